@@ -1,0 +1,2 @@
+//! The `hksim` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The C interface of the native allocator, as a preloadable shared object.

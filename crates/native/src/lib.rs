@@ -1,0 +1,1 @@
+//! The native world: the SuperSlab allocator on mmap, with real threads

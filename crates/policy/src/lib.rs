@@ -1,0 +1,1 @@
+//! The SuperSlab allocator of hksim, generic over the memory it lives in

@@ -1,0 +1,1 @@
+//! Recording a program: what runs in hksim record

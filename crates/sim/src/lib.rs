@@ -1,0 +1,1 @@
+//! The simulated world: kernel rules, TLB models, simulator driver and design sweeps

@@ -1,0 +1,1 @@
+//! Dev-only: the independent naive model and helpers shared by tests

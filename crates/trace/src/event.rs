@@ -1,0 +1,184 @@
+//! The event model: what a trace says happened, one [`Event`] at a time.
+//!
+//! Objects have dense ids that are recycled after the free, so every table indexed by [`ObjectId`] is
+//! O(peak live objects), never O(trace).
+
+/// A thread of the recorded program: dense, from 0, in order of first appearance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadId(pub u32);
+
+/// A live object: dense, recycled after its free. A resized object keeps its id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId(pub u32);
+
+/// The function that asked for a new block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum AllocCall {
+    /// `malloc(size)`, C++ `operator new`.
+    Malloc,
+    /// `calloc(n, size)`: the block reads as zeros. `size` of the event is the product.
+    Calloc,
+    /// `realloc(NULL, size)`: allocates, and stays a realloc in the counts.
+    Realloc,
+    /// `reallocarray(NULL, n, size)`.
+    Reallocarray,
+    /// `posix_memalign(&p, alignment, size)`.
+    PosixMemalign,
+    /// `aligned_alloc(alignment, size)`.
+    AlignedAlloc,
+    /// `memalign(alignment, size)`.
+    Memalign,
+    /// `valloc(size)`: alignment is the page size.
+    Valloc,
+    /// `pvalloc(size)`: alignment is the page size; `size` is as asked, not rounded.
+    Pvalloc,
+}
+
+/// Which of the two resizing functions was called on a live object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ReallocCall {
+    /// `realloc(p, size)`.
+    Realloc,
+    /// `reallocarray(p, n, size)`; `size` of the event is the product.
+    Reallocarray,
+}
+
+/// What the program is known to have written right after the call that made (or grew) a block.
+/// Meaningful only where the trace's touch knowledge is not `assumed`; recorders write `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Birth {
+    /// Nothing (further writes may follow as [`Op::Touch`]).
+    None,
+    /// The first byte of the block (of a realloc: nothing).
+    FirstByte,
+    /// Every byte once, in ascending order (of a realloc: the grown tail).
+    All,
+}
+
+/// Read or write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A store.
+    Write,
+}
+
+/// What happened. Sizes in bytes, as the program asked for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// A new object.
+    Alloc {
+        /// Its id: not live before this event.
+        object: ObjectId,
+        /// Requested bytes (0 is possible).
+        size: u64,
+        /// log2 of the requested alignment in bytes; 0 where the call has none.
+        align_log2: u8,
+        /// The function called.
+        call: AllocCall,
+        /// What was written at once.
+        birth: Birth,
+    },
+    /// A live object resized; the id stays, the address may change.
+    Realloc {
+        /// The object, live before and after.
+        object: ObjectId,
+        /// New requested bytes, above 0.
+        size: u64,
+        /// The function called.
+        call: ReallocCall,
+        /// Whether the grown tail was written at once.
+        birth: Birth,
+    },
+    /// `realloc(p, 0)` that freed its object. The id is dead afterwards.
+    ReallocFree {
+        /// The object.
+        object: ObjectId,
+        /// The function called.
+        call: ReallocCall,
+    },
+    /// `realloc(p, size)` of a pointer this trace never saw allocated: an unknown free and a new object.
+    ReallocUnknown {
+        /// The id of the result.
+        object: ObjectId,
+        /// Requested bytes.
+        size: u64,
+        /// The function called.
+        call: ReallocCall,
+    },
+    /// `free(p)` of a live object. The id is dead afterwards.
+    Free {
+        /// The object.
+        object: ObjectId,
+    },
+    /// `free(NULL)`.
+    FreeNull,
+    /// `free(p)` of a pointer this trace never saw allocated: counted, and replayed as nothing.
+    FreeUnknown,
+    /// `malloc_usable_size(p)` of a live object.
+    UsableSize {
+        /// The object.
+        object: ObjectId,
+    },
+    /// An allocating call that returned no memory. An existing object stays as it was.
+    AllocFailed {
+        /// Requested bytes (`u64::MAX` where the product overflowed).
+        size: u64,
+        /// log2 of the requested alignment.
+        align_log2: u8,
+        /// The function called.
+        call: AllocCall,
+    },
+    /// A resizing call on a live object that returned no memory; the object stays.
+    ReallocFailed {
+        /// The object, unchanged.
+        object: ObjectId,
+        /// Requested bytes.
+        size: u64,
+        /// The function called.
+        call: ReallocCall,
+    },
+    /// The event's thread begins (optional: a thread also begins with its first event).
+    ThreadStart,
+    /// The event's thread has ended.
+    ThreadExit,
+    /// The program forked; the child has a trace of its own.
+    Fork {
+        /// Process id of the child.
+        child_pid: u32,
+    },
+    /// The program image was replaced; the trace ends with this image.
+    Exec,
+    /// A named point in time.
+    Mark {
+        /// Index into the names of the trace's footer.
+        name: u32,
+    },
+    /// The program accessed bytes of a live object.
+    Touch {
+        /// The object.
+        object: ObjectId,
+        /// First byte, from the start of the object.
+        offset: u64,
+        /// Number of bytes, above 0.
+        bytes: u32,
+        /// Read or write.
+        access: Access,
+    },
+}
+
+/// One thing that happened, in the order in which a replay performs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Nanoseconds since the start of the trace; never decreases within a trace.
+    pub time_ns: u64,
+    /// The thread that did it.
+    pub thread: ThreadId,
+    /// What it did.
+    pub op: Op,
+}

@@ -1,0 +1,3 @@
+//! Allocation traces: event model, .hkt format, importers, generators, statistics
+
+pub mod event;
