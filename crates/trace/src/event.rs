@@ -172,6 +172,35 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// Sizes of blocks that exist are below this: user address space ends at 2^47 on x86-64 (4-level
+    /// page tables), so that sums of sizes and offsets cannot overflow 64 bits.
+    pub const BLOCK_BYTES_END: u64 = 1 << 47;
+
+    /// What is out of range, in words; `None` for an event that a program can produce.
+    #[inline]
+    pub fn flaw(&self) -> Option<&'static str> {
+        let align = match *self {
+            Op::Alloc { align_log2, .. } | Op::AllocFailed { align_log2, .. } => align_log2,
+            _ => 0,
+        };
+        match *self {
+            _ if align > 63 => Some("the alignment is above 2^63"),
+            Op::Alloc { size, .. } | Op::Realloc { size, .. } | Op::ReallocUnknown { size, .. }
+                if size >= Self::BLOCK_BYTES_END =>
+            {
+                Some("the block is larger than the address space")
+            }
+            Op::Realloc { size: 0, .. } => Some("a resize to 0 bytes (that is a free)"),
+            Op::Touch { bytes: 0, .. } => Some("an access of 0 bytes"),
+            Op::Touch { offset, .. } if offset >= Self::BLOCK_BYTES_END => {
+                Some("an access outside the address space")
+            }
+            _ => None,
+        }
+    }
+}
+
 /// One thing that happened, in the order in which a replay performs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {

@@ -1,3 +1,13 @@
-//! Allocation traces: event model, .hkt format, importers, generators, statistics
+//! Allocation traces: what a program asked its allocator for, as a stream of [`event::Event`]s.
+//!
+//! - [`event`]: the event model; [`source`]: the one interface that files and generators share.
+//! - [`hkt`]: the `.hkt` file format, [`hkt::TraceReader`] and [`hkt::TraceWriter`].
+//! - [`ids`]: dense object ids, recycled last-freed-first.
 
+pub mod error;
 pub mod event;
+pub mod header;
+pub mod hkt;
+pub mod ids;
+
+pub mod source;

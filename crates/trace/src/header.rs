@@ -1,0 +1,138 @@
+//! What a trace says about itself: header (known at the start), footer (known at the end), summary.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Where a trace comes from and how far it can be trusted; stored at the start of a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// Where the events come from.
+    pub origin: Origin,
+    /// What is known about the program's accesses to its blocks.
+    pub touch: Touch,
+    /// Where the event times come from.
+    pub clock: Clock,
+    /// The program that wrote the trace, with its version: `hksim 0.1.0`.
+    pub producer: String,
+}
+
+impl Header {
+    /// A header whose producer is this version of hksim.
+    pub fn new(origin: Origin, touch: Touch, clock: Clock) -> Self {
+        Header {
+            origin,
+            touch,
+            clock,
+            producer: concat!("hksim ", env!("CARGO_PKG_VERSION")).to_string(),
+        }
+    }
+}
+
+/// Where the events of a trace come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Origin {
+    /// A run of a real program.
+    Recorded {
+        /// The command and its arguments.
+        command: Vec<String>,
+        /// Its process id.
+        pid: u32,
+        /// What identifies the program's build, where known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        program_version: Option<String>,
+    },
+    /// A generator of ours; name, parameters and seed reproduce the trace exactly.
+    Generated {
+        /// The generator's name, as `hksim gen` takes it.
+        name: String,
+        /// Every parameter with its value, the seed excepted.
+        parameters: Map<String, Value>,
+        /// The seed of its random numbers; 0 where it draws none.
+        seed: u64,
+    },
+    /// A trace that another program recorded.
+    Imported {
+        /// The source format, as `hksim import --from` takes it.
+        format: String,
+        /// The file's name, without its folder.
+        file: String,
+    },
+}
+
+/// What is known about the accesses of a program to its blocks: a label on every result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Touch {
+    /// Nothing: results are printed as a bracket.
+    Assumed,
+    /// The first access to each page of the watched objects.
+    FirstTouch,
+    /// First accesses of a sample of objects.
+    Sampled,
+    /// Every access.
+    FullStream,
+}
+
+/// Where event times come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// Measured while the program ran.
+    Measured,
+    /// Made up: [`Clock::EVENT_NS`] per event (or per line of the source).
+    PerEvent,
+}
+
+impl Clock {
+    /// Nanoseconds between two events of a trace without measured times.
+    pub const EVENT_NS: u64 = 100;
+}
+
+/// What is known only at the end of a trace; stored there. Empty where a truncated file lost it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Footer {
+    /// Names of the marks, indexed by [`crate::event::Op::Mark`].
+    #[serde(default)]
+    pub mark_names: Vec<String>,
+    /// How complete and how repaired the capture is.
+    #[serde(default)]
+    pub quality: Quality,
+}
+
+/// What a recorder or importer had to leave out, guess or repair. All zero for generators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Quality {
+    /// Frees (also by realloc) of addresses never seen allocated.
+    pub unknown_frees: u64,
+    /// Events that had to wait for another thread's event with a later time stamp.
+    pub parked: u64,
+    /// Allocations at an address still live: its free was never seen, and one was put in.
+    pub reuse_repaired: u64,
+    /// `malloc_usable_size` calls and touches of addresses that were not live; left out.
+    pub uses_dropped: u64,
+    /// `realloc(p, 0)` calls that returned a block: kept as a resize to 1 byte.
+    pub reallocs_to_zero_kept: u64,
+    /// Events that the recorder knows it lost.
+    pub events_lost: u64,
+    /// Calls made inside another allocator call, left out in favour of the outer one.
+    pub nested_calls: u64,
+    /// Calls whose return was never seen; left out.
+    pub unfinished_calls: u64,
+}
+
+/// How large a trace is: known before its first batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Number of events.
+    pub events: u64,
+    /// Length that a table indexed by object id needs: the most objects live at once.
+    pub objects_peak: u32,
+    /// Number of threads; thread ids are below it.
+    pub threads: u32,
+    /// Time of the last event in nanoseconds; 0 for an empty trace.
+    pub duration_ns: u64,
+    /// Whether the trace ends where its producer ended it (false: truncated or torn).
+    pub complete: bool,
+}

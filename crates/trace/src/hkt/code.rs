@@ -1,0 +1,156 @@
+//! Op codes: one byte per event, which also says what the event takes from each column.
+
+use crate::event::{AllocCall, Birth, ReallocCall};
+
+pub(super) const COMMON_ALLOCS: u8 = 6; // codes 0..6: malloc, calloc x birth none, first, all
+pub(super) const FREE: u8 = 6;
+pub(super) const ALLOC: u8 = 7;
+pub(super) const REALLOC: u8 = 8;
+pub(super) const REALLOC_FREE: u8 = 9;
+pub(super) const REALLOC_UNKNOWN: u8 = 10;
+pub(super) const FREE_NULL: u8 = 11;
+pub(super) const FREE_UNKNOWN: u8 = 12;
+pub(super) const USABLE_SIZE: u8 = 13;
+pub(super) const ALLOC_FAILED: u8 = 14;
+pub(super) const REALLOC_FAILED: u8 = 15;
+pub(super) const THREAD_START: u8 = 16;
+pub(super) const THREAD_EXIT: u8 = 17;
+pub(super) const FORK: u8 = 18;
+pub(super) const EXEC: u8 = 19;
+pub(super) const MARK: u8 = 20;
+pub(super) const TOUCH_READ: u8 = 21;
+pub(super) const TOUCH_WRITE: u8 = 22;
+
+/// Call and birth of the common allocations, indexed by code.
+pub(super) const COMMON: [(AllocCall, Birth); COMMON_ALLOCS as usize] = [
+    (AllocCall::Malloc, Birth::None),
+    (AllocCall::Malloc, Birth::FirstByte),
+    (AllocCall::Malloc, Birth::All),
+    (AllocCall::Calloc, Birth::None),
+    (AllocCall::Calloc, Birth::FirstByte),
+    (AllocCall::Calloc, Birth::All),
+];
+
+/// The code of a common allocation; `None` for all other calls and for aligned blocks.
+pub(super) fn common_alloc(call: AllocCall, birth: Birth, align_log2: u8) -> Option<u8> {
+    let row = match call {
+        AllocCall::Malloc => 0,
+        AllocCall::Calloc => 3,
+        _ => return None,
+    };
+    (align_log2 == 0).then_some(row + birth_index(birth))
+}
+
+/// How many values of each column a run of events takes: 20 bits per column, added up in one word.
+#[derive(Clone, Copy)]
+pub(super) struct Takes(u128);
+
+const SIZE: u128 = 1;
+const OBJECT: u128 = 1 << 20;
+const DETAIL: u128 = 1 << 40;
+const NUMBER: u128 = 1 << 60;
+const OFFSET: u128 = 1 << 80;
+const INVALID: u128 = 1 << 100;
+
+impl Takes {
+    /// Adds up what the ops take. A chunk has at most 2^14 of them, so no field overflows.
+    pub(super) fn sum(ops: &[u8]) -> Self {
+        Takes(ops.iter().map(|&op| TAKES[op as usize]).sum())
+    }
+
+    pub(super) fn sizes(self) -> usize {
+        self.field(0)
+    }
+    pub(super) fn objects(self) -> usize {
+        self.field(1)
+    }
+    pub(super) fn details(self) -> usize {
+        self.field(2)
+    }
+    pub(super) fn numbers(self) -> usize {
+        self.field(3)
+    }
+    pub(super) fn offsets(self) -> usize {
+        self.field(4)
+    }
+    /// Bytes that are no op code.
+    pub(super) fn invalid(self) -> usize {
+        self.field(5)
+    }
+
+    fn field(self, index: u32) -> usize {
+        (self.0 >> (20 * index)) as usize & 0xF_FFFF
+    }
+}
+
+static TAKES: [u128; 256] = {
+    let mut table = [INVALID; 256];
+    let mut code = 0;
+    while code <= TOUCH_WRITE {
+        table[code as usize] = match code {
+            FREE | USABLE_SIZE => OBJECT,
+            ALLOC | REALLOC_UNKNOWN | ALLOC_FAILED => SIZE + DETAIL,
+            REALLOC | REALLOC_FAILED => SIZE + OBJECT + DETAIL,
+            REALLOC_FREE => OBJECT + DETAIL,
+            FREE_NULL | FREE_UNKNOWN | THREAD_START | THREAD_EXIT | EXEC => 0,
+            FORK | MARK => NUMBER,
+            TOUCH_READ | TOUCH_WRITE => OBJECT + OFFSET + NUMBER,
+            _ => SIZE, // the common allocations
+        };
+        code += 1;
+    }
+    table
+};
+
+/// The detail of a call: function in bits 0..4, birth in bits 4..8, log2 of the alignment in bits 8..16.
+#[derive(Clone, Copy)]
+pub(super) struct Detail(pub(super) u16);
+
+impl Detail {
+    pub(super) fn of_alloc(call: AllocCall, birth: Birth, align_log2: u8) -> Self {
+        Detail(call as u16 | (birth_index(birth) as u16) << 4 | (align_log2 as u16) << 8)
+    }
+
+    pub(super) fn of_realloc(call: ReallocCall, birth: Birth) -> Self {
+        Detail(call as u16 | (birth_index(birth) as u16) << 4)
+    }
+
+    pub(super) fn alloc_call(self) -> Option<AllocCall> {
+        const CALLS: [AllocCall; 9] = [
+            AllocCall::Malloc,
+            AllocCall::Calloc,
+            AllocCall::Realloc,
+            AllocCall::Reallocarray,
+            AllocCall::PosixMemalign,
+            AllocCall::AlignedAlloc,
+            AllocCall::Memalign,
+            AllocCall::Valloc,
+            AllocCall::Pvalloc,
+        ];
+        CALLS.get(self.0 as usize & 0xF).copied()
+    }
+
+    pub(super) fn realloc_call(self) -> Option<ReallocCall> {
+        [ReallocCall::Realloc, ReallocCall::Reallocarray]
+            .get(self.0 as usize & 0xF)
+            .copied()
+    }
+
+    pub(super) fn birth(self) -> Option<Birth> {
+        [Birth::None, Birth::FirstByte, Birth::All]
+            .get(self.0 as usize >> 4 & 0xF)
+            .copied()
+    }
+
+    pub(super) fn align_log2(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+}
+
+fn birth_index(birth: Birth) -> u8 {
+    match birth {
+        Birth::None => 0,
+        Birth::FirstByte => 1,
+        Birth::All => 2,
+    }
+}

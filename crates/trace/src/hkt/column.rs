@@ -1,0 +1,316 @@
+//! One column of a chunk: fixed-width values in byte planes, with exceptions for the few that do not fit.
+//!
+//! All values take the same width, so decoding has no branch on the width of each. A value too wide
+//! is stored as 0 in the planes and patched from a side list afterwards.
+
+use zstd::bulk::{Compressor, Decompressor};
+
+/// An integer type of columns.
+pub(super) trait Value: Copy + Default {
+    const BYTES: usize;
+    fn widen(self) -> u64;
+    /// Keeps the low bytes; only called with values that fit.
+    fn narrow(value: u64) -> Self;
+}
+
+macro_rules! value {
+    ($($t:ty),*) => {$(
+        impl Value for $t {
+            const BYTES: usize = size_of::<$t>();
+            #[inline]
+            fn widen(self) -> u64 { self as u64 }
+            #[inline]
+            fn narrow(value: u64) -> Self { value as $t }
+        }
+    )*};
+}
+value!(u8, u16, u32, u64);
+
+const RAW: u8 = 0;
+const ZSTD: u8 = 1;
+const CONSTANT: u8 = 2;
+
+/// Stored bytes of one exception: 2 of position, 8 of value. The true cost is lower after compression.
+const EXCEPTION_BYTES: usize = 10;
+const ZSTD_LEVEL: i32 = 1;
+
+/// Writes columns; its buffers are re-used.
+pub(super) struct ColumnEncoder {
+    zstd: Compressor<'static>,
+    plane: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+impl ColumnEncoder {
+    pub(super) fn new() -> std::io::Result<Self> {
+        Ok(ColumnEncoder {
+            zstd: Compressor::new(ZSTD_LEVEL)?,
+            plane: Vec::new(),
+            packed: Vec::new(),
+        })
+    }
+
+    /// Appends `values` (at most [`super::CHUNK_EVENTS_MAX`]) to `out`.
+    pub(super) fn encode<V: Value>(&mut self, values: &[V], out: &mut Vec<u8>) {
+        let width = best_width(values);
+        let too_wide = |value: u64| width < 8 && value >> (8 * width) != 0;
+        let exceptions: Vec<(u16, u64)> = (0u16..)
+            .zip(values)
+            .map(|(position, value)| (position, value.widen()))
+            .filter(|&(_, value)| too_wide(value))
+            .collect();
+        out.extend_from_slice(&(values.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(exceptions.len() as u16).to_le_bytes());
+        out.push(width as u8);
+        let fitting = |value: u64| if too_wide(value) { 0 } else { value };
+        self.planes(
+            width,
+            values.iter().map(|value| fitting(value.widen())),
+            out,
+        );
+        self.planes(
+            2,
+            exceptions.iter().map(|&(position, _)| position as u64),
+            out,
+        );
+        self.planes(8, exceptions.iter().map(|&(_, value)| value), out);
+    }
+
+    fn planes(
+        &mut self,
+        width: usize,
+        values: impl Iterator<Item = u64> + Clone,
+        out: &mut Vec<u8>,
+    ) {
+        for byte in 0..width {
+            self.plane.clear();
+            self.plane
+                .extend(values.clone().map(|value| (value >> (8 * byte)) as u8));
+            self.plane(out);
+        }
+    }
+
+    /// Stores the plane in the shortest of three ways. An empty plane takes no byte.
+    fn plane(&mut self, out: &mut Vec<u8>) {
+        let Some(&first) = self.plane.first() else {
+            return;
+        };
+        if self.plane.iter().all(|&byte| byte == first) {
+            out.extend_from_slice(&[CONSTANT, first]);
+            return;
+        }
+        self.packed.clear();
+        // A plane that does not become smaller does not fit and is an error of zstd: stored raw.
+        self.packed.reserve_exact(self.plane.len());
+        let packed = self.zstd.compress_to_buffer(&self.plane, &mut self.packed);
+        match packed {
+            Ok(bytes) if bytes + 2 < self.plane.len() => {
+                out.push(ZSTD);
+                out.extend_from_slice(&(bytes as u16).to_le_bytes());
+                out.extend_from_slice(&self.packed);
+            }
+            _ => {
+                out.push(RAW);
+                out.extend_from_slice(&self.plane);
+            }
+        }
+    }
+}
+
+/// The width with the fewest stored bytes before compression.
+fn best_width<V: Value>(values: &[V]) -> usize {
+    let mut of_width = [0usize; 9];
+    for value in values {
+        of_width[value
+            .widen()
+            .checked_ilog2()
+            .map_or(0, |log2| log2 as usize / 8 + 1)] += 1;
+    }
+    let stored = |width: usize| {
+        let too_wide: usize = of_width[width + 1..].iter().sum();
+        values.len() * width + too_wide * EXCEPTION_BYTES
+    };
+    [1, 2, 4, 8]
+        .into_iter()
+        .filter(|&width| width <= V::BYTES)
+        .min_by_key(|&width| stored(width))
+        .unwrap_or(V::BYTES)
+}
+
+/// Reads columns; its buffers are re-used and never grow.
+pub(super) struct ColumnDecoder {
+    zstd: Decompressor<'static>,
+    planes: Vec<u8>,
+    positions: Vec<u16>,
+}
+
+/// What is wrong with a column, in words.
+pub(super) type Flaw = &'static str;
+
+impl ColumnDecoder {
+    /// A decoder for columns of at most `values_max` values.
+    pub(super) fn new(values_max: usize) -> std::io::Result<Self> {
+        Ok(ColumnDecoder {
+            zstd: Decompressor::new()?,
+            planes: vec![0; 8 * values_max],
+            positions: Vec::with_capacity(values_max),
+        })
+    }
+
+    /// Reads a column from the front of `input` into `values`, whose capacity bounds the count.
+    pub(super) fn decode<V: Value>(
+        &mut self,
+        input: &mut &[u8],
+        values: &mut Vec<V>,
+    ) -> Result<(), Flaw> {
+        let count = take_u16(input)? as usize;
+        let exceptions = take_u16(input)? as usize;
+        let width = take(input, 1)?[0] as usize;
+        if count > values.capacity() || 8 * count > self.planes.len() {
+            return Err("a column is longer than the chunk");
+        }
+        if exceptions > count {
+            return Err("a column has more exceptions than values");
+        }
+        if ![1, 2, 4, 8].contains(&width) || width > V::BYTES {
+            return Err("a column has an impossible width");
+        }
+        self.planes(input, width, count)?;
+        values.clear();
+        join(&self.planes[..width * count], count, width, values);
+        if exceptions > 0 {
+            self.patch(input, exceptions, values)?;
+        }
+        Ok(())
+    }
+
+    fn patch<V: Value>(
+        &mut self,
+        input: &mut &[u8],
+        exceptions: usize,
+        values: &mut [V],
+    ) -> Result<(), Flaw> {
+        self.planes(input, 2, exceptions)?;
+        self.positions.clear();
+        join(
+            &self.planes[..2 * exceptions],
+            exceptions,
+            2,
+            &mut self.positions,
+        );
+        self.planes(input, 8, exceptions)?;
+        for (i, &position) in self.positions.iter().enumerate() {
+            let value = (0..8).fold(0, |value, byte| {
+                value | (self.planes[byte * exceptions + i] as u64) << (8 * byte)
+            });
+            if V::BYTES < 8 && value >> (8 * V::BYTES) != 0 {
+                return Err("an exception is too large for its column");
+            }
+            *values
+                .get_mut(position as usize)
+                .ok_or("an exception lies outside its column")? = V::narrow(value);
+        }
+        Ok(())
+    }
+
+    /// Reads `width` planes of `count` bytes each, one behind the other, into `self.planes`.
+    fn planes(&mut self, input: &mut &[u8], width: usize, count: usize) -> Result<(), Flaw> {
+        if count == 0 {
+            return Ok(());
+        }
+        for plane in self.planes[..width * count].chunks_exact_mut(count) {
+            match take(input, 1)?[0] {
+                RAW => plane.copy_from_slice(take(input, count)?),
+                CONSTANT => plane.fill(take(input, 1)?[0]),
+                ZSTD => {
+                    let bytes = take_u16(input)? as usize;
+                    let packed = take(input, bytes)?;
+                    match self.zstd.decompress_to_buffer(packed, plane) {
+                        Ok(length) if length == count => (),
+                        _ => return Err("a compressed plane is damaged"),
+                    }
+                }
+                _ => return Err("a plane has an unknown encoding"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts the bytes of `width` planes together. One loop per width, each without a branch inside.
+fn join<V: Value>(planes: &[u8], count: usize, width: usize, values: &mut Vec<V>) {
+    let plane = |index: usize| &planes[index * count..(index + 1) * count];
+    match width {
+        1 => values.extend(plane(0).iter().map(|&b0| V::narrow(b0 as u64))),
+        2 => values.extend(
+            plane(0)
+                .iter()
+                .zip(plane(1))
+                .map(|(&b0, &b1)| V::narrow(u16::from_le_bytes([b0, b1]) as u64)),
+        ),
+        4 => {
+            let halves = plane(0)
+                .iter()
+                .zip(plane(1))
+                .zip(plane(2).iter().zip(plane(3)));
+            values.extend(halves.map(|((&b0, &b1), (&b2, &b3))| {
+                V::narrow(u32::from_le_bytes([b0, b1, b2, b3]) as u64)
+            }));
+        }
+        _ => values.extend((0..count).map(|i| {
+            V::narrow((0..8).fold(0, |value, byte| {
+                value | (plane(byte)[i] as u64) << (8 * byte)
+            }))
+        })),
+    }
+}
+
+fn take<'a>(input: &mut &'a [u8], bytes: usize) -> Result<&'a [u8], Flaw> {
+    let (taken, rest) = input.split_at_checked(bytes).ok_or("a column ends early")?;
+    *input = rest;
+    Ok(taken)
+}
+
+fn take_u16(input: &mut &[u8]) -> Result<u16, Flaw> {
+    let bytes = take(input, 2)?;
+    Ok(u16::from_le_bytes([bytes[0], bytes[1]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Debug;
+
+    fn round_trip<V: Value + PartialEq + Debug>(values: &[V]) -> usize {
+        let mut stored = Vec::new();
+        ColumnEncoder::new().unwrap().encode(values, &mut stored);
+        let mut decoded: Vec<V> = Vec::with_capacity(super::super::CHUNK_EVENTS_MAX);
+        let mut input = stored.as_slice();
+        let mut decoder = ColumnDecoder::new(super::super::CHUNK_EVENTS_MAX).unwrap();
+        decoder.decode(&mut input, &mut decoded).unwrap();
+        assert_eq!(decoded, values);
+        assert!(input.is_empty());
+        stored.len()
+    }
+
+    #[test]
+    fn every_width_and_the_exceptions_round_trip() {
+        round_trip::<u8>(&[]);
+        for shift in 0..64 {
+            let wide: Vec<u64> = (0..1000u64).map(|i| (u64::MAX - i * i) >> shift).collect();
+            round_trip(&wide);
+            let mut mixed: Vec<u64> = (0..1000).map(|i| i * 7 % 251).collect();
+            mixed[999] = u64::MAX >> shift;
+            mixed[0] = 1 << shift;
+            round_trip(&mixed);
+        }
+        round_trip(&[0u32, u32::MAX, 7]);
+    }
+
+    #[test]
+    fn one_wide_value_does_not_widen_the_column() {
+        let mut values = vec![5u64; 16_384];
+        values[77] = u64::MAX;
+        assert!(round_trip(&values) < 150);
+    }
+}

@@ -1,0 +1,223 @@
+//! Reading a trace file as an [`EventSource`].
+
+use super::chunk::{SECTION_BYTES, Section};
+use super::column::ColumnDecoder;
+use super::columns::{BadEvent, Columns, Cursor};
+use super::skim::{Tail, skim};
+use super::{CHUNK_EVENTS_MAX, envelope};
+use crate::error::TraceError;
+use crate::event::Event;
+use crate::header::{Footer, Header, Summary};
+use crate::ids::ObjectIds;
+use crate::source::{BATCH_EVENTS_MAX, EventSource};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A `.hkt` file being read, in memory that does not depend on the length of the trace.
+///
+/// Every buffer is made at [`TraceReader::open`] and used up in the first pass, so a second pass after
+/// [`EventSource::rewind`] allocates nothing and takes no page fault: it can run while faults are counted.
+pub struct TraceReader {
+    path: PathBuf,
+    file: File,
+    header: Header,
+    summary: Summary,
+    footer: Footer,
+    tail: Option<Tail>,
+    chunks_start: u64,
+    chunks_end: u64,
+    decoder: ColumnDecoder,
+    payload: Vec<u8>,
+    columns: Columns,
+    ids: ObjectIds,
+    events: Vec<Event>,
+    cursor: Cursor,
+    /// Offset and number of the chunk that is in `columns`, and of the one behind it.
+    at: u64,
+    next_at: u64,
+    chunk: u64,
+    /// Header of the chunk in `columns`, and totals before it.
+    section: Section,
+    before: Section,
+}
+
+impl TraceReader {
+    /// Opens a trace and reads its header, footer and chunk headers; decompresses nothing.
+    ///
+    /// # Errors
+    /// Not a regular file, not a trace, a newer version, or damage before the last chunk. A file that was cut or torn at
+    /// its end is no error: see [`TraceReader::tail`].
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        // Asked before opening: opening a pipe would wait for its writer.
+        let metadata = std::fs::metadata(path).map_err(|why| TraceError::io(path, "open", why))?;
+        if !metadata.is_file() {
+            return Err(TraceError::NotAFile {
+                path: path.to_path_buf(),
+            });
+        }
+        let file = File::open(path).map_err(|why| TraceError::io(path, "open", why))?;
+        let (header, chunks_start) = envelope::read(path, &file)?;
+        let found = skim(path, &file, chunks_start)?;
+        Ok(TraceReader {
+            path: path.to_path_buf(),
+            file,
+            header,
+            summary: found.summary,
+            footer: found.footer,
+            tail: found.tail,
+            chunks_start,
+            chunks_end: found.end,
+            decoder: ColumnDecoder::new(CHUNK_EVENTS_MAX)
+                .map_err(|why| TraceError::io(path, "decompress", why))?,
+            payload: vec![0; found.payload_bytes_max as usize],
+            columns: Columns::new(),
+            ids: ObjectIds::with_capacity(found.summary.objects_peak),
+            events: Vec::with_capacity(BATCH_EVENTS_MAX),
+            cursor: Cursor::default(),
+            at: chunks_start,
+            next_at: chunks_start,
+            chunk: 0,
+            section: Section::start(),
+            before: Section::start(),
+        })
+    }
+
+    /// The unused end of an incomplete file; `None` for a complete one.
+    pub fn tail(&self) -> Option<&Tail> {
+        self.tail.as_ref()
+    }
+
+    /// Reads and decodes the next chunk. False at the end.
+    fn next_chunk(&mut self) -> Result<bool, TraceError> {
+        if self.next_at >= self.chunks_end {
+            return Ok(false);
+        }
+        if self.section.events > 0 {
+            self.chunk += 1;
+        }
+        self.before = self.section;
+        self.at = self.next_at;
+        let mut bytes = [0; SECTION_BYTES];
+        self.read(Span::Section(&mut bytes))?;
+        let section = Section::parse(&bytes)
+            .ok_or_else(|| self.corrupt("the chunk header changed since the file was opened"))?;
+        section
+            .check_after(&self.before)
+            .map_err(|why| self.corrupt(why))?;
+        if section.payload_bytes as usize > self.payload.len() {
+            return Err(self.corrupt("the chunk grew since the file was opened"));
+        }
+        self.read(Span::Payload(section.payload_bytes as usize))?;
+        let payload = &self.payload[..section.payload_bytes as usize];
+        if crc32fast::hash(payload) != section.payload_crc {
+            return Err(self.corrupt("wrong checksum"));
+        }
+        self.columns
+            .decode(&mut self.decoder, payload)
+            .map_err(|why| self.corrupt(why))?;
+        self.check_totals(&section)?;
+        self.section = section;
+        self.cursor = Cursor::at(self.before.time_last_ns);
+        self.next_at = self.at + (SECTION_BYTES + section.payload_bytes as usize) as u64;
+        Ok(true)
+    }
+
+    /// The columns must tell what the header announced, as tables were made by that.
+    fn check_totals(&self, section: &Section) -> Result<(), TraceError> {
+        if self.columns.len() != section.events as usize {
+            return Err(self.corrupt("the chunk does not hold the announced events"));
+        }
+        if self.columns.threads() > section.threads as u64 {
+            return Err(self.corrupt("a thread id is above the announced ones"));
+        }
+        let time_last_ns = self
+            .columns
+            .duration_ns()
+            .and_then(|duration| self.before.time_last_ns.checked_add(duration));
+        if time_last_ns != Some(section.time_last_ns) {
+            return Err(self.corrupt("the chunk does not end at the announced time"));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, span: Span<'_>) -> Result<(), TraceError> {
+        let (bytes, offset) = match span {
+            Span::Section(bytes) => (bytes.as_mut_slice(), self.at),
+            Span::Payload(length) => (&mut self.payload[..length], self.at + SECTION_BYTES as u64),
+        };
+        self.file
+            .read_exact_at(bytes, offset)
+            .map_err(|why| TraceError::io(&self.path, "read", why))
+    }
+
+    fn corrupt(&self, why: &str) -> TraceError {
+        TraceError::Corrupt {
+            path: self.path.clone(),
+            offset: self.at,
+            chunk: self.chunk,
+            events_before: self.before.events_total,
+            why: why.to_string(),
+        }
+    }
+
+    fn bad_event(&self, bad: BadEvent) -> TraceError {
+        let event = self.before.events_total + self.cursor.event() as u64;
+        match bad {
+            BadEvent::Dead(object) => TraceError::DeadObject {
+                path: self.path.clone(),
+                event,
+                object,
+            },
+            BadEvent::Flaw(why) => self.corrupt(&format!("event {event}: {why}")),
+        }
+    }
+}
+
+/// Which part of a chunk to read.
+enum Span<'a> {
+    Section(&'a mut [u8; SECTION_BYTES]),
+    Payload(usize),
+}
+
+impl EventSource for TraceReader {
+    fn next_batch(&mut self) -> Result<Option<&[Event]>, TraceError> {
+        if self.cursor.event() == self.columns.len() && !self.next_chunk()? {
+            return Ok(None);
+        }
+        self.events.clear();
+        if let Err(bad) = self
+            .cursor
+            .fill(&self.columns, &mut self.ids, &mut self.events)
+        {
+            return Err(self.bad_event(bad));
+        }
+        if self.ids.peak() > self.section.objects_peak {
+            return Err(self.corrupt("more objects are live than announced"));
+        }
+        Ok(Some(&self.events))
+    }
+
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    fn footer(&self) -> &Footer {
+        &self.footer
+    }
+
+    fn rewind(&mut self) -> Result<(), TraceError> {
+        self.columns.clear();
+        self.ids.clear();
+        self.cursor = Cursor::default();
+        self.section = Section::start();
+        self.before = Section::start();
+        self.next_at = self.chunks_start;
+        self.chunk = 0;
+        Ok(())
+    }
+}

@@ -1,0 +1,239 @@
+//! A walk over the section headers: what the file holds and where it ends, without decompressing.
+
+use super::chunk::{Kind, SECTION_BYTES, Section};
+use crate::error::TraceError;
+use crate::header::{Footer, Summary};
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The part of an incomplete file that could not be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// Where it begins: the end of the last whole chunk.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the trace ends early at byte {} ({}; {} bytes unused)",
+            self.offset, self.why, self.bytes
+        )
+    }
+}
+
+/// What a skim found.
+pub(super) struct Skim {
+    pub(super) summary: Summary,
+    pub(super) footer: Footer,
+    pub(super) tail: Option<Tail>,
+    /// Largest payload of a chunk: what the reader's buffer must hold.
+    pub(super) payload_bytes_max: u32,
+    /// Where the chunks end.
+    pub(super) end: u64,
+}
+
+/// Skims the sections of `file` from `start` on.
+pub(super) fn skim(path: &Path, file: &File, start: u64) -> Result<Skim, TraceError> {
+    let file_bytes = file
+        .metadata()
+        .map_err(|why| TraceError::io(path, "inspect", why))?
+        .len();
+    let mut walk = Walk {
+        path,
+        file,
+        file_bytes,
+        offset: start,
+        chunk: 0,
+        last: Section::start(),
+        payload_bytes_max: 0,
+    };
+    let (footer, tail) = match walk.run()? {
+        End::Footer(footer) => (footer, None),
+        End::Early(why) => (
+            Footer::default(),
+            Some(Tail {
+                offset: walk.offset,
+                bytes: file_bytes - walk.offset,
+                why,
+            }),
+        ),
+    };
+    let summary = Summary {
+        events: walk.last.events_total,
+        objects_peak: walk.last.objects_peak,
+        threads: walk.last.threads,
+        duration_ns: walk.last.time_last_ns,
+        complete: tail.is_none(),
+    };
+    Ok(Skim {
+        summary,
+        footer,
+        tail,
+        payload_bytes_max: walk.payload_bytes_max,
+        end: walk.offset,
+    })
+}
+
+enum End {
+    Footer(Footer),
+    Early(&'static str),
+}
+
+struct Walk<'a> {
+    path: &'a Path,
+    file: &'a File,
+    file_bytes: u64,
+    /// End of the last whole chunk.
+    offset: u64,
+    /// Number of the chunk at `offset`.
+    chunk: u64,
+    last: Section,
+    payload_bytes_max: u32,
+}
+
+impl Walk<'_> {
+    fn run(&mut self) -> Result<End, TraceError> {
+        // The chunk before the current place, and the totals before that one.
+        let mut previous = None;
+        loop {
+            let Some(section) = self.section_at(self.offset)? else {
+                return self.no_section(previous);
+            };
+            section
+                .check_after(&self.last)
+                .map_err(|why| self.corrupt(why))?;
+            let payload = self.offset + SECTION_BYTES as u64;
+            let behind = payload + section.payload_bytes as u64;
+            if behind > self.file_bytes {
+                return self.early("the file ends within a section", previous);
+            }
+            if section.kind == Kind::Footer {
+                return match self.footer(&section, payload, behind)? {
+                    Some(footer) => Ok(End::Footer(footer)),
+                    None => self.early("the footer is damaged", previous),
+                };
+            }
+            previous = Some((self.offset, self.last));
+            self.last = section;
+            self.payload_bytes_max = self.payload_bytes_max.max(section.payload_bytes);
+            self.offset = behind;
+            self.chunk += 1;
+        }
+    }
+
+    /// There is no section at the current offset: the file was cut or torn here, or damaged.
+    fn no_section(&mut self, previous: Option<(u64, Section)>) -> Result<End, TraceError> {
+        if self.section_behind()? {
+            return Err(self.corrupt("the chunk header is damaged"));
+        }
+        let cut = self.offset == self.file_bytes;
+        self.early(
+            if cut {
+                "no footer follows"
+            } else {
+                "the next chunk is not whole"
+            },
+            previous,
+        )
+    }
+
+    /// The file ends here. A torn write can leave the last chunk's header whole and its payload not: dropped then.
+    fn early(
+        &mut self,
+        why: &'static str,
+        last_chunk: Option<(u64, Section)>,
+    ) -> Result<End, TraceError> {
+        let Some((offset, before)) = last_chunk else {
+            return Ok(End::Early(why));
+        };
+        if self.payload_is_whole(offset)? {
+            return Ok(End::Early(why));
+        }
+        (self.offset, self.last) = (offset, before);
+        self.chunk -= 1;
+        Ok(End::Early("the last chunk is damaged"))
+    }
+
+    /// The section header at `offset`; `None` if there is no valid one.
+    fn section_at(&self, offset: u64) -> Result<Option<Section>, TraceError> {
+        if self.file_bytes.saturating_sub(offset) < SECTION_BYTES as u64 {
+            return Ok(None);
+        }
+        let mut bytes = [0; SECTION_BYTES];
+        self.read(&mut bytes, offset)?;
+        Ok(Section::parse(&bytes))
+    }
+
+    /// Whether any valid section header lies behind the current offset.
+    fn section_behind(&self) -> Result<bool, TraceError> {
+        const STEP: u64 = 1 << 16;
+        let mut block = vec![0; STEP as usize + SECTION_BYTES - 1];
+        let mut offset = self.offset + 1;
+        while offset + SECTION_BYTES as u64 <= self.file_bytes {
+            let length = (self.file_bytes - offset).min(block.len() as u64) as usize;
+            self.read(&mut block[..length], offset)?;
+            let sections = block[..length].windows(SECTION_BYTES);
+            if sections
+                .filter_map(|window| window.try_into().ok())
+                .any(|bytes| Section::parse(bytes).is_some())
+            {
+                return Ok(true);
+            }
+            offset += STEP;
+        }
+        Ok(false)
+    }
+
+    fn payload_is_whole(&self, offset: u64) -> Result<bool, TraceError> {
+        let Some(section) = self.section_at(offset)? else {
+            return Ok(false);
+        };
+        let mut payload = vec![0; section.payload_bytes as usize];
+        self.read(&mut payload, offset + SECTION_BYTES as u64)?;
+        Ok(crc32fast::hash(&payload) == section.payload_crc)
+    }
+
+    /// The footer; `None` if its bytes are damaged.
+    fn footer(
+        &self,
+        section: &Section,
+        payload: u64,
+        behind: u64,
+    ) -> Result<Option<Footer>, TraceError> {
+        if behind != self.file_bytes {
+            return Err(self.corrupt("bytes follow the footer"));
+        }
+        let mut json = vec![0; section.payload_bytes as usize];
+        self.read(&mut json, payload)?;
+        if crc32fast::hash(&json) != section.payload_crc {
+            return Ok(None);
+        }
+        serde_json::from_slice(&json)
+            .map(Some)
+            .map_err(|_| self.corrupt("the footer is no JSON of ours"))
+    }
+
+    fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), TraceError> {
+        self.file
+            .read_exact_at(bytes, offset)
+            .map_err(|why| TraceError::io(self.path, "read", why))
+    }
+
+    fn corrupt(&self, why: &str) -> TraceError {
+        TraceError::Corrupt {
+            path: self.path.to_path_buf(),
+            offset: self.offset,
+            chunk: self.chunk,
+            events_before: self.last.events_total,
+            why: why.to_string(),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Dense object ids, recycled last-freed-first.
+//!
+//! The writer of a trace and its reader run the same recycler, so the ids of allocations need not be
+//! stored, and every id that a reader hands out is valid by construction.
+
+use crate::event::ObjectId;
+
+/// The recycler: ids of dead objects on a stack, and one bit per id that says whether it is live.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectIds {
+    dead: Vec<u32>,
+    live_bits: Vec<u64>,
+    peak: u32,
+}
+
+impl ObjectIds {
+    /// A recycler with no object.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A recycler that needs no further memory up to `objects_peak` live objects.
+    pub fn with_capacity(objects_peak: u32) -> Self {
+        let peak = objects_peak as usize;
+        ObjectIds {
+            dead: Vec::with_capacity(peak),
+            live_bits: Vec::with_capacity(peak.div_ceil(64)),
+            peak: 0,
+        }
+    }
+
+    /// The id that the next [`ObjectIds::allocate`] returns.
+    #[inline]
+    pub fn upcoming(&self) -> ObjectId {
+        ObjectId(self.dead.last().copied().unwrap_or(self.peak))
+    }
+
+    /// A new live id: the one freed last, else the next never used. `None` if all 2^32 - 1 ids are live.
+    #[inline]
+    pub fn allocate(&mut self) -> Option<ObjectId> {
+        let id = match self.dead.pop() {
+            Some(id) => id,
+            None => self.grow()?,
+        };
+        if let Some(bits) = self.live_bits.get_mut(id as usize / 64) {
+            *bits |= 1 << (id % 64);
+        }
+        Some(ObjectId(id))
+    }
+
+    /// Ends an id. False if it was not live; nothing changes then.
+    #[inline]
+    pub fn release(&mut self, object: ObjectId) -> bool {
+        let Some(bits) = self.live_bits.get_mut(object.0 as usize / 64) else {
+            return false;
+        };
+        let bit = 1u64 << (object.0 % 64);
+        if *bits & bit == 0 {
+            return false;
+        }
+        *bits &= !bit;
+        self.dead.push(object.0);
+        true
+    }
+
+    /// Whether an id is live.
+    #[inline]
+    pub fn is_live(&self, object: ObjectId) -> bool {
+        self.live_bits
+            .get(object.0 as usize / 64)
+            .is_some_and(|bits| bits >> (object.0 % 64) & 1 == 1)
+    }
+
+    /// The most ids that were live at once: the length of a table indexed by id.
+    pub fn peak(&self) -> u32 {
+        self.peak
+    }
+
+    /// Number of live ids.
+    pub fn live(&self) -> u32 {
+        self.peak - self.dead.len() as u32
+    }
+
+    /// Forgets every object and keeps the memory.
+    pub fn clear(&mut self) {
+        self.dead.clear();
+        self.live_bits.clear();
+        self.peak = 0;
+    }
+
+    #[cold]
+    fn grow(&mut self) -> Option<u32> {
+        if self.peak == u32::MAX {
+            return None;
+        }
+        let id = self.peak;
+        self.peak += 1;
+        if id.is_multiple_of(64) {
+            self.live_bits.push(0);
+        }
+        Some(id)
+    }
+}

@@ -1,0 +1,212 @@
+//! Shared by the tests: seeded random events of every kind, and short ways to write and read files.
+#![allow(dead_code)] // each test binary uses a part of this
+
+use hksim_trace::error::TraceError;
+use hksim_trace::event::*;
+use hksim_trace::header::*;
+use hksim_trace::hkt::TraceWriter;
+use hksim_trace::source::EventSource;
+use std::path::Path;
+
+/// splitmix64.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to `end` - 1.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
+}
+
+pub const ALLOC_CALLS: [AllocCall; 9] = [
+    AllocCall::Malloc,
+    AllocCall::Calloc,
+    AllocCall::Realloc,
+    AllocCall::Reallocarray,
+    AllocCall::PosixMemalign,
+    AllocCall::AlignedAlloc,
+    AllocCall::Memalign,
+    AllocCall::Valloc,
+    AllocCall::Pvalloc,
+];
+pub const REALLOC_CALLS: [ReallocCall; 2] = [ReallocCall::Realloc, ReallocCall::Reallocarray];
+pub const BIRTHS: [Birth; 3] = [Birth::None, Birth::FirstByte, Birth::All];
+
+/// Valid events of every kind. Ids follow a naive stack of dead ids, written down independently of `ObjectIds`.
+pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
+    let (mut live, mut dead, mut peak) = (Vec::<u32>::new(), Vec::<u32>::new(), 0);
+    let (mut time_ns, mut threads) = (0, 1);
+    let mut events = Vec::with_capacity(length);
+    while events.len() < length {
+        time_ns += if random.chance(1) {
+            random.below(1 << 40)
+        } else {
+            random.below(300)
+        };
+        let thread = ThreadId(if random.chance(1) {
+            threads
+        } else {
+            random.below(threads as u64) as u32
+        });
+        threads = threads.max(thread.0 + 1);
+        let mut born = || {
+            let id = dead.pop().unwrap_or_else(|| {
+                peak += 1;
+                peak - 1
+            });
+            live.push(id);
+            ObjectId(id)
+        };
+        let size = if random.chance(2) {
+            random.below(1 << 46)
+        } else {
+            random.below(2000)
+        };
+        let op = match random.below(20) {
+            0..=5 => {
+                let (call, birth) = (random.pick(&ALLOC_CALLS[..2]), random.pick(&BIRTHS));
+                Op::Alloc {
+                    object: born(),
+                    size,
+                    align_log2: 0,
+                    call,
+                    birth,
+                }
+            }
+            6 => {
+                let (call, birth) = (random.pick(&ALLOC_CALLS), random.pick(&BIRTHS));
+                Op::Alloc {
+                    object: born(),
+                    size,
+                    align_log2: random.below(64) as u8,
+                    call,
+                    birth,
+                }
+            }
+            7 => Op::ReallocUnknown {
+                object: born(),
+                size,
+                call: random.pick(&REALLOC_CALLS),
+            },
+            8 => Op::AllocFailed {
+                size: random.next(),
+                align_log2: random.below(64) as u8,
+                call: random.pick(&ALLOC_CALLS),
+            },
+            9 => match random.below(7) {
+                0 => Op::FreeNull,
+                1 => Op::FreeUnknown,
+                2 => Op::ThreadStart,
+                3 => Op::ThreadExit,
+                4 => Op::Fork {
+                    child_pid: random.next() as u32,
+                },
+                5 => Op::Exec,
+                _ => Op::Mark {
+                    name: random.next() as u32,
+                },
+            },
+            _ if live.is_empty() => Op::FreeNull,
+            kind => {
+                let at = random.below(live.len() as u64) as usize;
+                let object = ObjectId(live[at]);
+                if kind >= 15 {
+                    live.swap_remove(at);
+                    dead.push(object.0);
+                }
+                let call = random.pick(&REALLOC_CALLS);
+                match kind {
+                    10 | 11 => Op::Realloc {
+                        object,
+                        size: size + 1,
+                        call,
+                        birth: random.pick(&BIRTHS),
+                    },
+                    12 => Op::ReallocFailed {
+                        object,
+                        size: random.next(),
+                        call,
+                    },
+                    13 => Op::UsableSize { object },
+                    14 => {
+                        let (bytes, access) = (
+                            random.next() as u32 | 1,
+                            random.pick(&[Access::Read, Access::Write]),
+                        );
+                        Op::Touch {
+                            object,
+                            offset: size,
+                            bytes,
+                            access,
+                        }
+                    }
+                    15 => Op::ReallocFree { object, call },
+                    _ => Op::Free { object },
+                }
+            }
+        };
+        events.push(Event {
+            time_ns,
+            thread,
+            op,
+        });
+    }
+    events
+}
+
+pub fn sample_header() -> Header {
+    let origin = Origin::Recorded {
+        command: vec!["./app".into(), "-x".into()],
+        pid: 77,
+        program_version: None,
+    };
+    Header::new(origin, Touch::FullStream, Clock::Measured)
+}
+
+pub fn sample_footer() -> Footer {
+    let quality = Quality {
+        unknown_frees: 3,
+        parked: 4,
+        ..Quality::default()
+    };
+    Footer {
+        mark_names: vec!["main".into(), "end".into()],
+        quality,
+    }
+}
+
+pub fn write_trace(path: &Path, events: &[Event]) -> Summary {
+    let mut writer = TraceWriter::create(path, &sample_header()).unwrap();
+    for event in events {
+        writer.push(event).unwrap();
+    }
+    writer.finish(&sample_footer()).unwrap()
+}
+
+pub fn read_all(source: &mut (impl EventSource + ?Sized)) -> Result<Vec<Event>, TraceError> {
+    let mut events = Vec::new();
+    while let Some(batch) = source.next_batch()? {
+        events.extend_from_slice(batch);
+    }
+    Ok(events)
+}
