@@ -1,1 +1,31 @@
 //! The recorder that is preloaded into the recorded program.
+//!
+//! Every exported function calls the real one and leaves a [`record::Record`] in a buffer that the kernel keeps when the
+//! process dies (a shared file mapping), so nothing is lost at `_exit`, abort or SIGKILL. It allocates nothing, takes no
+//! lock on the way of an event, keeps errno, and never changes a requested size.
+//!
+//! Built with `panic=abort` (as `hksim-record`'s build script does) the crate needs no std. The workspace's own profiles
+//! unwind, which only std can serve; the code is the same.
+
+#![cfg_attr(panic = "abort", no_std)]
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("the recorder knows Linux on x86_64 only: thread-local storage and the clock are written for it");
+
+mod arch;
+mod hooks;
+mod lane;
+mod pool;
+mod process;
+mod real;
+pub mod record;
+pub mod spool;
+mod sys;
+
+/// Unreachable by design (no code here panics); the loop is what `no_std` asks for.
+#[cfg(panic = "abort")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // SAFETY: abort has no precondition.
+    unsafe { libc::abort() }
+}

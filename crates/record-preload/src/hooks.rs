@@ -1,0 +1,278 @@
+//! The exported functions: call the real one, leave a record.
+//!
+//! A free is stamped and recorded before the real call, so that nobody can be given the block before its free is
+//! known. A resizing call is stamped before and recorded after, an allocating call stamped and recorded after.
+
+use core::ptr::null_mut;
+
+use libc::{c_int, c_void, pid_t, size_t};
+
+use crate::arch::ticks;
+use crate::record::{Kind, Record};
+use crate::{lane, pool, real, sys};
+
+/// log2 of the page size, which `valloc` and `pvalloc` align to.
+const PAGE_LOG2: u8 = 12;
+
+/// Records an allocating call that just returned `block`.
+#[inline(always)]
+fn made(kind: Kind, block: *mut c_void, size: u64, align_log2: u8) {
+    lane::push(&Record { kind, align_log2, ticks: ticks(), address: block as u64, old: 0, size });
+}
+
+/// The exponent of the power of two that is `alignment`, or the next above it; 0 for 0.
+fn log2_ceiling(alignment: size_t) -> u8 {
+    match alignment {
+        0 => 0,
+        _ => (size_t::BITS - (alignment - 1).leading_zeros()) as u8,
+    }
+}
+
+/// `count * size`, or `u64::MAX` where that overflows.
+fn product(count: size_t, size: size_t) -> u64 {
+    count.checked_mul(size).map_or(u64::MAX, |bytes| bytes as u64)
+}
+
+/// C `malloc`.
+#[unsafe(no_mangle)]
+pub extern "C" fn malloc(size: size_t) -> *mut c_void {
+    let Some(real) = real::malloc() else {
+        return pool::allocate(size, 1);
+    };
+    // SAFETY: malloc has no precondition.
+    let block = unsafe { real(size) };
+    made(Kind::Malloc, block, size as u64, 0);
+    block
+}
+
+/// C `calloc`.
+#[unsafe(no_mangle)]
+pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
+    let Some(real) = real::calloc() else {
+        return count.checked_mul(size).map_or(null_mut(), |bytes| pool::allocate(bytes, 1));
+    };
+    // SAFETY: calloc has no precondition.
+    let block = unsafe { real(count, size) };
+    made(Kind::Calloc, block, product(count, size), 0);
+    block
+}
+
+/// C `free`.
+///
+/// # Safety
+/// As for the real one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(block: *mut c_void) {
+    if pool::owns(block) {
+        return;
+    }
+    let Some(real) = real::free() else {
+        return;
+    };
+    lane::push(&Record { kind: Kind::Free, align_log2: 0, ticks: ticks(), address: block as u64, old: 0, size: 0 });
+    // SAFETY: by the caller's promise.
+    unsafe { real(block) }
+}
+
+/// Historic name of `free`.
+///
+/// # Safety
+/// As for `free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cfree(block: *mut c_void) {
+    // SAFETY: by the caller's promise.
+    unsafe { free(block) }
+}
+
+/// C23 `free_sized`: the size is a hint, which the real allocator may not know.
+///
+/// # Safety
+/// As for `free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_sized(block: *mut c_void, _size: size_t) {
+    // SAFETY: by the caller's promise.
+    unsafe { free(block) }
+}
+
+/// C23 `free_aligned_sized`: size and alignment are hints, which the real allocator may not know.
+///
+/// # Safety
+/// As for `free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free_aligned_sized(block: *mut c_void, _alignment: size_t, _size: size_t) {
+    // SAFETY: by the caller's promise.
+    unsafe { free(block) }
+}
+
+/// C `realloc`.
+///
+/// # Safety
+/// As for the real one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
+    // SAFETY: by the caller's promise.
+    unsafe { resize(Kind::Realloc, block, size) }
+}
+
+/// C `reallocarray`: done here, since glibc's calls `realloc`, which would be recorded as a second call.
+///
+/// # Safety
+/// As for the real one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: size_t, size: size_t) -> *mut c_void {
+    if let Some(bytes) = count.checked_mul(size) {
+        // SAFETY: by the caller's promise.
+        return unsafe { resize(Kind::Reallocarray, block, bytes) };
+    }
+    let old = block as u64;
+    lane::push(&Record { kind: Kind::Reallocarray, align_log2: 0, ticks: ticks(), address: 0, old, size: u64::MAX });
+    sys::set_errno(libc::ENOMEM);
+    null_mut()
+}
+
+/// # Safety
+/// `block` is null or a live block.
+unsafe fn resize(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
+    if pool::owns(block) {
+        // SAFETY: owns just said so.
+        return unsafe { leave_pool(kind, block, size) };
+    }
+    let Some(real) = real::realloc() else {
+        return if block.is_null() { pool::allocate(size, 1) } else { null_mut() };
+    };
+    let before = ticks();
+    // SAFETY: by the caller's promise.
+    let new = unsafe { real(block, size) };
+    if block.is_null() {
+        made(kind, new, size as u64, 0);
+    } else {
+        let (address, old) = (new as u64, block as u64);
+        lane::push(&Record { kind, align_log2: 0, ticks: before, address, old, size: size as u64 });
+    }
+    new
+}
+
+/// Moves a pool block to the real heap; recorded as the allocation it is there.
+///
+/// # Safety
+/// `block` is a pool block.
+#[cold]
+unsafe fn leave_pool(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
+    let new = match real::malloc() {
+        // SAFETY: malloc has no precondition.
+        Some(real) => unsafe { real(size) },
+        None => return pool::allocate(size, 1),
+    };
+    if !new.is_null() {
+        // SAFETY: both blocks hold at least the copied bytes, and a fresh block overlaps no other.
+        unsafe {
+            let bytes = pool::size(block).min(size);
+            core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), bytes);
+        }
+    }
+    made(kind, new, size as u64, 0);
+    new
+}
+
+/// C `posix_memalign`.
+///
+/// # Safety
+/// As for the real one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, alignment: size_t, size: size_t) -> c_int {
+    let Some(real) = real::posix_memalign() else {
+        return libc::ENOMEM;
+    };
+    // SAFETY: by the caller's promise.
+    let result = unsafe { real(block, alignment, size) };
+    // SAFETY: on success the real function has written `*block`.
+    let address = if result == 0 { unsafe { *block } } else { null_mut() };
+    made(Kind::PosixMemalign, address, size as u64, log2_ceiling(alignment));
+    result
+}
+
+/// C11 `aligned_alloc`.
+#[unsafe(no_mangle)]
+pub extern "C" fn aligned_alloc(alignment: size_t, size: size_t) -> *mut c_void {
+    let Some(real) = real::aligned_alloc() else {
+        return null_mut();
+    };
+    // SAFETY: the real function checks its arguments.
+    let block = unsafe { real(alignment, size) };
+    made(Kind::AlignedAlloc, block, size as u64, log2_ceiling(alignment));
+    block
+}
+
+/// glibc `memalign`.
+#[unsafe(no_mangle)]
+pub extern "C" fn memalign(alignment: size_t, size: size_t) -> *mut c_void {
+    let Some(real) = real::memalign() else {
+        return null_mut();
+    };
+    // SAFETY: the real function checks its arguments.
+    let block = unsafe { real(alignment, size) };
+    made(Kind::Memalign, block, size as u64, log2_ceiling(alignment));
+    block
+}
+
+/// glibc `valloc`.
+#[unsafe(no_mangle)]
+pub extern "C" fn valloc(size: size_t) -> *mut c_void {
+    let Some(real) = real::valloc() else {
+        return null_mut();
+    };
+    // SAFETY: valloc has no precondition.
+    let block = unsafe { real(size) };
+    made(Kind::Valloc, block, size as u64, PAGE_LOG2);
+    block
+}
+
+/// glibc `pvalloc`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pvalloc(size: size_t) -> *mut c_void {
+    let Some(real) = real::pvalloc() else {
+        return null_mut();
+    };
+    // SAFETY: pvalloc has no precondition.
+    let block = unsafe { real(size) };
+    made(Kind::Pvalloc, block, size as u64, PAGE_LOG2);
+    block
+}
+
+/// glibc `malloc_usable_size`.
+///
+/// # Safety
+/// As for the real one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
+    if pool::owns(block) {
+        // SAFETY: owns just said so.
+        return unsafe { pool::size(block) };
+    }
+    let Some(real) = real::malloc_usable_size() else {
+        return 0;
+    };
+    // SAFETY: by the caller's promise.
+    let bytes = unsafe { real(block) };
+    made(Kind::UsableSize, block, 0, 0);
+    bytes
+}
+
+/// POSIX `fork`: the parent's trace says which child it made.
+///
+/// # Safety
+/// As for the real one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fork() -> pid_t {
+    let Some(real) = real::fork() else {
+        sys::set_errno(libc::ENOSYS);
+        return -1;
+    };
+    let before = ticks();
+    // SAFETY: by the caller's promise.
+    let child = unsafe { real() };
+    if child > 0 {
+        lane::push(&Record { kind: Kind::Fork, align_log2: 0, ticks: before, address: child as u64, old: 0, size: 0 });
+    }
+    child
+}

@@ -1,0 +1,268 @@
+//! A lane: one thread's buffer, and the way of an event into it.
+//!
+//! The hot state stands in a private page that a forked child finds zeroed (so the child, coming from `fork` or a raw
+//! `clone`, sees a full buffer, takes the slow way and gets a lane of its own); records and cursor stand in the
+//! spool's shared mapping, where they outlive the process.
+//!
+//! While a thread works on its lane the lane is *busy*. A signal handler that comes in between finds it so and leaves
+//! its record in the lane's nested area, from which the thread fetches it at its next event.
+
+use core::cell::{Cell, UnsafeCell};
+use core::slice;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+use crate::process::{self, Process};
+use crate::record::{self, ESCAPE_WORDS, Kind, Record, Regions};
+use crate::spool::{
+    FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, NESTED_OFFSET, NESTED_RECORDS, WORDS_OFFSET,
+    next_fill, words,
+};
+use crate::{arch, sys};
+
+/// The private half of a lane. All zero, as after a fork, means: no buffer.
+#[repr(C)]
+pub struct Lane {
+    busy: AtomicBool,
+    /// Whether this fill already says whose records it holds.
+    names_thread: Cell<bool>,
+    /// Copy of the header's cursor.
+    cursor: Cell<u64>,
+    /// The cursor from which on an escape no longer fits, or 0 to make the next event take the slow way.
+    limit: AtomicU64,
+    /// First word of the frame.
+    words: Cell<*mut u64>,
+    regions: UnsafeCell<Regions>,
+    /// The frame, or null.
+    header: Cell<*mut FrameHeader>,
+    /// Number of the thread in this process.
+    thread: Cell<u32>,
+    /// Kernel thread id of the owner.
+    tid: Cell<u32>,
+    /// The process's next lane.
+    pub next: Cell<*mut Lane>,
+}
+
+/// Records one event of the calling thread.
+#[inline(always)]
+pub fn push(record: &Record) {
+    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
+    match unsafe { arch::lane().as_ref() } {
+        Some(lane) => lane.push(record),
+        None => begin_thread(record),
+    }
+}
+
+/// The first event of a thread.
+#[cold]
+#[inline(never)]
+fn begin_thread(record: &Record) {
+    if process::is_off() {
+        return;
+    }
+    let _errno = sys::Errno::save();
+    // A signal handler must not find this thread inside the registry of lanes.
+    let _signals = sys::SignalsBlocked::new();
+    let Some(process) = Process::current() else {
+        return;
+    };
+    let lane = process.adopt_lane().unwrap_or_else(|| sys::map_wiped_on_fork(size_of::<Lane>()).cast::<Lane>());
+    arch::set_lane(lane);
+    // SAFETY: null, or a lane that now belongs to this thread alone and stays mapped.
+    match unsafe { lane.as_ref() } {
+        Some(lane) => lane.push(record),
+        None => process.count_lost(1),
+    }
+}
+
+impl Lane {
+    #[inline(always)]
+    fn push(&self, record: &Record) {
+        if self.busy.load(Ordering::Relaxed) {
+            return self.push_nested(record);
+        }
+        self.busy.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if self.cursor.get() < self.limit.load(Ordering::Relaxed) || self.make_room(record) {
+            self.append(record);
+        }
+        compiler_fence(Ordering::SeqCst);
+        self.busy.store(false, Ordering::Relaxed);
+    }
+
+    /// Writes one record; the caller has made sure that an escape fits.
+    #[inline(always)]
+    fn append(&self, record: &Record) {
+        let cursor = self.cursor.get();
+        // SAFETY: only the owner touches its regions, and only while busy.
+        let regions = unsafe { &mut *self.regions.get() };
+        // SAFETY: `cursor` is below the limit, so ESCAPE_WORDS words from it lie in the frame; it is this lane's.
+        let used = unsafe {
+            let at = self.words.get().add(words(cursor));
+            if let Some(word) = regions.compact(record) {
+                at.write(word);
+                1
+            } else {
+                at.cast::<[u64; ESCAPE_WORDS]>().write(regions.escape(record));
+                ESCAPE_WORDS as u64
+            }
+        };
+        self.set_cursor(cursor + used);
+    }
+
+    /// Publishes the cursor: what lies before it survives the process.
+    #[inline(always)]
+    fn set_cursor(&self, cursor: u64) {
+        self.cursor.set(cursor);
+        // SAFETY: a lane with a cursor has a header, in its mapped frame.
+        let published = unsafe { AtomicU64::from_ptr(&raw mut (*self.header.get()).cursor) };
+        published.store(cursor, Ordering::Release);
+    }
+
+    /// Prepares the lane for one more record: buffer, name of the thread, nested records, a drained frame. No signal
+    /// handler comes in between, so all nested records are at hand and complete. False if there is no buffer to be had; the record is then lost, and counted.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&self, record: &Record) -> bool {
+        if process::is_off() {
+            return false;
+        }
+        let _errno = sys::Errno::save();
+        let _signals = sys::SignalsBlocked::new();
+        let Some(process) = Process::current() else {
+            return false;
+        };
+        if self.header.get().is_null() && !self.attach(process) {
+            process.count_lost(1);
+            return false;
+        }
+        let waiting = self.nested_count().load(Ordering::Relaxed).min(NESTED_RECORDS as u32) as usize;
+        let pending = 1 + usize::from(!self.names_thread.get()) + waiting;
+        if words(self.cursor.get()) + pending * ESCAPE_WORDS > FRAME_WORDS {
+            self.drain(process);
+        }
+        if !self.names_thread.replace(true) {
+            let (address, size) = (u64::from(self.tid.get()), u64::from(self.thread.get()));
+            self.append(&Record { kind: Kind::Thread, align_log2: 0, ticks: record.ticks, address, old: 0, size });
+        }
+        if waiting != 0 {
+            self.fetch_nested(process);
+        }
+        let fill_start = self.cursor.get() & !0xffff_ffff;
+        self.limit.store(fill_start | (FRAME_WORDS - ESCAPE_WORDS + 1) as u64, Ordering::Relaxed);
+        true
+    }
+
+    /// Gives the lane a frame of the spool. False if there is none to be had.
+    fn attach(&self, process: &Process) -> bool {
+        if process.pauses() {
+            return false;
+        }
+        let Some((number, frame)) = process.new_frame() else {
+            return false;
+        };
+        // SAFETY: the frame was just mapped, page-aligned, FRAME_BYTES long, and is this lane's alone.
+        unsafe {
+            let header = frame.cast::<FrameHeader>();
+            header.write(FrameHeader { kind: FRAME_LANE, lane: number, cursor: 0, nested: 0, unused: 0, ended_ticks: 0 });
+            self.words.set(frame.add(WORDS_OFFSET).cast());
+            *self.regions.get() = Regions::new();
+            self.header.set(header);
+        }
+        self.set_cursor(0);
+        self.take_over(process);
+        process.register(self);
+        true
+    }
+
+    /// Makes the calling thread the owner of an orphan.
+    pub fn adopt(&self, process: &Process) {
+        self.busy.store(false, Ordering::Relaxed);
+        self.take_over(process);
+    }
+
+    fn take_over(&self, process: &Process) {
+        self.tid.set(sys::tid());
+        self.thread.set(process.number_thread());
+        self.names_thread.set(false);
+        self.limit.store(0, Ordering::Relaxed);
+        self.ended().store(0, Ordering::Relaxed);
+        process::call_at_thread_end(self);
+    }
+
+    /// Whether the owner has ended, for certain.
+    pub fn is_orphan(&self) -> bool {
+        self.ended().load(Ordering::Relaxed) != 0 && sys::has_ended(self.tid.get())
+    }
+
+    /// Notes that the owner is about to end. It may still free blocks after this.
+    pub fn note_end(&self) {
+        if !self.header.get().is_null() {
+            self.ended().store(arch::ticks(), Ordering::Relaxed);
+        }
+    }
+
+    fn ended(&self) -> &AtomicU64 {
+        // SAFETY: called only on a lane with a frame, whose mapping stays.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.header.get()).ended_ticks) }
+    }
+
+    fn nested_count(&self) -> &AtomicU32 {
+        // SAFETY: called only on a lane with a frame, whose mapping stays.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.header.get()).nested) }
+    }
+
+    /// Copies the fill into a block of the spool and starts the next; the order is that of `spool.rs`.
+    fn drain(&self, process: &Process) {
+        let cursor = self.cursor.get();
+        // SAFETY: these words of the lane's own frame are written.
+        let filled = unsafe { slice::from_raw_parts(self.words.get(), words(cursor)) };
+        // SAFETY: the header is mapped, and with signals blocked nobody writes it.
+        let header = FrameHeader { kind: FRAME_BLOCK, ..unsafe { *self.header.get() } };
+        if !process.write_block(&header, filled) {
+            process.count_lost(record::count(filled));
+        }
+        // SAFETY: only the owner touches its regions, and only while busy.
+        unsafe { *self.regions.get() = Regions::new() };
+        self.names_thread.set(false);
+        self.set_cursor(next_fill(cursor));
+    }
+
+    fn nested_at(&self, index: usize) -> *mut [u64; ESCAPE_WORDS] {
+        debug_assert!(index < NESTED_RECORDS, "the nested area has that many records");
+        // SAFETY: the nested area lies in the lane's frame.
+        unsafe { self.header.get().cast::<u8>().add(NESTED_OFFSET).cast::<[u64; ESCAPE_WORDS]>().add(index) }
+    }
+
+    /// Records an event of a signal handler that interrupted this thread's own work on the lane.
+    #[cold]
+    #[inline(never)]
+    fn push_nested(&self, record: &Record) {
+        let _errno = sys::Errno::save();
+        if self.header.get().is_null() {
+            return process::count_lost_early();
+        }
+        // Handlers may interrupt each other: each takes a place of its own.
+        let index = self.nested_count().fetch_add(1, Ordering::Relaxed) as usize;
+        if index < NESTED_RECORDS {
+            // SAFETY: the place is in the area and this call's alone.
+            unsafe { self.nested_at(index).write(Regions::new().escape(record)) };
+        }
+        self.limit.store(0, Ordering::Relaxed);
+    }
+
+    /// Moves the nested records into the frame, which has room for them.
+    fn fetch_nested(&self, process: &Process) {
+        let count = self.nested_count().swap(0, Ordering::Relaxed) as usize;
+        for index in 0..count.min(NESTED_RECORDS) {
+            // SAFETY: the place is in the area, and with signals blocked no handler writes it.
+            let words = unsafe { self.nested_at(index).replace([0; ESCAPE_WORDS]) };
+            if let Some(nested) = record::read_escape(&words) {
+                self.append(&nested);
+            }
+        }
+        process.count_lost(count.saturating_sub(NESTED_RECORDS) as u64);
+    }
+}
+
+const _: () = assert!(size_of::<Lane>() <= 4096 && FRAME_BYTES.is_multiple_of(4096));
+const _: () = assert!(align_of::<Lane>() <= 4096);

@@ -1,0 +1,414 @@
+//! What one process image shares among its threads: the spool, and the registry of lanes.
+//!
+//! It stands in memory that a forked child finds zeroed: the child then begins a spool of its own and never touches
+//! its parent's.
+
+use core::cell::{Cell, UnsafeCell};
+use core::ffi::CStr;
+use core::ptr::null_mut;
+use core::slice;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use libc::{c_char, c_int, c_void};
+
+use crate::lane::Lane;
+use crate::spool::{
+    COMMAND_BYTES, CONTROL_BYTES, Control, FRAME_BYTES, FrameHeader, ORIGIN_EXEC, ORIGIN_FORK, SESSION_VARIABLE,
+    SPOOL_MAGIC, SPOOL_SUFFIX, WORDS_OFFSET,
+};
+use crate::{arch, sys};
+
+/// Longest path of a spool in bytes, its zero byte included.
+const PATH_BYTES: usize = 4096;
+/// Spools that one process id may begin (one per exec or reused id).
+const SPOOLS_PER_PID: u32 = 10_000;
+/// The spool's descriptor is put this high, out of the way of programs that expect low numbers.
+const LEAST_FD: c_int = 900;
+/// Events to let pass between two attempts to get a frame from a spool that is full.
+const EVENTS_BETWEEN_ATTEMPTS: u32 = 4096;
+/// Thread-specific values below this key need no allocation in glibc.
+const KEYS_WITHOUT_ALLOCATION: u32 = 32;
+
+/// Not begun (as a forked child finds it).
+const NEW: u32 = 0;
+/// Some thread opens the spool.
+const STARTING: u32 = 1;
+/// The spool is open.
+const READY: u32 = 2;
+/// There is no session, or the spool could not be opened.
+const OFF: u32 = 3;
+
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
+/// Events that came before there was a spool to count them in.
+static LOST_EARLY: AtomicU64 = AtomicU64::new(0);
+/// Whether this image had a spool before: then the process is a fork of the one that did.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+/// 1 + the key whose destructor notes the end of a thread; 0 before it exists.
+static END_KEY: AtomicU32 = AtomicU32::new(0);
+
+/// State of the recorder in this process.
+#[repr(C)]
+pub struct Process {
+    state: AtomicU32,
+    /// Spin lock of `lanes`; held for a few instructions, with signals blocked.
+    registry_busy: AtomicBool,
+    /// Events to let pass before the next attempt to get a frame.
+    attempts_pause: AtomicU32,
+    fd: AtomicI32,
+    identity: Cell<(u64, u64)>,
+    lanes: Cell<*mut Lane>,
+    control: Cell<*mut Control>,
+    path: UnsafeCell<[u8; PATH_BYTES]>,
+}
+
+/// Opens the spool when the object is loaded, so that a process without any event is known too.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = {
+    extern "C" fn at_load() {
+        let _errno = sys::Errno::save();
+        let _signals = sys::SignalsBlocked::new();
+        Process::current();
+    }
+    at_load
+};
+
+/// Whether recording is off in this process for good.
+pub fn is_off() -> bool {
+    // SAFETY: null or the one Process, never unmapped.
+    unsafe { PROCESS.load(Ordering::Acquire).as_ref() }.is_some_and(|process| process.state.load(Ordering::Relaxed) == OFF)
+}
+
+/// Counts one event that has no spool.
+pub fn count_lost_early() {
+    LOST_EARLY.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Has [`Lane::note_end`] called when the calling thread runs its destructors.
+pub fn call_at_thread_end(lane: &Lane) {
+    if let Some(key) = END_KEY.load(Ordering::Relaxed).checked_sub(1) {
+        // SAFETY: the key exists, and the destructor takes a lane, which stays mapped.
+        unsafe { libc::pthread_setspecific(key, (&raw const *lane).cast()) };
+    }
+}
+
+unsafe extern "C" fn thread_ends(lane: *mut c_void) {
+    // SAFETY: the value of the key is null or the ending thread's lane.
+    if let Some(lane) = unsafe { lane.cast::<Lane>().as_ref() } {
+        lane.note_end();
+    }
+}
+
+fn make_end_key() {
+    if END_KEY.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    let mut key = 0;
+    // SAFETY: plain out-argument; the destructor has the right type.
+    let made = unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } == 0;
+    if made && key < KEYS_WITHOUT_ALLOCATION {
+        END_KEY.store(key + 1, Ordering::Relaxed);
+    }
+}
+
+impl Process {
+    /// The state of this process, begun if need be; `None` if nothing can be recorded (now).
+    pub fn current() -> Option<&'static Self> {
+        let process = Self::shared()?;
+        match process.state.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Acquire) {
+            Ok(_) => process.start(),
+            Err(STARTING) => count_lost_early(),
+            Err(_) => {}
+        }
+        (process.state.load(Ordering::Acquire) == READY).then_some(process)
+    }
+
+    fn shared() -> Option<&'static Self> {
+        let known = PROCESS.load(Ordering::Acquire);
+        // SAFETY: null or the one Process, never unmapped; all zero is a valid value.
+        if let Some(process) = unsafe { known.as_ref() } {
+            return Some(process);
+        }
+        let fresh = sys::map_wiped_on_fork(size_of::<Self>()).cast::<Self>();
+        let winner = match PROCESS.compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => fresh,
+            Err(other) => {
+                sys::unmap(fresh.cast(), size_of::<Self>());
+                other
+            }
+        };
+        // SAFETY: as above.
+        unsafe { winner.as_ref() }
+    }
+
+    fn start(&self) {
+        let Some(session) = session() else {
+            self.state.store(OFF, Ordering::Release);
+            return;
+        };
+        let state = if self.open_spool(session) { READY } else { OFF };
+        if state == READY {
+            make_end_key();
+            self.count_lost(LOST_EARLY.swap(0, Ordering::Relaxed));
+        }
+        self.state.store(state, Ordering::Release);
+    }
+
+    fn open_spool(&self, session: &CStr) -> bool {
+        let pid = sys::pid();
+        let mut fd = -1;
+        for number in 0..SPOOLS_PER_PID {
+            // SAFETY: only the starting thread writes the path, and nobody reads it before READY.
+            if !write_path(unsafe { &mut *self.path.get() }, session, pid, number) {
+                return false;
+            }
+            // SAFETY: write_path ends it with a zero byte.
+            fd = unsafe { sys::open(self.path.get().cast(), libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC) };
+            if fd >= 0 || sys::get_errno() != libc::EEXIST {
+                break;
+            }
+        }
+        let Some(identity) = sys::identity(fd) else {
+            return false;
+        };
+        self.identity.set(identity);
+        self.keep_fd(fd);
+        if !sys::reserve(self.fd.load(Ordering::Relaxed), 0, CONTROL_BYTES) {
+            return false;
+        }
+        let control = sys::map_shared(self.fd.load(Ordering::Relaxed), 0, CONTROL_BYTES).cast::<Control>();
+        if control.is_null() {
+            return false;
+        }
+        self.control.set(control);
+        let origin = if BEGUN.swap(true, Ordering::Relaxed) { ORIGIN_FORK } else { ORIGIN_EXEC };
+        // SAFETY: the page was just mapped and is zero; nobody else knows it yet.
+        unsafe { fill_control(&mut *control, pid, origin) };
+        true
+    }
+
+    /// Moves the spool's descriptor out of the program's way.
+    fn keep_fd(&self, fd: c_int) {
+        let high = sys::duplicate_from(fd, LEAST_FD);
+        if high >= 0 {
+            sys::close(fd);
+        }
+        self.fd.store(if high >= 0 { high } else { fd }, Ordering::Relaxed);
+    }
+
+    /// The spool's descriptor. A program that closes all descriptors closes this one too, and may open something else
+    /// under its number: then the spool is opened again.
+    fn fd(&self) -> Option<c_int> {
+        let fd = self.fd.load(Ordering::Relaxed);
+        if sys::identity(fd) == Some(self.identity.get()) {
+            return Some(fd);
+        }
+        // SAFETY: the path was written before READY and ends with a zero byte.
+        let fd = unsafe { sys::open(self.path.get().cast(), libc::O_RDWR | libc::O_CLOEXEC) };
+        if sys::identity(fd) != Some(self.identity.get()) {
+            if fd >= 0 {
+                sys::close(fd);
+            }
+            return None;
+        }
+        self.keep_fd(fd);
+        Some(self.fd.load(Ordering::Relaxed))
+    }
+
+    fn control_u32(&self, field: impl FnOnce(*mut Control) -> *mut u32) -> &AtomicU32 {
+        // SAFETY: a process that others see has a control page, mapped for good; the fields are only used atomically.
+        unsafe { AtomicU32::from_ptr(field(self.control.get())) }
+    }
+
+    fn next_frame(&self) -> u32 {
+        // SAFETY: takes the address of a field of the mapped page.
+        self.control_u32(|control| unsafe { &raw mut (*control).frames }).fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for a new thread.
+    pub fn number_thread(&self) -> u32 {
+        // SAFETY: takes the address of a field of the mapped page.
+        self.control_u32(|control| unsafe { &raw mut (*control).threads }).fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts events that could not be kept.
+    pub fn count_lost(&self, events: u64) {
+        // SAFETY: as in `control_u32`.
+        let lost = unsafe { AtomicU64::from_ptr(&raw mut (*self.control.get()).events_lost) };
+        lost.fetch_add(events, Ordering::Relaxed);
+    }
+
+    /// Whether the spool was found full a short while ago, so that this event need not try again.
+    pub fn pauses(&self) -> bool {
+        self.attempts_pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    /// Number and mapping of a new frame, or `None` if the spool is full or cannot be reached.
+    pub fn new_frame(&self) -> Option<(u32, *mut u8)> {
+        let frame = self.map_new_frame();
+        if frame.is_none() {
+            self.attempts_pause.store(EVENTS_BETWEEN_ATTEMPTS, Ordering::Relaxed);
+        }
+        frame
+    }
+
+    fn map_new_frame(&self) -> Option<(u32, *mut u8)> {
+        let fd = self.fd()?;
+        let number = self.next_frame();
+        let offset = frame_offset(number);
+        if !sys::reserve(fd, offset, FRAME_BYTES) {
+            return None;
+        }
+        let frame = sys::map_shared(fd, offset, FRAME_BYTES).cast::<u8>();
+        (!frame.is_null()).then_some((number, frame))
+    }
+
+    /// Writes a full lane's words, then its header, to a frame of its own; false if that failed.
+    pub fn write_block(&self, header: &FrameHeader, words: &[u64]) -> bool {
+        let Some(fd) = self.fd() else {
+            return false;
+        };
+        let offset = frame_offset(self.next_frame());
+        // SAFETY: words and header are plain integers without padding.
+        let (words, header) = unsafe {
+            let header = (&raw const *header).cast::<u8>();
+            (
+                slice::from_raw_parts(words.as_ptr().cast::<u8>(), size_of_val(words)),
+                slice::from_raw_parts(header, size_of::<FrameHeader>()),
+            )
+        };
+        sys::write_all_at(fd, words, offset + WORDS_OFFSET as u64) && sys::write_all_at(fd, header, offset)
+    }
+
+    /// Enters a lane that has just got its frame into the registry.
+    pub fn register(&self, lane: &Lane) {
+        self.with_lanes(|lanes| {
+            lane.next.set(lanes.get());
+            lanes.set((&raw const *lane).cast_mut());
+        });
+    }
+
+    /// A lane whose thread has ended, made the calling thread's.
+    pub fn adopt_lane(&self) -> Option<*mut Lane> {
+        self.with_lanes(|lanes| {
+            let mut at = lanes.get();
+            // SAFETY: registered lanes stay mapped and have a frame.
+            while let Some(lane) = unsafe { at.as_ref() } {
+                if lane.is_orphan() {
+                    lane.adopt(self);
+                    return Some(at);
+                }
+                at = lane.next.get();
+            }
+            None
+        })
+    }
+
+    fn with_lanes<T>(&self, work: impl FnOnce(&Cell<*mut Lane>) -> T) -> T {
+        while self.registry_busy.swap(true, Ordering::Acquire) {
+            core::hint::spin_loop();
+        }
+        let result = work(&self.lanes);
+        self.registry_busy.store(false, Ordering::Release);
+        result
+    }
+}
+
+fn frame_offset(number: u32) -> u64 {
+    u64::from(number) * FRAME_BYTES as u64
+}
+
+/// The session directory, from the environment at the first call; later changes of the environment do not matter.
+fn session() -> Option<&'static CStr> {
+    static SESSION: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+    const NAME: [u8; SESSION_VARIABLE.len() + 1] = zero_ended();
+    let mut known = SESSION.load(Ordering::Acquire);
+    if known.is_null() {
+        // SAFETY: the name ends with a zero byte. Nothing else changes the environment: this runs when the object
+        // is loaded.
+        let value = unsafe { libc::getenv(NAME.as_ptr().cast()) };
+        known = keep(value)?;
+        SESSION.store(known, Ordering::Release);
+    }
+    // SAFETY: `keep` gave a C string that stays.
+    Some(unsafe { CStr::from_ptr(known) })
+}
+
+/// A copy of the string that outlives `setenv`.
+fn keep(value: *const c_char) -> Option<*mut c_char> {
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so a C string.
+    let bytes = unsafe { CStr::from_ptr(value) }.to_bytes_with_nul();
+    if bytes.len() > PATH_BYTES {
+        return None;
+    }
+    let copy = sys::map_private(bytes.len()).cast::<u8>();
+    if copy.is_null() {
+        return None;
+    }
+    // SAFETY: the mapping holds that many bytes and is fresh.
+    unsafe { copy.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    Some(copy.cast())
+}
+
+const fn zero_ended() -> [u8; SESSION_VARIABLE.len() + 1] {
+    let mut name = [0; SESSION_VARIABLE.len() + 1];
+    let mut at = 0;
+    while at < SESSION_VARIABLE.len() {
+        name[at] = SESSION_VARIABLE.as_bytes()[at];
+        at += 1;
+    }
+    name
+}
+
+/// Writes `SESSION/PID-NUMBER.spool` and a zero byte; false if it does not fit.
+fn write_path(path: &mut [u8; PATH_BYTES], session: &CStr, pid: u32, number: u32) -> bool {
+    let mut rest = &mut path[..];
+    let mut digits = [0; 10];
+    let mut put = |bytes: &[u8]| {
+        let Some((to, after)) = core::mem::take(&mut rest).split_at_mut_checked(bytes.len()) else {
+            return false;
+        };
+        to.copy_from_slice(bytes);
+        rest = after;
+        true
+    };
+    put(session.to_bytes())
+        && put(b"/")
+        && put(decimal(pid, &mut digits))
+        && put(b"-")
+        && put(decimal(number, &mut digits))
+        && put(SPOOL_SUFFIX.as_bytes())
+        && put(b"\0")
+}
+
+fn decimal(mut value: u32, digits: &mut [u8; 10]) -> &[u8] {
+    let mut first = digits.len();
+    for (at, digit) in digits.iter_mut().enumerate().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+        first = at;
+        if value == 0 {
+            break;
+        }
+    }
+    digits.get(first..).unwrap_or_default()
+}
+
+fn fill_control(control: &mut Control, pid: u32, origin: u32) {
+    control.pid = pid;
+    control.parent_pid = sys::parent_pid();
+    control.origin = origin;
+    control.frames = 1;
+    control.start_ticks = arch::ticks();
+    // SAFETY: the path ends with a zero byte.
+    let fd = unsafe { sys::open(c"/proc/self/cmdline".as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if fd >= 0 {
+        control.command_bytes = sys::read(fd, &mut control.command).min(COMMAND_BYTES) as u32;
+        sys::close(fd);
+    }
+    // SAFETY: the field is aligned; the store is atomic so that it comes after all the others.
+    unsafe { AtomicU64::from_ptr(&raw mut control.magic) }.store(SPOOL_MAGIC, Ordering::Release);
+}

@@ -1,0 +1,68 @@
+//! The functions that the program would have called without the recorder.
+//!
+//! Found with `dlsym(RTLD_NEXT)` at the first call of any, so that an allocator linked into the program or preloaded
+//! after the recorder is the one that serves it. (`__libc_malloc` would mix two heaps there.)
+
+use core::ffi::CStr;
+use core::hint::black_box;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use libc::{c_int, c_void, size_t};
+
+/// Set by the first thread that looks the functions up; nobody looks twice.
+static LOOKED_UP: AtomicBool = AtomicBool::new(false);
+
+macro_rules! real_functions {
+    ($($name:ident: $symbol:literal, $type:ty;)*) => {
+        struct Table { $($name: AtomicPtr<c_void>,)* }
+
+        static TABLE: Table = Table { $($name: AtomicPtr::new(null_mut()),)* };
+
+        #[cold]
+        fn look_up() {
+            if LOOKED_UP.swap(true, Ordering::Acquire) {
+                return;
+            }
+            $(TABLE.$name.store(find($symbol), Ordering::Release);)*
+        }
+
+        $(
+            /// The real function; `None` while the look-up itself allocates, or where no object defines it.
+            #[inline(always)]
+            pub fn $name() -> Option<$type> {
+                let mut found = TABLE.$name.load(Ordering::Acquire);
+                if found.is_null() {
+                    look_up();
+                    found = TABLE.$name.load(Ordering::Acquire);
+                }
+                // SAFETY: null is None, and anything else is the address of the C function of that name, which
+                // has this type.
+                unsafe { core::mem::transmute::<*mut c_void, Option<$type>>(found) }
+            }
+        )*
+    };
+}
+
+real_functions! {
+    malloc: c"malloc", unsafe extern "C" fn(size_t) -> *mut c_void;
+    calloc: c"calloc", unsafe extern "C" fn(size_t, size_t) -> *mut c_void;
+    realloc: c"realloc", unsafe extern "C" fn(*mut c_void, size_t) -> *mut c_void;
+    free: c"free", unsafe extern "C" fn(*mut c_void);
+    posix_memalign: c"posix_memalign", unsafe extern "C" fn(*mut *mut c_void, size_t, size_t) -> c_int;
+    aligned_alloc: c"aligned_alloc", unsafe extern "C" fn(size_t, size_t) -> *mut c_void;
+    memalign: c"memalign", unsafe extern "C" fn(size_t, size_t) -> *mut c_void;
+    valloc: c"valloc", unsafe extern "C" fn(size_t) -> *mut c_void;
+    pvalloc: c"pvalloc", unsafe extern "C" fn(size_t) -> *mut c_void;
+    malloc_usable_size: c"malloc_usable_size", unsafe extern "C" fn(*mut c_void) -> size_t;
+    fork: c"fork", unsafe extern "C" fn() -> libc::pid_t;
+}
+
+/// The next definition of `symbol` after this object.
+#[inline(never)]
+fn find(symbol: &CStr) -> *mut c_void {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) };
+    // dlsym knows "this object" by its return address: it must not be called in tail position.
+    black_box(found)
+}

@@ -1,0 +1,233 @@
+//! How one event is written: 8 bytes for nearly all, 40 bytes for the rest.
+//!
+//! This file is compiled into the preloaded object (which encodes) and into `hksim-record` (which decodes), so the two
+//! cannot drift apart. It uses `core` only.
+//!
+//! A *compact* record is one word, from the low bit up:
+//!
+//! | bits | field |
+//! |---|---|
+//! | 2 | operation: 1 malloc, 2 free, 3 calloc (0: escape) |
+//! | 3 | region: index into the table of 32 GiB regions |
+//! | 11 | time since the previous record, in units of 4 ticks |
+//! | 16 | size in bytes |
+//! | 32 | address inside its region, in units of 8 bytes |
+//!
+//! Everything that does not fit is an *escape* of [`ESCAPE_WORDS`] words with all fields in full; it also sets the
+//! region table's entry for its address. A buffer starts from [`Regions::new`], so each can be read without the one before it.
+
+/// Words of an escape: head, time, address, old address, size.
+pub const ESCAPE_WORDS: usize = 5;
+
+const OPERATION_BITS: u32 = 2;
+const REGION_BITS: u32 = 3;
+const TIME_BITS: u32 = 11;
+const SIZE_BITS: u32 = 16;
+
+const REGION_SHIFT: u32 = OPERATION_BITS;
+const TIME_SHIFT: u32 = REGION_SHIFT + REGION_BITS;
+const SIZE_SHIFT: u32 = TIME_SHIFT + TIME_BITS;
+const ADDRESS_SHIFT: u32 = SIZE_SHIFT + SIZE_BITS;
+
+/// Ticks per unit of the compact time field, as a shift.
+const TICK_SHIFT: u32 = 2;
+/// Bytes per unit of the compact address field, as a shift: the least alignment of any malloc.
+const GRAIN_SHIFT: u32 = 3;
+/// log2 of the region size: 32 bits of 8-byte units.
+const REGION_BYTES_LOG2: u32 = 32 + GRAIN_SHIFT;
+const REGIONS: usize = 1 << REGION_BITS;
+/// A region number no address has.
+const NO_REGION: u64 = u64::MAX;
+
+const _: () = assert!(ADDRESS_SHIFT == 32, "the address must end at bit 63");
+
+/// What was called, or what happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// `malloc`.
+    Malloc = 1,
+    /// `free` and its C23 and historic variants.
+    Free = 2,
+    /// `calloc`; the size is the product, `u64::MAX` where it overflowed.
+    Calloc = 3,
+    /// `realloc`.
+    Realloc = 4,
+    /// `reallocarray`; the size as for calloc.
+    Reallocarray = 5,
+    /// `posix_memalign`.
+    PosixMemalign = 6,
+    /// `aligned_alloc`.
+    AlignedAlloc = 7,
+    /// `memalign`.
+    Memalign = 8,
+    /// `valloc`.
+    Valloc = 9,
+    /// `pvalloc`.
+    Pvalloc = 10,
+    /// `malloc_usable_size`.
+    UsableSize = 11,
+    /// The records that follow are those of thread number `size` (from 0, in this process); `address` is its kernel
+    /// thread id. Every buffer begins with one.
+    Thread = 12,
+    /// `fork` returned in the parent: `address` is the child's process id.
+    Fork = 13,
+}
+
+impl Kind {
+    /// The kind numbered `value`, if there is one.
+    #[must_use]
+    pub fn from_number(value: u8) -> Option<Self> {
+        const ALL: [Kind; 13] = [
+            Kind::Malloc,
+            Kind::Free,
+            Kind::Calloc,
+            Kind::Realloc,
+            Kind::Reallocarray,
+            Kind::PosixMemalign,
+            Kind::AlignedAlloc,
+            Kind::Memalign,
+            Kind::Valloc,
+            Kind::Pvalloc,
+            Kind::UsableSize,
+            Kind::Thread,
+            Kind::Fork,
+        ];
+        ALL.get(usize::from(value).wrapping_sub(1)).copied()
+    }
+
+    const fn has_compact_form(self) -> bool {
+        matches!(self, Self::Malloc | Self::Free | Self::Calloc)
+    }
+}
+
+/// One event as the recorder saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What was called.
+    pub kind: Kind,
+    /// log2 of the requested alignment in bytes; 0 where the call has none.
+    pub align_log2: u8,
+    /// Time stamp counter: before a free or a realloc, after any other call.
+    pub ticks: u64,
+    /// The block: returned by an allocating call (0: it failed), given to a freeing one.
+    pub address: u64,
+    /// The block given to a realloc; 0 elsewhere.
+    pub old: u64,
+    /// Requested bytes; 0 where the call has none.
+    pub size: u64,
+}
+
+/// What a compact record leaves out: the regions and the time before it. Writer and reader keep equal copies.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub struct Regions {
+    ticks: u64,
+    regions: [u64; REGIONS],
+}
+
+impl Default for Regions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Regions {
+    /// The state at the start of every buffer: no region known, so that the first record is an escape.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { ticks: 0, regions: [NO_REGION; REGIONS] }
+    }
+
+    /// The one entry that an address may use. Bit 45 keeps a program's brk heap (0x55..) and its mappings (0x7f..)
+    /// apart; the low bits separate neighbours.
+    #[inline(always)]
+    const fn entry(address: u64) -> usize {
+        (((address >> REGION_BYTES_LOG2) & 3) | ((address >> 43) & 4)) as usize
+    }
+
+    /// The compact word for `record`, or `None` where it needs an escape.
+    #[inline(always)]
+    pub fn compact(&mut self, record: &Record) -> Option<u64> {
+        if !record.kind.has_compact_form() {
+            return None;
+        }
+        let units = record.ticks.wrapping_sub(self.ticks) >> TICK_SHIFT;
+        let entry = Self::entry(record.address);
+        let misfit = (units >> TIME_BITS) | (record.size >> SIZE_BITS) | (record.address & ((1 << GRAIN_SHIFT) - 1));
+        if misfit != 0 || self.regions[entry] != record.address >> REGION_BYTES_LOG2 {
+            return None;
+        }
+        self.ticks = self.ticks.wrapping_add(units << TICK_SHIFT);
+        Some(
+            record.kind as u64
+                | (entry as u64) << REGION_SHIFT
+                | units << TIME_SHIFT
+                | record.size << SIZE_SHIFT
+                | (record.address >> GRAIN_SHIFT) << ADDRESS_SHIFT,
+        )
+    }
+
+    /// The escape for `record`.
+    #[inline]
+    pub fn escape(&mut self, record: &Record) -> [u64; ESCAPE_WORDS] {
+        self.learn(record);
+        let head = u64::from(record.kind as u8) << 8 | u64::from(record.align_log2) << 16;
+        [head, record.ticks, record.address, record.old, record.size]
+    }
+
+    fn learn(&mut self, record: &Record) {
+        self.ticks = record.ticks;
+        self.regions[Self::entry(record.address)] = record.address >> REGION_BYTES_LOG2;
+    }
+
+    /// The record at the start of `words` and the words it takes; `None` if no record can start so (a damaged buffer).
+    #[must_use]
+    pub fn decode(&mut self, words: &[u64]) -> Option<(Record, usize)> {
+        let first = *words.first()?;
+        if first & ((1 << OPERATION_BITS) - 1) == 0 {
+            let record = read_escape(words.get(..ESCAPE_WORDS)?)?;
+            self.learn(&record);
+            return Some((record, ESCAPE_WORDS));
+        }
+        let kind = Kind::from_number((first & ((1 << OPERATION_BITS) - 1)) as u8)?;
+        let region = self.regions[((first >> REGION_SHIFT) & ((1 << REGION_BITS) - 1)) as usize];
+        if region == NO_REGION {
+            return None;
+        }
+        let units = (first >> TIME_SHIFT) & ((1 << TIME_BITS) - 1);
+        self.ticks = self.ticks.wrapping_add(units << TICK_SHIFT);
+        let record = Record {
+            kind,
+            align_log2: 0,
+            ticks: self.ticks,
+            address: region << REGION_BYTES_LOG2 | (first >> ADDRESS_SHIFT) << GRAIN_SHIFT,
+            old: 0,
+            size: (first >> SIZE_SHIFT) & ((1 << SIZE_BITS) - 1),
+        };
+        Some((record, 1))
+    }
+}
+
+/// The record an escape holds; `None` if `words` is no escape.
+#[must_use]
+pub fn read_escape(words: &[u64]) -> Option<Record> {
+    let &[head, ticks, address, old, size] = words else {
+        return None;
+    };
+    let kind = Kind::from_number((head >> 8) as u8)?;
+    Some(Record { kind, align_log2: (head >> 16) as u8, ticks, address, old, size })
+}
+
+/// How many records `words` holds.
+#[must_use]
+pub fn count(words: &[u64]) -> u64 {
+    let mut rest = words;
+    let mut records = 0;
+    while let Some(first) = rest.first() {
+        let used = if first & ((1 << OPERATION_BITS) - 1) == 0 { ESCAPE_WORDS } else { 1 };
+        rest = rest.get(used..).unwrap_or_default();
+        records += 1;
+    }
+    records
+}

@@ -1,0 +1,111 @@
+//! The spool: the file in which one process image leaves its records.
+//!
+//! A spool is an array of frames of [`FRAME_BYTES`]. Frame 0 holds the [`Control`] page. Every other frame is either a
+//! *lane* - the buffer a thread writes into through a shared mapping - or a *block*, the copy of a lane taken when
+//! it was full. Both look alike: a [`FrameHeader`], room for nested records, and from [`WORDS_OFFSET`] the words of
+//! `record.rs`.
+//!
+//! **Exactly once.** A lane's `cursor` holds the number of its current fill and the words in it. To drain, a thread copies the
+//! words, then the header, then moves the cursor to the next fill in one store. A block counts only if its header
+//! is there, and only if its fill is no longer the lane's own; so a process may be killed at any instruction.
+//!
+//! This file is compiled into the preloaded object and into `hksim-record`. It uses `core` only.
+
+use crate::record::ESCAPE_WORDS;
+
+/// First bytes of a spool.
+pub const SPOOL_MAGIC: u64 = u64::from_le_bytes(*b"hkspool1");
+/// Size of every frame in bytes (buffers of this size cost least per event).
+pub const FRAME_BYTES: usize = 256 << 10;
+/// Bytes of a lane or block before its first word.
+pub const WORDS_OFFSET: usize = 8 << 10;
+/// Words in a full frame.
+pub const FRAME_WORDS: usize = (FRAME_BYTES - WORDS_OFFSET) / 8;
+/// Bytes of a lane before its nested records.
+pub const NESTED_OFFSET: usize = 64;
+/// Nested records a lane can hold: made by a signal handler that interrupted the recorder itself.
+pub const NESTED_RECORDS: usize = (WORDS_OFFSET - NESTED_OFFSET) / (8 * ESCAPE_WORDS);
+/// Bytes of the control page.
+pub const CONTROL_BYTES: usize = 4096;
+/// Bytes of a command line that a spool keeps.
+pub const COMMAND_BYTES: usize = 2048;
+/// The environment variable that names the session directory.
+pub const SESSION_VARIABLE: &str = "HKSIM_RECORD_SESSION";
+/// How a spool's file name ends; before it stand the process id, `-` and a number.
+pub const SPOOL_SUFFIX: &str = ".spool";
+
+/// `origin`: the process image began with exec.
+pub const ORIGIN_EXEC: u32 = 1;
+/// `origin`: the process began with fork and inherited a heap.
+pub const ORIGIN_FORK: u32 = 2;
+
+/// `kind` of a frame that a thread writes into.
+pub const FRAME_LANE: u32 = u32::from_le_bytes(*b"LANE");
+/// `kind` of a frame that is a copy.
+pub const FRAME_BLOCK: u32 = u32::from_le_bytes(*b"BLCK");
+
+/// The first page of a spool.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Control {
+    /// [`SPOOL_MAGIC`], written last.
+    pub magic: u64,
+    /// Process id.
+    pub pid: u32,
+    /// Parent's process id at the start.
+    pub parent_pid: u32,
+    /// [`ORIGIN_EXEC`] or [`ORIGIN_FORK`].
+    pub origin: u32,
+    /// Frames given out, the control frame included.
+    pub frames: u32,
+    /// Threads numbered so far.
+    pub threads: u32,
+    /// Bytes used of `command`.
+    pub command_bytes: u32,
+    /// Time stamp counter at the start.
+    pub start_ticks: u64,
+    /// Events that could not be kept.
+    pub events_lost: u64,
+    /// The command line, each word ended by a zero byte.
+    pub command: [u8; COMMAND_BYTES],
+}
+
+/// The first bytes of a lane or block.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct FrameHeader {
+    /// [`FRAME_LANE`] or [`FRAME_BLOCK`]; anything else is an unused frame.
+    pub kind: u32,
+    /// Frame number of the lane: its own, or the one a block was copied from.
+    pub lane: u32,
+    /// Number of this fill (high 32 bits), words in it (low 32 bits).
+    pub cursor: u64,
+    /// Nested records waiting (a lane only); may exceed [`NESTED_RECORDS`], the rest is lost.
+    pub nested: u32,
+    /// Zero.
+    pub unused: u32,
+    /// Time stamp counter at which the lane's present thread ended, 0 while it lives.
+    pub ended_ticks: u64,
+}
+
+const _: () = assert!(size_of::<Control>() <= CONTROL_BYTES);
+const _: () = assert!(size_of::<FrameHeader>() <= NESTED_OFFSET);
+const _: () = assert!(FRAME_WORDS > ESCAPE_WORDS * (NESTED_RECORDS + 2), "all nested records fit an empty frame");
+
+/// The fill number of a cursor.
+#[must_use]
+pub const fn fill(cursor: u64) -> u32 {
+    (cursor >> 32) as u32
+}
+
+/// The words in a cursor's fill.
+#[must_use]
+pub const fn words(cursor: u64) -> usize {
+    (cursor & 0xffff_ffff) as usize
+}
+
+/// The cursor at the start of the fill after `cursor`'s.
+#[must_use]
+pub const fn next_fill(cursor: u64) -> u64 {
+    ((cursor >> 32) + 1) << 32
+}

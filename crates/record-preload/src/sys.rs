@@ -1,0 +1,217 @@
+//! System calls, made directly: libc's wrappers are cancellation points and may be interposed by the program.
+
+use libc::{c_int, c_long, c_void};
+
+/// Keeps the program's errno over the recorder's own system calls.
+pub struct Errno(c_int);
+
+impl Errno {
+    /// Remembers errno.
+    pub fn save() -> Self {
+        Self(get_errno())
+    }
+}
+
+impl Drop for Errno {
+    fn drop(&mut self) {
+        set_errno(self.0);
+    }
+}
+
+/// Keeps signal handlers away from the calling thread.
+pub struct SignalsBlocked(u64);
+
+/// Bytes of the kernel's signal set.
+const SIGNAL_SET_BYTES: c_long = 8;
+
+impl SignalsBlocked {
+    /// Blocks all signals that can be blocked.
+    pub fn new() -> Self {
+        let (all, mut before) = (u64::MAX, 0_u64);
+        set_signal_mask(&all, &mut before);
+        Self(before)
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        let mut ignored = 0_u64;
+        set_signal_mask(&self.0, &mut ignored);
+    }
+}
+
+fn set_signal_mask(mask: &u64, before: &mut u64) {
+    // SAFETY: both sets are as long as the kernel is told.
+    unsafe {
+        let how = libc::SIG_SETMASK as c_long;
+        libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const *mask, &raw mut *before, SIGNAL_SET_BYTES)
+    };
+}
+
+/// The calling thread's errno.
+pub fn get_errno() -> c_int {
+    // SAFETY: the location is valid for the calling thread.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the calling thread's errno.
+pub fn set_errno(value: c_int) {
+    // SAFETY: the location is valid for the calling thread.
+    unsafe { *libc::__errno_location() = value }
+}
+
+/// Process id of the caller.
+pub fn pid() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { libc::syscall(libc::SYS_getpid) as u32 }
+}
+
+/// Process id of the caller's parent.
+pub fn parent_pid() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { libc::syscall(libc::SYS_getppid) as u32 }
+}
+
+/// Kernel thread id of the caller.
+pub fn tid() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
+/// Whether thread `tid` of this process has ended. Never true of a living thread.
+pub fn has_ended(tid: u32) -> bool {
+    // SAFETY: signal 0 only asks whether the thread exists.
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, c_long::from(pid()), c_long::from(tid), 0 as c_long) };
+    result != 0 && get_errno() == libc::ESRCH
+}
+
+/// Opens the file whose zero-terminated path is `path`; negative on failure.
+///
+/// # Safety
+/// `path` ends with a zero byte.
+pub unsafe fn open(path: *const u8, flags: c_int) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD as c_long, path, flags as c_long, 0o600 as c_long) as c_int }
+}
+
+/// Closes a descriptor of the recorder's own.
+pub fn close(fd: c_int) {
+    // SAFETY: closing a descriptor touches no memory.
+    unsafe { libc::syscall(libc::SYS_close, fd as c_long) };
+}
+
+/// A close-on-exec copy of `fd`, numbered `least` or higher; negative on failure.
+pub fn duplicate_from(fd: c_int, least: c_int) -> c_int {
+    // SAFETY: touches no memory.
+    unsafe { libc::syscall(libc::SYS_fcntl, fd as c_long, libc::F_DUPFD_CLOEXEC as c_long, least as c_long) as c_int }
+}
+
+/// Reads up to `bytes.len()` bytes; 0 at the end or on failure.
+pub fn read(fd: c_int, bytes: &mut [u8]) -> usize {
+    // SAFETY: the buffer is valid for its length.
+    let got = unsafe { libc::syscall(libc::SYS_read, fd as c_long, bytes.as_mut_ptr(), bytes.len()) };
+    usize::try_from(got).unwrap_or(0)
+}
+
+/// Device and inode of an open file; `None` if `fd` is not open.
+pub fn identity(fd: c_int) -> Option<(u64, u64)> {
+    // SAFETY: stat is plain data; the kernel fills it.
+    unsafe {
+        let mut stat: libc::stat = core::mem::zeroed();
+        let result = libc::syscall(libc::SYS_fstat, fd as c_long, &raw mut stat);
+        (result == 0).then_some((stat.st_dev, stat.st_ino))
+    }
+}
+
+/// Whether the process may make a file `end` bytes long. Growing it past RLIMIT_FSIZE would raise SIGXFSZ, which ends
+/// the program.
+pub fn may_reach(end: u64) -> bool {
+    // SAFETY: rlimit is plain data; the kernel fills it.
+    unsafe {
+        let mut limit: libc::rlimit64 = core::mem::zeroed();
+        let nothing = core::ptr::null::<c_void>();
+        let result =
+            libc::syscall(libc::SYS_prlimit64, 0 as c_long, libc::RLIMIT_FSIZE as c_long, nothing, &raw mut limit);
+        result == 0 && end <= limit.rlim_cur
+    }
+}
+
+/// Writes all of `bytes` at `offset`; false if any of it could not be written.
+pub fn write_all_at(fd: c_int, mut bytes: &[u8], mut offset: u64) -> bool {
+    if !may_reach(offset.saturating_add(bytes.len() as u64)) {
+        return false;
+    }
+    while !bytes.is_empty() {
+        // SAFETY: the slice is valid for its length.
+        let wrote =
+            unsafe { libc::syscall(libc::SYS_pwrite64, fd as c_long, bytes.as_ptr(), bytes.len(), offset as c_long) };
+        match usize::try_from(wrote) {
+            Ok(0) => return false,
+            Ok(wrote) => {
+                bytes = bytes.get(wrote..).unwrap_or_default();
+                offset += wrote as u64;
+            }
+            Err(_) if get_errno() == libc::EINTR => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Gives the file real space for `bytes` bytes at `offset`, so that no store through a mapping can meet a full disk
+/// (which would be SIGBUS). Where the file system cannot reserve, zeros are written.
+pub fn reserve(fd: c_int, offset: u64, bytes: usize) -> bool {
+    if !may_reach(offset.saturating_add(bytes as u64)) {
+        return false;
+    }
+    // SAFETY: touches no memory.
+    let result = unsafe { libc::syscall(libc::SYS_fallocate, fd as c_long, 0 as c_long, offset, bytes) };
+    if result == 0 {
+        return true;
+    }
+    if get_errno() != libc::EOPNOTSUPP && get_errno() != libc::ENOSYS {
+        return false;
+    }
+    let zeros = [0_u8; 4096];
+    (0..bytes).step_by(zeros.len()).all(|at| write_all_at(fd, &zeros, offset + at as u64))
+}
+
+/// Maps `bytes` of the file at `offset`, shared and writable; null on failure.
+pub fn map_shared(fd: c_int, offset: u64, bytes: usize) -> *mut c_void {
+    map(fd, offset, bytes, libc::MAP_SHARED)
+}
+
+/// Fresh private memory that a forked child finds zeroed; null on failure.
+pub fn map_wiped_on_fork(bytes: usize) -> *mut c_void {
+    let memory = map_private(bytes);
+    if memory.is_null() {
+        return memory;
+    }
+    // SAFETY: the range was just mapped.
+    let result = unsafe { libc::syscall(libc::SYS_madvise, memory, bytes, libc::MADV_WIPEONFORK as c_long) };
+    if result == 0 {
+        return memory;
+    }
+    unmap(memory, bytes);
+    core::ptr::null_mut()
+}
+
+/// Fresh private memory; null on failure.
+pub fn map_private(bytes: usize) -> *mut c_void {
+    map(-1, 0, bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)
+}
+
+fn map(fd: c_int, offset: u64, bytes: usize, flags: c_int) -> *mut c_void {
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as c_long;
+    let nowhere = core::ptr::null::<c_void>();
+    // SAFETY: a new mapping where the kernel likes touches no existing memory.
+    let address =
+        unsafe { libc::syscall(libc::SYS_mmap, nowhere, bytes, protection, flags as c_long, fd as c_long, offset) };
+    if address == -1 { core::ptr::null_mut() } else { address as *mut c_void }
+}
+
+/// Unmaps memory of the recorder's own.
+pub fn unmap(memory: *mut c_void, bytes: usize) {
+    // SAFETY: the callers pass whole mappings of their own that nothing refers to.
+    unsafe { libc::syscall(libc::SYS_munmap, memory, bytes) };
+}
