@@ -154,10 +154,6 @@ pub enum TraceError {
 impl TraceError {
     /// An [`TraceError::Io`] for `path`.
     pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
-        TraceError::Io {
-            path: path.to_path_buf(),
-            action,
-            source,
-        }
+        TraceError::Io { path: path.to_path_buf(), action, source }
     }
 }

@@ -193,9 +193,7 @@ impl Op {
             }
             Op::Realloc { size: 0, .. } => Some("a resize to 0 bytes (that is a free)"),
             Op::Touch { bytes: 0, .. } => Some("an access of 0 bytes"),
-            Op::Touch { offset, .. } if offset >= Self::BLOCK_BYTES_END => {
-                Some("an access outside the address space")
-            }
+            Op::Touch { offset, .. } if offset >= Self::BLOCK_BYTES_END => Some("an access outside the address space"),
             _ => None,
         }
     }

@@ -19,12 +19,7 @@ pub struct Header {
 impl Header {
     /// A header whose producer is this version of hksim.
     pub fn new(origin: Origin, touch: Touch, clock: Clock) -> Self {
-        Header {
-            origin,
-            touch,
-            clock,
-            producer: concat!("hksim ", env!("CARGO_PKG_VERSION")).to_string(),
-        }
+        Header { origin, touch, clock, producer: concat!("hksim ", env!("CARGO_PKG_VERSION")).to_string() }
     }
 }
 

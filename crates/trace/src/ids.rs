@@ -22,11 +22,7 @@ impl ObjectIds {
     /// A recycler that needs no further memory up to `objects_peak` live objects.
     pub fn with_capacity(objects_peak: u32) -> Self {
         let peak = objects_peak as usize;
-        ObjectIds {
-            dead: Vec::with_capacity(peak),
-            live_bits: Vec::with_capacity(peak.div_ceil(64)),
-            peak: 0,
-        }
+        ObjectIds { dead: Vec::with_capacity(peak), live_bits: Vec::with_capacity(peak.div_ceil(64)), peak: 0 }
     }
 
     /// The id that the next [`ObjectIds::allocate`] returns.
@@ -66,9 +62,7 @@ impl ObjectIds {
     /// Whether an id is live.
     #[inline]
     pub fn is_live(&self, object: ObjectId) -> bool {
-        self.live_bits
-            .get(object.0 as usize / 64)
-            .is_some_and(|bits| bits >> (object.0 % 64) & 1 == 1)
+        self.live_bits.get(object.0 as usize / 64).is_some_and(|bits| bits >> (object.0 % 64) & 1 == 1)
     }
 
     /// The most ids that were live at once: the length of a table indexed by id.

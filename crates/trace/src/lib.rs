@@ -2,12 +2,12 @@
 //!
 //! - [`event`]: the event model; [`source`]: the one interface that files and generators share.
 //! - [`hkt`]: the `.hkt` file format, [`hkt::TraceReader`] and [`hkt::TraceWriter`].
-//! - [`ids`]: dense object ids, recycled last-freed-first.
+//! - [`ids`]: dense object ids, recycled last-freed-first; [`resolve`]: from addresses to objects.
 
 pub mod error;
 pub mod event;
 pub mod header;
 pub mod hkt;
 pub mod ids;
-
+pub mod resolve;
 pub mod source;

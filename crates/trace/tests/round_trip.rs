@@ -10,14 +10,7 @@ use support::{Random, random_events, read_all, sample_footer, sample_header, wri
 fn random_events_come_back() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("random.hkt");
-    for (seed, length) in [
-        (1, 0),
-        (2, 1),
-        (3, 500),
-        (4, 16_384),
-        (5, 16_385),
-        (6, 70_000),
-    ] {
+    for (seed, length) in [(1, 0), (2, 1), (3, 500), (4, 16_384), (5, 16_385), (6, 70_000)] {
         let events = random_events(&mut Random::new(seed), length);
         let written = write_trace(&path, &events);
         let mut reader = TraceReader::open(&path).unwrap();
@@ -25,15 +18,9 @@ fn random_events_come_back() {
         assert!(reader.tail().is_none());
         assert_eq!(*reader.header(), sample_header());
         assert_eq!(*reader.footer(), sample_footer());
-        assert!(
-            read_all(&mut reader).unwrap() == events,
-            "seed {seed}: first pass"
-        );
+        assert!(read_all(&mut reader).unwrap() == events, "seed {seed}: first pass");
         reader.rewind().unwrap();
-        assert!(
-            read_all(&mut reader).unwrap() == events,
-            "seed {seed}: second pass"
-        );
+        assert!(read_all(&mut reader).unwrap() == events, "seed {seed}: second pass");
     }
 }
 
@@ -58,65 +45,24 @@ fn the_writer_refuses_what_cannot_be() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("refused.hkt");
     let mut writer = TraceWriter::create(&path, &sample_header()).unwrap();
-    let event = |time_ns, thread, op| Event {
-        time_ns,
-        thread: ThreadId(thread),
-        op,
-    };
+    let event = |time_ns, thread, op| Event { time_ns, thread: ThreadId(thread), op };
     let alloc = |id, size| {
         let (align_log2, call, birth) = (0, AllocCall::Malloc, Birth::None);
-        Op::Alloc {
-            object: ObjectId(id),
-            size,
-            align_log2,
-            call,
-            birth,
-        }
+        Op::Alloc { object: ObjectId(id), size, align_log2, call, birth }
     };
     writer.push(&event(10, 0, alloc(0, 5))).unwrap();
     let refused = |writer: &mut TraceWriter, event| writer.push(&event).unwrap_err();
-    assert!(matches!(
-        refused(&mut writer, event(9, 0, Op::FreeNull)),
-        E::TimeDecreases { event: 1, .. }
-    ));
-    assert!(matches!(
-        refused(&mut writer, event(10, 2, Op::FreeNull)),
-        E::SparseThread { .. }
-    ));
-    assert!(matches!(
-        refused(&mut writer, event(10, 0, alloc(0, 5))),
-        E::WrongObject {
-            expected: ObjectId(1),
-            ..
-        }
-    ));
-    assert!(matches!(
-        refused(&mut writer, event(10, 0, alloc(1, 1 << 47))),
-        E::BadEvent { .. }
-    ));
-    let free = |id| Op::Free {
-        object: ObjectId(id),
-    };
-    assert!(matches!(
-        refused(&mut writer, event(10, 0, free(1))),
-        E::DeadObject { .. }
-    ));
-    let touch = Op::Touch {
-        object: ObjectId(0),
-        offset: 0,
-        bytes: 0,
-        access: Access::Read,
-    };
-    assert!(matches!(
-        refused(&mut writer, event(10, 0, touch)),
-        E::BadEvent { .. }
-    ));
+    assert!(matches!(refused(&mut writer, event(9, 0, Op::FreeNull)), E::TimeDecreases { event: 1, .. }));
+    assert!(matches!(refused(&mut writer, event(10, 2, Op::FreeNull)), E::SparseThread { .. }));
+    assert!(matches!(refused(&mut writer, event(10, 0, alloc(0, 5))), E::WrongObject { expected: ObjectId(1), .. }));
+    assert!(matches!(refused(&mut writer, event(10, 0, alloc(1, 1 << 47))), E::BadEvent { .. }));
+    let free = |id| Op::Free { object: ObjectId(id) };
+    assert!(matches!(refused(&mut writer, event(10, 0, free(1))), E::DeadObject { .. }));
+    let touch = Op::Touch { object: ObjectId(0), offset: 0, bytes: 0, access: Access::Read };
+    assert!(matches!(refused(&mut writer, event(10, 0, touch)), E::BadEvent { .. }));
     writer.push(&event(10, 1, free(0))).unwrap();
     let summary = writer.finish(&sample_footer()).unwrap();
-    assert_eq!(
-        (summary.events, summary.objects_peak, summary.threads),
-        (2, 1, 2)
-    );
+    assert_eq!((summary.events, summary.objects_peak, summary.threads), (2, 1, 2));
 }
 
 #[test]
@@ -130,8 +76,5 @@ fn a_full_disk_is_an_error_that_names_the_file() {
         Err(why) => why.to_string(),
         Ok(_) => String::from("no error"),
     };
-    assert!(
-        message.starts_with("/dev/full: cannot write: "),
-        "{message}"
-    );
+    assert!(message.starts_with("/dev/full: cannot write: "), "{message}");
 }

@@ -107,9 +107,7 @@ impl Section {
         if before.events_total.checked_add(events as u64) != Some(self.events_total) {
             return Err("the event counts do not add up");
         }
-        if !grows_at_most(self.objects_peak, before.objects_peak)
-            || !grows_at_most(self.threads, before.threads)
-        {
+        if !grows_at_most(self.objects_peak, before.objects_peak) || !grows_at_most(self.threads, before.threads) {
             return Err("objects or threads do not add up");
         }
         if self.time_last_ns < before.time_last_ns {

@@ -131,15 +131,11 @@ impl Detail {
     }
 
     pub(super) fn realloc_call(self) -> Option<ReallocCall> {
-        [ReallocCall::Realloc, ReallocCall::Reallocarray]
-            .get(self.0 as usize & 0xF)
-            .copied()
+        [ReallocCall::Realloc, ReallocCall::Reallocarray].get(self.0 as usize & 0xF).copied()
     }
 
     pub(super) fn birth(self) -> Option<Birth> {
-        [Birth::None, Birth::FirstByte, Birth::All]
-            .get(self.0 as usize >> 4 & 0xF)
-            .copied()
+        [Birth::None, Birth::FirstByte, Birth::All].get(self.0 as usize >> 4 & 0xF).copied()
     }
 
     pub(super) fn align_log2(self) -> u8 {

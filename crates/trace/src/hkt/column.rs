@@ -43,11 +43,7 @@ pub(super) struct ColumnEncoder {
 
 impl ColumnEncoder {
     pub(super) fn new() -> std::io::Result<Self> {
-        Ok(ColumnEncoder {
-            zstd: Compressor::new(ZSTD_LEVEL)?,
-            plane: Vec::new(),
-            packed: Vec::new(),
-        })
+        Ok(ColumnEncoder { zstd: Compressor::new(ZSTD_LEVEL)?, plane: Vec::new(), packed: Vec::new() })
     }
 
     /// Appends `values` (at most [`super::CHUNK_EVENTS_MAX`]) to `out`.
@@ -63,29 +59,15 @@ impl ColumnEncoder {
         out.extend_from_slice(&(exceptions.len() as u16).to_le_bytes());
         out.push(width as u8);
         let fitting = |value: u64| if too_wide(value) { 0 } else { value };
-        self.planes(
-            width,
-            values.iter().map(|value| fitting(value.widen())),
-            out,
-        );
-        self.planes(
-            2,
-            exceptions.iter().map(|&(position, _)| position as u64),
-            out,
-        );
+        self.planes(width, values.iter().map(|value| fitting(value.widen())), out);
+        self.planes(2, exceptions.iter().map(|&(position, _)| position as u64), out);
         self.planes(8, exceptions.iter().map(|&(_, value)| value), out);
     }
 
-    fn planes(
-        &mut self,
-        width: usize,
-        values: impl Iterator<Item = u64> + Clone,
-        out: &mut Vec<u8>,
-    ) {
+    fn planes(&mut self, width: usize, values: impl Iterator<Item = u64> + Clone, out: &mut Vec<u8>) {
         for byte in 0..width {
             self.plane.clear();
-            self.plane
-                .extend(values.clone().map(|value| (value >> (8 * byte)) as u8));
+            self.plane.extend(values.clone().map(|value| (value >> (8 * byte)) as u8));
             self.plane(out);
         }
     }
@@ -121,20 +103,13 @@ impl ColumnEncoder {
 fn best_width<V: Value>(values: &[V]) -> usize {
     let mut of_width = [0usize; 9];
     for value in values {
-        of_width[value
-            .widen()
-            .checked_ilog2()
-            .map_or(0, |log2| log2 as usize / 8 + 1)] += 1;
+        of_width[value.widen().checked_ilog2().map_or(0, |log2| log2 as usize / 8 + 1)] += 1;
     }
     let stored = |width: usize| {
         let too_wide: usize = of_width[width + 1..].iter().sum();
         values.len() * width + too_wide * EXCEPTION_BYTES
     };
-    [1, 2, 4, 8]
-        .into_iter()
-        .filter(|&width| width <= V::BYTES)
-        .min_by_key(|&width| stored(width))
-        .unwrap_or(V::BYTES)
+    [1, 2, 4, 8].into_iter().filter(|&width| width <= V::BYTES).min_by_key(|&width| stored(width)).unwrap_or(V::BYTES)
 }
 
 /// Reads columns; its buffers are re-used and never grow.
@@ -158,11 +133,7 @@ impl ColumnDecoder {
     }
 
     /// Reads a column from the front of `input` into `values`, whose capacity bounds the count.
-    pub(super) fn decode<V: Value>(
-        &mut self,
-        input: &mut &[u8],
-        values: &mut Vec<V>,
-    ) -> Result<(), Flaw> {
+    pub(super) fn decode<V: Value>(&mut self, input: &mut &[u8], values: &mut Vec<V>) -> Result<(), Flaw> {
         let count = take_u16(input)? as usize;
         let exceptions = take_u16(input)? as usize;
         let width = take(input, 1)?[0] as usize;
@@ -184,31 +155,17 @@ impl ColumnDecoder {
         Ok(())
     }
 
-    fn patch<V: Value>(
-        &mut self,
-        input: &mut &[u8],
-        exceptions: usize,
-        values: &mut [V],
-    ) -> Result<(), Flaw> {
+    fn patch<V: Value>(&mut self, input: &mut &[u8], exceptions: usize, values: &mut [V]) -> Result<(), Flaw> {
         self.planes(input, 2, exceptions)?;
         self.positions.clear();
-        join(
-            &self.planes[..2 * exceptions],
-            exceptions,
-            2,
-            &mut self.positions,
-        );
+        join(&self.planes[..2 * exceptions], exceptions, 2, &mut self.positions);
         self.planes(input, 8, exceptions)?;
         for (i, &position) in self.positions.iter().enumerate() {
-            let value = (0..8).fold(0, |value, byte| {
-                value | (self.planes[byte * exceptions + i] as u64) << (8 * byte)
-            });
+            let value = (0..8).fold(0, |value, byte| value | (self.planes[byte * exceptions + i] as u64) << (8 * byte));
             if V::BYTES < 8 && value >> (8 * V::BYTES) != 0 {
                 return Err("an exception is too large for its column");
             }
-            *values
-                .get_mut(position as usize)
-                .ok_or("an exception lies outside its column")? = V::narrow(value);
+            *values.get_mut(position as usize).ok_or("an exception lies outside its column")? = V::narrow(value);
         }
         Ok(())
     }
@@ -242,26 +199,16 @@ fn join<V: Value>(planes: &[u8], count: usize, width: usize, values: &mut Vec<V>
     let plane = |index: usize| &planes[index * count..(index + 1) * count];
     match width {
         1 => values.extend(plane(0).iter().map(|&b0| V::narrow(b0 as u64))),
-        2 => values.extend(
-            plane(0)
-                .iter()
-                .zip(plane(1))
-                .map(|(&b0, &b1)| V::narrow(u16::from_le_bytes([b0, b1]) as u64)),
-        ),
+        2 => values
+            .extend(plane(0).iter().zip(plane(1)).map(|(&b0, &b1)| V::narrow(u16::from_le_bytes([b0, b1]) as u64))),
         4 => {
-            let halves = plane(0)
-                .iter()
-                .zip(plane(1))
-                .zip(plane(2).iter().zip(plane(3)));
-            values.extend(halves.map(|((&b0, &b1), (&b2, &b3))| {
-                V::narrow(u32::from_le_bytes([b0, b1, b2, b3]) as u64)
-            }));
+            let halves = plane(0).iter().zip(plane(1)).zip(plane(2).iter().zip(plane(3)));
+            values
+                .extend(halves.map(|((&b0, &b1), (&b2, &b3))| V::narrow(u32::from_le_bytes([b0, b1, b2, b3]) as u64)));
         }
-        _ => values.extend((0..count).map(|i| {
-            V::narrow((0..8).fold(0, |value, byte| {
-                value | (plane(byte)[i] as u64) << (8 * byte)
-            }))
-        })),
+        _ => values.extend(
+            (0..count).map(|i| V::narrow((0..8).fold(0, |value, byte| value | (plane(byte)[i] as u64) << (8 * byte)))),
+        ),
     }
 }
 

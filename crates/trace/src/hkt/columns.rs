@@ -70,25 +70,13 @@ impl Columns {
 
     fn push_op(&mut self, op: &Op) -> u8 {
         match *op {
-            Op::Alloc {
-                size,
-                align_log2,
-                call,
-                birth,
-                ..
-            } => {
+            Op::Alloc { size, align_log2, call, birth, .. } => {
                 self.sizes.push(size);
-                code::common_alloc(call, birth, align_log2).unwrap_or_else(|| {
-                    self.with_detail(code::ALLOC, Detail::of_alloc(call, birth, align_log2))
-                })
+                code::common_alloc(call, birth, align_log2)
+                    .unwrap_or_else(|| self.with_detail(code::ALLOC, Detail::of_alloc(call, birth, align_log2)))
             }
             Op::Free { object } => self.with_object(code::FREE, object),
-            Op::Realloc {
-                object,
-                size,
-                call,
-                birth,
-            } => {
+            Op::Realloc { object, size, call, birth } => {
                 self.sizes.push(size);
                 self.objects.push(object.0);
                 self.with_detail(code::REALLOC, Detail::of_realloc(call, birth))
@@ -104,16 +92,9 @@ impl Columns {
             Op::FreeNull => code::FREE_NULL,
             Op::FreeUnknown => code::FREE_UNKNOWN,
             Op::UsableSize { object } => self.with_object(code::USABLE_SIZE, object),
-            Op::AllocFailed {
-                size,
-                align_log2,
-                call,
-            } => {
+            Op::AllocFailed { size, align_log2, call } => {
                 self.sizes.push(size);
-                self.with_detail(
-                    code::ALLOC_FAILED,
-                    Detail::of_alloc(call, Birth::None, align_log2),
-                )
+                self.with_detail(code::ALLOC_FAILED, Detail::of_alloc(call, Birth::None, align_log2))
             }
             Op::ReallocFailed { object, size, call } => {
                 self.sizes.push(size);
@@ -125,19 +106,10 @@ impl Columns {
             Op::Fork { child_pid } => self.with_number(code::FORK, child_pid),
             Op::Exec => code::EXEC,
             Op::Mark { name } => self.with_number(code::MARK, name),
-            Op::Touch {
-                object,
-                offset,
-                bytes,
-                access,
-            } => {
+            Op::Touch { object, offset, bytes, access } => {
                 self.objects.push(object.0);
                 self.offsets.push(offset);
-                let read_or_write = if access == Access::Read {
-                    code::TOUCH_READ
-                } else {
-                    code::TOUCH_WRITE
-                };
+                let read_or_write = if access == Access::Read { code::TOUCH_READ } else { code::TOUCH_WRITE };
                 self.with_number(read_or_write, bytes)
             }
         }
@@ -172,11 +144,7 @@ impl Columns {
     }
 
     /// Replaces the contents by the stored form in `payload`, and checks that the columns fit together.
-    pub(super) fn decode(
-        &mut self,
-        decoder: &mut ColumnDecoder,
-        mut payload: &[u8],
-    ) -> Result<(), Flaw> {
+    pub(super) fn decode(&mut self, decoder: &mut ColumnDecoder, mut payload: &[u8]) -> Result<(), Flaw> {
         let input = &mut payload;
         decoder.decode(input, &mut self.ops)?;
         decoder.decode(input, &mut self.time_deltas)?;
@@ -208,13 +176,7 @@ impl Columns {
         if !fitting {
             return Err("a column's length does not fit the op codes");
         }
-        if self
-            .run_lengths
-            .iter()
-            .map(|&length| length as usize)
-            .sum::<usize>()
-            != self.ops.len()
-        {
+        if self.run_lengths.iter().map(|&length| length as usize).sum::<usize>() != self.ops.len() {
             return Err("the thread runs do not cover the chunk");
         }
         Ok(())
@@ -222,10 +184,7 @@ impl Columns {
 
     /// Largest thread id + 1.
     pub(super) fn threads(&self) -> u64 {
-        self.run_threads
-            .iter()
-            .max()
-            .map_or(0, |&thread| thread as u64 + 1)
+        self.run_threads.iter().max().map_or(0, |&thread| thread as u64 + 1)
     }
 
     /// Time from before the first event to the last one; `None` if it overflows.
@@ -260,10 +219,7 @@ pub(super) enum BadEvent {
 impl Cursor {
     /// The start of a chunk whose predecessor ended at `time_ns`.
     pub(super) fn at(time_ns: u64) -> Self {
-        Cursor {
-            time_ns,
-            ..Cursor::default()
-        }
+        Cursor { time_ns, ..Cursor::default() }
     }
 
     /// Events handed out so far.
@@ -280,9 +236,7 @@ impl Cursor {
         ids: &mut ObjectIds,
         events: &mut Vec<Event>,
     ) -> Result<(), BadEvent> {
-        let end = columns
-            .len()
-            .min(self.event + (events.capacity() - events.len()));
+        let end = columns.len().min(self.event + (events.capacity() - events.len()));
         while self.event < end {
             if self.run_left == 0 {
                 self.run_left = columns.run_lengths[self.run] as usize;
@@ -300,11 +254,7 @@ impl Cursor {
                     return Err(BadEvent::Flaw(flaw));
                 }
                 self.event += 1;
-                events.push(Event {
-                    time_ns: self.time_ns,
-                    thread,
-                    op,
-                });
+                events.push(Event { time_ns: self.time_ns, thread, op });
             }
         }
         Ok(())
@@ -315,39 +265,20 @@ impl Cursor {
         if code < code::COMMON_ALLOCS {
             let (call, birth) = code::COMMON[code as usize];
             let size = self.size(columns);
-            return Ok(Op::Alloc {
-                object: new_object(ids)?,
-                size,
-                align_log2: 0,
-                call,
-                birth,
-            });
+            return Ok(Op::Alloc { object: new_object(ids)?, size, align_log2: 0, call, birth });
         }
         if code == code::FREE {
-            return Ok(Op::Free {
-                object: self.dying(columns, ids)?,
-            });
+            return Ok(Op::Free { object: self.dying(columns, ids)? });
         }
         self.rare_op(code, columns, ids)
     }
 
-    fn rare_op(
-        &mut self,
-        code: u8,
-        columns: &Columns,
-        ids: &mut ObjectIds,
-    ) -> Result<Op, BadEvent> {
+    fn rare_op(&mut self, code: u8, columns: &Columns, ids: &mut ObjectIds) -> Result<Op, BadEvent> {
         Ok(match code {
             code::ALLOC => {
                 let (detail, size) = (self.detail(columns), self.size(columns));
                 let (call, birth) = (alloc_call(detail)?, birth(detail)?);
-                Op::Alloc {
-                    object: new_object(ids)?,
-                    size,
-                    align_log2: detail.align_log2(),
-                    call,
-                    birth,
-                }
+                Op::Alloc { object: new_object(ids)?, size, align_log2: detail.align_log2(), call, birth }
             }
             code::REALLOC => {
                 let (detail, size) = (self.detail(columns), self.size(columns));
@@ -360,63 +291,33 @@ impl Cursor {
             }
             code::REALLOC_FREE => {
                 let call = realloc_call(self.detail(columns))?;
-                Op::ReallocFree {
-                    object: self.dying(columns, ids)?,
-                    call,
-                }
+                Op::ReallocFree { object: self.dying(columns, ids)?, call }
             }
             code::REALLOC_UNKNOWN => {
                 let (call, size) = (realloc_call(self.detail(columns))?, self.size(columns));
-                Op::ReallocUnknown {
-                    object: new_object(ids)?,
-                    size,
-                    call,
-                }
+                Op::ReallocUnknown { object: new_object(ids)?, size, call }
             }
             code::FREE_NULL => Op::FreeNull,
             code::FREE_UNKNOWN => Op::FreeUnknown,
-            code::USABLE_SIZE => Op::UsableSize {
-                object: self.living(columns, ids)?,
-            },
+            code::USABLE_SIZE => Op::UsableSize { object: self.living(columns, ids)? },
             code::ALLOC_FAILED => {
                 let (detail, size) = (self.detail(columns), self.size(columns));
-                Op::AllocFailed {
-                    size,
-                    align_log2: detail.align_log2(),
-                    call: alloc_call(detail)?,
-                }
+                Op::AllocFailed { size, align_log2: detail.align_log2(), call: alloc_call(detail)? }
             }
             code::REALLOC_FAILED => {
                 let (call, size) = (realloc_call(self.detail(columns))?, self.size(columns));
-                Op::ReallocFailed {
-                    object: self.living(columns, ids)?,
-                    size,
-                    call,
-                }
+                Op::ReallocFailed { object: self.living(columns, ids)?, size, call }
             }
             code::THREAD_START => Op::ThreadStart,
             code::THREAD_EXIT => Op::ThreadExit,
-            code::FORK => Op::Fork {
-                child_pid: self.number(columns),
-            },
+            code::FORK => Op::Fork { child_pid: self.number(columns) },
             code::EXEC => Op::Exec,
-            code::MARK => Op::Mark {
-                name: self.number(columns),
-            },
+            code::MARK => Op::Mark { name: self.number(columns) },
             _ => {
                 let offset = columns.offsets[self.offset];
                 self.offset += 1;
-                let access = if code == code::TOUCH_READ {
-                    Access::Read
-                } else {
-                    Access::Write
-                };
-                Op::Touch {
-                    object: self.living(columns, ids)?,
-                    offset,
-                    bytes: self.number(columns),
-                    access,
-                }
+                let access = if code == code::TOUCH_READ { Access::Read } else { Access::Write };
+                Op::Touch { object: self.living(columns, ids)?, offset, bytes: self.number(columns), access }
             }
         })
     }
@@ -444,21 +345,13 @@ impl Cursor {
     #[inline(always)]
     fn dying(&mut self, columns: &Columns, ids: &mut ObjectIds) -> Result<ObjectId, BadEvent> {
         let object = self.object(columns);
-        if ids.release(object) {
-            Ok(object)
-        } else {
-            Err(BadEvent::Dead(object))
-        }
+        if ids.release(object) { Ok(object) } else { Err(BadEvent::Dead(object)) }
     }
 
     /// The next stored object id, which stays live.
     fn living(&mut self, columns: &Columns, ids: &ObjectIds) -> Result<ObjectId, BadEvent> {
         let object = self.object(columns);
-        if ids.is_live(object) {
-            Ok(object)
-        } else {
-            Err(BadEvent::Dead(object))
-        }
+        if ids.is_live(object) { Ok(object) } else { Err(BadEvent::Dead(object)) }
     }
 
     #[inline(always)]
@@ -471,20 +364,15 @@ impl Cursor {
 
 #[inline(always)]
 fn new_object(ids: &mut ObjectIds) -> Result<ObjectId, BadEvent> {
-    ids.allocate()
-        .ok_or(BadEvent::Flaw("more objects are live than ids exist"))
+    ids.allocate().ok_or(BadEvent::Flaw("more objects are live than ids exist"))
 }
 
 fn alloc_call(detail: Detail) -> Result<AllocCall, BadEvent> {
-    detail
-        .alloc_call()
-        .ok_or(BadEvent::Flaw("an allocating function is unknown"))
+    detail.alloc_call().ok_or(BadEvent::Flaw("an allocating function is unknown"))
 }
 
 fn realloc_call(detail: Detail) -> Result<ReallocCall, BadEvent> {
-    detail
-        .realloc_call()
-        .ok_or(BadEvent::Flaw("a resizing function is unknown"))
+    detail.realloc_call().ok_or(BadEvent::Flaw("a resizing function is unknown"))
 }
 
 fn birth(detail: Detail) -> Result<Birth, BadEvent> {

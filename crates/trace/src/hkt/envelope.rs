@@ -40,26 +40,15 @@ pub(super) fn to_json(
     let json = serde_json::to_vec(value)
         .map_err(|why| TraceError::io(path, "write the JSON of", std::io::Error::other(why)))?;
     if json.len() > limit_bytes as usize {
-        return Err(TraceError::TooLong {
-            path: path.to_path_buf(),
-            part,
-            bytes: json.len(),
-            limit_bytes,
-        });
+        return Err(TraceError::TooLong { path: path.to_path_buf(), part, bytes: json.len(), limit_bytes });
     }
     Ok(json)
 }
 
 /// Reads the file header; returns it with the offset behind it.
 pub(super) fn read(path: &Path, file: &File) -> Result<(Header, u64), TraceError> {
-    let not_a_trace = |why| TraceError::NotATrace {
-        path: path.to_path_buf(),
-        why,
-    };
-    let bad_header = |why: String| TraceError::BadHeader {
-        path: path.to_path_buf(),
-        why,
-    };
+    let not_a_trace = |why| TraceError::NotATrace { path: path.to_path_buf(), why };
+    let bad_header = |why: String| TraceError::BadHeader { path: path.to_path_buf(), why };
     let mut bytes = vec![0; FIXED_BYTES];
     match file.read_exact_at(&mut bytes, 0) {
         Ok(()) => (),
@@ -73,17 +62,11 @@ pub(super) fn read(path: &Path, file: &File) -> Result<(Header, u64), TraceError
     }
     let version = u32_at(&bytes, 8);
     if version > FORMAT_VERSION {
-        return Err(TraceError::NewerVersion {
-            path: path.to_path_buf(),
-            found: version,
-            known: FORMAT_VERSION,
-        });
+        return Err(TraceError::NewerVersion { path: path.to_path_buf(), found: version, known: FORMAT_VERSION });
     }
     let json_bytes = u32_at(&bytes, 12);
     if version == 0 || json_bytes > JSON_BYTES_MAX {
-        return Err(bad_header(format!(
-            "version {version} with {json_bytes} bytes of JSON cannot be"
-        )));
+        return Err(bad_header(format!("version {version} with {json_bytes} bytes of JSON cannot be")));
     }
     let rest_bytes = json_bytes as usize + 4;
     bytes.resize(FIXED_BYTES + rest_bytes, 0);
@@ -98,7 +81,6 @@ pub(super) fn read(path: &Path, file: &File) -> Result<(Header, u64), TraceError
     if u32_at(crc, 0) != crc32fast::hash(stored) {
         return Err(bad_header("wrong checksum".into()));
     }
-    let header = serde_json::from_slice(&stored[FIXED_BYTES..])
-        .map_err(|why| bad_header(why.to_string()))?;
+    let header = serde_json::from_slice(&stored[FIXED_BYTES..]).map_err(|why| bad_header(why.to_string()))?;
     Ok((header, bytes.len() as u64))
 }

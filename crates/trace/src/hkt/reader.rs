@@ -52,9 +52,7 @@ impl TraceReader {
         // Asked before opening: opening a pipe would wait for its writer.
         let metadata = std::fs::metadata(path).map_err(|why| TraceError::io(path, "open", why))?;
         if !metadata.is_file() {
-            return Err(TraceError::NotAFile {
-                path: path.to_path_buf(),
-            });
+            return Err(TraceError::NotAFile { path: path.to_path_buf() });
         }
         let file = File::open(path).map_err(|why| TraceError::io(path, "open", why))?;
         let (header, chunks_start) = envelope::read(path, &file)?;
@@ -68,8 +66,7 @@ impl TraceReader {
             tail: found.tail,
             chunks_start,
             chunks_end: found.end,
-            decoder: ColumnDecoder::new(CHUNK_EVENTS_MAX)
-                .map_err(|why| TraceError::io(path, "decompress", why))?,
+            decoder: ColumnDecoder::new(CHUNK_EVENTS_MAX).map_err(|why| TraceError::io(path, "decompress", why))?,
             payload: vec![0; found.payload_bytes_max as usize],
             columns: Columns::new(),
             ids: ObjectIds::with_capacity(found.summary.objects_peak),
@@ -100,11 +97,9 @@ impl TraceReader {
         self.at = self.next_at;
         let mut bytes = [0; SECTION_BYTES];
         self.read(Span::Section(&mut bytes))?;
-        let section = Section::parse(&bytes)
-            .ok_or_else(|| self.corrupt("the chunk header changed since the file was opened"))?;
-        section
-            .check_after(&self.before)
-            .map_err(|why| self.corrupt(why))?;
+        let section =
+            Section::parse(&bytes).ok_or_else(|| self.corrupt("the chunk header changed since the file was opened"))?;
+        section.check_after(&self.before).map_err(|why| self.corrupt(why))?;
         if section.payload_bytes as usize > self.payload.len() {
             return Err(self.corrupt("the chunk grew since the file was opened"));
         }
@@ -113,9 +108,7 @@ impl TraceReader {
         if crc32fast::hash(payload) != section.payload_crc {
             return Err(self.corrupt("wrong checksum"));
         }
-        self.columns
-            .decode(&mut self.decoder, payload)
-            .map_err(|why| self.corrupt(why))?;
+        self.columns.decode(&mut self.decoder, payload).map_err(|why| self.corrupt(why))?;
         self.check_totals(&section)?;
         self.section = section;
         self.cursor = Cursor::at(self.before.time_last_ns);
@@ -131,10 +124,8 @@ impl TraceReader {
         if self.columns.threads() > section.threads as u64 {
             return Err(self.corrupt("a thread id is above the announced ones"));
         }
-        let time_last_ns = self
-            .columns
-            .duration_ns()
-            .and_then(|duration| self.before.time_last_ns.checked_add(duration));
+        let time_last_ns =
+            self.columns.duration_ns().and_then(|duration| self.before.time_last_ns.checked_add(duration));
         if time_last_ns != Some(section.time_last_ns) {
             return Err(self.corrupt("the chunk does not end at the announced time"));
         }
@@ -146,9 +137,7 @@ impl TraceReader {
             Span::Section(bytes) => (bytes.as_mut_slice(), self.at),
             Span::Payload(length) => (&mut self.payload[..length], self.at + SECTION_BYTES as u64),
         };
-        self.file
-            .read_exact_at(bytes, offset)
-            .map_err(|why| TraceError::io(&self.path, "read", why))
+        self.file.read_exact_at(bytes, offset).map_err(|why| TraceError::io(&self.path, "read", why))
     }
 
     fn corrupt(&self, why: &str) -> TraceError {
@@ -164,11 +153,7 @@ impl TraceReader {
     fn bad_event(&self, bad: BadEvent) -> TraceError {
         let event = self.before.events_total + self.cursor.event() as u64;
         match bad {
-            BadEvent::Dead(object) => TraceError::DeadObject {
-                path: self.path.clone(),
-                event,
-                object,
-            },
+            BadEvent::Dead(object) => TraceError::DeadObject { path: self.path.clone(), event, object },
             BadEvent::Flaw(why) => self.corrupt(&format!("event {event}: {why}")),
         }
     }
@@ -186,10 +171,7 @@ impl EventSource for TraceReader {
             return Ok(None);
         }
         self.events.clear();
-        if let Err(bad) = self
-            .cursor
-            .fill(&self.columns, &mut self.ids, &mut self.events)
-        {
+        if let Err(bad) = self.cursor.fill(&self.columns, &mut self.ids, &mut self.events) {
             return Err(self.bad_event(bad));
         }
         if self.ids.peak() > self.section.objects_peak {

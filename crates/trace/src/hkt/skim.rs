@@ -21,11 +21,7 @@ pub struct Tail {
 
 impl fmt::Display for Tail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the trace ends early at byte {} ({}; {} bytes unused)",
-            self.offset, self.why, self.bytes
-        )
+        write!(f, "the trace ends early at byte {} ({}; {} bytes unused)", self.offset, self.why, self.bytes)
     }
 }
 
@@ -42,29 +38,14 @@ pub(super) struct Skim {
 
 /// Skims the sections of `file` from `start` on.
 pub(super) fn skim(path: &Path, file: &File, start: u64) -> Result<Skim, TraceError> {
-    let file_bytes = file
-        .metadata()
-        .map_err(|why| TraceError::io(path, "inspect", why))?
-        .len();
-    let mut walk = Walk {
-        path,
-        file,
-        file_bytes,
-        offset: start,
-        chunk: 0,
-        last: Section::start(),
-        payload_bytes_max: 0,
-    };
+    let file_bytes = file.metadata().map_err(|why| TraceError::io(path, "inspect", why))?.len();
+    let mut walk =
+        Walk { path, file, file_bytes, offset: start, chunk: 0, last: Section::start(), payload_bytes_max: 0 };
     let (footer, tail) = match walk.run()? {
         End::Footer(footer) => (footer, None),
-        End::Early(why) => (
-            Footer::default(),
-            Some(Tail {
-                offset: walk.offset,
-                bytes: file_bytes - walk.offset,
-                why,
-            }),
-        ),
+        End::Early(why) => {
+            (Footer::default(), Some(Tail { offset: walk.offset, bytes: file_bytes - walk.offset, why }))
+        }
     };
     let summary = Summary {
         events: walk.last.events_total,
@@ -73,13 +54,7 @@ pub(super) fn skim(path: &Path, file: &File, start: u64) -> Result<Skim, TraceEr
         duration_ns: walk.last.time_last_ns,
         complete: tail.is_none(),
     };
-    Ok(Skim {
-        summary,
-        footer,
-        tail,
-        payload_bytes_max: walk.payload_bytes_max,
-        end: walk.offset,
-    })
+    Ok(Skim { summary, footer, tail, payload_bytes_max: walk.payload_bytes_max, end: walk.offset })
 }
 
 enum End {
@@ -107,9 +82,7 @@ impl Walk<'_> {
             let Some(section) = self.section_at(self.offset)? else {
                 return self.no_section(previous);
             };
-            section
-                .check_after(&self.last)
-                .map_err(|why| self.corrupt(why))?;
+            section.check_after(&self.last).map_err(|why| self.corrupt(why))?;
             let payload = self.offset + SECTION_BYTES as u64;
             let behind = payload + section.payload_bytes as u64;
             if behind > self.file_bytes {
@@ -135,22 +108,11 @@ impl Walk<'_> {
             return Err(self.corrupt("the chunk header is damaged"));
         }
         let cut = self.offset == self.file_bytes;
-        self.early(
-            if cut {
-                "no footer follows"
-            } else {
-                "the next chunk is not whole"
-            },
-            previous,
-        )
+        self.early(if cut { "no footer follows" } else { "the next chunk is not whole" }, previous)
     }
 
     /// The file ends here. A torn write can leave the last chunk's header whole and its payload not: dropped then.
-    fn early(
-        &mut self,
-        why: &'static str,
-        last_chunk: Option<(u64, Section)>,
-    ) -> Result<End, TraceError> {
+    fn early(&mut self, why: &'static str, last_chunk: Option<(u64, Section)>) -> Result<End, TraceError> {
         let Some((offset, before)) = last_chunk else {
             return Ok(End::Early(why));
         };
@@ -181,10 +143,7 @@ impl Walk<'_> {
             let length = (self.file_bytes - offset).min(block.len() as u64) as usize;
             self.read(&mut block[..length], offset)?;
             let sections = block[..length].windows(SECTION_BYTES);
-            if sections
-                .filter_map(|window| window.try_into().ok())
-                .any(|bytes| Section::parse(bytes).is_some())
-            {
+            if sections.filter_map(|window| window.try_into().ok()).any(|bytes| Section::parse(bytes).is_some()) {
                 return Ok(true);
             }
             offset += STEP;
@@ -202,12 +161,7 @@ impl Walk<'_> {
     }
 
     /// The footer; `None` if its bytes are damaged.
-    fn footer(
-        &self,
-        section: &Section,
-        payload: u64,
-        behind: u64,
-    ) -> Result<Option<Footer>, TraceError> {
+    fn footer(&self, section: &Section, payload: u64, behind: u64) -> Result<Option<Footer>, TraceError> {
         if behind != self.file_bytes {
             return Err(self.corrupt("bytes follow the footer"));
         }
@@ -216,15 +170,11 @@ impl Walk<'_> {
         if crc32fast::hash(&json) != section.payload_crc {
             return Ok(None);
         }
-        serde_json::from_slice(&json)
-            .map(Some)
-            .map_err(|_| self.corrupt("the footer is no JSON of ours"))
+        serde_json::from_slice(&json).map(Some).map_err(|_| self.corrupt("the footer is no JSON of ours"))
     }
 
     fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), TraceError> {
-        self.file
-            .read_exact_at(bytes, offset)
-            .map_err(|why| TraceError::io(self.path, "read", why))
+        self.file.read_exact_at(bytes, offset).map_err(|why| TraceError::io(self.path, "read", why))
     }
 
     fn corrupt(&self, why: &str) -> TraceError {

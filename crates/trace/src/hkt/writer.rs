@@ -35,8 +35,7 @@ impl TraceWriter {
     pub fn create(path: &Path, header: &Header) -> Result<Self, TraceError> {
         let bytes = envelope::encode(path, header)?;
         let mut file = File::create(path).map_err(|why| TraceError::io(path, "create", why))?;
-        file.write_all(&bytes)
-            .map_err(|why| TraceError::io(path, "write", why))?;
+        file.write_all(&bytes).map_err(|why| TraceError::io(path, "write", why))?;
         Ok(TraceWriter {
             path: path.to_path_buf(),
             file,
@@ -58,39 +57,21 @@ impl TraceWriter {
     pub fn push(&mut self, event: &Event) -> Result<(), TraceError> {
         let Some(delta_ns) = event.time_ns.checked_sub(self.time_ns) else {
             let (path, time_ns, previous_ns) = (self.path.clone(), event.time_ns, self.time_ns);
-            return Err(TraceError::TimeDecreases {
-                path,
-                event: self.events,
-                time_ns,
-                previous_ns,
-            });
+            return Err(TraceError::TimeDecreases { path, event: self.events, time_ns, previous_ns });
         };
         if event.thread.0 > self.threads || event.thread.0 == u32::MAX {
             let (path, thread, threads) = (self.path.clone(), event.thread, self.threads);
-            return Err(TraceError::SparseThread {
-                path,
-                event: self.events,
-                thread,
-                threads,
-            });
+            return Err(TraceError::SparseThread { path, event: self.events, thread, threads });
         }
         if let Some(why) = event.op.flaw() {
-            return Err(TraceError::BadEvent {
-                path: self.path.clone(),
-                event: self.events,
-                why,
-            });
+            return Err(TraceError::BadEvent { path: self.path.clone(), event: self.events, why });
         }
         self.follow_object(&event.op)?;
         self.columns.push(delta_ns, event.thread, &event.op);
         self.threads = self.threads.max(event.thread.0 + 1);
         self.time_ns = event.time_ns;
         self.events += 1;
-        if self.columns.len() == CHUNK_EVENTS_MAX {
-            self.write_chunk()
-        } else {
-            Ok(())
-        }
+        if self.columns.len() == CHUNK_EVENTS_MAX { self.write_chunk() } else { Ok(()) }
     }
 
     /// Writes what is pending and the footer, and says how large the trace became.
@@ -128,10 +109,7 @@ impl TraceWriter {
                         expected,
                     });
                 }
-                self.ids
-                    .allocate()
-                    .map(|_| ())
-                    .ok_or(TraceError::TooManyObjects)
+                self.ids.allocate().map(|_| ()).ok_or(TraceError::TooManyObjects)
             }
             Op::Free { object } | Op::ReallocFree { object, .. } => {
                 if self.ids.release(object) {
@@ -162,18 +140,13 @@ impl TraceWriter {
     }
 
     fn dead(&self, object: ObjectId) -> TraceError {
-        TraceError::DeadObject {
-            path: self.path.clone(),
-            event: self.events,
-            object,
-        }
+        TraceError::DeadObject { path: self.path.clone(), event: self.events, object }
     }
 
     fn write_chunk(&mut self) -> Result<(), TraceError> {
         self.section_bytes.clear();
         self.section_bytes.resize(SECTION_BYTES, 0);
-        self.columns
-            .encode(&mut self.encoder, &mut self.section_bytes);
+        self.columns.encode(&mut self.encoder, &mut self.section_bytes);
         let events = self.columns.len() as u32;
         self.columns.clear();
         self.write_section(Kind::Chunk, events)
@@ -193,8 +166,6 @@ impl TraceWriter {
             time_last_ns: self.time_ns,
         };
         header.copy_from_slice(&section.to_bytes());
-        self.file
-            .write_all(&self.section_bytes)
-            .map_err(|why| TraceError::io(&self.path, "write", why))
+        self.file.write_all(&self.section_bytes).map_err(|why| TraceError::io(&self.path, "write", why))
     }
 }

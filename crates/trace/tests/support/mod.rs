@@ -58,16 +58,8 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
     let (mut time_ns, mut threads) = (0, 1);
     let mut events = Vec::with_capacity(length);
     while events.len() < length {
-        time_ns += if random.chance(1) {
-            random.below(1 << 40)
-        } else {
-            random.below(300)
-        };
-        let thread = ThreadId(if random.chance(1) {
-            threads
-        } else {
-            random.below(threads as u64) as u32
-        });
+        time_ns += if random.chance(1) { random.below(1 << 40) } else { random.below(300) };
+        let thread = ThreadId(if random.chance(1) { threads } else { random.below(threads as u64) as u32 });
         threads = threads.max(thread.0 + 1);
         let mut born = || {
             let id = dead.pop().unwrap_or_else(|| {
@@ -77,37 +69,17 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
             live.push(id);
             ObjectId(id)
         };
-        let size = if random.chance(2) {
-            random.below(1 << 46)
-        } else {
-            random.below(2000)
-        };
+        let size = if random.chance(2) { random.below(1 << 46) } else { random.below(2000) };
         let op = match random.below(20) {
             0..=5 => {
                 let (call, birth) = (random.pick(&ALLOC_CALLS[..2]), random.pick(&BIRTHS));
-                Op::Alloc {
-                    object: born(),
-                    size,
-                    align_log2: 0,
-                    call,
-                    birth,
-                }
+                Op::Alloc { object: born(), size, align_log2: 0, call, birth }
             }
             6 => {
                 let (call, birth) = (random.pick(&ALLOC_CALLS), random.pick(&BIRTHS));
-                Op::Alloc {
-                    object: born(),
-                    size,
-                    align_log2: random.below(64) as u8,
-                    call,
-                    birth,
-                }
+                Op::Alloc { object: born(), size, align_log2: random.below(64) as u8, call, birth }
             }
-            7 => Op::ReallocUnknown {
-                object: born(),
-                size,
-                call: random.pick(&REALLOC_CALLS),
-            },
+            7 => Op::ReallocUnknown { object: born(), size, call: random.pick(&REALLOC_CALLS) },
             8 => Op::AllocFailed {
                 size: random.next(),
                 align_log2: random.below(64) as u8,
@@ -118,13 +90,9 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
                 1 => Op::FreeUnknown,
                 2 => Op::ThreadStart,
                 3 => Op::ThreadExit,
-                4 => Op::Fork {
-                    child_pid: random.next() as u32,
-                },
+                4 => Op::Fork { child_pid: random.next() as u32 },
                 5 => Op::Exec,
-                _ => Op::Mark {
-                    name: random.next() as u32,
-                },
+                _ => Op::Mark { name: random.next() as u32 },
             },
             _ if live.is_empty() => Op::FreeNull,
             kind => {
@@ -136,63 +104,31 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
                 }
                 let call = random.pick(&REALLOC_CALLS);
                 match kind {
-                    10 | 11 => Op::Realloc {
-                        object,
-                        size: size + 1,
-                        call,
-                        birth: random.pick(&BIRTHS),
-                    },
-                    12 => Op::ReallocFailed {
-                        object,
-                        size: random.next(),
-                        call,
-                    },
+                    10 | 11 => Op::Realloc { object, size: size + 1, call, birth: random.pick(&BIRTHS) },
+                    12 => Op::ReallocFailed { object, size: random.next(), call },
                     13 => Op::UsableSize { object },
                     14 => {
-                        let (bytes, access) = (
-                            random.next() as u32 | 1,
-                            random.pick(&[Access::Read, Access::Write]),
-                        );
-                        Op::Touch {
-                            object,
-                            offset: size,
-                            bytes,
-                            access,
-                        }
+                        let (bytes, access) = (random.next() as u32 | 1, random.pick(&[Access::Read, Access::Write]));
+                        Op::Touch { object, offset: size, bytes, access }
                     }
                     15 => Op::ReallocFree { object, call },
                     _ => Op::Free { object },
                 }
             }
         };
-        events.push(Event {
-            time_ns,
-            thread,
-            op,
-        });
+        events.push(Event { time_ns, thread, op });
     }
     events
 }
 
 pub fn sample_header() -> Header {
-    let origin = Origin::Recorded {
-        command: vec!["./app".into(), "-x".into()],
-        pid: 77,
-        program_version: None,
-    };
+    let origin = Origin::Recorded { command: vec!["./app".into(), "-x".into()], pid: 77, program_version: None };
     Header::new(origin, Touch::FullStream, Clock::Measured)
 }
 
 pub fn sample_footer() -> Footer {
-    let quality = Quality {
-        unknown_frees: 3,
-        parked: 4,
-        ..Quality::default()
-    };
-    Footer {
-        mark_names: vec!["main".into(), "end".into()],
-        quality,
-    }
+    let quality = Quality { unknown_frees: 3, parked: 4, ..Quality::default() };
+    Footer { mark_names: vec!["main".into(), "end".into()], quality }
 }
 
 pub fn write_trace(path: &Path, events: &[Event]) -> Summary {

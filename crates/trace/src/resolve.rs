@@ -1,0 +1,454 @@
+//! From addresses to objects: the parking merge that recorders and importers share.
+//!
+//! Events arrive sorted by time stamp. A free is stamped before the real call and an allocation after it, yet
+//! now and then the reuse of an address still appears before its free: stamps of two cores differ by
+//! some 100 ns, and some recorders log a realloc only after it returned. So the merge keeps the order within each
+//! thread and lets a thread wait: an allocation until its address is dead, a free until its address is live.
+//! A thread that waited longer than the [`Window`] is given up on: what it waited for was never recorded.
+
+mod addresses;
+mod parked;
+
+use crate::error::TraceError;
+use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, ThreadId};
+use crate::header::Quality;
+use crate::ids::ObjectIds;
+use addresses::Addresses;
+use parked::{Awaited, Now, Parked};
+use std::collections::VecDeque;
+
+/// What a program did, in its own addresses. 0 is NULL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawOp {
+    /// An allocating call and the address it returned; 0: it failed.
+    Alloc {
+        /// Address of the block.
+        address: u64,
+        /// Requested bytes.
+        size: u64,
+        /// log2 of the requested alignment in bytes; 0 where the call has none.
+        align_log2: u8,
+        /// The function called.
+        call: AllocCall,
+    },
+    /// `free(address)`.
+    Free {
+        /// Address of the block; 0 is allowed.
+        address: u64,
+    },
+    /// `realloc(old, size)` that returned `new`.
+    Realloc {
+        /// Address of the block; 0: it allocates.
+        old: u64,
+        /// The address returned; 0: it failed, or freed where `size` is 0.
+        new: u64,
+        /// Requested bytes.
+        size: u64,
+        /// The function called.
+        call: ReallocCall,
+    },
+    /// `malloc_usable_size(address)`; of NULL it is left out.
+    UsableSize {
+        /// Address of the block.
+        address: u64,
+    },
+    /// An access to a block.
+    Touch {
+        /// Address of the block's first byte.
+        address: u64,
+        /// First byte accessed, from there.
+        offset: u64,
+        /// Number of bytes, above 0.
+        bytes: u32,
+        /// Read or write.
+        access: Access,
+    },
+    /// The thread begins.
+    ThreadStart,
+    /// The thread has ended.
+    ThreadExit,
+    /// The program forked.
+    Fork {
+        /// Process id of the child.
+        child_pid: u32,
+    },
+    /// The program image was replaced.
+    Exec,
+    /// A named point in time.
+    Mark {
+        /// Index of its name.
+        name: u32,
+    },
+}
+
+/// An event as it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawEvent {
+    /// Nanoseconds since the start of the recording.
+    pub time_ns: u64,
+    /// The thread, by any number that tells it from others (a tid, a slot).
+    pub thread: u32,
+    /// What it did.
+    pub op: RawOp,
+}
+
+/// How long a thread may wait for another thread's event. Whichever limit is passed first ends the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Events pushed since the wait began.
+    pub events: u64,
+    /// Nanoseconds that an allocation waits until its address is dead. A realloc is stamped before the
+    /// call or after it, so the other stamp is off by the whole call.
+    pub death_ns: u64,
+    /// Nanoseconds that a free waits until its address is live. Shorter, as only the skew between the clocks of
+    /// two cores matters here, and an unknown free must not wait for the next block at its address.
+    pub birth_ns: u64,
+}
+
+impl Default for Window {
+    /// 4096 events; 1 ms; 10 us. The largest step back measured between two cores was 350 ns.
+    fn default() -> Self {
+        Window { events: 4096, death_ns: 1_000_000, birth_ns: 10_000 }
+    }
+}
+
+/// The merge. Feed it with [`Resolver::push`], end it with [`Resolver::finish`].
+///
+/// Emitted times never decrease: an event that waited gets the time of the one it waited for. Threads are
+/// numbered anew, in order of their first emitted event. Births are [`Birth::None`].
+#[derive(Debug)]
+pub struct Resolver {
+    window: Window,
+    objects: Addresses,
+    ids: ObjectIds,
+    /// One queue per thread: empty unless the thread waits, its head being what waits.
+    threads: Vec<Thread>,
+    /// Raw thread number to index in `threads`, and the pair used last.
+    thread_of: Addresses,
+    thread_last: (u32, usize),
+    parked: Parked,
+    /// Threads whose awaited address has changed, to be tried again.
+    woken: VecDeque<usize>,
+    now: Now,
+    emitter: Emitter,
+    quality: Quality,
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    waiting: VecDeque<RawEvent>,
+    emitted_as: Option<ThreadId>,
+}
+
+/// What must stay monotonous across emitted events.
+#[derive(Debug, Default)]
+struct Emitter {
+    time_ns: u64,
+    threads: u32,
+}
+
+/// How an event that cannot happen yet is to be treated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Let it wait.
+    Park,
+    /// It waited long enough: make it happen.
+    GiveUp,
+}
+
+impl Resolver {
+    /// A merge with no live object.
+    pub fn new(window: Window) -> Self {
+        Resolver {
+            window,
+            objects: Addresses::new(),
+            ids: ObjectIds::new(),
+            threads: Vec::new(),
+            thread_of: Addresses::new(),
+            thread_last: (0, usize::MAX),
+            parked: Parked::default(),
+            woken: VecDeque::new(),
+            now: Now::default(),
+            emitter: Emitter::default(),
+            quality: Quality::default(),
+        }
+    }
+
+    /// Takes the next event in order of time stamps and emits what can happen now.
+    ///
+    /// # Errors
+    /// [`TraceError::TooManyObjects`].
+    pub fn push(&mut self, raw: RawEvent, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+        self.now = Now { event: self.now.event + 1, time_ns: self.now.time_ns.max(raw.time_ns) };
+        if !self.parked.is_empty() {
+            while let Some(thread) = self.parked.take_overdue(self.now, &self.window) {
+                self.give_up(thread, emit)?;
+            }
+        }
+        let thread = self.thread_index(raw.thread)?;
+        if !self.threads[thread].waiting.is_empty() {
+            self.quality.parked += 1;
+            self.threads[thread].waiting.push_back(raw);
+        } else if let Some(awaited) = self.run(thread, &raw, Patience::Park, emit)? {
+            self.quality.parked += 1;
+            self.threads[thread].waiting.push_back(raw);
+            self.parked.add(thread, awaited, self.now);
+        } else if !self.woken.is_empty() {
+            return self.run_woken(emit);
+        }
+        Ok(())
+    }
+
+    /// Emits everything that still waits, and says what was repaired.
+    ///
+    /// # Errors
+    /// [`TraceError::TooManyObjects`].
+    pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Result<Quality, TraceError> {
+        while let Some(thread) = self.parked.take_oldest() {
+            self.give_up(thread, emit)?;
+        }
+        Ok(self.quality)
+    }
+
+    fn thread_index(&mut self, raw: u32) -> Result<usize, TraceError> {
+        if self.thread_last.0 == raw && self.thread_last.1 != usize::MAX {
+            return Ok(self.thread_last.1);
+        }
+        let index = match self.thread_of.get(raw as u64) {
+            Some(index) => index as usize,
+            None => {
+                let index = self.threads.len();
+                self.thread_of.insert(raw as u64, u32::try_from(index).map_err(|_| TraceError::TooManyObjects)?);
+                self.threads.push(Thread::default());
+                index
+            }
+        };
+        self.thread_last = (raw, index);
+        Ok(index)
+    }
+
+    /// Makes the waiting event of a thread happen although what it waits for did not.
+    fn give_up(&mut self, thread: usize, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+        if let Some(raw) = self.threads[thread].waiting.pop_front() {
+            self.run(thread, &raw, Patience::GiveUp, emit)?;
+        }
+        self.woken.push_back(thread);
+        self.run_woken(emit)
+    }
+
+    /// Runs the queues of woken threads as far as they go; that may wake others.
+    fn run_woken(&mut self, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+        while let Some(thread) = self.woken.pop_front() {
+            while let Some(&raw) = self.threads[thread].waiting.front() {
+                if let Some(awaited) = self.run(thread, &raw, Patience::Park, emit)? {
+                    self.parked.add(thread, awaited, self.now);
+                    break;
+                }
+                self.threads[thread].waiting.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    /// Emits the event if it can happen; returns what it waits for if not.
+    fn run(
+        &mut self,
+        thread: usize,
+        raw: &RawEvent,
+        patience: Patience,
+        emit: &mut impl FnMut(Event),
+    ) -> Result<Option<Awaited>, TraceError> {
+        let mut out = Out { thread, time_ns: raw.time_ns, patience, emit };
+        match raw.op {
+            RawOp::Alloc { address, size, align_log2, call } => self.alloc(&mut out, address, size, align_log2, call),
+            RawOp::Free { address: 0 } => self.emit(&mut out, Op::FreeNull),
+            RawOp::Free { address } => self.free(&mut out, address),
+            RawOp::Realloc { old: 0, new, size, call } => self.alloc(&mut out, new, size, 0, allocating(call)),
+            RawOp::Realloc { old, new, size, call } => self.realloc(&mut out, old, new, size, call),
+            RawOp::UsableSize { address: 0 } => Ok(None),
+            RawOp::UsableSize { address } => self.use_object(&mut out, address, |object| Op::UsableSize { object }),
+            RawOp::Touch { address, offset, bytes, access } => {
+                self.use_object(&mut out, address, |object| Op::Touch { object, offset, bytes, access })
+            }
+            RawOp::ThreadStart => self.emit(&mut out, Op::ThreadStart),
+            RawOp::ThreadExit => self.emit(&mut out, Op::ThreadExit),
+            RawOp::Fork { child_pid } => self.emit(&mut out, Op::Fork { child_pid }),
+            RawOp::Exec => self.emit(&mut out, Op::Exec),
+            RawOp::Mark { name } => self.emit(&mut out, Op::Mark { name }),
+        }
+    }
+
+    #[inline]
+    fn alloc<E: FnMut(Event)>(
+        &mut self,
+        out: &mut Out<E>,
+        address: u64,
+        size: u64,
+        align_log2: u8,
+        call: AllocCall,
+    ) -> Result<Option<Awaited>, TraceError> {
+        if address == 0 {
+            return self.emit(out, Op::AllocFailed { size, align_log2, call });
+        }
+        if self.objects.get(address).is_some() {
+            if out.patience == Patience::Park {
+                return Ok(Some(Awaited::Death(address)));
+            }
+            self.free_unseen(out, address)?;
+        }
+        let object = self.bear(address)?;
+        self.emit(out, Op::Alloc { object, size, align_log2, call, birth: Birth::None })
+    }
+
+    #[inline]
+    fn free<E: FnMut(Event)>(&mut self, out: &mut Out<E>, address: u64) -> Result<Option<Awaited>, TraceError> {
+        match self.objects.remove(address) {
+            Some(id) => {
+                self.bury(address, ObjectId(id));
+                self.emit(out, Op::Free { object: ObjectId(id) })
+            }
+            None if out.patience == Patience::Park => Ok(Some(Awaited::Birth(address))),
+            None => {
+                self.quality.unknown_frees += 1;
+                self.emit(out, Op::FreeUnknown)
+            }
+        }
+    }
+
+    fn realloc<E: FnMut(Event)>(
+        &mut self,
+        out: &mut Out<E>,
+        old: u64,
+        new: u64,
+        size: u64,
+        call: ReallocCall,
+    ) -> Result<Option<Awaited>, TraceError> {
+        let Some(id) = self.objects.get(old) else {
+            if out.patience == Patience::Park {
+                return Ok(Some(Awaited::Birth(old)));
+            }
+            return self.realloc_unknown(out, new, size, call);
+        };
+        let object = ObjectId(id);
+        if new == 0 && size > 0 {
+            return self.emit(out, Op::ReallocFailed { object, size, call });
+        }
+        if new == 0 {
+            self.objects.remove(old);
+            self.bury(old, object);
+            return self.emit(out, Op::ReallocFree { object, call });
+        }
+        if new != old {
+            if self.objects.get(new).is_some() {
+                if out.patience == Patience::Park {
+                    return Ok(Some(Awaited::Death(new)));
+                }
+                self.free_unseen(out, new)?;
+            }
+            self.objects.remove(old);
+            self.parked.wake(Awaited::Death(old), &mut self.woken);
+            self.objects.insert(new, id);
+            self.parked.wake(Awaited::Birth(new), &mut self.woken);
+        }
+        self.quality.reallocs_to_zero_kept += (size == 0) as u64;
+        self.emit(out, Op::Realloc { object, size: size.max(1), call, birth: Birth::None })
+    }
+
+    /// A realloc of an address never seen allocated.
+    fn realloc_unknown<E: FnMut(Event)>(
+        &mut self,
+        out: &mut Out<E>,
+        new: u64,
+        size: u64,
+        call: ReallocCall,
+    ) -> Result<Option<Awaited>, TraceError> {
+        if new == 0 && size > 0 {
+            return self.emit(out, Op::AllocFailed { size, align_log2: 0, call: allocating(call) });
+        }
+        self.quality.unknown_frees += 1;
+        if new == 0 {
+            return self.emit(out, Op::FreeUnknown);
+        }
+        if self.objects.get(new).is_some() {
+            self.free_unseen(out, new)?;
+        }
+        let object = self.bear(new)?;
+        self.emit(out, Op::ReallocUnknown { object, size, call })
+    }
+
+    fn use_object<E: FnMut(Event)>(
+        &mut self,
+        out: &mut Out<E>,
+        address: u64,
+        op: impl FnOnce(ObjectId) -> Op,
+    ) -> Result<Option<Awaited>, TraceError> {
+        match self.objects.get(address) {
+            Some(id) => self.emit(out, op(ObjectId(id))),
+            None if out.patience == Patience::Park => Ok(Some(Awaited::Birth(address))),
+            None => {
+                self.quality.uses_dropped += 1;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Frees an object whose free was never seen, because its address is given out again.
+    fn free_unseen<E: FnMut(Event)>(&mut self, out: &mut Out<E>, address: u64) -> Result<(), TraceError> {
+        if let Some(id) = self.objects.remove(address) {
+            self.quality.reuse_repaired += 1;
+            self.bury(address, ObjectId(id));
+            self.emit(out, Op::Free { object: ObjectId(id) })?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn bear(&mut self, address: u64) -> Result<ObjectId, TraceError> {
+        let object = self.ids.allocate().ok_or(TraceError::TooManyObjects)?;
+        self.objects.insert(address, object.0);
+        self.parked.wake(Awaited::Birth(address), &mut self.woken);
+        Ok(object)
+    }
+
+    #[inline]
+    fn bury(&mut self, address: u64, object: ObjectId) {
+        self.ids.release(object);
+        self.parked.wake(Awaited::Death(address), &mut self.woken);
+    }
+
+    #[inline]
+    fn emit<E: FnMut(Event)>(&mut self, out: &mut Out<E>, op: Op) -> Result<Option<Awaited>, TraceError> {
+        let thread = match self.threads[out.thread].emitted_as {
+            Some(thread) => thread,
+            None => self.emitter.number(&mut self.threads[out.thread]),
+        };
+        self.emitter.time_ns = self.emitter.time_ns.max(out.time_ns);
+        (out.emit)(Event { time_ns: self.emitter.time_ns, thread, op });
+        Ok(None)
+    }
+}
+
+/// Where the events of one raw event go.
+struct Out<'a, E> {
+    thread: usize,
+    time_ns: u64,
+    patience: Patience,
+    emit: &'a mut E,
+}
+
+impl Emitter {
+    fn number(&mut self, thread: &mut Thread) -> ThreadId {
+        let number = ThreadId(self.threads);
+        self.threads += 1;
+        thread.emitted_as = Some(number);
+        number
+    }
+}
+
+/// The allocating name of a resizing function.
+fn allocating(call: ReallocCall) -> AllocCall {
+    match call {
+        ReallocCall::Realloc => AllocCall::Realloc,
+        ReallocCall::Reallocarray => AllocCall::Reallocarray,
+    }
+}

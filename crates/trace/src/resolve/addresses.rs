@@ -1,0 +1,129 @@
+//! A map from address to a 32-bit number: open addressing with linear probing, keys above 0 in one array.
+
+/// The map. Address 0 is an ordinary key outside the array, as 0 marks an empty cell in it.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    /// (address, number) cells; address 0: empty. The length is a power of two.
+    cells: Vec<(u64, u32)>,
+    used: usize,
+    of_zero: Option<u32>,
+}
+
+impl Addresses {
+    pub(super) fn new() -> Self {
+        Addresses { cells: vec![(0, 0); 1024], used: 0, of_zero: None }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, address: u64) -> Option<u32> {
+        if address == 0 {
+            return self.of_zero;
+        }
+        let (found, number) = self.cells[self.find(address)];
+        (found == address).then_some(number)
+    }
+
+    /// Adds an address that is not in the map.
+    #[inline]
+    pub(super) fn insert(&mut self, address: u64, number: u32) {
+        if address == 0 {
+            self.of_zero = Some(number);
+            return;
+        }
+        if (self.used + 1) * 2 > self.cells.len() {
+            self.grow();
+        }
+        let cell = self.find(address);
+        self.used += (self.cells[cell].0 == 0) as usize;
+        self.cells[cell] = (address, number);
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, address: u64) -> Option<u32> {
+        if address == 0 {
+            return self.of_zero.take();
+        }
+        let cell = self.find(address);
+        let (found, number) = self.cells[cell];
+        if found == 0 {
+            return None;
+        }
+        self.used -= 1;
+        self.close_gap(cell);
+        Some(number)
+    }
+
+    /// The cell of the address, or the empty one where it would go. One cell in two is empty, so this ends.
+    #[inline]
+    fn find(&self, address: u64) -> usize {
+        let mask = self.cells.len() - 1;
+        let mut cell = self.home(address);
+        while self.cells[cell].0 != address && self.cells[cell].0 != 0 {
+            cell = (cell + 1) & mask;
+        }
+        cell
+    }
+
+    /// Fibonacci hashing: the top bits of the product depend on all bits of the address.
+    #[inline]
+    fn home(&self, address: u64) -> usize {
+        let bits = self.cells.len().trailing_zeros();
+        (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
+    }
+
+    /// Empties a cell and moves followers up, so that no search path is cut and no marker is left behind.
+    #[inline]
+    fn close_gap(&mut self, mut gap: usize) {
+        let mask = self.cells.len() - 1;
+        let mut cell = gap;
+        loop {
+            cell = (cell + 1) & mask;
+            let (address, _) = self.cells[cell];
+            if address == 0 {
+                break;
+            }
+            let from_home = cell.wrapping_sub(self.home(address)) & mask;
+            if from_home >= cell.wrapping_sub(gap) & mask {
+                self.cells[gap] = self.cells[cell];
+                gap = cell;
+            }
+        }
+        self.cells[gap] = (0, 0);
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let doubled = vec![(0, 0); self.cells.len() * 2];
+        for (address, number) in std::mem::replace(&mut self.cells, doubled) {
+            if address != 0 {
+                let cell = self.find(address);
+                self.cells[cell] = (address, number);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn agrees_with_a_hash_map() {
+        let (mut map, mut oracle) = (Addresses::new(), HashMap::new());
+        let mut random = 88_172_645_463_325_252u64;
+        for step in 0..300_000u32 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let address = (random % 4000) * 16; // few keys: long runs, many removals
+            if random >> 63 == 0 {
+                assert_eq!(map.remove(address), oracle.remove(&address), "step {step}");
+            } else if map.get(address).is_none() {
+                map.insert(address, step);
+                oracle.insert(address, step);
+            }
+            assert_eq!(map.get(address), oracle.get(&address).copied(), "step {step}");
+        }
+    }
+}

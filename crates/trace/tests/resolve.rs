@@ -1,0 +1,266 @@
+//! The parking merge against a program whose true order is known.
+//!
+//! The oracle is a toy program: threads that allocate, free, resize and hand blocks over, on a toy
+//! allocator that reuses addresses at once. Its true order is then disturbed as clocks of two cores
+//! disturb it, and the merge must give back who allocated and who freed what.
+
+mod support;
+
+use hksim_trace::event::*;
+use hksim_trace::resolve::{RawEvent, RawOp, Resolver, Window};
+use std::collections::{HashMap, VecDeque};
+use support::Random;
+
+/// One call of the toy program: the raw event, and the serial number of the object it is about.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    raw: RawEvent,
+    serial: u64,
+}
+
+/// Runs the toy program; calls are in their true order, one per 40 ns.
+fn program(random: &mut Random, threads: u64, length: u64) -> Vec<Call> {
+    let mut dead: Vec<u64> = Vec::new();
+    let mut live: Vec<(u64, u64)> = Vec::new(); // address, serial
+    let (mut fresh, mut serials) = (0x1000, 0);
+    let mut calls = Vec::new();
+    // Every thread says who it is, as the merge numbers threads anew.
+    for thread in 0..threads {
+        let (time_ns, op) = (thread, RawOp::Mark { name: thread as u32 });
+        calls.push(Call { raw: RawEvent { time_ns, thread: thread as u32, op }, serial: 0 });
+    }
+    for step in 0..length {
+        let thread = random.below(threads) as u32;
+        let mut address = || {
+            dead.pop().unwrap_or_else(|| {
+                fresh += 16;
+                fresh
+            })
+        };
+        let (op, serial) = match random.below(8) {
+            0..4 => {
+                let address = address();
+                serials += 1;
+                live.push((address, serials));
+                let (size, align_log2, call) = (random.below(100), 0, AllocCall::Malloc);
+                (RawOp::Alloc { address, size, align_log2, call }, serials)
+            }
+            kind if !live.is_empty() => {
+                let at = random.below(live.len() as u64) as usize;
+                let (old, serial) = live[at];
+                if kind == 7 {
+                    let new = if random.chance(30) { old } else { address() };
+                    if new != old {
+                        dead.push(old);
+                    }
+                    live[at].0 = new;
+                    (RawOp::Realloc { old, new, size: 1 + random.below(100), call: ReallocCall::Realloc }, serial)
+                } else {
+                    live.swap_remove(at);
+                    dead.push(old);
+                    (RawOp::Free { address: old }, serial)
+                }
+            }
+            _ => (RawOp::Free { address: 0 }, 0),
+        };
+        calls.push(Call { raw: RawEvent { time_ns: 1000 + 40 * step, thread, op }, serial });
+    }
+    calls
+}
+
+/// Shifts stamps by up to `skew_ns` either way, keeps the order within each thread, and sorts.
+fn disturb(random: &mut Random, calls: &[Call], skew_ns: u64) -> Vec<RawEvent> {
+    let mut last = HashMap::new();
+    let mut raws: Vec<RawEvent> = calls
+        .iter()
+        .map(|call| {
+            let floor = last.entry(call.raw.thread).or_insert(0);
+            *floor = (*floor).max(call.raw.time_ns.saturating_sub(skew_ns) + random.below(2 * skew_ns + 1));
+            RawEvent { time_ns: *floor, ..call.raw }
+        })
+        .collect();
+    raws.sort_by_key(|raw| raw.time_ns); // stable: equal stamps of a thread stay in order
+    raws
+}
+
+/// The emitted events must be, per thread, the program's calls, about the same objects.
+fn check_against(calls: &[Call], events: &[Event], seed: u64) {
+    let mut threads: Vec<u32> = Vec::new(); // emitted number to raw number
+    let mut expected: HashMap<u32, VecDeque<&Call>> = HashMap::new();
+    for call in calls {
+        expected.entry(call.raw.thread).or_default().push_back(call);
+    }
+    let mut serial_of: HashMap<u32, u64> = HashMap::new();
+    let mut time_ns = 0;
+    for (index, event) in events.iter().enumerate() {
+        assert!(event.time_ns >= time_ns, "seed {seed}: time decreases at event {index}");
+        time_ns = event.time_ns;
+        let number = event.thread.0 as usize;
+        if let Op::Mark { name } = event.op {
+            assert_eq!(number, threads.len(), "seed {seed}: threads are numbered by first appearance");
+            threads.push(name);
+        }
+        let call = expected.get_mut(&threads[number]).unwrap().pop_front().expect("a call");
+        let place = format!("seed {seed}: event {index} {event:?} against {call:?}");
+        match (event.op, call.raw.op) {
+            (Op::Alloc { object, size, .. }, RawOp::Alloc { size: true_size, .. }) => {
+                assert_eq!(size, true_size, "{place}");
+                assert_eq!(serial_of.insert(object.0, call.serial), None, "{place}");
+            }
+            (Op::Free { object }, RawOp::Free { .. }) => {
+                assert_eq!(serial_of.remove(&object.0), Some(call.serial), "{place}");
+            }
+            (Op::Realloc { object, .. }, RawOp::Realloc { .. }) => {
+                assert_eq!(serial_of.get(&object.0), Some(&call.serial), "{place}");
+            }
+            (Op::FreeNull, RawOp::Free { address: 0 }) | (Op::Mark { .. }, RawOp::Mark { .. }) => (),
+            _ => panic!("{place}"),
+        }
+    }
+    assert!(expected.values().all(|calls| calls.is_empty()), "seed {seed}: calls are missing");
+}
+
+fn resolve(raws: &[RawEvent]) -> (Vec<Event>, hksim_trace::header::Quality) {
+    let mut events = Vec::new();
+    let mut resolver = Resolver::new(Window::default());
+    for raw in raws {
+        resolver.push(*raw, &mut |event| events.push(event)).unwrap();
+    }
+    let quality = resolver.finish(&mut |event| events.push(event)).unwrap();
+    (events, quality)
+}
+
+#[test]
+fn the_true_order_is_left_alone() {
+    for seed in 0..20 {
+        let calls = program(&mut Random::new(seed), 4, 5_000);
+        let raws: Vec<RawEvent> = calls.iter().map(|call| call.raw).collect();
+        let (events, quality) = resolve(&raws);
+        check_against(&calls, &events, seed);
+        assert_eq!(quality, Default::default(), "seed {seed}");
+        assert!(events.iter().zip(&raws).all(|(event, raw)| event.time_ns == raw.time_ns));
+    }
+}
+
+#[test]
+fn reversed_pairs_are_put_right() {
+    // One reversal at a time: two neighbours of different threads about one address change places.
+    let mut reversed = 0;
+    for seed in 0..20 {
+        let calls = program(&mut Random::new(seed), 3, 5_000);
+        let mut raws: Vec<RawEvent> = calls.iter().map(|call| call.raw).collect();
+        let mut at = 0;
+        while at + 1 < raws.len() {
+            let (first, second) = (raws[at], raws[at + 1]);
+            let same_address = match (first.op, second.op) {
+                (RawOp::Free { address: freed }, RawOp::Alloc { address, .. }) => freed == address,
+                (RawOp::Realloc { old, new, .. }, RawOp::Alloc { address, .. }) => old == address && new != old,
+                (RawOp::Alloc { address, .. }, RawOp::Free { address: freed }) => freed == address,
+                _ => false,
+            };
+            if same_address && first.thread != second.thread {
+                (raws[at].time_ns, raws[at + 1].time_ns) = (second.time_ns, first.time_ns);
+                raws.swap(at, at + 1);
+                reversed += 1;
+                at += 20;
+            }
+            at += 1;
+        }
+        let (events, quality) = resolve(&raws);
+        check_against(&calls, &events, seed);
+        assert_eq!((quality.unknown_frees, quality.reuse_repaired), (0, 0), "seed {seed}");
+        assert!(quality.parked > 0, "seed {seed}");
+    }
+    assert!(reversed > 500, "only {reversed} reversals were tried");
+}
+
+#[test]
+fn disturbed_clocks_never_lose_an_event() {
+    // With several reversals at once about one address the true order may be lost to anyone; what must hold:
+    // every call appears once, in the order of its thread, about a live object.
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let calls = program(&mut random, 5, 5_000);
+        let raws = disturb(&mut random, &calls, 300);
+        let (events, quality) = resolve(&raws);
+        let extra = events.len() - raws.len();
+        assert_eq!(extra as u64, quality.reuse_repaired, "seed {seed}");
+        let folder = tempfile::tempdir().unwrap();
+        // The writer is the judge: it takes nothing but live objects, recycled ids and rising times.
+        assert_eq!(support::write_trace(&folder.path().join("t.hkt"), &events).events, events.len() as u64);
+    }
+}
+
+fn raw(time_ns: u64, thread: u32, op: RawOp) -> RawEvent {
+    RawEvent { time_ns, thread, op }
+}
+
+fn malloc(address: u64, size: u64) -> RawOp {
+    RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc }
+}
+
+fn realloc(old: u64, new: u64, size: u64) -> RawOp {
+    RawOp::Realloc { old, new, size, call: ReallocCall::Realloc }
+}
+
+#[test]
+fn every_null_case_of_realloc() {
+    let (events, quality) = resolve(&[
+        raw(1, 9, realloc(0, 0x10, 5)),
+        raw(2, 9, realloc(0, 0, 6)),
+        raw(3, 9, realloc(0x10, 0, 7)),
+        raw(4, 9, realloc(0x10, 0x20, 8)),
+        raw(5, 9, realloc(0x20, 0x20, 0)),
+        raw(6, 9, realloc(0x20, 0, 0)),
+    ]);
+    let ops: Vec<Op> = events.iter().map(|event| event.op).collect();
+    let (object, call, birth) = (ObjectId(0), ReallocCall::Realloc, Birth::None);
+    assert_eq!(
+        ops,
+        [
+            Op::Alloc { object, size: 5, align_log2: 0, call: AllocCall::Realloc, birth },
+            Op::AllocFailed { size: 6, align_log2: 0, call: AllocCall::Realloc },
+            Op::ReallocFailed { object, size: 7, call },
+            Op::Realloc { object, size: 8, call, birth },
+            Op::Realloc { object, size: 1, call, birth },
+            Op::ReallocFree { object, call },
+        ]
+    );
+    assert_eq!(quality.reallocs_to_zero_kept, 1);
+    assert!(events.iter().all(|event| event.thread == ThreadId(0)));
+}
+
+#[test]
+fn unknown_frees_do_not_take_the_next_block_at_their_address() {
+    let (events, quality) = resolve(&[
+        raw(0, 1, RawOp::Free { address: 0x10 }),
+        raw(50_000, 2, malloc(0x10, 1)),
+        raw(50_100, 2, RawOp::Free { address: 0x10 }),
+        raw(50_200, 1, realloc(0x30, 0x40, 9)),
+        raw(90_000, 2, realloc(0x40, 0, 0)),
+    ]);
+    let ops: Vec<Op> = events.iter().map(|event| event.op).collect();
+    assert_eq!(ops[0], Op::FreeUnknown);
+    assert!(matches!(ops[1], Op::Alloc { .. }));
+    assert!(matches!(ops[2], Op::Free { .. }));
+    assert!(matches!(ops[3], Op::ReallocUnknown { size: 9, .. }));
+    assert!(matches!(ops[4], Op::ReallocFree { .. }));
+    assert_eq!(ops.len(), 5);
+    assert_eq!(quality.unknown_frees, 2);
+}
+
+#[test]
+fn a_free_that_was_never_seen_is_put_in() {
+    let (events, quality) = resolve(&[
+        raw(0, 1, malloc(0x10, 1)),
+        raw(100, 1, malloc(0x10, 2)),
+        raw(200, 1, RawOp::UsableSize { address: 0x99 }),
+        raw(300, 1, RawOp::Mark { name: 0 }),
+    ]);
+    let ops: Vec<Op> = events.iter().map(|event| event.op).collect();
+    assert!(matches!(ops[0], Op::Alloc { size: 1, .. }));
+    assert_eq!(ops[1], Op::Free { object: ObjectId(0) });
+    assert!(matches!(ops[2], Op::Alloc { size: 2, object: ObjectId(0), .. }));
+    assert_eq!(ops[3], Op::Mark { name: 0 });
+    assert_eq!((quality.reuse_repaired, quality.uses_dropped), (1, 1));
+}
