@@ -8,7 +8,7 @@ use core::ptr::null_mut;
 use libc::{c_int, c_void, pid_t, size_t};
 
 use crate::arch::ticks;
-use crate::record::{Kind, Record};
+use crate::encoding::{Kind, Record};
 use crate::{lane, pool, real, sys};
 
 /// log2 of the page size, which `valloc` and `pvalloc` align to.

@@ -11,8 +11,8 @@ use core::cell::{Cell, UnsafeCell};
 use core::slice;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
+use crate::encoding::{self, ESCAPE_WORDS, Kind, Record, Regions};
 use crate::process::{self, Process};
-use crate::record::{self, ESCAPE_WORDS, Kind, Record, Regions};
 use crate::spool::{
     FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, NESTED_OFFSET, NESTED_RECORDS, WORDS_OFFSET,
     next_fill, words,
@@ -163,7 +163,14 @@ impl Lane {
         // SAFETY: the frame was just mapped, page-aligned, FRAME_BYTES long, and is this lane's alone.
         unsafe {
             let header = frame.cast::<FrameHeader>();
-            header.write(FrameHeader { kind: FRAME_LANE, lane: number, cursor: 0, nested: 0, unused: 0, ended_ticks: 0 });
+            header.write(FrameHeader {
+                kind: FRAME_LANE,
+                lane: number,
+                cursor: 0,
+                nested: 0,
+                unused: 0,
+                ended_ticks: 0,
+            });
             self.words.set(frame.add(WORDS_OFFSET).cast());
             *self.regions.get() = Regions::new();
             self.header.set(header);
@@ -219,7 +226,7 @@ impl Lane {
         // SAFETY: the header is mapped, and with signals blocked nobody writes it.
         let header = FrameHeader { kind: FRAME_BLOCK, ..unsafe { *self.header.get() } };
         if !process.write_block(&header, filled) {
-            process.count_lost(record::count(filled));
+            process.count_lost(encoding::count(filled));
         }
         // SAFETY: only the owner touches its regions, and only while busy.
         unsafe { *self.regions.get() = Regions::new() };
@@ -256,7 +263,7 @@ impl Lane {
         for index in 0..count.min(NESTED_RECORDS) {
             // SAFETY: the place is in the area, and with signals blocked no handler writes it.
             let words = unsafe { self.nested_at(index).replace([0; ESCAPE_WORDS]) };
-            if let Some(nested) = record::read_escape(&words) {
+            if let Some(nested) = encoding::read_escape(&words) {
                 self.append(&nested);
             }
         }

@@ -1,6 +1,6 @@
 //! The recorder that is preloaded into the recorded program.
 //!
-//! Every exported function calls the real one and leaves a [`record::Record`] in a buffer that the kernel keeps when the
+//! Every exported function calls the real one and leaves a [`encoding::Record`] in a buffer that the kernel keeps when the
 //! process dies (a shared file mapping), so nothing is lost at `_exit`, abort or SIGKILL. It allocates nothing, takes no
 //! lock on the way of an event, keeps errno, and never changes a requested size.
 //!
@@ -13,12 +13,13 @@
 compile_error!("the recorder knows Linux on x86_64 only: thread-local storage and the clock are written for it");
 
 mod arch;
+pub mod encoding;
 mod hooks;
 mod lane;
 mod pool;
 mod process;
 mod real;
-pub mod record;
+
 pub mod spool;
 mod sys;
 

@@ -76,7 +76,8 @@ static AT_LOAD: extern "C" fn() = {
 /// Whether recording is off in this process for good.
 pub fn is_off() -> bool {
     // SAFETY: null or the one Process, never unmapped.
-    unsafe { PROCESS.load(Ordering::Acquire).as_ref() }.is_some_and(|process| process.state.load(Ordering::Relaxed) == OFF)
+    unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+        .is_some_and(|process| process.state.load(Ordering::Relaxed) == OFF)
 }
 
 /// Counts one event that has no spool.
@@ -163,7 +164,9 @@ impl Process {
                 return false;
             }
             // SAFETY: write_path ends it with a zero byte.
-            fd = unsafe { sys::open(self.path.get().cast(), libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC) };
+            fd = unsafe {
+                sys::open(self.path.get().cast(), libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC)
+            };
             if fd >= 0 || sys::get_errno() != libc::EEXIST {
                 break;
             }

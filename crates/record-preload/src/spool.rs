@@ -3,7 +3,7 @@
 //! A spool is an array of frames of [`FRAME_BYTES`]. Frame 0 holds the [`Control`] page. Every other frame is either a
 //! *lane* - the buffer a thread writes into through a shared mapping - or a *block*, the copy of a lane taken when
 //! it was full. Both look alike: a [`FrameHeader`], room for nested records, and from [`WORDS_OFFSET`] the words of
-//! `record.rs`.
+//! `encoding.rs`.
 //!
 //! **Exactly once.** A lane's `cursor` holds the number of its current fill and the words in it. To drain, a thread copies the
 //! words, then the header, then moves the cursor to the next fill in one store. A block counts only if its header
@@ -11,7 +11,7 @@
 //!
 //! This file is compiled into the preloaded object and into `hksim-record`. It uses `core` only.
 
-use crate::record::ESCAPE_WORDS;
+use crate::encoding::ESCAPE_WORDS;
 
 /// First bytes of a spool.
 pub const SPOOL_MAGIC: u64 = u64::from_le_bytes(*b"hkspool1");

@@ -91,7 +91,9 @@ pub fn has_ended(tid: u32) -> bool {
 /// `path` ends with a zero byte.
 pub unsafe fn open(path: *const u8, flags: c_int) -> c_int {
     // SAFETY: by the caller's promise.
-    unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD as c_long, path, flags as c_long, 0o600 as c_long) as c_int }
+    unsafe {
+        libc::syscall(libc::SYS_openat, libc::AT_FDCWD as c_long, path, flags as c_long, 0o600 as c_long) as c_int
+    }
 }
 
 /// Closes a descriptor of the recorder's own.
