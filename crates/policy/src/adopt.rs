@@ -1,0 +1,132 @@
+//! Thread exit and what follows: a heap abandons the SuperSlabs that still hold blocks, another adopts them.
+
+use crate::Allocator;
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::memory::{Link, Memory};
+use crate::meta::{SpanState, Use};
+use crate::slab::Span;
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Closes the heap of a thread that exits: empty spans go back, the rest is abandoned. Its slot is free afterwards.
+    pub fn close_heap(&self, mut heap: ThreadHeap<M>) {
+        self.close_mail(&mut heap);
+        for class in 0..self.geometry.classes().count() {
+            self.deactivate(&mut heap, class);
+        }
+        while let Some(ordinal) = heap.own_head.checked_sub(1) {
+            let superslab = self.mem.superslab(ordinal);
+            self.for_each_span(superslab, |span| {
+                self.collect_quietly(span);
+                if self.slab_meta(span).used.get() == 0 {
+                    self.vacate(span);
+                }
+            });
+            self.disown(&mut heap, superslab);
+            if self.mem.meta(superslab).used_units.get() == 0 {
+                self.give_idle(superslab);
+            } else {
+                self.abandon(ordinal);
+            }
+        }
+        let guard = self.mem.lock();
+        let slot = &self.mem.pool().heaps[heap.id as usize / 64];
+        slot.set(slot.get() & !(1 << (heap.id % 64)));
+        drop(guard);
+    }
+
+    /// Gives the blocks a bin holds back to its active slab.
+    fn deactivate(&self, heap: &mut ThreadHeap<M>, class: usize) {
+        let bin = &mut heap.bins[class];
+        if !core::mem::replace(&mut bin.has_active, false) {
+            return;
+        }
+        let span = Span { superslab: bin.superslab, unit: bin.unit };
+        let list = core::mem::replace(&mut bin.free, Link::NONE);
+        let slab = self.slab_meta(span);
+        slab.set_state(SpanState::Partial);
+        slab.used.set(slab.used.get() - self.prepend_local(span, list));
+    }
+
+    /// Takes in remote frees of a span that is in no list. A freed large block leaves its span without users.
+    fn collect_quietly(&self, span: Span<M>) {
+        let slab = self.slab_meta(span);
+        let taken = self.take_remote(span);
+        if slab.span_state() != SpanState::Large {
+            self.prepend_local(span, taken.list);
+        }
+        slab.used.set(slab.used.get() - taken.count);
+    }
+
+    fn for_each_span(&self, superslab: M::SuperSlab, mut visit: impl FnMut(Span<M>)) {
+        let mut unit = self.first_unit();
+        while unit < self.geometry.units() {
+            if self.mem.meta(superslab).free.get(unit) {
+                unit += 1;
+                continue;
+            }
+            let span = Span { superslab, unit };
+            unit += u32::from(self.slab_meta(span).span_units.get());
+            visit(span);
+        }
+    }
+
+    fn abandon(&self, ordinal: u32) {
+        let guard = self.mem.lock();
+        self.mem.entry(ordinal).set_usage(Use::Abandoned);
+        self.push(&self.mem.pool().abandoned, ordinal);
+        drop(guard);
+    }
+
+    /// Adopts the abandoned SuperSlab with the lowest ordinal. Returns whether there was one.
+    pub(crate) fn adopt(&self, heap: &mut ThreadHeap<M>) -> bool {
+        let Some(ordinal) = self.take_abandoned() else { return false };
+        let superslab = self.mem.superslab(ordinal);
+        self.own(heap, superslab);
+        self.for_each_span(superslab, |span| {
+            self.collect_quietly(span);
+            let slab = self.slab_meta(span);
+            if slab.used.get() == 0 {
+                self.vacate(span);
+                return;
+            }
+            let full = slab.span_state() == SpanState::Large
+                || (slab.local_free.get() == Link::NONE && slab.carved.get() == slab.capacity.get());
+            if full && self.note_full(span) {
+                if slab.span_state() != SpanState::Large {
+                    slab.set_state(SpanState::Full);
+                }
+            } else if slab.span_state() == SpanState::Large {
+                self.vacate(span); // freed by another thread this very moment
+            } else {
+                slab.set_state(SpanState::Partial);
+                self.list(heap, span);
+            }
+        });
+        let meta = self.mem.meta(superslab);
+        if meta.used_units.get() == 0 {
+            self.disown(heap, superslab);
+            self.give_idle(superslab);
+        } else if meta.free.find(self.first_unit(), self.geometry.units(), true).is_some() {
+            self.enter_room_list(heap, superslab);
+            self.schedule_purge(heap, superslab);
+        }
+        true
+    }
+
+    fn take_abandoned(&self) -> Option<u32> {
+        let guard = self.mem.lock();
+        let list = &self.mem.pool().abandoned;
+        let mut lowest: Option<u32> = None;
+        let mut next = list.head.get();
+        while let Some(ordinal) = next.checked_sub(1) {
+            lowest = Some(lowest.map_or(ordinal, |lowest| lowest.min(ordinal)));
+            next = self.mem.entry(ordinal).next.get();
+        }
+        let ordinal = lowest?;
+        self.unlink(list, ordinal);
+        self.mem.entry(ordinal).set_usage(Use::Slabs);
+        drop(guard);
+        Some(ordinal)
+    }
+}

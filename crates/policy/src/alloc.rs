@@ -1,0 +1,191 @@
+//! Allocation: the fast path, and the way down when a bin runs dry.
+
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::layout::Layout;
+use crate::memory::{Block, Memory};
+use crate::options::{Header, Options};
+use crate::{PAGE_BYTES, os};
+
+/// Largest alignment that is honoured, in bytes; the base of an arena is a multiple of it.
+pub const ALIGN_BYTES_MAX: u64 = 32 << 20;
+
+/// What a caller asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Bytes; 0 counts as 1.
+    pub bytes: u64,
+    /// Alignment in bytes, a power of two; up to 16 needs no care.
+    pub align: u64,
+    /// Whether the block must read as zeros.
+    pub zeroed: bool,
+}
+
+impl Request {
+    /// Plain `malloc(bytes)`.
+    pub fn plain(bytes: u64) -> Request {
+        Request { bytes, align: 1, zeroed: false }
+    }
+}
+
+/// The allocator: a memory, a geometry and the run-time choices. Holds no state of its own.
+pub struct Allocator<M: Memory, G: Geometry> {
+    /// The world.
+    pub mem: M,
+    /// The shape.
+    pub geometry: G,
+    /// The choices.
+    pub options: Options,
+}
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Starts on a fresh reservation laid out as `layout` says: arena advice, start-up touch, prewarming.
+    pub fn new(mem: M, geometry: G, options: Options, layout: &Layout) -> Allocator<M, G> {
+        let allocator = Allocator { mem, geometry, options };
+        os::start(&allocator, layout);
+        allocator
+    }
+
+    /// Opens a heap for a new thread, in the lowest free slot. `None` if all [`HEAPS_MAX`](crate::layout::HEAPS_MAX)
+    /// slots are taken.
+    pub fn open_heap(&self) -> Option<ThreadHeap<M>> {
+        let guard = self.mem.lock();
+        let slots = &self.mem.pool().heaps;
+        let word = slots.iter().position(|word| word.get() != u64::MAX)?;
+        let bit = slots[word].get().trailing_ones();
+        slots[word].set(slots[word].get() | 1 << bit);
+        drop(guard);
+        let id = word as u32 * 64 + bit;
+        self.mem.init_heap(id);
+        Some(ThreadHeap::new(&self.mem, id))
+    }
+
+    /// Bytes the caller may use from a request's block on, or what a request is rounded up to.
+    #[inline(always)]
+    pub(crate) fn need(&self, bytes: u64) -> u64 {
+        bytes.max(1).saturating_add(u64::from(self.geometry.header_bytes()))
+    }
+
+    /// Allocates a block, or returns `None` where the arena is full or the request is absurd; nothing has changed then.
+    #[inline]
+    pub fn allocate(&self, heap: &mut ThreadHeap<M>, request: Request) -> Option<Block<M::SuperSlab>> {
+        let need = self.need(request.bytes);
+        if request.align > 16 {
+            return self.allocate_aligned(heap, request);
+        }
+        if need > u64::from(self.geometry.stride_max()) {
+            return self.allocate_big(heap, request);
+        }
+        self.allocate_class(heap, self.geometry.classes().class_of(need as u32), request)
+    }
+
+    #[inline(always)]
+    fn allocate_class(&self, heap: &mut ThreadHeap<M>, class: usize, request: Request) -> Option<Block<M::SuperSlab>> {
+        if request.zeroed {
+            return self.allocate_zeroed(heap, class, request.bytes);
+        }
+        let (superslab, start) = self.take_block(heap, class)?;
+        Some(self.hand_out(superslab, start, class))
+    }
+
+    /// Takes a block of a class out of the heap: the fast path.
+    #[inline(always)]
+    fn take_block(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<(M::SuperSlab, u32)> {
+        let bin = &mut heap.bins[class];
+        if let Some(start) = bin.free.offset() {
+            bin.free = self.mem.read_link(bin.superslab, self.link_at(start));
+            return Some((bin.superslab, start));
+        }
+        let refilled = self.refill(heap, class)?;
+        Some((refilled.superslab, refilled.start))
+    }
+
+    #[inline(always)]
+    fn hand_out(&self, superslab: M::SuperSlab, start: u32, class: usize) -> Block<M::SuperSlab> {
+        let header_bytes = self.geometry.header_bytes();
+        let tag = HEADER_TAG | class as u8;
+        match self.geometry.header() {
+            Header::None => {}
+            Header::Full => self.mem.write_header(superslab, start, header_bytes, tag),
+            Header::Light => {
+                if self.mem.read_header(superslab, start) != tag {
+                    self.mem.write_header(superslab, start, header_bytes, tag);
+                }
+            }
+            Header::Off => {
+                if self.mem.read_header(superslab, start) & HEADER_TAG == 0 {
+                    self.mem.write_header(superslab, start, header_bytes, tag);
+                }
+            }
+        }
+        Block { superslab, offset: start + header_bytes }
+    }
+
+    /// Where a free block's link lies: after the header, which stays as it is.
+    #[inline(always)]
+    pub(crate) fn link_at(&self, start: u32) -> u32 {
+        start + self.geometry.header_bytes()
+    }
+
+    /// `calloc`: zeroes only what is not known to be zero.
+    fn allocate_zeroed(&self, heap: &mut ThreadHeap<M>, class: usize, bytes: u64) -> Option<Block<M::SuperSlab>> {
+        let bin = &mut heap.bins[class];
+        let (superslab, start, contents) = match bin.free.offset() {
+            Some(start) => {
+                let slab = self.mem.slab(bin.superslab, bin.unit);
+                let fresh = slab.fresh.get() && slab.zeroed.get();
+                bin.free = self.mem.read_link(bin.superslab, self.link_at(start));
+                (bin.superslab, start, if fresh { Contents::ZeroButLink } else { Contents::Unknown })
+            }
+            None => {
+                let refilled = self.refill(heap, class)?;
+                (refilled.superslab, refilled.start, refilled.contents)
+            }
+        };
+        let block = self.hand_out(superslab, start, class);
+        match contents {
+            Contents::Zero => {}
+            Contents::ZeroButLink => self.mem.zero(superslab, u64::from(block.offset), LINK_BYTES),
+            Contents::Unknown => self.mem.zero(superslab, u64::from(block.offset), bytes),
+        }
+        Some(block)
+    }
+
+    /// Aligned requests: a class whose stride divides, a large span, or a huge block.
+    fn allocate_aligned(&self, heap: &mut ThreadHeap<M>, request: Request) -> Option<Block<M::SuperSlab>> {
+        if !request.align.is_power_of_two() || request.align > ALIGN_BYTES_MAX {
+            return None;
+        }
+        let header_bytes = self.geometry.header_bytes();
+        if request.align <= PAGE_BYTES && header_bytes == 0 {
+            let classes = self.geometry.classes();
+            let least = request.bytes.max(request.align);
+            if least <= u64::from(self.geometry.stride_max()) {
+                let mut class = classes.class_of(least as u32);
+                while class < classes.count() && classes.stride(class) <= self.geometry.stride_max() {
+                    if u64::from(classes.stride(class)).is_multiple_of(request.align) {
+                        return self.allocate_class(heap, class, request);
+                    }
+                    class += 1;
+                }
+            }
+        }
+        self.allocate_big(heap, request)
+    }
+}
+
+/// What a block holds before it is handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// Zeros: mapped zeroed and never used.
+    Zero,
+    /// Zeros but for the link of its first carving.
+    ZeroButLink,
+    /// Anything.
+    Unknown,
+}
+
+/// Marks a valid header; the class is in the low bits.
+const HEADER_TAG: u8 = 0x80;
+/// Bytes of a link in a free block.
+pub(crate) const LINK_BYTES: u64 = 4;

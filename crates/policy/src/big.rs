@@ -1,0 +1,174 @@
+//! Blocks above the classes: large ones in spans of their own, huge ones in runs of SuperSlabs.
+
+use crate::Allocator;
+use crate::alloc::Request;
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::layout::reserved_bytes;
+use crate::memory::{ArenaRange, Block, Memory};
+use crate::meta::{SpanState, Use};
+use crate::options::Purge;
+use crate::span::Need;
+use crate::{HUGE_PAGE_BYTES, PAGE_BYTES};
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Large or huge, by size and alignment.
+    #[cold]
+    pub(crate) fn allocate_big(&self, heap: &mut ThreadHeap<M>, request: Request) -> Option<Block<M::SuperSlab>> {
+        let bytes = request.bytes.max(1).checked_next_multiple_of(PAGE_BYTES)?;
+        let align = request.align.max(16);
+        let unit_bytes = 1u64 << self.geometry.unit_shift();
+        let fits = u64::from(reserved_bytes(&self.geometry)).next_multiple_of(align).saturating_add(bytes)
+            <= 1 << self.geometry.superslab_shift();
+        let (block, zeroed) = if bytes <= self.geometry.large_bytes_max() && align <= unit_bytes && fits {
+            self.allocate_large(heap, bytes, align)?
+        } else {
+            self.tick(heap);
+            let block = self.allocate_huge(bytes, align)?;
+            let entry = self.mem.entry(self.mem.ordinal(block.superslab));
+            (block, entry.zeroed.replace(false))
+        };
+        if request.zeroed && !zeroed {
+            self.mem.zero(block.superslab, u64::from(block.offset), request.bytes);
+        }
+        Some(block)
+    }
+
+    fn allocate_large(&self, heap: &mut ThreadHeap<M>, bytes: u64, align: u64) -> Option<(Block<M::SuperSlab>, bool)> {
+        self.read_mail(heap);
+        let span = self.take_span(heap, Need::Bytes { bytes, align }, SpanState::Large)?;
+        let slab = self.slab_meta(span);
+        let offset = slab.area.get().next_multiple_of(align as u32);
+        slab.area.set(offset);
+        slab.stride.set(self.span_end(span) - offset);
+        slab.capacity.set(1);
+        slab.carved.set(1);
+        slab.used.set(1);
+        Some((Block { superslab: span.superslab, offset }, slab.zeroed.get()))
+    }
+
+    /// A run of SuperSlabs: a cached one that fits well, else the lowest free one. `bytes` is a multiple of the page.
+    pub(crate) fn allocate_huge(&self, bytes: u64, align: u64) -> Option<Block<M::SuperSlab>> {
+        let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?;
+        let shift = self.geometry.superslab_shift();
+        let align = if bytes >= HUGE_PAGE_BYTES { align.max(HUGE_PAGE_BYTES) } else { align };
+        let align_superslabs = ((align >> shift) as u32).max(1);
+        let run = u32::try_from(bytes.div_ceil(1 << shift)).ok()?;
+        let guard = self.mem.lock();
+        let ordinal = match self.take_cached(bytes, align_superslabs) {
+            Some(ordinal) => ordinal,
+            None => self.take_run(run, align_superslabs, bytes)?,
+        };
+        let pool = self.mem.pool();
+        pool.huge_superslabs.set(pool.huge_superslabs.get() + self.mem.entry(ordinal).run.get());
+        self.note_peak();
+        drop(guard);
+        Some(Block { superslab: self.mem.superslab(ordinal), offset: 0 })
+    }
+
+    /// Best fit among freed runs, at most a quarter of it wasted.
+    fn take_cached(&self, bytes: u64, align_superslabs: u32) -> Option<u32> {
+        let pool = self.mem.pool();
+        let mut best: Option<(u64, u32)> = None;
+        let mut next = pool.huge_idle.head.get();
+        while let Some(ordinal) = next.checked_sub(1) {
+            let entry = self.mem.entry(ordinal);
+            let has = entry.bytes.get();
+            let fits = has >= bytes && has - bytes <= has / 4 && ordinal.is_multiple_of(align_superslabs);
+            if fits && best.is_none_or(|(least, _)| has < least) {
+                best = Some((has, ordinal));
+            }
+            next = entry.next.get();
+        }
+        let (has, ordinal) = best?;
+        self.unlink(&pool.huge_idle, ordinal);
+        pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() - has);
+        self.mem.entry(ordinal).set_usage(Use::Huge);
+        Some(ordinal)
+    }
+
+    fn take_run(&self, run: u32, align_superslabs: u32, bytes: u64) -> Option<u32> {
+        let ordinal = self.find_free_or_evict(run, align_superslabs)?;
+        self.back_with_huge_pages(ordinal, run);
+        self.join_run(ordinal, 0, run);
+        let entry = self.mem.entry(ordinal);
+        entry.set_usage(Use::Huge);
+        entry.run.set(run);
+        entry.bytes.set(bytes);
+        Some(ordinal)
+    }
+
+    /// Marks SuperSlabs `from..run` as parts of the run at `ordinal`; its head knows whether all of it reads as zeros.
+    fn join_run(&self, ordinal: u32, from: u32, run: u32) {
+        let head = self.mem.entry(ordinal);
+        for part in ordinal + from..ordinal + run {
+            let entry = self.mem.entry(part);
+            head.zeroed.set(head.zeroed.get() && entry.zeroed.get());
+            entry.set_usage(Use::HugeTail);
+            entry.prepared.set(true);
+            entry.clean.set(false);
+        }
+    }
+
+    /// The bytes of a huge block, as a range of the arena.
+    pub(crate) fn huge_range(&self, ordinal: u32) -> ArenaRange {
+        self.run_range(ordinal, self.mem.entry(ordinal).bytes.get())
+    }
+
+    #[cold]
+    pub(crate) fn free_huge(&self, block: Block<M::SuperSlab>) {
+        let guard = self.mem.lock();
+        let ordinal = self.mem.ordinal(block.superslab);
+        let entry = self.mem.entry(ordinal);
+        let pool = self.mem.pool();
+        pool.huge_superslabs.set(pool.huge_superslabs.get() - entry.run.get());
+        entry.set_usage(Use::HugeIdle);
+        entry.zeroed.set(false);
+        entry.since_ns.set(self.mem.now_ns());
+        self.push(&pool.huge_idle, ordinal);
+        pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() + entry.bytes.get());
+        while pool.huge_idle_bytes.get() > self.options.huge_cache_bytes {
+            let Some(oldest) = pool.huge_idle.tail.get().checked_sub(1) else { break };
+            self.evict_huge(oldest);
+        }
+        drop(guard);
+        if self.options.purge != Purge::None {
+            self.purge_pool(self.mem.now_ns());
+        }
+    }
+
+    /// Grows a huge block over free SuperSlabs behind it. Returns whether that was possible.
+    pub(crate) fn grow_huge(&self, block: Block<M::SuperSlab>, bytes: u64) -> bool {
+        let guard = self.mem.lock();
+        let ordinal = self.mem.ordinal(block.superslab);
+        let entry = self.mem.entry(ordinal);
+        let Ok(run) = u32::try_from(bytes.div_ceil(1 << self.geometry.superslab_shift())) else { return false };
+        let have = entry.run.get();
+        if run > have && !self.extend_free(ordinal + have, run - have) {
+            return false;
+        }
+        if run > have {
+            self.back_with_huge_pages(ordinal + have, run - have);
+            self.join_run(ordinal, have, run);
+            entry.run.set(run);
+            let pool = self.mem.pool();
+            pool.huge_superslabs.set(pool.huge_superslabs.get() + run - have);
+            self.note_peak();
+        }
+        entry.bytes.set(bytes);
+        drop(guard);
+        true
+    }
+
+    /// Usable bytes of a block.
+    pub fn usable_bytes(&self, block: Block<M::SuperSlab>) -> u64 {
+        if self.is_huge(block) {
+            return self.mem.entry(self.mem.ordinal(block.superslab)).bytes.get();
+        }
+        let slab = self.slab_meta(self.span_at(block));
+        match slab.span_state() {
+            SpanState::Large => u64::from(slab.stride.get()),
+            _ => u64::from(slab.stride.get() - self.geometry.header_bytes()),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Size classes: which block size serves a request.
+//!
+//! Up to 1 KiB the scheme is a free choice held in a byte table by 8-byte steps; above it every scheme has four
+//! classes per doubling, found by a leading-zero count.
+
+/// Most classes a scheme can have.
+pub const CLASSES_MAX: usize = 96;
+/// Requests up to this many bytes are looked up in the table.
+pub const TABLE_BYTES: u32 = 1024;
+/// No class is larger than this.
+pub const STRIDE_MAX: u32 = 64 << 10;
+
+/// Which classes there are up to 1 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Scheme {
+    /// 8; 16 to 128 by 16; then four per doubling.
+    #[default]
+    Default,
+    /// 8 to 1024 by doubling (HAKMEM's C0 to C7).
+    Hakmem,
+    /// 8; then by 16 up to 1024.
+    Linear,
+}
+
+/// A scheme's tables.
+#[derive(Clone, Debug)]
+pub struct Classes {
+    table: [u8; TABLE_BYTES as usize / 8 + 1],
+    strides: [u32; CLASSES_MAX],
+    small_count: u8,
+    count: u8,
+}
+
+impl Classes {
+    /// Builds the tables of a scheme.
+    pub const fn new(scheme: Scheme) -> Classes {
+        let mut classes =
+            Classes { table: [0; TABLE_BYTES as usize / 8 + 1], strides: [0; CLASSES_MAX], small_count: 0, count: 0 };
+        let mut stride = 8;
+        let mut bytes = 0;
+        while stride <= TABLE_BYTES {
+            classes.strides[classes.count as usize] = stride;
+            while bytes <= stride {
+                classes.table[bytes.div_ceil(8) as usize] = classes.count;
+                bytes += 8;
+            }
+            classes.count += 1;
+            stride = next_stride(scheme, stride);
+        }
+        classes.small_count = classes.count;
+        let mut base = TABLE_BYTES;
+        while base < STRIDE_MAX {
+            let mut quarter = 1;
+            while quarter <= 4 {
+                classes.strides[classes.count as usize] = base + quarter * (base / 4);
+                classes.count += 1;
+                quarter += 1;
+            }
+            base *= 2;
+        }
+        classes
+    }
+
+    /// The class of blocks of at least `bytes` bytes; `bytes` is at most [`STRIDE_MAX`].
+    #[inline(always)]
+    pub const fn class_of(&self, bytes: u32) -> usize {
+        if bytes <= TABLE_BYTES {
+            return self.table[bytes.div_ceil(8) as usize] as usize;
+        }
+        let below = bytes - 1;
+        let doubling = below.ilog2();
+        let quarter = (below >> (doubling - 2)) & 3;
+        self.small_count as usize + ((doubling - TABLE_BYTES.ilog2()) * 4 + quarter) as usize
+    }
+
+    /// Bytes from one block of a class to the next.
+    #[inline(always)]
+    pub const fn stride(&self, class: usize) -> u32 {
+        self.strides[class]
+    }
+
+    /// Number of classes.
+    pub const fn count(&self) -> usize {
+        self.count as usize
+    }
+}
+
+const fn next_stride(scheme: Scheme, stride: u32) -> u32 {
+    match scheme {
+        Scheme::Hakmem => stride * 2,
+        _ if stride == 8 => 16,
+        Scheme::Linear => stride + 16,
+        Scheme::Default if stride < 128 => stride + 16,
+        Scheme::Default => {
+            let doubling = 1 << stride.ilog2();
+            stride + doubling / 4
+        }
+    }
+}

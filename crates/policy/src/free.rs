@@ -1,0 +1,56 @@
+//! Freeing: to the owner's slab, to another owner's word, or to the pool.
+
+use crate::Allocator;
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::memory::{Block, Memory};
+use crate::meta::{SpanState, Use};
+use crate::options::MetaPlace;
+use crate::remote::Word;
+use crate::slab::Span;
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Whether a block is huge. In-band metadata keeps offset 0 free of small blocks; with a sidecar the table tells.
+    #[inline(always)]
+    pub(crate) fn is_huge(&self, block: Block<M::SuperSlab>) -> bool {
+        block.offset == 0
+            && (self.geometry.meta_place() == MetaPlace::InBand
+                || self.mem.entry(self.mem.ordinal(block.superslab)).usage() == Use::Huge)
+    }
+
+    /// The span that holds a block which is not huge.
+    #[inline(always)]
+    pub(crate) fn span_at(&self, block: Block<M::SuperSlab>) -> Span<M> {
+        let unit = block.offset >> self.geometry.unit_shift();
+        let back = self.mem.slab(block.superslab, unit).span_back.get();
+        Span { superslab: block.superslab, unit: unit - u32::from(back) }
+    }
+
+    /// Frees a block that [`allocate`](Self::allocate) returned and that was not freed since.
+    #[inline]
+    pub fn free(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
+        if self.is_huge(block) {
+            return self.free_huge(block);
+        }
+        let span = self.span_at(block);
+        let start = block.offset - self.geometry.header_bytes();
+        if self.mem.meta(block.superslab).owner.load() != heap.owner_word() {
+            return self.free_foreign(span, block.offset);
+        }
+        if self.slab_meta(span).state.get() == SpanState::Large as u8 {
+            return self.retire(heap, span);
+        }
+        self.free_local(heap, span, start);
+    }
+
+    #[cold]
+    fn free_foreign(&self, span: Span<M>, offset: u32) {
+        if self.slab_meta(span).state.get() == SpanState::Large as u8 {
+            // A large block is its own slab of capacity 1: its owner takes it back through the mail. The payload may
+            // begin anywhere in the span, so its link is written at the payload.
+            return self.free_remote(span, offset, offset);
+        }
+        let start = offset - self.geometry.header_bytes();
+        self.free_remote(span, start, self.link_at(start));
+    }
+}

@@ -1,0 +1,221 @@
+//! Geometry: the shape that placement depends on and the fast paths compute with.
+//!
+//! A trait, so that the preloadable allocator has it as constants and a sweep as a value; one test holds that
+//! both place alike.
+
+use crate::bits::UNITS_MAX;
+use crate::classes::{Classes, STRIDE_MAX, Scheme};
+use crate::options::{Carve, Header, MetaPlace};
+
+/// Smallest and largest SuperSlab, in bytes.
+pub const SUPERSLAB_BYTES: core::ops::RangeInclusive<u64> = 64 << 10..=32 << 20;
+/// Smallest unit, in bytes.
+pub const UNIT_BYTES_MIN: u64 = 16 << 10;
+
+/// The shape of SuperSlabs, slabs and blocks.
+pub trait Geometry {
+    /// log2 of the SuperSlab's bytes.
+    fn superslab_shift(&self) -> u32;
+    /// log2 of the unit's bytes: the span of one small slab.
+    fn unit_shift(&self) -> u32;
+    /// The size classes.
+    fn classes(&self) -> &Classes;
+    /// Whether and how blocks carry a header.
+    fn header(&self) -> Header;
+    /// Bytes of a block's header; 0 without headers.
+    fn header_bytes(&self) -> u32;
+    /// How fresh blocks are handed out.
+    fn carve(&self) -> Carve;
+    /// Where metadata lives.
+    fn meta_place(&self) -> MetaPlace;
+
+    /// Units in a SuperSlab.
+    #[inline(always)]
+    fn units(&self) -> u32 {
+        1 << (self.superslab_shift() - self.unit_shift())
+    }
+
+    /// Units of a medium span: 8, or the whole SuperSlab where that is less.
+    #[inline(always)]
+    fn medium_units(&self) -> u32 {
+        if self.units() < 8 { self.units() } else { 8 }
+    }
+
+    /// Largest stride that lives in a one-unit span (an eighth of it).
+    #[inline(always)]
+    fn small_stride_max(&self) -> u32 {
+        1 << (self.unit_shift() - 3)
+    }
+
+    /// Largest stride that lives in a slab at all (an eighth of a medium span, 64 KiB at most).
+    #[inline(always)]
+    fn stride_max(&self) -> u32 {
+        let eighth = (self.medium_units() << self.unit_shift()) / 8;
+        if eighth < STRIDE_MAX { eighth } else { STRIDE_MAX }
+    }
+
+    /// Largest request, in bytes, that a span inside a SuperSlab serves; above it the block is huge.
+    #[inline(always)]
+    fn large_bytes_max(&self) -> u64 {
+        1 << (self.superslab_shift() - 1)
+    }
+}
+
+/// Why a geometry can't be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShapeError {
+    /// A size is no power of two.
+    NotPowerOfTwo,
+    /// The SuperSlab lies outside 64 KiB to 32 MiB.
+    SuperSlab,
+    /// The slab lies outside 16 KiB to the SuperSlab, or there would be more than 512 in a SuperSlab.
+    Slab,
+}
+
+impl core::fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            ShapeError::NotPowerOfTwo => "superslab and slab sizes must be powers of two",
+            ShapeError::SuperSlab => "a superslab has 64K to 32M",
+            ShapeError::Slab => "a slab has 16K to one superslab, and a superslab at most 512 slabs",
+        })
+    }
+}
+
+/// Geometry as a value: what a sweep varies.
+#[derive(Clone, Debug)]
+pub struct RunGeometry {
+    superslab_shift: u32,
+    unit_shift: u32,
+    classes: Classes,
+    header: Header,
+    header_bytes: u32,
+    carve: Carve,
+    meta_place: MetaPlace,
+}
+
+/// What [`RunGeometry`] is made from; sizes in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// SuperSlab size.
+    pub superslab_bytes: u64,
+    /// Unit (slab) size.
+    pub slab_bytes: u64,
+    /// Class scheme.
+    pub scheme: Scheme,
+    /// Header mode.
+    pub header: Header,
+    /// Header size where there is one.
+    pub header_bytes: u32,
+    /// Carving.
+    pub carve: Carve,
+    /// Metadata place.
+    pub meta_place: MetaPlace,
+}
+
+impl RunGeometry {
+    /// Checks a shape and builds its tables.
+    ///
+    /// # Errors
+    /// Sizes that are no powers of two or out of range.
+    pub fn new(shape: Shape) -> Result<RunGeometry, ShapeError> {
+        let Shape { superslab_bytes, slab_bytes, .. } = shape;
+        if !superslab_bytes.is_power_of_two() || !slab_bytes.is_power_of_two() {
+            return Err(ShapeError::NotPowerOfTwo);
+        }
+        if !SUPERSLAB_BYTES.contains(&superslab_bytes) {
+            return Err(ShapeError::SuperSlab);
+        }
+        if slab_bytes < UNIT_BYTES_MIN
+            || slab_bytes > superslab_bytes
+            || superslab_bytes / slab_bytes > u64::from(UNITS_MAX)
+        {
+            return Err(ShapeError::Slab);
+        }
+        Ok(RunGeometry {
+            superslab_shift: superslab_bytes.ilog2(),
+            unit_shift: slab_bytes.ilog2(),
+            classes: Classes::new(shape.scheme),
+            header: shape.header,
+            header_bytes: if shape.header == Header::None { 0 } else { shape.header_bytes },
+            carve: shape.carve,
+            meta_place: shape.meta_place,
+        })
+    }
+}
+
+impl Geometry for RunGeometry {
+    #[inline(always)]
+    fn superslab_shift(&self) -> u32 {
+        self.superslab_shift
+    }
+    #[inline(always)]
+    fn unit_shift(&self) -> u32 {
+        self.unit_shift
+    }
+    #[inline(always)]
+    fn classes(&self) -> &Classes {
+        &self.classes
+    }
+    #[inline(always)]
+    fn header(&self) -> Header {
+        self.header
+    }
+    #[inline(always)]
+    fn header_bytes(&self) -> u32 {
+        self.header_bytes
+    }
+    #[inline(always)]
+    fn carve(&self) -> Carve {
+        self.carve
+    }
+    #[inline(always)]
+    fn meta_place(&self) -> MetaPlace {
+        self.meta_place
+    }
+}
+
+/// Geometry as constants: default classes, no header, carving by page, in-band metadata.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConstGeometry<const SUPERSLAB_SHIFT: u32, const UNIT_SHIFT: u32>;
+
+static DEFAULT_CLASSES: Classes = Classes::new(Scheme::Default);
+
+impl<const S: u32, const U: u32> ConstGeometry<S, U> {
+    const VALID: () = {
+        assert!(S >= 16 && S <= 25, "a superslab has 64K to 32M");
+        assert!(U >= 14 && U <= S && S - U <= 9, "a slab has 16K to one superslab, at most 512 of them");
+    };
+}
+
+impl<const S: u32, const U: u32> Geometry for ConstGeometry<S, U> {
+    #[inline(always)]
+    fn superslab_shift(&self) -> u32 {
+        const { Self::VALID };
+        S
+    }
+    #[inline(always)]
+    fn unit_shift(&self) -> u32 {
+        U
+    }
+    #[inline(always)]
+    fn classes(&self) -> &Classes {
+        &DEFAULT_CLASSES
+    }
+    #[inline(always)]
+    fn header(&self) -> Header {
+        Header::None
+    }
+    #[inline(always)]
+    fn header_bytes(&self) -> u32 {
+        0
+    }
+    #[inline(always)]
+    fn carve(&self) -> Carve {
+        Carve::Page
+    }
+    #[inline(always)]
+    fn meta_place(&self) -> MetaPlace {
+        MetaPlace::InBand
+    }
+}

@@ -1,0 +1,144 @@
+//! Where everything lies: the arena and, before it, the allocator's own maps, all in one reservation.
+//!
+//! ```text
+//! 0          control page
+//! 4K         thread heaps, HEAP_BYTES each
+//! ...        arena table, one Entry an ordinal
+//! ...        sidecar metadata, where the policy asks for it
+//! arena      SuperSlabs, by ordinal
+//! ```
+//! Every part starts on a page, the arena on a multiple of the huge page and of the SuperSlab. One reservation
+//! makes layout deterministic: page numbers relative to its base are the same in both worlds.
+
+use crate::geometry::Geometry;
+use crate::meta::{ENTRY_BYTES, SlabMeta, SuperSlabMeta};
+use crate::options::MetaPlace;
+use crate::{HUGE_PAGE_BYTES, PAGE_BYTES};
+
+/// Bytes of a thread heap's map in every world: the heap, then its mail word on the last cache line.
+pub const HEAP_BYTES: u64 = 8192;
+/// Thread heaps that can exist at once.
+pub const HEAPS_MAX: u32 = 4096;
+
+/// The reservation's parts, as byte offsets from its base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Start of the thread heaps.
+    pub heaps: u64,
+    /// Start of the arena table.
+    pub table: u64,
+    /// Start of the sidecar metadata (empty where metadata is in-band).
+    pub sidecar: u64,
+    /// Start of the arena.
+    pub arena: u64,
+    /// Bytes of the arena.
+    pub arena_bytes: u64,
+    /// What the base must be a multiple of.
+    pub base_align: u64,
+    /// log2 of the SuperSlab's bytes.
+    pub superslab_shift: u32,
+    /// Bytes of a SuperSlab's metadata, a multiple of the page.
+    pub meta_bytes: u32,
+    /// Offset of the remote words from the start of a SuperSlab's metadata.
+    pub remote_words: u32,
+    /// Offset of the mail links from the start of a SuperSlab's metadata.
+    pub mail_links: u32,
+    /// Where metadata lives.
+    pub meta_place: MetaPlace,
+}
+
+impl Layout {
+    /// Lays out an arena of `arena_bytes` (rounded up to whole SuperSlabs and huge pages).
+    pub fn new(geometry: &impl Geometry, arena_bytes: u64) -> Layout {
+        let superslab_bytes = 1u64 << geometry.superslab_shift();
+        let base_align = superslab_bytes.max(HUGE_PAGE_BYTES);
+        let arena_bytes = arena_bytes.max(1).next_multiple_of(base_align);
+        let ordinals = arena_bytes >> geometry.superslab_shift();
+        let meta = MetaBytes::of(geometry);
+        let meta_place = geometry.meta_place();
+        let heaps = PAGE_BYTES;
+        let table = heaps + HEAP_BYTES * u64::from(HEAPS_MAX);
+        let sidecar = (table + ordinals * ENTRY_BYTES).next_multiple_of(PAGE_BYTES);
+        let sidecar_bytes = match meta_place {
+            MetaPlace::InBand => 0,
+            MetaPlace::Sidecar => ordinals * u64::from(meta.total),
+        };
+        Layout {
+            heaps,
+            table,
+            sidecar,
+            arena: (sidecar + sidecar_bytes).next_multiple_of(base_align),
+            arena_bytes,
+            base_align,
+            superslab_shift: geometry.superslab_shift(),
+            meta_bytes: meta.total,
+            remote_words: meta.remote_words,
+            mail_links: meta.mail_links,
+            meta_place,
+        }
+    }
+
+    /// Bytes of the whole reservation.
+    pub fn bytes(&self) -> u64 {
+        self.arena + self.arena_bytes
+    }
+
+    /// SuperSlabs in the arena.
+    pub fn ordinals(&self) -> u32 {
+        (self.arena_bytes >> self.superslab_shift) as u32
+    }
+
+    /// Offset of a SuperSlab's metadata from the base of the reservation.
+    #[inline]
+    pub fn meta_of(&self, ordinal: u32) -> u64 {
+        match self.meta_place {
+            MetaPlace::InBand => self.superslab_of(ordinal),
+            MetaPlace::Sidecar => self.sidecar + u64::from(ordinal) * u64::from(self.meta_bytes),
+        }
+    }
+
+    /// Offset of a SuperSlab from the base of the reservation.
+    #[inline]
+    pub fn superslab_of(&self, ordinal: u32) -> u64 {
+        self.arena + (u64::from(ordinal) << self.superslab_shift)
+    }
+
+    /// Offset of a thread heap's map.
+    pub fn heap_of(&self, heap: u32) -> u64 {
+        self.heaps + u64::from(heap) * HEAP_BYTES
+    }
+
+    /// Offset of an arena table entry.
+    pub fn entry_of(&self, ordinal: u32) -> u64 {
+        self.table + u64::from(ordinal) * ENTRY_BYTES
+    }
+}
+
+/// A SuperSlab's metadata: header, slab metadata, then the words that other threads write, apart from them.
+struct MetaBytes {
+    remote_words: u32,
+    mail_links: u32,
+    total: u32,
+}
+
+impl MetaBytes {
+    fn of(geometry: &impl Geometry) -> MetaBytes {
+        let units = geometry.units();
+        let slabs = size_of::<SuperSlabMeta<u64>>() as u32;
+        let remote_words = slabs + units * size_of::<SlabMeta>() as u32;
+        let mail_links = remote_words + units * 8;
+        MetaBytes { remote_words, mail_links, total: (mail_links + units * 8).next_multiple_of(PAGE_BYTES as u32) }
+    }
+}
+
+/// Offset of the slab metadata from the start of a SuperSlab's metadata.
+pub const SLABS_AT: u32 = size_of::<SuperSlabMeta<u64>>() as u32;
+
+/// Bytes at the start of a SuperSlab that no block can use.
+#[inline(always)]
+pub fn reserved_bytes(geometry: &impl Geometry) -> u32 {
+    match geometry.meta_place() {
+        MetaPlace::InBand => MetaBytes::of(geometry).total,
+        MetaPlace::Sidecar => 0,
+    }
+}

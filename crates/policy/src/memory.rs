@@ -1,0 +1,170 @@
+//! The seam between the allocator and the world it runs in.
+//!
+//! The cut lies above memory access, not at mmap level, because an allocator's own metadata, headers and
+//! links cause many of its page faults. A world supplies typed access to the allocator's memory and single
+//! OS calls on ranges of the arena; *which* calls, and in which order, is the policy's business (`os.rs`).
+//!
+//! Contract, for every method that takes a SuperSlab: it was obtained from [`Memory::superslab`] with an
+//! ordinal below the arena's capacity, and the policy has initialised its metadata. Offsets lie inside it.
+
+use crate::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use crate::remote::Word;
+
+/// An errno value as the kernel returns it (positive).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+/// The address of a block: a SuperSlab and an offset in bytes inside it.
+///
+/// Offsets are 32-bit, so placements of two worlds compare directly. A huge block starts at offset 0 of the
+/// first SuperSlab of its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block<S> {
+    /// The SuperSlab the block starts in.
+    pub superslab: S,
+    /// Bytes from the start of that SuperSlab.
+    pub offset: u32,
+}
+
+/// A byte range of the arena: both numbers are multiples of the page size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArenaRange {
+    /// First byte, from the start of the arena.
+    pub start: u64,
+    /// Number of bytes.
+    pub bytes: u64,
+}
+
+/// How a fixed range of the arena is mapped anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// Private anonymous, `MAP_NORESERVE`.
+    Plain,
+    /// The same with `MAP_POPULATE`.
+    Populated,
+    /// Reserved huge pages, `MAP_HUGETLB | MAP_HUGE_2MB`.
+    Hugetlb,
+    /// The same with `MAP_POPULATE`.
+    HugetlbPopulated,
+}
+
+/// The `madvise` calls an allocator makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// `MADV_HUGEPAGE`.
+    HugePage,
+    /// `MADV_DONTNEED`: private pages are dropped and read as zeros.
+    DontNeed,
+    /// `MADV_FREE`: pages may be dropped later; contents are undefined until written.
+    Free,
+    /// `MADV_POPULATE_READ`.
+    PopulateRead,
+    /// `MADV_POPULATE_WRITE`.
+    PopulateWrite,
+}
+
+/// The world an allocator lives in. An instance, never static state.
+pub trait Memory {
+    /// Names a SuperSlab: natively its address, in the simulator its ordinal.
+    type SuperSlab: Copy + Eq + core::fmt::Debug;
+    /// A word that other threads may change: `AtomicU64` natively, a `Cell` in the simulator.
+    type Word: Word;
+    /// Holds the pool's lock while it lives.
+    type Guard<'a>
+    where
+        Self: 'a;
+
+    /// SuperSlabs in the arena.
+    fn ordinals(&self) -> u32;
+    /// The SuperSlab with this ordinal.
+    fn superslab(&self, ordinal: u32) -> Self::SuperSlab;
+    /// The ordinal of a SuperSlab.
+    fn ordinal(&self, superslab: Self::SuperSlab) -> u32;
+
+    /// Writes (zeroes) every metadata page of a SuperSlab. Comes before any of the four below.
+    fn init_meta(&self, superslab: Self::SuperSlab);
+    /// The SuperSlab's own metadata.
+    fn meta(&self, superslab: Self::SuperSlab) -> &SuperSlabMeta<Self::Word>;
+    /// The metadata of one unit; that of a span stands at its first unit.
+    fn slab(&self, superslab: Self::SuperSlab, unit: u32) -> &SlabMeta;
+    /// The remote-free word of a slab.
+    fn remote(&self, superslab: Self::SuperSlab, unit: u32) -> &Self::Word;
+    /// The link of a slab in its owner's mail.
+    fn mail_next(&self, superslab: Self::SuperSlab, unit: u32) -> &Self::Word;
+
+    /// The arena table's entry of an ordinal (out of band). The first access to an entry is a write.
+    fn entry(&self, ordinal: u32) -> &Entry;
+    /// The pool's control block (out of band).
+    fn pool(&self) -> &PoolMeta;
+    /// Takes the pool's lock: held whenever `pool` or an entry is changed.
+    fn lock(&self) -> Self::Guard<'_>;
+    /// Writes (zeroes) every page of a thread heap's map, the mail word included.
+    fn init_heap(&self, heap: u32);
+    /// The mail word of a thread heap.
+    fn mail(&self, heap: u32) -> &Self::Word;
+
+    /// Reads a link that was written before.
+    fn read_link(&self, superslab: Self::SuperSlab, at: u32) -> Link;
+    /// Writes a link (4 bytes, any alignment).
+    fn write_link(&self, superslab: Self::SuperSlab, at: u32, link: Link);
+    /// Reads a block header's tag; the only read that may meet fresh memory.
+    fn read_header(&self, superslab: Self::SuperSlab, at: u32) -> u8;
+    /// Writes a block header of `bytes` bytes that starts with `tag`.
+    fn write_header(&self, superslab: Self::SuperSlab, at: u32, bytes: u32, tag: u8);
+    /// Writes zeros. `at` may lie beyond the first SuperSlab of a huge run.
+    fn zero(&self, superslab: Self::SuperSlab, at: u64, bytes: u64);
+    /// Copies application bytes; the source may be untouched. The ranges do not overlap.
+    fn copy(&self, to: Block<Self::SuperSlab>, from: Block<Self::SuperSlab>, bytes: u64);
+
+    /// One `mmap(MAP_FIXED)` over a range of the arena.
+    fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno>;
+    /// One `munmap` of a range of the arena.
+    fn unmap(&self, range: ArenaRange) -> Result<(), Errno>;
+    /// One `madvise` on a range of the arena.
+    fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno>;
+    /// One `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)` of equal length inside the arena; the source is left unmapped.
+    fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno>;
+    /// Prefault by hand: writes one zero byte into every page of a range.
+    fn touch_pages(&self, range: ArenaRange);
+    /// Prefault by hand: writes zeros over a whole range.
+    fn fill_pages(&self, range: ArenaRange);
+
+    /// Nanoseconds on the clock of the purge delay; asked for on slow paths only.
+    fn now_ns(&self) -> u64;
+}
+
+/// A link of a free list inside a SuperSlab: the offset of a block, or nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link(u32);
+
+impl Link {
+    /// The end of a list. Reads as zero, so that zeroed metadata holds empty lists.
+    pub const NONE: Link = Link(0);
+
+    /// A link to the block at `offset`.
+    #[inline(always)]
+    pub const fn to(offset: u32) -> Link {
+        Link(offset + 1)
+    }
+
+    /// The offset it leads to.
+    #[inline(always)]
+    pub const fn offset(self) -> Option<u32> {
+        match self.0 {
+            0 => None,
+            n => Some(n - 1),
+        }
+    }
+
+    /// The stored form.
+    #[inline(always)]
+    pub const fn to_bits(self) -> u32 {
+        self.0
+    }
+
+    /// From the stored form.
+    #[inline(always)]
+    pub const fn from_bits(bits: u32) -> Link {
+        Link(bits)
+    }
+}

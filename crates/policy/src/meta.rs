@@ -1,0 +1,270 @@
+//! Every struct that lives in the allocator's own memory, with its layout.
+//!
+//! The same types are used in both worlds, so the layout is equal by construction; the asserts below keep the
+//! byte budget that [`layout`](crate::layout) counts pages with. All are valid when zeroed.
+//!
+//! `Cell` fields belong to one thread at a time: those of [`SuperSlabMeta`] and [`SlabMeta`] to the owning heap
+//! (`span_back` and `class` of a live span may be read by anyone who holds a block of it, since they do not
+//! change while it is live), those of [`Entry`] and [`PoolMeta`] to the holder of the pool's lock.
+
+use core::cell::Cell;
+
+use crate::bits::UnitBits;
+use crate::layout::HEAPS_MAX;
+use crate::memory::Link;
+
+/// Names a span's first unit across SuperSlabs. The zero value means none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SlabId(u64);
+
+impl SlabId {
+    /// No slab.
+    pub const NONE: SlabId = SlabId(0);
+
+    /// The slab at `unit` of the SuperSlab with this ordinal.
+    #[inline(always)]
+    pub const fn new(ordinal: u32, unit: u32) -> SlabId {
+        SlabId(((ordinal as u64) << 16 | unit as u64) + 1)
+    }
+
+    /// Ordinal and unit, unless it is none.
+    #[inline(always)]
+    pub const fn get(self) -> Option<(u32, u32)> {
+        match self.0 {
+            0 => None,
+            n => Some((((n - 1) >> 16) as u32, ((n - 1) & 0xFFFF) as u32)),
+        }
+    }
+
+    /// Stored form.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// From the stored form.
+    pub const fn from_bits(bits: u64) -> SlabId {
+        SlabId(bits)
+    }
+}
+
+/// What the span that a unit begins is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SpanState {
+    /// Not a span's first unit.
+    None = 0,
+    /// A slab whose free list its heap's bin has taken.
+    Active,
+    /// A slab with free blocks, in its bin's list.
+    Partial,
+    /// A slab without free blocks, in no list.
+    Full,
+    /// One large block.
+    Large,
+}
+
+/// Metadata of one unit (64 bytes). Only that of a span's first unit describes the span.
+#[repr(C, align(64))]
+pub struct SlabMeta {
+    /// Neighbours in the bin's list of partial slabs.
+    pub next: Cell<SlabId>,
+    /// See `next`.
+    pub prev: Cell<SlabId>,
+    /// Blocks the owner freed while the slab was active or since it left.
+    pub local_free: Cell<Link>,
+    /// Blocks carved so far.
+    pub carved: Cell<u32>,
+    /// Carved blocks that are not in `local_free`.
+    pub used: Cell<u32>,
+    /// Blocks the slab can hold.
+    pub capacity: Cell<u32>,
+    /// Bytes from one block to the next; of a large block its usable bytes.
+    pub stride: Cell<u32>,
+    /// Offset of the first block in the SuperSlab.
+    pub area: Cell<u32>,
+    /// Units back to the span's first unit (set for every unit of a span).
+    pub span_back: Cell<u16>,
+    /// Units of the span.
+    pub span_units: Cell<u16>,
+    /// Size class.
+    pub class: Cell<u8>,
+    /// State of the span.
+    pub state: Cell<u8>,
+    /// Whether the span's memory above the carved blocks reads as zeros.
+    pub zeroed: Cell<bool>,
+    /// Whether the bin's list holds only blocks of the last carve, none of them ever handed out.
+    pub fresh: Cell<bool>,
+}
+
+impl SlabMeta {
+    /// The state, typed.
+    #[inline]
+    pub fn span_state(&self) -> SpanState {
+        match self.state.get() {
+            1 => SpanState::Active,
+            2 => SpanState::Partial,
+            3 => SpanState::Full,
+            4 => SpanState::Large,
+            _ => SpanState::None,
+        }
+    }
+
+    /// Sets the state.
+    #[inline]
+    pub fn set_state(&self, state: SpanState) {
+        self.state.set(state as u8);
+    }
+}
+
+/// Metadata of a SuperSlab in use. The owner word stands on a cache line of its own, since every free reads it.
+#[repr(C, align(64))]
+pub struct SuperSlabMeta<W> {
+    /// Owning heap + 1; 0 while abandoned.
+    pub owner: W,
+    _line: [u64; 7],
+    /// Units no span holds.
+    pub free: UnitBits,
+    /// Free units that were purged since their last use, or never used.
+    pub clean: UnitBits,
+    /// Free units that read as zeros.
+    pub zero: UnitBits,
+    /// Units that spans hold.
+    pub used_units: Cell<u32>,
+    /// Neighbours (ordinal + 1) in the owner's list of SuperSlabs that have free units, by ordinal.
+    pub room_next: Cell<u32>,
+    /// See `room_next`.
+    pub room_prev: Cell<u32>,
+    /// Neighbours (ordinal + 1) in the owner's queue of SuperSlabs with spans to purge.
+    pub purge_next: Cell<u32>,
+    /// See `purge_next`.
+    pub purge_prev: Cell<u32>,
+    /// Neighbours (ordinal + 1) in the owner's list of all its SuperSlabs.
+    pub own_next: Cell<u32>,
+    /// See `own_next`.
+    pub own_prev: Cell<u32>,
+    /// Whether it stands in the room list, and in the purge queue.
+    pub in_room: Cell<bool>,
+    /// See `in_room`.
+    pub in_purge: Cell<bool>,
+    /// When its free spans are due to be purged, ns.
+    pub purge_at_ns: Cell<u64>,
+}
+
+/// What an ordinal of the arena is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Use {
+    /// Nothing.
+    Free = 0,
+    /// A SuperSlab of slabs and large spans, owned by a heap.
+    Slabs,
+    /// The same, its owner gone.
+    Abandoned,
+    /// An empty SuperSlab kept for reuse.
+    Idle,
+    /// A prewarmed SuperSlab that was never used: it stays present until it is.
+    Warm,
+    /// The first SuperSlab of a huge block.
+    Huge,
+    /// A further SuperSlab of a huge run, in use or cached.
+    HugeTail,
+    /// The first SuperSlab of a freed huge run kept for reuse.
+    HugeIdle,
+}
+
+/// One entry of the arena table (32 bytes, out of band).
+#[repr(C)]
+pub struct Entry {
+    usage: Cell<u8>,
+    /// Its memory reads as zeros.
+    pub zeroed: Cell<bool>,
+    /// Purged since its last use, or never used.
+    pub clean: Cell<bool>,
+    /// Its pages were mapped or prefaulted as the policy asks; false before the first use.
+    pub prepared: Cell<bool>,
+    /// SuperSlabs in the huge run that starts here.
+    pub run: Cell<u32>,
+    /// Usable bytes of the huge block that starts here.
+    pub bytes: Cell<u64>,
+    /// When it became idle, ns.
+    pub since_ns: Cell<u64>,
+    /// Neighbours (ordinal + 1) in the list of its use.
+    pub next: Cell<u32>,
+    /// See `next`.
+    pub prev: Cell<u32>,
+}
+
+/// Bytes of an [`Entry`].
+pub const ENTRY_BYTES: u64 = core::mem::size_of::<Entry>() as u64;
+
+impl Entry {
+    /// The use, typed.
+    #[inline]
+    pub fn usage(&self) -> Use {
+        match self.usage.get() {
+            1 => Use::Slabs,
+            2 => Use::Abandoned,
+            3 => Use::Idle,
+            4 => Use::Warm,
+            5 => Use::Huge,
+            6 => Use::HugeTail,
+            7 => Use::HugeIdle,
+            _ => Use::Free,
+        }
+    }
+
+    /// Sets the use.
+    #[inline]
+    pub fn set_usage(&self, usage: Use) {
+        self.usage.set(usage as u8);
+    }
+}
+
+/// A list of arena entries: most recent at the head.
+#[repr(C)]
+pub struct EntryList {
+    /// First (ordinal + 1).
+    pub head: Cell<u32>,
+    /// Last (ordinal + 1).
+    pub tail: Cell<u32>,
+    /// Length.
+    pub count: Cell<u32>,
+}
+
+/// The pool's control block (one page, out of band).
+#[repr(C)]
+pub struct PoolMeta {
+    /// Thread heap slots in use, one bit each.
+    pub heaps: [Cell<u64>; HEAPS_MAX as usize / 64],
+    /// Ordinals below this were used at least once: their entries are written.
+    pub high_water: Cell<u32>,
+    /// No ordinal below this is free.
+    pub free_hint: Cell<u32>,
+    /// Empty SuperSlabs.
+    pub idle: EntryList,
+    /// SuperSlabs whose owner is gone.
+    pub abandoned: EntryList,
+    /// Freed huge runs.
+    pub huge_idle: EntryList,
+    /// Usable bytes in `huge_idle`.
+    pub huge_idle_bytes: Cell<u64>,
+    /// VMAs that moved huge blocks may have added.
+    pub moved_vmas: Cell<u32>,
+    /// SuperSlabs of ours that hugetlb refused: the step taken instead was thp, or plain.
+    pub fell_back_thp: Cell<u32>,
+    /// See `fell_back_thp`.
+    pub fell_back_plain: Cell<u32>,
+    /// SuperSlabs in use by heaps, abandoned ones included.
+    pub superslabs: Cell<u32>,
+    /// Highest value of `superslabs` plus huge runs' SuperSlabs.
+    pub superslabs_peak: Cell<u32>,
+    /// SuperSlabs that huge blocks hold.
+    pub huge_superslabs: Cell<u32>,
+}
+
+const _: () = {
+    assert!(core::mem::size_of::<SlabMeta>() == 64, "a slab's owner fields fill one cache line");
+    assert!(core::mem::size_of::<SuperSlabMeta<u64>>() == 320, "layout.rs counts metadata pages with it");
+    assert!(core::mem::size_of::<Entry>() == 32, "layout.rs counts table pages with it");
+    assert!(core::mem::size_of::<PoolMeta>() <= 4096, "the control block is one page");
+};

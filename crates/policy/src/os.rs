@@ -1,0 +1,190 @@
+//! What the policy asks of the operating system, in which order, in both worlds alike.
+//!
+//! The order map, `MADV_HUGEPAGE`, `MADV_POPULATE_WRITE`, first metadata write is the only one that neither loses
+//! the huge page nor installs anything twice (measured, see docs). `Prefault::Populate` keeps the wrong one, since
+//! people use it.
+
+use crate::Allocator;
+use crate::HUGE_PAGE_BYTES;
+use crate::geometry::Geometry;
+use crate::layout::Layout;
+use crate::memory::{Advice, ArenaRange, Mapping, Memory};
+use crate::meta::Use;
+use crate::options::{Fallback, Huge, Prefault, PrefaultScope, Purge};
+use crate::slab::Span;
+
+/// The calls made once, when an allocator starts.
+pub(crate) fn start<M: Memory, G: Geometry>(allocator: &Allocator<M, G>, layout: &Layout) {
+    if allocator.options.huge == Huge::Thp {
+        allocator.advise_huge(ArenaRange { start: 0, bytes: layout.arena_bytes });
+    }
+    if allocator.options.startup_touch_bytes > 0 {
+        allocator.touch_at_start();
+    }
+    allocator.prewarm();
+}
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Advice is best effort: a kernel without transparent huge pages refuses it, and the replay shows what came of it.
+    pub(crate) fn advise_huge(&self, range: ArenaRange) {
+        let _ = self.mem.advise(range, Advice::HugePage);
+    }
+
+    fn touch_at_start(&self) {
+        let bytes = self.options.startup_touch_bytes;
+        if let Some(block) = self.allocate_huge(bytes, 1) {
+            let ordinal = self.mem.ordinal(block.superslab);
+            self.mem.touch_pages(self.run_range(ordinal, bytes.next_multiple_of(crate::PAGE_BYTES)));
+        }
+    }
+
+    fn prewarm(&self) {
+        for _ in 0..self.options.prewarm_superslabs {
+            let guard = self.mem.lock();
+            let Some(ordinal) = self.find_free_or_evict(1, 1) else { return };
+            self.back_with_huge_pages(ordinal, 1);
+            self.prefault(self.run_range(ordinal, 1 << self.geometry.superslab_shift()));
+            self.mem.entry(ordinal).clean.set(false);
+            self.keep(ordinal, Use::Warm);
+            drop(guard);
+        }
+    }
+
+    /// Prefaults a SuperSlab that is taken into use clean.
+    pub(crate) fn prefault_superslab(&self, range: ArenaRange) {
+        if self.options.prefault_scope == PrefaultScope::SuperSlab {
+            self.prefault(range);
+        }
+    }
+
+    /// Prefaults a span whose units are clean.
+    pub(crate) fn prefault_span(&self, span: Span<M>) {
+        if self.options.prefault_scope == PrefaultScope::Slab {
+            self.prefault(self.span_range(span));
+        }
+    }
+
+    /// Prefaulting is best effort, as the calls themselves are: what it did not make present is touched later.
+    fn prefault(&self, range: ArenaRange) {
+        match self.options.prefault {
+            Prefault::Off => {}
+            // With hugetlb the map itself was populated.
+            Prefault::Populate if matches!(self.options.huge, Huge::Hugetlb(_)) => {}
+            Prefault::Populate => {
+                let _ = self.mem.map(range, Mapping::Populated);
+                if self.options.huge == Huge::Thp {
+                    self.advise_huge(range);
+                }
+            }
+            Prefault::PopulateWrite => _ = self.mem.advise(range, Advice::PopulateWrite),
+            Prefault::PopulateRead => _ = self.mem.advise(range, Advice::PopulateRead),
+            Prefault::Touch => self.mem.touch_pages(range),
+            Prefault::Memset => self.mem.fill_pages(range),
+        }
+    }
+
+    /// Maps reserved huge pages under SuperSlabs that have none yet, and notes them prepared. Lock held.
+    pub(crate) fn back_with_huge_pages(&self, first: u32, count: u32) {
+        if let Huge::Hugetlb(fallback) = self.options.huge {
+            let group = self.superslabs_per_huge_page();
+            let end = (first + count).next_multiple_of(group);
+            let mut from = first - first % group;
+            while from < end {
+                let backed = self.is_backed(from, group);
+                let mut to = from + group;
+                while to < end && self.is_backed(to, group) == backed {
+                    to += group;
+                }
+                if !backed {
+                    let bytes = u64::from(to - from) << self.geometry.superslab_shift();
+                    self.map_hugetlb(self.run_range(from, bytes), to - from, fallback);
+                }
+                from = to;
+            }
+        }
+        for ordinal in first..first + count {
+            self.mem.entry(ordinal).prepared.set(true);
+        }
+    }
+
+    /// SuperSlabs that share a huge page; 1 where a SuperSlab has one or more to itself.
+    pub(crate) fn superslabs_per_huge_page(&self) -> u32 {
+        ((HUGE_PAGE_BYTES >> self.geometry.superslab_shift()) as u32).max(1)
+    }
+
+    fn is_backed(&self, first: u32, group: u32) -> bool {
+        let high = self.mem.pool().high_water.get();
+        (first..(first + group).min(high)).any(|ordinal| self.mem.entry(ordinal).prepared.get())
+    }
+
+    /// Maps reserved huge pages, or takes the next step of the ladder and counts it.
+    fn map_hugetlb(&self, range: ArenaRange, count: u32, fallback: Fallback) {
+        let mapping = match self.options.prefault {
+            Prefault::Populate => Mapping::HugetlbPopulated,
+            _ => Mapping::Hugetlb,
+        };
+        if self.mem.map(range, mapping).is_ok() {
+            return;
+        }
+        // A refused fixed map may have removed what was there.
+        let _ = self.mem.map(range, Mapping::Plain);
+        let pool = self.mem.pool();
+        match fallback {
+            Fallback::Thp => {
+                pool.fell_back_thp.set(pool.fell_back_thp.get() + count);
+                self.advise_huge(range);
+            }
+            Fallback::Plain => pool.fell_back_plain.set(pool.fell_back_plain.get() + count),
+        }
+    }
+
+    /// Gives a range's memory back as the policy says. Returns whether it reads as zeros now.
+    pub(crate) fn purge(&self, range: ArenaRange) -> bool {
+        match self.options.purge {
+            Purge::None => false,
+            Purge::DontNeed => self.mem.advise(range, Advice::DontNeed).is_ok() && self.purges_whole(range),
+            Purge::Free => {
+                let _ = self.mem.advise(range, Advice::Free);
+                false
+            }
+            Purge::Unmap => {
+                if self.mem.unmap(range).is_err() {
+                    return false;
+                }
+                self.map_again(range);
+                true
+            }
+        }
+    }
+
+    /// `MADV_DONTNEED` on hugetlb rounds its length down silently (R13): then nothing is known to be zero.
+    fn purges_whole(&self, range: ArenaRange) -> bool {
+        match self.options.huge {
+            Huge::Hugetlb(_) => whole_huge_pages(range) == range,
+            Huge::Never | Huge::Thp => true,
+        }
+    }
+
+    /// Re-reserves a hole in the arena, as it was mapped at first.
+    pub(crate) fn map_again(&self, range: ArenaRange) {
+        match self.options.huge {
+            Huge::Hugetlb(_) if whole_huge_pages(range) == range => {
+                if self.mem.map(range, Mapping::Hugetlb).is_err() {
+                    let _ = self.mem.map(range, Mapping::Plain);
+                }
+            }
+            Huge::Thp => {
+                let _ = self.mem.map(range, Mapping::Plain);
+                self.advise_huge(range);
+            }
+            Huge::Never | Huge::Hugetlb(_) => _ = self.mem.map(range, Mapping::Plain),
+        }
+    }
+}
+
+/// The huge pages a range touches.
+fn whole_huge_pages(range: ArenaRange) -> ArenaRange {
+    let start = range.start - range.start % HUGE_PAGE_BYTES;
+    let end = (range.start + range.bytes).next_multiple_of(HUGE_PAGE_BYTES);
+    ArenaRange { start, bytes: end - start }
+}

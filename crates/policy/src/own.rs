@@ -1,0 +1,205 @@
+//! The SuperSlabs a heap owns: three intrusive lists through their metadata.
+
+use core::cell::Cell;
+
+use crate::Allocator;
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::memory::Memory;
+use crate::meta::SuperSlabMeta;
+use crate::remote::Word;
+
+/// Whether the metadata a SuperSlab had in its last use can still be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Metadata {
+    /// It was purged, or there never was any.
+    Lost,
+    /// It tells which units are clean and which read as zeros.
+    Kept,
+}
+
+/// Links of one of the lists: which fields of the metadata it uses.
+struct Links<'a> {
+    next: &'a Cell<u32>,
+    prev: &'a Cell<u32>,
+}
+
+fn own_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
+    Links { next: &meta.own_next, prev: &meta.own_prev }
+}
+
+fn room_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
+    Links { next: &meta.room_next, prev: &meta.room_prev }
+}
+
+fn purge_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
+    Links { next: &meta.purge_next, prev: &meta.purge_prev }
+}
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    fn meta_at(&self, link: u32) -> Option<&SuperSlabMeta<M::Word>> {
+        link.checked_sub(1).map(|ordinal| self.mem.meta(self.mem.superslab(ordinal)))
+    }
+
+    fn link_to(&self, superslab: M::SuperSlab) -> u32 {
+        self.mem.ordinal(superslab) + 1
+    }
+
+    /// Takes a SuperSlab into a list between `prev` and `next`; the new head if it comes first.
+    fn insert(
+        &self,
+        superslab: M::SuperSlab,
+        prev: u32,
+        next: u32,
+        links: impl Fn(&SuperSlabMeta<M::Word>) -> Links<'_>,
+    ) -> Option<u32> {
+        let link = self.link_to(superslab);
+        let own = links(self.mem.meta(superslab));
+        own.prev.set(prev);
+        own.next.set(next);
+        if let Some(next) = self.meta_at(next) {
+            links(next).prev.set(link);
+        }
+        match self.meta_at(prev) {
+            Some(prev) => links(prev).next.set(link),
+            None => return Some(link),
+        }
+        None
+    }
+
+    /// Takes a SuperSlab out of a list with this head; returns the head.
+    fn remove(&self, superslab: M::SuperSlab, head: u32, links: impl Fn(&SuperSlabMeta<M::Word>) -> Links<'_>) -> u32 {
+        let own = links(self.mem.meta(superslab));
+        let (prev, next) = (own.prev.get(), own.next.get());
+        if let Some(next) = self.meta_at(next) {
+            links(next).prev.set(prev);
+        }
+        match self.meta_at(prev) {
+            Some(prev) => {
+                links(prev).next.set(next);
+                head
+            }
+            None => next,
+        }
+    }
+
+    /// Takes a SuperSlab with initialised metadata into the heap's lists.
+    pub(crate) fn own(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        let meta = self.mem.meta(superslab);
+        meta.in_room.set(false);
+        meta.in_purge.set(false);
+        meta.owner.store(heap.owner_word());
+        if let Some(head) = self.insert(superslab, 0, heap.own_head, own_links) {
+            heap.own_head = head;
+        }
+        if meta.free.find(self.first_unit(), self.geometry.units(), true).is_some() {
+            self.enter_room_list(heap, superslab);
+        }
+    }
+
+    /// Takes a SuperSlab out of all of the heap's lists.
+    pub(crate) fn disown(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        heap.own_head = self.remove(superslab, heap.own_head, own_links);
+        self.leave_room_list(heap, superslab);
+        self.unschedule_purge(heap, superslab);
+        self.mem.meta(superslab).owner.store(0);
+    }
+
+    /// Lists a SuperSlab as having free units, by ordinal: spans go to the lowest address.
+    pub(crate) fn enter_room_list(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        if self.mem.meta(superslab).in_room.replace(true) {
+            return;
+        }
+        let link = self.link_to(superslab);
+        let (mut prev, mut next) = (0, heap.room_head);
+        while next != 0 && next < link {
+            prev = next;
+            next = self.meta_at(next).map_or(0, |meta| meta.room_next.get());
+        }
+        if let Some(head) = self.insert(superslab, prev, next, room_links) {
+            heap.room_head = head;
+        }
+    }
+
+    /// Its last free unit is taken.
+    pub(crate) fn leave_room_list(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        if self.mem.meta(superslab).in_room.replace(false) {
+            heap.room_head = self.remove(superslab, heap.room_head, room_links);
+        }
+    }
+
+    /// Queues a SuperSlab for the purge of its free spans, unless it is queued already.
+    pub(crate) fn schedule_purge(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        if !self.options.purges_spans() {
+            return;
+        }
+        let meta = self.mem.meta(superslab);
+        if meta.in_purge.replace(true) {
+            return;
+        }
+        meta.purge_at_ns.set(self.mem.now_ns().saturating_add(self.options.purge_delay_ns));
+        if let Some(head) = self.insert(superslab, heap.purge_tail, 0, purge_links) {
+            heap.purge_head = head;
+        }
+        heap.purge_tail = self.link_to(superslab);
+    }
+
+    fn unschedule_purge(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        let meta = self.mem.meta(superslab);
+        if meta.in_purge.replace(false) {
+            if heap.purge_tail == self.link_to(superslab) {
+                heap.purge_tail = meta.purge_prev.get();
+            }
+            heap.purge_head = self.remove(superslab, heap.purge_head, purge_links);
+        }
+    }
+
+    /// The purge clock, looked at on slow paths: spans of this heap first, then what the pool keeps.
+    pub(crate) fn tick(&self, heap: &mut ThreadHeap<M>) {
+        let now_ns = self.mem.now_ns();
+        while let Some(ordinal) = heap.purge_head.checked_sub(1) {
+            let superslab = self.mem.superslab(ordinal);
+            if self.mem.meta(superslab).purge_at_ns.get() > now_ns {
+                break;
+            }
+            self.unschedule_purge(heap, superslab);
+            self.purge_free_spans(superslab);
+        }
+        self.purge_pool(now_ns);
+    }
+
+    fn purge_free_spans(&self, superslab: M::SuperSlab) {
+        let meta = self.mem.meta(superslab);
+        let end = self.geometry.units();
+        let mut from = self.first_unit();
+        while let Some(first) = meta.free.find(from, end, true) {
+            let after = meta.free.find(first, end, false).unwrap_or(end);
+            let mut dirty = first;
+            while let Some(start) = meta.clean.find(dirty, after, false) {
+                let stop = meta.clean.find(start, after, true).unwrap_or(after);
+                let at = self.area_of(start);
+                let bytes = (stop << self.geometry.unit_shift()) - at;
+                let zeroed = self.purge(self.arena_range(superslab, at, bytes));
+                meta.clean.put(start, stop - start, true);
+                meta.zero.put(start, stop - start, zeroed);
+                dirty = stop;
+            }
+            from = after;
+        }
+    }
+
+    /// Gets a SuperSlab from the pool and makes it the heap's.
+    pub(crate) fn new_superslab(&self, heap: &mut ThreadHeap<M>) -> Option<M::SuperSlab> {
+        let (superslab, metadata, zeroed) = self.take_superslab()?;
+        if metadata == Metadata::Lost {
+            self.mem.init_meta(superslab);
+            let meta = self.mem.meta(superslab);
+            let (first, count) = (self.first_unit(), self.geometry.units() - self.first_unit());
+            meta.free.put(first, count, true);
+            meta.clean.put(first, count, true);
+            meta.zero.put(first, count, zeroed);
+        }
+        self.own(heap, superslab);
+        Some(superslab)
+    }
+}

@@ -1,0 +1,273 @@
+//! The pool: which SuperSlabs of the arena are free, idle or held by huge blocks. Shared, under one lock.
+
+use crate::Allocator;
+use crate::HUGE_PAGE_BYTES;
+use crate::geometry::Geometry;
+use crate::memory::{ArenaRange, Memory};
+use crate::meta::{EntryList, Use};
+use crate::options::{Huge, Purge};
+use crate::own::Metadata;
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    pub(crate) fn run_range(&self, ordinal: u32, bytes: u64) -> ArenaRange {
+        ArenaRange { start: u64::from(ordinal) << self.geometry.superslab_shift(), bytes }
+    }
+
+    fn superslab_range(&self, ordinal: u32) -> ArenaRange {
+        self.run_range(ordinal, 1 << self.geometry.superslab_shift())
+    }
+
+    pub(crate) fn push(&self, list: &EntryList, ordinal: u32) {
+        let entry = self.mem.entry(ordinal);
+        let head = list.head.replace(ordinal + 1);
+        entry.prev.set(0);
+        entry.next.set(head);
+        match head.checked_sub(1) {
+            Some(head) => self.mem.entry(head).prev.set(ordinal + 1),
+            None => list.tail.set(ordinal + 1),
+        }
+        list.count.set(list.count.get() + 1);
+    }
+
+    pub(crate) fn unlink(&self, list: &EntryList, ordinal: u32) {
+        let entry = self.mem.entry(ordinal);
+        let (prev, next) = (entry.prev.get(), entry.next.get());
+        match prev.checked_sub(1) {
+            Some(prev) => self.mem.entry(prev).next.set(next),
+            None => list.head.set(next),
+        }
+        match next.checked_sub(1) {
+            Some(next) => self.mem.entry(next).prev.set(prev),
+            None => list.tail.set(prev),
+        }
+        list.count.set(list.count.get() - 1);
+    }
+
+    /// A SuperSlab for a heap: the most recently idle one, else the lowest free one.
+    pub(crate) fn take_superslab(&self) -> Option<(M::SuperSlab, Metadata, bool)> {
+        let guard = self.mem.lock();
+        let pool = self.mem.pool();
+        let ordinal = match pool.idle.head.get().checked_sub(1) {
+            Some(ordinal) => {
+                self.unlink(&pool.idle, ordinal);
+                ordinal
+            }
+            None => self.find_free_or_evict(1, 1)?,
+        };
+        let entry = self.mem.entry(ordinal);
+        let before = entry.usage();
+        let metadata = if before == Use::Idle && !entry.clean.get() { Metadata::Kept } else { Metadata::Lost };
+        entry.set_usage(Use::Slabs);
+        if before != Use::Warm && (entry.clean.get() || !entry.prepared.get()) {
+            self.prepare(ordinal);
+        }
+        entry.clean.set(false);
+        let zeroed = entry.zeroed.replace(false);
+        pool.superslabs.set(pool.superslabs.get() + 1);
+        self.note_peak();
+        drop(guard);
+        Some((self.mem.superslab(ordinal), metadata, zeroed))
+    }
+
+    pub(crate) fn note_peak(&self) {
+        let pool = self.mem.pool();
+        let now = pool.superslabs.get() + pool.huge_superslabs.get();
+        pool.superslabs_peak.set(pool.superslabs_peak.get().max(now));
+    }
+
+    /// First fit of `count` free SuperSlabs whose first ordinal is a multiple of `align`. Lock held.
+    fn find_free(&self, count: u32, align: u32) -> Option<u32> {
+        let pool = self.mem.pool();
+        let hint = pool.free_hint.get();
+        let mut first = hint.next_multiple_of(align);
+        while let Some(taken) = self.first_taken(first, count)? {
+            first = (taken + 1).next_multiple_of(align);
+        }
+        self.claim(first, count);
+        if first == hint {
+            pool.free_hint.set(first + count);
+        }
+        Some(first)
+    }
+
+    /// The first SuperSlab of a run that is taken; `None` where the run leaves the arena.
+    fn first_taken(&self, first: u32, count: u32) -> Option<Option<u32>> {
+        let end = first.checked_add(count).filter(|&end| end <= self.mem.ordinals())?;
+        let written = end.min(self.mem.pool().high_water.get());
+        Some((first..written).find(|&ordinal| self.mem.entry(ordinal).usage() != Use::Free))
+    }
+
+    /// Extends the table over newly used ordinals; their entries are written here first.
+    fn claim(&self, first: u32, count: u32) {
+        let pool = self.mem.pool();
+        for ordinal in pool.high_water.get()..first + count {
+            let entry = self.mem.entry(ordinal);
+            entry.set_usage(Use::Free);
+            entry.zeroed.set(true);
+            entry.clean.set(true);
+            entry.prepared.set(false);
+        }
+        pool.high_water.set(pool.high_water.get().max(first + count));
+    }
+
+    /// The same, giving up what the pool keeps where the arena is full. Lock held.
+    pub(crate) fn find_free_or_evict(&self, count: u32, align: u32) -> Option<u32> {
+        self.find_free(count, align).or_else(|| {
+            let pool = self.mem.pool();
+            while let Some(ordinal) = pool.huge_idle.tail.get().checked_sub(1) {
+                self.evict_huge(ordinal);
+            }
+            while let Some(ordinal) = pool.idle.tail.get().checked_sub(1) {
+                self.evict_idle(ordinal);
+            }
+            self.find_free(count, align)
+        })
+    }
+
+    pub(crate) fn set_free(&self, first: u32, count: u32) {
+        for ordinal in first..first + count {
+            self.mem.entry(ordinal).set_usage(Use::Free);
+        }
+        let pool = self.mem.pool();
+        pool.free_hint.set(pool.free_hint.get().min(first));
+    }
+
+    /// Keeps an empty SuperSlab for reuse.
+    pub(crate) fn give_idle(&self, superslab: M::SuperSlab) {
+        let guard = self.mem.lock();
+        let ordinal = self.mem.ordinal(superslab);
+        let pool = self.mem.pool();
+        pool.superslabs.set(pool.superslabs.get() - 1);
+        self.keep(ordinal, Use::Idle);
+        if self.options.purge != Purge::None {
+            while pool.idle.count.get() > self.options.cache_superslabs {
+                let Some(oldest) = pool.idle.tail.get().checked_sub(1) else { break };
+                self.evict_idle(oldest);
+            }
+        }
+        drop(guard);
+    }
+
+    /// Lists an unused SuperSlab as the most recent idle one. Lock held.
+    pub(crate) fn keep(&self, ordinal: u32, usage: Use) {
+        let entry = self.mem.entry(ordinal);
+        entry.set_usage(usage);
+        entry.since_ns.set(self.mem.now_ns());
+        self.push(&self.mem.pool().idle, ordinal);
+    }
+
+    fn evict_idle(&self, ordinal: u32) {
+        self.purge_idle(ordinal);
+        self.unlink(&self.mem.pool().idle, ordinal);
+        self.set_free(ordinal, 1);
+    }
+
+    pub(crate) fn evict_huge(&self, ordinal: u32) {
+        let entry = self.mem.entry(ordinal);
+        let pool = self.mem.pool();
+        self.unlink(&pool.huge_idle, ordinal);
+        pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() - entry.bytes.get());
+        let run = entry.run.get();
+        let zeroed = self.options.purge != Purge::None && self.purge(self.purgeable_range(ordinal));
+        for ordinal in ordinal..ordinal + run {
+            self.mem.entry(ordinal).zeroed.set(zeroed);
+            self.mem.entry(ordinal).clean.set(self.options.purge != Purge::None);
+        }
+        self.set_free(ordinal, run);
+    }
+
+    /// What of a freed run a purge can cover: with hugetlb whole pages, where the run has them.
+    fn purgeable_range(&self, ordinal: u32) -> ArenaRange {
+        let range = self.huge_range(ordinal);
+        let run_bytes = u64::from(self.mem.entry(ordinal).run.get()) << self.geometry.superslab_shift();
+        match self.options.huge {
+            Huge::Hugetlb(_) => {
+                ArenaRange { bytes: range.bytes.next_multiple_of(HUGE_PAGE_BYTES).min(run_bytes), ..range }
+            }
+            Huge::Never | Huge::Thp => range,
+        }
+    }
+
+    /// Takes exactly these SuperSlabs, if they are all free. Lock held.
+    pub(crate) fn extend_free(&self, first: u32, count: u32) -> bool {
+        let free = self.first_taken(first, count) == Some(None);
+        if free {
+            self.claim(first, count);
+        }
+        free
+    }
+
+    /// Frees a run whose pages were moved away and whose range was mapped anew.
+    pub(crate) fn release_moved(&self, ordinal: u32) {
+        let guard = self.mem.lock();
+        let pool = self.mem.pool();
+        let run = self.mem.entry(ordinal).run.get();
+        pool.huge_superslabs.set(pool.huge_superslabs.get() - run);
+        pool.moved_vmas.set(pool.moved_vmas.get() + 2);
+        for part in ordinal..ordinal + run {
+            self.mem.entry(part).zeroed.set(true);
+            self.mem.entry(part).clean.set(true);
+        }
+        self.set_free(ordinal, run);
+        drop(guard);
+    }
+
+    /// Purges what lay idle for the delay. Lists are in order of time, the oldest at the tail.
+    pub(crate) fn purge_pool(&self, now_ns: u64) {
+        if self.options.purge == Purge::None {
+            return;
+        }
+        let guard = self.mem.lock();
+        let pool = self.mem.pool();
+        let due =
+            |ordinal: u32| self.mem.entry(ordinal).since_ns.get().saturating_add(self.options.purge_delay_ns) <= now_ns;
+        let mut next = pool.idle.tail.get();
+        while let Some(ordinal) = next.checked_sub(1).filter(|&ordinal| due(ordinal)) {
+            if self.mem.entry(ordinal).usage() == Use::Idle {
+                self.purge_idle(ordinal);
+            }
+            next = self.mem.entry(ordinal).prev.get();
+        }
+        while let Some(ordinal) = pool.huge_idle.tail.get().checked_sub(1).filter(|&ordinal| due(ordinal)) {
+            self.evict_huge(ordinal);
+        }
+        drop(guard);
+    }
+
+    fn purge_idle(&self, ordinal: u32) {
+        if self.mem.entry(ordinal).clean.get() || self.options.purge == Purge::None {
+            return;
+        }
+        let (first, count) = self.purge_group(ordinal);
+        if !(first..first + count).all(|ordinal| self.is_unused(ordinal)) {
+            return; // its huge page is shared with a SuperSlab in use
+        }
+        let range = self.run_range(first, u64::from(count) << self.geometry.superslab_shift());
+        let zeroed = self.purge(range);
+        for ordinal in (first..first + count).filter(|&ordinal| ordinal < self.mem.pool().high_water.get()) {
+            let entry = self.mem.entry(ordinal);
+            entry.clean.set(true);
+            entry.zeroed.set(zeroed);
+        }
+    }
+
+    /// SuperSlabs that can only be purged together: those that share a hugetlb page.
+    fn purge_group(&self, ordinal: u32) -> (u32, u32) {
+        let group = match self.options.huge {
+            Huge::Hugetlb(_) => self.superslabs_per_huge_page(),
+            Huge::Never | Huge::Thp => 1,
+        };
+        (ordinal - ordinal % group, group)
+    }
+
+    fn is_unused(&self, ordinal: u32) -> bool {
+        ordinal >= self.mem.pool().high_water.get()
+            || matches!(self.mem.entry(ordinal).usage(), Use::Free | Use::Idle | Use::Warm)
+    }
+
+    /// Makes a SuperSlab's memory what the policy asks for before its first use after mapping or purge. Lock held.
+    fn prepare(&self, ordinal: u32) {
+        self.back_with_huge_pages(ordinal, 1);
+        self.prefault_superslab(self.superslab_range(ordinal));
+    }
+}

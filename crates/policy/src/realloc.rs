@@ -1,0 +1,87 @@
+//! Resizing: in place where it fits, by growing, by moving page tables, else by copying.
+
+use crate::Allocator;
+use crate::PAGE_BYTES;
+use crate::alloc::Request;
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::memory::{Block, Mapping, Memory};
+use crate::meta::SpanState;
+use crate::options::Huge;
+use crate::remote::Word;
+
+/// Huge blocks from this size on are moved by `mremap`.
+const REMAP_BYTES_MIN: u64 = 1 << 20;
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Resizes a block to `bytes` (above 0). On `None` the block is unchanged. `realloc(p, 0)` is a free, the caller's.
+    pub fn resize(
+        &self,
+        heap: &mut ThreadHeap<M>,
+        block: Block<M::SuperSlab>,
+        bytes: u64,
+    ) -> Option<Block<M::SuperSlab>> {
+        let usable = self.usable_bytes(block);
+        if bytes <= usable && bytes >= usable / 2 {
+            return Some(block);
+        }
+        if bytes > usable {
+            if self.grow_in_place(heap, block, bytes) {
+                return Some(block);
+            }
+            if let Some(moved) = self.move_by_remap(heap, block, bytes) {
+                return Some(moved);
+            }
+        }
+        let new = self.allocate(heap, Request::plain(bytes))?;
+        self.mem.copy(new, block, usable.min(bytes));
+        self.free(heap, block);
+        Some(new)
+    }
+
+    fn grow_in_place(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>, bytes: u64) -> bool {
+        let Some(bytes) = bytes.checked_next_multiple_of(PAGE_BYTES) else { return false };
+        if self.is_huge(block) {
+            return self.grow_huge(block, bytes);
+        }
+        let span = self.span_at(block);
+        if self.mem.meta(span.superslab).owner.load() != heap.owner_word() {
+            return false; // another heap's units
+        }
+        let grows = self.slab_meta(span).span_state() == SpanState::Large && self.grow_span(span, bytes);
+        if grows && self.mem.meta(span.superslab).free.find(self.first_unit(), self.geometry.units(), true).is_none() {
+            self.leave_room_list(heap, span.superslab);
+        }
+        grows
+    }
+
+    /// Moves a huge block's page tables into a larger run: no fault, huge pages kept, up to two more VMAs.
+    fn move_by_remap(
+        &self,
+        heap: &mut ThreadHeap<M>,
+        block: Block<M::SuperSlab>,
+        bytes: u64,
+    ) -> Option<Block<M::SuperSlab>> {
+        let pool = self.mem.pool();
+        let has_pages_of_its_own = self.is_huge(block) && !matches!(self.options.huge, Huge::Hugetlb(_));
+        if !has_pages_of_its_own || self.usable_bytes(block) < REMAP_BYTES_MIN {
+            return None;
+        }
+        if pool.moved_vmas.get() + 2 > self.options.moved_vmas_max {
+            return None;
+        }
+        self.tick(heap);
+        let new = self.allocate_huge(bytes, 1)?;
+        self.mem.entry(self.mem.ordinal(new.superslab)).zeroed.set(false);
+        let from = self.huge_range(self.mem.ordinal(block.superslab));
+        let to = self.run_range(self.mem.ordinal(new.superslab), from.bytes);
+        if self.mem.remap(from, to.start).is_err() {
+            let _ = self.mem.map(to, Mapping::Plain); // a refused move may have removed the target
+            self.free_huge(new);
+            return None;
+        }
+        self.map_again(from);
+        self.release_moved(self.mem.ordinal(block.superslab));
+        Some(new)
+    }
+}

@@ -1,0 +1,201 @@
+//! Frees by other threads: one word a slab, one mail word a heap.
+//!
+//! A slab's word packs `{head, count, FULL, POSTED}`. Other threads push blocks by compare-and-swap; the owner
+//! takes all by swap. A slab without free blocks is in no list, so its owner would never look: the first push to
+//! a `FULL` slab posts it to the owner's mail, once.
+
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::memory::{Link, Memory};
+use crate::meta::{SlabId, SpanState};
+use crate::{Allocator, slab::Span};
+
+/// A 64-bit word shared between threads. Natively `AtomicU64`; orderings are part of the contract.
+pub trait Word {
+    /// Acquire load.
+    fn load(&self) -> u64;
+    /// Release store.
+    fn store(&self, value: u64);
+    /// Acquire-release swap.
+    fn swap(&self, value: u64) -> u64;
+    /// Acquire-release compare-and-swap; the value found on failure.
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64>;
+}
+
+/// Set while the slab is in no list.
+const FULL: u64 = 1 << 32;
+/// Set from the post to the mail until the owner reads it.
+const POSTED: u64 = 1 << 33;
+const COUNT_SHIFT: u32 = 40;
+/// The mail word of a heap whose thread is gone.
+pub(crate) const CLOSED: u64 = u64::MAX;
+
+fn head(word: u64) -> Link {
+    Link::from_bits(word as u32)
+}
+
+fn count(word: u64) -> u32 {
+    (word >> COUNT_SHIFT) as u32
+}
+
+fn update(word: &impl Word, change: impl Fn(u64) -> u64) -> u64 {
+    let mut seen = word.load();
+    loop {
+        match word.compare_exchange(seen, change(seen)) {
+            Ok(before) => return before,
+            Err(found) => seen = found,
+        }
+    }
+}
+
+/// What the owner took from a slab's word.
+pub(crate) struct Taken {
+    pub(crate) list: Link,
+    pub(crate) count: u32,
+}
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Pushes a block that another heap owns. `at` is its link's offset.
+    pub(crate) fn free_remote(&self, span: Span<M>, block: u32, at: u32) {
+        let word = self.mem.remote(span.superslab, span.unit);
+        let mut seen = word.load();
+        let posts = loop {
+            self.mem.write_link(span.superslab, at, head(seen));
+            let posts = seen & FULL != 0;
+            let flags = if posts { POSTED } else { seen & POSTED };
+            let new = u64::from(Link::to(block).to_bits()) | flags | u64::from(count(seen) + 1) << COUNT_SHIFT;
+            match word.compare_exchange(seen, new) {
+                Ok(_) => break posts,
+                Err(found) => seen = found,
+            }
+        };
+        if posts {
+            self.post(span);
+        }
+    }
+
+    fn post(&self, span: Span<M>) {
+        let owner = self.mem.meta(span.superslab).owner.load();
+        let Some(heap) = owner.checked_sub(1) else { return self.unpost(span) };
+        let mail = self.mem.mail(heap as u32);
+        let id = SlabId::new(self.mem.ordinal(span.superslab), span.unit);
+        let mut seen = mail.load();
+        loop {
+            if seen == CLOSED {
+                return self.unpost(span);
+            }
+            self.mem.mail_next(span.superslab, span.unit).store(seen);
+            match mail.compare_exchange(seen, id.to_bits()) {
+                Ok(_) => return,
+                Err(found) => seen = found,
+            }
+        }
+    }
+
+    /// The owner is gone: whoever adopts the SuperSlab looks at every slab.
+    fn unpost(&self, span: Span<M>) {
+        update(self.mem.remote(span.superslab, span.unit), |word| word & !POSTED);
+    }
+
+    /// Takes all remotely freed blocks of a slab the caller owns. A post under way stays noted.
+    pub(crate) fn take_remote(&self, span: Span<M>) -> Taken {
+        let word = self.mem.remote(span.superslab, span.unit);
+        let seen = word.load();
+        if head(seen) == Link::NONE {
+            return Taken { list: Link::NONE, count: 0 };
+        }
+        let before = update(word, |word| word & POSTED);
+        Taken { list: head(before), count: count(before) }
+    }
+
+    /// Starts the word of a new span; a large block is full from the start.
+    pub(crate) fn reset_remote(&self, span: Span<M>, full: bool) {
+        self.mem.remote(span.superslab, span.unit).store(if full { FULL } else { 0 });
+    }
+
+    /// Notes that the slab leaves all lists. False if remote blocks arrived meanwhile: then it is not full.
+    pub(crate) fn note_full(&self, span: Span<M>) -> bool {
+        let word = self.mem.remote(span.superslab, span.unit);
+        let mut seen = word.load();
+        loop {
+            if head(seen) != Link::NONE {
+                return false;
+            }
+            match word.compare_exchange(seen, seen | FULL) {
+                Ok(_) => return true,
+                Err(found) => seen = found,
+            }
+        }
+    }
+
+    /// Notes that the slab is in a list again.
+    pub(crate) fn note_listed(&self, span: Span<M>) {
+        update(self.mem.remote(span.superslab, span.unit), |word| word & !FULL);
+    }
+
+    /// Whether a post of this slab is on its way or in the mail.
+    pub(crate) fn is_posted(&self, span: Span<M>) -> bool {
+        self.mem.remote(span.superslab, span.unit).load() & POSTED != 0
+    }
+
+    /// Reads the heap's mail: posted slabs go back into their bins, empty ones are retired.
+    pub(crate) fn read_mail(&self, heap: &mut ThreadHeap<M>) {
+        if self.mem.mail(heap.id).load() == 0 {
+            return;
+        }
+        let letters = self.mem.mail(heap.id).swap(0);
+        self.read_letters(heap, letters);
+    }
+
+    /// Closes the mail at thread exit, after reading it.
+    pub(crate) fn close_mail(&self, heap: &mut ThreadHeap<M>) {
+        let letters = self.mem.mail(heap.id).swap(CLOSED);
+        self.read_letters(heap, letters);
+    }
+
+    fn read_letters(&self, heap: &mut ThreadHeap<M>, letters: u64) {
+        let mut next = SlabId::from_bits(letters);
+        while let Some((ordinal, unit)) = next.get() {
+            let span = Span { superslab: self.mem.superslab(ordinal), unit };
+            next = SlabId::from_bits(self.mem.mail_next(span.superslab, span.unit).load());
+            if self.mem.meta(span.superslab).owner.load() != heap.owner_word() {
+                // Posted to a heap that had left; its slot is ours now, the slab is not.
+                self.unpost(span);
+                continue;
+            }
+            self.unpost(span);
+            self.collect_remote(heap, span);
+        }
+    }
+
+    /// Moves remotely freed blocks of a slab that is not active into its local list.
+    pub(crate) fn collect_remote(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        let slab = self.slab_meta(span);
+        if slab.span_state() == SpanState::Active {
+            return; // collected when its bin runs dry
+        }
+        let taken = self.take_remote(span);
+        if slab.span_state() == SpanState::Large {
+            if taken.count > 0 {
+                self.retire(heap, span);
+            }
+            return;
+        }
+        self.prepend_local(span, taken.list);
+        slab.used.set(slab.used.get() - taken.count);
+        self.settle(heap, span);
+    }
+
+    /// Puts a list of free blocks before a slab's local list; returns how many they are.
+    pub(crate) fn prepend_local(&self, span: Span<M>, list: Link) -> u32 {
+        let slab = self.slab_meta(span);
+        let Some(first) = list.offset() else { return 0 };
+        let (mut last, mut count) = (first, 1);
+        while let Some(next) = self.mem.read_link(span.superslab, self.link_at(last)).offset() {
+            (last, count) = (next, count + 1);
+        }
+        self.mem.write_link(span.superslab, self.link_at(last), slab.local_free.get());
+        slab.local_free.set(list);
+        count
+    }
+}

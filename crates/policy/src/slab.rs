@@ -1,0 +1,201 @@
+//! Slabs: activating, carving, and what happens when their blocks come back.
+//!
+//! A bin takes the whole free list of its *active* slab; the slab counts those blocks as used. So an allocation
+//! touches only the bin, and a slab is known to be empty only while it is not active: one empty slab per class
+//! stays by construction.
+
+use crate::Allocator;
+use crate::PAGE_BYTES;
+use crate::alloc::{Contents, LINK_BYTES};
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::memory::{Link, Memory};
+use crate::meta::{SlabId, SlabMeta, SpanState};
+use crate::options::Carve;
+
+/// A span, named by its first unit.
+pub(crate) struct Span<M: Memory> {
+    pub(crate) superslab: M::SuperSlab,
+    pub(crate) unit: u32,
+}
+
+impl<M: Memory> Clone for Span<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Memory> Copy for Span<M> {}
+
+/// A block that a slow path found for a bin.
+pub(crate) struct Refilled<M: Memory> {
+    pub(crate) superslab: M::SuperSlab,
+    pub(crate) start: u32,
+    pub(crate) contents: Contents,
+}
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    #[inline(always)]
+    pub(crate) fn slab_meta(&self, span: Span<M>) -> &SlabMeta {
+        self.mem.slab(span.superslab, span.unit)
+    }
+
+    fn span_of(&self, id: SlabId) -> Option<Span<M>> {
+        id.get().map(|(ordinal, unit)| Span { superslab: self.mem.superslab(ordinal), unit })
+    }
+
+    fn id_of(&self, span: Span<M>) -> SlabId {
+        SlabId::new(self.mem.ordinal(span.superslab), span.unit)
+    }
+
+    /// The bin is dry: local frees, remote frees, carving, the next partial slab, an abandoned SuperSlab, a new span.
+    #[cold]
+    pub(crate) fn refill(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Refilled<M>> {
+        self.read_mail(heap);
+        let mut may_adopt = true;
+        loop {
+            if heap.bins[class].has_active {
+                let span = Span { superslab: heap.bins[class].superslab, unit: heap.bins[class].unit };
+                if let Some(refilled) = self.refill_from(heap, class, span) {
+                    return Some(refilled);
+                }
+                if !self.note_full(span) {
+                    continue;
+                }
+                self.slab_meta(span).set_state(SpanState::Full);
+                heap.bins[class].has_active = false;
+            }
+            if let Some(span) = self.span_of(heap.bins[class].partial_head) {
+                self.unlist(heap, span);
+                self.activate(heap, class, span);
+                continue;
+            }
+            if core::mem::take(&mut may_adopt) && self.adopt(heap) {
+                continue;
+            }
+            let span = self.new_slab(heap, class)?;
+            self.activate(heap, class, span);
+        }
+    }
+
+    /// Makes a slab the bin's source. The bin holds no blocks at this moment.
+    fn activate(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) {
+        let slab = self.slab_meta(span);
+        let bin = &mut heap.bins[class];
+        if slab.used.get() == 0 && slab.carved.get() > 0 {
+            bin.warm = bin.warm.saturating_sub(1);
+        }
+        slab.set_state(SpanState::Active);
+        (bin.superslab, bin.unit, bin.has_active) = (span.superslab, span.unit, true);
+    }
+
+    /// Takes a block out of the active slab, and its further free blocks into the bin.
+    fn refill_from(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) -> Option<Refilled<M>> {
+        let slab = self.slab_meta(span);
+        let mut list = slab.local_free.replace(Link::NONE);
+        slab.used.set(slab.carved.get());
+        if list == Link::NONE {
+            list = self.take_remote(span).list;
+        }
+        let Some(start) = list.offset() else { return self.carve(heap, class, span) };
+        slab.fresh.set(false);
+        heap.bins[class].free = self.mem.read_link(span.superslab, self.link_at(start));
+        Some(Refilled { superslab: span.superslab, start, contents: Contents::Unknown })
+    }
+
+    /// Carves fresh blocks: hands out the first, links the others as far as the policy says.
+    fn carve(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) -> Option<Refilled<M>> {
+        let slab = self.slab_meta(span);
+        let (first, capacity, stride) = (slab.carved.get(), slab.capacity.get(), slab.stride.get());
+        if first == capacity {
+            return None;
+        }
+        let start = slab.area.get() + first * stride;
+        let end = match self.geometry.carve() {
+            Carve::Bump => first + 1,
+            Carve::Eager => capacity,
+            Carve::Page => {
+                let page_end = (start + 1).next_multiple_of(PAGE_BYTES as u32);
+                let room = page_end.saturating_sub(self.link_at(start) + LINK_BYTES as u32);
+                capacity.min(first + 1 + room / stride)
+            }
+        };
+        for block in first + 1..end {
+            let at = slab.area.get() + block * stride;
+            let link = if block + 1 < end { Link::to(at + stride) } else { Link::NONE };
+            self.mem.write_link(span.superslab, self.link_at(at), link);
+        }
+        slab.carved.set(end);
+        slab.used.set(end);
+        slab.fresh.set(true);
+        heap.bins[class].free = if first + 1 < end { Link::to(start + stride) } else { Link::NONE };
+        let contents = if slab.zeroed.get() { Contents::Zero } else { Contents::Unknown };
+        Some(Refilled { superslab: span.superslab, start, contents })
+    }
+
+    /// Takes back a block of a slab the heap owns.
+    #[inline(always)]
+    pub(crate) fn free_local(&self, heap: &mut ThreadHeap<M>, span: Span<M>, start: u32) {
+        let slab = self.slab_meta(span);
+        self.mem.write_link(span.superslab, self.link_at(start), slab.local_free.get());
+        slab.local_free.set(Link::to(start));
+        let used = slab.used.get() - 1;
+        slab.used.set(used);
+        let state = slab.state.get();
+        if state != SpanState::Active as u8 && (used == 0 || state == SpanState::Full as u8) {
+            self.settle(heap, span);
+        }
+    }
+
+    /// Puts a slab that is not active where its counts say it belongs.
+    #[cold]
+    pub(crate) fn settle(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        let slab = self.slab_meta(span);
+        if slab.local_free.get() == Link::NONE {
+            return;
+        }
+        if slab.span_state() == SpanState::Full {
+            self.note_listed(span);
+            slab.set_state(SpanState::Partial);
+            self.list(heap, span);
+        }
+        if slab.used.get() == 0 && !self.is_posted(span) {
+            let bin = &mut heap.bins[usize::from(slab.class.get())];
+            if bin.warm < self.options.warm_slabs {
+                bin.warm += 1;
+                return;
+            }
+            self.unlist(heap, span);
+            self.retire(heap, span);
+        }
+    }
+
+    /// Appends a slab to its bin's partial list.
+    pub(crate) fn list(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        let id = self.id_of(span);
+        let slab = self.slab_meta(span);
+        let bin = &mut heap.bins[usize::from(slab.class.get())];
+        let last = core::mem::replace(&mut bin.partial_tail, id);
+        slab.prev.set(last);
+        slab.next.set(SlabId::NONE);
+        match self.span_of(last) {
+            Some(last) => self.slab_meta(last).next.set(id),
+            None => bin.partial_head = id,
+        }
+    }
+
+    /// Takes a slab out of its bin's partial list.
+    fn unlist(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        let slab = self.slab_meta(span);
+        let bin = &mut heap.bins[usize::from(slab.class.get())];
+        let (prev, next) = (slab.prev.get(), slab.next.get());
+        match self.span_of(prev) {
+            Some(prev) => self.slab_meta(prev).next.set(next),
+            None => bin.partial_head = next,
+        }
+        match self.span_of(next) {
+            Some(next) => self.slab_meta(next).prev.set(prev),
+            None => bin.partial_tail = prev,
+        }
+    }
+}
