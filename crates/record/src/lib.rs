@@ -1,1 +1,114 @@
-//! Recording a program: what runs in hksim record
+//! Recording a program: what runs in `hksim record`.
+//!
+//! [`record`] runs a command with the recorder preloaded. Each process image leaves a *spool* (`spool.rs`) in a *session*
+//! directory beside the output; when the program has ended, each spool becomes a trace: that of the program itself
+//! under the output's name, those of other processes beside it. Nothing is converted while the program
+//! runs, and a session is complete without its recorder: [`recover`] turns it into traces later.
+
+mod clock;
+mod convert;
+mod error;
+mod object;
+mod program;
+mod report;
+mod run;
+mod session;
+mod spool_reader;
+mod traces;
+
+// The recorder's own files, compiled a second time, so that writer and reader cannot disagree.
+#[doc(hidden)]
+#[path = "../../record-preload/src/encoding.rs"]
+pub mod encoding;
+#[doc(hidden)]
+#[path = "../../record-preload/src/spool.rs"]
+pub mod spool;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+pub use error::RecordError;
+pub use report::{Exit, RecordReport, RecordedTrace};
+
+use session::Session;
+
+/// How to record.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the trace goes; traces of other processes go beside it.
+    pub output: PathBuf,
+    /// Where the session directory goes, `None` for the output's directory. It takes 8 bytes per event until the end.
+    pub session_parent: Option<PathBuf>,
+}
+
+/// Runs `command` (program and arguments) and records it.
+///
+/// The program's standard streams are untouched; its exit status is in the report, and never an error. SIGHUP, SIGINT,
+/// SIGQUIT and SIGTERM sent to the caller while the program runs are passed on to it. Processes that the program
+/// leaves behind are not waited for.
+///
+/// # Errors
+/// The program cannot be recorded (see [`RecordError`]), or nothing was; [`RecordError::Kept`] if it was recorded but
+/// not converted.
+pub fn record(options: &Options, command: &[OsString]) -> Result<RecordReport, RecordError> {
+    let program = command.first().ok_or(RecordError::NoCommand)?;
+    program::check(&program::find(program)?)?;
+    let output = absolute_output(&options.output)?;
+    let parent = options.session_parent.as_deref().or_else(|| output.parent()).unwrap_or(Path::new("/"));
+    let object = object::unpack()?;
+    let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut session = Session::begin(parent, &output, words)?;
+    let running = match run::start(command, &object.path, &session.dir) {
+        Ok(running) => running,
+        Err(why) => {
+            session.remove()?;
+            return Err(why);
+        }
+    };
+    let noted = session.set_root(running.pid());
+    let exit = running.wait()?;
+    noted?;
+    let report = collect(session, Some(exit))?;
+    if report.traces.iter().any(|trace| trace.still_running) {
+        object.keep();
+    }
+    Ok(report)
+}
+
+/// Turns a session that lost its recorder into traces, where its recorder would have written them.
+///
+/// # Errors
+/// There is no session in `dir`, or a trace cannot be written; the session is then kept.
+pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
+    collect(Session::open(dir)?, None)
+}
+
+/// Writes the traces and removes the session; keeps it if a trace cannot be written.
+fn collect(session: Session, exit: Option<Exit>) -> Result<RecordReport, RecordError> {
+    match traces::write_all(&session, exit) {
+        Ok(report) if report.traces.is_empty() => {
+            let why = if report.unrecorded_pids.is_empty() && !traces::was_loaded(&session)? {
+                traces::NOT_LOADED
+            } else {
+                traces::NO_EVENTS
+            };
+            let command = session.info.command.join(" ");
+            session.remove()?;
+            Err(RecordError::NothingRecorded { command, why })
+        }
+        Ok(report) => {
+            session.remove()?;
+            Ok(report)
+        }
+        Err(why) => Err(RecordError::Kept { session: session.dir, why: Box::new(why) }),
+    }
+}
+
+/// The output as an absolute path in a directory that can be written.
+fn absolute_output(output: &Path) -> Result<PathBuf, RecordError> {
+    let path = std::path::absolute(output).map_err(RecordError::io(output, "create the trace here"))?;
+    if path.is_dir() || path.file_name().is_none() {
+        return Err(RecordError::OutputIsDirectory { path: output.to_path_buf() });
+    }
+    Ok(path)
+}

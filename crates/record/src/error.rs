@@ -1,0 +1,133 @@
+//! Why a program could not be recorded, each with the mend.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use hksim_trace::error::TraceError;
+
+/// What can go wrong with a recording.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// There is nothing to run.
+    #[error("no command to record; put it after `--`")]
+    NoCommand,
+    /// The program is not there.
+    #[error("{command}: command not found; give a path, or a name in PATH")]
+    NotFound {
+        /// The first word of the command.
+        command: String,
+    },
+    /// The file cannot be run.
+    #[error("{}: not an executable program; check its mode and type", path.display())]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No dynamic linker takes part, so nothing can be preloaded.
+    #[error("{}: statically linked, so the recorder cannot be loaded into it; link it dynamically to record it", path.display())]
+    Static {
+        /// The program.
+        path: PathBuf,
+    },
+    /// The program is of another architecture than the recorder.
+    #[error("{}: not a 64-bit x86 program; the recorder can be loaded into those only", path.display())]
+    OtherArchitecture {
+        /// The program.
+        path: PathBuf,
+    },
+    /// The program uses another C library than the recorder.
+    #[error("{}: loaded by {loader}, not by glibc's dynamic linker; record a build against glibc", path.display())]
+    OtherLibc {
+        /// The program.
+        path: PathBuf,
+        /// Its dynamic linker.
+        loader: String,
+    },
+    /// The dynamic linker ignores the preload for such programs.
+    #[error("{}: {why}, and the dynamic linker preloads nothing into such a program; record a copy without it", path.display())]
+    Privileged {
+        /// The program.
+        path: PathBuf,
+        /// What gives it privileges.
+        why: &'static str,
+    },
+    /// The output is a directory.
+    #[error("{}: is a directory; name a file for the trace", path.display())]
+    OutputIsDirectory {
+        /// The output.
+        path: PathBuf,
+    },
+    /// A file operation failed.
+    #[error("{}: cannot {action}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried: "create the trace here", "read".
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no place from which the recorder can be loaded.
+    #[error(
+        "no directory for the preloaded object: {tried} cannot be written or do not allow execution; set TMPDIR to one that can"
+    )]
+    NoPlaceForObject {
+        /// The directories tried.
+        tried: String,
+    },
+    /// The system refused to start the program.
+    #[error("{command}: cannot start: {source}")]
+    Start {
+        /// The program.
+        command: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The program ran, and not one event was seen.
+    #[error("{command}: nothing was recorded: {why}")]
+    NothingRecorded {
+        /// The command.
+        command: String,
+        /// What that means and what to do.
+        why: &'static str,
+    },
+    /// A session directory does not hold a recording.
+    #[error("{}: not a recording session: {why}", path.display())]
+    BadSession {
+        /// The directory or file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A spool is damaged.
+    #[error("{}: damaged at byte {offset}: {why}", path.display())]
+    BadSpool {
+        /// The spool.
+        path: PathBuf,
+        /// The place.
+        offset: u64,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The trace could not be written.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The program was recorded, but not turned into a trace.
+    #[error("{why}; the recording is kept in {}: mend this, then recover it from there", session.display())]
+    Kept {
+        /// The session directory, for [`crate::recover`].
+        session: PathBuf,
+        /// What went wrong.
+        #[source]
+        why: Box<RecordError>,
+    },
+}
+
+impl RecordError {
+    /// A function that wraps an I/O error of `path`.
+    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Io { path, action, source }
+    }
+}

@@ -1,0 +1,69 @@
+//! What a recording came to.
+
+use std::path::PathBuf;
+
+use hksim_trace::header::Quality;
+use serde::Serialize;
+
+/// How the recorded program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exit {
+    /// It exited with this status.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The status a shell would show: signals count from 128.
+    #[must_use]
+    pub const fn shell_status(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// A recording: one trace per process image.
+#[derive(Clone, Debug, Serialize)]
+pub struct RecordReport {
+    /// How the program ended; `None` for a session recovered without its recorder.
+    pub exit: Option<Exit>,
+    /// The traces written: that of the program itself first, under the output's own name, then those of other
+    /// processes in the order in which they began. Processes without an event are left out.
+    pub traces: Vec<RecordedTrace>,
+    /// Processes that were seen to begin but could not be recorded (no room for their spool).
+    pub unrecorded_pids: Vec<u32>,
+    /// Bytes of spool per event, before conversion; 0 without events.
+    pub spool_bytes_per_event: f64,
+}
+
+/// The trace of one process image.
+#[derive(Clone, Debug, Serialize)]
+pub struct RecordedTrace {
+    /// The file.
+    pub path: PathBuf,
+    /// Process id.
+    pub pid: u32,
+    /// Process id of the parent when the image began.
+    pub parent_pid: u32,
+    /// Whether it began with `fork` rather than with `exec`: it then frees blocks that its parent allocated, and
+    /// those frees count as unknown.
+    pub forked: bool,
+    /// Whether the process was still running: the trace then ends at the time of the conversion.
+    pub still_running: bool,
+    /// The command line.
+    pub command: Vec<String>,
+    /// Events in the trace.
+    pub events: u64,
+    /// Threads in the trace.
+    pub threads: u32,
+    /// The most objects live at once.
+    pub objects_peak: u32,
+    /// From the start of the image to its last event, in nanoseconds.
+    pub duration_ns: u64,
+    /// What was lost, guessed or repaired.
+    pub quality: Quality,
+}

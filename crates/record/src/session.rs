@@ -1,0 +1,163 @@
+//! A session: the directory beside the output in which every process of a recording leaves its spool.
+//!
+//! Everything needed to turn it into traces is in it, so that a recording outlives its recorder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::clock::{ClockPair, TickRate, calibrate};
+use crate::error::RecordError;
+use crate::spool::SPOOL_SUFFIX;
+
+const INFO_FILE: &str = "session.json";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Of the session's layout and of the spools' encoding.
+const SESSION_VERSION: u32 = 1;
+
+/// What a session says about itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SessionInfo {
+    version: u32,
+    /// Where the trace goes.
+    pub output: PathBuf,
+    /// The command.
+    pub command: Vec<String>,
+    /// Process id of the program, once it runs.
+    pub root_pid: Option<u32>,
+    boot_id: String,
+    calibration: (ClockPair, ClockPair),
+}
+
+/// An open session.
+pub struct Session {
+    /// Its directory, absolute.
+    pub dir: PathBuf,
+    /// What it says about itself.
+    pub info: SessionInfo,
+}
+
+/// A spool found in a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpoolFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Process id.
+    pub pid: u32,
+    /// Which image of this process id, from 0.
+    pub image: u32,
+}
+
+impl Session {
+    /// Begins a session in a new directory under `parent`, for a trace at `output` (absolute).
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn begin(parent: &Path, output: &Path, command: Vec<String>) -> Result<Self, RecordError> {
+        let name = output.file_name().unwrap_or_default().to_string_lossy();
+        let dir = tempfile::Builder::new()
+            .prefix(&format!(".{name}.recording-"))
+            .tempdir_in(parent)
+            .and_then(|dir| dir.path().canonicalize().map(|path| (dir, path)))
+            .map_err(RecordError::io(parent, "create the recording session in it"))?;
+        let info = SessionInfo {
+            version: SESSION_VERSION,
+            output: output.to_path_buf(),
+            command,
+            root_pid: None,
+            boot_id: boot_id(),
+            calibration: calibrate(),
+        };
+        let session = Self { dir: dir.1, info };
+        session.save()?;
+        keep(dir.0);
+        Ok(session)
+    }
+
+    /// Opens a session that another recorder began.
+    ///
+    /// # Errors
+    /// The directory holds no session of this version.
+    pub fn open(dir: &Path) -> Result<Self, RecordError> {
+        let bad = |why: String| RecordError::BadSession { path: dir.to_path_buf(), why };
+        let text = fs::read(dir.join(INFO_FILE)).map_err(|why| bad(format!("{INFO_FILE}: {why}")))?;
+        let info: SessionInfo = serde_json::from_slice(&text).map_err(|why| bad(format!("{INFO_FILE}: {why}")))?;
+        if info.version != SESSION_VERSION {
+            return Err(bad(format!(
+                "it is of version {}, this hksim reads {SESSION_VERSION}; use the hksim that recorded it",
+                info.version
+            )));
+        }
+        Ok(Self { dir: dir.to_path_buf(), info })
+    }
+
+    /// Notes which process the program is.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn set_root(&mut self, pid: u32) -> Result<(), RecordError> {
+        self.info.root_pid = Some(pid);
+        self.save()
+    }
+
+    fn save(&self) -> Result<(), RecordError> {
+        let path = self.dir.join(INFO_FILE);
+        let json = serde_json::to_vec_pretty(&self.info).map_err(|why| RecordError::io(&path, "write")(why.into()))?;
+        fs::write(&path, json).map_err(RecordError::io(&path, "write"))
+    }
+
+    /// Ticks to nanoseconds, best from the session's start to now; on another boot, from the start alone.
+    ///
+    /// # Errors
+    /// The session's clock readings make no sense.
+    pub fn tick_rate(&self) -> Result<TickRate, RecordError> {
+        let (start, soon) = self.info.calibration;
+        let end = if self.info.boot_id == boot_id() { ClockPair::now() } else { soon };
+        TickRate::between(start, end).ok_or_else(|| RecordError::BadSession {
+            path: self.dir.clone(),
+            why: "its clock readings run backwards".to_string(),
+        })
+    }
+
+    /// The spools, by process id and image.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn spools(&self) -> Result<Vec<SpoolFile>, RecordError> {
+        let entries = fs::read_dir(&self.dir).map_err(RecordError::io(&self.dir, "read"))?;
+        let mut spools = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(RecordError::io(&self.dir, "read"))?.path();
+            if let Some((pid, image)) = parse_name(&path) {
+                spools.push(SpoolFile { path, pid, image });
+            }
+        }
+        spools.sort_by_key(|spool| (spool.pid, spool.image));
+        Ok(spools)
+    }
+
+    /// Removes the session with all its spools.
+    ///
+    /// # Errors
+    /// Something in it cannot be removed.
+    pub fn remove(self) -> Result<(), RecordError> {
+        fs::remove_dir_all(&self.dir).map_err(RecordError::io(&self.dir, "remove"))
+    }
+}
+
+/// From here on the session, not this value, decides when the directory goes.
+fn keep(dir: TempDir) {
+    let _ = dir.keep();
+}
+
+fn boot_id() -> String {
+    fs::read_to_string(BOOT_ID).unwrap_or_default()
+}
+
+fn parse_name(path: &Path) -> Option<(u32, u32)> {
+    let name = path.file_name()?.to_str()?.strip_suffix(SPOOL_SUFFIX)?;
+    let (pid, image) = name.split_once('-')?;
+    Some((pid.parse().ok()?, image.parse().ok()?))
+}
