@@ -1,1 +1,14 @@
-//! The native world: the SuperSlab allocator on mmap, with real threads
+//! The native world: the SuperSlab allocator on mmap.
+//!
+//! [`MmapMemory`] is the [`Memory`](hksim_policy::Memory) of this world, over one [`Reservation`]. Its system
+//! calls go through [`Os`], so that a replay can watch them; allocators that serve a program use [`Syscalls`].
+
+mod memory;
+mod os;
+mod reservation;
+mod word;
+
+pub use memory::MmapMemory;
+pub use os::{Os, Syscalls};
+pub use reservation::{Reservation, ReserveError};
+pub use word::AtomicWord;

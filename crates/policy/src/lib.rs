@@ -31,7 +31,7 @@ mod validate;
 pub use alloc::{Allocator, Request};
 pub use geometry::{ConstGeometry, Geometry, RunGeometry};
 pub use heap::ThreadHeap;
-pub use memory::{Block, Errno, Memory};
+pub use memory::{Block, Errno, Memory, World};
 pub use options::Options;
 pub use remote::Word;
 pub use validate::Violation;

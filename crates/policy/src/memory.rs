@@ -133,6 +133,18 @@ pub trait Memory {
     fn now_ns(&self) -> u64;
 }
 
+/// What a driver needs of a world beside what the allocator needs: the application's side. The policy never calls it.
+pub trait World: Memory {
+    /// The application reads bytes of a block it holds.
+    fn app_read(&self, block: Block<Self::SuperSlab>, offset: u64, bytes: u64);
+
+    /// The application writes bytes of a block it holds; what it writes is never zero.
+    fn app_write(&self, block: Block<Self::SuperSlab>, offset: u64, bytes: u64);
+
+    /// Sets the clock that [`Memory::now_ns`] shows, where the world's clock can be set.
+    fn set_now(&self, now_ns: u64);
+}
+
 /// A link of a free list inside a SuperSlab: the offset of a block, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link(u32);

@@ -1,0 +1,269 @@
+//! The ordered driver.
+
+use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Request, ThreadHeap, World};
+use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ThreadId};
+
+use crate::{Live, TouchRule};
+
+/// Why a trace can't be driven on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriveError {
+    /// More threads live at once than there are heap slots.
+    TooManyThreads,
+}
+
+impl std::fmt::Display for DriveError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "more than {} threads are alive at once", hksim_policy::layout::HEAPS_MAX)
+    }
+}
+
+impl std::error::Error for DriveError {}
+
+/// A live object of the trace, and where it is.
+struct Object<S> {
+    block: Option<Block<S>>,
+    bytes: u64,
+    touched_bytes: u64,
+}
+
+/// Drives an allocator through a trace. Tables are made at once, so that a replay allocates nothing while it runs.
+pub struct Driver<W: World, G: Geometry> {
+    allocator: Allocator<W, G>,
+    heaps: Vec<Option<ThreadHeap<W>>>,
+    objects: Vec<Object<W::SuperSlab>>,
+    touch: TouchRule,
+    live: Live,
+    placement: Placement,
+    failed: u64,
+}
+
+/// A running digest of where every object was placed.
+struct Placement(u64);
+
+impl Placement {
+    #[inline(always)]
+    fn note(&mut self, object: ObjectId, ordinal: u32, offset: u32) {
+        let place = u64::from(ordinal) << 32 | u64::from(offset);
+        let mixed = place.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(object.0);
+        self.0 = (self.0.rotate_left(5) ^ mixed).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+    }
+}
+
+impl<W: World, G: Geometry> Driver<W, G> {
+    /// A driver for a trace with so many threads, and at most so many objects live at once.
+    pub fn new(allocator: Allocator<W, G>, threads: u32, objects_peak: u32, touch: TouchRule) -> Driver<W, G> {
+        let empty = || Object { block: None, bytes: 0, touched_bytes: 0 };
+        Driver {
+            allocator,
+            heaps: (0..threads).map(|_| None).collect(),
+            objects: (0..objects_peak).map(|_| empty()).collect(),
+            touch,
+            live: Live::default(),
+            placement: Placement(0),
+            failed: 0,
+        }
+    }
+
+    /// The allocator.
+    pub fn allocator(&self) -> &Allocator<W, G> {
+        &self.allocator
+    }
+
+    /// Live bytes so far.
+    pub fn live(&self) -> Live {
+        self.live
+    }
+
+    /// A digest of every placement so far: equal in two worlds iff (almost surely) all were equal.
+    pub fn placement(&self) -> u64 {
+        self.placement.0
+    }
+
+    /// Requests that the allocator could not serve.
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    /// The objects that are live now: block, requested bytes.
+    pub fn live_objects(&self) -> impl Iterator<Item = (Block<W::SuperSlab>, u64)> + '_ {
+        self.objects.iter().filter_map(|object| object.block.map(|block| (block, object.bytes)))
+    }
+
+    /// Open heaps, for checks.
+    pub fn heaps(&self) -> impl Iterator<Item = &ThreadHeap<W>> + '_ {
+        self.heaps.iter().flatten()
+    }
+
+    /// The driver's own tables, as (start, bytes): what a replay makes resident before it starts.
+    pub fn tables(&self) -> [(*const u8, usize); 2] {
+        [
+            (self.heaps.as_ptr().cast(), std::mem::size_of_val(self.heaps.as_slice())),
+            (self.objects.as_ptr().cast(), std::mem::size_of_val(self.objects.as_slice())),
+        ]
+    }
+
+    /// Performs one event.
+    ///
+    /// # Errors
+    /// When no heap can be opened for a new thread.
+    #[inline]
+    pub fn step(&mut self, event: &Event) -> Result<(), DriveError> {
+        self.allocator.mem.set_now(event.time_ns);
+        match event.op {
+            Op::Alloc { object, size, align_log2, call, birth } => {
+                self.allocate(event.thread, object, request(size, align_log2, call), size, birth)
+            }
+            Op::Free { object } | Op::ReallocFree { object, .. } => self.free(event.thread, object),
+            Op::Realloc { object, size, birth, .. } => self.resize(event.thread, object, size, birth),
+            Op::ReallocUnknown { object, size, .. } => {
+                self.allocate(event.thread, object, Request::plain(size), size, Birth::None)
+            }
+            Op::Touch { object, offset, bytes, access } => {
+                self.touched(object, offset, u64::from(bytes), access);
+                Ok(())
+            }
+            Op::UsableSize { object } => {
+                if let Some(block) = self.objects[object.0 as usize].block {
+                    std::hint::black_box(self.allocator.usable_bytes(block));
+                }
+                Ok(())
+            }
+            Op::ThreadStart => self.heap(event.thread).map(|_| ()),
+            Op::ThreadExit => {
+                if let Some(heap) = self.heaps[event.thread.0 as usize].take() {
+                    self.allocator.close_heap(heap);
+                }
+                Ok(())
+            }
+            Op::FreeNull
+            | Op::FreeUnknown
+            | Op::AllocFailed { .. }
+            | Op::ReallocFailed { .. }
+            | Op::Fork { .. }
+            | Op::Exec
+            | Op::Mark { .. } => Ok(()),
+        }
+    }
+
+    #[inline(always)]
+    fn heap(&mut self, thread: ThreadId) -> Result<&mut ThreadHeap<W>, DriveError> {
+        let slot = &mut self.heaps[thread.0 as usize];
+        if slot.is_none() {
+            *slot = Some(self.allocator.open_heap().ok_or(DriveError::TooManyThreads)?);
+        }
+        slot.as_mut().ok_or(DriveError::TooManyThreads)
+    }
+
+    #[inline(always)]
+    fn allocate(
+        &mut self,
+        thread: ThreadId,
+        object: ObjectId,
+        request: Request,
+        bytes: u64,
+        birth: Birth,
+    ) -> Result<(), DriveError> {
+        self.heap(thread)?;
+        let Some(heap) = self.heaps[thread.0 as usize].as_mut() else { return Ok(()) };
+        let Some(block) = self.allocator.allocate(heap, request) else {
+            self.failed += 1;
+            self.objects[object.0 as usize].block = None;
+            return Ok(());
+        };
+        self.placement.note(object, self.allocator.mem.ordinal(block.superslab), block.offset);
+        let touched_bytes = self.born(block, 0, bytes, self.touch.birth(birth));
+        self.objects[object.0 as usize] = Object { block: Some(block), bytes, touched_bytes };
+        self.live.add(bytes, touched_bytes);
+        Ok(())
+    }
+
+    /// Touches `from..bytes` of a block as its birth says; returns how many bytes of its prefix are touched then.
+    #[inline(always)]
+    fn born(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, birth: Birth) -> u64 {
+        let mem = &self.allocator.mem;
+        match birth {
+            Birth::FirstByte if from == 0 && bytes > 0 => {
+                mem.app_write(block, 0, 1);
+                1
+            }
+            Birth::All if bytes > from => {
+                if self.touch == TouchRule::ReadThenAll {
+                    mem.app_read(block, from, bytes - from);
+                }
+                mem.app_write(block, from, bytes - from);
+                bytes
+            }
+            _ => 0,
+        }
+    }
+
+    #[inline(always)]
+    fn free(&mut self, thread: ThreadId, object: ObjectId) -> Result<(), DriveError> {
+        self.heap(thread)?;
+        let Object { block, bytes, touched_bytes } = &mut self.objects[object.0 as usize];
+        if let (Some(heap), Some(block)) = (self.heaps[thread.0 as usize].as_mut(), block.take()) {
+            self.live.remove(*bytes, *touched_bytes);
+            self.allocator.free(heap, block);
+        }
+        Ok(())
+    }
+
+    fn resize(&mut self, thread: ThreadId, object: ObjectId, bytes: u64, birth: Birth) -> Result<(), DriveError> {
+        self.heap(thread)?;
+        let Some(heap) = self.heaps[thread.0 as usize].as_mut() else { return Ok(()) };
+        let at = object.0 as usize;
+        let Object { block: Some(block), bytes: old_bytes, touched_bytes: old_touched } = self.objects[at] else {
+            return self.allocate(thread, object, Request::plain(bytes), bytes, birth);
+        };
+        let Some(new) = self.allocator.resize(heap, block, bytes) else {
+            self.failed += 1;
+            return Ok(());
+        };
+        self.placement.note(object, self.allocator.mem.ordinal(new.superslab), new.offset);
+        // A grown tail has no first byte of its own.
+        let birth = match self.touch.birth(birth) {
+            Birth::All => Birth::All,
+            Birth::FirstByte | Birth::None => Birth::None,
+        };
+        let grown = self.born(new, old_bytes, bytes, birth);
+        let touched_bytes = if old_touched == old_bytes && grown > 0 { bytes } else { old_touched.min(bytes) };
+        self.live.remove(old_bytes, old_touched);
+        self.live.add(bytes, touched_bytes);
+        self.objects[at] = Object { block: Some(new), bytes, touched_bytes };
+        Ok(())
+    }
+
+    #[inline]
+    fn touched(&mut self, object: ObjectId, offset: u64, bytes: u64, access: Access) {
+        if self.touch != TouchRule::Recorded {
+            return;
+        }
+        let object = &mut self.objects[object.0 as usize];
+        let (Some(block), Some(end)) = (object.block, offset.checked_add(bytes)) else { return };
+        // A trace may claim more than the object has; nobody's memory is touched for that.
+        let end = end.min(object.bytes);
+        if offset >= end {
+            return;
+        }
+        match access {
+            Access::Read => self.allocator.mem.app_read(block, offset, end - offset),
+            Access::Write => self.allocator.mem.app_write(block, offset, end - offset),
+        }
+        if offset <= object.touched_bytes && end > object.touched_bytes {
+            self.live.remove(0, object.touched_bytes);
+            object.touched_bytes = end;
+            self.live.add(0, end);
+        }
+    }
+}
+
+#[inline(always)]
+fn request(size: u64, align_log2: u8, call: AllocCall) -> Request {
+    let bytes = match call {
+        AllocCall::Pvalloc => size.checked_next_multiple_of(PAGE_BYTES).unwrap_or(size),
+        _ => size,
+    };
+    let align = 1u64.checked_shl(u32::from(align_log2)).unwrap_or(u64::MAX);
+    Request { bytes, align, zeroed: call == AllocCall::Calloc }
+}

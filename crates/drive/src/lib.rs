@@ -1,0 +1,13 @@
+//! What an event means to the allocator: the ordered driver, one for the simulated and the native world.
+//!
+//! One OS thread drives as many thread heaps as the trace has threads, in trace order. So a simulation and an ordered
+//! replay differ in their [`World`](hksim_policy::World) only: placement is equal bit for bit, and every difference in page state has its
+//! cause in the kernel or in its model.
+
+mod driver;
+mod live;
+mod touch;
+
+pub use driver::{DriveError, Driver};
+pub use live::Live;
+pub use touch::TouchRule;

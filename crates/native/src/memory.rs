@@ -1,0 +1,280 @@
+//! The policy's memory on mmap: typed access by pointer.
+//!
+//! All pointers lead into one [`Reservation`], which the [`Layout`] divides. Metadata types are valid when zeroed
+//! (policy's `meta.rs` says so), and fresh anonymous memory is zero; so every reference below is to a valid value.
+
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hksim_policy::layout::{HEAP_BYTES, Layout, SLABS_AT};
+use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
+use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::options::MetaPlace;
+use hksim_policy::{Errno, PAGE_BYTES};
+
+use crate::os::Os;
+use crate::reservation::{Reservation, ReserveError};
+use crate::word::AtomicWord;
+
+/// Bytes of metadata words.
+const WORD_BYTES: u64 = 8;
+/// What applications write in a replay: never zero, since the kernel looks at zero-filled pages (KSM, splits).
+const APPLICATION_BYTE: u8 = 0xA5;
+/// The mail word stands alone on the last cache line of a heap's map.
+const MAIL_AT: u64 = HEAP_BYTES - 64;
+
+/// The memory of an allocator that really runs.
+pub struct MmapMemory<O: Os> {
+    base: NonNull<u8>,
+    layout: Layout,
+    os: O,
+    lock: Mutex<()>,
+    _reservation: Reservation,
+}
+
+// SAFETY: what threads share is atomic words, the pool and the table under the lock, and blocks, each of which has one
+// owner at a time; `Cell` metadata belongs to the owning heap's thread (contract of policy's `meta.rs`).
+unsafe impl<O: Os + Sync> Sync for MmapMemory<O> {}
+// SAFETY: nothing in it is tied to a thread.
+unsafe impl<O: Os + Send> Send for MmapMemory<O> {}
+
+impl<O: Os> MmapMemory<O> {
+    /// Reserves a layout's address range and writes its control page.
+    ///
+    /// # Errors
+    /// Where the address space can't be had.
+    pub fn new(layout: Layout, os: O) -> Result<MmapMemory<O>, ReserveError> {
+        let reservation = Reservation::map(&layout)?;
+        let memory =
+            MmapMemory { base: reservation.base(), layout, os, lock: Mutex::new(()), _reservation: reservation };
+        // SAFETY: the control page is the first of the reservation.
+        unsafe { memory.base.as_ptr().write_bytes(0, PAGE_BYTES as usize) };
+        Ok(memory)
+    }
+
+    /// The system calls.
+    pub fn os(&self) -> &O {
+        &self.os
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// First byte of the reservation.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// The address of a block.
+    #[inline(always)]
+    pub fn address(&self, block: Block<NonNull<u8>>) -> NonNull<u8> {
+        // SAFETY: a block's offset lies inside its SuperSlab.
+        unsafe { block.superslab.add(block.offset as usize) }
+    }
+
+    /// The block at an address inside the arena that [`address`](Self::address) gave.
+    #[inline(always)]
+    pub fn block_at(&self, address: NonNull<u8>) -> Block<NonNull<u8>> {
+        let from_arena = address.as_ptr() as u64 - self.base.as_ptr() as u64 - self.layout.arena;
+        let offset = from_arena & ((1 << self.layout.superslab_shift) - 1);
+        // SAFETY: the SuperSlab begins `offset` bytes before the address, inside the arena.
+        Block { superslab: unsafe { address.sub(offset as usize) }, offset: offset as u32 }
+    }
+
+    #[inline(always)]
+    fn at(&self, offset: u64) -> NonNull<u8> {
+        // SAFETY: layout offsets lie inside the reservation.
+        unsafe { self.base.add(offset as usize) }
+    }
+
+    #[inline(always)]
+    fn meta_base(&self, superslab: NonNull<u8>) -> NonNull<u8> {
+        match self.layout.meta_place {
+            MetaPlace::InBand => superslab,
+            MetaPlace::Sidecar => self.at(self.layout.meta_of(self.ordinal(superslab))),
+        }
+    }
+
+    fn arena_at(&self, start: u64) -> NonNull<u8> {
+        self.at(self.layout.arena + start)
+    }
+
+    #[inline(always)]
+    fn word(&self, superslab: NonNull<u8>, words: u32, unit: u32) -> &AtomicWord {
+        // SAFETY: the word arrays lie inside the metadata, which is initialised; units are below the SuperSlab's.
+        unsafe { self.meta_base(superslab).add((words as u64 + WORD_BYTES * u64::from(unit)) as usize).cast().as_ref() }
+    }
+}
+
+impl<O: Os> Memory for MmapMemory<O> {
+    type SuperSlab = NonNull<u8>;
+    type Word = AtomicWord;
+    type Guard<'a>
+        = MutexGuard<'a, ()>
+    where
+        O: 'a;
+
+    fn ordinals(&self) -> u32 {
+        self.layout.ordinals()
+    }
+
+    #[inline(always)]
+    fn superslab(&self, ordinal: u32) -> NonNull<u8> {
+        self.at(self.layout.superslab_of(ordinal))
+    }
+
+    #[inline(always)]
+    fn ordinal(&self, superslab: NonNull<u8>) -> u32 {
+        let from_arena = superslab.as_ptr() as u64 - self.base.as_ptr() as u64 - self.layout.arena;
+        (from_arena >> self.layout.superslab_shift) as u32
+    }
+
+    fn init_meta(&self, superslab: NonNull<u8>) {
+        // SAFETY: the metadata pages belong to the SuperSlab, which is in no use yet.
+        unsafe { self.meta_base(superslab).as_ptr().write_bytes(0, self.layout.meta_bytes as usize) };
+    }
+
+    #[inline(always)]
+    fn meta(&self, superslab: NonNull<u8>) -> &SuperSlabMeta<AtomicWord> {
+        // SAFETY: initialised metadata begins there, aligned to a page.
+        unsafe { self.meta_base(superslab).cast().as_ref() }
+    }
+
+    #[inline(always)]
+    fn slab(&self, superslab: NonNull<u8>, unit: u32) -> &SlabMeta {
+        let at = SLABS_AT as usize + unit as usize * size_of::<SlabMeta>();
+        // SAFETY: the array of slab metadata lies inside the initialised metadata; units are below the SuperSlab's.
+        unsafe { self.meta_base(superslab).add(at).cast().as_ref() }
+    }
+
+    #[inline(always)]
+    fn remote(&self, superslab: NonNull<u8>, unit: u32) -> &AtomicWord {
+        self.word(superslab, self.layout.remote_words, unit)
+    }
+
+    #[inline(always)]
+    fn mail_next(&self, superslab: NonNull<u8>, unit: u32) -> &AtomicWord {
+        self.word(superslab, self.layout.mail_links, unit)
+    }
+
+    fn entry(&self, ordinal: u32) -> &Entry {
+        // SAFETY: the table has an entry for every ordinal; fresh ones are zero, which is valid.
+        unsafe { self.at(self.layout.entry_of(ordinal)).cast().as_ref() }
+    }
+
+    fn pool(&self) -> &PoolMeta {
+        // SAFETY: the control page, written in `new`.
+        unsafe { self.base.cast().as_ref() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn init_heap(&self, heap: u32) {
+        // SAFETY: the slot's map belongs to the heap that is being opened.
+        unsafe { self.at(self.layout.heap_of(heap)).as_ptr().write_bytes(0, HEAP_BYTES as usize) };
+    }
+
+    fn mail(&self, heap: u32) -> &AtomicWord {
+        // SAFETY: the slot's last cache line; zero is a valid word.
+        unsafe { self.at(self.layout.heap_of(heap) + MAIL_AT).cast().as_ref() }
+    }
+
+    #[inline(always)]
+    fn read_link(&self, superslab: NonNull<u8>, at: u32) -> Link {
+        // SAFETY: a link was written there, inside the SuperSlab.
+        Link::from_bits(unsafe { superslab.add(at as usize).cast::<u32>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    fn write_link(&self, superslab: NonNull<u8>, at: u32, link: Link) {
+        // SAFETY: a free block of at least 8 bytes lies there.
+        unsafe { superslab.add(at as usize).cast::<u32>().write_unaligned(link.to_bits()) };
+    }
+
+    #[inline(always)]
+    fn read_header(&self, superslab: NonNull<u8>, at: u32) -> u8 {
+        // SAFETY: the start of a block inside the SuperSlab; anonymous memory is always initialised.
+        unsafe { superslab.add(at as usize).read_volatile() }
+    }
+
+    #[inline(always)]
+    fn write_header(&self, superslab: NonNull<u8>, at: u32, bytes: u32, tag: u8) {
+        // SAFETY: the header's bytes belong to the block that is being handed out.
+        unsafe { superslab.add(at as usize).as_ptr().write_bytes(tag, bytes as usize) };
+    }
+
+    fn zero(&self, superslab: NonNull<u8>, at: u64, bytes: u64) {
+        // SAFETY: the bytes belong to the block that is being handed out.
+        unsafe { superslab.add(at as usize).as_ptr().write_bytes(0, bytes as usize) };
+    }
+
+    fn copy(&self, to: Block<NonNull<u8>>, from: Block<NonNull<u8>>, bytes: u64) {
+        // SAFETY: both blocks hold that many bytes, and live blocks do not overlap.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.address(from).as_ptr(), self.address(to).as_ptr(), bytes as usize);
+        }
+    }
+
+    fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
+        // SAFETY: the policy maps only what it holds no block in.
+        unsafe { self.os.map(self.arena_at(range.start), range.bytes as usize, mapping) }
+    }
+
+    fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
+        // SAFETY: as for `map`.
+        unsafe { self.os.unmap(self.arena_at(range.start), range.bytes as usize) }
+    }
+
+    fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
+        // SAFETY: the policy purges only what it holds no block in.
+        unsafe { self.os.advise(self.arena_at(range.start), range.bytes as usize, advice) }
+    }
+
+    fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
+        // SAFETY: the target is a run that was just taken; the source is mapped anew by the policy.
+        unsafe { self.os.remap(self.arena_at(from.start), from.bytes as usize, self.arena_at(to_start)) }
+    }
+
+    fn touch_pages(&self, range: ArenaRange) {
+        let base = self.arena_at(range.start);
+        for page in 0..range.bytes / PAGE_BYTES {
+            // SAFETY: a page of a range no block lies in.
+            unsafe { base.add((page * PAGE_BYTES) as usize).write_volatile(0) };
+        }
+    }
+
+    fn fill_pages(&self, range: ArenaRange) {
+        // SAFETY: a range no block lies in.
+        unsafe { self.arena_at(range.start).as_ptr().write_bytes(0, range.bytes as usize) };
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.os.now_ns()
+    }
+}
+
+impl<O: Os> World for MmapMemory<O> {
+    #[inline]
+    fn app_read(&self, block: Block<NonNull<u8>>, offset: u64, bytes: u64) {
+        let first = self.address(block);
+        for at in offset..offset + bytes {
+            // SAFETY: the block holds the byte; anonymous memory is always initialised.
+            unsafe { first.add(at as usize).read_volatile() };
+        }
+    }
+
+    #[inline]
+    fn app_write(&self, block: Block<NonNull<u8>>, offset: u64, bytes: u64) {
+        // SAFETY: the block holds the bytes.
+        unsafe { self.address(block).add(offset as usize).as_ptr().write_bytes(APPLICATION_BYTE, bytes as usize) };
+    }
+
+    #[inline(always)]
+    fn set_now(&self, now_ns: u64) {
+        self.os.set_now(now_ns);
+    }
+}

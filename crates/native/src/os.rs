@@ -1,0 +1,101 @@
+//! System calls, as a seam: the policy decides which, this makes one.
+
+use std::ptr::NonNull;
+
+use hksim_policy::Errno;
+use hksim_policy::memory::{Advice, Mapping};
+
+/// The system calls of an allocator, one method a call. All ranges are whole pages of the reservation.
+pub trait Os {
+    /// `mmap(MAP_FIXED)`, private, anonymous, readable and writable.
+    ///
+    /// # Safety
+    /// The range belongs to the caller's reservation and holds nothing that is still needed.
+    unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno>;
+
+    /// `munmap`.
+    ///
+    /// # Safety
+    /// As for [`Os::map`].
+    unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno>;
+
+    /// `madvise`.
+    ///
+    /// # Safety
+    /// As for [`Os::map`] where the advice drops contents.
+    unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno>;
+
+    /// `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)` of equal length.
+    ///
+    /// # Safety
+    /// As for [`Os::map`], for the target; the source is left unmapped.
+    unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno>;
+
+    /// Nanoseconds on the clock of the purge delay.
+    fn now_ns(&self) -> u64;
+
+    /// Sets that clock, where it can be set: a replay's runs on trace time.
+    #[inline(always)]
+    fn set_now(&self, _now_ns: u64) {}
+}
+
+/// The kernel itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Syscalls;
+
+/// `MAP_HUGE_2MB`: log2 of the page size above the huge shift.
+const MAP_HUGE_2MB: libc::c_int = 21 << libc::MAP_HUGE_SHIFT;
+
+fn errno() -> Errno {
+    Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL))
+}
+
+fn checked(result: libc::c_int) -> Result<(), Errno> {
+    if result == 0 { Ok(()) } else { Err(errno()) }
+}
+
+impl Os for Syscalls {
+    unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
+        let more = match mapping {
+            Mapping::Plain => libc::MAP_NORESERVE,
+            Mapping::Populated => libc::MAP_NORESERVE | libc::MAP_POPULATE,
+            Mapping::Hugetlb => libc::MAP_HUGETLB | MAP_HUGE_2MB,
+            Mapping::HugetlbPopulated => libc::MAP_HUGETLB | MAP_HUGE_2MB | libc::MAP_POPULATE,
+        };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | more;
+        // SAFETY: the caller owns the range and needs nothing in it.
+        let got = unsafe { libc::mmap(at.as_ptr().cast(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if got == libc::MAP_FAILED { Err(errno()) } else { Ok(()) }
+    }
+
+    unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+        // SAFETY: the caller owns the range and needs nothing in it.
+        checked(unsafe { libc::munmap(at.as_ptr().cast(), bytes) })
+    }
+
+    unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
+        let advice = match advice {
+            Advice::HugePage => libc::MADV_HUGEPAGE,
+            Advice::DontNeed => libc::MADV_DONTNEED,
+            Advice::Free => libc::MADV_FREE,
+            Advice::PopulateRead => libc::MADV_POPULATE_READ,
+            Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
+        };
+        // SAFETY: the caller owns the range and needs nothing that the advice drops.
+        checked(unsafe { libc::madvise(at.as_ptr().cast(), bytes, advice) })
+    }
+
+    unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: the caller owns both ranges and needs nothing in the target.
+        let got = unsafe { libc::mremap(from.as_ptr().cast(), bytes, bytes, flags, to.as_ptr()) };
+        if got == libc::MAP_FAILED { Err(errno()) } else { Ok(()) }
+    }
+
+    fn now_ns(&self) -> u64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` is a valid timespec to write to.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+        (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+    }
+}
