@@ -1,0 +1,103 @@
+//! madvise: one call, walked mapping by mapping (R24).
+
+use std::ops::Range;
+
+use super::Kernel;
+use super::aging::Aging;
+use super::config::ThpAdvice;
+use super::entry::Access;
+use super::outcome::{Errno, Outcome};
+use super::populate::POPULATE_WRITE;
+use super::vma::{Vma, VmaFlags};
+use super::zap::EmptyTables;
+
+/// `MADV_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Advice {
+    /// Huge pages are welcome here.
+    HugePage,
+    /// Huge pages are not wanted here.
+    NoHugePage,
+    /// Drop the pages now.
+    DontNeed,
+    /// Drop the pages when memory is short (R9).
+    Free,
+    /// The pages will not be needed soon (R25).
+    Cold,
+    /// Make present for reading.
+    PopulateRead,
+    /// Make present for writing.
+    PopulateWrite,
+}
+
+impl Kernel {
+    /// madvise. Holes in the range give ENOMEM after everything else is done, or, for a populate, at the hole (R24).
+    ///
+    /// Errors besides: EINVAL for a reversed range or an advice that a hugetlb mapping does not take (R13), EAGAIN
+    /// where a border would pass `max_map_count` (R14).
+    pub fn advise(&mut self, range: Range<u64>, advice: Advice) -> Outcome {
+        if range.start > range.end {
+            return Outcome::of(Err(Errno::Invalid));
+        }
+        Outcome::of(match advice {
+            Advice::PopulateRead => return self.populate(&range, Access::Read),
+            Advice::PopulateWrite => return self.populate(&range, POPULATE_WRITE),
+            Advice::HugePage => {
+                self.each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::Huge))
+            }
+            Advice::NoHugePage => {
+                self.each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::NoHuge))
+            }
+            Advice::DontNeed => self.each_mapping(&range, Self::dontneed),
+            Advice::Free => self.each_mapping(&range, |kernel, vma, part| kernel.advise_age(vma, part, Aging::Free)),
+            Advice::Cold => self.each_mapping(&range, |kernel, vma, part| kernel.advise_age(vma, part, Aging::Cold)),
+        })
+    }
+
+    /// Calls `visit` for the part of `range` in each mapping. An error of `visit` stops the walk; holes do not.
+    fn each_mapping(
+        &mut self,
+        range: &Range<u64>,
+        visit: impl Fn(&mut Self, &Vma, &Range<u64>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut result = Ok(());
+        let mut at = range.start;
+        while at < range.end {
+            let Some(vma) = self.vmas.at_or_after(at).filter(|vma| vma.start < range.end) else {
+                return Err(Errno::NoMemory);
+            };
+            if vma.start > at {
+                result = Err(Errno::NoMemory);
+            }
+            let part = at.max(vma.start)..vma.end.min(range.end);
+            visit(self, &vma, &part)?;
+            at = part.end;
+        }
+        result
+    }
+
+    fn advise_thp(&mut self, vma: &Vma, part: &Range<u64>, thp: ThpAdvice) -> Result<(), Errno> {
+        self.change_flags(vma, part, VmaFlags { thp, ..vma.flags }).map_err(|errno| match errno {
+            // madvise reports mappings running out as a shortage that may pass.
+            Errno::NoMemory => Errno::Again,
+            other => other,
+        })
+    }
+
+    fn dontneed(&mut self, vma: &Vma, part: &Range<u64>) -> Result<(), Errno> {
+        if vma.flags.hugetlb {
+            return self.dontneed_hugetlb(vma, part);
+        }
+        let reclaims = self.config.rules.pt_reclaim;
+        self.zap(part, if reclaims { EmptyTables::Free } else { EmptyTables::Keep });
+        Ok(())
+    }
+
+    fn advise_age(&mut self, vma: &Vma, part: &Range<u64>, aging: Aging) -> Result<(), Errno> {
+        if vma.flags.hugetlb {
+            return Err(Errno::Invalid);
+        }
+        self.age(part, aging);
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! MADV_FREE and MADV_COLD: pages stay mapped, but a folio that is only partly named is split (R9, R25).
+
+use std::ops::Range;
+
+use super::Kernel;
+use super::entry::{BlockEntry, PteKind};
+use super::span::{blocks_touching, clip, index_of, is_whole_block};
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aging {
+    /// Pages become clean and may be dropped under memory pressure.
+    Free,
+    /// Pages become candidates for reclaim; nothing visible here but the split.
+    Cold,
+}
+
+impl Kernel {
+    /// Ages the pages of `part`, which lies inside one mapping. The huge zero page is left alone (R4b).
+    pub(super) fn age(&mut self, part: &Range<u64>, aging: Aging) {
+        let blocks = blocks_touching(part);
+        let mut from = blocks.start;
+        while let Some(block) = self.tables.next_present(from, blocks.end) {
+            self.age_block(block, clip(part, block), aging);
+            from = block + 1;
+        }
+    }
+
+    fn age_block(&mut self, block: u64, pages: Range<u64>, aging: Aging) {
+        if let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block) {
+            if is_whole_block(&pages) {
+                if aging == Aging::Free {
+                    huge.dirty = false;
+                    huge.lazy = true;
+                }
+                return;
+            }
+            self.split_entry(block);
+        }
+        let mut page = pages.start;
+        while page < pages.end {
+            page += self.age_at(block, page, pages.end - page, aging);
+        }
+    }
+
+    /// Ages what is mapped at `page`, a folio only if it fits whole into the next `room` pages; else the folio is
+    /// split first. Returns how many pages are done.
+    fn age_at(&mut self, block: u64, page: u64, room: u64, aging: Aging) -> u64 {
+        let start = index_of(page);
+        let Some(table) = self.tables.table_mut(block) else { return room };
+        if let Some(piece) = table.piece(start) {
+            let batch = table.batch(start, start + room as usize);
+            if batch < self.folios.get(piece.folio).len() {
+                self.split_folio(piece.folio);
+                return 0;
+            }
+            if aging == Aging::Free {
+                table.ptes[start..start + batch].iter_mut().for_each(|pte| pte.set_dirty(false));
+                let folio = self.folios.get_mut(piece.folio);
+                folio.dirty = false;
+                folio.lazy = true;
+            }
+            return batch as u64;
+        }
+        let pte = &mut table.ptes[start];
+        if pte.kind() == PteKind::Base && aging == Aging::Free {
+            pte.free_lazily();
+        }
+        1
+    }
+}

@@ -1,0 +1,242 @@
+//! What the page tables hold: one byte per 4 KiB page, one entry per 2 MiB block.
+
+use super::span::BLOCK_PAGES;
+
+/// Pages of a block, as a table length.
+const LEN: usize = BLOCK_PAGES as usize;
+
+/// What a program access does to its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It reads.
+    Read,
+    /// It writes; afterwards the page is all zeros or is not. Bytes decide what a folio split keeps (R10).
+    Write(Content),
+}
+
+impl Access {
+    pub(super) fn writes(self) -> bool {
+        matches!(self, Self::Write(_))
+    }
+
+    /// Whether a page that was zeros before holds anything else afterwards.
+    pub(super) fn leaves_nonzero(self) -> bool {
+        self == Self::Write(Content::NonZero)
+    }
+}
+
+/// What a page holds after a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing but zeros.
+    Zero,
+    /// At least one other byte.
+    NonZero,
+}
+
+/// What a 4 KiB entry maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PteKind {
+    None,
+    /// The shared zero page.
+    Zero,
+    /// A page of its own.
+    Base,
+    /// One page of a larger folio.
+    Piece,
+}
+
+/// One 4 KiB entry with the facts about its page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pte(u8);
+
+impl Pte {
+    const KIND: u8 = 0b11;
+    const NONZERO: u8 = 1 << 2;
+    /// Entry or page dirty; of a piece, the entry alone (its folio has a bit of its own).
+    const DIRTY: u8 = 1 << 3;
+    /// MADV_FREE was called on the page; of a piece, its folio knows.
+    const LAZY: u8 = 1 << 4;
+
+    pub const NONE: Self = Self(0);
+    pub const ZERO: Self = Self(1);
+
+    /// A page of its own.
+    pub fn base(nonzero: bool, dirty: bool, lazy: bool) -> Self {
+        Self(2).with(Self::NONZERO, nonzero).with(Self::DIRTY, dirty).with(Self::LAZY, lazy)
+    }
+
+    /// A page of a larger folio.
+    pub fn piece(nonzero: bool, dirty: bool) -> Self {
+        Self(3).with(Self::NONZERO, nonzero).with(Self::DIRTY, dirty)
+    }
+
+    #[inline]
+    pub fn kind(self) -> PteKind {
+        match self.0 & Self::KIND {
+            0 => PteKind::None,
+            1 => PteKind::Zero,
+            2 => PteKind::Base,
+            _ => PteKind::Piece,
+        }
+    }
+
+    /// Whether the entry maps memory that belongs to the process (counts into Rss).
+    pub fn is_anon(self) -> bool {
+        self.0 & Self::KIND >= 2
+    }
+
+    pub fn nonzero(self) -> bool {
+        self.0 & Self::NONZERO != 0
+    }
+
+    pub fn dirty(self) -> bool {
+        self.0 & Self::DIRTY != 0
+    }
+
+    pub fn lazy(self) -> bool {
+        self.0 & Self::LAZY != 0
+    }
+
+    pub fn set_dirty(&mut self, dirty: bool) {
+        *self = self.with(Self::DIRTY, dirty);
+    }
+
+    /// Lazily freed: clean, and dropped under memory pressure unless written first.
+    pub fn free_lazily(&mut self) {
+        *self = self.with(Self::DIRTY, false).with(Self::LAZY, true);
+    }
+
+    /// Whether an access needs no fault, with its traces left in the entry.
+    #[inline]
+    fn access(&mut self, access: Access) -> bool {
+        match (self.kind(), access) {
+            (PteKind::None, _) | (PteKind::Zero, Access::Write(_)) => false,
+            (_, Access::Read) => true,
+            (_, Access::Write(content)) => {
+                *self = self.with(Self::NONZERO, content == Content::NonZero).with(Self::DIRTY, true);
+                true
+            }
+        }
+    }
+
+    #[inline]
+    fn with(self, bit: u8, on: bool) -> Self {
+        Self(if on { self.0 | bit } else { self.0 & !bit })
+    }
+}
+
+/// Which page of which folio a [`PteKind::Piece`] is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub folio: u32,
+    pub index: u32,
+}
+
+/// A PTE table: the entries of one block.
+#[derive(Debug)]
+pub(super) struct PteTable {
+    pub ptes: [Pte; LEN],
+    /// Meaningful where the entry is a piece; absent until the first one.
+    pieces: Option<Box<[Piece; LEN]>>,
+}
+
+impl PteTable {
+    pub fn filled_with(pte: Pte) -> Box<Self> {
+        Box::new(Self { ptes: [pte; LEN], pieces: None })
+    }
+
+    pub fn set_piece(&mut self, index: usize, pte: Pte, piece: Piece) {
+        self.ptes[index] = pte;
+        self.pieces.get_or_insert_with(|| Box::new([Piece::default(); LEN]))[index] = piece;
+    }
+
+    /// The folio page mapped at `index`.
+    pub fn piece(&self, index: usize) -> Option<Piece> {
+        let pieces = self.pieces.as_ref()?;
+        (self.ptes[index].kind() == PteKind::Piece).then(|| pieces[index])
+    }
+
+    /// How many entries from `index` on, below `end`, map consecutive pages of one folio (the kernel's PTE batch).
+    /// 0 where there is no large folio.
+    pub fn batch(&self, index: usize, end: usize) -> usize {
+        let Some(first) = self.piece(index) else { return 0 };
+        let continues = |at: usize| {
+            let expected = Piece { folio: first.folio, index: first.index + (at - index) as u32 };
+            self.piece(at) == Some(expected)
+        };
+        (index..end).take_while(|&at| continues(at)).count()
+    }
+}
+
+/// A huge page mapped by one 2 MiB entry.
+#[derive(Clone, Debug)]
+pub(super) struct HugePage {
+    /// One bit per 4 KiB page that holds anything but zeros.
+    nonzero: [u64; LEN / 64],
+    pub dirty: bool,
+    pub lazy: bool,
+}
+
+impl HugePage {
+    /// A fresh, dirty huge page of zeros.
+    pub fn new() -> Box<Self> {
+        Box::new(Self { nonzero: [0; LEN / 64], dirty: true, lazy: false })
+    }
+
+    pub fn is_nonzero(&self, index: usize) -> bool {
+        self.nonzero[index / 64] >> (index % 64) & 1 != 0
+    }
+
+    pub fn set_nonzero(&mut self, index: usize, nonzero: bool) {
+        let bit = 1 << (index % 64);
+        if nonzero {
+            self.nonzero[index / 64] |= bit;
+        } else {
+            self.nonzero[index / 64] &= !bit;
+        }
+    }
+}
+
+/// The entry of one 2 MiB block.
+#[derive(Debug, Default)]
+pub(super) enum BlockEntry {
+    /// pmd_none: no table, nothing mapped.
+    #[default]
+    None,
+    Table(Box<PteTable>),
+    Huge(Box<HugePage>),
+    /// The shared huge zero page.
+    HugeZero,
+    Hugetlb {
+        writable: bool,
+    },
+}
+
+impl BlockEntry {
+    /// Whether an access to page `index` of the block needs no fault, with its traces left behind.
+    #[inline]
+    pub fn access(&mut self, index: usize, access: Access) -> bool {
+        match self {
+            Self::None => false,
+            Self::Table(table) => table.ptes[index].access(access),
+            Self::Huge(huge) => {
+                if let Access::Write(content) = access {
+                    huge.dirty = true;
+                    huge.set_nonzero(index, content == Content::NonZero);
+                }
+                true
+            }
+            Self::HugeZero => !access.writes(),
+            Self::Hugetlb { writable } => *writable || !access.writes(),
+        }
+    }
+
+    /// PTE tables the entry holds: one in use, or one deposited under a huge page (R15). hugetlb deposits none.
+    pub fn table_count(&self) -> u64 {
+        match self {
+            Self::Table(_) | Self::Huge(_) | Self::HugeZero => 1,
+            Self::None | Self::Hugetlb { .. } => 0,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Page faults: what one access or one step of a populate installs (R1, R3, R4).
+
+use super::Kernel;
+use super::config::BLOCK_ORDER;
+use super::entry::{Access, BlockEntry, HugePage, Piece, Pte, PteKind};
+use super::outcome::{Install, InstallKind, Signal};
+use super::rules::HugeZeroWrite;
+use super::span::{BLOCK_PAGES, block_of, index_of, pages_of};
+use super::vma::{Protection, Vma};
+
+/// Who asks for the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FaultCause {
+    /// The program, by an exception.
+    Trap,
+    /// A populate, from inside the kernel: charged to the process but no exception.
+    Populate,
+}
+
+impl Vma {
+    /// Whether the protection lets this access through.
+    pub(super) fn allows(&self, access: Access) -> bool {
+        match self.flags.protection {
+            Protection::None => false,
+            Protection::Read => !access.writes(),
+            Protection::ReadWrite => true,
+        }
+    }
+}
+
+impl Kernel {
+    /// A program access to one page, by user code or by a system call that fills a buffer.
+    ///
+    /// Returns the install it caused, or nothing if the page was there. [`Content`](super::Content) says what the
+    /// whole page holds after the access, so a write that leaves other bytes non-zero is not `Content::Zero`.
+    ///
+    /// # Errors
+    /// The signal the program gets (EFAULT in a system call): no mapping, one that forbids the access (R22), or an
+    /// empty hugetlb pool (R13). It costs a trap and charges no fault.
+    #[inline]
+    pub fn touch(&mut self, page: u64, access: Access) -> Result<Option<Install>, Signal> {
+        let Some(vma) = self.vmas.covering(page).filter(|vma| vma.allows(access)) else {
+            self.counters.traps += 1;
+            return Err(Signal::Segv);
+        };
+        let served = self.tables.entry_mut(block_of(page)).is_some_and(|entry| entry.access(index_of(page), access));
+        if served { Ok(None) } else { self.fault(&vma, page, access, FaultCause::Trap).map(Some) }
+    }
+
+    /// Serves an access, allowed by `vma`, that the page tables do not serve.
+    pub(super) fn fault(&mut self, vma: &Vma, page: u64, access: Access, cause: FaultCause) -> Result<Install, Signal> {
+        self.counters.traps += u64::from(cause == FaultCause::Trap);
+        let kind = if vma.flags.hugetlb {
+            self.hugetlb_fault(vma, page, access)?
+        } else {
+            match self.tables.entry(block_of(page)) {
+                BlockEntry::HugeZero => self.write_huge_zero(page, access),
+                BlockEntry::None if self.huge_fault_allowed(vma, page) => self.huge_fault(vma, page, access),
+                _ => return Ok(self.small_fault(vma, page, access)),
+            }
+        };
+        Ok(match kind {
+            InstallKind::Cow => self.installed(kind, page, 1),
+            _ => self.installed(kind, pages_of(block_of(page)).start, BLOCK_PAGES),
+        })
+    }
+
+    fn installed(&mut self, kind: InstallKind, first_page: u64, pages: u64) -> Install {
+        self.counters.faults += 1;
+        self.counters.count_install(kind);
+        Install { kind, first_page, pages }
+    }
+
+    /// R1 (b) and (c): the mode allows 2 MiB here and the mapping holds the whole block.
+    fn huge_fault_allowed(&self, vma: &Vma, page: u64) -> bool {
+        vma.covers_block_of(page) && self.config.thp.orders(vma.flags.thp) & (1 << BLOCK_ORDER) != 0
+    }
+
+    /// A first touch that may use a huge page: a read maps the huge zero page, unless that is switched off (R4c).
+    fn huge_fault(&mut self, vma: &Vma, page: u64, access: Access) -> InstallKind {
+        self.vmas.prepare_anon(vma);
+        let block = block_of(page);
+        if !access.writes() && self.config.use_zero_page {
+            self.tables.replace(block, BlockEntry::HugeZero);
+            return InstallKind::Zero;
+        }
+        self.install_huge_page(page, access);
+        InstallKind::Thp
+    }
+
+    /// The first write to a huge zero page. The mapping's present advice plays no part (R4a).
+    fn write_huge_zero(&mut self, page: u64, access: Access) -> InstallKind {
+        match self.config.rules.huge_zero_write {
+            HugeZeroWrite::Upgrade => {
+                self.install_huge_page(page, access);
+                InstallKind::Thp
+            }
+            HugeZeroWrite::Split => {
+                self.split_entry(block_of(page));
+                self.install_base_page(page, access);
+                InstallKind::Cow
+            }
+        }
+    }
+
+    fn install_huge_page(&mut self, page: u64, access: Access) {
+        let mut huge = HugePage::new();
+        huge.set_nonzero(index_of(page), access.leaves_nonzero());
+        self.tables.replace(block_of(page), BlockEntry::Huge(huge));
+    }
+
+    fn install_base_page(&mut self, page: u64, access: Access) {
+        self.tables.set_pte(page, Pte::base(access.leaves_nonzero(), true, false));
+    }
+
+    /// A fault below a PTE table: reads and writes to a zero page never get more than 4 KiB (R3, R4).
+    fn small_fault(&mut self, vma: &Vma, page: u64, access: Access) -> Install {
+        if !access.writes() {
+            self.tables.set_pte(page, Pte::ZERO);
+            return self.installed(InstallKind::Zero, page, 1);
+        }
+        self.vmas.prepare_anon(vma);
+        if self.tables.pte(page).kind() == PteKind::Zero {
+            self.install_base_page(page, access);
+            return self.installed(InstallKind::Cow, page, 1);
+        }
+        match self.mthp_pages(vma, page) {
+            Some(pages) => {
+                self.install_mthp(pages.clone(), page, access);
+                self.installed(InstallKind::Mthp, pages.start, pages.end - pages.start)
+            }
+            None => {
+                self.install_base_page(page, access);
+                self.installed(InstallKind::Base4k, page, 1)
+            }
+        }
+    }
+
+    /// The largest enabled, aligned run around `page` that lies in the mapping and has no entry yet (R3).
+    fn mthp_pages(&self, vma: &Vma, page: u64) -> Option<std::ops::Range<u64>> {
+        let orders = self.config.thp.orders(vma.flags.thp);
+        (1..BLOCK_ORDER).rev().filter(|order| orders & (1 << order) != 0).find_map(|order| {
+            let length = 1u64 << order;
+            let start = page - page % length;
+            let inside = vma.start <= start && start + length <= vma.end;
+            let empty = || (start..start + length).all(|page| self.tables.pte(page).kind() == PteKind::None);
+            (inside && empty()).then(|| start..start + length)
+        })
+    }
+
+    fn install_mthp(&mut self, pages: std::ops::Range<u64>, touched: u64, access: Access) {
+        let folio = self.folios.add(pages.clone(), false, false);
+        for (index, page) in pages.enumerate() {
+            let nonzero = page == touched && access.leaves_nonzero();
+            self.tables.set_piece(page, Pte::piece(nonzero, true), Piece { folio, index: index as u32 });
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! mmap and munmap, and the borders they and others cut into mappings (R6, R14, R21).
+
+use std::ops::Range;
+
+use super::Kernel;
+use super::config::ThpAdvice;
+use super::entry::Access;
+use super::outcome::{Errno, Outcome};
+use super::populate::POPULATE_WRITE;
+use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, is_block_aligned};
+use super::vma::{Protection, Vma, VmaFlags};
+use super::zap::EmptyTables;
+
+/// How an anonymous private mapping is made: protection and `MAP_*` flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapFlags {
+    /// What the program may do.
+    pub protection: Protection,
+    /// `MAP_NORESERVE`.
+    pub noreserve: bool,
+    /// `MAP_POPULATE`: best effort, errors are not reported.
+    pub populate: bool,
+    /// `MAP_HUGETLB | MAP_HUGE_2MB`.
+    pub hugetlb: bool,
+}
+
+impl MapFlags {
+    /// Readable and writable, charged, nothing populated.
+    pub const READ_WRITE: Self =
+        Self { protection: Protection::ReadWrite, noreserve: false, populate: false, hugetlb: false };
+
+    fn vma_flags(self) -> VmaFlags {
+        // Writable private memory is charged unless NORESERVE says otherwise; hugetlb has its own reserve (R18).
+        let account = self.protection == Protection::ReadWrite && !self.noreserve && !self.hugetlb;
+        VmaFlags {
+            protection: self.protection,
+            thp: ThpAdvice::None,
+            noreserve: self.noreserve,
+            account,
+            hugetlb: self.hugetlb,
+        }
+    }
+}
+
+impl Kernel {
+    /// mmap at a fixed place (`MAP_FIXED`): replaces whatever is mapped there. Of a hugetlb mapping the start must be
+    /// 2 MiB-aligned, and the length is rounded up to 2 MiB.
+    ///
+    /// Errors: EINVAL for an empty range or a border that a hugetlb mapping cannot have, ENOMEM past the address
+    /// space or `max_map_count` (R14) or if the hugetlb pool is short (R13).
+    pub fn map(&mut self, range: Range<u64>, flags: MapFlags) -> Outcome {
+        let range = match self.make_mapping(range, flags) {
+            Ok(range) if flags.populate => range,
+            made => return Outcome::of(made.map(|_| ())),
+        };
+        let access = if flags.protection == Protection::ReadWrite { POPULATE_WRITE } else { Access::Read };
+        Outcome { result: Ok(()), ..self.populate(&range, access) }
+    }
+
+    /// munmap: drops pages and mappings, and the page tables nobody is left to use (R21). Holes are no error.
+    ///
+    /// # Errors
+    /// EINVAL for an empty or impossible range, or a border inside a hugetlb page; ENOMEM if a mapping would be cut
+    /// in three past `max_map_count` (R14).
+    pub fn unmap(&mut self, range: Range<u64>) -> Result<(), Errno> {
+        if range.is_empty() || range.end > ADDRESS_SPACE_PAGES {
+            return Err(Errno::Invalid);
+        }
+        self.unmap_range(&range)
+    }
+
+    fn make_mapping(&mut self, range: Range<u64>, flags: MapFlags) -> Result<Range<u64>, Errno> {
+        if range.is_empty() {
+            return Err(Errno::Invalid);
+        }
+        let mut range = range;
+        if flags.hugetlb {
+            if !is_block_aligned(range.start) {
+                return Err(Errno::Invalid);
+            }
+            range.end = range.end.checked_next_multiple_of(BLOCK_PAGES).ok_or(Errno::NoMemory)?;
+        }
+        if range.end > ADDRESS_SPACE_PAGES || self.map_count() > self.config.max_map_count {
+            return Err(Errno::NoMemory);
+        }
+        self.unmap_range(&range)?;
+        if flags.hugetlb && !flags.noreserve {
+            self.pool.reserve((range.end - range.start) / BLOCK_PAGES)?;
+        }
+        self.vmas.insert(Vma {
+            start: range.start,
+            end: range.end,
+            flags: flags.vma_flags(),
+            displacement: 0,
+            anon: None,
+        });
+        Ok(range)
+    }
+
+    pub(super) fn unmap_range(&mut self, range: &Range<u64>) -> Result<(), Errno> {
+        let found = self.vmas.overlapping(range);
+        let (Some(first), Some(last)) = (found.first(), found.last()) else { return Ok(()) };
+        let cut_in_three = first.has_inside(range.start) && first.has_inside(range.end);
+        if cut_in_three && !self.may_add_vma() {
+            return Err(Errno::NoMemory);
+        }
+        if !first.may_split_at(range.start) || !last.may_split_at(range.end) {
+            return Err(Errno::Invalid);
+        }
+        self.cut_at(first, range.start);
+        self.cut_at(last, range.end);
+        for vma in self.vmas.overlapping(range) {
+            if vma.flags.hugetlb {
+                self.release_hugetlb(&vma, &vma.pages());
+            } else {
+                self.zap(&vma.pages(), EmptyTables::Keep);
+            }
+            self.vmas.take(vma.start);
+        }
+        let gap = self.vmas.gap_around(range);
+        self.tables.free_tables_in(range, &gap);
+        Ok(())
+    }
+
+    /// Mappings of the whole process, as `max_map_count` counts them.
+    pub(super) fn map_count(&self) -> u64 {
+        self.vmas.len() + self.config.vmas_elsewhere
+    }
+
+    pub(super) fn may_add_vma(&self) -> bool {
+        self.map_count() < self.config.max_map_count
+    }
+
+    /// Gives part `range` of `vma` other flags: merged with a neighbour if that fits, else by cutting the mapping
+    /// (R14, R18-R20). ENOMEM past `max_map_count`, where the first of two cuts may stay.
+    pub(super) fn change_flags(&mut self, vma: &Vma, range: &Range<u64>, flags: VmaFlags) -> Result<(), Errno> {
+        if flags == vma.flags {
+            return Ok(());
+        }
+        let borders = [range.start, range.end];
+        if !self.vmas.would_merge(vma, range, flags) {
+            for at in borders {
+                if vma.has_inside(at) {
+                    self.split_vma(vma, at)?;
+                }
+            }
+        }
+        for at in borders.into_iter().filter(|&at| vma.has_inside(at)) {
+            self.split_entry_across(at);
+        }
+        if let Some(part) = self.vmas.covering(range.start) {
+            self.vmas.set_flags(&part, range, flags);
+        }
+        Ok(())
+    }
+
+    fn split_vma(&mut self, vma: &Vma, at: u64) -> Result<(), Errno> {
+        if !self.may_add_vma() {
+            return Err(Errno::NoMemory);
+        }
+        if !vma.may_split_at(at) {
+            return Err(Errno::Invalid);
+        }
+        self.cut_at(vma, at);
+        Ok(())
+    }
+
+    /// Cuts a mapping in two where `at` lies inside it, and any huge entry across the cut (R23).
+    fn cut_at(&mut self, vma: &Vma, at: u64) {
+        if vma.has_inside(at) {
+            self.vmas.split(at);
+            self.split_entry_across(at);
+        }
+    }
+}

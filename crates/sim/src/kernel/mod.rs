@@ -1,0 +1,92 @@
+//! A model of Linux anonymous memory: page operations in, faults, residency, huge pages and page tables out.
+//!
+//! The model follows the kernel's rules exactly (named R1 to R26 in the comments; the table of rules is in the
+//! project's documentation) and is compared with the running kernel operation by operation by the test
+//! `kernel_differential`. What it leaves out is what is not deterministic: memory pressure, allocation failure,
+//! khugepaged. It knows one process, private anonymous memory and no fork.
+//!
+//! Addresses are numbers of 4 KiB pages. One [`Kernel`] is one address space:
+//!
+//! ```
+//! use hksim_sim::kernel::{Access, Advice, Content, InstallKind, Kernel, KernelConfig, MapFlags};
+//!
+//! let mut kernel = Kernel::new(KernelConfig::default());
+//! kernel.map(0..1024, MapFlags::READ_WRITE).result?;
+//! kernel.advise(0..1024, Advice::HugePage).result?;
+//! let install = kernel.touch(7, Access::Write(Content::NonZero)).unwrap();
+//! assert_eq!(install.map(|install| install.kind), Some(InstallKind::Thp));
+//! assert_eq!((kernel.rss_pages(), kernel.counters().faults), (512, 1));
+//! # Ok::<(), hksim_sim::kernel::Errno>(())
+//! ```
+
+mod advise;
+mod aging;
+mod config;
+mod entry;
+mod fault;
+mod folio;
+mod hugetlb;
+mod map;
+mod outcome;
+mod page_tables;
+mod populate;
+mod protect;
+mod remap;
+mod rules;
+mod span;
+mod split;
+mod state;
+mod vma;
+mod vma_map;
+mod zap;
+
+pub use advise::Advice;
+pub use config::{BLOCK_ORDER, KernelConfig, SizeMode, ThpConfig, ThpMode};
+pub use entry::{Access, Content};
+pub use map::MapFlags;
+pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
+pub use remap::RemapSource;
+pub use rules::{HugeZeroWrite, MapAlignment, Rules};
+pub use span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, PAGE_BYTES};
+pub use state::{BlockState, PageState, StateRun};
+pub use vma::Protection;
+
+use folio::Folios;
+use hugetlb::HugetlbPool;
+use page_tables::PageTables;
+use vma_map::VmaMap;
+
+/// One address space under one kernel.
+#[derive(Debug)]
+pub struct Kernel {
+    config: KernelConfig,
+    vmas: VmaMap,
+    tables: PageTables,
+    folios: Folios,
+    pool: HugetlbPool,
+    counters: Counters,
+}
+
+impl Kernel {
+    /// An empty address space.
+    pub fn new(config: KernelConfig) -> Self {
+        Self {
+            pool: HugetlbPool::new(config.hugetlb_pool),
+            config,
+            vmas: VmaMap::default(),
+            tables: PageTables::default(),
+            folios: Folios::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What it was told at the start.
+    pub fn config(&self) -> &KernelConfig {
+        &self.config
+    }
+
+    /// Totals since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

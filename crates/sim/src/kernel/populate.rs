@@ -1,0 +1,80 @@
+//! Populate: MAP_POPULATE and MADV_POPULATE_READ/WRITE make pages present without a trap (R9c, R24).
+
+use std::ops::Range;
+
+use super::Kernel;
+use super::entry::{Access, BlockEntry, Content, PteKind};
+use super::fault::FaultCause;
+use super::outcome::{Errno, InstallRun, Outcome, append};
+use super::span::{block_of, index_of, pages_of};
+
+impl Kernel {
+    /// Makes every page of `range` present as if accessed, page by page. Stops at a hole (ENOMEM), at a protection
+    /// that forbids the access (EINVAL) or an empty hugetlb pool (EFAULT); what came before stays (R24).
+    pub(super) fn populate(&mut self, range: &Range<u64>, access: Access) -> Outcome {
+        let mut installs = Vec::new();
+        let result = self.populate_pages(range, access, &mut installs);
+        Outcome { result, installs }
+    }
+
+    fn populate_pages(
+        &mut self,
+        range: &Range<u64>,
+        access: Access,
+        installs: &mut Vec<InstallRun>,
+    ) -> Result<(), Errno> {
+        let mut page = range.start;
+        while page < range.end {
+            let vma = self.vmas.covering(page).ok_or(Errno::NoMemory)?;
+            if !vma.allows(access) {
+                return Err(Errno::Invalid);
+            }
+            if !self.mark_present(page, access) {
+                let install = self.fault(&vma, page, access, FaultCause::Populate);
+                append(installs, install.map_err(|_| Errno::Fault)?);
+            }
+            page = match self.tables.entry(block_of(page)) {
+                BlockEntry::None | BlockEntry::Table(_) => page + 1,
+                BlockEntry::Huge(_) | BlockEntry::HugeZero | BlockEntry::Hugetlb { .. } => pages_of(block_of(page)).end,
+            };
+        }
+        Ok(())
+    }
+
+    /// Whether a page is there already for this access. A populate for writing dirties it as the kernel does: a
+    /// page of a large folio dirties the folio (R9c). Bytes do not change.
+    fn mark_present(&mut self, page: u64, access: Access) -> bool {
+        let writes = access.writes();
+        match self.tables.entry_mut(block_of(page)) {
+            None | Some(BlockEntry::None) => false,
+            Some(BlockEntry::HugeZero) => !writes,
+            Some(BlockEntry::Hugetlb { writable }) => *writable || !writes,
+            Some(BlockEntry::Huge(huge)) => {
+                huge.dirty |= writes;
+                true
+            }
+            Some(BlockEntry::Table(table)) => {
+                let piece = table.piece(index_of(page));
+                let pte = &mut table.ptes[index_of(page)];
+                match pte.kind() {
+                    PteKind::None => return false,
+                    PteKind::Zero => return !writes,
+                    PteKind::Base => pte.set_dirty(pte.dirty() || writes),
+                    // A clean entry dirties its folio, a dirty one is left as it is.
+                    PteKind::Piece => {
+                        if let Some(piece) = piece
+                            && writes
+                            && !pte.dirty()
+                        {
+                            self.folios.get_mut(piece.folio).dirty = true;
+                        }
+                    }
+                }
+                true
+            }
+        }
+    }
+}
+
+/// How a populate for writing touches a page: what it installs holds zeros.
+pub(super) const POPULATE_WRITE: Access = Access::Write(Content::Zero);

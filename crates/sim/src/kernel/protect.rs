@@ -1,0 +1,74 @@
+//! mprotect (R18, R23, R24, R26).
+
+use std::ops::Range;
+
+use super::Kernel;
+use super::entry::BlockEntry;
+use super::outcome::Errno;
+use super::span::{blocks_touching, clip, index_of};
+use super::vma::{Protection, Vma, VmaFlags};
+
+impl Kernel {
+    /// mprotect. Pages stay; a huge page is split only where a mapping now ends inside it (R23).
+    ///
+    /// # Errors
+    /// ENOMEM at the first hole, with what came before done (R24), or past `max_map_count` (R14).
+    pub fn protect(&mut self, range: Range<u64>, protection: Protection) -> Result<(), Errno> {
+        if range.start > range.end {
+            return Err(Errno::NoMemory);
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let vma = self.vmas.covering(at).ok_or(Errno::NoMemory)?;
+            let part = at..vma.end.min(range.end);
+            self.protect_part(&vma, &part, protection)?;
+            at = part.end;
+        }
+        Ok(())
+    }
+
+    fn protect_part(&mut self, vma: &Vma, part: &Range<u64>, protection: Protection) -> Result<(), Errno> {
+        if vma.flags.protection == protection {
+            return Ok(());
+        }
+        self.change_flags(vma, part, reprotected(vma, protection))?;
+        if vma.flags.hugetlb {
+            self.write_protect_hugetlb(part);
+        } else if self.config.rules.protect_in_batches {
+            self.spread_dirty(part);
+        }
+        Ok(())
+    }
+
+    /// R26: entries are changed in batches per large folio, and one dirty entry makes its whole batch dirty.
+    fn spread_dirty(&mut self, part: &Range<u64>) {
+        let blocks = blocks_touching(part);
+        let mut from = blocks.start;
+        while let Some(block) = self.tables.next_present(from, blocks.end) {
+            from = block + 1;
+            let Some(BlockEntry::Table(table)) = self.tables.entry_mut(block) else { continue };
+            let pages = clip(part, block);
+            let mut at = index_of(pages.start);
+            let end = at + (pages.end - pages.start) as usize;
+            while at < end {
+                let batch = table.batch(at, end).max(1);
+                let entries = &mut table.ptes[at..at + batch];
+                let dirty = entries.iter().any(|pte| pte.dirty());
+                entries.iter_mut().for_each(|pte| pte.set_dirty(dirty));
+                at += batch;
+            }
+        }
+    }
+}
+
+/// The flags of a mapping under another protection. Memory that becomes writable is charged from then on; memory that
+/// was never written gives its charge back when it stops being writable (R18).
+fn reprotected(vma: &Vma, protection: Protection) -> VmaFlags {
+    let flags = vma.flags;
+    let account = if protection == Protection::ReadWrite {
+        flags.account || !(flags.hugetlb || flags.noreserve)
+    } else {
+        flags.account && vma.anon.is_some()
+    };
+    VmaFlags { protection, account, ..flags }
+}

@@ -1,0 +1,228 @@
+//! mremap: moving pages by moving page tables (R16', R18, R20, R21, R24).
+
+use std::ops::Range;
+
+use super::Kernel;
+use super::entry::{BlockEntry, PteKind};
+use super::outcome::Errno;
+use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, block_of, index_of, overlap, pages_of};
+use super::vma::Vma;
+
+/// What is left where the pages were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemapSource {
+    /// Nothing.
+    Unmapped,
+    /// An empty mapping: `MREMAP_DONTUNMAP`.
+    Kept,
+}
+
+/// One mapping's page tables on their way from `old` to `new`, `end` being the end of the old place.
+#[derive(Clone, Copy, Debug)]
+struct TableMove {
+    old: u64,
+    new: u64,
+    end: u64,
+}
+
+impl TableMove {
+    /// Pages to the next border of `reach` pages at either place, or to the end.
+    fn extent(&self, reach: u64) -> u64 {
+        let to_border = |page: u64| reach - page % reach;
+        to_border(self.old).min(to_border(self.new)).min(self.end - self.old)
+    }
+}
+
+impl Kernel {
+    /// mremap of `length` pages to a fixed place (`MREMAP_FIXED | MREMAP_MAYMOVE`), which is unmapped first. Ranges
+    /// over several mappings are moved one by one with their gaps, where the version can (R24); a mapping moved
+    /// before an error stays moved.
+    ///
+    /// Moving a hugetlb mapping is not modelled and gives EINVAL; moves of whole 1 GiB table pages are counted
+    /// like moves of their parts.
+    ///
+    /// # Errors
+    /// EINVAL for an empty, impossible or overlapping range, EFAULT if nothing is mapped at `old` (or the range leaves
+    /// its mapping, where the version moves only one), ENOMEM near `max_map_count`.
+    pub fn remap(&mut self, old: u64, length: u64, new: u64, source: RemapSource) -> Result<(), Errno> {
+        let fits = |start: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
+        let (Some(end), Some(new_end)) = (fits(old), fits(new)) else { return Err(Errno::Invalid) };
+        if length == 0 || overlap(&(old..end), &(new..new_end)) {
+            return Err(Errno::Invalid);
+        }
+        // The kernel keeps room for the cuts that the move may need.
+        if self.map_count() + 2 >= self.config.max_map_count.saturating_sub(3) {
+            return Err(Errno::NoMemory);
+        }
+        let first = self.vmas.covering(old).ok_or(Errno::Fault)?;
+        if !self.config.rules.remap_spans_vmas && first.end < end {
+            return Err(Errno::Fault);
+        }
+        let mut at = old;
+        while let Some(vma) = self.vmas.at_or_after(at).filter(|vma| vma.start < end) {
+            let part = at.max(vma.start)..end.min(vma.end);
+            at = part.end;
+            self.move_part(part.clone(), new + (part.start - old), source)?;
+        }
+        Ok(())
+    }
+
+    /// mremap in place, without `MREMAP_MAYMOVE`: shrinks like munmap, grows into free space behind the mapping.
+    ///
+    /// # Errors
+    /// EFAULT if nothing is mapped at `start` or a growing range leaves its mapping, EINVAL for an empty range, ENOMEM
+    /// if the range does not end with its mapping or there is no room (R24).
+    pub fn resize(&mut self, start: u64, old_length: u64, new_length: u64) -> Result<(), Errno> {
+        if new_length == 0 {
+            return Err(Errno::Invalid);
+        }
+        let vma = self.vmas.covering(start).ok_or(Errno::Fault)?;
+        let fits = |length: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
+        let (Some(old_end), Some(new_end)) = (fits(old_length), fits(new_length)) else {
+            return Err(Errno::NoMemory);
+        };
+        if new_end == old_end {
+            return Ok(());
+        }
+        if new_end < old_end {
+            return self.unmap_range(&(new_end..old_end));
+        }
+        if old_length == 0 || vma.flags.hugetlb {
+            return Err(Errno::Invalid);
+        }
+        if old_end > vma.end {
+            return Err(Errno::Fault);
+        }
+        let room_ends = self.vmas.at_or_after(vma.end).map_or(u64::MAX, |next| next.start);
+        if old_end != vma.end || new_end > room_ends {
+            return Err(Errno::NoMemory);
+        }
+        self.vmas.insert(Vma { start: old_end, end: new_end, ..vma });
+        Ok(())
+    }
+
+    /// Moves `part` of one mapping to `target`.
+    fn move_part(&mut self, part: Range<u64>, target: u64, source: RemapSource) -> Result<(), Errno> {
+        let length = part.end - part.start;
+        self.unmap_range(&(target..target + length))?;
+        let vma = self.vmas.covering(part.start).ok_or(Errno::Fault)?;
+        if vma.flags.hugetlb {
+            return Err(Errno::Invalid);
+        }
+        if self.map_count() >= self.config.max_map_count.saturating_sub(3) {
+            return Err(Errno::NoMemory);
+        }
+        let moved = Vma { start: target, end: target + length, displacement: displacement(&vma, &part, target), ..vma };
+        let merged = self.vmas.insert(moved);
+        // The copy may have become one with its own source.
+        let vma = self.vmas.covering(part.start).ok_or(Errno::Fault)?;
+        self.move_page_tables(&vma, &merged, TableMove { old: part.start, new: target, end: part.end });
+        match source {
+            RemapSource::Unmapped => self.unmap_range(&part)?,
+            RemapSource::Kept => self.keep_source(&vma, &merged, &part),
+        }
+        Ok(())
+    }
+
+    /// DONTUNMAP: the source mapping is no longer charged, all of it; one that was moved as a whole loses its
+    /// anon_vma (R20).
+    fn keep_source(&mut self, vma: &Vma, merged: &Vma, part: &Range<u64>) {
+        let mut kept = *vma;
+        kept.flags.account = false;
+        if vma.pages() == *part && vma != merged {
+            kept.anon = None;
+        }
+        self.vmas.replace(kept);
+    }
+
+    fn move_page_tables(&mut self, source: &Vma, target: &Vma, mut tables: TableMove) {
+        if self.may_widen(source, target, &tables) {
+            tables.old -= tables.old % BLOCK_PAGES;
+            tables.new -= tables.new % BLOCK_PAGES;
+        }
+        while tables.old < tables.end {
+            let extent = if self.tables.has_pmd_page(block_of(tables.old)) {
+                tables.extent(BLOCK_PAGES)
+            } else {
+                // Nothing to move below this entry; go on behind it.
+                tables.extent(BLOCK_PAGES * BLOCK_PAGES)
+            };
+            if self.tables.has_pmd_page(block_of(tables.old)) {
+                self.move_entries(&tables, extent);
+            }
+            tables.old += extent;
+            tables.new += extent;
+        }
+    }
+
+    /// R21: a move that starts at equal offsets inside two blocks with nothing mapped below, and reaches the end of
+    /// the first block, takes the whole table along.
+    fn may_widen(&self, source: &Vma, target: &Vma, tables: &TableMove) -> bool {
+        let offset = tables.old % BLOCK_PAGES;
+        let nothing_below =
+            |vma: &Vma, at: u64| vma.start == at && self.vmas.overlapping(&(at - offset..at)).is_empty();
+        offset != 0
+            && offset == tables.new % BLOCK_PAGES
+            && tables.end >= pages_of(block_of(tables.old)).end
+            && nothing_below(source, tables.old)
+            && nothing_below(target, tables.new)
+    }
+
+    /// Moves up to one block: its entry as it is if the whole block moves to a block, else page by page, which
+    /// splits a huge entry (R16') and gives the target a table even for an empty one (R21).
+    fn move_entries(&mut self, tables: &TableMove, extent: u64) {
+        let (from, to) = (block_of(tables.old), block_of(tables.new));
+        self.tables.make_pud_page(to);
+        if matches!(self.tables.entry(from), BlockEntry::None) {
+            return;
+        }
+        self.tables.make_upper_levels(to);
+        if extent == BLOCK_PAGES && matches!(self.tables.entry(to), BlockEntry::None) {
+            let entry = self.tables.take(from);
+            self.follow_folios(&entry, to);
+            self.tables.replace(to, entry);
+            return;
+        }
+        self.split_entry(from);
+        self.tables.table_for(to);
+        for offset in 0..extent {
+            self.move_page(tables.old + offset, tables.new + offset);
+        }
+    }
+
+    /// Tells the folios mapped by a table that it now stands at `block`.
+    fn follow_folios(&mut self, entry: &BlockEntry, block: u64) {
+        let BlockEntry::Table(table) = entry else { return };
+        for (index, page) in pages_of(block).enumerate() {
+            if let Some(piece) = table.piece(index) {
+                self.folios.moved(piece.folio, piece.index, page);
+            }
+        }
+    }
+
+    fn move_page(&mut self, from: u64, to: u64) {
+        let Some(table) = self.tables.table_mut(block_of(from)) else { return };
+        let pte = table.ptes[index_of(from)];
+        let piece = table.piece(index_of(from));
+        if pte.kind() == PteKind::None {
+            return;
+        }
+        self.tables.set_pte(from, super::entry::Pte::NONE);
+        match piece {
+            Some(piece) => {
+                self.folios.moved(piece.folio, piece.index, to);
+                self.tables.set_piece(to, pte, piece);
+            }
+            None => self.tables.set_pte(to, pte),
+        }
+    }
+}
+
+/// How the page numbers of a moved part relate to its new place: kept with the pages if it has an anon_vma, new
+/// if not (R18).
+fn displacement(vma: &Vma, part: &Range<u64>, target: u64) -> i64 {
+    match vma.anon {
+        Some(_) => vma.displacement + part.start.wrapping_sub(target) as i64,
+        None => 0,
+    }
+}

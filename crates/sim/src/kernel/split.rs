@@ -1,0 +1,62 @@
+//! Splits: of a 2 MiB entry into a PTE table (R7, R23), and of a folio into pages (R9, R10).
+
+use super::Kernel;
+use super::entry::{BlockEntry, Piece, Pte, PteTable};
+use super::span::{block_of, index_of, pages_of};
+
+impl Kernel {
+    /// Makes a new border between mappings at page `at` harmless: a huge entry across it becomes a table (R23).
+    pub(super) fn split_entry_across(&mut self, at: u64) {
+        if pages_of(block_of(at)).start != at {
+            self.split_entry(block_of(at));
+        }
+    }
+
+    /// Replaces a 2 MiB entry by a table of 512 entries. A huge page stays one folio with all its pages mapped; a
+    /// huge zero page becomes 512 zero pages (R4b).
+    pub(super) fn split_entry(&mut self, block: u64) {
+        let huge = match self.tables.entry(block) {
+            BlockEntry::Huge(huge) => Some(huge.clone()),
+            BlockEntry::HugeZero => None,
+            _ => return,
+        };
+        self.counters.entry_splits += 1;
+        let Some(huge) = huge else {
+            self.tables.replace(block, BlockEntry::Table(PteTable::filled_with(Pte::ZERO)));
+            return;
+        };
+        let folio = self.folios.add(pages_of(block), huge.dirty, huge.lazy);
+        let mut table = PteTable::filled_with(Pte::NONE);
+        for index in 0..table.ptes.len() {
+            let pte = Pte::piece(huge.is_nonzero(index), huge.dirty);
+            table.set_piece(index, pte, Piece { folio, index: index as u32 });
+        }
+        self.tables.replace(block, BlockEntry::Table(table));
+    }
+
+    /// Splits a folio into pages, wherever they are mapped. Pages of zeros give way to the zero page (R10); one
+    /// dirty entry or a dirty folio makes every other page dirty (R9b).
+    pub(super) fn split_folio(&mut self, id: u32) {
+        self.counters.folio_splits += 1;
+        let folio = self.folios.take(id);
+        let dirty = folio.dirty || folio.mapped_pages().any(|page| self.tables.pte(page).dirty());
+        for page in folio.mapped_pages() {
+            let nonzero = self.tables.pte(page).nonzero();
+            let pte = if nonzero || !self.config.rules.zero_on_split {
+                Pte::base(nonzero, dirty, folio.lazy)
+            } else {
+                Pte::ZERO
+            };
+            self.tables.set_pte(page, pte);
+        }
+    }
+
+    /// Empties the entry of one page in a table; a folio with no page left mapped goes.
+    pub(super) fn drop_page(&mut self, page: u64) {
+        let Some(table) = self.tables.table_mut(block_of(page)) else { return };
+        if let Some(piece) = table.piece(index_of(page)) {
+            self.folios.unmap(piece.folio, piece.index);
+        }
+        self.tables.set_pte(page, Pte::NONE);
+    }
+}

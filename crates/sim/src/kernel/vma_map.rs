@@ -1,0 +1,144 @@
+//! All mappings of the address space, kept merged as the kernel keeps them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::vma::{AnonId, Vma, VmaFlags, anon_compatible};
+
+/// The mappings by first page. They never overlap.
+#[derive(Debug, Default)]
+pub(super) struct VmaMap {
+    by_start: BTreeMap<u64, Vma>,
+    /// The mapping found last; accesses come in runs. Emptied by every change.
+    hot: Option<Vma>,
+    anon_count: u64,
+}
+
+impl VmaMap {
+    pub fn len(&self) -> u64 {
+        self.by_start.len() as u64
+    }
+
+    /// The mapping that holds `page`.
+    #[inline]
+    pub fn covering(&mut self, page: u64) -> Option<Vma> {
+        if let Some(vma) = self.hot
+            && vma.contains(page)
+        {
+            return Some(vma);
+        }
+        self.hot = self.at_or_after(page).filter(|vma| vma.contains(page));
+        self.hot
+    }
+
+    /// The first mapping with a page at or after `page`.
+    pub fn at_or_after(&self, page: u64) -> Option<Vma> {
+        let below = self.by_start.range(..=page).next_back().map(|(_, vma)| *vma);
+        below.filter(|vma| vma.contains(page)).or_else(|| self.by_start.range(page..).next().map(|(_, vma)| *vma))
+    }
+
+    /// The mappings that share a page with `range`, in order.
+    pub fn overlapping(&self, range: &Range<u64>) -> Vec<Vma> {
+        let Some(first) = self.at_or_after(range.start).filter(|vma| vma.start < range.end) else {
+            return Vec::new();
+        };
+        self.by_start.range(first.start..range.end).map(|(_, vma)| *vma).collect()
+    }
+
+    /// The pages without mapping around `at..end`, which is without mapping itself.
+    pub fn gap_around(&self, range: &Range<u64>) -> Range<u64> {
+        let below = self.by_start.range(..range.start).next_back().map_or(0, |(_, vma)| vma.end);
+        let above = self.by_start.range(range.end..).next().map_or(u64::MAX, |(_, vma)| vma.start);
+        below..above
+    }
+
+    /// Puts a mapping into free space, as part of its neighbours where it merges with them, and returns what it
+    /// became. Where left and right could each take it but not each other, only left does (R20).
+    pub fn insert(&mut self, vma: Vma) -> Vma {
+        let left = self.ending_at(vma.start).filter(|left| left.merges_with(&vma));
+        let right =
+            self.by_start.get(&vma.end).copied().filter(|right| {
+                vma.merges_with(right) && left.is_none_or(|left| anon_compatible(left.anon, right.anon))
+            });
+        let mut merged = vma;
+        for neighbour in [left, right].into_iter().flatten() {
+            self.take(neighbour.start);
+            merged.start = merged.start.min(neighbour.start);
+            merged.end = merged.end.max(neighbour.end);
+            merged.anon = merged.anon.or(neighbour.anon);
+        }
+        self.put(merged);
+        merged
+    }
+
+    /// Whether part `range` of a mapping would merge with a neighbour of that mapping once it had `flags`.
+    pub fn would_merge(&self, vma: &Vma, range: &Range<u64>, flags: VmaFlags) -> bool {
+        let part = Vma { start: range.start, end: range.end, flags, ..*vma };
+        self.ending_at(part.start).is_some_and(|left| left.merges_with(&part))
+            || self.by_start.get(&part.end).is_some_and(|right| part.merges_with(right))
+    }
+
+    /// Gives part `range` of `vma` other flags, as part of a neighbour where it now merges.
+    pub fn set_flags(&mut self, vma: &Vma, range: &Range<u64>, flags: VmaFlags) {
+        let part = self.carve(vma, range);
+        self.insert(Vma { flags, ..part });
+    }
+
+    /// Cuts the mapping across `at` in two.
+    pub fn split(&mut self, at: u64) {
+        if let Some(vma) = self.at_or_after(at).filter(|vma| vma.has_inside(at)) {
+            self.put(Vma { end: at, ..vma });
+            self.put(Vma { start: at, ..vma });
+        }
+    }
+
+    /// Takes the mapping out that starts at `start`.
+    pub fn take(&mut self, start: u64) {
+        self.hot = None;
+        self.by_start.remove(&start);
+    }
+
+    /// Changes a mapping in place. No merge follows, as none does in the kernel where this is used.
+    pub fn replace(&mut self, vma: Vma) {
+        self.put(vma);
+    }
+
+    /// The anon_vma of `vma`, now at the latest: that of a neighbour where one can be shared - the next mapping
+    /// first, then the one before - or a new one (R19).
+    pub fn prepare_anon(&mut self, vma: &Vma) {
+        if vma.anon.is_some() {
+            return;
+        }
+        let next = self.by_start.get(&vma.end).copied();
+        let lent = [next, self.ending_at(vma.start)]
+            .into_iter()
+            .flatten()
+            .find_map(|neighbour| neighbour.anon.filter(|_| neighbour.lends_anon_to(vma)));
+        let anon = lent.unwrap_or_else(|| {
+            self.anon_count += 1;
+            AnonId(self.anon_count)
+        });
+        self.put(Vma { anon: Some(anon), ..*vma });
+    }
+
+    /// Leaves of `vma` what lies outside `range`, and returns the part inside.
+    fn carve(&mut self, vma: &Vma, range: &Range<u64>) -> Vma {
+        self.take(vma.start);
+        if vma.start < range.start {
+            self.put(Vma { end: range.start, ..*vma });
+        }
+        if range.end < vma.end {
+            self.put(Vma { start: range.end, ..*vma });
+        }
+        Vma { start: range.start, end: range.end, ..*vma }
+    }
+
+    fn ending_at(&self, page: u64) -> Option<Vma> {
+        self.by_start.range(..page).next_back().map(|(_, vma)| *vma).filter(|vma| vma.end == page)
+    }
+
+    fn put(&mut self, vma: Vma) {
+        self.hot = None;
+        self.by_start.insert(vma.start, vma);
+    }
+}

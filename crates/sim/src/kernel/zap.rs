@@ -1,0 +1,48 @@
+//! Dropping pages: DONTNEED and the page half of munmap (R7, R8').
+
+use std::ops::Range;
+
+use super::Kernel;
+use super::entry::{BlockEntry, PteKind};
+use super::span::{blocks_touching, clip, index_of, is_whole_block};
+
+/// What happens to a PTE table whose whole block is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EmptyTables {
+    /// It stays (munmap frees it later, where no mapping is left around it: R21).
+    Keep,
+    /// It is freed (R8').
+    Free,
+}
+
+impl Kernel {
+    /// Drops the pages of `part`, which lies inside one mapping.
+    pub(super) fn zap(&mut self, part: &Range<u64>, empty_tables: EmptyTables) {
+        let blocks = blocks_touching(part);
+        let mut from = blocks.start;
+        while let Some(block) = self.tables.next_present(from, blocks.end) {
+            let pages = clip(part, block);
+            let whole = is_whole_block(&pages);
+            let huge = matches!(self.tables.entry(block), BlockEntry::Huge(_) | BlockEntry::HugeZero);
+            if whole && huge {
+                self.tables.take(block);
+            } else {
+                self.split_entry(block);
+                self.zap_table(block, pages);
+                if whole && empty_tables == EmptyTables::Free {
+                    self.tables.take(block);
+                }
+            }
+            from = block + 1;
+        }
+    }
+
+    fn zap_table(&mut self, block: u64, pages: Range<u64>) {
+        for page in pages {
+            let Some(table) = self.tables.table_mut(block) else { return };
+            if table.ptes[index_of(page)].kind() != PteKind::None {
+                self.drop_page(page);
+            }
+        }
+    }
+}
