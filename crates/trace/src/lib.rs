@@ -6,6 +6,7 @@
 
 pub mod error;
 pub mod event;
+pub mod generate;
 pub mod header;
 pub mod hkt;
 pub mod ids;

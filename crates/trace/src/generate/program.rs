@@ -1,0 +1,136 @@
+//! What all generators share: a program that writes events one step at a time, run as an event source.
+
+use crate::error::TraceError;
+use crate::event::{AllocCall, Birth, Event, ObjectId, Op, ThreadId};
+use crate::header::{Clock, Footer, Header, Summary};
+use crate::ids::ObjectIds;
+use crate::source::{BATCH_EVENTS_MAX, EventSource};
+
+/// A deterministic program.
+pub(super) trait Program {
+    /// Most events of one step.
+    const STEP_EVENTS_MAX: usize;
+
+    /// Names of the program's marks.
+    const MARK_NAMES: &[&str];
+
+    /// Writes the next few events, at least one. False at the end, with nothing written.
+    fn step(&mut self, scribe: &mut Scribe) -> bool;
+
+    /// Goes back to the start, keeping memory.
+    fn reset(&mut self);
+}
+
+/// Takes down a program's events: gives them ids and times.
+pub(super) struct Scribe {
+    events: Vec<Event>,
+    ids: ObjectIds,
+    /// Events written since the start.
+    written: u64,
+    threads: u32,
+}
+
+impl Scribe {
+    fn new() -> Self {
+        Scribe { events: Vec::with_capacity(BATCH_EVENTS_MAX), ids: ObjectIds::new(), written: 0, threads: 0 }
+    }
+
+    /// Events written since the start.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Writes an event that makes no object.
+    #[inline]
+    pub(super) fn write(&mut self, thread: ThreadId, op: Op) {
+        self.threads = self.threads.max(thread.0 + 1);
+        self.events.push(Event { time_ns: self.written * Clock::EVENT_NS, thread, op });
+        self.written += 1;
+    }
+
+    /// Writes an allocation and returns its object.
+    #[inline]
+    pub(super) fn alloc(
+        &mut self,
+        thread: ThreadId,
+        size: u64,
+        align_log2: u8,
+        call: AllocCall,
+        birth: Birth,
+    ) -> ObjectId {
+        // Programs bound their live objects far below 2^32 - 1 by their parameters' types.
+        let object = self.ids.allocate().unwrap_or(ObjectId(u32::MAX));
+        self.write(thread, Op::Alloc { object, size, align_log2, call, birth });
+        object
+    }
+
+    /// Writes a free.
+    #[inline]
+    pub(super) fn free(&mut self, thread: ThreadId, object: ObjectId) {
+        self.ids.release(object);
+        self.write(thread, Op::Free { object });
+    }
+
+    fn reset(&mut self) {
+        self.events.clear();
+        self.ids.clear();
+        self.written = 0;
+    }
+}
+
+/// A program run as an event source.
+pub(super) struct GeneratedSource<P> {
+    header: Header,
+    footer: Footer,
+    summary: Summary,
+    program: P,
+    scribe: Scribe,
+}
+
+impl<P: Program> GeneratedSource<P> {
+    /// Runs the program once to know the summary.
+    pub(super) fn new(header: Header, program: P) -> Result<Self, TraceError> {
+        const { assert!(P::STEP_EVENTS_MAX <= BATCH_EVENTS_MAX, "a step must fit into a batch") };
+        let footer =
+            Footer { mark_names: P::MARK_NAMES.iter().map(|name| name.to_string()).collect(), ..Footer::default() };
+        let summary = Summary { complete: true, ..Summary::default() };
+        let mut source = GeneratedSource { header, footer, summary, program, scribe: Scribe::new() };
+        while source.next_batch()?.is_some() {}
+        source.summary = Summary {
+            events: source.scribe.written,
+            objects_peak: source.scribe.ids.peak(),
+            threads: source.scribe.threads,
+            duration_ns: source.scribe.written.saturating_sub(1) * Clock::EVENT_NS,
+            complete: true,
+        };
+        source.rewind()?;
+        Ok(source)
+    }
+}
+
+impl<P: Program> EventSource for GeneratedSource<P> {
+    fn next_batch(&mut self) -> Result<Option<&[Event]>, TraceError> {
+        self.scribe.events.clear();
+        while self.scribe.events.len() + P::STEP_EVENTS_MAX <= BATCH_EVENTS_MAX && self.program.step(&mut self.scribe) {
+        }
+        Ok(if self.scribe.events.is_empty() { None } else { Some(&self.scribe.events) })
+    }
+
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    fn footer(&self) -> &Footer {
+        &self.footer
+    }
+
+    fn rewind(&mut self) -> Result<(), TraceError> {
+        self.program.reset();
+        self.scribe.reset();
+        Ok(())
+    }
+}

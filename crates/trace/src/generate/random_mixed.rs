@@ -1,0 +1,134 @@
+//! `random_mixed`: each cycle draws a number and either frees the slot it names or fills it.
+
+use super::program::{Program, Scribe};
+use super::random::Xorshift32;
+use crate::error::TraceError;
+use crate::event::{AllocCall, Birth, ObjectId, Op, ThreadId};
+use serde::{Deserialize, Serialize};
+
+/// Parameters of `random_mixed`. Blocks left in the slots are not freed at the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RandomMixed {
+    /// Cycles of the main part, above 0; each gives one event.
+    pub cycles: u64,
+    /// Number of slots, above 0.
+    pub ws: u32,
+    /// Seed of the random numbers, above 0.
+    pub seed: u32,
+    /// Smallest request in bytes.
+    pub min: u32,
+    /// Largest request in bytes.
+    pub max: u32,
+    /// Cycles before the main part, on the same slots with other numbers; a mark `main` ends them.
+    pub warmup: u64,
+}
+
+impl Default for RandomMixed {
+    fn default() -> Self {
+        RandomMixed { cycles: 1_000_000, ws: 256, seed: 42, min: 16, max: 1039, warmup: 0 }
+    }
+}
+
+/// What the warm-up adds to the seed, modulo 2^32.
+const WARMUP_SEED: u32 = 0xDEAD_BEEF;
+
+impl RandomMixed {
+    pub(super) fn program(&self) -> Result<RandomMixedProgram, TraceError> {
+        let bad =
+            |parameter, value, mend| TraceError::BadParameter { workload: "random-mixed", parameter, value, mend };
+        if self.cycles == 0 {
+            return Err(bad("cycles", 0, "must be at least 1"));
+        }
+        if self.ws == 0 || self.ws > SLOTS_MAX {
+            return Err(bad("ws", self.ws as u64, "must be from 1 to 268435456 slots"));
+        }
+        if self.min > self.max {
+            return Err(bad("min", self.min as u64, "must not be above max"));
+        }
+        let main = Xorshift32::new(self.seed).ok_or_else(|| bad("seed", 0, "must be at least 1"))?;
+        let warm = Xorshift32::new(self.seed.wrapping_add(WARMUP_SEED)).ok_or_else(|| {
+            bad("seed", self.seed as u64, "cannot be used, its warm-up numbers are all 0; take another")
+        })?;
+        let mut program = RandomMixedProgram {
+            parameters: self.clone(),
+            slots: vec![EMPTY; self.ws as usize],
+            random: warm.clone(),
+            warm,
+            main,
+            warmup_left: 0,
+            cycles_left: 0,
+        };
+        program.reset();
+        Ok(program)
+    }
+}
+
+/// 1 GiB of slots.
+const SLOTS_MAX: u32 = 1 << 28;
+const EMPTY: u32 = u32::MAX;
+const THREAD: ThreadId = ThreadId(0);
+
+pub(super) struct RandomMixedProgram {
+    parameters: RandomMixed,
+    /// Object id of each slot.
+    slots: Vec<u32>,
+    /// The random numbers in use, and those that the two parts start with.
+    random: Xorshift32,
+    warm: Xorshift32,
+    main: Xorshift32,
+    warmup_left: u64,
+    cycles_left: u64,
+}
+
+impl Program for RandomMixedProgram {
+    const STEP_EVENTS_MAX: usize = 1;
+    const MARK_NAMES: &[&str] = &["main"];
+
+    #[inline]
+    fn step(&mut self, scribe: &mut Scribe) -> bool {
+        if self.warmup_left > 0 {
+            self.warmup_left -= 1;
+            if self.warmup_left > 0 {
+                self.cycle(scribe);
+            } else {
+                self.random = self.main.clone();
+                scribe.write(THREAD, Op::Mark { name: 0 });
+            }
+            return true;
+        }
+        if self.cycles_left == 0 {
+            return false;
+        }
+        self.cycles_left -= 1;
+        self.cycle(scribe);
+        true
+    }
+
+    fn reset(&mut self) {
+        self.slots.fill(EMPTY);
+        self.cycles_left = self.parameters.cycles;
+        if self.parameters.warmup > 0 {
+            self.warmup_left = self.parameters.warmup.saturating_add(1); // its last step is the mark
+            self.random = self.warm.clone();
+        } else {
+            self.warmup_left = 0;
+            self.random = self.main.clone();
+        }
+    }
+}
+
+impl RandomMixedProgram {
+    #[inline]
+    fn cycle(&mut self, scribe: &mut Scribe) {
+        let drawn = self.random.next();
+        let slot = &mut self.slots[(drawn % self.parameters.ws) as usize];
+        if *slot != EMPTY {
+            scribe.free(THREAD, ObjectId(*slot));
+            *slot = EMPTY;
+        } else {
+            let span = self.parameters.max as u64 - self.parameters.min as u64 + 1;
+            let size = self.parameters.min as u64 + drawn as u64 % span;
+            *slot = scribe.alloc(THREAD, size, 0, AllocCall::Malloc, Birth::FirstByte).0;
+        }
+    }
+}

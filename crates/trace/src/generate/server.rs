@@ -1,0 +1,319 @@
+//! `server`: threads serve requests; a store of long-lived objects grows, churns, bursts and shrinks.
+//!
+//! Each request makes a few short-lived objects, reads and writes some stored ones, and replaces some. Sizes are
+//! heavy-tailed. One step is one small action of one thread, so requests of several threads overlap.
+
+use super::program::{Program, Scribe};
+use super::random::Splitmix64;
+use crate::error::TraceError;
+use crate::event::{Access, AllocCall, Birth, ObjectId, Op, ReallocCall, ThreadId};
+use serde::{Deserialize, Serialize};
+
+/// Parameters of `server`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Most requested bytes live at once, about; reached in the burst. From 1 MiB to 256 bytes per event.
+    pub live: u64,
+    /// Threads, from 1 to 1024.
+    pub threads: u32,
+    /// Length in events, rounded up to whole requests.
+    pub events: u64,
+    /// Seed of the random numbers.
+    pub seed: u64,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Server { live: 256 << 20, threads: 4, events: 2_500_000, seed: 42 }
+    }
+}
+
+const LIVE_BYTES_MIN: u64 = 1 << 20;
+const LIVE_BYTES_PER_EVENT_MAX: u64 = 256;
+const THREADS_MAX: u32 = 1024;
+
+impl Server {
+    pub(super) fn program(&self) -> Result<ServerProgram, TraceError> {
+        let bad = |parameter, value, mend| TraceError::BadParameter { workload: "server", parameter, value, mend };
+        if self.threads == 0 || self.threads > THREADS_MAX {
+            return Err(bad("threads", self.threads as u64, "must be from 1 to 1024"));
+        }
+        if self.live < LIVE_BYTES_MIN {
+            return Err(bad("live", self.live, "must be at least 1 MiB"));
+        }
+        if self.live / LIVE_BYTES_PER_EVENT_MAX > self.events {
+            return Err(bad("live", self.live, "takes more events to reach: raise events to at least live / 256"));
+        }
+        let mut program = ServerProgram {
+            parameters: self.clone(),
+            random: Splitmix64::new(self.seed),
+            stored: Vec::new(),
+            stored_bytes: 0,
+            passing_bytes: 0,
+            handed_over: Vec::new(),
+            workers: Vec::new(),
+            phase: None,
+            exited: 0,
+        };
+        program.reset();
+        Ok(program)
+    }
+}
+
+/// The parts of the run, each begun by a mark of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Ramp,
+    Steady,
+    Burst,
+    RampDown,
+}
+
+impl Phase {
+    /// The phase at `part` of `whole` events, and the stored bytes aimed at there, in 1/1000 of the live bytes.
+    fn at(part: u64, whole: u64) -> (Phase, u64) {
+        let permille = (part as u128 * 1000 / whole.max(1) as u128) as u64;
+        match permille {
+            0..200 => (Phase::Ramp, 4 * permille),
+            200..700 => (Phase::Steady, 800),
+            700..750 => (Phase::Burst, 800 + (permille - 700) * 5),
+            750..800 => (Phase::Burst, 980 - (permille - 750) * 4),
+            _ => (Phase::RampDown, 780 * (1000 - permille.min(1000)) / 200),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    object: ObjectId,
+    size: u64,
+}
+
+/// A thread in the middle of a request.
+#[derive(Clone, Debug, Default)]
+struct Worker {
+    /// Short-lived objects of the request so far.
+    passing: Vec<Block>,
+    /// How many it will make.
+    passing_wanted: u64,
+    started: bool,
+}
+
+pub(super) struct ServerProgram {
+    parameters: Server,
+    random: Splitmix64,
+    /// Long-lived objects; requests prefer the front.
+    stored: Vec<Block>,
+    stored_bytes: u64,
+    passing_bytes: u64,
+    /// Short-lived objects that another thread will free.
+    handed_over: Vec<Block>,
+    workers: Vec<Worker>,
+    phase: Option<Phase>,
+    exited: u32,
+}
+
+const PASSING_MAX: u64 = 16;
+const STORES_MAX: u64 = 16;
+const EVICTIONS_MAX: u64 = 24;
+const TOUCHES_MAX: u64 = 8;
+const HANDED_OVER_MAX: usize = 64;
+
+impl Program for ServerProgram {
+    const STEP_EVENTS_MAX: usize = 256;
+    const MARK_NAMES: &[&str] = &["ramp", "steady", "burst", "ramp-down"];
+
+    fn step(&mut self, scribe: &mut Scribe) -> bool {
+        if scribe.written() >= self.parameters.events {
+            return self.leave(scribe);
+        }
+        let thread = ThreadId(self.random.below(self.parameters.threads as u64) as u32);
+        // The first steps go round, so that threads appear in order of their ids.
+        let newcomer = self.workers.iter().position(|worker| !worker.started);
+        let thread = newcomer.map_or(thread, |index| ThreadId(index as u32));
+        if newcomer.is_some() {
+            scribe.write(thread, Op::ThreadStart);
+            self.begin_request(thread);
+            return true;
+        }
+        let (phase, _) = Phase::at(scribe.written(), self.parameters.events);
+        if self.phase != Some(phase) {
+            self.phase = Some(phase);
+            scribe.write(thread, Op::Mark { name: phase as u32 });
+        }
+        let worker = &self.workers[thread.0 as usize];
+        if (worker.passing.len() as u64) < worker.passing_wanted {
+            self.make_passing(thread, scribe);
+        } else {
+            self.end_request(thread, scribe);
+        }
+        true
+    }
+
+    fn reset(&mut self) {
+        self.random = Splitmix64::new(self.parameters.seed);
+        self.stored.clear();
+        self.stored_bytes = 0;
+        self.passing_bytes = 0;
+        self.handed_over.clear();
+        self.workers.clear();
+        self.workers.resize(self.parameters.threads as usize, Worker::default());
+        self.phase = None;
+        self.exited = 0;
+    }
+}
+
+impl ServerProgram {
+    fn begin_request(&mut self, thread: ThreadId) {
+        let wanted = 2 + self.random.below(PASSING_MAX - 1);
+        let worker = &mut self.workers[thread.0 as usize];
+        worker.started = true;
+        worker.passing_wanted = wanted;
+    }
+
+    /// One more short-lived object, or growth of the last one.
+    fn make_passing(&mut self, thread: ThreadId, scribe: &mut Scribe) {
+        let grows = self.random.chance(1, 8);
+        let worker = &mut self.workers[thread.0 as usize];
+        match worker.passing.last_mut() {
+            Some(last) if grows && last.size <= 1 << 15 => {
+                self.passing_bytes += last.size;
+                last.size *= 2;
+                let (object, size) = (last.object, last.size);
+                scribe.write(thread, Op::Realloc { object, size, call: ReallocCall::Realloc, birth: Birth::All });
+            }
+            _ => {
+                let size = self.passing_size();
+                let block = self.alloc(thread, size, scribe);
+                self.passing_bytes += size;
+                self.workers[thread.0 as usize].passing.push(block);
+            }
+        }
+    }
+
+    /// Works on the store, frees the request's objects, and begins the next request.
+    fn end_request(&mut self, thread: ThreadId, scribe: &mut Scribe) {
+        self.use_store(thread, scribe);
+        self.adjust_store(thread, scribe);
+        while let Some(block) = self.workers[thread.0 as usize].passing.pop() {
+            if self.random.chance(1, 16) && self.handed_over.len() < HANDED_OVER_MAX {
+                self.handed_over.push(block);
+            } else {
+                self.free_passing(thread, block, scribe);
+            }
+        }
+        for _ in 0..4 {
+            let Some(block) = self.handed_over.pop() else { break };
+            self.free_passing(thread, block, scribe);
+        }
+        self.begin_request(thread);
+    }
+
+    /// Reads and writes of stored objects; four of five go to the eighth that is popular.
+    fn use_store(&mut self, thread: ThreadId, scribe: &mut Scribe) {
+        let stored = self.stored.len() as u64;
+        for _ in 0..self.random.below(TOUCHES_MAX + 1).min(stored) {
+            let popular = self.random.chance(4, 5);
+            let at = self.random.below(if popular { stored.div_ceil(8) } else { stored });
+            let Block { object, size } = self.stored[at as usize];
+            let offset = self.random.below(size);
+            let bytes = (1 + self.random.below(4096)).min(size - offset) as u32;
+            let access = if self.random.chance(1, 4) { Access::Write } else { Access::Read };
+            scribe.write(thread, Op::Touch { object, offset, bytes, access });
+        }
+    }
+
+    /// Brings the store towards the size aimed at; a store at its size has one or two objects replaced.
+    fn adjust_store(&mut self, thread: ThreadId, scribe: &mut Scribe) {
+        let (_, permille) = Phase::at(scribe.written(), self.parameters.events);
+        let aim = (self.parameters.live as u128 * permille as u128 / 1000) as u64;
+        for _ in 0..self.random.below(3) {
+            self.evict(thread, scribe);
+        }
+        for _ in 0..EVICTIONS_MAX {
+            if self.stored_bytes <= aim {
+                break;
+            }
+            self.evict(thread, scribe);
+        }
+        for _ in 0..STORES_MAX {
+            let size = self.stored_size();
+            let room = aim.saturating_sub(self.stored_bytes);
+            if size > room || self.stored_bytes + self.passing_bytes + size > self.parameters.live {
+                break;
+            }
+            let block = self.alloc(thread, size, scribe);
+            self.stored_bytes += size;
+            self.stored.push(block);
+            // The newcomer takes a random place, so popular objects are of every age.
+            let (last, place) = (self.stored.len() - 1, self.random.below(self.stored.len() as u64) as usize);
+            self.stored.swap(last, place);
+        }
+    }
+
+    fn evict(&mut self, thread: ThreadId, scribe: &mut Scribe) {
+        if self.stored.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.stored.len() as u64) as usize;
+        let block = self.stored.swap_remove(at);
+        self.stored_bytes -= block.size;
+        scribe.free(thread, block.object);
+    }
+
+    fn free_passing(&mut self, thread: ThreadId, block: Block, scribe: &mut Scribe) {
+        self.passing_bytes -= block.size;
+        scribe.free(thread, block.object);
+    }
+
+    fn alloc(&mut self, thread: ThreadId, size: u64, scribe: &mut Scribe) -> Block {
+        let (call, align_log2) = match self.random.below(100) {
+            0..10 => (AllocCall::Calloc, 0),
+            10..12 => (AllocCall::PosixMemalign, 6),
+            12 => (AllocCall::AlignedAlloc, 6),
+            13 => (AllocCall::Memalign, 12),
+            _ => (AllocCall::Malloc, 0),
+        };
+        Block { object: scribe.alloc(thread, size, align_log2, call, Birth::All), size }
+    }
+
+    /// Stored sizes: 16 bytes to 1 MiB, few above that, none above 1/64 of the live bytes.
+    fn stored_size(&mut self) -> u64 {
+        let (least_log2, most_log2) = match self.random.below(10_000) {
+            0..7_000 => (4, 8),
+            7_000..9_600 => (8, 12),
+            9_600..9_970 => (12, 16),
+            9_970..9_998 => (16, 20),
+            _ => (20, 22),
+        };
+        self.size_between(least_log2, most_log2).min(self.parameters.live / 64)
+    }
+
+    /// Short-lived sizes: 16 bytes to 64 KiB.
+    fn passing_size(&mut self) -> u64 {
+        let (least_log2, most_log2) = match self.random.below(100) {
+            0..70 => (4, 8),
+            70..96 => (8, 12),
+            _ => (12, 16),
+        };
+        self.size_between(least_log2, most_log2)
+    }
+
+    /// Each power of two is equally likely, and each size within it.
+    fn size_between(&mut self, least_log2: u64, most_log2: u64) -> u64 {
+        let floor = 1 << (least_log2 + self.random.below(most_log2 - least_log2));
+        floor + self.random.below(floor)
+    }
+
+    /// The threads end one by one; stored objects stay live, as in a server that is stopped.
+    fn leave(&mut self, scribe: &mut Scribe) -> bool {
+        let thread = ThreadId(self.exited);
+        let Some(worker) = self.workers.get_mut(self.exited as usize) else { return false };
+        for block in std::mem::take(&mut worker.passing) {
+            self.free_passing(thread, block, scribe);
+        }
+        scribe.write(thread, Op::ThreadExit);
+        self.exited += 1;
+        true
+    }
+}
