@@ -4,10 +4,12 @@
 //! replay differ in their [`World`](hksim_policy::World) only: placement is equal bit for bit, and every difference in page state has its
 //! cause in the kernel or in its model.
 
+pub mod design;
 mod driver;
 mod live;
 mod touch;
 
+pub use design::{Design, DesignError, Plan};
 pub use driver::{DriveError, Driver};
 pub use live::Live;
 pub use touch::TouchRule;

@@ -1,9 +1,11 @@
 //! What is assumed of the application's accesses where the trace does not know them.
 
 use hksim_trace::event::Birth;
+use serde::{Deserialize, Serialize};
 
 /// How the application touches its blocks. A label on every result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum TouchRule {
     /// Not at all: what remains is the allocator's own doing.
     None,
