@@ -3,7 +3,7 @@
 use std::io;
 use std::ptr::NonNull;
 
-use hksim_policy::layout::Layout;
+use hksim_policy::layout::{BASE_ADDRESS, Layout};
 
 /// Why no address range could be had.
 #[derive(Debug)]
@@ -38,8 +38,7 @@ pub struct Reservation {
     bytes: usize,
 }
 
-/// Where reservations are tried: far from heap, stack and shared objects; every step is a multiple of any alignment.
-const FIRST_BASE: usize = 0x2000_0000_0000;
+/// From one base that is tried to the next: a multiple of every alignment.
 const BASE_STEP: usize = 1 << 40;
 const BASES: usize = 64;
 
@@ -52,7 +51,7 @@ impl Reservation {
         let bytes = usize::try_from(layout.bytes()).unwrap_or(usize::MAX);
         let mut source = io::Error::from_raw_os_error(libc::ENOMEM);
         for attempt in 0..BASES {
-            let at = (FIRST_BASE + attempt * BASE_STEP) as *mut libc::c_void;
+            let at = (BASE_ADDRESS as usize + attempt * BASE_STEP) as *mut libc::c_void;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
             // SAFETY: NOREPLACE: no existing map is touched.
             let got = unsafe { libc::mmap(at, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };

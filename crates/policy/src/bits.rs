@@ -11,6 +11,11 @@ const WORDS: usize = (UNITS_MAX / 64) as usize;
 pub struct UnitBits([Cell<u64>; WORDS]);
 
 impl UnitBits {
+    /// All clear.
+    pub const fn new() -> UnitBits {
+        UnitBits([const { Cell::new(0) }; WORDS])
+    }
+
     /// Whether the bit of `unit` is set.
     #[inline]
     pub fn get(&self, unit: u32) -> bool {
@@ -47,5 +52,11 @@ impl UnitBits {
             unit = (unit / 64 + 1) * 64;
         }
         None
+    }
+}
+
+impl Default for UnitBits {
+    fn default() -> UnitBits {
+        UnitBits::new()
     }
 }

@@ -10,6 +10,7 @@
 //! Every part starts on a page, the arena on a multiple of the huge page and of the SuperSlab. One reservation
 //! makes layout deterministic: page numbers relative to its base are the same in both worlds.
 
+use crate::alloc::ALIGN_BYTES_MAX;
 use crate::geometry::Geometry;
 use crate::meta::{ENTRY_BYTES, SlabMeta, SuperSlabMeta};
 use crate::options::MetaPlace;
@@ -17,6 +18,8 @@ use crate::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
 /// Bytes of a thread heap's map in every world: the heap, then its mail word on the last cache line.
 pub const HEAP_BYTES: u64 = 8192;
+/// Where worlds place a reservation if they can: a multiple of every alignment, far from stacks and shared objects.
+pub const BASE_ADDRESS: u64 = 0x2000_0000_0000;
 /// Thread heaps that can exist at once.
 pub const HEAPS_MAX: u32 = 4096;
 
@@ -33,7 +36,7 @@ pub struct Layout {
     pub arena: u64,
     /// Bytes of the arena.
     pub arena_bytes: u64,
-    /// What the base must be a multiple of.
+    /// What the base and the arena are multiples of.
     pub base_align: u64,
     /// log2 of the SuperSlab's bytes.
     pub superslab_shift: u32,
@@ -51,7 +54,7 @@ impl Layout {
     /// Lays out an arena of `arena_bytes` (rounded up to whole SuperSlabs and huge pages).
     pub fn new(geometry: &impl Geometry, arena_bytes: u64) -> Layout {
         let superslab_bytes = 1u64 << geometry.superslab_shift();
-        let base_align = superslab_bytes.max(HUGE_PAGE_BYTES);
+        let base_align = superslab_bytes.max(HUGE_PAGE_BYTES).max(ALIGN_BYTES_MAX);
         let arena_bytes = arena_bytes.max(1).next_multiple_of(base_align);
         let ordinals = arena_bytes >> geometry.superslab_shift();
         let meta = MetaBytes::of(geometry);

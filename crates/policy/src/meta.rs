@@ -97,6 +97,26 @@ pub struct SlabMeta {
 }
 
 impl SlabMeta {
+    /// Zeroed, as a world that has no raw memory makes it.
+    pub fn new() -> SlabMeta {
+        SlabMeta {
+            next: Cell::new(SlabId::NONE),
+            prev: Cell::new(SlabId::NONE),
+            local_free: Cell::new(Link::NONE),
+            carved: Cell::new(0),
+            used: Cell::new(0),
+            capacity: Cell::new(0),
+            stride: Cell::new(0),
+            area: Cell::new(0),
+            span_back: Cell::new(0),
+            span_units: Cell::new(0),
+            class: Cell::new(0),
+            state: Cell::new(SpanState::None as u8),
+            zeroed: Cell::new(false),
+            fresh: Cell::new(false),
+        }
+    }
+
     /// The state, typed.
     #[inline]
     pub fn span_state(&self) -> SpanState {
@@ -150,6 +170,29 @@ pub struct SuperSlabMeta<W> {
     pub purge_at_ns: Cell<u64>,
 }
 
+impl<W> SuperSlabMeta<W> {
+    /// Zeroed, as a world that has no raw memory makes it.
+    pub fn new(owner: W) -> SuperSlabMeta<W> {
+        SuperSlabMeta {
+            owner,
+            _line: [0; 7],
+            free: UnitBits::new(),
+            clean: UnitBits::new(),
+            zero: UnitBits::new(),
+            used_units: Cell::new(0),
+            room_next: Cell::new(0),
+            room_prev: Cell::new(0),
+            purge_next: Cell::new(0),
+            purge_prev: Cell::new(0),
+            own_next: Cell::new(0),
+            own_prev: Cell::new(0),
+            in_room: Cell::new(false),
+            in_purge: Cell::new(false),
+            purge_at_ns: Cell::new(0),
+        }
+    }
+}
+
 /// What an ordinal of the arena is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -174,6 +217,7 @@ pub enum Use {
 
 /// One entry of the arena table (32 bytes, out of band).
 #[repr(C)]
+#[derive(Default)]
 pub struct Entry {
     usage: Cell<u8>,
     /// Its memory reads as zeros.
@@ -196,6 +240,12 @@ pub struct Entry {
 
 /// Bytes of an [`Entry`].
 pub const ENTRY_BYTES: u64 = core::mem::size_of::<Entry>() as u64;
+
+impl Default for SlabMeta {
+    fn default() -> SlabMeta {
+        SlabMeta::new()
+    }
+}
 
 impl Entry {
     /// The use, typed.
@@ -222,6 +272,7 @@ impl Entry {
 
 /// A list of arena entries: most recent at the head.
 #[repr(C)]
+#[derive(Default)]
 pub struct EntryList {
     /// First (ordinal + 1).
     pub head: Cell<u32>,
@@ -260,6 +311,33 @@ pub struct PoolMeta {
     pub superslabs_peak: Cell<u32>,
     /// SuperSlabs that huge blocks hold.
     pub huge_superslabs: Cell<u32>,
+}
+
+impl PoolMeta {
+    /// Zeroed, as a world that has no raw memory makes it.
+    pub fn new() -> PoolMeta {
+        PoolMeta {
+            heaps: [const { Cell::new(0) }; HEAPS_MAX as usize / 64],
+            high_water: Cell::new(0),
+            free_hint: Cell::new(0),
+            idle: EntryList::default(),
+            abandoned: EntryList::default(),
+            huge_idle: EntryList::default(),
+            huge_idle_bytes: Cell::new(0),
+            moved_vmas: Cell::new(0),
+            fell_back_thp: Cell::new(0),
+            fell_back_plain: Cell::new(0),
+            superslabs: Cell::new(0),
+            superslabs_peak: Cell::new(0),
+            huge_superslabs: Cell::new(0),
+        }
+    }
+}
+
+impl Default for PoolMeta {
+    fn default() -> PoolMeta {
+        PoolMeta::new()
+    }
 }
 
 const _: () = {
