@@ -137,6 +137,32 @@ pub enum TraceError {
         /// The limit.
         limit_bytes: u32,
     },
+    /// A line of an imported file cannot be understood.
+    #[error("{file}:{line}: {why}; {mend}")]
+    Import {
+        /// The file; of an archive, with the member behind a `!`.
+        file: String,
+        /// Number of the line, from 1.
+        line: u64,
+        /// What is wrong.
+        why: String,
+        /// What to do.
+        mend: &'static str,
+    },
+    /// No known format fits a file's first line.
+    #[error("{}: no known trace format; known are {known}: name it with --from if the first line is damaged", path.display())]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+        /// The formats.
+        known: &'static str,
+    },
+    /// An import's output is its input.
+    #[error("{}: is both input and output; write to another file", path.display())]
+    SameFile {
+        /// The file.
+        path: PathBuf,
+    },
     /// A generator's parameter is out of range.
     #[error("{workload}: {parameter} = {value}: {mend}")]
     BadParameter {

@@ -101,7 +101,7 @@ pub struct Footer {
 pub struct Quality {
     /// Frees (also by realloc) of addresses never seen allocated.
     pub unknown_frees: u64,
-    /// Events that had to wait for another thread's event with a later time stamp.
+    /// Events that were put behind another thread's event with a later time stamp.
     pub parked: u64,
     /// Allocations at an address still live: its free was never seen, and one was put in.
     pub reuse_repaired: u64,

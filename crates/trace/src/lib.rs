@@ -10,5 +10,7 @@ pub mod generate;
 pub mod header;
 pub mod hkt;
 pub mod ids;
+pub mod import;
+pub mod info;
 pub mod resolve;
 pub mod source;

@@ -230,6 +230,7 @@ impl Resolver {
     /// Makes the waiting event of a thread happen although what it waits for did not.
     fn give_up(&mut self, thread: usize, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
         if let Some(raw) = self.threads[thread].waiting.pop_front() {
+            self.quality.parked -= 1; // it waited in vain: counted as what it turns out to be
             self.run(thread, &raw, Patience::GiveUp, emit)?;
         }
         self.woken.push_back(thread);

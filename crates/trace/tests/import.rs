@@ -1,0 +1,270 @@
+//! The importers: counts against an independent program, order, containers, and errors that name the line.
+
+mod support;
+
+use hksim_trace::error::TraceError;
+use hksim_trace::event::*;
+use hksim_trace::header::{Clock, Origin, Touch};
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::import::{ImportReport, Kind, import};
+use hksim_trace::info::Info;
+use hksim_trace::source::EventSource;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{Random, read_all};
+
+/// A random script: comments, blank lines, unknown frees, reallocs of unknown ids.
+fn random_script(random: &mut Random) -> String {
+    let mut text = String::from("# made by a test\n");
+    let mut live: Vec<u64> = Vec::new();
+    for id in 0..3000 {
+        match random.below(10) {
+            0..5 => {
+                let _ = writeln!(text, "a {id} {}", random.below(3000));
+                live.push(id);
+            }
+            5 => text.push_str(random.pick(&["\n", "# a comment\n", "   \n"])),
+            6 if random.chance(10) => _ = writeln!(text, "f {}", 1_000_000 + id),
+            6 if random.chance(10) => {
+                let _ = writeln!(text, "r {id} {}", 1 + random.below(100_000));
+                live.push(id);
+            }
+            7 if !live.is_empty() => _ = writeln!(text, "r {} {}", random.pick(&live), 1 + random.below(100_000)),
+            _ if !live.is_empty() => {
+                let at = random.below(live.len() as u64) as usize;
+                let _ = writeln!(text, "f {}", live.swap_remove(at));
+            }
+            _ => (),
+        }
+    }
+    text
+}
+
+/// A random Android text in true order, with 64-bit pointers and a tid that comes back after its thread's end.
+fn random_android(random: &mut Random, timed: bool) -> String {
+    let mut text = String::new();
+    let (mut dead, mut live) = (Vec::<u64>::new(), Vec::<u64>::new());
+    let mut fresh = 0x7000_0000_0000u64;
+    for step in 0..4000u64 {
+        let mut new = || {
+            dead.pop().unwrap_or_else(|| {
+                fresh += 16;
+                fresh
+            })
+        };
+        let tid = 100 + random.below(5);
+        let size = random.below(5000);
+        let _ = match random.below(12) {
+            0..4 => {
+                live.push(new());
+                write!(text, "{tid}: malloc {:#x} {size}", live[live.len() - 1])
+            }
+            4 => {
+                live.push(new());
+                write!(text, "{tid}: calloc {:#x} {} 8", live[live.len() - 1], random.below(50))
+            }
+            5 => {
+                live.push(new());
+                write!(text, "{tid}: memalign {:#x} {} {size}", live[live.len() - 1], 1 << random.below(13))
+            }
+            6 => write!(text, "{tid}: free 0x0"),
+            7 => write!(text, "{tid}: malloc 0x0 {}", u64::MAX - size),
+            8 => {
+                live.push(new());
+                write!(text, "{tid}: realloc {:#x} 0x0 {size}", live[live.len() - 1])
+            }
+            kind if !live.is_empty() => {
+                let at = random.below(live.len() as u64) as usize;
+                let old = live[at];
+                match kind {
+                    9 if random.chance(20) => write!(text, "{tid}: realloc 0x0 {old:#x} {}", 1 + size),
+                    9 if random.chance(20) => {
+                        dead.push(live.swap_remove(at));
+                        write!(text, "{tid}: realloc 0x0 {old:#x} 0")
+                    }
+                    9 => {
+                        live[at] = new();
+                        dead.push(old);
+                        write!(text, "{tid}: realloc {:#x} {old:#x} {}", live[at], 1 + size)
+                    }
+                    _ => {
+                        dead.push(live.swap_remove(at));
+                        write!(text, "{tid}: free {old:#x}")
+                    }
+                }
+            }
+            _ => write!(text, "{tid}: free 0x0"),
+        };
+        let _ =
+            if timed { writeln!(text, " {} {}", 5_000_000 + step * 50, 5_000_030 + step * 50) } else { writeln!(text) };
+    }
+    text
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, contents).unwrap();
+        path
+    }
+
+    fn import(&self, path: &Path) -> Result<(ImportReport, TraceReader), TraceError> {
+        let out = self.0.path().join("out.hkt");
+        let report = import(path, None, &out)?;
+        let reader = TraceReader::open(&out)?;
+        assert_eq!(reader.footer().quality, report.quality);
+        Ok((report, reader))
+    }
+}
+
+/// The counts of the independent program; `None` where there is no Python.
+fn counted(kind: Kind, path: &Path) -> Option<serde_json::Value> {
+    let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/count_calls.py");
+    match Command::new("python3").args([oracle, kind.name()]).arg(path).output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Some(serde_json::from_slice(&output.stdout).unwrap())
+        }
+        Err(why) => {
+            eprintln!("skipped: cannot run python3: {why}");
+            None
+        }
+    }
+}
+
+fn compare_counts(folder: &Folder, kind: Kind, path: &Path, place: &str) {
+    let (report, mut reader) = folder.import(path).unwrap();
+    assert_eq!(report.kind, kind);
+    assert_eq!(reader.header().touch, Touch::Assumed);
+    let Some(expected) = counted(kind, path) else { return };
+    let info = serde_json::to_value(Info::of(&mut reader).unwrap()).unwrap();
+    for (field, value) in expected.as_object().unwrap() {
+        assert_eq!(&info[field], value, "{place}: {field}");
+    }
+}
+
+#[test]
+fn counts_equal_those_of_an_independent_program() {
+    let folder = Folder::new();
+    for seed in 0..4 {
+        let path = folder.file("t.script", random_script(&mut Random::new(seed)));
+        compare_counts(&folder, Kind::Script, &path, &format!("script, seed {seed}"));
+        for timed in [false, true] {
+            let path = folder.file("t.txt", random_android(&mut Random::new(seed), timed));
+            compare_counts(&folder, Kind::Android, &path, &format!("android, seed {seed}, timed {timed}"));
+        }
+    }
+}
+
+#[test]
+fn containers_are_seen_by_their_content() {
+    let folder = Folder::new();
+    let text = random_script(&mut Random::new(9));
+    let (_, mut plain) = folder.import(&folder.file("plain", &text)).unwrap();
+    let expected = read_all(&mut plain).unwrap();
+    let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 6);
+    xz.write_all(text.as_bytes()).unwrap();
+    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let options = zip::write::SimpleFileOptions::default();
+    zip.add_directory("folder", options).unwrap();
+    for (name, contents) in [("folder/README", "What this is\n"), ("folder/t.rep", &text)] {
+        zip.start_file(name, options).unwrap();
+        zip.write_all(contents.as_bytes()).unwrap();
+    }
+    for (name, bytes, member) in [
+        ("xz", xz.finish().unwrap(), None),
+        ("zstd", zstd::encode_all(text.as_bytes(), 3).unwrap(), None),
+        ("zip", zip.finish().unwrap().into_inner(), Some("folder/t.rep")),
+    ] {
+        let (report, mut reader) = folder.import(&folder.file("t.bin", bytes)).unwrap();
+        assert_eq!(report.member.as_deref(), member, "{name}");
+        assert_eq!(report.lines, text.lines().count() as u64, "{name}");
+        let origin = Origin::Imported { format: "script".into(), file: "t.bin".into() };
+        assert_eq!(reader.header().origin, origin);
+        assert!(read_all(&mut reader).unwrap() == expected, "{name}");
+    }
+}
+
+#[test]
+fn android_lines_mean_what_they_say() {
+    let folder = Folder::new();
+    // Thread 2 reuses 0x10 before thread 1 has logged the realloc that left it.
+    let text = "1: malloc 0x10 7\n2: malloc 0x10 8 64\n1: realloc 0x20 0x10 9 128\n2: memalign 0x40 24 5\n\
+                2: free 0x10 4096\n1: thread_done 0x0\n1: free 0x99\n2: free 0x20\n";
+    let (report, mut reader) = folder.import(&folder.file("t.txt", text)).unwrap();
+    assert_eq!((report.quality.parked, report.quality.unknown_frees), (1, 1));
+    let malloc = |object, size| {
+        let (align_log2, call, birth) = (0, AllocCall::Malloc, Birth::None);
+        Op::Alloc { object: ObjectId(object), size, align_log2, call, birth }
+    };
+    let (call, birth) = (AllocCall::Memalign, Birth::None);
+    let expected = [
+        (0, malloc(0, 7)),
+        (0, Op::Realloc { object: ObjectId(0), size: 9, call: ReallocCall::Realloc, birth }),
+        (1, malloc(1, 8)),
+        (1, Op::Alloc { object: ObjectId(2), size: 5, align_log2: 5, call, birth }),
+        (1, Op::Free { object: ObjectId(1) }),
+        (0, Op::ThreadExit),
+        (1, Op::Free { object: ObjectId(0) }),
+        (2, Op::FreeUnknown), // tid 1 again, but another thread; it waited until the end
+    ];
+    let found: Vec<_> = read_all(&mut reader).unwrap().iter().map(|event| (event.thread.0, event.op)).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn android_times_sort_the_lines() {
+    let folder = Folder::new();
+    // Thread 2's malloc returned at 1500, before thread 1's at 1600, but was logged after it.
+    let text =
+        "1: malloc 0x10 7 1000 1600\n2: malloc 0x20 8 1400 1500\n2: free 0x10 1700 1800\n2: thread_done 0x0 1900\n";
+    let (_, mut reader) = folder.import(&folder.file("t.txt", text)).unwrap();
+    assert_eq!(reader.header().clock, Clock::Measured);
+    let events = read_all(&mut reader).unwrap();
+    let times: Vec<u64> = events.iter().map(|event| event.time_ns).collect();
+    assert_eq!(times, [0, 100, 200, 400]);
+    assert!(matches!(events[0].op, Op::Alloc { size: 8, .. }));
+    assert_eq!(events[2].op, Op::Free { object: ObjectId(1) });
+}
+
+#[test]
+fn errors_name_file_line_and_mend() {
+    let folder = Folder::new();
+    let long = format!("a 0 1\n{}\n", "x".repeat(10_000));
+    for (contents, part) in [
+        ("a 0 1\n# c\na 0 2\n", "t.txt:3: `a 0`, but id 0 is still live: free it first"),
+        ("a 0 1\nf\n", "t.txt:2: expected `a ID SIZE`"),
+        ("a 0 1\nr 0 999999999999999999\n", "t.txt:2: the block is larger than the address space"),
+        ("a 0 1\nf 0 0\n", "t.txt:2: expected"),
+        (&long, "t.txt:2: the line is longer"),
+        ("1: malloc 0x10 5\n1: calloc 0x10 5\n", "t.txt:2: a number is missing"),
+        ("1: malloc 0x10 5\n1: malloc 10 5\n", "t.txt:2: a pointer does not begin with 0x"),
+        ("1: malloc 0x10 5\n1: memalign 0x20 18446744073709551615 5\n", "t.txt:2: the alignment is above 2^63"),
+        ("1: malloc 0x10 5\n1: sbrk 0x20\n", "t.txt:2: the operation is none of"),
+        ("1: malloc 0x10 5\n1: free 0x10 1 2\n", "t.txt:2: some lines have times"),
+        ("1: malloc 0x10 5\n1: free 0x10 1 2 3 4\n", "t.txt:2: there are too many numbers"),
+        ("hello\n", "no known trace format"),
+        ("", "no known trace format"),
+        ("\u{1f}\u{8b}\n", "no known trace format"),
+    ] {
+        let path = folder.file("t.txt", contents);
+        let message = folder.import(&path).err().map(|why| why.to_string()).unwrap_or_default();
+        assert!(message.contains(part) && message.contains("t.txt"), "{contents:?}: {message}");
+    }
+    let path = folder.file("t.script", "a 0 1\n");
+    assert!(matches!(import(&path, None, &path), Err(TraceError::SameFile { .. })));
+    assert_eq!(std::fs::read(&path).unwrap(), b"a 0 1\n");
+    assert!(matches!(import(folder.0.path(), None, &path), Err(TraceError::NotAFile { .. })));
+    let damaged = folder.file("t.xz", b"\xFD7zXZ\0garbage that is no xz stream at all");
+    assert!(matches!(folder.import(&damaged).err(), Some(TraceError::Io { .. })));
+    let damaged = folder.file("t.zip", b"PK\x03\x04garbage that is no archive at all");
+    assert!(matches!(folder.import(&damaged).err(), Some(TraceError::Io { .. })));
+}
