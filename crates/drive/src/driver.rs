@@ -3,6 +3,7 @@
 use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Request, ThreadHeap, World};
 use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ThreadId};
 
+use crate::tables::{Object, Tables};
 use crate::{Live, TouchRule};
 
 /// Why a trace can't be driven on.
@@ -20,18 +21,10 @@ impl std::fmt::Display for DriveError {
 
 impl std::error::Error for DriveError {}
 
-/// A live object of the trace, and where it is.
-struct Object<S> {
-    block: Option<Block<S>>,
-    bytes: u64,
-    touched_bytes: u64,
-}
-
 /// Drives an allocator through a trace. Tables are made at once, so that a replay allocates nothing while it runs.
 pub struct Driver<W: World, G: Geometry> {
     allocator: Allocator<W, G>,
-    heaps: Vec<Option<ThreadHeap<W>>>,
-    objects: Vec<Object<W::SuperSlab>>,
+    tables: Tables<W>,
     touch: TouchRule,
     live: Live,
     placement: Placement,
@@ -53,16 +46,12 @@ impl Placement {
 impl<W: World, G: Geometry> Driver<W, G> {
     /// A driver for a trace with so many threads, and at most so many objects live at once.
     pub fn new(allocator: Allocator<W, G>, threads: u32, objects_peak: u32, touch: TouchRule) -> Driver<W, G> {
-        let empty = || Object { block: None, bytes: 0, touched_bytes: 0 };
-        Driver {
-            allocator,
-            heaps: (0..threads).map(|_| None).collect(),
-            objects: (0..objects_peak).map(|_| empty()).collect(),
-            touch,
-            live: Live::default(),
-            placement: Placement(0),
-            failed: 0,
-        }
+        Driver::with_tables(allocator, Tables::new(threads, objects_peak), touch)
+    }
+
+    /// The same with tables made beforehand: a replay makes them resident before its allocator exists.
+    pub fn with_tables(allocator: Allocator<W, G>, tables: Tables<W>, touch: TouchRule) -> Driver<W, G> {
+        Driver { allocator, tables, touch, live: Live::default(), placement: Placement(0), failed: 0 }
     }
 
     /// The allocator.
@@ -87,20 +76,12 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     /// The objects that are live now: block, requested bytes.
     pub fn live_objects(&self) -> impl Iterator<Item = (Block<W::SuperSlab>, u64)> + '_ {
-        self.objects.iter().filter_map(|object| object.block.map(|block| (block, object.bytes)))
+        self.tables.objects.iter().filter_map(|object| object.block.map(|block| (block, object.bytes)))
     }
 
     /// Open heaps, for checks.
     pub fn heaps(&self) -> impl Iterator<Item = &ThreadHeap<W>> + '_ {
-        self.heaps.iter().flatten()
-    }
-
-    /// The driver's own tables, as (start, bytes): what a replay makes resident before it starts.
-    pub fn tables(&self) -> [(*const u8, usize); 2] {
-        [
-            (self.heaps.as_ptr().cast(), std::mem::size_of_val(self.heaps.as_slice())),
-            (self.objects.as_ptr().cast(), std::mem::size_of_val(self.objects.as_slice())),
-        ]
+        self.tables.heaps.iter().flatten()
     }
 
     /// Performs one event.
@@ -124,14 +105,14 @@ impl<W: World, G: Geometry> Driver<W, G> {
                 Ok(())
             }
             Op::UsableSize { object } => {
-                if let Some(block) = self.objects[object.0 as usize].block {
+                if let Some(block) = self.tables.objects[object.0 as usize].block {
                     std::hint::black_box(self.allocator.usable_bytes(block));
                 }
                 Ok(())
             }
             Op::ThreadStart => self.heap(event.thread).map(|_| ()),
             Op::ThreadExit => {
-                if let Some(heap) = self.heaps[event.thread.0 as usize].take() {
+                if let Some(heap) = self.tables.heaps[event.thread.0 as usize].take() {
                     self.allocator.close_heap(heap);
                 }
                 Ok(())
@@ -148,7 +129,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     #[inline(always)]
     fn heap(&mut self, thread: ThreadId) -> Result<&mut ThreadHeap<W>, DriveError> {
-        let slot = &mut self.heaps[thread.0 as usize];
+        let slot = &mut self.tables.heaps[thread.0 as usize];
         if slot.is_none() {
             *slot = Some(self.allocator.open_heap().ok_or(DriveError::TooManyThreads)?);
         }
@@ -165,15 +146,15 @@ impl<W: World, G: Geometry> Driver<W, G> {
         birth: Birth,
     ) -> Result<(), DriveError> {
         self.heap(thread)?;
-        let Some(heap) = self.heaps[thread.0 as usize].as_mut() else { return Ok(()) };
+        let Some(heap) = self.tables.heaps[thread.0 as usize].as_mut() else { return Ok(()) };
         let Some(block) = self.allocator.allocate(heap, request) else {
             self.failed += 1;
-            self.objects[object.0 as usize].block = None;
+            self.tables.objects[object.0 as usize].block = None;
             return Ok(());
         };
         self.placement.note(object, self.allocator.mem.ordinal(block.superslab), block.offset);
         let touched_bytes = self.born(block, 0, bytes, self.touch.birth(birth));
-        self.objects[object.0 as usize] = Object { block: Some(block), bytes, touched_bytes };
+        self.tables.objects[object.0 as usize] = Object { block: Some(block), bytes, touched_bytes };
         self.live.add(bytes, touched_bytes);
         Ok(())
     }
@@ -201,8 +182,11 @@ impl<W: World, G: Geometry> Driver<W, G> {
     #[inline(always)]
     fn free(&mut self, thread: ThreadId, object: ObjectId) -> Result<(), DriveError> {
         self.heap(thread)?;
-        let Object { block, bytes, touched_bytes } = &mut self.objects[object.0 as usize];
-        if let (Some(heap), Some(block)) = (self.heaps[thread.0 as usize].as_mut(), block.take()) {
+        let Object { block, bytes, touched_bytes } = &mut self.tables.objects[object.0 as usize];
+        if let (Some(heap), Some(block)) = (self.tables.heaps[thread.0 as usize].as_mut(), block.take()) {
+            if self.touch == TouchRule::AllAtDeath && *bytes > 0 {
+                self.allocator.mem.app_write(block, 0, *bytes);
+            }
             self.live.remove(*bytes, *touched_bytes);
             self.allocator.free(heap, block);
         }
@@ -211,9 +195,9 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     fn resize(&mut self, thread: ThreadId, object: ObjectId, bytes: u64, birth: Birth) -> Result<(), DriveError> {
         self.heap(thread)?;
-        let Some(heap) = self.heaps[thread.0 as usize].as_mut() else { return Ok(()) };
+        let Some(heap) = self.tables.heaps[thread.0 as usize].as_mut() else { return Ok(()) };
         let at = object.0 as usize;
-        let Object { block: Some(block), bytes: old_bytes, touched_bytes: old_touched } = self.objects[at] else {
+        let Object { block: Some(block), bytes: old_bytes, touched_bytes: old_touched } = self.tables.objects[at] else {
             return self.allocate(thread, object, Request::plain(bytes), bytes, birth);
         };
         let Some(new) = self.allocator.resize(heap, block, bytes) else {
@@ -230,7 +214,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         let touched_bytes = if old_touched == old_bytes && grown > 0 { bytes } else { old_touched.min(bytes) };
         self.live.remove(old_bytes, old_touched);
         self.live.add(bytes, touched_bytes);
-        self.objects[at] = Object { block: Some(new), bytes, touched_bytes };
+        self.tables.objects[at] = Object { block: Some(new), bytes, touched_bytes };
         Ok(())
     }
 
@@ -239,7 +223,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         if self.touch != TouchRule::Recorded {
             return;
         }
-        let object = &mut self.objects[object.0 as usize];
+        let object = &mut self.tables.objects[object.0 as usize];
         let (Some(block), Some(end)) = (object.block, offset.checked_add(bytes)) else { return };
         // A trace may claim more than the object has; nobody's memory is touched for that.
         let end = end.min(object.bytes);

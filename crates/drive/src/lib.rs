@@ -7,9 +7,13 @@
 pub mod design;
 mod driver;
 mod live;
+mod pages;
+mod tables;
 mod touch;
 
 pub use design::{Design, DesignError, Plan};
 pub use driver::{DriveError, Driver};
 pub use live::Live;
+pub use pages::{PageRun, PageSet, PageState};
+pub use tables::Tables;
 pub use touch::TouchRule;

@@ -15,16 +15,40 @@ pub enum TouchRule {
     All,
     /// Every byte is read once, then written, at allocation: the dearest case.
     ReadThenAll,
+    /// Every byte is written once, right before the block is freed: the lowest residency that writes everything.
+    AllAtDeath,
     /// As the trace says.
     Recorded,
 }
 
 impl TouchRule {
+    /// Every rule, in the order of the help text.
+    pub const ALL: [TouchRule; 6] = [
+        TouchRule::None,
+        TouchRule::First,
+        TouchRule::All,
+        TouchRule::ReadThenAll,
+        TouchRule::AllAtDeath,
+        TouchRule::Recorded,
+    ];
+
+    /// The word of the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            TouchRule::None => "none",
+            TouchRule::First => "first",
+            TouchRule::All => "all",
+            TouchRule::ReadThenAll => "read-then-all",
+            TouchRule::AllAtDeath => "all-at-death",
+            TouchRule::Recorded => "recorded",
+        }
+    }
+
     /// What is done at a block's birth under this rule.
     #[inline(always)]
     pub(crate) fn birth(self, recorded: Birth) -> Birth {
         match self {
-            TouchRule::None => Birth::None,
+            TouchRule::None | TouchRule::AllAtDeath => Birth::None,
             TouchRule::First => Birth::FirstByte,
             TouchRule::All | TouchRule::ReadThenAll => Birth::All,
             TouchRule::Recorded => recorded,
