@@ -16,7 +16,8 @@
 //! Everything that does not fit is an *escape* of [`ESCAPE_WORDS`] words with all fields in full; it also sets the
 //! region table's entry for its address. A buffer starts from [`Regions::new`], so each can be read without the one before it.
 
-/// Words of an escape: head, time, address, old address, size.
+/// Words of an escape: head (kind from bit 8, alignment from bit 16, duration from bit 24), time, address, old address,
+/// size.
 pub const ESCAPE_WORDS: usize = 5;
 
 const OPERATION_BITS: u32 = 2;
@@ -36,6 +37,10 @@ const GRAIN_SHIFT: u32 = 3;
 /// log2 of the region size: 32 bits of 8-byte units.
 const REGION_BYTES_LOG2: u32 = 32 + GRAIN_SHIFT;
 const REGIONS: usize = 1 << REGION_BITS;
+/// Longest duration that is kept.
+pub const DURATION_MAX: u64 = (1 << 40) - 1;
+/// Low 16 bits of an escape that names a thread.
+const THREAD_HEAD: u64 = (Kind::Thread as u64) << 8;
 /// A region number no address has.
 const NO_REGION: u64 = u64::MAX;
 
@@ -110,12 +115,23 @@ pub struct Record {
     pub align_log2: u8,
     /// Time stamp counter: before a free or a realloc, after any other call.
     pub ticks: u64,
+    /// Ticks that a realloc took, below 2^40; 0 elsewhere.
+    pub duration: u64,
     /// The block: returned by an allocating call (0: it failed), given to a freeing one.
     pub address: u64,
     /// The block given to a realloc; 0 elsewhere.
     pub old: u64,
     /// Requested bytes; 0 where the call has none.
     pub size: u64,
+}
+
+impl Record {
+    /// A record without alignment, duration and old block.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(kind: Kind, ticks: u64, address: u64, size: u64) -> Self {
+        Self { kind, align_log2: 0, ticks, duration: 0, address, old: 0, size }
+    }
 }
 
 /// What a compact record leaves out: the regions and the time before it. Writer and reader keep equal copies.
@@ -172,7 +188,8 @@ impl Regions {
     #[inline]
     pub fn escape(&mut self, record: &Record) -> [u64; ESCAPE_WORDS] {
         self.learn(record);
-        let head = u64::from(record.kind as u8) << 8 | u64::from(record.align_log2) << 16;
+        let duration = record.duration.min(DURATION_MAX);
+        let head = u64::from(record.kind as u8) << 8 | u64::from(record.align_log2) << 16 | duration << 24;
         [head, record.ticks, record.address, record.old, record.size]
     }
 
@@ -197,14 +214,9 @@ impl Regions {
         }
         let units = (first >> TIME_SHIFT) & ((1 << TIME_BITS) - 1);
         self.ticks = self.ticks.wrapping_add(units << TICK_SHIFT);
-        let record = Record {
-            kind,
-            align_log2: 0,
-            ticks: self.ticks,
-            address: region << REGION_BYTES_LOG2 | (first >> ADDRESS_SHIFT) << GRAIN_SHIFT,
-            old: 0,
-            size: (first >> SIZE_SHIFT) & ((1 << SIZE_BITS) - 1),
-        };
+        let address = region << REGION_BYTES_LOG2 | (first >> ADDRESS_SHIFT) << GRAIN_SHIFT;
+        let size = (first >> SIZE_SHIFT) & ((1 << SIZE_BITS) - 1);
+        let record = Record::new(kind, self.ticks, address, size);
         Some((record, 1))
     }
 }
@@ -216,18 +228,19 @@ pub fn read_escape(words: &[u64]) -> Option<Record> {
         return None;
     };
     let kind = Kind::from_number((head >> 8) as u8)?;
-    Some(Record { kind, align_log2: (head >> 16) as u8, ticks, address, old, size })
+    let (align_log2, duration) = ((head >> 16) as u8, head >> 24);
+    Some(Record { align_log2, duration, old, ..Record::new(kind, ticks, address, size) })
 }
 
-/// How many records `words` holds.
+/// How many calls `words` holds: all records but those that name a thread.
 #[must_use]
-pub fn count(words: &[u64]) -> u64 {
+pub fn count_calls(words: &[u64]) -> u64 {
     let mut rest = words;
-    let mut records = 0;
+    let mut calls = 0;
     while let Some(first) = rest.first() {
         let used = if first & ((1 << OPERATION_BITS) - 1) == 0 { ESCAPE_WORDS } else { 1 };
         rest = rest.get(used..).unwrap_or_default();
-        records += 1;
+        calls += u64::from(first & 0xffff != THREAD_HEAD);
     }
-    records
+    calls
 }

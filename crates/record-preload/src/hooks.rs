@@ -1,7 +1,7 @@
 //! The exported functions: call the real one, leave a record.
 //!
 //! A free is stamped and recorded before the real call, so that nobody can be given the block before its free is
-//! known. A resizing call is stamped before and recorded after, an allocating call stamped and recorded after.
+//! known. A resizing call is stamped before and after, and recorded after; an allocating call is stamped and recorded after.
 
 use core::ptr::null_mut;
 
@@ -17,7 +17,7 @@ const PAGE_LOG2: u8 = 12;
 /// Records an allocating call that just returned `block`.
 #[inline(always)]
 fn made(kind: Kind, block: *mut c_void, size: u64, align_log2: u8) {
-    lane::push(&Record { kind, align_log2, ticks: ticks(), address: block as u64, old: 0, size });
+    lane::push(&Record { align_log2, ..Record::new(kind, ticks(), block as u64, size) });
 }
 
 /// The exponent of the power of two that is `alignment`, or the next above it; 0 for 0.
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     let Some(real) = real::free() else {
         return;
     };
-    lane::push(&Record { kind: Kind::Free, align_log2: 0, ticks: ticks(), address: block as u64, old: 0, size: 0 });
+    lane::push(&Record::new(Kind::Free, ticks(), block as u64, 0));
     // SAFETY: by the caller's promise.
     unsafe { real(block) }
 }
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: size_t, size: s
         return unsafe { resize(Kind::Reallocarray, block, bytes) };
     }
     let old = block as u64;
-    lane::push(&Record { kind: Kind::Reallocarray, align_log2: 0, ticks: ticks(), address: 0, old, size: u64::MAX });
+    lane::push(&Record { old, ..Record::new(Kind::Reallocarray, ticks(), 0, u64::MAX) });
     sys::set_errno(libc::ENOMEM);
     null_mut()
 }
@@ -146,8 +146,8 @@ unsafe fn resize(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
     if block.is_null() {
         made(kind, new, size as u64, 0);
     } else {
-        let (address, old) = (new as u64, block as u64);
-        lane::push(&Record { kind, align_log2: 0, ticks: before, address, old, size: size as u64 });
+        let (duration, old) = (ticks().wrapping_sub(before), block as u64);
+        lane::push(&Record { duration, old, ..Record::new(kind, before, new as u64, size as u64) });
     }
     new
 }
@@ -272,7 +272,7 @@ pub unsafe extern "C" fn fork() -> pid_t {
     // SAFETY: by the caller's promise.
     let child = unsafe { real() };
     if child > 0 {
-        lane::push(&Record { kind: Kind::Fork, align_log2: 0, ticks: before, address: child as u64, old: 0, size: 0 });
+        lane::push(&Record::new(Kind::Fork, before, child as u64, 0));
     }
     child
 }

@@ -142,7 +142,7 @@ impl Lane {
         }
         if !self.names_thread.replace(true) {
             let (address, size) = (u64::from(self.tid.get()), u64::from(self.thread.get()));
-            self.append(&Record { kind: Kind::Thread, align_log2: 0, ticks: record.ticks, address, old: 0, size });
+            self.append(&Record::new(Kind::Thread, record.ticks, address, size));
         }
         if waiting != 0 {
             self.fetch_nested(process);
@@ -226,7 +226,7 @@ impl Lane {
         // SAFETY: the header is mapped, and with signals blocked nobody writes it.
         let header = FrameHeader { kind: FRAME_BLOCK, ..unsafe { *self.header.get() } };
         if !process.write_block(&header, filled) {
-            process.count_lost(encoding::count(filled));
+            process.count_lost(encoding::count_calls(filled));
         }
         // SAFETY: only the owner touches its regions, and only while busy.
         unsafe { *self.regions.get() = Regions::new() };

@@ -1,7 +1,5 @@
 //! From a spool to a trace: the lanes merged by time, addresses resolved to objects.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +12,8 @@ use hksim_trace::resolve::{RawEvent, RawOp, Resolver, Window};
 
 use crate::clock::TickRate;
 use crate::error::RecordError;
-use crate::spool_reader::{LaneEvents, SpoolReader};
+use crate::merge::merge;
+use crate::spool_reader::SpoolReader;
 
 /// How the recorded image ended, as far as its trace can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,36 +95,4 @@ impl Sink {
     fn check(&mut self) -> Result<(), RecordError> {
         self.failed.take().map_or(Ok(()), |why| Err(why.into()))
     }
-}
-
-/// Hands the events of all lanes to `each` in order of time; of equal times, the lower lane first.
-fn merge<'a>(
-    lanes: impl Iterator<Item = LaneEvents<'a>>,
-    mut each: impl FnMut(RawEvent) -> Result<(), RecordError>,
-) -> Result<(), RecordError> {
-    let mut lanes: Vec<_> = lanes.collect();
-    let mut heads = Vec::with_capacity(lanes.len());
-    let mut order = BinaryHeap::new();
-    for (index, lane) in lanes.iter_mut().enumerate() {
-        let head = lane.next_event()?;
-        order.extend(head.map(|event| Reverse((event.time_ns, index))));
-        heads.push(head);
-    }
-    while let Some(Reverse((_, index))) = order.pop() {
-        let next = order.peek().map(|&Reverse(next)| next);
-        let (Some(head), Some(lane)) = (heads.get_mut(index), lanes.get_mut(index)) else {
-            continue;
-        };
-        // A lane goes on as long as it is ahead of all the others.
-        while let Some(event) = head.take() {
-            if next.is_some_and(|next| next < (event.time_ns, index)) {
-                *head = Some(event);
-                order.push(Reverse((event.time_ns, index)));
-                break;
-            }
-            each(event)?;
-            *head = lane.next_event()?;
-        }
-    }
-    Ok(())
 }

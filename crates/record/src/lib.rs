@@ -8,6 +8,8 @@
 mod clock;
 mod convert;
 mod error;
+mod lane_events;
+mod merge;
 mod object;
 mod program;
 mod report;
@@ -45,7 +47,7 @@ pub struct Options {
 ///
 /// The program's standard streams are untouched; its exit status is in the report, and never an error. SIGHUP, SIGINT,
 /// SIGQUIT and SIGTERM sent to the caller while the program runs are passed on to it. Processes that the program
-/// leaves behind are not waited for.
+/// leaves behind are not waited for. A second call in the same process waits until the first one's program has ended.
 ///
 /// # Errors
 /// The program cannot be recorded (see [`RecordError`]), or nothing was; [`RecordError::Kept`] if it was recorded but

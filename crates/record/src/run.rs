@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{c_int, c_void, siginfo_t};
 
@@ -86,14 +87,18 @@ fn exit(status: ExitStatus) -> Exit {
 
 /// Handlers that pass signals on, with what stood there before.
 struct PassedOn {
+    /// Handlers belong to the whole process, so one recording at a time may have them.
+    _turn: MutexGuard<'static, ()>,
     before: Vec<(c_int, libc::sigaction)>,
 }
 
 impl PassedOn {
     fn begin() -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         EARLY_SIGNAL.store(0, Ordering::Relaxed);
         let before = PASSED_ON.into_iter().filter_map(|signal| Some((signal, install(signal)?)));
-        Self { before: before.collect() }
+        Self { _turn: turn, before: before.collect() }
     }
 
     fn to(pid: u32) {

@@ -1,23 +1,17 @@
-//! Reading a spool: which frames hold which lane's records, and each lane's events in order.
+//! Reading a spool: which frames hold which lane's records.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use hksim_trace::event::{AllocCall, ReallocCall};
-use hksim_trace::resolve::{RawEvent, RawOp};
-
 use crate::clock::TickRate;
-use crate::encoding::{ESCAPE_WORDS, Kind, Record, Regions, read_escape};
 use crate::error::RecordError;
+use crate::lane_events::LaneEvents;
 use crate::spool::{
-    CONTROL_BYTES, Control, FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, NESTED_OFFSET,
-    NESTED_RECORDS, SPOOL_MAGIC, WORDS_OFFSET, fill, words,
+    CONTROL_BYTES, Control, FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader,
+    SPOOL_MAGIC, WORDS_OFFSET, fill, words,
 };
-
-/// Words read at a time: all the memory a lane takes while it is merged.
-const WINDOW_WORDS: usize = 2048;
 
 /// An open spool.
 pub struct SpoolReader {
@@ -30,18 +24,23 @@ pub struct SpoolReader {
 
 /// The frames of one lane, in the order in which they were filled.
 #[derive(Clone, Debug)]
-struct LaneFrames {
-    frames: Vec<FilledFrame>,
+pub struct LaneFrames {
+    /// The frames that hold its records.
+    pub frames: Vec<FilledFrame>,
     /// The lane's own frame.
-    own: u64,
-    header: FrameHeader,
+    pub own: u64,
+    /// The header of that frame.
+    pub header: FrameHeader,
 }
 
+/// A frame with records.
 #[derive(Clone, Copy, Debug)]
-struct FilledFrame {
+pub struct FilledFrame {
     fill: u32,
-    number: u64,
-    words: usize,
+    /// Number of the frame in the spool.
+    pub number: u64,
+    /// Words in it.
+    pub words: usize,
 }
 
 impl SpoolReader {
@@ -115,7 +114,8 @@ impl SpoolReader {
         }
     }
 
-    fn damaged(&self, frame: u64, why: &'static str) -> RecordError {
+    /// The error for a damaged frame.
+    pub fn damaged(&self, frame: u64, why: &'static str) -> RecordError {
         RecordError::BadSpool { path: self.path.clone(), offset: frame * FRAME_BYTES as u64, why }
     }
 
@@ -138,198 +138,22 @@ impl SpoolReader {
         frames.map(|frame| frame.words as u64 * 8).sum()
     }
 
-    fn read_words(&self, frame: u64, from: usize, into: &mut [u64]) -> Result<(), RecordError> {
+    /// Reads words of a frame, from its word `from` on.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read_words(&self, frame: u64, from: usize, into: &mut [u64]) -> Result<(), RecordError> {
         let offset = frame * FRAME_BYTES as u64 + (WORDS_OFFSET + from * 8) as u64;
         self.read_u64s(offset, into)
     }
 
-    fn read_u64s(&self, offset: u64, into: &mut [u64]) -> Result<(), RecordError> {
+    /// Reads words at a byte offset.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read_u64s(&self, offset: u64, into: &mut [u64]) -> Result<(), RecordError> {
         // SAFETY: the bytes of the words, and every bit pattern is a word.
         let bytes = unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast::<u8>(), size_of_val(into)) };
         self.file.read_exact_at(bytes, offset).map_err(RecordError::io(&self.path, "read"))
     }
-}
-
-/// The events of one lane, in program order, with times that never decrease.
-pub struct LaneEvents<'a> {
-    spool: &'a SpoolReader,
-    lane: &'a LaneFrames,
-    rate: TickRate,
-    regions: Regions,
-    /// Index of the frame being read in `lane.frames`.
-    frame: usize,
-    /// Words of that frame taken into the window.
-    taken: usize,
-    window: Vec<u64>,
-    /// Words of the window that are decoded.
-    used: usize,
-    /// Number of the thread whose records these are.
-    thread: Option<u32>,
-    time_ns: u64,
-    /// Events that are ready.
-    ready: VecDeque<RawEvent>,
-    ended: bool,
-}
-
-impl<'a> LaneEvents<'a> {
-    fn new(spool: &'a SpoolReader, lane: &'a LaneFrames, rate: TickRate) -> Self {
-        Self {
-            spool,
-            lane,
-            rate,
-            regions: Regions::new(),
-            frame: 0,
-            taken: 0,
-            window: Vec::new(),
-            used: 0,
-            thread: None,
-            time_ns: 0,
-            ready: VecDeque::new(),
-            ended: false,
-        }
-    }
-
-    /// The next event; `None` at the end.
-    ///
-    /// # Errors
-    /// The spool cannot be read or is damaged.
-    pub fn next_event(&mut self) -> Result<Option<RawEvent>, RecordError> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(Some(event));
-            }
-            if self.ended {
-                return Ok(None);
-            }
-            match self.next_record()? {
-                Some(record) => {
-                    if let Some(event) = self.event(&record) {
-                        return Ok(Some(event));
-                    }
-                }
-                None => self.end()?,
-            }
-        }
-    }
-
-    fn next_record(&mut self) -> Result<Option<Record>, RecordError> {
-        loop {
-            if let Some((record, used)) = self.regions.decode(self.window.get(self.used..).unwrap_or_default()) {
-                self.used += used;
-                return Ok(Some(record));
-            }
-            let Some(frame) = self.lane.frames.get(self.frame) else {
-                return Ok(None);
-            };
-            if self.taken < frame.words {
-                if self.window.len() - self.used >= ESCAPE_WORDS {
-                    return Err(self.spool.damaged(frame.number, "its records cannot be read"));
-                }
-                self.refill(frame)?;
-            } else if self.used < self.window.len() {
-                return Err(self.spool.damaged(frame.number, "its last record is cut off"));
-            } else {
-                self.next_frame();
-            }
-        }
-    }
-
-    /// Moves the rest of the window to its front and fills it up.
-    fn refill(&mut self, frame: &FilledFrame) -> Result<(), RecordError> {
-        self.window.drain(..self.used);
-        self.used = 0;
-        let rest = self.window.len();
-        let more = (frame.words - self.taken).min(WINDOW_WORDS - rest);
-        self.window.resize(rest + more, 0);
-        if let Some(empty) = self.window.get_mut(rest..) {
-            self.spool.read_words(frame.number, self.taken, empty)?;
-        }
-        self.taken += more;
-        Ok(())
-    }
-
-    fn next_frame(&mut self) {
-        self.frame += 1;
-        self.taken = 0;
-        self.used = 0;
-        self.window.clear();
-        self.regions = Regions::new();
-    }
-
-    /// Readies what follows the last record: nested records not fetched, and the thread's end.
-    fn end(&mut self) -> Result<(), RecordError> {
-        self.ended = true;
-        let header = &self.lane.header;
-        let nested = (header.nested as usize).min(NESTED_RECORDS);
-        let mut words = vec![0; nested * ESCAPE_WORDS];
-        let offset = self.lane.own * FRAME_BYTES as u64 + NESTED_OFFSET as u64;
-        self.spool.read_u64s(offset, &mut words)?;
-        for escape in words.chunks_exact(ESCAPE_WORDS) {
-            let event = read_escape(escape).and_then(|record| self.event(&record));
-            self.ready.extend(event);
-        }
-        if header.ended_ticks != 0 {
-            self.end_thread(header.ended_ticks);
-        }
-        Ok(())
-    }
-
-    fn end_thread(&mut self, ticks: u64) {
-        if let Some(thread) = self.thread.take() {
-            let time_ns = self.time(ticks);
-            self.ready.push_back(RawEvent { time_ns, thread, op: RawOp::ThreadExit });
-        }
-    }
-
-    /// Nanoseconds since the start of the image, never before the lane's previous event.
-    fn time(&mut self, ticks: u64) -> u64 {
-        let since_start = ticks.saturating_sub(self.spool.control.start_ticks);
-        self.time_ns = self.time_ns.max(self.rate.ns(since_start));
-        self.time_ns
-    }
-
-    /// The event a record stands for; `None` where events were readied instead.
-    fn event(&mut self, record: &Record) -> Option<RawEvent> {
-        if record.kind == Kind::Thread {
-            self.begin_thread(record);
-            return None;
-        }
-        let op = op(record)?;
-        let time_ns = self.time(record.ticks);
-        Some(RawEvent { time_ns, thread: self.thread?, op })
-    }
-
-    /// A frame begins by naming its thread; another name means that the thread before it had ended.
-    fn begin_thread(&mut self, record: &Record) {
-        let thread = u32::try_from(record.size).unwrap_or(u32::MAX);
-        if self.thread == Some(thread) {
-            return;
-        }
-        self.end_thread(0);
-        self.thread = Some(thread);
-        let time_ns = self.time(record.ticks);
-        self.ready.push_back(RawEvent { time_ns, thread, op: RawOp::ThreadStart });
-    }
-}
-
-/// What the program did; `None` for a record that is no call.
-fn op(record: &Record) -> Option<RawOp> {
-    let &Record { kind, align_log2, address, old, size, .. } = record;
-    let alloc = |call| RawOp::Alloc { address, size, align_log2, call };
-    let realloc = |call| RawOp::Realloc { old, new: address, size, call };
-    Some(match kind {
-        Kind::Malloc => alloc(AllocCall::Malloc),
-        Kind::Calloc => alloc(AllocCall::Calloc),
-        Kind::PosixMemalign => alloc(AllocCall::PosixMemalign),
-        Kind::AlignedAlloc => alloc(AllocCall::AlignedAlloc),
-        Kind::Memalign => alloc(AllocCall::Memalign),
-        Kind::Valloc => alloc(AllocCall::Valloc),
-        Kind::Pvalloc => alloc(AllocCall::Pvalloc),
-        Kind::Realloc => realloc(ReallocCall::Realloc),
-        Kind::Reallocarray => realloc(ReallocCall::Reallocarray),
-        Kind::Free => RawOp::Free { address },
-        Kind::UsableSize => RawOp::UsableSize { address },
-        Kind::Fork => RawOp::Fork { child_pid: u32::try_from(address).unwrap_or(u32::MAX) },
-        Kind::Thread => return None,
-    })
 }

@@ -1,0 +1,215 @@
+//! The events of one lane, decoded from its frames.
+
+use std::collections::VecDeque;
+
+use hksim_trace::event::{AllocCall, ReallocCall};
+use hksim_trace::resolve::{RawEvent, RawOp};
+
+use crate::clock::TickRate;
+use crate::encoding::{ESCAPE_WORDS, Kind, Record, Regions, read_escape};
+use crate::error::RecordError;
+use crate::spool::{FRAME_BYTES, NESTED_OFFSET, NESTED_RECORDS};
+use crate::spool_reader::{FilledFrame, LaneFrames, SpoolReader};
+
+/// Words read at a time: all the memory a lane takes while it is merged.
+const WINDOW_WORDS: usize = 2048;
+
+/// An event, and whether it is a realloc that moves its block.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneEvent {
+    /// The event; of a realloc that moves its block, at its second stamp.
+    pub raw: RawEvent,
+    /// The first stamp of a realloc that moves its block.
+    pub moving_since_ns: Option<u64>,
+}
+
+/// The events of one lane, in program order, with times that never decrease.
+pub struct LaneEvents<'a> {
+    spool: &'a SpoolReader,
+    lane: &'a LaneFrames,
+    rate: TickRate,
+    regions: Regions,
+    /// Index of the frame being read in `lane.frames`.
+    frame: usize,
+    /// Words of that frame taken into the window.
+    taken: usize,
+    window: Vec<u64>,
+    /// Words of the window that are decoded.
+    used: usize,
+    /// Number of the thread whose records these are.
+    thread: Option<u32>,
+    time_ns: u64,
+    /// Events that are ready.
+    ready: VecDeque<LaneEvent>,
+    ended: bool,
+}
+
+impl<'a> LaneEvents<'a> {
+    /// The events of `lane`, from its first.
+    pub fn new(spool: &'a SpoolReader, lane: &'a LaneFrames, rate: TickRate) -> Self {
+        Self {
+            spool,
+            lane,
+            rate,
+            regions: Regions::new(),
+            frame: 0,
+            taken: 0,
+            window: Vec::new(),
+            used: 0,
+            thread: None,
+            time_ns: 0,
+            ready: VecDeque::new(),
+            ended: false,
+        }
+    }
+
+    /// The next event; `None` at the end.
+    ///
+    /// # Errors
+    /// The spool cannot be read or is damaged.
+    pub fn next_event(&mut self) -> Result<Option<LaneEvent>, RecordError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            match self.next_record()? {
+                Some(record) => {
+                    if let Some(event) = self.event(&record) {
+                        return Ok(Some(event));
+                    }
+                }
+                None => self.end()?,
+            }
+        }
+    }
+
+    fn next_record(&mut self) -> Result<Option<Record>, RecordError> {
+        loop {
+            if let Some((record, used)) = self.regions.decode(self.window.get(self.used..).unwrap_or_default()) {
+                self.used += used;
+                return Ok(Some(record));
+            }
+            let Some(frame) = self.lane.frames.get(self.frame) else {
+                return Ok(None);
+            };
+            if self.taken < frame.words {
+                if self.window.len() - self.used >= ESCAPE_WORDS {
+                    return Err(self.spool.damaged(frame.number, "its records cannot be read"));
+                }
+                self.refill(frame)?;
+            } else if self.used < self.window.len() {
+                return Err(self.spool.damaged(frame.number, "its last record is cut off"));
+            } else {
+                self.next_frame();
+            }
+        }
+    }
+
+    /// Moves the rest of the window to its front and fills it up.
+    fn refill(&mut self, frame: &FilledFrame) -> Result<(), RecordError> {
+        self.window.drain(..self.used);
+        self.used = 0;
+        let rest = self.window.len();
+        let more = (frame.words - self.taken).min(WINDOW_WORDS - rest);
+        self.window.resize(rest + more, 0);
+        if let Some(empty) = self.window.get_mut(rest..) {
+            self.spool.read_words(frame.number, self.taken, empty)?;
+        }
+        self.taken += more;
+        Ok(())
+    }
+
+    fn next_frame(&mut self) {
+        self.frame += 1;
+        self.taken = 0;
+        self.used = 0;
+        self.window.clear();
+        self.regions = Regions::new();
+    }
+
+    /// Readies what follows the last record: nested records not fetched, and the thread's end.
+    fn end(&mut self) -> Result<(), RecordError> {
+        self.ended = true;
+        let header = &self.lane.header;
+        let nested = (header.nested as usize).min(NESTED_RECORDS);
+        let mut words = vec![0; nested * ESCAPE_WORDS];
+        let offset = self.lane.own * FRAME_BYTES as u64 + NESTED_OFFSET as u64;
+        self.spool.read_u64s(offset, &mut words)?;
+        for escape in words.chunks_exact(ESCAPE_WORDS) {
+            let event = read_escape(escape).and_then(|record| self.event(&record));
+            self.ready.extend(event);
+        }
+        if header.ended_ticks != 0 {
+            self.end_thread(header.ended_ticks);
+        }
+        Ok(())
+    }
+
+    fn end_thread(&mut self, ticks: u64) {
+        if let Some(thread) = self.thread.take() {
+            self.make_ready(ticks, thread, RawOp::ThreadExit);
+        }
+    }
+
+    /// Nanoseconds since the start of the image, never before the lane's previous event.
+    fn time(&mut self, ticks: u64) -> u64 {
+        let since_start = ticks.saturating_sub(self.spool.control.start_ticks);
+        self.time_ns = self.time_ns.max(self.rate.ns(since_start));
+        self.time_ns
+    }
+
+    /// The event a record stands for; `None` where events were readied instead.
+    fn event(&mut self, record: &Record) -> Option<LaneEvent> {
+        if record.kind == Kind::Thread {
+            self.begin_thread(record);
+            return None;
+        }
+        let (op, thread) = (op(record)?, self.thread?);
+        let begun_ns = self.time(record.ticks);
+        let moves = matches!(op, RawOp::Realloc { old, new, .. } if new != 0 && old != 0 && new != old);
+        let moving_since_ns = moves.then_some(begun_ns);
+        let time_ns = if moves { self.time(record.ticks.saturating_add(record.duration)) } else { begun_ns };
+        Some(LaneEvent { raw: RawEvent { time_ns, thread, op }, moving_since_ns })
+    }
+
+    fn make_ready(&mut self, ticks: u64, thread: u32, op: RawOp) {
+        let raw = RawEvent { time_ns: self.time(ticks), thread, op };
+        self.ready.push_back(LaneEvent { raw, moving_since_ns: None });
+    }
+
+    /// A frame begins by naming its thread; another name means that the thread before it had ended.
+    fn begin_thread(&mut self, record: &Record) {
+        let thread = u32::try_from(record.size).unwrap_or(u32::MAX);
+        if self.thread == Some(thread) {
+            return;
+        }
+        self.end_thread(0);
+        self.thread = Some(thread);
+        self.make_ready(record.ticks, thread, RawOp::ThreadStart);
+    }
+}
+
+/// What the program did; `None` for a record that is no call.
+fn op(record: &Record) -> Option<RawOp> {
+    let &Record { kind, align_log2, address, old, size, .. } = record;
+    let alloc = |call| RawOp::Alloc { address, size, align_log2, call };
+    let realloc = |call| RawOp::Realloc { old, new: address, size, call };
+    Some(match kind {
+        Kind::Malloc => alloc(AllocCall::Malloc),
+        Kind::Calloc => alloc(AllocCall::Calloc),
+        Kind::PosixMemalign => alloc(AllocCall::PosixMemalign),
+        Kind::AlignedAlloc => alloc(AllocCall::AlignedAlloc),
+        Kind::Memalign => alloc(AllocCall::Memalign),
+        Kind::Valloc => alloc(AllocCall::Valloc),
+        Kind::Pvalloc => alloc(AllocCall::Pvalloc),
+        Kind::Realloc => realloc(ReallocCall::Realloc),
+        Kind::Reallocarray => realloc(ReallocCall::Reallocarray),
+        Kind::Free => RawOp::Free { address },
+        Kind::UsableSize => RawOp::UsableSize { address },
+        Kind::Fork => RawOp::Fork { child_pid: u32::try_from(address).unwrap_or(u32::MAX) },
+        Kind::Thread => return None,
+    })
+}

@@ -1,0 +1,114 @@
+//! Counts per function equal those of an independent counter preloaded into the same program.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use hksim_trace::event::{AllocCall, Event, Op};
+
+use crate::support::{compile, events, have, record_words, scratch};
+
+const FUNCTIONS: [&str; 7] = ["malloc", "calloc", "realloc", "aligned", "free", "free_null", "usable"];
+/// Runs of the counter: what they differ by (address layout) is what the recording may differ by.
+const COUNTER_RUNS: usize = 3;
+
+type Counts = BTreeMap<&'static str, u64>;
+
+fn recorded_counts(events: &[Event]) -> Counts {
+    let mut counts: Counts = FUNCTIONS.iter().map(|&name| (name, 0)).collect();
+    for event in events {
+        let name = match event.op {
+            Op::Alloc { call, .. } | Op::AllocFailed { call, .. } => match call {
+                AllocCall::Malloc => "malloc",
+                AllocCall::Calloc => "calloc",
+                AllocCall::Realloc | AllocCall::Reallocarray => "realloc",
+                _ => "aligned",
+            },
+            Op::Realloc { .. } | Op::ReallocFree { .. } | Op::ReallocUnknown { .. } | Op::ReallocFailed { .. } => {
+                "realloc"
+            }
+            Op::Free { .. } | Op::FreeUnknown => "free",
+            Op::FreeNull => "free_null",
+            Op::UsableSize { .. } => "usable",
+            _ => continue,
+        };
+        *counts.entry(name).or_default() += 1;
+    }
+    counts
+}
+
+/// The counts of the process with the most calls: the wrapper's own process is the same, replaced by exec.
+fn counter_run(dir: &Path, counter: &Path, script: &str) -> Counts {
+    let base = dir.join("counts");
+    let child = Command::new("setarch")
+        .args(["-R", "sh", "-c", script])
+        .env("LD_PRELOAD", counter)
+        .env("HKSIM_RECORD_SESSION", &base)
+        .env("PYTHONHASHSEED", "0")
+        .spawn()
+        .expect("the program starts");
+    let pid = child.id();
+    let output = child.wait_with_output().expect("the program ends");
+    assert!(output.status.success(), "{script}");
+    let file = dir.join(format!("counts.{pid}"));
+    let bytes = fs::read(&file).expect("the counter's file");
+    fs::remove_file(file).expect("it goes");
+    let values = bytes.chunks_exact(8).map(|long| u64::from_le_bytes(long.try_into().expect("8 bytes")));
+    FUNCTIONS.iter().copied().zip(values).collect()
+}
+
+fn check(dir: &Path, program: &str) {
+    let counter = compile(dir, "counter", &["-shared", "-fPIC"]);
+    let printed = |name: &str| dir.join(name);
+    let script = |name: &str| format!("PYTHONHASHSEED=0 exec {program} > {}", printed(name).display());
+    let runs: Vec<Counts> = (0..COUNTER_RUNS).map(|_| counter_run(dir, &counter, &script("counted"))).collect();
+    let report = record_words(dir, ["setarch", "-R", "sh", "-c", &script("recorded")]);
+    let trace = &report.traces[0];
+    let recorded = recorded_counts(&events(trace));
+    assert!(recorded["malloc"] > 1000, "the job is worth recording: {recorded:?}");
+    for name in FUNCTIONS {
+        let counted: Vec<u64> = runs.iter().map(|run| run[name]).collect();
+        let (least, most) = (counted.iter().min().copied(), counted.iter().max().copied());
+        assert!(
+            Some(recorded[name]) >= least && Some(recorded[name]) <= most,
+            "{program}: {name}: recorded {}, counted {counted:?}",
+            recorded[name]
+        );
+    }
+    assert_eq!((trace.quality.unknown_frees, trace.quality.events_lost), (0, 0), "{program}");
+    let [counted, recorded] = ["counted", "recorded"].map(|name| fs::read(printed(name)).expect("the program prints"));
+    assert_eq!(counted, recorded, "{program}: its output is unchanged");
+}
+
+#[test]
+fn python_is_counted_alike() {
+    let python = "/usr/bin/python3";
+    if !have(python) || !have("setarch") {
+        return;
+    }
+    let dir = scratch();
+    let job = dir.path().join("job.py");
+    let text = "import json\n\
+                table = [{'name': 'n%d' % i, 'values': list(range(i % 50)), 'half': i / 2} for i in range(3000)]\n\
+                text = json.dumps(table)\n\
+                print(len(text), sum(len(row['values']) for row in json.loads(text)))\n";
+    fs::write(&job, text).expect("the job");
+    check(dir.path(), &format!("env PYTHONMALLOC=malloc {python} {}", job.display()));
+}
+
+#[test]
+fn sqlite_is_counted_alike() {
+    if !have("sqlite3") || !have("setarch") {
+        return;
+    }
+    let dir = scratch();
+    let job = dir.path().join("job.sql");
+    let text = "create table t(a integer primary key, b text);\n\
+                with recursive n(i) as (select 1 union all select i + 1 from n where i < 5000)\n\
+                insert into t select i, printf('%d-%d', i, i * i) from n;\n\
+                create index tb on t(b);\n\
+                select count(*), max(b) from t where b like '1%';\n";
+    fs::write(&job, text).expect("the job");
+    check(dir.path(), &format!("sqlite3 :memory: '.read {}'", job.display()));
+}

@@ -1,0 +1,11 @@
+//! The recorder on real processes: C programs compiled here, and programs of the system.
+
+mod counted;
+mod encoding;
+mod ends;
+mod full_spool;
+mod processes;
+mod programs;
+mod refusals;
+mod signals;
+mod support;

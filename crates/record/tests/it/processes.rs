@@ -1,0 +1,138 @@
+//! fork, vfork, posix_spawn, exec, ending threads, calls in signal handlers: with exact numbers.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use hksim_record::{Exit, RecordReport};
+use hksim_trace::event::Op;
+
+use crate::support::{compile, events, mallocs_of, record_words, scratch};
+
+fn run(dir: &Path, mode: &str) -> RecordReport {
+    let program = compile(dir, "processes", &[]);
+    let report = record_words(dir, [program.as_os_str(), mode.as_ref()]);
+    assert_eq!(report.exit, Some(Exit::Code(0)), "{mode}");
+    assert_eq!(report.unrecorded_pids, [0_u32; 0], "{mode}");
+    report
+}
+
+/// Parent and child allocate at the same time; the child's records must not reach the parent's trace.
+fn check_fork(mode: &str) -> RecordReport {
+    let dir = scratch();
+    let report = run(dir.path(), mode);
+    let [parent, child] = &report.traces[..] else {
+        panic!("{mode}: {} traces", report.traces.len());
+    };
+    let (of_parent, of_child) = (events(parent), events(child));
+    assert_eq!((parent.forked, child.forked), (false, true), "{mode}");
+    assert_eq!(child.parent_pid, parent.pid, "{mode}");
+    assert_eq!(mallocs_of(&of_parent, 101), 1000, "{mode}");
+    assert_eq!(mallocs_of(&of_parent, 102), 50_000, "{mode}");
+    assert_eq!(mallocs_of(&of_parent, 202), 0, "{mode}");
+    assert_eq!(of_parent.iter().filter(|event| matches!(event.op, Op::Free { .. })).count(), 51_000, "{mode}");
+    assert_eq!(parent.quality.unknown_frees, 0, "{mode}");
+    assert_eq!(mallocs_of(&of_child, 202), 50_000, "{mode}");
+    assert_eq!(mallocs_of(&of_child, 101) + mallocs_of(&of_child, 102), 0, "{mode}");
+    assert_eq!(child.quality.unknown_frees, 10, "{mode}: the parent's blocks that the child freed");
+    assert_eq!((parent.quality.events_lost, child.quality.events_lost), (0, 0), "{mode}");
+    let forks: Vec<u32> = of_parent
+        .iter()
+        .filter_map(|event| match event.op {
+            Op::Fork { child_pid } => Some(child_pid),
+            _ => None,
+        })
+        .collect();
+    let expected = if mode == "fork" { vec![child.pid] } else { vec![] };
+    assert_eq!(forks, expected, "{mode}: only fork itself is seen");
+    report
+}
+
+#[test]
+fn a_forked_child_has_a_trace_of_its_own() {
+    check_fork("fork");
+}
+
+#[test]
+fn a_child_of_raw_clone_has_a_trace_of_its_own() {
+    check_fork("clone");
+}
+
+#[test]
+fn vfork_and_posix_spawn_leave_the_parent_whole() {
+    let dir = scratch();
+    let report = run(dir.path(), "spawn");
+    let parent = &report.traces[0];
+    let of_parent = events(parent);
+    assert_eq!(mallocs_of(&of_parent, 111), 2000);
+    assert_eq!(of_parent.iter().filter(|event| matches!(event.op, Op::Free { .. })).count(), 2000);
+    assert_eq!((parent.quality.unknown_frees, parent.quality.events_lost), (0, 0));
+    for child in &report.traces[1..] {
+        assert_eq!(child.command, ["true"], "only the spawned programs have traces beside it");
+        assert!(!child.forked);
+    }
+}
+
+#[test]
+fn exec_ends_one_trace_and_begins_another() {
+    let dir = scratch();
+    let report = run(dir.path(), "exec");
+    let [after, before] = &report.traces[..] else {
+        panic!("{} traces", report.traces.len());
+    };
+    assert_eq!(after.path, dir.path().join("app.hkt"), "the last image has the output's name");
+    assert_eq!(after.pid, before.pid);
+    let (of_before, of_after) = (events(before), events(after));
+    assert_eq!((mallocs_of(&of_before, 303), mallocs_of(&of_before, 404)), (100, 0));
+    assert_eq!((mallocs_of(&of_after, 303), mallocs_of(&of_after, 404)), (0, 50));
+    assert_eq!(of_before.last().map(|event| event.op), Some(Op::Exec));
+    assert!(!of_after.iter().any(|event| event.op == Op::Exec));
+}
+
+#[test]
+fn frees_of_ending_threads_are_seen() {
+    let dir = scratch();
+    let report = run(dir.path(), "late");
+    let trace = &report.traces[0];
+    let events = events(trace);
+    assert_eq!((mallocs_of(&events, 707), mallocs_of(&events, 708)), (300, 300));
+    let mut objects = HashSet::new();
+    let mut frees = 0;
+    let mut ended = HashSet::new();
+    for event in &events {
+        assert!(!ended.contains(&event.thread), "an event of {:?} after its exit", event.thread);
+        match event.op {
+            Op::Alloc { object, size: 707 | 708, .. } => {
+                objects.insert(object);
+            }
+            Op::Free { object } => frees += usize::from(objects.remove(&object)),
+            Op::ThreadExit => {
+                ended.insert(event.thread);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(frees, 600, "every block is freed by a destructor");
+    assert_eq!(trace.threads, 301);
+    assert_eq!(ended.len(), 300, "all but the main thread end before the program");
+    assert_eq!(trace.quality.events_lost, 0);
+}
+
+#[test]
+fn calls_in_signal_handlers_are_seen() {
+    let dir = scratch();
+    let bump = compile(dir.path(), "bump", &["-shared", "-fPIC"]);
+    let program = compile(dir.path(), "signals", &[bump.to_str().expect("UTF-8")]);
+    let printed = dir.path().join("printed");
+    let script = format!("exec {} 3000 > {}", program.display(), printed.display());
+    let report = record_words(dir.path(), ["sh", "-c", &script]);
+    let printed = std::fs::read_to_string(printed).expect("the program prints");
+    let rounds: Vec<usize> = printed.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    let trace = &report.traces[0];
+    assert_eq!(trace.quality.events_lost, 0, "{printed}");
+    let events = events(trace);
+    assert_eq!(mallocs_of(&events, 606), rounds[0]);
+    assert_eq!(mallocs_of(&events, 505), rounds[1]);
+    let resized = events.iter().filter(|event| matches!(event.op, Op::Realloc { size: 506, .. })).count();
+    assert_eq!(resized, rounds[1]);
+    assert_eq!(trace.quality.unknown_frees, 0);
+}

@@ -1,0 +1,96 @@
+//! What cannot be recorded is refused with the reason, before or after the run.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use hksim_record::{Options, RecordError, record, recover};
+
+use crate::support::{compile, scratch};
+
+fn refusal(output: &Path, words: &[&str]) -> RecordError {
+    let words: Vec<OsString> = words.iter().map(Into::into).collect();
+    let options = Options { output: output.to_path_buf(), session_parent: None };
+    match record(&options, &words) {
+        Ok(report) => panic!("{words:?} was recorded: {report:?}"),
+        Err(why) => why,
+    }
+}
+
+/// No session and no half-written trace stays behind.
+fn assert_only(dir: &Path, expected: &[&str]) {
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn no_command_and_unknown_commands() {
+    let dir = scratch();
+    let output = dir.path().join("app.hkt");
+    assert!(matches!(refusal(&output, &[]), RecordError::NoCommand));
+    assert!(matches!(refusal(&output, &["hksim-no-such-command"]), RecordError::NotFound { .. }));
+    assert!(matches!(refusal(&output, &["/no/such/command"]), RecordError::NotFound { .. }));
+    let plain = dir.path().join("plain");
+    fs::write(&plain, "text").expect("a file");
+    let plain = plain.to_str().expect("UTF-8");
+    assert!(matches!(refusal(&output, &[plain]), RecordError::NotExecutable { .. }));
+    fs::set_permissions(plain, fs::Permissions::from_mode(0o755)).expect("its mode");
+    assert!(matches!(refusal(&output, &[plain]), RecordError::NotExecutable { .. }));
+    assert_only(dir.path(), &["plain"]);
+}
+
+#[test]
+fn static_and_foreign_programs() {
+    let dir = scratch();
+    let output = dir.path().join("app.hkt");
+    let fixed = compile(dir.path(), "rounds", &["-static"]);
+    assert!(matches!(refusal(&output, &[fixed.to_str().expect("UTF-8"), "1"]), RecordError::Static { .. }));
+    let mut bytes = fs::read(&fixed).expect("the program");
+    bytes[18] = 183; // AArch64
+    let foreign = dir.path().join("foreign");
+    fs::write(&foreign, bytes).expect("a program");
+    fs::set_permissions(&foreign, fs::Permissions::from_mode(0o755)).expect("its mode");
+    assert!(matches!(refusal(&output, &[foreign.to_str().expect("UTF-8")]), RecordError::OtherArchitecture { .. }));
+    let script = dir.path().join("script");
+    fs::write(&script, format!("#!{} 5\n", fixed.display())).expect("a script");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("its mode");
+    assert!(
+        matches!(refusal(&output, &[script.to_str().expect("UTF-8")]), RecordError::Static { .. }),
+        "its interpreter"
+    );
+    assert_only(dir.path(), &["foreign", "rounds", "script"]);
+}
+
+#[test]
+fn outputs_that_cannot_be_written() {
+    let dir = scratch();
+    assert!(matches!(refusal(dir.path(), &["true"]), RecordError::OutputIsDirectory { .. }));
+    assert!(matches!(refusal(&dir.path().join("no/such/app.hkt"), &["true"]), RecordError::Io { .. }));
+    assert_only(dir.path(), &[]);
+}
+
+#[test]
+fn nothing_recorded_says_why() {
+    let dir = scratch();
+    let output = dir.path().join("app.hkt");
+    let bump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/bump.c");
+    let own = compile(dir.path(), "rounds", &["-rdynamic", bump.to_str().expect("UTF-8")]);
+    let refusal = refusal(&output, &[own.to_str().expect("UTF-8"), "5"]);
+    assert!(matches!(refusal, RecordError::NothingRecorded { .. }), "{refusal}");
+    assert!(refusal.to_string().contains("allocator of its own"), "{refusal}");
+    assert_only(dir.path(), &["rounds"]);
+}
+
+#[test]
+fn what_is_no_session_is_not_recovered() {
+    let dir = scratch();
+    assert!(matches!(recover(dir.path()), Err(RecordError::BadSession { .. })));
+    fs::write(dir.path().join("session.json"), "{}").expect("a file");
+    assert!(matches!(recover(dir.path()), Err(RecordError::BadSession { .. })));
+    assert_only(dir.path(), &["session.json"]);
+}

@@ -1,0 +1,104 @@
+//! Signals to the recorder, and a recorder that dies.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use hksim_record::{Exit, Options, record, recover};
+
+use crate::support::{compile, read, scratch};
+
+const OUTPUT: &str = "HKSIM_TEST_OUTPUT";
+const PROGRAM: &str = "HKSIM_TEST_PROGRAM";
+/// A program that allocates until it is stopped takes this many rounds.
+const FOR_EVER: &str = "100000000000";
+
+/// Not a test of its own: the recorder as a process, for tests that send it signals.
+#[test]
+#[ignore = "started by the other tests of this file"]
+fn as_recorder() {
+    let (Some(output), Some(program)) = (env::var_os(OUTPUT), env::var_os(PROGRAM)) else {
+        return;
+    };
+    let options = Options { output: output.into(), session_parent: None };
+    let report = record(&options, &[program, FOR_EVER.into()]).expect("a recording");
+    assert_eq!(report.exit, Some(Exit::Signal(libc::SIGTERM)));
+}
+
+fn start_recorder(dir: &Path) -> (Child, PathBuf) {
+    let program = compile(dir, "rounds", &[]);
+    let child = Command::new(env::current_exe().expect("this test"))
+        .args(["--exact", "signals::as_recorder", "--ignored", "--test-threads=1", "--quiet"])
+        .env(OUTPUT, dir.join("app.hkt"))
+        .env(PROGRAM, &program)
+        .spawn()
+        .expect("the recorder starts");
+    let session = wait_for(|| find_session(dir));
+    wait_for(|| {
+        fs::read_to_string(session.join("session.json")).ok().filter(|text| !text.contains("\"root_pid\": null"))
+    });
+    wait_for(|| spool_bytes(&session).filter(|&bytes| bytes > 4 << 20));
+    (child, session)
+}
+
+fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "nothing came within a minute");
+        sleep(Duration::from_millis(2));
+    }
+}
+
+fn find_session(dir: &Path) -> Option<PathBuf> {
+    let mut entries = fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path());
+    entries.find(|path| path.to_string_lossy().contains(".app.hkt.recording-"))
+}
+
+fn spool_bytes(session: &Path) -> Option<u64> {
+    let entries = fs::read_dir(session).ok()?.flatten();
+    entries.map(|entry| entry.metadata().ok().map(|data| data.len())).sum()
+}
+
+fn send(pid: u32, signal: i32) {
+    // SAFETY: sends a signal to a child of ours, or to its child.
+    assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+}
+
+#[test]
+fn a_terminated_recorder_ends_the_program_and_writes_the_trace() {
+    let dir = scratch();
+    let (mut recorder, session) = start_recorder(dir.path());
+    send(recorder.id(), libc::SIGTERM);
+    assert!(recorder.wait().expect("it ends").success());
+    assert!(read(&dir.path().join("app.hkt")).len() > 100_000);
+    assert!(!session.exists(), "the session is removed");
+}
+
+#[test]
+fn the_session_of_a_killed_recorder_can_be_recovered() {
+    let dir = scratch();
+    let (mut recorder, session) = start_recorder(dir.path());
+    let info = fs::read_to_string(session.join("session.json")).expect("the session's own words");
+    let pid = info.split("\"root_pid\": ").nth(1).and_then(|rest| rest.split(',').next()).expect("a process id");
+    let program: u32 = pid.trim().parse().expect("a process id");
+    send(recorder.id(), libc::SIGKILL);
+    recorder.wait().expect("it ends");
+    let before = spool_bytes(&session);
+    wait_for(|| (spool_bytes(&session) > before).then_some(()));
+    send(program, libc::SIGTERM);
+    wait_for(|| {
+        fs::read_to_string(format!("/proc/{program}/stat")).map_or(Some(()), |stat| stat.contains(") Z").then_some(()))
+    });
+    let report = recover(&session).expect("a recovered recording");
+    assert_eq!(report.exit, None);
+    let trace = &report.traces[0];
+    assert_eq!((trace.pid, trace.quality.unknown_frees, trace.quality.events_lost), (program, 0, 0));
+    assert_eq!(read(&dir.path().join("app.hkt")).len() as u64, trace.events);
+    assert!(!session.exists(), "the session is removed");
+}

@@ -1,0 +1,70 @@
+//! Compiling C programs, recording commands, reading traces back.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hksim_record::{Options, RecordReport, RecordedTrace, record};
+use hksim_trace::event::{AllocCall, Event, Op};
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+use tempfile::TempDir;
+
+/// A directory that goes away with its test.
+pub fn scratch() -> TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+/// Compiles `tests/c/NAME.c` into `dir`; further words go to the compiler.
+pub fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
+    let output = dir.join(name);
+    let status = Command::new("cc")
+        .args(["-O1", "-g", "-fno-builtin", "-Wall", "-pthread", "-o"])
+        .arg(&output)
+        .arg(&source)
+        .args(flags)
+        .status()
+        .expect("a C compiler");
+    assert!(status.success(), "{} does not compile", source.display());
+    output
+}
+
+/// Records a command into `dir/app.hkt`.
+pub fn record_words<S: Into<OsString>>(dir: &Path, words: impl IntoIterator<Item = S>) -> RecordReport {
+    let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+    let options = Options { output: dir.join("app.hkt"), session_parent: None };
+    record(&options, &words).unwrap_or_else(|why| panic!("{words:?}: {why}"))
+}
+
+/// All events of a trace.
+pub fn events(trace: &RecordedTrace) -> Vec<Event> {
+    read(&trace.path)
+}
+
+/// All events of a trace file, which must be complete.
+pub fn read(path: &Path) -> Vec<Event> {
+    let mut reader = TraceReader::open(path).expect("a readable trace");
+    assert!(reader.summary().complete, "{} is truncated", path.display());
+    let mut events = Vec::new();
+    while let Some(batch) = reader.next_batch().expect("a readable trace") {
+        events.extend_from_slice(batch);
+    }
+    events
+}
+
+/// Allocations by `malloc` of this size.
+pub fn mallocs_of(events: &[Event], bytes: u64) -> usize {
+    let is_one = |event: &&Event| matches!(event.op, Op::Alloc { size, call: AllocCall::Malloc, .. } if size == bytes);
+    events.iter().filter(is_one).count()
+}
+
+/// Whether a program can be started; says so on stderr if not.
+pub fn have(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null")]).status();
+    let found = found.is_ok_and(|status| status.success());
+    if !found {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
