@@ -15,7 +15,7 @@ pub trait EventSource {
     /// The next events, 1 to [`BATCH_EVENTS_MAX`] of them, or `None` at the end.
     ///
     /// # Errors
-    /// Damaged or unreadable input. The stream is then over until [`EventSource::rewind`].
+    /// Damaged or unreadable input. The stream is then over (`None`) until [`EventSource::rewind`].
     fn next_batch(&mut self) -> Result<Option<&[Event]>, TraceError>;
 
     /// Where the trace comes from.

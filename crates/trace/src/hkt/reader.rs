@@ -33,10 +33,13 @@ pub struct TraceReader {
     ids: ObjectIds,
     events: Vec<Event>,
     cursor: Cursor,
-    /// Offset and number of the chunk that is in `columns`, and of the one behind it.
+    /// Offset and number of the chunk in `columns`, and of the one behind it.
     at: u64,
-    next_at: u64,
     chunk: u64,
+    next_at: u64,
+    next_chunk: u64,
+    /// An error ended the stream: the columns may not fit together, so nothing is read from them.
+    over: bool,
     /// Header of the chunk in `columns`, and totals before it.
     section: Section,
     before: Section,
@@ -73,8 +76,10 @@ impl TraceReader {
             events: Vec::with_capacity(BATCH_EVENTS_MAX),
             cursor: Cursor::default(),
             at: chunks_start,
-            next_at: chunks_start,
             chunk: 0,
+            next_at: chunks_start,
+            next_chunk: 0,
+            over: false,
             section: Section::start(),
             before: Section::start(),
         })
@@ -86,15 +91,13 @@ impl TraceReader {
     }
 
     /// Reads and decodes the next chunk. False at the end.
-    fn next_chunk(&mut self) -> Result<bool, TraceError> {
+    fn load_chunk(&mut self) -> Result<bool, TraceError> {
         if self.next_at >= self.chunks_end {
             return Ok(false);
         }
-        if self.section.events > 0 {
-            self.chunk += 1;
-        }
         self.before = self.section;
         self.at = self.next_at;
+        self.chunk = self.next_chunk;
         let mut bytes = [0; SECTION_BYTES];
         self.read(Span::Section(&mut bytes))?;
         let section =
@@ -113,6 +116,22 @@ impl TraceReader {
         self.section = section;
         self.cursor = Cursor::at(self.before.time_last_ns);
         self.next_at = self.at + (SECTION_BYTES + section.payload_bytes as usize) as u64;
+        self.next_chunk = self.chunk + 1;
+        Ok(true)
+    }
+
+    /// Puts the next events into `events`. False at the end.
+    fn fill_batch(&mut self) -> Result<bool, TraceError> {
+        if self.cursor.event() == self.columns.len() && !self.load_chunk()? {
+            return Ok(false);
+        }
+        self.events.clear();
+        if let Err(bad) = self.cursor.fill(&self.columns, &mut self.ids, &mut self.events) {
+            return Err(self.bad_event(bad));
+        }
+        if self.ids.peak() > self.section.objects_peak {
+            return Err(self.corrupt("more objects are live than announced"));
+        }
         Ok(true)
     }
 
@@ -167,17 +186,17 @@ enum Span<'a> {
 
 impl EventSource for TraceReader {
     fn next_batch(&mut self) -> Result<Option<&[Event]>, TraceError> {
-        if self.cursor.event() == self.columns.len() && !self.next_chunk()? {
+        if self.over {
             return Ok(None);
         }
-        self.events.clear();
-        if let Err(bad) = self.cursor.fill(&self.columns, &mut self.ids, &mut self.events) {
-            return Err(self.bad_event(bad));
+        match self.fill_batch() {
+            Ok(true) => Ok(Some(&self.events)),
+            Ok(false) => Ok(None),
+            Err(why) => {
+                self.over = true;
+                Err(why)
+            }
         }
-        if self.ids.peak() > self.section.objects_peak {
-            return Err(self.corrupt("more objects are live than announced"));
-        }
-        Ok(Some(&self.events))
     }
 
     fn header(&self) -> &Header {
@@ -199,7 +218,8 @@ impl EventSource for TraceReader {
         self.section = Section::start();
         self.before = Section::start();
         self.next_at = self.chunks_start;
-        self.chunk = 0;
+        self.next_chunk = 0;
+        self.over = false;
         Ok(())
     }
 }
