@@ -212,10 +212,20 @@ impl<O: Os> Memory for MmapMemory<O> {
         unsafe { superslab.add(at as usize).as_ptr().write_bytes(0, bytes as usize) };
     }
 
+    /// Page by page, reading before writing: libc's memcpy may read the end first, and which page of a huge page is
+    /// touched first decides what the kernel installs.
     fn copy(&self, to: Block<NonNull<u8>>, from: Block<NonNull<u8>>, bytes: u64) {
-        // SAFETY: both blocks hold that many bytes, and live blocks do not overlap.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.address(from).as_ptr(), self.address(to).as_ptr(), bytes as usize);
+        let (to, from) = (self.address(to), self.address(from));
+        let to_page_end = |at: NonNull<u8>| PAGE_BYTES as usize - at.as_ptr() as usize % PAGE_BYTES as usize;
+        let mut done = 0;
+        while done < bytes as usize {
+            // SAFETY: both blocks hold `bytes` bytes, `done` of which are behind; live blocks do not overlap.
+            unsafe {
+                let (source, target) = (from.add(done), to.add(done));
+                let step = to_page_end(source).min(to_page_end(target)).min(bytes as usize - done);
+                std::ptr::copy_nonoverlapping(source.as_ptr(), target.as_ptr(), step);
+                done += step;
+            }
         }
     }
 

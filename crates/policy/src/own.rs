@@ -194,6 +194,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if metadata == Metadata::Lost {
             self.mem.init_meta(superslab);
             let meta = self.mem.meta(superslab);
+            meta.used_units.set(0);
             let (first, count) = (self.first_unit(), self.geometry.units() - self.first_unit());
             meta.free.put(first, count, true);
             meta.clean.put(first, count, true);

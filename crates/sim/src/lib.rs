@@ -1,3 +1,16 @@
-//! The simulated world: kernel rules, TLB models, simulator driver and design sweeps
+//! The simulated world: a trace and a design in; faults, residency, huge pages, OS calls out.
+//!
+//! - [`memory`]: the policy's memory in the simulator; it emits [`hooks`].
+//! - [`kernel`]: Linux's rules for anonymous memory, a library of its own; [`accounts`] feeds one with hooks.
+//! - [`mod@simulate`]: one trace under one design; [`sweep`]: many; [`report`]: what comes out.
+//! - [`tlb`]: models of TLBs; [`reach`]: what they could cover, and what they miss.
 
+pub mod accounts;
+pub mod hooks;
 pub mod kernel;
+pub mod memory;
+pub mod report;
+pub mod simulate;
+
+pub use report::SimReport;
+pub use simulate::{Setup, SimError, Simulated, simulate};

@@ -1,0 +1,313 @@
+//! One kernel fed by one placement, with every install accounted for: by kind, by reason, by OS call.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use hksim_policy::Errno;
+use hksim_policy::memory::{Advice, Mapping};
+use serde::Serialize;
+
+use crate::hooks::{Hooks, Touch, Why};
+use crate::kernel::{
+    self, Access, BLOCK_PAGES, Content, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, Protection, RemapSource,
+};
+use crate::memory::BASE_PAGE;
+
+/// Why a page-table entry was made. The first that fits, in this order of precedence: populated; zero_then_write;
+/// hole_after_split; refault_after_purge; else what touched the page. The sums equal the total.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ByReason {
+    /// The application used its block.
+    pub application: u64,
+    /// A header was read or written.
+    pub header: u64,
+    /// A free-list link was written.
+    pub link: u64,
+    /// Metadata was written.
+    pub metadata: u64,
+    /// calloc zeroed a block.
+    pub zeroing: u64,
+    /// realloc copied a block.
+    pub copy: u64,
+    /// The policy prefaulted by hand.
+    pub prefault: u64,
+    /// `MAP_POPULATE` or `MADV_POPULATE_*`.
+    pub populated: u64,
+    /// The page had been written before and was purged.
+    pub refault_after_purge: u64,
+    /// A 4K page in a hole of a huge page that was split.
+    pub hole_after_split: u64,
+    /// A write to a page that a read had made a zero page.
+    pub zero_then_write: u64,
+}
+
+impl ByReason {
+    fn of(&mut self, why: Why) -> &mut u64 {
+        match why {
+            Why::Application => &mut self.application,
+            Why::Header => &mut self.header,
+            Why::Link => &mut self.link,
+            Why::Metadata => &mut self.metadata,
+            Why::Zeroing => &mut self.zeroing,
+            Why::Copy => &mut self.copy,
+            Why::Prefault => &mut self.prefault,
+        }
+    }
+
+    /// The sum of all reasons.
+    pub fn total(&self) -> u64 {
+        let ByReason { application, header, link, metadata, zeroing, copy, prefault, populated, .. } = *self;
+        let ByReason { refault_after_purge, hole_after_split, zero_then_write, .. } = *self;
+        let touched = application + header + link + metadata + zeroing + copy + prefault;
+        touched + populated + refault_after_purge + hole_after_split + zero_then_write
+    }
+}
+
+/// OS calls that the allocator made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OsCalls {
+    /// `mmap`.
+    pub mmap: u64,
+    /// `munmap`.
+    pub munmap: u64,
+    /// `madvise`.
+    pub madvise: u64,
+    /// `mremap`.
+    pub mremap: u64,
+    /// Those of the above that failed.
+    pub failed: u64,
+}
+
+/// Highest values so far. Bytes of resident memory include hugetlb pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peaks {
+    /// Resident bytes.
+    pub rss_bytes: u64,
+    /// Bytes in hugetlb pages.
+    pub hugetlb_bytes: u64,
+    /// Mappings.
+    pub vmas: u64,
+    /// Bytes of page tables.
+    pub page_table_bytes: u64,
+    /// Huge pages mapped, transparent ones.
+    pub huge_pages: u64,
+}
+
+/// A kernel and its accounts.
+pub struct Accounts {
+    kernel: Kernel,
+    by_reason: ByReason,
+    os_calls: OsCalls,
+    peaks: Peaks,
+    /// Pages that held data when they were purged.
+    purged: HashSet<u64>,
+    /// 2 MiB blocks that were a huge page and were not dropped whole since.
+    once_huge: HashSet<u64>,
+    reserved_pages: u64,
+}
+
+impl Accounts {
+    /// Accounts of a fresh kernel.
+    pub fn new(kernel: Kernel) -> Accounts {
+        Accounts {
+            kernel,
+            by_reason: ByReason::default(),
+            os_calls: OsCalls::default(),
+            peaks: Peaks::default(),
+            purged: HashSet::new(),
+            once_huge: HashSet::new(),
+            reserved_pages: 0,
+        }
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// Installs by reason.
+    pub fn by_reason(&self) -> ByReason {
+        self.by_reason
+    }
+
+    /// OS calls.
+    pub fn os_calls(&self) -> OsCalls {
+        self.os_calls
+    }
+
+    /// Highest values.
+    pub fn peaks(&self) -> Peaks {
+        self.peaks
+    }
+
+    /// The whole reservation, as pages of the simulated address space.
+    pub fn reserved(&self) -> Range<u64> {
+        BASE_PAGE..BASE_PAGE + self.reserved_pages
+    }
+
+    fn note_peaks(&mut self) {
+        let kernel = &self.kernel;
+        let peaks = &mut self.peaks;
+        peaks.rss_bytes = peaks.rss_bytes.max(kernel.resident_bytes());
+        peaks.hugetlb_bytes = peaks.hugetlb_bytes.max(kernel.hugetlb_pages() * BLOCK_PAGES * PAGE_BYTES);
+        peaks.vmas = peaks.vmas.max(kernel.vma_count());
+        peaks.page_table_bytes = peaks.page_table_bytes.max(kernel.page_table_bytes());
+        peaks.huge_pages = peaks.huge_pages.max(kernel.huge_pages());
+    }
+
+    /// Puts a run of installs down to its reason.
+    fn attribute(&mut self, run: InstallRun, why: Option<Why>) {
+        let pages = run.first_page..run.first_page + run.pages;
+        let block = run.first_page / BLOCK_PAGES;
+        let refaults = pages.clone().any(|page| self.purged.contains(&page));
+        let upgrades = run.kind == InstallKind::Cow;
+        let reasons = &mut self.by_reason;
+        let reason = match why {
+            None => &mut reasons.populated,
+            Some(_) if upgrades => &mut reasons.zero_then_write,
+            Some(_) if run.pages < BLOCK_PAGES && self.once_huge.contains(&block) => &mut reasons.hole_after_split,
+            Some(_) if refaults => &mut reasons.refault_after_purge,
+            Some(why) => reasons.of(why),
+        };
+        *reason += run.installs;
+        if run.kind != InstallKind::Zero {
+            for page in pages.clone() {
+                self.purged.remove(&page);
+            }
+        }
+        if run.kind == InstallKind::Thp {
+            self.once_huge.extend(block..pages.end.div_ceil(BLOCK_PAGES));
+        }
+    }
+
+    fn populated(&mut self, outcome: kernel::Outcome) -> Result<(), Errno> {
+        for run in outcome.installs {
+            self.attribute(run, None);
+        }
+        self.returned(outcome.result)
+    }
+
+    fn returned(&mut self, result: Result<(), kernel::Errno>) -> Result<(), Errno> {
+        self.note_peaks();
+        self.os_calls.failed += u64::from(result.is_err());
+        result.map_err(|errno| {
+            Errno(match errno {
+                kernel::Errno::Again => 11,
+                kernel::Errno::NoMemory => 12,
+                kernel::Errno::Fault => 14,
+                kernel::Errno::Invalid => 22,
+            })
+        })
+    }
+
+    /// Pages are about to be dropped: what is installed there later is a refault.
+    fn dropping(&mut self, pages: &Range<u64>) {
+        for run in self.kernel.page_states(pages.clone()) {
+            let holds_data =
+                !matches!(run.state, kernel::PageState::None | kernel::PageState::Zero | kernel::PageState::HugeZero);
+            if holds_data {
+                self.purged.extend(run.first_page..run.first_page + run.pages);
+            }
+        }
+        let whole = pages.start.div_ceil(BLOCK_PAGES)..pages.end / BLOCK_PAGES;
+        if !whole.is_empty() {
+            self.once_huge.retain(|block| !whole.contains(block));
+        }
+    }
+}
+
+fn shifted(pages: &Range<u64>) -> Range<u64> {
+    BASE_PAGE + pages.start..BASE_PAGE + pages.end
+}
+
+impl Hooks for Accounts {
+    const EVERY_ACCESS: bool = false;
+
+    fn touch(&mut self, page: u64, touch: Touch, why: Why) {
+        let access = match touch {
+            Touch::Read => Access::Read,
+            Touch::WriteZero => Access::Write(Content::Zero),
+            Touch::Write => Access::Write(Content::NonZero),
+        };
+        let was_huge_zero = matches!(self.kernel.block_state(BASE_PAGE + page), kernel::BlockState::HugeZero);
+        match self.kernel.touch(BASE_PAGE + page, access) {
+            Ok(None) => {}
+            Ok(Some(install)) => {
+                let run = InstallRun {
+                    kind: install.kind,
+                    first_page: install.first_page,
+                    pages: install.pages,
+                    installs: 1,
+                };
+                if was_huge_zero && install.kind == InstallKind::Thp {
+                    self.by_reason.zero_then_write += 1;
+                    self.once_huge.insert(run.first_page / BLOCK_PAGES);
+                } else {
+                    self.attribute(run, Some(why));
+                }
+                self.note_peaks();
+            }
+            // The policy touches only what it has mapped, so this is a bug in it, or in the model.
+            Err(signal) => unreachable!("an access to page {page} of the reservation raised {signal}"),
+        }
+    }
+
+    fn access(&mut self, _pages: Range<u64>, _why: Why) {}
+
+    fn reserve(&mut self, pages: u64) {
+        self.reserved_pages = pages;
+        let flags = MapFlags { protection: Protection::ReadWrite, noreserve: true, populate: false, hugetlb: false };
+        self.os_calls.mmap += 1;
+        let outcome = self.kernel.map(shifted(&(0..pages)), flags);
+        assert!(outcome.result.is_ok(), "a fresh address space has room for the reservation");
+        self.note_peaks();
+    }
+
+    fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
+        let pages = shifted(&pages);
+        let hugetlb = matches!(mapping, Mapping::Hugetlb | Mapping::HugetlbPopulated);
+        let flags = MapFlags {
+            protection: Protection::ReadWrite,
+            noreserve: !hugetlb,
+            populate: matches!(mapping, Mapping::Populated | Mapping::HugetlbPopulated),
+            hugetlb,
+        };
+        self.os_calls.mmap += 1;
+        self.dropping(&pages);
+        let outcome = self.kernel.map(pages, flags);
+        self.populated(outcome)
+    }
+
+    fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
+        let pages = shifted(&pages);
+        self.os_calls.munmap += 1;
+        self.dropping(&pages);
+        let result = self.kernel.unmap(pages);
+        self.returned(result)
+    }
+
+    fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
+        let pages = shifted(&pages);
+        self.os_calls.madvise += 1;
+        if advice == Advice::DontNeed {
+            self.dropping(&pages);
+        }
+        let advice = match advice {
+            Advice::HugePage => kernel::Advice::HugePage,
+            Advice::DontNeed => kernel::Advice::DontNeed,
+            Advice::Free => kernel::Advice::Free,
+            Advice::PopulateRead => kernel::Advice::PopulateRead,
+            Advice::PopulateWrite => kernel::Advice::PopulateWrite,
+        };
+        let outcome = self.kernel.advise(pages, advice);
+        self.populated(outcome)
+    }
+
+    fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {
+        let (pages, to) = (shifted(&pages), BASE_PAGE + to);
+        self.os_calls.mremap += 1;
+        self.dropping(&(to..to + pages.end - pages.start));
+        let result = self.kernel.remap(pages.start, pages.end - pages.start, to, RemapSource::Unmapped);
+        self.returned(result)
+    }
+}

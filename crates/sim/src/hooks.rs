@@ -1,0 +1,67 @@
+//! What a placement tells the world below it: page touches and OS calls, with their reasons.
+//!
+//! The allocator runs on [`SimMemory`](crate::memory::SimMemory), which turns its memory accesses into *hooks*. A
+//! kernel model consumes them. The memory filters touches that cannot change a page, so a consumer sees few, and one
+//! placement can feed as many kernels as agree on what is purged.
+
+use std::ops::Range;
+
+use hksim_policy::Errno;
+use hksim_policy::memory::{Advice, Mapping};
+
+/// Why a page was touched. Installs are attributed to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Why {
+    /// The application used its block.
+    Application,
+    /// A block header was read or written.
+    Header,
+    /// A free-list link was written.
+    Link,
+    /// SuperSlab, heap or arena metadata was written.
+    Metadata,
+    /// calloc zeroed a block.
+    Zeroing,
+    /// realloc copied a block.
+    Copy,
+    /// The policy prefaulted by hand.
+    Prefault,
+}
+
+/// How a page was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// A load.
+    Read,
+    /// A store of zeros.
+    WriteZero,
+    /// A store of something else.
+    Write,
+}
+
+/// A consumer of placement hooks. Pages are 4 KiB, numbered from the start of the reservation.
+pub trait Hooks {
+    /// Whether every access is wanted (a TLB model does), or only those that may change a page.
+    const EVERY_ACCESS: bool;
+
+    /// A page is touched: the first time, or the first time since something happened to it.
+    fn touch(&mut self, page: u64, touch: Touch, why: Why);
+
+    /// Pages are accessed; called for every access if [`Hooks::EVERY_ACCESS`].
+    fn access(&mut self, pages: Range<u64>, why: Why);
+
+    /// The reservation itself is mapped, before anything else.
+    fn reserve(&mut self, pages: u64);
+
+    /// `mmap(MAP_FIXED)`.
+    fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno>;
+
+    /// `munmap`.
+    fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno>;
+
+    /// `madvise`.
+    fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno>;
+
+    /// `mremap` of `pages` to a fixed place.
+    fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno>;
+}

@@ -1,0 +1,314 @@
+//! The policy's memory in the simulator: what it accesses becomes hooks, its contents are not kept.
+
+mod filter;
+mod superslab;
+
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
+use std::ops::Range;
+
+use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
+use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
+use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::options::Header;
+use hksim_policy::{Errno, Geometry, PAGE_BYTES};
+
+use crate::hooks::{Hooks, Touch, Why};
+use filter::TouchFilter;
+use superslab::SimSuperSlab;
+pub use superslab::SimWord;
+
+/// Bytes of a link.
+const LINK_BYTES: u64 = 4;
+/// Entries on one page of the arena table.
+const ENTRIES_PER_PAGE: usize = (PAGE_BYTES / ENTRY_BYTES) as usize;
+/// First page of the reservation in the simulated address space.
+pub const BASE_PAGE: u64 = BASE_ADDRESS / PAGE_BYTES;
+
+type EntryPage = Box<[Entry; ENTRIES_PER_PAGE]>;
+
+/// A simulated memory that feeds one consumer of hooks.
+pub struct SimMemory<H: Hooks> {
+    hooks: RefCell<H>,
+    filter: TouchFilter,
+    layout: Layout,
+    units: u32,
+    keeps_tags: bool,
+    superslabs: Box<[OnceCell<Box<SimSuperSlab>>]>,
+    table: Box<[OnceCell<EntryPage>]>,
+    pool: PoolMeta,
+    mail: Box<[SimWord]>,
+    now_ns: Cell<u64>,
+}
+
+impl<H: Hooks> SimMemory<H> {
+    /// Reserves the layout in the simulated address space and writes its control page.
+    pub fn new(layout: Layout, geometry: &impl Geometry, hooks: H) -> SimMemory<H> {
+        let ordinals = layout.ordinals() as usize;
+        let memory = SimMemory {
+            hooks: RefCell::new(hooks),
+            filter: TouchFilter::new(layout.bytes() / PAGE_BYTES),
+            units: geometry.units(),
+            keeps_tags: matches!(geometry.header(), Header::Light | Header::Off),
+            superslabs: (0..ordinals).map(|_| OnceCell::new()).collect(),
+            table: (0..ordinals.div_ceil(ENTRIES_PER_PAGE)).map(|_| OnceCell::new()).collect(),
+            pool: PoolMeta::new(),
+            mail: (0..HEAPS_MAX).map(|_| SimWord::default()).collect(),
+            now_ns: Cell::new(0),
+            layout,
+        };
+        memory.hooks.borrow_mut().reserve(memory.layout.bytes() / PAGE_BYTES);
+        memory.touch(0, PAGE_BYTES, Touch::WriteZero, Why::Metadata);
+        memory
+    }
+
+    /// The consumer.
+    pub fn hooks(&self) -> RefMut<'_, H> {
+        self.hooks.borrow_mut()
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Pages of the reservation that a block's bytes lie on.
+    pub fn pages_of(&self, block: Block<u32>, bytes: u64) -> Range<u64> {
+        let first = self.layout.superslab_of(block.superslab) + u64::from(block.offset);
+        first / PAGE_BYTES..(first + bytes).div_ceil(PAGE_BYTES)
+    }
+
+    /// Touches bytes, counted from the start of the reservation.
+    #[inline(always)]
+    fn touch(&self, at: u64, bytes: u64, touch: Touch, why: Why) {
+        let (first, last) = (at / PAGE_BYTES, (at + bytes - 1) / PAGE_BYTES);
+        for page in first..=last {
+            if self.filter.passes(page, touch) {
+                self.hooks.borrow_mut().touch(page, touch, why);
+            }
+        }
+        if H::EVERY_ACCESS {
+            self.hooks.borrow_mut().access(first..last + 1, why);
+        }
+    }
+
+    #[inline(always)]
+    fn superslab_at(&self, ordinal: u32) -> &SimSuperSlab {
+        match self.superslabs[ordinal as usize].get() {
+            Some(superslab) => superslab,
+            None => unreachable!("the policy used SuperSlab {ordinal} before it initialised it"),
+        }
+    }
+
+    #[inline(always)]
+    fn observe_meta(&self, ordinal: u32) {
+        if H::EVERY_ACCESS {
+            let page = self.layout.meta_of(ordinal) / PAGE_BYTES;
+            self.hooks.borrow_mut().access(page..page + 1, Why::Metadata);
+        }
+    }
+
+    fn pages(&self, range: ArenaRange) -> Range<u64> {
+        let first = (self.layout.arena + range.start) / PAGE_BYTES;
+        first..first + range.bytes / PAGE_BYTES
+    }
+
+    /// Something happened to these pages: touches count again, and links on them are lost.
+    fn forget(&self, pages: Range<u64>) {
+        let arena_page = self.layout.arena / PAGE_BYTES;
+        self.filter.forget(pages, |page| {
+            let Some(from_arena) = page.checked_sub(arena_page) else { return };
+            let at = from_arena * PAGE_BYTES;
+            let ordinal = at >> self.layout.superslab_shift;
+            if let Some(superslab) = self.superslabs[ordinal as usize].get() {
+                let offset = at - (ordinal << self.layout.superslab_shift);
+                superslab.lose(offset as u32, PAGE_BYTES as u32);
+            }
+        });
+    }
+}
+
+impl<H: Hooks> Memory for SimMemory<H> {
+    type SuperSlab = u32;
+    type Word = SimWord;
+    type Guard<'a>
+        = ()
+    where
+        H: 'a;
+
+    fn ordinals(&self) -> u32 {
+        self.layout.ordinals()
+    }
+
+    #[inline(always)]
+    fn superslab(&self, ordinal: u32) -> u32 {
+        ordinal
+    }
+
+    #[inline(always)]
+    fn ordinal(&self, superslab: u32) -> u32 {
+        superslab
+    }
+
+    fn init_meta(&self, superslab: u32) {
+        let bytes = 1 << self.layout.superslab_shift;
+        self.superslabs[superslab as usize].get_or_init(|| Box::new(SimSuperSlab::new(bytes, self.units)));
+        let meta_bytes = u64::from(self.layout.meta_bytes);
+        self.touch(self.layout.meta_of(superslab), meta_bytes, Touch::Write, Why::Metadata);
+    }
+
+    #[inline(always)]
+    fn meta(&self, superslab: u32) -> &SuperSlabMeta<SimWord> {
+        self.observe_meta(superslab);
+        &self.superslab_at(superslab).meta
+    }
+
+    #[inline(always)]
+    fn slab(&self, superslab: u32, unit: u32) -> &SlabMeta {
+        self.observe_meta(superslab);
+        &self.superslab_at(superslab).slabs[unit as usize]
+    }
+
+    #[inline(always)]
+    fn remote(&self, superslab: u32, unit: u32) -> &SimWord {
+        self.observe_meta(superslab);
+        &self.superslab_at(superslab).remote[unit as usize]
+    }
+
+    #[inline(always)]
+    fn mail_next(&self, superslab: u32, unit: u32) -> &SimWord {
+        self.observe_meta(superslab);
+        &self.superslab_at(superslab).mail[unit as usize]
+    }
+
+    fn entry(&self, ordinal: u32) -> &Entry {
+        let (page, index) = (ordinal as usize / ENTRIES_PER_PAGE, ordinal as usize % ENTRIES_PER_PAGE);
+        let entries = self.table[page].get_or_init(|| {
+            let at = self.layout.entry_of((page * ENTRIES_PER_PAGE) as u32);
+            self.touch(at, 1, Touch::Write, Why::Metadata);
+            Box::new(std::array::from_fn(|_| Entry::default()))
+        });
+        &entries[index]
+    }
+
+    fn pool(&self) -> &PoolMeta {
+        &self.pool
+    }
+
+    fn lock(&self) {}
+
+    fn init_heap(&self, heap: u32) {
+        use hksim_policy::Word;
+        self.mail[heap as usize].store(0);
+        self.touch(self.layout.heap_of(heap), HEAP_BYTES, Touch::WriteZero, Why::Metadata);
+    }
+
+    fn mail(&self, heap: u32) -> &SimWord {
+        &self.mail[heap as usize]
+    }
+
+    #[inline(always)]
+    fn read_link(&self, superslab: u32, at: u32) -> Link {
+        if H::EVERY_ACCESS {
+            let page = (self.layout.superslab_of(superslab) + u64::from(at)) / PAGE_BYTES;
+            self.hooks.borrow_mut().access(page..page + 1, Why::Link);
+        }
+        self.superslab_at(superslab).read_link(at)
+    }
+
+    #[inline(always)]
+    fn write_link(&self, superslab: u32, at: u32, link: Link) {
+        let touch = if link == Link::NONE { Touch::WriteZero } else { Touch::Write };
+        self.touch(self.layout.superslab_of(superslab) + u64::from(at), LINK_BYTES, touch, Why::Link);
+        self.superslab_at(superslab).write_link(at, link);
+    }
+
+    fn read_header(&self, superslab: u32, at: u32) -> u8 {
+        self.touch(self.layout.superslab_of(superslab) + u64::from(at), 1, Touch::Read, Why::Header);
+        self.superslab_at(superslab).read_tag(at)
+    }
+
+    fn write_header(&self, superslab: u32, at: u32, bytes: u32, tag: u8) {
+        let first = self.layout.superslab_of(superslab) + u64::from(at);
+        self.touch(first, u64::from(bytes), Touch::Write, Why::Header);
+        if self.keeps_tags {
+            self.superslab_at(superslab).write_tag(at, tag);
+        }
+    }
+
+    fn zero(&self, superslab: u32, at: u64, bytes: u64) {
+        if bytes > 0 {
+            self.touch(self.layout.superslab_of(superslab) + at, bytes, Touch::WriteZero, Why::Zeroing);
+        }
+    }
+
+    fn copy(&self, to: Block<u32>, from: Block<u32>, bytes: u64) {
+        // Page by page, reading before writing, as the native memory does.
+        let at = |block: Block<u32>| self.layout.superslab_of(block.superslab) + u64::from(block.offset);
+        let mut done = 0;
+        while done < bytes {
+            let (source, target) = (at(from) + done, at(to) + done);
+            let to_page_end = |at: u64| PAGE_BYTES - at % PAGE_BYTES;
+            let step = to_page_end(source).min(to_page_end(target)).min(bytes - done);
+            self.touch(source, step, Touch::Read, Why::Copy);
+            self.touch(target, step, Touch::Write, Why::Copy);
+            done += step;
+        }
+    }
+
+    fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
+        self.forget(self.pages(range));
+        self.hooks.borrow_mut().map(self.pages(range), mapping)
+    }
+
+    fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
+        self.forget(self.pages(range));
+        self.hooks.borrow_mut().unmap(self.pages(range))
+    }
+
+    fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
+        if matches!(advice, Advice::DontNeed | Advice::Free) {
+            self.forget(self.pages(range));
+        }
+        self.hooks.borrow_mut().advise(self.pages(range), advice)
+    }
+
+    fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
+        let pages = self.pages(from);
+        let to = self.pages(ArenaRange { start: to_start, ..from });
+        self.forget(pages.clone());
+        self.forget(to.clone());
+        self.hooks.borrow_mut().remap(pages, to.start)
+    }
+
+    fn touch_pages(&self, range: ArenaRange) {
+        let pages = self.pages(range);
+        self.touch(pages.start * PAGE_BYTES, range.bytes, Touch::WriteZero, Why::Prefault);
+    }
+
+    fn fill_pages(&self, range: ArenaRange) {
+        self.touch_pages(range);
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+}
+
+impl<H: Hooks> World for SimMemory<H> {
+    #[inline]
+    fn app_read(&self, block: Block<u32>, offset: u64, bytes: u64) {
+        let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset) + offset;
+        self.touch(at, bytes, Touch::Read, Why::Application);
+    }
+
+    #[inline]
+    fn app_write(&self, block: Block<u32>, offset: u64, bytes: u64) {
+        let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset) + offset;
+        self.touch(at, bytes, Touch::Write, Why::Application);
+    }
+
+    #[inline(always)]
+    fn set_now(&self, now_ns: u64) {
+        self.now_ns.set(now_ns);
+    }
+}

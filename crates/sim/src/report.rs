@@ -1,0 +1,191 @@
+//! What a simulation says, in the form that is exported. Names are a contract; units stand last in them.
+
+use std::collections::BTreeMap;
+
+use hksim_drive::{Design, TouchRule};
+use hksim_trace::header::{Header, Origin, Touch};
+use hksim_trace::source::EventSource;
+use serde::Serialize;
+
+use crate::accounts::{ByReason, OsCalls};
+use crate::kernel::{InstallKind, Kernel, KernelConfig};
+
+/// Version of every JSON result; raised when a name changes or goes.
+pub const SCHEMA: u32 = 1;
+
+/// Which trace a result is about.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TraceLabel {
+    /// The file, where there is one.
+    pub file: Option<String>,
+    /// Where the events come from; of a generated trace, everything needed to make it again.
+    pub origin: Origin,
+    /// What is known about its touches.
+    pub knowledge: Touch,
+    /// Whether it ends where its producer ended it.
+    pub complete: bool,
+}
+
+impl TraceLabel {
+    /// Labels a source.
+    pub fn of(file: Option<String>, source: &dyn EventSource) -> TraceLabel {
+        let Header { origin, touch, .. } = source.header().clone();
+        TraceLabel { file, origin, knowledge: touch, complete: source.summary().complete }
+    }
+}
+
+/// How touches were decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct TouchLabel {
+    /// The rule applied.
+    pub rule: TouchRule,
+    /// `assumed` unless the rule was what a trace of that knowledge recorded.
+    pub knowledge: Touch,
+}
+
+/// Installs by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ByKind {
+    /// 4 KiB pages.
+    pub base_4k: u64,
+    /// Folios between a page and a huge page.
+    pub mthp: u64,
+    /// Transparent huge pages.
+    pub thp: u64,
+    /// Pages of the hugetlb pool.
+    pub hugetlb: u64,
+    /// Zero pages, small or huge.
+    pub zero: u64,
+    /// Pages in place of zero pages.
+    pub cow: u64,
+}
+
+impl ByKind {
+    pub(crate) fn of(kernel: &Kernel) -> ByKind {
+        let count = |kind| kernel.counters().installs_of(kind);
+        ByKind {
+            base_4k: count(InstallKind::Base4k),
+            mthp: count(InstallKind::Mthp),
+            thp: count(InstallKind::Thp),
+            hugetlb: count(InstallKind::Hugetlb),
+            zero: count(InstallKind::Zero),
+            cow: count(InstallKind::Cow),
+        }
+    }
+}
+
+/// Page-table entries made, three ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Installs {
+    /// All of them.
+    pub total: u64,
+    /// By what was installed.
+    pub by_kind: ByKind,
+    /// By why.
+    pub by_reason: ByReason,
+}
+
+/// SuperSlabs that the hugetlb pool refused, by the step that was taken instead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FellBack {
+    /// Huge-page advice.
+    pub thp: u64,
+    /// A plain map.
+    pub plain: u64,
+}
+
+/// The state of things after some event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Sample {
+    /// Events done.
+    pub event: u64,
+    /// Trace time in nanoseconds.
+    pub time_ns: u64,
+    /// Requested bytes of live objects.
+    pub live_bytes: u64,
+    /// Resident bytes, hugetlb included.
+    pub rss_bytes: u64,
+    /// Transparent huge pages mapped.
+    pub huge_pages: u64,
+    /// Installs so far.
+    pub installs: u64,
+    /// Mappings.
+    pub vmas: u64,
+}
+
+/// One trace under one design.
+#[derive(Clone, Debug, Serialize)]
+pub struct SimReport {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The trace.
+    pub trace: TraceLabel,
+    /// The design.
+    pub policy: Design,
+    /// How touches were decided.
+    pub touch: TouchLabel,
+    /// The kernel that was modelled.
+    pub kernel: KernelConfig,
+    /// Events simulated.
+    pub events: u64,
+    /// Wall seconds of the simulation.
+    pub elapsed_s: f64,
+    /// Page-table entries made.
+    pub installs: Installs,
+    /// What `ru_minflt` would be charged.
+    pub faults: u64,
+    /// Exceptions the program would take.
+    pub traps: u64,
+    /// 2 MiB entries split.
+    pub splits: u64,
+    /// Highest resident bytes, hugetlb included.
+    pub rss_bytes_peak: u64,
+    /// Resident bytes at the end.
+    pub rss_bytes_end: u64,
+    /// Highest bytes in hugetlb pages (the kernel does not count them in RSS; here they are).
+    pub hugetlb_bytes_peak: u64,
+    /// Highest number of transparent huge pages mapped.
+    pub huge_pages_peak: u64,
+    /// Highest requested bytes of live objects.
+    pub live_bytes_peak: u64,
+    /// Pages those bytes would fill: fewer cannot hold the live set.
+    pub floor_pages: u64,
+    /// Pages that the touched bytes of live objects would fill at their peak.
+    pub floor_touched_pages: u64,
+    /// Highest number of SuperSlabs in use, those of huge blocks included.
+    pub superslabs_peak: u64,
+    /// Highest number of mappings of the allocator.
+    pub vmas_peak: u64,
+    /// Highest bytes of page tables.
+    pub page_table_bytes_peak: u64,
+    /// OS calls by the allocator.
+    pub os_calls: OsCalls,
+    /// Requests that could not be served.
+    pub failed: u64,
+    /// SuperSlabs that hugetlb refused.
+    pub fell_back: FellBack,
+    /// Digest of every placement: equal to a replay's iff (almost surely) all placements are.
+    pub placement: String,
+    /// Evenly spaced samples over the events, the last at the end.
+    pub timeline: Vec<Sample>,
+    /// Where touches were assumed: the headline figures under the other assumptions.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub bracket: BTreeMap<String, Bracket>,
+}
+
+/// What another assumption about touches gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Bracket {
+    /// Installs.
+    pub installs: u64,
+    /// Faults.
+    pub faults: u64,
+    /// Highest resident bytes.
+    pub rss_bytes_peak: u64,
+}
+
+impl From<&SimReport> for Bracket {
+    fn from(report: &SimReport) -> Bracket {
+        Bracket { installs: report.installs.total, faults: report.faults, rss_bytes_peak: report.rss_bytes_peak }
+    }
+}

@@ -1,0 +1,307 @@
+//! One trace under one design.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Instant;
+
+use hksim_drive::{Design, DesignError, DriveError, Driver, PageRun, PageSet, PageState as SetState, TouchRule};
+use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
+use hksim_trace::error::TraceError;
+use hksim_trace::event::{Event, Op};
+use hksim_trace::header::Touch;
+use hksim_trace::source::EventSource;
+use thiserror::Error;
+
+use crate::accounts::Accounts;
+use crate::kernel::{Kernel, KernelConfig, PageState};
+use crate::memory::{BASE_PAGE, SimMemory};
+use crate::report::{ByKind, FellBack, Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel};
+
+/// Samples of a timeline.
+const TIMELINE_SAMPLES: u64 = 64;
+/// Evenly spaced marks where the trace has none.
+const EVEN_MARKS: u64 = 16;
+
+/// What to simulate.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The design.
+    pub design: Design,
+    /// How the application touches its blocks.
+    pub touch: TouchRule,
+    /// The kernel.
+    pub kernel: KernelConfig,
+    /// The file's name, for the label.
+    pub file: Option<String>,
+}
+
+/// What a simulation can stumble over.
+#[derive(Debug, Error)]
+pub enum SimError {
+    /// The trace.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The design.
+    #[error("this design cannot be: {0}")]
+    Design(#[from] DesignError),
+    /// The trace, beyond what an allocator can serve.
+    #[error("event {event}: {source}")]
+    Drive {
+        /// Running number of the event, from 1.
+        event: u64,
+        /// What went wrong.
+        source: DriveError,
+    },
+}
+
+/// The page set after some event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkedPages {
+    /// Events done.
+    pub event: u64,
+    /// Present pages.
+    pub pages: PageSet,
+}
+
+/// What a simulation gives.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    /// The figures.
+    pub report: SimReport,
+    /// Page sets at every mark and at the end, where they were asked for.
+    pub marks: Vec<MarkedPages>,
+}
+
+/// Which page sets are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marks {
+    /// None.
+    Skip,
+    /// At the trace's marks and the end; without marks at 16 evenly spaced points (after event k*N/17) and the end.
+    Collect,
+}
+
+/// The points of a run at which something is looked at.
+struct Points {
+    timeline: Vec<u64>,
+    marks: Vec<u64>,
+}
+
+impl Points {
+    fn new(events: u64, marks: &[u64]) -> Points {
+        let spaced = |count: u64, of: u64| {
+            (1..=count).map(move |k| (u128::from(k) * u128::from(events) / u128::from(of)) as u64)
+        };
+        let mut marks: Vec<u64> = match marks {
+            [] => spaced(EVEN_MARKS, EVEN_MARKS + 1).chain([events]).collect(),
+            marks => marks.iter().copied().chain([events]).collect(),
+        };
+        let mut timeline: Vec<u64> = spaced(TIMELINE_SAMPLES, TIMELINE_SAMPLES).collect();
+        marks.dedup();
+        timeline.dedup();
+        Points { timeline, marks }
+    }
+}
+
+/// Simulates a source from its current position, which must be its start. `progress` gets the events done so far.
+///
+/// # Errors
+/// Damaged traces, impossible designs.
+pub fn simulate(
+    source: &mut dyn EventSource,
+    setup: &Setup,
+    marks: Marks,
+    progress: &dyn Fn(u64),
+) -> Result<Simulated, SimError> {
+    let started = Instant::now();
+    let trace = TraceLabel::of(setup.file.clone(), source);
+    let summary = *source.summary();
+    let mark_events = if marks == Marks::Collect { marked_events(source)? } else { Vec::new() };
+    let mut run = Run::new(setup, summary.threads, summary.objects_peak, Points::new(summary.events, &mark_events))?;
+    run.collects_pages = marks == Marks::Collect;
+    while let Some(batch) = source.next_batch()? {
+        run.batch(batch)?;
+        progress(run.done);
+    }
+    run.finish();
+    let report = run.report(setup, trace, started.elapsed().as_secs_f64());
+    Ok(Simulated { report, marks: run.marked })
+}
+
+/// Events after which the trace has a mark. Leaves the source at its start.
+fn marked_events(source: &mut dyn EventSource) -> Result<Vec<u64>, TraceError> {
+    let mut marks = Vec::new();
+    let mut done = 0;
+    while let Some(batch) = source.next_batch()? {
+        for event in batch {
+            done += 1;
+            if matches!(event.op, Op::Mark { .. }) {
+                marks.push(done);
+            }
+        }
+    }
+    source.rewind()?;
+    Ok(marks)
+}
+
+struct Run {
+    driver: Driver<SimMemory<Accounts>, RunGeometry>,
+    points: Points,
+    next_sample: usize,
+    next_mark: usize,
+    done: u64,
+    time_ns: u64,
+    timeline: Vec<Sample>,
+    marked: Vec<MarkedPages>,
+    collects_pages: bool,
+}
+
+impl Run {
+    fn new(setup: &Setup, threads: u32, objects_peak: u32, points: Points) -> Result<Run, SimError> {
+        let plan = setup.design.plan()?;
+        let accounts = Accounts::new(Kernel::new(setup.kernel.clone()));
+        let memory = SimMemory::new(plan.layout, &plan.geometry, accounts);
+        let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
+        Ok(Run {
+            driver: Driver::new(allocator, threads, objects_peak, setup.touch),
+            points,
+            next_sample: 0,
+            next_mark: 0,
+            done: 0,
+            time_ns: 0,
+            timeline: Vec::new(),
+            marked: Vec::new(),
+            collects_pages: false,
+        })
+    }
+
+    /// Performs a batch, stopping where something is to be looked at.
+    fn batch(&mut self, mut batch: &[Event]) -> Result<(), SimError> {
+        while !batch.is_empty() {
+            let until = self.next_point().map_or(u64::MAX, |point| point.saturating_sub(self.done));
+            let (now, later) = batch.split_at(batch.len().min(usize::try_from(until).unwrap_or(usize::MAX)));
+            for (index, event) in now.iter().enumerate() {
+                let numbered = |source| SimError::Drive { event: self.done + index as u64 + 1, source };
+                self.driver.step(event).map_err(numbered)?;
+            }
+            self.done += now.len() as u64;
+            self.time_ns = now.last().map_or(self.time_ns, |event| event.time_ns);
+            batch = later;
+            self.look();
+        }
+        Ok(())
+    }
+
+    fn next_point(&self) -> Option<u64> {
+        let sample = self.points.timeline.get(self.next_sample).copied();
+        let mark = self.points.marks.get(self.next_mark).copied();
+        sample.into_iter().chain(mark).min()
+    }
+
+    /// Takes every sample and mark that is due.
+    fn look(&mut self) {
+        while self.points.timeline.get(self.next_sample).is_some_and(|&point| point <= self.done) {
+            self.next_sample += 1;
+            self.timeline.push(self.sample());
+        }
+        while self.points.marks.get(self.next_mark).is_some_and(|&point| point <= self.done) {
+            self.next_mark += 1;
+            if self.collects_pages {
+                let pages = self.page_set();
+                self.marked.push(MarkedPages { event: self.done, pages });
+            }
+        }
+    }
+
+    /// A truncated trace can end before its last points: they are taken at its end.
+    fn finish(&mut self) {
+        let at_end = self.timeline.last().is_some_and(|sample| sample.event == self.done);
+        if !at_end {
+            self.timeline.push(self.sample());
+        }
+        if self.collects_pages && self.marked.last().is_none_or(|mark| mark.event != self.done) {
+            let pages = self.page_set();
+            self.marked.push(MarkedPages { event: self.done, pages });
+        }
+    }
+
+    fn sample(&self) -> Sample {
+        let accounts = self.driver.allocator().mem.hooks();
+        Sample {
+            event: self.done,
+            time_ns: self.time_ns,
+            live_bytes: self.driver.live().bytes,
+            rss_bytes: accounts.kernel().resident_bytes(),
+            huge_pages: accounts.kernel().huge_pages(),
+            installs: accounts.kernel().counters().installs_total(),
+            vmas: accounts.kernel().vma_count(),
+        }
+    }
+
+    fn page_set(&self) -> PageSet {
+        let accounts = self.driver.allocator().mem.hooks();
+        page_set(accounts.kernel(), accounts.reserved())
+    }
+
+    fn report(&self, setup: &Setup, trace: TraceLabel, elapsed_s: f64) -> SimReport {
+        let mem = &self.driver.allocator().mem;
+        let pool = hksim_policy::Memory::pool(mem);
+        let accounts = mem.hooks();
+        let (kernel, peaks, live) = (accounts.kernel(), accounts.peaks(), self.driver.live());
+        let counters = kernel.counters();
+        let knowledge = if setup.touch == TouchRule::Recorded { trace.knowledge } else { Touch::Assumed };
+        SimReport {
+            schema: SCHEMA,
+            trace,
+            policy: setup.design.clone(),
+            touch: TouchLabel { rule: setup.touch, knowledge },
+            kernel: setup.kernel.clone(),
+            events: self.done,
+            elapsed_s,
+            installs: Installs {
+                total: counters.installs_total(),
+                by_kind: ByKind::of(kernel),
+                by_reason: accounts.by_reason(),
+            },
+            faults: counters.faults,
+            traps: counters.traps,
+            splits: counters.entry_splits,
+            rss_bytes_peak: peaks.rss_bytes,
+            rss_bytes_end: kernel.resident_bytes(),
+            hugetlb_bytes_peak: peaks.hugetlb_bytes,
+            huge_pages_peak: peaks.huge_pages,
+            live_bytes_peak: live.bytes_peak,
+            floor_pages: live.bytes_peak.div_ceil(PAGE_BYTES),
+            floor_touched_pages: live.touched_bytes_peak.div_ceil(PAGE_BYTES),
+            superslabs_peak: u64::from(pool.superslabs_peak.get()),
+            vmas_peak: peaks.vmas,
+            page_table_bytes_peak: peaks.page_table_bytes,
+            os_calls: accounts.os_calls(),
+            failed: self.driver.failed(),
+            fell_back: FellBack {
+                thp: u64::from(pool.fell_back_thp.get()),
+                plain: u64::from(pool.fell_back_plain.get()),
+            },
+            placement: format!("{:016x}", self.driver.placement()),
+            timeline: self.timeline.clone(),
+            bracket: BTreeMap::new(),
+        }
+    }
+}
+
+/// The present pages of a reservation, numbered from its start.
+fn page_set(kernel: &Kernel, reserved: Range<u64>) -> PageSet {
+    let mut set = PageSet::default();
+    for run in kernel.page_states(reserved) {
+        let state = match run.state {
+            PageState::None => continue,
+            PageState::Zero => SetState::Zero,
+            PageState::Base | PageState::Mthp => SetState::Base,
+            PageState::Thp => SetState::Thp,
+            PageState::HugeZero => SetState::HugeZero,
+            PageState::Hugetlb => SetState::Hugetlb,
+        };
+        set.push(PageRun { first_page: run.first_page - BASE_PAGE, pages: run.pages, state });
+    }
+    set
+}
