@@ -197,7 +197,8 @@ impl<W: World, G: Geometry> Driver<W, G> {
         self.heap(thread)?;
         let Some(heap) = self.tables.heaps[thread.0 as usize].as_mut() else { return Ok(()) };
         let at = object.0 as usize;
-        let Object { block: Some(block), bytes: old_bytes, touched_bytes: old_touched } = self.tables.objects[at] else {
+        let Object { block: Some(block), bytes: old_bytes, touched_bytes: old_touched } = self.tables.objects[at]
+        else {
             return self.allocate(thread, object, Request::plain(bytes), bytes, birth);
         };
         let Some(new) = self.allocator.resize(heap, block, bytes) else {

@@ -11,7 +11,7 @@ mod pages;
 mod tables;
 mod touch;
 
-pub use design::{Design, DesignError, Plan};
+pub use design::{Design, DesignError, Huge, Plan};
 pub use driver::{DriveError, Driver};
 pub use live::Live;
 pub use pages::{PageRun, PageSet, PageState};
