@@ -9,8 +9,8 @@ use crate::clock::TickRate;
 use crate::error::RecordError;
 use crate::lane_events::LaneEvents;
 use crate::spool::{
-    CONTROL_BYTES, Control, FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader,
-    SPOOL_MAGIC, WORDS_OFFSET, fill, words,
+    CONTROL_BYTES, Control, FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, SPOOL_MAGIC, WORDS_OFFSET,
+    fill, words,
 };
 
 /// An open spool.

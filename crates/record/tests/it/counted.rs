@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hksim_trace::event::{AllocCall, Event, Op};
+use tempfile::TempDir;
 
 use crate::support::{compile, events, have, record_words, scratch};
 
@@ -38,31 +39,46 @@ fn recorded_counts(events: &[Event]) -> Counts {
     counts
 }
 
-/// The counts of the process with the most calls: the wrapper's own process is the same, replaced by exec.
-fn counter_run(dir: &Path, counter: &Path, script: &str) -> Counts {
-    let base = dir.join("counts");
-    let child = Command::new("setarch")
-        .args(["-R", "sh", "-c", script])
-        .env("LD_PRELOAD", counter)
-        .env("HKSIM_RECORD_SESSION", &base)
-        .env("PYTHONHASHSEED", "0")
-        .spawn()
-        .expect("the program starts");
-    let pid = child.id();
-    let output = child.wait_with_output().expect("the program ends");
-    assert!(output.status.success(), "{script}");
-    let file = dir.join(format!("counts.{pid}"));
-    let bytes = fs::read(&file).expect("the counter's file");
-    fs::remove_file(file).expect("it goes");
-    let values = bytes.chunks_exact(8).map(|long| u64::from_le_bytes(long.try_into().expect("8 bytes")));
-    FUNCTIONS.iter().copied().zip(values).collect()
+/// The counter where the recorder would be unpacked, and a base for its files where the session would be. Python's
+/// own calls depend on the length of each environment variable, so the paths must be as long.
+struct CounterPlace {
+    library: PathBuf,
+    base: PathBuf,
+    _unpacked: TempDir,
+}
+
+impl CounterPlace {
+    fn new(dir: &Path) -> Self {
+        let counter = compile(dir, "counter", &["-shared", "-fPIC"]);
+        let unpacked = tempfile::Builder::new().prefix("hksim-record-").tempdir().expect("a directory");
+        let library = unpacked.path().join("preload.so");
+        fs::copy(counter, &library).expect("the counter in its place");
+        Self { library, base: dir.join(".app.hkt.recording-COUNTS"), _unpacked: unpacked }
+    }
+
+    /// One run's counts: of the process that began as setarch and became the program.
+    fn run(&self, script: &str) -> Counts {
+        let mut child = Command::new("setarch")
+            .args(["-R", "sh", "-c", script])
+            .env("LD_PRELOAD", &self.library)
+            .env("HKSIM_RECORD_SESSION", &self.base)
+            .spawn()
+            .expect("the program starts");
+        let status = child.wait().expect("the program ends");
+        assert!(status.success(), "{script}");
+        let file = PathBuf::from(format!("{}.{}", self.base.display(), child.id()));
+        let bytes = fs::read(&file).expect("the counter's file");
+        fs::remove_file(file).expect("it goes");
+        let values = bytes.chunks_exact(8).map(|long| u64::from_le_bytes(long.try_into().expect("8 bytes")));
+        FUNCTIONS.iter().copied().zip(values).collect()
+    }
 }
 
 fn check(dir: &Path, program: &str) {
-    let counter = compile(dir, "counter", &["-shared", "-fPIC"]);
+    let counter = CounterPlace::new(dir);
     let printed = |name: &str| dir.join(name);
     let script = |name: &str| format!("PYTHONHASHSEED=0 exec {program} > {}", printed(name).display());
-    let runs: Vec<Counts> = (0..COUNTER_RUNS).map(|_| counter_run(dir, &counter, &script("counted"))).collect();
+    let runs: Vec<Counts> = (0..COUNTER_RUNS).map(|_| counter.run(&script("counted"))).collect();
     let report = record_words(dir, ["setarch", "-R", "sh", "-c", &script("recorded")]);
     let trace = &report.traces[0];
     let recorded = recorded_counts(&events(trace));
@@ -88,7 +104,9 @@ fn python_is_counted_alike() {
         return;
     }
     let dir = scratch();
-    let job = dir.path().join("job.py");
+    // Python lists the directory of its script: it must hold the same files in every run.
+    let jobs = scratch();
+    let job = jobs.path().join("job.py");
     let text = "import json\n\
                 table = [{'name': 'n%d' % i, 'values': list(range(i % 50)), 'half': i / 2} for i in range(3000)]\n\
                 text = json.dumps(table)\n\
