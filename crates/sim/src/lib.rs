@@ -11,6 +11,8 @@ pub mod kernel;
 pub mod memory;
 pub mod report;
 pub mod simulate;
+pub mod sweep;
 
 pub use report::SimReport;
 pub use simulate::{Setup, SimError, Simulated, simulate};
+pub use sweep::{Input, Sweep, sweep};
