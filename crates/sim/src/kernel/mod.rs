@@ -33,6 +33,7 @@ mod populate;
 mod protect;
 mod remap;
 mod rules;
+pub mod script;
 mod span;
 mod split;
 mod state;

@@ -59,7 +59,8 @@ impl Kernel {
             return Err(Errno::Fault);
         }
         let mut at = old;
-        while let Some(vma) = self.vmas.at_or_after(at).filter(|vma| vma.start < end) {
+        while at < end {
+            let Some(vma) = self.vmas.at_or_after(at).filter(|vma| vma.start < end) else { break };
             let part = at.max(vma.start)..end.min(vma.end);
             at = part.end;
             self.move_part(part.clone(), new + (part.start - old), source)?;
