@@ -82,11 +82,12 @@ impl ColumnEncoder {
             return;
         }
         self.packed.clear();
-        // A plane that does not become smaller does not fit and is an error of zstd: stored raw.
+        // A plane that would grow does not fit and is an error of zstd: stored raw. So is one that saves less
+        // than a sixteenth, as decompressing it would cost more time than reading it.
         self.packed.reserve_exact(self.plane.len());
         let packed = self.zstd.compress_to_buffer(&self.plane, &mut self.packed);
         match packed {
-            Ok(bytes) if bytes + 2 < self.plane.len() => {
+            Ok(bytes) if bytes + self.plane.len() / 16 + 2 < self.plane.len() => {
                 out.push(ZSTD);
                 out.extend_from_slice(&(bytes as u16).to_le_bytes());
                 out.extend_from_slice(&self.packed);

@@ -1,0 +1,100 @@
+//! The Python reader, written from the format's description alone, reads what the writer wrote.
+
+mod support;
+
+use hksim_trace::event::*;
+use serde_json::{Value, json};
+use std::process::Command;
+use support::{Random, random_events, write_trace};
+
+const READER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../notebooks/read_hkt.py");
+
+/// The Python to use: `HKSIM_PYTHON`, else `python3`; `None`, with the reason printed, if it cannot read zstd.
+fn python() -> Option<String> {
+    let python = std::env::var("HKSIM_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    match Command::new(&python).args(["-c", "import zstandard"]).output() {
+        Ok(output) if output.status.success() => Some(python),
+        Ok(_) => {
+            eprintln!("skipped: {python} has no package zstandard");
+            None
+        }
+        Err(why) => {
+            eprintln!("skipped: cannot run {python}: {why}");
+            None
+        }
+    }
+}
+
+fn birth_name(birth: Birth) -> &'static str {
+    match birth {
+        Birth::None => "none",
+        Birth::FirstByte => "first",
+        Birth::All => "all",
+    }
+}
+
+/// The event as the Python reader names it.
+fn expected(event: &Event) -> Value {
+    let alloc_call = |call: AllocCall| {
+        let names = ["malloc", "calloc", "realloc", "reallocarray", "posix_memalign", "aligned_alloc", "memalign"];
+        names.iter().chain(&["valloc", "pvalloc"]).nth(call as usize).unwrap().to_string()
+    };
+    let realloc_call = |call| if call == ReallocCall::Realloc { "realloc" } else { "reallocarray" };
+    let (name, fields) = match event.op {
+        Op::Alloc { object, size, align_log2, call, birth } => (
+            "alloc",
+            json!({"object": object.0, "size": size, "align_log2": align_log2, "call": alloc_call(call), "birth": birth_name(birth)}),
+        ),
+        Op::Realloc { object, size, call, birth } => (
+            "realloc",
+            json!({"object": object.0, "size": size, "align_log2": 0, "call": realloc_call(call), "birth": birth_name(birth)}),
+        ),
+        Op::ReallocFree { object, call } => {
+            ("realloc_free", json!({"object": object.0, "align_log2": 0, "call": realloc_call(call), "birth": "none"}))
+        }
+        Op::ReallocUnknown { object, size, call } => (
+            "realloc_unknown",
+            json!({"object": object.0, "size": size, "align_log2": 0, "call": realloc_call(call), "birth": "none"}),
+        ),
+        Op::ReallocFailed { object, size, call } => (
+            "realloc_failed",
+            json!({"object": object.0, "size": size, "align_log2": 0, "call": realloc_call(call), "birth": "none"}),
+        ),
+        Op::AllocFailed { size, align_log2, call } => {
+            ("alloc_failed", json!({"size": size, "align_log2": align_log2, "call": alloc_call(call), "birth": "none"}))
+        }
+        Op::Free { object } => ("free", json!({"object": object.0})),
+        Op::UsableSize { object } => ("usable_size", json!({"object": object.0})),
+        Op::FreeNull => ("free_null", json!({})),
+        Op::FreeUnknown => ("free_unknown", json!({})),
+        Op::ThreadStart => ("thread_start", json!({})),
+        Op::ThreadExit => ("thread_exit", json!({})),
+        Op::Fork { child_pid } => ("fork", json!({"number": child_pid})),
+        Op::Exec => ("exec", json!({})),
+        Op::Mark { name } => ("mark", json!({"number": name})),
+        Op::Touch { object, offset, bytes, access } => (
+            if access == Access::Read { "read" } else { "write" },
+            json!({"object": object.0, "offset": offset, "number": bytes}),
+        ),
+    };
+    json!([event.time_ns, event.thread.0, name, fields])
+}
+
+#[test]
+fn python_reads_the_same_events() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.hkt");
+    for seed in 0..2 {
+        let events = random_events(&mut Random::new(seed), 40_000);
+        write_trace(&path, &events);
+        let output = Command::new(&python).arg(READER).arg(&path).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.lines().count(), events.len());
+        for (index, (line, event)) in text.lines().zip(&events).enumerate() {
+            let read: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(read, expected(event), "seed {seed}, event {index}");
+        }
+    }
+}
