@@ -83,6 +83,18 @@ impl<O: Os> MmapMemory<O> {
         Block { superslab: unsafe { address.sub(offset as usize) }, offset: offset as u32 }
     }
 
+    /// Whether an address lies in the arena.
+    #[inline(always)]
+    pub fn holds(&self, address: NonNull<u8>) -> bool {
+        let from_base = (address.as_ptr() as u64).wrapping_sub(self.base.as_ptr() as u64);
+        from_base >= self.layout.arena && from_base < self.layout.bytes()
+    }
+
+    /// Where a heap slot's map begins: room for its `ThreadHeap`.
+    pub fn heap_storage(&self, heap: u32) -> NonNull<u8> {
+        self.at(self.layout.heap_of(heap))
+    }
+
     #[inline(always)]
     fn at(&self, offset: u64) -> NonNull<u8> {
         // SAFETY: layout offsets lie inside the reservation.

@@ -1,0 +1,62 @@
+//! The allocator as Rust's global one.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::ptr::{self, NonNull};
+
+use hksim_policy::Request;
+
+use crate::process;
+
+/// `preset default` as a global allocator:
+///
+/// ```
+/// #[global_allocator]
+/// static ALLOCATOR: hksim_native::SuperSlabs = hksim_native::SuperSlabs;
+///
+/// let words: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+/// assert_eq!(words[999], "999");
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SuperSlabs;
+
+fn request(layout: Layout, zeroed: bool) -> Request {
+    Request { bytes: layout.size() as u64, align: layout.align() as u64, zeroed }
+}
+
+// SAFETY: blocks are as large and as aligned as asked, stay in place until freed, and belong to one caller.
+unsafe impl GlobalAlloc for SuperSlabs {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        process::allocate(request(layout, false))
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        process::allocate(request(layout, true))
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, address: *mut u8, _layout: Layout) {
+        if let Some(address) = NonNull::new(address) {
+            // SAFETY: the caller's promise.
+            unsafe { process::free(address) };
+        }
+    }
+
+    unsafe fn realloc(&self, address: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let Some(old) = NonNull::new(address) else { return ptr::null_mut() };
+        if layout.align() <= 16 && new_size > 8 {
+            // SAFETY: the caller's promise.
+            return unsafe { process::resize(old, new_size as u64) };
+        }
+        let new = process::allocate(Request { bytes: new_size as u64, align: layout.align() as u64, zeroed: false });
+        if !new.is_null() {
+            // SAFETY: both blocks hold that many bytes and are apart; the old one is freed once.
+            unsafe {
+                ptr::copy_nonoverlapping(address, new, layout.size().min(new_size));
+                process::free(old);
+            }
+        }
+        new
+    }
+}
