@@ -15,7 +15,6 @@ use crate::{lane, pool, real, sys};
 const PAGE_LOG2: u8 = 12;
 
 /// Records an allocating call that just returned `block`.
-#[inline(always)]
 fn made(kind: Kind, block: *mut c_void, size: u64, align_log2: u8) {
     lane::push(&Record { align_log2, ..Record::new(kind, ticks(), block as u64, size) });
 }
@@ -41,7 +40,7 @@ pub extern "C" fn malloc(size: size_t) -> *mut c_void {
     };
     // SAFETY: malloc has no precondition.
     let block = unsafe { real(size) };
-    made(Kind::Malloc, block, size as u64, 0);
+    lane::push_small(Kind::Malloc, ticks(), block as u64, size as u64);
     block
 }
 
@@ -53,7 +52,7 @@ pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     };
     // SAFETY: calloc has no precondition.
     let block = unsafe { real(count, size) };
-    made(Kind::Calloc, block, product(count, size), 0);
+    lane::push_small(Kind::Calloc, ticks(), block as u64, product(count, size));
     block
 }
 
@@ -69,7 +68,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     let Some(real) = real::free() else {
         return;
     };
-    lane::push(&Record::new(Kind::Free, ticks(), block as u64, 0));
+    lane::push_small(Kind::Free, ticks(), block as u64, 0);
     // SAFETY: by the caller's promise.
     unsafe { real(block) }
 }

@@ -42,8 +42,24 @@ pub struct Lane {
     pub next: Cell<*mut Lane>,
 }
 
-/// Records one event of the calling thread.
+/// Records a call that nearly always fits one word: a malloc, free or calloc.
 #[inline(always)]
+pub fn push_small(kind: Kind, ticks: u64, address: u64, size: u64) {
+    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
+    let lane = unsafe { arch::lane().as_ref() };
+    if !lane.is_some_and(|lane| lane.push_compact(&Record::new(kind, ticks, address, size))) {
+        push_other(kind, ticks, address, size);
+    }
+}
+
+/// What [`push_small`] leaves: kept apart, so that its way saves no registers.
+#[cold]
+#[inline(never)]
+fn push_other(kind: Kind, ticks: u64, address: u64, size: u64) {
+    push(&Record::new(kind, ticks, address, size));
+}
+
+/// Records one event of the calling thread.
 pub fn push(record: &Record) {
     // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
     match unsafe { arch::lane().as_ref() } {
@@ -75,38 +91,57 @@ fn begin_thread(record: &Record) {
 }
 
 impl Lane {
+    /// Writes the record as one word; false, and nothing is done, where that needs more than a store.
     #[inline(always)]
+    fn push_compact(&self, record: &Record) -> bool {
+        if self.busy.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.set_busy(true);
+        let cursor = self.cursor.get();
+        // SAFETY: only the owner touches its regions, and only while busy.
+        let regions = unsafe { &mut *self.regions.get() };
+        let fits = cursor < self.limit.load(Ordering::Relaxed);
+        let word = if fits { regions.compact(record) } else { None };
+        if let Some(word) = word {
+            // SAFETY: `cursor` is below the limit, so the word lies in the frame; it is this lane's.
+            unsafe { self.words.get().add(words(cursor)).write(word) };
+            self.set_cursor(cursor + 1);
+        }
+        self.set_busy(false);
+        word.is_some()
+    }
+
     fn push(&self, record: &Record) {
         if self.busy.load(Ordering::Relaxed) {
             return self.push_nested(record);
         }
-        self.busy.store(true, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
+        self.set_busy(true);
         if self.cursor.get() < self.limit.load(Ordering::Relaxed) || self.make_room(record) {
             self.append(record);
         }
-        compiler_fence(Ordering::SeqCst);
-        self.busy.store(false, Ordering::Relaxed);
+        self.set_busy(false);
     }
 
-    /// Writes one record; the caller has made sure that an escape fits.
+    /// Nothing moves across this: a signal handler sees the lane busy or whole.
     #[inline(always)]
+    fn set_busy(&self, busy: bool) {
+        compiler_fence(Ordering::SeqCst);
+        self.busy.store(busy, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Writes one record in full; the caller has made sure that it fits.
     fn append(&self, record: &Record) {
         let cursor = self.cursor.get();
         // SAFETY: only the owner touches its regions, and only while busy.
         let regions = unsafe { &mut *self.regions.get() };
         // SAFETY: `cursor` is below the limit, so ESCAPE_WORDS words from it lie in the frame; it is this lane's.
-        let used = unsafe {
+        unsafe {
             let at = self.words.get().add(words(cursor));
-            if let Some(word) = regions.compact(record) {
-                at.write(word);
-                1
-            } else {
-                at.cast::<[u64; ESCAPE_WORDS]>().write(regions.escape(record));
-                ESCAPE_WORDS as u64
-            }
-        };
-        self.set_cursor(cursor + used);
+            at.cast::<[u64; ESCAPE_WORDS]>().write(regions.escape(record));
+        }
+        self.set_cursor(cursor + ESCAPE_WORDS as u64);
     }
 
     /// Publishes the cursor: what lies before it survives the process.
@@ -128,7 +163,7 @@ impl Lane {
         }
         let _errno = sys::Errno::save();
         let _signals = sys::SignalsBlocked::new();
-        let Some(process) = Process::current() else {
+        let Some(process) = Process::current().filter(|process| process.goes_on()) else {
             return false;
         };
         if self.header.get().is_null() && !self.attach(process) {

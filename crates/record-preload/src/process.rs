@@ -234,6 +234,16 @@ impl Process {
         self.control_u32(|control| unsafe { &raw mut (*control).threads }).fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whether to go on. If the spool's reader has finished, recording is off from here on.
+    pub fn goes_on(&self) -> bool {
+        // SAFETY: takes the address of a field of the mapped page.
+        let stop = self.control_u32(|control| unsafe { &raw mut (*control).stop }).load(Ordering::Relaxed);
+        if stop != 0 {
+            self.state.store(OFF, Ordering::Release);
+        }
+        stop == 0
+    }
+
     /// Counts events that could not be kept.
     pub fn count_lost(&self, events: u64) {
         // SAFETY: as in `control_u32`.

@@ -62,6 +62,10 @@ pub struct Control {
     pub threads: u32,
     /// Bytes used of `command`.
     pub command_bytes: u32,
+    /// Not 0 once nobody will read further records; written by the reader, at [`STOP_OFFSET`].
+    pub stop: u32,
+    /// Zero.
+    pub unused: u32,
     /// Time stamp counter at the start.
     pub start_ticks: u64,
     /// Events that could not be kept.
@@ -87,6 +91,9 @@ pub struct FrameHeader {
     /// Time stamp counter at which the lane's present thread ended, 0 while it lives.
     pub ended_ticks: u64,
 }
+
+/// Where in a spool [`Control::stop`] stands, in bytes.
+pub const STOP_OFFSET: u64 = core::mem::offset_of!(Control, stop) as u64;
 
 const _: () = assert!(size_of::<Control>() <= CONTROL_BYTES);
 const _: () = assert!(size_of::<FrameHeader>() <= NESTED_OFFSET);

@@ -115,8 +115,13 @@ impl<'a> LaneEvents<'a> {
         let rest = self.window.len();
         let more = (frame.words - self.taken).min(WINDOW_WORDS - rest);
         self.window.resize(rest + more, 0);
+        let from = self.taken;
         if let Some(empty) = self.window.get_mut(rest..) {
-            self.spool.read_words(frame.number, self.taken, empty)?;
+            let snapshot = self.lane.snapshot.as_ref().filter(|_| frame.number == self.lane.own);
+            match snapshot.and_then(|words| words.get(from..from + more)) {
+                Some(words) => empty.copy_from_slice(words),
+                None => self.spool.read_words(frame.number, from, empty)?,
+            }
         }
         self.taken += more;
         Ok(())

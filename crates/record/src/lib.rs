@@ -57,9 +57,10 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordReport, R
     program::check(&program::find(program)?)?;
     let output = absolute_output(&options.output)?;
     let parent = options.session_parent.as_deref().or_else(|| output.parent()).unwrap_or(Path::new("/"));
+    check_writable(&output)?;
     let object = object::unpack()?;
     let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut session = Session::begin(parent, &output, words)?;
+    let mut session = Session::begin(parent, &output, words, &object.path)?;
     let running = match run::start(command, &object.path, &session.dir) {
         Ok(running) => running,
         Err(why) => {
@@ -82,7 +83,13 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordReport, R
 /// # Errors
 /// There is no session in `dir`, or a trace cannot be written; the session is then kept.
 pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
-    collect(Session::open(dir)?, None)
+    let session = Session::open(dir)?;
+    let object = session.info.object.clone();
+    let report = collect(session, None)?;
+    if !report.traces.iter().any(|trace| trace.still_running) {
+        object::remove_left_behind(&object);
+    }
+    Ok(report)
 }
 
 /// Writes the traces and removes the session; keeps it if a trace cannot be written.
@@ -106,7 +113,13 @@ fn collect(session: Session, exit: Option<Exit>) -> Result<RecordReport, RecordE
     }
 }
 
-/// The output as an absolute path in a directory that can be written.
+/// Refuses before the run what could not be written after it.
+fn check_writable(output: &Path) -> Result<(), RecordError> {
+    let dir = output.parent().unwrap_or(Path::new("/"));
+    tempfile::tempfile_in(dir).map(drop).map_err(RecordError::io(output, "create the trace here"))
+}
+
+/// The output as an absolute path.
 fn absolute_output(output: &Path) -> Result<PathBuf, RecordError> {
     let path = std::path::absolute(output).map_err(RecordError::io(output, "create the trace here"))?;
     if path.is_dir() || path.file_name().is_none() {

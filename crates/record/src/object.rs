@@ -14,6 +14,8 @@ use crate::error::RecordError;
 
 static OBJECT: &[u8] = include_bytes!(env!("HKSIM_PRELOAD_OBJECT"));
 
+const FILE_NAME: &str = "preload.so";
+
 /// The object as a file, in a directory of its own that goes away with this value.
 pub struct Unpacked {
     directory: TempDir,
@@ -39,6 +41,14 @@ pub fn unpack() -> Result<Unpacked, RecordError> {
     })
 }
 
+/// Removes what a recorder that died has unpacked, if it is still there.
+pub fn remove_left_behind(path: &Path) {
+    if path.file_name().is_some_and(|name| name == FILE_NAME) && fs::remove_file(path).is_ok() {
+        // Only ever an empty directory.
+        let _ = path.parent().map(fs::remove_dir);
+    }
+}
+
 fn places() -> Vec<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -52,7 +62,7 @@ fn places() -> Vec<PathBuf> {
 fn unpack_in(place: &Path) -> Option<Unpacked> {
     let directory = tempfile::Builder::new().prefix("hksim-record-").tempdir_in(place).ok()?;
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).ok()?;
-    let path = directory.path().canonicalize().ok()?.join("preload.so");
+    let path = directory.path().canonicalize().ok()?.join(FILE_NAME);
     // LD_PRELOAD separates its words by these.
     if path.to_str()?.contains([' ', ':']) {
         return None;

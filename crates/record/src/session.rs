@@ -2,7 +2,8 @@
 //!
 //! Everything needed to turn it into traces is in it, so that a recording outlives its recorder.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::clock::{ClockPair, TickRate, calibrate};
 use crate::error::RecordError;
-use crate::spool::SPOOL_SUFFIX;
+use crate::spool::{SPOOL_SUFFIX, STOP_OFFSET};
 
 const INFO_FILE: &str = "session.json";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -25,6 +26,8 @@ pub struct SessionInfo {
     pub output: PathBuf,
     /// The command.
     pub command: Vec<String>,
+    /// The preloaded object.
+    pub object: PathBuf,
     /// Process id of the program, once it runs.
     pub root_pid: Option<u32>,
     boot_id: String,
@@ -55,7 +58,7 @@ impl Session {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn begin(parent: &Path, output: &Path, command: Vec<String>) -> Result<Self, RecordError> {
+    pub fn begin(parent: &Path, output: &Path, command: Vec<String>, object: &Path) -> Result<Self, RecordError> {
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let dir = tempfile::Builder::new()
             .prefix(&format!(".{name}.recording-"))
@@ -66,6 +69,7 @@ impl Session {
             version: SESSION_VERSION,
             output: output.to_path_buf(),
             command,
+            object: object.to_path_buf(),
             root_pid: None,
             boot_id: boot_id(),
             calibration: calibrate(),
@@ -138,13 +142,22 @@ impl Session {
         Ok(spools)
     }
 
-    /// Removes the session with all its spools.
+    /// Removes the session with all its spools. Processes that still write to them stop recording.
     ///
     /// # Errors
     /// Something in it cannot be removed.
     pub fn remove(self) -> Result<(), RecordError> {
+        for spool in self.spools()? {
+            tell_to_stop(&spool.path)?;
+        }
         fs::remove_dir_all(&self.dir).map_err(RecordError::io(&self.dir, "remove"))
     }
+}
+
+/// A process that goes on would fill the disk with records that nobody can find.
+fn tell_to_stop(spool: &Path) -> Result<(), RecordError> {
+    let file = OpenOptions::new().write(true).open(spool).map_err(RecordError::io(spool, "open"))?;
+    file.write_all_at(&1_u32.to_ne_bytes(), STOP_OFFSET).map_err(RecordError::io(spool, "write"))
 }
 
 /// From here on the session, not this value, decides when the directory goes.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,7 @@ pub struct SpoolReader {
     /// Its control page.
     pub control: Control,
     lanes: Vec<LaneFrames>,
+    live: bool,
 }
 
 /// The frames of one lane, in the order in which they were filled.
@@ -31,6 +33,8 @@ pub struct LaneFrames {
     pub own: u64,
     /// The header of that frame.
     pub header: FrameHeader,
+    /// The words of that frame, where the process may change them while they are read.
+    pub snapshot: Option<Vec<u64>>,
 }
 
 /// A frame with records.
@@ -44,57 +48,76 @@ pub struct FilledFrame {
 }
 
 impl SpoolReader {
-    /// Opens a spool and finds its lanes; `None` if its process could not even write the control page.
+    /// Opens a spool and finds its lanes; `None` if its process could not even write the control page. `live` says that
+    /// the process still runs.
     ///
     /// # Errors
     /// The file cannot be read, or a frame header is damaged.
-    pub fn open(path: &Path) -> Result<Option<Self>, RecordError> {
+    pub fn open(path: &Path, live: bool) -> Result<Option<Self>, RecordError> {
         let file = File::open(path).map_err(RecordError::io(path, "open"))?;
-        let length = file.metadata().map_err(RecordError::io(path, "read"))?.len();
         let mut page = [0; CONTROL_BYTES];
-        if length < CONTROL_BYTES as u64 {
-            return Ok(None);
+        match file.read_exact_at(&mut page, 0) {
+            Ok(()) => {}
+            Err(why) if why.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+            Err(why) => return Err(RecordError::io(path, "read")(why)),
         }
-        file.read_exact_at(&mut page, 0).map_err(RecordError::io(path, "read"))?;
         // SAFETY: the page is longer than Control, and every bit pattern is a Control.
         let control = unsafe { page.as_ptr().cast::<Control>().read_unaligned() };
         if control.magic != SPOOL_MAGIC {
             return Ok(None);
         }
-        let mut reader = Self { path: path.to_path_buf(), file, control, lanes: Vec::new() };
-        reader.lanes = reader.find_lanes(length.div_ceil(FRAME_BYTES as u64))?;
+        let mut reader = Self { path: path.to_path_buf(), file, control, lanes: Vec::new(), live };
+        let lanes = reader.find_lanes()?;
+        reader.lanes = reader.add_blocks(lanes)?;
         Ok(Some(reader))
     }
 
-    /// Sorts the frames by lane. A block whose fill is still the lane's own was being written when the process died;
-    /// the lane has its records.
-    fn find_lanes(&self, frames: u64) -> Result<Vec<LaneFrames>, RecordError> {
+    /// The lanes, each with what its own frame holds. Of a live process they are read before any block: then every
+    /// fill before a lane's own has its block by the time blocks are looked for.
+    fn find_lanes(&self) -> Result<BTreeMap<u64, LaneFrames>, RecordError> {
         let mut lanes = BTreeMap::new();
-        let mut blocks = Vec::new();
-        for number in 1..frames {
+        for number in 1..self.frames()? {
+            let Some(header) = self.header(number)?.filter(|header| header.kind == FRAME_LANE) else {
+                continue;
+            };
+            let (header, snapshot) = if self.live { self.snapshot(number, header)? } else { (header, None) };
+            let own = FilledFrame { fill: fill(header.cursor), number, words: words(header.cursor) };
+            lanes.insert(number, LaneFrames { frames: vec![own], own: number, header, snapshot });
+        }
+        Ok(lanes)
+    }
+
+    /// A lane's words as they are now, with the header that goes with them. Words before the cursor do not change
+    /// until the next fill begins.
+    fn snapshot(&self, number: u64, mut header: FrameHeader) -> Result<(FrameHeader, Option<Vec<u64>>), RecordError> {
+        loop {
+            let mut snapshot = vec![0; words(header.cursor)];
+            self.read_words(number, 0, &mut snapshot)?;
+            match self.header(number)? {
+                Some(after) if fill(after.cursor) != fill(header.cursor) => header = after,
+                _ => return Ok((FrameHeader { nested: 0, ended_ticks: 0, ..header }, Some(snapshot))),
+            }
+        }
+    }
+
+    /// Adds the blocks to their lanes. A block whose fill is still the lane's own was being written when the process
+    /// died; the lane has its records.
+    fn add_blocks(&self, mut lanes: BTreeMap<u64, LaneFrames>) -> Result<Vec<LaneFrames>, RecordError> {
+        for number in 1..self.frames()? {
             let Some(header) = self.header(number)? else {
                 continue;
             };
-            let count = words(header.cursor);
-            if count > FRAME_WORDS {
-                return Err(self.damaged(number, "a frame claims more words than it has room for"));
-            }
-            let filled = FilledFrame { fill: fill(header.cursor), number, words: count };
+            let block = FilledFrame { fill: fill(header.cursor), number, words: words(header.cursor) };
             match header.kind {
-                FRAME_LANE => {
-                    lanes.insert(number, LaneFrames { frames: vec![filled], own: number, header });
-                }
-                FRAME_BLOCK => blocks.push((u64::from(header.lane), filled)),
-                0 => {}
+                FRAME_BLOCK => match lanes.get_mut(&u64::from(header.lane)) {
+                    Some(lane) if block.fill < fill(lane.header.cursor) => lane.frames.push(block),
+                    Some(_) => {}
+                    // A lane that came after the snapshot.
+                    None if self.live => {}
+                    None => return Err(self.damaged(number, "a block belongs to no lane")),
+                },
+                FRAME_LANE | 0 => {}
                 _ => return Err(self.damaged(number, "a frame is neither lane nor block")),
-            }
-        }
-        for (lane, filled) in blocks {
-            let Some(lane) = lanes.get_mut(&lane) else {
-                return Err(self.damaged(filled.number, "a block belongs to no lane"));
-            };
-            if filled.fill < fill(lane.header.cursor) {
-                lane.frames.push(filled);
             }
         }
         for lane in lanes.values_mut() {
@@ -103,15 +126,31 @@ impl SpoolReader {
         Ok(lanes.into_values().collect())
     }
 
+    /// Frames the file has now, the control frame included.
+    fn frames(&self) -> Result<u64, RecordError> {
+        let data = self.file.metadata().map_err(RecordError::io(&self.path, "read"))?;
+        Ok(data.len().div_ceil(FRAME_BYTES as u64))
+    }
+
+    /// Whether the process was running when its spool was opened.
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
     /// The header of a frame; `None` past the end of the file.
     fn header(&self, number: u64) -> Result<Option<FrameHeader>, RecordError> {
         let mut bytes = [0; size_of::<FrameHeader>()];
         match self.file.read_exact_at(&mut bytes, number * FRAME_BYTES as u64) {
-            // SAFETY: as many bytes as FrameHeader has, and every bit pattern is one.
-            Ok(()) => Ok(Some(unsafe { bytes.as_ptr().cast::<FrameHeader>().read_unaligned() })),
-            Err(why) if why.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
-            Err(why) => Err(RecordError::io(&self.path, "read")(why)),
+            Ok(()) => {}
+            Err(why) if why.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+            Err(why) => return Err(RecordError::io(&self.path, "read")(why)),
         }
+        // SAFETY: as many bytes as FrameHeader has, and every bit pattern is one.
+        let header = unsafe { bytes.as_ptr().cast::<FrameHeader>().read_unaligned() };
+        if words(header.cursor) > FRAME_WORDS {
+            return Err(self.damaged(number, "a frame claims more words than it has room for"));
+        }
+        Ok(Some(header))
     }
 
     /// The error for a damaged frame.

@@ -1,6 +1,7 @@
 //! All traces of a session: which spool becomes which file.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::convert::{ImageEnd, convert};
@@ -60,7 +61,7 @@ pub fn write_all(session: &Session, exit: Option<Exit>) -> Result<RecordReport, 
             pid: control.pid,
             parent_pid: control.parent_pid,
             forked: control.origin == ORIGIN_FORK,
-            still_running: exit.is_some() && image.end == ImageEnd::Process && runs(control.pid),
+            still_running: image.end == ImageEnd::Process && image.spool.is_live(),
             command: image.spool.command(),
             events: summary.events,
             threads: summary.threads,
@@ -77,7 +78,7 @@ pub fn write_all(session: &Session, exit: Option<Exit>) -> Result<RecordReport, 
 fn open_images(files: &[SpoolFile]) -> Result<(Vec<Image>, Vec<u32>), RecordError> {
     let (mut images, mut unrecorded) = (Vec::new(), Vec::new());
     for (index, file) in files.iter().enumerate() {
-        let Some(spool) = SpoolReader::open(&file.path)? else {
+        let Some(spool) = SpoolReader::open(&file.path, is_running(file.pid))? else {
             unrecorded.push(file.pid);
             continue;
         };
@@ -114,6 +115,9 @@ fn path_beside(output: &Path, file: &SpoolFile, images: &[Image]) -> PathBuf {
     output.with_file_name(name)
 }
 
-fn runs(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
+/// Whether a process of that id runs: no zombie, whose spool is final.
+fn is_running(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

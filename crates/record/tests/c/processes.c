@@ -1,5 +1,5 @@
 // Processes, threads and signal handlers, each mode with exact numbers of calls of sizes of its own.
-// Usage: processes fork|spawn|exec|after|late|lanes [ARGUMENT]
+// Usage: processes fork|clone|spawn|exec|after|late|daemon
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <spawn.h>
@@ -71,11 +71,20 @@ static int late_mode(int threads) {
     return 0;
 }
 
+// The program ends, and leaves a process behind that allocates until it is killed (or a minute is over).
+static int daemon_mode(void) {
+    if (fork()) { usleep(50000); return 0; }
+    setsid();
+    alarm(60);
+    for (;;) { fill(100, 909); drop(0, 100); }
+}
+
 int main(int count, char **word) {
     if (count < 2) return 2;
     if (!strcmp(word[1], "fork")) return fork_mode(0);
     if (!strcmp(word[1], "clone")) return fork_mode(1);
     if (!strcmp(word[1], "spawn")) return spawn_mode();
+    if (!strcmp(word[1], "daemon")) return daemon_mode();
     if (!strcmp(word[1], "late")) return late_mode(300);
     if (!strcmp(word[1], "exec")) { fill(100, 303); execl(word[0], word[0], "after", (char *)0); return 1; }
     if (!strcmp(word[1], "after")) { fill(50, 404); return 0; }

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 use hksim_record::{Exit, RecordReport};
 use hksim_trace::event::Op;
@@ -115,6 +117,40 @@ fn frees_of_ending_threads_are_seen() {
     assert_eq!(trace.threads, 301);
     assert_eq!(ended.len(), 300, "all but the main thread end before the program");
     assert_eq!(trace.quality.events_lost, 0);
+}
+
+/// Ends a process that a test has left behind.
+struct Killed(u32);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // SAFETY: the process is one that the recorded program began.
+        unsafe { libc::kill(self.0 as i32, libc::SIGKILL) };
+    }
+}
+
+#[test]
+fn a_process_left_behind_is_recorded_up_to_now_and_then_stops_recording() {
+    let dir = scratch();
+    let report = run(dir.path(), "daemon");
+    let [_, daemon] = &report.traces[..] else {
+        panic!("{} traces", report.traces.len());
+    };
+    let _killed = Killed(daemon.pid);
+    assert!(daemon.still_running && daemon.forked);
+    let events = events(daemon);
+    let mallocs = mallocs_of(&events, 909);
+    let frees = events.iter().filter(|event| matches!(event.op, Op::Free { .. })).count();
+    assert!(mallocs > 100_000, "more than a few blocks of records: {mallocs}");
+    assert!((0..=100).contains(&mallocs.saturating_sub(frees)), "a prefix of what it does: {mallocs}, {frees}");
+    assert_eq!((daemon.quality.unknown_frees, daemon.quality.reuse_repaired), (0, 0));
+    // Its spool has no name any more, but its size still shows; it must stop growing.
+    let spool = Path::new("/proc").join(daemon.pid.to_string()).join("fd/900");
+    let size = || std::fs::metadata(&spool).map(|data| data.len()).expect("its spool");
+    sleep(Duration::from_millis(300));
+    let before = size();
+    sleep(Duration::from_millis(300));
+    assert_eq!(size(), before);
 }
 
 #[test]
