@@ -2,8 +2,7 @@
 
 use crate::event::{AllocCall, Birth, ReallocCall};
 
-pub(super) const COMMON_ALLOCS: u8 = 6; // codes 0..6: malloc, calloc x birth none, first, all
-pub(super) const FREE: u8 = 6;
+pub(super) const FREE: u8 = 6; // below: the common allocations
 pub(super) const ALLOC: u8 = 7;
 pub(super) const REALLOC: u8 = 8;
 pub(super) const REALLOC_FREE: u8 = 9;
@@ -22,7 +21,7 @@ pub(super) const TOUCH_READ: u8 = 21;
 pub(super) const TOUCH_WRITE: u8 = 22;
 
 /// Call and birth of the common allocations, indexed by code.
-pub(super) const COMMON: [(AllocCall, Birth); COMMON_ALLOCS as usize] = [
+pub(super) const COMMON: [(AllocCall, Birth); FREE as usize] = [
     (AllocCall::Malloc, Birth::None),
     (AllocCall::Malloc, Birth::FirstByte),
     (AllocCall::Malloc, Birth::All),

@@ -208,6 +208,15 @@ pub(super) struct Cursor {
     time_ns: u64,
 }
 
+/// Consecutive events of one thread.
+struct Strip<'a> {
+    ops: &'a [u8],
+    deltas: &'a [u64],
+    thread: ThreadId,
+}
+
+const TOO_MANY: BadEvent = BadEvent::Flaw("more objects are live than ids exist");
+
 /// Why an event cannot be put together.
 pub(super) enum BadEvent {
     /// It names an object that is not live.
@@ -246,31 +255,73 @@ impl Cursor {
             let thread = ThreadId(columns.run_threads[self.run - 1]);
             let segment = self.event..end.min(self.event + self.run_left);
             self.run_left -= segment.len();
-            let ops = &columns.ops[segment.clone()];
-            for (&code, &delta) in ops.iter().zip(&columns.time_deltas[segment.clone()]) {
-                self.time_ns += delta;
-                let op = self.op(code, columns, ids)?;
-                if let Some(flaw) = op.flaw() {
-                    return Err(BadEvent::Flaw(flaw));
-                }
-                self.event += 1;
-                events.push(Event { time_ns: self.time_ns, thread, op });
+            let mut ops = &columns.ops[segment.clone()];
+            let mut deltas = &columns.time_deltas[segment];
+            while let Some(&code) = ops.first() {
+                let done = if code <= code::FREE {
+                    self.fill_common(columns, ids, Strip { ops, deltas, thread }, events)?
+                } else {
+                    self.time_ns += deltas[0];
+                    let op = self.rare_op(code, columns, ids)?;
+                    if let Some(flaw) = op.flaw() {
+                        return Err(BadEvent::Flaw(flaw));
+                    }
+                    events.push(Event { time_ns: self.time_ns, thread, op });
+                    self.event += 1;
+                    1
+                };
+                ops = &ops[done..];
+                deltas = &deltas[done..];
             }
         }
         Ok(())
     }
 
-    #[inline(always)]
-    fn op(&mut self, code: u8, columns: &Columns, ids: &mut ObjectIds) -> Result<Op, BadEvent> {
-        if code < code::COMMON_ALLOCS {
-            let (call, birth) = code::COMMON[code as usize];
-            let size = self.size(columns);
-            return Ok(Op::Alloc { object: new_object(ids)?, size, align_log2: 0, call, birth });
+    /// Puts the leading common allocations and frees of `strip` together; returns how many. These are nearly all
+    /// events of most traces, so the state is kept in registers here and written back once.
+    fn fill_common(
+        &mut self,
+        columns: &Columns,
+        ids: &mut ObjectIds,
+        strip: Strip<'_>,
+        events: &mut Vec<Event>,
+    ) -> Result<usize, BadEvent> {
+        let mut sizes = columns.sizes[self.size..].iter();
+        let mut objects = columns.objects[self.object..].iter();
+        let mut time_ns = self.time_ns;
+        let before = events.len();
+        let mut failed = None;
+        for (&code, &delta) in strip.ops.iter().zip(strip.deltas) {
+            let op = if code == code::FREE {
+                let object = ObjectId(objects.next().copied().unwrap_or(u32::MAX));
+                if !ids.release(object) {
+                    failed = Some(BadEvent::Dead(object));
+                    break;
+                }
+                Op::Free { object }
+            } else if let Some(&(call, birth)) = code::COMMON.get(code as usize) {
+                let size = sizes.next().copied().unwrap_or(u64::MAX);
+                let Some(object) = ids.allocate() else {
+                    failed = Some(TOO_MANY);
+                    break;
+                };
+                if size >= Op::BLOCK_BYTES_END {
+                    failed = Some(BadEvent::Flaw("a block is larger than the address space"));
+                    break;
+                }
+                Op::Alloc { object, size, align_log2: 0, call, birth }
+            } else {
+                break;
+            };
+            time_ns += delta;
+            events.push(Event { time_ns, thread: strip.thread, op });
         }
-        if code == code::FREE {
-            return Ok(Op::Free { object: self.dying(columns, ids)? });
-        }
-        self.rare_op(code, columns, ids)
+        let done = events.len() - before;
+        self.size = columns.sizes.len() - sizes.len();
+        self.object = columns.objects.len() - objects.len();
+        self.event += done;
+        self.time_ns = time_ns;
+        failed.map_or(Ok(done), Err)
     }
 
     fn rare_op(&mut self, code: u8, columns: &Columns, ids: &mut ObjectIds) -> Result<Op, BadEvent> {
@@ -364,7 +415,7 @@ impl Cursor {
 
 #[inline(always)]
 fn new_object(ids: &mut ObjectIds) -> Result<ObjectId, BadEvent> {
-    ids.allocate().ok_or(BadEvent::Flaw("more objects are live than ids exist"))
+    ids.allocate().ok_or(TOO_MANY)
 }
 
 fn alloc_call(detail: Detail) -> Result<AllocCall, BadEvent> {

@@ -1,0 +1,78 @@
+//! Events as a recorder or another program's trace has them: with addresses, not objects.
+
+use crate::event::{Access, AllocCall, ReallocCall};
+
+/// What a program did, in its own addresses. 0 is NULL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawOp {
+    /// An allocating call and the address it returned; 0: it failed.
+    Alloc {
+        /// Address of the block.
+        address: u64,
+        /// Requested bytes.
+        size: u64,
+        /// log2 of the requested alignment in bytes; 0 where the call has none.
+        align_log2: u8,
+        /// The function called.
+        call: AllocCall,
+    },
+    /// `free(address)`.
+    Free {
+        /// Address of the block; 0 is allowed.
+        address: u64,
+    },
+    /// `realloc(old, size)` that returned `new`.
+    Realloc {
+        /// Address of the block; 0: it allocates.
+        old: u64,
+        /// The address returned; 0: it failed, or freed where `size` is 0.
+        new: u64,
+        /// Requested bytes.
+        size: u64,
+        /// The function called.
+        call: ReallocCall,
+    },
+    /// `malloc_usable_size(address)`; of NULL it is left out.
+    UsableSize {
+        /// Address of the block.
+        address: u64,
+    },
+    /// An access to a block.
+    Touch {
+        /// Address of the block's first byte.
+        address: u64,
+        /// First byte accessed, from there.
+        offset: u64,
+        /// Number of bytes, above 0.
+        bytes: u32,
+        /// Read or write.
+        access: Access,
+    },
+    /// The thread begins.
+    ThreadStart,
+    /// The thread has ended.
+    ThreadExit,
+    /// The program forked.
+    Fork {
+        /// Process id of the child.
+        child_pid: u32,
+    },
+    /// The program image was replaced.
+    Exec,
+    /// A named point in time.
+    Mark {
+        /// Index of its name.
+        name: u32,
+    },
+}
+
+/// An event as it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawEvent {
+    /// Nanoseconds since the start of the recording.
+    pub time_ns: u64,
+    /// The thread, by any number that tells it from others (a tid, a slot).
+    pub thread: u32,
+    /// What it did.
+    pub op: RawOp,
+}
