@@ -110,7 +110,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
                 }
                 Ok(())
             }
-            Op::ThreadStart => self.heap(event.thread).map(|_| ()),
+            Op::ThreadStart => heap_of(&self.allocator, &mut self.tables.heaps, event.thread).map(|_| ()),
             Op::ThreadExit => {
                 if let Some(heap) = self.tables.heaps[event.thread.0 as usize].take() {
                     self.allocator.close_heap(heap);
@@ -128,15 +128,6 @@ impl<W: World, G: Geometry> Driver<W, G> {
     }
 
     #[inline(always)]
-    fn heap(&mut self, thread: ThreadId) -> Result<&mut ThreadHeap<W>, DriveError> {
-        let slot = &mut self.tables.heaps[thread.0 as usize];
-        if slot.is_none() {
-            *slot = Some(self.allocator.open_heap().ok_or(DriveError::TooManyThreads)?);
-        }
-        slot.as_mut().ok_or(DriveError::TooManyThreads)
-    }
-
-    #[inline(always)]
     fn allocate(
         &mut self,
         thread: ThreadId,
@@ -145,8 +136,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         bytes: u64,
         birth: Birth,
     ) -> Result<(), DriveError> {
-        self.heap(thread)?;
-        let Some(heap) = self.tables.heaps[thread.0 as usize].as_mut() else { return Ok(()) };
+        let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
         let Some(block) = self.allocator.allocate(heap, request) else {
             self.failed += 1;
             self.tables.objects[object.0 as usize].block = None;
@@ -181,9 +171,9 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     #[inline(always)]
     fn free(&mut self, thread: ThreadId, object: ObjectId) -> Result<(), DriveError> {
-        self.heap(thread)?;
+        let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
         let Object { block, bytes, touched_bytes } = &mut self.tables.objects[object.0 as usize];
-        if let (Some(heap), Some(block)) = (self.tables.heaps[thread.0 as usize].as_mut(), block.take()) {
+        if let Some(block) = block.take() {
             if self.touch == TouchRule::AllAtDeath && *bytes > 0 {
                 self.allocator.mem.app_write(block, 0, *bytes);
             }
@@ -194,8 +184,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
     }
 
     fn resize(&mut self, thread: ThreadId, object: ObjectId, bytes: u64, birth: Birth) -> Result<(), DriveError> {
-        self.heap(thread)?;
-        let Some(heap) = self.tables.heaps[thread.0 as usize].as_mut() else { return Ok(()) };
+        let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
         let at = object.0 as usize;
         let Object { block: Some(block), bytes: old_bytes, touched_bytes: old_touched } = self.tables.objects[at]
         else {
@@ -240,6 +229,19 @@ impl<W: World, G: Geometry> Driver<W, G> {
             object.touched_bytes = end;
             self.live.add(0, end);
         }
+    }
+}
+
+/// The heap of a thread, opened at its first event.
+#[inline(always)]
+fn heap_of<'a, W: World, G: Geometry>(
+    allocator: &Allocator<W, G>,
+    heaps: &'a mut [Option<ThreadHeap<W>>],
+    thread: ThreadId,
+) -> Result<&'a mut ThreadHeap<W>, DriveError> {
+    match &mut heaps[thread.0 as usize] {
+        Some(heap) => Ok(heap),
+        empty => Ok(empty.insert(allocator.open_heap().ok_or(DriveError::TooManyThreads)?)),
     }
 }
 
