@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -70,11 +71,28 @@ impl Running {
     /// # Errors
     /// The system refuses to wait.
     pub fn wait(mut self) -> Result<Exit, RecordError> {
-        let result = self.child.wait();
+        let pid = self.child.id();
+        let failed = |source| RecordError::Start { command: format!("process {pid}"), source };
+        // Until it is reaped its process id is its own, so signals go to it alone.
+        await_end(pid).map_err(failed)?;
         drop(self.signals);
-        result
-            .map(exit)
-            .map_err(|source| RecordError::Start { command: format!("process {}", self.child.id()), source })
+        self.child.wait().map(exit).map_err(failed)
+    }
+}
+
+/// Waits for the end of a child without reaping it.
+fn await_end(pid: u32) -> io::Result<()> {
+    loop {
+        // SAFETY: siginfo is plain data that the kernel fills.
+        let result = unsafe {
+            let mut info = MaybeUninit::<siginfo_t>::zeroed();
+            libc::waitid(libc::P_PID, pid, info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT)
+        };
+        match io::Error::last_os_error() {
+            _ if result == 0 => return Ok(()),
+            why if why.kind() == io::ErrorKind::Interrupted => {}
+            why => return Err(why),
+        }
     }
 }
 
