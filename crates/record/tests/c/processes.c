@@ -1,5 +1,5 @@
 // Processes, threads and signal handlers, each mode with exact numbers of calls of sizes of its own.
-// Usage: processes fork|clone|spawn|exec|after|late|daemon
+// Usage: processes fork|clone|spawn|exec|after|late|daemon|fds
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <spawn.h>
@@ -79,12 +79,25 @@ static int daemon_mode(void) {
     for (;;) { fill(100, 909); drop(0, 100); }
 }
 
+// Closes every descriptor, as daemons do, and gives the recorder's number to a file of its own.
+static int fds_mode(void) {
+    fill(100, 121);
+    for (int fd = 3; fd < 2048; fd++) close(fd);
+    char name[] = "/tmp/hksim-fds-XXXXXX";
+    int own = mkstemp(name);
+    unlink(name);
+    if (own < 0 || write(own, "own", 3) != 3 || dup2(own, 900) != 900) return 1;
+    for (int round = 0; round < 1000; round++) { fill(100, 122); drop(0, 100); }
+    return lseek(own, 0, SEEK_END) == 3 ? 0 : 1;
+}
+
 int main(int count, char **word) {
     if (count < 2) return 2;
     if (!strcmp(word[1], "fork")) return fork_mode(0);
     if (!strcmp(word[1], "clone")) return fork_mode(1);
     if (!strcmp(word[1], "spawn")) return spawn_mode();
     if (!strcmp(word[1], "daemon")) return daemon_mode();
+    if (!strcmp(word[1], "fds")) return fds_mode();
     if (!strcmp(word[1], "late")) return late_mode(300);
     if (!strcmp(word[1], "exec")) { fill(100, 303); execl(word[0], word[0], "after", (char *)0); return 1; }
     if (!strcmp(word[1], "after")) { fill(50, 404); return 0; }

@@ -119,6 +119,15 @@ fn frees_of_ending_threads_are_seen() {
     assert_eq!(trace.quality.events_lost, 0);
 }
 
+#[test]
+fn a_program_that_closes_all_descriptors_loses_nothing() {
+    let dir = scratch();
+    let report = run(dir.path(), "fds");
+    let events = events(&report.traces[0]);
+    assert_eq!((mallocs_of(&events, 121), mallocs_of(&events, 122)), (100, 100_000));
+    assert_eq!(report.traces[0].quality.events_lost, 0);
+}
+
 /// Ends a process that a test has left behind.
 struct Killed(u32);
 
