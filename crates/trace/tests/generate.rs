@@ -151,13 +151,14 @@ fn the_server_does_what_it_promises() {
     ] {
         let events = events_of(&Workload::Server(parameters.clone()));
         let mut live: HashMap<ObjectId, (u64, ThreadId)> = HashMap::new();
-        let (mut live_bytes, mut peak, mut cross, mut marks) = (0u64, 0, 0, Vec::new());
+        let (mut live_bytes, mut peak, mut cross, mut large, mut marks) = (0u64, 0, 0, 0u64, Vec::new());
         let mut kinds: HashMap<&str, u64> = HashMap::new();
         for event in &events {
             let kind = match event.op {
                 Op::Alloc { object, size, call, birth, .. } => {
                     assert_eq!(birth, Birth::All);
-                    assert!((1..=4 << 20).contains(&size));
+                    assert!((16..=4 << 20).contains(&size));
+                    large += (size > 1 << 16) as u64;
                     assert!(live.insert(object, (size, event.thread)).is_none());
                     live_bytes += size;
                     match call {
@@ -193,7 +194,13 @@ fn the_server_does_what_it_promises() {
             peak = peak.max(live_bytes);
         }
         eprintln!("{parameters:?}: {kinds:?} peak {peak} cross {cross} left {live_bytes}");
+        if parameters.seed == 42 {
+            // The same on every machine; to be changed with the generator only, as old headers then name another trace.
+            assert_eq!((events.len(), peak, cross), (400_055, 33_629_873, 22_314));
+        }
         assert_eq!(marks, [0, 1, 2, 3]);
+        // A share of 2.8 per thousand stored objects is above 64 KiB, cut at 1/64 of the live bytes.
+        assert!(large > 50, "{large} large blocks");
         assert!(peak <= parameters.live + (1 << 20) && peak > parameters.live / 100 * (100 - tolerance), "peak {peak}");
         assert!(live_bytes < parameters.live / 10, "{live_bytes} bytes left");
         for kind in ["malloc", "calloc", "aligned", "realloc", "free", "read", "write"] {

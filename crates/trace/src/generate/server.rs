@@ -49,6 +49,7 @@ impl Server {
             random: Splitmix64::new(self.seed),
             stored: Vec::new(),
             stored_bytes: 0,
+            next_stored_size: 0,
             passing_bytes: 0,
             handed_over: Vec::new(),
             workers: Vec::new(),
@@ -105,6 +106,8 @@ pub(super) struct ServerProgram {
     /// Long-lived objects; requests prefer the front.
     stored: Vec<Block>,
     stored_bytes: u64,
+    /// Size of the next object to be stored.
+    next_stored_size: u64,
     passing_bytes: u64,
     /// Short-lived objects that another thread will free.
     handed_over: Vec<Block>,
@@ -154,6 +157,7 @@ impl Program for ServerProgram {
         self.random = Splitmix64::new(self.parameters.seed);
         self.stored.clear();
         self.stored_bytes = 0;
+        self.next_stored_size = self.stored_size();
         self.passing_bytes = 0;
         self.handed_over.clear();
         self.workers.clear();
@@ -237,16 +241,19 @@ impl ServerProgram {
             self.evict(thread, scribe);
         }
         for _ in 0..STORES_MAX {
-            let size = self.stored_size();
-            let room = aim.saturating_sub(self.stored_bytes);
-            if size > room || self.stored_bytes + self.passing_bytes + size > self.parameters.live {
+            // An object that has no room yet is the next one still: dropping it would thin out the large ones.
+            let size = self.next_stored_size;
+            let after = self.stored_bytes + size;
+            if after > aim || after + self.passing_bytes > self.parameters.live {
                 break;
             }
+            self.next_stored_size = self.stored_size();
             let block = self.alloc(thread, size, scribe);
-            self.stored_bytes += size;
+            self.stored_bytes = after;
             self.stored.push(block);
             // The newcomer takes a random place, so popular objects are of every age.
-            let (last, place) = (self.stored.len() - 1, self.random.below(self.stored.len() as u64) as usize);
+            let last = self.stored.len() - 1;
+            let place = self.random.below(self.stored.len() as u64) as usize;
             self.stored.swap(last, place);
         }
     }
