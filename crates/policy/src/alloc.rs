@@ -67,7 +67,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Allocates a block, or returns `None` where the arena is full or the request is absurd; nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn allocate(&self, heap: &mut ThreadHeap<M>, request: Request) -> Option<Block<M::SuperSlab>> {
         let need = self.need(request.bytes);
         if request.align > 16 {
@@ -128,6 +128,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// `calloc`: zeroes only what is not known to be zero.
+    #[inline(never)]
     fn allocate_zeroed(&self, heap: &mut ThreadHeap<M>, class: usize, bytes: u64) -> Option<Block<M::SuperSlab>> {
         let bin = &mut heap.bins[class];
         let (superslab, start, contents) = match bin.free.offset() {
@@ -152,6 +153,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Aligned requests: a class whose stride divides, a large span, or a huge block.
+    #[inline(never)]
     fn allocate_aligned(&self, heap: &mut ThreadHeap<M>, request: Request) -> Option<Block<M::SuperSlab>> {
         if !request.align.is_power_of_two() || request.align > ALIGN_BYTES_MAX {
             return None;

@@ -27,7 +27,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Frees a block that [`allocate`](Self::allocate) returned and that was not freed since.
-    #[inline]
+    #[inline(always)]
     pub fn free(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
         if self.is_huge(block) {
             return self.free_huge(block);

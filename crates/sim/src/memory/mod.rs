@@ -81,14 +81,22 @@ impl<H: Hooks> SimMemory<H> {
     #[inline(always)]
     fn touch(&self, at: u64, bytes: u64, touch: Touch, why: Why) {
         let (first, last) = (at / PAGE_BYTES, (at + bytes - 1) / PAGE_BYTES);
-        for page in first..=last {
+        let mut page = first;
+        while page <= last {
             if self.filter.passes(page, touch) {
-                self.hooks.borrow_mut().touch(page, touch, why);
+                self.pass_on(page, touch, why);
             }
+            page += 1;
         }
         if H::EVERY_ACCESS {
             self.hooks.borrow_mut().access(first..last + 1, why);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pass_on(&self, page: u64, touch: Touch, why: Why) {
+        self.hooks.borrow_mut().touch(page, touch, why);
     }
 
     #[inline(always)]
@@ -295,13 +303,13 @@ impl<H: Hooks> Memory for SimMemory<H> {
 }
 
 impl<H: Hooks> World for SimMemory<H> {
-    #[inline]
+    #[inline(always)]
     fn app_read(&self, block: Block<u32>, offset: u64, bytes: u64) {
         let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset) + offset;
         self.touch(at, bytes, Touch::Read, Why::Application);
     }
 
-    #[inline]
+    #[inline(always)]
     fn app_write(&self, block: Block<u32>, offset: u64, bytes: u64) {
         let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset) + offset;
         self.touch(at, bytes, Touch::Write, Why::Application);
