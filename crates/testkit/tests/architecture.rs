@@ -1,0 +1,175 @@
+//! The shape of the tree: who may depend on whom, how long files and functions get, what source may not hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Most lines of a source file.
+const FILE_LINES_MAX: usize = 600;
+/// Most lines of a function.
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// What each crate may depend on, of ours. ARCHITECTURE.md says why.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("policy", &[]),
+    ("trace", &[]),
+    ("drive", &["policy", "trace"]),
+    ("sim", &["policy", "trace", "drive"]),
+    ("native", &["policy"]),
+    ("native-ffi", &["native", "policy"]),
+    ("record-preload", &[]),
+    ("record", &["trace"]),
+    ("replay", &["policy", "trace", "drive", "native"]),
+    ("cli", &["policy", "trace", "drive", "sim", "native", "record", "replay"]),
+    ("testkit", &["policy", "trace"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Sections of a manifest: name -> keys.
+fn manifest(krate: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let path = root().join("crates").join(krate).join("Cargo.toml");
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut sections: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut section = String::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = name.to_string();
+        } else if let Some((key, _)) = line.split_once(['.', '=', ' ']) {
+            sections.entry(section.clone()).or_default().insert(key.to_string());
+        }
+    }
+    sections
+}
+
+fn ours(keys: Option<&BTreeSet<String>>) -> BTreeSet<String> {
+    let keys = keys.into_iter().flatten();
+    keys.filter_map(|key| key.strip_prefix("hksim-")).map(str::to_string).collect()
+}
+
+fn crates() -> BTreeSet<String> {
+    let folders = fs::read_dir(root().join("crates")).expect("the crates folder");
+    folders.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name")).collect()
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() && !path.ends_with("target") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn all_sources() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    sources(&root().join("crates"), &mut found);
+    assert!(found.len() > 50, "the sources were found");
+    found
+}
+
+#[test]
+fn every_crate_keeps_to_its_arrows() {
+    let known: BTreeSet<String> = ARROWS.iter().map(|(krate, _)| krate.to_string()).collect();
+    assert_eq!(known, crates(), "ARROWS names every crate");
+    for (krate, allowed) in ARROWS {
+        let sections = manifest(krate);
+        let allowed: BTreeSet<String> = allowed.iter().map(|name| name.to_string()).collect();
+        let used = ours(sections.get("dependencies"));
+        assert!(used.is_subset(&allowed), "{krate} may depend on {allowed:?}, and depends on {used:?}");
+    }
+}
+
+#[test]
+fn the_two_worlds_never_meet_below_the_command_line() {
+    for (krate, other) in [("sim", "native"), ("native", "sim"), ("sim", "replay"), ("replay", "sim")] {
+        let sections = manifest(krate);
+        for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            assert!(!ours(sections.get(kind)).contains(other), "{krate} must not know {other}, not even in {kind}");
+        }
+    }
+    for krate in crates() {
+        let sections = manifest(&krate);
+        assert!(!sections.values().any(|keys| keys.contains("hksim")), "{krate} must not depend on the command line");
+    }
+    let policy = manifest("policy");
+    assert!(policy.get("dependencies").is_none_or(BTreeSet::is_empty), "policy depends on nothing");
+}
+
+#[test]
+fn the_policy_has_no_std_no_unsafe_no_clock() {
+    let mut files = Vec::new();
+    sources(&root().join("crates/policy/src"), &mut files);
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a readable source");
+        for banned in ["std::", "unsafe ", "static mut", "Instant", "SystemTime", "thread_local"] {
+            assert!(!text.contains(banned), "{}: policy has no `{banned}`", file.display());
+        }
+    }
+    let lib = fs::read_to_string(root().join("crates/policy/src/lib.rs")).expect("lib.rs");
+    assert!(lib.contains("#![no_std]"));
+}
+
+#[test]
+fn files_fit_the_head() {
+    for file in all_sources() {
+        let lines = fs::read_to_string(&file).expect("a readable source").lines().count();
+        assert!(lines <= FILE_LINES_MAX, "{}: {lines} lines, at most {FILE_LINES_MAX}", file.display());
+    }
+}
+
+/// Functions by indentation, which rustfmt guarantees: from the line with `fn` to the closing brace below it.
+fn functions(text: &str) -> Vec<(usize, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let starts = |line: &str| {
+        let line = line.trim_start();
+        let line = line.strip_prefix("pub(crate) ").or(line.strip_prefix("pub(super) ")).unwrap_or(line);
+        let line = line.strip_prefix("pub ").unwrap_or(line);
+        let line = line.strip_prefix("const ").unwrap_or(line);
+        let line = line.strip_prefix("unsafe ").unwrap_or(line);
+        let line = line.strip_prefix("extern \"C\" ").unwrap_or(line);
+        line.starts_with("fn ")
+    };
+    let mut found = Vec::new();
+    for (first, line) in lines.iter().enumerate().filter(|(_, line)| starts(line)) {
+        let end = lines[first..].iter().position(|other| indent(other) == indent(line) && other.trim() == "}");
+        let own_line_end = line.trim_end().ends_with([';', '}']);
+        if let (Some(length), false) = (end, own_line_end) {
+            found.push((first + 1, length + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn functions_fit_the_head() {
+    let mut measured = 0;
+    for file in all_sources() {
+        let text = fs::read_to_string(&file).expect("a readable source");
+        for (line, length) in functions(&text) {
+            measured += 1;
+            assert!(
+                length <= FUNCTION_LINES_MAX,
+                "{}:{line}: a function of {length} lines, at most {FUNCTION_LINES_MAX}",
+                file.display()
+            );
+        }
+    }
+    assert!(measured > 500, "functions were found: {measured}");
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let banned = [concat!("to", "do!("), concat!("unimpl", "emented!("), concat!("FIX", "ME"), concat!("db", "g!(")];
+    for file in all_sources() {
+        let text = fs::read_to_string(&file).expect("a readable source");
+        for word in banned {
+            assert!(!text.contains(word), "{}: holds `{word}`", file.display());
+        }
+    }
+}
