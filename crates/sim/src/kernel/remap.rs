@@ -125,15 +125,12 @@ impl Kernel {
         Ok(())
     }
 
-    /// DONTUNMAP: the source mapping is no longer charged, all of it; one that was moved as a whole loses its
-    /// anon_vma (R20).
+    /// DONTUNMAP: a source mapping that was moved as a whole loses its anon_vma, one moved in part keeps it (R20).
+    /// Both stay charged.
     fn keep_source(&mut self, vma: &Vma, merged: &Vma, part: &Range<u64>) {
-        let mut kept = *vma;
-        kept.flags.account = false;
         if vma.pages() == *part && vma != merged {
-            kept.anon = None;
+            self.vmas.replace(Vma { anon: None, ..*vma });
         }
-        self.vmas.replace(kept);
     }
 
     fn move_page_tables(&mut self, source: &Vma, target: &Vma, mut tables: TableMove) {

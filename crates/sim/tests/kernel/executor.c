@@ -5,6 +5,8 @@
  *   op RET ERRNO MINFLT TRAPS                        what the call returned and cost
  *   st RSS HUGE LAZY VMAS PTE SPLITS [STATE COUNT]...   kB, kB, kB, count, kB, count, runs of page states
  * and after every script: `end COLLAPSED`, pages collapsed by khugepaged meanwhile.
+ * Two lines stand apart: `fill N` makes mappings elsewhere until max_map_count has room for N more (no output), and
+ * `aligned PAGES` prints `aligned COUNT`: how many of 20 maps of that length, at no given address, start at 2 MiB.
  * First line: `ready`, or `skipped: REASON`. Everything below is static and touched beforehand, so that
  * the process takes no faults of its own while it measures. */
 #define _GNU_SOURCE
@@ -40,6 +42,8 @@
 #define ARENA_PAGES 4096ul
 /* Alone in its 512 GiB, so that the page tables above it serve nothing else. */
 #define ARENA ((char *)0x100000000000ul)
+/* Behind the arena, so that smaps lists it later. */
+#define FILLER ((char *)0x200000000000ul)
 
 struct scan_region { uint64_t start, end, categories; };
 struct scan_arg {
@@ -54,13 +58,13 @@ struct scan_arg {
 #define FLAG_TAIL 16
 #define FLAG_HUGETLB 17
 
-static char text[1 << 20], out[1 << 22], line[256];
+static char input_buffer[1 << 16], text[1 << 23], out[1 << 22], line[256];
 static size_t out_len;
 static struct scan_region regions[ARENA_PAGES];
 static uint64_t frames[ARENA_PAGES], flags[ARENA_PAGES];
 static char states[ARENA_PAGES];
 static char alt_stack[65536];
-static int pagemap_fd, kpageflags_fd, smaps_fd, status_fd, vmstat_fd, collapsed_fd, perf_fd, zero_fd;
+static int pagemap_fd, kpageflags_fd, smaps_fd, maps_fd, status_fd, vmstat_fd, collapsed_fd, perf_fd, zero_fd;
 static char *spare;
 static long pte_before, splits_before;
 static sigjmp_buf escape;
@@ -127,17 +131,17 @@ static struct totals read_smaps(void) {
     int inside = 0;
     slurp(smaps_fd);
     for (char *at = text; *at;) {
-        unsigned long start, end;
-        long kb;
-        char *next = strchr(at, '\n');
-        if (sscanf(at, "%lx-%lx ", &start, &end) == 2) {
-            inside = start >= (unsigned long)ARENA && end <= (unsigned long)ARENA + ARENA_PAGES * PAGE;
+        char *end;
+        unsigned long address = strtoul(at, &end, 16);
+        if (*end == '-') {
+            if (address >= (unsigned long)(ARENA + ARENA_PAGES * PAGE)) break;
+            inside = address >= (unsigned long)ARENA;
             sum.vmas += inside;
-        } else if (inside && at[0] == 'R' && sscanf(at, "Rss: %ld", &kb) == 1) sum.rss += kb;
-        else if (inside && at[0] == 'A' && sscanf(at, "AnonHugePages: %ld", &kb) == 1) sum.huge += kb;
-        else if (inside && at[0] == 'L' && sscanf(at, "LazyFree: %ld", &kb) == 1) sum.lazy += kb;
-        if (!next) break;
-        at = next + 1;
+        } else if (inside && !strncmp(at, "Rss:", 4)) sum.rss += atol(at + 4);
+        else if (inside && !strncmp(at, "AnonHugePages:", 14)) sum.huge += atol(at + 14);
+        else if (inside && !strncmp(at, "LazyFree:", 9)) sum.lazy += atol(at + 9);
+        at = strchr(at, '\n');
+        if (!at++) break;
     }
     return sum;
 }
@@ -274,11 +278,39 @@ static void execute(void) {
 
 static void start_script(void) {
     munmap(ARENA, ARENA_PAGES * PAGE);
+    munmap(FILLER, 1ul << 32);
     pte_before = field(status_fd, "VmPTE:");
     char *arena = mmap(ARENA, ARENA_PAGES * PAGE, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if (arena != ARENA) exit(11);
     splits_before = field(vmstat_fd, "thp_split_pmd ");
+}
+
+static void fill(long room) {
+    long limit = 0, count = 0;
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
+    if (!file || fscanf(file, "%ld", &limit) != 1) exit(12);
+    fclose(file);
+    slurp(maps_fd);
+    for (char *at = text; (at = strchr(at, '\n')); at++) count++;
+    if (strstr(text, "[vsyscall]")) count--;
+    /* Alternating protections keep the pages apart. */
+    for (; count < limit - room; count++)
+        if (mmap(FILLER + count * PAGE, PAGE, count % 2 ? PROT_READ : PROT_NONE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) exit(13);
+}
+
+static void report_alignment(unsigned long pages) {
+    int aligned = 0;
+    for (int i = 0; i < 20; i++) {
+        /* Each with a small map below it, or all of them would follow the first one's place. */
+        char *small = mmap(NULL, (1 + i % 7) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        char *map = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        aligned += (uintptr_t)map % (512 * PAGE) == 0;
+        munmap(map, pages * PAGE);
+        munmap(small, PAGE);
+    }
+    put("aligned %d\n", aligned);
 }
 
 static int open_or_skip(const char *path) {
@@ -295,6 +327,7 @@ static void open_all(void) {
     pagemap_fd = open_or_skip("/proc/self/pagemap");
     kpageflags_fd = open_or_skip("/proc/kpageflags");
     smaps_fd = open_or_skip("/proc/self/smaps");
+    maps_fd = open_or_skip("/proc/self/maps");
     status_fd = open_or_skip("/proc/self/status");
     vmstat_fd = open_or_skip("/proc/vmstat");
     collapsed_fd = open_or_skip("/sys/kernel/mm/transparent_hugepage/khugepaged/pages_collapsed");
@@ -336,6 +369,8 @@ int main(void) {
     CPU_ZERO(&cpu);
     CPU_SET(sched_getcpu(), &cpu);
     sched_setaffinity(0, sizeof cpu, &cpu);
+    setvbuf(stdin, input_buffer, _IOFBF, sizeof input_buffer);
+    memset(input_buffer, 1, sizeof input_buffer);
     memset(text, 1, sizeof text);
     memset(out, 1, sizeof out);
     memset(regions, 1, sizeof regions);
@@ -358,6 +393,15 @@ int main(void) {
     start_script();
     long collapsed = field(collapsed_fd, "");
     while (fgets(line, sizeof line, stdin)) {
+        if (!strncmp(line, "fill ", 5)) {
+            fill(atol(line + 5));
+            continue;
+        }
+        if (!strncmp(line, "aligned ", 8)) {
+            report_alignment(atol(line + 8));
+            flush();
+            continue;
+        }
         if (strncmp(line, "end", 3)) {
             execute();
             report_state();

@@ -1,16 +1,8 @@
-//! The kernel model against the running kernel: random page-op scripts, compared after every operation.
-//!
-//! The oracle is a C program that executes the script and asks the kernel. Needs root, perf events and frame numbers
-//! in pagemap; without them it is skipped. `HKSIM_KERNEL_SCRIPTS` and `HKSIM_KERNEL_SEED` choose how many
-//! scripts and which.
+//! Random page-op scripts, compared after every operation. `HKSIM_KERNEL_SCRIPTS` and `HKSIM_KERNEL_SEED` choose how
+//! many scripts and which.
 
-#[path = "kernel/executor.rs"]
-mod executor;
-#[path = "kernel/generator.rs"]
-mod generator;
-
-use executor::{Executor, Observed, Verdict, compare};
-use generator::Generator;
+use super::executor::{Executor, Observed, Verdict, compare};
+use super::generator::Generator;
 use hksim_sim::kernel::script::Op;
 
 const SCRIPTS_DEFAULT: u64 = 300;
@@ -19,14 +11,14 @@ const SEED_DEFAULT: u64 = 0x5EED_0001;
 /// Scripts per run of the executor, so that its output stays small.
 const BATCH: usize = 100;
 
-/// How often a script is tried again when khugepaged collapsed something meanwhile.
+/// How often a script is tried again when something else disturbed it.
 const RETRIES: usize = 5;
 
 fn number_from(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable}: {text}")))
 }
 
-/// Compares scripts with what was observed; returns those to try again because khugepaged interfered.
+/// Compares scripts with what was observed; returns those to try again because they were disturbed.
 fn check(
     executor: &Executor,
     scripts: &[(u64, Vec<Op>)],
@@ -37,7 +29,7 @@ fn check(
     for (at, ((seed, ops), seen)) in scripts.iter().zip(observed).enumerate() {
         match compare(&executor.config, ops, seen) {
             Verdict::Equal => {}
-            Verdict::Collapsed => again.push(at),
+            Verdict::Disturbed => again.push(at),
             Verdict::Differs(report) => {
                 if failures.len() < 10 {
                     eprintln!("seed {seed}: {report}");
@@ -69,7 +61,7 @@ fn random_scripts_match_the_running_kernel() {
                 break;
             }
         }
-        assert!(scripts.is_empty(), "khugepaged interfered {RETRIES} times; seeds from {}", scripts[0].0);
+        assert!(scripts.is_empty(), "disturbed {RETRIES} times; seeds from {}", scripts[0].0);
     }
     eprintln!("{count} scripts from seed {first}, {operations} operations, {} scripts differ", failures.len());
     assert!(failures.is_empty(), "seeds that differ: {failures:?}");
