@@ -1,2 +1,67 @@
 //! The `hksim` command.
-fn main() {}
+//!
+//! - [`commands`]: one file a command; [`flags`]: from words to designs; [`inputs`]: traces.
+//! - [`output`]: tables, JSON, CSV, files; [`chart`]: pictures; [`host`]: this machine's kernel.
+
+mod chart;
+mod commands;
+mod flags;
+mod host;
+mod inputs;
+mod output;
+mod runs;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use commands::Command;
+
+/// Exit status of bad usage or input.
+const BAD_INPUT: u8 = 2;
+
+/// Simulate allocator designs on allocation traces, and check the predictions on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "hksim", version, max_term_width = 120)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    match Cli::try_parse_from(flags::argv::join_optional_values(words)) {
+        Ok(cli) => cli.command.run().unwrap_or_else(|why| {
+            output::note(&format!("{why:#}"));
+            ExitCode::from(BAD_INPUT)
+        }),
+        Err(why) => usage(&why),
+    }
+}
+
+/// Help goes to standard output as it is; everything else is one line with the mend.
+fn usage(why: &clap::Error) -> ExitCode {
+    let text = why.to_string();
+    if matches!(why.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return match output::print(&text) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(BAD_INPUT),
+        };
+    }
+    if why.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        output::note("no command; see `hksim --help`");
+        return ExitCode::from(BAD_INPUT);
+    }
+    output::note(&one_line(&text));
+    ExitCode::from(BAD_INPUT)
+}
+
+/// The error and its tip; the usage behind them is what `--help` shows.
+fn one_line(text: &str) -> String {
+    let told = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let told = told.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let told: Vec<&str> = told.map(|line| line.strip_prefix("error: ").unwrap_or(line)).collect();
+    format!("{}; see `--help`", told.join("; "))
+}

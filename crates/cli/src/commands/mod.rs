@@ -1,0 +1,56 @@
+//! The commands, one file each.
+
+mod generate;
+mod import;
+pub mod info;
+mod plot;
+mod record;
+pub mod sim;
+mod sweep;
+pub mod validate;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+/// A command with its arguments.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Record what a program asks its allocator for
+    Record(record::Args),
+    /// Turn another program's trace into a .hkt trace
+    Import(import::Args),
+    /// Make a trace of a synthetic workload
+    #[command(subcommand)]
+    Gen(generate::Generator),
+    /// Say what a trace holds
+    Info(info::Args),
+    /// Predict what one design costs on a trace
+    Sim(sim::Args),
+    /// Predict what many designs cost, side by side
+    Sweep(sweep::Args),
+    /// Replay a trace on a real allocator and compare it with the prediction
+    Validate(validate::Args),
+    /// Draw a sweep or sim result
+    Plot(plot::Args),
+}
+
+impl Command {
+    /// Runs it. The exit code of a check that failed is 1.
+    ///
+    /// # Errors
+    /// Bad usage or input: exit code 2.
+    pub fn run(self) -> Result<ExitCode> {
+        let done = |()| ExitCode::SUCCESS;
+        match self {
+            Command::Record(args) => record::run(&args).map(done),
+            Command::Import(args) => import::run(&args).map(done),
+            Command::Gen(generator) => generate::run(&generator).map(done),
+            Command::Info(args) => info::run(&args).map(done),
+            Command::Sim(args) => sim::run(&args).map(done),
+            Command::Sweep(args) => sweep::run(&args).map(done),
+            Command::Validate(args) => validate::run(&args),
+            Command::Plot(args) => plot::run(&args).map(done),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A simulation for people.
+
+use hksim_policy::PAGE_BYTES;
+use hksim_sim::SimReport;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::commands::info::{origin_text, touch_text};
+use crate::flags::Choice;
+use crate::flags::table::{FLAGS, Subject, thp_word};
+use crate::output::table::{Table, beside, text};
+use crate::output::units::{bytes, count, percent};
+use crate::runs::BRACKET;
+
+/// The whole of it.
+pub fn table(report: &SimReport, choice: &Choice) -> String {
+    let mut lines = head(report, choice);
+    lines.push(String::new());
+    lines.extend(beside(&installs(report), &memory(report)));
+    lines.push(String::new());
+    lines.extend(beside(&reasons(report), &calls(report)));
+    if !report.bracket.is_empty() {
+        lines.push(String::new());
+        lines.extend(bracket(report));
+    }
+    text(&lines)
+}
+
+/// What was simulated, and what was assumed.
+fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
+    let trace = &report.trace;
+    let file = trace.file.as_ref().map(|file| format!("{file}, ")).unwrap_or_default();
+    let truncated = if trace.complete { "" } else { " (truncated)" };
+    let mut lines =
+        vec![format!("trace    {file}{}; {} events{truncated}", origin_text(&trace.origin), count(report.events))];
+    let policy = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy && flag.name != "touch");
+    let words: Vec<String> = policy.map(|flag| format!("{} {}", flag.name, (flag.show)(choice))).collect();
+    for (index, words) in words.chunks(7).enumerate() {
+        lines.push(format!("{:<9}{}", if index == 0 { "policy" } else { "" }, words.join(", ")));
+    }
+    let assumed = if choice.touch.is_none() && report.bracket.is_empty() { "" } else { ", assumed" };
+    let rule = report.touch.rule.word();
+    lines.push(format!("touches  {rule}{assumed} (the trace knows: {})", touch_text(trace.knowledge)));
+    lines.push(format!("kernel   {}", kernel_text(report, choice.thp.is_some())));
+    lines
+}
+
+/// The simulated kernel, and what of it was assumed.
+pub fn kernel_text(report: &SimReport, is_thp_given: bool) -> String {
+    let thp = thp_word(report.kernel.thp.global);
+    let given = if is_thp_given { "" } else { " (assumed; --thp)" };
+    let pool = match report.kernel.hugetlb_pool {
+        Some(pages) => format!("hugetlb pool of {} pages", count(pages)),
+        None if Choice::of_report(report).word("huge").starts_with("hugetlb") => {
+            "unlimited hugetlb pool assumed (--hugetlb-pool)".to_string()
+        }
+        None => return format!("Linux 6.18 rules, THP {thp}{given}"),
+    };
+    format!("Linux 6.18 rules, THP {thp}{given}, {pool}")
+}
+
+/// Installs by kind, next to the floor.
+fn installs(report: &SimReport) -> Vec<String> {
+    let total = report.installs.total;
+    let mut table = Table::new(["installs by kind", "", ""], &[0]);
+    for (name, installs) in counts(&report.installs.by_kind) {
+        table.push([name, count(installs), percent(installs, total)]);
+    }
+    table.push(["total".to_string(), count(total), String::new()]);
+    table.push(["faults".to_string(), count(report.faults), String::new()]);
+    table.push(["traps".to_string(), count(report.traps), String::new()]);
+    table.push(["floor: pages of live bytes".to_string(), count(report.floor_pages), String::new()]);
+    table.push(["floor: pages of touched bytes".to_string(), count(report.floor_touched_pages), String::new()]);
+    table.lines()
+}
+
+/// Installs by reason.
+fn reasons(report: &SimReport) -> Vec<String> {
+    let mut table = Table::new(["installs by reason", "", ""], &[0]);
+    for (name, installs) in counts(&report.installs.by_reason) {
+        table.push([name, count(installs), percent(installs, report.installs.total)]);
+    }
+    table.lines()
+}
+
+/// Residency, huge pages, mappings.
+fn memory(report: &SimReport) -> Vec<String> {
+    let mut table = Table::new(["memory", ""], &[0]);
+    let floor = report.floor_pages * PAGE_BYTES;
+    let ratio = if floor == 0 { "-".into() } else { format!("{:.2}", report.rss_bytes_peak as f64 / floor as f64) };
+    let rows = [
+        ("RSS peak", bytes(report.rss_bytes_peak)),
+        ("RSS end", bytes(report.rss_bytes_end)),
+        ("live bytes peak", bytes(report.live_bytes_peak)),
+        ("RSS peak / floor", ratio),
+        ("in huge pages, of RSS peak", percent(huge_bytes_peak(report), report.rss_bytes_peak)),
+        ("THP peak", count(report.huge_pages_peak)),
+        ("hugetlb peak", bytes(report.hugetlb_bytes_peak)),
+        ("splits", count(report.splits)),
+        ("SuperSlabs peak", count(report.superslabs_peak)),
+        ("VMAs peak", count(report.vmas_peak)),
+        ("page tables peak", bytes(report.page_table_bytes_peak)),
+    ];
+    rows.into_iter().for_each(|(name, value)| table.push([name.to_string(), value]));
+    table.lines()
+}
+
+/// OS calls, and what went wrong.
+fn calls(report: &SimReport) -> Vec<String> {
+    let mut table = Table::new(["OS calls", ""], &[0]);
+    for (name, calls) in counts(&report.os_calls) {
+        table.push([name, count(calls)]);
+    }
+    table.push(["requests refused".to_string(), count(report.failed)]);
+    table.push(["fell back to thp".to_string(), count(report.fell_back.thp)]);
+    table.push(["fell back to a plain map".to_string(), count(report.fell_back.plain)]);
+    table.lines()
+}
+
+/// What other assumptions about touches give.
+fn bracket(report: &SimReport) -> Vec<String> {
+    let mut table = Table::new(["if the program touches", "installs", "faults", "RSS peak"], &[0]);
+    for rule in BRACKET {
+        let Some(figures) = report.bracket.get(rule.word()) else { continue };
+        let mark = if rule == report.touch.rule { " (above)" } else { "" };
+        let name = format!("{}{mark}", rule.word());
+        table.push([name, count(figures.installs), count(figures.faults), bytes(figures.rss_bytes_peak)]);
+    }
+    table.lines()
+}
+
+/// The named counts of a part of the report, in its order, without those of 0.
+fn counts(part: &impl Serialize) -> Vec<(String, u64)> {
+    let Ok(Value::Object(fields)) = serde_json::to_value(part) else { return Vec::new() };
+    let fields = fields.into_iter().filter_map(|(name, value)| Some((name.replace('_', " "), value.as_u64()?)));
+    fields.filter(|(_, count)| *count > 0).collect()
+}
+
+/// Most bytes in huge pages of either sort; what both held at different times is not counted above the peak of RSS.
+pub fn huge_bytes_peak(report: &SimReport) -> u64 {
+    let thp = report.huge_pages_peak.saturating_mul(hksim_policy::HUGE_PAGE_BYTES);
+    thp.saturating_add(report.hugetlb_bytes_peak).min(report.rss_bytes_peak)
+}

@@ -1,0 +1,172 @@
+//! A sweep for people: a table for each trace.
+
+use std::collections::BTreeMap;
+
+use hksim_policy::PAGE_BYTES;
+use hksim_sim::{SimReport, Sweep};
+
+use super::is_thp_given;
+use crate::commands::info::{origin_text, touch_text};
+use crate::commands::sim::view::{huge_bytes_peak, kernel_text};
+use crate::flags::{Choice, varied};
+use crate::output::table::{Table, text};
+use crate::output::units::{bytes, count};
+
+/// A figure of a row, as a column.
+struct Column {
+    head: &'static str,
+    /// What rows are compared by; the lowest is best unless `is_high_best`.
+    key: fn(&SimReport) -> f64,
+    show: fn(&SimReport) -> String,
+    is_high_best: bool,
+    /// Left out where it is 0 in every row.
+    is_optional: bool,
+}
+
+const fn low(head: &'static str, key: fn(&SimReport) -> f64, show: fn(&SimReport) -> String) -> Column {
+    Column { head, key, show, is_high_best: false, is_optional: false }
+}
+
+const fn kind(head: &'static str, key: fn(&SimReport) -> f64, show: fn(&SimReport) -> String) -> Column {
+    Column { head, key, show, is_high_best: false, is_optional: true }
+}
+
+/// A column of a count in the report.
+macro_rules! count_of {
+    ($make:ident, $head:literal, $($field:ident).+) => {
+        $make($head, |row| row.$($field).+ as f64, |row| count(row.$($field).+))
+    };
+}
+
+const COLUMNS: [Column; 16] = [
+    count_of!(low, "faults", faults),
+    count_of!(low, "traps", traps),
+    count_of!(low, "installs", installs.total),
+    count_of!(kind, "4K", installs.by_kind.base_4k),
+    count_of!(kind, "mTHP", installs.by_kind.mthp),
+    count_of!(kind, "THP", installs.by_kind.thp),
+    count_of!(kind, "hugetlb", installs.by_kind.hugetlb),
+    count_of!(kind, "zero", installs.by_kind.zero),
+    count_of!(kind, "COW", installs.by_kind.cow),
+    low("RSS peak", |row| row.rss_bytes_peak as f64, |row| bytes(row.rss_bytes_peak)),
+    low("RSS end", |row| row.rss_bytes_end as f64, |row| bytes(row.rss_bytes_end)),
+    Column {
+        head: "huge",
+        key: huge_share,
+        show: |row| format!("{:.0} %", huge_share(row) * 100.0),
+        is_high_best: true,
+        is_optional: false,
+    },
+    count_of!(low, "VMAs", vmas_peak),
+    low("OS calls", |row| os_calls(row) as f64, |row| count(os_calls(row))),
+    low("x floor", floor_ratio, |row| format!("{:.2}", floor_ratio(row))),
+    count_of!(kind, "refused", failed),
+];
+
+fn os_calls(row: &SimReport) -> u64 {
+    let calls = &row.os_calls;
+    calls.mmap + calls.munmap + calls.madvise + calls.mremap
+}
+
+/// Share of the peak RSS that huge pages held at the most.
+fn huge_share(row: &SimReport) -> f64 {
+    huge_bytes_peak(row) as f64 / row.rss_bytes_peak.max(1) as f64
+}
+
+/// Peak RSS by the fewest pages that hold the live set.
+fn floor_ratio(row: &SimReport) -> f64 {
+    row.rss_bytes_peak as f64 / (row.floor_pages.max(1) * PAGE_BYTES) as f64
+}
+
+/// All tables, and what their marks mean.
+pub fn table(sweep: &Sweep, choices: &[Choice]) -> String {
+    let mut lines = Vec::new();
+    let mut first = 0;
+    for rows in sweep.rows.chunks(choices.len().max(1)) {
+        lines.extend(head(rows));
+        lines.extend(trace_table(rows, first, &sweep.pareto).lines());
+        lines.extend(twins(rows, first));
+        lines.push(String::new());
+        first += rows.len();
+    }
+    lines.push("*  best of its column      P  Pareto front of installs and peak RSS: no row is better in one and as good in the other".into());
+    lines.push("huge: most bytes in huge pages, of peak RSS      x floor: peak RSS by the fewest pages that hold the live bytes".into());
+    let asks_pool = |row: &&SimReport| Choice::of_report(row).word("huge").starts_with("hugetlb");
+    if let Some(row) = sweep.rows.iter().find(asks_pool).or(sweep.rows.first()) {
+        lines.push(format!("kernel: {}", kernel_text(row, is_thp_given(choices))));
+    }
+    text(&lines)
+}
+
+fn head(rows: &[SimReport]) -> Vec<String> {
+    let Some(row) = rows.first() else { return Vec::new() };
+    let trace = &row.trace;
+    let file = trace.file.as_ref().map(|file| format!("{file}, ")).unwrap_or_default();
+    let truncated = if trace.complete { "" } else { " (truncated)" };
+    let rules: Vec<&str> = rows.iter().map(|row| row.touch.rule.word()).collect();
+    let rules = if rules.windows(2).all(|pair| pair[0] == pair[1]) { rules[0] } else { "as listed" };
+    let (events, live, floor) = (count(row.events), bytes(row.live_bytes_peak), count(row.floor_pages));
+    vec![
+        format!("{file}{}", origin_text(&trace.origin)),
+        format!(
+            "{events} events{truncated}, {live} live at the peak (floor {floor} pages); touches: {rules} (the trace knows: {})",
+            touch_text(trace.knowledge)
+        ),
+    ]
+}
+
+fn trace_table(rows: &[SimReport], first: usize, pareto: &[usize]) -> Table {
+    let points: Vec<Choice> = rows.iter().map(Choice::of_report).collect();
+    let flags = varied(&points);
+    let columns: Vec<&Column> = COLUMNS
+        .iter()
+        .filter(|column| !column.is_optional || rows.iter().any(|row| (column.key)(row) != 0.0))
+        .collect();
+    let head = ["#"].into_iter().chain(flags.iter().copied()).chain(columns.iter().map(|column| column.head));
+    let words: Vec<usize> = (1..=flags.len()).collect();
+    let mut table = Table::new(head.chain([""]), &words);
+    for (index, (row, point)) in rows.iter().zip(&points).enumerate() {
+        let number = [(first + index).to_string()];
+        let values = flags.iter().map(|flag| point.word(flag));
+        let figures = columns.iter().map(|column| {
+            let mark = if is_best(column, row, rows) { "*" } else { "" };
+            format!("{mark}{}", (column.show)(row))
+        });
+        let front = if pareto.contains(&(first + index)) { "P" } else { "" };
+        table.push(number.into_iter().chain(values).chain(figures).chain([front.to_string()]));
+    }
+    table
+}
+
+/// Whether a row has the best figure of a column in which rows differ.
+fn is_best(column: &Column, row: &SimReport, rows: &[SimReport]) -> bool {
+    let key = (column.key)(row);
+    let beats =
+        |other: &SimReport| if column.is_high_best { key > (column.key)(other) } else { key < (column.key)(other) };
+    let loses =
+        |other: &SimReport| if column.is_high_best { key < (column.key)(other) } else { key > (column.key)(other) };
+    rows.iter().any(beats) && !rows.iter().any(loses)
+}
+
+/// A line for each group of rows that are equal in every figure.
+fn twins(rows: &[SimReport], first: usize) -> Vec<String> {
+    let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (index, row) in rows.iter().enumerate() {
+        groups.entry(figures(row)).or_default().push(first + index);
+    }
+    let mut twins: Vec<Vec<usize>> = groups.into_values().filter(|rows| rows.len() > 1).collect();
+    twins.sort();
+    let names = |rows: &[usize]| rows.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    twins.iter().map(|rows| format!("equal in every figure: {}", names(rows))).collect()
+}
+
+/// Everything that was simulated about a row, and nothing that was told.
+fn figures(row: &SimReport) -> String {
+    let mut value = serde_json::to_value(row).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        for told in ["policy", "touch", "kernel", "elapsed_s", "placement"] {
+            fields.remove(told);
+        }
+    }
+    value.to_string()
+}

@@ -1,0 +1,186 @@
+//! Policy flags as clap sees them, and the choices they span.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hksim_drive::Design;
+
+use super::choice::Choice;
+use super::table::{FLAGS, Flag, Subject};
+
+/// Most designs of one sweep.
+const CHOICES_MAX: usize = 100_000;
+
+/// What a bare `--huge` means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HugeList {
+    /// In sweep and validate: never, thp, hugetlb.
+    All,
+    /// Elsewhere: thp.
+    Thp,
+}
+
+impl HugeList {
+    fn words(self) -> &'static str {
+        match self {
+            HugeList::All => "never,thp,hugetlb",
+            HugeList::Thp => "thp",
+        }
+    }
+}
+
+/// Policy flags as they were given.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyArgs {
+    /// Each flag with its words, in the order of the command line.
+    given: Vec<(&'static Flag, String)>,
+    presets: String,
+    file: Option<PathBuf>,
+}
+
+impl PolicyArgs {
+    /// Every combination of the values given, the first flag varying slowest. At least one.
+    ///
+    /// # Errors
+    /// Values that cannot be, one at a time or together.
+    pub fn choices(&self, huge: HugeList) -> Result<Vec<Choice>> {
+        let mut choices = self.bases()?;
+        for (flag, words) in &self.given {
+            let words = if words.is_empty() { huge.words() } else { words };
+            choices = spread(&choices, flag, words)?;
+        }
+        choices.iter().try_for_each(Choice::check)?;
+        Ok(choices)
+    }
+
+    /// The one choice given.
+    ///
+    /// # Errors
+    /// As for [`PolicyArgs::choices`]; lists.
+    pub fn choice(&self) -> Result<Choice> {
+        let lists = self.given.iter().map(|(flag, words)| (flag.name, words)).chain([("preset", &self.presets)]);
+        for (name, words) in lists {
+            if words.contains(',') {
+                bail!("--{name} {words}: this command takes one design; use `hksim sweep` for lists");
+            }
+        }
+        let choices = self.choices(HugeList::Thp)?;
+        choices.into_iter().next().ok_or_else(|| anyhow!("no design"))
+    }
+
+    /// The first flag given that is about a simulated kernel.
+    pub fn kernel_flag(&self) -> Option<&'static str> {
+        self.given.iter().find(|(flag, _)| flag.subject == Subject::Kernel).map(|(flag, _)| flag.name)
+    }
+
+    /// Presets, each under the policy file.
+    fn bases(&self) -> Result<Vec<Choice>> {
+        let presets = self.presets.split(',').map(|name| {
+            let known = || anyhow!("--preset {name}: unknown; presets are {}", Design::PRESETS.join(", "));
+            let preset = Design::preset(name).ok_or_else(known)?;
+            match &self.file {
+                Some(path) => read_policy(path, &preset),
+                None => Ok(preset),
+            }
+        });
+        presets.map(|design| design.map(Choice::of)).collect()
+    }
+}
+
+/// Every choice with every value of a flag.
+fn spread(choices: &[Choice], flag: &Flag, words: &str) -> Result<Vec<Choice>> {
+    let values = words.split(',').count();
+    if choices.len().saturating_mul(values) > CHOICES_MAX {
+        bail!("--{} {words}: that makes more than {CHOICES_MAX} designs; give shorter lists", flag.name);
+    }
+    let mut spread = Vec::with_capacity(choices.len() * values);
+    for choice in choices {
+        for word in words.split(',') {
+            let mut choice = choice.clone();
+            (flag.set)(&mut choice, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
+            spread.push(choice);
+        }
+    }
+    Ok(spread)
+}
+
+/// A policy file: fields of a design that replace those of the preset.
+fn read_policy(path: &Path, preset: &Design) -> Result<Design> {
+    let text = fs::read_to_string(path).with_context(|| format!("{}: cannot read the policy", path.display()))?;
+    let one_line = |why: toml::de::Error| {
+        let line = why.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+        let path = path.display();
+        anyhow!("{path}:{line}: {}; fields are those of `policy` in a JSON result", why.message().replace('\n', ", "))
+    };
+    // Read once by itself, so that errors have a place, and once on top of the preset.
+    let _alone: Design = toml::from_str(&text).map_err(one_line)?;
+    let fields: toml::Table = toml::from_str(&text).map_err(one_line)?;
+    let mut merged = toml::Table::try_from(preset).context("a preset as TOML")?;
+    merged.extend(fields);
+    merged.try_into().with_context(|| format!("{}: cannot read the policy", path.display()))
+}
+
+impl clap::FromArgMatches for PolicyArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let place = |flag: &&Flag| matches.index_of(flag.name).unwrap_or(usize::MAX);
+        let mut flags: Vec<&'static Flag> = FLAGS.iter().filter(|flag| matches.contains_id(flag.name)).collect();
+        flags.sort_by_key(place);
+        let word = |name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
+        Ok(PolicyArgs {
+            given: flags.into_iter().map(|flag| (flag, word(flag.name))).collect(),
+            presets: word("preset"),
+            file: matches.get_one::<PathBuf>("policy").cloned(),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for PolicyArgs {
+    fn augment_args(command: Command) -> Command {
+        let heading = "Policy (values, defaults and units: docs/policy-flags.md)";
+        let command = command
+            .arg(
+                Arg::new("preset")
+                    .long("preset")
+                    .value_name("NAME")
+                    .default_value("default")
+                    .help_heading(heading)
+                    .help("What the other flags start from: default, hakmem"),
+            )
+            .arg(
+                Arg::new("policy")
+                    .long("policy")
+                    .value_name("FILE.toml")
+                    .value_parser(value_parser!(PathBuf))
+                    .help_heading(heading)
+                    .help("Fields of a design that replace those of the preset"),
+            );
+        FLAGS.iter().fold(command, |command, flag| command.arg(argument(flag).help_heading(heading)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+fn argument(flag: &Flag) -> Arg {
+    let argument = Arg::new(flag.name)
+        .long(flag.name)
+        .value_name(flag.placeholder())
+        .action(ArgAction::Set)
+        // So that `-1` is refused as the value it is, and not as an option.
+        .allow_negative_numbers(true)
+        .help(format!("{} [{}] [default: {}]", flag.help, flag.values_text(), flag.default_text()));
+    // Its value is joined to it before clap sees it: see `argv`.
+    if flag.name == "huge" {
+        argument.num_args(0..=1).require_equals(true).default_missing_value("")
+    } else {
+        argument.num_args(1)
+    }
+}

@@ -1,0 +1,64 @@
+//! Options whose value may be left out: the word behind them is theirs only if it can be nothing else.
+
+use std::ffi::OsString;
+
+use super::table::is_huge_value;
+
+/// An option whose value may be left out, and which words are values of it.
+const OPTIONAL: [(&str, fn(&str) -> bool); 2] = [
+    ("--huge", |word| word.split(',').all(is_huge_value)),
+    // A word that is no picture is a trace, which must not be written over.
+    ("--plot", |word| word.to_ascii_lowercase().ends_with(".svg")),
+];
+
+/// Joins such options with their values: `--huge thp` becomes `--huge=thp`, `--huge app.hkt` stays. Nothing behind `--`
+/// is changed.
+pub fn join_optional_values(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut words = words.into_iter().peekable();
+    let mut joined = Vec::new();
+    while let Some(mut word) = words.next() {
+        if word == "--" {
+            joined.push(word);
+            joined.extend(words);
+            break;
+        }
+        let option = OPTIONAL.iter().find(|(name, _)| word == *name);
+        if let Some((_, is_value)) = option
+            && let Some(value) = words.next_if(|next| next.to_str().is_some_and(is_value))
+        {
+            word.push("=");
+            word.push(value);
+        }
+        joined.push(word);
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(line: &str) -> String {
+        let words = join_optional_values(line.split(' ').map(OsString::from));
+        words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_word_is_a_value_only_if_it_can_be_nothing_else() {
+        let cases = [
+            ("sweep --huge app.hkt", "sweep --huge app.hkt"),
+            ("sweep --huge thp app.hkt", "sweep --huge=thp app.hkt"),
+            ("sweep --huge never,thp app.hkt", "sweep --huge=never,thp app.hkt"),
+            ("sweep --huge never,app.hkt", "sweep --huge never,app.hkt"),
+            ("sweep --huge --slab 64K", "sweep --huge --slab 64K"),
+            ("sweep --huge=thp never", "sweep --huge=thp never"),
+            ("sweep app.hkt --huge", "sweep app.hkt --huge"),
+            ("sweep --huge mthp-64K", "sweep --huge=mthp-64K"),
+            ("sweep --plot a.svg --plot app.hkt", "sweep --plot=a.svg --plot app.hkt"),
+            ("record -- app --huge thp", "record -- app --huge thp"),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(joined(line), expected);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What policy flags decide: a design, and what it is run under.
+
+use anyhow::{Context, Result};
+use hksim_drive::{Design, TouchRule};
+use hksim_sim::SimReport;
+use hksim_sim::kernel::{KernelConfig, ThpMode};
+use hksim_trace::header::Touch;
+
+use super::table::FLAGS;
+use crate::host;
+
+/// One point of a sweep. What is `None` was not said, and is decided by trace and command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The design.
+    pub design: Design,
+    /// How the application touches its blocks.
+    pub touch: Option<TouchRule>,
+    /// Mode of the simulated kernel's transparent huge pages.
+    pub thp: Option<ThpMode>,
+    /// Huge pages in the simulated kernel's hugetlb pool.
+    pub hugetlb_pool: Option<u64>,
+}
+
+/// The kernel that flags start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaseKernel {
+    /// Linux 6.18 as it comes, THP by madvise, hugetlb pool unlimited: for predictions about any machine.
+    AsItComes,
+    /// With this machine's modes, limits and pool: for predictions that are checked here.
+    Host,
+}
+
+impl Choice {
+    /// A choice that says nothing beyond its design.
+    pub fn of(design: Design) -> Choice {
+        Choice { design, touch: None, thp: None, hugetlb_pool: None }
+    }
+
+    /// What a report was made under, everything decided.
+    pub fn of_report(report: &SimReport) -> Choice {
+        Choice {
+            design: report.policy.clone(),
+            touch: Some(report.touch.rule),
+            thp: Some(report.kernel.thp.global),
+            hugetlb_pool: report.kernel.hugetlb_pool,
+        }
+    }
+
+    /// The touch rule for a trace of that knowledge: what was recorded, else every byte once.
+    pub fn touch_rule(&self, knowledge: Touch) -> TouchRule {
+        self.touch.unwrap_or(if knowledge == Touch::Assumed { TouchRule::All } else { TouchRule::Recorded })
+    }
+
+    /// The kernel to simulate.
+    ///
+    /// # Errors
+    /// The host does not say how it is set up.
+    pub fn kernel(&self, base: BaseKernel) -> Result<KernelConfig> {
+        let mut kernel = match base {
+            BaseKernel::AsItComes => KernelConfig::default(),
+            BaseKernel::Host => host::kernel_config()?,
+        };
+        kernel.thp.global = self.thp.unwrap_or(kernel.thp.global);
+        kernel.hugetlb_pool = self.hugetlb_pool.or(kernel.hugetlb_pool);
+        Ok(kernel)
+    }
+
+    /// Checks that the design can be.
+    ///
+    /// # Errors
+    /// Names what cannot be.
+    pub fn check(&self) -> Result<()> {
+        let sizes = ["superslab", "slab", "arena"].map(|name| format!("--{name} {}", self.word(name)));
+        self.design.plan().map(drop).with_context(|| sizes.join(" "))
+    }
+
+    /// The value of a flag in words; empty for an unknown flag.
+    pub fn word(&self, flag: &str) -> String {
+        FLAGS.iter().find(|known| known.name == flag).map(|known| (known.show)(self)).unwrap_or_default()
+    }
+}
+
+/// Flags in which choices differ, in the order of the table.
+pub fn varied(choices: &[Choice]) -> Vec<&'static str> {
+    let differs = |show: fn(&Choice) -> String| choices.windows(2).any(|pair| show(&pair[0]) != show(&pair[1]));
+    FLAGS.iter().filter(|flag| differs(flag.show)).map(|flag| flag.name).collect()
+}

@@ -1,0 +1,13 @@
+//! Policy flags: from the words of the command line to designs.
+//!
+//! - [`table`]: every flag, once; [`values`]: numbers with units.
+//! - [`argv`]: words before clap sees them; [`args`]: the raw words; [`choice`]: what they decide.
+
+pub mod args;
+pub mod argv;
+pub mod choice;
+pub mod table;
+pub mod values;
+
+pub use args::{HugeList, PolicyArgs};
+pub use choice::{BaseKernel, Choice, varied};

@@ -1,0 +1,65 @@
+//! Traces that commands read: files and built-in workloads.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use hksim_sim::Input;
+use hksim_trace::error::TraceError;
+use hksim_trace::generate::{RandomMixed, Server, Workload};
+use hksim_trace::header::{Header, Summary};
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+
+use crate::output::note;
+
+/// A trace that can be opened, and was once.
+pub struct Trace {
+    /// How the simulator opens it.
+    pub input: Input,
+    /// What it says about itself.
+    pub header: Header,
+    /// How large it is.
+    pub summary: Summary,
+}
+
+impl Trace {
+    /// A trace file. Says so on standard error if it is truncated.
+    ///
+    /// # Errors
+    /// It cannot be read as a trace.
+    pub fn file(path: &Path) -> Result<Trace> {
+        let reader = TraceReader::open(path)?;
+        if let Some(tail) = reader.tail() {
+            note(&format!(
+                "{}: {tail}; going on with the {} events before it",
+                path.display(),
+                reader.summary().events
+            ));
+        }
+        let (header, summary) = (reader.header().clone(), *reader.summary());
+        let path: PathBuf = path.to_path_buf();
+        let file = Some(path.display().to_string());
+        let open =
+            move || -> Result<Box<dyn EventSource + Send>, TraceError> { Ok(Box::new(TraceReader::open(&path)?)) };
+        Ok(Trace { input: Input { file, open: Box::new(open) }, header, summary })
+    }
+
+    /// A generated trace, without a file.
+    ///
+    /// # Errors
+    /// Its parameters cannot be.
+    pub fn workload(workload: Workload) -> Result<Trace> {
+        let source = workload.source()?;
+        let (header, summary) = (source.header().clone(), *source.summary());
+        Ok(Trace { input: Input { file: None, open: Box::new(move || workload.source()) }, header, summary })
+    }
+
+    /// What a sweep without a trace runs on: a small live set, where every design looks alike, and a large one.
+    ///
+    /// # Errors
+    /// None that defaults can cause.
+    pub fn built_in() -> Result<Vec<Trace>> {
+        let workloads = [Workload::RandomMixed(RandomMixed::default()), Workload::Server(Server::default())];
+        workloads.into_iter().map(Trace::workload).collect()
+    }
+}

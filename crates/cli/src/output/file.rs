@@ -1,0 +1,92 @@
+//! Files that are either written whole or not at all.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use hksim_trace::error::TraceError;
+
+/// A file being made under another name; it takes its own by [`Staged::keep`], and vanishes without.
+#[derive(Debug)]
+pub struct Staged {
+    wanted: PathBuf,
+    /// Where it is written: `wanted` itself where that is a device or a pipe.
+    path: PathBuf,
+}
+
+impl Staged {
+    /// Prepares a file. What stands at `wanted` stays until [`Staged::keep`].
+    ///
+    /// # Errors
+    /// `wanted` is a directory, or its directory is not there.
+    pub fn new(wanted: &Path) -> Result<Staged> {
+        let metadata = fs::metadata(wanted);
+        if metadata.as_ref().is_ok_and(fs::Metadata::is_dir) {
+            bail!("{}: is a directory; name a file", wanted.display());
+        }
+        if metadata.as_ref().is_ok_and(|metadata| !metadata.is_file()) {
+            return Ok(Staged { wanted: wanted.to_path_buf(), path: wanted.to_path_buf() });
+        }
+        // A link stays a link: what it names is replaced.
+        let target = if metadata.is_ok() { fs::canonicalize(wanted) } else { Ok(wanted.to_path_buf()) };
+        let target = target.with_context(|| format!("{}: cannot write", wanted.display()))?;
+        let Some(name) = target.file_name() else { bail!("{}: names no file", wanted.display()) };
+        let mut staged: OsString = ".".into();
+        staged.push(name);
+        staged.push(format!(".{}.part", std::process::id()));
+        let path = target.with_file_name(staged);
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            bail!("{}: there is no directory {}; make it first", wanted.display(), folder.display());
+        }
+        Ok(Staged { wanted: target, path })
+    }
+
+    /// Where to write.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An error about this file, under the name that the user knows.
+    pub fn rename_error(&self, why: TraceError) -> TraceError {
+        match why {
+            TraceError::Io { path, action, source } if path == self.path => {
+                TraceError::Io { path: self.wanted.clone(), action, source }
+            }
+            why => why,
+        }
+    }
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn keep(self) -> Result<()> {
+        if self.path != self.wanted {
+            fs::rename(&self.path, &self.wanted).with_context(|| format!("{}: cannot write", self.wanted.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if self.path != self.wanted {
+            // After `keep` there is nothing left to remove.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Writes a whole file.
+///
+/// # Errors
+/// The system refuses; what stood there before is still there then.
+pub fn write(wanted: &Path, bytes: &[u8]) -> Result<()> {
+    let staged = Staged::new(wanted)?;
+    let written = fs::File::create(staged.path()).and_then(|mut file| file.write_all(bytes));
+    written.with_context(|| format!("{}: cannot write", wanted.display()))?;
+    staged.keep()
+}

@@ -1,0 +1,89 @@
+//! What commands print and write.
+
+pub mod csv;
+pub mod file;
+pub mod progress;
+pub mod table;
+pub mod units;
+
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// The form of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// For programs: every figure, and every input needed to run it again.
+    Json,
+    /// For spreadsheets: one line a row.
+    Csv,
+}
+
+/// Where a result goes, and in which form.
+#[derive(Clone, Debug, clap::Args)]
+pub struct OutputArgs {
+    /// Form of the result
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+    /// Write the result to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// Writes a result: `rows` are the lines of its CSV form.
+    ///
+    /// # Errors
+    /// The file or standard output cannot be written.
+    pub fn emit<T: Serialize, R: Serialize>(
+        &self,
+        result: &T,
+        rows: &[R],
+        table: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let text = render(self.format, result, rows, table)?;
+        match &self.output {
+            Some(path) => file::write(path, text.as_bytes()),
+            None => print(&text),
+        }
+    }
+}
+
+/// A result in the form asked for.
+///
+/// # Errors
+/// The result has no such form.
+pub fn render<T: Serialize, R: Serialize>(
+    format: Format,
+    result: &T,
+    rows: &[R],
+    table: impl FnOnce() -> String,
+) -> Result<String> {
+    Ok(match format {
+        Format::Table => table(),
+        Format::Json => serde_json::to_string_pretty(result).context("result as JSON")? + "\n",
+        Format::Csv => csv::from_rows(rows)?,
+    })
+}
+
+/// Prints to standard output. A reader that went away (`| head`) has seen enough: no error.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(why) if why.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("standard output: cannot write"),
+    }
+}
+
+/// Says something beside the result.
+pub fn note(text: &str) {
+    // A standard error that is closed must not end the work.
+    let _ = writeln!(std::io::stderr(), "hksim: {text}");
+}

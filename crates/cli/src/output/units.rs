@@ -1,0 +1,59 @@
+//! Figures for people.
+
+/// Bytes with three digits or more, in the unit that suits them.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// A count with its thousands apart.
+pub fn count(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A share in percent; `-` of nothing.
+pub fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_string() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
+}
+
+/// A time in the unit that suits it.
+pub fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_well() {
+        assert_eq!((bytes(0), bytes(1023), bytes(1536)), ("0 B".into(), "1023 B".into(), "1.5 KiB".into()));
+        assert_eq!((bytes(1 << 20), bytes(u64::MAX)), ("1.0 MiB".into(), "16777216.0 TiB".into()));
+        assert_eq!(bytes((1 << 20) - 1), "1.0 MiB");
+        assert_eq!(
+            (count(0), count(999), count(1_000), count(1_234_567)),
+            ("0".into(), "999".into(), "1 000".into(), "1 234 567".into())
+        );
+        assert_eq!((percent(1, 8), percent(1, 0)), ("12.5 %".into(), "-".into()));
+        assert_eq!((time(999), time(1_500), time(2_000_000_000)), ("999 ns".into(), "1.5 us".into(), "2.00 s".into()));
+    }
+}

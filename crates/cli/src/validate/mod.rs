@@ -1,0 +1,107 @@
+//! Prediction beside measurement: the same trace under the same design, simulated and replayed.
+//!
+//! The replay's figures come from the kernel alone. Where they cannot be had the row is skipped with the reason; where
+//! they contradict themselves, or the prediction, it has failed.
+
+mod residual;
+mod verdict;
+
+use std::path::Path;
+
+use hksim_drive::{Design, PageSet};
+use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
+use hksim_sim::simulate::{Marks, MarkedPages, Setup, simulate};
+use hksim_sim::{SimReport, report::SCHEMA};
+use hksim_trace::hkt::TraceReader;
+use serde::Serialize;
+
+pub use residual::Residual;
+pub use verdict::{Class, Verdict};
+
+/// One trace under one design, both ways.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// The trace's file name, or that of a built-in workload.
+    pub trace: String,
+    /// The design.
+    pub policy: Design,
+    /// What is claimed.
+    pub class: Class,
+    /// Whether it holds.
+    pub verdict: Verdict,
+    /// Why it was skipped or has failed; what to know where it is ok.
+    pub reason: Option<String>,
+    /// The simulation.
+    pub predicted: Box<SimReport>,
+    /// The replay.
+    pub measured: Box<Replayed>,
+    /// Prediction minus measurement.
+    pub residual: Residual,
+    /// What moves results on this machine.
+    pub environment: hksim_replay::Environment,
+}
+
+/// The result of a validation.
+#[derive(Debug, Serialize)]
+pub struct Validation {
+    /// Version of the JSON form.
+    pub schema: u32,
+    /// failed > ok > skipped over all rows.
+    pub verdict: Verdict,
+    /// One trace under one design a row.
+    pub rows: Vec<Row>,
+}
+
+impl Validation {
+    /// Sums rows up.
+    pub fn new(rows: Vec<Row>) -> Validation {
+        let verdict = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Skipped);
+        Validation { schema: SCHEMA, verdict, rows }
+    }
+}
+
+/// Simulates and replays a trace file.
+///
+/// # Errors
+/// Damaged traces, impossible designs, and replays that cannot be made at all.
+pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row> {
+    let mut source = TraceReader::open(trace)?;
+    let setup = Setup { file: Some(label.to_string()), ..setup.clone() };
+    let simulated = simulate(&mut source, &setup, Marks::Collect, &|_| {})?;
+    let spec = ReplaySpec {
+        trace: trace.to_path_buf(),
+        on: Target::Native(setup.design.clone()),
+        touch: setup.touch,
+        mode: Mode::Ordered,
+        measure: Measure::default(),
+    };
+    let replayed = hksim_replay::replay(&spec)?;
+    let pages = compare_pages(&simulated.marks, &replayed);
+    let residual = Residual::new(&simulated.report, &replayed, pages);
+    let (verdict, reason) = verdict::judge(&simulated.report, &replayed, &residual);
+    Ok(Row {
+        trace: label.to_string(),
+        policy: setup.design,
+        class: Class::Exact,
+        verdict,
+        reason,
+        environment: replayed.environment.clone(),
+        predicted: Box::new(simulated.report),
+        measured: Box::new(replayed),
+        residual,
+    })
+}
+
+/// Pages that differ, over all marks: (only predicted, only measured). `None` where the replay has no page sets.
+fn compare_pages(predicted: &[MarkedPages], measured: &Replayed) -> Option<(u64, u64)> {
+    if measured.marks.is_empty() {
+        return None;
+    }
+    let at = |event: u64| measured.marks.iter().find(|mark| mark.events == event).map(|mark| &mark.pages);
+    let nothing = PageSet::default();
+    let differences = predicted.iter().map(|mark| {
+        let (ours, theirs) = mark.pages.symmetric_difference(at(mark.event).unwrap_or(&nothing));
+        (ours.pages_total(), theirs.pages_total())
+    });
+    Some(differences.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)))
+}

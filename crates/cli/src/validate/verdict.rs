@@ -1,0 +1,119 @@
+//! What a row says: skipped, ok or failed, and which kernel rule a failure points at.
+
+use hksim_drive::Huge;
+use hksim_replay::Replayed;
+use hksim_sim::SimReport;
+use hksim_sim::kernel::ThpMode;
+use serde::Serialize;
+
+use super::Residual;
+
+/// What is claimed of a prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// Every figure and every page equal the measurement.
+    Exact,
+}
+
+/// Whether the claim holds; ordered, so that the greatest sums up many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// This machine cannot tell.
+    Skipped,
+    /// It holds.
+    Ok,
+    /// It does not.
+    Failed,
+}
+
+/// Judges a row, with the reason where there is something to say.
+pub fn judge(predicted: &SimReport, measured: &Replayed, residual: &Residual) -> (Verdict, Option<String>) {
+    if let Some(reason) = impossible_here(predicted, measured) {
+        return (Verdict::Skipped, Some(reason));
+    }
+    if let Some(reason) = unsound(measured) {
+        return (Verdict::Failed, Some(reason));
+    }
+    if !residual.is_zero() {
+        return (Verdict::Failed, Some(suspects(predicted, measured, residual)));
+    }
+    match measured.skipped.first() {
+        // An exact claim needs every figure; what could not be measured is not claimed.
+        Some(skipped) if residual.pages_only_predicted.is_none() || residual.traps.is_none() => {
+            (Verdict::Skipped, Some(format!("{} not measured: {}", skipped.figure, skipped.reason)))
+        }
+        Some(skipped) => (Verdict::Ok, Some(format!("{} not measured: {}", skipped.figure, skipped.reason))),
+        None => (Verdict::Ok, None),
+    }
+}
+
+/// What this machine cannot do.
+fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Option<String> {
+    let environment = &measured.environment;
+    match predicted.policy.huge {
+        Huge::Thp if predicted.kernel.thp.global == ThpMode::Never => {
+            Some("transparent huge pages are off on this machine (enabled=never)".into())
+        }
+        Huge::Hugetlb | Huge::HugetlbPlain if environment.nr_hugepages.unwrap_or(0) == 0 => {
+            Some("no hugetlb pool on this machine (vm.nr_hugepages is 0)".into())
+        }
+        _ => None,
+    }
+}
+
+/// Why a measurement cannot be trusted.
+fn unsound(measured: &Replayed) -> Option<String> {
+    let control = measured.control;
+    if control.faults > 0 || control.traps.unwrap_or(0) > 0 {
+        let traps = control.traps.unwrap_or(0);
+        return Some(format!("the control run without a heap shows {} faults and {traps} traps", control.faults));
+    }
+    if let Some(lost) = measured.traps_lost.filter(|&lost| lost > 0) {
+        return Some(format!("the kernel lost {lost} trap records"));
+    }
+    if let Some(pages) = measured.unclassified_pages.filter(|&pages| pages > 0) {
+        return Some(format!("{pages} page changes fit no kind of install"));
+    }
+    let contradictions: u64 = measured.marks.iter().map(|mark| mark.discrepancies).sum();
+    (contradictions > 0).then(|| format!("{contradictions} pages contradict the record of traps and calls"))
+}
+
+/// Names the rules (docs/kernel-rules.md) that residuals point at.
+fn suspects(predicted: &SimReport, measured: &Replayed, residual: &Residual) -> String {
+    let kinds = residual.by_kind.unwrap_or_default();
+    let calls = residual.os_calls.unwrap_or_default();
+    let mut found: Vec<String> = Vec::new();
+    if residual.placement_equal == Some(false) {
+        found.push("placement differs: the two worlds are not the same allocator".into());
+    }
+    if calls.mmap != 0 || calls.munmap != 0 || calls.madvise != 0 || calls.mremap != 0 {
+        found.push("OS calls differ".into());
+    }
+    if kinds.thp != 0 {
+        found.push(format!("R1 (huge page at fault): {} predicted, {} fewer measured", predicted.installs.by_kind.thp, kinds.thp));
+    }
+    if kinds.hugetlb != 0 {
+        found.push("R13 (hugetlb)".into());
+    }
+    if kinds.zero != 0 || kinds.cow != 0 {
+        found.push("R4 (zero page at a read, copied at a write)".into());
+    }
+    if predicted.installs.by_reason.refault_after_purge > 0 && residual.installs.unwrap_or(0) > 0 {
+        found.push("R7/R8 (MADV_DONTNEED drops pages, and tables of whole huge pages)".into());
+    }
+    if predicted.installs.by_reason.populated > 0 && residual.traps.unwrap_or(0) < 0 {
+        found.push("populate (charged as faults, never as traps)".into());
+    }
+    if residual.vmas_peak.unwrap_or(0) != 0 {
+        found.push("R6/R14/R18 (merging of mappings)".into());
+    }
+    if measured.environment.khugepaged_collapses.unwrap_or(0) > 0 {
+        found.push("khugepaged collapsed pages meanwhile (R11): run again".into());
+    }
+    if found.is_empty() {
+        found.push("no rule stands out: compare by_kind and the page sets".into());
+    }
+    found.join("; ")
+}
