@@ -64,13 +64,13 @@ fn write_trace(
     let mut sink = Sink { writer: TraceWriter::create(path, &header)?, failed: None };
     let mut resolver = Resolver::new(Window::default());
     let mut last = None;
-    merge(spool.lanes(rate), |raw| {
-        last = Some(raw);
+    merge(spool.lanes(rate)?, |raw| {
+        last = Some((raw.time_ns, raw.thread));
         resolver.push(raw, &mut |event| sink.take(&event))?;
         sink.check()
     })?;
-    if let (Some(last), ImageEnd::Exec) = (last, end) {
-        resolver.push(RawEvent { op: RawOp::Exec, ..last }, &mut |event| sink.take(&event))?;
+    if let (Some((time_ns, thread)), ImageEnd::Exec) = (last, end) {
+        resolver.push(RawEvent { time_ns, thread, op: RawOp::Exec }, &mut |event| sink.take(&event))?;
     }
     let mut quality = resolver.finish(&mut |event| sink.take(&event))?;
     sink.check()?;

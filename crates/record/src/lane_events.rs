@@ -1,7 +1,5 @@
 //! The events of one lane, decoded from its frames.
 
-use std::collections::VecDeque;
-
 use hksim_trace::event::{AllocCall, ReallocCall};
 use hksim_trace::resolve::{RawEvent, RawOp};
 
@@ -11,8 +9,10 @@ use crate::error::RecordError;
 use crate::spool::{FRAME_BYTES, NESTED_OFFSET, NESTED_RECORDS};
 use crate::spool_reader::{FilledFrame, LaneFrames, SpoolReader};
 
-/// Words read at a time: all the memory a lane takes while it is merged.
+/// Words read at a time.
 const WINDOW_WORDS: usize = 2048;
+/// Events decoded at a time.
+const BATCH_EVENTS: usize = 256;
 
 /// An event, and whether it is a realloc that moves its block.
 #[derive(Clone, Copy, Debug)]
@@ -39,15 +39,20 @@ pub struct LaneEvents<'a> {
     /// Number of the thread whose records these are.
     thread: Option<u32>,
     time_ns: u64,
-    /// Events that are ready.
-    ready: VecDeque<LaneEvent>,
+    /// Decoded events.
+    batch: Vec<LaneEvent>,
+    /// Index of the next one.
+    next: usize,
     ended: bool,
 }
 
 impl<'a> LaneEvents<'a> {
-    /// The events of `lane`, from its first.
-    pub fn new(spool: &'a SpoolReader, lane: &'a LaneFrames, rate: TickRate) -> Self {
-        Self {
+    /// The events of `lane`, standing at the first.
+    ///
+    /// # Errors
+    /// The spool cannot be read or is damaged.
+    pub fn new(spool: &'a SpoolReader, lane: &'a LaneFrames, rate: TickRate) -> Result<Self, RecordError> {
+        let mut events = Self {
             spool,
             lane,
             rate,
@@ -58,34 +63,41 @@ impl<'a> LaneEvents<'a> {
             used: 0,
             thread: None,
             time_ns: 0,
-            ready: VecDeque::new(),
+            batch: Vec::with_capacity(BATCH_EVENTS + 2 * NESTED_RECORDS),
+            next: 0,
             ended: false,
-        }
+        };
+        events.decode_batch()?;
+        Ok(events)
     }
 
-    /// The next event; `None` at the end.
+    /// The event it stands at; `None` at the end.
+    pub fn head(&self) -> Option<&LaneEvent> {
+        self.batch.get(self.next)
+    }
+
+    /// Goes on to the next event.
     ///
     /// # Errors
     /// The spool cannot be read or is damaged.
-    pub fn next_event(&mut self) -> Result<Option<LaneEvent>, RecordError> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(Some(event));
-            }
-            if self.ended {
-                return Ok(None);
-            }
+    pub fn advance(&mut self) -> Result<(), RecordError> {
+        self.next += 1;
+        if self.next < self.batch.len() { Ok(()) } else { self.decode_batch() }
+    }
+
+    fn decode_batch(&mut self) -> Result<(), RecordError> {
+        self.batch.clear();
+        self.next = 0;
+        while self.batch.len() < BATCH_EVENTS && !self.ended {
             match self.next_record()? {
-                Some(record) => {
-                    if let Some(event) = self.event(&record) {
-                        return Ok(Some(event));
-                    }
-                }
+                Some(record) => self.add(&record),
                 None => self.end()?,
             }
         }
+        Ok(())
     }
 
+    #[inline]
     fn next_record(&mut self) -> Result<Option<Record>, RecordError> {
         loop {
             if let Some((record, used)) = self.regions.decode(self.window.get(self.used..).unwrap_or_default()) {
@@ -135,7 +147,7 @@ impl<'a> LaneEvents<'a> {
         self.regions = Regions::new();
     }
 
-    /// Readies what follows the last record: nested records not fetched, and the thread's end.
+    /// Adds what follows the last record: nested records not fetched, and the thread's end.
     fn end(&mut self) -> Result<(), RecordError> {
         self.ended = true;
         let header = &self.lane.header;
@@ -144,8 +156,9 @@ impl<'a> LaneEvents<'a> {
         let offset = self.lane.own * FRAME_BYTES as u64 + NESTED_OFFSET as u64;
         self.spool.read_u64s(offset, &mut words)?;
         for escape in words.chunks_exact(ESCAPE_WORDS) {
-            let event = read_escape(escape).and_then(|record| self.event(&record));
-            self.ready.extend(event);
+            if let Some(record) = read_escape(escape) {
+                self.add(&record);
+            }
         }
         if header.ended_ticks != 0 {
             self.end_thread(header.ended_ticks);
@@ -155,7 +168,7 @@ impl<'a> LaneEvents<'a> {
 
     fn end_thread(&mut self, ticks: u64) {
         if let Some(thread) = self.thread.take() {
-            self.make_ready(ticks, thread, RawOp::ThreadExit);
+            self.mark(ticks, thread, RawOp::ThreadExit);
         }
     }
 
@@ -166,23 +179,25 @@ impl<'a> LaneEvents<'a> {
         self.time_ns
     }
 
-    /// The event a record stands for; `None` where events were readied instead.
-    fn event(&mut self, record: &Record) -> Option<LaneEvent> {
-        if record.kind == Kind::Thread {
-            self.begin_thread(record);
-            return None;
-        }
-        let (op, thread) = (op(record)?, self.thread?);
+    /// Adds the event a record stands for.
+    #[inline]
+    fn add(&mut self, record: &Record) {
+        let Some(op) = op(record) else {
+            return self.begin_thread(record);
+        };
+        let Some(thread) = self.thread else {
+            return;
+        };
         let begun_ns = self.time(record.ticks);
         let moves = matches!(op, RawOp::Realloc { old, new, .. } if new != 0 && old != 0 && new != old);
         let moving_since_ns = moves.then_some(begun_ns);
         let time_ns = if moves { self.time(record.ticks.saturating_add(record.duration)) } else { begun_ns };
-        Some(LaneEvent { raw: RawEvent { time_ns, thread, op }, moving_since_ns })
+        self.batch.push(LaneEvent { raw: RawEvent { time_ns, thread, op }, moving_since_ns });
     }
 
-    fn make_ready(&mut self, ticks: u64, thread: u32, op: RawOp) {
+    fn mark(&mut self, ticks: u64, thread: u32, op: RawOp) {
         let raw = RawEvent { time_ns: self.time(ticks), thread, op };
-        self.ready.push_back(LaneEvent { raw, moving_since_ns: None });
+        self.batch.push(LaneEvent { raw, moving_since_ns: None });
     }
 
     /// A frame begins by naming its thread; another name means that the thread before it had ended.
@@ -193,11 +208,12 @@ impl<'a> LaneEvents<'a> {
         }
         self.end_thread(0);
         self.thread = Some(thread);
-        self.make_ready(record.ticks, thread, RawOp::ThreadStart);
+        self.mark(record.ticks, thread, RawOp::ThreadStart);
     }
 }
 
-/// What the program did; `None` for a record that is no call.
+/// What the program did; `None` for a record that names a thread.
+#[inline]
 fn op(record: &Record) -> Option<RawOp> {
     let &Record { kind, align_log2, address, old, size, .. } = record;
     let alloc = |call| RawOp::Alloc { address, size, align_log2, call };

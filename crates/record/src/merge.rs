@@ -18,13 +18,12 @@ use crate::lane_events::{LaneEvent, LaneEvents};
 /// # Errors
 /// A lane cannot be read, or `each` failed.
 pub fn merge<'a>(
-    lanes: impl Iterator<Item = LaneEvents<'a>>,
+    lanes: Vec<LaneEvents<'a>>,
     each: impl FnMut(RawEvent) -> Result<(), RecordError>,
 ) -> Result<(), RecordError> {
-    let lanes: Vec<_> = lanes.map(|events| Lane { events, head: None }).collect();
     let mut merge = Merge { lanes, order: BinaryHeap::new(), moving: Vec::new(), each };
     for index in 0..merge.lanes.len() {
-        merge.advance(index)?;
+        merge.note_move(index);
         merge.enqueue(index);
     }
     while let Some(Reverse((time_ns, index))) = merge.order.pop() {
@@ -34,12 +33,6 @@ pub fn merge<'a>(
         }
     }
     Ok(())
-}
-
-struct Lane<'a> {
-    events: LaneEvents<'a>,
-    /// The next event.
-    head: Option<LaneEvent>,
 }
 
 /// A lane whose head is a realloc that moves its block.
@@ -52,7 +45,7 @@ struct Moving {
 }
 
 struct Merge<'a, E> {
-    lanes: Vec<Lane<'a>>,
+    lanes: Vec<LaneEvents<'a>>,
     /// Time and lane of each head.
     order: BinaryHeap<Reverse<(u64, usize)>>,
     moving: Vec<Moving>,
@@ -61,7 +54,7 @@ struct Merge<'a, E> {
 
 impl<E: FnMut(RawEvent) -> Result<(), RecordError>> Merge<'_, E> {
     fn head(&self, index: usize) -> Option<&LaneEvent> {
-        self.lanes.get(index)?.head.as_ref()
+        self.lanes.get(index)?.head()
     }
 
     fn enqueue(&mut self, index: usize) {
@@ -69,20 +62,14 @@ impl<E: FnMut(RawEvent) -> Result<(), RecordError>> Merge<'_, E> {
         self.order.extend(entry);
     }
 
-    /// Reads the lane's next event.
-    fn advance(&mut self, index: usize) -> Result<(), RecordError> {
-        let Some(lane) = self.lanes.get_mut(index) else {
-            return Ok(());
+    /// Notes that the lane's head is a realloc that moves its block, if it is.
+    fn note_move(&mut self, index: usize) {
+        let Some(&LaneEvent { raw, moving_since_ns: Some(begun_ns) }) = self.head(index) else {
+            return;
         };
-        lane.head = lane.events.next_event()?;
-        if let Some(LaneEvent {
-            raw: RawEvent { op: RawOp::Realloc { old, .. }, .. },
-            moving_since_ns: Some(begun_ns),
-        }) = lane.head
-        {
+        if let RawOp::Realloc { old, .. } = raw.op {
             self.moving.push(Moving { lane: index, old, begun_ns });
         }
-        Ok(())
     }
 
     /// Emits the lane's events as long as it is ahead of all the others.
@@ -100,7 +87,7 @@ impl<E: FnMut(RawEvent) -> Result<(), RecordError>> Merge<'_, E> {
 
     /// Emits the lane's head, no later than `latest_ns`, after the moves it depends on.
     fn emit_head(&mut self, index: usize, latest_ns: u64) -> Result<(), RecordError> {
-        let Some(LaneEvent { mut raw, .. }) = self.lanes.get_mut(index).and_then(|lane| lane.head.take()) else {
+        let Some(&LaneEvent { mut raw, .. }) = self.head(index) else {
             return Ok(());
         };
         raw.time_ns = raw.time_ns.min(latest_ns);
@@ -109,7 +96,11 @@ impl<E: FnMut(RawEvent) -> Result<(), RecordError>> Merge<'_, E> {
             self.emit_move_away(&raw)?;
         }
         (self.each)(raw)?;
-        self.advance(index)
+        if let Some(lane) = self.lanes.get_mut(index) {
+            lane.advance()?;
+        }
+        self.note_move(index);
+        Ok(())
     }
 
     /// Emits the realloc that was moving away from the address that `raw` gives out.

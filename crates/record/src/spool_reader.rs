@@ -159,8 +159,11 @@ impl SpoolReader {
     }
 
     /// The events of each lane. Times count from the start of the image.
-    pub fn lanes(&self, rate: TickRate) -> impl Iterator<Item = LaneEvents<'_>> {
-        self.lanes.iter().map(move |lane| LaneEvents::new(self, lane, rate))
+    ///
+    /// # Errors
+    /// The file cannot be read or is damaged.
+    pub fn lanes(&self, rate: TickRate) -> Result<Vec<LaneEvents<'_>>, RecordError> {
+        self.lanes.iter().map(|lane| LaneEvents::new(self, lane, rate)).collect()
     }
 
     /// The command line of the process.
