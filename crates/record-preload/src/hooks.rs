@@ -19,11 +19,12 @@ fn made(kind: Kind, block: *mut c_void, size: u64, align_log2: u8) {
     lane::push(&Record { align_log2, ..Record::new(kind, ticks(), block as u64, size) });
 }
 
-/// The exponent of the power of two that is `alignment`, or the next above it; 0 for 0.
+/// The exponent of the power of two that is `alignment`, or the next above it; 0 for 0. Above 2^63 no alignment can be
+/// had, so the largest exponent stands for all that are refused.
 fn log2_ceiling(alignment: size_t) -> u8 {
     match alignment {
         0 => 0,
-        _ => (size_t::BITS - (alignment - 1).leading_zeros()) as u8,
+        _ => (size_t::BITS - (alignment - 1).leading_zeros()).min(size_t::BITS - 1) as u8,
     }
 }
 

@@ -64,7 +64,8 @@ static void allocate(struct worker *w, int k) {
 
 static void fail(struct worker *w) {
     void *p = 0;
-    switch (draw(w) % 5) {
+    switch (draw(w) % 6) {
+    case 5: enter(w, MEMALIGN, 64, 63); p = memalign(too_much + 1, 64); leave(w); break;
     case 0: enter(w, MALLOC, too_much, 0); p = malloc(too_much); leave(w); break;
     case 1: enter(w, CALLOC, UINT64_MAX, 0); p = calloc(too_much, 4); leave(w); break;
     case 2: enter(w, POSIX_MEMALIGN, 64, 2); if (posix_memalign(&p, 3, 64)) p = 0; leave(w); break;

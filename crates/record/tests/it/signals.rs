@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use hksim_record::{Exit, Options, record, recover};
+use hksim_record::{Exit, Options, RecordError, record, recover};
 
 use crate::support::{compile, read, scratch};
 
@@ -95,10 +95,54 @@ fn the_session_of_a_killed_recorder_can_be_recovered() {
     wait_for(|| {
         fs::read_to_string(format!("/proc/{program}/stat")).map_or(Some(()), |stat| stat.contains(") Z").then_some(()))
     });
+    damaged_sessions_are_refused_or_read(&session);
     let report = recover(&session).expect("a recovered recording");
     assert_eq!(report.exit, None);
     let trace = &report.traces[0];
     assert_eq!((trace.pid, trace.quality.unknown_frees, trace.quality.events_lost), (program, 0, 0));
     assert_eq!(read(&dir.path().join("app.hkt")).len() as u64, trace.events);
     assert!(!session.exists(), "the session is removed");
+}
+
+/// Copies of the session with random damage: each is recovered, or refused with a reason and kept.
+fn damaged_sessions_are_refused_or_read(session: &Path) {
+    let seed = 0x5eed_0002_u64;
+    let mut random = seed;
+    let mut draw = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    for round in 0..12 {
+        let copy = scratch();
+        for entry in fs::read_dir(session).expect("the session").flatten() {
+            fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("a copy");
+        }
+        let spool = find_spool(copy.path());
+        let mut bytes = fs::read(&spool).expect("its spool");
+        // Mostly in the control page and the lane's header, where damage goes furthest.
+        for _ in 0..4 {
+            let end = if draw() % 4 == 0 { bytes.len() } else { (256 << 10) + 64 };
+            let at = draw() as usize % end;
+            let at = if draw() % 2 == 0 { at } else { (256 << 10) + at % 40 };
+            bytes[at] ^= draw() as u8;
+        }
+        if round % 3 == 0 {
+            bytes.truncate(draw() as usize % bytes.len());
+        }
+        fs::write(&spool, bytes).expect("the damage");
+        if let Err(why) = recover(copy.path()) {
+            assert!(why.to_string().len() > 20, "seed {seed:#x}, round {round}: {why:?}");
+            let kept = !matches!(why, RecordError::NothingRecorded { .. });
+            assert_eq!(copy.path().exists(), kept, "seed {seed:#x}, round {round}: {why}");
+        }
+    }
+}
+
+fn find_spool(session: &Path) -> PathBuf {
+    let entries = fs::read_dir(session).expect("the session").flatten();
+    let mut spools =
+        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "spool"));
+    spools.next().expect("a spool")
 }
