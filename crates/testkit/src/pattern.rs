@@ -1,0 +1,26 @@
+//! What the tests write into blocks: bytes that depend on the object and on the position, so that a block that is
+//! overwritten, moved by an offset or mixed up with another one is seen.
+
+use std::sync::OnceLock;
+
+use crate::Random;
+
+/// Most bytes that one slice has.
+pub const SLICE_BYTES: u64 = 4096;
+/// A prime, so that equal offsets in different pages differ.
+const PERIOD: u64 = 4093;
+
+fn table() -> &'static [u8] {
+    static TABLE: OnceLock<Vec<u8>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let mut random = Random::new(1);
+        let period: Vec<u8> = (0..PERIOD).map(|_| 1 + random.below(255) as u8).collect();
+        period.iter().cycle().take((PERIOD + SLICE_BYTES) as usize).copied().collect()
+    })
+}
+
+/// The `bytes` bytes (at most [`SLICE_BYTES`]) that belong at `offset` of the object with this tag. None is zero.
+pub fn slice(tag: u64, offset: u64, bytes: u64) -> &'static [u8] {
+    let first = ((u128::from(tag) * 97 + u128::from(offset)) % u128::from(PERIOD)) as usize;
+    &table()[first..first + bytes as usize]
+}

@@ -1,0 +1,409 @@
+//! A world without kernel and without speed: the seam's contract, taken literally.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+
+use hksim_policy::layout::{HEAPS_MAX, Layout};
+use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
+use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::options::MetaPlace;
+use hksim_policy::{Errno, Geometry, HUGE_PAGE_BYTES, PAGE_BYTES, Word};
+
+use crate::Random;
+use crate::bytes::{Backing, Bytes};
+use crate::superslab::{PlainSuperSlab, PlainWord};
+
+const ENOMEM: Errno = Errno(12);
+const EINVAL: Errno = Errno(22);
+const APPLICATION_BYTE: u8 = 0xA5;
+
+/// Which OS calls fail. Plain maps of the arena's own range never do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// None.
+    Nothing,
+    /// This one from now on (0: the very next), once.
+    Call(u64),
+    /// So many in a thousand, at random.
+    PerMille(u64),
+}
+
+/// A memory on plain vectors that panics wherever the contract of [`Memory`] is broken: a link read that was not
+/// written or was overwritten, a page touched that is not mapped, metadata used that was purged or overwritten.
+pub struct PlainMemory {
+    layout: Layout,
+    ordinals: u32,
+    bytes: RefCell<Bytes>,
+    superslabs: Vec<PlainSuperSlab>,
+    table: Vec<Entry>,
+    pool: PoolMeta,
+    mail: Vec<PlainWord>,
+    open_mail: Vec<Cell<bool>>,
+    locked: Cell<bool>,
+    random: RefCell<Random>,
+    failing: Cell<Failing>,
+    failed_calls: Cell<u64>,
+    hugetlb_pages_left: Cell<u64>,
+    now_ns: Cell<u64>,
+}
+
+/// Holds the pool's lock; taking it twice is a panic.
+pub struct PlainGuard<'a>(&'a Cell<bool>);
+
+impl Drop for PlainGuard<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+impl PlainMemory {
+    /// A memory whose arena ends after `ordinals` SuperSlabs, though the layout may have room for more.
+    ///
+    /// # Panics
+    /// If the layout has fewer.
+    pub fn new(layout: Layout, geometry: &impl Geometry, ordinals: u32, seed: u64) -> PlainMemory {
+        assert!(ordinals <= layout.ordinals(), "the layout has {} SuperSlabs only", layout.ordinals());
+        PlainMemory {
+            ordinals,
+            bytes: RefCell::new(Bytes::new(layout.arena_bytes)),
+            superslabs: (0..ordinals).map(|_| PlainSuperSlab::new(geometry.units())).collect(),
+            table: (0..ordinals).map(|_| Entry::default()).collect(),
+            pool: PoolMeta::new(),
+            mail: (0..HEAPS_MAX).map(|_| PlainWord::default()).collect(),
+            open_mail: vec![Cell::new(false); HEAPS_MAX as usize],
+            locked: Cell::new(false),
+            random: RefCell::new(Random::new(seed)),
+            failing: Cell::new(Failing::Nothing),
+            failed_calls: Cell::new(0),
+            hugetlb_pages_left: Cell::new(u64::MAX),
+            now_ns: Cell::new(0),
+            layout,
+        }
+    }
+
+    /// Chooses which OS calls fail from now on.
+    pub fn set_failing(&self, failing: Failing) {
+        self.failing.set(failing);
+    }
+
+    /// OS calls that were made to fail so far.
+    pub fn failed_calls(&self) -> u64 {
+        self.failed_calls.get()
+    }
+
+    /// How many reserved huge pages there are from now on.
+    pub fn set_hugetlb_pages(&self, pages: u64) {
+        self.hugetlb_pages_left.set(pages);
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Offset of a block's first byte from the start of the arena.
+    pub fn arena_offset(&self, block: Block<u32>) -> u64 {
+        (u64::from(block.superslab) << self.layout.superslab_shift) + u64::from(block.offset)
+    }
+
+    /// The bytes of the arena that live metadata fills in this SuperSlab; empty where it lies elsewhere.
+    pub fn metadata_range(&self, ordinal: u32) -> Range<u64> {
+        let start = u64::from(ordinal) << self.layout.superslab_shift;
+        let in_band = self.layout.meta_place == MetaPlace::InBand && self.superslabs[ordinal as usize].stands.get();
+        start..start + if in_band { u64::from(self.layout.meta_bytes) } else { 0 }
+    }
+
+    /// The application stores bytes at an offset of the arena.
+    #[track_caller]
+    pub fn store(&self, at: u64, data: &[u8]) {
+        self.overwritten(at, data.len() as u64);
+        self.bytes.borrow_mut().write(at, data);
+    }
+
+    /// The application loads bytes from an offset of the arena.
+    #[track_caller]
+    pub fn load(&self, at: u64, into: &mut [u8]) {
+        self.bytes.borrow().read(at, into);
+    }
+
+    /// Whether a range of the arena reads as zeros.
+    #[track_caller]
+    pub fn is_zero(&self, at: u64, bytes: u64) -> bool {
+        self.bytes.borrow().is_zero(at, bytes)
+    }
+
+    fn offset_in(&self, superslab: u32, at: u64) -> u64 {
+        (u64::from(superslab) << self.layout.superslab_shift) + at
+    }
+
+    /// In-band metadata that bytes are written over, or whose pages are given back, stands no longer.
+    fn overwritten(&self, at: u64, bytes: u64) {
+        if self.layout.meta_place == MetaPlace::Sidecar || bytes == 0 {
+            return;
+        }
+        let (first, last) = (at >> self.layout.superslab_shift, (at + bytes - 1) >> self.layout.superslab_shift);
+        for ordinal in first..=last.min(u64::from(self.ordinals) - 1) {
+            let meta_end = (ordinal << self.layout.superslab_shift) + u64::from(self.layout.meta_bytes);
+            if at < meta_end {
+                self.superslabs[ordinal as usize].stands.set(false);
+            }
+        }
+    }
+
+    #[track_caller]
+    fn standing(&self, ordinal: u32) -> &PlainSuperSlab {
+        let superslab = &self.superslabs[ordinal as usize];
+        assert!(superslab.stands.get(), "metadata of SuperSlab {ordinal} is used, but is purged, overwritten or not made");
+        superslab
+    }
+
+    fn pages(range: ArenaRange) -> Range<u64> {
+        assert!(
+            range.start.is_multiple_of(PAGE_BYTES) && range.bytes.is_multiple_of(PAGE_BYTES),
+            "an OS call on {range:?}, which is no range of pages"
+        );
+        range.start / PAGE_BYTES..(range.start + range.bytes) / PAGE_BYTES
+    }
+
+    fn fails(&self) -> bool {
+        let fails = match self.failing.get() {
+            Failing::Nothing => false,
+            Failing::Call(0) => {
+                self.failing.set(Failing::Nothing);
+                true
+            }
+            Failing::Call(left) => {
+                self.failing.set(Failing::Call(left - 1));
+                false
+            }
+            Failing::PerMille(of_1000) => self.random.borrow_mut().per_mille(of_1000),
+        };
+        self.failed_calls.set(self.failed_calls.get() + u64::from(fails));
+        fails
+    }
+
+    /// Whether a range begins or ends inside a reserved huge page, where the kernel cannot split it.
+    fn splits_hugetlb(&self, range: ArenaRange) -> bool {
+        let pages = PlainMemory::pages(range);
+        let bytes = self.bytes.borrow();
+        let backing = bytes.backing(pages);
+        let cuts = |at: u64, page: Option<&Backing>| at % HUGE_PAGE_BYTES != 0 && page == Some(&Backing::Hugetlb);
+        cuts(range.start, backing.first()) || cuts(range.start + range.bytes, backing.last())
+    }
+
+    fn change(&self, range: ArenaRange, backing: Backing) {
+        self.overwritten(range.start, range.bytes);
+        self.bytes.borrow_mut().set_backing(PlainMemory::pages(range), backing);
+    }
+}
+
+impl Memory for PlainMemory {
+    type SuperSlab = u32;
+    type Word = PlainWord;
+    type Guard<'a> = PlainGuard<'a>;
+
+    fn ordinals(&self) -> u32 {
+        self.ordinals
+    }
+
+    fn superslab(&self, ordinal: u32) -> u32 {
+        ordinal
+    }
+
+    fn ordinal(&self, superslab: u32) -> u32 {
+        superslab
+    }
+
+    fn init_meta(&self, superslab: u32) {
+        let at = self.offset_in(superslab, 0);
+        if self.layout.meta_place == MetaPlace::InBand {
+            self.bytes.borrow_mut().fill(at, u64::from(self.layout.meta_bytes), 0);
+        }
+        self.superslabs[superslab as usize].clear();
+    }
+
+    #[track_caller]
+    fn meta(&self, superslab: u32) -> &SuperSlabMeta<PlainWord> {
+        &self.standing(superslab).meta
+    }
+
+    #[track_caller]
+    fn slab(&self, superslab: u32, unit: u32) -> &SlabMeta {
+        &self.standing(superslab).slabs[unit as usize]
+    }
+
+    #[track_caller]
+    fn remote(&self, superslab: u32, unit: u32) -> &PlainWord {
+        &self.standing(superslab).remote[unit as usize]
+    }
+
+    #[track_caller]
+    fn mail_next(&self, superslab: u32, unit: u32) -> &PlainWord {
+        &self.standing(superslab).mail[unit as usize]
+    }
+
+    fn entry(&self, ordinal: u32) -> &Entry {
+        &self.table[ordinal as usize]
+    }
+
+    fn pool(&self) -> &PoolMeta {
+        &self.pool
+    }
+
+    fn lock(&self) -> PlainGuard<'_> {
+        assert!(!self.locked.replace(true), "the pool's lock is taken while it is held");
+        PlainGuard(&self.locked)
+    }
+
+    fn init_heap(&self, heap: u32) {
+        self.mail[heap as usize].store(0);
+        self.open_mail[heap as usize].set(true);
+    }
+
+    fn mail(&self, heap: u32) -> &PlainWord {
+        assert!(self.open_mail[heap as usize].get(), "mail of heap {heap} is used before it is made");
+        &self.mail[heap as usize]
+    }
+
+    fn read_link(&self, superslab: u32, at: u32) -> Link {
+        Link::from_bits(self.bytes.borrow().read_link(self.offset_in(superslab, u64::from(at))))
+    }
+
+    fn write_link(&self, superslab: u32, at: u32, link: Link) {
+        let at = self.offset_in(superslab, u64::from(at));
+        self.overwritten(at, 4);
+        self.bytes.borrow_mut().write_link(at, link.to_bits());
+    }
+
+    fn read_header(&self, superslab: u32, at: u32) -> u8 {
+        let mut tag = [0];
+        self.load(self.offset_in(superslab, u64::from(at)), &mut tag);
+        tag[0]
+    }
+
+    fn write_header(&self, superslab: u32, at: u32, bytes: u32, tag: u8) {
+        let at = self.offset_in(superslab, u64::from(at));
+        self.overwritten(at, u64::from(bytes));
+        self.bytes.borrow_mut().fill(at, u64::from(bytes), tag);
+    }
+
+    fn zero(&self, superslab: u32, at: u64, bytes: u64) {
+        let at = self.offset_in(superslab, at);
+        self.overwritten(at, bytes);
+        self.bytes.borrow_mut().fill(at, bytes, 0);
+    }
+
+    fn copy(&self, to: Block<u32>, from: Block<u32>, bytes: u64) {
+        let (to, from) = (self.arena_offset(to), self.arena_offset(from));
+        assert!(to + bytes <= from || from + bytes <= to, "a copy of {bytes} bytes overlaps: {from:#x} to {to:#x}");
+        let mut part = [0; PAGE_BYTES as usize];
+        let mut done = 0;
+        while done < bytes {
+            let part = &mut part[..(bytes - done).min(PAGE_BYTES) as usize];
+            self.load(from + done, part);
+            self.store(to + done, part);
+            done += part.len() as u64;
+        }
+    }
+
+    fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
+        let whole = range.start.is_multiple_of(HUGE_PAGE_BYTES) && range.bytes.is_multiple_of(HUGE_PAGE_BYTES);
+        if self.splits_hugetlb(range) {
+            return Err(EINVAL);
+        }
+        match mapping {
+            Mapping::Plain | Mapping::Populated => self.change(range, Backing::Mapped),
+            Mapping::Hugetlb | Mapping::HugetlbPopulated if !whole => return Err(EINVAL),
+            Mapping::Hugetlb | Mapping::HugetlbPopulated => {
+                let pages = range.bytes / HUGE_PAGE_BYTES;
+                if self.fails() || pages > self.hugetlb_pages_left.get() {
+                    // The kernel removes what was there before it finds that it has no page.
+                    self.change(range, Backing::Hole);
+                    return Err(ENOMEM);
+                }
+                self.hugetlb_pages_left.set(self.hugetlb_pages_left.get() - pages);
+                self.change(range, Backing::Hugetlb);
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
+        if self.splits_hugetlb(range) {
+            return Err(EINVAL);
+        }
+        if self.fails() {
+            return Err(ENOMEM);
+        }
+        self.change(range, Backing::Hole);
+        Ok(())
+    }
+
+    fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
+        let pages = PlainMemory::pages(range);
+        if self.bytes.borrow().backing(pages.clone()).contains(&Backing::Hole) || self.fails() {
+            return Err(ENOMEM);
+        }
+        let hugetlb = self.bytes.borrow().backing(pages.clone()).contains(&Backing::Hugetlb);
+        match advice {
+            Advice::HugePage | Advice::PopulateRead | Advice::PopulateWrite => {}
+            Advice::Free if hugetlb => return Err(EINVAL),
+            Advice::DontNeed if hugetlb && !range.start.is_multiple_of(HUGE_PAGE_BYTES) => return Err(EINVAL),
+            Advice::DontNeed => {
+                let rounding = if hugetlb { HUGE_PAGE_BYTES } else { PAGE_BYTES };
+                let bytes = range.bytes - range.bytes % rounding;
+                self.overwritten(range.start, bytes);
+                self.bytes.borrow_mut().drop_pages(PlainMemory::pages(ArenaRange { bytes, ..range }));
+            }
+            Advice::Free => {
+                self.overwritten(range.start, range.bytes);
+                self.bytes.borrow_mut().free_pages(pages, &mut self.random.borrow_mut());
+            }
+        }
+        Ok(())
+    }
+
+    fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
+        let to = ArenaRange { start: to_start, ..from };
+        if self.fails() {
+            self.change(to, Backing::Hole);
+            return Err(ENOMEM);
+        }
+        self.overwritten(from.start, from.bytes);
+        self.overwritten(to.start, to.bytes);
+        self.bytes.borrow_mut().move_pages(PlainMemory::pages(from), to_start / PAGE_BYTES);
+        Ok(())
+    }
+
+    fn touch_pages(&self, range: ArenaRange) {
+        for page in PlainMemory::pages(range) {
+            self.store(page * PAGE_BYTES, &[0]);
+        }
+    }
+
+    fn fill_pages(&self, range: ArenaRange) {
+        self.overwritten(range.start, range.bytes);
+        self.bytes.borrow_mut().fill(range.start, range.bytes, 0);
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+}
+
+impl World for PlainMemory {
+    fn app_read(&self, block: Block<u32>, offset: u64, bytes: u64) {
+        let mut read = vec![0; bytes as usize];
+        self.load(self.arena_offset(block) + offset, &mut read);
+    }
+
+    fn app_write(&self, block: Block<u32>, offset: u64, bytes: u64) {
+        let at = self.arena_offset(block) + offset;
+        self.overwritten(at, bytes);
+        self.bytes.borrow_mut().fill(at, bytes, APPLICATION_BYTE);
+    }
+
+    fn set_now(&self, now_ns: u64) {
+        self.now_ns.set(now_ns);
+    }
+}

@@ -1,0 +1,365 @@
+//! Seeded random programs on a [`PlainMemory`], every answer checked by the [`NaiveModel`].
+
+use std::ops::Range;
+
+use hksim_policy::memory::{Block, Memory, World};
+use hksim_policy::options::Options;
+use hksim_policy::{Allocator, Geometry, Request, ThreadHeap};
+
+use crate::naive::{Alignment, Object};
+use crate::pattern::{self, SLICE_BYTES};
+use crate::pool_check::check_pool;
+use crate::{NaiveModel, PlainMemory, Random};
+
+/// Objects above this size are written and checked at both ends only.
+const WHOLE_BYTES_MAX: u64 = 128 << 10;
+/// How much of each end.
+const END_BYTES: u64 = 16 << 10;
+
+/// How a program behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Operations.
+    pub operations: u64,
+    /// The table of live objects has so many places.
+    pub objects: u32,
+    /// Threads at once, at least 1.
+    pub threads: u32,
+    /// Operations from one [`Allocator::validate`] of all heaps to the next.
+    pub validate_every: u64,
+}
+
+/// What a program came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Operations done.
+    pub operations: u64,
+    /// Blocks handed out.
+    pub allocated: u64,
+    /// Requests that found no memory.
+    pub refused: u64,
+    /// Resizes that stayed in place, and that moved.
+    pub resized_in_place: u64,
+    /// See `resized_in_place`.
+    pub resized_moved: u64,
+    /// Frees by another thread than the one that allocated.
+    pub freed_foreign: u64,
+    /// Threads that ended.
+    pub threads_ended: u64,
+    /// Digest of all addresses, in order.
+    pub digest: u64,
+}
+
+/// A random program in progress.
+pub struct Player<G: Geometry> {
+    allocator: Allocator<PlainMemory, G>,
+    heaps: Vec<Option<ThreadHeap<PlainMemory>>>,
+    blocks: Vec<Option<(Block<u32>, usize)>>,
+    model: NaiveModel,
+    random: Random,
+    limits: Limits,
+    now_ns: u64,
+    next_tag: u64,
+    grows: bool,
+    tally: Tally,
+}
+
+type Checked = Result<(), String>;
+
+impl<G: Geometry> Player<G> {
+    /// A program on a fresh allocator.
+    pub fn new(memory: PlainMemory, geometry: G, options: Options, limits: Limits, seed: u64) -> Player<G> {
+        let alignment = if geometry.header_bytes() % 16 == 0 { Alignment::Natural } else { Alignment::Shifted };
+        let layout = *memory.layout();
+        Player {
+            allocator: Allocator::new(memory, geometry, options, &layout),
+            heaps: (0..limits.threads).map(|_| None).collect(),
+            blocks: (0..limits.objects).map(|_| None).collect(),
+            model: NaiveModel::new(alignment),
+            random: Random::new(seed),
+            limits,
+            now_ns: 0,
+            next_tag: 0,
+            grows: true,
+            tally: Tally::default(),
+        }
+    }
+
+    /// The allocator.
+    pub fn allocator(&self) -> &Allocator<PlainMemory, G> {
+        &self.allocator
+    }
+
+    /// Runs the program, frees everything, ends every thread, and looks whether all memory came back.
+    ///
+    /// # Errors
+    /// The first promise that the allocator broke, with the number of the operation.
+    pub fn run(mut self) -> Result<Tally, String> {
+        for operation in 0..self.limits.operations {
+            self.step().map_err(|error| format!("operation {operation}: {error}"))?;
+            if operation % self.limits.validate_every == 0 {
+                self.validate().map_err(|error| format!("after operation {operation}: {error}"))?;
+            }
+            if operation % 1024 == 1023 {
+                self.check_all_contents()?;
+            }
+        }
+        self.finish().map_err(|error| format!("at the end: {error}"))?;
+        self.tally.operations = self.limits.operations;
+        Ok(self.tally)
+    }
+
+    fn step(&mut self) -> Checked {
+        self.now_ns += self.random.below(200);
+        if self.random.per_mille(20) {
+            self.now_ns += self.random.below(300_000);
+        }
+        self.allocator.mem.set_now(self.now_ns);
+        if self.random.per_mille(4) {
+            self.grows = !self.grows;
+        }
+        let name = self.random.below(u64::from(self.limits.objects)) as usize;
+        let thread = self.random.below(u64::from(self.limits.threads)) as usize;
+        if self.random.per_mille(6) {
+            return self.end_thread(thread);
+        }
+        let live = self.blocks[name].is_some();
+        match (live, self.random.below(1000)) {
+            (false, draw) if self.grows || draw < 300 => self.allocate(name, thread),
+            (false, _) => Ok(()),
+            (true, draw) if draw < 250 => self.resize(name, thread),
+            (true, draw) if !self.grows || draw < 500 => self.free(name, thread),
+            (true, _) => self.check_contents(name),
+        }
+    }
+
+    fn open(&mut self, thread: usize) -> Result<ThreadHeap<PlainMemory>, String> {
+        match self.heaps[thread].take() {
+            Some(heap) => Ok(heap),
+            None => self.allocator.open_heap().ok_or_else(|| "no heap can be opened".into()),
+        }
+    }
+
+    fn end_thread(&mut self, thread: usize) -> Checked {
+        if let Some(heap) = self.heaps[thread].take() {
+            self.allocator.close_heap(heap);
+            self.tally.threads_ended += 1;
+        }
+        Ok(())
+    }
+
+    fn random_bytes(&mut self) -> u64 {
+        let superslab_bytes = 1u64 << self.allocator.geometry.superslab_shift();
+        match self.random.below(1000) {
+            0..=4 => 0,
+            5..=599 => 1 + self.random.below(1100),
+            600..=899 => self.random.log_uniform(64 << 10),
+            900..=969 => self.random.log_uniform(superslab_bytes),
+            970..=996 => self.random.log_uniform(superslab_bytes.max(2 << 20) * 2),
+            _ => self.random.pick(&[u64::MAX, u64::MAX - 4096, 1 << 46, i64::MAX as u64, 1 << 32]),
+        }
+    }
+
+    fn random_request(&mut self) -> Request {
+        let bytes = self.random_bytes();
+        let align = match self.random.below(100) {
+            0..=79 => 1,
+            80..=95 => 1 << self.random.below(13),
+            _ => 1 << self.random.below(26),
+        };
+        Request { bytes, align, zeroed: self.random.per_mille(200) }
+    }
+
+    fn note_place(&mut self, block: Block<u32>) {
+        let at = self.allocator.mem.arena_offset(block);
+        self.tally.digest = (self.tally.digest.rotate_left(7) ^ at).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn allocate(&mut self, name: usize, thread: usize) -> Checked {
+        let request = self.random_request();
+        let mut heap = self.open(thread)?;
+        let block = self.allocator.allocate(&mut heap, request);
+        self.heaps[thread] = Some(heap);
+        let Some(block) = block else {
+            self.tally.refused += 1;
+            return self.after_refusal();
+        };
+        self.tally.allocated += 1;
+        self.note_place(block);
+        self.blocks[name] = Some((block, thread));
+        self.place(name, block, request)?;
+        let at = self.allocator.mem.arena_offset(block);
+        if request.zeroed && !self.allocator.mem.is_zero(at, request.bytes) {
+            return Err(format!("{request:?} is served at {at:#x} with bytes that are not zero"));
+        }
+        self.write(name, request.bytes);
+        Ok(())
+    }
+
+    /// Tells the model of a block, and looks whether it lies in the arena and clear of metadata.
+    fn place(&mut self, name: usize, block: Block<u32>, request: Request) -> Checked {
+        let mem = &self.allocator.mem;
+        let (start, usable_bytes) = (mem.arena_offset(block), self.allocator.usable_bytes(block));
+        let end = start + usable_bytes;
+        let shift = self.allocator.geometry.superslab_shift();
+        if end > u64::from(mem.ordinals()) << shift {
+            return Err(format!("{request:?} is served at {start:#x}, {usable_bytes} bytes, beyond the arena"));
+        }
+        for ordinal in start >> shift..=(end - 1) >> shift {
+            let metadata = mem.metadata_range(ordinal as u32);
+            // A huge run may lie where an empty SuperSlab left its metadata; a block beside other blocks may not.
+            if block.offset != 0 && start < metadata.end && metadata.start < end {
+                return Err(format!("{request:?} is served at {start:#x}, on metadata at {metadata:x?}"));
+            }
+        }
+        let object = Object { start, bytes: request.bytes, usable_bytes, tag: 0, written: Vec::new() };
+        self.model.place(name as u32, object, request.align).map_err(|error| format!("{request:?}: {error}"))
+    }
+
+    /// Nothing may have changed: all contents are as they were, all invariants hold.
+    fn after_refusal(&mut self) -> Checked {
+        if self.tally.refused % 64 == 1 {
+            self.check_all_contents()?;
+        }
+        self.validate()
+    }
+
+    fn free(&mut self, name: usize, thread: usize) -> Checked {
+        self.check_contents(name)?;
+        let Some((block, owner)) = self.blocks[name].take() else { return Ok(()) };
+        self.model.remove(name as u32);
+        self.tally.freed_foreign += u64::from(owner != thread);
+        let mut heap = self.open(thread)?;
+        self.allocator.free(&mut heap, block);
+        self.heaps[thread] = Some(heap);
+        Ok(())
+    }
+
+    fn resize(&mut self, name: usize, thread: usize) -> Checked {
+        self.check_contents(name)?;
+        let Some((block, owner)) = self.blocks[name] else { return Ok(()) };
+        let old = self.model.object(name as u32).clone();
+        let bytes = match self.random.below(4) {
+            0 => self.random_bytes().max(1),
+            1 => old.bytes / 2 + 1,
+            _ => old.bytes.saturating_add(1 + self.random.below(old.bytes / 2 + 64)),
+        };
+        let mut heap = self.open(thread)?;
+        let new = self.allocator.resize(&mut heap, block, bytes);
+        self.heaps[thread] = Some(heap);
+        let Some(new) = new else {
+            self.tally.refused += 1;
+            self.check_contents(name)?;
+            return self.after_refusal();
+        };
+        self.note_place(new);
+        let moved = new != block;
+        self.tally.resized_moved += u64::from(moved);
+        self.tally.resized_in_place += u64::from(!moved);
+        self.blocks[name] = Some((new, if moved { thread } else { owner }));
+        self.model.remove(name as u32);
+        self.place(name, new, Request::plain(bytes))?;
+        let kept = old.written.iter().map(|range| range.start.min(bytes)..range.end.min(bytes)).collect();
+        self.model.wrote(name as u32, old.tag, kept);
+        self.check_contents(name)?;
+        self.write(name, bytes);
+        Ok(())
+    }
+
+    /// Writes an object anew: all of it, or both ends of a long one.
+    fn write(&mut self, name: usize, bytes: u64) {
+        self.next_tag += 1;
+        let parts: Vec<Range<u64>> = if bytes <= WHOLE_BYTES_MAX {
+            std::iter::once(0..bytes).collect()
+        } else {
+            vec![0..END_BYTES, bytes - END_BYTES..bytes]
+        };
+        let start = self.model.object(name as u32).start;
+        for (at, slice) in parts.iter().flat_map(|part| slices(self.next_tag, part.clone())) {
+            self.allocator.mem.store(start + at, slice);
+        }
+        self.model.wrote(name as u32, self.next_tag, parts);
+    }
+
+    fn check_contents(&self, name: usize) -> Checked {
+        self.check_object(self.model.object(name as u32))
+    }
+
+    fn check_object(&self, object: &Object) -> Checked {
+        let mut found = [0; SLICE_BYTES as usize];
+        for (at, slice) in object.written.iter().flat_map(|part| slices(object.tag, part.clone())) {
+            let found = &mut found[..slice.len()];
+            self.allocator.mem.load(object.start + at, found);
+            if found != slice {
+                let first = at + found.iter().zip(slice).take_while(|(found, wrote)| found == wrote).count() as u64;
+                return Err(format!("byte {first} of the {} bytes at {:#x} changed", object.bytes, object.start));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_all_contents(&self) -> Checked {
+        self.model.objects().try_for_each(|object| self.check_object(object))
+    }
+
+    fn validate(&self) -> Checked {
+        for heap in self.heaps.iter().flatten() {
+            self.allocator.validate(heap).map_err(|violation| format!("heap {}: {violation:?}", heap.id()))?;
+        }
+        check_pool(&self.allocator.mem)
+    }
+
+    fn finish(&mut self) -> Checked {
+        self.check_all_contents()?;
+        for name in 0..self.blocks.len() {
+            let thread = self.random.below(u64::from(self.limits.threads)) as usize;
+            if self.blocks[name].is_some() {
+                self.free(name, thread)?;
+            }
+            if self.random.per_mille(10) {
+                self.end_thread(thread)?;
+            }
+        }
+        self.validate()?;
+        (0..self.heaps.len()).try_for_each(|thread| self.end_thread(thread))?;
+        drain_abandoned(&self.allocator)?;
+        check_pool(&self.allocator.mem)?;
+        let superslabs = self.allocator.mem.pool().superslabs.get();
+        if superslabs > 0 {
+            return Err(format!("{superslabs} superslabs stay in use although nothing is live"));
+        }
+        let startup_bytes = self.allocator.options.startup_touch_bytes;
+        let startup = startup_bytes.div_ceil(1 << self.allocator.geometry.superslab_shift());
+        let huge = u64::from(self.allocator.mem.pool().huge_superslabs.get());
+        if huge > startup { Err(format!("{huge} superslabs stay with huge blocks; start-up took {startup}")) } else { Ok(()) }
+    }
+}
+
+/// The pattern of a tag over a part of an object, slice by slice with its offset.
+fn slices(tag: u64, part: Range<u64>) -> impl Iterator<Item = (u64, &'static [u8])> {
+    let Range { start, end } = part;
+    (start..end)
+        .step_by(SLICE_BYTES as usize)
+        .map(move |at| (at, pattern::slice(tag, at, (end - at).min(SLICE_BYTES))))
+}
+
+/// Adopts abandoned SuperSlabs until none is left: with nothing live, each of them must turn out empty.
+///
+/// # Errors
+/// If abandoned SuperSlabs stay although a heap looked for blocks.
+pub fn drain_abandoned<M: Memory, G: Geometry>(allocator: &Allocator<M, G>) -> Result<(), String> {
+    loop {
+        let before = allocator.mem.pool().abandoned.count.get();
+        if before == 0 {
+            return Ok(());
+        }
+        let mut heap = allocator.open_heap().ok_or("no heap can be opened")?;
+        let block = allocator.allocate(&mut heap, Request::plain(1)).ok_or("an arena without blocks is full")?;
+        allocator.free(&mut heap, block);
+        allocator.close_heap(heap);
+        let after = allocator.mem.pool().abandoned.count.get();
+        if after >= before {
+            return Err(format!("{after} abandoned superslabs, of {before} before one was adopted"));
+        }
+    }
+}

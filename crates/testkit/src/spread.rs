@@ -1,0 +1,109 @@
+//! Designs: the whole space at random.
+
+use hksim_policy::RunGeometry;
+use hksim_policy::classes::Scheme;
+use hksim_policy::geometry::Shape;
+use hksim_policy::layout::Layout;
+use hksim_policy::options::{Carve, Fallback, Header, Huge, MetaPlace, Options, Prefault, PrefaultScope, Purge};
+
+use crate::Random;
+
+/// Every class scheme.
+pub const SCHEMES: [Scheme; 3] = [Scheme::Default, Scheme::Hakmem, Scheme::Linear];
+/// Every header mode with the sizes it can have.
+pub const HEADERS: [(Header, u32); 7] = [
+    (Header::None, 1),
+    (Header::Full, 1),
+    (Header::Full, 16),
+    (Header::Light, 1),
+    (Header::Light, 16),
+    (Header::Off, 1),
+    (Header::Off, 16),
+];
+/// Every way of carving.
+pub const CARVES: [Carve; 3] = [Carve::Page, Carve::Bump, Carve::Eager];
+/// Both places of metadata.
+pub const META_PLACES: [MetaPlace; 2] = [MetaPlace::InBand, MetaPlace::Sidecar];
+
+/// A design with an arena small enough to fill.
+#[derive(Clone, Copy, Debug)]
+pub struct SmallDesign {
+    /// The shape.
+    pub shape: Shape,
+    /// The choices.
+    pub options: Options,
+    /// SuperSlabs that the arena has.
+    pub ordinals: u32,
+}
+
+impl SmallDesign {
+    /// Any design.
+    pub fn random(random: &mut Random) -> SmallDesign {
+        let shape = random_shape(random);
+        let ordinals_max = ((64 << 20) / shape.superslab_bytes).max(3);
+        // Half of the arenas are so small that they fill up.
+        let ordinals = if random.per_mille(500) { 2 + random.below(6) } else { 2 + random.below(ordinals_max) };
+        SmallDesign { shape, options: random_options(random, shape.superslab_bytes, ordinals), ordinals: ordinals as u32 }
+    }
+
+    /// The geometry.
+    ///
+    /// # Panics
+    /// If the shape can't be.
+    pub fn geometry(&self) -> RunGeometry {
+        RunGeometry::new(self.shape).expect("a shape of the spread can be")
+    }
+
+    /// A layout with room for the arena.
+    pub fn layout(&self) -> Layout {
+        Layout::new(&self.geometry(), u64::from(self.ordinals) * self.shape.superslab_bytes)
+    }
+}
+
+fn random_shape(random: &mut Random) -> Shape {
+    let superslab_shift = 16 + random.below(10);
+    let slab_least = (superslab_shift - 9).max(14);
+    let slab_shift = slab_least + random.below(superslab_shift - slab_least + 1);
+    // The usual slab is as likely as all others together.
+    let slab_shift = if random.per_mille(500) { 16.max(slab_least) } else { slab_shift };
+    let (header, header_bytes) = random.pick(&HEADERS);
+    Shape {
+        superslab_bytes: 1 << superslab_shift,
+        slab_bytes: 1 << slab_shift,
+        scheme: random.pick(&SCHEMES),
+        header,
+        header_bytes,
+        carve: random.pick(&CARVES),
+        meta_place: random.pick(&META_PLACES),
+    }
+}
+
+fn random_options(random: &mut Random, superslab_bytes: u64, ordinals: u64) -> Options {
+    let quarter = (ordinals / 4).max(1);
+    Options {
+        huge: random.pick(&[
+            Huge::Never,
+            Huge::Thp,
+            Huge::Hugetlb(Fallback::Thp),
+            Huge::Hugetlb(Fallback::Plain),
+        ]),
+        prefault: random.pick(&[
+            Prefault::Off,
+            Prefault::Populate,
+            Prefault::PopulateWrite,
+            Prefault::PopulateRead,
+            Prefault::Touch,
+            Prefault::Memset,
+        ]),
+        prefault_scope: random.pick(&[PrefaultScope::SuperSlab, PrefaultScope::Slab, PrefaultScope::Init]),
+        prewarm_superslabs: if random.per_mille(300) { random.below(quarter + 1) as u32 } else { 0 },
+        cache_superslabs: random.below(9) as u32,
+        purge: random.pick(&[Purge::None, Purge::DontNeed, Purge::Free, Purge::Unmap]),
+        purge_delay_ns: random.pick(&[0, 1_000, 100_000]),
+        purge_spans: random.per_mille(500),
+        warm_slabs: random.below(3) as u32,
+        huge_cache_bytes: random.pick(&[0, 1 << 20, 64 << 20]),
+        startup_touch_bytes: if random.per_mille(150) { random.below(quarter * superslab_bytes) } else { 0 },
+        moved_vmas_max: random.pick(&[0, 4, 1000]),
+    }
+}

@@ -1,0 +1,104 @@
+//! A SuperSlab's metadata as plain structs, and whether it still stands in memory.
+
+use std::cell::Cell;
+
+use hksim_policy::Word;
+use hksim_policy::memory::Link;
+use hksim_policy::meta::{SlabId, SlabMeta, SpanState, SuperSlabMeta};
+
+/// Most units a SuperSlab can have.
+const UNITS_MAX: u32 = 512;
+
+/// A remote word for one thread.
+#[derive(Default)]
+pub struct PlainWord(Cell<u64>);
+
+impl Word for PlainWord {
+    fn load(&self) -> u64 {
+        self.0.get()
+    }
+
+    fn store(&self, value: u64) {
+        self.0.set(value);
+    }
+
+    fn swap(&self, value: u64) -> u64 {
+        self.0.replace(value)
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
+        let found = self.0.get();
+        if found == current {
+            self.0.set(new);
+            Ok(found)
+        } else {
+            Err(found)
+        }
+    }
+}
+
+/// The metadata of one SuperSlab.
+pub(crate) struct PlainSuperSlab {
+    pub(crate) stands: Cell<bool>,
+    pub(crate) meta: SuperSlabMeta<PlainWord>,
+    pub(crate) slabs: Vec<SlabMeta>,
+    pub(crate) remote: Vec<PlainWord>,
+    pub(crate) mail: Vec<PlainWord>,
+}
+
+impl PlainSuperSlab {
+    pub(crate) fn new(units: u32) -> PlainSuperSlab {
+        let words = || (0..units).map(|_| PlainWord::default()).collect();
+        PlainSuperSlab {
+            stands: Cell::new(false),
+            meta: SuperSlabMeta::new(PlainWord::default()),
+            slabs: (0..units).map(|_| SlabMeta::new()).collect(),
+            remote: words(),
+            mail: words(),
+        }
+    }
+
+    /// Zeroes all of it, as `init_meta` promises.
+    pub(crate) fn clear(&self) {
+        clear_meta(&self.meta);
+        self.slabs.iter().for_each(clear_slab);
+        self.remote.iter().chain(&self.mail).for_each(|word| word.store(0));
+        self.stands.set(true);
+    }
+}
+
+fn clear_meta(meta: &SuperSlabMeta<PlainWord>) {
+    meta.owner.store(0);
+    for bits in [&meta.free, &meta.clean, &meta.zero] {
+        bits.put(0, UNITS_MAX, false);
+    }
+    for cell in [
+        &meta.used_units,
+        &meta.room_next,
+        &meta.room_prev,
+        &meta.purge_next,
+        &meta.purge_prev,
+        &meta.own_next,
+        &meta.own_prev,
+    ] {
+        cell.set(0);
+    }
+    meta.in_room.set(false);
+    meta.in_purge.set(false);
+    meta.purge_at_ns.set(0);
+}
+
+fn clear_slab(slab: &SlabMeta) {
+    slab.next.set(SlabId::NONE);
+    slab.prev.set(SlabId::NONE);
+    slab.local_free.set(Link::NONE);
+    for cell in [&slab.carved, &slab.used, &slab.capacity, &slab.stride, &slab.area] {
+        cell.set(0);
+    }
+    slab.span_back.set(0);
+    slab.span_units.set(0);
+    slab.class.set(0);
+    slab.set_state(SpanState::None);
+    slab.zeroed.set(false);
+    slab.fresh.set(false);
+}
