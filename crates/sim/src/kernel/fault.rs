@@ -39,12 +39,26 @@ impl Kernel {
     /// empty hugetlb pool (R13). It costs a trap and charges no fault.
     #[inline]
     pub fn touch(&mut self, page: u64, access: Access) -> Result<Option<Install>, Signal> {
-        let Some(vma) = self.vmas.covering(page).filter(|vma| vma.allows(access)) else {
-            self.counters.traps += 1;
-            return Err(Signal::Segv);
-        };
-        let served = self.tables.entry_mut(block_of(page)).is_some_and(|entry| entry.access(index_of(page), access));
-        if served { Ok(None) } else { self.fault(&vma, page, access, FaultCause::Trap).map(Some) }
+        let allowed = self.vmas.covering_ref(page).is_some_and(|vma| vma.allows(access));
+        if allowed
+            && let Some(entry) = self.tables.entry_mut(block_of(page))
+            && entry.access(index_of(page), access)
+        {
+            return Ok(None);
+        }
+        self.trap(page, access).map(Some)
+    }
+
+    /// A program access that the page tables do not serve.
+    #[cold]
+    fn trap(&mut self, page: u64, access: Access) -> Result<Install, Signal> {
+        match self.vmas.covering(page).filter(|vma| vma.allows(access)) {
+            Some(vma) => self.fault(&vma, page, access, FaultCause::Trap),
+            None => {
+                self.counters.traps += 1;
+                Err(Signal::Segv)
+            }
+        }
     }
 
     /// Serves an access, allowed by `vma`, that the page tables do not serve.

@@ -20,15 +20,17 @@ impl VmaMap {
     }
 
     /// The mapping that holds `page`.
-    #[inline]
     pub fn covering(&mut self, page: u64) -> Option<Vma> {
-        if let Some(vma) = self.hot
-            && vma.contains(page)
-        {
-            return Some(vma);
+        self.covering_ref(page).copied()
+    }
+
+    /// The same without a copy.
+    #[inline]
+    pub fn covering_ref(&mut self, page: u64) -> Option<&Vma> {
+        if self.hot.as_ref().is_none_or(|vma| !vma.contains(page)) {
+            self.hot = self.at_or_after(page).filter(|vma| vma.contains(page));
         }
-        self.hot = self.at_or_after(page).filter(|vma| vma.contains(page));
-        self.hot
+        self.hot.as_ref()
     }
 
     /// The first mapping with a page at or after `page`.
