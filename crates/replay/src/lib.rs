@@ -1,1 +1,39 @@
-//! Replaying a trace on a real allocator, and measuring it page by page
+//! Replaying a trace on a real allocator, and measuring it page by page.
+//!
+//! [`replay`] performs a [`ReplaySpec`] in fresh child processes: one without a heap (the control), one that is measured,
+//! one that is only timed. What a run costs beside its heap is made resident beforehand, so the control must show no fault.
+//!
+//! Measured kinds of installs come from the kernel alone: from page-table scans before and after each system call, and
+//! from the stream of page-fault exceptions between them. No model of the kernel is used here.
+
+mod calls;
+mod child;
+mod classify;
+mod environment;
+mod error;
+mod malloc;
+mod marks;
+mod native;
+mod null;
+mod observer;
+mod pagemap;
+mod parent;
+mod procfs;
+mod protocol;
+mod resident;
+mod result;
+mod settle;
+mod shadow;
+mod spec;
+mod traps;
+mod usage;
+mod watched;
+mod window;
+
+pub use child::child_main;
+pub use classify::Unclassified;
+pub use environment::Environment;
+pub use error::ReplayError;
+pub use parent::{CHILD_ARGUMENT, replay};
+pub use result::{ByKind, Control, Installs, Mark, OsCalls, Replayed, Skipped};
+pub use spec::{Measure, Mode, ReplaySpec, Target};

@@ -1,0 +1,71 @@
+//! The system calls of a replay: counted, on the trace's clock.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use hksim_native::{Os, Syscalls};
+use hksim_policy::Errno;
+use hksim_policy::memory::{Advice, Mapping};
+
+use crate::result::OsCalls;
+
+/// [`Syscalls`] that are counted; its clock shows the time of the newest event.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    mmap: AtomicU64,
+    munmap: AtomicU64,
+    madvise: AtomicU64,
+    mremap: AtomicU64,
+    now_ns: AtomicU64,
+}
+
+impl Counted {
+    /// Calls so far, the one that made the reservation included.
+    pub(crate) fn calls(&self) -> OsCalls {
+        OsCalls {
+            mmap: self.mmap.load(Relaxed) + 1,
+            munmap: self.munmap.load(Relaxed),
+            madvise: self.madvise.load(Relaxed),
+            mremap: self.mremap.load(Relaxed),
+        }
+    }
+}
+
+impl Os for Counted {
+    unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
+        self.mmap.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { Syscalls.map(at, bytes, mapping) }
+    }
+
+    unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+        self.munmap.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { Syscalls.unmap(at, bytes) }
+    }
+
+    unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
+        self.madvise.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { Syscalls.advise(at, bytes, advice) }
+    }
+
+    unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
+        self.mremap.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { Syscalls.remap(from, bytes, to) }
+    }
+
+    #[inline(always)]
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(Relaxed)
+    }
+
+    #[inline(always)]
+    fn set_now(&self, now_ns: u64) {
+        // With real threads events arrive out of order; the clock never goes back.
+        if self.now_ns.load(Relaxed) < now_ns {
+            self.now_ns.store(now_ns, Relaxed);
+        }
+    }
+}

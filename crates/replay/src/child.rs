@@ -1,0 +1,79 @@
+//! The child process: reads its job, performs one run, sends the report.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::Path;
+use std::process::ExitCode;
+
+use hksim_trace::hkt::TraceReader;
+
+use crate::error::ChildError;
+use crate::malloc;
+use crate::native;
+use crate::protocol::{Channel, Report};
+use crate::spec::{Job, Mode, Run, Target};
+use crate::window::Prepared;
+
+/// What a program's `main` calls when its first argument is [`CHILD_ARGUMENT`](crate::CHILD_ARGUMENT): performs the
+/// run that its parent describes on standard input, and reports on standard output.
+pub fn child_main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("replay child: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> io::Result<()> {
+    let mut channel = take_channel()?;
+    let report = match perform(&mut channel) {
+        Ok(report) => report,
+        Err(why) => Report::Failed { message: why.to_string() },
+    };
+    channel.report(&report)
+}
+
+/// Takes standard output for the channel; what else prints there goes to standard error.
+fn take_channel() -> io::Result<Channel> {
+    // SAFETY: descriptors 1 and 2 are open, given by the parent; the new one is ours alone.
+    let out = unsafe {
+        let out = libc::fcntl(libc::STDOUT_FILENO, libc::F_DUPFD_CLOEXEC, 3);
+        if out < 0 || libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(out)
+    };
+    Channel::new(out)
+}
+
+fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
+    let job: Job = serde_json::from_reader(io::stdin().lock())
+        .map_err(io::Error::from)
+        .map_err(ChildError::system("read the job"))?;
+    let mut trace = Prepared::new(TraceReader::open(&job.spec.trace)?)?;
+    let touch = job.spec.touch;
+    match (&job.spec.on, job.spec.mode) {
+        (Target::Native(design), Mode::Ordered) => {
+            let plan = design.plan().map_err(ChildError::Design)?;
+            match job.run {
+                Run::Control => native::control(&plan, &mut trace),
+                Run::Measured => native::measured(plan, touch, &mut trace, channel),
+                Run::Timed => native::timed(plan, touch, &mut trace),
+            }
+        }
+        (Target::Malloc { preload }, Mode::Ordered) => {
+            preload.as_deref().map_or(Ok(()), check_loaded)?;
+            malloc::run(job.run, touch, &mut trace)
+        }
+        (_, Mode::Threaded) => todo!(),
+    }
+}
+
+/// The loader only warns where a library can't be preloaded; a replay on the wrong allocator is no result.
+fn check_loaded(library: &Path) -> Result<(), ChildError> {
+    let maps = std::fs::read_to_string("/proc/self/maps").map_err(ChildError::system("read /proc/self/maps"))?;
+    let loaded = maps.lines().any(|line| line.split_once('/').is_some_and(|(_, path)| Path::new("/").join(path) == library));
+    if loaded { Ok(()) } else { Err(ChildError::NotLoaded { path: library.to_path_buf() }) }
+}

@@ -1,0 +1,276 @@
+//! Which installs lie between two looks at a frame. The kernel's answers and the traps are all that is known here.
+
+use hksim_drive::PageState;
+use serde::{Deserialize, Serialize};
+
+use crate::result::ByKind;
+use crate::shadow::{FRAME_PAGES, Frame};
+
+/// A change that fits no rule: a page, what it was and is, and the traps on it (or on its frame).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unclassified {
+    /// The page, from the base of the reservation.
+    pub page: u64,
+    /// Its state at the first look.
+    pub before: Option<PageState>,
+    /// Its state at the second.
+    pub after: Option<PageState>,
+    /// Traps between the two.
+    pub traps: u64,
+}
+
+/// What may have changed the frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cause<'a> {
+    /// The program ran; its traps on each page of the frame.
+    Ran(&'a [u8; FRAME_PAGES]),
+    /// A system call that populates.
+    Populated,
+    /// Another system call.
+    Called,
+    /// Anything: traps are not known here, so nothing is classified.
+    Unseen,
+}
+
+/// Installs by kind, and what fits none.
+pub(crate) struct Tally {
+    pub(crate) installs: ByKind,
+    pub(crate) unclassified: Vec<Unclassified>,
+    pub(crate) unclassified_pages: u64,
+}
+
+/// Examples of unclassified pages that are kept.
+const EXAMPLES_MAX: usize = 64;
+
+impl Tally {
+    pub(crate) fn new() -> Tally {
+        let unclassified = Vec::with_capacity(EXAMPLES_MAX);
+        Tally { installs: ByKind::default(), unclassified, unclassified_pages: 0 }
+    }
+
+    pub(crate) fn reject(&mut self, odd: Unclassified) {
+        self.unclassified_pages += 1;
+        if self.unclassified.len() < EXAMPLES_MAX {
+            self.unclassified.push(odd);
+        }
+    }
+
+    /// Counts what happened to a frame that begins at `first_page`.
+    pub(crate) fn classify(&mut self, first_page: u64, before: &Frame, after: &Frame, cause: Cause<'_>) {
+        match cause {
+            Cause::Ran(traps) => Ran { first_page, before, after, traps, tally: self }.classify(),
+            Cause::Populated => self.populated(first_page, before, after),
+            Cause::Called => self.called(first_page, before, after),
+            Cause::Unseen => {}
+        }
+    }
+
+    /// A populating call takes no trap: the two looks tell all.
+    fn populated(&mut self, first_page: u64, before: &Frame, after: &Frame) {
+        let was_empty = before.iter().all(Option::is_none);
+        if let Some(huge) = whole(after) {
+            match (whole(before), huge) {
+                (Some(state), now) if state == now => {}
+                (None, PageState::Thp) if was_empty => self.installs.thp += 1,
+                (Some(PageState::HugeZero), PageState::Thp) => self.installs.thp += 1,
+                (None, PageState::HugeZero) if was_empty => self.installs.zero += 1,
+                (None, PageState::Hugetlb) if was_empty => self.installs.hugetlb += 1,
+                (before, _) => self.reject(Unclassified { page: first_page, before, after: Some(huge), traps: 0 }),
+            }
+            return;
+        }
+        for (at, (&before, &after)) in before.iter().zip(after).enumerate() {
+            match (before.map(alone), after) {
+                (before, after) if before == after => {}
+                (None, Some(PageState::Zero)) => self.installs.zero += 1,
+                (None, Some(PageState::Base)) => self.installs.base_4k += 1,
+                (Some(PageState::Zero), Some(PageState::Base)) => self.installs.cow += 1,
+                _ => self.reject(Unclassified { page: first_page + at as u64, before, after, traps: 0 }),
+            }
+        }
+    }
+
+    /// Any other call drops, splits or moves pages; it makes none. (Moved pages are compared by the caller.)
+    fn called(&mut self, first_page: u64, before: &Frame, after: &Frame) {
+        for (at, (&before, &after)) in before.iter().zip(after).enumerate() {
+            if before.is_none() && after.is_some() {
+                self.reject(Unclassified { page: first_page + at as u64, before, after, traps: 0 });
+            }
+        }
+    }
+}
+
+/// The state of a frame that one entry maps.
+fn whole(frame: &Frame) -> Option<PageState> {
+    frame[0].filter(|state| matches!(state, PageState::Thp | PageState::HugeZero | PageState::Hugetlb))
+}
+
+/// What a page is once its frame's entry was split.
+fn alone(state: PageState) -> PageState {
+    match state {
+        PageState::Thp => PageState::Base,
+        PageState::HugeZero => PageState::Zero,
+        state => state,
+    }
+}
+
+/// A frame on which the program ran.
+struct Ran<'a> {
+    first_page: u64,
+    before: &'a Frame,
+    after: &'a Frame,
+    traps: &'a [u8; FRAME_PAGES],
+    tally: &'a mut Tally,
+}
+
+impl Ran<'_> {
+    fn classify(mut self) {
+        match whole(self.after) {
+            Some(state) => self.classify_whole(state),
+            None => self.classify_pages(),
+        }
+    }
+
+    /// One entry maps the frame now: traps count for the frame, wherever they were.
+    fn classify_whole(&mut self, after: PageState) {
+        let traps: u64 = self.traps.iter().map(|&traps| u64::from(traps)).sum();
+        let was_empty = self.before.iter().all(Option::is_none);
+        let installs = &mut self.tally.installs;
+        match (whole(self.before), after, traps) {
+            (Some(before), after, 0) if before == after => {}
+            (Some(PageState::HugeZero), PageState::Thp, 1) => installs.thp += 1,
+            (None, PageState::Thp, 1) if was_empty => installs.thp += 1,
+            (None, PageState::Thp, 2) if was_empty => {
+                installs.zero += 1;
+                installs.thp += 1;
+            }
+            (None, PageState::HugeZero, 1) if was_empty => installs.zero += 1,
+            (None, PageState::Hugetlb, 1) if was_empty => installs.hugetlb += 1,
+            (before, ..) => self.tally.reject(Unclassified {
+                page: self.first_page,
+                before: before.or(self.before[0]),
+                after: Some(after),
+                traps,
+            }),
+        }
+    }
+
+    /// Every page has an entry of its own.
+    fn classify_pages(&mut self) {
+        let mut in_folio = [false; FRAME_PAGES];
+        if self.has_pages_without_trap() {
+            self.find_folios(&mut in_folio);
+        }
+        for at in (0..FRAME_PAGES).filter(|&at| !in_folio[at]) {
+            let (before, after, traps) = (self.before[at], self.after[at], self.traps[at]);
+            let installs = &mut self.tally.installs;
+            match (before.map(alone), after, traps) {
+                (before, after, 0) if before == after => {}
+                (None, Some(PageState::Zero), 1) => installs.zero += 1,
+                (None, Some(PageState::Base), 1) => installs.base_4k += 1,
+                (None, Some(PageState::Base), 2) => {
+                    installs.zero += 1;
+                    installs.cow += 1;
+                }
+                (Some(PageState::Zero), Some(PageState::Base), 1) => installs.cow += 1,
+                _ => {
+                    let page = self.first_page + at as u64;
+                    self.tally.reject(Unclassified { page, before, after, traps: u64::from(traps) });
+                }
+            }
+        }
+    }
+
+    fn is_new(&self, at: usize) -> bool {
+        self.before[at].is_none() && self.after[at] == Some(PageState::Base)
+    }
+
+    fn has_pages_without_trap(&self) -> bool {
+        (0..FRAME_PAGES).any(|at| self.is_new(at) && self.traps[at] == 0)
+    }
+
+    /// Finds folios between 4K and 2M: one trap made an aligned group of pages, and the largest such group is it.
+    fn find_folios(&mut self, in_folio: &mut [bool; FRAME_PAGES]) {
+        for at in 0..FRAME_PAGES {
+            if in_folio[at] || self.traps[at] != 1 || !self.is_new(at) {
+                continue;
+            }
+            let group = (1..=8).rev().map(|order| {
+                let pages = 1usize << order;
+                at / pages * pages..(at / pages + 1) * pages
+            });
+            let folio = group.into_iter().find(|pages| {
+                let traps: u64 = self.traps[pages.clone()].iter().map(|&traps| u64::from(traps)).sum();
+                traps == 1 && pages.clone().all(|page| self.is_new(page) && !in_folio[page])
+            });
+            if let Some(pages) = folio {
+                self.tally.installs.mthp += 1;
+                in_folio[pages].fill(true);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shadow::ABSENT;
+
+    fn tally(before: &Frame, after: &Frame, trapped: &[(usize, u8)]) -> Tally {
+        let mut traps = [0; FRAME_PAGES];
+        trapped.iter().for_each(|&(at, count)| traps[at] = count);
+        let mut tally = Tally::new();
+        tally.classify(512, before, after, Cause::Ran(&traps));
+        tally
+    }
+
+    fn frame(pages: &[std::ops::Range<usize>], state: PageState) -> Frame {
+        let mut frame = ABSENT;
+        pages.iter().for_each(|pages| frame[pages.clone()].fill(Some(state)));
+        frame
+    }
+
+    #[test]
+    fn single_pages() {
+        let after = frame(&[0..3], PageState::Base);
+        let got = tally(&ABSENT, &after, &[(0, 1), (1, 1), (2, 2)]);
+        assert_eq!(got.installs, ByKind { base_4k: 2, zero: 1, cow: 1, ..ByKind::default() });
+        assert_eq!(got.unclassified_pages, 0);
+    }
+
+    #[test]
+    fn a_page_without_a_trap_is_no_4k_install() {
+        let got = tally(&ABSENT, &frame(&[7..8], PageState::Base), &[]);
+        assert_eq!(got.installs, ByKind::default());
+        assert_eq!(
+            got.unclassified,
+            [Unclassified { page: 519, before: None, after: Some(PageState::Base), traps: 0 }]
+        );
+    }
+
+    #[test]
+    fn a_trap_that_changed_nothing_is_unclassified() {
+        let base = frame(&[0..1], PageState::Base);
+        assert_eq!(tally(&base, &base, &[(0, 1)]).unclassified_pages, 1);
+    }
+
+    #[test]
+    fn groups_that_one_trap_made_are_folios() {
+        // Two 64K folios side by side, and one page alone.
+        let after = frame(&[16..48, 100..101], PageState::Base);
+        let got = tally(&ABSENT, &after, &[(16, 1), (47, 1), (100, 1)]);
+        assert_eq!(got.installs, ByKind { mthp: 2, base_4k: 1, ..ByKind::default() });
+        assert_eq!(got.unclassified_pages, 0);
+    }
+
+    #[test]
+    fn huge_pages_count_once() {
+        let all = std::slice::from_ref(&(0..FRAME_PAGES));
+        let (thp, huge_zero) = (frame(all, PageState::Thp), frame(all, PageState::HugeZero));
+        assert_eq!(tally(&ABSENT, &thp, &[(9, 1)]).installs.thp, 1);
+        assert_eq!(tally(&ABSENT, &thp, &[(9, 1), (300, 1)]).installs, ByKind { zero: 1, thp: 1, ..ByKind::default() });
+        assert_eq!(tally(&huge_zero, &thp, &[(5, 1)]).installs, ByKind { thp: 1, ..ByKind::default() });
+        let collapsed = tally(&frame(&[0..1], PageState::Base), &thp, &[]);
+        assert_eq!((collapsed.installs, collapsed.unclassified_pages), (ByKind::default(), 1));
+    }
+}

@@ -1,0 +1,121 @@
+//! What of this machine moves results.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use crate::traps::TrapCounter;
+
+/// The machine as it was during a replay. Null is what it does not tell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Kernel release.
+    pub kernel: Option<String>,
+    /// `transparent_hugepage/enabled`.
+    pub thp_enabled: Option<String>,
+    /// `transparent_hugepage/defrag`.
+    pub thp_defrag: Option<String>,
+    /// Sizes below 2 MiB whose huge pages are not off, as `64kB=always`.
+    pub mthp_enabled: Vec<String>,
+    /// Whether read faults may map the huge zero page.
+    pub use_zero_page: Option<u64>,
+    /// `kernel.numa_balancing`.
+    pub numa_balancing: Option<u64>,
+    /// Bytes of swap.
+    pub swap_bytes: Option<u64>,
+    /// Limit of this process's memory group, in bytes or `max`.
+    pub memcg_max: Option<String>,
+    /// Huge pages that khugepaged made while the replay ran, on the whole machine.
+    pub khugepaged_collapses: Option<u64>,
+    /// Reserved huge pages of 2 MiB.
+    pub nr_hugepages: Option<u64>,
+    /// `vm.max_map_count`.
+    pub max_map_count: Option<u64>,
+    /// `yes`, or why the trap counter cannot be opened.
+    pub perf: String,
+    /// Model name of the first CPU.
+    pub cpu_model: Option<String>,
+    /// Whether a hypervisor runs this machine.
+    pub virtualised: Option<bool>,
+}
+
+const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+
+impl Environment {
+    /// Reads what stays, and khugepaged's count so far.
+    pub(crate) fn read() -> Environment {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok();
+        let field = |key: &str| {
+            let line = cpuinfo.as_deref()?.lines().find(|line| line.starts_with(key))?;
+            Some(line.split_once(':')?.1.trim().to_string())
+        };
+        Environment {
+            kernel: text("/proc/sys/kernel/osrelease"),
+            thp_enabled: choice(&format!("{THP}/enabled")),
+            thp_defrag: choice(&format!("{THP}/defrag")),
+            mthp_enabled: mthp_enabled(),
+            use_zero_page: number(&format!("{THP}/use_zero_page")),
+            numa_balancing: number("/proc/sys/kernel/numa_balancing"),
+            swap_bytes: swap_bytes(),
+            memcg_max: memcg_max(),
+            khugepaged_collapses: khugepaged_collapses(),
+            nr_hugepages: number("/proc/sys/vm/nr_hugepages"),
+            max_map_count: number("/proc/sys/vm/max_map_count"),
+            perf: TrapCounter::of_process().map_or_else(|why| why.to_string(), |_| "yes".into()),
+            cpu_model: field("model name"),
+            virtualised: field("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+        }
+    }
+
+    /// After the replay: khugepaged's work in between.
+    pub(crate) fn finish(mut self) -> Environment {
+        let now = khugepaged_collapses();
+        self.khugepaged_collapses = now.zip(self.khugepaged_collapses).map(|(now, before)| now.saturating_sub(before));
+        self
+    }
+}
+
+fn text(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_string())
+}
+
+fn number(path: &str) -> Option<u64> {
+    text(path)?.parse().ok()
+}
+
+/// The bracketed word of a file like `always [madvise] never`.
+fn choice(path: &str) -> Option<String> {
+    let text = text(path)?;
+    let (_, rest) = text.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_string())
+}
+
+fn mthp_enabled() -> Vec<String> {
+    let entries = fs::read_dir(THP).into_iter().flatten().flatten();
+    let mut sizes: Vec<String> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let size = name.strip_prefix("hugepages-").filter(|size| *size != "2048kB")?;
+            let mode = choice(&format!("{THP}/{name}/enabled")).filter(|mode| mode != "never")?;
+            Some(format!("{size}={mode}"))
+        })
+        .collect();
+    sizes.sort();
+    sizes
+}
+
+fn swap_bytes() -> Option<u64> {
+    let meminfo = text("/proc/meminfo")?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("SwapTotal:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
+}
+
+fn memcg_max() -> Option<String> {
+    let groups = text("/proc/self/cgroup")?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    text(&format!("/sys/fs/cgroup{}/memory.max", group.trim_end_matches('/')))
+}
+
+fn khugepaged_collapses() -> Option<u64> {
+    number(&format!("{THP}/khugepaged/pages_collapsed"))
+}

@@ -1,0 +1,203 @@
+//! Ordered runs on the SuperSlab allocator.
+
+use hksim_drive::{Driver, PageState, Plan, Tables, TouchRule};
+use hksim_native::{MmapMemory, Os};
+use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
+use hksim_trace::event::Event;
+use hksim_trace::source::EventSource;
+
+use crate::calls::Counted;
+use crate::error::ChildError;
+use crate::null::Null;
+use crate::observer::Observer;
+use crate::protocol::{Channel, MeasuredReport, Report, Timing};
+use crate::resident::make_resident;
+use crate::result::{Control, Installs, Mark, Replayed, Skipped};
+use crate::settle::{Heap, settle};
+use crate::traps::TrapStream;
+use crate::usage::Usage;
+use crate::watched::Watched;
+use crate::window::{Driven, Prepared, Step, drive};
+
+type Native<O> = Driver<MmapMemory<O>, RunGeometry>;
+
+/// The traps of this thread, or why there are none.
+fn open_traps() -> (Option<TrapStream>, Option<Skipped>) {
+    match TrapStream::open() {
+        Ok(traps) => (Some(traps), None),
+        Err(why) => {
+            let reason = format!("{why} (perf_event_open: kernel.perf_event_paranoid must be 2 or less)");
+            (None, Some(Skipped::new("traps", reason)))
+        }
+    }
+}
+
+/// Tables for a trace, present before the window opens.
+fn tables<O: Os>(trace: &Prepared) -> Tables<MmapMemory<O>> {
+    let summary = trace.reader.summary();
+    let tables = Tables::new(summary.threads, summary.objects_peak);
+    tables.extents().into_iter().for_each(|(start, bytes)| make_resident(start, bytes));
+    tables
+}
+
+/// Makes memory and allocator: the first thing in the window. `located` is told where the memory lies.
+fn open<O: Os>(
+    plan: Plan,
+    os: O,
+    tables: Tables<MmapMemory<O>>,
+    touch: TouchRule,
+    located: impl FnOnce(&MmapMemory<O>),
+) -> Result<Native<O>, ChildError> {
+    let memory = MmapMemory::new(plan.layout, os)?;
+    located(&memory);
+    let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
+    Ok(Driver::with_tables(allocator, tables, touch))
+}
+
+fn step<O: Os>(heap: &mut Native<O>, event: &Event, number: u64) -> Result<(), ChildError> {
+    heap.step(event).map_err(|why| ChildError::Drive { event: number, why })
+}
+
+/// The control run: all that a measured run does, without a heap.
+pub(crate) fn control(plan: &Plan, trace: &mut Prepared) -> Result<Report, ChildError> {
+    let (traps, _) = open_traps();
+    let counted = traps.is_some();
+    let observer = Observer::new(plan.layout.bytes(), traps).map_err(ChildError::system("observe pages"))?;
+    let mut null = Null::new(trace, Some(observer))?;
+    settle(Heap::Apart);
+    let before = Usage::now();
+    null.observer_mut().into_iter().for_each(Observer::begin);
+    drive(trace, &mut null)?;
+    let traps = null.observer_mut().and_then(|observer| observer.end()).filter(|_| counted);
+    let spent = Usage::now().since(&before);
+    Ok(Report::Control(Control {
+        faults: spent.faults,
+        traps,
+        user_s: spent.user.as_secs_f64(),
+        sys_s: spent.sys.as_secs_f64(),
+    }))
+}
+
+/// A heap whose every page is followed.
+struct Measured<'a> {
+    heap: Native<Watched>,
+    channel: &'a mut Channel,
+    marks: Vec<Mark>,
+}
+
+impl Step for Measured<'_> {
+    #[inline]
+    fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
+        step(&mut self.heap, event, number)
+    }
+
+    fn batch_done(&mut self) {
+        self.heap.allocator().mem.os().observer().borrow_mut().relieve();
+    }
+
+    fn stop(&mut self, events: u64) -> Result<(), ChildError> {
+        let (channel, at) = (&mut *self.channel, self.marks.len() as u32);
+        let mut observer = self.heap.allocator().mem.os().observer().borrow_mut();
+        let mut sent = Ok(());
+        let mark = observer.mark(events, |run| {
+            if sent.is_ok() {
+                sent = channel.page_run(at, run);
+            }
+        });
+        sent.and_then(|()| channel.end_mark(at)).map_err(ChildError::system("send pages"))?;
+        self.marks.push(mark);
+        Ok(())
+    }
+}
+
+/// The measured run.
+pub(crate) fn measured(
+    plan: Plan,
+    touch: TouchRule,
+    trace: &mut Prepared,
+    channel: &mut Channel,
+) -> Result<Report, ChildError> {
+    let (traps, skipped) = open_traps();
+    let observer = Observer::new(plan.layout.bytes(), traps).map_err(ChildError::system("observe pages"))?;
+    let tables = tables(trace);
+    let marks = Vec::with_capacity(trace.stops.len());
+    settle(Heap::Apart);
+    let before = Usage::now();
+    let os = Watched::new(observer);
+    os.observer().borrow_mut().begin();
+    let located = |memory: &MmapMemory<Watched>| {
+        memory.os().observer().borrow_mut().locate(memory.base().as_ptr() as u64);
+    };
+    let heap = open(plan, os, tables, touch, located)?;
+    let mut measured = Measured { heap, channel, marks };
+    let driven = drive(trace, &mut measured)?;
+    let traps = measured.heap.allocator().mem.os().observer().borrow_mut().end();
+    let faults = Usage::now().since(&before).faults;
+    Ok(Report::Measured(Box::new(report(measured, driven, faults, traps, skipped))))
+}
+
+/// What a measured run found, outside the window.
+fn report(
+    measured: Measured<'_>,
+    driven: Driven,
+    faults: u64,
+    traps: Option<u64>,
+    skipped: Option<Skipped>,
+) -> MeasuredReport {
+    let os = measured.heap.allocator().mem.os();
+    let observer = os.observer().borrow();
+    let counts = observer.shadow.counts();
+    let by_kind = observer.tally.installs;
+    let mut replayed = Replayed {
+        installs: traps.map(|_| Installs { total: by_kind.total(), by_kind }),
+        faults: Some(faults - observer.own.faults),
+        traps,
+        rss_bytes_peak: Some(observer.peaks.rss_bytes),
+        rss_bytes_end: Some(counts.resident_bytes()),
+        hugetlb_bytes_peak: Some(observer.peaks.hugetlb_bytes),
+        thp_end: Some(counts.pages(PageState::Thp) * PAGE_BYTES / hksim_policy::HUGE_PAGE_BYTES),
+        vmas_peak: Some(observer.peaks.vmas),
+        page_table_bytes_peak: Some(observer.peaks.page_table_bytes),
+        os_calls: Some(os.counted().calls()),
+        events: driven.events,
+        failed: measured.heap.failed(),
+        placement: Some(format!("{:016x}", measured.heap.placement())),
+        unclassified_pages: traps.map(|_| observer.tally.unclassified_pages),
+        unclassified: observer.tally.unclassified.clone(),
+        traps_lost: observer.traps().map(TrapStream::lost),
+        skipped: skipped.into_iter().collect(),
+        ..Replayed::default()
+    };
+    if traps.is_none() {
+        replayed.skipped.push(Skipped::new("installs", "they are told apart by traps, which are missing"));
+    }
+    if observer.scan_failures() > 0 {
+        let reason = format!("{} scans were broken off by the kernel", observer.scan_failures());
+        replayed.skipped.push(Skipped::new("marks", reason));
+    }
+    MeasuredReport { replayed, marks: measured.marks }
+}
+
+/// A heap that nobody watches.
+struct Timed(Native<Counted>);
+
+impl Step for Timed {
+    #[inline]
+    fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
+        step(&mut self.0, event, number)
+    }
+
+    fn stop(&mut self, _events: u64) -> Result<(), ChildError> {
+        Ok(())
+    }
+}
+
+/// The timed run.
+pub(crate) fn timed(plan: Plan, touch: TouchRule, trace: &mut Prepared) -> Result<Report, ChildError> {
+    let tables = tables(trace);
+    settle(Heap::Apart);
+    let before = Usage::now();
+    let mut timed = Timed(open(plan, Counted::default(), tables, touch, |_| {})?);
+    let driven = drive(trace, &mut timed)?;
+    Ok(Report::Timed(Timing::new(trace.operations, driven.time, Usage::now().since(&before))))
+}

@@ -1,0 +1,145 @@
+//! The parent: starts a fresh child for each run, and puts their reports together.
+
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use crate::environment::Environment;
+use crate::error::ReplayError;
+use crate::protocol::{self, Received, Report};
+use crate::result::{Replayed, Skipped};
+use crate::spec::{Job, ReplaySpec, Run, Target};
+
+/// The hidden first argument that makes a program call [`child_main`](crate::child_main).
+pub const CHILD_ARGUMENT: &str = "__replay-child";
+
+/// Replays a trace: a control run without a heap, then the runs that [`ReplaySpec::measure`] asks for, each in a fresh
+/// child process of this very program, whose `main` must hand [`CHILD_ARGUMENT`] to [`child_main`](crate::child_main).
+///
+/// # Errors
+/// Where a run cannot be made at all. What merely cannot be measured here is null in the result, with a reason.
+pub fn replay(spec: &ReplaySpec) -> Result<Replayed, ReplayError> {
+    let spec = &checked(spec)?;
+    let environment = Environment::read();
+    let control = match run(spec, Run::Control)?.report {
+        Report::Control(control) => control,
+        other => return Err(unexpected(Run::Control, &other)),
+    };
+    let mut replayed = Replayed::default();
+    if spec.measure.pages {
+        let received = run(spec, Run::Measured)?;
+        let Report::Measured(measured) = received.report else {
+            return Err(unexpected(Run::Measured, &received.report));
+        };
+        replayed = measured.replayed;
+        replayed.marks = measured.marks;
+        for (mark, pages) in replayed.marks.iter_mut().zip(received.pages) {
+            mark.pages = pages;
+        }
+    } else {
+        replayed.skipped.push(Skipped::new("installs, faults, traps, rss, marks", "not asked for"));
+    }
+    if spec.measure.time {
+        match run(spec, Run::Timed)?.report {
+            Report::Timed(timing) => {
+                replayed.ops_per_s = Some(timing.ops_per_s);
+                replayed.user_s = Some(timing.user_s);
+                replayed.sys_s = Some(timing.sys_s);
+            }
+            other => return Err(unexpected(Run::Timed, &other)),
+        }
+    } else {
+        replayed.skipped.push(Skipped::new("ops_per_s, user_s, sys_s", "not asked for"));
+    }
+    replayed.control = control;
+    if matches!(spec.on, Target::Malloc { .. }) {
+        // Whole-process counts: what the replay itself costs is taken off.
+        replayed.faults = replayed.faults.map(|faults| faults.saturating_sub(control.faults));
+        replayed.traps = replayed.traps.zip(control.traps).map(|(traps, own)| traps.saturating_sub(own));
+    }
+    replayed.environment = environment.finish();
+    Ok(replayed)
+}
+
+/// What can be checked before a child runs; paths made absolute.
+fn checked(spec: &ReplaySpec) -> Result<ReplaySpec, ReplayError> {
+    let mut spec = spec.clone();
+    match &mut spec.on {
+        Target::Native(design) => {
+            design.plan().map_err(ReplayError::Design)?;
+        }
+        Target::Malloc { preload: Some(path) } => {
+            let found = path.canonicalize();
+            *path = found.map_err(|source| ReplayError::NoLibrary { path: path.clone(), source })?;
+        }
+        Target::Malloc { preload: None } => {}
+    }
+    Ok(spec)
+}
+
+fn name(run: Run) -> &'static str {
+    match run {
+        Run::Control => "control",
+        Run::Measured => "measured",
+        Run::Timed => "timed",
+    }
+}
+
+fn unexpected(run: Run, report: &Report) -> ReplayError {
+    match report {
+        Report::Failed { message } => ReplayError::Failed { message: message.clone() },
+        _ => ReplayError::Garbled { run: name(run), why: "the report of another run".into() },
+    }
+}
+
+fn run(spec: &ReplaySpec, run: Run) -> Result<Received, ReplayError> {
+    let failed = |action| move |source| ReplayError::Child { action, source };
+    let job = Job { spec: spec.clone(), run };
+    let job = serde_json::to_vec(&job).map_err(|why| failed("prepare the job of")(why.into()))?;
+    let mut child = spawn(spec).map_err(failed("start"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A child that died before it read its job shows in its exit status.
+        let _ = stdin.write_all(&job);
+    }
+    let received = match child.stdout.take() {
+        Some(stdout) => protocol::receive(std::io::BufReader::with_capacity(1 << 18, stdout)),
+        None => Ok(None),
+    };
+    let status = child.wait().map_err(failed("wait for"))?;
+    match received {
+        Ok(Some(received)) => Ok(received),
+        Ok(None) => Err(died(run, status)),
+        Err(why) => Err(ReplayError::Garbled { run: name(run), why }),
+    }
+}
+
+fn died(run: Run, status: ExitStatus) -> ReplayError {
+    let Some(signal) = status.signal() else {
+        return ReplayError::NoResult { run: name(run), code: status.code().unwrap_or(-1) };
+    };
+    let hint = match signal {
+        libc::SIGKILL => ": killed from outside, or out of memory",
+        libc::SIGBUS => ": reserved huge pages ran out, or the trace file shrank",
+        libc::SIGSEGV | libc::SIGABRT => ": the allocator failed",
+        _ => "",
+    };
+    ReplayError::Signal { run: name(run), signal, hint }
+}
+
+fn spawn(spec: &ReplaySpec) -> std::io::Result<Child> {
+    let mut command = Command::new(PathBuf::from("/proc/self/exe"));
+    command.arg(CHILD_ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped()).env_remove("LD_PRELOAD");
+    if let Target::Malloc { preload: Some(library) } = &spec.on {
+        command.env("LD_PRELOAD", library);
+    }
+    // SAFETY: prctl is safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            // The child dies with the thread that waits for it.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+    command.spawn()
+}

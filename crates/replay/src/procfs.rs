@@ -1,0 +1,69 @@
+//! `/proc/self`, read again and again without allocating.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+
+use crate::resident::Resident;
+
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A file of `/proc` that is read from its start each time.
+#[derive(Debug)]
+pub(crate) struct ProcText {
+    file: File,
+    buffer: Resident<u8>,
+}
+
+impl ProcText {
+    /// Opens a file and reads it once, so that later reads find everything in place.
+    pub(crate) fn open(path: &str) -> io::Result<ProcText> {
+        let mut text = ProcText { file: File::open(path)?, buffer: Resident::zeroed(BUFFER_BYTES)? };
+        text.each_piece(|_| {})?;
+        Ok(text)
+    }
+
+    fn each_piece(&mut self, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(0))?;
+        loop {
+            match self.file.read(&mut self.buffer)? {
+                0 => return Ok(()),
+                bytes => each(&self.buffer[..bytes]),
+            }
+        }
+    }
+
+    /// The number behind `key` at the start of a line, in the file's unit (of memory: kB).
+    pub(crate) fn number(&mut self, key: &str) -> Option<u64> {
+        self.file.seek(SeekFrom::Start(0)).ok()?;
+        let mut filled = 0;
+        while filled < self.buffer.len() {
+            match self.file.read(&mut self.buffer[filled..]).ok()? {
+                0 => break,
+                bytes => filled += bytes,
+            }
+        }
+        let line = self.buffer[..filled].split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key.as_bytes()))?;
+        let digits = line.iter().skip_while(|byte| !byte.is_ascii_digit()).take_while(|byte| byte.is_ascii_digit());
+        digits.fold(None, |sum, digit| Some(sum.unwrap_or(0) * 10 + u64::from(digit - b'0')))
+    }
+
+    /// Lines of `/proc/self/maps` that begin at an address in `start..end`.
+    pub(crate) fn maps_within(&mut self, start: u64, end: u64) -> Option<u64> {
+        let (mut count, mut address, mut in_address) = (0, 0u64, true);
+        self.each_piece(|piece| {
+            for &byte in piece {
+                match (in_address, (byte as char).to_digit(16)) {
+                    (true, Some(digit)) => address = address << 4 | u64::from(digit),
+                    (true, None) => {
+                        count += u64::from((start..end).contains(&address));
+                        in_address = false;
+                    }
+                    (false, _) if byte == b'\n' => (address, in_address) = (0, true),
+                    (false, _) => {}
+                }
+            }
+        })
+        .ok()?;
+        Some(count)
+    }
+}

@@ -1,0 +1,209 @@
+//! What a child sends: frames of a header and a payload, on its standard output.
+//!
+//! Page sets are binary, since they are sent while faults are counted and nothing may be allocated; the result is JSON.
+
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use hksim_drive::{PageRun, PageSet, PageState};
+use serde::{Deserialize, Serialize};
+
+use crate::resident::{Resident, Zeroable};
+use crate::result::{Control, Mark, Replayed};
+use crate::usage::Usage;
+
+/// Marks a frame, so that anything else on the channel is noticed.
+const MAGIC: u32 = 0x6B72_7068;
+const HEADER_BYTES: usize = 16;
+/// Frames are never larger.
+const FRAME_BYTES_MAX: u64 = 1 << 30;
+
+/// A part of the pages of one mark.
+const KIND_PAGES: u32 = 1;
+/// The result; the last frame.
+const KIND_RESULT: u32 = 2;
+
+/// What a child reports at its end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Report {
+    Failed { message: String },
+    Control(Control),
+    Measured(Box<MeasuredReport>),
+    Timed(Timing),
+}
+
+/// A measured run: the figures that it could find, and its marks.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct MeasuredReport {
+    pub(crate) replayed: Replayed,
+    pub(crate) marks: Vec<Mark>,
+}
+
+/// A timed run.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Timing {
+    pub(crate) ops_per_s: f64,
+    pub(crate) user_s: f64,
+    pub(crate) sys_s: f64,
+}
+
+impl Timing {
+    /// Of a window that took `spent`, of which `driving` was not reading the trace.
+    pub(crate) fn new(operations: u64, driving: Duration, spent: Usage) -> Timing {
+        let seconds = driving.as_secs_f64().max(f64::MIN_POSITIVE);
+        Timing {
+            ops_per_s: operations as f64 / seconds,
+            user_s: spent.user.as_secs_f64(),
+            sys_s: spent.sys.as_secs_f64(),
+        }
+    }
+}
+
+/// A run of pages on its way: first page, count, state.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct WireRun {
+    first_page: u64,
+    pages: u64,
+    state: u64,
+}
+
+// SAFETY: three integers.
+unsafe impl Zeroable for WireRun {}
+
+const RUNS: usize = 16 << 10;
+const RUN_BYTES: usize = size_of::<WireRun>();
+
+/// Sends frames without allocating.
+pub(crate) struct Channel {
+    out: OwnedFd,
+    runs: Resident<WireRun>,
+    used: usize,
+}
+
+impl Channel {
+    pub(crate) fn new(out: OwnedFd) -> io::Result<Channel> {
+        Ok(Channel { out, runs: Resident::zeroed(RUNS)?, used: 0 })
+    }
+
+    /// Adds a run of pages to a mark's set, joined to the last one where it continues it.
+    pub(crate) fn page_run(&mut self, mark: u32, run: PageRun) -> io::Result<()> {
+        let state = run.state as u64;
+        if let Some(last) = self.runs[..self.used].last_mut()
+            && last.first_page + last.pages == run.first_page
+            && last.state == state
+        {
+            last.pages += run.pages;
+            return Ok(());
+        }
+        if self.used == RUNS {
+            self.end_mark(mark)?;
+        }
+        self.runs[self.used] = WireRun { first_page: run.first_page, pages: run.pages, state };
+        self.used += 1;
+        Ok(())
+    }
+
+    /// Sends what is left of a mark's set.
+    pub(crate) fn end_mark(&mut self, mark: u32) -> io::Result<()> {
+        let bytes = self.used * RUN_BYTES;
+        self.header(KIND_PAGES, 8 + bytes as u64)?;
+        self.write(&u64::from(mark).to_ne_bytes())?;
+        // SAFETY: the first `used` runs are plain integers.
+        let payload = unsafe { std::slice::from_raw_parts(self.runs.as_ptr().cast::<u8>(), bytes) };
+        self.write(payload)?;
+        self.used = 0;
+        Ok(())
+    }
+
+    /// Sends the result.
+    pub(crate) fn report(&self, report: &Report) -> io::Result<()> {
+        let json = serde_json::to_vec(report)?;
+        self.header(KIND_RESULT, json.len() as u64)?;
+        self.write(&json)
+    }
+
+    fn header(&self, kind: u32, bytes: u64) -> io::Result<()> {
+        let mut header = [0; HEADER_BYTES];
+        header[..4].copy_from_slice(&MAGIC.to_ne_bytes());
+        header[4..8].copy_from_slice(&kind.to_ne_bytes());
+        header[8..].copy_from_slice(&bytes.to_ne_bytes());
+        self.write(&header)
+    }
+
+    fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            // SAFETY: the kernel reads the slice.
+            let wrote = unsafe { libc::write(self.out.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+            match wrote {
+                0.. => bytes = &bytes[wrote as usize..],
+                _ => {
+                    let why = io::Error::last_os_error();
+                    if why.kind() != io::ErrorKind::Interrupted {
+                        return Err(why);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Everything a child sent.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) report: Report,
+    /// Page sets, by mark.
+    pub(crate) pages: Vec<PageSet>,
+}
+
+/// Reads frames up to the result. `None` where the channel ends before it.
+pub(crate) fn receive(mut from: impl Read) -> Result<Option<Received>, String> {
+    let mut pages = Vec::new();
+    loop {
+        let mut header = [0; HEADER_BYTES];
+        match from.read_exact(&mut header) {
+            Ok(()) => {}
+            Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(why) => return Err(why.to_string()),
+        }
+        let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let bytes = u64::from(word(8)) | u64::from(word(12)) << 32;
+        if word(0) != MAGIC || bytes > FRAME_BYTES_MAX {
+            return Err("something else wrote to its standard output".into());
+        }
+        let mut payload = vec![0; bytes as usize];
+        if from.read_exact(&mut payload).is_err() {
+            return Ok(None);
+        }
+        match word(4) {
+            KIND_PAGES => take_pages(&payload, &mut pages)?,
+            KIND_RESULT => {
+                let report = serde_json::from_slice(&payload).map_err(|why| why.to_string())?;
+                return Ok(Some(Received { report, pages }));
+            }
+            kind => return Err(format!("a frame of kind {kind}")),
+        }
+    }
+}
+
+fn take_pages(payload: &[u8], sets: &mut Vec<PageSet>) -> Result<(), String> {
+    let mut words = payload.chunks_exact(8).map(|word| {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(word);
+        u64::from_ne_bytes(bytes)
+    });
+    let mark = words.next().ok_or("a page frame without a mark")? as usize;
+    if mark > sets.len() {
+        return Err(format!("pages of mark {mark}, but {} marks so far", sets.len()));
+    }
+    if mark == sets.len() {
+        sets.push(PageSet::default());
+    }
+    while let (Some(first_page), Some(pages), Some(state)) = (words.next(), words.next(), words.next()) {
+        let state = *PageState::ALL.get(state as usize).ok_or("an unknown page state")?;
+        sets[mark].push(PageRun { first_page, pages, state });
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! What a replay found out.
+
+use hksim_drive::PageSet;
+use serde::{Deserialize, Serialize};
+
+use crate::classify::Unclassified;
+use crate::environment::Environment;
+
+/// Page-table entries made present or upgraded, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByKind {
+    /// Single 4K pages.
+    pub base_4k: u64,
+    /// Folios between 4K and 2M.
+    pub mthp: u64,
+    /// Transparent huge pages; also the write that turns a huge zero page into one.
+    pub thp: u64,
+    /// Reserved huge pages.
+    pub hugetlb: u64,
+    /// Zero pages and huge zero pages.
+    pub zero: u64,
+    /// Writes to zero pages.
+    pub cow: u64,
+}
+
+impl ByKind {
+    /// All kinds together.
+    pub fn total(&self) -> u64 {
+        self.base_4k + self.mthp + self.thp + self.hugetlb + self.zero + self.cow
+    }
+}
+
+/// Installs of a replay, from the kernel's answers only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Installs {
+    /// All kinds together.
+    pub total: u64,
+    /// By kind.
+    pub by_kind: ByKind,
+}
+
+/// System calls by kind. The map of the reservation itself is one `mmap`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OsCalls {
+    /// `mmap`.
+    pub mmap: u64,
+    /// `munmap`.
+    pub munmap: u64,
+    /// `madvise`.
+    pub madvise: u64,
+    /// `mremap`.
+    pub mremap: u64,
+}
+
+/// What a run without a heap cost: the replay's own noise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Control {
+    /// `ru_minflt` of the window; 0 where only the heap's faults are counted.
+    pub faults: u64,
+    /// Traps of the window.
+    pub traps: Option<u64>,
+    /// User seconds.
+    pub user_s: f64,
+    /// System seconds.
+    pub sys_s: f64,
+}
+
+/// The state of memory at a point of the trace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Events before it.
+    pub events: u64,
+    /// Bytes with memory behind them.
+    pub rss_bytes: Option<u64>,
+    /// VMAs inside the reservation.
+    pub vmas: Option<u64>,
+    /// Page tables made since the window began.
+    pub page_table_bytes: Option<u64>,
+    /// Pages on which a scan of the whole reservation contradicts what was followed call by call.
+    pub discrepancies: u64,
+    /// Every present page of the reservation. Not part of the JSON.
+    #[serde(skip)]
+    pub pages: PageSet,
+}
+
+/// A figure that could not be measured, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The field of [`Replayed`].
+    pub figure: String,
+    /// Why it is null (or, where it is not, what it leaves out).
+    pub reason: String,
+}
+
+impl Skipped {
+    /// Notes a figure that is missing.
+    pub fn new(figure: &str, reason: impl std::fmt::Display) -> Skipped {
+        Skipped { figure: figure.into(), reason: reason.to_string() }
+    }
+}
+
+/// The result of a replay. Null is what could not be measured; [`Replayed::skipped`] says why.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Replayed {
+    /// Installs by kind.
+    pub installs: Option<Installs>,
+    /// `ru_minflt` of the window.
+    pub faults: Option<u64>,
+    /// Page-fault exceptions of the window.
+    pub traps: Option<u64>,
+    /// Most bytes with memory behind them, reserved huge pages included.
+    pub rss_bytes_peak: Option<u64>,
+    /// The same at the end.
+    pub rss_bytes_end: Option<u64>,
+    /// Of the peak, reserved huge pages at most.
+    pub hugetlb_bytes_peak: Option<u64>,
+    /// Huge pages at the end.
+    pub thp_end: Option<u64>,
+    /// Most VMAs inside the reservation.
+    pub vmas_peak: Option<u64>,
+    /// Most page-table memory beyond what the window began with.
+    pub page_table_bytes_peak: Option<u64>,
+    /// System calls of the allocator.
+    pub os_calls: Option<OsCalls>,
+    /// Allocator calls per second of driving time (reading the trace left out).
+    pub ops_per_s: Option<f64>,
+    /// User seconds of the timed window.
+    pub user_s: Option<f64>,
+    /// System seconds of the timed window.
+    pub sys_s: Option<f64>,
+    /// Events driven.
+    pub events: u64,
+    /// Requests that the allocator refused.
+    pub failed: u64,
+    /// Digest of all placements, in hex.
+    pub placement: Option<String>,
+    /// The run without a heap.
+    pub control: Control,
+    /// Changes of pages that fit no rule (0 in a sound measurement).
+    pub unclassified_pages: Option<u64>,
+    /// The first of them.
+    pub unclassified: Vec<Unclassified>,
+    /// Traps whose addresses were lost: installs are incomplete unless this is 0.
+    pub traps_lost: Option<u64>,
+    /// Memory at the marks.
+    pub marks: Vec<Mark>,
+    /// What was not measured, and why.
+    pub skipped: Vec<Skipped>,
+    /// What moves results on this machine.
+    pub environment: Environment,
+}

@@ -1,0 +1,86 @@
+//! The last thing before a window opens: this program's own code, data and stack become present.
+
+use std::path::Path;
+use std::time::Instant;
+
+use hksim_policy::PAGE_BYTES;
+
+use crate::resident::make_resident;
+
+/// Whose memory [`settle`] leaves alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Heap<'a> {
+    /// The heap that is measured is the replay's own reservation: everything else is settled.
+    Apart,
+    /// The process's `malloc` is measured: what it took so far stays as it is, and so does the library it comes from.
+    Process {
+        /// The preloaded library.
+        library: Option<&'a Path>,
+    },
+}
+
+/// Makes everything present that the window may use. Call it from the thread that drives, last of all.
+pub(crate) fn settle(heap: Heap<'_>) {
+    touch_stack();
+    // The clock's own page, which the kernel maps at its first use and nothing populates.
+    std::hint::black_box(Instant::now());
+    // Without the list the pages are taken as they come, and the control run shows them.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut file_end = 0;
+    for map in maps.lines().filter_map(Map::parse) {
+        let is_file = map.name.starts_with('/');
+        // Zero-initialised data of a program or library stands, unnamed, right behind its file.
+        let is_data = is_file || (map.name.is_empty() && map.start == file_end);
+        if is_file {
+            file_end = map.start + map.bytes;
+        }
+        let is_measured = match heap {
+            Heap::Apart => false,
+            Heap::Process { library } => !is_data || library.is_some_and(|library| library == Path::new(map.name)),
+        };
+        if is_measured || !(is_data || map.name == "[heap]") {
+            continue;
+        }
+        if map.is_writable {
+            make_resident(map.start as *const u8, map.bytes);
+        } else if map.is_readable {
+            // SAFETY: populating for reading changes no contents.
+            unsafe { libc::madvise(map.start as *mut libc::c_void, map.bytes, libc::MADV_POPULATE_READ) };
+        }
+    }
+}
+
+/// A line of `/proc/self/maps`.
+struct Map<'a> {
+    start: usize,
+    bytes: usize,
+    is_readable: bool,
+    is_writable: bool,
+    name: &'a str,
+}
+
+impl Map<'_> {
+    fn parse(line: &str) -> Option<Map<'_>> {
+        let mut fields = line.splitn(6, ' ');
+        let (start, end) = fields.next()?.split_once('-')?;
+        let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
+        let mode = fields.next()?;
+        let name = fields.nth(3).unwrap_or("").trim();
+        let (is_readable, is_writable) = (mode.starts_with('r'), mode[1..].starts_with('w'));
+        Some(Map { start, bytes: end - start, is_readable, is_writable, name })
+    }
+}
+
+/// Stack that a window may use.
+const STACK_BYTES: usize = 192 << 10;
+
+/// Makes the stack below the caller present.
+#[inline(never)]
+fn touch_stack() {
+    let mut stack = [0u8; STACK_BYTES];
+    for byte in stack.iter_mut().step_by(PAGE_BYTES as usize) {
+        // SAFETY: a byte of the array above.
+        unsafe { std::ptr::from_mut(byte).write_volatile(1) };
+    }
+    std::hint::black_box(&stack);
+}

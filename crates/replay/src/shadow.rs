@@ -1,0 +1,139 @@
+//! What each page of the reservation was when the kernel was last asked. Filled from the kernel's answers only.
+
+use std::io;
+use std::ops::Range;
+
+use hksim_drive::PageState;
+use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
+
+use crate::resident::{Resident, Zeroable};
+
+/// Pages of a frame: what one page-table page maps, 2 MiB.
+pub(crate) const FRAME_PAGES: usize = (HUGE_PAGE_BYTES / PAGE_BYTES) as usize;
+
+/// The pages of one frame.
+pub(crate) type Frame = [Option<PageState>; FRAME_PAGES];
+
+/// A frame without pages.
+pub(crate) const ABSENT: Frame = [None; FRAME_PAGES];
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Stored(Frame);
+
+// SAFETY: zero is the first state's number, a valid value; a frame is written whole before it is read.
+unsafe impl Zeroable for Stored {}
+
+/// Frames whose states are kept in one piece of memory.
+const FRAMES_PER_PIECE: usize = 4096;
+const PIECES_MAX: usize = 2048;
+
+/// Pages counted by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts([u64; PageState::ALL.len()]);
+
+impl Counts {
+    fn of(frame: &Frame) -> Counts {
+        let mut counts = Counts::default();
+        frame.iter().flatten().for_each(|&state| counts.0[state as usize] += 1);
+        counts
+    }
+
+    fn replace(&mut self, before: Counts, after: Counts) {
+        for (total, (before, after)) in self.0.iter_mut().zip(before.0.iter().zip(after.0)) {
+            *total = *total + after - before;
+        }
+    }
+
+    /// Pages in a state.
+    pub(crate) fn pages(&self, state: PageState) -> u64 {
+        self.0[state as usize]
+    }
+
+    /// Bytes with memory behind them.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let resident = PageState::ALL.into_iter().filter(|state| state.is_resident());
+        resident.map(|state| self.pages(state)).sum::<u64>() * PAGE_BYTES
+    }
+}
+
+/// The shadow: two levels, its memory O(frames ever touched).
+pub(crate) struct Shadow {
+    /// Number of the frame's states + 1; 0 where the frame never had a page.
+    index: Resident<u32>,
+    pieces: Vec<Resident<Stored>>,
+    used: usize,
+    counts: Counts,
+}
+
+impl Shadow {
+    /// A shadow of so many pages, all absent.
+    pub(crate) fn new(pages: u64) -> io::Result<Shadow> {
+        let frames = (pages as usize).div_ceil(FRAME_PAGES);
+        let mut pieces = Vec::with_capacity(PIECES_MAX);
+        pieces.push(Resident::zeroed(FRAMES_PER_PIECE)?);
+        Ok(Shadow { index: Resident::zeroed(frames)?, pieces, used: 0, counts: Counts::default() })
+    }
+
+    /// Number of frames.
+    pub(crate) fn frames(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether a frame ever had a page.
+    pub(crate) fn is_known(&self, frame: usize) -> bool {
+        self.index[frame] != 0
+    }
+
+    /// A frame's pages.
+    pub(crate) fn frame(&self, frame: usize) -> &Frame {
+        match (self.index[frame] as usize).checked_sub(1) {
+            None => &ABSENT,
+            Some(at) => &self.pieces[at / FRAMES_PER_PIECE][at % FRAMES_PER_PIECE].0,
+        }
+    }
+
+    /// Whether the next new frame needs more memory: [`Shadow::grow`] comes first then.
+    pub(crate) fn is_full(&self) -> bool {
+        self.used == self.pieces.len() * FRAMES_PER_PIECE
+    }
+
+    /// Takes more memory, which costs this process faults.
+    pub(crate) fn grow(&mut self) -> io::Result<()> {
+        if self.pieces.len() == PIECES_MAX {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        self.pieces.push(Resident::zeroed(FRAMES_PER_PIECE)?);
+        Ok(())
+    }
+
+    /// Notes what a frame is now. A new frame for which there is no room (see [`Shadow::is_full`]) is left out: then a
+    /// mark's scan contradicts the shadow, and says so.
+    pub(crate) fn set(&mut self, frame: usize, after: &Frame) {
+        let before = Counts::of(self.frame(frame));
+        if !self.is_known(frame) {
+            if self.is_full() {
+                return;
+            }
+            self.used += 1;
+            self.index[frame] = self.used as u32;
+        }
+        let at = self.index[frame] as usize - 1;
+        self.pieces[at / FRAMES_PER_PIECE][at % FRAMES_PER_PIECE].0 = *after;
+        self.counts.replace(before, Counts::of(after));
+    }
+
+    /// Drops pages of a frame.
+    pub(crate) fn forget(&mut self, frame: usize, pages: Range<usize>) {
+        if self.is_known(frame) {
+            let mut left = *self.frame(frame);
+            left[pages].fill(None);
+            self.set(frame, &left);
+        }
+    }
+
+    /// Pages by state.
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+}

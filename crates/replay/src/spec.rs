@@ -1,0 +1,78 @@
+//! What to replay, on what, and how.
+
+use std::path::PathBuf;
+
+use hksim_drive::{Design, TouchRule};
+use serde::{Deserialize, Serialize};
+
+/// A replay to perform.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReplaySpec {
+    /// The trace, an `.hkt` file.
+    pub trace: PathBuf,
+    /// The allocator.
+    pub on: Target,
+    /// How the application's touches are made up where the trace lacks them.
+    pub touch: TouchRule,
+    /// One OS thread, or those of the trace.
+    pub mode: Mode,
+    /// What to find out.
+    pub measure: Measure,
+}
+
+/// An allocator that really runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// The SuperSlab allocator on mmap.
+    Native(Design),
+    /// The `malloc` of the process: glibc's, or that of a preloaded library.
+    Malloc {
+        /// The library to preload.
+        preload: Option<PathBuf>,
+    },
+}
+
+/// Which threads drive the events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// One OS thread in trace order: deterministic.
+    Ordered,
+    /// One OS thread for each of the trace, which wait for each other only where an object crosses threads.
+    Threaded,
+}
+
+/// Which runs are made beside the control run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measure {
+    /// A run that counts faults, follows pages and takes page sets at marks.
+    pub pages: bool,
+    /// A run that is only timed.
+    pub time: bool,
+}
+
+impl Default for Measure {
+    fn default() -> Measure {
+        Measure { pages: true, time: true }
+    }
+}
+
+/// One child's part of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Run {
+    /// Everything but the heap.
+    Control,
+    /// Everything watched.
+    Measured,
+    /// Nothing watched.
+    Timed,
+}
+
+/// What a child is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) spec: ReplaySpec,
+    pub(crate) run: Run,
+}

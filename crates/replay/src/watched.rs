@@ -1,0 +1,111 @@
+//! System calls with the kernel asked before and after each.
+
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
+use hksim_native::Os;
+use hksim_policy::Errno;
+use hksim_policy::memory::{Advice, Mapping};
+
+use crate::calls::Counted;
+use crate::observer::Observer;
+use crate::usage::Usage;
+
+/// [`Counted`] calls that an [`Observer`] follows. For one thread.
+pub(crate) struct Watched {
+    counted: Counted,
+    observer: RefCell<Observer>,
+}
+
+impl Watched {
+    pub(crate) fn new(observer: Observer) -> Watched {
+        Watched { counted: Counted::default(), observer: RefCell::new(observer) }
+    }
+
+    /// The observer.
+    pub(crate) fn observer(&self) -> &RefCell<Observer> {
+        &self.observer
+    }
+
+    /// The counters.
+    pub(crate) fn counted(&self) -> &Counted {
+        &self.counted
+    }
+}
+
+fn address(at: NonNull<u8>) -> u64 {
+    at.as_ptr() as u64
+}
+
+impl Os for Watched {
+    unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
+        let mut observer = self.observer.borrow_mut();
+        observer.before_call();
+        let before = Usage::now();
+        // SAFETY: the caller's promise.
+        let result = unsafe { self.counted.map(at, bytes, mapping) };
+        let faults = Usage::now().since(&before).faults;
+        if result.is_ok() {
+            let hugetlb = matches!(mapping, Mapping::Hugetlb | Mapping::HugetlbPopulated);
+            observer.mapped_anew(address(at), bytes as u64, hugetlb);
+        }
+        match mapping {
+            Mapping::Plain | Mapping::Hugetlb => observer.after_call(address(at), bytes as u64),
+            Mapping::Populated | Mapping::HugetlbPopulated => {
+                observer.after_populate(address(at), bytes as u64, faults);
+            }
+        }
+        observer.note_vmas();
+        result
+    }
+
+    unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+        let mut observer = self.observer.borrow_mut();
+        observer.before_call();
+        // SAFETY: the caller's promise.
+        let result = unsafe { self.counted.unmap(at, bytes) };
+        observer.after_call(address(at), bytes as u64);
+        observer.note_vmas();
+        result
+    }
+
+    unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
+        let mut observer = self.observer.borrow_mut();
+        observer.before_call();
+        let before = Usage::now();
+        // SAFETY: the caller's promise.
+        let result = unsafe { self.counted.advise(at, bytes, advice) };
+        match advice {
+            Advice::PopulateRead | Advice::PopulateWrite => {
+                let faults = Usage::now().since(&before).faults;
+                observer.after_populate(address(at), bytes as u64, faults);
+            }
+            Advice::DontNeed | Advice::Free => observer.after_call(address(at), bytes as u64),
+            Advice::HugePage => {
+                observer.after_call(address(at), bytes as u64);
+                observer.note_vmas();
+            }
+        }
+        result
+    }
+
+    unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
+        let mut observer = self.observer.borrow_mut();
+        observer.before_call();
+        // SAFETY: the caller's promise.
+        let result = unsafe { self.counted.remap(from, bytes, to) };
+        observer.moved(address(from), address(to), bytes as u64);
+        observer.note_vmas();
+        result
+    }
+
+    #[inline(always)]
+    fn now_ns(&self) -> u64 {
+        self.counted.now_ns()
+    }
+
+    #[inline(always)]
+    fn set_now(&self, now_ns: u64) {
+        self.counted.set_now(now_ns);
+    }
+}

@@ -1,0 +1,107 @@
+//! The measured window: every event of a trace, in order, with stops at the marks.
+
+use std::time::{Duration, Instant};
+
+use hksim_trace::event::{Event, Op};
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+
+use crate::error::ChildError;
+use crate::marks::MarkFinder;
+
+/// A trace made ready: read once, so that reading it again takes no page fault.
+pub(crate) struct Prepared {
+    pub(crate) reader: TraceReader,
+    /// See [`MarkFinder::finish`].
+    pub(crate) stops: Vec<u64>,
+    /// Calls of the allocator in the whole trace.
+    pub(crate) operations: u64,
+    /// By thread: events up to and including its last one.
+    pub(crate) last_events: Vec<u64>,
+}
+
+impl Prepared {
+    /// Reads a trace through and rewinds it.
+    pub(crate) fn new(mut reader: TraceReader) -> Result<Prepared, ChildError> {
+        let mut marks = MarkFinder::default();
+        let (mut operations, mut events) = (0, 0);
+        let mut last_events = vec![0; reader.summary().threads as usize];
+        while let Some(batch) = reader.next_batch()? {
+            for event in batch {
+                events += 1;
+                marks.see(event);
+                operations += u64::from(calls_allocator(&event.op));
+                last_events[event.thread.0 as usize] = events;
+            }
+        }
+        reader.rewind()?;
+        Ok(Prepared { reader, stops: marks.finish(), operations, last_events })
+    }
+}
+
+fn calls_allocator(op: &Op) -> bool {
+    match op {
+        Op::Alloc { .. }
+        | Op::Realloc { .. }
+        | Op::ReallocFree { .. }
+        | Op::ReallocUnknown { .. }
+        | Op::Free { .. }
+        | Op::UsableSize { .. } => true,
+        Op::FreeNull
+        | Op::FreeUnknown
+        | Op::AllocFailed { .. }
+        | Op::ReallocFailed { .. }
+        | Op::ThreadStart
+        | Op::ThreadExit
+        | Op::Fork { .. }
+        | Op::Exec
+        | Op::Mark { .. }
+        | Op::Touch { .. } => false,
+    }
+}
+
+/// What drives an allocator, and is watched while it does.
+pub(crate) trait Step {
+    /// Performs an event; `number` is its place in the trace.
+    fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError>;
+
+    /// Called after each batch of events.
+    fn batch_done(&mut self) {}
+
+    /// Called at each stop, after so many events.
+    fn stop(&mut self, events: u64) -> Result<(), ChildError>;
+}
+
+/// How long driving took, reading the trace left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Driven {
+    pub(crate) events: u64,
+    pub(crate) time: Duration,
+}
+
+/// Drives every event.
+pub(crate) fn drive(trace: &mut Prepared, driver: &mut impl Step) -> Result<Driven, ChildError> {
+    let mut driven = Driven::default();
+    let mut stops = trace.stops.iter().copied();
+    let mut next_stop = stops.next().unwrap_or(u64::MAX);
+    while let Some(batch) = trace.reader.next_batch()? {
+        let mut rest = batch;
+        while !rest.is_empty() {
+            let before_stop = rest.len().min((next_stop - driven.events).try_into().unwrap_or(usize::MAX));
+            let (now, later) = rest.split_at(before_stop);
+            let start = Instant::now();
+            for event in now {
+                driver.step(event, driven.events)?;
+                driven.events += 1;
+            }
+            driven.time += start.elapsed();
+            if driven.events == next_stop {
+                driver.stop(driven.events)?;
+                next_stop = stops.next().unwrap_or(u64::MAX);
+            }
+            rest = later;
+        }
+        driver.batch_done();
+    }
+    Ok(driven)
+}
