@@ -12,6 +12,7 @@ pub mod memory;
 pub mod report;
 pub mod simulate;
 pub mod sweep;
+pub mod tlb;
 
 pub use report::SimReport;
 pub use simulate::{Setup, SimError, Simulated, simulate};

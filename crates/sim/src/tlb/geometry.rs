@@ -1,0 +1,113 @@
+//! The shape of a core's data TLBs.
+
+use serde::Serialize;
+use thiserror::Error;
+
+use super::PageSize;
+use super::cores::CORES;
+
+/// A set-associative array of entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Array {
+    entries: u32,
+    ways: u32,
+}
+
+/// Why an array cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{entries} entries in {ways} ways: the ways must divide the entries into a power of two of sets")]
+pub struct GeometryError {
+    /// As asked for.
+    pub entries: u32,
+    /// As asked for.
+    pub ways: u32,
+}
+
+impl Array {
+    /// An array of `entries` in sets of `ways`; with as many ways as entries it is fully associative.
+    ///
+    /// # Errors
+    /// Where the sets are not a power of two.
+    pub const fn new(entries: u32, ways: u32) -> Result<Self, GeometryError> {
+        if ways == 0 || !entries.is_multiple_of(ways) || !(entries / ways).is_power_of_two() {
+            return Err(GeometryError { entries, ways });
+        }
+        Ok(Self { entries, ways })
+    }
+
+    /// A fully associative array.
+    ///
+    /// # Errors
+    /// Without entries.
+    pub const fn fully_associative(entries: u32) -> Result<Self, GeometryError> {
+        Self::new(entries, entries)
+    }
+
+    /// Entries in all.
+    pub const fn entries(self) -> u32 {
+        self.entries
+    }
+
+    /// Entries per set.
+    pub const fn ways(self) -> u32 {
+        self.ways
+    }
+
+    /// Sets, a power of two.
+    pub const fn sets(self) -> u32 {
+        self.entries / self.ways
+    }
+}
+
+/// How one level keeps its two page sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// One array for both.
+    Shared(Array),
+    /// An array for each.
+    Split {
+        /// 4 KiB entries.
+        base: Array,
+        /// 2 MiB entries.
+        huge: Array,
+    },
+}
+
+impl Level {
+    /// The array that holds entries of this size.
+    pub const fn array(self, size: PageSize) -> Array {
+        match (self, size) {
+            (Self::Shared(array), _) => array,
+            (Self::Split { base, .. }, PageSize::Base) => base,
+            (Self::Split { huge, .. }, PageSize::Huge) => huge,
+        }
+    }
+}
+
+/// The data TLBs of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Geometry {
+    /// The name `--tlb` takes.
+    pub name: &'static str,
+    /// First level, data loads.
+    pub l1: Level,
+    /// Second level.
+    pub l2: Level,
+    /// Where the figures are from.
+    pub source: &'static str,
+    /// Which of them nobody has checked; empty if all are confirmed.
+    pub unverified: &'static str,
+}
+
+impl Geometry {
+    /// Every core known by name.
+    pub const fn all() -> &'static [Self] {
+        CORES
+    }
+
+    /// The core of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        CORES.iter().find(|core| core.name == name)
+    }
+}

@@ -1,0 +1,51 @@
+//! TLB models: geometries of real cores, a two-level simulation of one, and the reach of its entries.
+//!
+//! Misses are predicted for address streams that are complete; for anything less only [`Reach`] is honest. What is not
+//! modelled: prefetch of translations, coalescing of neighbouring entries, instruction fetches in unified second
+//! levels, and replacement other than exact LRU.
+//!
+//! ```
+//! use hksim_sim::tlb::{Geometry, Hit, PageSize, TwoLevel};
+//!
+//! let mut tlb = TwoLevel::new(Geometry::named("zen5").unwrap());
+//! assert_eq!(tlb.access(512, PageSize::Huge), Hit::Miss);
+//! assert_eq!(tlb.access(1023, PageSize::Huge), Hit::L1);
+//! tlb.invalidate(600..601);
+//! assert_eq!(tlb.access(512, PageSize::Huge), Hit::Miss);
+//! ```
+
+mod array;
+mod cores;
+mod geometry;
+mod reach;
+mod two_level;
+
+pub use geometry::{Array, Geometry, GeometryError, Level};
+pub use reach::{LiveMix, Reach};
+pub use two_level::{Hit, HitCounts, TwoLevel};
+
+use serde::Serialize;
+
+/// 4 KiB pages under one 2 MiB entry.
+const HUGE_PAGES: u64 = 512;
+
+/// What one entry maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum PageSize {
+    /// 4 KiB.
+    #[serde(rename = "4K")]
+    Base,
+    /// 2 MiB.
+    #[serde(rename = "2M")]
+    Huge,
+}
+
+impl PageSize {
+    /// Bytes mapped by one entry.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Base => 4096,
+            Self::Huge => 4096 * HUGE_PAGES,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Two levels of data TLB, driven access by access.
+
+use std::ops::Range;
+
+use serde::Serialize;
+
+use super::array::LruArray;
+use super::geometry::{Geometry, Level};
+use super::{HUGE_PAGES, PageSize};
+
+/// Where a translation was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum Hit {
+    /// First level.
+    L1,
+    /// Second level.
+    L2,
+    /// Nowhere: the page tables were walked.
+    Miss,
+}
+
+/// Accesses by where their translation was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HitCounts {
+    /// In the first level.
+    pub l1: u64,
+    /// In the second level.
+    pub l2: u64,
+    /// Nowhere.
+    pub misses: u64,
+}
+
+impl HitCounts {
+    /// All of them.
+    pub fn accesses(&self) -> u64 {
+        self.l1 + self.l2 + self.misses
+    }
+}
+
+/// One level: an array for both page sizes, or one for each.
+#[derive(Clone, Debug)]
+struct LevelState {
+    base: LruArray,
+    /// Absent where the level is shared.
+    huge: Option<LruArray>,
+}
+
+impl LevelState {
+    fn new(level: Level) -> Self {
+        match level {
+            Level::Shared(array) => Self { base: LruArray::new(array), huge: None },
+            Level::Split { base, huge } => Self { base: LruArray::new(base), huge: Some(LruArray::new(huge)) },
+        }
+    }
+
+    #[inline]
+    fn array(&mut self, size: PageSize) -> &mut LruArray {
+        match (size, &mut self.huge) {
+            (PageSize::Huge, Some(huge)) => huge,
+            _ => &mut self.base,
+        }
+    }
+
+    fn retain_not(&mut self, dies: impl Fn(u64) -> bool) {
+        self.base.retain_not(&dies);
+        if let Some(huge) = &mut self.huge {
+            huge.retain_not(&dies);
+        }
+    }
+}
+
+/// The TLBs of one core. A miss fills both levels, a hit in the second fills the first; what falls out of one level
+/// stays in the other.
+#[derive(Clone, Debug)]
+pub struct TwoLevel {
+    l1: LevelState,
+    l2: LevelState,
+    /// Key of the access before, which is the newest entry of its set.
+    last: Option<u64>,
+    counts: HitCounts,
+}
+
+impl TwoLevel {
+    /// Empty TLBs of this shape.
+    pub fn new(geometry: &Geometry) -> Self {
+        Self {
+            l1: LevelState::new(geometry.l1),
+            l2: LevelState::new(geometry.l2),
+            last: None,
+            counts: HitCounts::default(),
+        }
+    }
+
+    /// An access to 4 KiB page `page_4k`, which is mapped by an entry of `size` at this moment. Both kinds of entry
+    /// index their sets by their own page number.
+    #[inline]
+    pub fn access(&mut self, page_4k: u64, size: PageSize) -> Hit {
+        let number = match size {
+            PageSize::Base => page_4k,
+            PageSize::Huge => page_4k / HUGE_PAGES,
+        };
+        let key = key(number, size);
+        // The same page again changes no order.
+        if self.last == Some(key) {
+            self.counts.l1 += 1;
+            return Hit::L1;
+        }
+        self.last = Some(key);
+        if self.l1.array(size).hit(number, key) {
+            self.counts.l1 += 1;
+            return Hit::L1;
+        }
+        self.l1.array(size).fill(number, key);
+        if self.l2.array(size).hit(number, key) {
+            self.counts.l2 += 1;
+            return Hit::L2;
+        }
+        self.l2.array(size).fill(number, key);
+        self.counts.misses += 1;
+        Hit::Miss
+    }
+
+    /// Drops every entry, in both levels, that maps any of these 4 KiB pages: after a purge, a split or a change of
+    /// protection. Takes time for all entries.
+    pub fn invalidate(&mut self, pages_4k: Range<u64>) {
+        if pages_4k.is_empty() {
+            return;
+        }
+        let dies = |key: u64| {
+            let (number, length) = if key & 1 == 0 { (key >> 1, 1) } else { ((key >> 1) * HUGE_PAGES, HUGE_PAGES) };
+            number < pages_4k.end && pages_4k.start < number + length
+        };
+        self.l1.retain_not(dies);
+        self.l2.retain_not(dies);
+        self.last = None;
+    }
+
+    /// Accesses since the start.
+    pub fn counts(&self) -> HitCounts {
+        self.counts
+    }
+}
+
+/// Number and size in one word, the size in the lowest bit.
+#[inline]
+fn key(number: u64, size: PageSize) -> u64 {
+    number << 1 | u64::from(size == PageSize::Huge)
+}
