@@ -46,7 +46,7 @@ impl TouchRule {
 
     /// What is done at a block's birth under this rule.
     #[inline(always)]
-    pub(crate) fn birth(self, recorded: Birth) -> Birth {
+    pub fn birth(self, recorded: Birth) -> Birth {
         match self {
             TouchRule::None | TouchRule::AllAtDeath => Birth::None,
             TouchRule::First => Birth::FirstByte,

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use hksim_trace::hkt::TraceReader;
 
 use crate::error::ChildError;
-use crate::malloc;
+use crate::malloc::MallocRun;
 use crate::native;
 use crate::protocol::{Channel, Report};
 use crate::spec::{Job, Mode, Run, Target};
@@ -65,7 +65,12 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
         }
         (Target::Malloc { preload }, Mode::Ordered) => {
             preload.as_deref().map_or(Ok(()), check_loaded)?;
-            malloc::run(job.run, touch, &mut trace)
+            let malloc = MallocRun { library: preload.as_deref(), touch };
+            match job.run {
+                Run::Control => malloc.control(&mut trace),
+                Run::Measured => malloc.measured(&mut trace),
+                Run::Timed => malloc.timed(&mut trace),
+            }
         }
         (_, Mode::Threaded) => todo!(),
     }

@@ -6,18 +6,21 @@
 //! Measured kinds of installs come from the kernel alone: from page-table scans before and after each system call, and
 //! from the stream of page-fault exceptions between them. No model of the kernel is used here.
 
+mod apply;
 mod calls;
 mod child;
 mod classify;
 mod environment;
 mod error;
 mod malloc;
+mod malloc_heap;
 mod marks;
 mod native;
 mod null;
 mod observer;
 mod pagemap;
 mod parent;
+mod process;
 mod procfs;
 mod protocol;
 mod resident;

@@ -1,12 +1,114 @@
 //! Ordered runs on the process's own `malloc`.
 
+use std::path::Path;
+
 use hksim_drive::TouchRule;
+use hksim_trace::event::Event;
+use hksim_trace::source::EventSource;
 
+use crate::apply::{Object, apply, object_of};
 use crate::error::ChildError;
-use crate::protocol::Report;
-use crate::spec::Run;
-use crate::window::Prepared;
+use crate::malloc_heap::MallocHeap;
+use crate::null::Null;
+use crate::process::ProcessMemory;
+use crate::protocol::{MeasuredReport, Report, Timing};
+use crate::resident::make_resident;
+use crate::result::{Control, Mark, Replayed, Skipped};
+use crate::settle::{Heap, settle};
+use crate::traps::TrapCounter;
+use crate::usage::Usage;
+use crate::window::{Prepared, Step, Watch, drive};
 
-pub(crate) fn run(_run: Run, _touch: TouchRule, _trace: &mut Prepared) -> Result<Report, ChildError> {
-    todo!()
+/// One run of the process's `malloc`.
+pub(crate) struct MallocRun<'a> {
+    /// The preloaded library.
+    pub(crate) library: Option<&'a Path>,
+    /// How touches are made up.
+    pub(crate) touch: TouchRule,
+}
+
+/// What drives `malloc`.
+struct Driver<W> {
+    objects: Vec<Object<std::ptr::NonNull<u8>>>,
+    touch: TouchRule,
+    failed: u64,
+    marks: Vec<Mark>,
+    watch: Option<W>,
+}
+
+impl<W: Watch> Step for Driver<W> {
+    #[inline]
+    fn step(&mut self, event: &Event, _number: u64) -> Result<(), ChildError> {
+        if let Some(object) = object_of(&event.op) {
+            let refused = apply(&mut MallocHeap, &mut self.objects[object.0 as usize], &event.op, self.touch).is_err();
+            self.failed += u64::from(refused);
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, events: u64) -> Result<(), ChildError> {
+        let mark = self.watch.as_mut().map(|watch| watch.mark(events));
+        self.marks.extend(mark);
+        Ok(())
+    }
+}
+
+/// A watch on the process, with what it cannot see.
+pub(crate) fn watch_process() -> Result<(ProcessMemory, Vec<Skipped>), ChildError> {
+    let (traps, why) = match TrapCounter::of_process() {
+        Ok(traps) => (Some(traps), None),
+        Err(why) => (None, Some(Skipped::new("traps", format!("{why} (kernel.perf_event_paranoid must be 2 or less)")))),
+    };
+    let memory = ProcessMemory::open(traps).map_err(ChildError::system("read /proc/self"))?;
+    Ok((memory, why.into_iter().collect()))
+}
+
+impl MallocRun<'_> {
+    /// The control run.
+    pub(crate) fn control(&self, trace: &mut Prepared) -> Result<Report, ChildError> {
+        let (memory, _) = watch_process()?;
+        let mut null = Null::new(trace, memory)?;
+        settle(Heap::Process { library: self.library });
+        let before = Usage::now();
+        null.watch_mut().begin();
+        drive(trace, &mut null)?;
+        let traps = null.watch_mut().end();
+        Ok(Report::Control(Control::new(&Usage::now().since(&before), traps)))
+    }
+
+    fn driver<W>(&self, trace: &Prepared, watch: Option<W>) -> Driver<W> {
+        let objects = vec![Object::DEAD; trace.reader.summary().objects_peak as usize];
+        make_resident(objects.as_ptr().cast(), size_of_val(objects.as_slice()));
+        let marks = Vec::with_capacity(trace.stops.len());
+        Driver { objects, touch: self.touch, failed: 0, marks, watch }
+    }
+
+    /// The measured run.
+    pub(crate) fn measured(&self, trace: &mut Prepared) -> Result<Report, ChildError> {
+        let (memory, mut skipped) = watch_process()?;
+        let mut driver = self.driver(trace, Some(memory));
+        ProcessMemory::reset_peak();
+        settle(Heap::Process { library: self.library });
+        let before = Usage::now();
+        driver.watch.iter_mut().for_each(Watch::begin);
+        let driven = drive(trace, &mut driver)?;
+        let faults = Usage::now().since(&before).faults;
+        let traps = driver.watch.as_mut().and_then(Watch::end);
+        skipped.push(Skipped::new("installs", "the maps of a foreign allocator are not watched page by page"));
+        skipped.push(Skipped::new("os_calls", "the calls of a foreign allocator are not counted"));
+        let mut replayed = Replayed { faults: Some(faults), traps, events: driven.events, failed: driver.failed, skipped, ..Replayed::default() };
+        if let Some(memory) = &driver.watch {
+            replayed.note_process(memory);
+        }
+        Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: driver.marks })))
+    }
+
+    /// The timed run.
+    pub(crate) fn timed(&self, trace: &mut Prepared) -> Result<Report, ChildError> {
+        let mut driver = self.driver::<ProcessMemory>(trace, None);
+        settle(Heap::Process { library: self.library });
+        let before = Usage::now();
+        let driven = drive(trace, &mut driver)?;
+        Ok(Report::Timed(Timing::new(trace.operations, driven.time, Usage::now().since(&before))))
+    }
 }

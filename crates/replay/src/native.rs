@@ -17,7 +17,7 @@ use crate::settle::{Heap, settle};
 use crate::traps::TrapStream;
 use crate::usage::Usage;
 use crate::watched::Watched;
-use crate::window::{Driven, Prepared, Step, drive};
+use crate::window::{Driven, Prepared, Step, Watch, drive};
 
 type Native<O> = Driver<MmapMemory<O>, RunGeometry>;
 
@@ -61,21 +61,14 @@ fn step<O: Os>(heap: &mut Native<O>, event: &Event, number: u64) -> Result<(), C
 /// The control run: all that a measured run does, without a heap.
 pub(crate) fn control(plan: &Plan, trace: &mut Prepared) -> Result<Report, ChildError> {
     let (traps, _) = open_traps();
-    let counted = traps.is_some();
     let observer = Observer::new(plan.layout.bytes(), traps).map_err(ChildError::system("observe pages"))?;
-    let mut null = Null::new(trace, Some(observer))?;
+    let mut null = Null::new(trace, observer)?;
     settle(Heap::Apart);
     let before = Usage::now();
-    null.observer_mut().into_iter().for_each(Observer::begin);
+    null.watch_mut().begin();
     drive(trace, &mut null)?;
-    let traps = null.observer_mut().and_then(|observer| observer.end()).filter(|_| counted);
-    let spent = Usage::now().since(&before);
-    Ok(Report::Control(Control {
-        faults: spent.faults,
-        traps,
-        user_s: spent.user.as_secs_f64(),
-        sys_s: spent.sys.as_secs_f64(),
-    }))
+    let traps = null.watch_mut().end();
+    Ok(Report::Control(Control::new(&Usage::now().since(&before), traps)))
 }
 
 /// A heap whose every page is followed.
@@ -99,7 +92,7 @@ impl Step for Measured<'_> {
         let (channel, at) = (&mut *self.channel, self.marks.len() as u32);
         let mut observer = self.heap.allocator().mem.os().observer().borrow_mut();
         let mut sent = Ok(());
-        let mark = observer.mark(events, |run| {
+        let mark = observer.mark_pages(events, |run| {
             if sent.is_ok() {
                 sent = channel.page_run(at, run);
             }

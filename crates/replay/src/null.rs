@@ -4,30 +4,29 @@ use hksim_trace::event::{Event, Op};
 use hksim_trace::source::EventSource;
 
 use crate::error::ChildError;
-use crate::observer::Observer;
 use crate::resident::Resident;
-use crate::window::{Prepared, Step};
+use crate::window::{Prepared, Step, Watch};
 
 /// Notes the size of each object, and is watched like a heap.
-pub(crate) struct Null {
+pub(crate) struct Null<W> {
     objects: Resident<u64>,
-    observer: Option<Observer>,
+    watch: W,
 }
 
-impl Null {
-    /// For a trace; with the observer that a measured run has.
-    pub(crate) fn new(trace: &Prepared, observer: Option<Observer>) -> Result<Null, ChildError> {
+impl<W: Watch> Null<W> {
+    /// For a trace; with the watch that a measured run has.
+    pub(crate) fn new(trace: &Prepared, watch: W) -> Result<Null<W>, ChildError> {
         let objects = Resident::zeroed(trace.reader.summary().objects_peak as usize);
-        Ok(Null { objects: objects.map_err(ChildError::system("make tables"))?, observer })
+        Ok(Null { objects: objects.map_err(ChildError::system("make tables"))?, watch })
     }
 
-    /// The observer.
-    pub(crate) fn observer_mut(&mut self) -> Option<&mut Observer> {
-        self.observer.as_mut()
+    /// The watch.
+    pub(crate) fn watch_mut(&mut self) -> &mut W {
+        &mut self.watch
     }
 }
 
-impl Step for Null {
+impl<W: Watch> Step for Null<W> {
     #[inline]
     fn step(&mut self, event: &Event, _number: u64) -> Result<(), ChildError> {
         match event.op {
@@ -41,13 +40,11 @@ impl Step for Null {
     }
 
     fn batch_done(&mut self) {
-        self.observer.iter_mut().for_each(Observer::relieve);
+        self.watch.relieve();
     }
 
     fn stop(&mut self, events: u64) -> Result<(), ChildError> {
-        if let Some(observer) = &mut self.observer {
-            std::hint::black_box(observer.mark(events, |_| {}));
-        }
+        std::hint::black_box(self.watch.mark(events));
         Ok(())
     }
 }

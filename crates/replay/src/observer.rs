@@ -16,6 +16,7 @@ use crate::result::Mark;
 use crate::shadow::{ABSENT, FRAME_PAGES, Frame, Shadow};
 use crate::traps::TrapStream;
 use crate::usage::Usage;
+use crate::window::Watch;
 
 /// The highest values seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,20 +71,6 @@ impl Observer {
         })
     }
 
-    /// Begins the window: traps are counted from here on.
-    pub(crate) fn begin(&mut self) {
-        self.page_table_bytes_before = self.page_tables();
-        self.traps.iter().for_each(|traps| traps.counter().enable());
-    }
-
-    /// Ends the window; returns its traps.
-    pub(crate) fn end(&mut self) -> Option<u64> {
-        self.look();
-        let traps = self.traps.as_ref()?;
-        traps.counter().disable();
-        Some(traps.counter().count())
-    }
-
     /// Says where the reservation lies. Traps on it may already wait.
     pub(crate) fn locate(&mut self, base: u64) {
         self.base_page = base / PAGE_BYTES;
@@ -98,13 +85,6 @@ impl Observer {
     /// Scans that the kernel broke off.
     pub(crate) fn scan_failures(&self) -> u64 {
         self.page_map.failures()
-    }
-
-    /// Looks if the ring is half full, so that long stretches without a system call lose no trap.
-    pub(crate) fn relieve(&mut self) {
-        if self.traps.as_ref().is_some_and(|traps| traps.waiting_bytes() * 2 > traps.capacity() as u64 * 16) {
-            self.look();
-        }
     }
 
     /// Classifies what the program did since the last look.
@@ -248,7 +228,7 @@ impl Observer {
     }
 
     /// Looks, then scans the whole reservation afresh: hands out every run of pages, and compares with the shadow.
-    pub(crate) fn mark(&mut self, events: u64, mut each: impl FnMut(PageRun)) -> Mark {
+    pub(crate) fn mark_pages(&mut self, events: u64, mut each: impl FnMut(PageRun)) -> Mark {
         self.look();
         let frames = self.shadow.frames();
         let end = self.base_page + (frames * FRAME_PAGES) as u64;
@@ -276,6 +256,31 @@ impl Observer {
             discrepancies,
             pages: Default::default(),
         }
+    }
+}
+
+impl Watch for Observer {
+    fn begin(&mut self) {
+        self.page_table_bytes_before = self.page_tables();
+        self.traps.iter().for_each(|traps| traps.counter().enable());
+    }
+
+    /// Looks if the ring is half full, so that long stretches without a system call lose no trap.
+    fn relieve(&mut self) {
+        if self.traps.as_ref().is_some_and(|traps| traps.waiting_bytes() * 2 > traps.capacity() as u64 * 16) {
+            self.look();
+        }
+    }
+
+    fn mark(&mut self, events: u64) -> Mark {
+        self.mark_pages(events, |_| {})
+    }
+
+    fn end(&mut self) -> Option<u64> {
+        self.look();
+        let traps = self.traps.as_ref()?;
+        traps.counter().disable();
+        Some(traps.counter().count())
     }
 }
 

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::classify::Unclassified;
 use crate::environment::Environment;
+use crate::process::ProcessMemory;
+use crate::usage::Usage;
 
 /// Page-table entries made present or upgraded, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +65,13 @@ pub struct Control {
     pub user_s: f64,
     /// System seconds.
     pub sys_s: f64,
+}
+
+impl Control {
+    pub(crate) fn new(spent: &Usage, traps: Option<u64>) -> Control {
+        let (user_s, sys_s) = (spent.user.as_secs_f64(), spent.sys.as_secs_f64());
+        Control { faults: spent.faults, traps, user_s, sys_s }
+    }
 }
 
 /// The state of memory at a point of the trace.
@@ -148,4 +157,15 @@ pub struct Replayed {
     pub skipped: Vec<Skipped>,
     /// What moves results on this machine.
     pub environment: Environment,
+}
+
+impl Replayed {
+    /// Takes over what is known of a process as a whole.
+    pub(crate) fn note_process(&mut self, memory: &ProcessMemory) {
+        let (peak, end) = memory.rss_bytes();
+        self.rss_bytes_peak = Some(peak);
+        self.rss_bytes_end = Some(end);
+        self.vmas_peak = Some(memory.vmas_peak());
+        self.page_table_bytes_peak = Some(memory.page_table_bytes_peak());
+    }
 }

@@ -8,6 +8,7 @@ use hksim_trace::source::EventSource;
 
 use crate::error::ChildError;
 use crate::marks::MarkFinder;
+use crate::result::Mark;
 
 /// A trace made ready: read once, so that reading it again takes no page fault.
 pub(crate) struct Prepared {
@@ -58,6 +59,21 @@ fn calls_allocator(op: &Op) -> bool {
         | Op::Mark { .. }
         | Op::Touch { .. } => false,
     }
+}
+
+/// What looks at memory while a window is open.
+pub(crate) trait Watch {
+    /// Begins the window: traps are counted from here on.
+    fn begin(&mut self);
+
+    /// Called after each batch of events.
+    fn relieve(&mut self) {}
+
+    /// Looks at memory after so many events.
+    fn mark(&mut self, events: u64) -> Mark;
+
+    /// Ends the window; returns its traps.
+    fn end(&mut self) -> Option<u64>;
 }
 
 /// What drives an allocator, and is watched while it does.

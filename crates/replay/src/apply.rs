@@ -1,0 +1,165 @@
+//! An event on an allocator that is called like `malloc`: used by every run but the ordered native one, which has the
+//! driver that the simulator shares. Touches are made up by the same rules.
+
+use hksim_drive::TouchRule;
+use hksim_trace::event::{Access, AllocCall, Birth, ObjectId, Op, ReallocCall};
+
+/// What serves one thread's calls.
+pub(crate) trait Heap {
+    /// Where a block lies.
+    type Place: Copy;
+
+    fn allocate(&mut self, call: AllocCall, bytes: u64, align_log2: u8) -> Option<Self::Place>;
+    /// `None`: the block is unchanged.
+    fn resize(&mut self, place: Self::Place, bytes: u64, call: ReallocCall) -> Option<Self::Place>;
+    fn free(&mut self, place: Self::Place);
+    /// A resize to no bytes, which frees.
+    fn free_by_resize(&mut self, place: Self::Place, call: ReallocCall);
+    fn usable_bytes(&self, place: Self::Place) -> u64;
+    fn read(&self, place: Self::Place, offset: u64, bytes: u64);
+    fn write(&self, place: Self::Place, offset: u64, bytes: u64);
+}
+
+/// A live object of the trace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Object<P> {
+    place: Option<P>,
+    bytes: u64,
+}
+
+impl<P> Object<P> {
+    pub(crate) const DEAD: Object<P> = Object { place: None, bytes: 0 };
+}
+
+/// The object that an event is about.
+#[inline]
+pub(crate) fn object_of(op: &Op) -> Option<ObjectId> {
+    match *op {
+        Op::Alloc { object, .. }
+        | Op::Realloc { object, .. }
+        | Op::ReallocFree { object, .. }
+        | Op::ReallocUnknown { object, .. }
+        | Op::Free { object }
+        | Op::UsableSize { object }
+        | Op::ReallocFailed { object, .. }
+        | Op::Touch { object, .. } => Some(object),
+        Op::FreeNull
+        | Op::FreeUnknown
+        | Op::AllocFailed { .. }
+        | Op::ThreadStart
+        | Op::ThreadExit
+        | Op::Fork { .. }
+        | Op::Exec
+        | Op::Mark { .. } => None,
+    }
+}
+
+/// A request that the allocator did not serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused;
+
+/// Performs an event on its object.
+#[inline]
+pub(crate) fn apply<H: Heap>(
+    heap: &mut H,
+    object: &mut Object<H::Place>,
+    op: &Op,
+    touch: TouchRule,
+) -> Result<(), Refused> {
+    match *op {
+        Op::Alloc { size, align_log2, call, birth, .. } => {
+            allocate(heap, object, (call, align_log2), size, touch, birth)
+        }
+        Op::ReallocUnknown { size, call, .. } => {
+            allocate(heap, object, (from_null(call), 0), size, touch, Birth::None)
+        }
+        Op::Realloc { size, call, birth, .. } => match object.place {
+            Some(place) => resize(heap, object, place, (size, call), touch, birth),
+            None => allocate(heap, object, (from_null(call), 0), size, touch, birth),
+        },
+        Op::Free { .. } => {
+            object.place.take().into_iter().for_each(|place| heap.free(place));
+            Ok(())
+        }
+        Op::ReallocFree { call, .. } => {
+            object.place.take().into_iter().for_each(|place| heap.free_by_resize(place, call));
+            Ok(())
+        }
+        Op::UsableSize { .. } => {
+            std::hint::black_box(object.place.map(|place| heap.usable_bytes(place)));
+            Ok(())
+        }
+        Op::Touch { offset, bytes, access, .. } => {
+            if touch == TouchRule::Recorded {
+                touched(heap, object, offset, u64::from(bytes), access);
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn from_null(call: ReallocCall) -> AllocCall {
+    match call {
+        ReallocCall::Realloc => AllocCall::Realloc,
+        ReallocCall::Reallocarray => AllocCall::Reallocarray,
+    }
+}
+
+#[inline]
+fn allocate<H: Heap>(
+    heap: &mut H,
+    object: &mut Object<H::Place>,
+    (call, align_log2): (AllocCall, u8),
+    bytes: u64,
+    touch: TouchRule,
+    birth: Birth,
+) -> Result<(), Refused> {
+    let place = heap.allocate(call, bytes, align_log2);
+    *object = Object { place, bytes };
+    let Some(place) = place else { return Err(Refused) };
+    born(heap, place, 0..bytes, touch, touch.birth(birth));
+    Ok(())
+}
+
+fn resize<H: Heap>(
+    heap: &mut H,
+    object: &mut Object<H::Place>,
+    place: H::Place,
+    (bytes, call): (u64, ReallocCall),
+    touch: TouchRule,
+    birth: Birth,
+) -> Result<(), Refused> {
+    let place = heap.resize(place, bytes, call).ok_or(Refused)?;
+    // A grown tail has no first byte of its own.
+    if touch.birth(birth) == Birth::All {
+        born(heap, place, object.bytes..bytes, touch, Birth::All);
+    }
+    *object = Object { place: Some(place), bytes };
+    Ok(())
+}
+
+#[inline]
+fn born<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, touch: TouchRule, birth: Birth) {
+    match birth {
+        Birth::FirstByte if !range.is_empty() => heap.write(place, 0, 1),
+        Birth::All if !range.is_empty() => {
+            let bytes = range.end - range.start;
+            if touch == TouchRule::ReadThenAll {
+                heap.read(place, range.start, bytes);
+            }
+            heap.write(place, range.start, bytes);
+        }
+        _ => {}
+    }
+}
+
+fn touched<H: Heap>(heap: &H, object: &Object<H::Place>, offset: u64, bytes: u64, access: Access) {
+    // A trace may claim more than the object has; nobody's memory is touched for that.
+    let end = offset.saturating_add(bytes).min(object.bytes);
+    let Some(place) = object.place.filter(|_| offset < end) else { return };
+    match access {
+        Access::Read => heap.read(place, offset, end - offset),
+        Access::Write => heap.write(place, offset, end - offset),
+    }
+}

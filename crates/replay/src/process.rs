@@ -1,0 +1,116 @@
+//! The memory of the whole process, for allocators whose maps are not ours to watch.
+
+use std::io;
+
+use crate::procfs::ProcText;
+use crate::result::Mark;
+use crate::traps::TrapCounter;
+use crate::window::Watch;
+
+/// Bytes and counts of the process at one time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    rss_bytes: u64,
+    page_table_bytes: u64,
+    vmas: u64,
+}
+
+/// Watches the process as a whole; every figure is the growth since the window began.
+pub(crate) struct ProcessMemory {
+    rollup: ProcText,
+    status: ProcText,
+    maps: ProcText,
+    traps: Option<TrapCounter>,
+    before: Figures,
+    peaks: Figures,
+    end: Figures,
+}
+
+impl ProcessMemory {
+    /// Opens all sources. `traps` is missing where the kernel does not count them.
+    pub(crate) fn open(traps: Option<TrapCounter>) -> io::Result<ProcessMemory> {
+        Ok(ProcessMemory {
+            rollup: ProcText::open("/proc/self/smaps_rollup")?,
+            status: ProcText::open("/proc/self/status")?,
+            maps: ProcText::open("/proc/self/maps")?,
+            traps,
+            before: Figures::default(),
+            peaks: Figures::default(),
+            end: Figures::default(),
+        })
+    }
+
+    /// Writes to `clear_refs`, so that the kernel's own RSS peak starts again. Before [`Watch::begin`].
+    pub(crate) fn reset_peak() {
+        // Where that is refused the kernel's peak is that of the whole process: too high, never too low.
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
+    }
+
+    fn now(&mut self) -> Figures {
+        let kilobytes = |text: &mut ProcText, key| text.number(key).unwrap_or(0) * 1024;
+        Figures {
+            rss_bytes: kilobytes(&mut self.rollup, "Rss:") + kilobytes(&mut self.rollup, "Private_Hugetlb:"),
+            page_table_bytes: kilobytes(&mut self.status, "VmPTE:"),
+            vmas: self.maps.maps_within(0, u64::MAX).unwrap_or(0),
+        }
+    }
+
+    fn growth(&mut self) -> Figures {
+        let now = self.now();
+        self.end = Figures {
+            rss_bytes: now.rss_bytes.saturating_sub(self.before.rss_bytes),
+            page_table_bytes: now.page_table_bytes.saturating_sub(self.before.page_table_bytes),
+            vmas: now.vmas.saturating_sub(self.before.vmas),
+        };
+        self.peaks = Figures {
+            rss_bytes: self.peaks.rss_bytes.max(self.end.rss_bytes),
+            page_table_bytes: self.peaks.page_table_bytes.max(self.end.page_table_bytes),
+            vmas: self.peaks.vmas.max(self.end.vmas),
+        };
+        self.end
+    }
+
+    /// Growth of RSS: (highest, at the end).
+    pub(crate) fn rss_bytes(&self) -> (u64, u64) {
+        (self.peaks.rss_bytes, self.end.rss_bytes)
+    }
+
+    /// Growth of page tables, highest at a mark.
+    pub(crate) fn page_table_bytes_peak(&self) -> u64 {
+        self.peaks.page_table_bytes
+    }
+
+    /// Growth of the number of VMAs, highest at a mark.
+    pub(crate) fn vmas_peak(&self) -> u64 {
+        self.peaks.vmas
+    }
+}
+
+impl Watch for ProcessMemory {
+    fn begin(&mut self) {
+        self.before = self.now();
+        self.traps.iter().for_each(TrapCounter::enable);
+    }
+
+    fn mark(&mut self, events: u64) -> Mark {
+        let growth = self.growth();
+        Mark {
+            events,
+            rss_bytes: Some(growth.rss_bytes),
+            vmas: Some(growth.vmas),
+            page_table_bytes: Some(growth.page_table_bytes),
+            ..Mark::default()
+        }
+    }
+
+    fn end(&mut self) -> Option<u64> {
+        let traps = self.traps.as_ref().map(|traps| {
+            traps.disable();
+            traps.count()
+        });
+        self.growth();
+        let peak_bytes = self.status.number("VmHWM:").unwrap_or(0) * 1024;
+        self.peaks.rss_bytes = self.peaks.rss_bytes.max(peak_bytes.saturating_sub(self.before.rss_bytes));
+        traps
+    }
+}
