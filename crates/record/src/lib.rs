@@ -68,9 +68,12 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordReport, R
             return Err(why);
         }
     };
-    let noted = session.set_root(running.pid());
-    let exit = running.wait()?;
-    noted?;
+    // Should this fail, only a recovery would miss it; this call has it in memory.
+    let _ = session.set_root(running.pid());
+    let exit = match running.wait() {
+        Ok(exit) => exit,
+        Err(why) => return Err(RecordError::Kept { session: session.dir, why: Box::new(why) }),
+    };
     let report = collect(session, Some(exit))?;
     if report.traces.iter().any(|trace| trace.still_running) {
         object.keep();
@@ -96,11 +99,7 @@ pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
 fn collect(session: Session, exit: Option<Exit>) -> Result<RecordReport, RecordError> {
     match traces::write_all(&session, exit) {
         Ok(report) if report.traces.is_empty() => {
-            let why = if report.unrecorded_pids.is_empty() && !traces::was_loaded(&session)? {
-                traces::NOT_LOADED
-            } else {
-                traces::NO_EVENTS
-            };
+            let why = traces::why_none(&session, &report)?;
             let command = session.info.command.join(" ");
             session.remove()?;
             Err(RecordError::NothingRecorded { command, why })

@@ -12,10 +12,13 @@ use crate::spool::ORIGIN_FORK;
 use crate::spool_reader::SpoolReader;
 
 /// Why there may be no spool at all.
-pub const NOT_LOADED: &str = "the recorder was not loaded; does the program (or a wrapper around it) clear the \
+const NOT_LOADED: &str = "the recorder was not loaded; does the program (or a wrapper around it) clear the \
      environment, change the root directory, or start a statically linked program?";
+/// Why there may be only empty spools.
+const NO_SPOOL: &str = "the recorder was loaded, but could not write its first 4 KiB; make room where the trace goes, or \
+     raise the file-size limit (ulimit -f)";
 /// Why there may be spools without events.
-pub const NO_EVENTS: &str = "the recorder was loaded, but no allocating function was called through it; a program with \
+const NO_EVENTS: &str = "the recorder was loaded, but no allocating function was called through it; a program with \
      an allocator of its own inside must be built without it to be recorded";
 
 /// A spool that could be opened.
@@ -25,12 +28,18 @@ struct Image {
     end: ImageEnd,
 }
 
-/// Whether any process of the session loaded the recorder.
+/// Why a session came to no trace.
 ///
 /// # Errors
 /// The session cannot be read.
-pub fn was_loaded(session: &Session) -> Result<bool, RecordError> {
-    Ok(!session.spools()?.is_empty())
+pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str, RecordError> {
+    Ok(if session.spools()?.is_empty() {
+        NOT_LOADED
+    } else if report.unrecorded_pids.is_empty() {
+        NO_EVENTS
+    } else {
+        NO_SPOOL
+    })
 }
 
 /// Converts every spool of the session that holds events. The session stays.

@@ -49,6 +49,19 @@ fn a_file_size_limit_costs_events_only() {
     }
 }
 
+#[test]
+fn a_spool_without_room_for_a_page_is_reported() {
+    let dir = scratch();
+    let program = compile(dir.path(), "rounds", &[]);
+    let run = format!("ulimit -f 4; exec {} {ROUNDS}", program.display());
+    let options = Options { output: dir.path().join("app.hkt"), session_parent: None };
+    let words = ["sh".into(), "-c".into(), run.into()];
+    // The shell itself is recorded before it lowers the limit; the program after it is not.
+    let report = record(&options, &words).expect("the shell's recording");
+    assert_eq!(report.exit, Some(Exit::Code(0)));
+    assert_eq!(report.unrecorded_pids, [report.traces[0].pid]);
+}
+
 /// A tmpfs of our own, unmounted at the end.
 struct TinyDisk(PathBuf);
 
