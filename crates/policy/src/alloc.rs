@@ -15,7 +15,7 @@ pub const ALIGN_BYTES_MAX: u64 = 32 << 20;
 pub struct Request {
     /// Bytes; 0 counts as 1.
     pub bytes: u64,
-    /// Alignment in bytes, a power of two; up to 16 needs no care.
+    /// Alignment in bytes, a power of two; blocks of more than 8 bytes have 16 anyway.
     pub align: u64,
     /// Whether the block must read as zeros.
     pub zeroed: bool,
@@ -69,10 +69,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Allocates a block, or returns `None` where the arena is full or the request is absurd; nothing has changed then.
     #[inline(always)]
     pub fn allocate(&self, heap: &mut ThreadHeap<M>, request: Request) -> Option<Block<M::SuperSlab>> {
-        let need = self.need(request.bytes);
         if request.align > 16 {
             return self.allocate_aligned(heap, request);
         }
+        // 16 matters to the smallest class alone: its blocks are 8 bytes apart.
+        let need = self.need(request.bytes).max(request.align);
         if need > u64::from(self.geometry.stride_max()) {
             return self.allocate_big(heap, request);
         }
