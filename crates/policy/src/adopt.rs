@@ -10,7 +10,7 @@ use crate::slab::Span;
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Closes the heap of a thread that exits: empty spans go back, the rest is abandoned. Its slot is free afterwards.
     pub fn close_heap(&self, mut heap: ThreadHeap<M>) {
-        self.close_mail(&mut heap);
+        self.end_mail(&mut heap);
         for class in 0..self.geometry.classes().count() {
             self.deactivate(&mut heap, class);
         }
@@ -52,7 +52,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn collect_quietly(&self, span: Span<M>) {
         let slab = self.slab_meta(span);
         let taken = self.take_remote(span);
-        if slab.span_state() != SpanState::Large {
+        if !slab.is_large() {
             self.prepend_local(span, taken.list);
         }
         slab.used.set(slab.used.get() - taken.count);
@@ -68,6 +68,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             let span = Span { superslab, unit };
             unit += u32::from(self.slab_meta(span).span_units.get());
             visit(span);
+        }
+    }
+
+    pub(crate) fn for_each_own_span(&self, heap: &ThreadHeap<M>, mut visit: impl FnMut(Span<M>)) {
+        let mut next = heap.own_head;
+        while let Some(ordinal) = next.checked_sub(1) {
+            let superslab = self.mem.superslab(ordinal);
+            self.for_each_span(superslab, &mut visit);
+            next = self.mem.meta(superslab).own_next.get();
         }
     }
 
@@ -90,13 +99,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 self.vacate(span);
                 return;
             }
-            let full = slab.span_state() == SpanState::Large
-                || (slab.local_free.get() == Link::NONE && slab.carved.get() == slab.capacity.get());
+            let full = slab.local_free.get() == Link::NONE && slab.carved.get() == slab.capacity.get();
             if full && self.note_full(span) {
-                if slab.span_state() != SpanState::Large {
-                    slab.set_state(SpanState::Full);
-                }
-            } else if slab.span_state() == SpanState::Large {
+                slab.set_state(SpanState::Full);
+            } else if slab.is_large() {
                 self.vacate(span); // freed by another thread this very moment
             } else {
                 slab.set_state(SpanState::Partial);

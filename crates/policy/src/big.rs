@@ -5,8 +5,8 @@ use crate::alloc::Request;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::layout::reserved_bytes;
-use crate::memory::{ArenaRange, Block, Memory};
-use crate::meta::{SpanState, Use};
+use crate::memory::{Block, Memory};
+use crate::meta::{CLASS_LARGE, SpanState, Use};
 use crate::options::Purge;
 use crate::span::Need;
 use crate::{HUGE_PAGE_BYTES, PAGE_BYTES};
@@ -36,9 +36,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     fn allocate_large(&self, heap: &mut ThreadHeap<M>, bytes: u64, align: u64) -> Option<(Block<M::SuperSlab>, bool)> {
         self.read_mail(heap);
-        let span = self.take_span(heap, Need::Bytes { bytes, align }, SpanState::Large)?;
+        let span = self.take_span(heap, Need::Bytes { bytes, align }, SpanState::Full)?;
         let slab = self.slab_meta(span);
         let offset = slab.area.get().next_multiple_of(align as u32);
+        slab.class.set(CLASS_LARGE);
         slab.area.set(offset);
         slab.stride.set(self.span_end(span) - offset);
         slab.capacity.set(1);
@@ -110,11 +111,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// The bytes of a huge block, as a range of the arena.
-    pub(crate) fn huge_range(&self, ordinal: u32) -> ArenaRange {
-        self.run_range(ordinal, self.mem.entry(ordinal).bytes.get())
-    }
-
     #[cold]
     pub(crate) fn free_huge(&self, block: Block<M::SuperSlab>) {
         let guard = self.mem.lock();
@@ -166,9 +162,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return self.mem.entry(self.mem.ordinal(block.superslab)).bytes.get();
         }
         let slab = self.slab_meta(self.span_at(block));
-        match slab.span_state() {
-            SpanState::Large => u64::from(slab.stride.get()),
-            _ => u64::from(slab.stride.get() - self.geometry.header_bytes()),
-        }
+        let header_bytes = if slab.is_large() { 0 } else { self.geometry.header_bytes() };
+        u64::from(slab.stride.get() - header_bytes)
     }
 }

@@ -4,18 +4,18 @@ use crate::Allocator;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Block, Memory};
-use crate::meta::{SpanState, Use};
 use crate::options::MetaPlace;
 use crate::remote::Word;
 use crate::slab::Span;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Whether a block is huge. In-band metadata keeps offset 0 free of small blocks; with a sidecar the table tells.
+    /// Whether a block is huge. In-band metadata keeps offset 0 free of small blocks; with a sidecar the table tells,
+    /// by a field that does not change while the block is live.
     #[inline(always)]
     pub(crate) fn is_huge(&self, block: Block<M::SuperSlab>) -> bool {
         block.offset == 0
             && (self.geometry.meta_place() == MetaPlace::InBand
-                || self.mem.entry(self.mem.ordinal(block.superslab)).usage() == Use::Huge)
+                || self.mem.entry(self.mem.ordinal(block.superslab)).bytes.get() > 0)
     }
 
     /// The span that holds a block which is not huge.
@@ -33,19 +33,18 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return self.free_huge(block);
         }
         let span = self.span_at(block);
-        let start = block.offset - self.geometry.header_bytes();
         if self.mem.meta(block.superslab).owner.load() != heap.owner_word() {
             return self.free_foreign(span, block.offset);
         }
-        if self.slab_meta(span).state.get() == SpanState::Large as u8 {
+        if self.slab_meta(span).is_large() {
             return self.retire(heap, span);
         }
-        self.free_local(heap, span, start);
+        self.free_local(heap, span, block.offset - self.geometry.header_bytes());
     }
 
     #[cold]
     fn free_foreign(&self, span: Span<M>, offset: u32) {
-        if self.slab_meta(span).state.get() == SpanState::Large as u8 {
+        if self.slab_meta(span).is_large() {
             // A large block is its own slab of capacity 1: its owner takes it back through the mail. The payload may
             // begin anywhere in the span, so its link is written at the payload.
             return self.free_remote(span, offset, offset);

@@ -4,8 +4,8 @@
 //! byte budget that [`layout`](crate::layout) counts pages with. All are valid when zeroed.
 //!
 //! `Cell` fields belong to one thread at a time: those of [`SuperSlabMeta`] and [`SlabMeta`] to the owning heap
-//! (`span_back` and `class` of a live span may be read by anyone who holds a block of it, since they do not
-//! change while it is live), those of [`Entry`] and [`PoolMeta`] to the holder of the pool's lock.
+//! (`span_back`, `class` and `stride` of a live span may be read by anyone who holds a block of it, since they do not
+//! change while it is live, but for a large block's stride, which only its holder makes grow), those of [`Entry`] and [`PoolMeta`] to the holder of the pool's lock.
 
 use core::cell::Cell;
 
@@ -57,11 +57,12 @@ pub enum SpanState {
     Active,
     /// A slab with free blocks, in its bin's list.
     Partial,
-    /// A slab without free blocks, in no list.
+    /// A slab without free blocks, in no list. A large block is a slab of one block, and stays full.
     Full,
-    /// One large block.
-    Large,
 }
+
+/// In place of a size class: the span holds one large block.
+pub const CLASS_LARGE: u8 = u8::MAX;
 
 /// Metadata of one unit (64 bytes). Only that of a span's first unit describes the span.
 #[repr(C, align(64))]
@@ -86,7 +87,7 @@ pub struct SlabMeta {
     pub span_back: Cell<u16>,
     /// Units of the span.
     pub span_units: Cell<u16>,
-    /// Size class.
+    /// Size class, or [`CLASS_LARGE`].
     pub class: Cell<u8>,
     /// State of the span.
     pub state: Cell<u8>,
@@ -117,6 +118,12 @@ impl SlabMeta {
         }
     }
 
+    /// Whether the span holds one large block. Anyone who holds a block of the span may ask.
+    #[inline(always)]
+    pub fn is_large(&self) -> bool {
+        self.class.get() == CLASS_LARGE
+    }
+
     /// The state, typed.
     #[inline]
     pub fn span_state(&self) -> SpanState {
@@ -124,7 +131,6 @@ impl SlabMeta {
             1 => SpanState::Active,
             2 => SpanState::Partial,
             3 => SpanState::Full,
-            4 => SpanState::Large,
             _ => SpanState::None,
         }
     }
@@ -228,7 +234,7 @@ pub struct Entry {
     pub prepared: Cell<bool>,
     /// SuperSlabs in the huge run that starts here.
     pub run: Cell<u32>,
-    /// Usable bytes of the huge block that starts here.
+    /// Usable bytes of the huge block that starts here; 0 while a heap's SuperSlab does.
     pub bytes: Cell<u64>,
     /// When it became idle, ns.
     pub since_ns: Cell<u64>,

@@ -1,7 +1,6 @@
 //! The pool: which SuperSlabs of the arena are free, idle or held by huge blocks. Shared, under one lock.
 
 use crate::Allocator;
-use crate::HUGE_PAGE_BYTES;
 use crate::geometry::Geometry;
 use crate::memory::{ArenaRange, Memory};
 use crate::meta::{EntryList, Use};
@@ -58,6 +57,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let before = entry.usage();
         let metadata = if before == Use::Idle && !entry.clean.get() { Metadata::Kept } else { Metadata::Lost };
         entry.set_usage(Use::Slabs);
+        entry.bytes.set(0);
         if before != Use::Warm && (entry.clean.get() || !entry.prepared.get()) {
             self.prepare(ordinal);
         }
@@ -168,7 +168,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.unlink(&pool.huge_idle, ordinal);
         pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() - entry.bytes.get());
         let run = entry.run.get();
-        let zeroed = self.options.purge != Purge::None && self.purge(self.purgeable_range(ordinal));
+        let zeroed = self.options.purge != Purge::None && self.purge(self.whole_run(ordinal));
         for ordinal in ordinal..ordinal + run {
             self.mem.entry(ordinal).zeroed.set(zeroed);
             self.mem.entry(ordinal).clean.set(self.options.purge != Purge::None);
@@ -176,16 +176,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.set_free(ordinal, run);
     }
 
-    /// What of a freed run a purge can cover: with hugetlb whole pages, where the run has them.
-    fn purgeable_range(&self, ordinal: u32) -> ArenaRange {
-        let range = self.huge_range(ordinal);
-        let run_bytes = u64::from(self.mem.entry(ordinal).run.get()) << self.geometry.superslab_shift();
-        match self.options.huge {
-            Huge::Hugetlb(_) => {
-                ArenaRange { bytes: range.bytes.next_multiple_of(HUGE_PAGE_BYTES).min(run_bytes), ..range }
-            }
-            Huge::Never | Huge::Thp => range,
-        }
+    /// All SuperSlabs of a huge run, as a range of the arena. What is purged or moved is the whole of them: behind the
+    /// block's last byte there may be pages of an earlier use, and a cut through a huge page would split it.
+    pub(crate) fn whole_run(&self, ordinal: u32) -> ArenaRange {
+        self.run_range(ordinal, u64::from(self.mem.entry(ordinal).run.get()) << self.geometry.superslab_shift())
     }
 
     /// Takes exactly these SuperSlabs, if they are all free. Lock held.

@@ -5,8 +5,7 @@ use crate::PAGE_BYTES;
 use crate::alloc::Request;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
-use crate::memory::{Block, Mapping, Memory};
-use crate::meta::SpanState;
+use crate::memory::{Block, Memory};
 use crate::options::Huge;
 use crate::remote::Word;
 
@@ -48,7 +47,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.mem.meta(span.superslab).owner.load() != heap.owner_word() {
             return false; // another heap's units
         }
-        let grows = self.slab_meta(span).span_state() == SpanState::Large && self.grow_span(span, bytes);
+        let grows = self.slab_meta(span).is_large() && self.grow_span(span, bytes);
         if grows && self.mem.meta(span.superslab).free.find(self.first_unit(), self.geometry.units(), true).is_none() {
             self.leave_room_list(heap, span.superslab);
         }
@@ -73,10 +72,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.tick(heap);
         let new = self.allocate_huge(bytes, 1)?;
         self.mem.entry(self.mem.ordinal(new.superslab)).zeroed.set(false);
-        let from = self.huge_range(self.mem.ordinal(block.superslab));
+        let from = self.whole_run(self.mem.ordinal(block.superslab));
         let to = self.run_range(self.mem.ordinal(new.superslab), from.bytes);
         if self.mem.remap(from, to.start).is_err() {
-            let _ = self.mem.map(to, Mapping::Plain); // a refused move may have removed the target
+            self.map_again(to); // a refused move may have removed the target
             self.free_huge(new);
             return None;
         }

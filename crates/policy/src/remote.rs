@@ -2,7 +2,15 @@
 //!
 //! A slab's word packs `{head, count, FULL, POSTED}`. Other threads push blocks by compare-and-swap; the owner
 //! takes all by swap. A slab without free blocks is in no list, so its owner would never look: the first push to
-//! a `FULL` slab posts it to the owner's mail, once.
+//! a `FULL` slab sets `POSTED` and puts the slab into the owner's mail.
+//!
+//! The rules that keep this sound:
+//! - Whoever pushes does not touch the SuperSlab after its push, unless it is the one that set `POSTED`; that one's
+//!   last access is putting the letter into the mail.
+//! - Only the owner clears `POSTED`, on reading the letter. So each slab is in one letter at most, whatever happens to
+//!   it meanwhile, and a slab that is posted is neither retired nor does its SuperSlab change hands.
+//! - A heap that closes first makes none of its slabs `FULL`, so that no new letter is begun, and then waits for the
+//!   letters that were. Abandoned slabs are never `FULL`: whoever adopts them looks at every one.
 
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
@@ -27,8 +35,6 @@ const FULL: u64 = 1 << 32;
 /// Set from the post to the mail until the owner reads it.
 const POSTED: u64 = 1 << 33;
 const COUNT_SHIFT: u32 = 40;
-/// The mail word of a heap whose thread is gone.
-pub(crate) const CLOSED: u64 = u64::MAX;
 
 fn head(word: u64) -> Link {
     Link::from_bits(word as u32)
@@ -61,8 +67,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let mut seen = word.load();
         let posts = loop {
             self.mem.write_link(span.superslab, at, head(seen));
-            let posts = seen & FULL != 0;
-            let flags = if posts { POSTED } else { seen & POSTED };
+            // A letter under way tells of this block, too.
+            let posts = seen & (FULL | POSTED) == FULL;
+            let flags = if posts { POSTED } else { seen & (FULL | POSTED) };
             let new = u64::from(Link::to(block).to_bits()) | flags | u64::from(count(seen) + 1) << COUNT_SHIFT;
             match word.compare_exchange(seen, new) {
                 Ok(_) => break posts,
@@ -74,27 +81,19 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
+    /// Puts a slab into its owner's mail. `POSTED` keeps the owner from leaving until it has read the letter.
     fn post(&self, span: Span<M>) {
         let owner = self.mem.meta(span.superslab).owner.load();
-        let Some(heap) = owner.checked_sub(1) else { return self.unpost(span) };
-        let mail = self.mem.mail(heap as u32);
+        let mail = self.mem.mail((owner - 1) as u32);
         let id = SlabId::new(self.mem.ordinal(span.superslab), span.unit);
         let mut seen = mail.load();
         loop {
-            if seen == CLOSED {
-                return self.unpost(span);
-            }
             self.mem.mail_next(span.superslab, span.unit).store(seen);
             match mail.compare_exchange(seen, id.to_bits()) {
                 Ok(_) => return,
                 Err(found) => seen = found,
             }
         }
-    }
-
-    /// The owner is gone: whoever adopts the SuperSlab looks at every slab.
-    fn unpost(&self, span: Span<M>) {
-        update(self.mem.remote(span.superslab, span.unit), |word| word & !POSTED);
     }
 
     /// Takes all remotely freed blocks of a slab the caller owns. A post under way stays noted.
@@ -147,10 +146,18 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.read_letters(heap, letters);
     }
 
-    /// Closes the mail at thread exit, after reading it.
-    pub(crate) fn close_mail(&self, heap: &mut ThreadHeap<M>) {
-        let letters = self.mem.mail(heap.id).swap(CLOSED);
-        self.read_letters(heap, letters);
+    /// Reads the last mail at thread exit. Afterwards no letter about the heap's slabs is under way, nor will one be.
+    pub(crate) fn end_mail(&self, heap: &mut ThreadHeap<M>) {
+        self.for_each_own_span(heap, |span| self.note_listed(span));
+        loop {
+            self.read_mail(heap);
+            let mut awaits_letter = false;
+            self.for_each_own_span(heap, |span| awaits_letter |= self.is_posted(span));
+            if !awaits_letter {
+                return;
+            }
+            core::hint::spin_loop();
+        }
     }
 
     fn read_letters(&self, heap: &mut ThreadHeap<M>, letters: u64) {
@@ -158,12 +165,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         while let Some((ordinal, unit)) = next.get() {
             let span = Span { superslab: self.mem.superslab(ordinal), unit };
             next = SlabId::from_bits(self.mem.mail_next(span.superslab, span.unit).load());
-            if self.mem.meta(span.superslab).owner.load() != heap.owner_word() {
-                // Posted to a heap that had left; its slot is ours now, the slab is not.
-                self.unpost(span);
-                continue;
-            }
-            self.unpost(span);
+            update(self.mem.remote(span.superslab, span.unit), |word| word & !POSTED);
             self.collect_remote(heap, span);
         }
     }
@@ -175,7 +177,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return; // collected when its bin runs dry
         }
         let taken = self.take_remote(span);
-        if slab.span_state() == SpanState::Large {
+        if slab.is_large() {
             if taken.count > 0 {
                 self.retire(heap, span);
             }

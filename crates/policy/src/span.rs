@@ -109,7 +109,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         slab.next.set(SlabId::NONE);
         slab.prev.set(SlabId::NONE);
         slab.set_state(state);
-        self.reset_remote(span, state == SpanState::Large);
+        self.reset_remote(span, state == SpanState::Full);
         if fresh {
             self.prefault_span(span);
         }
@@ -136,7 +136,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     pub(crate) fn grow_span(&self, span: Span<M>, bytes: u64) -> bool {
         let slab = self.slab_meta(span);
         let meta = self.mem.meta(span.superslab);
-        let end_bytes = u64::from(slab.area.get()) + bytes;
+        let end_bytes = u64::from(slab.area.get()).saturating_add(bytes);
         let end = end_bytes.div_ceil(1 << self.geometry.unit_shift());
         let old_end = span.unit + u32::from(slab.span_units.get());
         if end > u64::from(self.geometry.units()) || !meta.free.all(old_end, end as u32 - old_end) {

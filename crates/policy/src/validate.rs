@@ -77,8 +77,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let holds = |what, holds| if holds { Ok(()) } else { Err(what) };
         holds("carved blocks fit", slab.carved.get() <= slab.capacity.get())?;
         let state = slab.span_state();
-        if state == SpanState::Large {
-            return holds("a large span has one block", slab.used.get() == 1);
+        if slab.is_large() {
+            return holds("a large span has one block", slab.used.get() == 1 && state == SpanState::Full);
         }
         let local = self.validate_list(span, slab.local_free.get())?;
         holds("used counts what is not in the local list", slab.used.get() + local == slab.carved.get())?;
