@@ -153,7 +153,10 @@ impl PlainMemory {
     #[track_caller]
     fn standing(&self, ordinal: u32) -> &PlainSuperSlab {
         let superslab = &self.superslabs[ordinal as usize];
-        assert!(superslab.stands.get(), "metadata of SuperSlab {ordinal} is used, but is purged, overwritten or not made");
+        assert!(
+            superslab.stands.get(),
+            "metadata of SuperSlab {ordinal} is used, but is purged, overwritten or not made"
+        );
         superslab
     }
 
@@ -187,7 +190,8 @@ impl PlainMemory {
         let pages = PlainMemory::pages(range);
         let bytes = self.bytes.borrow();
         let backing = bytes.backing(pages);
-        let cuts = |at: u64, page: Option<&Backing>| at % HUGE_PAGE_BYTES != 0 && page == Some(&Backing::Hugetlb);
+        let cuts =
+            |at: u64, page: Option<&Backing>| !at.is_multiple_of(HUGE_PAGE_BYTES) && page == Some(&Backing::Hugetlb);
         cuts(range.start, backing.first()) || cuts(range.start + range.bytes, backing.last())
     }
 

@@ -69,7 +69,8 @@ type Checked = Result<(), String>;
 impl<G: Geometry> Player<G> {
     /// A program on a fresh allocator.
     pub fn new(memory: PlainMemory, geometry: G, options: Options, limits: Limits, seed: u64) -> Player<G> {
-        let alignment = if geometry.header_bytes() % 16 == 0 { Alignment::Natural } else { Alignment::Shifted };
+        let alignment =
+            if geometry.header_bytes().is_multiple_of(16) { Alignment::Natural } else { Alignment::Shifted };
         let layout = *memory.layout();
         Player {
             allocator: Allocator::new(memory, geometry, options, &layout),
@@ -331,16 +332,18 @@ impl<G: Geometry> Player<G> {
         let startup_bytes = self.allocator.options.startup_touch_bytes;
         let startup = startup_bytes.div_ceil(1 << self.allocator.geometry.superslab_shift());
         let huge = u64::from(self.allocator.mem.pool().huge_superslabs.get());
-        if huge > startup { Err(format!("{huge} superslabs stay with huge blocks; start-up took {startup}")) } else { Ok(()) }
+        if huge > startup {
+            Err(format!("{huge} superslabs stay with huge blocks; start-up took {startup}"))
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// The pattern of a tag over a part of an object, slice by slice with its offset.
 fn slices(tag: u64, part: Range<u64>) -> impl Iterator<Item = (u64, &'static [u8])> {
     let Range { start, end } = part;
-    (start..end)
-        .step_by(SLICE_BYTES as usize)
-        .map(move |at| (at, pattern::slice(tag, at, (end - at).min(SLICE_BYTES))))
+    (start..end).step_by(SLICE_BYTES as usize).map(move |at| (at, pattern::slice(tag, at, (end - at).min(SLICE_BYTES))))
 }
 
 /// Adopts abandoned SuperSlabs until none is left: with nothing live, each of them must turn out empty.

@@ -43,7 +43,11 @@ impl SmallDesign {
         let ordinals_max = ((64 << 20) / shape.superslab_bytes).max(3);
         // Half of the arenas are so small that they fill up.
         let ordinals = if random.per_mille(500) { 2 + random.below(6) } else { 2 + random.below(ordinals_max) };
-        SmallDesign { shape, options: random_options(random, shape.superslab_bytes, ordinals), ordinals: ordinals as u32 }
+        SmallDesign {
+            shape,
+            options: random_options(random, shape.superslab_bytes, ordinals),
+            ordinals: ordinals as u32,
+        }
     }
 
     /// The geometry.
@@ -81,12 +85,7 @@ fn random_shape(random: &mut Random) -> Shape {
 fn random_options(random: &mut Random, superslab_bytes: u64, ordinals: u64) -> Options {
     let quarter = (ordinals / 4).max(1);
     Options {
-        huge: random.pick(&[
-            Huge::Never,
-            Huge::Thp,
-            Huge::Hugetlb(Fallback::Thp),
-            Huge::Hugetlb(Fallback::Plain),
-        ]),
+        huge: random.pick(&[Huge::Never, Huge::Thp, Huge::Hugetlb(Fallback::Thp), Huge::Hugetlb(Fallback::Plain)]),
         prefault: random.pick(&[
             Prefault::Off,
             Prefault::Populate,

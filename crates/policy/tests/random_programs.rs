@@ -1,0 +1,128 @@
+//! Random programs over random designs: the policy against the independent naive model, on a memory that forgives
+//! nothing. Every failure names the seed that shows it again.
+
+use hksim_policy::options::{Huge, Options, Purge};
+use hksim_policy::{ConstGeometry, Geometry};
+use hksim_testkit::spread::SmallDesign;
+use hksim_testkit::{Failing, Limits, PlainMemory, Player, Random, Tally, test_scale};
+
+/// What is done to the world beside the program's own operations.
+#[derive(Clone, Copy, Debug)]
+struct Hardship {
+    failing: Failing,
+    hugetlb_pages: u64,
+}
+
+const EASY: Hardship = Hardship { failing: Failing::Nothing, hugetlb_pages: u64::MAX };
+
+/// Every panic of the world or the policy must name the seed, too.
+struct Named<'a>(&'a str);
+
+impl Drop for Named<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in {}", self.0);
+        }
+    }
+}
+
+fn play(design: &SmallDesign, geometry: impl Geometry, hardship: Hardship, limits: Limits, seed: u64) -> Tally {
+    let what = format!("seed {seed:#x}: {hardship:?}, {limits:?}, {design:?}");
+    let _named = Named(&what);
+    let memory = PlainMemory::new(design.layout(), &geometry, design.ordinals, seed);
+    memory.set_failing(hardship.failing);
+    memory.set_hugetlb_pages(hardship.hugetlb_pages);
+    match Player::new(memory, geometry, design.options, limits, seed).run() {
+        Ok(tally) => tally,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn random_limits(random: &mut Random, operations: u64, validate_every: u64) -> Limits {
+    Limits { operations, objects: random.pick(&[8, 60, 400]), threads: random.pick(&[1, 2, 5]), validate_every }
+}
+
+/// Adds up what happened, to show that no kind of event stayed untested.
+fn add(total: &mut Tally, tally: Tally) {
+    total.operations += tally.operations;
+    total.allocated += tally.allocated;
+    total.refused += tally.refused;
+    total.resized_in_place += tally.resized_in_place;
+    total.resized_moved += tally.resized_moved;
+    total.freed_foreign += tally.freed_foreign;
+    total.threads_ended += tally.threads_ended;
+}
+
+fn play_many(seed: u64, programs: u64, hardship: impl Fn(&mut Random) -> Hardship) -> Tally {
+    let mut total = Tally::default();
+    for program in 0..programs * test_scale() {
+        let seed = seed + program;
+        let mut random = Random::new(seed);
+        let design = SmallDesign::random(&mut random);
+        let hardship = hardship(&mut random);
+        let (operations, validate_every) = random.pick(&[(300, 1), (1500, 8)]);
+        let limits = random_limits(&mut random, operations, validate_every);
+        add(&mut total, play(&design, design.geometry(), hardship, limits, seed));
+    }
+    eprintln!("{total:?}");
+    total
+}
+
+#[test]
+fn random_programs_get_what_an_allocator_promises() {
+    let total = play_many(0x1000, 120, |_| EASY);
+    let each = [
+        total.allocated,
+        total.refused,
+        total.resized_in_place,
+        total.resized_moved,
+        total.freed_foreign,
+        total.threads_ended,
+    ];
+    assert!(each.iter().all(|&count| count > 100), "something was hardly tested: {total:?}");
+}
+
+#[test]
+fn promises_hold_while_os_calls_fail() {
+    play_many(0x2_0000, 80, |random| Hardship {
+        failing: random.pick(&[Failing::PerMille(20), Failing::PerMille(300), Failing::PerMille(1000)]),
+        hugetlb_pages: random.pick(&[0, 1, 5, u64::MAX]),
+    });
+}
+
+#[test]
+fn promises_hold_whichever_single_os_call_fails() {
+    play_many(0x3_0000, 60, |random| Hardship {
+        failing: Failing::Call(random.log_uniform(200)),
+        hugetlb_pages: u64::MAX,
+    });
+}
+
+#[test]
+fn constant_and_run_time_geometry_place_alike() {
+    for seed in 0x4_0000..0x4_0000 + 4 * test_scale() {
+        let mut random = Random::new(seed);
+        let mut design = SmallDesign::random(&mut random);
+        design.shape = hksim_policy::geometry::Shape {
+            superslab_bytes: 2 << 20,
+            slab_bytes: 64 << 10,
+            scheme: Default::default(),
+            header: Default::default(),
+            header_bytes: 1,
+            carve: Default::default(),
+            meta_place: Default::default(),
+        };
+        design.ordinals = 24;
+        design.options = Options {
+            purge: random.pick(&[Purge::DontNeed, Purge::None]),
+            huge: random.pick(&[Huge::Thp, Huge::Never]),
+            purge_delay_ns: 100_000,
+            ..Options::default()
+        };
+        let limits = random_limits(&mut random, 3000, 64);
+        let constant = play(&design, ConstGeometry::<21, 16>, EASY, limits, seed);
+        let run_time = play(&design, design.geometry(), EASY, limits, seed);
+        assert_eq!(constant, run_time, "seed {seed:#x}");
+        assert!(constant.allocated > 500, "seed {seed:#x}: {constant:?}");
+    }
+}
