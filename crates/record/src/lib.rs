@@ -75,7 +75,7 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordReport, R
         Err(why) => return Err(RecordError::Kept { session: session.dir, why: Box::new(why) }),
     };
     let report = collect(session, Some(exit))?;
-    if report.traces.iter().any(|trace| trace.still_running) {
+    if report.object_left.is_some() {
         object.keep();
     }
     Ok(report)
@@ -89,7 +89,7 @@ pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
     let session = Session::open(dir)?;
     let object = session.info.object.clone();
     let report = collect(session, None)?;
-    if !report.traces.iter().any(|trace| trace.still_running) {
+    if report.object_left.is_none() {
         object::remove_left_behind(&object);
     }
     Ok(report)

@@ -36,6 +36,9 @@ pub struct RecordReport {
     pub traces: Vec<RecordedTrace>,
     /// Processes that were seen to begin but could not be recorded (no room for their spool).
     pub unrecorded_pids: Vec<u32>,
+    /// The preloaded object, left in place because processes still run that will load it again when they execute
+    /// another program; its directory can be removed when they have ended.
+    pub object_left: Option<PathBuf>,
     /// Bytes of spool per event, before conversion; 0 without events.
     pub spool_bytes_per_event: f64,
 }

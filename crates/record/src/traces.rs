@@ -80,7 +80,9 @@ pub fn write_all(session: &Session, exit: Option<Exit>) -> Result<RecordReport, 
         });
     }
     let spool_bytes_per_event = if events == 0 { 0.0 } else { bytes as f64 / events as f64 };
-    Ok(RecordReport { exit, traces, unrecorded_pids, spool_bytes_per_event })
+    let still_running = traces.iter().any(|trace: &RecordedTrace| trace.still_running);
+    let object_left = still_running.then(|| session.info.object.clone());
+    Ok(RecordReport { exit, traces, unrecorded_pids, object_left, spool_bytes_per_event })
 }
 
 /// Opens the spools; second, the ids of processes that could not write one.
