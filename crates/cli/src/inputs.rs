@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hksim_sim::Input;
+use hksim_sim::report::TraceLabel;
 use hksim_trace::error::TraceError;
 use hksim_trace::generate::{RandomMixed, Server, Workload};
 use hksim_trace::header::{Header, Summary};
@@ -42,6 +43,16 @@ impl Trace {
         let open =
             move || -> Result<Box<dyn EventSource + Send>, TraceError> { Ok(Box::new(TraceReader::open(&path)?)) };
         Ok(Trace { input: Input { file, open: Box::new(open) }, header, summary })
+    }
+
+    /// Which trace a result is about.
+    pub fn label(&self) -> TraceLabel {
+        TraceLabel {
+            file: self.input.file.clone(),
+            origin: self.header.origin.clone(),
+            knowledge: self.header.touch,
+            complete: self.summary.complete,
+        }
     }
 
     /// A generated trace, without a file.

@@ -1,6 +1,7 @@
 //! The `hksim` command.
 //!
 //! - [`commands`]: one file a command; [`flags`]: from words to designs; [`inputs`]: traces.
+//! - [`mod@validate`]: where prediction meets replay.
 //! - [`output`]: tables, JSON, CSV, files; [`chart`]: pictures; [`host`]: this machine's kernel.
 
 mod chart;
@@ -10,6 +11,7 @@ mod host;
 mod inputs;
 mod output;
 mod runs;
+mod validate;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -32,6 +34,9 @@ struct Cli {
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
+    if words.get(1).is_some_and(|word| word == hksim_replay::CHILD_ARGUMENT) {
+        return hksim_replay::child_main();
+    }
     match Cli::try_parse_from(flags::argv::join_optional_values(words)) {
         Ok(cli) => cli.command.run().unwrap_or_else(|why| {
             output::note(&format!("{why:#}"));

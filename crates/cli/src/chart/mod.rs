@@ -1,16 +1,70 @@
-//! Pictures of sweeps.
-use anyhow::Result;
-use hksim_sim::SimReport;
+//! Pictures of results: installs against peak residency, and residency over the events beneath.
+//!
+//! - [`data`]: what is drawn; [`scatter`] and [`timeline`]: how; [`labels`]: where names go; [`style`]: colours.
+
+mod data;
+mod labels;
+mod scatter;
+mod style;
+mod timeline;
+
 use std::path::Path;
-/// x
-pub struct ChartRow;
-impl ChartRow {
-    /// x
-    pub fn of_report(_: &SimReport) -> ChartRow {
-        ChartRow
+
+use anyhow::{Result, bail};
+use plotters::prelude::*;
+use serde_json::Value;
+
+use data::{Panel, panels};
+use scatter::drawing;
+use style::{FRONT, INK, SMALL_PX, text};
+
+const PANEL_WIDTH: u32 = 740;
+const TITLE_HEIGHT: i32 = 64;
+const SCATTER_HEIGHT: i32 = 420;
+const TIMELINE_HEIGHT: i32 = 320;
+
+/// Draws a `sweep` or `sim` result as SVG.
+///
+/// # Errors
+/// It is another result.
+pub fn svg(result: &Value) -> Result<String> {
+    let panels = panels(result)?;
+    if panels.is_empty() {
+        bail!("the result has no rows to draw");
     }
+    let columns = if panels.len() > 1 { 2 } else { 1 };
+    let legend = panels.iter().map(timeline::legend_height).max().unwrap_or(0);
+    let height = TITLE_HEIGHT + SCATTER_HEIGHT + TIMELINE_HEIGHT + legend;
+    let rows = panels.len().div_ceil(columns);
+    let size = (PANEL_WIDTH * columns as u32, height as u32 * rows as u32);
+    let mut svg = String::new();
+    {
+        let page = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        page.fill(&WHITE).map_err(drawing)?;
+        for (area, panel) in page.split_evenly((rows, columns)).iter().zip(&panels) {
+            draw(area, panel)?;
+        }
+        page.present().map_err(drawing)?;
+    }
+    Ok(svg)
 }
-/// x
-pub fn write(_: &Path, _: &[ChartRow]) -> Result<()> {
-    Ok(())
+
+/// Draws a result into a file.
+///
+/// # Errors
+/// It is another result, or the file cannot be written.
+pub fn write(path: &Path, result: &Value) -> Result<()> {
+    crate::output::file::write(path, svg(result)?.as_bytes())
+}
+
+fn draw(area: &DrawingArea<SVGBackend, plotters::coord::Shift>, panel: &Panel) -> Result<()> {
+    let (title, rest) = area.split_vertically(TITLE_HEIGHT);
+    let (scatter_area, rest) = rest.split_vertically(SCATTER_HEIGHT);
+    let (timeline_area, legend_area) = rest.split_vertically(TIMELINE_HEIGHT);
+    title.draw_text(&panel.title, &text(20, &INK), (20, 16)).map_err(drawing)?;
+    let told = "filled: Pareto front of installs and peak RSS; line: what is above and right of it is beaten";
+    title.draw_text(told, &text(SMALL_PX, &FRONT), (20, 44)).map_err(drawing)?;
+    scatter::draw(&scatter_area, panel)?;
+    timeline::draw(&timeline_area, panel)?;
+    timeline::legend(&legend_area, panel)
 }

@@ -5,6 +5,7 @@ mod import;
 pub mod info;
 mod plot;
 mod record;
+mod replay;
 pub mod sim;
 mod sweep;
 pub mod validate;
@@ -29,6 +30,8 @@ pub enum Command {
     Sim(sim::Args),
     /// Predict what many designs cost, side by side
     Sweep(sweep::Args),
+    /// Run a trace on a real allocator, and measure
+    Replay(replay::Args),
     /// Replay a trace on a real allocator and compare it with the prediction
     Validate(validate::Args),
     /// Draw a sweep or sim result
@@ -49,6 +52,7 @@ impl Command {
             Command::Info(args) => info::run(&args).map(done),
             Command::Sim(args) => sim::run(&args).map(done),
             Command::Sweep(args) => sweep::run(&args).map(done),
+            Command::Replay(args) => replay::run(&args).map(done),
             Command::Validate(args) => validate::run(&args),
             Command::Plot(args) => plot::run(&args).map(done),
         }

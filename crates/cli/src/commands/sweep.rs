@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use hksim_sim::{Setup, Sweep};
 
-use crate::chart::{self, ChartRow};
+use crate::chart;
 use crate::flags::{BaseKernel, Choice, HugeList, PolicyArgs};
 use crate::inputs::Trace;
 use crate::output::{OutputArgs, note};
@@ -65,12 +65,12 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Trace>> {
 
 /// Draws the result where it was asked for, or where a person is looking.
 fn draw(args: &Args, sweep: &Sweep) -> Result<()> {
-    let rows = || sweep.rows.iter().map(ChartRow::of_report).collect::<Vec<_>>();
+    let picture = |path: &Path| chart::write(path, &serde_json::to_value(sweep).context("result as JSON")?);
     if let Some(path) = &args.plot {
-        return chart::write(path, &rows());
+        return picture(path);
     }
     if !args.no_plot && std::io::stdout().is_terminal() {
-        match chart::write(Path::new(DEFAULT_PLOT), &rows()) {
+        match picture(Path::new(DEFAULT_PLOT)) {
             Ok(()) => note(&format!("drew {DEFAULT_PLOT}")),
             // Nobody asked for it, so its failure is no failure of the sweep.
             Err(why) => note(&format!("not drawn: {why:#}")),

@@ -72,7 +72,16 @@ impl PolicyArgs {
 
     /// The first flag given that is about a simulated kernel.
     pub fn kernel_flag(&self) -> Option<&'static str> {
-        self.given.iter().find(|(flag, _)| flag.subject == Subject::Kernel).map(|(flag, _)| flag.name)
+        self.flag_about(Subject::Kernel)
+    }
+
+    /// The first flag given that is about the allocator.
+    pub fn policy_flag(&self) -> Option<&'static str> {
+        self.flag_about(Subject::Policy)
+    }
+
+    fn flag_about(&self, subject: Subject) -> Option<&'static str> {
+        self.given.iter().find(|(flag, _)| flag.subject == subject).map(|(flag, _)| flag.name)
     }
 
     /// Presets, each under the policy file.

@@ -6,7 +6,7 @@ use hksim_sim::SimReport;
 use hksim_sim::kernel::{KernelConfig, ThpMode};
 use hksim_trace::header::Touch;
 
-use super::table::FLAGS;
+use super::table::{FLAGS, Subject};
 use crate::host;
 
 /// One point of a sweep. What is `None` was not said, and is decided by trace and command.
@@ -73,6 +73,17 @@ impl Choice {
     pub fn check(&self) -> Result<()> {
         let sizes = ["superslab", "slab", "arena"].map(|name| format!("--{name} {}", self.word(name)));
         self.design.plan().map(drop).with_context(|| sizes.join(" "))
+    }
+
+    /// Every flag of the policy with its value, a few a line, for the head of a table.
+    pub fn policy_lines(&self) -> Vec<String> {
+        const FLAGS_PER_LINE: usize = 7;
+        let policy = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
+        let words: Vec<String> = policy.map(|flag| format!("{} {}", flag.name, (flag.show)(self))).collect();
+        let lines = words.chunks(FLAGS_PER_LINE).enumerate();
+        lines
+            .map(|(index, words)| format!("{:<9}{}", if index == 0 { "policy" } else { "" }, words.join(", ")))
+            .collect()
     }
 
     /// The value of a flag in words; empty for an unknown flag.

@@ -21,11 +21,13 @@ pub enum Values {
     Time(&'static str),
 }
 
-/// Whether a flag is about the allocator or about the kernel beneath it.
+/// What a flag is about: the allocator, what is above or what is beneath it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// The allocator and the program: simulated and replayed alike.
+    /// The allocator.
     Policy,
+    /// The program that uses it.
+    Program,
     /// The simulated kernel; a replay runs on the one that is there.
     Kernel,
 }
@@ -248,7 +250,7 @@ pub const FLAGS: &[Flag] = &[
     ),
     Flag {
         name: "touch",
-        subject: Subject::Policy,
+        subject: Subject::Program,
         values: Values::Words(touch_words),
         default: Some("recorded where the trace has touches, else all"),
         help: "Which bytes of its blocks the program touches",
@@ -279,8 +281,8 @@ pub const FLAGS: &[Flag] = &[
         default: Some("madvise in sim and sweep, this machine's in validate"),
         help: "Mode of the simulated kernel's transparent huge pages",
         set: |choice, word| {
-            let mode = THP_WORDS.iter().find(|(known, _)| *known == word).map(|(_, mode)| *mode);
-            choice.thp = Some(mode.ok_or_else(|| refuse("thp", word, &THP_WORDS.map(|(word, _)| word)))?);
+            choice.thp =
+                Some(thp_from_word(word).ok_or_else(|| refuse("thp", word, &THP_WORDS.map(|(word, _)| word)))?);
             Ok(())
         },
         show: |choice| choice.thp.map_or("by command", thp_word).to_string(),
@@ -300,6 +302,11 @@ const YES_NO: [&str; 2] = ["no", "yes"];
 
 const THP_WORDS: [(&str, ThpMode); 3] =
     [("always", ThpMode::Always), ("madvise", ThpMode::Madvise), ("never", ThpMode::Never)];
+
+/// The THP mode of that word.
+pub fn thp_from_word(word: &str) -> Option<ThpMode> {
+    THP_WORDS.iter().find(|(known, _)| *known == word).map(|(_, mode)| *mode)
+}
 
 /// The word of a THP mode.
 pub fn thp_word(mode: ThpMode) -> &'static str {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::commands::info::{origin_text, touch_text};
 use crate::flags::Choice;
-use crate::flags::table::{FLAGS, Subject, thp_word};
+use crate::flags::table::thp_word;
 use crate::output::table::{Table, beside, text};
 use crate::output::units::{bytes, count, percent};
 use crate::runs::BRACKET;
@@ -33,11 +33,7 @@ fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
     let truncated = if trace.complete { "" } else { " (truncated)" };
     let mut lines =
         vec![format!("trace    {file}{}; {} events{truncated}", origin_text(&trace.origin), count(report.events))];
-    let policy = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy && flag.name != "touch");
-    let words: Vec<String> = policy.map(|flag| format!("{} {}", flag.name, (flag.show)(choice))).collect();
-    for (index, words) in words.chunks(7).enumerate() {
-        lines.push(format!("{:<9}{}", if index == 0 { "policy" } else { "" }, words.join(", ")));
-    }
+    lines.extend(choice.policy_lines());
     let assumed = if choice.touch.is_none() && report.bracket.is_empty() { "" } else { ", assumed" };
     let rule = report.touch.rule.word();
     lines.push(format!("touches  {rule}{assumed} (the trace knows: {})", touch_text(trace.knowledge)));

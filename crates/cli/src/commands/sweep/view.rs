@@ -15,20 +15,29 @@ use crate::output::units::{bytes, count};
 /// A figure of a row, as a column.
 struct Column {
     head: &'static str,
-    /// What rows are compared by; the lowest is best unless `is_high_best`.
+    /// What rows are compared by.
     key: fn(&SimReport) -> f64,
     show: fn(&SimReport) -> String,
-    is_high_best: bool,
+    best: Best,
     /// Left out where it is 0 in every row.
     is_optional: bool,
 }
 
+/// Which figure of a column is best.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Best {
+    Lowest,
+    Highest,
+    /// A part of another column, neither good nor bad by itself.
+    None,
+}
+
 const fn low(head: &'static str, key: fn(&SimReport) -> f64, show: fn(&SimReport) -> String) -> Column {
-    Column { head, key, show, is_high_best: false, is_optional: false }
+    Column { head, key, show, best: Best::Lowest, is_optional: false }
 }
 
 const fn kind(head: &'static str, key: fn(&SimReport) -> f64, show: fn(&SimReport) -> String) -> Column {
-    Column { head, key, show, is_high_best: false, is_optional: true }
+    Column { head, key, show, best: Best::None, is_optional: true }
 }
 
 /// A column of a count in the report.
@@ -54,7 +63,7 @@ const COLUMNS: [Column; 16] = [
         head: "huge",
         key: huge_share,
         show: |row| format!("{:.0} %", huge_share(row) * 100.0),
-        is_high_best: true,
+        best: Best::Highest,
         is_optional: false,
     },
     count_of!(low, "VMAs", vmas_peak),
@@ -140,12 +149,14 @@ fn trace_table(rows: &[SimReport], first: usize, pareto: &[usize]) -> Table {
 
 /// Whether a row has the best figure of a column in which rows differ.
 fn is_best(column: &Column, row: &SimReport, rows: &[SimReport]) -> bool {
-    let key = (column.key)(row);
-    let beats =
-        |other: &SimReport| if column.is_high_best { key > (column.key)(other) } else { key < (column.key)(other) };
-    let loses =
-        |other: &SimReport| if column.is_high_best { key < (column.key)(other) } else { key > (column.key)(other) };
-    rows.iter().any(beats) && !rows.iter().any(loses)
+    // As if the highest were always best.
+    let goodness = |row: &SimReport| match column.best {
+        Best::Lowest => -(column.key)(row),
+        Best::Highest => (column.key)(row),
+        Best::None => 0.0,
+    };
+    let own = goodness(row);
+    rows.iter().any(|other| own > goodness(other)) && !rows.iter().any(|other| own < goodness(other))
 }
 
 /// A line for each group of rows that are equal in every figure.

@@ -1,0 +1,159 @@
+//! What pictures are drawn from: a JSON result, whether just made or read from a file.
+
+use anyhow::{Context, Result};
+use hksim_drive::{Design, TouchRule};
+use hksim_trace::header::Origin;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::commands::info::origin_text;
+use crate::flags::table::thp_from_word;
+use crate::flags::{Choice, varied};
+
+/// A row of a result, as far as it is drawn.
+#[derive(Clone, Debug, Deserialize)]
+struct Row {
+    trace: Trace,
+    policy: Design,
+    touch: Touch,
+    kernel: Kernel,
+    installs: Installs,
+    rss_bytes_peak: u64,
+    floor_pages: u64,
+    timeline: Vec<Sample>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Trace {
+    file: Option<String>,
+    origin: Origin,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Touch {
+    rule: TouchRule,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Kernel {
+    thp: Thp,
+    hugetlb_pool: Option<u64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Thp {
+    global: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Installs {
+    total: u64,
+}
+
+/// A point in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Sample {
+    /// Events done.
+    pub event: u64,
+    /// Requested bytes of live objects.
+    pub live_bytes: u64,
+    /// Resident bytes.
+    pub rss_bytes: u64,
+}
+
+/// One trace: everything in one part of the picture.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// The trace's name.
+    pub title: String,
+    /// Bytes of the fewest pages that hold the live set at its peak.
+    pub floor_bytes: u64,
+    /// The designs; those on the front first, each part by falling installs.
+    pub series: Vec<Series>,
+}
+
+/// Designs with the same figures.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// In which flags they differ from others, with their values: `2M thp = 2M hugetlb`.
+    pub label: String,
+    /// Installs.
+    pub installs: u64,
+    /// Peak resident bytes.
+    pub rss_bytes_peak: u64,
+    /// Whether they are on the Pareto front.
+    pub is_front: bool,
+    /// Residency over the events.
+    pub timeline: Vec<Sample>,
+}
+
+/// The panels of a `sweep` or `sim` result, one for each trace.
+///
+/// # Errors
+/// It is another result.
+pub fn panels(result: &Value) -> Result<Vec<Panel>> {
+    let is_sweep = result.get("rows").is_some();
+    let mut rows: Vec<Row> = if is_sweep {
+        Vec::deserialize(&result["rows"]).context("not a sweep result")?
+    } else {
+        vec![Row::deserialize(result).context("neither a sweep nor a sim result")?]
+    };
+    let front: Vec<usize> =
+        if is_sweep { Vec::deserialize(&result["pareto"]).context("no `pareto`")? } else { vec![0] };
+    let mut panels = Vec::new();
+    let mut first = 0;
+    while let Some(row) = rows.first() {
+        let same = rows.iter().take_while(|other| other.trace == row.trace).count();
+        let rest = rows.split_off(same);
+        panels.push(panel(&rows, |index| front.contains(&(first + index))));
+        first += same;
+        rows = rest;
+    }
+    Ok(panels)
+}
+
+fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
+    let choices: Vec<Choice> = rows.iter().map(choice).collect();
+    let flags = varied(&choices);
+    let label = |choice: &Choice| flags.iter().map(|flag| choice.word(flag)).collect::<Vec<_>>().join(" ");
+    let mut series: Vec<Series> = Vec::new();
+    for (index, (row, choice)) in rows.iter().zip(&choices).enumerate() {
+        let twin = series.iter_mut().find(|series| {
+            (series.installs, series.rss_bytes_peak) == (row.installs.total, row.rss_bytes_peak)
+                && series.timeline == row.timeline
+        });
+        match twin {
+            Some(twin) => twin.label += &format!(" = {}", label(choice)),
+            None => series.push(Series {
+                label: if flags.is_empty() { "this design".to_string() } else { label(choice) },
+                installs: row.installs.total,
+                rss_bytes_peak: row.rss_bytes_peak,
+                is_front: is_front(index),
+                timeline: row.timeline.clone(),
+            }),
+        }
+    }
+    series.sort_by_key(|series| (!series.is_front, std::cmp::Reverse(series.installs)));
+    let title = rows.first().map(title).unwrap_or_default();
+    let floor_pages = rows.iter().map(|row| row.floor_pages).max().unwrap_or(0);
+    Panel { title, floor_bytes: floor_pages.saturating_mul(hksim_policy::PAGE_BYTES), series }
+}
+
+fn title(row: &Row) -> String {
+    match &row.trace.file {
+        Some(file) => file.rsplit('/').next().unwrap_or(file).to_string(),
+        None => match &row.trace.origin {
+            Origin::Generated { name, .. } => format!("{name} (built in)"),
+            origin => origin_text(origin),
+        },
+    }
+}
+
+fn choice(row: &Row) -> Choice {
+    Choice {
+        design: row.policy.clone(),
+        touch: Some(row.touch.rule),
+        thp: thp_from_word(&row.kernel.thp.global),
+        hugetlb_pool: row.kernel.hugetlb_pool,
+    }
+}

@@ -1,0 +1,87 @@
+//! Where to write labels so that nothing lies on anything.
+
+/// A box in pixels: left, top, right, bottom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Box {
+    /// Left edge.
+    pub left: i32,
+    /// Top edge.
+    pub top: i32,
+    /// Right edge.
+    pub right: i32,
+    /// Bottom edge.
+    pub bottom: i32,
+}
+
+impl Box {
+    /// A box around a point.
+    pub fn around((x, y): (i32, i32), radius: i32) -> Box {
+        Box { left: x - radius, top: y - radius, right: x + radius, bottom: y + radius }
+    }
+
+    /// Whether both have a pixel in common.
+    pub fn overlaps(&self, other: &Box) -> bool {
+        self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
+    }
+
+    /// Whether the other box lies inside.
+    pub fn contains(&self, other: &Box) -> bool {
+        self.left <= other.left && self.top <= other.top && other.right <= self.right && other.bottom <= self.bottom
+    }
+}
+
+/// Height of a label.
+pub const LABEL_HEIGHT: i32 = 15;
+
+/// About how wide a label is: the widest common sans-serif faces take this much.
+pub fn label_width(text: &str, font_px: i32) -> i32 {
+    (text.chars().count() as f64 * f64::from(font_px) * 0.58).ceil() as i32 + 2
+}
+
+/// A place near `point` for a label of that width, inside `area` and clear of `taken`: the nearest, right of the point first.
+pub fn place(point: (i32, i32), width: i32, area: &Box, taken: &[Box]) -> Option<Box> {
+    const GAP: i32 = 9;
+    const FAR_STEPS: i32 = 6;
+    let half = LABEL_HEIGHT / 2;
+    let candidates = (0..FAR_STEPS).flat_map(|step| {
+        let away = step * (LABEL_HEIGHT - 2);
+        let (x, y) = point;
+        let (right, left, middle) = (x + GAP, x - GAP - width, x - width / 2);
+        let mut tries = vec![(right, y - half - away), (right, y - half + away)];
+        tries.extend([(left, y - half - away), (left, y - half + away)]);
+        tries.extend([(middle, y - GAP - LABEL_HEIGHT - away), (middle, y + GAP + away)]);
+        tries
+    });
+    let boxes = candidates.map(|(left, top)| Box { left, top, right: left + width, bottom: top + LABEL_HEIGHT });
+    boxes.into_iter().find(|place| area.contains(place) && !taken.iter().any(|other| other.overlaps(place)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_never_overlap_and_stay_inside() {
+        let area = Box { left: 0, top: 0, right: 600, bottom: 400 };
+        let mut seed = 12345u64;
+        let mut draw = |below: u64| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            (seed % below) as i32
+        };
+        for round in 0..200 {
+            let points: Vec<(i32, i32)> = (0..20).map(|_| (draw(600), draw(400))).collect();
+            let mut taken: Vec<Box> = points.iter().map(|&point| Box::around(point, 6)).collect();
+            let marks = taken.len();
+            for &point in &points {
+                taken.extend(place(point, 20 + draw(120), &area, &taken));
+            }
+            assert!(taken.len() > marks + 5, "round {round}: hardly any label found a place");
+            for (index, label) in taken.iter().enumerate().skip(marks) {
+                assert!(area.contains(label), "round {round}: {label:?} outside");
+                assert!(!taken[..index].iter().any(|other| other.overlaps(label)), "round {round}: {label:?} overlaps");
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Installs against peak residency.
+
+use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::data::{Panel, Series};
+use super::labels::{Box, label_width, place};
+use super::style::{FRONT, GRID, INK, Look, SMALL_PX, byte_unit, rss_bytes_max, text, tick};
+use crate::output::units::count;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Plane = Cartesian2d<plotters::coord::combinators::LogCoord<f64>, plotters::coord::types::RangedCoordf64>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Plane>;
+
+/// Draws the scatter of a panel.
+pub fn draw(area: &Area, panel: &Panel) -> Result<()> {
+    let (unit, unit_name) = byte_unit(rss_bytes_max(&panel.series).max(panel.floor_bytes));
+    let top = rss_bytes_max(&panel.series).max(panel.floor_bytes).max(1) as f64 / unit * 1.18;
+    let mut chart = ChartBuilder::on(area)
+        .margin(10)
+        .margin_right(24)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(installs_range(&panel.series).log_scale(), 0.0..top)
+        .map_err(drawing)?;
+    chart
+        .configure_mesh()
+        .x_desc("page-table installs (log scale)")
+        .y_desc(format!("peak RSS ({unit_name})"))
+        .axis_style(INK)
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .x_labels(7)
+        .x_label_formatter(&|installs| count(*installs as u64))
+        .y_label_formatter(&tick)
+        .label_style(text(SMALL_PX, &INK))
+        .axis_desc_style(text(SMALL_PX + 1, &INK))
+        .draw()
+        .map_err(drawing)?;
+    floor_line(&mut chart, panel.floor_bytes as f64 / unit)?;
+    front_line(&mut chart, &panel.series, unit)?;
+    points(&mut chart, &panel.series, unit)?;
+    names(area, &chart, panel, unit)
+}
+
+/// A little beyond the points on both sides, and never empty.
+fn installs_range(series: &[Series]) -> std::ops::Range<f64> {
+    let installs = || series.iter().map(|series| series.installs.max(1) as f64);
+    let low = installs().fold(f64::INFINITY, f64::min).min(1e18);
+    let high = installs().fold(1.0, f64::max);
+    low / 2.0..high * 3.0
+}
+
+fn at(series: &Series, unit: f64) -> (f64, f64) {
+    (series.installs.max(1) as f64, series.rss_bytes_peak as f64 / unit)
+}
+
+fn floor_line(chart: &mut Chart, floor: f64) -> Result<()> {
+    let range = chart.x_range();
+    let line = DashedLineSeries::new([(range.start, floor), (range.end, floor)], 5, 4, FRONT.stroke_width(1));
+    chart.draw_series(line).map_err(drawing).map(drop)
+}
+
+/// Joins the front by steps: what lies above and right of them is beaten.
+fn front_line(chart: &mut Chart, series: &[Series], unit: f64) -> Result<()> {
+    let mut front: Vec<(f64, f64)> =
+        series.iter().filter(|series| series.is_front).map(|series| at(series, unit)).collect();
+    front.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let corners = front.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
+    let line: Vec<(f64, f64)> = corners.chain(front.last().copied()).collect();
+    chart.draw_series(LineSeries::new(line, FRONT.stroke_width(1))).map_err(drawing).map(drop)
+}
+
+fn points(chart: &mut Chart, series: &[Series], unit: f64) -> Result<()> {
+    for (index, series) in series.iter().enumerate().rev() {
+        let colour = Look::of(index).colour;
+        let style = if series.is_front { colour.filled() } else { colour.stroke_width(2) };
+        let radius = if series.is_front { 6 } else { 5 };
+        chart.draw_series([Circle::new(at(series, unit), radius, style)]).map_err(drawing)?;
+    }
+    Ok(())
+}
+
+/// Writes names beside points, the front's first; a point whose name finds no place is named by the legend alone.
+fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
+    let plane = chart.plotting_area();
+    // Elements are placed on the page, labels on this part of it.
+    let ((x0, y0), (xs, ys)) = (area.get_base_pixel(), plane.get_pixel_range());
+    let inside = Box { left: xs.start - x0, top: ys.start - y0, right: xs.end - x0, bottom: ys.end - y0 };
+    let pixel = |point: (f64, f64)| {
+        let (x, y) = plane.map_coordinate(&point);
+        (x - x0, y - y0)
+    };
+    let spots: Vec<(i32, i32)> = panel.series.iter().map(|series| pixel(at(series, unit))).collect();
+    let mut taken: Vec<Box> = spots.iter().map(|&spot| Box::around(spot, 7)).collect();
+    let floor = pixel((chart.x_range().start, panel.floor_bytes as f64 / unit)).1;
+    let floor_text = "floor: pages of the live bytes";
+    let width = label_width(floor_text, SMALL_PX);
+    // Below the line, unless that is where the axis is.
+    let floor_top = if floor + 20 > inside.bottom { floor - 18 } else { floor + 3 };
+    let floor_box =
+        Box { left: inside.right - width - 4, top: floor_top, right: inside.right - 4, bottom: floor_top + 15 };
+    area.draw_text(floor_text, &text(SMALL_PX, &FRONT), (floor_box.left, floor_box.top)).map_err(drawing)?;
+    taken.extend([floor_box, Box { left: inside.left, top: floor - 2, right: inside.right, bottom: floor + 2 }]);
+    for (index, (series, &spot)) in panel.series.iter().zip(&spots).enumerate() {
+        let look = Look::of(index);
+        if !look.is_named {
+            continue;
+        }
+        if let Some(label) = place(spot, label_width(&series.label, SMALL_PX), &inside, &taken) {
+            area.draw_text(&series.label, &text(SMALL_PX, &look.colour), (label.left, label.top + 1))
+                .map_err(drawing)?;
+            taken.push(label);
+        }
+    }
+    Ok(())
+}
+
+/// Drawing to memory fails only by an error in the drawing itself.
+pub fn drawing<E: std::error::Error + Send + Sync>(why: DrawingAreaErrorKind<E>) -> anyhow::Error {
+    anyhow!("cannot draw: {why}")
+}

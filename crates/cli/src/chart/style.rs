@@ -1,0 +1,89 @@
+//! Colours, fonts and scales of pictures.
+
+use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TextStyle};
+
+use super::data::Series;
+
+/// Okabe and Ito's palette without its yellow, which is pale on white: told apart by colour-blind people too.
+const PALETTE: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 0, 0),
+];
+/// What has no colour of its own.
+pub const GREY: RGBColor = RGBColor(176, 176, 176);
+/// Text and axes.
+pub const INK: RGBColor = RGBColor(51, 51, 51);
+/// Lines of the grid.
+pub const GRID: RGBColor = RGBColor(232, 232, 232);
+/// Points of the front, and what they are joined by.
+pub const FRONT: RGBColor = RGBColor(130, 130, 130);
+
+/// Series with a colour of their own; the first half with full lines, the second dashed.
+pub const COLOURED_MAX: usize = 2 * PALETTE.len();
+
+/// Size of small text.
+pub const SMALL_PX: i32 = 12;
+
+/// Small text in a colour.
+pub fn text(px: i32, colour: &RGBColor) -> TextStyle<'static> {
+    ("sans-serif", px).into_font().color(colour)
+}
+
+/// How a series is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Its colour.
+    pub colour: RGBColor,
+    /// Whether its line is dashed.
+    pub is_dashed: bool,
+    /// Whether it has a colour and a label of its own.
+    pub is_named: bool,
+}
+
+impl Look {
+    /// The look of the series with that place in its panel.
+    pub fn of(place: usize) -> Look {
+        let is_named = place < COLOURED_MAX;
+        let colour = if is_named { PALETTE[place % PALETTE.len()] } else { GREY };
+        Look { colour, is_dashed: is_named && place >= PALETTE.len(), is_named }
+    }
+
+    /// Its line.
+    pub fn line(&self) -> ShapeStyle {
+        self.colour.stroke_width(if self.is_named { 2 } else { 1 })
+    }
+}
+
+/// The unit in which bytes up to `bytes_max` read well: bytes of the unit, its name.
+pub fn byte_unit(bytes_max: u64) -> (f64, &'static str) {
+    match bytes_max {
+        0..0x20_0000 => (1024.0, "KiB"),
+        0x20_0000..0x8000_0000 => (1_048_576.0, "MiB"),
+        _ => (1_073_741_824.0, "GiB"),
+    }
+}
+
+/// The unit in which events up to `events_max` read well: events of the unit, the axis' name.
+pub fn event_unit(events_max: u64) -> (f64, &'static str) {
+    match events_max {
+        0..10_000 => (1.0, "events"),
+        10_000..2_000_000 => (1e3, "events (thousands)"),
+        _ => (1e6, "events (millions)"),
+    }
+}
+
+/// A tick's number without needless digits.
+pub fn tick(value: &f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+/// The highest residency of any series.
+pub fn rss_bytes_max(series: &[Series]) -> u64 {
+    series.iter().map(|series| series.rss_bytes_peak).max().unwrap_or(0)
+}

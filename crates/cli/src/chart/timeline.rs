@@ -1,0 +1,99 @@
+//! Residency over the events, above the live bytes.
+
+use anyhow::Result;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+use super::data::{Panel, Sample, Series};
+use super::scatter::drawing;
+use super::style::{GRID, INK, Look, SMALL_PX, byte_unit, event_unit, rss_bytes_max, text, tick};
+
+/// Colour of the live bytes.
+const LIVE: RGBColor = RGBColor(214, 214, 214);
+
+/// Draws the lines of a panel.
+pub fn draw(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()> {
+    let samples = || panel.series.iter().flat_map(|series| &series.timeline);
+    let live_max = samples().map(|sample| sample.live_bytes).max().unwrap_or(0);
+    let events_max = samples().map(|sample| sample.event).max().unwrap_or(0).max(1);
+    let bytes_max = rss_bytes_max(&panel.series).max(live_max).max(1);
+    let (unit, unit_name) = byte_unit(bytes_max);
+    let (events, events_name) = event_unit(events_max);
+    let mut chart = ChartBuilder::on(area)
+        .margin(10)
+        .margin_right(24)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..events_max as f64 / events, 0.0..bytes_max as f64 / unit * 1.08)
+        .map_err(drawing)?;
+    let point = |sample: &Sample, bytes: u64| (sample.event as f64 / events, bytes as f64 / unit);
+    let live = panel.series.first().map(|series| series.timeline.as_slice()).unwrap_or_default();
+    let live_top = live.iter().map(|sample| point(sample, sample.live_bytes));
+    let corners = [live.first(), live.last()].map(|sample| sample.map(|sample| point(sample, 0)));
+    let outline: Vec<(f64, f64)> = corners[0].into_iter().chain(live_top).chain(corners[1]).collect();
+    chart.draw_series([Polygon::new(outline, LIVE.filled())]).map_err(drawing)?;
+    chart
+        .configure_mesh()
+        .x_desc(events_name)
+        .y_desc(format!("RSS ({unit_name})"))
+        .axis_style(INK)
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .x_label_formatter(&tick)
+        .y_label_formatter(&tick)
+        .label_style(text(SMALL_PX, &INK))
+        .axis_desc_style(text(SMALL_PX + 1, &INK))
+        .draw()
+        .map_err(drawing)?;
+    for (index, series) in panel.series.iter().enumerate().rev() {
+        let look = Look::of(index);
+        let line =
+            |series: &Series| series.timeline.iter().map(|sample| point(sample, sample.rss_bytes)).collect::<Vec<_>>();
+        if look.is_dashed {
+            chart.draw_series(DashedLineSeries::new(line(series), 6, 4, look.line())).map_err(drawing)?;
+        } else {
+            chart.draw_series(LineSeries::new(line(series), look.line())).map_err(drawing)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes what the colours mean; returns nothing drawn beyond `rows` of it.
+pub fn legend(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()> {
+    let columns = legend_columns(panel);
+    let width = area.dim_in_pixel().0 as i32 / columns as i32;
+    let spot = |index: usize| ((index % columns) as i32 * width + 20, (index / columns) as i32 * LEGEND_LINE + 4);
+    let (x, y) = spot(0);
+    area.draw(&Rectangle::new([(x, y + 3), (x + 26, y + 13)], LIVE.filled())).map_err(drawing)?;
+    area.draw_text("live bytes", &text(SMALL_PX, &INK), (x + 34, y + 1)).map_err(drawing)?;
+    for (index, series) in panel.series.iter().enumerate() {
+        let look = Look::of(index);
+        let (x, y) = spot(index + 1);
+        if !look.is_named {
+            let others = format!("{} other designs", panel.series.len() - index);
+            area.draw(&PathElement::new([(x, y + 8), (x + 26, y + 8)], look.line())).map_err(drawing)?;
+            return area.draw_text(&others, &text(SMALL_PX, &INK), (x + 34, y + 1)).map_err(drawing);
+        }
+        let dashes = if look.is_dashed { vec![(0, 10), (16, 26)] } else { vec![(0, 26)] };
+        for (from, to) in dashes {
+            area.draw(&PathElement::new([(x + from, y + 8), (x + to, y + 8)], look.line())).map_err(drawing)?;
+        }
+        let name = if series.is_front { format!("{} (front)", series.label) } else { series.label.clone() };
+        area.draw_text(&name, &text(SMALL_PX, &INK), (x + 34, y + 1)).map_err(drawing)?;
+    }
+    Ok(())
+}
+
+const LEGEND_LINE: i32 = 19;
+
+/// As many columns as the longest name leaves room for.
+fn legend_columns(panel: &Panel) -> usize {
+    let longest = panel.series.iter().map(|series| series.label.chars().count()).max().unwrap_or(0);
+    (90 / (longest + 14)).clamp(1, 4)
+}
+
+/// Pixels that the legend takes.
+pub fn legend_height(panel: &Panel) -> i32 {
+    let entries = 1 + panel.series.len().min(super::style::COLOURED_MAX + 1);
+    entries.div_ceil(legend_columns(panel)) as i32 * LEGEND_LINE + 12
+}

@@ -1,0 +1,97 @@
+//! `hksim replay`: a trace on a real allocator.
+
+mod view;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use hksim_drive::{Design, TouchRule};
+use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
+use hksim_sim::report::{SCHEMA, TouchLabel, TraceLabel};
+use hksim_trace::header::Touch;
+use serde::Serialize;
+
+use crate::flags::PolicyArgs;
+use crate::inputs::Trace;
+use crate::output::OutputArgs;
+
+/// Arguments of `replay`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Trace to replay
+    #[arg(value_name = "TRACE.hkt")]
+    trace: PathBuf,
+    /// Allocator: native (the one that is simulated), glibc, or a malloc library to preload
+    #[arg(long, value_name = "native|glibc|LIB.so", default_value = "native")]
+    on: String,
+    /// ordered: one thread in trace order; threaded: the trace's own threads
+    #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = parse_mode)]
+    mode: Mode,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+fn parse_mode(word: &str) -> Result<Mode, String> {
+    match word {
+        "ordered" => Ok(Mode::Ordered),
+        "threaded" => Ok(Mode::Threaded),
+        _ => Err("modes are ordered and threaded".to_string()),
+    }
+}
+
+/// What was replayed, and what was measured.
+#[derive(Debug, Serialize)]
+pub struct ReplayReport {
+    schema: u32,
+    trace: TraceLabel,
+    on: String,
+    mode: Mode,
+    /// The design, where the allocator has one.
+    policy: Option<Design>,
+    touch: TouchLabel,
+    #[serde(flatten)]
+    replayed: Replayed,
+}
+
+/// Replays.
+///
+/// # Errors
+/// Bad input; a child that cannot run.
+pub fn run(args: &Args) -> Result<()> {
+    let choice = args.policy.choice()?;
+    if let Some(flag) = args.policy.kernel_flag() {
+        bail!("--{flag} tells a simulated kernel; a replay runs on this machine's own, so leave it out");
+    }
+    let trace = Trace::file(&args.trace)?;
+    let rule = choice.touch_rule(trace.header.touch);
+    let (on, policy) = target(args, &choice.design)?;
+    let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, mode: args.mode, measure: Measure::default() };
+    let replayed = replay(&spec)?;
+    let knowledge = if rule == TouchRule::Recorded { trace.header.touch } else { Touch::Assumed };
+    let report = ReplayReport {
+        schema: SCHEMA,
+        trace: trace.label(),
+        on: args.on.clone(),
+        mode: args.mode,
+        policy,
+        touch: TouchLabel { rule, knowledge },
+        replayed,
+    };
+    args.output.emit(&report, &[&report], || view::table(&report))
+}
+
+/// The allocator named, with its design where it has one.
+fn target(args: &Args, design: &Design) -> Result<(Target, Option<Design>)> {
+    Ok(match args.on.as_str() {
+        "native" => (Target::Native(design.clone()), Some(design.clone())),
+        other => {
+            if let Some(flag) = args.policy.policy_flag() {
+                bail!("--{flag} shapes the native allocator, and {other} has a shape of its own; leave it out");
+            }
+            let preload = (other != "glibc").then(|| PathBuf::from(other));
+            (Target::Malloc { preload }, None)
+        }
+    })
+}

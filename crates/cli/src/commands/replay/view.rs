@@ -1,0 +1,85 @@
+//! A replay for people.
+
+use super::ReplayReport;
+use crate::commands::info::origin_text;
+use crate::flags::Choice;
+use crate::output::table::{Table, beside, text};
+use crate::output::units::{bytes, count};
+
+/// The whole of it.
+pub fn table(report: &ReplayReport) -> String {
+    let mut lines = head(report);
+    lines.push(String::new());
+    lines.extend(beside(&measured(report), &run(report)));
+    for skipped in &report.replayed.skipped {
+        lines.push(format!("skipped: {}: {}", skipped.figure, skipped.reason));
+    }
+    text(&lines)
+}
+
+fn head(report: &ReplayReport) -> Vec<String> {
+    let file = report.trace.file.as_deref().unwrap_or_default();
+    let events = count(report.replayed.events);
+    let mut lines = vec![format!("trace    {file}, {}; {events} events", origin_text(&report.trace.origin))];
+    let mode = format!("{:?}", report.mode).to_lowercase();
+    lines.push(format!("on       {}, {mode}", report.on));
+    if let Some(design) = &report.policy {
+        lines.extend(Choice::of(design.clone()).policy_lines());
+    }
+    lines.push(format!("touches  {}", report.touch.rule.word()));
+    lines
+}
+
+/// What the kernel said; `-` for what could not be measured.
+fn measured(report: &ReplayReport) -> Vec<String> {
+    let replayed = &report.replayed;
+    let counted = |figure: Option<u64>| figure.map_or("-".to_string(), count);
+    let sized = |figure: Option<u64>| figure.map_or("-".to_string(), bytes);
+    let mut table = Table::new(["measured", ""], &[0]);
+    let mut push = |name: &str, value: String| table.push([name.to_string(), value]);
+    if let Some(installs) = &replayed.installs {
+        let kinds = &installs.by_kind;
+        let kinds = [
+            ("4K", kinds.base_4k),
+            ("mTHP", kinds.mthp),
+            ("THP", kinds.thp),
+            ("hugetlb", kinds.hugetlb),
+            ("zero", kinds.zero),
+            ("COW", kinds.cow),
+        ];
+        for (name, installs) in kinds.into_iter().filter(|(_, installs)| *installs > 0) {
+            push(&format!("installs {name}"), count(installs));
+        }
+    }
+    push("installs", counted(replayed.installs.map(|installs| installs.total)));
+    push("faults", counted(replayed.faults));
+    push("traps", counted(replayed.traps));
+    push("RSS peak", sized(replayed.rss_bytes_peak));
+    push("RSS end", sized(replayed.rss_bytes_end));
+    push("VMAs peak", counted(replayed.vmas_peak));
+    push("page tables peak", sized(replayed.page_table_bytes_peak));
+    table.lines()
+}
+
+/// How the run went.
+fn run(report: &ReplayReport) -> Vec<String> {
+    let replayed = &report.replayed;
+    let seconds = |figure: Option<f64>| figure.map_or("-".to_string(), |seconds| format!("{seconds:.3} s"));
+    let mut table = Table::new(["run", ""], &[0]);
+    let mut push = |name: &str, value: String| table.push([name.to_string(), value]);
+    push("speed", replayed.ops_per_s.map_or("-".to_string(), |ops| format!("{:.2} M calls/s", ops / 1e6)));
+    push("user time", seconds(replayed.user_s));
+    push("system time", seconds(replayed.sys_s));
+    if let Some(calls) = &replayed.os_calls {
+        let calls =
+            [("mmap", calls.mmap), ("munmap", calls.munmap), ("madvise", calls.madvise), ("mremap", calls.mremap)];
+        calls.into_iter().for_each(|(name, calls)| push(name, count(calls)));
+    }
+    push("requests refused", count(replayed.failed));
+    push("control: faults without a heap", count(replayed.control.faults));
+    push("control: traps without a heap", replayed.control.traps.map_or("-".to_string(), count));
+    if let Some(pages) = replayed.unclassified_pages.filter(|&pages| pages > 0) {
+        push("unclassified pages", count(pages));
+    }
+    table.lines()
+}
