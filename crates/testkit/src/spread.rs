@@ -41,8 +41,8 @@ impl SmallDesign {
     pub fn random(random: &mut Random) -> SmallDesign {
         let shape = random_shape(random);
         let ordinals_max = ((64 << 20) / shape.superslab_bytes).max(3);
-        // Half of the arenas are so small that they fill up.
-        let ordinals = if random.per_mille(500) { 2 + random.below(6) } else { 2 + random.below(ordinals_max) };
+        // A quarter of the arenas are so small that they soon fill up.
+        let ordinals = if random.per_mille(250) { 2 + random.below(6) } else { 2 + random.below(ordinals_max) };
         SmallDesign {
             shape,
             options: random_options(random, shape.superslab_bytes, ordinals),

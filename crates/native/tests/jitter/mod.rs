@@ -1,0 +1,181 @@
+//! The native memory with threads that stumble: now and then a thread gives its core away right before it looks at, or
+//! changes, a word that others change as well. Windows of a few instructions become wide enough to be met.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use hksim_native::{AtomicWord, MmapMemory, Syscalls};
+use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
+use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::{Errno, Word};
+
+type Native = MmapMemory<Syscalls>;
+
+thread_local! {
+    static STUMBLES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often this thread stumbles: `seed` 0 never, else about once in 32 accesses.
+pub fn stumble(seed: u64) {
+    STUMBLES.set(seed);
+}
+
+fn perhaps_stumble() {
+    let mut state = STUMBLES.get();
+    if state == 0 {
+        return;
+    }
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    STUMBLES.set(state);
+    if state.is_multiple_of(32) {
+        std::thread::yield_now();
+    }
+}
+
+/// A word at which threads stumble.
+#[repr(transparent)]
+pub struct JitterWord(AtomicWord);
+
+impl Word for JitterWord {
+    fn load(&self) -> u64 {
+        perhaps_stumble();
+        self.0.load()
+    }
+
+    fn store(&self, value: u64) {
+        perhaps_stumble();
+        self.0.store(value);
+    }
+
+    fn swap(&self, value: u64) -> u64 {
+        perhaps_stumble();
+        self.0.swap(value)
+    }
+
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
+        perhaps_stumble();
+        self.0.compare_exchange(current, new)
+    }
+}
+
+fn jittery(word: &AtomicWord) -> &JitterWord {
+    // SAFETY: `repr(transparent)`.
+    unsafe { &*std::ptr::from_ref(word).cast() }
+}
+
+/// The memory.
+pub struct Jitter(pub Native);
+
+impl Memory for Jitter {
+    type SuperSlab = NonNull<u8>;
+    type Word = JitterWord;
+    type Guard<'a> = <Native as Memory>::Guard<'a>;
+
+    fn ordinals(&self) -> u32 {
+        self.0.ordinals()
+    }
+
+    fn superslab(&self, ordinal: u32) -> NonNull<u8> {
+        self.0.superslab(ordinal)
+    }
+
+    fn ordinal(&self, superslab: NonNull<u8>) -> u32 {
+        self.0.ordinal(superslab)
+    }
+
+    fn init_meta(&self, superslab: NonNull<u8>) {
+        self.0.init_meta(superslab);
+    }
+
+    fn meta(&self, superslab: NonNull<u8>) -> &SuperSlabMeta<JitterWord> {
+        // SAFETY: `repr(C)` over a word that is `repr(transparent)`: the same layout.
+        unsafe { &*std::ptr::from_ref(self.0.meta(superslab)).cast() }
+    }
+
+    fn slab(&self, superslab: NonNull<u8>, unit: u32) -> &SlabMeta {
+        self.0.slab(superslab, unit)
+    }
+
+    fn remote(&self, superslab: NonNull<u8>, unit: u32) -> &JitterWord {
+        jittery(self.0.remote(superslab, unit))
+    }
+
+    fn mail_next(&self, superslab: NonNull<u8>, unit: u32) -> &JitterWord {
+        jittery(self.0.mail_next(superslab, unit))
+    }
+
+    fn entry(&self, ordinal: u32) -> &Entry {
+        self.0.entry(ordinal)
+    }
+
+    fn pool(&self) -> &PoolMeta {
+        self.0.pool()
+    }
+
+    fn lock(&self) -> Self::Guard<'_> {
+        perhaps_stumble();
+        self.0.lock()
+    }
+
+    fn init_heap(&self, heap: u32) {
+        self.0.init_heap(heap);
+    }
+
+    fn mail(&self, heap: u32) -> &JitterWord {
+        jittery(self.0.mail(heap))
+    }
+
+    fn read_link(&self, superslab: NonNull<u8>, at: u32) -> Link {
+        self.0.read_link(superslab, at)
+    }
+
+    fn write_link(&self, superslab: NonNull<u8>, at: u32, link: Link) {
+        self.0.write_link(superslab, at, link);
+    }
+
+    fn read_header(&self, superslab: NonNull<u8>, at: u32) -> u8 {
+        self.0.read_header(superslab, at)
+    }
+
+    fn write_header(&self, superslab: NonNull<u8>, at: u32, bytes: u32, tag: u8) {
+        self.0.write_header(superslab, at, bytes, tag);
+    }
+
+    fn zero(&self, superslab: NonNull<u8>, at: u64, bytes: u64) {
+        self.0.zero(superslab, at, bytes);
+    }
+
+    fn copy(&self, to: Block<NonNull<u8>>, from: Block<NonNull<u8>>, bytes: u64) {
+        self.0.copy(to, from, bytes);
+    }
+
+    fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
+        self.0.map(range, mapping)
+    }
+
+    fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
+        self.0.unmap(range)
+    }
+
+    fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
+        self.0.advise(range, advice)
+    }
+
+    fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
+        self.0.remap(from, to_start)
+    }
+
+    fn touch_pages(&self, range: ArenaRange) {
+        self.0.touch_pages(range);
+    }
+
+    fn fill_pages(&self, range: ArenaRange) {
+        self.0.fill_pages(range);
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+}

@@ -1,0 +1,242 @@
+//! Real threads on one allocator: blocks cross threads, heaps close with blocks live, others free and adopt. Contents
+//! are checked at every hand-over; at the end nothing may be left in use.
+
+mod jitter;
+
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+use hksim_native::{MmapMemory, Syscalls};
+use hksim_policy::geometry::Shape;
+use hksim_policy::layout::Layout;
+use hksim_policy::options::{Carve, Header, Huge, MetaPlace, Options, Purge};
+use hksim_policy::{Allocator, Memory, Request, RunGeometry, ThreadHeap};
+use hksim_testkit::{Random, drain_abandoned, pattern, test_scale};
+use jitter::Jitter;
+
+type Shared = Allocator<Jitter, RunGeometry>;
+type Heap = ThreadHeap<Jitter>;
+
+/// A live block on its way between threads.
+struct Parcel {
+    address: usize,
+    bytes: usize,
+    tag: u64,
+}
+
+/// One letter box a thread.
+struct Exchange(Vec<Mutex<Vec<Parcel>>>);
+
+impl Exchange {
+    fn put(&self, to: usize, parcel: Parcel) {
+        self.0[to].lock().unwrap().push(parcel);
+    }
+
+    fn take(&self, from: usize) -> Option<Parcel> {
+        self.0[from].lock().unwrap().pop()
+    }
+}
+
+/// What one thread does, again and again with a new heap.
+struct Worker<'a> {
+    shared: &'a Shared,
+    exchange: &'a Exchange,
+    random: Random,
+    held: Vec<Parcel>,
+    next_tag: u64,
+}
+
+const PART_BYTES: usize = pattern::SLICE_BYTES as usize;
+
+impl Worker<'_> {
+    fn bytes_of(parcel: &Parcel) -> &mut [u8] {
+        // SAFETY: the block is live and this thread alone holds its parcel.
+        unsafe { std::slice::from_raw_parts_mut(parcel.address as *mut u8, parcel.bytes) }
+    }
+
+    fn check(&self, parcel: &Parcel, bytes: usize) {
+        for (index, part) in Worker::bytes_of(parcel)[..bytes].chunks(PART_BYTES).enumerate() {
+            let wrote = pattern::slice(parcel.tag, (index * PART_BYTES) as u64, part.len() as u64);
+            assert!(part == wrote, "a block of {} bytes at {:#x} changed", parcel.bytes, parcel.address);
+        }
+    }
+
+    fn write(&mut self, parcel: &mut Parcel) {
+        self.next_tag += 1;
+        parcel.tag = self.next_tag;
+        for (index, part) in Worker::bytes_of(parcel).chunks_mut(PART_BYTES).enumerate() {
+            part.copy_from_slice(pattern::slice(parcel.tag, (index * PART_BYTES) as u64, part.len() as u64));
+        }
+    }
+
+    fn random_bytes(&mut self) -> u64 {
+        match self.random.below(1000) {
+            0..=899 => 1 + self.random.below(3000),
+            900..=989 => self.random.log_uniform(40 << 10),
+            990..=997 => self.random.log_uniform(200 << 10),
+            _ => self.random.log_uniform(2 << 20),
+        }
+    }
+
+    fn allocate(&mut self, heap: &mut Heap) {
+        let request = Request { zeroed: self.random.per_mille(200), ..Request::plain(self.random_bytes()) };
+        let block = self.shared.allocate(heap, request).expect("the arena is large enough");
+        let address = self.shared.mem.0.address(block).as_ptr() as usize;
+        let mut parcel = Parcel { address, bytes: request.bytes as usize, tag: 0 };
+        let zeroed = !request.zeroed || Worker::bytes_of(&parcel).iter().all(|&byte| byte == 0);
+        assert!(zeroed, "{request:?} at {address:#x} is not zeroed");
+        self.write(&mut parcel);
+        self.held.push(parcel);
+    }
+
+    fn block_of(&self, parcel: &Parcel) -> hksim_policy::Block<NonNull<u8>> {
+        self.shared.mem.0.block_at(NonNull::new(parcel.address as *mut u8).unwrap())
+    }
+
+    fn free(&mut self, heap: &mut Heap, parcel: Parcel) {
+        self.check(&parcel, parcel.bytes);
+        self.shared.free(heap, self.block_of(&parcel));
+    }
+
+    fn resize(&mut self, heap: &mut Heap, mut parcel: Parcel) {
+        let bytes = self.random_bytes();
+        let block = self.shared.resize(heap, self.block_of(&parcel), bytes).expect("the arena is large enough");
+        let kept = parcel.bytes.min(bytes as usize);
+        (parcel.address, parcel.bytes) = (self.shared.mem.0.address(block).as_ptr() as usize, bytes as usize);
+        self.check(&parcel, kept);
+        self.write(&mut parcel);
+        self.held.push(parcel);
+    }
+
+    fn any_held(&mut self) -> Option<Parcel> {
+        let count = self.held.len() as u64;
+        (count > 0).then(|| self.held.swap_remove(self.random.below(count) as usize))
+    }
+
+    /// One heap's life. What it still holds at its end is freed by later heaps, here or elsewhere.
+    fn live(&mut self, me: usize, operations: u64) {
+        let mut heap = self.shared.open_heap().expect("a free heap");
+        for _ in 0..operations {
+            let parcel = match self.random.below(10) {
+                0..=3 => {
+                    self.allocate(&mut heap);
+                    continue;
+                }
+                4..=5 => self.exchange.take(me),
+                _ => self.any_held(),
+            };
+            let Some(parcel) = parcel else { continue };
+            match self.random.below(10) {
+                0..=4 => self.free(&mut heap, parcel),
+                5 => self.resize(&mut heap, parcel),
+                _ => self.exchange.put(self.random.below(self.exchange.0.len() as u64) as usize, parcel),
+            }
+        }
+        self.shared.validate(&heap).unwrap_or_else(|violation| panic!("at a heap's end: {violation:?}"));
+        self.shared.close_heap(heap);
+    }
+
+    fn free_rest(&mut self, from: usize) {
+        let mut heap = self.shared.open_heap().expect("a free heap");
+        while let Some(parcel) = self.exchange.take(from).or_else(|| self.held.pop()) {
+            self.free(&mut heap, parcel);
+        }
+        self.shared.close_heap(heap);
+    }
+}
+
+/// Runs threads on one allocator; every thread opens `lives` heaps one after the other.
+fn stress(shape: Shape, options: Options, threads: usize, lives: u64, seed: u64) {
+    let named = format!("seed {seed:#x}, {threads} threads, {shape:?}, {options:?}");
+    eprintln!("{named}");
+    let geometry = RunGeometry::new(shape).expect("a legal shape");
+    let layout = Layout::new(&geometry, 1 << 30);
+    let memory = MmapMemory::new(layout, Syscalls).expect("address space for the arena");
+    let shared: Shared = Allocator::new(Jitter(memory), geometry, options, &layout);
+    let exchange = Exchange((0..threads).map(|_| Mutex::new(Vec::new())).collect());
+    let worker = |me: usize| Worker {
+        shared: &shared,
+        exchange: &exchange,
+        random: Random::new(seed + me as u64),
+        held: Vec::new(),
+        next_tag: (me as u64) << 32,
+    };
+    std::thread::scope(|scope| {
+        for me in 0..threads {
+            let mut worker = worker(me);
+            scope.spawn(move || {
+                jitter::stumble(seed + 1 + me as u64);
+                for _ in 0..lives {
+                    let operations = 20 + worker.random.below(400);
+                    worker.live(me, operations);
+                }
+                // What others sent and what is held now: half is freed here, half by the main thread.
+                if me % 2 == 0 {
+                    worker.free_rest(me);
+                }
+                worker.held.drain(..).for_each(|parcel| worker.exchange.put(me, parcel));
+            });
+        }
+    });
+    let mut last = worker(0);
+    (0..threads).for_each(|from| last.free_rest(from));
+    drain_abandoned(&shared).unwrap();
+    let pool = shared.mem.pool();
+    assert_eq!((pool.superslabs.get(), pool.huge_superslabs.get()), (0, 0), "something is still in use: {named}");
+    assert!(pool.heaps.iter().all(|word| word.get() == 0), "a heap's slot is still taken: {named}");
+}
+
+/// Many SuperSlabs and few blocks in a slab: slabs fill, post, empty and change hands all the time.
+const SMALL: Shape = Shape {
+    superslab_bytes: 256 << 10,
+    slab_bytes: 16 << 10,
+    scheme: hksim_policy::classes::Scheme::Default,
+    header: Header::None,
+    header_bytes: 1,
+    carve: Carve::Page,
+    meta_place: MetaPlace::InBand,
+};
+
+fn lives() -> u64 {
+    40 * test_scale()
+}
+
+#[test]
+fn threads_share_small_superslabs_that_are_purged_at_once() {
+    let options = Options {
+        huge: Huge::Never,
+        purge_delay_ns: 0,
+        purge_spans: true,
+        cache_superslabs: 1,
+        huge_cache_bytes: 0,
+        ..Options::default()
+    };
+    stress(SMALL, options, 8, lives(), 0x51);
+    stress(
+        Shape { superslab_bytes: 64 << 10, ..SMALL },
+        Options { cache_superslabs: 0, ..options },
+        16,
+        lives() / 2,
+        0x52,
+    );
+}
+
+#[test]
+fn threads_share_with_the_default_design() {
+    let shape = Shape { superslab_bytes: 2 << 20, slab_bytes: 64 << 10, ..SMALL };
+    stress(shape, Options::default(), 8, lives(), 0x53);
+}
+
+#[test]
+fn threads_share_with_sidecar_headers_and_warm_slabs() {
+    let shape =
+        Shape { header: Header::Full, header_bytes: 16, carve: Carve::Eager, meta_place: MetaPlace::Sidecar, ..SMALL };
+    let options = Options { purge: Purge::Unmap, purge_delay_ns: 50_000, warm_slabs: 2, ..Options::default() };
+    stress(shape, options, 12, lives() / 2, 0x54);
+}
+
+#[test]
+fn threads_share_without_purges() {
+    let options = Options { huge: Huge::Never, purge: Purge::None, ..Options::default() };
+    stress(Shape { carve: Carve::Bump, ..SMALL }, options, 8, lives(), 0x55);
+}

@@ -1,0 +1,128 @@
+//! Classes and spans, exhaustively: every size under every scheme, every legal shape.
+
+use hksim_policy::classes::{Classes, STRIDE_MAX};
+use hksim_policy::geometry::{Geometry, RunGeometry, SUPERSLAB_BYTES, Shape, ShapeError, UNIT_BYTES_MIN};
+use hksim_policy::layout::{Layout, reserved_bytes};
+use hksim_policy::options::{Carve, Header, MetaPlace};
+use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
+use hksim_testkit::spread::{META_PLACES, SCHEMES};
+
+/// The strides of a scheme as its documentation says, not as the code computes them.
+fn documented_strides(scheme: hksim_policy::classes::Scheme) -> Vec<u32> {
+    use hksim_policy::classes::Scheme;
+    let mut strides = match scheme {
+        Scheme::Default => {
+            vec![8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
+        }
+        Scheme::Hakmem => vec![8, 16, 32, 64, 128, 256, 512, 1024],
+        Scheme::Linear => std::iter::once(8).chain((16..=1024).step_by(16)).collect(),
+    };
+    for kib in [1u32, 2, 4, 8, 16, 32] {
+        strides.extend([5, 6, 7, 8].map(|quarters| kib * 1024 / 4 * quarters));
+    }
+    strides
+}
+
+#[test]
+fn classes_are_those_of_the_documentation() {
+    for scheme in SCHEMES {
+        let classes = Classes::new(scheme);
+        let strides: Vec<u32> = (0..classes.count()).map(|class| classes.stride(class)).collect();
+        assert_eq!(strides, documented_strides(scheme), "{scheme:?}");
+        assert!(strides.is_sorted_by(|one, next| one < next), "{scheme:?}");
+        assert!(strides[1..].iter().all(|stride| stride.is_multiple_of(16)), "{scheme:?}");
+        assert_eq!(strides.last(), Some(&STRIDE_MAX));
+    }
+}
+
+#[test]
+fn every_size_gets_the_smallest_class_that_holds_it() {
+    for scheme in SCHEMES {
+        let classes = Classes::new(scheme);
+        let strides = documented_strides(scheme);
+        for bytes in 0..=STRIDE_MAX {
+            let smallest = strides.iter().position(|&stride| stride >= bytes);
+            assert_eq!(Some(classes.class_of(bytes)), smallest, "{bytes} bytes under {scheme:?}");
+        }
+    }
+}
+
+fn shapes() -> impl Iterator<Item = Shape> {
+    let powers = || (10..=30).map(|shift| 1u64 << shift);
+    powers().flat_map(move |superslab_bytes| {
+        powers().flat_map(move |slab_bytes| {
+            META_PLACES.into_iter().flat_map(move |meta_place| {
+                SCHEMES.into_iter().map(move |scheme| Shape {
+                    superslab_bytes,
+                    slab_bytes,
+                    scheme,
+                    header: Header::None,
+                    header_bytes: 1,
+                    carve: Carve::Page,
+                    meta_place,
+                })
+            })
+        })
+    })
+}
+
+#[test]
+fn shapes_are_legal_within_the_documented_bounds_only() {
+    for shape in shapes() {
+        let legal = SUPERSLAB_BYTES.contains(&shape.superslab_bytes)
+            && (UNIT_BYTES_MIN..=shape.superslab_bytes).contains(&shape.slab_bytes)
+            && shape.superslab_bytes / shape.slab_bytes <= 512;
+        assert_eq!(RunGeometry::new(shape).is_ok(), legal, "{shape:?}");
+        let odd = Shape { slab_bytes: shape.slab_bytes + 1, ..shape };
+        assert_eq!(RunGeometry::new(odd).err(), Some(ShapeError::NotPowerOfTwo), "{odd:?}");
+    }
+}
+
+#[test]
+fn every_class_a_shape_admits_has_room_in_every_place_of_a_span() {
+    let mut spans = 0;
+    for (shape, geometry) in shapes().filter_map(|shape| Some((shape, RunGeometry::new(shape).ok()?))) {
+        let reserved = u64::from(reserved_bytes(&geometry));
+        let first_unit = reserved / shape.slab_bytes;
+        let units = shape.superslab_bytes / shape.slab_bytes;
+        assert!(first_unit < units, "metadata fills all of {shape:?}");
+        let strides = documented_strides(shape.scheme);
+        assert!(strides.contains(&geometry.stride_max()), "{shape:?}");
+        for stride in strides.into_iter().filter(|&stride| stride <= geometry.stride_max()) {
+            let small = stride <= geometry.small_stride_max();
+            let span_units = if small { 1 } else { u64::from(geometry.medium_units()).min(units - first_unit) };
+            for unit in first_unit..=units - span_units {
+                let area = (unit * shape.slab_bytes).max(reserved);
+                let capacity = ((unit + span_units) * shape.slab_bytes - area) / u64::from(stride);
+                assert!(capacity >= 1, "no block of {stride} bytes fits at unit {unit} of {shape:?}");
+                // Away from the metadata a span holds at least 8 blocks; that bounds what is wasted.
+                assert!(unit == first_unit || capacity >= 8, "{capacity} of {stride} at unit {unit} of {shape:?}");
+                spans += 1;
+            }
+        }
+    }
+    assert!(spans > 100_000, "only {spans} spans");
+}
+
+#[test]
+fn layouts_are_aligned_and_in_order() {
+    for (shape, geometry) in shapes().filter_map(|shape| Some((shape, RunGeometry::new(shape).ok()?))) {
+        for arena_bytes in [1, 64 << 20, (64 << 20) + 1, 64 << 30] {
+            let layout = Layout::new(&geometry, arena_bytes);
+            assert!(layout.arena_bytes >= arena_bytes && layout.arena.is_multiple_of(layout.base_align), "{shape:?}");
+            assert!(layout.base_align.is_multiple_of(shape.superslab_bytes.max(HUGE_PAGE_BYTES)), "{shape:?}");
+            assert_eq!(u64::from(layout.ordinals()) * shape.superslab_bytes, layout.arena_bytes, "{shape:?}");
+            let last = layout.ordinals() - 1;
+            assert_eq!(layout.superslab_of(last) + shape.superslab_bytes, layout.bytes(), "{shape:?}");
+            let heaps_end = layout.heap_of(hksim_policy::layout::HEAPS_MAX);
+            assert!(PAGE_BYTES <= layout.heaps && heaps_end <= layout.table, "{shape:?}");
+            let table_end = layout.entry_of(last) + hksim_policy::meta::ENTRY_BYTES;
+            assert!(table_end <= layout.sidecar && layout.sidecar <= layout.arena, "{shape:?}");
+            let meta_end = layout.meta_of(last) + u64::from(layout.meta_bytes);
+            match shape.meta_place {
+                MetaPlace::InBand => assert_eq!(layout.meta_of(last), layout.superslab_of(last), "{shape:?}"),
+                MetaPlace::Sidecar => assert!(meta_end <= layout.arena, "{shape:?}"),
+            }
+        }
+    }
+}
