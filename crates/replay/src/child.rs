@@ -12,6 +12,7 @@ use crate::malloc::MallocRun;
 use crate::native;
 use crate::protocol::{Channel, Report};
 use crate::spec::{Job, Mode, Run, Target};
+use crate::threaded::Threaded;
 use crate::window::Prepared;
 
 /// What a program's `main` calls when its first argument is [`CHILD_ARGUMENT`](crate::CHILD_ARGUMENT): performs the
@@ -72,7 +73,14 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
                 Run::Timed => malloc.timed(&mut trace),
             }
         }
-        (_, Mode::Threaded) => todo!(),
+        (Target::Native(design), Mode::Threaded) => {
+            let plan = design.plan().map_err(ChildError::Design)?;
+            Threaded { trace: &mut trace, touch }.native(plan, job.run)
+        }
+        (Target::Malloc { preload }, Mode::Threaded) => {
+            preload.as_deref().map_or(Ok(()), check_loaded)?;
+            Threaded { trace: &mut trace, touch }.malloc(preload.as_deref(), job.run)
+        }
     }
 }
 

@@ -28,6 +28,7 @@ mod result;
 mod settle;
 mod shadow;
 mod spec;
+mod threaded;
 mod traps;
 mod usage;
 mod watched;

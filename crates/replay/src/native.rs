@@ -1,8 +1,8 @@
 //! Ordered runs on the SuperSlab allocator.
 
-use hksim_drive::{Driver, PageState, Plan, Tables, TouchRule};
+use hksim_drive::{Driver, Plan, Tables, TouchRule};
 use hksim_native::{MmapMemory, Os};
-use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
+use hksim_policy::{Allocator, RunGeometry};
 use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
@@ -139,18 +139,11 @@ fn report(
 ) -> MeasuredReport {
     let os = measured.heap.allocator().mem.os();
     let observer = os.observer().borrow();
-    let counts = observer.shadow.counts();
     let by_kind = observer.tally.installs;
     let mut replayed = Replayed {
         installs: traps.map(|_| Installs { total: by_kind.total(), by_kind }),
         faults: Some(faults - observer.own.faults),
         traps,
-        rss_bytes_peak: Some(observer.peaks.rss_bytes),
-        rss_bytes_end: Some(counts.resident_bytes()),
-        hugetlb_bytes_peak: Some(observer.peaks.hugetlb_bytes),
-        thp_end: Some(counts.pages(PageState::Thp) * PAGE_BYTES / hksim_policy::HUGE_PAGE_BYTES),
-        vmas_peak: Some(observer.peaks.vmas),
-        page_table_bytes_peak: Some(observer.peaks.page_table_bytes),
         os_calls: Some(os.counted().calls()),
         events: driven.events,
         failed: measured.heap.failed(),
@@ -161,6 +154,7 @@ fn report(
         skipped: skipped.into_iter().collect(),
         ..Replayed::default()
     };
+    replayed.note_observer(&observer);
     if traps.is_none() {
         replayed.skipped.push(Skipped::new("installs", "they are told apart by traps, which are missing"));
     }

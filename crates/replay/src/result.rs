@@ -1,10 +1,12 @@
 //! What a replay found out.
 
-use hksim_drive::PageSet;
+use hksim_drive::{PageSet, PageState};
+use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
 use crate::classify::Unclassified;
 use crate::environment::Environment;
+use crate::observer::Observer;
 use crate::process::ProcessMemory;
 use crate::usage::Usage;
 
@@ -160,6 +162,17 @@ pub struct Replayed {
 }
 
 impl Replayed {
+    /// Takes over what is known of a reservation.
+    pub(crate) fn note_observer(&mut self, observer: &Observer) {
+        let counts = observer.shadow.counts();
+        self.rss_bytes_peak = Some(observer.peaks.rss_bytes);
+        self.rss_bytes_end = Some(counts.resident_bytes());
+        self.hugetlb_bytes_peak = Some(observer.peaks.hugetlb_bytes);
+        self.thp_end = Some(counts.pages(PageState::Thp) * PAGE_BYTES / HUGE_PAGE_BYTES);
+        self.vmas_peak = Some(observer.peaks.vmas);
+        self.page_table_bytes_peak = Some(observer.peaks.page_table_bytes);
+    }
+
     /// Takes over what is known of a process as a whole.
     pub(crate) fn note_process(&mut self, memory: &ProcessMemory) {
         let (peak, end) = memory.rss_bytes();

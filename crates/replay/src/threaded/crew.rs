@@ -1,0 +1,189 @@
+//! Real threads, one for each of the trace, and the order between them.
+//!
+//! A dispatcher reads the trace and hands each thread its events. Every event on an object carries a ticket: the number
+//! of earlier events on that object. It waits until those are done, so threads wait for each other only where an object
+//! crosses threads. No wait can last: an event waits for earlier ones of the trace only, and the earliest that is not
+//! done stands first in its queue.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Condvar, Mutex, OnceLock, PoisonError};
+
+use hksim_drive::{DriveError, TouchRule};
+use hksim_trace::event::Op;
+use hksim_trace::source::EventSource;
+
+use super::gate::{Gate, next};
+use super::queue::{Item, Queue};
+use super::world::Shared;
+use crate::apply::{Object, apply, object_of};
+use crate::error::ChildError;
+use crate::resident::make_resident;
+use crate::settle::touch_stack;
+use crate::window::Prepared;
+
+/// A live object, and how many of its events are done.
+struct Slot<P> {
+    done: Gate,
+    object: UnsafeCell<Object<P>>,
+}
+
+// SAFETY: the object belongs to the thread whose ticket has come.
+unsafe impl<P: Send> Sync for Slot<P> {}
+
+/// Threads and what they share; `P` is where a block lies.
+pub(crate) struct Crew<P> {
+    slots: Box<[Slot<P>]>,
+    queues: Vec<Queue>,
+    touch: TouchRule,
+    failed: AtomicU64,
+    /// Heaps that could not be opened.
+    homeless: AtomicU64,
+    ready: Barrier,
+    working: Mutex<usize>,
+    all_done: Condvar,
+}
+
+/// What a crew's run came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) events: u64,
+    pub(crate) failed: u64,
+}
+
+/// Stack of a thread; what it uses is a small part.
+const STACK_BYTES: usize = 1 << 20;
+
+impl<P: Copy + Send> Crew<P> {
+    pub(crate) fn new(trace: &Prepared, touch: TouchRule) -> Crew<P> {
+        let summary = trace.reader.summary();
+        let dead = || Slot { done: Gate::default(), object: UnsafeCell::new(Object::DEAD) };
+        let slots: Box<[_]> = (0..summary.objects_peak).map(|_| dead()).collect();
+        make_resident(slots.as_ptr().cast(), size_of_val(&*slots));
+        let threads = summary.threads as usize;
+        Crew {
+            slots,
+            queues: (0..threads).map(|_| Queue::new()).collect(),
+            touch,
+            failed: AtomicU64::new(0),
+            homeless: AtomicU64::new(0),
+            ready: Barrier::new(threads + 1),
+            working: Mutex::new(threads),
+            all_done: Condvar::new(),
+        }
+    }
+
+    /// Starts the threads, then calls `window` once they have settled in. `shared` is filled by it: threads take their
+    /// allocator from there.
+    pub(crate) fn run<S: Shared<Place = P>, T>(
+        &self,
+        shared: &OnceLock<S>,
+        window: impl FnOnce() -> Result<T, ChildError>,
+    ) -> Result<T, ChildError> {
+        std::thread::scope(|scope| {
+            for queue in &self.queues {
+                let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+                if let Err(why) = thread.spawn_scoped(scope, move || self.work(queue, shared)) {
+                    // Those that were started wait for all; the parent is told that there is no result.
+                    eprintln!("replay child: cannot start {} threads: {why}", self.queues.len());
+                    std::process::exit(1);
+                }
+            }
+            self.ready.wait();
+            let result = window();
+            if result.is_err() {
+                self.queues.iter().for_each(|queue| queue.push(Item::END));
+            }
+            result
+        })
+    }
+
+    fn work<S: Shared<Place = P>>(&self, queue: &Queue, shared: &OnceLock<S>) {
+        touch_stack();
+        self.ready.wait();
+        let mut item = queue.pop();
+        if let Some(shared) = shared.get() {
+            let mut heap = None;
+            while let Some(op) = item.op {
+                shared.set_now(item.time_ns);
+                self.perform(shared, &mut heap, &op, item.ticket);
+                item = queue.pop();
+            }
+        }
+        *self.working.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.all_done.notify_one();
+    }
+
+    /// Performs an event. A heap is opened at a thread's first call, and closed where the trace says that it exits.
+    #[inline]
+    fn perform<'s, S: Shared<Place = P>>(
+        &self,
+        shared: &'s S,
+        heap: &mut Option<S::Heap<'s>>,
+        op: &Op,
+        ticket: u32,
+    ) {
+        if matches!(op, Op::ThreadExit) {
+            heap.take().into_iter().for_each(|heap| shared.leave(heap));
+            return;
+        }
+        let object = object_of(op);
+        if heap.is_none() && (object.is_some() || matches!(op, Op::ThreadStart)) {
+            *heap = shared.join();
+            self.homeless.fetch_add(u64::from(heap.is_none()), Ordering::Relaxed);
+        }
+        let Some(object) = object else { return };
+        let slot = &self.slots[object.0 as usize];
+        slot.done.wait(|done| done == ticket);
+        if let Some(heap) = heap {
+            // SAFETY: all earlier events on the object are done, later ones wait for this one.
+            let object = unsafe { &mut *slot.object.get() };
+            if apply(heap, object, op, self.touch).is_err() {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        slot.done.advance(next(ticket));
+    }
+
+    /// Hands out every event, and waits until all are done. `stop` is called at the marks, while threads may lag behind.
+    pub(crate) fn dispatch(
+        &self,
+        trace: &mut Prepared,
+        tickets: &mut [u32],
+        mut stop: impl FnMut(u64),
+    ) -> Result<Done, ChildError> {
+        let mut events = 0;
+        let mut stops = trace.stops.iter().copied();
+        let mut next_stop = stops.next();
+        while let Some(batch) = trace.reader.next_batch()? {
+            for event in batch {
+                let ticket = object_of(&event.op).map_or(0, |object| {
+                    let ticket = &mut tickets[object.0 as usize];
+                    std::mem::replace(ticket, next(*ticket))
+                });
+                let thread = event.thread.0 as usize;
+                self.queues[thread].push(Item { op: Some(event.op), time_ns: event.time_ns, ticket });
+                events += 1;
+                if trace.last_events[thread] == events {
+                    self.queues[thread].push(Item::END);
+                }
+                if next_stop == Some(events) {
+                    stop(events);
+                    next_stop = stops.next();
+                }
+            }
+        }
+        self.wait_until_done();
+        if self.homeless.load(Ordering::Relaxed) > 0 {
+            return Err(ChildError::Drive { event: events, why: DriveError::TooManyThreads });
+        }
+        Ok(Done { events, failed: self.failed.load(Ordering::Relaxed) })
+    }
+
+    fn wait_until_done(&self) {
+        let mut working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        while *working > 0 {
+            working = self.all_done.wait(working).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Threaded runs: what real threads make of the same trace. Counters and totals are claimed, never page sets.
+
+mod crew;
+mod gate;
+mod queue;
+mod world;
+
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use hksim_drive::{Plan, TouchRule};
+use hksim_native::MmapMemory;
+use hksim_policy::Allocator;
+use hksim_policy::layout::HEAPS_MAX;
+use hksim_trace::source::EventSource;
+
+use crate::calls::Counted;
+use crate::error::ChildError;
+use crate::malloc::watch_process;
+use crate::observer::Observer;
+use crate::process::ProcessMemory;
+use crate::protocol::{MeasuredReport, Report, Timing};
+use crate::resident::Resident;
+use crate::result::{Control, Mark, Replayed, Skipped};
+use crate::settle::{Heap, settle};
+use crate::spec::Run;
+use crate::traps::TrapCounter;
+use crate::usage::Usage;
+use crate::window::{Prepared, Watch};
+use crew::{Crew, Done};
+use world::{Malloc, NativeAllocator, Nothing, Shared};
+
+/// A threaded run of any allocator.
+pub(crate) struct Threaded<'a> {
+    /// Its trace.
+    pub(crate) trace: &'a mut Prepared,
+    /// How touches are made up.
+    pub(crate) touch: TouchRule,
+}
+
+/// What a window came to.
+struct Outcome {
+    done: Done,
+    spent: Usage,
+    time: Duration,
+    traps: Option<u64>,
+    marks: Vec<Mark>,
+}
+
+/// Watches nothing: for timed runs.
+struct Unwatched;
+
+impl Watch for Unwatched {
+    fn begin(&mut self) {}
+
+    fn mark(&mut self, events: u64) -> Mark {
+        Mark { events, ..Mark::default() }
+    }
+
+    fn end(&mut self) -> Option<u64> {
+        None
+    }
+}
+
+/// A reservation that is scanned at the marks, with the traps of all threads counted.
+struct Sampled {
+    observer: Observer,
+    traps: Option<TrapCounter>,
+}
+
+impl Watch for Sampled {
+    fn begin(&mut self) {
+        self.observer.begin();
+        self.traps.iter().for_each(TrapCounter::enable);
+    }
+
+    fn mark(&mut self, events: u64) -> Mark {
+        // The shadow is filled by the same look, so what differs came from threads meanwhile.
+        Mark { discrepancies: 0, ..self.observer.mark(events) }
+    }
+
+    fn end(&mut self) -> Option<u64> {
+        let traps = self.traps.as_ref().map(|traps| {
+            traps.disable();
+            traps.count()
+        });
+        self.observer.end();
+        traps
+    }
+}
+
+impl Threaded<'_> {
+    /// A run on the SuperSlab allocator.
+    pub(crate) fn native(&mut self, plan: Plan, run: Run) -> Result<Report, ChildError> {
+        self.check_threads()?;
+        match run {
+            Run::Control => self.control(Heap::Apart),
+            Run::Timed => {
+                let shared = OnceLock::new();
+                let outcome = self.window(&shared, &mut Unwatched, Heap::Apart, |_| Ok(open(plan)?))?;
+                Ok(self.timing(&outcome))
+            }
+            Run::Measured => {
+                let traps = TrapCounter::of_process().ok();
+                let observer = Observer::new(plan.layout.bytes(), None).map_err(ChildError::system("observe pages"))?;
+                let mut sampled = Sampled { observer, traps };
+                let shared = OnceLock::new();
+                let outcome = self.window(&shared, &mut sampled, Heap::Apart, |sampled| {
+                    let allocator = open(plan)?;
+                    sampled.observer.locate(allocator.mem.base().as_ptr() as u64);
+                    Ok(allocator)
+                })?;
+                let mut replayed = outcome.replayed();
+                replayed.os_calls = shared.get().map(|allocator: &NativeAllocator| allocator.mem.os().calls());
+                replayed.note_observer(&sampled.observer);
+                replayed.skipped.push(Skipped::new("rss_bytes_peak", "the highest at a mark: threads ran meanwhile"));
+                Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: outcome.marks })))
+            }
+        }
+    }
+
+    /// A run on the process's `malloc`.
+    pub(crate) fn malloc(&mut self, library: Option<&Path>, run: Run) -> Result<Report, ChildError> {
+        self.check_threads()?;
+        let heap = Heap::Process { library };
+        match run {
+            Run::Control => self.control(heap),
+            Run::Timed => {
+                let outcome = self.window(&OnceLock::new(), &mut Unwatched, heap, |_| Ok(Malloc))?;
+                Ok(self.timing(&outcome))
+            }
+            Run::Measured => {
+                let (mut memory, mut skipped) = watch_process()?;
+                ProcessMemory::reset_peak();
+                let outcome = self.window(&OnceLock::new(), &mut memory, heap, |_| Ok(Malloc))?;
+                let mut replayed = outcome.replayed();
+                replayed.note_process(&memory);
+                replayed.skipped.append(&mut skipped);
+                Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: outcome.marks })))
+            }
+        }
+    }
+
+    fn control(&mut self, heap: Heap<'_>) -> Result<Report, ChildError> {
+        let (mut memory, _) = watch_process()?;
+        let outcome = self.window(&OnceLock::new(), &mut memory, heap, |_| Ok(Nothing))?;
+        Ok(Report::Control(Control::new(&outcome.spent, outcome.traps)))
+    }
+
+    fn check_threads(&self) -> Result<(), ChildError> {
+        let threads = self.trace.reader.summary().threads;
+        if threads > HEAPS_MAX { Err(ChildError::TooManyThreads { threads, most: HEAPS_MAX }) } else { Ok(()) }
+    }
+
+    /// Opens a window with threads already waiting; `open` makes the allocator inside it.
+    fn window<S: Shared, W: Watch>(
+        &mut self,
+        shared: &OnceLock<S>,
+        watch: &mut W,
+        heap: Heap<'_>,
+        open: impl FnOnce(&mut W) -> Result<S, ChildError>,
+    ) -> Result<Outcome, ChildError> {
+        let crew = Crew::new(self.trace, self.touch);
+        let objects = self.trace.reader.summary().objects_peak as usize;
+        let mut tickets = Resident::zeroed(objects).map_err(ChildError::system("make tables"))?;
+        let mut marks = Vec::with_capacity(self.trace.stops.len());
+        let trace = &mut *self.trace;
+        crew.run(shared, || {
+            settle(heap);
+            let before = Usage::now();
+            watch.begin();
+            let allocator = open(watch)?;
+            let start = Instant::now();
+            // Nobody else fills it.
+            let _ = shared.set(allocator);
+            let done = crew.dispatch(trace, &mut tickets, |events| marks.push(watch.mark(events)))?;
+            let (time, traps) = (start.elapsed(), watch.end());
+            Ok(Outcome { done, spent: Usage::now().since(&before), time, traps, marks })
+        })
+    }
+
+    fn timing(&self, outcome: &Outcome) -> Report {
+        Report::Timed(Timing::new(self.trace.operations, outcome.time, outcome.spent))
+    }
+}
+
+impl Outcome {
+    fn replayed(&self) -> Replayed {
+        let reason = "real threads: pages are not followed call by call";
+        Replayed {
+            faults: Some(self.spent.faults),
+            traps: self.traps,
+            events: self.done.events,
+            failed: self.done.failed,
+            skipped: vec![Skipped::new("installs", reason), Skipped::new("placement", "differs from run to run")],
+            ..Replayed::default()
+        }
+    }
+}
+
+fn open(plan: Plan) -> Result<NativeAllocator, ChildError> {
+    let memory = MmapMemory::new(plan.layout, Counted::default())?;
+    Ok(Allocator::new(memory, plan.geometry, plan.options, &plan.layout))
+}

@@ -1,0 +1,201 @@
+//! The allocators that threads share.
+
+use std::ptr::NonNull;
+
+use hksim_native::MmapMemory;
+use hksim_policy::{Allocator, Block, PAGE_BYTES, Request, RunGeometry, ThreadHeap, World as _};
+use hksim_trace::event::{AllocCall, ReallocCall};
+
+use crate::apply::Heap;
+use crate::calls::Counted;
+use crate::malloc_heap::MallocHeap;
+
+/// An allocator that threads join.
+pub(crate) trait Shared: Send + Sync {
+    /// Where a block of it lies.
+    type Place: Copy + Send;
+    /// One thread's part of it.
+    type Heap<'a>: Heap<Place = Self::Place>
+    where
+        Self: 'a;
+
+    /// A heap for the calling thread; `None` where there are too many.
+    fn join(&self) -> Option<Self::Heap<'_>>;
+
+    /// Ends a thread's part.
+    fn leave(&self, heap: Self::Heap<'_>);
+
+    /// The time of the event that is performed next.
+    fn set_now(&self, _now_ns: u64) {}
+}
+
+/// The SuperSlab allocator.
+pub(crate) type NativeAllocator = Allocator<MmapMemory<Counted>, RunGeometry>;
+
+/// A thread's heap of it.
+pub(crate) struct NativeHeap<'a> {
+    allocator: &'a NativeAllocator,
+    heap: ThreadHeap<MmapMemory<Counted>>,
+}
+
+/// Where a block of it lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Place(Block<NonNull<u8>>);
+
+// SAFETY: an address; who may use the memory behind it is the business of the trace.
+unsafe impl Send for Place {}
+
+impl Shared for NativeAllocator {
+    type Place = Place;
+    type Heap<'a> = NativeHeap<'a>;
+
+    fn join(&self) -> Option<NativeHeap<'_>> {
+        Some(NativeHeap { allocator: self, heap: self.open_heap()? })
+    }
+
+    fn leave(&self, heap: NativeHeap<'_>) {
+        self.close_heap(heap.heap);
+    }
+
+    #[inline]
+    fn set_now(&self, now_ns: u64) {
+        self.mem.set_now(now_ns);
+    }
+}
+
+impl Heap for NativeHeap<'_> {
+    type Place = Place;
+
+    #[inline]
+    fn allocate(&mut self, call: AllocCall, bytes: u64, align_log2: u8) -> Option<Place> {
+        let bytes = match call {
+            AllocCall::Pvalloc => bytes.checked_next_multiple_of(PAGE_BYTES)?,
+            _ => bytes,
+        };
+        let request = Request { bytes, align: 1 << align_log2, zeroed: call == AllocCall::Calloc };
+        self.allocator.allocate(&mut self.heap, request).map(Place)
+    }
+
+    fn resize(&mut self, place: Place, bytes: u64, _call: ReallocCall) -> Option<Place> {
+        self.allocator.resize(&mut self.heap, place.0, bytes).map(Place)
+    }
+
+    #[inline]
+    fn free(&mut self, place: Place) {
+        self.allocator.free(&mut self.heap, place.0);
+    }
+
+    fn free_by_resize(&mut self, place: Place, _call: ReallocCall) {
+        self.free(place);
+    }
+
+    fn usable_bytes(&self, place: Place) -> u64 {
+        self.allocator.usable_bytes(place.0)
+    }
+
+    fn read(&self, place: Place, offset: u64, bytes: u64) {
+        self.allocator.mem.app_read(place.0, offset, bytes);
+    }
+
+    #[inline]
+    fn write(&self, place: Place, offset: u64, bytes: u64) {
+        self.allocator.mem.app_write(place.0, offset, bytes);
+    }
+}
+
+/// The process's `malloc`.
+pub(crate) struct Malloc;
+
+/// A thread of it.
+pub(crate) struct MallocThread(MallocHeap);
+
+/// Where a block of it lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Address(NonNull<u8>);
+
+// SAFETY: as for `Place`.
+unsafe impl Send for Address {}
+
+impl Shared for Malloc {
+    type Place = Address;
+    type Heap<'a> = MallocThread;
+
+    fn join(&self) -> Option<MallocThread> {
+        Some(MallocThread(MallocHeap))
+    }
+
+    fn leave(&self, _heap: MallocThread) {}
+}
+
+impl Heap for MallocThread {
+    type Place = Address;
+
+    #[inline]
+    fn allocate(&mut self, call: AllocCall, bytes: u64, align_log2: u8) -> Option<Address> {
+        self.0.allocate(call, bytes, align_log2).map(Address)
+    }
+
+    fn resize(&mut self, place: Address, bytes: u64, call: ReallocCall) -> Option<Address> {
+        self.0.resize(place.0, bytes, call).map(Address)
+    }
+
+    #[inline]
+    fn free(&mut self, place: Address) {
+        self.0.free(place.0);
+    }
+
+    fn free_by_resize(&mut self, place: Address, call: ReallocCall) {
+        self.0.free_by_resize(place.0, call);
+    }
+
+    fn usable_bytes(&self, place: Address) -> u64 {
+        self.0.usable_bytes(place.0)
+    }
+
+    fn read(&self, place: Address, offset: u64, bytes: u64) {
+        self.0.read(place.0, offset, bytes);
+    }
+
+    #[inline]
+    fn write(&self, place: Address, offset: u64, bytes: u64) {
+        self.0.write(place.0, offset, bytes);
+    }
+}
+
+/// No allocator: what a control run drives.
+pub(crate) struct Nothing;
+
+impl Shared for Nothing {
+    type Place = ();
+    type Heap<'a> = Nothing;
+
+    fn join(&self) -> Option<Nothing> {
+        Some(Nothing)
+    }
+
+    fn leave(&self, _heap: Nothing) {}
+}
+
+impl Heap for Nothing {
+    type Place = ();
+
+    fn allocate(&mut self, _call: AllocCall, _bytes: u64, _align_log2: u8) -> Option<()> {
+        Some(())
+    }
+
+    fn resize(&mut self, _place: (), _bytes: u64, _call: ReallocCall) -> Option<()> {
+        Some(())
+    }
+
+    fn free(&mut self, _place: ()) {}
+
+    fn free_by_resize(&mut self, _place: (), _call: ReallocCall) {}
+
+    fn usable_bytes(&self, _place: ()) -> u64 {
+        0
+    }
+
+    fn read(&self, _place: (), _offset: u64, _bytes: u64) {}
+
+    fn write(&self, _place: (), _offset: u64, _bytes: u64) {}
+}
