@@ -46,6 +46,8 @@ struct Worker<'a> {
     next_tag: u64,
 }
 
+/// A thread allocates no more while it holds so many blocks.
+const HELD_MAX: usize = 200;
 const PART_BYTES: usize = pattern::SLICE_BYTES as usize;
 
 impl Worker<'_> {
@@ -118,17 +120,17 @@ impl Worker<'_> {
         let mut heap = self.shared.open_heap().expect("a free heap");
         for _ in 0..operations {
             let parcel = match self.random.below(10) {
-                0..=3 => {
+                0..=3 if self.held.len() < HELD_MAX => {
                     self.allocate(&mut heap);
                     continue;
                 }
-                4..=5 => self.exchange.take(me),
+                4..=6 => self.exchange.take(me),
                 _ => self.any_held(),
             };
             let Some(parcel) = parcel else { continue };
             match self.random.below(10) {
-                0..=4 => self.free(&mut heap, parcel),
-                5 => self.resize(&mut heap, parcel),
+                0..=5 => self.free(&mut heap, parcel),
+                6 => self.resize(&mut heap, parcel),
                 _ => self.exchange.put(self.random.below(self.exchange.0.len() as u64) as usize, parcel),
             }
         }
@@ -198,7 +200,7 @@ const SMALL: Shape = Shape {
 };
 
 fn lives() -> u64 {
-    40 * test_scale()
+    100 * test_scale()
 }
 
 #[test]
