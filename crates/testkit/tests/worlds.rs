@@ -1,0 +1,174 @@
+//! One trace, three worlds: the driver on the simulator's memory, on mmap and on plain vectors must place every object
+//! alike, event by event, under designs from all over the space. The random designs and traces print their seed.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use hksim_drive::design::{CarveRule, Classes, Header, Meta, Prefault, PrefaultScope, Purge};
+use hksim_drive::{Design, Driver, Huge, Plan, TouchRule};
+use hksim_native::{MmapMemory, Os, Syscalls};
+use hksim_policy::memory::{Advice, Mapping};
+use hksim_policy::{Allocator, Errno, Geometry, World};
+use hksim_sim::accounts::Accounts;
+use hksim_sim::kernel::{Kernel, KernelConfig};
+use hksim_sim::memory::SimMemory;
+use hksim_testkit::events::{RandomTrace, random_trace};
+use hksim_testkit::{PlainMemory, Random, test_scale};
+use hksim_trace::generate::{RandomMixed, Server, TinyHot, Workload};
+
+/// The kernel, with a clock that stands until it is set.
+#[derive(Default)]
+struct SetClock {
+    now_ns: Cell<u64>,
+}
+
+impl Os for SetClock {
+    unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { Syscalls.map(at, bytes, mapping) }
+    }
+
+    unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { Syscalls.unmap(at, bytes) }
+    }
+
+    unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { Syscalls.advise(at, bytes, advice) }
+    }
+
+    unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { Syscalls.remap(from, bytes, to) }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+
+    fn set_now(&self, now_ns: u64) {
+        self.now_ns.set(now_ns);
+    }
+}
+
+/// A live object: ordinal, offset, bytes.
+type Placed = (u32, u32, u64);
+
+fn placed<W: World, G: Geometry>(driver: &Driver<W, G>) -> Vec<Placed> {
+    let ordinal = |superslab| driver.allocator().mem.ordinal(superslab);
+    driver.live_objects().map(|(block, bytes)| (ordinal(block.superslab), block.offset, bytes)).collect()
+}
+
+/// What one world says after every event, and its live objects now and then.
+#[derive(Default)]
+struct Course {
+    digests: Vec<(u64, u64)>,
+    objects: Vec<Vec<Placed>>,
+}
+
+/// Events from one look at all live objects to the next.
+const LOOK_EVERY: usize = 500;
+
+fn drive<W: World>(memory: W, plan: &Plan, trace: &RandomTrace, touch: TouchRule) -> Course {
+    let allocator = Allocator::new(memory, plan.geometry.clone(), plan.options, &plan.layout);
+    let mut driver = Driver::new(allocator, trace.threads, trace.objects_peak, touch);
+    let mut course = Course::default();
+    for (index, event) in trace.events.iter().enumerate() {
+        driver.step(event).unwrap_or_else(|error| panic!("event {index}: {error}"));
+        course.digests.push((driver.placement(), driver.failed()));
+        if index % LOOK_EVERY == 0 || index + 1 == trace.events.len() {
+            course.objects.push(placed(&driver));
+            for heap in driver.heaps() {
+                let valid = driver.allocator().validate(heap);
+                valid.unwrap_or_else(|violation| panic!("event {index}, heap {}: {violation:?}", heap.id()));
+            }
+        }
+    }
+    course
+}
+
+fn compare(names: &str, one: &Course, other: &Course, trace: &RandomTrace) {
+    if let Some(event) = one.digests.iter().zip(&other.digests).position(|(one, other)| one != other) {
+        panic!("{names} part ways at event {event}: {:?}", trace.events[event]);
+    }
+    assert_eq!(one.digests.len(), other.digests.len(), "{names}");
+    assert!(one.objects == other.objects, "{names}: live objects differ");
+}
+
+/// Drives a trace in all three worlds. Returns how many requests were refused.
+fn worlds_agree(design: &Design, trace: &RandomTrace, touch: TouchRule, what: &str) -> u64 {
+    eprintln!("{what}: {touch:?}, {design:?}");
+    let plan = design.plan().unwrap_or_else(|error| panic!("{error}"));
+    let accounts = Accounts::new(Kernel::new(KernelConfig::default()));
+    let simulated = drive(SimMemory::new(plan.layout, &plan.geometry, accounts), &plan, trace, touch);
+    let plain = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
+    let plain = drive(plain, &plan, trace, touch);
+    compare("the simulator and the plain world", &simulated, &plain, trace);
+    match MmapMemory::new(plan.layout, SetClock::default()) {
+        Ok(native) => compare("the simulator and mmap", &simulated, &drive(native, &plan, trace, touch), trace),
+        Err(error) => eprintln!("skipped: the native world: {error}"),
+    }
+    simulated.digests.last().map_or(0, |&(_, failed)| failed)
+}
+
+fn random_design(random: &mut Random) -> Design {
+    let superslab_shift = 16 + random.below(10);
+    let slab_least = (superslab_shift - 9).max(14);
+    let cache_superslabs = random.below(9) as u32;
+    Design {
+        superslab_bytes: 1 << superslab_shift,
+        slab_bytes: 1 << (slab_least + random.below((superslab_shift - slab_least).min(3) + 1)),
+        classes: random.pick(Classes::ALL),
+        header: random.pick(Header::ALL),
+        header_bytes: random.pick(&[1, 16]),
+        huge: random.pick(Huge::ALL),
+        prefault: random.pick(Prefault::ALL),
+        prefault_scope: random.pick(PrefaultScope::ALL),
+        prewarm_superslabs: if superslab_shift < 23 { random.below(3) as u32 } else { 0 },
+        cache_superslabs,
+        purge: random.pick(Purge::ALL),
+        purge_delay_ns: random.pick(&[0, 20_000, 100_000_000]),
+        purge_spans: random.per_mille(500),
+        warm_slabs: random.below(3) as u32,
+        meta: random.pick(Meta::ALL),
+        carve: random.pick(CarveRule::ALL),
+        startup_touch_bytes: random.pick(&[0, 0, 3 << 20]),
+        huge_cache_bytes: random.pick(&[0, 1 << 20, 64 << 20]),
+        arena_bytes: 64 << 20,
+    }
+}
+
+#[test]
+fn random_traces_are_placed_alike_under_random_designs() {
+    let mut refused = 0;
+    for seed in 0x7000..0x7000 + 24 * test_scale() {
+        let mut random = Random::new(seed);
+        let bytes_max = random.pick(&[5_000, 300_000, 3 << 20, 12 << 20]);
+        let trace = random_trace(seed, 3000, 1 + random.below(6) as u32, bytes_max);
+        let touch = random.pick(&TouchRule::ALL);
+        refused += worlds_agree(&random_design(&mut random), &trace, touch, &format!("seed {seed:#x}"));
+    }
+    assert!(refused > 100, "no arena was full: {refused} refusals");
+}
+
+#[test]
+fn generated_workloads_are_placed_alike_under_the_presets() {
+    let mixed = RandomMixed { cycles: 10_000, ..RandomMixed::default() };
+    let hot = TinyHot { cycles: 3_000, ..TinyHot::default() };
+    let server = Server { live: 4 << 20, events: 40_000, ..Server::default() };
+    for workload in [Workload::RandomMixed(mixed), Workload::TinyHot(hot), Workload::Server(server)] {
+        let mut source = workload.source().expect("legal parameters");
+        let summary = *source.summary();
+        let mut events = Vec::new();
+        while let Some(batch) = source.next_batch().expect("a generator does not fail") {
+            events.extend_from_slice(batch);
+        }
+        let trace = RandomTrace { events, threads: summary.threads, objects_peak: summary.objects_peak };
+        for name in Design::PRESETS {
+            let preset = Design { arena_bytes: 256 << 20, ..Design::preset(name).expect("a preset") };
+            let refused = worlds_agree(&preset, &trace, TouchRule::Recorded, workload.name());
+            assert_eq!(refused, 0, "{} under {name}", workload.name());
+        }
+    }
+}
