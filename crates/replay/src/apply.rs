@@ -70,9 +70,7 @@ pub(crate) fn apply<H: Heap>(
         Op::Alloc { size, align_log2, call, birth, .. } => {
             allocate(heap, object, (call, align_log2), size, touch, birth)
         }
-        Op::ReallocUnknown { size, call, .. } => {
-            allocate(heap, object, (from_null(call), 0), size, touch, Birth::None)
-        }
+        Op::ReallocUnknown { size, call, .. } => allocate(heap, object, (from_null(call), 0), size, touch, Birth::None),
         Op::Realloc { size, call, birth, .. } => match object.place {
             Some(place) => resize(heap, object, place, (size, call), touch, birth),
             None => allocate(heap, object, (from_null(call), 0), size, touch, birth),

@@ -87,6 +87,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
 /// The loader only warns where a library can't be preloaded; a replay on the wrong allocator is no result.
 fn check_loaded(library: &Path) -> Result<(), ChildError> {
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(ChildError::system("read /proc/self/maps"))?;
-    let loaded = maps.lines().any(|line| line.split_once('/').is_some_and(|(_, path)| Path::new("/").join(path) == library));
+    let loaded =
+        maps.lines().any(|line| line.split_once('/').is_some_and(|(_, path)| Path::new("/").join(path) == library));
     if loaded { Ok(()) } else { Err(ChildError::NotLoaded { path: library.to_path_buf() }) }
 }

@@ -215,6 +215,7 @@ impl Ran<'_> {
 mod tests {
     use super::*;
     use crate::shadow::ABSENT;
+    use std::ops::Range;
 
     fn tally(before: &Frame, after: &Frame, trapped: &[(usize, u8)]) -> Tally {
         let mut traps = [0; FRAME_PAGES];
@@ -224,15 +225,15 @@ mod tests {
         tally
     }
 
-    fn frame(pages: &[std::ops::Range<usize>], state: PageState) -> Frame {
+    fn frame(pages: Range<usize>, state: PageState) -> Frame {
         let mut frame = ABSENT;
-        pages.iter().for_each(|pages| frame[pages.clone()].fill(Some(state)));
+        frame[pages].fill(Some(state));
         frame
     }
 
     #[test]
     fn single_pages() {
-        let after = frame(&[0..3], PageState::Base);
+        let after = frame(0..3, PageState::Base);
         let got = tally(&ABSENT, &after, &[(0, 1), (1, 1), (2, 2)]);
         assert_eq!(got.installs, ByKind { base_4k: 2, zero: 1, cow: 1, ..ByKind::default() });
         assert_eq!(got.unclassified_pages, 0);
@@ -240,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_page_without_a_trap_is_no_4k_install() {
-        let got = tally(&ABSENT, &frame(&[7..8], PageState::Base), &[]);
+        let got = tally(&ABSENT, &frame(7..8, PageState::Base), &[]);
         assert_eq!(got.installs, ByKind::default());
         assert_eq!(
             got.unclassified,
@@ -250,14 +251,15 @@ mod tests {
 
     #[test]
     fn a_trap_that_changed_nothing_is_unclassified() {
-        let base = frame(&[0..1], PageState::Base);
+        let base = frame(0..1, PageState::Base);
         assert_eq!(tally(&base, &base, &[(0, 1)]).unclassified_pages, 1);
     }
 
     #[test]
     fn groups_that_one_trap_made_are_folios() {
         // Two 64K folios side by side, and one page alone.
-        let after = frame(&[16..48, 100..101], PageState::Base);
+        let mut after = frame(16..48, PageState::Base);
+        after[100] = Some(PageState::Base);
         let got = tally(&ABSENT, &after, &[(16, 1), (47, 1), (100, 1)]);
         assert_eq!(got.installs, ByKind { mthp: 2, base_4k: 1, ..ByKind::default() });
         assert_eq!(got.unclassified_pages, 0);
@@ -265,12 +267,11 @@ mod tests {
 
     #[test]
     fn huge_pages_count_once() {
-        let all = std::slice::from_ref(&(0..FRAME_PAGES));
-        let (thp, huge_zero) = (frame(all, PageState::Thp), frame(all, PageState::HugeZero));
+        let (thp, huge_zero) = (frame(0..FRAME_PAGES, PageState::Thp), frame(0..FRAME_PAGES, PageState::HugeZero));
         assert_eq!(tally(&ABSENT, &thp, &[(9, 1)]).installs.thp, 1);
         assert_eq!(tally(&ABSENT, &thp, &[(9, 1), (300, 1)]).installs, ByKind { zero: 1, thp: 1, ..ByKind::default() });
         assert_eq!(tally(&huge_zero, &thp, &[(5, 1)]).installs, ByKind { thp: 1, ..ByKind::default() });
-        let collapsed = tally(&frame(&[0..1], PageState::Base), &thp, &[]);
+        let collapsed = tally(&frame(0..1, PageState::Base), &thp, &[]);
         assert_eq!((collapsed.installs, collapsed.unclassified_pages), (ByKind::default(), 1));
     }
 }

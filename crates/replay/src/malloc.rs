@@ -57,7 +57,9 @@ impl<W: Watch> Step for Driver<W> {
 pub(crate) fn watch_process() -> Result<(ProcessMemory, Vec<Skipped>), ChildError> {
     let (traps, why) = match TrapCounter::of_process() {
         Ok(traps) => (Some(traps), None),
-        Err(why) => (None, Some(Skipped::new("traps", format!("{why} (kernel.perf_event_paranoid must be 2 or less)")))),
+        Err(why) => {
+            (None, Some(Skipped::new("traps", format!("{why} (kernel.perf_event_paranoid must be 2 or less)"))))
+        }
     };
     let memory = ProcessMemory::open(traps).map_err(ChildError::system("read /proc/self"))?;
     Ok((memory, why.into_iter().collect()))
@@ -96,7 +98,14 @@ impl MallocRun<'_> {
         let traps = driver.watch.as_mut().and_then(Watch::end);
         skipped.push(Skipped::new("installs", "the maps of a foreign allocator are not watched page by page"));
         skipped.push(Skipped::new("os_calls", "the calls of a foreign allocator are not counted"));
-        let mut replayed = Replayed { faults: Some(faults), traps, events: driven.events, failed: driver.failed, skipped, ..Replayed::default() };
+        let mut replayed = Replayed {
+            faults: Some(faults),
+            traps,
+            events: driven.events,
+            failed: driver.failed,
+            skipped,
+            ..Replayed::default()
+        };
         if let Some(memory) = &driver.watch {
             replayed.note_process(memory);
         }

@@ -158,6 +158,12 @@ fn report(
     if traps.is_none() {
         replayed.skipped.push(Skipped::new("installs", "they are told apart by traps, which are missing"));
     }
+    if let Some(lost @ 1..) = replayed.traps_lost {
+        let reason =
+            format!("{lost} traps were lost: one event touched more pages than the kernel's buffer has room for");
+        replayed.installs = None;
+        replayed.skipped.push(Skipped::new("installs", reason));
+    }
     if observer.scan_failures() > 0 {
         let reason = format!("{} scans were broken off by the kernel", observer.scan_failures());
         replayed.skipped.push(Skipped::new("marks", reason));

@@ -30,7 +30,9 @@ impl<W: Watch> Step for Null<W> {
     #[inline]
     fn step(&mut self, event: &Event, _number: u64) -> Result<(), ChildError> {
         match event.op {
-            Op::Alloc { object, size, .. } | Op::Realloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
+            Op::Alloc { object, size, .. }
+            | Op::Realloc { object, size, .. }
+            | Op::ReallocUnknown { object, size, .. } => {
                 self.objects[object.0 as usize] = size;
             }
             Op::Free { object } | Op::ReallocFree { object, .. } => self.objects[object.0 as usize] = 0,

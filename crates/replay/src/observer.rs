@@ -181,7 +181,8 @@ impl Observer {
         let end = first + bytes / PAGE_BYTES;
         for frame in self.frames_of(start, bytes) {
             let frame_first = (frame * FRAME_PAGES) as u64;
-            let pages = first.saturating_sub(frame_first) as usize..(end - frame_first).min(FRAME_PAGES as u64) as usize;
+            let pages =
+                first.saturating_sub(frame_first) as usize..(end - frame_first).min(FRAME_PAGES as u64) as usize;
             self.shadow.forget(frame, pages);
             self.hugetlb[frame] = u8::from(hugetlb);
         }
@@ -239,7 +240,8 @@ impl Observer {
                 discrepancies += self.shadow.frame(frame).iter().flatten().count() as u64;
                 continue;
             };
-            discrepancies += self.shadow.frame(frame).iter().zip(&now).filter(|(shadow, now)| shadow != now).count() as u64;
+            discrepancies +=
+                self.shadow.frame(frame).iter().zip(&now).filter(|(shadow, now)| shadow != now).count() as u64;
             for (at, state) in now.iter().enumerate() {
                 if let Some(state) = *state {
                     rss_bytes += if state.is_resident() { PAGE_BYTES } else { 0 };
@@ -321,8 +323,7 @@ impl<'a> FramesSeen<'a> {
             let state = if hugetlb && seen.state == PageState::Thp { PageState::Hugetlb } else { seen.state };
             let last = seen.end_page.min(end);
             pages[(seen.first_page - first) as usize..(last - first) as usize].fill(Some(state));
-            self.pending =
-                if seen.end_page > end { Some(Seen { first_page: end, ..seen }) } else { self.scan.next() };
+            self.pending = if seen.end_page > end { Some(Seen { first_page: end, ..seen }) } else { self.scan.next() };
         }
         Some(pages)
     }

@@ -78,7 +78,8 @@ impl PageMap {
     /// # Errors
     /// Where the kernel has no such scan.
     pub(crate) fn open() -> io::Result<PageMap> {
-        let mut map = PageMap { file: File::open("/proc/self/pagemap")?, regions: Resident::zeroed(REGIONS)?, failures: 0 };
+        let mut map =
+            PageMap { file: File::open("/proc/self/pagemap")?, regions: Resident::zeroed(REGIONS)?, failures: 0 };
         let probe = map.regions.as_ptr() as u64 / PAGE_BYTES;
         map.fill(probe, probe + 1)?;
         Ok(map)

@@ -42,7 +42,8 @@ impl ProcText {
                 bytes => filled += bytes,
             }
         }
-        let line = self.buffer[..filled].split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key.as_bytes()))?;
+        let line =
+            self.buffer[..filled].split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key.as_bytes()))?;
         let digits = line.iter().skip_while(|byte| !byte.is_ascii_digit()).take_while(|byte| byte.is_ascii_digit());
         digits.fold(None, |sum, digit| Some(sum.unwrap_or(0) * 10 + u64::from(digit - b'0')))
     }

@@ -92,4 +92,3 @@ pub(crate) fn make_resident(start: *const u8, bytes: usize) {
         }
     }
 }
-

@@ -116,13 +116,7 @@ impl<P: Copy + Send> Crew<P> {
 
     /// Performs an event. A heap is opened at a thread's first call, and closed where the trace says that it exits.
     #[inline]
-    fn perform<'s, S: Shared<Place = P>>(
-        &self,
-        shared: &'s S,
-        heap: &mut Option<S::Heap<'s>>,
-        op: &Op,
-        ticket: u32,
-    ) {
+    fn perform<'s, S: Shared<Place = P>>(&self, shared: &'s S, heap: &mut Option<S::Heap<'s>>, op: &Op, ticket: u32) {
         if matches!(op, Op::ThreadExit) {
             heap.take().into_iter().for_each(|heap| shared.leave(heap));
             return;

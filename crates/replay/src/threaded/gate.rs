@@ -25,7 +25,9 @@ impl Gate {
         let before = self.0.swap(to.wrapping_mul(STEP), Ordering::AcqRel);
         if before & SLEEPERS != 0 {
             // SAFETY: wakes waiters of this very word.
-            unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
+            unsafe {
+                libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX)
+            };
         }
     }
 
@@ -55,14 +57,14 @@ impl Gate {
                 return;
             }
             let asleep = seen | SLEEPERS;
-            if seen != asleep
-                && self.0.compare_exchange(seen, asleep, Ordering::AcqRel, Ordering::Acquire).is_err()
-            {
+            if seen != asleep && self.0.compare_exchange(seen, asleep, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 continue;
             }
             let flags = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
             // SAFETY: sleeps only while the word is what was seen; no time limit.
-            unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), flags, asleep, std::ptr::null::<libc::timespec>()) };
+            unsafe {
+                libc::syscall(libc::SYS_futex, self.0.as_ptr(), flags, asleep, std::ptr::null::<libc::timespec>())
+            };
         }
     }
 }

@@ -98,7 +98,7 @@ impl Threaded<'_> {
             Run::Control => self.control(Heap::Apart),
             Run::Timed => {
                 let shared = OnceLock::new();
-                let outcome = self.window(&shared, &mut Unwatched, Heap::Apart, |_| Ok(open(plan)?))?;
+                let outcome = self.window(&shared, &mut Unwatched, Heap::Apart, |_| open(plan))?;
                 Ok(self.timing(&outcome))
             }
             Run::Measured => {

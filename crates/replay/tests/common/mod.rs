@@ -1,0 +1,88 @@
+//! Traces made for the tests, and replays of them.
+
+use std::path::{Path, PathBuf};
+
+use hksim_drive::{Design, TouchRule};
+use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
+use hksim_trace::event::{AllocCall, Birth, Event, ObjectId, Op, ThreadId};
+use hksim_trace::generate::Workload;
+use hksim_trace::header::{Clock, Footer, Header, Origin, Touch};
+use hksim_trace::hkt::TraceWriter;
+use tempfile::TempDir;
+
+/// A trace in a folder of its own.
+pub struct Trace {
+    folder: TempDir,
+}
+
+impl Trace {
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("test.hkt")
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// From (thread, operation) pairs, 100 ns apart.
+    pub fn of(events: impl IntoIterator<Item = (u32, Op)>) -> Trace {
+        let trace = Trace { folder: tempfile::tempdir().unwrap() };
+        let origin = Origin::Imported { format: "test".into(), file: "test".into() };
+        let header = Header::new(origin, Touch::Assumed, Clock::PerEvent);
+        let mut writer = TraceWriter::create(&trace.path(), &header).unwrap();
+        for (at, (thread, op)) in events.into_iter().enumerate() {
+            writer.push(&Event { time_ns: at as u64 * Clock::EVENT_NS, thread: ThreadId(thread), op }).unwrap();
+        }
+        writer.finish(&Footer::default()).unwrap();
+        trace
+    }
+
+    /// From a generator, given as JSON.
+    pub fn generated(workload: &str) -> Trace {
+        let workload: Workload = serde_json::from_str(workload).unwrap();
+        let trace = Trace { folder: tempfile::tempdir().unwrap() };
+        let mut source = workload.source().unwrap();
+        let mut writer = TraceWriter::create(&trace.path(), source.header()).unwrap();
+        while let Some(batch) = source.next_batch().unwrap() {
+            batch.iter().for_each(|event| writer.push(event).unwrap());
+        }
+        writer.finish(source.footer()).unwrap();
+        trace
+    }
+
+    /// What a replay of it would be told; everything measured, nothing timed.
+    pub fn spec(&self, on: Target, touch: TouchRule) -> ReplaySpec {
+        let measure = Measure { pages: true, time: false };
+        ReplaySpec { trace: self.path(), on, touch, mode: Mode::Ordered, measure }
+    }
+
+    pub fn replay(&self, design: &Design, touch: TouchRule) -> Replayed {
+        replay(&self.spec(Target::Native(design.clone()), touch)).unwrap()
+    }
+}
+
+/// A plain allocation.
+pub fn malloc(object: u32, size: u64) -> Op {
+    Op::Alloc { object: ObjectId(object), size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None }
+}
+
+/// Its free.
+pub fn free(object: u32) -> Op {
+    Op::Free { object: ObjectId(object) }
+}
+
+/// A small server: four threads, frees by others, 24 MiB.
+pub fn server() -> Trace {
+    Trace::generated(r#"{"name":"server","live":25165824,"threads":4,"events":200000,"seed":7}"#)
+}
+
+/// Parts of a design; the rest is the default.
+pub fn design(json: &str) -> Design {
+    serde_json::from_str(json).unwrap()
+}
+
+/// Why kinds are not told apart here, if so.
+pub fn needs_kinds(replayed: &Replayed) -> Result<(), String> {
+    let reason = replayed.skipped.iter().find(|skipped| skipped.figure == "traps");
+    reason.map_or(Ok(()), |skipped| Err(skipped.reason.clone()))
+}

@@ -1,0 +1,185 @@
+//! What replays measure, against closed forms and the kernel's own totals.
+
+use hksim_drive::{PageRun, PageState, TouchRule};
+use hksim_replay::{ByKind, Control, Mode, Replayed, Target, replay};
+
+use crate::common::{Trace, design, free, malloc, needs_kinds, server};
+
+/// Pages that one thread with one huge block needs beside it: control page, two of the thread's heap, one of the table.
+const OWN_PAGES: u64 = 4;
+
+fn assert_silent(control: &Control, of: &str) {
+    assert_eq!((control.faults, control.traps.unwrap_or(0)), (0, 0), "the control run of {of} is not silent");
+}
+
+/// What must hold of every ordered native replay: kinds add up to what the kernel charged, and nothing is left over.
+fn assert_sound(replayed: &Replayed, of: &str) {
+    assert_silent(&replayed.control, of);
+    let installs = replayed.installs.unwrap();
+    assert_eq!(installs.total, installs.by_kind.total());
+    assert_eq!(Some(installs.total), replayed.faults, "{of}: {:?}", replayed.unclassified);
+    assert_eq!(replayed.unclassified_pages, Some(0), "{of}: {:?}", replayed.unclassified);
+    assert_eq!(replayed.traps_lost, Some(0), "{of}");
+    let discrepancies: Vec<u64> = replayed.marks.iter().map(|mark| mark.discrepancies).collect();
+    assert!(discrepancies.iter().all(|&pages| pages == 0), "{of}: {discrepancies:?}");
+    for mark in &replayed.marks {
+        assert_eq!(mark.rss_bytes, Some(mark.pages.resident_bytes()), "{of}, after {} events", mark.events);
+        assert!(mark.rss_bytes <= replayed.rss_bytes_peak, "{of}");
+    }
+}
+
+pub fn a_huge_block_has_as_many_installs_as_pages() -> Result<(), String> {
+    let trace = Trace::of([(0, malloc(0, 10 << 20))]);
+    let never = design(r#"{"huge":"never"}"#);
+    let arena_page = never.plan().unwrap().layout.arena / 4096;
+
+    let written = trace.replay(&never, TouchRule::All);
+    needs_kinds(&written)?;
+    assert_sound(&written, "10 MiB, never");
+    let by_kind = ByKind { base_4k: 2560 + OWN_PAGES, ..ByKind::default() };
+    assert_eq!(written.installs.unwrap().by_kind, by_kind);
+    assert_eq!(written.traps, Some(2560 + OWN_PAGES));
+    assert_eq!(written.rss_bytes_end, Some((2560 + OWN_PAGES) * 4096));
+    let block = PageRun { first_page: arena_page, pages: 2560, state: PageState::Base };
+    assert_eq!(written.marks.last().unwrap().pages.runs().last(), Some(&block));
+
+    let untouched = trace.replay(&never, TouchRule::None);
+    assert_eq!(untouched.installs.unwrap().by_kind, ByKind { base_4k: OWN_PAGES, ..ByKind::default() });
+
+    let read_first = trace.replay(&never, TouchRule::ReadThenAll);
+    let by_kind = ByKind { base_4k: OWN_PAGES, zero: 2560, cow: 2560, ..ByKind::default() };
+    assert_eq!(read_first.installs.unwrap().by_kind, by_kind);
+
+    if !matches!(written.environment.thp_enabled.as_deref(), Some("madvise" | "always")) {
+        return Err("the rest needs transparent huge pages".into());
+    }
+    let huge = trace.replay(&design(r#"{"huge":"thp"}"#), TouchRule::All);
+    assert_sound(&huge, "10 MiB, thp");
+    assert_eq!(huge.installs.unwrap().by_kind, ByKind { base_4k: OWN_PAGES, thp: 5, ..ByKind::default() });
+    assert_eq!(huge.thp_end, Some(5));
+    let block = PageRun { first_page: arena_page, pages: 2560, state: PageState::Thp };
+    assert_eq!(huge.marks.last().unwrap().pages.runs().last(), Some(&block));
+    Ok(())
+}
+
+pub fn every_design_adds_up() -> Result<(), String> {
+    let trace = server();
+    for json in [
+        "{}",
+        r#"{"huge":"never"}"#,
+        r#"{"superslab_bytes":1048576,"header":"light","huge":"never"}"#,
+        r#"{"purge":"unmap","purge_delay_ns":0}"#,
+        r#"{"purge":"free","purge_delay_ns":100000}"#,
+        r#"{"purge_spans":true,"purge_delay_ns":0}"#,
+        r#"{"prefault":"populate","huge":"never"}"#,
+        r#"{"prefault":"populate-read"}"#,
+        r#"{"huge":"hugetlb"}"#,
+    ] {
+        let replayed = trace.replay(&design(json), TouchRule::All);
+        needs_kinds(&replayed)?;
+        assert_sound(&replayed, json);
+        assert_eq!((replayed.events >= 200_000, replayed.failed), (true, 0), "{json}");
+        let again = trace.replay(&design(json), TouchRule::All);
+        assert_eq!(replayed.placement, again.placement, "{json}");
+    }
+    Ok(())
+}
+
+/// No huge pages in this process and its children, until dropped.
+struct ThpDisabled;
+
+impl ThpDisabled {
+    fn new() -> Result<ThpDisabled, String> {
+        if disable_thp(1) { Ok(ThpDisabled) } else { Err("prctl(PR_SET_THP_DISABLE) is refused".into()) }
+    }
+}
+
+impl Drop for ThpDisabled {
+    fn drop(&mut self) {
+        disable_thp(0);
+    }
+}
+
+fn disable_thp(disabled: libc::c_ulong) -> bool {
+    // SAFETY: a setting of this process, which its children inherit.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disabled, 0, 0, 0) == 0 }
+}
+
+pub fn disabled_huge_pages_show() -> Result<(), String> {
+    let trace = Trace::of([(0, malloc(0, 4 << 20))]);
+    let disabled = ThpDisabled::new()?;
+    let replayed = trace.replay(&design("{}"), TouchRule::All);
+    drop(disabled);
+    needs_kinds(&replayed)?;
+    assert_sound(&replayed, "4 MiB without huge pages");
+    assert_eq!(replayed.installs.unwrap().by_kind, ByKind { base_4k: 1024 + OWN_PAGES, ..ByKind::default() });
+    Ok(())
+}
+
+pub fn a_header_that_is_read_first_costs_twice() -> Result<(), String> {
+    // 64 blocks of a page and more: each header lies on a page of its own, which nobody touched before.
+    let trace = Trace::of((0..64).map(|object| (0, malloc(object, 4096))));
+    let base = |header: &str| format!(r#"{{"huge":"never","header":"{header}","carve":"bump"}}"#);
+    let full = trace.replay(&design(&base("full")), TouchRule::None);
+    let light = trace.replay(&design(&base("light")), TouchRule::None);
+    needs_kinds(&full)?;
+    assert_sound(&full, "full");
+    assert_sound(&light, "light");
+    let (full, light) = (full.installs.unwrap().by_kind, light.installs.unwrap().by_kind);
+    assert_eq!((full.zero, full.cow), (0, 0));
+    assert!(light.zero >= 32, "{light:?}");
+    assert_eq!((light.cow, light.base_4k + light.zero), (light.zero, full.base_4k));
+    Ok(())
+}
+
+pub fn malloc_grows_by_what_is_written() -> Result<(), String> {
+    let trace = Trace::of([(0, malloc(0, 64 << 20)), (0, malloc(1, 4 << 20)), (0, free(0))]);
+    let spec = trace.spec(Target::Malloc { preload: None }, TouchRule::All);
+    let replayed = replay(&spec).unwrap();
+    assert_silent(&replayed.control, "malloc");
+    let pages = (68 << 20) / 4096;
+    let faults = replayed.faults.unwrap();
+    if replayed.environment.thp_enabled.as_deref() != Some("always") {
+        // Each block has a page more for its chunk header, and malloc may touch a few pages of its own.
+        assert!((pages..pages + 16).contains(&faults), "{faults} faults for {pages} pages");
+    }
+    let (peak, end) = (replayed.rss_bytes_peak.unwrap(), replayed.rss_bytes_end.unwrap());
+    assert!((68 << 20..69 << 20).contains(&peak), "{peak}");
+    assert!((4 << 20..5 << 20).contains(&end), "{end}");
+    assert!(replayed.installs.is_none() && replayed.skipped.iter().any(|skipped| skipped.figure == "installs"));
+    Ok(())
+}
+
+pub fn threads_perform_every_event() -> Result<(), String> {
+    let trace = server();
+    for on in [Target::Native(design(r#"{"huge":"never"}"#)), Target::Malloc { preload: None }] {
+        let mut spec = trace.spec(on, TouchRule::All);
+        spec.measure.time = true;
+        let ordered = replay(&spec).unwrap();
+        spec.mode = Mode::Threaded;
+        let threaded = replay(&spec).unwrap();
+        assert_eq!((threaded.events, threaded.failed), (ordered.events, 0));
+        assert!(threaded.ops_per_s.unwrap() > 0.0 && threaded.installs.is_none());
+        // The same bytes are written, so that many pages are needed at least; far more would be a leak of objects.
+        let (most, least) = (ordered.faults.unwrap() * 3, ordered.faults.unwrap() / 3);
+        assert!((least..most).contains(&threaded.faults.unwrap()), "{:?} of {:?}", threaded.faults, ordered.faults);
+    }
+    Ok(())
+}
+
+pub fn objects_may_cross_threads_in_a_circle() -> Result<(), String> {
+    // Every block is freed by the next thread, and its id is used again by the one after: all wait for all.
+    const THREADS: u32 = 40;
+    let start = (0..THREADS).map(|thread| (thread, malloc(thread, 100)));
+    let circle = (0..60 * THREADS).flat_map(|at| {
+        let object = at % THREADS;
+        let thread = (at / THREADS + object) % THREADS;
+        [((thread + 1) % THREADS, free(object)), ((thread + 2) % THREADS, malloc(object, 100 + u64::from(at)))]
+    });
+    let trace = Trace::of(start.chain(circle));
+    let mut spec = trace.spec(Target::Native(design("{}")), TouchRule::All);
+    spec.mode = Mode::Threaded;
+    let replayed = replay(&spec).unwrap();
+    assert_eq!((replayed.events, replayed.failed), (u64::from(THREADS) * 121, 0));
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! Replays against what is known otherwise: closed forms, strace, the kernel's own totals.
+//!
+//! The runner is our own, since a replay's children are this very program.
+
+mod common;
+mod figures;
+mod refusals;
+mod system_calls;
+
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+
+/// A case; `Err` is why this machine cannot run it.
+type Case = fn() -> Result<(), String>;
+
+const CASES: &[(&str, Case)] = &[
+    ("a_huge_block_has_as_many_installs_as_pages", figures::a_huge_block_has_as_many_installs_as_pages),
+    ("every_design_adds_up", figures::every_design_adds_up),
+    ("disabled_huge_pages_show", figures::disabled_huge_pages_show),
+    ("a_header_that_is_read_first_costs_twice", figures::a_header_that_is_read_first_costs_twice),
+    ("malloc_grows_by_what_is_written", figures::malloc_grows_by_what_is_written),
+    ("threads_perform_every_event", figures::threads_perform_every_event),
+    ("objects_may_cross_threads_in_a_circle", figures::objects_may_cross_threads_in_a_circle),
+    ("strace_counts_the_same_calls", system_calls::strace_counts_the_same_calls),
+    ("a_missing_library_is_an_error", refusals::a_missing_library_is_an_error),
+    ("a_library_that_is_none_is_an_error", refusals::a_library_that_is_none_is_an_error),
+    ("a_killed_child_is_an_error", refusals::a_killed_child_is_an_error),
+    ("a_damaged_trace_is_an_error", refusals::a_damaged_trace_is_an_error),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some(hksim_replay::CHILD_ARGUMENT) => return hksim_replay::child_main(),
+        Some(system_calls::TRACED_ARGUMENT) => return system_calls::traced(&arguments[1..]),
+        _ => {}
+    }
+    let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
+    let mut failed = 0;
+    for (name, case) in CASES.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter.as_str()))) {
+        let verdict = match catch_unwind(case) {
+            Ok(Ok(())) => "ok".into(),
+            Ok(Err(reason)) => format!("skipped: {reason}"),
+            Err(_) => {
+                failed += 1;
+                "FAILED".into()
+            }
+        };
+        eprintln!("test {name} ... {verdict}");
+    }
+    ExitCode::from(u8::from(failed > 0))
+}
