@@ -28,6 +28,8 @@ pub enum Advice {
     PopulateRead,
     /// Make present for writing.
     PopulateWrite,
+    /// Make huge pages of what is there (R12').
+    Collapse,
 }
 
 impl Kernel {
@@ -42,6 +44,7 @@ impl Kernel {
         Outcome::of(match advice {
             Advice::PopulateRead => return self.populate(&range, Access::Read),
             Advice::PopulateWrite => return self.populate(&range, POPULATE_WRITE),
+            Advice::Collapse => return self.advise_collapse(&range),
             Advice::HugePage => {
                 self.each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::Huge))
             }
@@ -54,11 +57,17 @@ impl Kernel {
         })
     }
 
+    fn advise_collapse(&mut self, range: &Range<u64>) -> Outcome {
+        let mut installs = Vec::new();
+        let result = self.each_mapping(range, |kernel, vma, part| kernel.collapse(vma, part, &mut installs));
+        Outcome { result, installs }
+    }
+
     /// Calls `visit` for the part of `range` in each mapping. An error of `visit` stops the walk; holes do not.
     fn each_mapping(
         &mut self,
         range: &Range<u64>,
-        visit: impl Fn(&mut Self, &Vma, &Range<u64>) -> Result<(), Errno>,
+        mut visit: impl FnMut(&mut Self, &Vma, &Range<u64>) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let mut result = Ok(());
         let mut at = range.start;

@@ -21,6 +21,7 @@
 
 mod advise;
 mod aging;
+mod collapse;
 mod config;
 mod entry;
 mod fault;

@@ -5,7 +5,7 @@
 //! ```text
 //! map OFF LEN n|r|w FLAGS     FLAGS: - or letters p (populate), N (noreserve), H (hugetlb)
 //! unmap OFF LEN
-//! adv NAME OFF LEN            HUGEPAGE NOHUGEPAGE DONTNEED FREE COLD POPULATE_READ POPULATE_WRITE
+//! adv NAME OFF LEN            HUGEPAGE NOHUGEPAGE DONTNEED FREE COLD POPULATE_READ POPULATE_WRITE COLLAPSE
 //! prot OFF LEN n|r|w
 //! remap OLD LEN NEW D         D=1: keep the source mapping
 //! resize OFF LEN NEWLEN
@@ -92,7 +92,9 @@ pub enum OpError {
     #[error("unknown operation; expected map, unmap, adv, prot, remap, resize, r, w, z or k")]
     UnknownOperation,
     /// madvise has no such advice here.
-    #[error("unknown advice; expected HUGEPAGE, NOHUGEPAGE, DONTNEED, FREE, COLD, POPULATE_READ or POPULATE_WRITE")]
+    #[error(
+        "unknown advice; expected HUGEPAGE, NOHUGEPAGE, DONTNEED, FREE, COLD, POPULATE_READ, POPULATE_WRITE or COLLAPSE"
+    )]
     UnknownAdvice,
     /// Not a protection.
     #[error("unknown protection; expected n, r or w")]
@@ -167,7 +169,7 @@ impl Touch {
     }
 }
 
-const ADVICES: [(&str, Advice); 7] = [
+const ADVICES: [(&str, Advice); 8] = [
     ("HUGEPAGE", Advice::HugePage),
     ("NOHUGEPAGE", Advice::NoHugePage),
     ("DONTNEED", Advice::DontNeed),
@@ -175,6 +177,7 @@ const ADVICES: [(&str, Advice); 7] = [
     ("COLD", Advice::Cold),
     ("POPULATE_READ", Advice::PopulateRead),
     ("POPULATE_WRITE", Advice::PopulateWrite),
+    ("COLLAPSE", Advice::Collapse),
 ];
 
 const PROTECTIONS: [(&str, Protection); 3] =

@@ -34,6 +34,9 @@
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
@@ -230,6 +233,7 @@ static int advice(const char *name) {
     if (!strcmp(name, "COLD")) return MADV_COLD;
     if (!strcmp(name, "POPULATE_READ")) return MADV_POPULATE_READ;
     if (!strcmp(name, "POPULATE_WRITE")) return MADV_POPULATE_WRITE;
+    if (!strcmp(name, "COLLAPSE")) return MADV_COLLAPSE;
     exit(8);
 }
 

@@ -49,6 +49,7 @@ impl Generator {
                     Advice::Cold,
                     Advice::PopulateRead,
                     Advice::PopulateWrite,
+                    Advice::Collapse,
                 ]);
                 let (start, length) = self.range();
                 Op::Advise(advice, start, length)

@@ -1,0 +1,60 @@
+//! MADV_COLLAPSE: huge pages made out of page tables, now (R12').
+
+use std::ops::Range;
+
+use super::Kernel;
+use super::config::ThpAdvice;
+use super::entry::{BlockEntry, HugePage};
+use super::outcome::{Errno, Install, InstallKind, InstallRun, append};
+use super::span::{BLOCK_PAGES, pages_of};
+use super::vma::Vma;
+
+impl Kernel {
+    /// Collapses the whole blocks of `part`, which lies in one mapping. It ignores modes and the mapping's protection,
+    /// but not NOHUGEPAGE, and takes no fault. A block without page table stops it.
+    ///
+    /// EINVAL if any block is not huge afterwards, if the mapping holds no whole block or was never written, or if
+    /// both ends of the part lie inside one block.
+    pub(super) fn collapse(
+        &mut self,
+        vma: &Vma,
+        part: &Range<u64>,
+        installs: &mut Vec<InstallRun>,
+    ) -> Result<(), Errno> {
+        let last_block_start = (vma.end / BLOCK_PAGES).checked_sub(1).map(|block| pages_of(block).start);
+        let holds_block = last_block_start.is_some_and(|start| vma.start <= start);
+        if vma.flags.hugetlb || vma.flags.thp == ThpAdvice::NoHuge || vma.anon.is_none() || !holds_block {
+            return Err(Errno::Invalid);
+        }
+        let (first, end) = (part.start.div_ceil(BLOCK_PAGES), part.end / BLOCK_PAGES);
+        let mut huge = 0;
+        for block in first..end {
+            match self.tables.entry(block) {
+                BlockEntry::Table(_) => append(installs, self.collapse_block(block)),
+                // Without a page table there is nothing to collapse: without the level above it the block is passed
+                // over, else the call ends.
+                BlockEntry::None if self.tables.has_pmd_page(block) => break,
+                BlockEntry::None => continue,
+                BlockEntry::Huge(_) | BlockEntry::HugeZero | BlockEntry::Hugetlb { .. } => {}
+            }
+            huge += 1;
+        }
+        if end.checked_sub(first) == Some(huge) { Ok(()) } else { Err(Errno::Invalid) }
+    }
+
+    /// Copies what a table maps into a fresh huge page; the table stays as its deposit.
+    fn collapse_block(&mut self, block: u64) -> Install {
+        let mut huge = HugePage::new();
+        if let BlockEntry::Table(table) = self.tables.entry(block) {
+            for (index, pte) in table.ptes.iter().enumerate() {
+                huge.set_nonzero(index, pte.nonzero());
+                if let Some(piece) = table.piece(index) {
+                    self.folios.unmap(piece.folio, piece.index);
+                }
+            }
+        }
+        self.tables.replace(block, BlockEntry::Huge(huge));
+        self.counters.count_install(InstallKind::Thp);
+        Install { kind: InstallKind::Thp, first_page: pages_of(block).start, pages: BLOCK_PAGES }
+    }
+}
