@@ -7,7 +7,7 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Mapping};
 use serde::Serialize;
 
-use crate::hooks::{Hooks, Touch, Why};
+use crate::hooks::{Hooks, Touch, Watch, Why};
 use crate::kernel::{
     self, Access, BLOCK_PAGES, Content, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, Protection, RemapSource,
 };
@@ -309,5 +309,11 @@ impl Hooks for Accounts {
         self.dropping(&(to..to + pages.end - pages.start));
         let result = self.kernel.remap(pages.start, pages.end - pages.start, to, RemapSource::Unmapped);
         self.returned(result)
+    }
+}
+
+impl Watch for Accounts {
+    fn accounts(&self) -> &Accounts {
+        self
     }
 }

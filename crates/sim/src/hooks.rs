@@ -9,6 +9,9 @@ use std::ops::Range;
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Mapping};
 
+use crate::accounts::Accounts;
+use crate::reach::TlbMisses;
+
 /// Why a page was touched. Installs are attributed to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Why {
@@ -64,4 +67,15 @@ pub trait Hooks {
 
     /// `mremap` of `pages` to a fixed place.
     fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno>;
+}
+
+/// A consumer that a report can be made from.
+pub trait Watch: Hooks {
+    /// Its accounts.
+    fn accounts(&self) -> &Accounts;
+
+    /// Its TLB's hits and misses, if it has one.
+    fn misses(&self) -> Option<TlbMisses> {
+        None
+    }
 }

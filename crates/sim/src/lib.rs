@@ -9,6 +9,7 @@ pub mod accounts;
 pub mod hooks;
 pub mod kernel;
 pub mod memory;
+pub mod reach;
 pub mod report;
 pub mod simulate;
 pub mod sweep;

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::accounts::{ByReason, OsCalls};
 use crate::kernel::{InstallKind, Kernel, KernelConfig};
+use crate::reach::TlbReport;
 
 /// Version of every JSON result; raised when a name changes or goes.
 pub const SCHEMA: u32 = 1;
@@ -168,6 +169,9 @@ pub struct SimReport {
     pub placement: String,
     /// Evenly spaced samples over the events, the last at the end.
     pub timeline: Vec<Sample>,
+    /// What a core's TLB makes of it, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tlb: Option<TlbReport>,
     /// Where touches were assumed: the headline figures under the other assumptions.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub bracket: BTreeMap<String, Bracket>,

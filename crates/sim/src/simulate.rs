@@ -13,9 +13,12 @@ use hksim_trace::source::EventSource;
 use thiserror::Error;
 
 use crate::accounts::Accounts;
+use crate::hooks::Watch;
 use crate::kernel::{Kernel, KernelConfig, PageState};
 use crate::memory::{BASE_PAGE, SimMemory};
+use crate::reach::{self, ReachSample, TlbReport, TlbWatch};
 use crate::report::{ByKind, FellBack, Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel};
+use crate::tlb::Geometry;
 
 /// Samples of a timeline.
 const TIMELINE_SAMPLES: u64 = 64;
@@ -31,6 +34,8 @@ pub struct Setup {
     pub touch: TouchRule,
     /// The kernel.
     pub kernel: KernelConfig,
+    /// The core whose TLB is modelled.
+    pub tlb: Option<&'static Geometry>,
     /// The file's name, for the label.
     pub file: Option<String>,
 }
@@ -113,11 +118,28 @@ pub fn simulate(
     marks: Marks,
     progress: &dyn Fn(u64),
 ) -> Result<Simulated, SimError> {
+    let accounts = Accounts::new(Kernel::new(setup.kernel.clone()));
+    // Misses mean something only where the trace has every access and the run makes just those.
+    let is_full = source.header().touch == Touch::FullStream && setup.touch == TouchRule::Recorded;
+    match setup.tlb.filter(|_| is_full) {
+        Some(core) => simulate_on(TlbWatch::new(accounts, core), source, setup, marks, progress),
+        None => simulate_on(accounts, source, setup, marks, progress),
+    }
+}
+
+fn simulate_on<H: Watch>(
+    hooks: H,
+    source: &mut dyn EventSource,
+    setup: &Setup,
+    marks: Marks,
+    progress: &dyn Fn(u64),
+) -> Result<Simulated, SimError> {
     let started = Instant::now();
     let trace = TraceLabel::of(setup.file.clone(), source);
     let summary = *source.summary();
     let mark_events = if marks == Marks::Collect { marked_events(source)? } else { Vec::new() };
-    let mut run = Run::new(setup, summary.threads, summary.objects_peak, Points::new(summary.events, &mark_events))?;
+    let points = Points::new(summary.events, &mark_events);
+    let mut run = Run::new(hooks, setup, summary.threads, summary.objects_peak, points)?;
     run.collects_pages = marks == Marks::Collect;
     while let Some(batch) = source.next_batch()? {
         run.batch(batch)?;
@@ -144,8 +166,8 @@ fn marked_events(source: &mut dyn EventSource) -> Result<Vec<u64>, TraceError> {
     Ok(marks)
 }
 
-struct Run {
-    driver: Driver<SimMemory<Accounts>, RunGeometry>,
+struct Run<H: Watch> {
+    driver: Driver<SimMemory<H>, RunGeometry>,
     points: Points,
     next_sample: usize,
     next_mark: usize,
@@ -154,13 +176,14 @@ struct Run {
     timeline: Vec<Sample>,
     marked: Vec<MarkedPages>,
     collects_pages: bool,
+    core: Option<&'static Geometry>,
+    reach: Vec<ReachSample>,
 }
 
-impl Run {
-    fn new(setup: &Setup, threads: u32, objects_peak: u32, points: Points) -> Result<Run, SimError> {
+impl<H: Watch> Run<H> {
+    fn new(hooks: H, setup: &Setup, threads: u32, objects_peak: u32, points: Points) -> Result<Run<H>, SimError> {
         let plan = setup.design.plan()?;
-        let accounts = Accounts::new(Kernel::new(setup.kernel.clone()));
-        let memory = SimMemory::new(plan.layout, &plan.geometry, accounts);
+        let memory = SimMemory::new(plan.layout, &plan.geometry, hooks);
         let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
         Ok(Run {
             driver: Driver::new(allocator, threads, objects_peak, setup.touch),
@@ -172,6 +195,8 @@ impl Run {
             timeline: Vec::new(),
             marked: Vec::new(),
             collects_pages: false,
+            core: setup.tlb,
+            reach: Vec::new(),
         })
     }
 
@@ -206,10 +231,7 @@ impl Run {
         }
         while self.points.marks.get(self.next_mark).is_some_and(|&point| point <= self.done) {
             self.next_mark += 1;
-            if self.collects_pages {
-                let pages = self.page_set();
-                self.marked.push(MarkedPages { event: self.done, pages });
-            }
+            self.mark();
         }
     }
 
@@ -219,14 +241,39 @@ impl Run {
         if !at_end {
             self.timeline.push(self.sample());
         }
-        if self.collects_pages && self.marked.last().is_none_or(|mark| mark.event != self.done) {
-            let pages = self.page_set();
-            self.marked.push(MarkedPages { event: self.done, pages });
+        let marked = self.points.marks.get(..self.next_mark).and_then(<[u64]>::last);
+        if marked != Some(&self.done) {
+            self.mark();
         }
     }
 
+    /// Takes what is wanted at a mark.
+    fn mark(&mut self) {
+        let mem = &self.driver.allocator().mem;
+        if self.collects_pages {
+            let hooks = mem.hooks();
+            let pages = page_set(hooks.accounts().kernel(), hooks.accounts().reserved());
+            self.marked.push(MarkedPages { event: self.done, pages });
+        }
+        if let Some(core) = self.core {
+            let live = self.driver.live_objects().map(|(block, bytes)| mem.pages_of(block, bytes)).collect();
+            self.reach.push(reach::sample(self.done, core, mem.hooks().accounts().kernel(), live));
+        }
+    }
+
+    fn tlb_report(&self, hooks: &H) -> Option<TlbReport> {
+        let misses = hooks.misses();
+        self.core.map(|core| TlbReport {
+            core,
+            reach: self.reach.clone(),
+            misses,
+            misses_skipped: misses.is_none().then_some("the accesses of the program are not all known"),
+        })
+    }
+
     fn sample(&self) -> Sample {
-        let accounts = self.driver.allocator().mem.hooks();
+        let hooks = self.driver.allocator().mem.hooks();
+        let accounts = hooks.accounts();
         Sample {
             event: self.done,
             time_ns: self.time_ns,
@@ -238,15 +285,11 @@ impl Run {
         }
     }
 
-    fn page_set(&self) -> PageSet {
-        let accounts = self.driver.allocator().mem.hooks();
-        page_set(accounts.kernel(), accounts.reserved())
-    }
-
     fn report(&self, setup: &Setup, trace: TraceLabel, elapsed_s: f64) -> SimReport {
         let mem = &self.driver.allocator().mem;
         let pool = hksim_policy::Memory::pool(mem);
-        let accounts = mem.hooks();
+        let hooks = mem.hooks();
+        let accounts = hooks.accounts();
         let (kernel, peaks, live) = (accounts.kernel(), accounts.peaks(), self.driver.live());
         let counters = kernel.counters();
         let knowledge = if setup.touch == TouchRule::Recorded { trace.knowledge } else { Touch::Assumed };
@@ -284,6 +327,7 @@ impl Run {
             },
             placement: format!("{:016x}", self.driver.placement()),
             timeline: self.timeline.clone(),
+            tlb: self.tlb_report(&hooks),
             bracket: BTreeMap::new(),
         }
     }

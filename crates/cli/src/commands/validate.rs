@@ -1,19 +1,31 @@
 //! `hksim validate`: prediction beside measurement.
 
-use std::path::PathBuf;
+mod view;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use hksim_trace::header::Origin;
+use hksim_trace::hkt::TraceWriter;
+use tempfile::TempDir;
 
-use crate::flags::PolicyArgs;
+use crate::flags::{BaseKernel, Choice, HugeList, PolicyArgs};
+use crate::inputs::Trace;
 use crate::output::OutputArgs;
+use crate::output::progress::Progress;
+use crate::runs::setup;
+use crate::validate::{Row, Validation, Verdict, validate};
+
+/// Exit status when a check failed.
+const CHECK_FAILED: u8 = 1;
 
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Trace to replay
+    /// Traces to replay; without: two built-in workloads, random-mixed and server
     #[arg(value_name = "TRACE.hkt")]
-    pub trace: PathBuf,
+    pub traces: Vec<PathBuf>,
     /// Policies to check
     #[command(flatten)]
     pub policy: PolicyArgs,
@@ -22,10 +34,69 @@ pub struct Args {
     pub output: OutputArgs,
 }
 
+/// A trace in a file, since replays read files.
+struct Replayable {
+    trace: Trace,
+    path: PathBuf,
+    label: String,
+}
+
 /// Predicts, replays and compares.
 ///
 /// # Errors
-/// Bad input.
-pub fn run(_args: &Args) -> Result<ExitCode> {
-    bail!("validate: not built yet")
+/// Bad input, and replays that cannot be made at all.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(flag) = args.policy.kernel_flag() {
+        bail!("--{flag} is about a simulated kernel; a validation runs on the one that is there");
+    }
+    let choices = args.policy.choices(HugeList::All)?;
+    let folder = TempDir::with_prefix("hksim-").context("cannot make a temporary folder; set TMPDIR")?;
+    let traces = replayable(&args.traces, folder.path())?;
+    let validation = Validation::new(rows(&traces, &choices)?);
+    args.output.emit(&validation, &validation.rows, || view::table(&validation))?;
+    Ok(match validation.verdict {
+        Verdict::Failed => ExitCode::from(CHECK_FAILED),
+        Verdict::Ok | Verdict::Skipped => ExitCode::SUCCESS,
+    })
+}
+
+fn rows(traces: &[Replayable], choices: &[Choice]) -> Result<Vec<Row>> {
+    let progress = Progress::events((traces.len() * choices.len()) as u64);
+    let mut rows = Vec::new();
+    for replayable in traces {
+        for choice in choices {
+            let setup = setup(choice, &replayable.trace, BaseKernel::Host)?;
+            rows.push(validate(&replayable.path, &replayable.label, &setup)?);
+            progress.advance(1);
+        }
+    }
+    Ok(rows)
+}
+
+/// The traces named, or the built-in ones written to files.
+fn replayable(paths: &[PathBuf], folder: &Path) -> Result<Vec<Replayable>> {
+    if paths.is_empty() {
+        return Trace::built_in()?.into_iter().map(|trace| written(trace, folder)).collect();
+    }
+    let file = |path: &PathBuf| -> Result<Replayable> {
+        Ok(Replayable { trace: Trace::file(path)?, path: path.clone(), label: path.display().to_string() })
+    };
+    paths.iter().map(file).collect()
+}
+
+fn written(trace: Trace, folder: &Path) -> Result<Replayable> {
+    let label = match &trace.header.origin {
+        Origin::Generated { name, .. } => name.clone(),
+        Origin::Recorded { .. } | Origin::Imported { .. } => "trace".into(),
+    };
+    let path = folder.join(format!("{label}.hkt"));
+    let mut source = (trace.input.open)()?;
+    let mut writer = TraceWriter::create(&path, source.header())?;
+    while let Some(batch) = source.next_batch()? {
+        for event in batch {
+            writer.push(event)?;
+        }
+    }
+    writer.finish(source.footer())?;
+    Ok(Replayable { trace, path, label })
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use hksim_drive::{Design, PageSet};
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
-use hksim_sim::simulate::{Marks, MarkedPages, Setup, simulate};
+use hksim_sim::simulate::{MarkedPages, Marks, Setup, simulate};
 use hksim_sim::{SimReport, report::SCHEMA};
 use hksim_trace::hkt::TraceReader;
 use serde::Serialize;

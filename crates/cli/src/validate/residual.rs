@@ -105,20 +105,31 @@ impl Residual {
         }
     }
 
+    /// All differences added up without their signs; 0 iff everything that was measured equals its prediction.
+    pub fn magnitude(&self) -> u64 {
+        let kinds = self.by_kind.unwrap_or_default();
+        let calls = self.os_calls.unwrap_or_default();
+        let figures = [self.installs, self.faults, self.traps, self.rss_bytes, self.rss_bytes_end, self.vmas_peak];
+        let signed = figures.into_iter().flatten().chain([
+            kinds.base_4k,
+            kinds.mthp,
+            kinds.thp,
+            kinds.hugetlb,
+            kinds.zero,
+            kinds.cow,
+            calls.mmap,
+            calls.munmap,
+            calls.madvise,
+            calls.mremap,
+            self.failed,
+        ]);
+        let pages = [self.pages_only_predicted, self.pages_only_measured].into_iter().flatten();
+        let placement = u64::from(self.placement_equal == Some(false));
+        signed.map(i64::unsigned_abs).chain(pages).fold(placement, u64::saturating_add)
+    }
+
     /// Whether everything that was measured equals its prediction.
     pub fn is_zero(&self) -> bool {
-        let zero = |residual: Option<i64>| residual.unwrap_or(0) == 0;
-        zero(self.installs)
-            && self.by_kind.unwrap_or_default() == KindResidual::default()
-            && zero(self.faults)
-            && zero(self.traps)
-            && zero(self.rss_bytes)
-            && zero(self.rss_bytes_end)
-            && zero(self.vmas_peak)
-            && self.os_calls.unwrap_or_default() == CallResidual::default()
-            && self.failed == 0
-            && self.placement_equal.unwrap_or(true)
-            && self.pages_only_predicted.unwrap_or(0) == 0
-            && self.pages_only_measured.unwrap_or(0) == 0
+        self.magnitude() == 0
     }
 }

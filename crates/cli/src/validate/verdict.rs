@@ -92,7 +92,10 @@ fn suspects(predicted: &SimReport, measured: &Replayed, residual: &Residual) -> 
         found.push("OS calls differ".into());
     }
     if kinds.thp != 0 {
-        found.push(format!("R1 (huge page at fault): {} predicted, {} fewer measured", predicted.installs.by_kind.thp, kinds.thp));
+        found.push(format!(
+            "R1 (huge page at fault): {} predicted, {} fewer measured",
+            predicted.installs.by_kind.thp, kinds.thp
+        ));
     }
     if kinds.hugetlb != 0 {
         found.push("R13 (hugetlb)".into());

@@ -1,0 +1,88 @@
+//! A validation for people: prediction and measurement side by side, then the verdict.
+
+use crate::flags::{Choice, varied};
+use crate::output::table::{Table, text};
+use crate::output::units::{bytes, count};
+use crate::validate::{Row, Validation, Verdict};
+
+/// The word of a verdict.
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Skipped => "skipped",
+        Verdict::Ok => "ok",
+        Verdict::Failed => "FAILED",
+    }
+}
+
+/// One line a row, and beneath it the reason where there is one.
+pub fn table(validation: &Validation) -> String {
+    let points: Vec<Choice> = validation.rows.iter().map(|row| Choice::of_report(&row.predicted)).collect();
+    let flags = varied(&points);
+    let figures = ["faults", "measured", "installs", "measured", "RSS peak", "measured", "pages +/-", "residual"];
+    let head = ["trace"].into_iter().chain(flags.iter().copied()).chain(figures).chain(["class", "verdict"]);
+    let columns = 1 + flags.len() + figures.len() + 2;
+    let words: Vec<usize> = (0..=flags.len()).chain([columns - 2, columns - 1]).collect();
+    let mut table = Table::new(head, &words);
+    for (row, choice) in validation.rows.iter().zip(&points) {
+        let mut cells = vec![row.trace.clone()];
+        cells.extend(flags.iter().map(|flag| choice.word(flag)));
+        cells.extend(figure_cells(row));
+        cells.extend(["exact".to_string(), word(row.verdict).to_string()]);
+        table.push(cells);
+    }
+    let mut lines = table.lines();
+    lines.push(String::new());
+    for (index, row) in validation.rows.iter().enumerate() {
+        if let Some(reason) = &row.reason {
+            lines.push(format!("row {index}: {}: {reason}", word(row.verdict)));
+        }
+    }
+    lines.push(format!("verdict: {}", word(validation.verdict)));
+    lines.push(
+        "pages +/-: pages present (or in that state) in the prediction only / in the measurement only, over all marks"
+            .into(),
+    );
+    lines.push("residual: prediction minus measurement, summed over all figures compared without their signs".into());
+    if let Some(row) = validation.rows.first() {
+        lines.extend(environment(row));
+    }
+    text(&lines)
+}
+
+fn measured<T>(figure: Option<T>, show: impl Fn(T) -> String) -> String {
+    figure.map_or_else(|| "-".into(), show)
+}
+
+fn figure_cells(row: &Row) -> [String; 8] {
+    let (ours, theirs, residual) = (&row.predicted, &row.measured, &row.residual);
+    let pages = residual.pages_only_predicted.zip(residual.pages_only_measured);
+    [
+        count(ours.faults),
+        measured(theirs.faults, count),
+        count(ours.installs.total),
+        measured(theirs.installs.map(|installs| installs.total), count),
+        bytes(ours.rss_bytes_peak),
+        measured(theirs.rss_bytes_peak, bytes),
+        measured(pages, |(ours, theirs)| format!("{ours}/{theirs}")),
+        count(residual.magnitude()),
+    ]
+}
+
+fn environment(row: &Row) -> Vec<String> {
+    let environment = &row.environment;
+    let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
+    let number = |value: Option<u64>| value.map_or_else(|| "unknown".into(), |value| value.to_string());
+    vec![format!(
+        "environment: Linux {}, {}, THP {} (defrag {}), hugetlb pool {}, swap {} bytes, numa_balancing {}, \
+         perf {}, khugepaged collapses {}",
+        or_unknown(&environment.kernel),
+        or_unknown(&environment.cpu_model),
+        or_unknown(&environment.thp_enabled),
+        or_unknown(&environment.thp_defrag),
+        number(environment.nr_hugepages),
+        number(environment.swap_bytes),
+        number(environment.numa_balancing),
+        environment.perf,
+        number(environment.khugepaged_collapses),
+    )]
+}
