@@ -60,7 +60,7 @@ fn play_many(seed: u64, programs: u64, hardship: impl Fn(&mut Random) -> Hardshi
         let mut random = Random::new(seed);
         let design = SmallDesign::random(&mut random);
         let hardship = hardship(&mut random);
-        let (operations, validate_every) = random.pick(&[(300, 1), (1500, 8)]);
+        let (operations, validate_every) = random.pick(&[(200, 1), (1000, 16)]);
         let limits = random_limits(&mut random, operations, validate_every);
         add(&mut total, play(&design, design.geometry(), hardship, limits, seed));
     }
@@ -70,7 +70,7 @@ fn play_many(seed: u64, programs: u64, hardship: impl Fn(&mut Random) -> Hardshi
 
 #[test]
 fn random_programs_get_what_an_allocator_promises() {
-    let total = play_many(0x1000, 120, |_| EASY);
+    let total = play_many(0x1000, 150, |_| EASY);
     let each = [
         total.allocated,
         total.refused,
@@ -92,7 +92,7 @@ fn promises_hold_while_os_calls_fail() {
 
 #[test]
 fn promises_hold_whichever_single_os_call_fails() {
-    play_many(0x3_0000, 60, |random| Hardship {
+    play_many(0x3_0000, 80, |random| Hardship {
         failing: Failing::Call(random.log_uniform(200)),
         hugetlb_pages: u64::MAX,
     });

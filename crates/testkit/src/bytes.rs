@@ -157,10 +157,11 @@ impl Bytes {
     pub(crate) fn read_link(&self, at: u64) -> u32 {
         let first = (at % PAGE_BYTES) as usize;
         let page = self.pages[(at / PAGE_BYTES) as usize].as_ref();
-        let written = page.is_some_and(|page| page.links[first / 64] >> (first % 64) & 1 == 1);
-        assert!(written, "a link is read at {at:#x} of the arena, where none was written or it was overwritten");
-        let mut bits = [0; LINK_BYTES as usize];
-        self.read(at, &mut bits);
-        u32::from_le_bytes(bits)
+        let page = page.filter(|page| page.links[first / 64] >> (first % 64) & 1 == 1);
+        let Some(page) = page else {
+            panic!("a link is read at {at:#x} of the arena, where none was written or it was overwritten");
+        };
+        let bytes = &page.bytes;
+        u32::from_le_bytes([bytes[first], bytes[first + 1], bytes[first + 2], bytes[first + 3]])
     }
 }

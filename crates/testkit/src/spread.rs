@@ -70,6 +70,9 @@ fn random_shape(random: &mut Random) -> Shape {
     let slab_shift = slab_least + random.below(superslab_shift - slab_least + 1);
     // The usual slab is as likely as all others together.
     let slab_shift = if random.per_mille(500) { 16.max(slab_least) } else { slab_shift };
+    let carve = random.pick(&CARVES);
+    // A slab that is linked as a whole, and walked by every check, must not have millions of blocks.
+    let slab_shift = if carve == Carve::Eager { slab_shift.min(slab_least.max(17)) } else { slab_shift };
     let (header, header_bytes) = random.pick(&HEADERS);
     Shape {
         superslab_bytes: 1 << superslab_shift,
@@ -77,7 +80,7 @@ fn random_shape(random: &mut Random) -> Shape {
         scheme: random.pick(&SCHEMES),
         header,
         header_bytes,
-        carve: random.pick(&CARVES),
+        carve,
         meta_place: random.pick(&META_PLACES),
     }
 }
