@@ -69,6 +69,7 @@ impl Kernel {
     }
 
     /// mremap in place, without `MREMAP_MAYMOVE`: shrinks like munmap, grows into free space behind the mapping.
+    /// hugetlb mappings cannot grow; their lengths are rounded up to 2 MiB.
     ///
     /// # Errors
     /// EFAULT if nothing is mapped at `start` or a growing range leaves its mapping, EINVAL for an empty range, ENOMEM
@@ -78,8 +79,15 @@ impl Kernel {
             return Err(Errno::Invalid);
         }
         let vma = self.vmas.covering(start).ok_or(Errno::Fault)?;
-        let fits = |length: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
-        let (Some(old_end), Some(new_end)) = (fits(old_length), fits(new_length)) else {
+        let unit = if vma.flags.hugetlb { BLOCK_PAGES } else { 1 };
+        if !start.is_multiple_of(unit) {
+            return Err(Errno::Invalid);
+        }
+        let end_of = |length: u64| {
+            let end = start.checked_add(length.checked_next_multiple_of(unit)?)?;
+            (end <= ADDRESS_SPACE_PAGES).then_some(end)
+        };
+        let (Some(old_end), Some(new_end)) = (end_of(old_length), end_of(new_length)) else {
             return Err(Errno::NoMemory);
         };
         if new_end == old_end {

@@ -125,7 +125,7 @@ pub fn parse(text: &str) -> Result<Vec<Op>, ScriptError> {
 
 impl Kernel {
     /// A kernel whose address space holds a script's arena as scripts start: one NORESERVE, writable map from page
-    /// `base` on.
+    /// `base` on. The arena must end inside the address space, or there is none.
     pub fn with_arena(config: KernelConfig, base: u64) -> Self {
         let mut kernel = Self::new(config);
         let flags = MapFlags { noreserve: true, ..MapFlags::READ_WRITE };

@@ -1,11 +1,9 @@
 //! Runs page-op scripts on the running kernel, through a C program, and compares the model with what it saw.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::c_program::CProgram;
 use hksim_sim::kernel::script::{ARENA_PAGES, Op, OpResult};
 use hksim_sim::kernel::{Errno, Kernel, KernelConfig, PageState, SizeMode, ThpConfig, ThpMode};
 
@@ -47,7 +45,7 @@ pub enum Verdict {
 
 /// The compiled program, and the modes of this machine.
 pub struct Executor {
-    program: std::path::PathBuf,
+    program: CProgram,
     pub config: KernelConfig,
     /// Tests take turns: counters of the whole machine are among what is compared.
     _turn: MutexGuard<'static, ()>,
@@ -59,15 +57,10 @@ impl Executor {
     /// Nothing, with the reason on stderr, where this machine cannot run it.
     pub fn new() -> Option<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("executor-{}", std::process::id()));
-        let compiled = Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(SOURCE).status();
-        match compiled {
-            Ok(status) => assert!(status.success(), "cc failed on {SOURCE}"),
-            Err(error) => return skipped(&format!("no C compiler: {error}")),
-        }
+        let program = CProgram::compile(SOURCE)?;
         let Some(config) = machine_config() else { return skipped("no transparent huge pages in this kernel") };
         let executor = Self { program, config, _turn: turn };
-        let output = executor.output("");
+        let output = executor.program.output(&[], "");
         match output.lines().next().and_then(|line| line.strip_prefix("skipped: ")) {
             Some(reason) => skipped(reason),
             None => Some(executor),
@@ -81,7 +74,7 @@ impl Executor {
 
     /// The same, with scripts as text, which may hold `fill` lines.
     pub fn run_texts(&self, scripts: impl Iterator<Item = String>) -> Vec<Observed> {
-        let output = self.output(&scripts.map(|text| text + "end\n").collect::<String>());
+        let output = self.program.output(&[], &scripts.map(|text| text + "end\n").collect::<String>());
         let mut observed = Vec::new();
         let mut steps = Vec::new();
         let mut lines = output.lines().skip(1);
@@ -103,36 +96,14 @@ impl Executor {
 
     /// How many of 20 anonymous maps of `pages`, at no given address, start on a 2 MiB boundary.
     pub fn aligned_of_20(&self, pages: u64) -> u64 {
-        let output = self.output(&format!("aligned {pages}\n"));
+        let output = self.program.output(&[], &format!("aligned {pages}\n"));
         output.lines().find_map(|line| line.strip_prefix("aligned ")?.parse().ok()).expect("a count")
-    }
-
-    fn output(&self, input: &str) -> String {
-        let mut child = Command::new(&self.program)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the compiled executor starts");
-        let mut stdin = child.stdin.take().expect("stdin is piped");
-        let output = std::thread::scope(|scope| {
-            scope.spawn(move || stdin.write_all(input.as_bytes()));
-            child.wait_with_output().expect("the executor ends")
-        });
-        assert!(output.status.success(), "the executor failed: {}", output.status);
-        String::from_utf8(output.stdout).expect("text")
     }
 }
 
 /// A script as text.
 pub fn text_of(ops: &[Op]) -> String {
     ops.iter().map(|op| format!("{op}\n")).collect()
-}
-
-impl Drop for Executor {
-    fn drop(&mut self) {
-        // Only a leftover in the build folder if this fails.
-        let _ = std::fs::remove_file(&self.program);
-    }
 }
 
 fn skipped<T>(reason: &str) -> Option<T> {

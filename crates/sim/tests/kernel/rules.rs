@@ -5,7 +5,7 @@
 
 use super::executor::{Executor, Step, Verdict, compare, predict, text_of};
 use hksim_sim::kernel::script::{Op, parse};
-use hksim_sim::kernel::{KernelConfig, Rules};
+use hksim_sim::kernel::{BLOCK_ORDER, KernelConfig, Rules, SizeMode, ThpConfig, ThpMode};
 
 type Figure = fn(&Step) -> i64;
 
@@ -120,6 +120,45 @@ const CASES: &[Case] = &[
     ("populate of what is forbidden", "map 0 256 n p", &[(FAULTS, 0)]),
 ];
 
+/// The switches of `/sys/kernel/mm/transparent_hugepage`, which tests leave as they are on the running kernel.
+#[test]
+fn modes_decide_what_a_fault_installs() {
+    let with = |global: ThpMode, order: usize, size: SizeMode, use_zero_page: bool| {
+        let mut thp = ThpConfig::new(global);
+        thp.sizes[order] = size;
+        KernelConfig { thp, use_zero_page, ..KernelConfig::default() }
+    };
+    let plain = |global| with(global, BLOCK_ORDER, SizeMode::Inherit, true);
+    let of_64k = |size| with(ThpMode::Madvise, 4, size, true);
+    let cases: [(KernelConfig, Case); 10] = [
+        (plain(ThpMode::Always), ("always", "w 0 1 1", &[(HUGE_KB, 2048)])),
+        (plain(ThpMode::Always), ("always, not wanted", "adv NOHUGEPAGE 0 512; w 0 1 1", &[(RSS_KB, 4)])),
+        (plain(ThpMode::Madvise), ("madvise, not advised", "w 0 1 1", &[(RSS_KB, 4)])),
+        (plain(ThpMode::Never), ("never", "adv HUGEPAGE 0 512; w 0 1 1", &[(RSS_KB, 4)])),
+        (
+            with(ThpMode::Never, BLOCK_ORDER, SizeMode::Always, true),
+            ("2 MiB always overrides never", "w 0 1 1", &[(HUGE_KB, 2048)]),
+        ),
+        (of_64k(SizeMode::Always), ("R3 64 KiB always", "w 17 1 1", &[(FAULTS, 1), (RSS_KB, 64)])),
+        (of_64k(SizeMode::Always), ("R3 only where all is empty", "r 16 1 1; w 17 1 1", &[(RSS_KB, 4)])),
+        (of_64k(SizeMode::Madvise), ("R3 64 KiB by madvise", "w 17 1 1", &[(RSS_KB, 4)])),
+        (
+            with(ThpMode::Madvise, BLOCK_ORDER, SizeMode::Inherit, false),
+            ("R4c no huge zero page", "adv HUGEPAGE 0 512; r 0 1 1", &[(FAULTS, 1), (RSS_KB, 2048)]),
+        ),
+        (
+            of_64k(SizeMode::Always),
+            ("R26 a dirty batch", "w 0 16 16; adv FREE 0 16; w 0 1 1; prot 0 16 r", &[(LAZY_KB, 0)]),
+        ),
+    ];
+    for (config, (name, script, figures)) in cases {
+        let steps = predict(&config, &ops_of(script));
+        for (at, (figure, expected)) in figures.iter().enumerate() {
+            assert_eq!(steps.last().map(figure), Some(*expected), "{name}: figure {at} of `{script}`");
+        }
+    }
+}
+
 fn ops_of(script: &str) -> Vec<Op> {
     parse(&script.replace("; ", "\n")).expect("the scripts are well-formed")
 }
@@ -204,6 +243,7 @@ fn hugetlb_follows_the_pool() {
         "map 0 2048 w H; map 2048 512 w H; r 0 1 1; w 0 1 1; prot 0 2048 r; prot 0 2048 w; w 0 2048 512; w 0 1 1",
         "map 0 2048 w HN; w 0 1 1; map 2048 1536 w H; adv POPULATE_WRITE 512 512; w 512 1 1; unmap 2048 1; w 0 1024 1",
         "map 0 1024 w H; adv FREE 0 512; adv COLD 0 512; adv HUGEPAGE 0 1; adv HUGEPAGE 0 512; map 1 1 w -; prot 0 1 r",
+        "map 0 1024 w H; w 0 1 1; resize 0 1024 600; resize 0 1024 512; resize 0 512 1024; resize 1 100 50; resize 512 1 0",
         "map 0 1024 w Hp; map 0 512 w -; map 2048 1000 w Hp; adv DONTNEED 1 600; adv POPULATE_READ 2048 512",
     ];
     let pool = |name: &str| -> u64 {

@@ -1,10 +1,11 @@
 //! The TLB models against a program written apart from them, access by access.
 
-use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+#[path = "../kernel/c_program.rs"]
+mod c_program;
 
+use std::fmt::Write as _;
+
+use c_program::CProgram;
 use hksim_sim::tlb::{Array, Geometry, Hit, Level, LiveMix, PageSize, TwoLevel};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tlb/naive.c");
@@ -13,35 +14,6 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tlb/naive.c");
 enum Step {
     Access(u64, PageSize),
     Invalidate(u64, u64),
-}
-
-/// Nothing, with the reason on stderr, without a C compiler.
-fn naive_program(name: &str) -> Option<PathBuf> {
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    match Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(SOURCE).status() {
-        Ok(status) => assert!(status.success(), "cc failed on {SOURCE}"),
-        Err(error) => {
-            eprintln!("skipped: no C compiler: {error}");
-            return None;
-        }
-    }
-    Some(program)
-}
-
-fn output_of(program: &Path, arguments: &[&str], input: &str) -> String {
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the compiled program starts");
-    let mut stdin = child.stdin.take().expect("stdin is piped");
-    let output = std::thread::scope(|scope| {
-        scope.spawn(move || stdin.write_all(input.as_bytes()));
-        child.wait_with_output().expect("the program ends")
-    });
-    assert!(output.status.success(), "the naive program failed: {}", output.status);
-    String::from_utf8(output.stdout).expect("text")
 }
 
 struct Random(u64);
@@ -120,27 +92,26 @@ fn simulate(geometry: &Geometry, steps: &[Step]) -> String {
 
 #[test]
 fn every_core_hits_and_misses_like_the_naive_program() {
-    let Some(program) = naive_program("naive-cores") else { return };
+    let Some(program) = CProgram::compile(SOURCE) else { return };
     for (at, geometry) in Geometry::all().iter().enumerate() {
         for (round, pages) in [200, 3000, 40_000, 2_000_000].into_iter().enumerate() {
             let seed = (at * 10 + round) as u64 + 1;
             let steps = stream(seed, pages, 12_000, round % 2 == 1);
             let shapes = shape_of("L1", geometry.l1) + &shape_of("L2", geometry.l2);
-            let expected = output_of(&program, &[], &(shapes + &text_of(&steps)));
+            let expected = program.output(&[], &(shapes + &text_of(&steps)));
             let differs = simulate(geometry, &steps).chars().zip(expected.chars()).position(|(a, b)| a != b);
             assert_eq!(differs, None, "{}, seed {seed}: first access that differs", geometry.name);
         }
     }
-    std::fs::remove_file(program).expect("the program was there");
 }
 
 /// Mattson: a fully associative LRU array of n entries hits exactly the accesses at stack distance below n.
 #[test]
 fn fully_associative_hits_are_those_at_short_stack_distance() {
-    let Some(program) = naive_program("naive-stack") else { return };
+    let Some(program) = CProgram::compile(SOURCE) else { return };
     for seed in 1..4 {
         let steps = stream(seed, 2000, 8000, false);
-        let output = output_of(&program, &["stack"], &text_of(&steps));
+        let output = program.output(&["stack"], &text_of(&steps));
         let distances: Vec<i64> = output.lines().map(|line| line.parse().expect("a distance")).collect();
         for entries in [1, 2, 7, 48, 96, 500] {
             let array = Array::fully_associative(entries).expect("one set");
@@ -159,7 +130,6 @@ fn fully_associative_hits_are_those_at_short_stack_distance() {
             assert!(first_level == expected, "seed {seed}, {entries} entries");
         }
     }
-    std::fs::remove_file(program).expect("the program was there");
 }
 
 #[test]
