@@ -1,0 +1,121 @@
+//! Mistakes that were made once, each as the shortest program that showed it.
+
+use hksim_policy::geometry::Shape;
+use hksim_policy::layout::Layout;
+use hksim_policy::memory::World;
+use hksim_policy::options::{Fallback, Header, Huge, MetaPlace, Options, Purge};
+use hksim_policy::{Allocator, Memory, Request, RunGeometry};
+use hksim_testkit::{Failing, PlainMemory};
+
+type Plain = Allocator<PlainMemory, RunGeometry>;
+
+const MIB: u64 = 1 << 20;
+
+fn shape() -> Shape {
+    Shape {
+        superslab_bytes: 2 * MIB,
+        slab_bytes: 64 << 10,
+        scheme: Default::default(),
+        header: Header::None,
+        header_bytes: 1,
+        carve: Default::default(),
+        meta_place: MetaPlace::InBand,
+    }
+}
+
+fn allocator(shape: Shape, options: Options, before: impl Fn(&PlainMemory)) -> Plain {
+    let geometry = RunGeometry::new(shape).unwrap();
+    let layout = Layout::new(&geometry, 32 * MIB);
+    let memory = PlainMemory::new(layout, &geometry, layout.ordinals(), 1);
+    before(&memory);
+    Allocator::new(memory, geometry, options, &layout)
+}
+
+fn zeroed(bytes: u64) -> Request {
+    Request { zeroed: true, ..Request::plain(bytes) }
+}
+
+#[test]
+fn what_lies_behind_a_moved_block_is_not_taken_for_zeros() {
+    let never = Options { huge: Huge::Never, purge: Purge::None, huge_cache_bytes: 0, ..Options::default() };
+    let allocator = allocator(shape(), never, |_| {});
+    let mut heap = allocator.open_heap().unwrap();
+    let dirty = allocator.allocate(&mut heap, Request::plain(4 * MIB)).unwrap();
+    allocator.mem.app_write(dirty, 0, 4 * MIB);
+    allocator.free(&mut heap, dirty);
+    let short = allocator.allocate(&mut heap, Request::plain(3 * MIB)).unwrap();
+    assert_eq!(short, dirty, "the shorter block lies in the same run");
+    let wall = allocator.allocate(&mut heap, Request::plain(2 * MIB)).unwrap();
+    let moved = allocator.resize(&mut heap, short, 9 * MIB).unwrap();
+    assert_ne!(moved, short, "the wall makes it move");
+    let again = allocator.allocate(&mut heap, zeroed(4 * MIB)).unwrap();
+    assert_eq!(again, dirty);
+    assert!(allocator.mem.is_zero(allocator.mem.arena_offset(again), 4 * MIB));
+    allocator.free(&mut heap, wall);
+}
+
+#[test]
+fn what_lies_behind_a_purged_block_is_not_taken_for_zeros() {
+    let options = Options { huge: Huge::Never, huge_cache_bytes: 0, ..Options::default() };
+    let allocator = allocator(shape(), options, |_| {});
+    let mut heap = allocator.open_heap().unwrap();
+    let dirty = allocator.allocate(&mut heap, Request::plain(4 * MIB)).unwrap();
+    allocator.mem.app_write(dirty, 0, 4 * MIB);
+    allocator.mem.set_failing(Failing::Call(0));
+    allocator.free(&mut heap, dirty);
+    assert_eq!(allocator.mem.failed_calls(), 1, "the purge of the first block failed");
+    let short = allocator.allocate(&mut heap, Request::plain(3 * MIB)).unwrap();
+    allocator.free(&mut heap, short);
+    let again = allocator.allocate(&mut heap, zeroed(4 * MIB)).unwrap();
+    assert!(allocator.mem.is_zero(allocator.mem.arena_offset(again), 4 * MIB));
+}
+
+#[test]
+fn tiny_blocks_are_aligned_as_asked() {
+    let allocator = allocator(shape(), Options::default(), |_| {});
+    let mut heap = allocator.open_heap().unwrap();
+    for bytes in 0..=8 {
+        let block = allocator.allocate(&mut heap, Request { align: 16, ..Request::plain(bytes) }).unwrap();
+        assert!(block.offset.is_multiple_of(16), "{bytes} bytes at {:#x}", block.offset);
+    }
+}
+
+#[test]
+fn a_large_block_can_begin_where_a_sidecar_superslab_begins() {
+    let shape = Shape { header: Header::Full, header_bytes: 16, meta_place: MetaPlace::Sidecar, ..shape() };
+    let allocator = allocator(shape, Options::default(), |_| {});
+    let mut heap = allocator.open_heap().unwrap();
+    let block = allocator.allocate(&mut heap, Request::plain(MIB / 2)).unwrap();
+    assert_eq!(block.offset, 0);
+    allocator.free(&mut heap, block);
+    assert_eq!(allocator.mem.pool().superslabs.get(), 0);
+}
+
+#[test]
+fn sizes_near_the_end_of_the_numbers_are_refused() {
+    let allocator = allocator(shape(), Options::default(), |_| {});
+    let mut heap = allocator.open_heap().unwrap();
+    for bytes in [64, MIB / 2, 3 * MIB] {
+        let block = allocator.allocate(&mut heap, Request::plain(bytes)).unwrap();
+        for absurd in [u64::MAX, u64::MAX - 4095, u64::MAX - 8192, 1 << 63, 1 << 47] {
+            assert_eq!(allocator.resize(&mut heap, block, absurd), None, "{bytes} to {absurd}");
+            assert_eq!(allocator.allocate(&mut heap, zeroed(absurd)), None);
+        }
+        allocator.free(&mut heap, block);
+    }
+}
+
+#[test]
+fn every_step_down_from_reserved_huge_pages_is_counted() {
+    for (fallback, expected) in [(Fallback::Thp, (5, 0)), (Fallback::Plain, (0, 5))] {
+        let options = Options { huge: Huge::Hugetlb(fallback), ..Options::default() };
+        let allocator = allocator(shape(), options, |memory| memory.set_hugetlb_pages(2));
+        let mut heap = allocator.open_heap().unwrap();
+        let blocks: Vec<_> = (0..7).map(|_| allocator.allocate(&mut heap, zeroed(2 * MIB)).unwrap()).collect();
+        for &block in &blocks {
+            allocator.mem.app_write(block, 0, 2 * MIB);
+        }
+        let pool = allocator.mem.pool();
+        assert_eq!((pool.fell_back_thp.get(), pool.fell_back_plain.get()), expected, "{fallback:?}");
+    }
+}
