@@ -1,5 +1,5 @@
 //! Replays a trace: `replay TRACE native|glibc|LIB.so [all|first|none|read-then-all|recorded] [DESIGN.json] [threaded]`.
-//! TRACE is a file, or a generator: `random-mixed`, `{"name":"random-mixed","cycles":1000000,"ws":400,...}`. Prints JSON.
+//! TRACE is an `.hkt` file, a file to import, or a generator: `random-mixed`, `{"name":"random-mixed","cycles":1000000,"ws":400,...}`. Prints JSON.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,6 +9,7 @@ use hksim_replay::{CHILD_ARGUMENT, Measure, Mode, ReplaySpec, Target, child_main
 use hksim_trace::error::TraceError;
 use hksim_trace::generate::Workload;
 use hksim_trace::hkt::TraceWriter;
+use hksim_trace::import::import;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -42,7 +43,12 @@ fn perform(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let trace = argument(0, "");
     let generator = Workload::with_defaults(trace).or_else(|| serde_json::from_str(trace).ok());
     let trace = match generator {
-        None => trace.into(),
+        None if trace.ends_with(".hkt") => trace.into(),
+        None => {
+            let path = folder.path().join("imported.hkt");
+            import(Path::new(trace), None, &path)?;
+            path
+        }
         Some(workload) => {
             let path = folder.path().join("generated.hkt");
             generate(&workload, &path)?;

@@ -18,6 +18,12 @@ use crate::window::Prepared;
 /// What a program's `main` calls when its first argument is [`CHILD_ARGUMENT`](crate::CHILD_ARGUMENT): performs the
 /// run that its parent describes on standard input, and reports on standard output.
 pub fn child_main() -> ExitCode {
+    // A thread that panics would leave the others waiting, and this process behind.
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::exit(PANIC_EXIT_CODE);
+    }));
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -26,6 +32,9 @@ pub fn child_main() -> ExitCode {
         }
     }
 }
+
+/// What a program that panics ends with.
+const PANIC_EXIT_CODE: i32 = 101;
 
 fn serve() -> io::Result<()> {
     let mut channel = take_channel()?;

@@ -190,6 +190,8 @@ impl Observer {
 
     /// After page tables were moved: as many pages must lie at the target as lay at the source.
     pub(crate) fn moved(&mut self, from: u64, to: u64, bytes: u64) {
+        // What lay at the target was unmapped by the move.
+        self.mapped_anew(to, bytes, false);
         let before = self.shadow.counts();
         for frame in self.frames_of(from, bytes).chain(self.frames_of(to, bytes)) {
             self.rescan(frame..frame + 1, Cause::Unseen);

@@ -76,7 +76,7 @@ const STACK_BYTES: usize = 192 << 10;
 
 /// Makes the stack below the caller present.
 #[inline(never)]
-pub(crate) fn touch_stack() {
+fn touch_stack() {
     let mut stack = [0u8; STACK_BYTES];
     for byte in stack.iter_mut().step_by(PAGE_BYTES as usize) {
         // SAFETY: a byte of the array above.

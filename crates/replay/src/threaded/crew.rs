@@ -15,11 +15,11 @@ use hksim_trace::source::EventSource;
 
 use super::gate::{Gate, next};
 use super::queue::{Item, Queue};
+use super::threads::{Task, Threads};
 use super::world::Shared;
 use crate::apply::{Object, apply, object_of};
 use crate::error::ChildError;
 use crate::resident::make_resident;
-use crate::settle::touch_stack;
 use crate::window::Prepared;
 
 /// A live object, and how many of its events are done.
@@ -51,8 +51,18 @@ pub(crate) struct Done {
     pub(crate) failed: u64,
 }
 
-/// Stack of a thread; what it uses is a small part.
-const STACK_BYTES: usize = 1 << 20;
+/// One thread's part.
+struct Worker<'a, P, S> {
+    crew: &'a Crew<P>,
+    queue: &'a Queue,
+    shared: &'a OnceLock<S>,
+}
+
+impl<P: Copy + Send, S: Shared<Place = P>> Task for Worker<'_, P, S> {
+    fn run(&self) {
+        self.crew.work(self.queue, self.shared);
+    }
+}
 
 impl<P: Copy + Send> Crew<P> {
     pub(crate) fn new(trace: &Prepared, touch: TouchRule) -> Crew<P> {
@@ -80,38 +90,43 @@ impl<P: Copy + Send> Crew<P> {
         shared: &OnceLock<S>,
         window: impl FnOnce() -> Result<T, ChildError>,
     ) -> Result<T, ChildError> {
-        std::thread::scope(|scope| {
-            for queue in &self.queues {
-                let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-                if let Err(why) = thread.spawn_scoped(scope, move || self.work(queue, shared)) {
-                    // Those that were started wait for all; the parent is told that there is no result.
-                    eprintln!("replay child: cannot start {} threads: {why}", self.queues.len());
-                    std::process::exit(1);
-                }
+        let tasks: Vec<_> = self.queues.iter().map(|queue| Worker { crew: self, queue, shared }).collect();
+        let threads = match Threads::start(&tasks) {
+            Ok(threads) => threads,
+            Err(why) => {
+                // Those that were started wait for all; the parent is told that there is no result.
+                eprintln!("replay child: cannot start {} threads: {why}", tasks.len());
+                std::process::exit(1);
             }
-            self.ready.wait();
-            let result = window();
-            if result.is_err() {
-                self.queues.iter().for_each(|queue| queue.push(Item::END));
-            }
-            result
-        })
+        };
+        self.ready.wait();
+        let result = window();
+        if result.is_err() {
+            self.queues.iter().for_each(|queue| queue.push(Item::END));
+        }
+        drop(threads);
+        result
     }
 
     fn work<S: Shared<Place = P>>(&self, queue: &Queue, shared: &OnceLock<S>) {
-        touch_stack();
         self.ready.wait();
+        let mut exits = false;
         let mut item = queue.pop();
         if let Some(shared) = shared.get() {
             let mut heap = None;
             while let Some(op) = item.op {
                 shared.set_now(item.time_ns);
                 self.perform(shared, &mut heap, &op, item.ticket);
+                exits = matches!(op, Op::ThreadExit);
                 item = queue.pop();
             }
         }
         *self.working.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.all_done.notify_one();
+        self.all_done.notify_all();
+        if !exits {
+            // The trace does not say that it ends: its stack, and what its allocator keeps for it, stay.
+            self.wait_until_done();
+        }
     }
 
     /// Performs an event. A heap is opened at a thread's first call, and closed where the trace says that it exits.

@@ -3,6 +3,7 @@
 mod crew;
 mod gate;
 mod queue;
+mod threads;
 mod world;
 
 use std::path::Path;
