@@ -6,9 +6,10 @@ use hksim_trace::header::Origin;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::names::Names;
 use crate::commands::info::origin_text;
+use crate::flags::Choice;
 use crate::flags::table::thp_from_word;
-use crate::flags::{Choice, varied};
 
 /// A row of a result, as far as it is drawn.
 #[derive(Clone, Debug, Deserialize)]
@@ -75,7 +76,7 @@ pub struct Panel {
 /// Designs with the same figures.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// In which flags they differ from others, with their values: `2M thp = 2M hugetlb`.
+    /// In which flags they differ from others, with their values: `2M thp/hugetlb`.
     pub label: String,
     /// Installs.
     pub installs: u64,
@@ -114,29 +115,32 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
 
 fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
     let choices: Vec<Choice> = rows.iter().map(choice).collect();
-    let flags = varied(&choices);
-    let label = |choice: &Choice| flags.iter().map(|flag| choice.word(flag)).collect::<Vec<_>>().join(" ");
-    let mut series: Vec<Series> = Vec::new();
-    for (index, (row, choice)) in rows.iter().zip(&choices).enumerate() {
-        let twin = series.iter_mut().find(|series| {
-            (series.installs, series.rss_bytes_peak) == (row.installs.total, row.rss_bytes_peak)
-                && series.timeline == row.timeline
-        });
+    let names = Names::of(&choices);
+    let mut series: Vec<(Series, Vec<usize>)> = Vec::new();
+    for (index, row) in rows.iter().enumerate() {
+        let figures = (row.installs.total, row.rss_bytes_peak, &row.timeline);
+        let twin = series.iter_mut().find(|(twin, _)| (twin.installs, twin.rss_bytes_peak, &twin.timeline) == figures);
         match twin {
-            Some(twin) => twin.label += &format!(" = {}", label(choice)),
-            None => series.push(Series {
-                label: if flags.is_empty() { "this design".to_string() } else { label(choice) },
-                installs: row.installs.total,
-                rss_bytes_peak: row.rss_bytes_peak,
-                is_front: is_front(index),
-                timeline: row.timeline.clone(),
-            }),
+            Some((_, members)) => members.push(index),
+            None => series.push((unnamed(row, is_front(index)), vec![index])),
         }
     }
+    let named = |(series, members): (Series, Vec<usize>)| Series { label: names.of_group(&members), ..series };
+    let mut series: Vec<Series> = series.into_iter().map(named).collect();
     series.sort_by_key(|series| (!series.is_front, std::cmp::Reverse(series.installs)));
     let title = rows.first().map(title).unwrap_or_default();
     let floor_pages = rows.iter().map(|row| row.floor_pages).max().unwrap_or(0);
     Panel { title, floor_bytes: floor_pages.saturating_mul(hksim_policy::PAGE_BYTES), series }
+}
+
+fn unnamed(row: &Row, is_front: bool) -> Series {
+    Series {
+        label: String::new(),
+        installs: row.installs.total,
+        rss_bytes_peak: row.rss_bytes_peak,
+        is_front,
+        timeline: row.timeline.clone(),
+    }
 }
 
 fn title(row: &Row) -> String {

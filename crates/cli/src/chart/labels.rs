@@ -19,6 +19,16 @@ impl Box {
         Box { left: x - radius, top: y - radius, right: x + radius, bottom: y + radius }
     }
 
+    /// What a straight line between two points takes, if it is level or upright.
+    pub fn along(from: (i32, i32), to: (i32, i32)) -> Box {
+        Box {
+            left: from.0.min(to.0) - 1,
+            top: from.1.min(to.1) - 1,
+            right: from.0.max(to.0) + 1,
+            bottom: from.1.max(to.1) + 1,
+        }
+    }
+
     /// Whether both have a pixel in common.
     pub fn overlaps(&self, other: &Box) -> bool {
         self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
@@ -41,7 +51,7 @@ pub fn label_width(text: &str, font_px: i32) -> i32 {
 /// A place near `point` for a label of that width, inside `area` and clear of `taken`: the nearest, right of the point first.
 pub fn place(point: (i32, i32), width: i32, area: &Box, taken: &[Box]) -> Option<Box> {
     const GAP: i32 = 9;
-    const FAR_STEPS: i32 = 6;
+    const FAR_STEPS: i32 = 4;
     let half = LABEL_HEIGHT / 2;
     let candidates = (0..FAR_STEPS).flat_map(|step| {
         let away = step * (LABEL_HEIGHT - 2);
@@ -49,11 +59,19 @@ pub fn place(point: (i32, i32), width: i32, area: &Box, taken: &[Box]) -> Option
         let (right, left, middle) = (x + GAP, x - GAP - width, x - width / 2);
         let mut tries = vec![(right, y - half - away), (right, y - half + away)];
         tries.extend([(left, y - half - away), (left, y - half + away)]);
+        tries.extend([(right, y - GAP - LABEL_HEIGHT - away), (right, y + GAP + away)]);
+        tries.extend([(left, y - GAP - LABEL_HEIGHT - away), (left, y + GAP + away)]);
         tries.extend([(middle, y - GAP - LABEL_HEIGHT - away), (middle, y + GAP + away)]);
         tries
     });
-    let boxes = candidates.map(|(left, top)| Box { left, top, right: left + width, bottom: top + LABEL_HEIGHT });
-    boxes.into_iter().find(|place| area.contains(place) && !taken.iter().any(|other| other.overlaps(place)))
+    first_free(candidates, width, area, taken)
+}
+
+/// The first of some places (left, top) that is inside `area` and clear of `taken`.
+pub fn first_free(places: impl IntoIterator<Item = (i32, i32)>, width: i32, area: &Box, taken: &[Box]) -> Option<Box> {
+    let at = |(left, top)| Box { left, top, right: left + width, bottom: top + LABEL_HEIGHT };
+    let mut boxes = places.into_iter().map(at);
+    boxes.find(|place| area.contains(place) && !taken.iter().any(|other| other.overlaps(place)))
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Pictures of results: installs against peak residency, and residency over the events beneath.
 //!
-//! - [`data`]: what is drawn; [`scatter`] and [`timeline`]: how; [`labels`]: where names go; [`style`]: colours.
+//! - [`data`]: what is drawn; [`scatter`] and [`timeline`]: how; [`names`] and [`labels`]: what is
+//!   written, and where; [`style`]: colours.
 
 mod data;
 mod labels;
+mod names;
 mod scatter;
 mod style;
 mod timeline;

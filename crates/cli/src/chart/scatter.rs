@@ -5,7 +5,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::data::{Panel, Series};
-use super::labels::{Box, label_width, place};
+use super::labels::{Box, LABEL_HEIGHT, first_free, label_width, place};
 use super::style::{FRONT, GRID, INK, Look, SMALL_PX, byte_unit, rss_bytes_max, text, tick};
 use crate::output::units::count;
 
@@ -16,13 +16,12 @@ type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Plane>;
 /// Draws the scatter of a panel.
 pub fn draw(area: &Area, panel: &Panel) -> Result<()> {
     let (unit, unit_name) = byte_unit(rss_bytes_max(&panel.series).max(panel.floor_bytes));
-    let top = rss_bytes_max(&panel.series).max(panel.floor_bytes).max(1) as f64 / unit * 1.18;
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .margin_right(24)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        .build_cartesian_2d(installs_range(&panel.series).log_scale(), 0.0..top)
+        .build_cartesian_2d(installs_range(&panel.series).log_scale(), rss_range(panel, unit))
         .map_err(drawing)?;
     chart
         .configure_mesh()
@@ -52,6 +51,16 @@ fn installs_range(series: &[Series]) -> std::ops::Range<f64> {
     low / 2.0..high * 3.0
 }
 
+/// From the floor to the highest point with room for names; from 0 where that is not far below.
+fn rss_range(panel: &Panel, unit: f64) -> std::ops::Range<f64> {
+    let bytes = || panel.series.iter().map(|series| series.rss_bytes_peak).chain([panel.floor_bytes]);
+    let low = bytes().min().unwrap_or(0) as f64 / unit;
+    let high = bytes().max().unwrap_or(0).max(1) as f64 / unit;
+    let room = (high - low).max(high * 0.05) * 0.2;
+    let start = if low > high / 3.0 { low - room } else { 0.0 };
+    start..high + room
+}
+
 fn at(series: &Series, unit: f64) -> (f64, f64) {
     (series.installs.max(1) as f64, series.rss_bytes_peak as f64 / unit)
 }
@@ -64,12 +73,15 @@ fn floor_line(chart: &mut Chart, floor: f64) -> Result<()> {
 
 /// Joins the front by steps: what lies above and right of them is beaten.
 fn front_line(chart: &mut Chart, series: &[Series], unit: f64) -> Result<()> {
+    chart.draw_series(LineSeries::new(front_corners(series, unit), FRONT.stroke_width(1))).map_err(drawing).map(drop)
+}
+
+fn front_corners(series: &[Series], unit: f64) -> Vec<(f64, f64)> {
     let mut front: Vec<(f64, f64)> =
         series.iter().filter(|series| series.is_front).map(|series| at(series, unit)).collect();
     front.sort_by(|a, b| a.0.total_cmp(&b.0));
     let corners = front.windows(2).flat_map(|pair| [pair[0], (pair[1].0, pair[0].1)]);
-    let line: Vec<(f64, f64)> = corners.chain(front.last().copied()).collect();
-    chart.draw_series(LineSeries::new(line, FRONT.stroke_width(1))).map_err(drawing).map(drop)
+    corners.chain(front.last().copied()).collect()
 }
 
 fn points(chart: &mut Chart, series: &[Series], unit: f64) -> Result<()> {
@@ -94,27 +106,27 @@ fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
     };
     let spots: Vec<(i32, i32)> = panel.series.iter().map(|series| pixel(at(series, unit))).collect();
     let mut taken: Vec<Box> = spots.iter().map(|&spot| Box::around(spot, 7)).collect();
+    let corners: Vec<(i32, i32)> = front_corners(&panel.series, unit).into_iter().map(pixel).collect();
+    taken.extend(corners.windows(2).map(|ends| Box::along(ends[0], ends[1])));
     let floor = pixel((chart.x_range().start, panel.floor_bytes as f64 / unit)).1;
-    let floor_text = "floor: pages of the live bytes";
-    let width = label_width(floor_text, SMALL_PX);
-    // Below the line, unless that is where the axis is.
-    let floor_top = if floor + 20 > inside.bottom { floor - 18 } else { floor + 3 };
-    let floor_box =
-        Box { left: inside.right - width - 4, top: floor_top, right: inside.right - 4, bottom: floor_top + 15 };
-    area.draw_text(floor_text, &text(SMALL_PX, &FRONT), (floor_box.left, floor_box.top)).map_err(drawing)?;
-    taken.extend([floor_box, Box { left: inside.left, top: floor - 2, right: inside.right, bottom: floor + 2 }]);
+    taken.push(Box::along((inside.left, floor), (inside.right, floor)));
     for (index, (series, &spot)) in panel.series.iter().zip(&spots).enumerate() {
         let look = Look::of(index);
-        if !look.is_named {
-            continue;
-        }
-        if let Some(label) = place(spot, label_width(&series.label, SMALL_PX), &inside, &taken) {
+        let place = place(spot, label_width(&series.label, SMALL_PX), &inside, &taken).filter(|_| look.is_named);
+        if let Some(label) = place {
             area.draw_text(&series.label, &text(SMALL_PX, &look.colour), (label.left, label.top + 1))
                 .map_err(drawing)?;
             taken.push(label);
         }
     }
-    Ok(())
+    let floor_text = "floor: pages of the live bytes";
+    let width = label_width(floor_text, SMALL_PX);
+    let steps = (0..4).map(|step| inside.right - width - 4 - step * (inside.right - inside.left - width - 8) / 3);
+    let sides = steps.flat_map(|left| [(left, floor + 3), (left, floor - LABEL_HEIGHT - 3)]);
+    let spot = first_free(sides, width, &inside, &taken);
+    spot.map_or(Ok(()), |label| {
+        area.draw_text(floor_text, &text(SMALL_PX, &FRONT), (label.left, label.top + 1)).map_err(drawing)
+    })
 }
 
 /// Drawing to memory fails only by an error in the drawing itself.

@@ -39,6 +39,8 @@ pub fn draw(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()> 
         .axis_style(INK)
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
+        .x_labels(7)
+        .y_labels(6)
         .x_label_formatter(&tick)
         .y_label_formatter(&tick)
         .label_style(text(SMALL_PX, &INK))

@@ -6,6 +6,8 @@
 pub mod args;
 pub mod argv;
 pub mod choice;
+#[cfg(test)]
+mod docs;
 pub mod table;
 pub mod values;
 

@@ -52,7 +52,7 @@ pub struct Flag {
 }
 
 /// Values that this version knows of and does not simulate: flag, value (a `*` stands for any end), why.
-const NOT_SIMULATED: [(&str, &str, &str); 7] = [
+pub const NOT_SIMULATED: [(&str, &str, &str); 7] = [
     ("huge", "thp-always", "this version does not simulate it; set the kernel's mode instead: --huge thp --thp always"),
     ("huge", "collapse", "this version does not simulate MADV_COLLAPSE; use --huge thp"),
     ("huge", "mthp-*", "this version does not simulate sizes between 4K and 2M; use --huge thp or never"),
@@ -278,7 +278,7 @@ pub const FLAGS: &[Flag] = &[
         name: "thp",
         subject: Subject::Kernel,
         values: Values::Words(|| THP_WORDS.map(|(word, _)| word).to_vec()),
-        default: Some("madvise in sim and sweep, this machine's in validate"),
+        default: Some("madvise; in validate this machine's"),
         help: "Mode of the simulated kernel's transparent huge pages",
         set: |choice, word| {
             choice.thp =
@@ -291,7 +291,7 @@ pub const FLAGS: &[Flag] = &[
         name: "hugetlb-pool",
         subject: Subject::Kernel,
         values: Values::Count("pages of 2 MiB"),
-        default: Some("unlimited in sim and sweep, this machine's in validate"),
+        default: Some("unlimited; in validate this machine's"),
         help: "Huge pages in the simulated kernel's pool",
         set: |choice, word| parse_count(word).map(|pages| choice.hugetlb_pool = Some(pages)),
         show: |choice| choice.hugetlb_pool.map_or("unlimited".to_string(), |pages| pages.to_string()),
@@ -343,40 +343,6 @@ impl Flag {
         }
     }
 }
-
-/// The text of docs/policy-flags.md.
-pub fn markdown() -> String {
-    let mut text = String::from(HEAD);
-    for flag in FLAGS {
-        let Flag { name, help, .. } = flag;
-        text += &format!("| `--{name}` | {} | {} | {help} |\n", flag.values_text(), flag.default_text());
-    }
-    text += "\n## Known, but not simulated yet\n\nEach is refused with the mend.\n\n| Flag | Value |\n|---|---|\n";
-    for (flag, value, why) in NOT_SIMULATED {
-        let value = if value == "*" { "any other version" } else { value };
-        text += &format!("| `--{flag}` | `{value}` | {why} |\n").replacen(
-            "| `any other version` |",
-            "| any other version |",
-            1,
-        );
-    }
-    text
-}
-
-const HEAD: &str = "# Policy flags
-
-Made from the table in `crates/cli/src/flags/table.rs`; a test holds them equal.
-
-`sim` and `replay` take one value of each flag, `sweep` and `validate` lists of them (`--superslab 1M,2M`): every
-combination is one design, the first flag varying slowest. A flag counts before the policy file (`--policy FILE.toml`, the
-field names of `policy` in any JSON result), and that before the preset (`--preset default` or `hakmem`; defaults below are those of `default`).
-
-Sizes are binary (K, M, G, T), counts decimal (k, M, G). `--huge` may stand bare: in `sweep` and `validate` it then means
-never,thp,hugetlb, elsewhere thp. A word behind it is its value only if it consists of its values, so that `--huge app.hkt` reads a trace.
-
-| Flag | Values | Default | Meaning |
-|---|---|---|---|
-";
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 
 use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
+use hksim_sim::reach::{ReachSample, TlbReport};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -22,6 +23,11 @@ pub fn table(report: &SimReport, choice: &Choice) -> String {
     if !report.bracket.is_empty() {
         lines.push(String::new());
         lines.extend(bracket(report));
+    }
+    if let Some(tlb) = &report.tlb {
+        lines.push(String::new());
+        lines.extend(reach(tlb));
+        lines.extend(misses(tlb));
     }
     text(&lines)
 }
@@ -123,6 +129,45 @@ fn bracket(report: &SimReport) -> Vec<String> {
         table.push([name, count(figures.installs), count(figures.faults), bytes(figures.rss_bytes_peak)]);
     }
     table.lines()
+}
+
+/// What the TLB covers of the live set; JSON has every point.
+fn reach(tlb: &TlbReport) -> Vec<String> {
+    const ROWS_MAX: usize = 6;
+    let head =
+        ["TLB reach, after event", "live 4K pages", "live huge pages", "in huge pages", "L1 covers", "L2 covers"];
+    let mut table = Table::new(head, &[]);
+    let step = tlb.reach.len().div_ceil(ROWS_MAX).max(1);
+    // From the end, so that the last point is among them.
+    let shown: Vec<&ReachSample> = tlb.reach.iter().rev().step_by(step).collect();
+    for sample in shown.into_iter().rev() {
+        let share = |share: f64| format!("{:.1} %", share * 100.0);
+        table.push([
+            count(sample.event),
+            count(sample.live.base_pages),
+            count(sample.live.huge_pages),
+            share(sample.huge_coverage),
+            share(sample.l1.live_fraction_covered),
+            share(sample.l2.live_fraction_covered),
+        ]);
+    }
+    let mut lines = vec![format!("TLB of {} ({})", tlb.core.name, tlb.core.source)];
+    lines.extend(table.lines());
+    lines
+}
+
+/// What it misses, or why that is not known.
+fn misses(tlb: &TlbReport) -> Vec<String> {
+    let Some(misses) = &tlb.misses else {
+        return vec![format!("TLB misses: skipped: {}", tlb.misses_skipped.unwrap_or_default())];
+    };
+    let mut table = Table::new(["TLB, accesses by", "L1 hits", "L2 hits", "misses", ""], &[0]);
+    for (name, counts) in [("application", misses.application), ("allocator", misses.allocator)] {
+        let all = counts.l1 + counts.l2 + counts.misses;
+        let figures = [counts.l1, counts.l2, counts.misses].map(count);
+        table.push([name.to_string()].into_iter().chain(figures).chain([percent(counts.misses, all)]));
+    }
+    [vec![String::new()], table.lines()].concat()
 }
 
 /// The named counts of a part of the report, in its order, without those of 0.

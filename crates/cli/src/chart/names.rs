@@ -1,0 +1,70 @@
+//! Short names of designs: the values of the flags in which they differ.
+
+use crate::flags::{Choice, varied};
+
+/// The designs of a panel: of each, the values of the flags that vary.
+pub struct Names {
+    flags: Vec<&'static str>,
+    words: Vec<Vec<String>>,
+}
+
+impl Names {
+    /// Names choices.
+    pub fn of(choices: &[Choice]) -> Names {
+        let flags = varied(choices);
+        let words = |choice: &Choice| flags.iter().map(|flag| choice.word(flag)).collect();
+        Names { words: choices.iter().map(words).collect(), flags }
+    }
+
+    /// A name for designs taken together: `2M thp/hugetlb any purge` if they are every combination of some values, else the
+    /// first of them and the number of others.
+    pub fn of_group(&self, members: &[usize]) -> String {
+        if self.flags.is_empty() {
+            return "this design".to_string();
+        }
+        let everyone: Vec<usize> = (0..self.words.len()).collect();
+        let columns: Vec<Vec<&str>> = (0..self.flags.len()).map(|column| self.values(members, column)).collect();
+        let product: usize = columns.iter().map(Vec::len).product();
+        if product == members.len() {
+            let part = |(column, values): (usize, &Vec<&str>)| {
+                let is_any = values.len() > 1 && values.len() == self.values(&everyone, column).len();
+                if is_any { format!("any {}", self.flags[column]) } else { values.join("/") }
+            };
+            return columns.iter().enumerate().map(part).collect::<Vec<_>>().join(" ");
+        }
+        let first = members.first().map(|&member| self.words[member].join(" ")).unwrap_or_default();
+        format!("{first} + {} equal", members.len() - 1)
+    }
+
+    /// Different values of a flag among some designs.
+    fn values(&self, members: &[usize], column: usize) -> Vec<&str> {
+        let mut values: Vec<&str> = Vec::new();
+        for word in members.iter().map(|&member| self.words[member][column].as_str()) {
+            if !values.contains(&word) {
+                values.push(word);
+            }
+        }
+        values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        let words = ["1M never", "1M thp", "1M hugetlb", "2M never", "2M thp", "2M hugetlb"];
+        let words = words.iter().map(|name| name.split(' ').map(str::to_string).collect()).collect();
+        Names { flags: vec!["superslab", "huge"], words }
+    }
+
+    #[test]
+    fn groups_are_named_by_what_they_share() {
+        let names = names();
+        assert_eq!(names.of_group(&[4]), "2M thp");
+        assert_eq!(names.of_group(&[1, 2]), "1M thp/hugetlb");
+        assert_eq!(names.of_group(&[1, 2, 4, 5]), "any superslab thp/hugetlb");
+        assert_eq!(names.of_group(&[0, 4]), "1M never + 1 equal");
+        assert_eq!(names.of_group(&[0, 1, 2, 3, 4, 5]), "any superslab any huge");
+    }
+}
