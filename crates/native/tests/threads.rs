@@ -24,6 +24,18 @@ struct Parcel {
     tag: u64,
 }
 
+impl Parcel {
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the block is live, and this thread alone holds its parcel.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.bytes) }
+    }
+}
+
 /// One letter box a thread.
 struct Exchange(Vec<Mutex<Vec<Parcel>>>);
 
@@ -51,13 +63,8 @@ const HELD_MAX: usize = 200;
 const PART_BYTES: usize = pattern::SLICE_BYTES as usize;
 
 impl Worker<'_> {
-    fn bytes_of(parcel: &Parcel) -> &mut [u8] {
-        // SAFETY: the block is live and this thread alone holds its parcel.
-        unsafe { std::slice::from_raw_parts_mut(parcel.address as *mut u8, parcel.bytes) }
-    }
-
     fn check(&self, parcel: &Parcel, bytes: usize) {
-        for (index, part) in Worker::bytes_of(parcel)[..bytes].chunks(PART_BYTES).enumerate() {
+        for (index, part) in parcel.bytes()[..bytes].chunks(PART_BYTES).enumerate() {
             let wrote = pattern::slice(parcel.tag, (index * PART_BYTES) as u64, part.len() as u64);
             assert!(part == wrote, "a block of {} bytes at {:#x} changed", parcel.bytes, parcel.address);
         }
@@ -65,9 +72,10 @@ impl Worker<'_> {
 
     fn write(&mut self, parcel: &mut Parcel) {
         self.next_tag += 1;
-        parcel.tag = self.next_tag;
-        for (index, part) in Worker::bytes_of(parcel).chunks_mut(PART_BYTES).enumerate() {
-            part.copy_from_slice(pattern::slice(parcel.tag, (index * PART_BYTES) as u64, part.len() as u64));
+        let tag = self.next_tag;
+        parcel.tag = tag;
+        for (index, part) in parcel.bytes_mut().chunks_mut(PART_BYTES).enumerate() {
+            part.copy_from_slice(pattern::slice(tag, (index * PART_BYTES) as u64, part.len() as u64));
         }
     }
 
@@ -85,7 +93,7 @@ impl Worker<'_> {
         let block = self.shared.allocate(heap, request).expect("the arena is large enough");
         let address = self.shared.mem.0.address(block).as_ptr() as usize;
         let mut parcel = Parcel { address, bytes: request.bytes as usize, tag: 0 };
-        let zeroed = !request.zeroed || Worker::bytes_of(&parcel).iter().all(|&byte| byte == 0);
+        let zeroed = !request.zeroed || parcel.bytes().iter().all(|&byte| byte == 0);
         assert!(zeroed, "{request:?} at {address:#x} is not zeroed");
         self.write(&mut parcel);
         self.held.push(parcel);
