@@ -208,7 +208,7 @@ const SMALL: Shape = Shape {
 };
 
 fn lives() -> u64 {
-    100 * test_scale()
+    30 * test_scale()
 }
 
 #[test]

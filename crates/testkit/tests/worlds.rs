@@ -142,21 +142,21 @@ fn random_design(random: &mut Random) -> Design {
 #[test]
 fn random_traces_are_placed_alike_under_random_designs() {
     let mut refused = 0;
-    for seed in 0x7000..0x7000 + 24 * test_scale() {
+    for seed in 0x7000..0x7000 + 10 * test_scale() {
         let mut random = Random::new(seed);
         let bytes_max = random.pick(&[5_000, 300_000, 3 << 20, 12 << 20]);
         let trace = random_trace(seed, 3000, 1 + random.below(6) as u32, bytes_max);
         let touch = random.pick(&TouchRule::ALL);
         refused += worlds_agree(&random_design(&mut random), &trace, touch, &format!("seed {seed:#x}"));
     }
-    assert!(refused > 100, "no arena was full: {refused} refusals");
+    assert!(refused > 10, "no arena was full: {refused} refusals");
 }
 
 #[test]
 fn generated_workloads_are_placed_alike_under_the_presets() {
-    let mixed = RandomMixed { cycles: 10_000, ..RandomMixed::default() };
+    let mixed = RandomMixed { cycles: 4_000, ..RandomMixed::default() };
     let hot = TinyHot { cycles: 3_000, ..TinyHot::default() };
-    let server = Server { live: 4 << 20, events: 40_000, ..Server::default() };
+    let server = Server { live: 4 << 20, events: 20_000, ..Server::default() };
     for workload in [Workload::RandomMixed(mixed), Workload::TinyHot(hot), Workload::Server(server)] {
         let mut source = workload.source().expect("legal parameters");
         let summary = *source.summary();
