@@ -88,7 +88,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
     ///
     /// # Errors
     /// When no heap can be opened for a new thread.
-    #[inline]
+    #[inline(always)]
     pub fn step(&mut self, event: &Event) -> Result<(), DriveError> {
         self.allocator.mem.set_now(event.time_ns);
         match event.op {
@@ -183,6 +183,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         Ok(())
     }
 
+    #[inline(never)]
     fn resize(&mut self, thread: ThreadId, object: ObjectId, bytes: u64, birth: Birth) -> Result<(), DriveError> {
         let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
         let at = object.0 as usize;
@@ -208,7 +209,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(never)]
     fn touched(&mut self, object: ObjectId, offset: u64, bytes: u64, access: Access) {
         if self.touch != TouchRule::Recorded {
             return;

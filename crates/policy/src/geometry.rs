@@ -50,8 +50,7 @@ pub trait Geometry {
     /// Largest stride that lives in a slab at all (an eighth of a medium span, 64 KiB at most).
     #[inline(always)]
     fn stride_max(&self) -> u32 {
-        let eighth = (self.medium_units() << self.unit_shift()) / 8;
-        if eighth < STRIDE_MAX { eighth } else { STRIDE_MAX }
+        stride_max(self)
     }
 
     /// Largest request, in bytes, that a span inside a SuperSlab serves; above it the block is huge.
@@ -59,6 +58,12 @@ pub trait Geometry {
     fn large_bytes_max(&self) -> u64 {
         1 << (self.superslab_shift() - 1)
     }
+}
+
+#[inline(always)]
+fn stride_max(geometry: &(impl Geometry + ?Sized)) -> u32 {
+    let eighth = (geometry.medium_units() << geometry.unit_shift()) / 8;
+    if eighth < STRIDE_MAX { eighth } else { STRIDE_MAX }
 }
 
 /// Why a geometry can't be.
@@ -92,6 +97,8 @@ pub struct RunGeometry {
     header_bytes: u32,
     carve: Carve,
     meta_place: MetaPlace,
+    /// Kept, since every allocation asks for it.
+    stride_max: u32,
 }
 
 /// What [`RunGeometry`] is made from; sizes in bytes.
@@ -132,7 +139,7 @@ impl RunGeometry {
         {
             return Err(ShapeError::Slab);
         }
-        Ok(RunGeometry {
+        let mut geometry = RunGeometry {
             superslab_shift: superslab_bytes.ilog2(),
             unit_shift: slab_bytes.ilog2(),
             classes: Classes::new(shape.scheme),
@@ -140,11 +147,18 @@ impl RunGeometry {
             header_bytes: if shape.header == Header::None { 0 } else { shape.header_bytes },
             carve: shape.carve,
             meta_place: shape.meta_place,
-        })
+            stride_max: 0,
+        };
+        geometry.stride_max = stride_max(&geometry);
+        Ok(geometry)
     }
 }
 
 impl Geometry for RunGeometry {
+    #[inline(always)]
+    fn stride_max(&self) -> u32 {
+        self.stride_max
+    }
     #[inline(always)]
     fn superslab_shift(&self) -> u32 {
         self.superslab_shift

@@ -46,7 +46,11 @@ impl TouchFilter {
     /// Notes a touch; whether it may change the page.
     #[inline(always)]
     pub(crate) fn passes(&self, page: u64, touch: Touch) -> bool {
-        let block = self.blocks[page as usize / BLOCK_PAGES].get_or_init(new_block);
+        let slot = &self.blocks[page as usize / BLOCK_PAGES];
+        let block = match slot.get() {
+            Some(block) => block,
+            None => slot.get_or_init(new_block),
+        };
         let seen = &block[page as usize % BLOCK_PAGES];
         let before = seen.get();
         if before & enough(touch) != 0 {
