@@ -3,7 +3,6 @@
 mod view;
 
 use std::io::IsTerminal;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -29,8 +28,8 @@ pub struct Args {
     #[command(flatten)]
     output: OutputArgs,
     /// Simulations at a time [default: one per core]
-    #[arg(long, value_name = "N")]
-    jobs: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
     /// Draw the result [default name: hksim-sweep.svg; drawn unasked if standard output is a terminal]
     #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT)]
     plot: Option<PathBuf>,
@@ -52,7 +51,7 @@ pub fn run(args: &Args) -> Result<()> {
         Ok((trace, setups))
     });
     let runs = runs.collect::<Result<Vec<_>>>()?;
-    let workers = rayon::ThreadPoolBuilder::new().num_threads(args.jobs.map_or(0, NonZeroUsize::get));
+    let workers = rayon::ThreadPoolBuilder::new().num_threads(args.jobs.map_or(0, usize::from));
     let workers = workers.build().context("cannot start the workers; try a smaller --jobs")?;
     let sweep = workers.install(|| simulate_all(&runs))?;
     args.output.emit(&sweep, &sweep.rows, || view::table(&sweep, &choices))?;

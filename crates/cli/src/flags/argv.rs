@@ -4,11 +4,17 @@ use std::ffi::OsString;
 
 use super::table::is_huge_value;
 
-/// An option whose value may be left out, and which words are values of it.
-const OPTIONAL: [(&str, fn(&str) -> bool); 2] = [
-    ("--huge", |word| word.split(',').all(is_huge_value)),
+/// An option whose value may be left out.
+struct OptionalValue {
+    name: &'static str,
+    /// Whether a word is a value of it.
+    is_value: fn(&str) -> bool,
+}
+
+const OPTIONAL: [OptionalValue; 2] = [
+    OptionalValue { name: "--huge", is_value: |word| word.split(',').all(is_huge_value) },
     // A word that is no picture is a trace, which must not be written over.
-    ("--plot", |word| word.to_ascii_lowercase().ends_with(".svg")),
+    OptionalValue { name: "--plot", is_value: |word| word.to_ascii_lowercase().ends_with(".svg") },
 ];
 
 /// Joins such options with their values: `--huge thp` becomes `--huge=thp`, `--huge app.hkt` stays. Nothing behind `--`
@@ -22,9 +28,9 @@ pub fn join_optional_values(words: impl IntoIterator<Item = OsString>) -> Vec<Os
             joined.extend(words);
             break;
         }
-        let option = OPTIONAL.iter().find(|(name, _)| word == *name);
-        if let Some((_, is_value)) = option
-            && let Some(value) = words.next_if(|next| next.to_str().is_some_and(is_value))
+        let option = OPTIONAL.iter().find(|option| word == option.name);
+        if let Some(option) = option
+            && let Some(value) = words.next_if(|next| next.to_str().is_some_and(option.is_value))
         {
             word.push("=");
             word.push(value);

@@ -1,0 +1,117 @@
+//! Flags: what each word becomes, and what goes before what.
+
+use serde_json::{Value, json};
+
+use crate::support::Bench;
+
+/// The `huge` of every row.
+fn huge_words(sweep: &Value) -> Vec<&str> {
+    let rows = sweep["rows"].as_array().expect("rows");
+    rows.iter().map(|row| row["policy"]["huge"].as_str().expect("a word")).collect()
+}
+
+#[test]
+fn huge_takes_a_word_only_if_it_can_be_nothing_else() {
+    let bench = Bench::with_trace();
+    let all = ["never", "thp", "hugetlb"];
+    let cases: [(&str, &[&str]); 6] = [
+        ("sweep --huge rm.hkt", &all),
+        ("sweep rm.hkt --huge", &all),
+        ("sweep --huge --slab 64K rm.hkt", &all),
+        ("sweep --huge thp rm.hkt", &["thp"]),
+        ("sweep --huge=never,thp rm.hkt", &["never", "thp"]),
+        ("sweep --huge hugetlb-plain,never rm.hkt", &["hugetlb-plain", "never"]),
+    ];
+    for (line, expected) in cases {
+        assert_eq!(huge_words(&bench.json(line)), expected, "{line}");
+    }
+    for line in ["sim --huge rm.hkt", "sim --huge thp rm.hkt", "sim rm.hkt --huge=thp", "sim rm.hkt"] {
+        assert_eq!(bench.json(line)["policy"]["huge"], "thp", "{line}");
+    }
+}
+
+#[test]
+fn every_flag_reaches_the_policy() {
+    let bench = Bench::with_trace();
+    let cases = [
+        ("--superslab 1M", "superslab_bytes", json!(1 << 20)),
+        ("--slab 32K", "slab_bytes", json!(32 << 10)),
+        ("--classes linear", "classes", json!("linear")),
+        ("--header light", "header", json!("light")),
+        ("--header full --header-bytes 16", "header_bytes", json!(16)),
+        ("--prefault populate-write", "prefault", json!("populate-write")),
+        ("--prefault-scope init", "prefault_scope", json!("init")),
+        ("--prewarm 3", "prewarm_superslabs", json!(3)),
+        ("--cache 7", "cache_superslabs", json!(7)),
+        ("--warm-slabs 2", "warm_slabs", json!(2)),
+        ("--purge unmap", "purge", json!("unmap")),
+        ("--purge-delay 5us", "purge_delay_ns", json!(5_000)),
+        ("--purge-spans yes", "purge_spans", json!(true)),
+        ("--meta sidecar", "meta", json!("sidecar")),
+        ("--carve bump", "carve", json!("bump")),
+        ("--startup-touch 1M", "startup_touch_bytes", json!(1 << 20)),
+        ("--huge-cache 0", "huge_cache_bytes", json!(0)),
+        ("--arena 1G", "arena_bytes", json!(1u64 << 30)),
+    ];
+    for (flags, field, expected) in cases {
+        assert_eq!(bench.json(&format!("sim rm.hkt {flags}"))["policy"][field], expected, "{flags}");
+    }
+    let sim = bench.json("sim rm.hkt --touch all --thp never --hugetlb-pool 5 --kernel 6.18 --align arena");
+    assert_eq!(sim["touch"]["rule"], "all");
+    assert_eq!(sim["kernel"]["thp"]["global"], "never");
+    assert_eq!(sim["kernel"]["hugetlb_pool"], 5);
+}
+
+#[test]
+fn a_flag_goes_before_the_file_and_the_file_before_the_preset() {
+    let bench = Bench::with_trace();
+    std::fs::write(bench.path("p.toml"), "superslab_bytes = 1048576\nheader = \"light\"\n").expect("a policy file");
+    let policy = bench.json("sim rm.hkt --preset hakmem --policy p.toml --header off")["policy"].clone();
+    assert_eq!(policy["header"], "off", "flag");
+    assert_eq!(policy["superslab_bytes"], 1 << 20, "file");
+    assert_eq!(policy["carve"], "eager", "preset");
+    assert_eq!(policy["slab_bytes"], 64 << 10, "default of the preset");
+}
+
+#[test]
+fn lists_span_every_combination_the_first_flag_slowest() {
+    let bench = Bench::with_trace();
+    let sweep = bench.json("sweep rm.hkt --superslab 1M,2M --huge never,thp --preset default,hakmem");
+    let rows = sweep["rows"].as_array().expect("rows");
+    let row = |row: &Value| {
+        let policy = &row["policy"];
+        (policy["carve"].clone(), policy["superslab_bytes"].clone(), policy["huge"].clone())
+    };
+    let mut expected = Vec::new();
+    for carve in ["page", "eager"] {
+        for superslab in [1 << 20, 2 << 20] {
+            for huge in ["never", "thp"] {
+                expected.push((json!(carve), json!(superslab), json!(huge)));
+            }
+        }
+    }
+    assert_eq!(rows.iter().map(row).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn touches_are_recorded_where_the_trace_has_them_and_bracketed_where_not() {
+    let bench = Bench::with_trace();
+    let recorded = bench.json("sim rm.hkt");
+    assert_eq!((&recorded["touch"]["rule"], recorded.get("bracket")), (&json!("recorded"), None));
+    let lines: String = (0..300).map(|id| format!("a {id} 5000\n")).collect();
+    std::fs::write(bench.path("t.script"), lines).expect("a script trace");
+    bench.ok("import t.script -o t.hkt");
+    let assumed = bench.json("sim t.hkt --huge never");
+    assert_eq!(assumed["touch"], json!({"rule": "all", "knowledge": "assumed"}));
+    let bracket = assumed["bracket"].as_object().expect("a bracket");
+    assert_eq!(bracket.len(), 5);
+    for (rule, figures) in bracket {
+        let alone = bench.json(&format!("sim t.hkt --huge never --touch {rule}"));
+        assert_eq!(figures["installs"], alone["installs"]["total"], "{rule}");
+        assert_eq!(figures["rss_bytes_peak"], alone["rss_bytes_peak"], "{rule}");
+        assert_eq!(alone.get("bracket"), None, "{rule}");
+    }
+    // 300 blocks of more than a page each: touching one byte or all of them cannot cost the same.
+    assert!(bracket["none"]["installs"].as_u64() < bracket["first"]["installs"].as_u64());
+    assert!(bracket["first"]["installs"].as_u64() < bracket["all"]["installs"].as_u64());
+}

@@ -1,0 +1,72 @@
+//! Generators through `gen` and `info`, against the workload's definition written down once more.
+
+use crate::support::{Bench, number};
+
+/// What `random_mixed` does, counted straight from its definition.
+fn random_mixed(cycles: u64, ws: u32, seed: u32, min: u64, max: u64) -> [u64; 3] {
+    let mut slots: Vec<Option<u64>> = vec![None; ws as usize];
+    let (mut x, mut live, mut peak, mut allocations, mut frees) = (seed, 0, 0, 0, 0);
+    for _ in 0..cycles {
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        let slot = &mut slots[(x % ws) as usize];
+        match slot.take() {
+            Some(size) => {
+                frees += 1;
+                live -= size;
+            }
+            None => {
+                let size = min + u64::from(x) % (max - min + 1);
+                *slot = Some(size);
+                allocations += 1;
+                live += size;
+                peak = peak.max(live);
+            }
+        }
+    }
+    [allocations, frees, peak]
+}
+
+#[test]
+fn random_mixed_has_the_counts_of_its_definition() {
+    let bench = Bench::new();
+    assert_eq!(random_mixed(1_000_000, 256, 42, 16, 1039), [500_061, 499_939, 91_602], "the definition itself");
+    let cases = [
+        (1_000_000, 256, 42, 16, 1039),
+        (50_000, 400, 7, 16, 1024),
+        (50_000, 1, 99, 1, 1),
+        (30_000, 5_000, 1, 0, 70_000),
+    ];
+    for (cycles, ws, seed, min, max) in cases {
+        bench.ok(&format!(
+            "gen random-mixed --cycles {cycles} --ws {ws} --seed {seed} --min {min} --max {max} -o rm.hkt"
+        ));
+        let info = bench.json("info rm.hkt");
+        let counts = ["mallocs", "frees", "live_bytes_peak"].map(|name| number(&info, name));
+        assert_eq!(counts, random_mixed(cycles, ws, seed, min, max), "{cycles} {ws} {seed} {min} {max}");
+        assert_eq!(number(&info, "events"), cycles);
+    }
+}
+
+#[test]
+fn a_warm_up_ends_with_a_mark() {
+    let bench = Bench::new();
+    bench.ok("gen random-mixed --cycles 10k --warmup 1k -o rm.hkt");
+    let info = bench.json("info rm.hkt");
+    assert_eq!((number(&info, "events"), number(&info, "marks")), (11_001, 1));
+}
+
+#[test]
+fn tiny_hot_and_server_are_as_asked() {
+    let bench = Bench::new();
+    bench.ok("gen tiny-hot --cycles 5k --size 1K -o hot.hkt");
+    let hot = bench.json("info hot.hkt");
+    assert_eq!(["mallocs", "frees", "live_bytes_peak"].map(|name| number(&hot, name)), [5_000, 5_000, 1_024]);
+    let written = bench.json("gen server --live 4M --threads 3 --events 40k --seed 5 -o server.hkt");
+    let server = bench.json("info server.hkt");
+    assert_eq!((number(&server, "threads"), number(&written, "threads")), (3, 3));
+    let peak = number(&server, "live_bytes_peak");
+    assert!((3 << 20..5 << 20).contains(&peak), "{peak} bytes live at the peak");
+    assert_eq!(number(&server, "live_objects_end"), 0);
+}

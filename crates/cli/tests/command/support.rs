@@ -1,0 +1,110 @@
+//! Running `hksim`, and small traces to run it on.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder of its own, in which commands run.
+pub struct Bench {
+    folder: TempDir,
+}
+
+impl Bench {
+    /// An empty folder.
+    pub fn new() -> Bench {
+        Bench { folder: TempDir::with_prefix("hksim-command-").expect("a temporary folder") }
+    }
+
+    /// A folder with a short `rm.hkt` (random-mixed) in it.
+    pub fn with_trace() -> Bench {
+        let bench = Bench::new();
+        bench.ok("gen random-mixed --cycles 20k --ws 400 --min 100 --max 3k -o rm.hkt");
+        bench
+    }
+
+    /// A path in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A command, not started; words are apart by spaces.
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hksim"));
+        command.args(line.split_whitespace()).current_dir(self.folder());
+        command
+    }
+
+    /// Runs a command.
+    pub fn run(&self, line: &str) -> Ran {
+        Ran::of(line, self.command(line).output().expect("hksim starts"))
+    }
+
+    /// Runs a command that must succeed, and returns what it printed.
+    pub fn ok(&self, line: &str) -> String {
+        let ran = self.run(line);
+        assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
+        ran.stdout
+    }
+
+    /// Runs a command that must succeed, and reads its JSON.
+    pub fn json(&self, line: &str) -> Value {
+        let text = self.ok(&format!("{line} --format json"));
+        serde_json::from_str(&text).unwrap_or_else(|why| panic!("{line}: {why}: {text}"))
+    }
+
+    /// Runs a command that must be refused with one line, and returns the line.
+    pub fn refused(&self, line: &str) -> String {
+        let ran = self.run(line);
+        assert_eq!(ran.code, Some(2), "{line}: {}{}", ran.stdout, ran.stderr);
+        assert_eq!(ran.stdout, "", "{line}: printed a result");
+        assert!(ran.stderr.starts_with("hksim: "), "{line}: {}", ran.stderr);
+        assert_eq!(ran.stderr.trim_end().lines().count(), 1, "{line}: more than one line: {}", ran.stderr);
+        ran.stderr
+    }
+}
+
+/// A command that has ended.
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    fn of(line: &str, output: Output) -> Ran {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap_or_else(|why| panic!("{line}: {why}"));
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        assert!(!stderr.contains("panicked"), "{line}: {stderr}");
+        Ran { code: output.status.code(), stdout, stderr }
+    }
+}
+
+/// A number in a result, by its path: `installs.by_kind.thp`.
+pub fn number(value: &Value, path: &str) -> u64 {
+    let found = path.split('.').fold(value, |value, name| &value[name]);
+    found.as_u64().unwrap_or_else(|| panic!("{path}: {found} is no count"))
+}
+
+/// Removes what may differ from run to run, at every depth.
+pub fn without_times(mut value: Value) -> Value {
+    fn strip(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                fields.remove("elapsed_s");
+                fields.remove("environment");
+                fields.values_mut().for_each(strip);
+            }
+            Value::Array(values) => values.iter_mut().for_each(strip),
+            _ => (),
+        }
+    }
+    strip(&mut value);
+    value
+}

@@ -1,0 +1,116 @@
+//! Sweeps: rows are single simulations, whatever the number of workers.
+
+use serde_json::Value;
+
+use crate::support::{Bench, number, without_times};
+
+#[test]
+fn a_row_is_what_sim_says() {
+    let bench = Bench::with_trace();
+    bench.ok("gen server --live 2M --threads 2 --events 20k -o server.hkt");
+    let sweep = without_times(bench.json("sweep rm.hkt server.hkt --superslab 256K,2M --huge --purge-delay 10us"));
+    let rows = sweep["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 12);
+    let mut next = rows.iter();
+    for trace in ["rm.hkt", "server.hkt"] {
+        for superslab in ["256K", "2M"] {
+            for huge in ["never", "thp", "hugetlb"] {
+                let line = format!("sim {trace} --superslab {superslab} --huge {huge} --purge-delay 10us");
+                assert_eq!(next.next(), Some(&without_times(bench.json(&line))), "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_number_of_workers_changes_nothing() {
+    let bench = Bench::with_trace();
+    let line = "sweep rm.hkt --superslab 1M,2M,4M --huge --header none,full";
+    let one = without_times(bench.json(&format!("{line} --jobs 1")));
+    let two = without_times(bench.json(&format!("{line} --jobs 2")));
+    assert_eq!(one.to_string(), two.to_string());
+    let table = |jobs: u32| bench.ok(&format!("{line} --jobs {jobs}"));
+    assert_eq!(table(1), table(2));
+}
+
+#[test]
+fn the_front_is_what_no_other_row_beats() {
+    let bench = Bench::with_trace();
+    bench.ok("gen server --live 2M --threads 2 --events 20k -o server.hkt");
+    let sweep = bench.json("sweep rm.hkt server.hkt --superslab 256K,1M,4M --huge --carve page,eager");
+    let rows = sweep["rows"].as_array().expect("rows");
+    let costs: Vec<(u64, u64)> =
+        rows.iter().map(|row| (number(row, "installs.total"), number(row, "rss_bytes_peak"))).collect();
+    let mut expected = Vec::new();
+    for (index, own) in costs.iter().enumerate() {
+        let first = index / 18 * 18;
+        let beats = |other: &(u64, u64)| other.0 <= own.0 && other.1 <= own.1 && other != own;
+        if !costs[first..first + 18].iter().any(beats) {
+            expected.push(Value::from(index));
+        }
+    }
+    assert_eq!(sweep["pareto"], Value::from(expected));
+}
+
+#[test]
+fn the_table_marks_the_best_the_front_and_twins() {
+    let bench = Bench::with_trace();
+    let table = bench.ok("sweep rm.hkt --huge never,thp --purge none,free");
+    assert!(table.contains("equal in every figure: "), "{table}");
+    let rows: Vec<&str> = table.lines().filter(|line| line.contains(" never ") || line.contains(" thp ")).collect();
+    assert!(rows.iter().any(|row| row.ends_with('P')), "{table}");
+    assert!(rows.iter().any(|row| row.contains('*')), "{table}");
+    let head = table.lines().find(|line| line.starts_with('#')).expect("a head");
+    assert!(head.contains("huge") && head.contains("purge") && !head.contains("superslab"), "only what varies: {head}");
+    assert!(!head.contains("mTHP"), "columns of zeros are left out: {head}");
+}
+
+#[test]
+fn csv_has_a_line_for_each_row_with_the_same_figures() {
+    let bench = Bench::with_trace();
+    let line = "sweep rm.hkt --superslab 1M,2M --huge";
+    let json = bench.json(line);
+    let csv = bench.ok(&format!("{line} --format csv"));
+    let mut lines = csv.lines();
+    let head: Vec<&str> = lines.next().expect("a head").split(',').collect();
+    let column =
+        |name: &str| head.iter().position(|known| *known == name).unwrap_or_else(|| panic!("no column {name}"));
+    let (installs, rss) = (column("installs_total"), column("rss_bytes_peak"));
+    let rows = json["rows"].as_array().expect("rows");
+    assert_eq!(csv.lines().count(), rows.len() + 1);
+    for (line, row) in lines.zip(rows) {
+        let cells: Vec<&str> = line.split(',').collect();
+        assert_eq!(cells.len(), head.len(), "{line}");
+        assert_eq!(cells[installs], number(row, "installs.total").to_string());
+        assert_eq!(cells[rss], number(row, "rss_bytes_peak").to_string());
+    }
+}
+
+#[test]
+fn without_a_trace_two_workloads_are_swept() {
+    let bench = Bench::new();
+    let sweep = bench.json("sweep --jobs 2");
+    let names: Vec<&Value> =
+        sweep["rows"].as_array().expect("rows").iter().map(|row| &row["trace"]["origin"]["name"]).collect();
+    assert_eq!(names, ["random-mixed", "server"]);
+    assert_eq!(number(&sweep["rows"][0], "floor_pages"), 23);
+}
+
+#[test]
+fn pictures_name_the_trace_and_every_design() {
+    let bench = Bench::with_trace();
+    bench.ok("sweep rm.hkt --superslab 256K,2M --huge never,thp --plot --format json -o s.json");
+    let drawn = std::fs::read_to_string(bench.path("hksim-sweep.svg")).expect("a picture");
+    bench.ok("plot s.json -o again.svg");
+    assert_eq!(std::fs::read_to_string(bench.path("again.svg")).expect("a picture"), drawn);
+    assert!(drawn.starts_with("<svg") && drawn.trim_end().ends_with("</svg>"));
+    for text in ["rm.hkt", "256K never", "2M never", "thp", "live bytes", "peak RSS"] {
+        assert!(drawn.contains(text), "`{text}` is not in the picture");
+    }
+    bench.ok("sim rm.hkt --format json -o one.json");
+    bench.ok("plot one.json -o one.svg");
+    // A word behind --plot that is no picture is a trace, and is not written over.
+    let before = std::fs::read(bench.path("rm.hkt")).expect("the trace");
+    bench.ok("sweep --plot rm.hkt");
+    assert_eq!(std::fs::read(bench.path("rm.hkt")).expect("the trace"), before);
+}
