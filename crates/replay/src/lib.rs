@@ -10,6 +10,7 @@ mod apply;
 mod calls;
 mod child;
 mod classify;
+mod coarse;
 mod environment;
 mod error;
 mod malloc;

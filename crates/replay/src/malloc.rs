@@ -7,13 +7,13 @@ use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
 use crate::apply::{Object, apply, object_of};
+use crate::coarse;
 use crate::error::ChildError;
 use crate::malloc_heap::MallocHeap;
-use crate::null::Null;
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report, Timing};
 use crate::resident::make_resident;
-use crate::result::{Control, Mark, Replayed, Skipped};
+use crate::result::{Mark, Replayed, Skipped};
 use crate::settle::{Heap, settle};
 use crate::traps::TrapCounter;
 use crate::usage::Usage;
@@ -53,29 +53,28 @@ impl<W: Watch> Step for Driver<W> {
     }
 }
 
+/// A counter of the process's traps, or why there is none.
+pub(crate) fn count_traps() -> (Option<TrapCounter>, Vec<Skipped>) {
+    match TrapCounter::of_process() {
+        Ok(traps) => (Some(traps), Vec::new()),
+        Err(why) => {
+            let reason = format!("{why} (kernel.perf_event_paranoid must be 2 or less)");
+            (None, vec![Skipped::new("traps", reason)])
+        }
+    }
+}
+
 /// A watch on the process, with what it cannot see.
 pub(crate) fn watch_process() -> Result<(ProcessMemory, Vec<Skipped>), ChildError> {
-    let (traps, why) = match TrapCounter::of_process() {
-        Ok(traps) => (Some(traps), None),
-        Err(why) => {
-            (None, Some(Skipped::new("traps", format!("{why} (kernel.perf_event_paranoid must be 2 or less)"))))
-        }
-    };
+    let (traps, skipped) = count_traps();
     let memory = ProcessMemory::open(traps).map_err(ChildError::system("read /proc/self"))?;
-    Ok((memory, why.into_iter().collect()))
+    Ok((memory, skipped))
 }
 
 impl MallocRun<'_> {
     /// The control run.
     pub(crate) fn control(&self, trace: &mut Prepared) -> Result<Report, ChildError> {
-        let (memory, _) = watch_process()?;
-        let mut null = Null::new(trace, memory)?;
-        settle(Heap::Process { library: self.library });
-        let before = Usage::now();
-        null.watch_mut().begin();
-        drive(trace, &mut null)?;
-        let traps = null.watch_mut().end();
-        Ok(Report::Control(Control::new(&Usage::now().since(&before), traps)))
+        coarse::control(trace, Heap::Process { library: self.library })
     }
 
     fn driver<W>(&self, trace: &Prepared, watch: Option<W>) -> Driver<W> {

@@ -7,6 +7,7 @@ use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
 use crate::calls::Counted;
+use crate::coarse;
 use crate::error::ChildError;
 use crate::null::Null;
 use crate::observer::Observer;
@@ -19,7 +20,8 @@ use crate::usage::Usage;
 use crate::watched::Watched;
 use crate::window::{Driven, Prepared, Step, Watch, drive};
 
-type Native<O> = Driver<MmapMemory<O>, RunGeometry>;
+/// The allocator on mmap, with its driver.
+pub(crate) type Native<O> = Driver<MmapMemory<O>, RunGeometry>;
 
 /// The traps of this thread, or why there are none.
 fn open_traps() -> (Option<TrapStream>, Option<Skipped>) {
@@ -33,7 +35,7 @@ fn open_traps() -> (Option<TrapStream>, Option<Skipped>) {
 }
 
 /// Tables for a trace, present before the window opens.
-fn tables<O: Os>(trace: &Prepared) -> Tables<MmapMemory<O>> {
+pub(crate) fn tables<O: Os>(trace: &Prepared) -> Tables<MmapMemory<O>> {
     let summary = trace.reader.summary();
     let tables = Tables::new(summary.threads, summary.objects_peak);
     tables.extents().into_iter().for_each(|(start, bytes)| make_resident(start, bytes));
@@ -41,7 +43,7 @@ fn tables<O: Os>(trace: &Prepared) -> Tables<MmapMemory<O>> {
 }
 
 /// Makes memory and allocator: the first thing in the window. `located` is told where the memory lies.
-fn open<O: Os>(
+pub(crate) fn open<O: Os>(
     plan: Plan,
     os: O,
     tables: Tables<MmapMemory<O>>,
@@ -54,14 +56,16 @@ fn open<O: Os>(
     Ok(Driver::with_tables(allocator, tables, touch))
 }
 
-fn step<O: Os>(heap: &mut Native<O>, event: &Event, number: u64) -> Result<(), ChildError> {
+pub(crate) fn step<O: Os>(heap: &mut Native<O>, event: &Event, number: u64) -> Result<(), ChildError> {
     heap.step(event).map_err(|why| ChildError::Drive { event: number, why })
 }
 
 /// The control run: all that a measured run does, without a heap.
 pub(crate) fn control(plan: &Plan, trace: &mut Prepared) -> Result<Report, ChildError> {
     let (traps, _) = open_traps();
-    let observer = Observer::new(plan.layout.bytes(), traps).map_err(ChildError::system("observe pages"))?;
+    let Ok(observer) = Observer::new(plan.layout.bytes(), traps) else {
+        return coarse::control(trace, Heap::Apart);
+    };
     let mut null = Null::new(trace, observer)?;
     settle(Heap::Apart);
     let before = Usage::now();
@@ -111,7 +115,10 @@ pub(crate) fn measured(
     channel: &mut Channel,
 ) -> Result<Report, ChildError> {
     let (traps, skipped) = open_traps();
-    let observer = Observer::new(plan.layout.bytes(), traps).map_err(ChildError::system("observe pages"))?;
+    let observer = match Observer::new(plan.layout.bytes(), traps) {
+        Ok(observer) => observer,
+        Err(why) => return coarse::measured(plan, touch, trace, &why),
+    };
     let tables = tables(trace);
     let marks = Vec::with_capacity(trace.stops.len());
     settle(Heap::Apart);

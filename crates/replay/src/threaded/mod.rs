@@ -18,7 +18,7 @@ use hksim_trace::source::EventSource;
 
 use crate::calls::Counted;
 use crate::error::ChildError;
-use crate::malloc::watch_process;
+use crate::malloc::{count_traps, watch_process};
 use crate::observer::Observer;
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report, Timing};
@@ -103,7 +103,7 @@ impl Threaded<'_> {
                 Ok(self.timing(&outcome))
             }
             Run::Measured => {
-                let traps = TrapCounter::of_process().ok();
+                let (traps, mut skipped) = count_traps();
                 let observer = Observer::new(plan.layout.bytes(), None).map_err(ChildError::system("observe pages"))?;
                 let mut sampled = Sampled { observer, traps };
                 let shared = OnceLock::new();
@@ -115,6 +115,7 @@ impl Threaded<'_> {
                 let mut replayed = outcome.replayed();
                 replayed.os_calls = shared.get().map(|allocator: &NativeAllocator| allocator.mem.os().calls());
                 replayed.note_observer(&sampled.observer);
+                replayed.skipped.append(&mut skipped);
                 replayed.skipped.push(Skipped::new("rss_bytes_peak", "the highest at a mark: threads ran meanwhile"));
                 Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: outcome.marks })))
             }

@@ -1,0 +1,83 @@
+//! The ordered native run on a kernel that has no page-table scan: totals of the process, no pages and no kinds.
+
+use std::io;
+
+use hksim_drive::{Plan, TouchRule};
+use hksim_trace::event::Event;
+
+use crate::calls::Counted;
+use crate::error::ChildError;
+use crate::malloc::watch_process;
+use crate::native::{Native, open, step, tables};
+use crate::null::Null;
+use crate::process::ProcessMemory;
+use crate::protocol::{MeasuredReport, Report};
+use crate::result::{Control, Mark, Replayed, Skipped};
+use crate::settle::{Heap, settle};
+use crate::usage::Usage;
+use crate::window::{Prepared, Step, Watch, drive};
+
+struct Coarse {
+    heap: Native<Counted>,
+    memory: ProcessMemory,
+    marks: Vec<Mark>,
+}
+
+impl Step for Coarse {
+    #[inline]
+    fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
+        step(&mut self.heap, event, number)
+    }
+
+    fn stop(&mut self, events: u64) -> Result<(), ChildError> {
+        self.marks.push(self.memory.mark(events));
+        Ok(())
+    }
+}
+
+/// The control run.
+pub(crate) fn control(trace: &mut Prepared, heap: Heap<'_>) -> Result<Report, ChildError> {
+    let (memory, _) = watch_process()?;
+    let mut null = Null::new(trace, memory)?;
+    settle(heap);
+    let before = Usage::now();
+    null.watch_mut().begin();
+    drive(trace, &mut null)?;
+    let traps = null.watch_mut().end();
+    Ok(Report::Control(Control::new(&Usage::now().since(&before), traps)))
+}
+
+/// The measured run; `why` there is no scan.
+pub(crate) fn measured(
+    plan: Plan,
+    touch: TouchRule,
+    trace: &mut Prepared,
+    why: &io::Error,
+) -> Result<Report, ChildError> {
+    let (mut memory, mut skipped) = watch_process()?;
+    let tables = tables(trace);
+    let marks = Vec::with_capacity(trace.stops.len());
+    ProcessMemory::reset_peak();
+    settle(Heap::Apart);
+    let before = Usage::now();
+    memory.begin();
+    let heap = open(plan, Counted::default(), tables, touch, |_| {})?;
+    let mut coarse = Coarse { heap, memory, marks };
+    let driven = drive(trace, &mut coarse)?;
+    let faults = Usage::now().since(&before).faults;
+    let traps = coarse.memory.end();
+    let reason = format!("page tables cannot be scanned: {why} (PAGEMAP_SCAN needs Linux 6.7)");
+    skipped.push(Skipped::new("installs, marks", reason));
+    let mut replayed = Replayed {
+        faults: Some(faults),
+        traps,
+        os_calls: Some(coarse.heap.allocator().mem.os().calls()),
+        events: driven.events,
+        failed: coarse.heap.failed(),
+        placement: Some(format!("{:016x}", coarse.heap.placement())),
+        skipped,
+        ..Replayed::default()
+    };
+    replayed.note_process(&coarse.memory);
+    Ok(Report::Measured(Box::new(MeasuredReport { replayed, marks: coarse.marks })))
+}
