@@ -66,9 +66,20 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         None
     }
 
-    /// Takes a span from the heap's SuperSlabs, or from a new one.
+    /// Takes a span from the heap's SuperSlabs, or from a new one; where the arena is full, from abandoned ones.
     pub(crate) fn take_span(&self, heap: &mut ThreadHeap<M>, need: Need, state: SpanState) -> Option<Span<M>> {
         self.tick(heap);
+        loop {
+            if let Some(span) = self.take_owned_span(heap, need, state) {
+                return Some(span);
+            }
+            if self.new_superslab(heap).is_none() && !self.adopt(heap) {
+                return None;
+            }
+        }
+    }
+
+    fn take_owned_span(&self, heap: &mut ThreadHeap<M>, need: Need, state: SpanState) -> Option<Span<M>> {
         let mut next = heap.room_head;
         while let Some(ordinal) = next.checked_sub(1) {
             let superslab = self.mem.superslab(ordinal);
@@ -77,9 +88,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
             next = self.mem.meta(superslab).room_next.get();
         }
-        let superslab = self.new_superslab(heap)?;
-        let found = self.find_units(superslab, need)?;
-        Some(self.occupy(heap, superslab, found, state))
+        None
     }
 
     fn occupy(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab, found: Found, state: SpanState) -> Span<M> {
