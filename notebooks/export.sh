@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Writes what the notebooks read: notebooks/export.sh HKSIM, with a built hksim.
+set -euo pipefail
+hksim=$(realpath "$1")
+cd "$(dirname "$0")/.."
+mkdir -p notebooks/data
+
+"$hksim" sweep --superslab 1M,2M --huge --format json -o notebooks/data/built-in.json
+"$hksim" sweep traces/python-json.hkt --superslab 64K,256K,2M --huge never,thp --format json -o notebooks/data/python-json.json

@@ -1,0 +1,10 @@
+-- A table in memory: filled, indexed, updated, joined with itself, half deleted.
+CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, grade INTEGER);
+WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 4000)
+INSERT INTO item SELECT i, 'item ' || i || substr('................', 1, i % 16), (i * 7919) % 101 FROM n;
+CREATE INDEX by_grade ON item (grade, name);
+UPDATE item SET name = name || '!' WHERE grade < 20;
+SELECT count(*), max(length(a.name)) FROM item a JOIN item b ON a.grade = b.grade AND a.id < b.id WHERE a.grade % 3 = 0;
+SELECT grade, group_concat(name, ',') IS NOT NULL, count(*) FROM item GROUP BY grade ORDER BY 3 DESC LIMIT 5;
+DELETE FROM item WHERE grade > 50;
+SELECT count(*) FROM item;
