@@ -56,13 +56,16 @@ fn table(report: &RecordReport) -> String {
         Some(Exit::Code(code)) => text += &format!("the program exited with {code}\n"),
         Some(Exit::Signal(signal)) => text += &format!("signal {signal} ended the program\n"),
     }
-    for trace in &report.traces {
-        let [events, objects] = [trace.events, u64::from(trace.objects_peak)].map(units::count);
-        let path = trace.path.display();
-        let (threads, command) = (trace.threads, trace.command.join(" "));
-        text +=
-            &format!("{path}: {events} events, {threads} threads, up to {objects} objects live at once: {command}\n");
-        text += &quality_lines(&trace.quality);
+    if let Some((own, others)) = report.traces.split_first() {
+        let [events, objects] = [own.events, u64::from(own.objects_peak)].map(units::count);
+        let (path, threads) = (own.path.display(), own.threads);
+        text += &format!("{path}: {events} events, {threads} threads, up to {objects} objects live at once\n");
+        text += &quality_lines(&own.quality);
+        // A shell script can start hundreds; JSON and CSV list them.
+        if !others.is_empty() {
+            let events = units::count(others.iter().map(|other| other.events).sum());
+            text += &format!("beside it: {} traces of other processes and images, {events} events\n", others.len());
+        }
     }
     if !report.unrecorded_pids.is_empty() {
         text += &format!("not recorded for want of room: processes {:?}\n", report.unrecorded_pids);

@@ -27,6 +27,18 @@ fn a_program_that_fails_is_recorded_and_said_so() {
 }
 
 #[test]
+fn other_processes_are_counted_in_one_line() {
+    let bench = Bench::new();
+    let ran = bench.run("record -o env.hkt -- env env env true");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let traces = std::fs::read_dir(bench.folder()).expect("the folder").count();
+    if traces > 1 {
+        assert!(ran.stderr.contains(&format!("beside it: {} traces", traces - 1)), "{}", ran.stderr);
+    }
+    assert!(ran.stderr.lines().count() <= 4, "{}", ran.stderr);
+}
+
+#[test]
 fn an_imported_script_has_its_calls() {
     let bench = Bench::new();
     std::fs::write(bench.path("t.script"), "a 0 100\na 1 200\nr 0 5000\nf 1\nf 7\n").expect("a script trace");
