@@ -4,6 +4,7 @@
 //! replay differ in their [`World`](hksim_policy::World) only: placement is equal bit for bit, and every difference in page state has its
 //! cause in the kernel or in its model.
 
+mod counts;
 pub mod design;
 mod driver;
 mod live;
@@ -11,6 +12,7 @@ mod pages;
 mod tables;
 mod touch;
 
+pub use counts::{ByKind, OsCalls};
 pub use design::{Design, DesignError, Huge, Plan};
 pub use driver::{DriveError, Driver};
 pub use live::Live;

@@ -66,14 +66,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         None
     }
 
-    /// Takes a span from the heap's SuperSlabs, or from a new one; where the arena is full, from abandoned ones.
+    /// Takes a span from the heap's SuperSlabs, from an abandoned one, or from a new one.
     pub(crate) fn take_span(&self, heap: &mut ThreadHeap<M>, need: Need, state: SpanState) -> Option<Span<M>> {
         self.tick(heap);
         loop {
             if let Some(span) = self.take_owned_span(heap, need, state) {
                 return Some(span);
             }
-            if self.new_superslab(heap).is_none() && !self.adopt(heap) {
+            // What a thread left behind comes first, or short-lived threads would fill the arena.
+            if !self.adopt(heap) && self.new_superslab(heap).is_none() {
                 return None;
             }
         }

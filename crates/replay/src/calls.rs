@@ -3,11 +3,10 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use hksim_drive::OsCalls;
 use hksim_native::{Os, Syscalls};
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Mapping};
-
-use crate::result::OsCalls;
 
 /// [`Syscalls`] that are counted; its clock shows the time of the newest event.
 #[derive(Debug, Default)]

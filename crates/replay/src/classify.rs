@@ -1,9 +1,8 @@
 //! Which installs lie between two looks at a frame. The kernel's answers and the traps are all that is known here.
 
-use hksim_drive::PageState;
+use hksim_drive::{ByKind, PageState};
 use serde::{Deserialize, Serialize};
 
-use crate::result::ByKind;
 use crate::shadow::{FRAME_PAGES, Frame};
 
 /// A change that fits no rule: a page, what it was and is, and the traps on it (or on its frame).

@@ -40,5 +40,5 @@ pub use classify::Unclassified;
 pub use environment::Environment;
 pub use error::ReplayError;
 pub use parent::{CHILD_ARGUMENT, replay};
-pub use result::{ByKind, Control, Installs, Mark, OsCalls, Replayed, Skipped};
+pub use result::{Control, Installs, Mark, Replayed, Skipped};
 pub use spec::{Measure, Mode, ReplaySpec, Target};

@@ -1,6 +1,6 @@
 //! What a replay found out.
 
-use hksim_drive::{PageSet, PageState};
+use hksim_drive::{ByKind, OsCalls, PageSet, PageState};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
@@ -10,30 +10,6 @@ use crate::observer::Observer;
 use crate::process::ProcessMemory;
 use crate::usage::Usage;
 
-/// Page-table entries made present or upgraded, by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ByKind {
-    /// Single 4K pages.
-    pub base_4k: u64,
-    /// Folios between 4K and 2M.
-    pub mthp: u64,
-    /// Transparent huge pages; also the write that turns a huge zero page into one.
-    pub thp: u64,
-    /// Reserved huge pages.
-    pub hugetlb: u64,
-    /// Zero pages and huge zero pages.
-    pub zero: u64,
-    /// Writes to zero pages.
-    pub cow: u64,
-}
-
-impl ByKind {
-    /// All kinds together.
-    pub fn total(&self) -> u64 {
-        self.base_4k + self.mthp + self.thp + self.hugetlb + self.zero + self.cow
-    }
-}
-
 /// Installs of a replay, from the kernel's answers only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Installs {
@@ -41,19 +17,6 @@ pub struct Installs {
     pub total: u64,
     /// By kind.
     pub by_kind: ByKind,
-}
-
-/// System calls by kind. The map of the reservation itself is one `mmap`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OsCalls {
-    /// `mmap`.
-    pub mmap: u64,
-    /// `munmap`.
-    pub munmap: u64,
-    /// `madvise`.
-    pub madvise: u64,
-    /// `mremap`.
-    pub mremap: u64,
 }
 
 /// What a run without a heap cost: the replay's own noise.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use hksim_drive::{ByKind, OsCalls};
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Mapping};
 use serde::Serialize;
@@ -63,21 +64,6 @@ impl ByReason {
     }
 }
 
-/// OS calls that the allocator made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct OsCalls {
-    /// `mmap`.
-    pub mmap: u64,
-    /// `munmap`.
-    pub munmap: u64,
-    /// `madvise`.
-    pub madvise: u64,
-    /// `mremap`.
-    pub mremap: u64,
-    /// Those of the above that failed.
-    pub failed: u64,
-}
-
 /// Highest values so far. Bytes of resident memory include hugetlb pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peaks {
@@ -98,6 +84,7 @@ pub struct Accounts {
     kernel: Kernel,
     by_reason: ByReason,
     os_calls: OsCalls,
+    os_calls_failed: u64,
     peaks: Peaks,
     /// Pages that held data when they were purged.
     purged: HashSet<u64>,
@@ -113,6 +100,7 @@ impl Accounts {
             kernel,
             by_reason: ByReason::default(),
             os_calls: OsCalls::default(),
+            os_calls_failed: 0,
             peaks: Peaks::default(),
             purged: HashSet::new(),
             once_huge: HashSet::new(),
@@ -133,6 +121,24 @@ impl Accounts {
     /// OS calls.
     pub fn os_calls(&self) -> OsCalls {
         self.os_calls
+    }
+
+    /// OS calls that failed.
+    pub fn os_calls_failed(&self) -> u64 {
+        self.os_calls_failed
+    }
+
+    /// Installs by kind.
+    pub fn by_kind(&self) -> ByKind {
+        let count = |kind| self.kernel.counters().installs_of(kind);
+        ByKind {
+            base_4k: count(InstallKind::Base4k),
+            mthp: count(InstallKind::Mthp),
+            thp: count(InstallKind::Thp),
+            hugetlb: count(InstallKind::Hugetlb),
+            zero: count(InstallKind::Zero),
+            cow: count(InstallKind::Cow),
+        }
     }
 
     /// Highest values.
@@ -189,7 +195,7 @@ impl Accounts {
 
     fn returned(&mut self, result: Result<(), kernel::Errno>) -> Result<(), Errno> {
         self.note_peaks();
-        self.os_calls.failed += u64::from(result.is_err());
+        self.os_calls_failed += u64::from(result.is_err());
         result.map_err(|errno| {
             Errno(match errno {
                 kernel::Errno::Again => 11,

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use hksim_drive::{Design, TouchRule};
+use hksim_drive::{ByKind, Design, OsCalls, TouchRule};
 use hksim_trace::header::{Header, Origin, Touch};
 use hksim_trace::source::EventSource;
 use serde::Serialize;
 
-use crate::accounts::{ByReason, OsCalls};
-use crate::kernel::{InstallKind, Kernel, KernelConfig};
+use crate::accounts::ByReason;
+use crate::kernel::KernelConfig;
 use crate::reach::TlbReport;
 
 /// Version of every JSON result; raised when a name changes or goes.
@@ -42,37 +42,6 @@ pub struct TouchLabel {
     pub rule: TouchRule,
     /// `assumed` unless the rule was what a trace of that knowledge recorded.
     pub knowledge: Touch,
-}
-
-/// Installs by kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ByKind {
-    /// 4 KiB pages.
-    pub base_4k: u64,
-    /// Folios between a page and a huge page.
-    pub mthp: u64,
-    /// Transparent huge pages.
-    pub thp: u64,
-    /// Pages of the hugetlb pool.
-    pub hugetlb: u64,
-    /// Zero pages, small or huge.
-    pub zero: u64,
-    /// Pages in place of zero pages.
-    pub cow: u64,
-}
-
-impl ByKind {
-    pub(crate) fn of(kernel: &Kernel) -> ByKind {
-        let count = |kind| kernel.counters().installs_of(kind);
-        ByKind {
-            base_4k: count(InstallKind::Base4k),
-            mthp: count(InstallKind::Mthp),
-            thp: count(InstallKind::Thp),
-            hugetlb: count(InstallKind::Hugetlb),
-            zero: count(InstallKind::Zero),
-            cow: count(InstallKind::Cow),
-        }
-    }
 }
 
 /// Page-table entries made, three ways.
@@ -161,6 +130,8 @@ pub struct SimReport {
     pub page_table_bytes_peak: u64,
     /// OS calls by the allocator.
     pub os_calls: OsCalls,
+    /// Those of them that failed.
+    pub os_calls_failed: u64,
     /// Requests that could not be served.
     pub failed: u64,
     /// SuperSlabs that hugetlb refused.

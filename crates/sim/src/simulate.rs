@@ -17,7 +17,7 @@ use crate::hooks::Watch;
 use crate::kernel::{Kernel, KernelConfig, PageState};
 use crate::memory::{BASE_PAGE, SimMemory};
 use crate::reach::{self, ReachSample, TlbReport, TlbWatch};
-use crate::report::{ByKind, FellBack, Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel};
+use crate::report::{FellBack, Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel};
 use crate::tlb::Geometry;
 
 /// Samples of a timeline.
@@ -303,7 +303,7 @@ impl<H: Watch> Run<H> {
             elapsed_s,
             installs: Installs {
                 total: counters.installs_total(),
-                by_kind: ByKind::of(kernel),
+                by_kind: accounts.by_kind(),
                 by_reason: accounts.by_reason(),
             },
             faults: counters.faults,
@@ -320,6 +320,7 @@ impl<H: Watch> Run<H> {
             vmas_peak: peaks.vmas,
             page_table_bytes_peak: peaks.page_table_bytes,
             os_calls: accounts.os_calls(),
+            os_calls_failed: accounts.os_calls_failed(),
             failed: self.driver.failed(),
             fell_back: FellBack {
                 thp: u64::from(pool.fell_back_thp.get()),

@@ -88,7 +88,7 @@ fn suspects(predicted: &SimReport, measured: &Replayed, residual: &Residual) -> 
     if residual.placement_equal == Some(false) {
         found.push("placement differs: the two worlds are not the same allocator".into());
     }
-    if calls.mmap != 0 || calls.munmap != 0 || calls.madvise != 0 || calls.mremap != 0 {
+    if calls.values() != [0; 4] {
         found.push("OS calls differ".into());
     }
     if kinds.thp != 0 {

@@ -2,8 +2,8 @@
 
 use std::process::{Command, ExitCode};
 
-use hksim_drive::TouchRule;
-use hksim_replay::{Measure, Mode, OsCalls, ReplaySpec, Target, replay};
+use hksim_drive::{OsCalls, TouchRule};
+use hksim_replay::{Measure, Mode, ReplaySpec, Target, replay};
 
 use crate::common::{design, server};
 
