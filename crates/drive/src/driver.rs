@@ -248,10 +248,7 @@ fn heap_of<'a, W: World, G: Geometry>(
 
 #[inline(always)]
 fn request(size: u64, align_log2: u8, call: AllocCall) -> Request {
-    let bytes = match call {
-        AllocCall::Pvalloc => size.checked_next_multiple_of(PAGE_BYTES).unwrap_or(size),
-        _ => size,
-    };
-    let align = 1u64.checked_shl(u32::from(align_log2)).unwrap_or(u64::MAX);
+    let bytes = if call == AllocCall::Pvalloc { size.next_multiple_of(PAGE_BYTES) } else { size };
+    let align = 1 << u32::from(align_log2).min(63);
     Request { bytes, align, zeroed: call == AllocCall::Calloc }
 }

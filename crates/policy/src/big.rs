@@ -161,7 +161,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.is_huge(block) {
             return self.mem.entry(self.mem.ordinal(block.superslab)).bytes.get();
         }
-        let slab = self.slab_meta(self.span_at(block));
+        let (_, slab) = self.span_at(block);
         let header_bytes = if slab.is_large() { 0 } else { self.geometry.header_bytes() };
         u64::from(slab.stride.get() - header_bytes)
     }

@@ -4,6 +4,7 @@ use crate::Allocator;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Block, Memory};
+use crate::meta::SlabMeta;
 use crate::options::MetaPlace;
 use crate::remote::Word;
 use crate::slab::Span;
@@ -18,12 +19,19 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 || self.mem.entry(self.mem.ordinal(block.superslab)).bytes.get() > 0)
     }
 
-    /// The span that holds a block which is not huge.
+    /// The span that holds a block which is not huge, with its metadata.
     #[inline(always)]
-    pub(crate) fn span_at(&self, block: Block<M::SuperSlab>) -> Span<M> {
+    pub(crate) fn span_at(&self, block: Block<M::SuperSlab>) -> (Span<M>, &SlabMeta) {
+        let superslab = block.superslab;
         let unit = block.offset >> self.geometry.unit_shift();
-        let back = self.mem.slab(block.superslab, unit).span_back.get();
-        Span { superslab: block.superslab, unit: unit - u32::from(back) }
+        let slab = self.mem.slab(superslab, unit);
+        match slab.span_back.get() {
+            0 => (Span { superslab, unit }, slab),
+            back => {
+                let span = Span { superslab, unit: unit - u32::from(back) };
+                (span, self.slab_meta(span))
+            }
+        }
     }
 
     /// Frees a block that [`allocate`](Self::allocate) returned and that was not freed since.
@@ -32,14 +40,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.is_huge(block) {
             return self.free_huge(block);
         }
-        let span = self.span_at(block);
+        let (span, slab) = self.span_at(block);
         if self.mem.meta(block.superslab).owner.load() != heap.owner_word() {
             return self.free_foreign(span, block.offset);
         }
-        if self.slab_meta(span).is_large() {
+        if slab.is_large() {
             return self.retire(heap, span);
         }
-        self.free_local(heap, span, block.offset - self.geometry.header_bytes());
+        self.free_local(heap, span, slab, block.offset - self.geometry.header_bytes());
     }
 
     #[cold]

@@ -43,7 +43,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.is_huge(block) {
             return self.grow_huge(block, bytes);
         }
-        let span = self.span_at(block);
+        let (span, _) = self.span_at(block);
         if self.mem.meta(span.superslab).owner.load() != heap.owner_word() {
             return false; // another heap's units
         }

@@ -135,8 +135,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Takes back a block of a slab the heap owns.
     #[inline(always)]
-    pub(crate) fn free_local(&self, heap: &mut ThreadHeap<M>, span: Span<M>, start: u32) {
-        let slab = self.slab_meta(span);
+    pub(crate) fn free_local(&self, heap: &mut ThreadHeap<M>, span: Span<M>, slab: &SlabMeta, start: u32) {
         self.mem.write_link(span.superslab, self.link_at(start), slab.local_free.get());
         slab.local_free.set(Link::to(start));
         let used = slab.used.get() - 1;
