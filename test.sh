@@ -42,7 +42,7 @@ want strace strace || echo "skipped: counts of system calls: strace is not insta
 want sqlite3 sqlite3 || echo "skipped: recordings of sqlite3: it is not installed"
 want python3 python3 || echo "skipped: recordings of Python, the independent trace reader, the notebook: no python3"
 if want shellcheck shellcheck; then
-    shellcheck -x try.sh test.sh .ci/run .ci/packages.sh traces/make.sh
+    shellcheck -x try.sh test.sh .ci/run .ci/packages.sh traces/make.sh notebooks/export.sh
 else
     echo "skipped: shellcheck of the scripts: it is not installed"
 fi

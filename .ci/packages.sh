@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by try.sh and test.sh: makes sure of a tool, where that is possible.
 
 # install PACKAGE: tries to install one of Debian's packages, as root; says nothing where it cannot.
