@@ -1,13 +1,26 @@
-//! Thread exit and what follows: a heap abandons the SuperSlabs that still hold blocks, another adopts them.
+//! Threads come and go: a heap opens; at exit it abandons the SuperSlabs that still hold blocks, and another adopts them.
 
-use crate::Allocator;
+use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Link, Memory};
 use crate::meta::{SpanState, Use};
-use crate::slab::Span;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Opens a heap for a new thread, in the lowest free slot. `None` if all [`HEAPS_MAX`](crate::limits::HEAPS_MAX)
+    /// slots are taken.
+    pub fn open_heap(&self) -> Option<ThreadHeap<M>> {
+        let guard = self.mem.lock();
+        let slots = &self.mem.pool().heaps;
+        let word = slots.iter().position(|word| word.get() != u64::MAX)?;
+        let bit = slots[word].get().trailing_ones();
+        slots[word].set(slots[word].get() | 1 << bit);
+        drop(guard);
+        let id = word as u32 * 64 + bit;
+        self.mem.init_heap(id);
+        Some(ThreadHeap::new(&self.mem, id))
+    }
+
     /// Closes the heap of a thread that exits: empty spans go back, the rest is abandoned. Its slot is free afterwards.
     pub fn close_heap(&self, mut heap: ThreadHeap<M>) {
         self.end_mail(&mut heap);

@@ -1,14 +1,12 @@
 //! Allocation: the fast path, and the way down when a bin runs dry.
 
+use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
-use crate::layout::Layout;
+use crate::limits::{ALIGN_BYTES_MAX, LINK_BYTES, PAGE_BYTES};
 use crate::memory::{Block, Memory};
-use crate::options::{Header, Options};
-use crate::{PAGE_BYTES, os};
-
-/// Largest alignment that is honoured, in bytes; the base of an arena is a multiple of it.
-pub const ALIGN_BYTES_MAX: u64 = 32 << 20;
+use crate::options::Header;
+use crate::slab::Contents;
 
 /// What a caller asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,38 +26,7 @@ impl Request {
     }
 }
 
-/// The allocator: a memory, a geometry and the run-time choices. Holds no state of its own.
-pub struct Allocator<M: Memory, G: Geometry> {
-    /// The world.
-    pub mem: M,
-    /// The shape.
-    pub geometry: G,
-    /// The choices.
-    pub options: Options,
-}
-
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Starts on a fresh reservation laid out as `layout` says: arena advice, start-up touch, prewarming.
-    pub fn new(mem: M, geometry: G, options: Options, layout: &Layout) -> Allocator<M, G> {
-        let allocator = Allocator { mem, geometry, options };
-        os::start(&allocator, layout);
-        allocator
-    }
-
-    /// Opens a heap for a new thread, in the lowest free slot. `None` if all [`HEAPS_MAX`](crate::layout::HEAPS_MAX)
-    /// slots are taken.
-    pub fn open_heap(&self) -> Option<ThreadHeap<M>> {
-        let guard = self.mem.lock();
-        let slots = &self.mem.pool().heaps;
-        let word = slots.iter().position(|word| word.get() != u64::MAX)?;
-        let bit = slots[word].get().trailing_ones();
-        slots[word].set(slots[word].get() | 1 << bit);
-        drop(guard);
-        let id = word as u32 * 64 + bit;
-        self.mem.init_heap(id);
-        Some(ThreadHeap::new(&self.mem, id))
-    }
-
     /// Bytes the caller may use from a request's block on, or what a request is rounded up to.
     #[inline(always)]
     pub(crate) fn need(&self, bytes: u64) -> u64 {
@@ -122,12 +89,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Block { superslab, offset: start + header_bytes }
     }
 
-    /// Where a free block's link lies: after the header, which stays as it is.
-    #[inline(always)]
-    pub(crate) fn link_at(&self, start: u32) -> u32 {
-        start + self.geometry.header_bytes()
-    }
-
     /// `calloc`: zeroes only what is not known to be zero.
     #[inline(never)]
     fn allocate_zeroed(&self, heap: &mut ThreadHeap<M>, class: usize, bytes: u64) -> Option<Block<M::SuperSlab>> {
@@ -177,18 +138,5 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 }
 
-/// What a block holds before it is handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Contents {
-    /// Zeros: mapped zeroed and never used.
-    Zero,
-    /// Zeros but for the link of its first carving.
-    ZeroButLink,
-    /// Anything.
-    Unknown,
-}
-
 /// Marks a valid header; the class is in the low bits.
 const HEADER_TAG: u8 = 0x80;
-/// Bytes of a link in a free block.
-pub(crate) const LINK_BYTES: u64 = 4;

@@ -1,15 +1,15 @@
 //! Blocks above the classes: large ones in spans of their own, huge ones in runs of SuperSlabs.
 
-use crate::Allocator;
 use crate::alloc::Request;
+use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::layout::reserved_bytes;
+use crate::limits::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use crate::memory::{Block, Memory};
 use crate::meta::{CLASS_LARGE, SpanState, Use};
 use crate::options::Purge;
 use crate::span::Need;
-use crate::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Large or huge, by size and alignment.

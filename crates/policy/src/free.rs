@@ -1,13 +1,12 @@
 //! Freeing: to the owner's slab, to another owner's word, or to the pool.
 
-use crate::Allocator;
+use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Block, Memory};
 use crate::meta::SlabMeta;
 use crate::options::MetaPlace;
-use crate::remote::Word;
-use crate::slab::Span;
+use crate::word::Word;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Whether a block is huge. In-band metadata keeps offset 0 free of small blocks; with a sidecar the table tells,

@@ -1,8 +1,9 @@
 //! A thread's heap: the bins that its allocations come from, and the SuperSlabs it owns.
 
 use crate::classes::CLASSES_MAX;
-use crate::layout::HEAP_BYTES;
-use crate::memory::{Link, Memory};
+use crate::limits::HEAP_BYTES;
+use crate::link::Link;
+use crate::memory::Memory;
 use crate::meta::SlabId;
 
 /// One size class of a heap.

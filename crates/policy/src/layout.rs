@@ -10,18 +10,14 @@
 //! Every part starts on a page, the arena on a multiple of the huge page and of the SuperSlab. One reservation
 //! makes layout deterministic: page numbers relative to its base are the same in both worlds.
 
-use crate::alloc::ALIGN_BYTES_MAX;
 use crate::geometry::Geometry;
+use crate::limits::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
+pub use crate::limits::{HEAP_BYTES, HEAPS_MAX};
 use crate::meta::{ENTRY_BYTES, SlabMeta, SuperSlabMeta};
 use crate::options::MetaPlace;
-use crate::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
-/// Bytes of a thread heap's map in every world: the heap, then its mail word on the last cache line.
-pub const HEAP_BYTES: u64 = 8192;
 /// Where worlds place a reservation if they can: a multiple of every alignment, far from stacks and shared objects.
 pub const BASE_ADDRESS: u64 = 0x2000_0000_0000;
-/// Thread heaps that can exist at once.
-pub const HEAPS_MAX: u32 = 4096;
 
 /// The reservation's parts, as byte offsets from its base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

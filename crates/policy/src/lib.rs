@@ -9,6 +9,7 @@
 
 mod adopt;
 mod alloc;
+mod allocator;
 mod big;
 mod bits;
 pub mod classes;
@@ -16,6 +17,8 @@ mod free;
 pub mod geometry;
 mod heap;
 pub mod layout;
+mod limits;
+mod link;
 pub mod memory;
 pub mod meta;
 pub mod options;
@@ -27,16 +30,14 @@ mod remote;
 mod slab;
 mod span;
 mod validate;
+mod word;
 
-pub use alloc::{Allocator, Request};
+pub use alloc::Request;
+pub use allocator::Allocator;
 pub use geometry::{ConstGeometry, Geometry, RunGeometry};
 pub use heap::ThreadHeap;
+pub use limits::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 pub use memory::{Block, Errno, Memory, World};
 pub use options::Options;
-pub use remote::Word;
 pub use validate::Violation;
-
-/// Bytes of an OS page.
-pub const PAGE_BYTES: u64 = 4096;
-/// Bytes of a huge page.
-pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
+pub use word::Word;

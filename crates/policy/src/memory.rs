@@ -7,8 +7,9 @@
 //! Contract, for every method that takes a SuperSlab: it was obtained from [`Memory::superslab`] with an
 //! ordinal below the arena's capacity, and the policy has initialised its metadata. Offsets lie inside it.
 
+pub use crate::link::Link;
 use crate::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
-use crate::remote::Word;
+use crate::word::Word;
 
 /// An errno value as the kernel returns it (positive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,40 +144,4 @@ pub trait World: Memory {
 
     /// Sets the clock that [`Memory::now_ns`] shows, where the world's clock can be set.
     fn set_now(&self, now_ns: u64);
-}
-
-/// A link of a free list inside a SuperSlab: the offset of a block, or nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link(u32);
-
-impl Link {
-    /// The end of a list. Reads as zero, so that zeroed metadata holds empty lists.
-    pub const NONE: Link = Link(0);
-
-    /// A link to the block at `offset`.
-    #[inline(always)]
-    pub const fn to(offset: u32) -> Link {
-        Link(offset + 1)
-    }
-
-    /// The offset it leads to.
-    #[inline(always)]
-    pub const fn offset(self) -> Option<u32> {
-        match self.0 {
-            0 => None,
-            n => Some(n - 1),
-        }
-    }
-
-    /// The stored form.
-    #[inline(always)]
-    pub const fn to_bits(self) -> u32 {
-        self.0
-    }
-
-    /// From the stored form.
-    #[inline(always)]
-    pub const fn from_bits(bits: u32) -> Link {
-        Link(bits)
-    }
 }

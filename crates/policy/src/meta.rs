@@ -10,8 +10,8 @@
 use core::cell::Cell;
 
 use crate::bits::UnitBits;
-use crate::layout::HEAPS_MAX;
-use crate::memory::Link;
+use crate::limits::HEAPS_MAX;
+use crate::link::Link;
 
 /// Names a span's first unit across SuperSlabs. The zero value means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -4,27 +4,28 @@
 //! the huge page nor installs anything twice (measured, see docs). `Prefault::Populate` keeps the wrong one, since
 //! people use it.
 
-use crate::Allocator;
-use crate::HUGE_PAGE_BYTES;
+use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::layout::Layout;
+use crate::limits::HUGE_PAGE_BYTES;
 use crate::memory::{Advice, ArenaRange, Mapping, Memory};
 use crate::meta::Use;
-use crate::options::{Fallback, Huge, Prefault, PrefaultScope, Purge};
-use crate::slab::Span;
-
-/// The calls made once, when an allocator starts.
-pub(crate) fn start<M: Memory, G: Geometry>(allocator: &Allocator<M, G>, layout: &Layout) {
-    if allocator.options.huge == Huge::Thp {
-        allocator.advise_huge(ArenaRange { start: 0, bytes: layout.arena_bytes });
-    }
-    if allocator.options.startup_touch_bytes > 0 {
-        allocator.touch_at_start();
-    }
-    allocator.prewarm();
-}
+use crate::options::{Fallback, Huge, Options, Prefault, PrefaultScope, Purge};
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Starts on a fresh reservation laid out as `layout` says: arena advice, start-up touch, prewarming.
+    pub fn new(mem: M, geometry: G, options: Options, layout: &Layout) -> Allocator<M, G> {
+        let allocator = Allocator { mem, geometry, options };
+        if allocator.options.huge == Huge::Thp {
+            allocator.advise_huge(ArenaRange { start: 0, bytes: layout.arena_bytes });
+        }
+        if allocator.options.startup_touch_bytes > 0 {
+            allocator.touch_at_start();
+        }
+        allocator.prewarm();
+        allocator
+    }
+
     /// Advice is best effort: a kernel without transparent huge pages refuses it, and the replay shows what came of it.
     pub(crate) fn advise_huge(&self, range: ArenaRange) {
         let _ = self.mem.advise(range, Advice::HugePage);
@@ -34,7 +35,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let bytes = self.options.startup_touch_bytes;
         if let Some(block) = self.allocate_huge(bytes, 1) {
             let ordinal = self.mem.ordinal(block.superslab);
-            self.mem.touch_pages(self.run_range(ordinal, bytes.next_multiple_of(crate::PAGE_BYTES)));
+            self.mem.touch_pages(self.run_range(ordinal, bytes.next_multiple_of(crate::limits::PAGE_BYTES)));
         }
     }
 

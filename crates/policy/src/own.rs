@@ -2,12 +2,12 @@
 
 use core::cell::Cell;
 
-use crate::Allocator;
+use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::Memory;
 use crate::meta::SuperSlabMeta;
-use crate::remote::Word;
+use crate::word::Word;
 
 /// Whether the metadata a SuperSlab had in its last use can still be read.
 #[derive(Clone, Copy, PartialEq, Eq)]

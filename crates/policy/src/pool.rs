@@ -1,6 +1,6 @@
 //! The pool: which SuperSlabs of the arena are free, idle or held by huge blocks. Shared, under one lock.
 
-use crate::Allocator;
+use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::{ArenaRange, Memory};
 use crate::meta::{EntryList, Use};

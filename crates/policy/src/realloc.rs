@@ -1,13 +1,13 @@
 //! Resizing: in place where it fits, by growing, by moving page tables, else by copying.
 
-use crate::Allocator;
-use crate::PAGE_BYTES;
 use crate::alloc::Request;
+use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
+use crate::limits::PAGE_BYTES;
 use crate::memory::{Block, Memory};
 use crate::options::Huge;
-use crate::remote::Word;
+use crate::word::Word;
 
 /// Huge blocks from this size on are moved by `mremap`.
 const REMAP_BYTES_MIN: u64 = 1 << 20;

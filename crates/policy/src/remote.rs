@@ -12,23 +12,12 @@
 //! - A heap that closes first makes none of its slabs `FULL`, so that no new letter is begun, and then waits for the
 //!   letters that were. Abandoned slabs are never `FULL`: whoever adopts them looks at every one.
 
+use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Link, Memory};
 use crate::meta::{SlabId, SpanState};
-use crate::{Allocator, slab::Span};
-
-/// A 64-bit word shared between threads. Natively `AtomicU64`; orderings are part of the contract.
-pub trait Word {
-    /// Acquire load.
-    fn load(&self) -> u64;
-    /// Release store.
-    fn store(&self, value: u64);
-    /// Acquire-release swap.
-    fn swap(&self, value: u64) -> u64;
-    /// Acquire-release compare-and-swap; the value found on failure.
-    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64>;
-}
+use crate::word::Word;
 
 /// Set while the slab is in no list.
 const FULL: u64 = 1 << 32;

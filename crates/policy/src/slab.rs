@@ -4,28 +4,25 @@
 //! touches only the bin, and a slab is known to be empty only while it is not active: one empty slab per class
 //! stays by construction.
 
-use crate::Allocator;
-use crate::PAGE_BYTES;
-use crate::alloc::{Contents, LINK_BYTES};
+use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
-use crate::memory::{Link, Memory};
+use crate::limits::{LINK_BYTES, PAGE_BYTES};
+use crate::link::Link;
+use crate::memory::Memory;
 use crate::meta::{SlabId, SlabMeta, SpanState};
 use crate::options::Carve;
 
-/// A span, named by its first unit.
-pub(crate) struct Span<M: Memory> {
-    pub(crate) superslab: M::SuperSlab,
-    pub(crate) unit: u32,
+/// What a block holds before it is handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// Zeros: mapped zeroed and never used.
+    Zero,
+    /// Zeros but for the link of its first carving.
+    ZeroButLink,
+    /// Anything.
+    Unknown,
 }
-
-impl<M: Memory> Clone for Span<M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M: Memory> Copy for Span<M> {}
 
 /// A block that a slow path found for a bin.
 pub(crate) struct Refilled<M: Memory> {

@@ -1,12 +1,11 @@
 //! Spans: runs of units inside the heap's SuperSlabs, taken first fit from the lowest address.
 
-use crate::Allocator;
+use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::layout::reserved_bytes;
 use crate::memory::{ArenaRange, Link, Memory};
 use crate::meta::{SlabId, SpanState};
-use crate::slab::Span;
 
 /// What a span must hold.
 #[derive(Clone, Copy)]

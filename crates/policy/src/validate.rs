@@ -1,12 +1,11 @@
 //! Invariants of a heap, checked from outside after any event. Reads metadata and links only; changes nothing.
 
-use crate::Allocator;
+use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Link, Memory};
 use crate::meta::{SpanState, Use};
-use crate::remote::Word;
-use crate::slab::Span;
+use crate::word::Word;
 
 /// A broken invariant: which, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,37 @@
+//! The allocator itself, and how its parts name a span. What it does is told by the other files, one idea each.
+
+use crate::geometry::Geometry;
+use crate::memory::Memory;
+use crate::options::Options;
+
+/// The allocator: a memory, a geometry and the run-time choices. Holds no state of its own.
+pub struct Allocator<M: Memory, G: Geometry> {
+    /// The world.
+    pub mem: M,
+    /// The shape.
+    pub geometry: G,
+    /// The choices.
+    pub options: Options,
+}
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Where a free block's link lies: after the header, which stays as it is.
+    #[inline(always)]
+    pub(crate) fn link_at(&self, start: u32) -> u32 {
+        start + self.geometry.header_bytes()
+    }
+}
+
+/// A span, named by its first unit.
+pub(crate) struct Span<M: Memory> {
+    pub(crate) superslab: M::SuperSlab,
+    pub(crate) unit: u32,
+}
+
+impl<M: Memory> Clone for Span<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Memory> Copy for Span<M> {}
