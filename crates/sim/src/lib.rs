@@ -2,7 +2,7 @@
 //!
 //! - [`memory`]: the policy's memory in the simulator; it emits [`hooks`].
 //! - [`kernel`]: Linux's rules for anonymous memory, a library of its own; [`accounts`] feeds one with hooks.
-//! - [`mod@simulate`]: one trace under one design; [`sweep`]: many; [`report`]: what comes out.
+//! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many; [`report`]: what comes out.
 //! - [`tlb`]: models of TLBs; [`reach`]: what they could cover, and what they miss.
 
 pub mod accounts;
