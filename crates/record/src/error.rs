@@ -52,9 +52,9 @@ pub enum RecordError {
         /// What gives it privileges.
         why: &'static str,
     },
-    /// The output is a directory.
-    #[error("{}: is a directory; name a file for the trace", path.display())]
-    OutputIsDirectory {
+    /// The output is a directory, a device or a pipe. A trace would take its place.
+    #[error("{}: is no regular file; name one for the trace", path.display())]
+    OutputIsNoFile {
         /// The output.
         path: PathBuf,
     },

@@ -27,6 +27,7 @@ pub mod encoding;
 pub mod spool;
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use error::RecordError;
@@ -121,8 +122,9 @@ fn check_writable(output: &Path) -> Result<(), RecordError> {
 /// The output as an absolute path.
 fn absolute_output(output: &Path) -> Result<PathBuf, RecordError> {
     let path = std::path::absolute(output).map_err(RecordError::io(output, "create the trace here"))?;
-    if path.is_dir() || path.file_name().is_none() {
-        return Err(RecordError::OutputIsDirectory { path: output.to_path_buf() });
+    let taken = fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file());
+    if taken || path.file_name().is_none() {
+        return Err(RecordError::OutputIsNoFile { path: output.to_path_buf() });
     }
     Ok(path)
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use hksim_record::{Options, RecordError, record, recover};
 
@@ -69,7 +70,11 @@ fn static_and_foreign_programs() {
 #[test]
 fn outputs_that_cannot_be_written() {
     let dir = scratch();
-    assert!(matches!(refusal(dir.path(), &["true"]), RecordError::OutputIsDirectory { .. }));
+    assert!(matches!(refusal(dir.path(), &["true"]), RecordError::OutputIsNoFile { .. }));
+    let fifo = dir.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    assert!(matches!(refusal(&fifo, &["true"]), RecordError::OutputIsNoFile { .. }));
+    fs::remove_file(&fifo).expect("the pipe, still there");
     assert!(matches!(refusal(&dir.path().join("no/such/app.hkt"), &["true"]), RecordError::Io { .. }));
     assert_only(dir.path(), &[]);
 }
