@@ -2,6 +2,7 @@
 
 mod filter;
 mod superslab;
+mod zeroed;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::ops::Range;

@@ -6,6 +6,8 @@ use hksim_policy::Word;
 use hksim_policy::memory::Link;
 use hksim_policy::meta::{SlabMeta, SuperSlabMeta};
 
+use super::zeroed::zeroed_cells;
+
 /// The simulated remote word: one OS thread drives all heaps.
 #[derive(Default)]
 #[repr(transparent)]
@@ -50,15 +52,6 @@ pub(crate) struct SimSuperSlab {
     pub(crate) mail: Box<[SimWord]>,
     links: Box<[Cell<u32>]>,
     tags: OnceCell<Box<[Cell<u8>]>>,
-}
-
-/// A boxed slice of zeros that costs memory only where it is written.
-fn zeroed_cells<T: Copy + Default>(count: usize) -> Box<[Cell<T>]> {
-    let zeros: Box<[T]> = vec![T::default(); count].into_boxed_slice();
-    let length = zeros.len();
-    let raw = Box::into_raw(zeros).cast::<Cell<T>>();
-    // SAFETY: `Cell<T>` is `repr(transparent)` over `T`, so the slice has the same layout and the box the same owner.
-    unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(raw, length)) }
 }
 
 impl SimSuperSlab {
