@@ -66,4 +66,5 @@ else
 fi
 
 step "cargo test"
-cargo test --locked --workspace
+# Tests that pass show what they printed: what they skipped, and why.
+cargo test --locked --workspace -- --show-output

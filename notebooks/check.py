@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 import nbformat
 from jupyter_client import AsyncKernelManager
+from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 
 TIMEOUT_S = 300
@@ -20,7 +21,10 @@ def execute(source: Path, target: Path) -> None:
     with TemporaryDirectory() as folder:
         # The kernel is spoken to by sockets in the file system: nothing listens on the network.
         kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/kernel")
-        NotebookClient(notebook, km=kernel, timeout=TIMEOUT_S, resources=resources, record_timing=False).execute()
+        try:
+            NotebookClient(notebook, km=kernel, timeout=TIMEOUT_S, resources=resources, record_timing=False).execute()
+        finally:
+            run_sync(kernel.shutdown_kernel)(now=True)
     notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     nbformat.write(notebook, target)
     print(f"executed {source.name} -> {target}")
