@@ -62,7 +62,7 @@ fn write_trace(
     let origin = Origin::Recorded { command: spool.command(), pid: spool.control.pid, program_version: None };
     let header = Header::new(origin, Touch::Assumed, Clock::Measured);
     let mut sink = Sink { writer: TraceWriter::create(path, &header)?, failed: None };
-    let mut resolver = Resolver::new(Window::default());
+    let mut resolver = Resolver::new(Window::UNLOCKED_STAMPS);
     let mut last = None;
     merge(spool.lanes(rate)?, |raw| {
         last = Some((raw.time_ns, raw.thread));

@@ -5,8 +5,13 @@
 //! some 100 ns, and some recorders log a realloc only after it returned. So the merge keeps the order within each
 //! thread and lets a thread wait: an allocation until its address is dead, a free until its address is live.
 //! A thread that waited longer than the [`Window`] is given up on: what it waited for was never recorded.
+//!
+//! A free that is stamped too early can also find its address live *with the block before*, and would end that one: then
+//! the free that really ended it waits in vain. So frees are held back a little (`held.rs`), to their thread's next event
+//! or until their address is given out again.
 
 mod addresses;
+mod held;
 mod parked;
 mod raw;
 
@@ -17,6 +22,7 @@ use crate::event::{AllocCall, Birth, Event, ObjectId, Op, ReallocCall, ThreadId}
 use crate::header::Quality;
 use crate::ids::ObjectIds;
 use addresses::Addresses;
+use held::Held;
 use parked::{Awaited, Now, Parked};
 use std::collections::VecDeque;
 
@@ -31,12 +37,21 @@ pub struct Window {
     /// Nanoseconds that a free waits until its address is live. Shorter, as only the skew between the clocks of
     /// two cores matters here, and an unknown free must not wait for the next block at its address.
     pub birth_ns: u64,
+    /// Nanoseconds that a free is held back, unless its thread goes on or its address is given out before. A free is
+    /// stamped before the call; a clock that runs a little ahead of it would make it end the block before the right one.
+    /// 0 where the order of frees is certain.
+    pub hold_ns: u64,
+}
+
+impl Window {
+    /// For stamps taken on several cores without a lock.
+    pub const UNLOCKED_STAMPS: Window = Window { events: 4096, death_ns: 1_000_000, birth_ns: 10_000, hold_ns: 2_000 };
 }
 
 impl Default for Window {
-    /// 4096 events; 1 ms; 10 us. The largest step back measured between two cores was 350 ns.
+    /// 4096 events; 1 ms; 10 us; frees are not held. The largest step back measured between two cores was 350 ns.
     fn default() -> Self {
-        Window { events: 4096, death_ns: 1_000_000, birth_ns: 10_000 }
+        Window { hold_ns: 0, ..Window::UNLOCKED_STAMPS }
     }
 }
 
@@ -55,6 +70,8 @@ pub struct Resolver {
     thread_of: Addresses,
     thread_last: (u32, usize),
     parked: Parked,
+    /// Frees that are held back.
+    held: Held,
     /// Threads whose awaited address has changed, to be tried again.
     woken: VecDeque<usize>,
     now: Now,
@@ -95,6 +112,7 @@ impl Resolver {
             thread_of: Addresses::new(),
             thread_last: (0, usize::MAX),
             parked: Parked::default(),
+            held: Held::default(),
             woken: VecDeque::new(),
             now: Now::default(),
             emitter: Emitter::default(),
@@ -114,6 +132,25 @@ impl Resolver {
             }
         }
         let thread = self.thread_index(raw.thread)?;
+        if self.window.hold_ns > 0 {
+            loop {
+                let reused = raw.op.born().filter(|&address| self.objects.get(address).is_some());
+                let Some((holder, free)) = self.held.take_due(self.now.time_ns, thread, reused) else { break };
+                self.admit(holder, free, emit)?;
+            }
+            if let RawOp::Free { address } = raw.op
+                && address != 0
+                && self.threads[thread].waiting.is_empty()
+            {
+                self.held.add(thread, address, raw, self.window.hold_ns);
+                return Ok(());
+            }
+        }
+        self.admit(thread, raw, emit)
+    }
+
+    /// Makes the next event of a thread happen, or lets it wait.
+    fn admit(&mut self, thread: usize, raw: RawEvent, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
         if !self.threads[thread].waiting.is_empty() {
             self.quality.parked += 1;
             self.threads[thread].waiting.push_back(raw);
@@ -132,6 +169,9 @@ impl Resolver {
     /// # Errors
     /// [`TraceError::TooManyObjects`].
     pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Result<Quality, TraceError> {
+        while let Some((thread, free)) = self.held.take_first() {
+            self.admit(thread, free, emit)?;
+        }
         while let Some(thread) = self.parked.take_oldest() {
             self.give_up(thread, emit)?;
         }

@@ -66,6 +66,18 @@ pub enum RawOp {
     },
 }
 
+impl RawOp {
+    /// The address that the call gave out, unless it was the caller's already.
+    #[inline]
+    pub(super) fn born(&self) -> Option<u64> {
+        match *self {
+            RawOp::Alloc { address, .. } if address != 0 => Some(address),
+            RawOp::Realloc { old, new, .. } if new != 0 && new != old => Some(new),
+            _ => None,
+        }
+    }
+}
+
 /// An event as it was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawEvent {
