@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
     match Cli::try_parse_from(flags::argv::join_optional_values(words)) {
         Ok(cli) => cli.command.run().unwrap_or_else(|why| {
-            output::note(&format!("{why:#}"));
+            output::note(&told(&why));
             ExitCode::from(BAD_INPUT)
         }),
         Err(why) => usage(&why),
@@ -63,10 +63,19 @@ fn usage(why: &clap::Error) -> ExitCode {
     ExitCode::from(BAD_INPUT)
 }
 
+/// The error with its causes, each said once: several name their cause themselves.
+fn told(why: &anyhow::Error) -> String {
+    why.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told.as_str() {
+        "" => cause,
+        before if before.contains(&cause) => told,
+        before => format!("{before}: {cause}"),
+    })
+}
+
 /// The error and its tip; the usage behind them is what `--help` shows.
 fn one_line(text: &str) -> String {
     let told = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let told = told.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
     let told: Vec<&str> = told.map(|line| line.strip_prefix("error: ").unwrap_or(line)).collect();
-    format!("{}; see `--help`", told.join("; "))
+    format!("{}; see `--help`", told.join("; ").replace(":; ", ": "))
 }

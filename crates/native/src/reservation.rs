@@ -18,7 +18,7 @@ impl std::fmt::Display for ReserveError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "cannot reserve {} MiB of address space: {} (a smaller arena, or a higher `ulimit -v`, may do)",
+            "cannot reserve {} MiB of address space: {} (a smaller --arena, or a higher `ulimit -v`, may do)",
             self.bytes >> 20,
             self.source
         )

@@ -1,7 +1,9 @@
 //! The child process: reads its job, performs one run, sends the report.
 
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -98,5 +100,18 @@ fn check_loaded(library: &Path) -> Result<(), ChildError> {
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(ChildError::system("read /proc/self/maps"))?;
     let loaded =
         maps.lines().any(|line| line.split_once('/').is_some_and(|(_, path)| Path::new("/").join(path) == library));
-    if loaded { Ok(()) } else { Err(ChildError::NotLoaded { path: library.to_path_buf() }) }
+    if !loaded {
+        return Err(ChildError::NotLoaded { path: library.to_path_buf() });
+    }
+    let mut object = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: `object` is valid to write to; the address is that of whichever `malloc` the program is linked with.
+    let found = unsafe { libc::dladdr(libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()), object.as_mut_ptr()) };
+    // SAFETY: zeroed is a valid value, and `dladdr` leaves a valid one.
+    let name = unsafe { object.assume_init() }.dli_fname;
+    // SAFETY: where `dladdr` found an object, its name is a C string that lives as long as the object.
+    let is_it = found != 0
+        && !name.is_null()
+        && std::fs::canonicalize(Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes())))
+            .is_ok_and(|path| path == library);
+    if is_it { Ok(()) } else { Err(ChildError::NoAllocator { path: library.to_path_buf() }) }
 }

@@ -82,6 +82,8 @@ pub(crate) enum ChildError {
          message stands above)", path.display()
     )]
     NotLoaded { path: PathBuf },
+    #[error("{}: loaded, but defines no `malloc`; name an allocator's library", path.display())]
+    NoAllocator { path: PathBuf },
     #[error("the trace has {threads} threads, and a threaded replay takes {most} at most; use the ordered mode")]
     TooManyThreads { threads: u32, most: u32 },
 }

@@ -141,7 +141,7 @@ impl Replayed {
         let (peak, end) = memory.rss_bytes();
         self.rss_bytes_peak = Some(peak);
         self.rss_bytes_end = Some(end);
-        self.vmas_peak = Some(memory.vmas_peak());
+        self.vmas_peak = Some(memory.vmas_peak()).filter(|&vmas| vmas > 0);
         self.page_table_bytes_peak = Some(memory.page_table_bytes_peak());
     }
 }

@@ -60,6 +60,9 @@ impl Validation {
     }
 }
 
+/// Replays of one row at the most.
+const TRIES_MAX: u32 = 4;
+
 /// Simulates and replays a trace file.
 ///
 /// # Errors
@@ -75,10 +78,19 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
         mode: Mode::Ordered,
         measure: Measure::default(),
     };
-    let replayed = hksim_replay::replay(&spec)?;
-    let pages = compare_pages(&simulated.marks, &replayed);
-    let residual = Residual::new(&simulated.report, &replayed, pages);
-    let (verdict, reason) = verdict::judge(&simulated.report, &replayed, &residual);
+    let mut tries = 1;
+    let (replayed, residual, (verdict, reason)) = loop {
+        let replayed = hksim_replay::replay(&spec)?;
+        let pages = compare_pages(&simulated.marks, &replayed);
+        let residual = Residual::new(&simulated.report, &replayed, pages);
+        let judged = verdict::judge(&simulated.report, &replayed, &residual);
+        // khugepaged's timing is nobody's to predict (R11): what it disturbed is measured again.
+        let disturbed = judged.0 != Verdict::Ok && replayed.environment.khugepaged_collapses.unwrap_or(0) > 0;
+        if !disturbed || tries == TRIES_MAX {
+            break (replayed, residual, judged);
+        }
+        tries += 1;
+    };
     Ok(Row {
         trace: label.to_string(),
         policy: setup.design,

@@ -46,9 +46,14 @@ impl RandomMixed {
             return Err(bad("min", self.min as u64, "must not be above max"));
         }
         let main = Xorshift32::new(self.seed).ok_or_else(|| bad("seed", 0, "must be at least 1"))?;
-        let warm = Xorshift32::new(self.seed.wrapping_add(WARMUP_SEED)).ok_or_else(|| {
-            bad("seed", self.seed as u64, "cannot be used, its warm-up numbers are all 0; take another")
-        })?;
+        let warm = match Xorshift32::new(self.seed.wrapping_add(WARMUP_SEED)) {
+            Some(warm) => warm,
+            None if self.warmup == 0 => main.clone(),
+            None => {
+                let mend = "cannot be used with a warm-up, whose numbers would all be 0; take another";
+                return Err(bad("seed", self.seed as u64, mend));
+            }
+        };
         let mut program = RandomMixedProgram {
             parameters: self.clone(),
             slots: vec![EMPTY; self.ws as usize],
