@@ -264,3 +264,53 @@ fn a_free_that_was_never_seen_is_put_in() {
     assert_eq!(ops[3], Op::Mark { name: 0 });
     assert_eq!((quality.reuse_repaired, quality.uses_dropped), (1, 1));
 }
+
+/// Thread 1 frees a block and gets its address again at once; thread 2 frees that second block, on a clock that runs
+/// ahead. Without holding frees back, thread 2 ends the first block, thread 1 waits for a birth that only it can bring, and
+/// the address stays live for ever.
+#[test]
+fn a_free_stamped_early_does_not_end_the_block_before() {
+    let mut resolver = Resolver::new(Window::UNLOCKED_STAMPS);
+    let mut events = Vec::new();
+    let mut emit = |event: Event| events.push(event);
+    let (address, other) = (0x10, 0x20);
+    let mut raws = vec![
+        raw(0, 1, malloc(address, 8)),
+        raw(709, 2, RawOp::Free { address }), // truly after 805
+        raw(794, 1, RawOp::Free { address }),
+        raw(805, 1, malloc(address, 9)),
+    ];
+    for step in 1..50u64 {
+        raws.push(raw(1000 * step, 1, malloc(other, step)));
+        raws.push(raw(1000 * step + 500, 2, RawOp::Free { address: other }));
+    }
+    for raw in raws {
+        resolver.push(raw, &mut emit).unwrap();
+    }
+    let quality = resolver.finish(&mut emit).unwrap();
+    assert_eq!((quality.unknown_frees, quality.reuse_repaired), (0, 0), "{events:#?}");
+    let frees_of = |thread: u32| {
+        events.iter().filter(|event| event.thread == ThreadId(thread) && matches!(event.op, Op::Free { .. })).count()
+    };
+    assert_eq!((events.len(), frees_of(0), frees_of(1)), (4 + 2 * 49, 1, 1 + 49));
+}
+
+/// A held free ends its block before the address is given out again, by whichever thread.
+#[test]
+fn a_held_free_gives_way_to_a_reuse() {
+    let mut resolver = Resolver::new(Window::UNLOCKED_STAMPS);
+    let mut events = Vec::new();
+    let mut emit = |event: Event| events.push(event);
+    for raw in [
+        raw(0, 1, malloc(0x10, 8)),
+        raw(100, 1, RawOp::Free { address: 0x10 }),
+        raw(150, 2, malloc(0x10, 9)),
+        raw(9_000_000, 1, malloc(0x20, 10)),
+    ] {
+        resolver.push(raw, &mut emit).unwrap();
+    }
+    let quality = resolver.finish(&mut emit).unwrap();
+    assert_eq!((quality.parked, quality.unknown_frees, quality.reuse_repaired), (0, 0, 0));
+    let times: Vec<u64> = events.iter().map(|event| event.time_ns).collect();
+    assert_eq!(times, [0, 100, 150, 9_000_000], "{events:#?}");
+}
