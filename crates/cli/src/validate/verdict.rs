@@ -2,7 +2,7 @@
 
 use hksim_drive::Huge;
 use hksim_drive::design::Purge;
-use hksim_replay::Replayed;
+use hksim_replay::{Replayed, Skipped};
 use hksim_sim::SimReport;
 use hksim_sim::kernel::ThpMode;
 use serde::Serialize;
@@ -34,25 +34,26 @@ pub fn judge(predicted: &SimReport, measured: &Replayed, residual: &Residual) ->
     if let Some(reason) = impossible_here(predicted, measured) {
         return (Verdict::Skipped, Some(reason));
     }
-    let failure = unsound(measured).or_else(|| (!residual.is_zero()).then(|| suspects(predicted, residual)));
-    if let Some(reason) = failure {
-        return match measured.environment.khugepaged_collapses.unwrap_or(0) {
-            0 => (Verdict::Failed, Some(reason)),
-            collapses => {
-                let why =
-                    format!("khugepaged collapsed {collapses} blocks during the replay (R11); run again: {reason}");
-                (Verdict::Skipped, Some(why))
-            }
-        };
+    let unsound = unsound(measured);
+    // An exact claim needs every page and every kind; without them nothing is claimed.
+    let is_needed = |skipped: &&Skipped| skipped.figure.contains("installs") || skipped.figure.contains("marks");
+    if let (None, Some(skipped)) = (&unsound, measured.skipped.iter().find(is_needed)) {
+        return (Verdict::Skipped, Some(not_measured(skipped)));
     }
-    match measured.skipped.first() {
-        // An exact claim needs every figure; what could not be measured is not claimed.
-        Some(skipped) if residual.pages_only_predicted.is_none() || residual.traps.is_none() => {
-            (Verdict::Skipped, Some(format!("{} not measured: {}", skipped.figure, skipped.reason)))
+    let Some(reason) = unsound.or_else(|| (!residual.is_zero()).then(|| suspects(predicted, residual))) else {
+        return (Verdict::Ok, measured.skipped.first().map(not_measured));
+    };
+    match measured.environment.khugepaged_collapses.unwrap_or(0) {
+        0 => (Verdict::Failed, Some(reason)),
+        collapses => {
+            let why = format!("khugepaged collapsed {collapses} blocks during the replay (R11); run again: {reason}");
+            (Verdict::Skipped, Some(why))
         }
-        Some(skipped) => (Verdict::Ok, Some(format!("{} not measured: {}", skipped.figure, skipped.reason))),
-        None => (Verdict::Ok, None),
     }
+}
+
+fn not_measured(skipped: &Skipped) -> String {
+    format!("{} not measured: {}", skipped.figure, skipped.reason)
 }
 
 /// What this machine cannot do.
