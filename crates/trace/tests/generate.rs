@@ -121,7 +121,7 @@ fn parameters_out_of_range_are_named() {
         (random_mixed(|p| p.ws = 0), "ws = 0"),
         (random_mixed(|p| p.min = 2000), "min = 2000"),
         (random_mixed(|p| p.seed = 0), "seed = 0"),
-        (random_mixed(|p| p.seed = 0u32.wrapping_sub(0xDEADBEEF)), "seed = 559038737"),
+        (random_mixed(|p| (p.seed, p.warmup) = (0u32.wrapping_sub(0xDEADBEEF), 1)), "seed = 559038737"),
         (Workload::TinyHot(TinyHot { cycles: 0, size: 8 }), "cycles = 0"),
         (Workload::Server(Server { threads: 0, ..Server::default() }), "threads = 0"),
         (Workload::Server(Server { live: 1, ..Server::default() }), "live = 1"),
@@ -130,6 +130,8 @@ fn parameters_out_of_range_are_named() {
         let message = workload.source().err().map(|why| why.to_string()).unwrap_or_default();
         assert!(message.contains(names), "{workload:?}: {message:?}");
     }
+    let unused = random_mixed(|p| p.seed = 0u32.wrapping_sub(0xDEADBEEF));
+    assert!(unused.source().is_ok(), "a seed that only a warm-up could not use");
 }
 
 #[test]

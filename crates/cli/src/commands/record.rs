@@ -21,7 +21,7 @@ pub struct Args {
     /// Form of the report, which goes to standard error: standard output is the program's
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
-    /// The program and its arguments
+    /// The program and its arguments; how it ended is in the report, hksim itself exits 0
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
