@@ -92,13 +92,16 @@ impl<W: World, G: Geometry> Driver<W, G> {
     pub fn step(&mut self, event: &Event) -> Result<(), DriveError> {
         self.allocator.mem.set_now(event.time_ns);
         match event.op {
+            Op::Alloc { object, size, align_log2: 0, call: AllocCall::Malloc, birth } => {
+                self.allocate(event.thread, object, Request::plain(size), size, birth)
+            }
             Op::Alloc { object, size, align_log2, call, birth } => {
-                self.allocate(event.thread, object, request(size, align_log2, call), size, birth)
+                self.allocate_as(event.thread, object, request(size, align_log2, call), size, birth)
             }
             Op::Free { object } | Op::ReallocFree { object, .. } => self.free(event.thread, object),
             Op::Realloc { object, size, birth, .. } => self.resize(event.thread, object, size, birth),
             Op::ReallocUnknown { object, size, .. } => {
-                self.allocate(event.thread, object, Request::plain(size), size, Birth::None)
+                self.allocate_as(event.thread, object, Request::plain(size), size, Birth::None)
             }
             Op::Touch { object, offset, bytes, access } => {
                 self.touched(object, offset, u64::from(bytes), access);
@@ -149,6 +152,19 @@ impl<W: World, G: Geometry> Driver<W, G> {
         Ok(())
     }
 
+    /// The same for all that is not plain malloc, which is most of every trace and has a path of its own.
+    #[inline(never)]
+    fn allocate_as(
+        &mut self,
+        thread: ThreadId,
+        object: ObjectId,
+        request: Request,
+        bytes: u64,
+        birth: Birth,
+    ) -> Result<(), DriveError> {
+        self.allocate(thread, object, request, bytes, birth)
+    }
+
     /// Touches `from..bytes` of a block as its birth says; returns how many bytes of its prefix are touched then.
     #[inline(always)]
     fn born(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, birth: Birth) -> u64 {
@@ -189,7 +205,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         let at = object.0 as usize;
         let Object { block: Some(block), bytes: old_bytes, touched_bytes: old_touched } = self.tables.objects[at]
         else {
-            return self.allocate(thread, object, Request::plain(bytes), bytes, birth);
+            return self.allocate_as(thread, object, Request::plain(bytes), bytes, birth);
         };
         let Some(new) = self.allocator.resize(heap, block, bytes) else {
             self.failed += 1;
