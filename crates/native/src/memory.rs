@@ -57,11 +57,6 @@ impl<O: Os> MmapMemory<O> {
         &self.os
     }
 
-    /// The layout.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
     /// First byte of the reservation.
     pub fn base(&self) -> NonNull<u8> {
         self.base

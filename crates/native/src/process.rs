@@ -9,7 +9,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hksim_policy::layout::Layout;
-use hksim_policy::{Allocator, Block, ConstGeometry, Memory, Options, Request, ThreadHeap};
+use hksim_policy::{Allocator, Block, ConstGeometry, Options, Request, ThreadHeap};
 
 use crate::memory::MmapMemory;
 use crate::os::Syscalls;
@@ -176,9 +176,4 @@ pub unsafe fn resize(address: NonNull<u8>, bytes: u64) -> *mut u8 {
 /// `address` is live.
 pub unsafe fn usable_bytes(address: NonNull<u8>) -> u64 {
     allocator().map_or(0, |allocator| allocator.usable_bytes(block_of(allocator, address)))
-}
-
-/// SuperSlabs in use, for statistics: 0 before the first allocation.
-pub fn superslabs_in_use() -> u32 {
-    allocator().map_or(0, |allocator| allocator.mem.pool().superslabs.get())
 }

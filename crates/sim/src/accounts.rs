@@ -161,12 +161,11 @@ impl Accounts {
         peaks.huge_pages = peaks.huge_pages.max(kernel.huge_pages());
     }
 
-    /// Puts a run of installs down to its reason.
-    fn attribute(&mut self, run: InstallRun, why: Option<Why>) {
+    /// Puts a run of installs down to its reason; `why` is `None` for a populate. `upgrades`: in place of zero pages.
+    fn attribute(&mut self, run: InstallRun, why: Option<Why>, upgrades: bool) {
         let pages = run.first_page..run.first_page + run.pages;
         let block = run.first_page / BLOCK_PAGES;
         let refaults = pages.clone().any(|page| self.purged.contains(&page));
-        let upgrades = run.kind == InstallKind::Cow;
         let reasons = &mut self.by_reason;
         let reason = match why {
             None => &mut reasons.populated,
@@ -188,7 +187,7 @@ impl Accounts {
 
     fn populated(&mut self, outcome: kernel::Outcome) -> Result<(), Errno> {
         for run in outcome.installs {
-            self.attribute(run, None);
+            self.attribute(run, None, false);
         }
         self.returned(outcome.result)
     }
@@ -245,12 +244,8 @@ impl Hooks for Accounts {
                     pages: install.pages,
                     installs: 1,
                 };
-                if was_huge_zero && install.kind == InstallKind::Thp {
-                    self.by_reason.zero_then_write += 1;
-                    self.once_huge.insert(run.first_page / BLOCK_PAGES);
-                } else {
-                    self.attribute(run, Some(why));
-                }
+                let upgrades = install.kind == InstallKind::Cow || was_huge_zero;
+                self.attribute(run, Some(why), upgrades);
                 self.note_peaks();
             }
             // The policy touches only what it has mapped, so this is a bug in it, or in the model.

@@ -67,11 +67,6 @@ impl<H: Hooks> SimMemory<H> {
         self.hooks.borrow_mut()
     }
 
-    /// The layout.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
     /// Pages of the reservation that a block's bytes lie on.
     pub fn pages_of(&self, block: Block<u32>, bytes: u64) -> Range<u64> {
         let first = self.layout.superslab_of(block.superslab) + u64::from(block.offset);
