@@ -1,8 +1,8 @@
-"""Reads .hkt traces, version 1, from docs/trace-format.md alone. Needs the package `zstandard`.
+"""Reads .hkt traces, versions 1 and 2, from docs/trace-format.md alone. Needs the package `zstandard`.
 
     for event in Trace("app.hkt"): print(event)
 
-An event is a tuple (time_ns, thread, name, {field: value}). As a program, prints one JSON array per event.
+An event is a tuple (time_ns, thread, name, {field: value}); an unknown call site is 0. As a program, prints one JSON array per event.
 """
 
 import json
@@ -15,7 +15,7 @@ import zstandard
 MAGIC = b"\x89HKT\r\n\x1a\n"
 SECTION = struct.Struct("<4sIIIQIIQII")
 CALLS = "malloc calloc realloc reallocarray posix_memalign aligned_alloc memalign valloc pvalloc".split()
-BIRTHS = ["none", "first", "all"]
+BIRTHS = ["none", "first", "all", "watched", "read", "read-then-write"]
 NAMES = {
     6: "free", 7: "alloc", 8: "realloc", 9: "realloc_free", 10: "realloc_unknown", 11: "free_null",
     12: "free_unknown", 13: "usable_size", 14: "alloc_failed", 15: "realloc_failed", 16: "thread_start",
@@ -75,8 +75,9 @@ class Trace:
         if self.data[:8] != MAGIC:
             raise ValueError("not an .hkt trace")
         version, length = struct.unpack_from("<II", self.data, 8)
-        if version != 1:
+        if version not in (1, 2):
             raise ValueError(f"version {version} is not known")
+        self.has_sites = version >= 2
         self.start = 16 + length + 4
         (crc,) = struct.unpack_from("<I", self.data, 16 + length)
         if zlib.crc32(self.data[: 16 + length]) != crc:
@@ -109,10 +110,13 @@ class Trace:
             ops, deltas = source.column(), source.column()
             columns = {name: iter(source.column()) for name in (SIZE, OBJECT, DETAIL, NUMBER, OFFSET)}
             threads, lengths = source.column(), source.column()
+            sites = iter(source.column() if self.has_sites else [])
             thread_of = (thread for thread, length in zip(threads, lengths) for _ in range(length))
             for code, delta, thread in zip(ops, deltas, thread_of, strict=True):
                 time_ns += delta
                 fields = {name: next(columns[name]) for name in TAKES.get(code, [SIZE] if code < 6 else [])}
+                if SIZE in fields:
+                    fields["site"] = next(sites, 0)
                 if code < 6:
                     fields.update(call=CALLS[code // 3], birth=BIRTHS[code % 3], align_log2=0)
                 if DETAIL in fields:

@@ -169,20 +169,24 @@ impl<W: World, G: Geometry> Driver<W, G> {
     #[inline(always)]
     fn born(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, birth: Birth) -> u64 {
         let mem = &self.allocator.mem;
-        match birth {
-            Birth::FirstByte if from == 0 && bytes > 0 => {
-                mem.app_write(block, 0, 1);
-                1
-            }
-            Birth::All if bytes > from => {
-                if self.touch == TouchRule::ReadThenAll {
-                    mem.app_read(block, from, bytes - from);
-                }
-                mem.app_write(block, from, bytes - from);
-                bytes
-            }
-            _ => 0,
+        if bytes <= from {
+            return 0;
         }
+        match birth {
+            Birth::All => mem.app_write(block, from, bytes - from),
+            Birth::Read => mem.app_read(block, from, bytes - from),
+            Birth::ReadThenWrite => {
+                mem.app_read(block, from, bytes - from);
+                mem.app_write(block, from, bytes - from);
+            }
+            Birth::FirstByte if from == 0 => {
+                mem.app_write(block, 0, 1);
+                return 1;
+            }
+            // A grown tail has no first byte of its own; a watched object has its touches as events.
+            Birth::FirstByte | Birth::None | Birth::Watched => return 0,
+        }
+        bytes
     }
 
     #[inline(always)]
@@ -212,12 +216,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
             return Ok(());
         };
         self.placement.note(object, self.allocator.mem.ordinal(new.superslab), new.offset);
-        // A grown tail has no first byte of its own.
-        let birth = match self.touch.birth(birth) {
-            Birth::All => Birth::All,
-            Birth::FirstByte | Birth::None => Birth::None,
-        };
-        let grown = self.born(new, old_bytes, bytes, birth);
+        let grown = self.born(new, old_bytes, bytes, self.touch.birth(birth));
         let touched_bytes = if old_touched == old_bytes && grown > 0 { bytes } else { old_touched.min(bytes) };
         self.live.remove(old_bytes, old_touched);
         self.live.add(bytes, touched_bytes);

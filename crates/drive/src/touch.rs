@@ -50,7 +50,8 @@ impl TouchRule {
         match self {
             TouchRule::None | TouchRule::AllAtDeath => Birth::None,
             TouchRule::First => Birth::FirstByte,
-            TouchRule::All | TouchRule::ReadThenAll => Birth::All,
+            TouchRule::All => Birth::All,
+            TouchRule::ReadThenAll => Birth::ReadThenWrite,
             TouchRule::Recorded => recorded,
         }
     }

@@ -70,7 +70,7 @@ fn write_trace(
         sink.check()
     })?;
     if let (Some((time_ns, thread)), ImageEnd::Exec) = (last, end) {
-        resolver.push(RawEvent { time_ns, thread, op: RawOp::Exec }, &mut |event| sink.take(&event))?;
+        resolver.push(RawEvent::new(time_ns, thread, RawOp::Exec), &mut |event| sink.take(&event))?;
     }
     let mut quality = resolver.finish(&mut |event| sink.take(&event))?;
     sink.check()?;

@@ -192,11 +192,11 @@ impl<'a> LaneEvents<'a> {
         let moves = matches!(op, RawOp::Realloc { old, new, .. } if new != 0 && old != 0 && new != old);
         let moving_since_ns = moves.then_some(begun_ns);
         let time_ns = if moves { self.time(record.ticks.saturating_add(record.duration)) } else { begun_ns };
-        self.batch.push(LaneEvent { raw: RawEvent { time_ns, thread, op }, moving_since_ns });
+        self.batch.push(LaneEvent { raw: RawEvent::new(time_ns, thread, op), moving_since_ns });
     }
 
     fn mark(&mut self, ticks: u64, thread: u32, op: RawOp) {
-        let raw = RawEvent { time_ns: self.time(ticks), thread, op };
+        let raw = RawEvent::new(self.time(ticks), thread, op);
         self.batch.push(LaneEvent { raw, moving_since_ns: None });
     }
 

@@ -116,7 +116,7 @@ fn allocate<H: Heap>(
     let place = heap.allocate(call, bytes, align_log2);
     *object = Object { place, bytes };
     let Some(place) = place else { return Err(Refused) };
-    born(heap, place, 0..bytes, touch, touch.birth(birth));
+    born(heap, place, 0..bytes, touch.birth(birth));
     Ok(())
 }
 
@@ -129,26 +129,27 @@ fn resize<H: Heap>(
     birth: Birth,
 ) -> Result<(), Refused> {
     let place = heap.resize(place, bytes, call).ok_or(Refused)?;
-    // A grown tail has no first byte of its own.
-    if touch.birth(birth) == Birth::All {
-        born(heap, place, object.bytes..bytes, touch, Birth::All);
-    }
+    born(heap, place, object.bytes..bytes, touch.birth(birth));
     *object = Object { place: Some(place), bytes };
     Ok(())
 }
 
 #[inline]
-fn born<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, touch: TouchRule, birth: Birth) {
+fn born<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, birth: Birth) {
+    if range.is_empty() {
+        return;
+    }
+    let bytes = range.end - range.start;
     match birth {
-        Birth::FirstByte if !range.is_empty() => heap.write(place, 0, 1),
-        Birth::All if !range.is_empty() => {
-            let bytes = range.end - range.start;
-            if touch == TouchRule::ReadThenAll {
-                heap.read(place, range.start, bytes);
-            }
+        Birth::All => heap.write(place, range.start, bytes),
+        Birth::Read => heap.read(place, range.start, bytes),
+        Birth::ReadThenWrite => {
+            heap.read(place, range.start, bytes);
             heap.write(place, range.start, bytes);
         }
-        _ => {}
+        Birth::FirstByte if range.start == 0 => heap.write(place, 0, 1),
+        // A grown tail has no first byte of its own; a watched object has its touches as events.
+        Birth::FirstByte | Birth::None | Birth::Watched => {}
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use hksim_trace::hkt::TraceReader;
+use hksim_trace::profile::Borrowing;
 
 use crate::error::ChildError;
 use crate::malloc::MallocRun;
@@ -64,7 +65,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
     let job: Job = serde_json::from_reader(io::stdin().lock())
         .map_err(io::Error::from)
         .map_err(ChildError::system("read the job"))?;
-    let mut trace = Prepared::new(TraceReader::open(&job.spec.trace)?)?;
+    let mut trace = Prepared::new(Borrowing::new(TraceReader::open(&job.spec.trace)?))?;
     let touch = job.spec.touch;
     match (&job.spec.on, job.spec.mode) {
         (Target::Native(design), Mode::Ordered) => {

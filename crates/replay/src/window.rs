@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
+use hksim_trace::profile::Borrowing;
 use hksim_trace::source::EventSource;
 
 use crate::error::ChildError;
@@ -12,7 +13,7 @@ use crate::result::Mark;
 
 /// A trace made ready: read once, so that reading it again takes no page fault.
 pub(crate) struct Prepared {
-    pub(crate) reader: TraceReader,
+    pub(crate) reader: Borrowing<TraceReader>,
     /// See [`MarkFinder::finish`].
     pub(crate) stops: Vec<u64>,
     /// Calls of the allocator in the whole trace.
@@ -23,7 +24,7 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// Reads a trace through and rewinds it.
-    pub(crate) fn new(mut reader: TraceReader) -> Result<Prepared, ChildError> {
+    pub(crate) fn new(mut reader: Borrowing<TraceReader>) -> Result<Prepared, ChildError> {
         let mut marks = MarkFinder::default();
         let (mut operations, mut events) = (0, 0);
         let mut last_events = vec![0; reader.summary().threads as usize];

@@ -66,7 +66,7 @@ impl Maker {
             _ if self.live.is_empty() => self.allocation(),
             draw => self.on_live(draw),
         };
-        Event { time_ns: self.time_ns, thread, op }
+        Event::new(self.time_ns, thread, op)
     }
 
     fn size(&mut self) -> u64 {

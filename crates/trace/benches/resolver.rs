@@ -21,7 +21,7 @@ fn raw_events(ws: u32) -> Vec<RawEvent> {
                 Op::Free { object } => RawOp::Free { address: address(object.0) },
                 _ => RawOp::Free { address: 0 },
             };
-            RawEvent { time_ns: event.time_ns, thread: (event.time_ns / 700 % 2) as u32, op }
+            RawEvent::new(event.time_ns, (event.time_ns / 700 % 2) as u32, op)
         }));
     }
     raws

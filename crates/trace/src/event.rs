@@ -11,6 +11,15 @@ pub struct ThreadId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub u32);
 
+/// A call site: 0 is "not known", any other value `n` is stack `n - 1` of [`crate::sites::Sites`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SiteId(pub u32);
+
+impl SiteId {
+    /// No call site was recorded.
+    pub const UNKNOWN: SiteId = SiteId(0);
+}
+
 /// The function that asked for a new block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -45,8 +54,8 @@ pub enum ReallocCall {
     Reallocarray,
 }
 
-/// What the program is known to have written right after the call that made (or grew) a block.
-/// Meaningful only where the trace's touch knowledge is not `assumed`; recorders write `None`.
+/// What the program is known to have touched right after the call that made (or grew) a block; of a realloc, of the grown
+/// tail. Meaningful only where the trace's touch knowledge is not `assumed`; recorders that watch nothing write `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Birth {
@@ -54,8 +63,20 @@ pub enum Birth {
     None,
     /// The first byte of the block (of a realloc: nothing).
     FirstByte,
-    /// Every byte once, in ascending order (of a realloc: the grown tail).
+    /// Every byte written once, in ascending order.
     All,
+    /// Not told here: this object was watched, and each of its touches stands in an [`Op::Touch`].
+    Watched,
+    /// Every byte read once, and nothing written at once.
+    Read,
+    /// Every byte read once, then written once.
+    ReadThenWrite,
+}
+
+impl Birth {
+    /// Every value, in the order of the format's numbers.
+    pub const ALL: [Birth; 6] =
+        [Birth::None, Birth::FirstByte, Birth::All, Birth::Watched, Birth::Read, Birth::ReadThenWrite];
 }
 
 /// Read or write.
@@ -177,6 +198,19 @@ impl Op {
     /// page tables), so that sums of sizes and offsets cannot overflow 64 bits.
     pub const BLOCK_BYTES_END: u64 = 1 << 47;
 
+    /// Whether the call asks for memory: such events have a size, and may have a call site.
+    #[inline]
+    pub fn asks_for_memory(&self) -> bool {
+        matches!(
+            self,
+            Op::Alloc { .. }
+                | Op::Realloc { .. }
+                | Op::ReallocUnknown { .. }
+                | Op::AllocFailed { .. }
+                | Op::ReallocFailed { .. }
+        )
+    }
+
     /// What is out of range, in words; `None` for an event that a program can produce.
     #[inline]
     pub fn flaw(&self) -> Option<&'static str> {
@@ -206,6 +240,26 @@ pub struct Event {
     pub time_ns: u64,
     /// The thread that did it.
     pub thread: ThreadId,
+    /// Where in the program it was done; only calls that ask for memory have one ([`Op::asks_for_memory`]).
+    pub site: SiteId,
     /// What it did.
     pub op: Op,
+}
+
+impl Event {
+    /// What is out of range, in words; `None` for an event that a program can produce.
+    #[inline]
+    pub fn flaw(&self) -> Option<&'static str> {
+        match self.site {
+            SiteId::UNKNOWN => self.op.flaw(),
+            _ if self.op.asks_for_memory() => self.op.flaw(),
+            _ => Some("a call site on an event that asks for no memory"),
+        }
+    }
+
+    /// An event whose call site is not known.
+    #[inline]
+    pub fn new(time_ns: u64, thread: ThreadId, op: Op) -> Self {
+        Event { time_ns, thread, site: SiteId::UNKNOWN, op }
+    }
 }

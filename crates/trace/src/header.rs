@@ -1,5 +1,7 @@
 //! What a trace says about itself: header (known at the start), footer (known at the end), summary.
 
+use crate::profile::SiteProfile;
+use crate::sites::Sites;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -93,6 +95,12 @@ pub struct Footer {
     /// How complete and how repaired the capture is.
     #[serde(default)]
     pub quality: Quality,
+    /// The call sites that events name; empty where none were recorded.
+    #[serde(default, skip_serializing_if = "Sites::is_empty")]
+    pub sites: Sites,
+    /// What watched objects touched, by call site; empty unless a sample of objects was watched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profiles: Vec<SiteProfile>,
 }
 
 /// What a recorder or importer had to leave out, guess or repair. All zero for generators.

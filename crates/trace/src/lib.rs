@@ -2,6 +2,7 @@
 //!
 //! - [`event`]: the event model; [`source`]: the one interface that files and generators share.
 //! - [`hkt`]: the `.hkt` file format, [`hkt::TraceReader`] and [`hkt::TraceWriter`].
+//! - [`sites`]: call sites; [`profile`]: what the objects of a site touch, for those that were not watched.
 //! - [`ids`]: dense object ids, recycled last-freed-first; [`resolve`]: from addresses to objects.
 
 pub mod error;
@@ -12,5 +13,7 @@ pub mod hkt;
 pub mod ids;
 pub mod import;
 pub mod info;
+pub mod profile;
 pub mod resolve;
+pub mod sites;
 pub mod source;

@@ -18,7 +18,7 @@ mod raw;
 pub use raw::{RawEvent, RawOp};
 
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, Event, ObjectId, Op, ReallocCall, ThreadId};
+use crate::event::{AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId, ThreadId};
 use crate::header::Quality;
 use crate::ids::ObjectIds;
 use addresses::Addresses;
@@ -227,7 +227,7 @@ impl Resolver {
         patience: Patience,
         emit: &mut impl FnMut(Event),
     ) -> Result<Option<Awaited>, TraceError> {
-        let mut out = Out { thread, time_ns: raw.time_ns, patience, emit };
+        let mut out = Out { thread, time_ns: raw.time_ns, site: raw.site, patience, emit };
         match raw.op {
             RawOp::Alloc { address, size, align_log2, call } => self.alloc(&mut out, address, size, align_log2, call),
             RawOp::Free { address: 0 } => self.emit(&mut out, Op::FreeNull),
@@ -392,7 +392,8 @@ impl Resolver {
             None => self.emitter.number(&mut self.threads[out.thread]),
         };
         self.emitter.time_ns = self.emitter.time_ns.max(out.time_ns);
-        (out.emit)(Event { time_ns: self.emitter.time_ns, thread, op });
+        let site = if op.asks_for_memory() { out.site } else { SiteId::UNKNOWN };
+        (out.emit)(Event { time_ns: self.emitter.time_ns, thread, site, op });
         Ok(None)
     }
 }
@@ -401,6 +402,7 @@ impl Resolver {
 struct Out<'a, E> {
     thread: usize,
     time_ns: u64,
+    site: SiteId,
     patience: Patience,
     emit: &'a mut E,
 }

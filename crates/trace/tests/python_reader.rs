@@ -30,6 +30,9 @@ fn birth_name(birth: Birth) -> &'static str {
         Birth::None => "none",
         Birth::FirstByte => "first",
         Birth::All => "all",
+        Birth::Watched => "watched",
+        Birth::Read => "read",
+        Birth::ReadThenWrite => "read-then-write",
     }
 }
 
@@ -40,7 +43,7 @@ fn expected(event: &Event) -> Value {
         names.iter().chain(&["valloc", "pvalloc"]).nth(call as usize).unwrap().to_string()
     };
     let realloc_call = |call| if call == ReallocCall::Realloc { "realloc" } else { "reallocarray" };
-    let (name, fields) = match event.op {
+    let (name, mut fields) = match event.op {
         Op::Alloc { object, size, align_log2, call, birth } => (
             "alloc",
             json!({"object": object.0, "size": size, "align_log2": align_log2, "call": alloc_call(call), "birth": birth_name(birth)}),
@@ -77,6 +80,9 @@ fn expected(event: &Event) -> Value {
             json!({"object": object.0, "offset": offset, "number": bytes}),
         ),
     };
+    if event.op.asks_for_memory() {
+        fields["site"] = json!(event.site.0);
+    }
     json!([event.time_ns, event.thread.0, name, fields])
 }
 

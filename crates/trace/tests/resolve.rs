@@ -27,7 +27,7 @@ fn program(random: &mut Random, threads: u64, length: u64) -> Vec<Call> {
     // Every thread says who it is, as the merge numbers threads anew.
     for thread in 0..threads {
         let (time_ns, op) = (thread, RawOp::Mark { name: thread as u32 });
-        calls.push(Call { raw: RawEvent { time_ns, thread: thread as u32, op }, serial: 0 });
+        calls.push(Call { raw: RawEvent::new(time_ns, thread as u32, op), serial: 0 });
     }
     for step in 0..length {
         let thread = random.below(threads) as u32;
@@ -63,7 +63,7 @@ fn program(random: &mut Random, threads: u64, length: u64) -> Vec<Call> {
             }
             _ => (RawOp::Free { address: 0 }, 0),
         };
-        calls.push(Call { raw: RawEvent { time_ns: 1000 + 40 * step, thread, op }, serial });
+        calls.push(Call { raw: RawEvent::new(1000 + 40 * step, thread, op), serial });
     }
     calls
 }
@@ -192,7 +192,7 @@ fn disturbed_clocks_never_lose_an_event() {
 }
 
 fn raw(time_ns: u64, thread: u32, op: RawOp) -> RawEvent {
-    RawEvent { time_ns, thread, op }
+    RawEvent::new(time_ns, thread, op)
 }
 
 fn malloc(address: u64, size: u64) -> RawOp {

@@ -24,6 +24,20 @@ fn random_events_come_back() {
     }
 }
 
+/// Written by hksim 0.1.0 as of format version 1: `gen server --live 1M --events 20000 --seed 9`.
+const VERSION_1: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/server-v1.hkt");
+
+#[test]
+fn version_1_stays_readable() {
+    let mut old = TraceReader::open(VERSION_1.as_ref()).unwrap();
+    let parameters = hksim_trace::generate::Server { live: 1 << 20, events: 20_000, seed: 9, ..Default::default() };
+    let mut generated = hksim_trace::generate::Workload::Server(parameters).source().unwrap();
+    let events = read_all(&mut old).unwrap();
+    assert!(events.len() >= 20_000);
+    assert!(events == read_all(generated.as_mut()).unwrap());
+    assert_eq!(*old.footer(), *generated.footer());
+}
+
 #[test]
 fn rewinding_in_the_middle_starts_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,7 +59,7 @@ fn the_writer_refuses_what_cannot_be() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("refused.hkt");
     let mut writer = TraceWriter::create(&path, &sample_header()).unwrap();
-    let event = |time_ns, thread, op| Event { time_ns, thread: ThreadId(thread), op };
+    let event = |time_ns, thread, op| Event::new(time_ns, ThreadId(thread), op);
     let alloc = |id, size| {
         let (align_log2, call, birth) = (0, AllocCall::Malloc, Birth::None);
         Op::Alloc { object: ObjectId(id), size, align_log2, call, birth }
@@ -60,6 +74,8 @@ fn the_writer_refuses_what_cannot_be() {
     assert!(matches!(refused(&mut writer, event(10, 0, free(1))), E::DeadObject { .. }));
     let touch = Op::Touch { object: ObjectId(0), offset: 0, bytes: 0, access: Access::Read };
     assert!(matches!(refused(&mut writer, event(10, 0, touch)), E::BadEvent { .. }));
+    let placed = Event { site: SiteId(1), ..event(10, 0, Op::FreeNull) };
+    assert!(matches!(refused(&mut writer, placed), E::BadEvent { .. }));
     writer.push(&event(10, 1, free(0))).unwrap();
     let summary = writer.finish(&sample_footer()).unwrap();
     assert_eq!((summary.events, summary.objects_peak, summary.threads), (2, 1, 2));

@@ -13,6 +13,7 @@ use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
 use hksim_sim::simulate::{MarkedPages, Marks, Setup, simulate};
 use hksim_sim::{SimReport, report::SCHEMA};
 use hksim_trace::hkt::TraceReader;
+use hksim_trace::profile::Borrowing;
 use serde::Serialize;
 
 pub use residual::Residual;
@@ -68,7 +69,7 @@ const TRIES_MAX: u32 = 4;
 /// # Errors
 /// Damaged traces, impossible designs, and replays that cannot be made at all.
 pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row> {
-    let mut source = TraceReader::open(trace)?;
+    let mut source = Borrowing::new(TraceReader::open(trace)?);
     let setup = Setup { file: Some(label.to_string()), ..setup.clone() };
     let simulated = simulate(&mut source, &setup, Marks::Collect, &|_| {})?;
     let spec = ReplaySpec {

@@ -31,7 +31,7 @@ impl Trace {
         let header = Header::new(origin, Touch::Assumed, Clock::PerEvent);
         let mut writer = TraceWriter::create(&trace.path(), &header).unwrap();
         for (at, (thread, op)) in events.into_iter().enumerate() {
-            writer.push(&Event { time_ns: at as u64 * Clock::EVENT_NS, thread: ThreadId(thread), op }).unwrap();
+            writer.push(&Event::new(at as u64 * Clock::EVENT_NS, ThreadId(thread), op)).unwrap();
         }
         writer.finish(&Footer::default()).unwrap();
         trace

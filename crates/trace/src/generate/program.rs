@@ -44,7 +44,7 @@ impl Scribe {
     #[inline]
     pub(super) fn write(&mut self, thread: ThreadId, op: Op) {
         self.threads = self.threads.max(thread.0 + 1);
-        self.events.push(Event { time_ns: self.written * Clock::EVENT_NS, thread, op });
+        self.events.push(Event::new(self.written * Clock::EVENT_NS, thread, op));
         self.written += 1;
     }
 

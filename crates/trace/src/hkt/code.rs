@@ -37,7 +37,8 @@ pub(super) fn common_alloc(call: AllocCall, birth: Birth, align_log2: u8) -> Opt
         AllocCall::Calloc => 3,
         _ => return None,
     };
-    (align_log2 == 0).then_some(row + birth_index(birth))
+    let common = align_log2 == 0 && birth_index(birth) < 3;
+    common.then_some(row + birth_index(birth))
 }
 
 /// How many values of each column a run of events takes: 20 bits per column, added up in one word.
@@ -134,7 +135,7 @@ impl Detail {
     }
 
     pub(super) fn birth(self) -> Option<Birth> {
-        [Birth::None, Birth::FirstByte, Birth::All].get(self.0 as usize >> 4 & 0xF).copied()
+        Birth::ALL.get(self.0 as usize >> 4 & 0xF).copied()
     }
 
     pub(super) fn align_log2(self) -> u8 {
@@ -147,5 +148,8 @@ fn birth_index(birth: Birth) -> u8 {
         Birth::None => 0,
         Birth::FirstByte => 1,
         Birth::All => 2,
+        Birth::Watched => 3,
+        Birth::Read => 4,
+        Birth::ReadThenWrite => 5,
     }
 }

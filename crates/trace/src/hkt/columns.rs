@@ -1,9 +1,9 @@
 //! The columns of one chunk: events taken apart for storage, and put together again.
 
-use super::CHUNK_EVENTS_MAX;
 use super::code::{self, Detail, Takes};
 use super::column::{ColumnDecoder, ColumnEncoder, Flaw};
-use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, ThreadId};
+use super::{CHUNK_EVENTS_MAX, Version};
+use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId, ThreadId};
 use crate::ids::ObjectIds;
 
 /// The events of a chunk, by column. Ids of new objects are not stored: the recycler gives them.
@@ -21,6 +21,8 @@ pub(super) struct Columns {
     /// Runs of events of the same thread.
     run_threads: Vec<u32>,
     run_lengths: Vec<u16>,
+    /// Call sites, one per entry of `sizes`; none where no event of the chunk has one.
+    sites: Vec<u32>,
 }
 
 impl Columns {
@@ -35,6 +37,7 @@ impl Columns {
             offsets: Vec::with_capacity(CHUNK_EVENTS_MAX),
             run_threads: Vec::with_capacity(CHUNK_EVENTS_MAX),
             run_lengths: Vec::with_capacity(CHUNK_EVENTS_MAX),
+            sites: Vec::with_capacity(CHUNK_EVENTS_MAX),
         }
     }
 
@@ -52,20 +55,33 @@ impl Columns {
         self.offsets.clear();
         self.run_threads.clear();
         self.run_lengths.clear();
+        self.sites.clear();
     }
 
     /// Takes an event apart. The caller keeps to [`CHUNK_EVENTS_MAX`] events.
-    pub(super) fn push(&mut self, time_delta_ns: u64, thread: ThreadId, op: &Op) {
+    pub(super) fn push(&mut self, time_delta_ns: u64, event: &Event) {
+        let thread = event.thread.0;
         self.time_deltas.push(time_delta_ns);
         match (self.run_threads.last(), self.run_lengths.last_mut()) {
-            (Some(&last), Some(length)) if last == thread.0 => *length += 1,
+            (Some(&last), Some(length)) if last == thread => *length += 1,
             _ => {
-                self.run_threads.push(thread.0);
+                self.run_threads.push(thread);
                 self.run_lengths.push(1);
             }
         }
-        let code = self.push_op(op);
+        let code = self.push_op(&event.op);
         self.ops.push(code);
+        if event.site != SiteId::UNKNOWN || !self.sites.is_empty() {
+            self.push_site(event);
+        }
+    }
+
+    /// The first site of a chunk also stands in for the calls before it, which had none.
+    fn push_site(&mut self, event: &Event) {
+        if event.op.asks_for_memory() {
+            self.sites.resize(self.sizes.len() - 1, SiteId::UNKNOWN.0);
+            self.sites.push(event.site.0);
+        }
     }
 
     fn push_op(&mut self, op: &Op) -> u8 {
@@ -141,10 +157,16 @@ impl Columns {
         encoder.encode(&self.offsets, out);
         encoder.encode(&self.run_threads, out);
         encoder.encode(&self.run_lengths, out);
+        encoder.encode(&self.sites, out);
     }
 
     /// Replaces the contents by the stored form in `payload`, and checks that the columns fit together.
-    pub(super) fn decode(&mut self, decoder: &mut ColumnDecoder, mut payload: &[u8]) -> Result<(), Flaw> {
+    pub(super) fn decode(
+        &mut self,
+        decoder: &mut ColumnDecoder,
+        version: Version,
+        mut payload: &[u8],
+    ) -> Result<(), Flaw> {
         let input = &mut payload;
         decoder.decode(input, &mut self.ops)?;
         decoder.decode(input, &mut self.time_deltas)?;
@@ -155,6 +177,10 @@ impl Columns {
         decoder.decode(input, &mut self.offsets)?;
         decoder.decode(input, &mut self.run_threads)?;
         decoder.decode(input, &mut self.run_lengths)?;
+        match version {
+            Version::V1 => self.sites.clear(),
+            Version::V2 => decoder.decode(input, &mut self.sites)?,
+        }
         if !payload.is_empty() {
             return Err("bytes are left over behind the last column");
         }
@@ -172,6 +198,7 @@ impl Columns {
             && self.details.len() == takes.details()
             && self.numbers.len() == takes.numbers()
             && self.offsets.len() == takes.offsets()
+            && (self.sites.is_empty() || self.sites.len() == takes.sizes())
             && self.run_threads.len() == self.run_lengths.len();
         if !fitting {
             return Err("a column's length does not fit the op codes");
@@ -246,6 +273,7 @@ impl Cursor {
         events: &mut Vec<Event>,
     ) -> Result<(), BadEvent> {
         let end = columns.len().min(self.event + (events.capacity() - events.len()));
+        let (first, first_size) = (events.len(), self.size);
         while self.event < end {
             if self.run_left == 0 {
                 self.run_left = columns.run_lengths[self.run] as usize;
@@ -266,13 +294,18 @@ impl Cursor {
                     if let Some(flaw) = op.flaw() {
                         return Err(BadEvent::Flaw(flaw));
                     }
-                    events.push(Event { time_ns: self.time_ns, thread, op });
+                    events.push(Event::new(self.time_ns, thread, op));
                     self.event += 1;
                     1
                 };
                 ops = &ops[done..];
                 deltas = &deltas[done..];
             }
+        }
+        if !columns.sites.is_empty() {
+            let asking = events[first..].iter_mut().filter(|event| event.op.asks_for_memory());
+            let sites = &columns.sites[first_size..];
+            asking.zip(sites).for_each(|(event, &site)| event.site = SiteId(site));
         }
         Ok(())
     }
@@ -314,7 +347,7 @@ impl Cursor {
                 break;
             };
             time_ns += delta;
-            events.push(Event { time_ns, thread: strip.thread, op });
+            events.push(Event::new(time_ns, strip.thread, op));
         }
         let done = events.len() - before;
         self.size = columns.sizes.len() - sizes.len();

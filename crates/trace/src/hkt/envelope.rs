@@ -1,6 +1,6 @@
 //! The start of a file: magic, version and the JSON header.
 
-use super::FORMAT_VERSION;
+use super::Version;
 use super::chunk::u32_at;
 use crate::error::TraceError;
 use crate::header::Header;
@@ -22,7 +22,7 @@ const JSON_BYTES_MAX: u32 = 1 << 20;
 pub(super) fn encode(path: &Path, header: &Header) -> Result<Vec<u8>, TraceError> {
     let json = to_json(path, "header", JSON_BYTES_MAX, header)?;
     let mut bytes = MAGIC.to_vec();
-    bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&Version::NEWEST.number().to_le_bytes());
     bytes.extend_from_slice(&(json.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&json);
     let crc = crc32fast::hash(&bytes);
@@ -45,8 +45,8 @@ pub(super) fn to_json(
     Ok(json)
 }
 
-/// Reads the file header; returns it with the offset behind it.
-pub(super) fn read(path: &Path, file: &File) -> Result<(Header, u64), TraceError> {
+/// Reads the file header; returns the format version, the header and the offset behind it.
+pub(super) fn read(path: &Path, file: &File) -> Result<(Version, Header, u64), TraceError> {
     let not_a_trace = |why| TraceError::NotATrace { path: path.to_path_buf(), why };
     let bad_header = |why: String| TraceError::BadHeader { path: path.to_path_buf(), why };
     let mut bytes = vec![0; FIXED_BYTES];
@@ -60,14 +60,14 @@ pub(super) fn read(path: &Path, file: &File) -> Result<(Header, u64), TraceError
     if bytes[..8] != MAGIC {
         return Err(not_a_trace("it does not begin with the .hkt magic"));
     }
-    let version = u32_at(&bytes, 8);
-    if version > FORMAT_VERSION {
-        return Err(TraceError::NewerVersion { path: path.to_path_buf(), found: version, known: FORMAT_VERSION });
+    let (number, json_bytes) = (u32_at(&bytes, 8), u32_at(&bytes, 12));
+    let known = Version::NEWEST.number();
+    if number > known {
+        return Err(TraceError::NewerVersion { path: path.to_path_buf(), found: number, known });
     }
-    let json_bytes = u32_at(&bytes, 12);
-    if version == 0 || json_bytes > JSON_BYTES_MAX {
-        return Err(bad_header(format!("version {version} with {json_bytes} bytes of JSON cannot be")));
-    }
+    let version = Version::of_number(number).filter(|_| json_bytes <= JSON_BYTES_MAX);
+    let version =
+        version.ok_or_else(|| bad_header(format!("version {number} with {json_bytes} bytes of JSON cannot be")))?;
     let rest_bytes = json_bytes as usize + 4;
     bytes.resize(FIXED_BYTES + rest_bytes, 0);
     match file.read_exact_at(&mut bytes[FIXED_BYTES..], FIXED_BYTES as u64) {
@@ -82,5 +82,5 @@ pub(super) fn read(path: &Path, file: &File) -> Result<(Header, u64), TraceError
         return Err(bad_header("wrong checksum".into()));
     }
     let header = serde_json::from_slice(&stored[FIXED_BYTES..]).map_err(|why| bad_header(why.to_string()))?;
-    Ok((header, bytes.len() as u64))
+    Ok((version, header, bytes.len() as u64))
 }

@@ -13,8 +13,29 @@ pub use reader::TraceReader;
 pub use skim::Tail;
 pub use writer::TraceWriter;
 
-/// The version this build writes, and the newest it reads.
-pub const FORMAT_VERSION: u32 = 1;
+/// The versions of the format. All are read, the newest is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    /// Nine columns.
+    V1,
+    /// A tenth column: call sites. Three more births. Sites and touch profiles in the footer.
+    V2,
+}
+
+impl Version {
+    const NEWEST: Version = Version::V2;
+
+    fn number(self) -> u32 {
+        match self {
+            Version::V1 => 1,
+            Version::V2 => 2,
+        }
+    }
+
+    fn of_number(number: u32) -> Option<Self> {
+        [Version::V1, Version::V2].into_iter().find(|version| version.number() == number)
+    }
+}
 
 /// Most events in one chunk.
 pub const CHUNK_EVENTS_MAX: usize = 16_384;

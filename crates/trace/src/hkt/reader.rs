@@ -4,7 +4,7 @@ use super::chunk::{SECTION_BYTES, Section};
 use super::column::ColumnDecoder;
 use super::columns::{BadEvent, Columns, Cursor};
 use super::skim::{Tail, skim};
-use super::{CHUNK_EVENTS_MAX, envelope};
+use super::{CHUNK_EVENTS_MAX, Version, envelope};
 use crate::error::TraceError;
 use crate::event::Event;
 use crate::header::{Footer, Header, Summary};
@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 pub struct TraceReader {
     path: PathBuf,
     file: File,
+    version: Version,
     header: Header,
     summary: Summary,
     footer: Footer,
@@ -58,11 +59,12 @@ impl TraceReader {
             return Err(TraceError::NotAFile { path: path.to_path_buf() });
         }
         let file = File::open(path).map_err(|why| TraceError::io(path, "open", why))?;
-        let (header, chunks_start) = envelope::read(path, &file)?;
+        let (version, header, chunks_start) = envelope::read(path, &file)?;
         let found = skim(path, &file, chunks_start)?;
         Ok(TraceReader {
             path: path.to_path_buf(),
             file,
+            version,
             header,
             summary: found.summary,
             footer: found.footer,
@@ -111,7 +113,7 @@ impl TraceReader {
         if crc32fast::hash(payload) != section.payload_crc {
             return Err(self.corrupt("wrong checksum"));
         }
-        self.columns.decode(&mut self.decoder, payload).map_err(|why| self.corrupt(why))?;
+        self.columns.decode(&mut self.decoder, self.version, payload).map_err(|why| self.corrupt(why))?;
         self.check_totals(&section)?;
         self.section = section;
         self.cursor = Cursor::at(self.before.time_last_ns);

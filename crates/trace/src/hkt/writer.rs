@@ -63,11 +63,11 @@ impl TraceWriter {
             let (path, thread, threads) = (self.path.clone(), event.thread, self.threads);
             return Err(TraceError::SparseThread { path, event: self.events, thread, threads });
         }
-        if let Some(why) = event.op.flaw() {
+        if let Some(why) = event.flaw() {
             return Err(TraceError::BadEvent { path: self.path.clone(), event: self.events, why });
         }
         self.follow_object(&event.op)?;
-        self.columns.push(delta_ns, event.thread, &event.op);
+        self.columns.push(delta_ns, event);
         self.threads = self.threads.max(event.thread.0 + 1);
         self.time_ns = event.time_ns;
         self.events += 1;

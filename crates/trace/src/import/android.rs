@@ -127,7 +127,7 @@ pub(super) fn convert(lines: &mut Lines<'_>, clock: Clock, writer: &mut TraceWri
             _ => return Err(lines.error("some lines have times and some have none", "remove the times from all lines")),
         };
         line_ns += Clock::EVENT_NS;
-        let raw = RawEvent { time_ns, thread: threads.number(&line), op: line.op };
+        let raw = RawEvent::new(time_ns, threads.number(&line), line.op);
         if let Some(raw) = if clock == Clock::Measured { reorder.push(raw) } else { Some(raw) } {
             merge.push(raw, writer)?;
         }

@@ -41,7 +41,7 @@ pub(super) fn convert(lines: &mut Lines<'_>, writer: &mut TraceWriter) -> Result
         if let Some(why) = op.flaw() {
             return Err(lines.error(why, "mend the size"));
         }
-        writer.push(&Event { time_ns, thread: ThreadId(0), op })?;
+        writer.push(&Event::new(time_ns, ThreadId(0), op))?;
         time_ns += Clock::EVENT_NS;
     }
     Ok(program.quality)

@@ -1,6 +1,6 @@
 //! Events as a recorder or another program's trace has them: with addresses, not objects.
 
-use crate::event::{Access, AllocCall, ReallocCall};
+use crate::event::{Access, AllocCall, ReallocCall, SiteId};
 
 /// What a program did, in its own addresses. 0 is NULL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,16 @@ pub struct RawEvent {
     pub time_ns: u64,
     /// The thread, by any number that tells it from others (a tid, a slot).
     pub thread: u32,
+    /// Where in the program it was done, where known.
+    pub site: SiteId,
     /// What it did.
     pub op: RawOp,
+}
+
+impl RawEvent {
+    /// An event whose call site is not known.
+    #[inline]
+    pub fn new(time_ns: u64, thread: u32, op: RawOp) -> Self {
+        RawEvent { time_ns, thread, site: SiteId::UNKNOWN, op }
+    }
 }

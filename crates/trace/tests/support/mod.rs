@@ -5,6 +5,8 @@ use hksim_trace::error::TraceError;
 use hksim_trace::event::*;
 use hksim_trace::header::*;
 use hksim_trace::hkt::TraceWriter;
+use hksim_trace::profile::SiteProfile;
+use hksim_trace::sites::{Frame, Module, Sites};
 use hksim_trace::source::EventSource;
 use std::path::Path;
 
@@ -50,7 +52,8 @@ pub const ALLOC_CALLS: [AllocCall; 9] = [
     AllocCall::Pvalloc,
 ];
 pub const REALLOC_CALLS: [ReallocCall; 2] = [ReallocCall::Realloc, ReallocCall::Reallocarray];
-pub const BIRTHS: [Birth; 3] = [Birth::None, Birth::FirstByte, Birth::All];
+pub const BIRTHS: [Birth; 6] =
+    [Birth::None, Birth::FirstByte, Birth::All, Birth::Watched, Birth::Read, Birth::ReadThenWrite];
 
 /// Valid events of every kind. Ids follow a naive stack of dead ids, written down independently of `ObjectIds`.
 pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
@@ -116,7 +119,10 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
                 }
             }
         };
-        events.push(Event { time_ns, thread, op });
+        // Long stretches without sites, as only some chunks have them.
+        let has_site = op.asks_for_memory() && events.len() / 20_000 % 2 == 1 && random.chance(90);
+        let site = SiteId(if has_site { random.below(1 << 20) as u32 } else { 0 });
+        events.push(Event { time_ns, thread, site, op });
     }
     events
 }
@@ -128,7 +134,17 @@ pub fn sample_header() -> Header {
 
 pub fn sample_footer() -> Footer {
     let quality = Quality { unknown_frees: 3, parked: 4, ..Quality::default() };
-    Footer { mark_names: vec!["main".into(), "end".into()], quality }
+    let modules = vec![Module { path: "/bin/app".into(), build_id: Some("00ff".into()) }];
+    let place = |address, function: Option<&str>| Frame {
+        module: Some(0),
+        address,
+        function: function.map(str::to_string),
+        source: None,
+    };
+    let frames = vec![place(0x1000, Some("main")), place(0x2000, None)];
+    let sites = Sites { modules, frames, stacks: vec![vec![1, 0], vec![0]] };
+    let profiles = vec![SiteProfile { site: 1, written: 3, ..SiteProfile::default() }];
+    Footer { mark_names: vec!["main".into(), "end".into()], quality, sites, profiles }
 }
 
 pub fn write_trace(path: &Path, events: &[Event]) -> Summary {
