@@ -46,7 +46,7 @@ fn perform(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         None if trace.ends_with(".hkt") => trace.into(),
         None => {
             let path = folder.path().join("imported.hkt");
-            import(Path::new(trace), None, &path)?;
+            import(Path::new(trace), &Default::default(), &path)?;
             path
         }
         Some(workload) => {

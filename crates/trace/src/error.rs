@@ -1,6 +1,7 @@
 //! Everything that can go wrong with a trace, each error naming the place and the mend.
 
 use crate::event::{ObjectId, ThreadId};
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -137,13 +138,13 @@ pub enum TraceError {
         /// The limit.
         limit_bytes: u32,
     },
-    /// A line of an imported file cannot be understood.
-    #[error("{file}:{line}: {why}; {mend}")]
+    /// A place of an imported file cannot be understood.
+    #[error("{file}{place}: {why}; {mend}")]
     Import {
         /// The file; of an archive, with the member behind a `!`.
         file: String,
-        /// Number of the line, from 1.
-        line: u64,
+        /// The line, or the byte.
+        place: Place,
         /// What is wrong.
         why: String,
         /// What to do.
@@ -155,7 +156,7 @@ pub enum TraceError {
         /// The file.
         path: PathBuf,
         /// The formats.
-        known: &'static str,
+        known: String,
     },
     /// An import's output is its input.
     #[error("{}: is both input and output; write to another file", path.display())]
@@ -175,6 +176,24 @@ pub enum TraceError {
         /// What would be right.
         mend: &'static str,
     },
+}
+
+/// A place in an imported file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Number of a line, from 1.
+    Line(u64),
+    /// Number of bytes before it, after decompression.
+    Byte(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Line(line) => write!(to, ":{line}"),
+            Place::Byte(byte) => write!(to, ": at byte {byte}"),
+        }
+    }
 }
 
 impl TraceError {

@@ -123,6 +123,47 @@ pub struct Quality {
     pub nested_calls: u64,
     /// Calls whose return was never seen; left out.
     pub unfinished_calls: u64,
+    /// Blocks whose address the source does not show: each is tied to the next free of an unknown address.
+    pub addresses_guessed: u64,
+    /// Lines that are no call: what other programs wrote between them, or calls that make and end no block.
+    pub foreign_lines: u64,
+    /// Calls of other processes than the one imported; left out.
+    pub other_process_events: u64,
+}
+
+impl Quality {
+    /// Of the calls known to have been made, those that are in a trace of `events` events as they were: from 0 to 1.
+    ///
+    /// Known to be missing are calls lost or unfinished, one allocation per free of an unknown address, and one
+    /// free per address that was given out twice. A recorder that misses both calls of a block leaves no sign.
+    pub fn share(&self, events: u64) -> f64 {
+        let flawed = self.unknown_frees + self.addresses_guessed;
+        let whole = events.saturating_sub(flawed).saturating_sub(self.reuse_repaired);
+        let missing =
+            self.unknown_frees + self.reuse_repaired + self.events_lost + self.unfinished_calls + self.uses_dropped;
+        let known = whole.saturating_add(flawed).saturating_add(missing);
+        if known == 0 { 1.0 } else { whole as f64 / known as f64 }
+    }
+}
+
+impl std::ops::Add for Quality {
+    type Output = Quality;
+
+    fn add(self, other: Quality) -> Quality {
+        Quality {
+            unknown_frees: self.unknown_frees + other.unknown_frees,
+            parked: self.parked + other.parked,
+            reuse_repaired: self.reuse_repaired + other.reuse_repaired,
+            uses_dropped: self.uses_dropped + other.uses_dropped,
+            reallocs_to_zero_kept: self.reallocs_to_zero_kept + other.reallocs_to_zero_kept,
+            events_lost: self.events_lost.saturating_add(other.events_lost),
+            nested_calls: self.nested_calls + other.nested_calls,
+            unfinished_calls: self.unfinished_calls + other.unfinished_calls,
+            addresses_guessed: self.addresses_guessed + other.addresses_guessed,
+            foreign_lines: self.foreign_lines + other.foreign_lines,
+            other_process_events: self.other_process_events + other.other_process_events,
+        }
+    }
 }
 
 /// How large a trace is: known before its first batch.

@@ -44,14 +44,25 @@ pub struct Window {
 }
 
 impl Window {
+    /// Where the order is certain, or there is one thread only: nothing waits.
+    pub const CERTAIN: Window = Window { events: 0, death_ns: 0, birth_ns: 0, hold_ns: 0 };
+
     /// For stamps taken on several cores without a lock.
     pub const UNLOCKED_STAMPS: Window = Window { events: 4096, death_ns: 1_000_000, birth_ns: 10_000, hold_ns: 2_000 };
+
+    /// 4096 events; 1 ms; 10 us; frees are not held. The largest step back measured between two cores was 350 ns.
+    pub const DEFAULT: Window = Window { hold_ns: 0, ..Window::UNLOCKED_STAMPS };
+}
+
+impl Window {
+    fn patience(&self) -> Patience {
+        if *self == Window::CERTAIN { Patience::GiveUp } else { Patience::Park }
+    }
 }
 
 impl Default for Window {
-    /// 4096 events; 1 ms; 10 us; frees are not held. The largest step back measured between two cores was 350 ns.
     fn default() -> Self {
-        Window { hold_ns: 0, ..Window::UNLOCKED_STAMPS }
+        Window::DEFAULT
     }
 }
 
@@ -154,7 +165,7 @@ impl Resolver {
         if !self.threads[thread].waiting.is_empty() {
             self.quality.parked += 1;
             self.threads[thread].waiting.push_back(raw);
-        } else if let Some(awaited) = self.run(thread, &raw, Patience::Park, emit)? {
+        } else if let Some(awaited) = self.run(thread, &raw, self.window.patience(), emit)? {
             self.quality.parked += 1;
             self.threads[thread].waiting.push_back(raw);
             self.parked.add(thread, awaited, self.now);
@@ -162,6 +173,11 @@ impl Resolver {
             return self.run_woken(emit);
         }
         Ok(())
+    }
+
+    /// Whether a block is live at the address, as far as events were emitted.
+    pub fn is_live(&self, address: u64) -> bool {
+        self.objects.get(address).is_some()
     }
 
     /// Emits everything that still waits, and says what was repaired.

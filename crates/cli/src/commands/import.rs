@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use hksim_trace::error::TraceError;
-use hksim_trace::import::{ImportReport, Kind, import};
+use hksim_trace::import::{Format as Source, ImportReport, Options, import};
 use serde::Serialize;
 
 use crate::output::file::Staged;
@@ -14,12 +14,15 @@ use crate::output::{Format, print, render, units};
 /// Arguments of `import`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Trace of another program: plain, xz, zstd or a zip archive
+    /// Trace of another program: plain, gz, bz2, xz, zstd or a zip archive
     #[arg(value_name = "FILE")]
     trace: PathBuf,
-    /// Its format (script, android); recognised without
+    /// Its format; recognised without. docs/import.md names them
     #[arg(long, value_name = "KIND")]
     from: Option<String>,
+    /// Of a trace of several processes, the one to take; the first without
+    #[arg(long, value_name = "N")]
+    pid: Option<u64>,
     /// Trace to write
     #[arg(short, long, value_name = "FILE.hkt")]
     output: PathBuf,
@@ -41,17 +44,16 @@ struct Imported {
 /// # Errors
 /// Input that is no trace of a known format; output that cannot be written.
 pub fn run(args: &Args) -> Result<()> {
-    let known = || Kind::ALL.map(Kind::name).join(", ");
-    let kind = args.from.as_deref().map(|name| {
-        Kind::from_name(name).ok_or_else(|| anyhow!("--from {name}: unknown format; formats are {}", known()))
+    let source = args.from.as_deref().map(|name| {
+        Source::from_name(name).ok_or_else(|| anyhow!("--from {name}: unknown format; formats are {}", Source::names()))
     });
-    let kind = kind.transpose()?;
+    let options = Options { format: source.transpose()?, process: args.pid };
     let same = |a: Option<PathBuf>, b: Option<PathBuf>| a.is_some() && a == b;
     if same(fs::canonicalize(&args.trace).ok(), fs::canonicalize(&args.output).ok()) {
         return Err(TraceError::SameFile { path: args.trace.clone() }.into());
     }
     let staged = Staged::new(&args.output)?;
-    let report = import(&args.trace, kind, staged.path()).map_err(|why| staged.rename_error(why))?;
+    let report = import(&args.trace, &options, staged.path()).map_err(|why| staged.rename_error(why))?;
     staged.keep()?;
     let imported = Imported { schema: hksim_sim::report::SCHEMA, file: args.output.display().to_string(), report };
     print(&render(args.format, &imported, &[&imported], || table(&imported))?)
@@ -60,12 +62,23 @@ pub fn run(args: &Args) -> Result<()> {
 fn table(imported: &Imported) -> String {
     let Imported { file, report, .. } = imported;
     let member = report.member.as_ref().map(|name| format!(" (member {name})")).unwrap_or_default();
-    let [lines, events, objects] = [report.lines, report.events, u64::from(report.objects_peak)].map(units::count);
+    let [lines, bytes, events, objects] =
+        [report.lines, report.bytes, report.events, u64::from(report.objects_peak)].map(units::count);
+    let read = if report.lines > 0 { format!("{lines} lines") } else { format!("{bytes} bytes") };
     let mut text = format!(
-        "{file}: {events} events from {lines} lines of {}{member}, {} threads, up to {objects} objects live at once\n",
-        report.kind.name(),
-        report.threads
+        "{file}: {events} events from {read} of {}{member}, {} threads, up to {objects} objects live at once\n",
+        report.kind, report.threads
     );
     text += &super::info::quality_lines(&report.quality);
+    text += &format!("{:<22}of the calls known to have been made are in the trace as they were\n", share(report.share));
+    if !report.unknown.is_empty() {
+        text += &format!("{:<22}{}\n", "the source cannot say", report.unknown.join(", "));
+    }
+    report.notes.iter().for_each(|note| text += &format!("{:<22}{note}\n", "note"));
     text
+}
+
+/// A share in per cent, never rounded up to the whole.
+fn share(share: f64) -> String {
+    if share >= 1.0 { "100 %".to_string() } else { format!("{:.2} %", (share * 1e4).floor() / 1e2) }
 }

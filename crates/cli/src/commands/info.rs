@@ -103,6 +103,9 @@ pub fn quality_lines(quality: &Quality) -> String {
         (quality.events_lost, "events lost by the recorder"),
         (quality.nested_calls, "calls inside other calls, left out"),
         (quality.unfinished_calls, "calls that never returned, left out"),
+        (quality.addresses_guessed, "blocks of unknown address, tied to the next free of an unknown address"),
+        (quality.foreign_lines, "lines that are no call, left out"),
+        (quality.other_process_events, "calls of other processes, left out"),
     ];
     let lines = notes.into_iter().filter(|(count, _)| *count > 0);
     lines.map(|(count, what)| format!("{:<22}{what}\n", units::count(count))).collect()

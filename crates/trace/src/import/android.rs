@@ -3,14 +3,22 @@
 //! Lines stand in the order in which threads entered one lock. A realloc is logged after it returned, so another
 //! thread may seem to reuse its old address before; the merge of [`crate::resolve`] puts that right.
 
-use super::lines::Lines;
-use super::reorder::Reorder;
-use crate::error::TraceError;
-use crate::event::{AllocCall, Op, ReallocCall};
-use crate::header::{Clock, Quality};
-use crate::hkt::TraceWriter;
-use crate::resolve::{RawEvent, RawOp, Resolver, Window};
-use std::collections::HashMap;
+use super::Format;
+use super::failure::Failure;
+use super::input::{Head, Input, Lines};
+use super::sink::Sink;
+use crate::event::{AllocCall, ReallocCall};
+use crate::header::Clock;
+use crate::resolve::{RawOp, Window};
+
+pub(super) const FORMAT: Format = Format {
+    name: "android",
+    recognise: |head: &Head| head.lines().next().is_some_and(|line| parse(line).is_ok()),
+    clock,
+    window: Window::DEFAULT,
+    unknown: &["which of posix_memalign, aligned_alloc, valloc and pvalloc a memalign was"],
+    convert,
+};
 
 /// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,21 +36,20 @@ pub(super) fn parse(line: &str) -> Result<Line, &'static str> {
     let name = words.0.next().ok_or("the operation is missing")?;
     let pointer = words.pointer()?;
     let op = match name {
-        "malloc" => alloc(pointer, words.number()?, 0, AllocCall::Malloc)?,
+        "malloc" => alloc(pointer, words.number()?, 0, AllocCall::Malloc),
         "calloc" => {
             let size = words.number()?.saturating_mul(words.number()?);
-            alloc(pointer, size, 0, AllocCall::Calloc)?
+            alloc(pointer, size, 0, AllocCall::Calloc)
         }
         "memalign" => {
             let align = words.number()?;
             // Android rounds an alignment up to a power of two.
             let align_log2 =
                 align.max(1).checked_next_power_of_two().ok_or("the alignment is above 2^63")?.ilog2() as u8;
-            alloc(pointer, words.number()?, align_log2, AllocCall::Memalign)?
+            alloc(pointer, words.number()?, align_log2, AllocCall::Memalign)
         }
         "realloc" => {
             let (old, size) = (words.pointer()?, words.number()?);
-            in_address_space(pointer, size)?;
             RawOp::Realloc { old, new: pointer, size, call: ReallocCall::Realloc }
         }
         "free" => RawOp::Free { address: pointer },
@@ -53,14 +60,8 @@ pub(super) fn parse(line: &str) -> Result<Line, &'static str> {
     Ok(Line { tid, op, times_ns })
 }
 
-fn alloc(address: u64, size: u64, align_log2: u8, call: AllocCall) -> Result<RawOp, &'static str> {
-    in_address_space(address, size)?;
-    Ok(RawOp::Alloc { address, size, align_log2, call })
-}
-
-/// A call that returned a block cannot have asked for more than there is.
-fn in_address_space(address: u64, size: u64) -> Result<(), &'static str> {
-    if address != 0 && size >= Op::BLOCK_BYTES_END { Err("the block is larger than the address space") } else { Ok(()) }
+fn alloc(address: u64, size: u64, align_log2: u8, call: AllocCall) -> RawOp {
+    RawOp::Alloc { address, size, align_log2, call }
 }
 
 struct Words<'a>(std::str::SplitAsciiWhitespace<'a>);
@@ -108,75 +109,23 @@ impl Line {
 }
 
 /// Whether the first line has times, and so all.
-pub(super) fn clock(lines: &mut Lines<'_>) -> Result<Clock, TraceError> {
-    let timed = lines.peek()?.and_then(|line| parse(line).ok()).is_some_and(|line| line.times_ns.is_some());
-    Ok(if timed { Clock::Measured } else { Clock::PerEvent })
+fn clock(head: &Head) -> Clock {
+    let timed = head.lines().next().and_then(|line| parse(line).ok()).is_some_and(|line| line.times_ns.is_some());
+    if timed { Clock::Measured } else { Clock::PerEvent }
 }
 
-/// Converts all lines. Without times, each line takes [`Clock::EVENT_NS`].
-pub(super) fn convert(lines: &mut Lines<'_>, clock: Clock, writer: &mut TraceWriter) -> Result<Quality, TraceError> {
-    let mut merge = Merge { resolver: Resolver::new(Window::default()), base_ns: None, ready: Vec::new() };
-    let mut threads = Threads::default();
-    let mut reorder = Reorder::default();
-    let mut line_ns = 0;
-    while let Some(text) = lines.next()? {
-        let line = parse(text).map_err(|why| lines.error(why, "mend the line, or name the format with --from"))?;
-        let time_ns = match (clock, line.stamp_ns()) {
-            (Clock::PerEvent, None) => line_ns,
-            (Clock::Measured, Some(stamp_ns)) => stamp_ns,
-            _ => return Err(lines.error("some lines have times and some have none", "remove the times from all lines")),
-        };
-        line_ns += Clock::EVENT_NS;
-        let raw = RawEvent::new(time_ns, threads.number(&line), line.op);
-        if let Some(raw) = if clock == Clock::Measured { reorder.push(raw) } else { Some(raw) } {
-            merge.push(raw, writer)?;
+fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
+    while let Some(text) = input.line(Lines::Strict)? {
+        let line = parse(text)?;
+        let tid = u64::from(line.tid);
+        match (sink.clock(), line.stamp_ns()) {
+            (Clock::PerEvent, None) => sink.push(tid, line.op)?,
+            (Clock::Measured, Some(stamp_ns)) => sink.push_at(stamp_ns, tid, line.op)?,
+            _ => {
+                let why = "some lines have times and some have none";
+                return Err(Failure::new(why, "remove the times from all lines"));
+            }
         }
     }
-    while let Some(raw) = reorder.pop() {
-        merge.push(raw, writer)?;
-    }
-    merge.finish(writer)
-}
-
-/// The resolver, with its events passed on to the writer.
-struct Merge {
-    resolver: Resolver,
-    /// Time stamp of the first event: the trace begins at 0.
-    base_ns: Option<u64>,
-    ready: Vec<crate::event::Event>,
-}
-
-impl Merge {
-    fn push(&mut self, raw: RawEvent, writer: &mut TraceWriter) -> Result<(), TraceError> {
-        let base_ns = *self.base_ns.get_or_insert(raw.time_ns);
-        let raw = RawEvent { time_ns: raw.time_ns.saturating_sub(base_ns), ..raw };
-        self.resolver.push(raw, &mut |event| self.ready.push(event))?;
-        self.ready.drain(..).try_for_each(|event| writer.push(&event))
-    }
-
-    fn finish(mut self, writer: &mut TraceWriter) -> Result<Quality, TraceError> {
-        let quality = self.resolver.finish(&mut |event| self.ready.push(event))?;
-        self.ready.drain(..).try_for_each(|event| writer.push(&event))?;
-        Ok(quality)
-    }
-}
-
-/// A number of its own for each thread, as the kernel gives the tid of a dead one to another.
-#[derive(Default)]
-struct Threads {
-    live: HashMap<u32, u32>,
-    seen: u32,
-}
-
-impl Threads {
-    fn number(&mut self, line: &Line) -> u32 {
-        let number = *self.live.entry(line.tid).or_insert_with(|| {
-            self.seen = self.seen.wrapping_add(1);
-            self.seen
-        });
-        if line.op == RawOp::ThreadExit {
-            self.live.remove(&line.tid);
-        }
-        number
-    }
+    Ok(())
 }

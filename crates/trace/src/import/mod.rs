@@ -1,67 +1,95 @@
 //! Traces of other programs, turned into `.hkt`.
 //!
 //! Format and container are recognised by content, never by name. Everything is streamed: memory does not depend on
-//! the length of the trace.
+//! the length of the trace. A format is one file here, and its row in [`Format::ALL`]: how it is recognised, what it
+//! knows of time and order, and a converter that reads an [`Input`] and pushes calls into a [`Sink`].
 
 mod android;
-mod lines;
+mod failure;
+#[allow(dead_code)] // the next formats need all of it
+mod input;
 mod open;
 mod reorder;
 mod script;
+#[allow(dead_code)] // the next formats need all of it
+mod sink;
+mod threads;
 
 use crate::error::TraceError;
-use crate::header::{Clock, Footer, Header, Origin, Quality, Summary, Touch};
+use crate::header::{Clock, Header, Origin, Quality, Touch};
 use crate::hkt::TraceWriter;
-use lines::Lines;
+use crate::resolve::Window;
+use failure::Failure;
+use input::{Head, Input};
 use open::Container;
 use serde::Serialize;
+use sink::Sink;
 use std::path::Path;
 
 /// A source format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// `a ID SIZE`, `r ID SIZE`, `f ID` lines of allocator course work.
-    Script,
-    /// Android's `record_allocs` text.
-    Android,
+pub struct Format {
+    name: &'static str,
+    /// Whether a source that begins like this can be one.
+    recognise: fn(&Head) -> bool,
+    /// Where the times of a source that begins like this come from.
+    clock: fn(&Head) -> Clock,
+    /// How far its order may be off.
+    window: Window,
+    /// What such a source cannot say, in words.
+    unknown: &'static [&'static str],
+    /// Reads it all. Errors need no place: the frame adds that of the input.
+    convert: fn(&mut Input, &mut Sink) -> Result<(), Failure>,
 }
 
-impl Kind {
-    /// All formats.
-    pub const ALL: [Kind; 2] = [Kind::Script, Kind::Android];
+impl Format {
+    /// All formats, in the order in which they are tried.
+    pub const ALL: &[Format] = &[script::FORMAT, android::FORMAT];
 
     /// The name, as `hksim import --from` takes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Script => "script",
-            Kind::Android => "android",
-        }
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The format of that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    pub fn from_name(name: &str) -> Option<&'static Format> {
+        Format::ALL.iter().find(|format| format.name == name)
     }
 
-    /// The format whose first line this can be.
-    fn recognise(line: &str) -> Option<Self> {
-        Kind::ALL.into_iter().find(|kind| match kind {
-            Kind::Script => script::parse(line).is_ok(),
-            Kind::Android => android::parse(line).is_ok(),
-        })
+    /// The names of all, for messages.
+    pub fn names() -> String {
+        Format::ALL.iter().map(Format::name).collect::<Vec<_>>().join(", ")
     }
+
+    fn recognise(head: &Head) -> Option<&'static Format> {
+        Format::ALL.iter().find(|format| (format.recognise)(head))
+    }
+}
+
+/// The clock of formats without times.
+fn no_times(_: &Head) -> Clock {
+    Clock::PerEvent
+}
+
+/// What may be asked of an import.
+#[derive(Clone, Copy, Default)]
+pub struct Options {
+    /// The format; recognised without.
+    pub format: Option<&'static Format>,
+    /// Of a source with several processes, the one to take; the first without.
+    pub process: Option<u64>,
 }
 
 /// What an import did.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ImportReport {
-    /// The format, given or recognised.
-    pub kind: Kind,
+    /// The format's name, given or recognised.
+    pub kind: &'static str,
     /// The member read, where the file is an archive.
     pub member: Option<String>,
-    /// Lines read, comments and blank ones included.
+    /// Lines read, comments and blank ones included; 0 where the format has none.
     pub lines: u64,
+    /// Bytes read, after decompression.
+    pub bytes: u64,
     /// Events written.
     pub events: u64,
     /// Threads seen.
@@ -70,51 +98,75 @@ pub struct ImportReport {
     pub objects_peak: u32,
     /// What was left out, guessed or repaired.
     pub quality: Quality,
+    /// [`Quality::share`]: of the calls known to have been made, those that are in the trace as they were; from 0 to 1.
+    pub share: f64,
+    /// What the format cannot say.
+    pub unknown: &'static [&'static str],
+    /// What else the user should know.
+    pub notes: Vec<String>,
 }
 
-/// Reads `path` (plain, xz, zstd or a zip archive) and writes the trace `out`.
+/// Reads `path` (plain, gz, bz2, xz, zstd or a zip archive, one inside another at most) and writes the trace `out`.
 ///
-/// Without a `kind` the format is recognised. Of an archive, the first member of a format (of `kind`, if given) is read.
+/// Of an archive, the first member of a known format (of the one asked for) is read.
 ///
 /// # Errors
-/// Unreadable input, a format that is not known, a line that does not belong to it: each names file, line and mend. `out` is
-/// then incomplete.
-pub fn import(path: &Path, kind: Option<Kind>, out: &Path) -> Result<ImportReport, TraceError> {
+/// Unreadable input, a format that is not known, a place that does not belong to it: each names file, place and mend. `out`
+/// is then incomplete.
+pub fn import(path: &Path, options: &Options, out: &Path) -> Result<ImportReport, TraceError> {
     open::refuse_same_file(path, out)?;
+    let unknown = || TraceError::UnknownFormat { path: path.to_path_buf(), known: Format::names() };
     match open::container(path)? {
-        Container::Stream(reader) => {
-            let mut lines = Lines::new(path, None, reader);
-            match lines.kind(kind)? {
-                Some(kind) => convert(kind, lines, out),
-                None => Err(TraceError::UnknownFormat { path: path.to_path_buf(), known: "script, android" }),
+        Container::Stream { reader, packed } => {
+            let mut input = Input::new(path, None, packed, reader);
+            let head = input.head()?;
+            let empty = head.bytes().is_empty();
+            match options.format.filter(|_| !empty).or_else(|| Format::recognise(&head)) {
+                Some(format) => convert(format, &head, input, options, out),
+                None => Err(unknown()),
             }
         }
         Container::Zip(mut archive) => {
             for index in 0..archive.len() {
-                let Some((name, reader)) = open::member(path, &mut archive, index)? else { continue };
-                let mut lines = Lines::new(path, Some(name), reader);
-                if let Ok(Some(kind)) = lines.kind(kind) {
-                    return convert(kind, lines, out);
+                // A member that cannot be read (encrypted, an unknown method) may be any file.
+                let Ok(Some((name, reader))) = open::member(path, &mut archive, index) else { continue };
+                let mut input = Input::new(path, Some(name), true, reader);
+                let Ok(head) = input.head() else { continue };
+                let fits = |&format: &&Format| options.format.is_none_or(|asked| asked.name == format.name);
+                if let Some(format) = Format::recognise(&head).filter(fits) {
+                    return convert(format, &head, input, options, out);
                 }
             }
-            Err(TraceError::UnknownFormat { path: path.to_path_buf(), known: "script, android" })
+            Err(unknown())
         }
     }
 }
 
-fn convert(kind: Kind, mut lines: Lines<'_>, out: &Path) -> Result<ImportReport, TraceError> {
-    let clock = match kind {
-        Kind::Script => Clock::PerEvent,
-        Kind::Android => android::clock(&mut lines)?,
-    };
-    let file = lines.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let origin = Origin::Imported { format: kind.name().to_string(), file };
-    let mut writer = TraceWriter::create(out, &Header::new(origin, Touch::Assumed, clock))?;
-    let quality = match kind {
-        Kind::Script => script::convert(&mut lines, &mut writer)?,
-        Kind::Android => android::convert(&mut lines, clock, &mut writer)?,
-    };
-    let Summary { events, threads, objects_peak, .. } = writer.finish(&Footer { quality, ..Footer::default() })?;
-    let (lines_read, member) = lines.end();
-    Ok(ImportReport { kind, member, lines: lines_read, events, threads, objects_peak, quality })
+fn convert(
+    format: &'static Format,
+    head: &Head,
+    mut input: Input<'_>,
+    options: &Options,
+    out: &Path,
+) -> Result<ImportReport, TraceError> {
+    let clock = (format.clock)(head);
+    let file = input.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let origin = Origin::Imported { format: format.name.to_string(), file };
+    let writer = TraceWriter::create(out, &Header::new(origin, Touch::Assumed, clock))?;
+    let mut sink = Sink::new(writer, clock, format.window, options.process);
+    (format.convert)(&mut input, &mut sink).map_err(|why| input.place_error(why))?;
+    let (summary, quality, notes) = sink.finish()?;
+    Ok(ImportReport {
+        kind: format.name,
+        member: input.member().map(str::to_string),
+        lines: input.lines_read(),
+        bytes: input.bytes_read(),
+        events: summary.events,
+        threads: summary.threads,
+        objects_peak: summary.objects_peak,
+        quality,
+        share: quality.share(summary.events),
+        unknown: format.unknown,
+        notes,
+    })
 }

@@ -1,10 +1,12 @@
-//! The file around the text: plain, xz, zstd or a zip archive, told apart by the first bytes.
+//! The file around the trace: plain, gz, bz2, xz, zstd or a zip archive, told apart by the first bytes.
 
 use crate::error::TraceError;
+use bzip2::bufread::MultiBzDecoder;
+use flate2::bufread::MultiGzDecoder;
 use liblzma::bufread::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zip::ZipArchive;
@@ -12,10 +14,18 @@ use zip::ZipArchive;
 /// Most memory an xz stream may ask for: four times what `xz -9` makes.
 const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// What the text lies in.
+/// Most members of a zip archive: far above any with a trace in it.
+const ZIP_MEMBERS_MAX: usize = 1 << 20;
+
+/// What the trace lies in.
 pub(super) enum Container {
-    /// One text, decompressed while it is read.
-    Stream(Box<dyn BufRead>),
+    /// One stream, decompressed while it is read.
+    Stream {
+        /// Its bytes.
+        reader: Box<dyn BufRead>,
+        /// Whether a decompressor stands before them.
+        packed: bool,
+    },
     /// Several files.
     Zip(Box<ZipArchive<BufReader<File>>>),
 }
@@ -27,41 +37,75 @@ pub(super) fn container(path: &Path) -> Result<Container, TraceError> {
     if !metadata.is_file() {
         return Err(TraceError::NotAFile { path: path.to_path_buf() });
     }
-    let mut file = BufReader::new(File::open(path).map_err(cannot("open"))?);
-    let head = file.fill_buf().map_err(cannot("read"))?;
-    if head.starts_with(b"\xFD7zXZ\0") {
-        let stream = Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, CONCATENATED)
-            .map_err(|why| TraceError::io(path, "decompress", io::Error::other(why)))?;
-        return Ok(Container::Stream(Box::new(BufReader::new(XzDecoder::new_stream(file, stream)))));
-    }
-    if head.starts_with(b"\x28\xB5\x2F\xFD") {
-        let decoder = zstd::Decoder::with_buffer(file).map_err(cannot("decompress"))?;
-        return Ok(Container::Stream(Box::new(BufReader::new(decoder))));
-    }
-    if head.starts_with(b"PK\x03\x04") {
+    let mut file = BufReader::with_capacity(1 << 16, File::open(path).map_err(cannot("open"))?);
+    if file.fill_buf().map_err(cannot("read"))?.starts_with(b"PK\x03\x04") {
         let archive =
             ZipArchive::new(file).map_err(|why| TraceError::io(path, "open the archive", io::Error::other(why)))?;
+        if archive.len() > ZIP_MEMBERS_MAX {
+            return Err(TraceError::io(path, "open the archive", io::Error::other("more than a million members")));
+        }
         return Ok(Container::Zip(Box::new(archive)));
     }
-    Ok(Container::Stream(Box::new(file)))
+    let outer = unpack(Box::new(file)).map_err(cannot("decompress"))?;
+    let (reader, packed) = match outer {
+        Unpacked::Plain(reader) => (reader, false),
+        Unpacked::Stream(reader) => (unpack(reader).map_err(cannot("decompress"))?.reader(), true),
+    };
+    Ok(Container::Stream { reader, packed })
 }
 
 /// Name and contents of an archive's member.
 pub(super) type Member<'a> = (String, Box<dyn BufRead + 'a>);
 
-/// A member; `None` for a folder.
+/// A member, decompressed once more if it is a compressed file; `None` for a folder.
 pub(super) fn member<'a>(
     path: &Path,
     archive: &'a mut ZipArchive<BufReader<File>>,
     index: usize,
 ) -> Result<Option<Member<'a>>, TraceError> {
-    let member =
-        archive.by_index(index).map_err(|why| TraceError::io(path, "read the archive", io::Error::other(why)))?;
+    let cannot = |why| TraceError::io(path, "read the archive", why);
+    let member = archive.by_index(index).map_err(|why| cannot(io::Error::other(why)))?;
     if member.is_dir() {
         return Ok(None);
     }
     let name = String::from_utf8_lossy(member.name_raw()).into_owned();
-    Ok(Some((name, Box::new(BufReader::new(member)))))
+    let reader = unpack(Box::new(BufReader::with_capacity(1 << 16, member))).map_err(cannot)?.reader();
+    Ok(Some((name, reader)))
+}
+
+/// A reader, and whether a decompressor was put before it.
+enum Unpacked<'a> {
+    Plain(Box<dyn BufRead + 'a>),
+    Stream(Box<dyn BufRead + 'a>),
+}
+
+impl<'a> Unpacked<'a> {
+    fn reader(self) -> Box<dyn BufRead + 'a> {
+        match self {
+            Unpacked::Plain(reader) | Unpacked::Stream(reader) => reader,
+        }
+    }
+}
+
+/// Puts the decompressor that the first bytes ask for before the reader.
+fn unpack<'a>(mut reader: Box<dyn BufRead + 'a>) -> io::Result<Unpacked<'a>> {
+    let mut magic = Vec::new();
+    (&mut reader).take(6).read_to_end(&mut magic)?;
+    let reader = Cursor::new(magic.clone()).chain(reader);
+    let is = |bytes: &[u8]| magic.starts_with(bytes);
+    let unpacked: Box<dyn Read + 'a> = if is(b"\x1F\x8B") {
+        Box::new(MultiGzDecoder::new(reader))
+    } else if is(b"BZh") {
+        Box::new(MultiBzDecoder::new(reader))
+    } else if is(b"\xFD7zXZ\0") {
+        let stream = Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, CONCATENATED).map_err(io::Error::other)?;
+        Box::new(XzDecoder::new_stream(reader, stream))
+    } else if is(b"\x28\xB5\x2F\xFD") {
+        Box::new(zstd::Decoder::with_buffer(reader)?)
+    } else {
+        return Ok(Unpacked::Plain(Box::new(reader)));
+    };
+    Ok(Unpacked::Stream(Box::new(BufReader::with_capacity(1 << 16, unpacked))))
 }
 
 /// Creating the output must not destroy the input.

@@ -1,0 +1,197 @@
+//! What a converter reads: bytes or lines, with the place of each for error messages.
+
+use super::failure::Failure;
+use crate::error::{Place, TraceError};
+use std::io::{self, BufRead, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+/// Bytes by which a format is recognised.
+const HEAD_BYTES: u64 = 16 << 10;
+
+/// Longer lines belong to no known format.
+const LINE_BYTES_MAX: u64 = 4096;
+
+/// A source file, or a member of an archive, decompressed while it is read.
+pub(super) struct Input<'a> {
+    path: PathBuf,
+    member: Option<String>,
+    /// Whether the bytes come out of a decompressor.
+    packed: bool,
+    reader: Box<dyn BufRead + 'a>,
+    /// Lines read.
+    line: u64,
+    /// Bytes read.
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+/// What [`Input::line`] does with lines that belong to no format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lines {
+    /// Comments (`#`) are skipped, a line that is too long is an error.
+    Strict,
+    /// Other programs write between the lines: each line is given out, one that is too long without its end.
+    Mixed,
+}
+
+/// The first bytes of a source, for [`super::Format`] to recognise.
+pub(super) struct Head {
+    bytes: Vec<u8>,
+    /// Whether more follows.
+    more: bool,
+}
+
+impl<'a> Input<'a> {
+    /// `packed`: whether the bytes come out of a decompressor.
+    pub(super) fn new(path: &Path, member: Option<String>, packed: bool, reader: Box<dyn BufRead + 'a>) -> Self {
+        let path = path.to_path_buf();
+        Input { path, member, packed, reader, line: 0, offset: 0, bytes: Vec::new() }
+    }
+
+    /// The file, without the member.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The archive's member.
+    pub(super) fn member(&self) -> Option<&str> {
+        self.member.as_deref()
+    }
+
+    /// The file, where it holds the very bytes that are read here (no container): a converter may open it again to read
+    /// it at several places.
+    pub(super) fn plain_path(&self) -> Option<&Path> {
+        (!self.packed && self.member.is_none()).then_some(&self.path)
+    }
+
+    /// Number of lines read.
+    pub(super) fn lines_read(&self) -> u64 {
+        self.line
+    }
+
+    /// Number of bytes read.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.offset
+    }
+
+    /// The first bytes, which stay to be read.
+    pub(super) fn head(&mut self) -> Result<Head, TraceError> {
+        let mut bytes = Vec::new();
+        let read = (&mut self.reader).take(HEAD_BYTES).read_to_end(&mut bytes);
+        // Damage further in is found, with its place, by whoever reads that far.
+        if let (Err(why), true) = (read, bytes.is_empty()) {
+            return Err(self.place_error(self.read_failure(why)));
+        }
+        let reader = std::mem::replace(&mut self.reader, Box::new(io::empty()));
+        self.reader = Box::new(Cursor::new(bytes.clone()).chain(reader));
+        Ok(Head { more: bytes.len() as u64 == HEAD_BYTES, bytes })
+    }
+
+    /// The next line that is not blank, without white space around it. What is not UTF-8 is replaced by U+FFFD.
+    pub(super) fn line(&mut self, lines: Lines) -> Result<Option<&str>, Failure> {
+        loop {
+            self.bytes.clear();
+            let length = (&mut self.reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.bytes);
+            let length = length.map_err(|why| self.read_failure(why))?;
+            if length == 0 {
+                return Ok(None);
+            }
+            self.line += 1;
+            self.offset += length as u64;
+            if length as u64 == LINE_BYTES_MAX && self.bytes.last() != Some(&b'\n') {
+                if lines == Lines::Strict {
+                    return Err(Failure::new("the line is longer than 4095 bytes", "this is no text trace"));
+                }
+                self.skip_line()?;
+            }
+            let text = self.bytes.trim_ascii();
+            if !text.is_empty() && (lines == Lines::Mixed || !text.starts_with(b"#")) {
+                break;
+            }
+        }
+        if std::str::from_utf8(&self.bytes).is_err() {
+            self.bytes = String::from_utf8_lossy(&self.bytes).into_owned().into_bytes();
+        }
+        Ok(std::str::from_utf8(&self.bytes).ok().map(str::trim))
+    }
+
+    /// Drops what is left of a line, in constant memory.
+    fn skip_line(&mut self) -> Result<(), Failure> {
+        loop {
+            let read = self.reader.fill_buf().map(|bytes| (bytes.iter().position(|&byte| byte == b'\n'), bytes.len()));
+            let (end, length) = read.map_err(|why| self.read_failure(why))?;
+            let dropped = end.map_or(length, |end| end + 1);
+            self.reader.consume(dropped);
+            self.offset += dropped as u64;
+            if end.is_some() || length == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Fills `to` as far as there are bytes and returns how many there were: fewer only at the end.
+    pub(super) fn fill(&mut self, to: &mut [u8]) -> Result<usize, Failure> {
+        let mut filled = 0;
+        while filled < to.len() {
+            match self.reader.read(&mut to[filled..]) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => (),
+                Err(why) => return Err(self.read_failure(why)),
+            }
+        }
+        self.offset += filled as u64;
+        Ok(filled)
+    }
+
+    /// The next byte; `None` at the end.
+    pub(super) fn byte(&mut self) -> Result<Option<u8>, Failure> {
+        let next = self.reader.fill_buf().map(|bytes| bytes.first().copied());
+        let next = next.map_err(|why| self.read_failure(why))?;
+        if next.is_some() {
+            self.reader.consume(1);
+            self.offset += 1;
+        }
+        Ok(next)
+    }
+
+    /// A failed read: of a plain file the system's fault, else damage.
+    fn read_failure(&self, why: io::Error) -> Failure {
+        if self.packed {
+            return Failure::new(format!("the compressed data is cut short or damaged ({why})"), "take another copy");
+        }
+        Failure::Trace(TraceError::io(&self.path, "read", why))
+    }
+
+    /// The failure, at the place read last: a line, if lines were read, else a byte.
+    pub(super) fn place_error(&self, failure: Failure) -> TraceError {
+        let (why, mend) = match failure {
+            Failure::Trace(why) => return why,
+            Failure::Refused { why, mend } => (why.into_owned(), mend),
+        };
+        let file = match &self.member {
+            Some(member) => format!("{}!{member}", self.path.display()),
+            None => self.path.display().to_string(),
+        };
+        let place = if self.line > 0 { Place::Line(self.line) } else { Place::Byte(self.offset) };
+        TraceError::Import { file, place, why, mend }
+    }
+}
+
+impl Head {
+    /// The bytes: all there are, or the first 16 KiB.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The lines that are neither blank nor comments (`#`), without white space around them. One that goes on beyond the
+    /// head is left out.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &str> {
+        let whole = match self.bytes.iter().rposition(|&byte| byte == b'\n') {
+            Some(end) if self.more => &self.bytes[..end],
+            _ => &self.bytes[..],
+        };
+        let lines = whole.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+        lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+    }
+}

@@ -1,0 +1,122 @@
+//! Where converters put the calls they read: numbers threads, begins time at 0, finds the objects, counts, writes.
+
+use super::failure::Failure;
+use super::reorder::Reorder;
+use super::threads::Threads;
+use crate::error::TraceError;
+use crate::event::{Event, Op};
+use crate::header::{Clock, Footer, Quality, Summary};
+use crate::hkt::TraceWriter;
+use crate::resolve::{RawEvent, RawOp, Resolver, Window};
+
+/// Takes calls in the order of the source and writes the trace.
+pub(super) struct Sink {
+    resolver: Resolver,
+    writer: TraceWriter,
+    threads: Threads,
+    reorder: Reorder,
+    clock: Clock,
+    /// Time of the next call where times are made up.
+    tick_ns: u64,
+    /// Time stamp of the first event: the trace begins at 0.
+    base_ns: Option<u64>,
+    ready: Vec<Event>,
+    /// The process whose calls are taken: asked for, or the first.
+    process: Option<u64>,
+    /// What converters count themselves; the resolver counts the rest.
+    pub(super) quality: Quality,
+    notes: Vec<String>,
+}
+
+impl Sink {
+    /// `window`: how far the source's order may be off. `process`: the one to take where a source holds several.
+    pub(super) fn new(writer: TraceWriter, clock: Clock, window: Window, process: Option<u64>) -> Self {
+        Sink {
+            resolver: Resolver::new(window),
+            writer,
+            threads: Threads::default(),
+            reorder: Reorder::default(),
+            clock,
+            tick_ns: 0,
+            base_ns: None,
+            ready: Vec::new(),
+            process,
+            quality: Quality::default(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Where times come from, as the format's row said.
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Whether calls of this process are to be taken: one trace holds one process, the one asked for or else the first.
+    /// Counts those that are not.
+    pub(super) fn takes_process(&mut self, pid: u64) -> bool {
+        let taken = *self.process.get_or_insert(pid) == pid;
+        self.quality.other_process_events += !taken as u64;
+        taken
+    }
+
+    /// Whether a block is live at the address.
+    pub(super) fn is_live(&self, address: u64) -> bool {
+        self.resolver.is_live(address)
+    }
+
+    /// Something the user should know, beyond the counters.
+    pub(super) fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    /// Takes a call of a source without times: each takes [`Clock::EVENT_NS`]. `thread`: any number that tells it from
+    /// the others alive.
+    pub(super) fn push(&mut self, thread: u64, op: RawOp) -> Result<(), Failure> {
+        check(&op)?;
+        let raw = RawEvent::new(self.tick_ns, self.threads.number(thread, &op), op);
+        self.tick_ns += Clock::EVENT_NS;
+        Ok(self.merge(raw)?)
+    }
+
+    /// Takes a call with its time, in nanoseconds from any origin. Neighbours may stand in wrong order.
+    pub(super) fn push_at(&mut self, time_ns: u64, thread: u64, op: RawOp) -> Result<(), Failure> {
+        check(&op)?;
+        let raw = RawEvent::new(time_ns, self.threads.number(thread, &op), op);
+        match self.reorder.push(raw) {
+            Some(raw) => Ok(self.merge(raw)?),
+            None => Ok(()),
+        }
+    }
+
+    fn merge(&mut self, raw: RawEvent) -> Result<(), TraceError> {
+        let base_ns = *self.base_ns.get_or_insert(raw.time_ns);
+        let raw = RawEvent { time_ns: raw.time_ns.saturating_sub(base_ns), ..raw };
+        self.resolver.push(raw, &mut |event| self.ready.push(event))?;
+        self.ready.drain(..).try_for_each(|event| self.writer.push(&event))
+    }
+
+    /// Writes what waits, and the footer.
+    pub(super) fn finish(mut self) -> Result<(Summary, Quality, Vec<String>), TraceError> {
+        while let Some(raw) = self.reorder.pop() {
+            self.merge(raw)?;
+        }
+        let resolved = self.resolver.finish(&mut |event| self.ready.push(event))?;
+        self.ready.drain(..).try_for_each(|event| self.writer.push(&event))?;
+        let quality = self.quality + resolved;
+        let summary = self.writer.finish(&Footer { quality, ..Footer::default() })?;
+        Ok((summary, quality, self.notes))
+    }
+}
+
+/// A call that returned a block cannot have asked for more than there is.
+fn check(op: &RawOp) -> Result<(), Failure> {
+    let (address, size, align_log2) = match *op {
+        RawOp::Alloc { address, size, align_log2, .. } => (address, size, align_log2),
+        RawOp::Realloc { new, size, .. } => (new, size, 0),
+        _ => return Ok(()),
+    };
+    if address != 0 && size >= Op::BLOCK_BYTES_END {
+        return Err("the block is larger than the address space".into());
+    }
+    if align_log2 > 63 { Err("the alignment is above 2^63".into()) } else { Ok(()) }
+}
