@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod export;
 mod generate;
 mod import;
 pub mod info;
@@ -21,6 +22,8 @@ pub enum Command {
     Record(record::Args),
     /// Turn another program's trace into a .hkt trace
     Import(import::Args),
+    /// Write a .hkt trace in another format
+    Export(export::Args),
     /// Make a trace of a synthetic workload
     #[command(subcommand)]
     Gen(generate::Generator),
@@ -48,6 +51,7 @@ impl Command {
         match self {
             Command::Record(args) => record::run(&args).map(done),
             Command::Import(args) => import::run(&args).map(done),
+            Command::Export(args) => export::run(&args).map(done),
             Command::Gen(generator) => generate::run(&generator).map(done),
             Command::Info(args) => info::run(&args).map(done),
             Command::Sim(args) => sim::run(&args).map(done),

@@ -2,6 +2,7 @@
 
 mod contract;
 mod errors;
+mod exports;
 mod files;
 mod flags;
 mod generators;
