@@ -20,3 +20,4 @@ pub mod resolve;
 pub mod row;
 pub mod sites;
 pub mod source;
+pub mod tools;
