@@ -42,7 +42,13 @@ impl Step {
 impl Header {
     /// A header whose producer is this version of hksim.
     pub fn new(origin: Origin, touch: Touch, clock: Clock) -> Self {
-        Header { origin, touch, clock, producer: concat!("hksim ", env!("CARGO_PKG_VERSION")).to_string(), history: Vec::new() }
+        Header {
+            origin,
+            touch,
+            clock,
+            producer: concat!("hksim ", env!("CARGO_PKG_VERSION")).to_string(),
+            history: Vec::new(),
+        }
     }
 }
 

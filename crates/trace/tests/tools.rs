@@ -89,7 +89,9 @@ fn live_sizes(events: &[Event]) -> Vec<BTreeMap<u64, u64>> {
     let mut sizes = HashMap::new();
     let after = |event: &Event| {
         match event.op {
-            Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } | Op::Realloc { object, size, .. } => {
+            Op::Alloc { object, size, .. }
+            | Op::ReallocUnknown { object, size, .. }
+            | Op::Realloc { object, size, .. } => {
                 sizes.insert(object, size);
             }
             Op::Free { object } | Op::ReallocFree { object, .. } => {
@@ -203,7 +205,10 @@ fn a_cut_of_threads_ends_what_others_freed() {
     let events = sample.edited(&mut cut);
     let by_kept = |event: &&Event| kept.contains(&event.thread.0);
     let births = |events: &[Event]| events.iter().filter(|event| matches!(event.op, Op::Alloc { .. })).count();
-    assert_eq!(births(&events), sample.events.iter().filter(by_kept).filter(|e| matches!(e.op, Op::Alloc { .. })).count());
+    assert_eq!(
+        births(&events),
+        sample.events.iter().filter(by_kept).filter(|e| matches!(e.op, Op::Alloc { .. })).count()
+    );
     assert!(cut.counts.taken_over > 0 && cut.counts.became_unknown > 0);
     let mut threads: Vec<u32> = events.iter().map(|event| event.thread.0).collect();
     threads.sort_unstable();
@@ -324,7 +329,9 @@ fn nothing_is_left_of_names() {
             let (Op::Alloc { size: was, .. }, Op::Alloc { size: is, .. }) = (was.op, is.op) else { continue };
             match sizes {
                 SizeDetail::Exact => assert_eq!(was, is),
-                SizeDetail::Classes => assert!(is >= was && (is <= was + 15 || is - was < was.div_ceil(4)), "{was} {is}"),
+                SizeDetail::Classes => {
+                    assert!(is >= was && (is <= was + 15 || is - was < was.div_ceil(4)), "{was} {is}")
+                }
             }
         }
     }

@@ -9,6 +9,7 @@ mod record;
 mod replay;
 pub mod sim;
 mod sweep;
+mod trace;
 pub mod validate;
 
 use std::process::ExitCode;
@@ -29,6 +30,9 @@ pub enum Command {
     Gen(generate::Generator),
     /// Say what a trace holds
     Info(info::Args),
+    /// Make traces from traces, and check them
+    #[command(subcommand)]
+    Trace(trace::Tool),
     /// Predict what one design costs on a trace
     Sim(sim::Args),
     /// Predict what many designs cost, side by side
@@ -54,6 +58,7 @@ impl Command {
             Command::Export(args) => export::run(&args).map(done),
             Command::Gen(generator) => generate::run(&generator).map(done),
             Command::Info(args) => info::run(&args).map(done),
+            Command::Trace(tool) => tool.run(),
             Command::Sim(args) => sim::run(&args).map(done),
             Command::Sweep(args) => sweep::run(&args).map(done),
             Command::Replay(args) => replay::run(&args).map(done),

@@ -9,3 +9,4 @@ mod generators;
 mod programs;
 mod support;
 mod sweeps;
+mod trace_tools;

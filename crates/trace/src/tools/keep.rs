@@ -16,9 +16,7 @@ pub struct Lifetimes {
 impl Lifetimes {
     /// All of `count` lifetimes.
     pub fn all(count: u64) -> Self {
-        let mut lifetimes = Lifetimes { bits: vec![0; count.div_ceil(64) as usize], count: 0 };
-        (0..count).for_each(|number| lifetimes.insert(number));
-        lifetimes
+        (0..count).collect()
     }
 
     /// Whether a lifetime is in the set.
@@ -35,9 +33,14 @@ impl Lifetimes {
         }
     }
 
-    fn insert(&mut self, number: u64) {
-        self.bits[(number / 64) as usize] |= 1 << (number % 64);
-        self.count += 1;
+    /// Puts a lifetime in.
+    pub fn insert(&mut self, number: u64) {
+        let at = (number / 64) as usize;
+        if self.bits.len() <= at {
+            self.bits.resize(at + 1, 0);
+        }
+        self.count += u64::from(!self.contains(number));
+        self.bits[at] |= 1 << (number % 64);
     }
 
     /// Number of lifetimes in the set.
@@ -52,8 +55,15 @@ impl Lifetimes {
     }
 }
 
-/// Keeps some lifetimes with all their events, and of the rest only what is about no object at all (threads, marks) -
-/// unless that is left out too.
+impl FromIterator<u64> for Lifetimes {
+    fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Self {
+        let mut lifetimes = Lifetimes::default();
+        numbers.into_iter().for_each(|number| lifetimes.insert(number));
+        lifetimes
+    }
+}
+
+/// Keeps some lifetimes with all their events, and all events that are about no object.
 #[derive(Clone, Debug)]
 pub struct Keep {
     lifetimes: Arc<Lifetimes>,

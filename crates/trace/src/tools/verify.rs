@@ -107,7 +107,9 @@ impl Watch {
             self.found(0, "a call site that the footer does not have");
         }
         match event.op {
-            Op::Alloc { object, size, .. } | Op::Realloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
+            Op::Alloc { object, size, .. }
+            | Op::Realloc { object, size, .. }
+            | Op::ReallocUnknown { object, size, .. } => {
                 if let Some(known) = self.sizes.get_mut(object.0 as usize) {
                     *known = size;
                 }
