@@ -29,6 +29,7 @@ const REGION_SHIFT: u32 = OPERATION_BITS;
 const TIME_SHIFT: u32 = REGION_SHIFT + REGION_BITS;
 const SIZE_SHIFT: u32 = TIME_SHIFT + TIME_BITS;
 const ADDRESS_SHIFT: u32 = SIZE_SHIFT + SIZE_BITS;
+const ADDRESS_BITS: u32 = u64::BITS - ADDRESS_SHIFT;
 
 /// Ticks per unit of the compact time field, as a shift.
 const TICK_SHIFT: u32 = 2;
@@ -43,6 +44,8 @@ pub const DURATION_MAX: u64 = (1 << 40) - 1;
 const THREAD_HEAD: u64 = (Kind::Thread as u64) << 8;
 /// A region number no address has.
 const NO_REGION: u64 = u64::MAX;
+/// Before the first record no region is likely, as no time is close to [`Regions::new`]'s.
+const NO_LIKELY: u64 = u64::MAX;
 
 const _: () = assert!(ADDRESS_SHIFT == 32, "the address must end at bit 63");
 
@@ -100,10 +103,6 @@ impl Kind {
         ];
         ALL.get(usize::from(value).wrapping_sub(1)).copied()
     }
-
-    const fn has_compact_form(self) -> bool {
-        matches!(self, Self::Malloc | Self::Free | Self::Calloc)
-    }
 }
 
 /// One event as the recorder saw it.
@@ -134,11 +133,16 @@ impl Record {
     }
 }
 
-/// What a compact record leaves out: the regions and the time before it. Writer and reader keep equal copies.
+/// What a compact record leaves out: the regions and the time before it. Writer and reader keep equal copies of both.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Regions {
-    ticks: u64,
+    /// Time of the last record, in units of `1 << TICK_SHIFT` ticks.
+    units: u64,
+    /// First address of the region tried first; the writer's alone.
+    likely: u64,
+    /// That region's number in the table, at its place in a word.
+    likely_field: u64,
     regions: [u64; REGIONS],
 }
 
@@ -152,7 +156,7 @@ impl Regions {
     /// The state at the start of every buffer: no region known, so that the first record is an escape.
     #[must_use]
     pub const fn new() -> Self {
-        Self { ticks: 0, regions: [NO_REGION; REGIONS] }
+        Self { units: 1 << 63, likely: NO_LIKELY, likely_field: 0, regions: [NO_REGION; REGIONS] }
     }
 
     /// The one entry that an address may use. Bit 45 keeps a program's brk heap (0x55..) and its mappings (0x7f..)
@@ -162,26 +166,48 @@ impl Regions {
         (((address >> REGION_BYTES_LOG2) & 3) | ((address >> 43) & 4)) as usize
     }
 
-    /// The compact word for `record`, or `None` where it needs an escape.
+    /// The time of the last record.
+    #[must_use]
+    pub const fn last_ticks(&self) -> u64 {
+        self.units << TICK_SHIFT
+    }
+
+    /// The compact word for a call in the region tried first; `None` where [`Regions::compact`] may still have one.
     #[inline(always)]
+    pub fn compact_likely(&mut self, kind: Kind, ticks: u64, address: u64, size: u64) -> Option<u64> {
+        let units = ticks >> TICK_SHIFT;
+        let passed = units.wrapping_sub(self.units);
+        // A rotation brings the low bits, which must be 0, to the top.
+        let grains = address.wrapping_sub(self.likely).rotate_right(GRAIN_SHIFT);
+        if passed >> TIME_BITS != 0 || size >> SIZE_BITS != 0 || grains >> ADDRESS_BITS != 0 {
+            return None;
+        }
+        self.units = units;
+        Some(kind as u64 | self.likely_field | passed << TIME_SHIFT | size << SIZE_SHIFT | grains << ADDRESS_SHIFT)
+    }
+
+    /// The compact word for `record`, or `None` where it needs an escape.
     pub fn compact(&mut self, record: &Record) -> Option<u64> {
-        if !record.kind.has_compact_form() {
+        if !matches!(record.kind, Kind::Malloc | Kind::Free | Kind::Calloc) {
             return None;
         }
-        let units = record.ticks.wrapping_sub(self.ticks) >> TICK_SHIFT;
-        let entry = Self::entry(record.address);
-        let misfit = (units >> TIME_BITS) | (record.size >> SIZE_BITS) | (record.address & ((1 << GRAIN_SHIFT) - 1));
-        if misfit != 0 || self.regions[entry] != record.address >> REGION_BYTES_LOG2 {
+        let (entry, region) = (Self::entry(record.address), record.address >> REGION_BYTES_LOG2);
+        if self.regions[entry] != region {
             return None;
         }
-        self.ticks = self.ticks.wrapping_add(units << TICK_SHIFT);
-        Some(
-            record.kind as u64
-                | (entry as u64) << REGION_SHIFT
-                | units << TIME_SHIFT
-                | record.size << SIZE_SHIFT
-                | (record.address >> GRAIN_SHIFT) << ADDRESS_SHIFT,
-        )
+        let before = (self.likely, self.likely_field);
+        self.make_likely(entry, region);
+        let word = self.compact_likely(record.kind, record.ticks, record.address, record.size);
+        // Frees go anywhere; where a block was made, more will be.
+        if word.is_none() || record.kind == Kind::Free {
+            (self.likely, self.likely_field) = before;
+        }
+        word
+    }
+
+    fn make_likely(&mut self, entry: usize, region: u64) {
+        self.likely = region << REGION_BYTES_LOG2;
+        self.likely_field = (entry as u64) << REGION_SHIFT;
     }
 
     /// The escape for `record`.
@@ -194,8 +220,13 @@ impl Regions {
     }
 
     fn learn(&mut self, record: &Record) {
-        self.ticks = record.ticks;
-        self.regions[Self::entry(record.address)] = record.address >> REGION_BYTES_LOG2;
+        self.units = record.ticks >> TICK_SHIFT;
+        let (entry, region) = (Self::entry(record.address), record.address >> REGION_BYTES_LOG2);
+        self.regions[entry] = region;
+        // The region tried first stands in the table always.
+        if self.likely == NO_LIKELY || self.likely_field == (entry as u64) << REGION_SHIFT {
+            self.make_likely(entry, region);
+        }
     }
 
     /// The record at the start of `words` and the words it takes; `None` if no record can start so (a damaged buffer).
@@ -213,10 +244,10 @@ impl Regions {
             return None;
         }
         let units = (first >> TIME_SHIFT) & ((1 << TIME_BITS) - 1);
-        self.ticks = self.ticks.wrapping_add(units << TICK_SHIFT);
+        self.units = self.units.wrapping_add(units);
         let address = region << REGION_BYTES_LOG2 | (first >> ADDRESS_SHIFT) << GRAIN_SHIFT;
         let size = (first >> SIZE_SHIFT) & ((1 << SIZE_BITS) - 1);
-        let record = Record::new(kind, self.ticks, address, size);
+        let record = Record::new(kind, self.last_ticks(), address, size);
         Some((record, 1))
     }
 }

@@ -41,7 +41,7 @@ pub extern "C" fn malloc(size: size_t) -> *mut c_void {
     };
     // SAFETY: malloc has no precondition.
     let block = unsafe { real(size) };
-    lane::push_small(Kind::Malloc, ticks(), block as u64, size as u64);
+    lane::push_small(Kind::Malloc, block as u64, size as u64);
     block
 }
 
@@ -53,7 +53,7 @@ pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     };
     // SAFETY: calloc has no precondition.
     let block = unsafe { real(count, size) };
-    lane::push_small(Kind::Calloc, ticks(), block as u64, product(count, size));
+    lane::push_small(Kind::Calloc, block as u64, product(count, size));
     block
 }
 
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     let Some(real) = real::free() else {
         return;
     };
-    lane::push_small(Kind::Free, ticks(), block as u64, 0);
+    lane::push_small(Kind::Free, block as u64, 0);
     // SAFETY: by the caller's promise.
     unsafe { real(block) }
 }

@@ -19,21 +19,18 @@ use crate::spool::{
 };
 use crate::{arch, sys};
 
-/// The private half of a lane. All zero, as after a fork, means: no buffer.
-#[repr(C)]
+/// The private half of a lane. All zero, as after a fork, means: no buffer. What every event needs comes first, in one
+/// cache line.
+#[repr(C, align(64))]
 pub struct Lane {
     busy: AtomicBool,
     /// Whether this fill already says whose records it holds.
     names_thread: Cell<bool>,
-    /// Copy of the header's cursor.
-    cursor: Cell<u64>,
-    /// The cursor from which on an escape no longer fits, or 0 to make the next event take the slow way.
-    limit: AtomicU64,
-    /// First word of the frame.
-    words: Cell<*mut u64>,
-    regions: UnsafeCell<Regions>,
+    /// The number of words from which on an escape no longer fits, or 0 to make the next event take the slow way.
+    limit: AtomicU32,
     /// The frame, or null.
     header: Cell<*mut FrameHeader>,
+    regions: UnsafeCell<Regions>,
     /// Number of the thread in this process.
     thread: Cell<u32>,
     /// Kernel thread id of the owner.
@@ -42,21 +39,21 @@ pub struct Lane {
     pub next: Cell<*mut Lane>,
 }
 
-/// Records a call that nearly always fits one word: a malloc, free or calloc.
+/// Records a call that nearly always fits one word: a malloc, free or calloc that happens now.
 #[inline(always)]
-pub fn push_small(kind: Kind, ticks: u64, address: u64, size: u64) {
+pub fn push_small(kind: Kind, address: u64, size: u64) {
     // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
     let lane = unsafe { arch::lane().as_ref() };
-    if !lane.is_some_and(|lane| lane.push_compact(&Record::new(kind, ticks, address, size))) {
-        push_other(kind, ticks, address, size);
+    if !lane.is_some_and(|lane| lane.push_likely(kind, address, size)) {
+        push_other(kind, address, size);
     }
 }
 
 /// What [`push_small`] leaves: kept apart, so that its way saves no registers.
 #[cold]
 #[inline(never)]
-fn push_other(kind: Kind, ticks: u64, address: u64, size: u64) {
-    push(&Record::new(kind, ticks, address, size));
+fn push_other(kind: Kind, address: u64, size: u64) {
+    push(&Record::new(kind, arch::ticks(), address, size));
 }
 
 /// Records one event of the calling thread.
@@ -91,25 +88,36 @@ fn begin_thread(record: &Record) {
 }
 
 impl Lane {
-    /// Writes the record as one word; false, and nothing is done, where that needs more than a store.
+    /// Writes the call as one word; false, and nothing is done, where that needs more than a store.
     #[inline(always)]
-    fn push_compact(&self, record: &Record) -> bool {
+    fn push_likely(&self, kind: Kind, address: u64, size: u64) -> bool {
         if self.busy.load(Ordering::Relaxed) {
             return false;
         }
         self.set_busy(true);
-        let cursor = self.cursor.get();
+        let header = self.header.get();
+        let done = !header.is_null() && self.write_likely(header, kind, address, size);
+        self.set_busy(false);
+        done
+    }
+
+    #[inline(always)]
+    fn write_likely(&self, header: *mut FrameHeader, kind: Kind, address: u64, size: u64) -> bool {
+        // SAFETY: the header is in the lane's mapped frame. Its cursor's low half holds the words of this fill.
+        let published = unsafe { AtomicU32::from_ptr((&raw mut (*header).cursor).cast()) };
+        let used = published.load(Ordering::Relaxed);
+        if used >= self.limit.load(Ordering::Relaxed) {
+            return false;
+        }
         // SAFETY: only the owner touches its regions, and only while busy.
         let regions = unsafe { &mut *self.regions.get() };
-        let fits = cursor < self.limit.load(Ordering::Relaxed);
-        let word = if fits { regions.compact(record) } else { None };
-        if let Some(word) = word {
-            // SAFETY: `cursor` is below the limit, so the word lies in the frame; it is this lane's.
-            unsafe { self.words.get().add(words(cursor)).write(word) };
-            self.set_cursor(cursor + 1);
-        }
-        self.set_busy(false);
-        word.is_some()
+        let Some(word) = regions.compact_likely(kind, arch::ticks(), address, size) else {
+            return false;
+        };
+        // SAFETY: `used` is below the limit, so the word lies in the frame; it is this lane's.
+        unsafe { words_of(header).add(used as usize).write(word) };
+        published.store(used + 1, Ordering::Release);
+        true
     }
 
     fn push(&self, record: &Record) {
@@ -117,7 +125,9 @@ impl Lane {
             return self.push_nested(record);
         }
         self.set_busy(true);
-        if self.cursor.get() < self.limit.load(Ordering::Relaxed) || self.make_room(record) {
+        let has_room =
+            !self.header.get().is_null() && words(self.cursor()) < self.limit.load(Ordering::Relaxed) as usize;
+        if has_room || self.make_room(record) {
             self.append(record);
         }
         self.set_busy(false);
@@ -131,26 +141,38 @@ impl Lane {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Writes one record in full; the caller has made sure that it fits.
+    /// Writes one record; the caller has made sure that it fits even as an escape.
     fn append(&self, record: &Record) {
-        let cursor = self.cursor.get();
+        let cursor = self.cursor();
         // SAFETY: only the owner touches its regions, and only while busy.
         let regions = unsafe { &mut *self.regions.get() };
         // SAFETY: `cursor` is below the limit, so ESCAPE_WORDS words from it lie in the frame; it is this lane's.
-        unsafe {
-            let at = self.words.get().add(words(cursor));
-            at.cast::<[u64; ESCAPE_WORDS]>().write(regions.escape(record));
-        }
-        self.set_cursor(cursor + ESCAPE_WORDS as u64);
+        let at = unsafe { words_of(self.header.get()).add(words(cursor)) };
+        let used = if let Some(word) = regions.compact(record) {
+            // SAFETY: as above.
+            unsafe { at.write(word) };
+            1
+        } else {
+            // SAFETY: as above.
+            unsafe { at.cast::<[u64; ESCAPE_WORDS]>().write(regions.escape(record)) };
+            ESCAPE_WORDS as u64
+        };
+        self.set_cursor(cursor + used);
+    }
+
+    /// The cursor of a lane with a frame.
+    fn cursor(&self) -> u64 {
+        self.published().load(Ordering::Relaxed)
     }
 
     /// Publishes the cursor: what lies before it survives the process.
-    #[inline(always)]
     fn set_cursor(&self, cursor: u64) {
-        self.cursor.set(cursor);
-        // SAFETY: a lane with a cursor has a header, in its mapped frame.
-        let published = unsafe { AtomicU64::from_ptr(&raw mut (*self.header.get()).cursor) };
-        published.store(cursor, Ordering::Release);
+        self.published().store(cursor, Ordering::Release);
+    }
+
+    fn published(&self) -> &AtomicU64 {
+        // SAFETY: called only on a lane with a frame, whose mapping stays.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.header.get()).cursor) }
     }
 
     /// Prepares the lane for one more record: buffer, name of the thread, nested records, a drained frame. No signal
@@ -172,7 +194,7 @@ impl Lane {
         }
         let waiting = self.nested_count().load(Ordering::Relaxed).min(NESTED_RECORDS as u32) as usize;
         let pending = 1 + usize::from(!self.names_thread.get()) + waiting;
-        if words(self.cursor.get()) + pending * ESCAPE_WORDS > FRAME_WORDS {
+        if words(self.cursor()) + pending * ESCAPE_WORDS > FRAME_WORDS {
             self.drain(process);
         }
         if !self.names_thread.replace(true) {
@@ -182,8 +204,7 @@ impl Lane {
         if waiting != 0 {
             self.fetch_nested(process);
         }
-        let fill_start = self.cursor.get() & !0xffff_ffff;
-        self.limit.store(fill_start | (FRAME_WORDS - ESCAPE_WORDS + 1) as u64, Ordering::Relaxed);
+        self.limit.store((FRAME_WORDS - ESCAPE_WORDS + 1) as u32, Ordering::Relaxed);
         true
     }
 
@@ -206,7 +227,6 @@ impl Lane {
                 unused: 0,
                 ended_ticks: 0,
             });
-            self.words.set(frame.add(WORDS_OFFSET).cast());
             *self.regions.get() = Regions::new();
             self.header.set(header);
         }
@@ -255,12 +275,14 @@ impl Lane {
 
     /// Copies the fill into a block of the spool and starts the next; the order is that of `spool.rs`.
     fn drain(&self, process: &Process) {
-        let cursor = self.cursor.get();
-        // SAFETY: these words of the lane's own frame are written.
-        let filled = unsafe { slice::from_raw_parts(self.words.get(), words(cursor)) };
-        // SAFETY: the header is mapped, and with signals blocked nobody writes it.
-        let header = FrameHeader { kind: FRAME_BLOCK, ..unsafe { *self.header.get() } };
-        if !process.write_block(&header, filled) {
+        let (cursor, header) = (self.cursor(), self.header.get());
+        // SAFETY: the frame is mapped, and with signals blocked nobody writes it.
+        let frame = unsafe { slice::from_raw_parts(header.cast::<u8>(), FRAME_BYTES) };
+        // SAFETY: as above.
+        let header = FrameHeader { kind: FRAME_BLOCK, ..unsafe { *header } };
+        if !process.write_block(&header, frame) {
+            // SAFETY: these words of the lane's own frame are written.
+            let filled = unsafe { slice::from_raw_parts(words_of(self.header.get()), words(cursor)) };
             process.count_lost(encoding::count_calls(filled));
         }
         // SAFETY: only the owner touches its regions, and only while busy.
@@ -304,6 +326,12 @@ impl Lane {
         }
         process.count_lost(count.saturating_sub(NESTED_RECORDS) as u64);
     }
+}
+
+/// The first word of a lane's frame.
+#[inline(always)]
+fn words_of(header: *mut FrameHeader) -> *mut u64 {
+    header.wrapping_byte_add(WORDS_OFFSET).cast()
 }
 
 const _: () = assert!(size_of::<Lane>() <= 4096 && FRAME_BYTES.is_multiple_of(4096));

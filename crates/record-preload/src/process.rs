@@ -14,7 +14,7 @@ use libc::{c_char, c_int, c_void};
 use crate::lane::Lane;
 use crate::spool::{
     COMMAND_BYTES, CONTROL_BYTES, Control, FRAME_BYTES, FrameHeader, ORIGIN_EXEC, ORIGIN_FORK, SESSION_VARIABLE,
-    SPOOL_MAGIC, SPOOL_SUFFIX, WORDS_OFFSET,
+    SPOOL_MAGIC, SPOOL_SUFFIX,
 };
 use crate::{arch, sys};
 
@@ -276,21 +276,20 @@ impl Process {
         (!frame.is_null()).then_some((number, frame))
     }
 
-    /// Writes a full lane's words, then its header, to a frame of its own; false if that failed.
-    pub fn write_block(&self, header: &FrameHeader, words: &[u64]) -> bool {
+    /// Writes a copy of a lane's `frame` under a header of its own; false if that failed, and the copy then has no header.
+    pub fn write_block(&self, header: &FrameHeader, frame: &[u8]) -> bool {
         let Some(fd) = self.fd() else {
             return false;
         };
         let offset = frame_offset(self.next_frame());
-        // SAFETY: words and header are plain integers without padding.
-        let (words, header) = unsafe {
-            let header = (&raw const *header).cast::<u8>();
-            (
-                slice::from_raw_parts(words.as_ptr().cast::<u8>(), size_of_val(words)),
-                slice::from_raw_parts(header, size_of::<FrameHeader>()),
-            )
-        };
-        sys::write_all_at(fd, words, offset + WORDS_OFFSET as u64) && sys::write_all_at(fd, header, offset)
+        // SAFETY: a header is plain integers without padding.
+        let header = unsafe { slice::from_raw_parts((&raw const *header).cast::<u8>(), size_of::<FrameHeader>()) };
+        let rest = frame.get(header.len()..).unwrap_or_default();
+        if sys::write_both_at(fd, header, rest, offset) {
+            return true;
+        }
+        sys::write_all_at(fd, &[0; size_of::<FrameHeader>()], offset);
+        false
     }
 
     /// Enters a lane that has just got its frame into the registry.

@@ -5,9 +5,10 @@
 //! it was full. Both look alike: a [`FrameHeader`], room for nested records, and from [`WORDS_OFFSET`] the words of
 //! `encoding.rs`.
 //!
-//! **Exactly once.** A lane's `cursor` holds the number of its current fill and the words in it. To drain, a thread copies the
-//! words, then the header, then moves the cursor to the next fill in one store. A block counts only if its header
-//! is there, and only if its fill is no longer the lane's own; so a process may be killed at any instruction.
+//! **Exactly once.** A lane's `cursor` holds the number of its current fill and the words in it. To drain, a thread writes a
+//! copy of its frame, with the header of a block; then it moves the cursor to the next fill in one store. A block counts
+//! only if its header is there (a copy that could not be written whole loses it), and only if its fill is no longer the
+//! lane's own; so a process may be killed at any instruction.
 //!
 //! This file is compiled into the preloaded object and into `hksim-record`. It uses `core` only.
 
