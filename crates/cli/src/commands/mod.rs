@@ -1,6 +1,5 @@
 //! The commands, one file each.
 
-mod export;
 mod generate;
 mod import;
 pub mod info;
@@ -9,7 +8,6 @@ mod record;
 mod replay;
 pub mod sim;
 mod sweep;
-mod trace;
 pub mod validate;
 
 use std::process::ExitCode;
@@ -23,16 +21,11 @@ pub enum Command {
     Record(record::Args),
     /// Turn another program's trace into a .hkt trace
     Import(import::Args),
-    /// Write a .hkt trace in another format
-    Export(export::Args),
     /// Make a trace of a synthetic workload
     #[command(subcommand)]
     Gen(generate::Generator),
     /// Say what a trace holds
     Info(info::Args),
-    /// Make traces from traces, and check them
-    #[command(subcommand)]
-    Trace(trace::Tool),
     /// Predict what one design costs on a trace
     Sim(sim::Args),
     /// Predict what many designs cost, side by side
@@ -55,10 +48,8 @@ impl Command {
         match self {
             Command::Record(args) => record::run(&args).map(done),
             Command::Import(args) => import::run(&args).map(done),
-            Command::Export(args) => export::run(&args).map(done),
             Command::Gen(generator) => generate::run(&generator).map(done),
             Command::Info(args) => info::run(&args).map(done),
-            Command::Trace(tool) => tool.run(),
             Command::Sim(args) => sim::run(&args).map(done),
             Command::Sweep(args) => sweep::run(&args).map(done),
             Command::Replay(args) => replay::run(&args).map(done),

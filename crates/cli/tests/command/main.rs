@@ -2,11 +2,9 @@
 
 mod contract;
 mod errors;
-mod exports;
 mod files;
 mod flags;
 mod generators;
 mod programs;
 mod support;
 mod sweeps;
-mod trace_tools;

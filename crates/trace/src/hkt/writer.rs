@@ -49,11 +49,6 @@ impl TraceWriter {
         })
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Appends an event.
     ///
     /// # Errors

@@ -1,0 +1,161 @@
+/* A bare counter of allocator calls, to hold recordings against. It shares no code with the recorder.
+ *
+ *     cc -O2 -fPIC -shared -o counter.so counter.c
+ *     LD_PRELOAD=$PWD/counter.so CALL_COUNTER_DIR=/some/dir program
+ *
+ * Every process image leaves a file of FILE_BYTES bytes in that directory, PID.IMAGE: the counts (u64, in the order of
+ * enum function), then the path of its executable. The file is mapped shared and counted in place, so it is right up to
+ * the last call whichever way the process ends: exit, _exit, exec, SIGKILL. A forked child begins a file of its own.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum function {
+    MALLOC, CALLOC, REALLOC, REALLOCARRAY, FREE, FREE_NULL, POSIX_MEMALIGN, ALIGNED_ALLOC, MEMALIGN, VALLOC, PVALLOC,
+    USABLE_SIZE, FUNCTIONS
+};
+
+enum { FILE_BYTES = 4096, IMAGES_MAX = 1000, PATH_BYTES = 4096 };
+
+struct file {
+    _Atomic uint64_t calls[FUNCTIONS];
+    char executable[FILE_BYTES - FUNCTIONS * sizeof(uint64_t)];
+};
+
+/* What a fork must not inherit: the kernel hands the child a page of zeros in its place. */
+struct own {
+    struct file *file;
+};
+
+static struct own *own;
+static char directory[PATH_BYTES];
+
+/* The recorder has storage per thread. Every object that has some gets a slot in each thread's table of them, and a
+ * free(NULL) when glibc gives up a thread's stack. So this one has some too. */
+__attribute__((tls_model("initial-exec"))) __thread char slot_of_counter;
+
+static void give_up(const char *why) {
+    ssize_t ignored = write(STDERR_FILENO, why, strlen(why));
+    (void)ignored;
+    _exit(126);
+}
+
+/* The first file name of this process id that is not taken. */
+static int create(void) {
+    for (int image = 0; image < IMAGES_MAX; image++) {
+        char path[PATH_BYTES + 64];
+        snprintf(path, sizeof path, "%s/%ld.%d", directory, (long)getpid(), image);
+        int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (fd >= 0 || errno != EEXIST) return fd;
+    }
+    return -1;
+}
+
+static void open_file(void) {
+    if (own == NULL) {
+        const char *said = getenv("CALL_COUNTER_DIR");
+        if (said == NULL || strlen(said) >= sizeof directory) give_up("counter.so: CALL_COUNTER_DIR names no directory\n");
+        strcpy(directory, said);
+        void *page = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (page == MAP_FAILED || madvise(page, FILE_BYTES, MADV_WIPEONFORK) != 0) give_up("counter.so: no page\n");
+        own = page;
+    }
+    int fd = create();
+    if (fd < 0 || ftruncate(fd, FILE_BYTES) != 0) give_up("counter.so: CALL_COUNTER_DIR cannot be written\n");
+    struct file *file = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (file == MAP_FAILED) give_up("counter.so: no mapping\n");
+    close(fd);
+    ssize_t length = readlink("/proc/self/exe", file->executable, sizeof file->executable - 1);
+    if (length < 0) file->executable[0] = 0;
+    own->file = file;
+}
+
+static void count(enum function function) {
+    if (own == NULL || own->file == NULL) {
+        int kept = errno;
+        open_file();
+        errno = kept;
+    }
+    atomic_fetch_add_explicit(&own->file->calls[function], 1, memory_order_relaxed);
+}
+
+/* The next definition of a function behind this one. The check keeps dlsym from being a tail call, by whose return
+ * address it finds out who asks. */
+#define NEXT(name) ({ \
+    static __typeof__(&name) next; \
+    if (next == NULL && (next = dlsym(RTLD_NEXT, #name)) == NULL) give_up("counter.so: no " #name "\n"); \
+    next; })
+
+void *malloc(size_t size) {
+    count(MALLOC);
+    return NEXT(malloc)(size);
+}
+
+void *calloc(size_t n, size_t size) {
+    count(CALLOC);
+    return NEXT(calloc)(n, size);
+}
+
+void *realloc(void *block, size_t size) {
+    count(REALLOC);
+    return NEXT(realloc)(block, size);
+}
+
+/* glibc's would call realloc, and be counted twice. */
+void *reallocarray(void *block, size_t n, size_t size) {
+    size_t bytes;
+    count(REALLOCARRAY);
+    if (__builtin_mul_overflow(n, size, &bytes)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return NEXT(realloc)(block, bytes);
+}
+
+void free(void *block) {
+    count(block == NULL ? FREE_NULL : FREE);
+    NEXT(free)(block);
+}
+
+int posix_memalign(void **block, size_t alignment, size_t size) {
+    count(POSIX_MEMALIGN);
+    return NEXT(posix_memalign)(block, alignment, size);
+}
+
+void *aligned_alloc(size_t alignment, size_t size) {
+    count(ALIGNED_ALLOC);
+    return NEXT(aligned_alloc)(alignment, size);
+}
+
+extern void *memalign(size_t, size_t);
+void *memalign(size_t alignment, size_t size) {
+    count(MEMALIGN);
+    return NEXT(memalign)(alignment, size);
+}
+
+void *valloc(size_t size) {
+    count(VALLOC);
+    return NEXT(valloc)(size);
+}
+
+extern void *pvalloc(size_t);
+void *pvalloc(size_t size) {
+    count(PVALLOC);
+    return NEXT(pvalloc)(size);
+}
+
+extern size_t malloc_usable_size(void *);
+size_t malloc_usable_size(void *block) {
+    count(USABLE_SIZE);
+    return NEXT(malloc_usable_size)(block);
+}
