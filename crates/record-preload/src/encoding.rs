@@ -42,6 +42,10 @@ const REGIONS: usize = 1 << REGION_BITS;
 pub const DURATION_MAX: u64 = (1 << 40) - 1;
 /// Low 16 bits of an escape that names a thread.
 const THREAD_HEAD: u64 = (Kind::Thread as u64) << 8;
+/// Bytes of a mark's name that one record holds.
+pub const MARK_PIECE_BYTES: usize = 24;
+/// In `align_log2` of a mark: the next record of the thread goes on with the name.
+pub const MARK_GOES_ON: u8 = 0x80;
 /// A region number no address has.
 const NO_REGION: u64 = u64::MAX;
 /// Before the first record no region is likely, as no time is close to [`Regions::new`]'s.
@@ -80,13 +84,16 @@ pub enum Kind {
     Thread = 12,
     /// `fork` returned in the parent: `address` is the child's process id.
     Fork = 13,
+    /// A piece of a mark's name: its bytes in `address`, `old` and `size`, how many in `align_log2`, with [`MARK_GOES_ON`]
+    /// where another piece follows.
+    Mark = 14,
 }
 
 impl Kind {
     /// The kind numbered `value`, if there is one.
     #[must_use]
     pub fn from_number(value: u8) -> Option<Self> {
-        const ALL: [Kind; 13] = [
+        const ALL: [Kind; 14] = [
             Kind::Malloc,
             Kind::Free,
             Kind::Calloc,
@@ -100,6 +107,7 @@ impl Kind {
             Kind::UsableSize,
             Kind::Thread,
             Kind::Fork,
+            Kind::Mark,
         ];
         ALL.get(usize::from(value).wrapping_sub(1)).copied()
     }
@@ -130,6 +138,34 @@ impl Record {
     #[must_use]
     pub const fn new(kind: Kind, ticks: u64, address: u64, size: u64) -> Self {
         Self { kind, align_log2: 0, ticks, duration: 0, address, old: 0, size }
+    }
+}
+
+impl Record {
+    /// A piece of a mark's name, of at most [`MARK_PIECE_BYTES`]; `more` is [`MARK_GOES_ON`] or 0.
+    #[must_use]
+    pub fn mark_piece(ticks: u64, piece: &[u8], more: u8) -> Self {
+        let mut bytes = [0; MARK_PIECE_BYTES];
+        for (to, from) in bytes.iter_mut().zip(piece) {
+            *to = *from;
+        }
+        let [address, old, size] = [0, 8, 16].map(|at| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(word)
+        });
+        let used = piece.len().min(MARK_PIECE_BYTES) as u8;
+        Self { align_log2: used | more, old, ..Self::new(Kind::Mark, ticks, address, size) }
+    }
+
+    /// The bytes of a mark's name that this record holds, and how many of them count.
+    #[must_use]
+    pub fn mark_bytes(&self) -> ([u8; MARK_PIECE_BYTES], usize) {
+        let mut bytes = [0; MARK_PIECE_BYTES];
+        for (to, word) in bytes.chunks_exact_mut(8).zip([self.address, self.old, self.size]) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        (bytes, usize::from(self.align_log2 & !MARK_GOES_ON).min(MARK_PIECE_BYTES))
     }
 }
 

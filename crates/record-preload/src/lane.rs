@@ -17,7 +17,7 @@ use crate::spool::{
     FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, NESTED_OFFSET, NESTED_RECORDS, WORDS_OFFSET,
     next_fill, words,
 };
-use crate::{arch, sys};
+use crate::{arch, session, sys};
 
 /// The private half of a lane. All zero, as after a fork, means: no buffer. What every event needs comes first, in one
 /// cache line.
@@ -69,7 +69,7 @@ pub fn push(record: &Record) {
 #[cold]
 #[inline(never)]
 fn begin_thread(record: &Record) {
-    if process::is_off() {
+    if process::is_off() || session::is_stopped() {
         return;
     }
     let _errno = sys::Errno::save();
@@ -127,7 +127,9 @@ impl Lane {
         self.set_busy(true);
         let has_room =
             !self.header.get().is_null() && words(self.cursor()) < self.limit.load(Ordering::Relaxed) as usize;
-        if has_room || self.make_room(record) {
+        // Asked here and where a fill ends, not for compact records: they follow each other within some 3 us, so that a
+        // thread notices after 0.1 s at the latest. What it has recorded since then is left out by the reader.
+        if (has_room && session::is_recording()) || self.make_room(record) {
             self.append(record);
         }
         self.set_busy(false);
@@ -180,7 +182,8 @@ impl Lane {
     #[cold]
     #[inline(never)]
     fn make_room(&self, record: &Record) -> bool {
-        if process::is_off() {
+        if process::is_off() || session::is_stopped() {
+            self.limit.store(0, Ordering::Relaxed);
             return false;
         }
         let _errno = sys::Errno::save();
@@ -301,6 +304,9 @@ impl Lane {
     #[cold]
     #[inline(never)]
     fn push_nested(&self, record: &Record) {
+        if !session::is_recording() {
+            return;
+        }
         let _errno = sys::Errno::save();
         if self.header.get().is_null() {
             return process::count_lost_early();

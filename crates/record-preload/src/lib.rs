@@ -13,12 +13,15 @@
 compile_error!("the recorder knows Linux on x86_64 only: thread-local storage and the clock are written for it");
 
 mod arch;
+mod descriptor;
 pub mod encoding;
 mod hooks;
 mod lane;
+mod mark;
 mod pool;
 mod process;
 mod real;
+mod session;
 
 pub mod spool;
 mod sys;

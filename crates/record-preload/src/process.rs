@@ -7,23 +7,21 @@ use core::cell::{Cell, UnsafeCell};
 use core::ffi::CStr;
 use core::ptr::null_mut;
 use core::slice;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use libc::{c_char, c_int, c_void};
+use libc::{c_int, c_void};
 
+use crate::descriptor::Descriptor;
 use crate::lane::Lane;
+use crate::session::PATH_BYTES;
 use crate::spool::{
-    COMMAND_BYTES, CONTROL_BYTES, Control, FRAME_BYTES, FrameHeader, ORIGIN_EXEC, ORIGIN_FORK, SESSION_VARIABLE,
+    ALLOCATOR_BYTES, COMMAND_BYTES, CONTROL_BYTES, Control, FRAME_BYTES, FrameHeader, ORIGIN_EXEC, ORIGIN_FORK,
     SPOOL_MAGIC, SPOOL_SUFFIX,
 };
-use crate::{arch, sys};
+use crate::{arch, real, session, sys};
 
-/// Longest path of a spool in bytes, its zero byte included.
-const PATH_BYTES: usize = 4096;
 /// Spools that one process id may begin (one per exec or reused id).
 const SPOOLS_PER_PID: u32 = 10_000;
-/// The spool's descriptor is put this high, out of the way of programs that expect low numbers.
-const LEAST_FD: c_int = 900;
 /// Events to let pass between two attempts to get a frame from a spool that is full.
 const EVENTS_BETWEEN_ATTEMPTS: u32 = 4096;
 /// Thread-specific values below this key need no allocation in glibc.
@@ -39,6 +37,8 @@ const READY: u32 = 2;
 const OFF: u32 = 3;
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
+/// The spool's descriptor; in a forked child that of its parent's spool, until its own begins.
+static SPOOL: Descriptor = Descriptor::none();
 /// Events that came before there was a spool to count them in.
 static LOST_EARLY: AtomicU64 = AtomicU64::new(0);
 /// Whether this image had a spool before: then the process is a fork of the one that did.
@@ -54,11 +54,11 @@ pub struct Process {
     registry_busy: AtomicBool,
     /// Events to let pass before the next attempt to get a frame.
     attempts_pause: AtomicU32,
-    fd: AtomicI32,
-    identity: Cell<(u64, u64)>,
     lanes: Cell<*mut Lane>,
     control: Cell<*mut Control>,
     path: UnsafeCell<[u8; PATH_BYTES]>,
+    /// Where in the path the spool's name begins.
+    name: Cell<usize>,
 }
 
 /// Opens the spool when the object is loaded, so that a process without any event is known too.
@@ -68,7 +68,9 @@ static AT_LOAD: extern "C" fn() = {
     extern "C" fn at_load() {
         let _errno = sys::Errno::save();
         let _signals = sys::SignalsBlocked::new();
-        Process::current();
+        if let Some(process) = Process::current() {
+            process.describe_image();
+        }
     }
     at_load
 };
@@ -143,11 +145,11 @@ impl Process {
     }
 
     fn start(&self) {
-        let Some(session) = session() else {
+        let Some(session) = session::path() else {
             self.state.store(OFF, Ordering::Release);
             return;
         };
-        let state = if self.open_spool(session) { READY } else { OFF };
+        let state = if !session::has_ended() && self.open_spool(session) { READY } else { OFF };
         if state == READY {
             make_end_key();
             self.count_lost(LOST_EARLY.swap(0, Ordering::Relaxed));
@@ -156,30 +158,35 @@ impl Process {
     }
 
     fn open_spool(&self, session: &CStr) -> bool {
+        let opened = self.create_spool(session);
+        if !opened {
+            session::count_unrecorded();
+        }
+        opened
+    }
+
+    fn create_spool(&self, session: &CStr) -> bool {
+        SPOOL.close();
         let pid = sys::pid();
         let mut fd = -1;
+        self.name.set(session.to_bytes().len() + 1);
         for number in 0..SPOOLS_PER_PID {
             // SAFETY: only the starting thread writes the path, and nobody reads it before READY.
             if !write_path(unsafe { &mut *self.path.get() }, session, pid, number) {
                 return false;
             }
-            // SAFETY: write_path ends it with a zero byte.
-            fd = unsafe {
-                sys::open(self.path.get().cast(), libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC)
-            };
+            fd = self.open_path(libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC);
             if fd >= 0 || sys::get_errno() != libc::EEXIST {
                 break;
             }
         }
-        let Some(identity) = sys::identity(fd) else {
-            return false;
-        };
-        self.identity.set(identity);
-        self.keep_fd(fd);
-        if !sys::reserve(self.fd.load(Ordering::Relaxed), 0, CONTROL_BYTES) {
+        if !SPOOL.keep(fd) {
             return false;
         }
-        let control = sys::map_shared(self.fd.load(Ordering::Relaxed), 0, CONTROL_BYTES).cast::<Control>();
+        let Some(fd) = SPOOL.get().filter(|&fd| sys::reserve(fd, 0, CONTROL_BYTES)) else {
+            return false;
+        };
+        let control = sys::map_shared(fd, 0, CONTROL_BYTES).cast::<Control>();
         if control.is_null() {
             return false;
         }
@@ -190,32 +197,27 @@ impl Process {
         true
     }
 
-    /// Moves the spool's descriptor out of the program's way.
-    fn keep_fd(&self, fd: c_int) {
-        let high = sys::duplicate_from(fd, LEAST_FD);
-        if high >= 0 {
-            sys::close(fd);
-        }
-        self.fd.store(if high >= 0 { high } else { fd }, Ordering::Relaxed);
+    fn open_path(&self, flags: c_int) -> c_int {
+        // SAFETY: the path is written by the starting thread before anybody reads it, and ends with a zero byte.
+        unsafe { session::open_file(&*self.path.get(), self.name.get(), flags) }
     }
 
-    /// The spool's descriptor. A program that closes all descriptors closes this one too, and may open something else
-    /// under its number: then the spool is opened again.
+    /// The spool's descriptor. Where the program has closed it the spool is opened again.
     fn fd(&self) -> Option<c_int> {
-        let fd = self.fd.load(Ordering::Relaxed);
-        if sys::identity(fd) == Some(self.identity.get()) {
-            return Some(fd);
+        SPOOL.get().or_else(|| SPOOL.keep_again(self.open_path(libc::O_RDWR | libc::O_CLOEXEC)))
+    }
+
+    /// Tells the spool's reader what serves the image.
+    fn describe_image(&self) {
+        let path = real::allocator().unwrap_or_default().to_bytes();
+        let kept = path.get(..ALLOCATOR_BYTES).unwrap_or(path);
+        let control = self.control.get();
+        // SAFETY: the page is mapped, the path fits its field, and nobody else in this process uses these fields.
+        unsafe {
+            (&raw mut (*control).own_malloc).write(u32::from(!real::is_called()));
+            (&raw mut (*control).allocator).cast::<u8>().copy_from_nonoverlapping(kept.as_ptr(), kept.len());
+            (&raw mut (*control).allocator_bytes).write(kept.len() as u32);
         }
-        // SAFETY: the path was written before READY and ends with a zero byte.
-        let fd = unsafe { sys::open(self.path.get().cast(), libc::O_RDWR | libc::O_CLOEXEC) };
-        if sys::identity(fd) != Some(self.identity.get()) {
-            if fd >= 0 {
-                sys::close(fd);
-            }
-            return None;
-        }
-        self.keep_fd(fd);
-        Some(self.fd.load(Ordering::Relaxed))
     }
 
     fn control_u32(&self, field: impl FnOnce(*mut Control) -> *mut u32) -> &AtomicU32 {
@@ -224,6 +226,7 @@ impl Process {
     }
 
     fn next_frame(&self) -> u32 {
+        session::count_frame();
         // SAFETY: takes the address of a field of the mapped page.
         self.control_u32(|control| unsafe { &raw mut (*control).frames }).fetch_add(1, Ordering::Relaxed)
     }
@@ -234,14 +237,12 @@ impl Process {
         self.control_u32(|control| unsafe { &raw mut (*control).threads }).fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether to go on. If the spool's reader has finished, recording is off from here on.
+    /// Whether calls are to be recorded. Once the recording has ended they are not for good.
     pub fn goes_on(&self) -> bool {
-        // SAFETY: takes the address of a field of the mapped page.
-        let stop = self.control_u32(|control| unsafe { &raw mut (*control).stop }).load(Ordering::Relaxed);
-        if stop != 0 {
+        if session::has_ended() {
             self.state.store(OFF, Ordering::Release);
         }
-        stop == 0
+        session::is_recording()
     }
 
     /// Counts events that could not be kept.
@@ -328,51 +329,6 @@ impl Process {
 
 fn frame_offset(number: u32) -> u64 {
     u64::from(number) * FRAME_BYTES as u64
-}
-
-/// The session directory, from the environment at the first call; later changes of the environment do not matter.
-fn session() -> Option<&'static CStr> {
-    static SESSION: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
-    const NAME: [u8; SESSION_VARIABLE.len() + 1] = zero_ended();
-    let mut known = SESSION.load(Ordering::Acquire);
-    if known.is_null() {
-        // SAFETY: the name ends with a zero byte. Nothing else changes the environment: this runs when the object
-        // is loaded.
-        let value = unsafe { libc::getenv(NAME.as_ptr().cast()) };
-        known = keep(value)?;
-        SESSION.store(known, Ordering::Release);
-    }
-    // SAFETY: `keep` gave a C string that stays.
-    Some(unsafe { CStr::from_ptr(known) })
-}
-
-/// A copy of the string that outlives `setenv`.
-fn keep(value: *const c_char) -> Option<*mut c_char> {
-    if value.is_null() {
-        return None;
-    }
-    // SAFETY: not null, so a C string.
-    let bytes = unsafe { CStr::from_ptr(value) }.to_bytes_with_nul();
-    if bytes.len() > PATH_BYTES {
-        return None;
-    }
-    let copy = sys::map_private(bytes.len()).cast::<u8>();
-    if copy.is_null() {
-        return None;
-    }
-    // SAFETY: the mapping holds that many bytes and is fresh.
-    unsafe { copy.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    Some(copy.cast())
-}
-
-const fn zero_ended() -> [u8; SESSION_VARIABLE.len() + 1] {
-    let mut name = [0; SESSION_VARIABLE.len() + 1];
-    let mut at = 0;
-    while at < SESSION_VARIABLE.len() {
-        name[at] = SESSION_VARIABLE.as_bytes()[at];
-        at += 1;
-    }
-    name
 }
 
 /// Writes `SESSION/PID-NUMBER.spool` and a zero byte; false if it does not fit.

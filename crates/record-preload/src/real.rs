@@ -10,6 +10,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use libc::{c_int, c_void, size_t};
 
+use crate::hooks;
+
 /// Set by the first thread that looks the functions up; nobody looks twice.
 static LOOKED_UP: AtomicBool = AtomicBool::new(false);
 
@@ -65,4 +67,23 @@ fn find(symbol: &CStr) -> *mut c_void {
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) };
     // dlsym knows "this object" by its return address: it must not be called in tail position.
     black_box(found)
+}
+
+/// Whether the program's calls of `malloc` come here, rather than to one that the executable defines.
+pub fn is_called() -> bool {
+    // SAFETY: the name is a C string.
+    let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
+    core::ptr::eq(called, hooks::malloc as *const c_void)
+}
+
+/// The path of the object whose `malloc` serves the program.
+pub fn allocator() -> Option<&'static CStr> {
+    let function = malloc()? as *const c_void;
+    // SAFETY: Dl_info is plain data that dladdr fills; the name is a C string that lives as long as its object, and
+    // an object that was loaded with the program stays.
+    unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        let found = libc::dladdr(function, &raw mut info) != 0 && !info.dli_fname.is_null();
+        found.then(|| CStr::from_ptr(info.dli_fname))
+    }
 }

@@ -30,10 +30,24 @@ pub const NESTED_RECORDS: usize = (WORDS_OFFSET - NESTED_OFFSET) / (8 * ESCAPE_W
 pub const CONTROL_BYTES: usize = 4096;
 /// Bytes of a command line that a spool keeps.
 pub const COMMAND_BYTES: usize = 2048;
+/// Bytes of the allocator's path that a spool keeps.
+pub const ALLOCATOR_BYTES: usize = 512;
 /// The environment variable that names the session directory.
 pub const SESSION_VARIABLE: &str = "HKSIM_RECORD_SESSION";
 /// How a spool's file name ends; before it stand the process id, `-` and a number.
 pub const SPOOL_SUFFIX: &str = ".spool";
+
+/// The file of a session that holds its [`SessionPage`].
+pub const SESSION_FILE: &str = "control";
+/// First bytes of a session's control file.
+pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"hksess01");
+
+/// `state` of a session: calls are recorded.
+pub const SESSION_RECORDING: u32 = 0;
+/// `state` of a session: calls are not recorded for the time being.
+pub const SESSION_STOPPED: u32 = 1;
+/// `state` of a session: no further call will be recorded.
+pub const SESSION_ENDED: u32 = 2;
 
 /// `origin`: the process image began with exec.
 pub const ORIGIN_EXEC: u32 = 1;
@@ -44,6 +58,25 @@ pub const ORIGIN_FORK: u32 = 2;
 pub const FRAME_LANE: u32 = u32::from_le_bytes(*b"LANE");
 /// `kind` of a frame that is a copy.
 pub const FRAME_BLOCK: u32 = u32::from_le_bytes(*b"BLCK");
+
+/// What all processes of a session share with `hksim`: one page, mapped by each. A word of it is the only thing that
+/// starts and stops a recording; no signal is needed.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct SessionPage {
+    /// [`SESSION_MAGIC`].
+    pub magic: u64,
+    /// [`SESSION_RECORDING`], [`SESSION_STOPPED`] or [`SESSION_ENDED`].
+    pub state: u32,
+    /// Processes that could not begin a spool.
+    pub unrecorded: u32,
+    /// Time stamp counter at which the recording ended; 0 before. Records stamped later do not count.
+    pub ended_ticks: u64,
+    /// Bytes of frames after which the recording ends; 0 for no limit.
+    pub bytes_max: u64,
+    /// Bytes of frames that all processes have taken.
+    pub bytes: u64,
+}
 
 /// The first page of a spool.
 #[derive(Clone, Copy, Debug)]
@@ -63,16 +96,18 @@ pub struct Control {
     pub threads: u32,
     /// Bytes used of `command`.
     pub command_bytes: u32,
-    /// Not 0 once nobody will read further records; written by the reader, at [`STOP_OFFSET`].
-    pub stop: u32,
-    /// Zero.
-    pub unused: u32,
+    /// 1 where the executable defines `malloc` itself, so that the recorder's is not called.
+    pub own_malloc: u32,
+    /// Bytes used of `allocator`.
+    pub allocator_bytes: u32,
     /// Time stamp counter at the start.
     pub start_ticks: u64,
     /// Events that could not be kept.
     pub events_lost: u64,
     /// The command line, each word ended by a zero byte.
     pub command: [u8; COMMAND_BYTES],
+    /// Path of the object whose `malloc` serves the program; known once the object is loaded.
+    pub allocator: [u8; ALLOCATOR_BYTES],
 }
 
 /// The first bytes of a lane or block.
@@ -93,10 +128,7 @@ pub struct FrameHeader {
     pub ended_ticks: u64,
 }
 
-/// Where in a spool [`Control::stop`] stands, in bytes.
-pub const STOP_OFFSET: u64 = core::mem::offset_of!(Control, stop) as u64;
-
-const _: () = assert!(size_of::<Control>() <= CONTROL_BYTES);
+const _: () = assert!(size_of::<Control>() <= CONTROL_BYTES && size_of::<SessionPage>() <= CONTROL_BYTES);
 const _: () = assert!(size_of::<FrameHeader>() <= NESTED_OFFSET);
 const _: () = assert!(FRAME_WORDS > ESCAPE_WORDS * (NESTED_RECORDS + 2), "all nested records fit an empty frame");
 

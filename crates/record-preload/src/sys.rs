@@ -91,9 +91,16 @@ pub fn has_ended(tid: u32) -> bool {
 /// `path` ends with a zero byte.
 pub unsafe fn open(path: *const u8, flags: c_int) -> c_int {
     // SAFETY: by the caller's promise.
-    unsafe {
-        libc::syscall(libc::SYS_openat, libc::AT_FDCWD as c_long, path, flags as c_long, 0o600 as c_long) as c_int
-    }
+    unsafe { open_in(libc::AT_FDCWD, path, flags) }
+}
+
+/// As [`open`], a relative path being looked up in `directory`.
+///
+/// # Safety
+/// As for [`open`].
+pub unsafe fn open_in(directory: c_int, path: *const u8, flags: c_int) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe { libc::syscall(libc::SYS_openat, directory as c_long, path, flags as c_long, 0o600 as c_long) as c_int }
 }
 
 /// Closes a descriptor of the recorder's own.

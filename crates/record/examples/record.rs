@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let command: Vec<OsString> = arguments.collect();
-    let options = hksim_record::Options { output, session_parent: None };
+    let options = hksim_record::Options { output, ..hksim_record::Options::default() };
     match hksim_record::record(&options, &command) {
         Ok(report) => {
             eprintln!("{}", serde_json::to_string_pretty(&report).unwrap_or_default());

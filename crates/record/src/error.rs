@@ -92,6 +92,18 @@ pub enum RecordError {
         /// What that means and what to do.
         why: &'static str,
     },
+    /// No recording goes on in a process.
+    #[error("process {pid}: not being recorded; give the process id of a program that hksim record started")]
+    NotRecorded {
+        /// Its process id.
+        pid: u32,
+    },
+    /// A mark's name is empty or too long.
+    #[error("a mark's name has 1 to {max} bytes, this one {bytes}", max = crate::control::MARK_BYTES_MAX)]
+    BadMark {
+        /// Bytes of the name.
+        bytes: usize,
+    },
     /// A session directory does not hold a recording.
     #[error("{}: not a recording session: {why}", path.display())]
     BadSession {

@@ -6,6 +6,7 @@ use hksim_trace::resolve::{RawEvent, RawOp};
 use crate::clock::TickRate;
 use crate::encoding::{ESCAPE_WORDS, Kind, Record, Regions, read_escape};
 use crate::error::RecordError;
+use crate::marks::{MarkNames, MarkPieces};
 use crate::spool::{FRAME_BYTES, NESTED_OFFSET, NESTED_RECORDS};
 use crate::spool_reader::{FilledFrame, LaneFrames, SpoolReader};
 
@@ -28,6 +29,8 @@ pub struct LaneEvents<'a> {
     spool: &'a SpoolReader,
     lane: &'a LaneFrames,
     rate: TickRate,
+    names: &'a MarkNames,
+    pieces: MarkPieces,
     regions: Regions,
     /// Index of the frame being read in `lane.frames`.
     frame: usize,
@@ -51,11 +54,18 @@ impl<'a> LaneEvents<'a> {
     ///
     /// # Errors
     /// The spool cannot be read or is damaged.
-    pub fn new(spool: &'a SpoolReader, lane: &'a LaneFrames, rate: TickRate) -> Result<Self, RecordError> {
+    pub fn new(
+        spool: &'a SpoolReader,
+        lane: &'a LaneFrames,
+        rate: TickRate,
+        names: &'a MarkNames,
+    ) -> Result<Self, RecordError> {
         let mut events = Self {
             spool,
             lane,
             rate,
+            names,
+            pieces: MarkPieces::default(),
             regions: Regions::new(),
             frame: 0,
             taken: 0,
@@ -183,7 +193,7 @@ impl<'a> LaneEvents<'a> {
     #[inline]
     fn add(&mut self, record: &Record) {
         let Some(op) = op(record) else {
-            return self.begin_thread(record);
+            return self.add_other(record);
         };
         let Some(thread) = self.thread else {
             return;
@@ -200,6 +210,15 @@ impl<'a> LaneEvents<'a> {
         self.batch.push(LaneEvent { raw, moving_since_ns: None });
     }
 
+    /// Adds what a record that is no call stands for.
+    fn add_other(&mut self, record: &Record) {
+        if record.kind == Kind::Thread {
+            self.begin_thread(record);
+        } else if let (Some(name), Some(thread)) = (self.pieces.add(record), self.thread) {
+            self.mark(record.ticks, thread, RawOp::Mark { name: self.names.number(&name) });
+        }
+    }
+
     /// A frame begins by naming its thread; another name means that the thread before it had ended.
     fn begin_thread(&mut self, record: &Record) {
         let thread = u32::try_from(record.size).unwrap_or(u32::MAX);
@@ -212,7 +231,7 @@ impl<'a> LaneEvents<'a> {
     }
 }
 
-/// What the program did; `None` for a record that names a thread.
+/// What the program did; `None` for a record that names a thread or a mark.
 #[inline]
 fn op(record: &Record) -> Option<RawOp> {
     let &Record { kind, align_log2, address, old, size, .. } = record;
@@ -231,6 +250,6 @@ fn op(record: &Record) -> Option<RawOp> {
         Kind::Free => RawOp::Free { address },
         Kind::UsableSize => RawOp::UsableSize { address },
         Kind::Fork => RawOp::Fork { child_pid: u32::try_from(address).unwrap_or(u32::MAX) },
-        Kind::Thread => return None,
+        Kind::Thread | Kind::Mark => return None,
     })
 }

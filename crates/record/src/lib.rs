@@ -6,9 +6,11 @@
 //! runs, and a session is complete without its recorder: [`recover`] turns it into traces later.
 
 mod clock;
+pub mod control;
 mod convert;
 mod error;
 mod lane_events;
+mod marks;
 mod merge;
 mod object;
 mod program;
@@ -16,7 +18,9 @@ mod report;
 mod run;
 mod session;
 mod spool_reader;
+mod timeline;
 mod traces;
+mod watch;
 
 // The recorder's own files, compiled a second time, so that writer and reader cannot disagree.
 #[doc(hidden)]
@@ -29,19 +33,31 @@ pub mod spool;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 pub use error::RecordError;
-pub use report::{Exit, RecordReport, RecordedTrace};
+pub use report::{Exit, RecordReport, RecordedTrace, UnseenImage};
 
-use session::Session;
+use control::Begin;
+use object::Unpacked;
+use run::Outcome;
+use session::{Plan, Session};
+pub use watch::Progress;
+use watch::Watch;
 
 /// How to record.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Where the trace goes; traces of other processes go beside it.
     pub output: PathBuf,
     /// Where the session directory goes, `None` for the output's directory. It takes 8 bytes per event until the end.
     pub session_parent: Option<PathBuf>,
+    /// When recording begins.
+    pub begin: Begin,
+    /// Time after which recording ends and the traces are written, although the program goes on.
+    pub duration: Option<Duration>,
+    /// Bytes of session after which the same happens.
+    pub bytes_max: Option<u64>,
 }
 
 /// Runs `command` (program and arguments) and records it.
@@ -49,11 +65,24 @@ pub struct Options {
 /// The program's standard streams are untouched; its exit status is in the report, and never an error. SIGHUP, SIGINT,
 /// SIGQUIT and SIGTERM sent to the caller while the program runs are passed on to it. Processes that the program
 /// leaves behind are not waited for. A second call in the same process waits until the first one's program has ended.
+/// SIGUSR1 sent to the caller sets a mark, SIGUSR2 stops recording or starts it again.
 ///
 /// # Errors
 /// The program cannot be recorded (see [`RecordError`]), or nothing was; [`RecordError::Kept`] if it was recorded but
 /// not converted.
 pub fn record(options: &Options, command: &[OsString]) -> Result<RecordReport, RecordError> {
+    record_watched(options, command, &mut |_| {})
+}
+
+/// As [`record`]; calls `show` some times a second while the program runs and is recorded.
+///
+/// # Errors
+/// As for [`record`].
+pub fn record_watched(
+    options: &Options,
+    command: &[OsString],
+    show: &mut dyn FnMut(&Progress),
+) -> Result<RecordReport, RecordError> {
     let program = command.first().ok_or(RecordError::NoCommand)?;
     program::check(&program::find(program)?)?;
     let output = absolute_output(&options.output)?;
@@ -61,7 +90,9 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordReport, R
     check_writable(&output)?;
     let object = object::unpack()?;
     let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut session = Session::begin(parent, &output, words, &object.path)?;
+    let (begin, bytes_max) = (options.begin, options.bytes_max);
+    let plan = Plan { parent, output: &output, command: words, object: &object.path, begin, bytes_max };
+    let mut session = Session::begin(plan)?;
     let running = match run::start(command, &object.path, &session.dir) {
         Ok(running) => running,
         Err(why) => {
@@ -71,11 +102,28 @@ pub fn record(options: &Options, command: &[OsString]) -> Result<RecordReport, R
     };
     // Should this fail, only a recovery would miss it; this call has it in memory.
     let _ = session.set_root(running.pid());
-    let exit = match running.wait() {
-        Ok(exit) => exit,
+    let began = Instant::now();
+    let mut watch = Watch::new(&session, options.duration);
+    let outcome = match running.watch(|| watch.look(show)) {
+        Ok(outcome) => outcome,
         Err(why) => return Err(RecordError::Kept { session: session.dir, why: Box::new(why) }),
     };
-    let report = collect(session, Some(exit))?;
+    let recorded_s = Some(began.elapsed().as_secs_f64());
+    finish(session, outcome, object).map(|report| RecordReport { recorded_s, ..report })
+}
+
+/// Writes the traces, at once where the recording ended before the program, and waits for the program.
+fn finish(session: Session, outcome: Outcome, object: Unpacked) -> Result<RecordReport, RecordError> {
+    let report = match outcome {
+        Outcome::Ended(exit) => collect(session, Some(exit))?,
+        Outcome::Runs(running) => {
+            let report = collect(session, None);
+            let exit = running.wait()?;
+            let report = RecordReport { exit: Some(exit), ..report? };
+            let left = report.object_left.filter(|_| traces::any_runs(&report.traces));
+            RecordReport { object_left: left, ..report }
+        }
+    };
     if report.object_left.is_some() {
         object.keep();
     }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use hksim_trace::header::Quality;
 use serde::Serialize;
 
+use crate::control::EndReason;
+
 /// How the recorded program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -36,11 +38,30 @@ pub struct RecordReport {
     pub traces: Vec<RecordedTrace>,
     /// Processes that were seen to begin but could not be recorded (no room for their spool).
     pub unrecorded_pids: Vec<u32>,
+    /// How many such processes there were, also those that could not even begin a file (another user's).
+    pub unrecorded: u32,
+    /// Images whose executable defines `malloc` itself, so that the recorder saw none of their calls.
+    pub own_malloc: Vec<UnseenImage>,
+    /// Why the recording ended before the program, if it did.
+    pub ended: Option<EndReason>,
+    /// Seconds from the start of the program to the end of its recording; `None` for a recovered session.
+    pub recorded_s: Option<f64>,
+    /// Seconds that writing the traces took.
+    pub converted_s: f64,
     /// The preloaded object, left in place because processes still run that will load it again when they execute
     /// another program; its directory can be removed when they have ended.
     pub object_left: Option<PathBuf>,
     /// Bytes of spool per event, before conversion; 0 without events.
     pub spool_bytes_per_event: f64,
+}
+
+/// A process image that was not recorded.
+#[derive(Clone, Debug, Serialize)]
+pub struct UnseenImage {
+    /// Process id.
+    pub pid: u32,
+    /// The command line.
+    pub command: Vec<String>,
 }
 
 /// The trace of one process image.
@@ -59,6 +80,10 @@ pub struct RecordedTrace {
     pub still_running: bool,
     /// The command line.
     pub command: Vec<String>,
+    /// The object whose `malloc` served it; `None` where it was not found out.
+    pub allocator: Option<PathBuf>,
+    /// Size of the file in bytes.
+    pub trace_bytes: u64,
     /// Events in the trace.
     pub events: u64,
     /// Threads in the trace.

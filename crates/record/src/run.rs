@@ -4,11 +4,12 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{c_int, c_void, siginfo_t};
@@ -21,11 +22,57 @@ const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
 /// Signals that are meant for the program: the recorder passes them on and goes on to convert.
 const PASSED_ON: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+/// Signals that are meant for the recorder.
+const REQUESTS: [c_int; 2] = [libc::SIGUSR1, libc::SIGUSR2];
 
 /// The program while it runs, 0 before and after.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// A signal to pass on that came before the program ran.
 static EARLY_SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// Marks asked for by SIGUSR1 and not yet made.
+static MARKS_ASKED: AtomicU32 = AtomicU32::new(0);
+/// Times that SIGUSR2 asked to stop or to start, not yet done.
+static TOGGLES_ASKED: AtomicU32 = AtomicU32::new(0);
+
+/// Longest time between two looks at a running program, in milliseconds.
+const WATCH_INTERVAL_MS: c_int = 250;
+
+/// What a signal to the recorder itself asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// SIGUSR1: a mark.
+    Mark,
+    /// SIGUSR2: to stop recording, or to start it again.
+    Toggle,
+}
+
+/// The next thing asked for.
+pub fn take_request() -> Option<Request> {
+    let take =
+        |asked: &AtomicU32| asked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+    if take(&MARKS_ASKED) {
+        return Some(Request::Mark);
+    }
+    take(&TOGGLES_ASKED).then_some(Request::Toggle)
+}
+
+/// Whether somebody who watches a program wants to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Go on.
+    Kept,
+    /// What was wanted is there, although the program still runs.
+    Lost,
+}
+
+/// What watching a program came to.
+pub enum Outcome {
+    /// It ended.
+    Ended(Exit),
+    /// It runs on.
+    Runs(Running),
+}
 
 /// The program, started, with the recorder's signals passed on to it until [`Running::wait`] returns.
 pub struct Running {
@@ -66,6 +113,28 @@ impl Running {
         self.child.id()
     }
 
+    /// Waits for its end, and calls `each` about four times a second and after every [`take_request`]; gives the program
+    /// back, still running, as soon as `each` says that it has seen enough.
+    ///
+    /// # Errors
+    /// The system refuses to wait.
+    pub fn watch(self, mut each: impl FnMut() -> Result<Interest, RecordError>) -> Result<Outcome, RecordError> {
+        let pid = self.child.id();
+        let failed = |source| RecordError::Start { command: format!("process {pid}"), source };
+        let Some(end) = EndOf::process(pid) else {
+            // An old kernel: no progress, no limits.
+            return self.wait().map(Outcome::Ended);
+        };
+        loop {
+            if end.came_within(WATCH_INTERVAL_MS).map_err(failed)? {
+                return self.wait().map(Outcome::Ended);
+            }
+            if each()? == Interest::Lost {
+                return Ok(Outcome::Runs(self));
+            }
+        }
+    }
+
     /// Waits for its end.
     ///
     /// # Errors
@@ -77,6 +146,31 @@ impl Running {
         await_end(pid).map_err(failed)?;
         drop(self.signals);
         self.child.wait().map(exit).map_err(failed)
+    }
+}
+
+/// A descriptor that becomes readable when a process ends.
+struct EndOf(OwnedFd);
+
+impl EndOf {
+    /// `None` where the kernel has no such thing (before Linux 5.3).
+    fn process(pid: u32) -> Option<Self> {
+        // SAFETY: touches no memory; the descriptor it makes is ours.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0 as libc::c_long);
+            (fd >= 0).then(|| Self(OwnedFd::from_raw_fd(fd as c_int)))
+        }
+    }
+
+    /// Waits that long at most, or until a signal comes.
+    fn came_within(&self, ms: c_int) -> io::Result<bool> {
+        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid entry.
+        match unsafe { libc::poll(&raw mut poll, 1, ms) } {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(false),
+            -1 => Err(io::Error::last_os_error()),
+            ready => Ok(ready > 0),
+        }
     }
 }
 
@@ -115,7 +209,9 @@ impl PassedOn {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         EARLY_SIGNAL.store(0, Ordering::Relaxed);
-        let before = PASSED_ON.into_iter().filter_map(|signal| Some((signal, install(signal)?)));
+        let handlers = PASSED_ON.map(|signal| (signal, pass_on as Handler)).into_iter();
+        let handlers = handlers.chain(REQUESTS.map(|signal| (signal, note_request as Handler)));
+        let before = handlers.filter_map(|(signal, handler)| Some((signal, install(signal, handler)?)));
         Self { _turn: turn, before: before.collect() }
     }
 
@@ -139,8 +235,10 @@ impl Drop for PassedOn {
     }
 }
 
+type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+
 /// Installs the handler; `None` where the signal is ignored and shall stay so (nohup).
-fn install(signal: c_int) -> Option<libc::sigaction> {
+fn install(signal: c_int, handler: Handler) -> Option<libc::sigaction> {
     // SAFETY: sigaction is plain data for which all zero is valid; the handler is async-signal-safe.
     unsafe {
         let mut before = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
@@ -148,7 +246,7 @@ fn install(signal: c_int) -> Option<libc::sigaction> {
             return None;
         }
         let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        action.sa_sigaction = pass_on as *const () as usize;
+        action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
         (libc::sigaction(signal, &raw const action, null_mut()) == 0).then_some(before)
     }
@@ -168,4 +266,9 @@ extern "C" fn pass_on(signal: c_int, info: *mut siginfo_t, _context: *mut c_void
             libc::kill(pid, signal);
         },
     }
+}
+
+extern "C" fn note_request(signal: c_int, _info: *mut siginfo_t, _context: *mut c_void) {
+    let asked = if signal == libc::SIGUSR1 { &MARKS_ASKED } else { &TOGGLES_ASKED };
+    asked.fetch_add(1, Ordering::SeqCst);
 }

@@ -2,16 +2,17 @@
 //!
 //! Everything needed to turn it into traces is in it, so that a recording outlives its recorder.
 
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use crate::clock::{ClockPair, TickRate, calibrate};
+use crate::control::{Begin, Control, EndReason};
 use crate::error::RecordError;
-use crate::spool::{SPOOL_SUFFIX, STOP_OFFSET};
+use crate::spool::SPOOL_SUFFIX;
 
 const INFO_FILE: &str = "session.json";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -34,10 +35,29 @@ pub struct SessionInfo {
     calibration: (ClockPair, ClockPair),
 }
 
+/// What a session is begun with.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// Where its directory goes.
+    pub parent: &'a Path,
+    /// Where the trace goes, absolute.
+    pub output: &'a Path,
+    /// The command.
+    pub command: Vec<String>,
+    /// The preloaded object.
+    pub object: &'a Path,
+    /// When recording begins.
+    pub begin: Begin,
+    /// Bytes of spools after which recording ends; `None` for no limit.
+    pub bytes_max: Option<u64>,
+}
+
 /// An open session.
 pub struct Session {
     /// Its directory, absolute.
     pub dir: PathBuf,
+    /// Its controls.
+    pub control: Control,
     /// What it says about itself.
     pub info: SessionInfo,
 }
@@ -54,11 +74,12 @@ pub struct SpoolFile {
 }
 
 impl Session {
-    /// Begins a session in a new directory under `parent`, for a trace at `output` (absolute).
+    /// Begins a session in a new directory under `plan.parent`.
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn begin(parent: &Path, output: &Path, command: Vec<String>, object: &Path) -> Result<Self, RecordError> {
+    pub fn begin(plan: Plan<'_>) -> Result<Self, RecordError> {
+        let Plan { parent, output, command, object, begin, bytes_max } = plan;
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let dir = tempfile::Builder::new()
             .prefix(&format!(".{name}.recording-"))
@@ -74,7 +95,8 @@ impl Session {
             boot_id: boot_id(),
             calibration: calibrate(),
         };
-        let session = Self { dir: dir.1, info };
+        admit_other_users(&dir.1)?;
+        let session = Self { control: Control::create(&dir.1, begin, bytes_max)?, dir: dir.1, info };
         session.save()?;
         keep(dir.0);
         Ok(session)
@@ -94,7 +116,7 @@ impl Session {
                 info.version
             )));
         }
-        Ok(Self { dir: dir.to_path_buf(), info })
+        Ok(Self { dir: dir.to_path_buf(), control: Control::open(dir)?, info })
     }
 
     /// Notes which process the program is.
@@ -142,22 +164,24 @@ impl Session {
         Ok(spools)
     }
 
-    /// Removes the session with all its spools. Processes that still write to them stop recording.
+    /// Removes the session with all its spools. Processes that still write to them stop recording: they would fill the
+    /// disk with records that nobody can find.
     ///
     /// # Errors
     /// Something in it cannot be removed.
     pub fn remove(self) -> Result<(), RecordError> {
-        for spool in self.spools()? {
-            tell_to_stop(&spool.path)?;
-        }
+        self.control.end(EndReason::Recorder)?;
         fs::remove_dir_all(&self.dir).map_err(RecordError::io(&self.dir, "remove"))
     }
 }
 
-/// A process that goes on would fill the disk with records that nobody can find.
-fn tell_to_stop(spool: &Path) -> Result<(), RecordError> {
-    let file = OpenOptions::new().write(true).open(spool).map_err(RecordError::io(spool, "open"))?;
-    file.write_all_at(&1_u32.to_ne_bytes(), STOP_OFFSET).map_err(RecordError::io(spool, "write"))
+/// What root starts may change its user and then fork: such a child begins a spool of its own.
+fn admit_other_users(dir: &Path) -> Result<(), RecordError> {
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        return Ok(());
+    }
+    fs::set_permissions(dir, Permissions::from_mode(0o1733)).map_err(RecordError::io(dir, "open to other users"))
 }
 
 /// From here on the session, not this value, decides when the directory goes.

@@ -1,14 +1,17 @@
 //! Reading a spool: which frames hold which lane's records.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::clock::TickRate;
 use crate::error::RecordError;
 use crate::lane_events::LaneEvents;
+use crate::marks::MarkNames;
 use crate::spool::{
     CONTROL_BYTES, Control, FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, SPOOL_MAGIC, WORDS_OFFSET,
     fill, words,
@@ -158,12 +161,12 @@ impl SpoolReader {
         RecordError::BadSpool { path: self.path.clone(), offset: frame * FRAME_BYTES as u64, why }
     }
 
-    /// The events of each lane. Times count from the start of the image.
+    /// The events of each lane. Times count from the start of the image; names of marks are added to `names`.
     ///
     /// # Errors
     /// The file cannot be read or is damaged.
-    pub fn lanes(&self, rate: TickRate) -> Result<Vec<LaneEvents<'_>>, RecordError> {
-        self.lanes.iter().map(|lane| LaneEvents::new(self, lane, rate)).collect()
+    pub fn lanes<'a>(&'a self, rate: TickRate, names: &'a MarkNames) -> Result<Vec<LaneEvents<'a>>, RecordError> {
+        self.lanes.iter().map(|lane| LaneEvents::new(self, lane, rate, names)).collect()
     }
 
     /// The command line of the process.
@@ -172,6 +175,12 @@ impl SpoolReader {
         let bytes = used.unwrap_or(&self.control.command);
         let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
         bytes.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+    }
+
+    /// Path of the object whose `malloc` served the image; `None` where it was not found out.
+    pub fn allocator(&self) -> Option<PathBuf> {
+        let path = self.control.allocator.get(..self.control.allocator_bytes as usize)?;
+        (!path.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(path)))
     }
 
     /// Bytes of records in the spool.

@@ -3,10 +3,14 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
+use hksim_trace::header::{Quality, Summary};
+
+use crate::control::Deed;
 use crate::convert::{ImageEnd, convert};
 use crate::error::RecordError;
-use crate::report::{Exit, RecordReport, RecordedTrace};
+use crate::report::{Exit, RecordReport, RecordedTrace, UnseenImage};
 use crate::session::{Session, SpoolFile};
 use crate::spool::ORIGIN_FORK;
 use crate::spool_reader::SpoolReader;
@@ -28,6 +32,13 @@ struct Image {
     end: ImageEnd,
 }
 
+impl Image {
+    /// Whether there is anything to write a trace of.
+    fn has_records(&self) -> bool {
+        self.spool.record_bytes() != 0 || self.spool.control.events_lost != 0
+    }
+}
+
 /// Why a session came to no trace.
 ///
 /// # Errors
@@ -47,10 +58,12 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
 /// # Errors
 /// A spool cannot be read or a trace not be written.
 pub fn write_all(session: &Session, exit: Option<Exit>) -> Result<RecordReport, RecordError> {
+    let began = Instant::now();
     let rate = session.tick_rate()?;
     let (images, unrecorded_pids) = open_images(&session.spools()?)?;
     let images = in_order(images, session.info.root_pid);
-    let mut traces = Vec::new();
+    let log = session.control.entries()?;
+    let (mut traces, mut own_malloc) = (Vec::new(), Vec::new());
     let (mut bytes, mut events) = (0, 0);
     for (index, image) in images.iter().enumerate() {
         let path = if index == 0 {
@@ -58,31 +71,68 @@ pub fn write_all(session: &Session, exit: Option<Exit>) -> Result<RecordReport, 
         } else {
             path_beside(&session.info.output, &image.file, &images)
         };
-        if image.spool.record_bytes() == 0 && image.spool.control.events_lost == 0 {
+        if !image.has_records() {
+            if image.spool.control.own_malloc != 0 {
+                own_malloc.push(UnseenImage { pid: image.file.pid, command: image.spool.command() });
+            }
             continue;
         }
         bytes += image.spool.record_bytes();
-        let (summary, quality) = convert(&image.spool, rate, image.end, &path)?;
+        let (summary, quality) = convert(&image.spool, rate, end_of(image, index), &log, &path)?;
         events += summary.events;
-        let control = &image.spool.control;
-        traces.push(RecordedTrace {
-            path,
-            pid: control.pid,
-            parent_pid: control.parent_pid,
-            forked: control.origin == ORIGIN_FORK,
-            still_running: image.end == ImageEnd::Process && image.spool.is_live(),
-            command: image.spool.command(),
-            events: summary.events,
-            threads: summary.threads,
-            objects_peak: summary.objects_peak,
-            duration_ns: summary.duration_ns,
-            quality,
-        });
+        traces.push(describe(image, path, &summary, quality));
     }
     let spool_bytes_per_event = if events == 0 { 0.0 } else { bytes as f64 / events as f64 };
     let still_running = traces.iter().any(|trace: &RecordedTrace| trace.still_running);
     let object_left = still_running.then(|| session.info.object.clone());
-    Ok(RecordReport { exit, traces, unrecorded_pids, object_left, spool_bytes_per_event })
+    let ended = log.iter().find_map(|entry| match entry.deed {
+        Deed::End(reason) => Some(reason),
+        _ => None,
+    });
+    let unrecorded = session.control.page()?.unrecorded.max(unrecorded_pids.len() as u32);
+    Ok(RecordReport {
+        exit,
+        traces,
+        unrecorded_pids,
+        unrecorded,
+        own_malloc,
+        ended,
+        recorded_s: None,
+        converted_s: began.elapsed().as_secs_f64(),
+        object_left,
+        spool_bytes_per_event,
+    })
+}
+
+fn describe(image: &Image, path: PathBuf, summary: &Summary, quality: Quality) -> RecordedTrace {
+    let control = &image.spool.control;
+    RecordedTrace {
+        // For the eye only: the trace is written.
+        trace_bytes: fs::metadata(&path).map_or(0, |data| data.len()),
+        path,
+        pid: control.pid,
+        parent_pid: control.parent_pid,
+        forked: control.origin == ORIGIN_FORK,
+        still_running: image.end == ImageEnd::Process && image.spool.is_live(),
+        command: image.spool.command(),
+        allocator: image.spool.allocator(),
+        events: summary.events,
+        threads: summary.threads,
+        objects_peak: summary.objects_peak,
+        duration_ns: summary.duration_ns,
+        quality,
+    }
+}
+
+/// The program itself, which comes first, and what still runs last as long as the session.
+fn end_of(image: &Image, index: usize) -> ImageEnd {
+    let lasts = index == 0 || image.spool.is_live();
+    if image.end == ImageEnd::Process && lasts { ImageEnd::Session } else { image.end }
+}
+
+/// Whether any of the processes that were running when their traces were written still runs.
+pub fn any_runs(traces: &[RecordedTrace]) -> bool {
+    traces.iter().any(|trace| trace.still_running && is_running(trace.pid))
 }
 
 /// Opens the spools; second, the ids of processes that could not write one.
@@ -100,11 +150,13 @@ fn open_images(files: &[SpoolFile]) -> Result<(Vec<Image>, Vec<u32>), RecordErro
     Ok((images, unrecorded))
 }
 
-/// The program's own image first (the last one of its process, so that wrappers like env and nice do not take its
-/// place; without it the first image to begin), the others in the order in which they began.
+/// The program's own image first (the last one of its process with a record, so that wrappers like env and nice do not
+/// take its place; without it the first image to begin), the others in the order in which they began.
 fn in_order(mut images: Vec<Image>, root_pid: Option<u32>) -> Vec<Image> {
     images.sort_by_key(|image| image.spool.control.start_ticks);
-    let root = images.iter().rposition(|image| Some(image.file.pid) == root_pid);
+    let is_own = |image: &Image| Some(image.file.pid) == root_pid;
+    let root = images.iter().rposition(|image| is_own(image) && image.has_records());
+    let root = root.or_else(|| images.iter().rposition(is_own));
     if let Some(root) = root {
         let image = images.remove(root);
         images.insert(0, image);

@@ -119,6 +119,8 @@ pub struct Quality {
     pub reallocs_to_zero_kept: u64,
     /// Events that the recorder knows it lost.
     pub events_lost: u64,
+    /// Nanoseconds during which recording was switched off: what the program did then is unknown.
+    pub stopped_ns: u64,
     /// Calls made inside another allocator call, left out in favour of the outer one.
     pub nested_calls: u64,
     /// Calls whose return was never seen; left out.
@@ -157,6 +159,7 @@ impl std::ops::Add for Quality {
             uses_dropped: self.uses_dropped + other.uses_dropped,
             reallocs_to_zero_kept: self.reallocs_to_zero_kept + other.reallocs_to_zero_kept,
             events_lost: self.events_lost.saturating_add(other.events_lost),
+            stopped_ns: self.stopped_ns.saturating_add(other.stopped_ns),
             nested_calls: self.nested_calls + other.nested_calls,
             unfinished_calls: self.unfinished_calls + other.unfinished_calls,
             addresses_guessed: self.addresses_guessed + other.addresses_guessed,

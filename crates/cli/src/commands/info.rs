@@ -108,5 +108,7 @@ pub fn quality_lines(quality: &Quality) -> String {
         (quality.other_process_events, "calls of other processes, left out"),
     ];
     let lines = notes.into_iter().filter(|(count, _)| *count > 0);
-    lines.map(|(count, what)| format!("{:<22}{what}\n", units::count(count))).collect()
+    let stopped = (quality.stopped_ns > 0)
+        .then(|| format!("{:<22}during which recording was switched off\n", units::time(quality.stopped_ns)));
+    lines.map(|(count, what)| format!("{:<22}{what}\n", units::count(count))).chain(stopped).collect()
 }

@@ -3,6 +3,7 @@
 mod generate;
 mod import;
 pub mod info;
+mod mark;
 mod plot;
 mod record;
 mod replay;
@@ -19,6 +20,8 @@ use anyhow::Result;
 pub enum Command {
     /// Record what a program asks its allocator for
     Record(record::Args),
+    /// Name a moment of a running recording, stop it, start it again
+    Mark(mark::Args),
     /// Turn another program's trace into a .hkt trace
     Import(import::Args),
     /// Make a trace of a synthetic workload
@@ -47,6 +50,7 @@ impl Command {
         let done = |()| ExitCode::SUCCESS;
         match self {
             Command::Record(args) => record::run(&args).map(done),
+            Command::Mark(args) => mark::run(&args).map(done),
             Command::Import(args) => import::run(&args).map(done),
             Command::Gen(generator) => generate::run(&generator).map(done),
             Command::Info(args) => info::run(&args).map(done),

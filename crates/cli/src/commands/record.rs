@@ -1,13 +1,18 @@
 //! `hksim record`: what a program asks its allocator for.
 
+mod summary;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
-use hksim_record::{Exit, Options, RecordReport, record};
+use hksim_record::control::Begin;
+use hksim_record::{Options, RecordReport, record_watched, recover};
 
-use crate::commands::info::quality_lines;
-use crate::output::{Format, note, render, units};
+use crate::flags::values::{parse_size, parse_time};
+use crate::output::progress::Recording;
+use crate::output::{Format, note, render};
 
 /// Arguments of `record`.
 #[derive(Debug, clap::Args)]
@@ -18,11 +23,26 @@ pub struct Args {
     /// How the program is watched
     #[arg(long, value_name = "KIND", default_value = "preload", value_parser = ["preload"])]
     backend: String,
+    /// Begin without recording; `hksim mark PID --start` or SIGUSR2 to hksim starts it
+    #[arg(long)]
+    paused: bool,
+    /// End the recording after this time, and write the traces; the program goes on: 30s
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    duration: Option<u64>,
+    /// End the recording at this size, at 8 bytes an event, and write the traces; the program goes on: 2G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    max_size: Option<u64>,
     /// Form of the report, which goes to standard error: standard output is the program's
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
+    /// Show no progress; it is shown where standard error is a terminal
+    #[arg(short, long)]
+    quiet: bool,
+    /// Write the traces of a recording whose hksim was killed, from the session folder it left
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "output", "paused", "duration", "max_size"])]
+    recover: Option<PathBuf>,
     /// The program and its arguments; how it ended is in the report, hksim itself exits 0
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required_unless_present = "recover", value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -31,11 +51,11 @@ pub struct Args {
 /// # Errors
 /// A program that cannot be recorded.
 pub fn run(args: &Args) -> Result<()> {
-    if args.output.is_dir() {
-        bail!("{}: is a directory; name a file for the trace", args.output.display());
-    }
-    let report = record(&Options { output: args.output.clone(), session_parent: None }, &args.command)?;
-    let text = render(args.format, &report, &report.traces, || table(&report))?;
+    let report = match &args.recover {
+        Some(session) => recover(session)?,
+        None => record(args)?,
+    };
+    let text = render(args.format, &report, &report.traces, || summary::text(&report))?;
     match args.format {
         Format::Table => text.lines().for_each(note),
         Format::Json | Format::Csv => eprint_all(&text),
@@ -43,32 +63,23 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+fn record(args: &Args) -> Result<RecordReport> {
+    if args.output.is_dir() {
+        bail!("{}: is a directory; name a file for the trace", args.output.display());
+    }
+    let options = Options {
+        output: args.output.clone(),
+        begin: if args.paused { Begin::Stopped } else { Begin::AtOnce },
+        duration: args.duration.map(Duration::from_nanos),
+        bytes_max: args.max_size,
+        ..Options::default()
+    };
+    let line = if args.quiet { Recording::hidden() } else { Recording::shown() };
+    Ok(record_watched(&options, &args.command, &mut |progress| line.show(progress))?)
+}
+
 /// Standard error may be closed; the trace is written all the same.
 fn eprint_all(text: &str) {
     use std::io::Write;
     let _ = std::io::stderr().write_all(text.as_bytes());
-}
-
-fn table(report: &RecordReport) -> String {
-    let mut text = String::new();
-    match report.exit {
-        Some(Exit::Code(0)) | None => (),
-        Some(Exit::Code(code)) => text += &format!("the program exited with {code}\n"),
-        Some(Exit::Signal(signal)) => text += &format!("signal {signal} ended the program\n"),
-    }
-    if let Some((own, others)) = report.traces.split_first() {
-        let [events, objects] = [own.events, u64::from(own.objects_peak)].map(units::count);
-        let (path, threads) = (own.path.display(), own.threads);
-        text += &format!("{path}: {events} events, {threads} threads, up to {objects} objects live at once\n");
-        text += &quality_lines(&own.quality);
-        // A shell script can start hundreds; JSON and CSV list them.
-        if !others.is_empty() {
-            let events = units::count(others.iter().map(|other| other.events).sum());
-            text += &format!("beside it: {} traces of other processes and images, {events} events\n", others.len());
-        }
-    }
-    if !report.unrecorded_pids.is_empty() {
-        text += &format!("not recorded for want of room: processes {:?}\n", report.unrecorded_pids);
-    }
-    text
 }

@@ -1,8 +1,12 @@
 //! Progress on standard error, where that is a terminal.
 
+use std::cell::Cell;
 use std::io::{IsTerminal, stderr};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::output::units;
 
 /// A bar that counts events.
 pub struct Progress {
@@ -30,5 +34,56 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// A line that says how far a recording has got.
+pub struct Recording {
+    line: ProgressBar,
+    /// Time and words of the last look.
+    last: Cell<(Duration, u64)>,
+}
+
+impl Recording {
+    /// Shown, where standard error is a terminal.
+    pub fn shown() -> Recording {
+        if stderr().is_terminal() { Recording::on(ProgressDrawTarget::stderr()) } else { Recording::hidden() }
+    }
+
+    /// Never shown.
+    pub fn hidden() -> Recording {
+        Recording::on(ProgressDrawTarget::hidden())
+    }
+
+    fn on(target: ProgressDrawTarget) -> Recording {
+        let line = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+            line.set_style(style);
+        }
+        Recording { line, last: Cell::new((Duration::ZERO, 0)) }
+    }
+
+    /// Shows it.
+    pub fn show(&self, progress: &hksim_record::Progress) {
+        let (time, words) = self.last.replace((progress.elapsed, progress.words));
+        let seconds = progress.elapsed.saturating_sub(time).as_secs_f64().max(1e-3);
+        let rate = (progress.words.saturating_sub(words) as f64 / seconds) as u64;
+        let stopped = if progress.is_recording { "" } else { "stopped, " };
+        let images = progress.images;
+        self.line.set_message(format!(
+            "recording: {stopped}{:.0} s, about {} events, {} a second, {}, {images} images, lost {}",
+            progress.elapsed.as_secs_f64(),
+            units::count(progress.words),
+            units::count(rate),
+            units::bytes(progress.spool_bytes),
+            units::count(progress.events_lost),
+        ));
+        self.line.tick();
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.line.finish_and_clear();
     }
 }

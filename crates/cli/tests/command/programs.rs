@@ -27,15 +27,55 @@ fn a_program_that_fails_is_recorded_and_said_so() {
 }
 
 #[test]
-fn other_processes_are_counted_in_one_line() {
+fn other_processes_and_images_are_named() {
     let bench = Bench::new();
-    let ran = bench.run("record -o env.hkt -- env env env true");
+    let ran = bench.run("record -o sh.hkt -- env env sh -c /bin/echo;/bin/echo");
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let traces = std::fs::read_dir(bench.folder()).expect("the folder").count();
-    if traces > 1 {
-        assert!(ran.stderr.contains(&format!("beside it: {} traces", traces - 1)), "{}", ran.stderr);
+    let mut traces = 0;
+    for entry in std::fs::read_dir(bench.folder()).expect("the folder") {
+        let name = entry.expect("an entry").file_name().into_string().expect("a name");
+        assert!(ran.stderr.contains(&name), "{name}: {}", ran.stderr);
+        traces += 1;
     }
-    assert!(ran.stderr.lines().count() <= 4, "{}", ran.stderr);
+    assert!(bench.path("sh.hkt").exists(), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("beside it: {} trace", traces - 1)), "{}", ran.stderr);
+    assert!(ran.stderr.contains("lost 0, repaired"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_killed_recorder_leaves_what_recover_reads() {
+    let bench = Bench::new();
+    let mut recorder = bench.command("record -o dd.hkt -- sleep 60").spawn().expect("hksim starts");
+    let found = |end: &str| {
+        let entries = std::fs::read_dir(bench.folder()).expect("the folder").flatten();
+        entries.map(|entry| entry.path()).find(|path| path.to_string_lossy().contains(end))
+    };
+    let spool = || {
+        let session = found(".recording-")?;
+        let files = std::fs::read_dir(&session).ok()?.flatten();
+        let spools = files.filter(|file| file.metadata().is_ok_and(|data| data.len() > 300_000)).count();
+        let info = std::fs::read_to_string(session.join("session.json")).ok()?;
+        let pid = info.split("\"root_pid\": ").nth(1)?.split(',').next()?.trim().parse::<i32>().ok()?;
+        (spools > 0).then_some((session, pid))
+    };
+    let (session, program) = (0..3000)
+        .find_map(|_| {
+            spool().or_else(|| {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                None
+            })
+        })
+        .expect("the program runs");
+    recorder.kill().expect("it is killed");
+    recorder.wait().expect("it ends");
+    let session = session.display();
+    bench.ok(&format!("mark {program} --stop"));
+    // SAFETY: a process that this test had started.
+    unsafe { libc::kill(program, libc::SIGKILL) };
+    let ran = bench.run(&format!("record --recover {session}"));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(number(&bench.json("info dd.hkt"), "events") > 0);
+    assert_eq!(bench.run(&format!("record --recover {session}")).code, Some(2), "it is gone");
 }
 
 #[test]

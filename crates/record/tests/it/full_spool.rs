@@ -55,7 +55,7 @@ fn a_spool_without_room_for_a_page_is_reported() {
     let program = compile(dir.path(), "rounds", &[]);
     // Its own output must not meet the limit, wherever the tests were started.
     let run = format!("ulimit -f 4; exec {} {ROUNDS} > /dev/null", program.display());
-    let options = Options { output: dir.path().join("app.hkt"), session_parent: None };
+    let options = Options { output: dir.path().join("app.hkt"), ..Options::default() };
     let words = ["sh".into(), "-c".into(), run.into()];
     // The shell itself is recorded before it lowers the limit; the program after it is not.
     let report = record(&options, &words).expect("the shell's recording");
@@ -108,7 +108,8 @@ fn a_full_disk_costs_events_only() {
         }
         let printed = dir.path().join("printed");
         let run = format!("exec {} {ROUNDS} > {}", program.display(), printed.display());
-        let options = Options { output: dir.path().join("app.hkt"), session_parent: Some(disk.0.clone()) };
+        let options =
+            Options { output: dir.path().join("app.hkt"), session_parent: Some(disk.0.clone()), ..Options::default() };
         let report = record(&options, &["sh".into(), "-c".into(), run.into()]).expect("a recording");
         check(&report, &printed, whole);
     }

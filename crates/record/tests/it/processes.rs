@@ -1,7 +1,8 @@
 //! fork, vfork, posix_spawn, exec, ending threads, calls in signal handlers: with exact numbers.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -128,6 +129,13 @@ fn a_program_that_closes_all_descriptors_loses_nothing() {
     assert_eq!(report.traces[0].quality.events_lost, 0);
 }
 
+/// Among a process's descriptors its own spool, not its parent's.
+fn own_spool(pid: u32) -> Option<PathBuf> {
+    let own = format!("/{pid}-");
+    let mut fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().map(|entry| entry.path());
+    fds.find(|fd| fs::read_link(fd).is_ok_and(|file| file.to_string_lossy().contains(&own)))
+}
+
 /// Ends a process that a test has left behind.
 struct Killed(u32);
 
@@ -148,7 +156,7 @@ fn a_process_left_behind_is_recorded_up_to_now_and_then_stops_recording() {
     let _killed = Killed(daemon.pid);
     assert!(daemon.still_running && daemon.forked);
     let object = report.object_left.as_ref().expect("it may execute another program");
-    std::fs::remove_dir_all(object.parent().expect("its directory")).expect("the object was left");
+    fs::remove_dir_all(object.parent().expect("its directory")).expect("the object was left");
     let events = events(daemon);
     let mallocs = mallocs_of(&events, 909);
     let frees = events.iter().filter(|event| matches!(event.op, Op::Free { .. })).count();
@@ -156,8 +164,8 @@ fn a_process_left_behind_is_recorded_up_to_now_and_then_stops_recording() {
     assert!((0..=100).contains(&mallocs.saturating_sub(frees)), "a prefix of what it does: {mallocs}, {frees}");
     assert_eq!((daemon.quality.unknown_frees, daemon.quality.reuse_repaired), (0, 0));
     // Its spool has no name any more, but its size still shows; it must stop growing.
-    let spool = Path::new("/proc").join(daemon.pid.to_string()).join("fd/900");
-    let size = || std::fs::metadata(&spool).map(|data| data.len()).expect("its spool");
+    let spool = own_spool(daemon.pid).expect("it is open");
+    let size = || fs::metadata(&spool).map(|data| data.len()).expect("its spool");
     sleep(Duration::from_millis(300));
     let before = size();
     sleep(Duration::from_millis(300));
@@ -172,7 +180,7 @@ fn calls_in_signal_handlers_are_seen() {
     let printed = dir.path().join("printed");
     let script = format!("exec {} 3000 > {}", program.display(), printed.display());
     let report = record_words(dir.path(), ["sh", "-c", &script]);
-    let printed = std::fs::read_to_string(printed).expect("the program prints");
+    let printed = fs::read_to_string(printed).expect("the program prints");
     let rounds: Vec<usize> = printed.split_whitespace().map(|word| word.parse().expect("a number")).collect();
     let trace = &report.traces[0];
     assert_eq!(trace.quality.events_lost, 0, "{printed}");

@@ -12,7 +12,7 @@ use crate::support::{compile, scratch};
 
 fn refusal(output: &Path, words: &[&str]) -> RecordError {
     let words: Vec<OsString> = words.iter().map(Into::into).collect();
-    let options = Options { output: output.to_path_buf(), session_parent: None };
+    let options = Options { output: output.to_path_buf(), ..Options::default() };
     match record(&options, &words) {
         Ok(report) => panic!("{words:?} was recorded: {report:?}"),
         Err(why) => why,

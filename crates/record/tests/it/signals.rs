@@ -23,7 +23,7 @@ fn as_recorder() {
     let (Some(output), Some(program)) = (env::var_os(OUTPUT), env::var_os(PROGRAM)) else {
         return;
     };
-    let options = Options { output: output.into(), session_parent: None };
+    let options = Options { output: output.into(), ..Options::default() };
     let report = record(&options, &[program, FOR_EVER.into()]).expect("a recording");
     assert_eq!(report.exit, Some(Exit::Signal(libc::SIGTERM)));
 }

@@ -33,7 +33,7 @@ pub fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
 /// Records a command into `dir/app.hkt`.
 pub fn record_words<S: Into<OsString>>(dir: &Path, words: impl IntoIterator<Item = S>) -> RecordReport {
     let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
-    let options = Options { output: dir.join("app.hkt"), session_parent: None };
+    let options = Options { output: dir.join("app.hkt"), ..Options::default() };
     record(&options, &words).unwrap_or_else(|why| panic!("{words:?}: {why}"))
 }
 

@@ -1,0 +1,113 @@
+//! What `hksim record` says at the end.
+
+use hksim_record::control::EndReason;
+use hksim_record::{Exit, RecordReport, RecordedTrace};
+
+use crate::commands::info::quality_lines;
+use crate::output::table::{self, Table};
+use crate::output::units;
+
+/// A shell script can start hundreds of processes; so many are listed.
+const TRACES_SHOWN: usize = 20;
+/// Characters of a command line that are shown.
+const COMMAND_SHOWN: usize = 48;
+
+/// The summary, one line after the other.
+pub fn text(report: &RecordReport) -> String {
+    let mut text = String::new();
+    match report.exit {
+        Some(Exit::Code(0)) | None => (),
+        Some(Exit::Code(code)) => text += &format!("the program exited with {code}\n"),
+        Some(Exit::Signal(signal)) => text += &format!("signal {signal} ended the program\n"),
+    }
+    match report.ended {
+        Some(EndReason::Duration) => text += "the recording ended after its time, before the program\n",
+        Some(EndReason::Size) => text += "the recording ended at its size, before the program\n",
+        Some(EndReason::Recorder) | None => (),
+    }
+    if let Some((own, others)) = report.traces.split_first() {
+        let [events, objects] = [own.events, u64::from(own.objects_peak)].map(units::count);
+        let (path, threads) = (own.path.display(), own.threads);
+        text += &format!("{path}: {events} events, {threads} threads, up to {objects} objects live at once\n");
+        text += &quality_lines(&own.quality);
+        if !others.is_empty() {
+            text += &beside(others);
+        }
+        text += &totals(report);
+    }
+    text + &unseen(report)
+}
+
+fn beside(others: &[RecordedTrace]) -> String {
+    let count = others.len();
+    let mut text = format!("beside it: {count} {} of other processes and images\n", plural(count, "trace", "traces"));
+    let mut table = Table::new(["trace", "events", "threads", "lost", "command"], &[0, 4]);
+    for trace in others.iter().take(TRACES_SHOWN) {
+        let name = trace.path.file_name().unwrap_or_default().to_string_lossy();
+        let how = if trace.forked { "forked: " } else { "" };
+        table.push([
+            name.into_owned(),
+            units::count(trace.events),
+            trace.threads.to_string(),
+            units::count(trace.quality.events_lost),
+            format!("{how}{}", shortened(&trace.command.join(" "))),
+        ]);
+    }
+    text += &table::text(&table.lines());
+    if let Some(more) = count.checked_sub(TRACES_SHOWN).filter(|&more| more > 0) {
+        text += &format!("and {more} more; --format json lists all\n");
+    }
+    text
+}
+
+fn shortened(command: &str) -> String {
+    let plain = command.replace(char::is_control, " ");
+    match plain.char_indices().nth(COMMAND_SHOWN) {
+        Some((end, _)) => format!("{}...", plain.get(..end).unwrap_or_default()),
+        None => plain,
+    }
+}
+
+/// Everything together.
+fn totals(report: &RecordReport) -> String {
+    let sum = |of: fn(&RecordedTrace) -> u64| report.traces.iter().map(of).sum::<u64>();
+    let (events, bytes) = (sum(|trace| trace.events), sum(|trace| trace.trace_bytes));
+    let mut pids: Vec<u32> = report.traces.iter().map(|trace| trace.pid).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    let time = report.recorded_s.map_or(String::new(), |seconds| format!(" in {seconds:.2} s"));
+    format!(
+        "all: {} events of {} {}{time}; {}, {:.2} bytes an event, written in {:.2} s; lost {}, repaired {}\n",
+        units::count(events),
+        pids.len(),
+        plural(pids.len(), "process", "processes"),
+        units::bytes(bytes),
+        bytes as f64 / events.max(1) as f64,
+        report.converted_s,
+        units::count(sum(|trace| trace.quality.events_lost)),
+        units::count(sum(|trace| trace.quality.reuse_repaired)),
+    )
+}
+
+/// What was not recorded, as far as it is known.
+fn unseen(report: &RecordReport) -> String {
+    let mut text = String::new();
+    if report.unrecorded > 0 {
+        let count = report.unrecorded as usize;
+        text += &format!(
+            "{count} {} could not be recorded: no room where the trace goes, or a user who may not write there {:?}\n",
+            plural(count, "process", "processes"),
+            report.unrecorded_pids
+        );
+    }
+    for image in report.own_malloc.iter().take(TRACES_SHOWN) {
+        let command = shortened(&image.command.join(" "));
+        text +=
+            &format!("not recorded: process {}, `{command}`: its executable has an allocator of its own\n", image.pid);
+    }
+    text
+}
+
+fn plural<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
+    if count == 1 { one } else { many }
+}

@@ -1,0 +1,183 @@
+//! The session this process belongs to: its directory, and the page that starts and stops the recording.
+//!
+//! Both are found once, when the image begins, and are inherited by forked children: so a child that has changed its
+//! root or its user still reaches them.
+
+use core::ffi::CStr;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use libc::{c_char, c_int};
+
+use crate::descriptor::Descriptor;
+use crate::spool::{
+    CONTROL_BYTES, FRAME_BYTES, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC, SESSION_RECORDING, SESSION_STOPPED,
+    SESSION_VARIABLE, SessionPage,
+};
+use crate::{arch, sys};
+
+/// Longest path of a session in bytes, its zero byte included.
+pub const PATH_BYTES: usize = 4096;
+
+static PATH: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(null_mut());
+static DIRECTORY: Descriptor = Descriptor::none();
+
+/// The path of the session, from the environment at the first call (later changes of the environment do not matter),
+/// once its page is mapped; `None` if there is none to be had.
+pub fn path() -> Option<&'static CStr> {
+    let mut known = PATH.load(Ordering::Acquire);
+    if known.is_null() {
+        const NAME: [u8; SESSION_VARIABLE.len() + 1] = zero_ended(SESSION_VARIABLE);
+        // SAFETY: the name ends with a zero byte. Nothing else changes the environment: this runs when the object
+        // is loaded.
+        let value = unsafe { libc::getenv(NAME.as_ptr().cast()) };
+        known = keep(value)?;
+        // SAFETY: `keep` gave a C string that stays.
+        if !open(unsafe { CStr::from_ptr(known) }) {
+            return None;
+        }
+        PATH.store(known, Ordering::Release);
+    }
+    // SAFETY: as above.
+    Some(unsafe { CStr::from_ptr(known) })
+}
+
+/// A copy of the string that outlives `setenv`.
+fn keep(value: *const c_char) -> Option<*mut c_char> {
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so a C string.
+    let bytes = unsafe { CStr::from_ptr(value) }.to_bytes_with_nul();
+    if bytes.len() > PATH_BYTES {
+        return None;
+    }
+    let copy = sys::map_private(bytes.len()).cast::<u8>();
+    if copy.is_null() {
+        return None;
+    }
+    // SAFETY: the mapping holds that many bytes and is fresh.
+    unsafe { copy.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    Some(copy.cast())
+}
+
+const fn zero_ended<const N: usize>(text: &str) -> [u8; N] {
+    let mut name = [0; N];
+    let mut at = 0;
+    while at < text.len() {
+        name[at] = text.as_bytes()[at];
+        at += 1;
+    }
+    name
+}
+
+/// Keeps the directory and maps its page.
+fn open(path: &CStr) -> bool {
+    const FILE: [u8; SESSION_FILE.len() + 1] = zero_ended(SESSION_FILE);
+    // SAFETY: a C string.
+    let directory =
+        unsafe { sys::open(path.to_bytes_with_nul().as_ptr(), libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) };
+    if !DIRECTORY.keep(directory) {
+        return false;
+    }
+    let Some(directory) = DIRECTORY.get() else {
+        return false;
+    };
+    // SAFETY: the name ends with a zero byte.
+    let fd = unsafe { sys::open_in(directory, FILE.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return false;
+    }
+    let page = sys::map_shared(fd, 0, CONTROL_BYTES).cast::<SessionPage>();
+    sys::close(fd);
+    // SAFETY: not null, so the session's page, which `hksim` wrote in full before it started any process.
+    if page.is_null() || unsafe { (&raw const (*page).magic).read() } != SESSION_MAGIC {
+        return false;
+    }
+    PAGE.store(page, Ordering::Release);
+    true
+}
+
+/// Opens a file of the session. `path` is its whole path; its name, which begins at `name`, is enough where the
+/// directory is still open, whatever the process's root, directory and user are by now.
+///
+/// # Safety
+/// `path` ends with a zero byte, and `name` is at most its length.
+pub unsafe fn open_file(path: &[u8], name: usize, flags: c_int) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        match (DIRECTORY.get(), path.get(name..)) {
+            (Some(directory), Some(name)) => sys::open_in(directory, name.as_ptr(), flags),
+            _ => sys::open(path.as_ptr(), flags),
+        }
+    }
+}
+
+/// A word of the page; `None` before the page is mapped. Other processes change it, so it is only used atomically.
+#[inline(always)]
+fn word(field: impl FnOnce(*mut SessionPage) -> *mut u32) -> Option<&'static AtomicU32> {
+    let page = PAGE.load(Ordering::Relaxed);
+    // SAFETY: a page that stays mapped, and an aligned field of it.
+    (!page.is_null()).then(|| unsafe { AtomicU32::from_ptr(field(page)) })
+}
+
+/// As [`word`], of 64 bits.
+fn long(field: impl FnOnce(*mut SessionPage) -> *mut u64) -> Option<&'static AtomicU64> {
+    let page = PAGE.load(Ordering::Relaxed);
+    // SAFETY: as above.
+    (!page.is_null()).then(|| unsafe { AtomicU64::from_ptr(field(page)) })
+}
+
+#[inline(always)]
+fn state() -> u32 {
+    // SAFETY: takes the address of a field of the mapped page.
+    word(|page| unsafe { &raw mut (*page).state }).map_or(SESSION_RECORDING, |state| state.load(Ordering::Relaxed))
+}
+
+/// Whether calls are to be recorded now.
+#[inline(always)]
+pub fn is_recording() -> bool {
+    state() == SESSION_RECORDING
+}
+
+/// Whether calls are not to be recorded for the time being.
+pub fn is_stopped() -> bool {
+    state() == SESSION_STOPPED
+}
+
+/// Whether no call will be recorded any more.
+pub fn has_ended() -> bool {
+    state() == SESSION_ENDED
+}
+
+/// Counts a process that could not begin a spool.
+pub fn count_unrecorded() {
+    // SAFETY: takes the address of a field of the mapped page.
+    if let Some(count) = word(|page| unsafe { &raw mut (*page).unrecorded }) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a frame; the one that reaches the session's limit ends the recording, and is still written.
+pub fn count_frame() {
+    // SAFETY: takes the address of a field of the mapped page.
+    let Some(taken) = long(|page| unsafe { &raw mut (*page).bytes }) else {
+        return;
+    };
+    let bytes = taken.fetch_add(FRAME_BYTES as u64, Ordering::Relaxed) + FRAME_BYTES as u64;
+    // SAFETY: as above.
+    let most = long(|page| unsafe { &raw mut (*page).bytes_max }).map_or(0, |most| most.load(Ordering::Relaxed));
+    if most != 0 && bytes >= most {
+        end();
+    }
+}
+
+fn end() {
+    // SAFETY: takes the addresses of fields of the mapped page.
+    let (ended, state) = unsafe { (long(|page| &raw mut (*page).ended_ticks), word(|page| &raw mut (*page).state)) };
+    if let (Some(ended), Some(state)) = (ended, state) {
+        let _ = ended.compare_exchange(0, arch::ticks(), Ordering::Relaxed, Ordering::Relaxed);
+        state.store(SESSION_ENDED, Ordering::Relaxed);
+    }
+}

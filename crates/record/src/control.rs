@@ -1,0 +1,245 @@
+//! Starting, stopping, ending and marking a recording while it runs.
+//!
+//! The processes of a session share one page; a word in it says whether they record. What was done when is kept in a log
+//! beside it, so that the traces can be cut exactly there. Neither needs the recorder that began the session, nor a signal.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::Write;
+use std::mem::offset_of;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::ClockPair;
+use crate::error::RecordError;
+use crate::spool::{
+    CONTROL_BYTES, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC, SESSION_RECORDING, SESSION_STOPPED, SPOOL_SUFFIX,
+    SessionPage,
+};
+
+const LOG_FILE: &str = "log.jsonl";
+/// Longest name of a mark in bytes.
+pub const MARK_BYTES_MAX: usize = 240;
+
+/// Whether a recording begins with the program or when it is told to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Begin {
+    /// With the program's first call.
+    #[default]
+    AtOnce,
+    /// Stopped, until [`Control::start`].
+    Stopped,
+}
+
+/// Why a recording ended before the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndReason {
+    /// The time given was over.
+    Duration,
+    /// The size given was reached.
+    Size,
+    /// The recorder has finished.
+    Recorder,
+}
+
+/// Something that was done to the recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Deed {
+    /// A moment was named.
+    Mark(String),
+    /// Recording stopped for the time being.
+    Stop,
+    /// Recording began again.
+    Start,
+    /// Recording ended for good.
+    End(EndReason),
+}
+
+/// A line of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Time stamp counter.
+    pub ticks: u64,
+    /// What was done.
+    pub deed: Deed,
+}
+
+/// A session's controls.
+#[derive(Debug)]
+pub struct Control {
+    dir: PathBuf,
+    page: File,
+}
+
+impl Control {
+    /// Makes the controls of a new session in `dir`; its recording ends when the spools have taken `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn create(dir: &Path, begin: Begin, bytes_max: Option<u64>) -> Result<Self, RecordError> {
+        let path = dir.join(SESSION_FILE);
+        let failed = || RecordError::io(&path, "write");
+        let page = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(failed())?;
+        // Every byte is written, so that no process can meet a full disk in its mapping.
+        page.write_all_at(&[0; CONTROL_BYTES], 0).map_err(failed())?;
+        // A program that root starts may change its user and then execute another.
+        // SAFETY: no arguments.
+        if unsafe { libc::geteuid() } == 0 {
+            page.set_permissions(Permissions::from_mode(0o666)).map_err(failed())?;
+        }
+        let control = Self { dir: dir.to_path_buf(), page };
+        control.write(offset_of!(SessionPage, bytes_max), &bytes_max.map_or(0, |bytes| bytes.max(1)).to_ne_bytes())?;
+        if begin == Begin::Stopped {
+            control.stop()?;
+        }
+        control.write(offset_of!(SessionPage, magic), &SESSION_MAGIC.to_ne_bytes())?;
+        Ok(control)
+    }
+
+    /// The controls of the session in `dir`.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn open(dir: &Path) -> Result<Self, RecordError> {
+        let path = dir.join(SESSION_FILE);
+        let page = OpenOptions::new().read(true).write(true).open(&path).map_err(RecordError::io(&path, "open"))?;
+        let control = Self { dir: dir.to_path_buf(), page };
+        if control.page()?.magic != SESSION_MAGIC {
+            return Err(RecordError::BadSession { path, why: "it does not control a recording".to_string() });
+        }
+        Ok(control)
+    }
+
+    /// The controls of the session that records process `pid`: the process has its spool mapped.
+    ///
+    /// # Errors
+    /// There is no such process, it may not be looked at, or it is not recorded.
+    pub fn of_process(pid: u32) -> Result<Self, RecordError> {
+        let maps = PathBuf::from(format!("/proc/{pid}/maps"));
+        let text = fs::read(&maps).map_err(RecordError::io(&maps, "read"))?;
+        let text = String::from_utf8_lossy(&text);
+        let paths = text.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
+        let dirs = paths.filter(|path| path.ends_with(SPOOL_SUFFIX)).filter_map(|path| Path::new(path).parent());
+        dirs.map(Self::open).find_map(Result::ok).ok_or(RecordError::NotRecorded { pid })
+    }
+
+    /// What the shared page says now.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn page(&self) -> Result<SessionPage, RecordError> {
+        let mut bytes = [0; size_of::<SessionPage>()];
+        self.page.read_exact_at(&mut bytes, 0).map_err(RecordError::io(&self.dir.join(SESSION_FILE), "read"))?;
+        // SAFETY: as many bytes as SessionPage has, and every bit pattern is one.
+        Ok(unsafe { bytes.as_ptr().cast::<SessionPage>().read_unaligned() })
+    }
+
+    /// Names this moment in every trace of the recording.
+    ///
+    /// # Errors
+    /// The log cannot be written, or the name is too long.
+    pub fn mark(&self, name: &str) -> Result<(), RecordError> {
+        if name.is_empty() || name.len() > MARK_BYTES_MAX {
+            return Err(RecordError::BadMark { bytes: name.len() });
+        }
+        self.log(ClockPair::now().ticks, Deed::Mark(name.to_string()))
+    }
+
+    /// Stops recording for the time being; false if it was not going on.
+    ///
+    /// # Errors
+    /// The session cannot be written.
+    pub fn stop(&self) -> Result<bool, RecordError> {
+        if self.page()?.state != SESSION_RECORDING {
+            return Ok(false);
+        }
+        // Logged first: what is still recorded until every process notices does not count.
+        self.log(ClockPair::now().ticks, Deed::Stop)?;
+        self.set_state(SESSION_STOPPED)?;
+        Ok(true)
+    }
+
+    /// Starts recording again; false if it was not stopped.
+    ///
+    /// # Errors
+    /// The session cannot be written.
+    pub fn start(&self) -> Result<bool, RecordError> {
+        if self.page()?.state != SESSION_STOPPED {
+            return Ok(false);
+        }
+        // Logged last: from the logged moment on every process records.
+        self.set_state(SESSION_RECORDING)?;
+        self.log(ClockPair::now().ticks, Deed::Start)?;
+        Ok(true)
+    }
+
+    /// Whether the recording has ended for good.
+    ///
+    /// # Errors
+    /// The session cannot be read.
+    pub fn has_ended(&self) -> Result<bool, RecordError> {
+        Ok(self.page()?.state == SESSION_ENDED)
+    }
+
+    /// Ends the recording for good; false if it had ended.
+    ///
+    /// # Errors
+    /// The session cannot be written.
+    pub fn end(&self, reason: EndReason) -> Result<bool, RecordError> {
+        if self.has_ended()? {
+            return Ok(false);
+        }
+        let ticks = ClockPair::now().ticks;
+        self.write(offset_of!(SessionPage, ended_ticks), &ticks.to_ne_bytes())?;
+        self.set_state(SESSION_ENDED)?;
+        match reason {
+            // Nobody will read it.
+            EndReason::Recorder => {}
+            EndReason::Duration | EndReason::Size => self.log(ticks, Deed::End(reason))?,
+        }
+        Ok(true)
+    }
+
+    /// What was done so far, in order. A process that ended the recording for its size has left no line, only its time.
+    ///
+    /// # Errors
+    /// The session cannot be read.
+    pub fn entries(&self) -> Result<Vec<Entry>, RecordError> {
+        let path = self.dir.join(LOG_FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(why) => return Err(RecordError::io(&path, "read")(why)),
+        };
+        // A line that a full disk cut off names nothing that was done.
+        let mut entries: Vec<Entry> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let page = self.page()?;
+        let logged = entries.iter().any(|entry| matches!(entry.deed, Deed::End(_)));
+        if page.ended_ticks != 0 && !logged {
+            entries.push(Entry { ticks: page.ended_ticks, deed: Deed::End(EndReason::Size) });
+        }
+        entries.sort_by_key(|entry| entry.ticks);
+        Ok(entries)
+    }
+
+    fn log(&self, ticks: u64, deed: Deed) -> Result<(), RecordError> {
+        let path = self.dir.join(LOG_FILE);
+        let failed = || RecordError::io(&path, "write");
+        let mut line = serde_json::to_vec(&Entry { ticks, deed }).map_err(|why| failed()(why.into()))?;
+        line.push(b'\n');
+        let mut log = OpenOptions::new().append(true).create(true).open(&path).map_err(failed())?;
+        log.write_all(&line).map_err(failed())
+    }
+
+    fn set_state(&self, state: u32) -> Result<(), RecordError> {
+        self.write(offset_of!(SessionPage, state), &state.to_ne_bytes())
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), RecordError> {
+        let path = self.dir.join(SESSION_FILE);
+        self.page.write_all_at(bytes, offset as u64).map_err(RecordError::io(&path, "write"))
+    }
+}
