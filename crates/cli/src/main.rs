@@ -1,7 +1,7 @@
 //! The `hksim` command.
 //!
 //! - [`commands`]: one file a command; [`flags`]: from words to designs; [`inputs`]: traces.
-//! - [`mod@validate`]: where prediction meets replay.
+//! - [`mod@validate`]: where prediction meets replay; [`mod@shrink`]: the search for a smaller trace.
 //! - [`output`]: tables, JSON, CSV, files; [`chart`]: pictures; [`host`]: this machine's kernel.
 
 mod chart;
@@ -11,6 +11,7 @@ mod host;
 mod inputs;
 mod output;
 mod runs;
+mod shrink;
 mod validate;
 
 use std::ffi::OsString;

@@ -79,6 +79,11 @@ impl<W: World, G: Geometry> Driver<W, G> {
         self.tables.objects.iter().filter_map(|object| object.block.map(|block| (block, object.bytes)))
     }
 
+    /// Where an object of the trace is, if it is live and could be served.
+    pub fn block_of(&self, object: ObjectId) -> Option<Block<W::SuperSlab>> {
+        self.tables.objects.get(object.0 as usize)?.block
+    }
+
     /// Open heaps, for checks.
     pub fn heaps(&self) -> impl Iterator<Item = &ThreadHeap<W>> + '_ {
         self.tables.heaps.iter().flatten()

@@ -1,6 +1,6 @@
 //! The events of one lane, decoded from its frames.
 
-use hksim_trace::event::{AllocCall, ReallocCall};
+use hksim_trace::event::{AllocCall, Birth, ReallocCall};
 use hksim_trace::resolve::{RawEvent, RawOp};
 
 use crate::clock::TickRate;
@@ -235,8 +235,8 @@ impl<'a> LaneEvents<'a> {
 #[inline]
 fn op(record: &Record) -> Option<RawOp> {
     let &Record { kind, align_log2, address, old, size, .. } = record;
-    let alloc = |call| RawOp::Alloc { address, size, align_log2, call };
-    let realloc = |call| RawOp::Realloc { old, new: address, size, call };
+    let alloc = |call| RawOp::Alloc { address, size, align_log2, call, birth: Birth::None };
+    let realloc = |call| RawOp::Realloc { old, new: address, size, call, birth: Birth::None };
     Some(match kind {
         Kind::Malloc => alloc(AllocCall::Malloc),
         Kind::Calloc => alloc(AllocCall::Calloc),

@@ -3,12 +3,14 @@
 //! - [`memory`]: the policy's memory in the simulator; it emits [`hooks`].
 //! - [`kernel`]: Linux's rules for anonymous memory, a library of its own; [`accounts`] feeds one with hooks.
 //! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many; [`report`]: what comes out.
+//! - [`placement`]: just where every object lies.
 //! - [`tlb`]: models of TLBs; [`reach`]: what they could cover, and what they miss.
 
 pub mod accounts;
 pub mod hooks;
 pub mod kernel;
 pub mod memory;
+pub mod placement;
 pub mod reach;
 pub mod report;
 pub mod simulate;

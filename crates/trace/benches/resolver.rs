@@ -1,7 +1,7 @@
 //! Speed of the parking merge on random_mixed with addresses, in raw events per second.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use hksim_trace::event::{AllocCall, Op};
+use hksim_trace::event::{AllocCall, Birth, Op};
 use hksim_trace::generate::{RandomMixed, Workload};
 use hksim_trace::resolve::{RawEvent, RawOp, Resolver, Window};
 use std::hint::black_box;
@@ -15,9 +15,13 @@ fn raw_events(ws: u32) -> Vec<RawEvent> {
         raws.extend(batch.iter().map(|event| {
             let address = |id: u32| 0x7f12_3456_0000 + id as u64 * 48;
             let op = match event.op {
-                Op::Alloc { object, size, .. } => {
-                    RawOp::Alloc { address: address(object.0), size, align_log2: 0, call: AllocCall::Malloc }
-                }
+                Op::Alloc { object, size, .. } => RawOp::Alloc {
+                    address: address(object.0),
+                    size,
+                    align_log2: 0,
+                    call: AllocCall::Malloc,
+                    birth: Birth::None,
+                },
                 Op::Free { object } => RawOp::Free { address: address(object.0) },
                 _ => RawOp::Free { address: 0 },
             };

@@ -53,7 +53,7 @@ pub enum TraceError {
     },
     /// Stored bytes are damaged, with more of the trace behind them.
     #[error("{}: damaged at byte {offset} (chunk {chunk}): {why}; take another copy, or keep the {events_before} events \
-             before it: head -c {offset} < damaged.hkt > part.hkt", path.display())]
+             before it: hksim trace verify --repair part.hkt damaged.hkt", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -163,6 +163,14 @@ pub enum TraceError {
     SameFile {
         /// The file.
         path: PathBuf,
+    },
+    /// No mark has that name.
+    #[error("no mark is called {name:?}; the trace's marks are: {known}")]
+    NoMark {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: String,
     },
     /// A generator's parameter is out of range.
     #[error("{workload}: {parameter} = {value}: {mend}")]

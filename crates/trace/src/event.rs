@@ -211,6 +211,58 @@ impl Op {
         )
     }
 
+    /// The object that the event is about.
+    #[inline]
+    pub fn object(&self) -> Option<ObjectId> {
+        match *self {
+            Op::Alloc { object, .. }
+            | Op::Realloc { object, .. }
+            | Op::ReallocFree { object, .. }
+            | Op::ReallocUnknown { object, .. }
+            | Op::Free { object }
+            | Op::UsableSize { object }
+            | Op::ReallocFailed { object, .. }
+            | Op::Touch { object, .. } => Some(object),
+            Op::FreeNull
+            | Op::FreeUnknown
+            | Op::AllocFailed { .. }
+            | Op::ThreadStart
+            | Op::ThreadExit
+            | Op::Fork { .. }
+            | Op::Exec
+            | Op::Mark { .. } => None,
+        }
+    }
+
+    /// The same event about another object; without one, the same event.
+    #[inline]
+    pub fn with_object(mut self, other: ObjectId) -> Op {
+        match &mut self {
+            Op::Alloc { object, .. }
+            | Op::Realloc { object, .. }
+            | Op::ReallocFree { object, .. }
+            | Op::ReallocUnknown { object, .. }
+            | Op::Free { object }
+            | Op::UsableSize { object }
+            | Op::ReallocFailed { object, .. }
+            | Op::Touch { object, .. } => *object = other,
+            _ => (),
+        }
+        self
+    }
+
+    /// Whether the event makes its object.
+    #[inline]
+    pub fn is_birth(&self) -> bool {
+        matches!(self, Op::Alloc { .. } | Op::ReallocUnknown { .. })
+    }
+
+    /// Whether the event ends its object.
+    #[inline]
+    pub fn is_death(&self) -> bool {
+        matches!(self, Op::Free { .. } | Op::ReallocFree { .. })
+    }
+
     /// What is out of range, in words; `None` for an event that a program can produce.
     #[inline]
     pub fn flaw(&self) -> Option<&'static str> {

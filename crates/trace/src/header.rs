@@ -16,12 +16,39 @@ pub struct Header {
     pub clock: Clock,
     /// The program that wrote the trace, with its version: `hksim 0.1.0`.
     pub producer: String,
+    /// What was done to the events since they left their origin, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Step>,
+}
+
+/// One tool that a trace has been through.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// The tool's name, as `hksim trace` takes it.
+    pub tool: String,
+    /// What it was told, by parameter.
+    #[serde(default)]
+    pub parameters: Map<String, Value>,
+}
+
+impl Step {
+    /// A step with its parameters.
+    pub fn new<const N: usize>(tool: &str, parameters: [(&str, Value); N]) -> Self {
+        let parameters = parameters.into_iter().filter(|(_, value)| !value.is_null());
+        Step { tool: tool.into(), parameters: parameters.map(|(name, value)| (name.into(), value)).collect() }
+    }
 }
 
 impl Header {
     /// A header whose producer is this version of hksim.
     pub fn new(origin: Origin, touch: Touch, clock: Clock) -> Self {
-        Header { origin, touch, clock, producer: concat!("hksim ", env!("CARGO_PKG_VERSION")).to_string() }
+        Header {
+            origin,
+            touch,
+            clock,
+            producer: concat!("hksim ", env!("CARGO_PKG_VERSION")).to_string(),
+            history: Vec::new(),
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 //! - [`event`]: the event model; [`source`]: the one interface that files and generators share.
 //! - [`hkt`]: the `.hkt` file format, [`hkt::TraceReader`] and [`hkt::TraceWriter`].
 //! - [`sites`]: call sites; [`profile`]: what the objects of a site touch, for those that were not watched.
+//! - [`import`]: from other programs' formats; [`export`]: to them; [`row`]: an event as the row of a table.
 //! - [`ids`]: dense object ids, recycled last-freed-first; [`resolve`]: from addresses to objects.
 
 pub mod error;
 pub mod event;
+pub mod export;
 pub mod generate;
 pub mod header;
 pub mod hkt;
@@ -15,5 +17,7 @@ pub mod import;
 pub mod info;
 pub mod profile;
 pub mod resolve;
+pub mod row;
 pub mod sites;
 pub mod source;
+pub mod tools;

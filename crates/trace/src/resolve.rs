@@ -69,7 +69,7 @@ impl Default for Window {
 /// The merge. Feed it with [`Resolver::push`], end it with [`Resolver::finish`].
 ///
 /// Emitted times never decrease: an event that waited gets the time of the one it waited for. Threads are
-/// numbered anew, in order of their first emitted event. Births are [`Birth::None`].
+/// numbered anew, in order of their first emitted event.
 #[derive(Debug)]
 pub struct Resolver {
     window: Window,
@@ -245,11 +245,15 @@ impl Resolver {
     ) -> Result<Option<Awaited>, TraceError> {
         let mut out = Out { thread, time_ns: raw.time_ns, site: raw.site, patience, emit };
         match raw.op {
-            RawOp::Alloc { address, size, align_log2, call } => self.alloc(&mut out, address, size, align_log2, call),
+            RawOp::Alloc { address, size, align_log2, call, birth } => {
+                self.alloc(&mut out, address, size, align_log2, call, birth)
+            }
             RawOp::Free { address: 0 } => self.emit(&mut out, Op::FreeNull),
             RawOp::Free { address } => self.free(&mut out, address),
-            RawOp::Realloc { old: 0, new, size, call } => self.alloc(&mut out, new, size, 0, allocating(call)),
-            RawOp::Realloc { old, new, size, call } => self.realloc(&mut out, old, new, size, call),
+            RawOp::Realloc { old: 0, new, size, call, birth } => {
+                self.alloc(&mut out, new, size, 0, allocating(call), birth)
+            }
+            RawOp::Realloc { old, new, size, call, birth } => self.realloc(&mut out, old, new, size, call, birth),
             RawOp::UsableSize { address: 0 } => Ok(None),
             RawOp::UsableSize { address } => self.use_object(&mut out, address, |object| Op::UsableSize { object }),
             RawOp::Touch { address, offset, bytes, access } => {
@@ -271,6 +275,7 @@ impl Resolver {
         size: u64,
         align_log2: u8,
         call: AllocCall,
+        birth: Birth,
     ) -> Result<Option<Awaited>, TraceError> {
         if address == 0 {
             return self.emit(out, Op::AllocFailed { size, align_log2, call });
@@ -282,7 +287,7 @@ impl Resolver {
             self.free_unseen(out, address)?;
         }
         let object = self.bear(address)?;
-        self.emit(out, Op::Alloc { object, size, align_log2, call, birth: Birth::None })
+        self.emit(out, Op::Alloc { object, size, align_log2, call, birth })
     }
 
     #[inline]
@@ -307,6 +312,7 @@ impl Resolver {
         new: u64,
         size: u64,
         call: ReallocCall,
+        birth: Birth,
     ) -> Result<Option<Awaited>, TraceError> {
         let Some(id) = self.objects.get(old) else {
             if out.patience == Patience::Park {
@@ -336,7 +342,7 @@ impl Resolver {
             self.parked.wake(Awaited::Birth(new), &mut self.woken);
         }
         self.quality.reallocs_to_zero_kept += (size == 0) as u64;
-        self.emit(out, Op::Realloc { object, size: size.max(1), call, birth: Birth::None })
+        self.emit(out, Op::Realloc { object, size: size.max(1), call, birth })
     }
 
     /// A realloc of an address never seen allocated.

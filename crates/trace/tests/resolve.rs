@@ -43,7 +43,7 @@ fn program(random: &mut Random, threads: u64, length: u64) -> Vec<Call> {
                 serials += 1;
                 live.push((address, serials));
                 let (size, align_log2, call) = (random.below(100), 0, AllocCall::Malloc);
-                (RawOp::Alloc { address, size, align_log2, call }, serials)
+                (RawOp::Alloc { address, size, align_log2, call, birth: Birth::None }, serials)
             }
             kind if !live.is_empty() => {
                 let at = random.below(live.len() as u64) as usize;
@@ -54,7 +54,16 @@ fn program(random: &mut Random, threads: u64, length: u64) -> Vec<Call> {
                         dead.push(old);
                     }
                     live[at].0 = new;
-                    (RawOp::Realloc { old, new, size: 1 + random.below(100), call: ReallocCall::Realloc }, serial)
+                    (
+                        RawOp::Realloc {
+                            old,
+                            new,
+                            size: 1 + random.below(100),
+                            call: ReallocCall::Realloc,
+                            birth: Birth::None,
+                        },
+                        serial,
+                    )
                 } else {
                     live.swap_remove(at);
                     dead.push(old);
@@ -196,11 +205,11 @@ fn raw(time_ns: u64, thread: u32, op: RawOp) -> RawEvent {
 }
 
 fn malloc(address: u64, size: u64) -> RawOp {
-    RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc }
+    RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None }
 }
 
 fn realloc(old: u64, new: u64, size: u64) -> RawOp {
-    RawOp::Realloc { old, new, size, call: ReallocCall::Realloc }
+    RawOp::Realloc { old, new, size, call: ReallocCall::Realloc, birth: Birth::None }
 }
 
 #[test]

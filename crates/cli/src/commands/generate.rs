@@ -1,6 +1,6 @@
 //! `hksim gen`: traces of synthetic workloads.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::Result;
 use hksim_trace::error::TraceError;
@@ -11,9 +11,8 @@ use hksim_trace::source::EventSource;
 use serde::Serialize;
 
 use crate::flags::values::{parse_count, parse_count_32, parse_size, parse_size_32};
-use crate::output::file::Staged;
 use crate::output::progress::Progress;
-use crate::output::{Format, print, render, units};
+use crate::output::trace::TraceOut;
 
 /// A generator with its parameters.
 #[derive(Debug, clap::Subcommand)]
@@ -48,7 +47,7 @@ pub struct RandomMixedArgs {
     #[arg(long, value_name = "N", value_parser = parse_count, default_value_t = RandomMixed::default().warmup)]
     warmup: u64,
     #[command(flatten)]
-    out: OutArgs,
+    out: TraceOut,
 }
 
 /// Parameters of `tiny-hot`.
@@ -61,7 +60,7 @@ pub struct TinyHotArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size_32, default_value_t = TinyHot::default().size)]
     size: u32,
     #[command(flatten)]
-    out: OutArgs,
+    out: TraceOut,
 }
 
 /// Parameters of `server`.
@@ -80,18 +79,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "N", value_parser = parse_count, default_value_t = Server::default().seed)]
     seed: u64,
     #[command(flatten)]
-    out: OutArgs,
-}
-
-/// Where the trace goes.
-#[derive(Debug, clap::Args)]
-pub struct OutArgs {
-    /// Trace to write
-    #[arg(short, long, value_name = "FILE.hkt")]
-    output: PathBuf,
-    /// Form of the report on standard output
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    out: TraceOut,
 }
 
 /// What was written.
@@ -121,28 +109,18 @@ pub fn run(generator: &Generator) -> Result<()> {
         }
     };
     let mut source = workload.source()?;
-    let staged = Staged::new(&out.output)?;
-    let summary = write(source.as_mut(), &staged).map_err(|why| staged.rename_error(why))?;
-    staged.keep()?;
+    let summary = out.write(&[], |path| write(source.as_mut(), path))?;
     let file = out.output.display().to_string();
     let written = Written { schema: hksim_sim::report::SCHEMA, file, workload, summary };
-    let text = render(out.format, &written, &[&written], || table(&written))?;
-    print(&text)
+    out.tell(&written, || out.line(&summary))
 }
 
-fn write(source: &mut dyn EventSource, staged: &Staged) -> Result<Summary, TraceError> {
+fn write(source: &mut dyn EventSource, path: &Path) -> Result<Summary, TraceError> {
     let progress = Progress::events(source.summary().events);
-    let mut writer = TraceWriter::create(staged.path(), source.header())?;
+    let mut writer = TraceWriter::create(path, source.header())?;
     while let Some(batch) = source.next_batch()? {
         batch.iter().try_for_each(|event| writer.push(event))?;
         progress.advance(batch.len() as u64);
     }
     writer.finish(source.footer())
-}
-
-fn table(written: &Written) -> String {
-    let Written { file, summary, .. } = written;
-    let Summary { events, objects_peak, threads, .. } = summary;
-    let [events, objects] = [*events, u64::from(*objects_peak)].map(units::count);
-    format!("{file}: {events} events, {threads} threads, up to {objects} objects live at once\n")
 }

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod export;
 mod generate;
 mod import;
 pub mod info;
@@ -9,6 +10,7 @@ mod record;
 mod replay;
 pub mod sim;
 mod sweep;
+mod trace;
 pub mod validate;
 
 use std::process::ExitCode;
@@ -24,11 +26,16 @@ pub enum Command {
     Mark(mark::Args),
     /// Turn another program's trace into a .hkt trace
     Import(import::Args),
+    /// Write a .hkt trace in another format
+    Export(export::Args),
     /// Make a trace of a synthetic workload
     #[command(subcommand)]
     Gen(generate::Generator),
     /// Say what a trace holds
     Info(info::Args),
+    /// Make traces from traces, and check them
+    #[command(subcommand)]
+    Trace(trace::Tool),
     /// Predict what one design costs on a trace
     Sim(sim::Args),
     /// Predict what many designs cost, side by side
@@ -52,8 +59,10 @@ impl Command {
             Command::Record(args) => record::run(&args).map(done),
             Command::Mark(args) => mark::run(&args).map(done),
             Command::Import(args) => import::run(&args).map(done),
+            Command::Export(args) => export::run(&args).map(done),
             Command::Gen(generator) => generate::run(&generator).map(done),
             Command::Info(args) => info::run(&args).map(done),
+            Command::Trace(tool) => tool.run(),
             Command::Sim(args) => sim::run(&args).map(done),
             Command::Sweep(args) => sweep::run(&args).map(done),
             Command::Replay(args) => replay::run(&args).map(done),

@@ -4,6 +4,7 @@ pub mod csv;
 pub mod file;
 pub mod progress;
 pub mod table;
+pub mod trace;
 pub mod units;
 
 use std::io::{ErrorKind, Write};

@@ -2,9 +2,11 @@
 
 mod contract;
 mod errors;
+mod exports;
 mod files;
 mod flags;
 mod generators;
 mod programs;
 mod support;
 mod sweeps;
+mod trace_tools;

@@ -67,6 +67,11 @@ impl<H: Hooks> SimMemory<H> {
         self.hooks.borrow_mut()
     }
 
+    /// A block's address in the simulated address space.
+    pub fn address_of(&self, block: Block<u32>) -> u64 {
+        BASE_ADDRESS + self.layout.superslab_of(block.superslab) + u64::from(block.offset)
+    }
+
     /// Pages of the reservation that a block's bytes lie on.
     pub fn pages_of(&self, block: Block<u32>, bytes: u64) -> Range<u64> {
         let first = self.layout.superslab_of(block.superslab) + u64::from(block.offset);

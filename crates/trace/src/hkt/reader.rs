@@ -3,7 +3,7 @@
 use super::chunk::{SECTION_BYTES, Section};
 use super::column::ColumnDecoder;
 use super::columns::{BadEvent, Columns, Cursor};
-use super::skim::{Tail, skim};
+use super::skim::{OnDamage, Tail, skim};
 use super::{CHUNK_EVENTS_MAX, Version, envelope};
 use crate::error::TraceError;
 use crate::event::Event;
@@ -53,6 +53,18 @@ impl TraceReader {
     /// Not a regular file, not a trace, a newer version, or damage before the last chunk. A file that was cut or torn at
     /// its end is no error: see [`TraceReader::tail`].
     pub fn open(path: &Path) -> Result<Self, TraceError> {
+        Self::open_with(path, OnDamage::Refuse)
+    }
+
+    /// Opens what stands before the first damaged chunk header, as if the file ended there.
+    ///
+    /// # Errors
+    /// As for [`TraceReader::open`], such damage excepted.
+    pub fn open_before_damage(path: &Path) -> Result<Self, TraceError> {
+        Self::open_with(path, OnDamage::StopBefore)
+    }
+
+    fn open_with(path: &Path, on_damage: OnDamage) -> Result<Self, TraceError> {
         // Asked before opening: opening a pipe would wait for its writer.
         let metadata = std::fs::metadata(path).map_err(|why| TraceError::io(path, "open", why))?;
         if !metadata.is_file() {
@@ -60,7 +72,7 @@ impl TraceReader {
         }
         let file = File::open(path).map_err(|why| TraceError::io(path, "open", why))?;
         let (version, header, chunks_start) = envelope::read(path, &file)?;
-        let found = skim(path, &file, chunks_start)?;
+        let found = skim(path, &file, chunks_start, on_damage)?;
         Ok(TraceReader {
             path: path.to_path_buf(),
             file,

@@ -36,12 +36,25 @@ pub(super) struct Skim {
     pub(super) end: u64,
 }
 
+/// What a skim does where more of the trace follows behind damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnDamage {
+    /// It is an error.
+    Refuse,
+    /// The trace ends there.
+    StopBefore,
+}
+
 /// Skims the sections of `file` from `start` on.
-pub(super) fn skim(path: &Path, file: &File, start: u64) -> Result<Skim, TraceError> {
+pub(super) fn skim(path: &Path, file: &File, start: u64, on_damage: OnDamage) -> Result<Skim, TraceError> {
     let file_bytes = file.metadata().map_err(|why| TraceError::io(path, "inspect", why))?.len();
     let mut walk =
         Walk { path, file, file_bytes, offset: start, chunk: 0, last: Section::start(), payload_bytes_max: 0 };
-    let (footer, tail) = match walk.run()? {
+    let end = match walk.run() {
+        Err(TraceError::Corrupt { .. }) if on_damage == OnDamage::StopBefore => End::Early("damage follows"),
+        end => end?,
+    };
+    let (footer, tail) = match end {
         End::Footer(footer) => (footer, None),
         End::Early(why) => {
             (Footer::default(), Some(Tail { offset: walk.offset, bytes: file_bytes - walk.offset, why }))

@@ -49,6 +49,11 @@ impl TraceWriter {
         })
     }
 
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Appends an event.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use super::Format;
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
-use crate::event::{AllocCall, ReallocCall};
+use crate::event::{AllocCall, Birth, ReallocCall};
 use crate::header::Clock;
 use crate::resolve::{RawOp, Window};
 
@@ -50,7 +50,7 @@ pub(super) fn parse(line: &str) -> Result<Line, &'static str> {
         }
         "realloc" => {
             let (old, size) = (words.pointer()?, words.number()?);
-            RawOp::Realloc { old, new: pointer, size, call: ReallocCall::Realloc }
+            RawOp::Realloc { old, new: pointer, size, call: ReallocCall::Realloc, birth: Birth::None }
         }
         "free" => RawOp::Free { address: pointer },
         "thread_done" => RawOp::ThreadExit,
@@ -61,7 +61,7 @@ pub(super) fn parse(line: &str) -> Result<Line, &'static str> {
 }
 
 fn alloc(address: u64, size: u64, align_log2: u8, call: AllocCall) -> RawOp {
-    RawOp::Alloc { address, size, align_log2, call }
+    RawOp::Alloc { address, size, align_log2, call, birth: Birth::None }
 }
 
 struct Words<'a>(std::str::SplitAsciiWhitespace<'a>);

@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 /// Bytes by which a format is recognised.
 const HEAD_BYTES: u64 = 16 << 10;
 
-/// Longer lines belong to no known format.
+/// Longer lines belong to no known format of other programs.
 const LINE_BYTES_MAX: u64 = 4096;
+
+/// Longest line of [`Lines::Table`]: a footer of 2^26 bytes, each of them a quote that is doubled.
+const ROW_BYTES_MAX: u64 = (1 << 27) + 4096;
 
 /// A source file, or a member of an archive, decompressed while it is read.
 pub(super) struct Input<'a> {
@@ -32,6 +35,14 @@ pub(super) enum Lines {
     Strict,
     /// Other programs write between the lines: each line is given out, one that is too long without its end.
     Mixed,
+    /// Rows of hksim's own tables, which hold a trace's header and footer: long ones are no error.
+    Table,
+}
+
+impl Lines {
+    fn bytes_max(self) -> u64 {
+        if self == Lines::Table { ROW_BYTES_MAX } else { LINE_BYTES_MAX }
+    }
 }
 
 /// The first bytes of a source, for [`super::Format`] to recognise.
@@ -91,16 +102,18 @@ impl<'a> Input<'a> {
     pub(super) fn line(&mut self, lines: Lines) -> Result<Option<&str>, Failure> {
         loop {
             self.bytes.clear();
-            let length = (&mut self.reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.bytes);
+            let bytes_max = lines.bytes_max();
+            let length = (&mut self.reader).take(bytes_max).read_until(b'\n', &mut self.bytes);
             let length = length.map_err(|why| self.read_failure(why))?;
             if length == 0 {
                 return Ok(None);
             }
             self.line += 1;
             self.offset += length as u64;
-            if length as u64 == LINE_BYTES_MAX && self.bytes.last() != Some(&b'\n') {
-                if lines == Lines::Strict {
-                    return Err(Failure::new("the line is longer than 4095 bytes", "this is no text trace"));
+            if length as u64 == bytes_max && self.bytes.last() != Some(&b'\n') {
+                if lines != Lines::Mixed {
+                    let why = format!("the line is longer than {} bytes", bytes_max - 1);
+                    return Err(Failure::new(why, "this is no text trace"));
                 }
                 self.skip_line()?;
             }

@@ -5,6 +5,7 @@
 //! knows of time and order, and a converter that reads an [`Input`] and pushes calls into a [`Sink`].
 
 mod android;
+mod csv;
 mod failure;
 #[allow(dead_code)] // the next formats need all of it
 mod input;
@@ -43,7 +44,7 @@ pub struct Format {
 
 impl Format {
     /// All formats, in the order in which they are tried.
-    pub const ALL: &[Format] = &[script::FORMAT, android::FORMAT];
+    pub const ALL: &[Format] = &[script::FORMAT, android::FORMAT, csv::FORMAT];
 
     /// The name, as `hksim import --from` takes it.
     pub fn name(&self) -> &'static str {

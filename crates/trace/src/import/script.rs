@@ -4,7 +4,7 @@ use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::event::{AllocCall, ReallocCall};
+use crate::event::{AllocCall, Birth, ReallocCall};
 use crate::resolve::{RawOp, Window};
 
 pub(super) const FORMAT: Format = Format {
@@ -56,11 +56,17 @@ pub(super) fn push(call: Call, sink: &mut Sink) -> Result<(), Failure> {
                 let why = format!("`a {id}`, but id {id} is still live");
                 return Err(Failure::new(why, "free it first or give the block another id"));
             }
-            RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc }
+            RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None }
         }
         Call::Realloc { id, size } => {
             let old = address(id)?;
-            RawOp::Realloc { old, new: if size == 0 { 0 } else { old }, size, call: ReallocCall::Realloc }
+            RawOp::Realloc {
+                old,
+                new: if size == 0 { 0 } else { old },
+                size,
+                call: ReallocCall::Realloc,
+                birth: Birth::None,
+            }
         }
         Call::Free { id } => RawOp::Free { address: address(id)? },
     };

@@ -5,7 +5,7 @@ use super::reorder::Reorder;
 use super::threads::Threads;
 use crate::error::TraceError;
 use crate::event::{Event, Op};
-use crate::header::{Clock, Footer, Quality, Summary};
+use crate::header::{Clock, Footer, Header, Quality, Summary};
 use crate::hkt::TraceWriter;
 use crate::resolve::{RawEvent, RawOp, Resolver, Window};
 
@@ -25,6 +25,8 @@ pub(super) struct Sink {
     process: Option<u64>,
     /// What converters count themselves; the resolver counts the rest.
     pub(super) quality: Quality,
+    /// What a source that holds events says at its end.
+    pub(super) footer: Footer,
     notes: Vec<String>,
 }
 
@@ -42,6 +44,7 @@ impl Sink {
             ready: Vec::new(),
             process,
             quality: Quality::default(),
+            footer: Footer::default(),
             notes: Vec::new(),
         }
     }
@@ -88,6 +91,18 @@ impl Sink {
         }
     }
 
+    /// Begins the trace anew, with the header that a source of hksim's own brings along. Comes before all events.
+    pub(super) fn begin_as(&mut self, header: &Header) -> Result<(), Failure> {
+        self.writer = TraceWriter::create(self.writer.path(), header)?;
+        self.clock = header.clock;
+        Ok(())
+    }
+
+    /// Takes an event of a source that holds events, not calls: it is written as it is.
+    pub(super) fn event(&mut self, event: &Event) -> Result<(), Failure> {
+        Ok(self.writer.push(event)?)
+    }
+
     fn merge(&mut self, raw: RawEvent) -> Result<(), TraceError> {
         let base_ns = *self.base_ns.get_or_insert(raw.time_ns);
         let raw = RawEvent { time_ns: raw.time_ns.saturating_sub(base_ns), ..raw };
@@ -102,8 +117,8 @@ impl Sink {
         }
         let resolved = self.resolver.finish(&mut |event| self.ready.push(event))?;
         self.ready.drain(..).try_for_each(|event| self.writer.push(&event))?;
-        let quality = self.quality + resolved;
-        let summary = self.writer.finish(&Footer { quality, ..Footer::default() })?;
+        let quality = self.footer.quality + self.quality + resolved;
+        let summary = self.writer.finish(&Footer { quality, ..self.footer })?;
         Ok((summary, quality, self.notes))
     }
 }

@@ -1,6 +1,6 @@
 //! Events as a recorder or another program's trace has them: with addresses, not objects.
 
-use crate::event::{Access, AllocCall, ReallocCall, SiteId};
+use crate::event::{Access, AllocCall, Birth, ReallocCall, SiteId};
 
 /// What a program did, in its own addresses. 0 is NULL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum RawOp {
         align_log2: u8,
         /// The function called.
         call: AllocCall,
+        /// What was written at once, where a recorder knows.
+        birth: Birth,
     },
     /// `free(address)`.
     Free {
@@ -31,6 +33,8 @@ pub enum RawOp {
         size: u64,
         /// The function called.
         call: ReallocCall,
+        /// What of a grown tail was written at once, where a recorder knows; of the whole block where `old` is 0.
+        birth: Birth,
     },
     /// `malloc_usable_size(address)`; of NULL it is left out.
     UsableSize {

@@ -1,0 +1,182 @@
+//! `hksim export`: a trace in the format of another program, or the places that a design gives its objects.
+
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use hksim_drive::Design;
+use hksim_sim::SimError;
+use hksim_sim::placement::placements;
+use hksim_trace::error::TraceError;
+use hksim_trace::event::{Access, Event, Op};
+use hksim_trace::export::{ExportReport, Kind, export};
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::row;
+use hksim_trace::source::EventSource;
+
+use crate::flags::PolicyArgs;
+use crate::output::file::Staged;
+use crate::output::{note, units};
+
+/// First line of the addresses.
+const ADDRESSES_HEAD: &str = "event,time_ns,thread,op,object,address,size";
+
+/// Arguments of `export`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Trace to write in another format
+    #[arg(value_name = "TRACE.hkt")]
+    trace: PathBuf,
+    /// The format; addresses: where the design of the policy flags places every object, as CSV
+    #[arg(long, value_name = "KIND", value_enum)]
+    to: To,
+    /// File to write instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    policy: PolicyArgs,
+}
+
+/// What can be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum To {
+    Android,
+    Csv,
+    #[cfg(feature = "parquet")]
+    Parquet,
+    Rep,
+    Addresses,
+}
+
+/// Writes the trace in the other format, and says on standard error what that format cannot say.
+///
+/// # Errors
+/// Bad input; output that cannot be written.
+pub fn run(args: &Args) -> Result<()> {
+    let kind = match args.to {
+        To::Android => Kind::Android,
+        To::Csv => Kind::Csv,
+        #[cfg(feature = "parquet")]
+        To::Parquet => Kind::Parquet,
+        To::Rep => Kind::Rep,
+        To::Addresses => return addresses(args),
+    };
+    if let Some(flag) = args.policy.policy_flag().or(args.policy.kernel_flag()) {
+        bail!("--{flag}: only `--to addresses` depends on a design; leave it out");
+    }
+    let mut source = open(&args.trace)?;
+    if kind.is_binary() && args.output.is_none() && std::io::stdout().is_terminal() {
+        bail!("--to {}: binary, and standard output is a terminal; name a file with -o", kind.name());
+    }
+    let report = to_output(args.output.as_deref(), |name, out| Ok(export(&mut source, kind, name, out)?))?;
+    report.map_or(Ok(()), |report| {
+        tell(&args.trace, &report);
+        Ok(())
+    })
+}
+
+fn addresses(args: &Args) -> Result<()> {
+    let choice = args.policy.choice()?;
+    if let Some(flag) = args.policy.kernel_flag() {
+        bail!("--{flag}: the kernel changes no address; leave it out");
+    }
+    let mut source = open(&args.trace)?;
+    to_output(args.output.as_deref(), |name, out| {
+        write_addresses(&mut source, &choice.design, out).map_err(|why| match why {
+            Broken::Sim(why) => why.into(),
+            Broken::Write(source) => TraceError::Io { path: name.to_path_buf(), action: "write", source }.into(),
+        })
+    })
+    .map(drop)
+}
+
+fn open(path: &Path) -> Result<TraceReader> {
+    let source = TraceReader::open(path)?;
+    if let Some(tail) = source.tail() {
+        note(&format!("{}: {tail}; exporting the {} events before it", path.display(), source.summary().events));
+    }
+    Ok(source)
+}
+
+/// Runs `write` on the file, which is then written whole or not at all, or on standard output. `None` if who read standard
+/// output had seen enough.
+fn to_output<T>(
+    output: Option<&Path>,
+    write: impl FnOnce(&Path, &mut (dyn Write + Send)) -> Result<T>,
+) -> Result<Option<T>> {
+    let Some(path) = output else {
+        let mut out = BufWriter::new(std::io::stdout());
+        return match write(Path::new("standard output"), &mut out) {
+            Err(why) if is_broken_pipe(&why) => Ok(None),
+            result => result.map(Some),
+        };
+    };
+    let staged = Staged::new(path)?;
+    let file = File::create(staged.path()).with_context(|| format!("{}: cannot write", path.display()))?;
+    let done = write(path, &mut BufWriter::new(file))?;
+    staged.keep()?;
+    Ok(Some(done))
+}
+
+fn is_broken_pipe(why: &anyhow::Error) -> bool {
+    matches!(why.downcast_ref(), Some(TraceError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe)
+}
+
+fn tell(path: &Path, report: &ExportReport) {
+    let [events, rows] = [report.events, report.rows].map(units::count);
+    note(&format!("{}: {events} events, {rows} lines or rows of {}", path.display(), report.kind.name()));
+    for (what, &events) in &report.losses {
+        note(&format!("not told by {}: {what}: {}", report.kind.name(), units::count(events)));
+    }
+}
+
+/// Why addresses could not be written.
+enum Broken {
+    Sim(SimError),
+    Write(std::io::Error),
+}
+
+impl From<SimError> for Broken {
+    fn from(why: SimError) -> Self {
+        Broken::Sim(why)
+    }
+}
+
+impl From<std::io::Error> for Broken {
+    fn from(why: std::io::Error) -> Self {
+        Broken::Write(why)
+    }
+}
+
+/// One line for every event that places, moves, ends or accesses an object.
+fn write_addresses(source: &mut TraceReader, design: &Design, out: &mut dyn Write) -> Result<(), Broken> {
+    writeln!(out, "{ADDRESSES_HEAD}")?;
+    let mut sizes = vec![0u64; source.summary().objects_peak as usize];
+    let mut number = 0;
+    placements(source, design, |event: &Event, address: Option<u64>| -> Result<(), Broken> {
+        number += 1;
+        let (object, bytes, offset, name) = match event.op {
+            Op::Alloc { object, size, .. }
+            | Op::Realloc { object, size, .. }
+            | Op::ReallocUnknown { object, size, .. } => {
+                sizes[object.0 as usize] = size;
+                (object, size, 0, row::op_name(&event.op))
+            }
+            Op::Free { object } | Op::ReallocFree { object, .. } => {
+                (object, sizes[object.0 as usize], 0, row::op_name(&event.op))
+            }
+            Op::Touch { object, offset, bytes, access: Access::Read } => (object, u64::from(bytes), offset, "read"),
+            Op::Touch { object, offset, bytes, access: Access::Write } => (object, u64::from(bytes), offset, "write"),
+            _ => return Ok(()),
+        };
+        write!(out, "{},{},{},{name},{},", number - 1, event.time_ns, event.thread.0, object.0)?;
+        if let Some(address) = address {
+            write!(out, "{:#x}", address + offset)?;
+        }
+        writeln!(out, ",{bytes}")?;
+        Ok(())
+    })?;
+    out.flush()?;
+    Ok(())
+}

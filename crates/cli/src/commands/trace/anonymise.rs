@@ -1,0 +1,54 @@
+//! `hksim trace anonymise`: a trace that can be given away.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use hksim_trace::tools::{Anonymise, SizeDetail, rewrite};
+use serde::Serialize;
+
+use super::{Made, open};
+use crate::output::trace::TraceOut;
+
+/// Arguments of `trace anonymise`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Replaced: the command, file names, process ids, mark names, modules, functions, source lines, code addresses and \
+                        build ids. Kept: the order of calls, threads, times, sizes (unless rounded), alignments and which calls came \
+                        from the same place. Who has the program can recognise it by these."
+)]
+pub struct Args {
+    /// Trace to anonymise
+    #[arg(value_name = "TRACE.hkt")]
+    trace: PathBuf,
+    /// Sizes as they are, or rounded up to size classes, four per power of two
+    #[arg(long, value_name = "DETAIL", value_enum, default_value = "exact")]
+    sizes: Sizes,
+    #[command(flatten)]
+    out: TraceOut,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Sizes {
+    Exact,
+    Classes,
+}
+
+#[derive(Debug, Serialize)]
+struct Kept {
+    sizes: Sizes,
+}
+
+/// Anonymises.
+///
+/// # Errors
+/// Input that is no trace; output that cannot be written.
+pub fn run(args: &Args) -> Result<()> {
+    let mut reader = open(&args.trace)?;
+    let mut edit = Anonymise::new(match args.sizes {
+        Sizes::Exact => SizeDetail::Exact,
+        Sizes::Classes => SizeDetail::Classes,
+    });
+    let summary = args.out.write(&[&args.trace], |path| rewrite(&mut reader, &mut edit, path))?;
+    Made::tell("anonymise", &args.out, summary, Kept { sizes: args.sizes }, "")
+}

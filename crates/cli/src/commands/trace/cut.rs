@@ -1,0 +1,80 @@
+//! `hksim trace cut`: a part of a trace.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use hksim_trace::tools::{Cut, LiveAtStart, Part, named_part, rewrite};
+
+use super::{Made, count_lines, open};
+use crate::flags::values::{parse_count, parse_time};
+use crate::output::trace::TraceOut;
+
+/// Arguments of `trace cut`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "All conditions given must hold. Objects that are live where the part begins are allocated first, at time 0, so \
+                        that the part runs on the heap it had. Frees and resizes by threads left out are done by the thread that \
+                        made the object, or became unknown where that thread is left out."
+)]
+pub struct Args {
+    /// Trace to cut
+    #[arg(value_name = "TRACE.hkt")]
+    trace: PathBuf,
+    /// From this time of the trace on
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    from: Option<u64>,
+    /// Up to this time
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    to: Option<u64>,
+    /// Events with these numbers, from 0: A..B, A.. or ..B
+    #[arg(long, value_name = "A..B", value_parser = parse_events)]
+    events: Option<Range<u64>>,
+    /// From the first mark of that name, to the next mark of the other name, or the end
+    #[arg(long, value_name = "NAME[..NAME]")]
+    mark: Option<String>,
+    /// Only these threads
+    #[arg(long, value_name = "N,N...", value_delimiter = ',')]
+    thread: Option<Vec<u32>>,
+    /// Leave out what is live at the start; what the part does with it becomes calls on unknown pointers
+    #[arg(long)]
+    drop_live: bool,
+    #[command(flatten)]
+    out: TraceOut,
+}
+
+fn parse_events(word: &str) -> Result<Range<u64>, String> {
+    let (from, to) = word.split_once("..").ok_or_else(|| format!("`{word}` is no range; write A..B, A.. or ..B"))?;
+    let from = if from.is_empty() { 0 } else { parse_count(from)? };
+    let to = if to.is_empty() { u64::MAX } else { parse_count(to)? };
+    if from < to { Ok(from..to) } else { Err(format!("`{word}` is empty; the first number must be below the second")) }
+}
+
+/// Cuts.
+///
+/// # Errors
+/// Input that is no trace, a mark that is not there, a part without events, output that cannot be written.
+pub fn run(args: &Args) -> Result<()> {
+    let mut reader = open(&args.trace)?;
+    let mut events = args.events.clone().unwrap_or(0..u64::MAX);
+    if let Some(mark) = &args.mark {
+        let (from, to) = mark.split_once("..").map_or((mark.as_str(), None), |(from, to)| (from, Some(to)));
+        let between = named_part(&mut reader, from, to)?;
+        events = events.start.max(between.start)..events.end.min(between.end);
+    }
+    let time_ns = args.from.unwrap_or(0)..args.to.unwrap_or(u64::MAX);
+    if events.is_empty() || time_ns.is_empty() {
+        bail!("{}: nothing lies in this part; its end is not behind its start", args.trace.display());
+    }
+    let live_at_start = if args.drop_live { LiveAtStart::LeaveOut } else { LiveAtStart::Allocate };
+    let mut cut = Cut::new(Part { events, time_ns, threads: args.thread.clone() }, live_at_start);
+    let summary = args.out.write(&[&args.trace], |path| rewrite(&mut reader, &mut cut, path))?;
+    let counts = cut.counts;
+    let lines = count_lines([
+        (counts.live_at_start, "objects allocated first, as they were live at the start"),
+        (counts.became_unknown, "frees and resizes of objects left out, now of unknown pointers"),
+        (counts.taken_over, "frees and resizes by threads left out, now by the object's own"),
+        (counts.left_out, "touches and other uses left out with their object or thread"),
+    ]);
+    Made::tell("cut", &args.out, summary, counts, &lines)
+}

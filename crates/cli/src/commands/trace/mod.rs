@@ -1,0 +1,89 @@
+//! `hksim trace`: traces from traces, one file a tool.
+
+mod anonymise;
+mod cut;
+mod merge;
+mod scale;
+mod shrink;
+mod verify;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use hksim_trace::header::Summary;
+use hksim_trace::hkt::TraceReader;
+use serde::Serialize;
+
+use crate::output::note;
+use crate::output::trace::TraceOut;
+
+/// A tool with its arguments.
+#[derive(Debug, clap::Subcommand)]
+pub enum Tool {
+    /// Cut a part out: a time, a stretch between marks, some threads
+    Cut(cut::Args),
+    /// Put several traces side by side into one
+    Merge(merge::Args),
+    /// Change time, sizes, or the number of copies
+    Scale(scale::Args),
+    /// Take names out: command, paths, process ids, marks, functions
+    Anonymise(anonymise::Args),
+    /// Find a smaller trace that keeps a property
+    Shrink(shrink::Args),
+    /// Check every byte of a trace, and keep what is sound
+    Verify(verify::Args),
+}
+
+impl Tool {
+    /// Runs it. The exit code of a trace that is not sound is 1.
+    ///
+    /// # Errors
+    /// Bad usage or input.
+    pub fn run(self) -> Result<ExitCode> {
+        let done = |()| ExitCode::SUCCESS;
+        match self {
+            Tool::Cut(args) => cut::run(&args).map(done),
+            Tool::Merge(args) => merge::run(&args).map(done),
+            Tool::Scale(args) => scale::run(&args).map(done),
+            Tool::Anonymise(args) => anonymise::run(&args).map(done),
+            Tool::Shrink(args) => shrink::run(&args).map(done),
+            Tool::Verify(args) => verify::run(&args),
+        }
+    }
+}
+
+/// Opens a trace, and says so if its end is missing.
+fn open(path: &Path) -> Result<TraceReader> {
+    let reader = TraceReader::open(path)?;
+    if let Some(tail) = reader.tail() {
+        note(&format!("{}: {tail}", path.display()));
+    }
+    Ok(reader)
+}
+
+/// What a tool made.
+#[derive(Debug, Serialize)]
+struct Made<T> {
+    schema: u32,
+    tool: &'static str,
+    file: String,
+    #[serde(flatten)]
+    summary: Summary,
+    #[serde(flatten)]
+    counts: T,
+}
+
+impl<T: Serialize> Made<T> {
+    fn tell(tool: &'static str, out: &TraceOut, summary: Summary, counts: T, table: &str) -> Result<()> {
+        let file = out.output.display().to_string();
+        let made = Made { schema: hksim_sim::report::SCHEMA, tool, file, summary, counts };
+        out.tell(&made, || out.line(&summary) + table)
+    }
+}
+
+/// Counts that are not 0, a line each.
+fn count_lines<const N: usize>(counts: [(u64, &str); N]) -> String {
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    counts.map(|(count, what)| format!("{:<14}{what}\n", crate::output::units::count(count))).collect()
+}

@@ -1,0 +1,151 @@
+//! `hksim trace shrink`: a smaller trace with the same trouble.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use hksim_sim::Setup;
+use hksim_sim::simulate::{Marks, simulate};
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::profile::Borrowing;
+use hksim_trace::source::EventSource;
+use hksim_trace::tools::{Edited, Keep, Lifetimes, copy};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Made, open};
+use crate::flags::values::parse_count;
+use crate::flags::{BaseKernel, PolicyArgs};
+use crate::inputs::Trace;
+use crate::output::note;
+use crate::output::trace::TraceOut;
+use crate::output::units;
+use crate::runs::setup;
+use crate::shrink::{Property, Search, Trial, figures};
+
+/// Arguments of `trace shrink`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Figures are those of `hksim sim --format json` by dotted name (faults, installs.total, rss_bytes_peak, \
+                        os_calls.madvise), and `allocations`. Threads are left out first, then sizes, then ever shorter stretches. The \
+                        result keeps the property; whether something still smaller would is not known when the tries are used up."
+)]
+pub struct Args {
+    /// Trace to shrink
+    #[arg(value_name = "TRACE.hkt")]
+    trace: PathBuf,
+    /// Keep this true of the prediction under the policy given: 'installs.total/allocations > 0.2'
+    #[arg(long, value_name = "PROPERTY", group = "what")]
+    keep: Option<Property>,
+    /// Keep this command succeeding; {} stands for the trace tried
+    #[arg(long = "while", value_name = "CMD", group = "what")]
+    command: Option<String>,
+    /// Make at most that many tries
+    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "500")]
+    tries: u64,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
+    out: TraceOut,
+}
+
+#[derive(Debug, Serialize)]
+struct Shrunk {
+    events_before: u64,
+    tries: u64,
+    tries_used_up: bool,
+}
+
+/// Shrinks.
+///
+/// # Errors
+/// Input that is no trace or does not have the property; output that cannot be written.
+pub fn run(args: &Args) -> Result<()> {
+    let mut reader = open(&args.trace)?;
+    let events_before = reader.summary().events;
+    let (lifetimes, tries_left, parameters) = match (&args.keep, &args.command) {
+        (Some(property), _) => {
+            let choice = args.policy.choice()?;
+            let trace = Trace::file(&args.trace)?;
+            let setup = setup(&choice, &trace, BaseKernel::AsItComes)?;
+            let design = serde_json::to_value(&setup.design).context("the design as JSON")?;
+            let trial = Predicted { path: &args.trace, property, setup };
+            let (lifetimes, left) = search(&mut reader, trial, args)?;
+            (lifetimes, left, vec![("keep".to_string(), json!(property.to_string())), ("policy".to_string(), design)])
+        }
+        (_, Some(command)) => {
+            let folder = tempfile::tempdir().context("a folder for the traces tried")?;
+            let candidate = folder.path().join("candidate.hkt");
+            let trial = Commanded { path: &args.trace, command, candidate: &candidate };
+            let (lifetimes, left) = search(&mut reader, trial, args)?;
+            (lifetimes, left, vec![("while".to_string(), json!(command))])
+        }
+        _ => bail!("say what to keep: --keep 'faults > 1000', or --while 'CMD {{}}'"),
+    };
+    let summary = args.out.write(&[&args.trace], |path| copy(&mut kept(&args.trace, lifetimes, parameters)?, path))?;
+    let shrunk = Shrunk { events_before, tries: args.tries - tries_left, tries_used_up: tries_left == 0 };
+    let share = units::percent(summary.events, events_before);
+    let more = if shrunk.tries_used_up { "; more --tries may find a smaller one" } else { "" };
+    let line = format!("{share} of {} events, after {} tries{more}\n", units::count(events_before), shrunk.tries);
+    Made::tell("shrink", &args.out, summary, shrunk, &line)
+}
+
+fn search<T: Trial>(reader: &mut TraceReader, trial: T, args: &Args) -> Result<(Lifetimes, u64)> {
+    let mut search = Search::new(reader, trial, args.tries)?;
+    if !search.begins()? {
+        bail!("{}: does not have the property itself, so there is nothing to keep", args.trace.display());
+    }
+    search.run()
+}
+
+type Kept = Edited<TraceReader, Keep>;
+
+fn kept(
+    path: &Path,
+    lifetimes: Lifetimes,
+    parameters: Vec<(String, Value)>,
+) -> Result<Kept, hksim_trace::error::TraceError> {
+    Edited::new(TraceReader::open(path)?, Keep::new(Arc::new(lifetimes), parameters))
+}
+
+/// Asks the simulator.
+struct Predicted<'a> {
+    path: &'a Path,
+    property: &'a Property,
+    setup: Setup,
+}
+
+impl Trial for Predicted<'_> {
+    fn holds(&mut self, lifetimes: &Lifetimes) -> Result<bool> {
+        let allocations = lifetimes.count();
+        let mut source = Borrowing::new(kept(self.path, lifetimes.clone(), Vec::new())?);
+        let simulated = simulate(&mut source, &self.setup, Marks::Skip, &|_| {})?;
+        let mut figures = figures(&serde_json::to_value(&simulated.report).context("the prediction as JSON")?);
+        figures.insert("allocations".into(), allocations as f64);
+        let value = self.property.value(&figures).map_err(|why| anyhow!("--keep: {why}"))?;
+        let holds = self.property.holds(value);
+        if holds && std::io::stderr().is_terminal() {
+            note(&format!("{} events: {value}", units::count(source.summary().events)));
+        }
+        Ok(holds)
+    }
+}
+
+/// Asks a command.
+struct Commanded<'a> {
+    path: &'a Path,
+    command: &'a str,
+    candidate: &'a Path,
+}
+
+impl Trial for Commanded<'_> {
+    fn holds(&mut self, lifetimes: &Lifetimes) -> Result<bool> {
+        copy(&mut kept(self.path, lifetimes.clone(), Vec::new())?, self.candidate)?;
+        let command = self.command.replace("{}", &self.candidate.display().to_string());
+        let output = Command::new("/bin/sh").arg("-c").arg(&command).output();
+        let status = output.with_context(|| format!("--while: cannot run `{command}`"))?.status;
+        Ok(status.success())
+    }
+}

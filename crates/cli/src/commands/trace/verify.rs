@@ -1,0 +1,80 @@
+//! `hksim trace verify`: is a trace as its writer left it?
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use hksim_trace::error::TraceError;
+use hksim_trace::tools::{Verified, repair, verify};
+use serde::Serialize;
+
+use crate::output::file::Staged;
+use crate::output::{Format, print, render, units};
+
+/// Arguments of `trace verify`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Trace to check
+    #[arg(value_name = "TRACE.hkt")]
+    trace: PathBuf,
+    /// Write the events before the first damage to a trace of their own
+    #[arg(long, value_name = "FILE.hkt")]
+    repair: Option<PathBuf>,
+    /// Form of the report
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    schema: u32,
+    file: String,
+    #[serde(flatten)]
+    verified: Verified,
+    repaired: Option<String>,
+}
+
+/// Checks; the exit code is 1 if the trace is damaged or cut, repaired or not.
+///
+/// # Errors
+/// Input that is no trace at all; a repaired trace that cannot be written.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let verified = verify(&args.trace)?;
+    if let Some(wanted) = &args.repair {
+        let same = |a: &PathBuf, b: &PathBuf| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
+        if same(wanted, &args.trace) {
+            return Err(TraceError::SameFile { path: args.trace.clone() }.into());
+        }
+        let staged = Staged::new(wanted)?;
+        repair(&args.trace, staged.path()).map_err(|why| staged.rename_error(why))?;
+        staged.keep()?;
+    }
+    let sound = verified.sound;
+    let file = args.trace.display().to_string();
+    let repaired = args.repair.as_ref().map(|path| path.display().to_string());
+    let report = Report { schema: hksim_sim::report::SCHEMA, file, verified, repaired };
+    print(&render(args.format, &report, &[&report], || table(&report))?)?;
+    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn table(report: &Report) -> String {
+    let Report { file, verified, repaired, .. } = report;
+    let (events, time) = (units::count(verified.events), units::time(verified.duration_ns));
+    let mut text = match &verified.damage {
+        None => format!("{file}: sound, {events} events, {time}\n"),
+        Some(damage) => {
+            let damage = damage.strip_prefix(&format!("{file}: ")).unwrap_or(damage);
+            format!("{file}: NOT sound: {damage}\n{events} events before it can be used, {time}\n")
+        }
+    };
+    for finding in &verified.findings {
+        let (count, first) = (units::count(finding.events), units::count(finding.first_event));
+        text += &format!("{count:<14}{}, first at event {first}\n", finding.what);
+    }
+    match (repaired, verified.sound) {
+        (Some(repaired), _) => text += &format!("{repaired}: written, with those {events} events\n"),
+        (None, false) => text += "--repair FILE.hkt writes them to a trace of their own\n",
+        (None, true) => (),
+    }
+    text
+}

@@ -1,0 +1,55 @@
+//! Traces that commands write.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use hksim_trace::error::TraceError;
+use hksim_trace::header::Summary;
+use serde::Serialize;
+
+use super::file::Staged;
+use super::{Format, print, render, units};
+
+/// Where a trace goes, and how the report about it looks.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TraceOut {
+    /// Trace to write
+    #[arg(short, long, value_name = "FILE.hkt")]
+    pub output: PathBuf,
+    /// Form of the report on standard output
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+}
+
+impl TraceOut {
+    /// Lets `write` make the trace under a passing name, and gives it its own when it is whole. `inputs` are not replaced.
+    ///
+    /// # Errors
+    /// Those of `write`; the output is an input, or cannot be written.
+    pub fn write<T>(&self, inputs: &[&Path], write: impl FnOnce(&Path) -> Result<T, TraceError>) -> Result<T> {
+        let same = |input: &&Path| matches!((fs::canonicalize(input), fs::canonicalize(&self.output)), (Ok(one), Ok(other)) if one == other);
+        if let Some(input) = inputs.iter().copied().find(same) {
+            return Err(TraceError::SameFile { path: input.to_path_buf() }.into());
+        }
+        let staged = Staged::new(&self.output)?;
+        let written = write(staged.path()).map_err(|why| staged.rename_error(why))?;
+        staged.keep()?;
+        Ok(written)
+    }
+
+    /// Prints what was done.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn tell<T: Serialize>(&self, report: &T, table: impl FnOnce() -> String) -> Result<()> {
+        print(&render(self.format, report, &[report], table)?)
+    }
+
+    /// One line about the trace written.
+    pub fn line(&self, summary: &Summary) -> String {
+        let [events, objects] = [summary.events, u64::from(summary.objects_peak)].map(units::count);
+        let (file, threads) = (self.output.display(), summary.threads);
+        format!("{file}: {events} events, {threads} threads, up to {objects} objects live at once\n")
+    }
+}

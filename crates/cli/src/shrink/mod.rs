@@ -1,0 +1,191 @@
+//! The search for a smaller trace that keeps a property: delta debugging over whole lifetimes.
+//!
+//! First threads are left out, then sizes, then ever smaller stretches of lifetimes. An object leaves with all its events, so every
+//! trace tried is a valid one.
+
+mod property;
+
+pub use property::{Property, figures};
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use hksim_trace::event::{Event, Op};
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+use hksim_trace::tools::Lifetimes;
+
+/// Decides whether a trace of these lifetimes has the property.
+pub trait Trial {
+    /// Whether it has.
+    ///
+    /// # Errors
+    /// The trial could not be made: the search ends.
+    fn holds(&mut self, kept: &Lifetimes) -> Result<bool>;
+}
+
+/// A search over one trace.
+pub struct Search<'a, T> {
+    reader: &'a mut TraceReader,
+    trial: T,
+    tries_left: u64,
+    /// The smallest set found so far.
+    kept: Lifetimes,
+}
+
+/// By what objects are grouped.
+#[derive(Clone, Copy)]
+enum Group {
+    Thread,
+    /// log2 of the requested size.
+    Size,
+}
+
+impl Group {
+    fn of(self, event: &Event) -> u32 {
+        match (self, event.op) {
+            (Group::Thread, _) => event.thread.0,
+            (Group::Size, Op::Alloc { size, .. } | Op::ReallocUnknown { size, .. }) => 64 - size.leading_zeros(),
+            (Group::Size, _) => 0,
+        }
+    }
+}
+
+impl<'a, T: Trial> Search<'a, T> {
+    /// A search that makes at most `tries` trials, from all lifetimes down.
+    ///
+    /// # Errors
+    /// The trace is damaged.
+    pub fn new(reader: &'a mut TraceReader, trial: T, tries: u64) -> Result<Self> {
+        let mut search = Search { reader, trial, tries_left: tries, kept: Lifetimes::default() };
+        let mut all = Lifetimes::default();
+        search.births(&mut |number, _| all.insert(number))?;
+        search.kept = all;
+        Ok(search)
+    }
+
+    /// Whether the whole trace has the property.
+    ///
+    /// # Errors
+    /// Those of the trial.
+    pub fn begins(&mut self) -> Result<bool> {
+        self.trial.holds(&self.kept)
+    }
+
+    /// The smallest set that was found, and how many trials were left.
+    ///
+    /// # Errors
+    /// Those of the trial and of the trace.
+    pub fn run(mut self) -> Result<(Lifetimes, u64)> {
+        self.by_group(Group::Thread)?;
+        self.by_group(Group::Size)?;
+        let numbers: Vec<u64> = self.kept.iter().collect();
+        let (trial, tries_left) = (&mut self.trial, &mut self.tries_left);
+        let kept = minimise(numbers, tries_left, &mut |numbers| {
+            let kept: Lifetimes = numbers.iter().copied().collect();
+            trial.holds(&kept)
+        })?;
+        Ok((kept.into_iter().collect(), self.tries_left))
+    }
+
+    /// Leaves out whole groups.
+    fn by_group(&mut self, group: Group) -> Result<()> {
+        let mut present = BTreeSet::new();
+        let kept = std::mem::take(&mut self.kept);
+        self.births(&mut |number, event| {
+            if kept.contains(number) {
+                present.insert(group.of(event));
+            }
+        })?;
+        let mut tries_left = self.tries_left;
+        let members = |search: &mut Self, groups: &[u32]| {
+            let mut members = Lifetimes::default();
+            search.births(&mut |number, event| {
+                if kept.contains(number) && groups.contains(&group.of(event)) {
+                    members.insert(number);
+                }
+            })?;
+            anyhow::Ok(members)
+        };
+        let groups = minimise(present.into_iter().collect(), &mut tries_left, &mut |groups| {
+            let members = members(self, groups)?;
+            self.trial.holds(&members)
+        })?;
+        self.kept = members(self, &groups)?;
+        self.tries_left = tries_left;
+        Ok(())
+    }
+
+    /// Shows each birth with its number.
+    fn births(&mut self, see: &mut dyn FnMut(u64, &Event)) -> Result<()> {
+        self.reader.rewind()?;
+        let mut number = 0;
+        while let Some(batch) = self.reader.next_batch()? {
+            for event in batch.iter().filter(|event| event.op.is_birth()) {
+                see(number, event);
+                number += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Leaves out parts of `items` as long as the rest holds: halves first, then ever smaller parts, down to single items
+/// (Zeller's ddmin, complements only).
+fn minimise<I: Clone>(
+    mut items: Vec<I>,
+    tries_left: &mut u64,
+    holds: &mut dyn FnMut(&[I]) -> Result<bool>,
+) -> Result<Vec<I>> {
+    let mut parts = 2;
+    while items.len() > 1 {
+        let length = items.len().div_ceil(parts);
+        let mut from = 0;
+        let mut smaller = false;
+        while from < items.len() {
+            if *tries_left == 0 {
+                return Ok(items);
+            }
+            *tries_left -= 1;
+            let to = items.len().min(from + length);
+            let rest = [&items[..from], &items[to..]].concat();
+            if !rest.is_empty() && holds(&rest)? {
+                items = rest;
+                smaller = true;
+            } else {
+                from = to;
+            }
+        }
+        if length == 1 && !smaller {
+            break;
+        }
+        parts = if smaller { (items.len().div_ceil(length)).max(2) } else { parts * 2 };
+    }
+    Ok(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::minimise;
+
+    #[test]
+    fn what_is_needed_stays_and_nothing_else() {
+        for needed in [vec![3], vec![0, 99], vec![17, 18, 50], (0..100).step_by(7).collect::<Vec<u32>>()] {
+            let mut tries = u64::MAX;
+            let mut holds = |items: &[u32]| Ok(needed.iter().all(|number| items.contains(number)));
+            assert_eq!(minimise((0..100).collect(), &mut tries, &mut holds).unwrap(), needed);
+        }
+    }
+
+    #[test]
+    fn trials_are_bounded() {
+        let (mut tries, mut made) = (10, 0);
+        let mut holds = |items: &[u32]| {
+            made += 1;
+            Ok(items.contains(&5))
+        };
+        let kept = minimise((0..1000).collect(), &mut tries, &mut holds).unwrap();
+        assert!(kept.contains(&5) && kept.len() < 1000);
+        assert_eq!((tries, made), (0, 10));
+    }
+}

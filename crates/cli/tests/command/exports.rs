@@ -1,0 +1,102 @@
+//! `export`: round trips through the command, addresses that a design gives, and what is refused.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::support::Bench;
+
+#[test]
+fn csv_and_android_read_back() {
+    let bench = Bench::with_trace();
+    bench.ok("export rm.hkt --to csv -o rm.csv");
+    bench.ok("import rm.csv -o csv.hkt");
+    let bytes = |name: &str| fs::read(bench.path(name)).expect("a file");
+    assert!(bytes("rm.hkt") == bytes("csv.hkt"), "a table holds the whole trace");
+    bench.ok("export rm.hkt --to android -o rm.txt");
+    let events = |file: &str| bench.json(&format!("info {file}"))["summary"]["events"].clone();
+    bench.ok("import rm.txt -o android.hkt");
+    assert_eq!(events("rm.hkt"), events("android.hkt"));
+}
+
+#[test]
+fn what_a_format_cannot_say_is_told() {
+    let bench = Bench::new();
+    bench.ok("gen server --events 5000 --live 1M -o s.hkt");
+    let ran = bench.run("export s.hkt --to rep -o s.rep");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.is_empty());
+    assert!(ran.stderr.contains("not told by rep: thread of a call"), "{}", ran.stderr);
+}
+
+/// One row of the addresses.
+struct Row {
+    op: String,
+    object: u64,
+    address: u64,
+    bytes: u64,
+}
+
+fn rows(text: &str) -> Vec<Row> {
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("event,time_ns,thread,op,object,address,size"));
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(',').collect();
+        let number = |at: usize| cells[at].parse().expect("a number");
+        let address = cells[5].strip_prefix("0x").expect("an address");
+        let address = u64::from_str_radix(address, 16).expect("an address");
+        Row { op: cells[3].to_string(), object: number(4), address, bytes: number(6) }
+    };
+    lines.map(row).collect()
+}
+
+#[test]
+fn addresses_are_places_that_no_two_live_blocks_share() {
+    let bench = Bench::with_trace();
+    let mut layouts = Vec::new();
+    for flags in ["", "--superslab 64K", "--header off"] {
+        let text = bench.ok(&format!("export rm.hkt --to addresses {flags}"));
+        // First byte to end and object, of live blocks.
+        let mut live: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let mut seen = 0;
+        for row in rows(&text) {
+            seen += 1;
+            let block = (row.address + row.bytes, row.object);
+            match row.op.as_str() {
+                "alloc" => {
+                    let before = live.range(..=row.address).next_back();
+                    assert!(before.is_none_or(|(_, (end, _))| *end <= row.address), "{:#x}", row.address);
+                    let after = live.range(row.address..).next();
+                    assert!(after.is_none_or(|(start, _)| *start >= block.0), "{:#x}", row.address);
+                    live.insert(row.address, block);
+                }
+                "free" => assert_eq!(live.remove(&row.address), Some(block)),
+                "write" => {
+                    let within = live.range(..=row.address).next_back().expect("a block");
+                    assert!(within.1.0 >= block.0 && within.1.1 == row.object, "{:#x}", row.address);
+                }
+                other => panic!("random-mixed has no {other}"),
+            }
+        }
+        assert_eq!(seen, 20_000);
+        layouts.push(text);
+    }
+    assert_ne!(layouts[0], layouts[1], "the design decides");
+}
+
+#[test]
+fn flags_that_change_nothing_are_refused() {
+    let bench = Bench::with_trace();
+    for (line, word) in [
+        ("export rm.hkt --to csv --superslab 1M", "--superslab"),
+        ("export rm.hkt --to addresses --thp always", "--thp"),
+        ("export rm.hkt --to addresses --superslab 1M,2M", "one design"),
+        ("export rm.hkt --to pdf", "android"),
+        ("export rm.hkt --to csv -o nowhere/x", "nowhere/x"),
+        ("export rm.hkt --to csv -o /dev/full", "No space left"),
+        ("export rm.hkt --to addresses -o /dev/full", "No space left"),
+        ("export nothing.hkt --to csv", "nothing.hkt"),
+    ] {
+        let said = bench.refused(line);
+        assert!(said.contains(word), "{line}: {said}");
+    }
+}

@@ -1,0 +1,86 @@
+//! `hksim trace`: what each tool makes can be read, simulated and traced back; what cannot be is refused.
+
+use std::fs;
+
+use crate::support::Bench;
+
+#[test]
+fn every_tool_makes_a_sound_trace_that_says_what_was_done() {
+    let bench = Bench::new();
+    bench.ok("gen server --live 2M --events 30k --threads 3 -o s.hkt");
+    for (line, tool) in [
+        ("cut s.hkt --from 1ms --to 2ms", "cut"),
+        ("cut s.hkt --mark steady..burst --thread 0,1", "cut"),
+        ("cut s.hkt --events 5k.. --drop-live", "cut"),
+        ("merge s.hkt s.hkt --at 0,1ms", "merge"),
+        ("scale s.hkt --time 0.5", "scale"),
+        ("scale s.hkt --size 2", "scale"),
+        ("scale s.hkt --copies 2 --stagger 10us", "merge"),
+        ("anonymise s.hkt --sizes classes", "anonymise"),
+        ("shrink s.hkt --huge never --keep installs.total>100 --tries 20", "shrink"),
+    ] {
+        let made = bench.json(&format!("trace {line} -o out.hkt"));
+        let verified = bench.json("trace verify out.hkt");
+        assert_eq!((&verified["sound"], &verified["events"]), (&true.into(), &made["events"]), "{line}");
+        let simulated = bench.json("sim out.hkt --huge never");
+        assert_eq!(simulated["events"], made["events"], "{line}");
+        let header = fs::read(bench.path("out.hkt")).expect("the trace");
+        let history = format!("\"tool\":\"{tool}\"");
+        assert!(header.windows(history.len()).any(|window| window == history.as_bytes()), "{line}");
+    }
+}
+
+#[test]
+fn a_shrunk_trace_keeps_its_property_and_shrinking_is_deterministic() {
+    let bench = Bench::new();
+    bench.ok("gen server --live 4M --events 60k --seed 3 -o s.hkt");
+    let line = "trace shrink s.hkt --huge never --keep installs.total>=300 --tries 200 -o";
+    let shrunk = bench.json(&format!("{line} one.hkt"));
+    let [events, before] = ["events", "events_before"].map(|name| shrunk[name].as_u64().expect("a count"));
+    assert!(before == 60_020 && events * 10 < before, "{shrunk}");
+    let installs = bench.json("sim one.hkt --huge never")["installs"]["total"].as_u64().expect("a count");
+    assert!((300..400).contains(&installs), "{installs}");
+    bench.ok(&format!("{line} two.hkt"));
+    assert_eq!(fs::read(bench.path("one.hkt")).expect("one"), fs::read(bench.path("two.hkt")).expect("two"));
+    let info = bench.json("info one.hkt");
+    let alone = bench.json("trace shrink s.hkt --while true -o alone.hkt");
+    assert!(alone["objects_peak"] == 1 && info["live_objects_peak"].as_u64() > Some(1), "{alone}");
+}
+
+#[test]
+fn damage_is_told_and_mended() {
+    let bench = Bench::new();
+    bench.ok("gen server --live 2M --events 40k -o s.hkt");
+    let whole = fs::read(bench.path("s.hkt")).expect("the trace");
+    fs::write(bench.path("cut.hkt"), &whole[..whole.len() * 2 / 3]).expect("a file");
+    let ran = bench.run("trace verify cut.hkt --repair mended.hkt");
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stdout.contains("NOT sound") && ran.stdout.contains("16 384 events"), "{}", ran.stdout);
+    assert_eq!(bench.json("trace verify mended.hkt")["events"], 16_384);
+    let again = bench.refused("trace verify cut.hkt --repair cut.hkt");
+    assert!(again.contains("both input and output"), "{again}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_mend() {
+    let bench = Bench::with_trace();
+    for (line, part) in [
+        ("trace cut rm.hkt -o rm.hkt", "both input and output"),
+        ("trace cut rm.hkt --mark nowhere -o x.hkt", "no mark is called"),
+        ("trace cut rm.hkt --from 5ms --to 1ms -o x.hkt", "its end is not behind its start"),
+        ("trace cut rm.hkt --events 9..3 -o x.hkt", "is empty"),
+        ("trace merge rm.hkt rm.hkt --at 1ms -o x.hkt", "give 2 of them"),
+        ("trace scale rm.hkt -o x.hkt", "--copies N"),
+        ("trace scale rm.hkt --size 0 -o x.hkt", "is no factor"),
+        ("trace scale rm.hkt --copies 0 -o x.hkt", "from 1 to 256"),
+        ("trace shrink rm.hkt -o x.hkt", "say what to keep"),
+        ("trace shrink rm.hkt --keep nonsense -o x.hkt", "is no property"),
+        ("trace shrink rm.hkt --keep falts>1 -o x.hkt", "figures are allocations"),
+        ("trace shrink rm.hkt --keep faults>1e15 -o x.hkt", "does not have the property"),
+        ("trace verify /dev/null", "not a regular file"),
+    ] {
+        let said = bench.refused(line);
+        assert!(said.contains(part), "{line}: {said}");
+        assert!(!bench.path("x.hkt").exists(), "{line}");
+    }
+}

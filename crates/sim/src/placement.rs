@@ -1,0 +1,59 @@
+//! Where a design places every object, without what that costs.
+
+use hksim_drive::{Design, Driver, TouchRule};
+use hksim_policy::{Allocator, RunGeometry};
+use hksim_trace::event::{Event, Op};
+use hksim_trace::source::EventSource;
+
+use crate::SimError;
+use crate::accounts::Accounts;
+use crate::kernel::{Kernel, KernelConfig};
+use crate::memory::SimMemory;
+
+/// Performs a source's events, from its current position, which must be its start. `placed` gets each of them, and the
+/// address of its object in the simulated address space: of a free the one it had, of the others the one it has then;
+/// `None` where the event has no object or the allocator could not serve it. The placement is that of
+/// [`mod@crate::simulate`] and of a replay on this allocator.
+///
+/// # Errors
+/// Damaged traces, impossible designs, and what `placed` returns.
+pub fn placements<E: From<SimError>>(
+    source: &mut dyn EventSource,
+    design: &Design,
+    mut placed: impl FnMut(&Event, Option<u64>) -> Result<(), E>,
+) -> Result<(), E> {
+    let plan = design.plan().map_err(SimError::from)?;
+    // What the application touches changes no placement, so nothing is touched.
+    let hooks = Accounts::new(Kernel::new(KernelConfig::default()));
+    let memory = SimMemory::new(plan.layout, &plan.geometry, hooks);
+    let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
+    let summary = *source.summary();
+    let mut driver = Driver::new(allocator, summary.threads, summary.objects_peak, TouchRule::None);
+    let mut done = 0;
+    while let Some(batch) = source.next_batch().map_err(SimError::from)? {
+        for event in batch {
+            done += 1;
+            let before = address(&driver, event);
+            driver.step(event).map_err(|source| SimError::Drive { event: done, source })?;
+            let dies = matches!(event.op, Op::Free { .. } | Op::ReallocFree { .. });
+            placed(event, if dies { before } else { address(&driver, event) })?;
+        }
+    }
+    Ok(())
+}
+
+/// Where an event's object is now.
+fn address(driver: &Driver<SimMemory<Accounts>, RunGeometry>, event: &Event) -> Option<u64> {
+    let object = match event.op {
+        Op::Alloc { object, .. }
+        | Op::Realloc { object, .. }
+        | Op::ReallocFree { object, .. }
+        | Op::ReallocUnknown { object, .. }
+        | Op::Free { object }
+        | Op::UsableSize { object }
+        | Op::ReallocFailed { object, .. }
+        | Op::Touch { object, .. } => object,
+        _ => return None,
+    };
+    driver.block_of(object).map(|block| driver.allocator().mem.address_of(block))
+}

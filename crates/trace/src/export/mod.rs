@@ -1,0 +1,124 @@
+//! Traces in the formats of other programs.
+//!
+//! Everything is streamed; what a format cannot say is left out or written as its nearest relative, and counted.
+
+mod android;
+mod csv;
+mod names;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod rep;
+
+use crate::error::TraceError;
+use crate::source::EventSource;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// A format to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Android's `record_allocs` text.
+    Android,
+    /// One line an event, every field; reads back without loss.
+    Csv,
+    /// The columns of the CSV form in Apache Parquet.
+    #[cfg(feature = "parquet")]
+    Parquet,
+    /// The `.rep` text of allocator course work.
+    Rep,
+}
+
+impl Kind {
+    /// All formats.
+    pub const ALL: &[Kind] = &[
+        Kind::Android,
+        Kind::Csv,
+        #[cfg(feature = "parquet")]
+        Kind::Parquet,
+        Kind::Rep,
+    ];
+
+    /// Whether what is written is no text.
+    pub fn is_binary(self) -> bool {
+        #[cfg(feature = "parquet")]
+        return self == Kind::Parquet;
+        #[cfg(not(feature = "parquet"))]
+        false
+    }
+
+    /// The name, as `hksim export --to` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Android => "android",
+            Kind::Csv => "csv",
+            #[cfg(feature = "parquet")]
+            Kind::Parquet => "parquet",
+            Kind::Rep => "rep",
+        }
+    }
+}
+
+/// What an export did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ExportReport {
+    /// The format.
+    pub kind: Kind,
+    /// Events of the trace.
+    pub events: u64,
+    /// Lines or rows written.
+    pub rows: u64,
+    /// What the format cannot say, and how many events that concerns. Empty where the export is whole.
+    pub losses: BTreeMap<&'static str, u64>,
+}
+
+/// Writes all events of a source, from its start, to `out`, whose name in errors is `name`.
+///
+/// # Errors
+/// A trace that cannot be read; output that cannot be written. What was written then is incomplete.
+pub fn export(
+    source: &mut dyn EventSource,
+    kind: Kind,
+    name: &Path,
+    out: &mut (dyn Write + Send),
+) -> Result<ExportReport, TraceError> {
+    source.rewind()?;
+    let mut to = Target { name, out, losses: BTreeMap::new(), rows: 0 };
+    let events = source.summary().events;
+    match kind {
+        Kind::Android => android::write(source, &mut to)?,
+        Kind::Csv => csv::write(source, &mut to)?,
+        #[cfg(feature = "parquet")]
+        Kind::Parquet => parquet::write(source, &mut to)?,
+        Kind::Rep => rep::write(source, &mut to)?,
+    }
+    to.out.flush().map_err(|why| to.error(why))?;
+    Ok(ExportReport { kind, events, rows: to.rows, losses: to.losses })
+}
+
+/// Where an export goes, and what was lost on the way.
+struct Target<'a> {
+    name: &'a Path,
+    out: &'a mut (dyn Write + Send),
+    losses: BTreeMap<&'static str, u64>,
+    rows: u64,
+}
+
+impl Target<'_> {
+    /// Writes a line and its end.
+    fn line(&mut self, line: std::fmt::Arguments<'_>) -> Result<(), TraceError> {
+        self.rows += 1;
+        writeln!(self.out, "{line}").map_err(|why| self.error(why))
+    }
+
+    /// Counts an event of which something is lost.
+    fn lose(&mut self, what: &'static str) {
+        *self.losses.entry(what).or_default() += 1;
+    }
+
+    fn error(&self, why: io::Error) -> TraceError {
+        TraceError::io(self.name, "write", why)
+    }
+}

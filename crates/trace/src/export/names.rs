@@ -1,0 +1,54 @@
+//! Addresses for objects that have none: what a format of addresses calls them.
+
+use crate::event::ObjectId;
+
+/// The first address given out: below lie NULL and what no allocator gives out.
+const FIRST: u64 = 0x1_0000;
+/// Alignments above 2^this are not kept: there are not enough addresses for them.
+const ALIGN_LOG2_MAX: u8 = 36;
+/// Alignment of every address: that of malloc.
+const ALIGN_LOG2_MIN: u8 = 4;
+
+/// An address for each live object, unlike that of every other live object, and aligned as the object is. Addresses
+/// are names only: the bytes behind them may overlap. An address is reused as soon as an object of its alignment is born.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// By object: its address and log2 of its alignment.
+    of: Vec<(u64, u8)>,
+    /// Addresses of dead objects, by log2 of their alignment.
+    dead: Vec<Vec<u64>>,
+    end: u64,
+}
+
+impl Names {
+    /// Gives a new object its address.
+    pub(super) fn bear(&mut self, object: ObjectId, align_log2: u8) -> u64 {
+        let align_log2 = align_log2.clamp(ALIGN_LOG2_MIN, ALIGN_LOG2_MAX);
+        let (at, class) = (object.0 as usize, usize::from(align_log2));
+        if self.of.len() <= at {
+            self.of.resize(at + 1, (0, 0));
+        }
+        if self.dead.len() <= class {
+            self.dead.resize(class + 1, Vec::new());
+        }
+        let address = self.dead[class].pop().unwrap_or_else(|| {
+            let address = self.end.max(FIRST).next_multiple_of(1 << align_log2);
+            self.end = address + (1 << ALIGN_LOG2_MIN);
+            address
+        });
+        self.of[at] = (address, align_log2);
+        address
+    }
+
+    /// The address of a live object.
+    pub(super) fn get(&self, object: ObjectId) -> u64 {
+        self.of[object.0 as usize].0
+    }
+
+    /// Ends an object; returns its address.
+    pub(super) fn bury(&mut self, object: ObjectId) -> u64 {
+        let (address, align_log2) = self.of[object.0 as usize];
+        self.dead[usize::from(align_log2)].push(address);
+        address
+    }
+}

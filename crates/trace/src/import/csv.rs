@@ -1,0 +1,220 @@
+//! hksim's own table: one row an event, as `hksim export --to csv` writes it and docs/export.md describes it.
+//!
+//! Columns are found by their names, so a table that went through other programs reads back too. Objects and threads
+//! may have any numbers: they are numbered anew, in the order of a trace, which leaves those of an export as they are.
+
+use super::Format;
+use super::failure::Failure;
+use super::input::{Head, Input, Lines};
+use super::sink::Sink;
+use crate::error::TraceError;
+use crate::event::{Event, ObjectId, ThreadId};
+use crate::header::{Clock, Footer, Header};
+use crate::ids::ObjectIds;
+use crate::resolve::Window;
+use crate::row::{Role, Row};
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+pub(super) const FORMAT: Format = Format {
+    name: "csv",
+    recognise: |head: &Head| head.lines().next().is_some_and(|line| Columns::find(line).is_ok()),
+    clock: |_| Clock::Measured, // the header row, where there is one, knows
+    window: Window::CERTAIN,
+    unknown: &[],
+    convert,
+};
+
+const MEND: &str = "mend the row; docs/export.md describes the columns";
+
+/// Names of the columns, in the order of [`Columns::at`].
+const NAMES: [&str; 14] = [
+    "op",
+    "time_ns",
+    "thread",
+    "object",
+    "size",
+    "align_log2",
+    "call",
+    "birth",
+    "offset",
+    "bytes",
+    "access",
+    "number",
+    "site",
+    "text",
+];
+/// Those that every row needs: the first ones.
+const NEEDED: usize = 3;
+
+/// Where each column stands.
+struct Columns {
+    at: [Option<usize>; NAMES.len()],
+}
+
+impl Columns {
+    fn find(head: &str) -> Result<Columns, String> {
+        let mut at = [None; NAMES.len()];
+        for (place, name) in cells(head)?.iter().enumerate() {
+            if let Some(column) = NAMES.iter().position(|known| known == name) {
+                at[column] = Some(place);
+            }
+        }
+        match at.iter().take(NEEDED).position(Option::is_none) {
+            Some(missing) => Err(format!("there is no column {}", NAMES[missing])),
+            None => Ok(Columns { at }),
+        }
+    }
+
+    fn text<'a>(&self, cells: &'a [Cow<'_, str>], column: usize) -> Option<&'a str> {
+        cells.get(self.at[column]?).map(|cell| cell.trim()).filter(|cell| !cell.is_empty())
+    }
+
+    fn number(&self, cells: &[Cow<'_, str>], column: usize) -> Result<Option<u64>, String> {
+        let word = self.text(cells, column);
+        let bad = |word| format!("{} `{word}` is no decimal number below 2^64", NAMES[column]);
+        word.map(|word| word.parse().map_err(|_| bad(word))).transpose()
+    }
+
+    fn row<'a>(&self, cells: &'a [Cow<'_, str>]) -> Result<Row<'a>, String> {
+        let number = |column| self.number(cells, column);
+        Ok(Row {
+            op: self.text(cells, 0).ok_or("the row has no op")?,
+            object: number(3)?,
+            size: number(4)?,
+            align_log2: number(5)?,
+            call: self.text(cells, 6),
+            birth: self.text(cells, 7),
+            offset: number(8)?,
+            bytes: number(9)?,
+            access: self.text(cells, 10),
+            number: number(11)?,
+            site: number(12)?,
+        })
+    }
+}
+
+fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
+    let refused = |why: String| Failure::new(why, MEND);
+    let Some(head) = input.line(Lines::Table)? else { return Err("the table is empty".into()) };
+    let columns = Columns::find(head).map_err(refused)?;
+    let mut program = Program::default();
+    let mut events = 0u64;
+    while let Some(line) = input.line(Lines::Table)? {
+        let cells = cells(line).map_err(refused)?;
+        let row = columns.row(&cells).map_err(refused)?;
+        let json = columns.text(&cells, 13).unwrap_or_default();
+        match row.op {
+            "header" if events > 0 => return Err(refused("a header stands behind events".to_string())),
+            "header" => {
+                let header: Header = serde_json::from_str(json).map_err(|why| refused(format!("header: {why}")))?;
+                sink.begin_as(&header)?;
+            }
+            "footer" => {
+                let footer: Footer = serde_json::from_str(json).map_err(|why| refused(format!("footer: {why}")))?;
+                sink.footer = footer;
+            }
+            _ => {
+                let time_ns = columns.number(&cells, 1).map_err(refused)?.ok_or("the row has no time_ns")?;
+                let thread = columns.number(&cells, 2).map_err(refused)?.ok_or("the row has no thread")?;
+                sink.event(&program.event(&row, time_ns, thread).map_err(refused)?)?;
+                events += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Numbers objects and threads as a trace does.
+#[derive(Default)]
+struct Program {
+    live: HashMap<u64, ObjectId>,
+    ids: ObjectIds,
+    threads: HashMap<u64, ThreadId>,
+    time_ns: u64,
+}
+
+impl Program {
+    fn event(&mut self, row: &Row<'_>, time_ns: u64, thread: u64) -> Result<Event, String> {
+        if time_ns < self.time_ns {
+            return Err(format!("time_ns {time_ns} is before that of the row above, {}", self.time_ns));
+        }
+        self.time_ns = time_ns;
+        let seen = u32::try_from(self.threads.len()).map_err(|_| "there are more than 2^32 threads")?;
+        let thread = *self.threads.entry(thread).or_insert(ThreadId(seen));
+        let object = self.object(row)?;
+        let event = Event { time_ns, thread, site: row.site()?, op: row.op(object)? };
+        event.flaw().map_or(Ok(event), |why| Err(why.to_string()))
+    }
+
+    /// The id of the row's object: a new one, or that of the live object of this number.
+    fn object(&mut self, row: &Row<'_>) -> Result<ObjectId, String> {
+        let role = row.role();
+        if role == Role::Absent {
+            return Ok(ObjectId::default());
+        }
+        let number = row.object.ok_or_else(|| format!("`{}` has no object", row.op))?;
+        match role {
+            Role::Born if self.live.contains_key(&number) => Err(format!("object {number} is still live")),
+            Role::Born => {
+                let object = self.ids.allocate().ok_or_else(|| TraceError::TooManyObjects.to_string())?;
+                self.live.insert(number, object);
+                Ok(object)
+            }
+            Role::Used => self.live.get(&number).copied().ok_or_else(|| dead(number)),
+            Role::Dies | Role::Absent => {
+                let object = self.live.remove(&number).ok_or_else(|| dead(number))?;
+                self.ids.release(object);
+                Ok(object)
+            }
+        }
+    }
+}
+
+fn dead(number: u64) -> String {
+    format!("object {number} is not live")
+}
+
+/// The cells of a line. In quotes stand commas, and quotes that are doubled.
+fn cells(line: &str) -> Result<Vec<Cow<'_, str>>, String> {
+    let mut cells = Vec::with_capacity(NAMES.len() + 1);
+    let mut rest = line;
+    loop {
+        let (cell, behind) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted_cell(quoted)?,
+            None => {
+                let end = rest.find(',').unwrap_or(rest.len());
+                (Cow::Borrowed(&rest[..end]), &rest[end..])
+            }
+        };
+        cells.push(cell);
+        match behind.strip_prefix(',') {
+            Some(more) => rest = more,
+            None if behind.is_empty() => return Ok(cells),
+            None => return Err("a quoted cell goes on behind its quotes".to_string()),
+        }
+    }
+}
+
+/// A cell from behind its first quote, and what follows its last.
+fn quoted_cell(text: &str) -> Result<(Cow<'_, str>, &str), String> {
+    let mut cell = Cow::Borrowed("");
+    let mut rest = text;
+    loop {
+        let end = rest.find('"').ok_or("a quoted cell does not end on its line")?;
+        let piece = &rest[..end];
+        rest = &rest[end + 1..];
+        let doubled = rest.strip_prefix('"');
+        match (&mut cell, doubled) {
+            (cell, None) if cell.is_empty() => return Ok((Cow::Borrowed(piece), rest)),
+            (cell, _) => cell.to_mut().push_str(piece),
+        }
+        match doubled {
+            Some(more) => {
+                cell.to_mut().push('"');
+                rest = more;
+            }
+            None => return Ok((cell, rest)),
+        }
+    }
+}

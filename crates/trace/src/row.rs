@@ -1,0 +1,217 @@
+//! An event as the row of a table: what CSV and Parquet hold, every field of every event.
+
+use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId};
+
+/// Allocating functions and their names.
+const ALLOC_CALLS: [(AllocCall, &str); 9] = [
+    (AllocCall::Malloc, "malloc"),
+    (AllocCall::Calloc, "calloc"),
+    (AllocCall::Realloc, "realloc"),
+    (AllocCall::Reallocarray, "reallocarray"),
+    (AllocCall::PosixMemalign, "posix_memalign"),
+    (AllocCall::AlignedAlloc, "aligned_alloc"),
+    (AllocCall::Memalign, "memalign"),
+    (AllocCall::Valloc, "valloc"),
+    (AllocCall::Pvalloc, "pvalloc"),
+];
+const REALLOC_CALLS: [(ReallocCall, &str); 2] =
+    [(ReallocCall::Realloc, "realloc"), (ReallocCall::Reallocarray, "reallocarray")];
+const BIRTHS: [(Birth, &str); 6] = [
+    (Birth::None, "none"),
+    (Birth::FirstByte, "first-byte"),
+    (Birth::All, "all"),
+    (Birth::Watched, "watched"),
+    (Birth::Read, "read"),
+    (Birth::ReadThenWrite, "read-then-write"),
+];
+const ACCESSES: [(Access, &str); 2] = [(Access::Read, "read"), (Access::Write, "write")];
+
+/// What happened, in words and numbers. A field that the event does not have is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Row<'a> {
+    /// The event: `alloc`, `free`, ... as docs/export.md lists them.
+    pub op: &'a str,
+    /// The object.
+    pub object: Option<u64>,
+    /// Requested bytes.
+    pub size: Option<u64>,
+    /// log2 of the alignment in bytes.
+    pub align_log2: Option<u64>,
+    /// The function called, by its name in C.
+    pub call: Option<&'a str>,
+    /// What was touched at once: `none`, `first-byte`, `all`, `watched`, `read`, `read-then-write`.
+    pub birth: Option<&'a str>,
+    /// First byte accessed, from the start of the object.
+    pub offset: Option<u64>,
+    /// Bytes accessed.
+    pub bytes: Option<u64>,
+    /// `read` or `write`.
+    pub access: Option<&'a str>,
+    /// Process id of a fork's child; index of a mark's name.
+    pub number: Option<u64>,
+    /// The call site; of an event that can have one, 0 where it is not known.
+    pub site: Option<u64>,
+}
+
+impl Row<'static> {
+    /// The row of an event.
+    pub fn of(event: &Event) -> Row<'static> {
+        let site = event.op.asks_for_memory().then_some(u64::from(event.site.0));
+        let row = Row { op: op_name(&event.op), site, ..Row::default() };
+        let id = |object: ObjectId| Some(u64::from(object.0));
+        match event.op {
+            Op::Alloc { object, size, align_log2, call, birth } => Row {
+                object: id(object),
+                size: Some(size),
+                align_log2: Some(u64::from(align_log2)),
+                call: Some(name(&ALLOC_CALLS, call)),
+                birth: Some(name(&BIRTHS, birth)),
+                ..row
+            },
+            Op::Realloc { object, size, call, birth } => Row {
+                object: id(object),
+                size: Some(size),
+                call: Some(name(&REALLOC_CALLS, call)),
+                birth: Some(name(&BIRTHS, birth)),
+                ..row
+            },
+            Op::ReallocFree { object, call } => {
+                Row { object: id(object), call: Some(name(&REALLOC_CALLS, call)), ..row }
+            }
+            Op::ReallocUnknown { object, size, call } | Op::ReallocFailed { object, size, call } => {
+                Row { object: id(object), size: Some(size), call: Some(name(&REALLOC_CALLS, call)), ..row }
+            }
+            Op::Free { object } | Op::UsableSize { object } => Row { object: id(object), ..row },
+            Op::AllocFailed { size, align_log2, call } => Row {
+                size: Some(size),
+                align_log2: Some(u64::from(align_log2)),
+                call: Some(name(&ALLOC_CALLS, call)),
+                ..row
+            },
+            Op::Fork { child_pid: number } | Op::Mark { name: number } => {
+                Row { number: Some(u64::from(number)), ..row }
+            }
+            Op::Touch { object, offset, bytes, access } => Row {
+                object: id(object),
+                offset: Some(offset),
+                bytes: Some(u64::from(bytes)),
+                access: Some(name(&ACCESSES, access)),
+                ..row
+            },
+            Op::FreeNull | Op::FreeUnknown | Op::ThreadStart | Op::ThreadExit | Op::Exec => row,
+        }
+    }
+}
+
+impl Row<'_> {
+    /// The event of a row, `object` being the id that its object has.
+    ///
+    /// # Errors
+    /// A field that the event needs is missing, out of range, or no known word.
+    pub fn op(&self, object: ObjectId) -> Result<Op, String> {
+        let size = || self.size.ok_or_else(|| self.missing("size"));
+        let align_log2 = || narrow(self.align_log2.ok_or_else(|| self.missing("align_log2"))?, "align_log2");
+        let alloc_call = || self.word(&ALLOC_CALLS, self.call, "call");
+        let call = || self.word(&REALLOC_CALLS, self.call, "call");
+        let birth = || self.word(&BIRTHS, self.birth, "birth");
+        let number = || narrow(self.number.ok_or_else(|| self.missing("number"))?, "number");
+        Ok(match self.op {
+            "alloc" => {
+                let (size, align_log2) = (size()?, align_log2()?);
+                Op::Alloc { object, size, align_log2, call: alloc_call()?, birth: birth()? }
+            }
+            "realloc" => Op::Realloc { object, size: size()?, call: call()?, birth: birth()? },
+            "realloc-free" => Op::ReallocFree { object, call: call()? },
+            "realloc-unknown" => Op::ReallocUnknown { object, size: size()?, call: call()? },
+            "free" => Op::Free { object },
+            "free-null" => Op::FreeNull,
+            "free-unknown" => Op::FreeUnknown,
+            "usable-size" => Op::UsableSize { object },
+            "alloc-failed" => Op::AllocFailed { size: size()?, align_log2: align_log2()?, call: alloc_call()? },
+            "realloc-failed" => Op::ReallocFailed { object, size: size()?, call: call()? },
+            "thread-start" => Op::ThreadStart,
+            "thread-exit" => Op::ThreadExit,
+            "fork" => Op::Fork { child_pid: number()? },
+            "exec" => Op::Exec,
+            "mark" => Op::Mark { name: number()? },
+            "touch" => Op::Touch {
+                object,
+                offset: self.offset.ok_or_else(|| self.missing("offset"))?,
+                bytes: narrow(self.bytes.ok_or_else(|| self.missing("bytes"))?, "bytes")?,
+                access: self.word(&ACCESSES, self.access, "access")?,
+            },
+            other => return Err(format!("no event is called `{other}`")),
+        })
+    }
+
+    /// Its call site: not known where the column is empty.
+    ///
+    /// # Errors
+    /// The number is out of range.
+    pub fn site(&self) -> Result<SiteId, String> {
+        narrow(self.site.unwrap_or_default(), "site").map(SiteId)
+    }
+
+    /// What the event does with its object.
+    pub fn role(&self) -> Role {
+        match self.op {
+            "alloc" | "realloc-unknown" => Role::Born,
+            "free" | "realloc-free" => Role::Dies,
+            "realloc" | "realloc-failed" | "usable-size" | "touch" => Role::Used,
+            _ => Role::Absent,
+        }
+    }
+
+    fn word<T: Copy>(&self, words: &[(T, &str)], word: Option<&str>, column: &str) -> Result<T, String> {
+        let word = word.ok_or_else(|| self.missing(column))?;
+        let found = words.iter().find(|(_, name)| *name == word).map(|(value, _)| *value);
+        found.ok_or_else(|| format!("`{word}` is no {column} of `{}`", self.op))
+    }
+
+    fn missing(&self, column: &str) -> String {
+        format!("`{}` has no {column}", self.op)
+    }
+}
+
+/// What an event does with its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It has none.
+    Absent,
+    /// The object begins to live.
+    Born,
+    /// It lives before and after.
+    Used,
+    /// It ends.
+    Dies,
+}
+
+/// The name of an event's kind.
+pub fn op_name(op: &Op) -> &'static str {
+    match op {
+        Op::Alloc { .. } => "alloc",
+        Op::Realloc { .. } => "realloc",
+        Op::ReallocFree { .. } => "realloc-free",
+        Op::ReallocUnknown { .. } => "realloc-unknown",
+        Op::Free { .. } => "free",
+        Op::FreeNull => "free-null",
+        Op::FreeUnknown => "free-unknown",
+        Op::UsableSize { .. } => "usable-size",
+        Op::AllocFailed { .. } => "alloc-failed",
+        Op::ReallocFailed { .. } => "realloc-failed",
+        Op::ThreadStart => "thread-start",
+        Op::ThreadExit => "thread-exit",
+        Op::Fork { .. } => "fork",
+        Op::Exec => "exec",
+        Op::Mark { .. } => "mark",
+        Op::Touch { .. } => "touch",
+    }
+}
+
+fn name<T: PartialEq>(words: &[(T, &'static str)], value: T) -> &'static str {
+    words.iter().find(|(known, _)| *known == value).map_or("", |(_, name)| name)
+}
+
+fn narrow<T: TryFrom<u64>>(value: u64, column: &str) -> Result<T, String> {
+    T::try_from(value).map_err(|_| format!("{column} {value} is too large"))
+}

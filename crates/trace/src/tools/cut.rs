@@ -1,0 +1,282 @@
+//! A part of a trace: a stretch of time or events, some threads.
+
+use super::Edit;
+use crate::error::TraceError;
+use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId, ThreadId};
+use crate::header::{Footer, Header, Step};
+use crate::source::EventSource;
+use serde::Serialize;
+use serde_json::json;
+use std::ops::Range;
+
+/// Which events to keep: those in every range given, by the threads given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Event numbers, from 0.
+    pub events: Range<u64>,
+    /// Times in nanoseconds.
+    pub time_ns: Range<u64>,
+    /// Threads; `None` for all.
+    pub threads: Option<Vec<u32>>,
+}
+
+impl Part {
+    /// The whole trace.
+    pub const WHOLE: Part = Part { events: 0..u64::MAX, time_ns: 0..u64::MAX, threads: None };
+}
+
+/// What happens to objects that are live where the part begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiveAtStart {
+    /// They are allocated first, at time 0, in the order of their births, with the sizes they have by then, and what was written
+    /// of them is written: so that the part runs on the heap it had.
+    Allocate,
+    /// They are left out; what the part does with them becomes calls on unknown pointers.
+    LeaveOut,
+}
+
+/// What a cut had to change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CutCounts {
+    /// Objects allocated at the start because they were live there.
+    pub live_at_start: u64,
+    /// Frees and resizes of objects that are not in the part: they became calls on unknown pointers.
+    pub became_unknown: u64,
+    /// Frees and resizes by threads left out, done by the object's own thread instead.
+    pub taken_over: u64,
+    /// Touches, failed resizes and usable-size calls left out, as their object or thread is.
+    pub left_out: u64,
+}
+
+/// The edit.
+#[derive(Clone, Debug)]
+pub struct Cut {
+    part: Part,
+    live_at_start: LiveAtStart,
+    parameters: Step,
+    number: u64,
+    begun: bool,
+    base_ns: u64,
+    births: u64,
+    objects: Vec<Option<Live>>,
+    /// What was changed so far.
+    pub counts: CutCounts,
+}
+
+/// A live object of the source.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    /// The call that made it, with its present size.
+    born: Event,
+    order: u64,
+    /// Bytes written so far, from the first to the last.
+    written: Option<(u64, u64)>,
+    in_part: bool,
+}
+
+impl Cut {
+    /// Cuts `part` out. `parameters` go into the history.
+    pub fn new(part: Part, live_at_start: LiveAtStart) -> Self {
+        let bound = |end: u64| if end == u64::MAX { serde_json::Value::Null } else { json!(end) };
+        let parameters = Step::new(
+            "cut",
+            [
+                ("events_from", json!(part.events.start)),
+                ("events_to", bound(part.events.end)),
+                ("time_from_ns", json!(part.time_ns.start)),
+                ("time_to_ns", bound(part.time_ns.end)),
+                ("threads", json!(part.threads)),
+                ("live_at_start", json!(live_at_start == LiveAtStart::Allocate)),
+            ],
+        );
+        let counts = CutCounts::default();
+        let (number, begun, base_ns, births, objects) = (0, false, 0, 0, Vec::new());
+        Cut { part, live_at_start, parameters, number, begun, base_ns, births, objects, counts }
+    }
+
+    fn has_thread(&self, thread: ThreadId) -> bool {
+        self.part.threads.as_ref().is_none_or(|threads| threads.contains(&thread.0))
+    }
+
+    fn live(&mut self, object: ObjectId) -> &mut Option<Live> {
+        let at = object.0 as usize;
+        if self.objects.len() <= at {
+            self.objects.resize(at + 1, None);
+        }
+        &mut self.objects[at]
+    }
+
+    /// Keeps the table of live objects up to date, whether or not the event is in the part.
+    fn follow(&mut self, event: &Event, in_part: bool) {
+        let Some(object) = event.op.object() else { return };
+        if event.op.is_birth() {
+            let order = self.births;
+            self.births += 1;
+            *self.live(object) = Some(Live { born: *event, order, written: None, in_part });
+            return;
+        }
+        if event.op.is_death() {
+            *self.live(object) = None;
+            return;
+        }
+        let Some(live) = self.live(object) else { return };
+        match event.op {
+            Op::Realloc { size: new, .. } => {
+                if let Op::Alloc { size, .. } | Op::ReallocUnknown { size, .. } = &mut live.born.op {
+                    *size = new;
+                }
+                live.written = live.written.map(|(start, end)| (start.min(new), end.min(new)));
+            }
+            Op::Touch { offset, bytes, access: Access::Write, .. } => {
+                let end = offset.saturating_add(u64::from(bytes));
+                let (from, to) = live.written.unwrap_or((offset, end));
+                live.written = Some((from.min(offset), to.max(end)));
+            }
+            _ => (),
+        }
+    }
+
+    /// Allocates what is live where the part begins.
+    fn begin(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
+        self.begun = true;
+        self.base_ns = event.time_ns;
+        if self.live_at_start == LiveAtStart::LeaveOut {
+            return;
+        }
+        let mut live: Vec<(u64, usize)> =
+            self.objects.iter().enumerate().filter_map(|(at, live)| Some((live.as_ref()?.order, at))).collect();
+        live.sort_unstable();
+        for (_, at) in live {
+            let Some(Live { born, written, .. }) = self.objects[at] else { continue };
+            if !self.has_thread(born.thread) {
+                continue;
+            }
+            if let Some(live) = &mut self.objects[at] {
+                live.in_part = true;
+            }
+            self.counts.live_at_start += 1;
+            emit(Event { time_ns: 0, op: allocating(born.op), ..born });
+            if let Some((start, end)) = written {
+                write_at_once(&born, start..end, emit);
+            }
+        }
+    }
+
+    /// An event of the part about an object that is not in it.
+    fn foreign(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
+        let (op, is_now_in_part) = match event.op {
+            Op::Free { .. } | Op::ReallocFree { .. } => (Op::FreeUnknown, false),
+            Op::Realloc { object, size, call, .. } => (Op::ReallocUnknown { object, size, call }, true),
+            _ => {
+                self.counts.left_out += 1;
+                return;
+            }
+        };
+        self.counts.became_unknown += 1;
+        if let (true, Some(object)) = (is_now_in_part, event.op.object())
+            && let Some(live) = self.live(object)
+        {
+            live.in_part = true;
+            live.born.thread = event.thread;
+        }
+        let site = if op.asks_for_memory() { event.site } else { SiteId::UNKNOWN };
+        emit(Event { time_ns: event.time_ns - self.base_ns, op, site, ..*event });
+    }
+}
+
+/// The allocation that makes such an object; what a resize of an unknown pointer gave back before the part is nobody's
+/// business in it.
+fn allocating(birth: Op) -> Op {
+    match birth {
+        Op::ReallocUnknown { object, size, call } => {
+            let call = match call {
+                ReallocCall::Realloc => AllocCall::Realloc,
+                ReallocCall::Reallocarray => AllocCall::Reallocarray,
+            };
+            Op::Alloc { object, size, align_log2: 0, call, birth: Birth::None }
+        }
+        op => op,
+    }
+}
+
+/// One or more writes that cover the range of an object.
+fn write_at_once(born: &Event, range: Range<u64>, emit: &mut dyn FnMut(Event)) {
+    let Some(object) = born.op.object() else { return };
+    let mut offset = range.start;
+    while offset < range.end {
+        let bytes = u32::try_from(range.end - offset).unwrap_or(u32::MAX);
+        let op = Op::Touch { object, offset, bytes, access: Access::Write };
+        emit(Event { time_ns: 0, site: SiteId::UNKNOWN, op, ..*born });
+        offset += u64::from(bytes);
+    }
+}
+
+impl Edit for Cut {
+    fn edit(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
+        let number = self.number;
+        self.number += 1;
+        let in_time = self.part.events.contains(&number) && self.part.time_ns.contains(&event.time_ns);
+        if in_time && !self.begun {
+            self.begin(event, emit);
+        }
+        let has_thread = self.has_thread(event.thread);
+        let object = event.op.object();
+        let known = object.and_then(|object| *self.live(object)).filter(|_| !event.op.is_birth());
+        let owner = known.filter(|live| live.in_part).map(|live| live.born.thread);
+        self.follow(event, in_time && has_thread);
+        if !in_time {
+            return;
+        }
+        let time_ns = event.time_ns - self.base_ns;
+        match (has_thread, object, owner) {
+            (true, Some(_), None) if !event.op.is_birth() => self.foreign(event, emit),
+            (true, ..) => emit(Event { time_ns, ..*event }),
+            (false, Some(_), Some(owner)) if event.op.is_death() || matches!(event.op, Op::Realloc { .. }) => {
+                self.counts.taken_over += 1;
+                emit(Event { time_ns, thread: owner, ..*event });
+            }
+            (false, Some(_), Some(_)) => self.counts.left_out += 1,
+            (false, ..) => (),
+        }
+    }
+
+    fn header(&self, source: &Header) -> Header {
+        let mut header = source.clone();
+        header.history.push(self.parameters.clone());
+        header
+    }
+
+    fn footer(&self, source: &Footer) -> Footer {
+        let mut footer = source.clone();
+        footer.quality.unknown_frees += self.counts.became_unknown;
+        footer
+    }
+}
+
+/// The events from the first mark called `from` to the first mark called `to` behind it (without one: to the end), marks
+/// included. The source is rewound before.
+///
+/// # Errors
+/// Those of the source; [`TraceError::NoMark`].
+pub fn named_part(source: &mut dyn EventSource, from: &str, to: Option<&str>) -> Result<Range<u64>, TraceError> {
+    source.rewind()?;
+    let names = source.footer().mark_names.clone();
+    let is = |name: u32, wanted: &str| names.get(name as usize).is_some_and(|found| found == wanted);
+    let (mut number, mut first) = (0, None);
+    while let Some(batch) = source.next_batch()? {
+        for event in batch {
+            number += 1;
+            let Op::Mark { name } = event.op else { continue };
+            match (first, to) {
+                (None, _) if is(name, from) => first = Some(number - 1),
+                (Some(first), Some(to)) if is(name, to) => return Ok(first..number),
+                _ => (),
+            }
+        }
+    }
+    let missing = if first.is_some() { to } else { Some(from) };
+    match (first, missing) {
+        (Some(first), None) => Ok(first..u64::MAX),
+        (_, missing) => Err(TraceError::NoMark { name: missing.unwrap_or(from).to_string(), known: names.join(", ") }),
+    }
+}

@@ -1,0 +1,110 @@
+//! A trace with some of its objects left out, from birth to death: what a shrinking search tries.
+
+use super::Edit;
+use crate::event::{Event, ObjectId};
+use crate::header::{Header, Step};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A set of lifetimes, numbered in the order of their births: one bit each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lifetimes {
+    bits: Vec<u64>,
+    count: u64,
+}
+
+impl Lifetimes {
+    /// All of `count` lifetimes.
+    pub fn all(count: u64) -> Self {
+        (0..count).collect()
+    }
+
+    /// Whether a lifetime is in the set.
+    #[inline]
+    pub fn contains(&self, number: u64) -> bool {
+        self.bits.get((number / 64) as usize).is_some_and(|bits| bits >> (number % 64) & 1 == 1)
+    }
+
+    /// Takes a lifetime out.
+    pub fn remove(&mut self, number: u64) {
+        if self.contains(number) {
+            self.bits[(number / 64) as usize] &= !(1 << (number % 64));
+            self.count -= 1;
+        }
+    }
+
+    /// Puts a lifetime in.
+    pub fn insert(&mut self, number: u64) {
+        let at = (number / 64) as usize;
+        if self.bits.len() <= at {
+            self.bits.resize(at + 1, 0);
+        }
+        self.count += u64::from(!self.contains(number));
+        self.bits[at] |= 1 << (number % 64);
+    }
+
+    /// Number of lifetimes in the set.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The lifetimes in the set, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        let words = self.bits.iter().zip((0u64..).step_by(64));
+        words.flat_map(|(&bits, first)| (0..64).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| first + bit))
+    }
+}
+
+impl FromIterator<u64> for Lifetimes {
+    fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Self {
+        let mut lifetimes = Lifetimes::default();
+        numbers.into_iter().for_each(|number| lifetimes.insert(number));
+        lifetimes
+    }
+}
+
+/// Keeps some lifetimes with all their events, and all events that are about no object.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    lifetimes: Arc<Lifetimes>,
+    born: u64,
+    /// Objects that are live and left out.
+    left_out: Vec<bool>,
+    parameters: Vec<(String, Value)>,
+}
+
+impl Keep {
+    /// Keeps `lifetimes`; `parameters` go into the history.
+    pub fn new(lifetimes: Arc<Lifetimes>, parameters: Vec<(String, Value)>) -> Self {
+        Keep { lifetimes, born: 0, left_out: Vec::new(), parameters }
+    }
+
+    fn left_out(&mut self, object: ObjectId) -> &mut bool {
+        let at = object.0 as usize;
+        if self.left_out.len() <= at {
+            self.left_out.resize(at + 1, false);
+        }
+        &mut self.left_out[at]
+    }
+}
+
+impl Edit for Keep {
+    fn edit(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
+        let Some(object) = event.op.object() else { return emit(*event) };
+        if event.op.is_birth() {
+            let keeps = self.lifetimes.contains(self.born);
+            self.born += 1;
+            *self.left_out(object) = !keeps;
+        }
+        if !*self.left_out(object) {
+            emit(*event);
+        }
+    }
+
+    fn header(&self, source: &Header) -> Header {
+        let mut header = source.clone();
+        let parameters = self.parameters.iter().cloned().collect();
+        header.history.push(Step { tool: "shrink".into(), parameters });
+        header
+    }
+}

@@ -1,0 +1,210 @@
+//! Several traces side by side in one.
+
+use super::renumber::Renumber;
+use crate::error::TraceError;
+use crate::event::{Event, Op, SiteId};
+use crate::header::{Clock, Footer, Header, Origin, Quality, Step, Summary, Touch};
+use crate::hkt::TraceWriter;
+use crate::profile::SiteProfile;
+use crate::sites::{Frame, Module, Sites};
+use crate::source::EventSource;
+use serde_json::json;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::hash::Hash;
+use std::path::Path;
+
+/// A trace to merge, and when it begins in the result.
+pub struct Merging {
+    /// The trace.
+    pub source: Box<dyn EventSource>,
+    /// Nanoseconds from the result's start to this trace's.
+    pub offset_ns: u64,
+}
+
+/// Writes all traces into one, by time; those of equal time in the order given. Objects and threads stay apart, call sites and mark
+/// names that are equal become one. What is known of touches is what is known of all.
+///
+/// # Errors
+/// Those of the sources and of the writer; times beyond 2^64 ns.
+pub fn merge(mut traces: Vec<Merging>, out: &Path) -> Result<Summary, TraceError> {
+    let mut writer = TraceWriter::create(out, &header(&traces))?;
+    let mut renumber = Renumber::default();
+    let mut names = Names::default();
+    let mut lanes = Vec::with_capacity(traces.len());
+    for trace in &mut traces {
+        trace.source.rewind()?;
+        lanes.push(Lane { maps: names.add(trace.source.footer()), batch: Vec::new(), next: 0 });
+    }
+    let mut heads = BinaryHeap::new();
+    for at in 0..traces.len() {
+        heads.extend(lanes[at].head(&mut traces[at])?.map(|time_ns| Reverse((time_ns, at))));
+    }
+    while let Some(Reverse((_, at))) = heads.pop() {
+        let event = lanes[at].take(traces[at].offset_ns);
+        if let Some(event) = renumber.event(at, event)? {
+            writer.push(&event)?;
+        }
+        heads.extend(lanes[at].head(&mut traces[at])?.map(|time_ns| Reverse((time_ns, at))));
+    }
+    writer.finish(&names.footer)
+}
+
+/// When in the parent's trace the process of `child` was forked; `None` if it is no child of its.
+///
+/// # Errors
+/// Those of the source, which is rewound before.
+pub fn child_offset_ns(parent: &mut dyn EventSource, child: &Header) -> Result<Option<u64>, TraceError> {
+    let Origin::Recorded { pid, .. } = child.origin else { return Ok(None) };
+    parent.rewind()?;
+    while let Some(batch) = parent.next_batch()? {
+        let forked = batch.iter().find(|event| matches!(event.op, Op::Fork { child_pid } if child_pid == pid));
+        if let Some(event) = forked {
+            return Ok(Some(event.time_ns));
+        }
+    }
+    Ok(None)
+}
+
+/// One trace being merged.
+struct Lane {
+    maps: Maps,
+    batch: Vec<Event>,
+    next: usize,
+}
+
+/// New numbers of a trace's call sites and marks, by old number.
+struct Maps {
+    sites: Vec<u32>,
+    marks: Vec<u32>,
+}
+
+impl Lane {
+    /// The time of the next event in the result.
+    fn head(&mut self, trace: &mut Merging) -> Result<Option<u64>, TraceError> {
+        if self.next == self.batch.len() {
+            self.next = 0;
+            self.batch.clear();
+            match trace.source.next_batch()? {
+                Some(batch) => self.batch.extend_from_slice(batch),
+                None => return Ok(None),
+            }
+        }
+        Ok(self.batch.get(self.next).map(|event| event.time_ns.saturating_add(trace.offset_ns)))
+    }
+
+    /// The next event, with its new time, site and mark.
+    fn take(&mut self, offset_ns: u64) -> Event {
+        let mut event = self.batch[self.next];
+        self.next += 1;
+        event.time_ns = event.time_ns.saturating_add(offset_ns);
+        if event.site != SiteId::UNKNOWN {
+            event.site = SiteId(self.maps.sites.get(event.site.0 as usize - 1).copied().unwrap_or(0));
+        }
+        if let Op::Mark { name } = &mut event.op {
+            // A name that a cut file has lost stays without one: no entry of the footer has that number.
+            *name = self.maps.marks.get(*name as usize).copied().unwrap_or(u32::MAX);
+        }
+        event
+    }
+}
+
+fn header(traces: &[Merging]) -> Header {
+    let headers = || traces.iter().map(|trace| trace.source.header());
+    let clock = if headers().all(|header| header.clock == Clock::Measured) { Clock::Measured } else { Clock::PerEvent };
+    let rank = |touch| match touch {
+        Touch::Assumed => 0,
+        Touch::Sampled => 1,
+        Touch::FirstTouch => 2,
+        Touch::FullStream => 3,
+    };
+    let touch = headers().map(|header| header.touch).min_by_key(|&touch| rank(touch)).unwrap_or(Touch::Assumed);
+    let nothing = Origin::Imported { format: "nothing".into(), file: String::new() };
+    let origin = headers().next().map_or(nothing, |header| header.origin.clone());
+    let mut merged = Header::new(origin, touch, clock);
+    merged.history = headers().next().map(|header| header.history.clone()).unwrap_or_default();
+    let others: Vec<_> = traces
+        .iter()
+        .map(|trace| {
+            let header = trace.source.header();
+            json!({"origin": header.origin, "history": header.history, "offset_ns": trace.offset_ns})
+        })
+        .collect();
+    merged.history.push(Step::new("merge", [("traces", json!(others))]));
+    merged
+}
+
+/// The names of all traces, each once.
+#[derive(Default)]
+struct Names {
+    footer: Footer,
+    marks: HashMap<String, u32>,
+    modules: HashMap<Module, u32>,
+    frames: HashMap<Frame, u32>,
+    stacks: HashMap<Vec<u32>, u32>,
+}
+
+impl Names {
+    /// Takes in the names of one more trace.
+    fn add(&mut self, footer: &Footer) -> Maps {
+        let marks = footer.mark_names.iter();
+        let marks = marks.map(|name| number(&mut self.marks, &mut self.footer.mark_names, name.clone())).collect();
+        let sites = self.add_sites(&footer.sites);
+        self.add_profiles(&footer.profiles, &sites);
+        add_quality(&mut self.footer.quality, &footer.quality);
+        Maps { sites, marks }
+    }
+
+    fn add_sites(&mut self, from: &Sites) -> Vec<u32> {
+        let sites = &mut self.footer.sites;
+        let modules = from.modules.iter();
+        let modules: Vec<u32> =
+            modules.map(|module| number(&mut self.modules, &mut sites.modules, module.clone())).collect();
+        let frames = from.frames.iter().map(|frame| {
+            let module = frame.module.and_then(|module| modules.get(module as usize).copied());
+            number(&mut self.frames, &mut sites.frames, Frame { module, ..frame.clone() })
+        });
+        let frames: Vec<u32> = frames.collect();
+        let stacks = from.stacks.iter().map(|stack| {
+            let stack: Vec<u32> = stack.iter().filter_map(|&frame| frames.get(frame as usize).copied()).collect();
+            number(&mut self.stacks, &mut sites.stacks, stack) + 1
+        });
+        stacks.collect()
+    }
+
+    fn add_profiles(&mut self, from: &[SiteProfile], sites: &[u32]) {
+        let mut profiles: BTreeMap<u32, SiteProfile> =
+            std::mem::take(&mut self.footer.profiles).into_iter().map(|profile| (profile.site, profile)).collect();
+        for profile in from {
+            let site = match (profile.site as usize).checked_sub(1) {
+                None => 0,
+                Some(at) => sites.get(at).copied().unwrap_or(0),
+            };
+            let sum = profiles.entry(site).or_insert(SiteProfile { site, ..SiteProfile::default() });
+            sum.untouched += profile.untouched;
+            sum.read += profile.read;
+            sum.written += profile.written;
+            sum.read_then_written += profile.read_then_written;
+        }
+        self.footer.profiles = profiles.into_values().collect();
+    }
+}
+
+/// The number of a value in a list that holds each value once.
+fn number<T: Clone + Eq + Hash>(numbers: &mut HashMap<T, u32>, list: &mut Vec<T>, value: T) -> u32 {
+    *numbers.entry(value).or_insert_with_key(|value| {
+        list.push(value.clone());
+        list.len() as u32 - 1
+    })
+}
+
+fn add_quality(sum: &mut Quality, more: &Quality) {
+    sum.unknown_frees += more.unknown_frees;
+    sum.parked += more.parked;
+    sum.reuse_repaired += more.reuse_repaired;
+    sum.uses_dropped += more.uses_dropped;
+    sum.reallocs_to_zero_kept += more.reallocs_to_zero_kept;
+    sum.events_lost += more.events_lost;
+    sum.nested_calls += more.nested_calls;
+    sum.unfinished_calls += more.unfinished_calls;
+}

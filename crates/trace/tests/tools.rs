@@ -1,0 +1,390 @@
+//! The tools that make traces from traces, against naive models over all events in memory.
+
+mod support;
+
+use hksim_trace::event::*;
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+use hksim_trace::tools::*;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use support::{Random, random_events, read_all, sample_footer, write_trace};
+
+/// A random trace in a folder of its own.
+struct Sample {
+    folder: tempfile::TempDir,
+    path: PathBuf,
+    events: Vec<Event>,
+}
+
+impl Sample {
+    fn new(seed: u64, length: usize) -> Self {
+        println!("seed {seed}");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("in.hkt");
+        let events = random_events(&mut Random::new(seed), length);
+        write_trace(&path, &events);
+        Sample { folder, path, events }
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("out.hkt")
+    }
+
+    fn reader(&self) -> TraceReader {
+        TraceReader::open(&self.path).unwrap()
+    }
+
+    fn edited(&self, edit: &mut dyn Edit) -> Vec<Event> {
+        rewrite(&mut self.reader(), edit, &self.out()).unwrap();
+        read(&self.out())
+    }
+}
+
+fn read(path: &Path) -> Vec<Event> {
+    read_all(&mut TraceReader::open(path).unwrap()).unwrap()
+}
+
+/// Which live object is which, without ids: by the number of its birth.
+#[derive(Default)]
+struct Births {
+    number_of: HashMap<ObjectId, u64>,
+    born: u64,
+}
+
+impl Births {
+    /// The object's number in order of birth; the event is done then.
+    fn follow(&mut self, op: &Op) -> Option<u64> {
+        let object = op.object()?;
+        if op.is_birth() {
+            self.number_of.insert(object, self.born);
+            self.born += 1;
+        }
+        let number = self.number_of[&object];
+        if op.is_death() {
+            self.number_of.remove(&object);
+        }
+        Some(number)
+    }
+}
+
+/// Events with their objects named by order of birth and threads by order of appearance: what a renumbering keeps.
+fn unnumbered(events: &[Event]) -> Vec<(u64, u32, SiteId, Op)> {
+    let (mut births, mut threads) = (Births::default(), Vec::new());
+    let one = |event: &Event| {
+        let object = births.follow(&event.op).map_or(ObjectId(0), |number| ObjectId(number as u32));
+        let thread = threads.iter().position(|&thread| thread == event.thread).unwrap_or_else(|| {
+            threads.push(event.thread);
+            threads.len() - 1
+        });
+        (event.time_ns, thread as u32, event.site, event.op.with_object(object))
+    };
+    events.iter().map(one).collect()
+}
+
+/// Sizes of all live objects after each event.
+fn live_sizes(events: &[Event]) -> Vec<BTreeMap<u64, u64>> {
+    let mut sizes = HashMap::new();
+    let after = |event: &Event| {
+        match event.op {
+            Op::Alloc { object, size, .. }
+            | Op::ReallocUnknown { object, size, .. }
+            | Op::Realloc { object, size, .. } => {
+                sizes.insert(object, size);
+            }
+            Op::Free { object } | Op::ReallocFree { object, .. } => {
+                sizes.remove(&object);
+            }
+            _ => (),
+        }
+        let mut counts = BTreeMap::new();
+        sizes.values().for_each(|&size| *counts.entry(size).or_insert(0) += 1);
+        counts
+    };
+    events.iter().map(after).collect()
+}
+
+fn events_of(range: Range<u64>) -> Part {
+    Part { events: range, ..Part::WHOLE }
+}
+
+#[test]
+fn a_cut_runs_on_the_heap_it_had() {
+    for (seed, from, to) in [(1, 0, 700), (2, 300, 900), (3, 999, 1000), (4, 500, 5000)] {
+        let sample = Sample::new(seed, 1000);
+        let mut cut = Cut::new(events_of(from..to), LiveAtStart::Allocate);
+        let part = sample.edited(&mut cut);
+        let (first, end) = (from as usize, (to as usize).min(1000));
+        let before = live_sizes(&sample.events);
+        let prefix = part.len() - (end - first);
+        let after = live_sizes(&part);
+        let live_before: u64 = if first == 0 { 0 } else { before[first - 1].values().sum() };
+        assert_eq!(cut.counts.live_at_start, live_before);
+        assert_eq!(&before[first..end], &after[prefix..], "seed {seed}");
+        let base_ns = sample.events[first].time_ns;
+        for (was, is) in sample.events[first..end].iter().zip(&part[prefix..]) {
+            assert_eq!((was.time_ns - base_ns, was.site), (is.time_ns, is.site));
+            assert_eq!(std::mem::discriminant(&was.op), std::mem::discriminant(&is.op));
+        }
+        assert!(part[..prefix].iter().all(|event| event.time_ns == 0));
+    }
+}
+
+#[test]
+fn what_was_written_before_a_cut_is_written_at_its_start() {
+    let sample = Sample::new(12, 2000);
+    let part = sample.edited(&mut Cut::new(events_of(1500..2000), LiveAtStart::Allocate));
+    // First and last byte that writes of each object cover before event 1500, within its size by then.
+    let (mut births, mut written) = (Births::default(), BTreeMap::<u64, (u64, u64, u64)>::new());
+    for event in &sample.events[..1500] {
+        let Some(number) = births.follow(&event.op) else { continue };
+        let entry = written.entry(number).or_insert((u64::MAX, 0, 0));
+        match event.op {
+            Op::Alloc { size, .. } | Op::ReallocUnknown { size, .. } => entry.2 = size,
+            Op::Realloc { size, .. } => *entry = (entry.0.min(size), entry.1.min(size), size),
+            Op::Touch { offset, bytes, access: Access::Write, .. } => {
+                (entry.0, entry.1) = (entry.0.min(offset), entry.1.max(offset + u64::from(bytes)));
+            }
+            Op::Free { .. } | Op::ReallocFree { .. } => {
+                written.remove(&number);
+            }
+            _ => (),
+        }
+    }
+    let expected: u64 = written.values().map(|&(from, to, _)| to.saturating_sub(from)).sum();
+    let prefix = part.len() - 500;
+    let found: u64 = part[..prefix]
+        .iter()
+        .map(|event| if let Op::Touch { bytes, .. } = event.op { u64::from(bytes) } else { 0 })
+        .sum();
+    assert!(expected > 0);
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_cut_without_its_past_knows_nothing_of_it() {
+    let sample = Sample::new(5, 2000);
+    let mut cut = Cut::new(events_of(1000..2000), LiveAtStart::LeaveOut);
+    let part = sample.edited(&mut cut);
+    let mut known = std::collections::HashSet::new();
+    let (mut unknown, mut left_out) = (0, 0);
+    for event in &sample.events[1000..] {
+        let Some(object) = event.op.object() else { continue };
+        match event.op {
+            _ if event.op.is_birth() => {
+                known.insert(object);
+            }
+            _ if known.contains(&object) => {
+                if event.op.is_death() {
+                    known.remove(&object);
+                }
+            }
+            Op::Free { .. } | Op::ReallocFree { .. } => unknown += 1,
+            Op::Realloc { .. } => {
+                unknown += 1;
+                known.insert(object);
+            }
+            _ => left_out += 1,
+        }
+    }
+    assert!(unknown > 0 && left_out > 0);
+    assert_eq!((cut.counts.became_unknown, cut.counts.left_out), (unknown, left_out));
+    assert_eq!(part.len() as u64, 1000 - left_out);
+    let footer = TraceReader::open(&sample.out()).unwrap().footer().clone();
+    assert_eq!(footer.quality.unknown_frees, sample_footer().quality.unknown_frees + unknown);
+}
+
+#[test]
+fn a_cut_of_threads_ends_what_others_freed() {
+    let sample = Sample::new(6, 3000);
+    let kept = [0, 2];
+    let part = Part { threads: Some(kept.to_vec()), ..Part::WHOLE };
+    let mut cut = Cut::new(part, LiveAtStart::Allocate);
+    let events = sample.edited(&mut cut);
+    let by_kept = |event: &&Event| kept.contains(&event.thread.0);
+    let births = |events: &[Event]| events.iter().filter(|event| matches!(event.op, Op::Alloc { .. })).count();
+    assert_eq!(
+        births(&events),
+        sample.events.iter().filter(by_kept).filter(|e| matches!(e.op, Op::Alloc { .. })).count()
+    );
+    assert!(cut.counts.taken_over > 0 && cut.counts.became_unknown > 0);
+    let mut threads: Vec<u32> = events.iter().map(|event| event.thread.0).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    assert_eq!(threads, [0, 1]);
+    // Live at the end: what the kept threads made (or resized first) and nobody ended.
+    let mut owned = std::collections::HashSet::new();
+    for event in &sample.events {
+        let Some(object) = event.op.object() else { continue };
+        let is_kept = by_kept(&event);
+        match event.op {
+            _ if event.op.is_death() => {
+                owned.remove(&object);
+            }
+            Op::Alloc { .. } | Op::ReallocUnknown { .. } | Op::Realloc { .. } if is_kept => {
+                owned.insert(object);
+            }
+            _ => (),
+        }
+    }
+    assert_eq!(live_sizes(&events).last().unwrap().values().sum::<u64>(), owned.len() as u64);
+}
+
+#[test]
+fn a_part_between_marks_is_found_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("marks.hkt");
+    let mark = |name| Op::Mark { name };
+    let ops = [Op::FreeNull, mark(1), mark(0), Op::FreeNull, mark(1), mark(0), mark(1)];
+    let events: Vec<Event> = ops.map(|op| Event::new(0, ThreadId(0), op)).to_vec();
+    write_trace(&path, &events); // names: main, end
+    let mut reader = TraceReader::open(&path).unwrap();
+    assert_eq!(named_part(&mut reader, "main", Some("end")).unwrap(), 2..5);
+    assert_eq!(named_part(&mut reader, "end", None).unwrap(), 1..u64::MAX);
+    let why = named_part(&mut reader, "nowhere", None).unwrap_err().to_string();
+    assert!(why.contains("nowhere") && why.contains("main, end"), "{why}");
+}
+
+#[test]
+fn merged_traces_keep_their_own_order() {
+    let samples = [Sample::new(7, 3000), Sample::new(8, 20), Sample::new(9, 2000)];
+    let offsets = [0, 1 << 33, 500];
+    let merging = samples.iter().zip(offsets).map(|(sample, offset_ns)| {
+        let source: Box<dyn EventSource> = Box::new(sample.reader());
+        Merging { source, offset_ns }
+    });
+    let out = samples[0].out();
+    let summary = merge(merging.collect(), &out).unwrap();
+    let merged = read(&out);
+    assert_eq!(summary.events, 5020);
+    assert!(merged.is_sorted_by_key(|event| event.time_ns));
+    // Naively: all events, stably sorted by shifted time, with ids of their own.
+    let mut all: Vec<(u64, usize, Event)> = Vec::new();
+    for (at, sample) in samples.iter().enumerate() {
+        all.extend(sample.events.iter().map(|event| (event.time_ns + offsets[at], at, *event)));
+    }
+    all.sort_by_key(|&(time_ns, at, _)| (time_ns, at));
+    let apart = all.iter().map(|&(time_ns, at, event)| {
+        let object = |object: ObjectId| ObjectId(object.0 + 1_000_000 * at as u32);
+        let op = event.op.object().map_or(event.op, |own| event.op.with_object(object(own)));
+        // A random mark name has no entry in the footer, and so no name in the result; nor has a random site.
+        let op = if let Op::Mark { .. } = op { Op::Mark { name: u32::MAX } } else { op };
+        let site = SiteId(if event.site.0 <= 2 { event.site.0 } else { 0 });
+        Event { time_ns, thread: ThreadId(event.thread.0 + 1000 * at as u32), site, op }
+    });
+    assert_eq!(unnumbered(&merged), unnumbered(&apart.collect::<Vec<_>>()));
+    let footer = TraceReader::open(&out).unwrap().footer().clone();
+    let one = sample_footer();
+    assert_eq!((footer.mark_names, footer.sites), (one.mark_names, one.sites));
+    assert_eq!(footer.quality.parked, 3 * one.quality.parked);
+    assert_eq!(footer.profiles[0].written, 3 * one.profiles[0].written);
+}
+
+#[test]
+fn a_forked_child_begins_at_its_fork() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("parent.hkt");
+    let fork = |time_ns, child_pid| Event::new(time_ns, ThreadId(0), Op::Fork { child_pid });
+    write_trace(&path, &[fork(5, 76), fork(9, 77)]);
+    let mut parent = TraceReader::open(&path).unwrap();
+    let child = support::sample_header(); // process 77
+    assert_eq!(child_offset_ns(&mut parent, &child).unwrap(), Some(9));
+}
+
+#[test]
+fn scaling_multiplies() {
+    let sample = Sample::new(10, 2000);
+    let factor = |value| Factor::new(value).unwrap();
+    let slow = sample.edited(&mut ScaleTime(factor(2.5)));
+    for (was, is) in sample.events.iter().zip(&slow) {
+        assert_eq!(is.time_ns, was.time_ns * 5 / 2);
+        assert_eq!((was.op, was.thread, was.site), (is.op, is.thread, is.site));
+    }
+    let large = sample.edited(&mut ScaleSizes(factor(1.5)));
+    for (was, is) in sample.events.iter().zip(&large) {
+        let grown = |size: u64| ((u128::from(size) * 3).div_ceil(2) as u64).min((1 << 47) - 1);
+        match (was.op, is.op) {
+            (Op::Alloc { size: a, .. }, Op::Alloc { size: b, .. }) => assert_eq!(b, grown(a)),
+            (Op::Realloc { size: a, .. }, Op::Realloc { size: b, .. }) => assert_eq!(b, grown(a)),
+            (Op::Touch { offset: a, .. }, Op::Touch { offset: b, .. }) => assert_eq!(b, a + a / 2),
+            _ => assert_eq!(std::mem::discriminant(&was.op), std::mem::discriminant(&is.op)),
+        }
+    }
+    assert!([0.0, -1.0, f64::NAN, 1e7].iter().all(|&value| Factor::new(value).is_none()));
+}
+
+#[test]
+fn nothing_is_left_of_names() {
+    let sample = Sample::new(11, 3000);
+    for sizes in [SizeDetail::Exact, SizeDetail::Classes] {
+        let anonymous = sample.edited(&mut Anonymise::new(sizes));
+        let bytes = std::fs::read(sample.out()).unwrap();
+        for secret in ["./app", "-x", "main", "/bin/app", "00ff", "\"end\"", "8192"] {
+            let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+            assert!(!found, "{secret} is still in the file");
+        }
+        for (was, is) in sample.events.iter().zip(&anonymous) {
+            let (Op::Alloc { size: was, .. }, Op::Alloc { size: is, .. }) = (was.op, is.op) else { continue };
+            match sizes {
+                SizeDetail::Exact => assert_eq!(was, is),
+                SizeDetail::Classes => {
+                    assert!(is >= was && (is <= was + 15 || is - was < was.div_ceil(4)), "{was} {is}")
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn kept_lifetimes_are_whole() {
+    let sample = Sample::new(13, 3000);
+    let total = sample.events.iter().filter(|event| event.op.is_birth()).count() as u64;
+    let mut kept = Lifetimes::all(total);
+    let mut random = Random::new(14);
+    (0..total).filter(|_| random.chance(60)).collect::<Vec<_>>().into_iter().for_each(|number| kept.remove(number));
+    assert_eq!(kept.count(), kept.iter().count() as u64);
+    let mut births = Births::default();
+    let naive: Vec<Event> = sample
+        .events
+        .iter()
+        .filter(|event| births.follow(&event.op).is_none_or(|number| kept.contains(number)))
+        .copied()
+        .collect();
+    let mut edited = Edited::new(sample.reader(), Keep::new(Arc::new(kept), Vec::new())).unwrap();
+    let (first, summary) = (read_all(&mut edited).unwrap(), *edited.summary());
+    assert_eq!(unnumbered(&first), unnumbered(&naive));
+    assert_eq!((summary.events, summary.duration_ns), (naive.len() as u64, naive.last().unwrap().time_ns));
+    edited.rewind().unwrap();
+    assert!(read_all(&mut edited).unwrap() == first);
+    copy(&mut edited, &sample.out()).unwrap();
+    assert!(read(&sample.out()) == first);
+    assert_eq!(TraceReader::open(&sample.out()).unwrap().summary().objects_peak, summary.objects_peak);
+}
+
+#[test]
+fn every_damage_is_found_and_what_stands_before_it_is_kept() {
+    let sample = Sample::new(15, 50_000);
+    let whole = std::fs::read(&sample.path).unwrap();
+    assert!(verify(&sample.path).unwrap().sound);
+    let (damaged, mended) = (sample.folder.path().join("damaged.hkt"), sample.out());
+    let mut random = Random::new(16);
+    let header_end = 1000; // the file header, behind which damage can be mended
+    for _ in 0..60 {
+        let mut bytes = whole.clone();
+        if random.chance(30) {
+            bytes.truncate(header_end + random.below((whole.len() - header_end) as u64) as usize);
+        } else {
+            let at = header_end + random.below((whole.len() - header_end) as u64) as usize;
+            bytes[at] ^= 1 << random.below(8);
+        }
+        std::fs::write(&damaged, &bytes).unwrap();
+        let verified = verify(&damaged).unwrap();
+        assert!(!verified.sound && verified.damage.is_some());
+        let summary = repair(&damaged, &mended).unwrap();
+        assert_eq!(summary.events, verified.events);
+        assert!(verify(&mended).unwrap().sound);
+        assert!(read(&mended) == sample.events[..summary.events as usize]);
+    }
+}
