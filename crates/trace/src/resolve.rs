@@ -163,10 +163,8 @@ impl Resolver {
     /// Makes the next event of a thread happen, or lets it wait.
     fn admit(&mut self, thread: usize, raw: RawEvent, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
         if !self.threads[thread].waiting.is_empty() {
-            self.quality.parked += 1;
             self.threads[thread].waiting.push_back(raw);
         } else if let Some(awaited) = self.run(thread, &raw, self.window.patience(), emit)? {
-            self.quality.parked += 1;
             self.threads[thread].waiting.push_back(raw);
             self.parked.add(thread, awaited, self.now);
         } else if !self.woken.is_empty() {
@@ -214,7 +212,6 @@ impl Resolver {
     /// Makes the waiting event of a thread happen although what it waits for did not.
     fn give_up(&mut self, thread: usize, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
         if let Some(raw) = self.threads[thread].waiting.pop_front() {
-            self.quality.parked -= 1; // it waited in vain: counted as what it turns out to be
             self.run(thread, &raw, Patience::GiveUp, emit)?;
         }
         self.woken.push_back(thread);
@@ -225,10 +222,12 @@ impl Resolver {
     fn run_woken(&mut self, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
         while let Some(thread) = self.woken.pop_front() {
             while let Some(&raw) = self.threads[thread].waiting.front() {
+                let overtaken = self.emitter.time_ns > raw.time_ns;
                 if let Some(awaited) = self.run(thread, &raw, Patience::Park, emit)? {
                     self.parked.add(thread, awaited, self.now);
                     break;
                 }
+                self.quality.parked += overtaken as u64;
                 self.threads[thread].waiting.pop_front();
             }
         }

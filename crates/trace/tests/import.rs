@@ -4,15 +4,12 @@ mod support;
 
 use hksim_trace::error::TraceError;
 use hksim_trace::event::*;
-use hksim_trace::header::{Clock, Origin, Touch};
-use hksim_trace::hkt::TraceReader;
-use hksim_trace::import::{ImportReport, Options, import};
-use hksim_trace::info::Info;
+use hksim_trace::header::{Clock, Origin};
+use hksim_trace::import::{Options, import};
 use hksim_trace::source::EventSource;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use support::importing::{Folder, compare_counts};
 use support::{Random, read_all};
 
 /// A random script: comments, blank lines, unknown frees, reallocs of unknown ids.
@@ -103,63 +100,15 @@ fn random_android(random: &mut Random, timed: bool) -> String {
     text
 }
 
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Folder(tempfile::tempdir().unwrap())
-    }
-
-    fn file(&self, name: &str, contents: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.0.path().join(name);
-        std::fs::write(&path, contents).unwrap();
-        path
-    }
-
-    fn import(&self, path: &Path) -> Result<(ImportReport, TraceReader), TraceError> {
-        let out = self.0.path().join("out.hkt");
-        let report = import(path, &Options::default(), &out)?;
-        let reader = TraceReader::open(&out)?;
-        assert_eq!(reader.footer().quality, report.quality);
-        Ok((report, reader))
-    }
-}
-
-/// The counts of the independent program; `None` where there is no Python.
-fn counted(kind: &str, path: &Path) -> Option<serde_json::Value> {
-    let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/count_calls.py");
-    match Command::new("python3").args([oracle, kind]).arg(path).output() {
-        Ok(output) => {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(serde_json::from_slice(&output.stdout).unwrap())
-        }
-        Err(why) => {
-            eprintln!("skipped: cannot run python3: {why}");
-            None
-        }
-    }
-}
-
-fn compare_counts(folder: &Folder, kind: &str, path: &Path, place: &str) {
-    let (report, mut reader) = folder.import(path).unwrap();
-    assert_eq!(report.kind, kind);
-    assert_eq!(reader.header().touch, Touch::Assumed);
-    let Some(expected) = counted(kind, path) else { return };
-    let info = serde_json::to_value(Info::of(&mut reader).unwrap()).unwrap();
-    for (field, value) in expected.as_object().unwrap() {
-        assert_eq!(&info[field], value, "{place}: {field}");
-    }
-}
-
 #[test]
 fn counts_equal_those_of_an_independent_program() {
     let folder = Folder::new();
     for seed in 0..4 {
         let path = folder.file("t.script", random_script(&mut Random::new(seed)));
-        compare_counts(&folder, "script", &path, &format!("script, seed {seed}"));
+        compare_counts(&folder, "script", &path, None, &format!("script, seed {seed}"));
         for timed in [false, true] {
             let path = folder.file("t.txt", random_android(&mut Random::new(seed), timed));
-            compare_counts(&folder, "android", &path, &format!("android, seed {seed}, timed {timed}"));
+            compare_counts(&folder, "android", &path, None, &format!("android, seed {seed}, timed {timed}"));
         }
     }
 }
@@ -275,7 +224,7 @@ fn errors_name_file_line_and_mend() {
     let path = folder.file("t.script", "a 0 1\n");
     assert!(matches!(import(&path, &Options::default(), &path), Err(TraceError::SameFile { .. })));
     assert_eq!(std::fs::read(&path).unwrap(), b"a 0 1\n");
-    assert!(matches!(import(folder.0.path(), &Options::default(), &path), Err(TraceError::NotAFile { .. })));
+    assert!(matches!(import(folder.path(), &Options::default(), &path), Err(TraceError::NotAFile { .. })));
     let damaged = folder.file("t.xz", b"\xFD7zXZ\0garbage that is no xz stream at all");
     assert!(matches!(folder.import(&damaged).err(), Some(TraceError::Io { .. })));
     let damaged = folder.file("t.zip", b"PK\x03\x04garbage that is no archive at all");

@@ -4,6 +4,7 @@
 //! thread may seem to reuse its old address before; the merge of [`crate::resolve`] puts that right.
 
 use super::Format;
+use super::calls::align_log2;
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
@@ -42,10 +43,7 @@ pub(super) fn parse(line: &str) -> Result<Line, &'static str> {
             alloc(pointer, size, 0, AllocCall::Calloc)
         }
         "memalign" => {
-            let align = words.number()?;
-            // Android rounds an alignment up to a power of two.
-            let align_log2 =
-                align.max(1).checked_next_power_of_two().ok_or("the alignment is above 2^63")?.ilog2() as u8;
+            let align_log2 = align_log2(words.number()?)?;
             alloc(pointer, words.number()?, align_log2, AllocCall::Memalign)
         }
         "realloc" => {

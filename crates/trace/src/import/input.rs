@@ -115,7 +115,8 @@ impl<'a> Input<'a> {
                     let why = format!("the line is longer than {} bytes", bytes_max - 1);
                     return Err(Failure::new(why, "this is no text trace"));
                 }
-                self.skip_line()?;
+                let skipped = self.reader.skip_until(b'\n').map_err(|why| self.read_failure(why))?;
+                self.offset += skipped as u64;
             }
             let text = self.bytes.trim_ascii();
             if !text.is_empty() && (lines == Lines::Mixed || !text.starts_with(b"#")) {
@@ -126,20 +127,6 @@ impl<'a> Input<'a> {
             self.bytes = String::from_utf8_lossy(&self.bytes).into_owned().into_bytes();
         }
         Ok(std::str::from_utf8(&self.bytes).ok().map(str::trim))
-    }
-
-    /// Drops what is left of a line, in constant memory.
-    fn skip_line(&mut self) -> Result<(), Failure> {
-        loop {
-            let read = self.reader.fill_buf().map(|bytes| (bytes.iter().position(|&byte| byte == b'\n'), bytes.len()));
-            let (end, length) = read.map_err(|why| self.read_failure(why))?;
-            let dropped = end.map_or(length, |end| end + 1);
-            self.reader.consume(dropped);
-            self.offset += dropped as u64;
-            if end.is_some() || length == 0 {
-                return Ok(());
-            }
-        }
     }
 
     /// Fills `to` as far as there are bytes and returns how many there were: fewer only at the end.

@@ -5,16 +5,25 @@
 //! knows of time and order, and a converter that reads an [`Input`] and pushes calls into a [`Sink`].
 
 mod android;
+mod bpftrace;
+mod calls;
 mod csv;
 mod failure;
-#[allow(dead_code)] // the next formats need all of it
+#[allow(dead_code)] // the binary formats need all of it
 mod input;
+mod logalloc;
+mod ltrace;
+mod lttng;
+mod mtrace;
 mod open;
 mod reorder;
+mod rep;
 mod script;
-#[allow(dead_code)] // the next formats need all of it
 mod sink;
 mod threads;
+mod times;
+mod valgrind;
+mod wee;
 
 use crate::error::TraceError;
 use crate::header::{Clock, Header, Origin, Quality, Touch};
@@ -44,7 +53,19 @@ pub struct Format {
 
 impl Format {
     /// All formats, in the order in which they are tried.
-    pub const ALL: &[Format] = &[script::FORMAT, android::FORMAT, csv::FORMAT];
+    pub const ALL: &[Format] = &[
+        script::FORMAT,
+        android::FORMAT,
+        csv::FORMAT,
+        rep::FORMAT,
+        wee::FORMAT,
+        mtrace::FORMAT,
+        bpftrace::FORMAT,
+        lttng::FORMAT,
+        logalloc::FORMAT,
+        valgrind::FORMAT,
+        ltrace::FORMAT,
+    ];
 
     /// The name, as `hksim import --from` takes it.
     pub fn name(&self) -> &'static str {

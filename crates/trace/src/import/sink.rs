@@ -16,7 +16,7 @@ pub(super) struct Sink {
     threads: Threads,
     reorder: Reorder,
     clock: Clock,
-    /// Time of the next call where times are made up.
+    /// Time of the next call where times are made up; of the last where calls come in order.
     tick_ns: u64,
     /// Time stamp of the first event: the trace begins at 0.
     base_ns: Option<u64>,
@@ -101,6 +101,14 @@ impl Sink {
     /// Takes an event of a source that holds events, not calls: it is written as it is.
     pub(super) fn event(&mut self, event: &Event) -> Result<(), Failure> {
         Ok(self.writer.push(event)?)
+    }
+
+    /// Takes a call with its time, from a source in true order: a time before the last is taken for the last.
+    pub(super) fn push_in_order(&mut self, time_ns: u64, thread: u64, op: RawOp) -> Result<(), Failure> {
+        check(&op)?;
+        self.tick_ns = self.tick_ns.max(time_ns);
+        let raw = RawEvent::new(self.tick_ns, self.threads.number(thread, &op), op);
+        Ok(self.merge(raw)?)
     }
 
     fn merge(&mut self, raw: RawEvent) -> Result<(), TraceError> {

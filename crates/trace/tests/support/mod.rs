@@ -1,6 +1,8 @@
 //! Shared by the tests: seeded random events of every kind, and short ways to write and read files.
 #![allow(dead_code)] // each test binary uses a part of this
 
+pub mod importing;
+
 use hksim_trace::error::TraceError;
 use hksim_trace::event::*;
 use hksim_trace::header::*;

@@ -1,0 +1,124 @@
+//! The allocator functions by name, and the numbers in text traces.
+
+use crate::event::{AllocCall, Birth, ReallocCall};
+use crate::resolve::RawOp;
+
+/// What a named function does, and the order of its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    /// `(size)`.
+    Alloc(AllocCall),
+    /// `calloc(n, size)`.
+    Calloc,
+    /// `(alignment, size)`: aligned_alloc, memalign, and posix_memalign without its first argument.
+    Aligned(AllocCall),
+    /// `(size, alignment)`: C++'s aligned operator new.
+    AlignedNew,
+    /// `realloc(old, size)`.
+    Realloc,
+    /// `reallocarray(old, n, size)`.
+    Reallocarray,
+    /// `(block)`, with more arguments or without.
+    Free,
+    /// `malloc_usable_size(block)`.
+    UsableSize,
+}
+
+/// log2 of valloc's and pvalloc's alignment, the page.
+const PAGE_LOG2: u8 = 12;
+
+impl Function {
+    /// The function of a C name, or a C++ operator's mangled one.
+    pub(super) fn named(name: &str) -> Option<Function> {
+        Some(match name {
+            "malloc" | "__builtin_new" | "__builtin_vec_new" => Function::Alloc(AllocCall::Malloc),
+            "calloc" => Function::Calloc,
+            "realloc" => Function::Realloc,
+            "reallocarray" => Function::Reallocarray,
+            "posix_memalign" => Function::Aligned(AllocCall::PosixMemalign),
+            "aligned_alloc" => Function::Aligned(AllocCall::AlignedAlloc),
+            "memalign" => Function::Aligned(AllocCall::Memalign),
+            "valloc" => Function::Alloc(AllocCall::Valloc),
+            "pvalloc" => Function::Alloc(AllocCall::Pvalloc),
+            "malloc_usable_size" => Function::UsableSize,
+            "free" | "cfree" | "free_sized" | "free_aligned_sized" | "__builtin_delete" | "__builtin_vec_delete" => {
+                Function::Free
+            }
+            _ => return Function::operator(name),
+        })
+    }
+
+    /// operator new and delete: `_Znw` and `_Zna`, of 64 (m) or 32 bits (j); `_Zdl` and `_Zda`.
+    fn operator(name: &str) -> Option<Function> {
+        if name.starts_with("_ZdlPv") || name.starts_with("_ZdaPv") {
+            return Some(Function::Free);
+        }
+        let rest = name.strip_prefix("_Znw").or(name.strip_prefix("_Zna"))?;
+        let rest = rest.strip_prefix(['m', 'j'])?;
+        match rest {
+            "" | "RKSt9nothrow_t" => Some(Function::Alloc(AllocCall::Malloc)),
+            "St11align_val_t" | "St11align_val_tRKSt9nothrow_t" => Some(Function::AlignedNew),
+            _ => None,
+        }
+    }
+
+    /// Number of its first arguments that count.
+    pub(super) fn arguments(self) -> usize {
+        match self {
+            Function::Alloc(_) | Function::Free | Function::UsableSize => 1,
+            Function::Calloc | Function::Aligned(_) | Function::AlignedNew | Function::Realloc => 2,
+            Function::Reallocarray => 3,
+        }
+    }
+
+    /// The call with these arguments, which returned the block `result` (0: none; of no meaning where no block is returned).
+    ///
+    /// # Errors
+    /// An alignment above 2^63.
+    pub(super) fn op(self, arguments: [u64; 3], result: u64) -> Result<RawOp, &'static str> {
+        let [first, second, third] = arguments;
+        let alloc =
+            |size, align_log2, call| RawOp::Alloc { address: result, size, align_log2, call, birth: Birth::None };
+        let resize = |size, call| RawOp::Realloc { old: first, new: result, size, call, birth: Birth::None };
+        Ok(match self {
+            Function::Alloc(call @ (AllocCall::Valloc | AllocCall::Pvalloc)) => alloc(first, PAGE_LOG2, call),
+            Function::Alloc(call) => alloc(first, 0, call),
+            Function::Calloc => alloc(first.saturating_mul(second), 0, AllocCall::Calloc),
+            Function::Aligned(call) => alloc(second, align_log2(first)?, call),
+            Function::AlignedNew => alloc(first, align_log2(second)?, AllocCall::AlignedAlloc),
+            Function::Realloc => resize(second, ReallocCall::Realloc),
+            Function::Reallocarray => resize(second.saturating_mul(third), ReallocCall::Reallocarray),
+            Function::Free => RawOp::Free { address: first },
+            Function::UsableSize => RawOp::UsableSize { address: first },
+        })
+    }
+}
+
+/// log2 of an alignment, rounded up to a power of two as the allocators do that do not refuse it.
+pub(super) fn align_log2(align: u64) -> Result<u8, &'static str> {
+    align.max(1).checked_next_power_of_two().map(|align| align.ilog2() as u8).ok_or("the alignment is above 2^63")
+}
+
+/// A number: decimal, negative (as two's complement) or `0x`; also the ways to write NULL.
+pub(super) fn number(word: &str) -> Option<u64> {
+    if let Some(digits) = word.strip_prefix("0x").or(word.strip_prefix("0X")) {
+        return u64::from_str_radix(digits, 16).ok();
+    }
+    match word {
+        "(nil)" | "nil" | "NULL" => Some(0),
+        _ => match word.strip_prefix('-') {
+            Some(digits) => digits.parse::<u64>().ok().map(u64::wrapping_neg),
+            None => word.parse().ok(),
+        },
+    }
+}
+
+/// The first `count` arguments of a list, each read by `value`; the others are 0.
+pub(super) fn arguments(list: &str, count: usize, value: impl Fn(&str) -> Option<u64>) -> Option<[u64; 3]> {
+    let mut numbers = [0; 3];
+    let mut words = list.split(',');
+    for to in numbers.iter_mut().take(count) {
+        *to = value(words.next()?.trim())?;
+    }
+    Some(numbers)
+}

@@ -1,0 +1,138 @@
+//! One line of ltrace: `[TID] [TIME] [[ADDRESS]] [LIB->]name[@LIB](arguments) = result`, whole or in two halves.
+
+use crate::event::AllocCall;
+use crate::import::calls::{Function, arguments, number};
+use crate::import::times::{seconds_ns, time_of_day_ns};
+
+/// What a line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    /// The thread; `None` where ltrace followed one only.
+    pub(super) tid: Option<u64>,
+    pub(super) stamp: Option<Stamp>,
+    pub(super) what: What,
+}
+
+/// Times, by ltrace's flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stamp {
+    /// `-tt`: nanoseconds since midnight.
+    OfDay(u64),
+    /// `-ttt`: nanoseconds since 1970.
+    Absolute(u64),
+    /// `-r`: nanoseconds since the line before.
+    Delta(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// A call of an allocator function, with its result.
+    Whole(Called, u64),
+    /// Its first half: `<unfinished ...>`. `<no return ...>` is no more than that: ltrace writes it when any thread ends.
+    Begun(Called),
+    /// The second half of the thread's last call of that function, with its result.
+    Resumed(Function, u64),
+    /// The thread ended.
+    Exit,
+    /// A signal ended it.
+    Killed,
+    /// The process runs another program from here on.
+    Exec,
+    /// A line of ltrace that is none of these.
+    Other,
+    /// No line of ltrace.
+    Foreign,
+}
+
+/// A function and the arguments that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Called {
+    pub(super) function: Function,
+    pub(super) arguments: [u64; 3],
+}
+
+/// Seconds in `-ttt` stamps are above, those between two lines of `-r` below.
+const EPOCH_NS_MIN: u64 = 100_000_000 * 1_000_000_000;
+
+pub(super) fn parse(line: &str) -> Line {
+    let mut found = Line { tid: None, stamp: None, what: What::Foreign };
+    let mut rest = line;
+    // What the program wrote without a line end may stand before.
+    if let Some((tid, behind)) = line.find("[pid ").and_then(|start| line[start + 5..].split_once(']'))
+        && let Ok(tid) = tid.parse()
+    {
+        found.tid = Some(tid);
+        rest = behind.trim_start();
+    }
+    while let Some((word, behind)) = rest.split_once(' ') {
+        if found.stamp.is_none() && stamp(word).is_some() {
+            found.stamp = stamp(word).flatten();
+        } else if let (None, None, Ok(tid)) = (found.tid, found.stamp, word.parse()) {
+            found.tid = Some(tid);
+        } else if !(word.starts_with("[0x") && word.ends_with(']')) {
+            break;
+        }
+        rest = behind.trim_start();
+    }
+    found.what = what(rest);
+    found
+}
+
+/// `None`: no time; `Some(None)`: a time in whole seconds, which is of no use.
+fn stamp(word: &str) -> Option<Option<Stamp>> {
+    let whole_seconds = || word.len() == 8 && word.split(':').filter(|part| part.parse::<u8>().is_ok()).count() == 3;
+    if let Some(time_ns) = time_of_day_ns(word) {
+        return Some(Some(Stamp::OfDay(time_ns)));
+    }
+    match seconds_ns(word) {
+        Some(time_ns) if time_ns >= EPOCH_NS_MIN => Some(Some(Stamp::Absolute(time_ns))),
+        Some(delta_ns) => Some(Some(Stamp::Delta(delta_ns))),
+        None => whole_seconds().then_some(None),
+    }
+}
+
+fn what(text: &str) -> What {
+    if let Some(text) = text.strip_prefix("<... ") {
+        let Some((name, rest)) = text.split_once(" resumed>") else { return What::Foreign };
+        return match (function(name), result(rest)) {
+            (Some(function), Some(result)) => What::Resumed(function, result),
+            _ => What::Other,
+        };
+    }
+    if text.starts_with("+++ ") {
+        return if text.starts_with("+++ killed") { What::Killed } else { What::Exit };
+    }
+    if text.starts_with("--- ") {
+        return if text.starts_with("--- Called exec()") { What::Exec } else { What::Other };
+    }
+    let Some((head, rest)) = text.split_once('(') else { return What::Foreign };
+    let Some(function) = function(head) else {
+        // A call of another function.
+        return if rest.contains(" = ") || rest.ends_with("...>") { What::Other } else { What::Foreign };
+    };
+    // posix_memalign's first argument is where it puts the address.
+    let count = function.arguments() + (function == Function::Aligned(AllocCall::PosixMemalign)) as usize;
+    let called = |list| arguments(list, count, number).map(|arguments| Called { function, arguments });
+    if let Some(list) = rest.strip_suffix("<unfinished ...>").or(rest.strip_suffix("<no return ...>")) {
+        return called(list.trim_end()).map_or(What::Foreign, What::Begun);
+    }
+    let Some((list, _)) = rest.rsplit_once('=').and_then(|(list, _)| list.trim_end().rsplit_once(')')) else {
+        return What::Foreign;
+    };
+    match called(list).zip(result(rest)) {
+        Some((called, result)) => What::Whole(called, result),
+        None => What::Foreign,
+    }
+}
+
+/// The allocator function of `LIB->name` or `name@LIB`.
+fn function(head: &str) -> Option<Function> {
+    let name = head.rsplit("->").next()?;
+    Function::named(name.split('@').next()?.rsplit(' ').next()?)
+}
+
+/// What stands behind the last `=`; `<void>` and a time spent (`-T`) are no result.
+fn result(text: &str) -> Option<u64> {
+    let word = text.rsplit_once("= ")?.1.split(' ').next()?;
+    if word == "<void>" { Some(0) } else { number(word) }
+}

@@ -1,0 +1,191 @@
+//! ltrace's lines.
+//!
+//! ltrace shows calls inside other calls, and those once per library with `-x`: the outermost call of each thread is taken.
+//! It never shows the block that posix_memalign made: such a block gets an address of its own, until a free of an
+//! unknown address names one that fits.
+
+mod line;
+mod unseen;
+
+use super::Format;
+use super::calls::Function;
+use super::failure::Failure;
+use super::input::{Head, Input, Lines};
+use super::sink::Sink;
+use super::times::Days;
+use crate::event::AllocCall;
+use crate::header::Clock;
+use crate::resolve::{RawOp, Window};
+use line::{Called, Line, Stamp, What, parse};
+use std::collections::{HashMap, HashSet};
+use unseen::Unseen;
+
+pub(super) const FORMAT: Format = Format {
+    name: "ltrace",
+    recognise: |head: &Head| head.lines().any(|line| matches!(parse(line).what, What::Whole(..) | What::Begun(_))),
+    clock,
+    // ltrace stops a thread at each end of a call, so lines stand in true order but for a realloc, which ends
+    // late: another thread's reuse of the block it left comes before. Each stop takes some 100 us.
+    window: Window { events: 4096, death_ns: 1_000_000_000, birth_ns: 10_000, hold_ns: 0 },
+    unknown: &[
+        "calls that do not go through the PLT (-fno-plt, static, within a library)",
+        "threads from processes (-f)",
+    ],
+    convert,
+};
+
+/// Calls of one thread inside each other; deeper ones are taken for lost.
+const DEPTH_MAX: usize = 64;
+
+fn clock(head: &Head) -> Clock {
+    let timed = head.lines().any(|line| parse(line).stamp.is_some());
+    if timed { Clock::Measured } else { Clock::PerEvent }
+}
+
+fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
+    let mut calls = Calls::default();
+    while let Some(text) = input.line(Lines::Mixed)? {
+        calls.line(parse(text), sink)?;
+    }
+    sink.quality.unfinished_calls += calls.open.values().map(|open| unfinished(open)).sum::<u64>();
+    if calls.killed {
+        sink.note("the program was killed by a signal; ltrace itself can break programs with threads".to_string());
+    }
+    if calls.left > 0 {
+        sink.note("the program was replaced by another (exec): the trace ends there".to_string());
+    }
+    Ok(())
+}
+
+/// The calls that threads are in.
+#[derive(Default)]
+struct Calls {
+    open: HashMap<u64, Vec<Open>>,
+    /// Processes that have called exec.
+    replaced: HashSet<u64>,
+    unseen: Unseen,
+    days: Days,
+    time_ns: u64,
+    /// Calls after an exec.
+    left: u64,
+    /// Whether a signal ended the program.
+    killed: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Open {
+    called: Called,
+    /// Whether it was taken as it began.
+    taken: bool,
+}
+
+/// Calls that were begun, and not taken.
+fn unfinished(open: &[Open]) -> u64 {
+    open.iter().filter(|open| !open.taken).count() as u64
+}
+
+impl Calls {
+    fn line(&mut self, line: Line, sink: &mut Sink) -> Result<(), Failure> {
+        match line.stamp {
+            Some(Stamp::OfDay(of_day_ns)) => self.time_ns = self.days.time_ns(of_day_ns),
+            Some(Stamp::Absolute(time_ns)) => self.time_ns = time_ns,
+            Some(Stamp::Delta(delta_ns)) => self.time_ns = self.time_ns.saturating_add(delta_ns),
+            None => (),
+        }
+        let tid = line.tid.unwrap_or(0);
+        if self.replaced.contains(&tid) && !matches!(line.what, What::Exit | What::Killed) {
+            self.left += 1;
+            sink.quality.other_process_events += 1;
+            return Ok(());
+        }
+        let nested = self.open.get(&tid).is_some_and(|open| !open.is_empty());
+        match line.what {
+            What::Whole(..) if nested => sink.quality.nested_calls += 1,
+            What::Whole(called, result) => self.take(tid, called, result, sink)?,
+            What::Begun(called) => {
+                // A free has its effect as it begins.
+                let taken = !nested && called.function == Function::Free;
+                if taken {
+                    self.take(tid, called, 0, sink)?;
+                }
+                let open = self.open.entry(tid).or_default();
+                if open.len() == DEPTH_MAX {
+                    sink.quality.unfinished_calls += unfinished(open);
+                    open.clear();
+                }
+                open.push(Open { called, taken });
+            }
+            What::Resumed(function, result) => self.resume(tid, function, result, sink)?,
+            What::Exit | What::Killed => {
+                self.killed |= line.what == What::Killed;
+                sink.quality.unfinished_calls += unfinished(&self.open.remove(&tid).unwrap_or_default());
+                self.replaced.remove(&tid);
+                self.push(tid, RawOp::ThreadExit, sink)?;
+            }
+            What::Exec => {
+                self.open.remove(&tid);
+                self.replaced.insert(tid);
+            }
+            What::Other | What::Foreign => sink.quality.foreign_lines += 1,
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self, tid: u64, function: Function, result: u64, sink: &mut Sink) -> Result<(), Failure> {
+        let open = self.open.entry(tid).or_default();
+        let Some(at) = open.iter().rposition(|open| open.called.function == function) else {
+            sink.quality.unfinished_calls += 1; // its first half is missing
+            return Ok(());
+        };
+        sink.quality.unfinished_calls += unfinished(&open[at + 1..]);
+        open.truncate(at + 1);
+        let ended = open.pop();
+        match ended {
+            Some(_) if at > 0 => sink.quality.nested_calls += 1,
+            Some(Open { called, taken: false }) => self.take(tid, called, result, sink)?,
+            _ => (),
+        }
+        Ok(())
+    }
+
+    /// Takes a call that stands in no other.
+    fn take(&mut self, tid: u64, called: Called, result: u64, sink: &mut Sink) -> Result<(), Failure> {
+        let Called { function, arguments } = called;
+        let op = match function {
+            Function::Aligned(AllocCall::PosixMemalign) => {
+                // `result` is an error number; the first argument is where the address was put.
+                let [_, align, size] = arguments;
+                let made = if result == 0 { self.unseen.born(align) } else { 0 };
+                function.op([align, size, 0], made)?
+            }
+            _ => self.found(function.op(arguments, result)?, sink),
+        };
+        self.push(tid, op, sink)
+    }
+
+    /// The call, with an unknown address that it uses put down to a block whose address was never shown.
+    fn found(&mut self, op: RawOp, sink: &mut Sink) -> RawOp {
+        let mut find = |address| match self.unseen.bind(address, |address| sink.is_live(address)) {
+            Some(made) => {
+                sink.quality.addresses_guessed += 1;
+                made
+            }
+            None => address,
+        };
+        match op {
+            RawOp::Free { address } => RawOp::Free { address: find(address) },
+            // One that fails leaves the block where it is, still unseen.
+            RawOp::Realloc { old, new, size, call, birth } if new != 0 || size == 0 => {
+                RawOp::Realloc { old: find(old), new, size, call, birth }
+            }
+            op => op,
+        }
+    }
+
+    fn push(&self, tid: u64, op: RawOp, sink: &mut Sink) -> Result<(), Failure> {
+        match sink.clock() {
+            Clock::Measured => sink.push_in_order(self.time_ns, tid, op),
+            Clock::PerEvent => sink.push(tid, op),
+        }
+    }
+}
