@@ -4,7 +4,7 @@ use core::arch::{asm, global_asm};
 
 use crate::lane::Lane;
 
-// Eight bytes of initial-exec thread-local storage. `thread_local!` in a shared object would go through
+// A few bytes of initial-exec thread-local storage. `thread_local!` in a shared object would go through
 // `__tls_get_addr`, which may allocate.
 global_asm!(
     ".pushsection .tbss.hksim_lane,\"awT\",@nobits",
@@ -12,6 +12,9 @@ global_asm!(
     ".hidden hksim_lane",
     ".p2align 3",
     "hksim_lane: .zero 8",
+    ".globl hksim_stack",
+    ".hidden hksim_stack",
+    "hksim_stack: .zero 16",
     ".popsection",
 );
 
@@ -41,6 +44,43 @@ pub fn set_lane(lane: *mut Lane) {
             "mov qword ptr fs:[{at}], {lane}",
             at = out(reg) _,
             lane = in(reg) lane,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// What is known to be readable of the calling thread's stack: first address, and the one behind the last.
+#[inline(always)]
+pub fn stack_range() -> (u64, u64) {
+    let (low, high);
+    // SAFETY: reads the 16 bytes that `hksim_stack` reserves in every thread's static block.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + hksim_stack@GOTTPOFF]",
+            "mov {low}, qword ptr fs:[{at}]",
+            "mov {high}, qword ptr fs:[{at} + 8]",
+            at = out(reg) _,
+            low = out(reg) low,
+            high = lateout(reg) high,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    (low, high)
+}
+
+/// Keeps what [`stack_range`] gives. A signal handler in between may leave halves of two ranges, so each end is
+/// checked against the stack pointer before it is believed.
+#[inline(always)]
+pub fn set_stack_range(low: u64, high: u64) {
+    // SAFETY: writes the 16 bytes that `hksim_stack` reserves in the calling thread's static block.
+    unsafe {
+        asm!(
+            "mov {at}, qword ptr [rip + hksim_stack@GOTTPOFF]",
+            "mov qword ptr fs:[{at}], {low}",
+            "mov qword ptr fs:[{at} + 8], {high}",
+            at = out(reg) _,
+            low = in(reg) low,
+            high = in(reg) high,
             options(nostack, preserves_flags),
         );
     }

@@ -46,6 +46,10 @@ const THREAD_HEAD: u64 = (Kind::Thread as u64) << 8;
 pub const MARK_PIECE_BYTES: usize = 24;
 /// In `align_log2` of a mark: the next record of the thread goes on with the name.
 pub const MARK_GOES_ON: u8 = 0x80;
+/// Low byte of a word that holds, in its high half, the call site of the record behind it.
+const SITE_TAG: u64 = 0x80;
+/// Most words that a record takes: a call site and an escape.
+pub const RECORD_WORDS: usize = 1 + ESCAPE_WORDS;
 /// A region number no address has.
 const NO_REGION: u64 = u64::MAX;
 /// Before the first record no region is likely, as no time is close to [`Regions::new`]'s.
@@ -111,6 +115,12 @@ impl Kind {
         ];
         ALL.get(usize::from(value).wrapping_sub(1)).copied()
     }
+
+    /// Whether the call asks for memory: such calls may have a call site.
+    #[must_use]
+    pub const fn asks_for_memory(self) -> bool {
+        !matches!(self, Self::Free | Self::UsableSize | Self::Thread | Self::Fork | Self::Mark)
+    }
 }
 
 /// One event as the recorder saw it.
@@ -130,6 +140,8 @@ pub struct Record {
     pub old: u64,
     /// Requested bytes; 0 where the call has none.
     pub size: u64,
+    /// Place of the call's stack in the spool (`stacks.rs`); 0 where none was recorded.
+    pub site: u32,
 }
 
 impl Record {
@@ -137,7 +149,7 @@ impl Record {
     #[inline(always)]
     #[must_use]
     pub const fn new(kind: Kind, ticks: u64, address: u64, size: u64) -> Self {
-        Self { kind, align_log2: 0, ticks, duration: 0, address, old: 0, size }
+        Self { kind, align_log2: 0, ticks, duration: 0, address, old: 0, size, site: 0 }
     }
 }
 
@@ -270,6 +282,9 @@ impl Regions {
     pub fn decode(&mut self, words: &[u64]) -> Option<(Record, usize)> {
         let first = *words.first()?;
         if first & ((1 << OPERATION_BITS) - 1) == 0 {
+            if first & 0xff == SITE_TAG {
+                return self.decode_with_site(first, words.get(1..)?);
+            }
             let record = read_escape(words.get(..ESCAPE_WORDS)?)?;
             self.learn(&record);
             return Some((record, ESCAPE_WORDS));
@@ -286,6 +301,22 @@ impl Regions {
         let record = Record::new(kind, self.last_ticks(), address, size);
         Some((record, 1))
     }
+
+    /// The record behind a word that names its call site.
+    #[cold]
+    fn decode_with_site(&mut self, site: u64, words: &[u64]) -> Option<(Record, usize)> {
+        if *words.first()? & 0xff == SITE_TAG {
+            return None;
+        }
+        let (record, used) = self.decode(words)?;
+        Some((Record { site: (site >> 32) as u32, ..record }, 1 + used))
+    }
+}
+
+/// The word before a record that has a call site.
+#[must_use]
+pub const fn site_word(site: u32) -> u64 {
+    (site as u64) << 32 | SITE_TAG
 }
 
 /// The record an escape holds; `None` if `words` is no escape.
@@ -305,8 +336,9 @@ pub fn count_calls(words: &[u64]) -> u64 {
     let mut rest = words;
     let mut calls = 0;
     while let Some(first) = rest.first() {
-        let used = if first & ((1 << OPERATION_BITS) - 1) == 0 { ESCAPE_WORDS } else { 1 };
-        rest = rest.get(used..).unwrap_or_default();
+        let is_site = first & 0xff == SITE_TAG;
+        let is_escape = first & ((1 << OPERATION_BITS) - 1) == 0 && !is_site;
+        rest = rest.get(if is_escape { ESCAPE_WORDS } else { 1 }..).unwrap_or_default();
         calls += u64::from(first & 0xffff != THREAD_HEAD);
     }
     calls

@@ -11,13 +11,13 @@ use core::cell::{Cell, UnsafeCell};
 use core::slice;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
-use crate::encoding::{self, ESCAPE_WORDS, Kind, Record, Regions};
+use crate::encoding::{self, ESCAPE_WORDS, Kind, RECORD_WORDS, Record, Regions};
 use crate::process::{self, Process};
 use crate::spool::{
     FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, NESTED_OFFSET, NESTED_RECORDS, WORDS_OFFSET,
     next_fill, words,
 };
-use crate::{arch, session, sys};
+use crate::{arch, session, site, sys};
 
 /// The private half of a lane. All zero, as after a fork, means: no buffer. What every event needs comes first, in one
 /// cache line.
@@ -26,11 +26,14 @@ pub struct Lane {
     busy: AtomicBool,
     /// Whether this fill already says whose records it holds.
     names_thread: Cell<bool>,
-    /// The number of words from which on an escape no longer fits, or 0 to make the next event take the slow way.
+    /// The number of words from which on a record may no longer fit on the short way; 0 to make the next event take the
+    /// other. Always 0 where call sites are recorded.
     limit: AtomicU32,
     /// The frame, or null.
     header: Cell<*mut FrameHeader>,
     regions: UnsafeCell<Regions>,
+    /// The number of words from which on a record may no longer fit, or 0 to make the next event look after the lane.
+    room: AtomicU32,
     /// Number of the thread in this process.
     thread: Cell<u32>,
     /// Kernel thread id of the owner.
@@ -58,6 +61,13 @@ fn push_other(kind: Kind, address: u64, size: u64) {
 
 /// Records one event of the calling thread.
 pub fn push(record: &Record) {
+    if site::is_on() && record.kind.asks_for_memory() {
+        return push_as_it_is(&Record { site: site::of_caller(), ..*record });
+    }
+    push_as_it_is(record);
+}
+
+fn push_as_it_is(record: &Record) {
     // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
     match unsafe { arch::lane().as_ref() } {
         Some(lane) => lane.push(record),
@@ -126,7 +136,7 @@ impl Lane {
         }
         self.set_busy(true);
         let has_room =
-            !self.header.get().is_null() && words(self.cursor()) < self.limit.load(Ordering::Relaxed) as usize;
+            !self.header.get().is_null() && words(self.cursor()) < self.room.load(Ordering::Relaxed) as usize;
         // Asked here and where a fill ends, not for compact records: they follow each other within some 3 us, so that a
         // thread notices after 0.1 s at the latest. What it has recorded since then is left out by the reader.
         if (has_room && session::is_recording()) || self.make_room(record) {
@@ -145,21 +155,34 @@ impl Lane {
 
     /// Writes one record; the caller has made sure that it fits even as an escape.
     fn append(&self, record: &Record) {
-        let cursor = self.cursor();
+        let mut cursor = self.cursor();
         // SAFETY: only the owner touches its regions, and only while busy.
         let regions = unsafe { &mut *self.regions.get() };
-        // SAFETY: `cursor` is below the limit, so ESCAPE_WORDS words from it lie in the frame; it is this lane's.
-        let at = unsafe { words_of(self.header.get()).add(words(cursor)) };
-        let used = if let Some(word) = regions.compact(record) {
-            // SAFETY: as above.
-            unsafe { at.write(word) };
-            1
-        } else {
-            // SAFETY: as above.
-            unsafe { at.cast::<[u64; ESCAPE_WORDS]>().write(regions.escape(record)) };
-            ESCAPE_WORDS as u64
-        };
-        self.set_cursor(cursor + used);
+        // SAFETY: the cursor is below the limit, so RECORD_WORDS words from it lie in the frame; it is this lane's.
+        unsafe {
+            let mut at = words_of(self.header.get()).add(words(cursor));
+            if record.site != 0 {
+                at.write(encoding::site_word(record.site));
+                (at, cursor) = (at.add(1), cursor + 1);
+            }
+            match regions.compact(record) {
+                Some(word) => {
+                    at.write(word);
+                    cursor += 1;
+                }
+                None => {
+                    at.cast::<[u64; ESCAPE_WORDS]>().write(regions.escape(record));
+                    cursor += ESCAPE_WORDS as u64;
+                }
+            }
+        }
+        self.set_cursor(cursor);
+    }
+
+    /// Sets the number of words up to which there is room.
+    fn set_room(&self, room: u32) {
+        self.room.store(room, Ordering::Relaxed);
+        self.limit.store(if site::is_on() { 0 } else { room }, Ordering::Relaxed);
     }
 
     /// The cursor of a lane with a frame.
@@ -183,7 +206,7 @@ impl Lane {
     #[inline(never)]
     fn make_room(&self, record: &Record) -> bool {
         if process::is_off() || session::is_stopped() {
-            self.limit.store(0, Ordering::Relaxed);
+            self.set_room(0);
             return false;
         }
         let _errno = sys::Errno::save();
@@ -197,7 +220,7 @@ impl Lane {
         }
         let waiting = self.nested_count().load(Ordering::Relaxed).min(NESTED_RECORDS as u32) as usize;
         let pending = 1 + usize::from(!self.names_thread.get()) + waiting;
-        if words(self.cursor()) + pending * ESCAPE_WORDS > FRAME_WORDS {
+        if words(self.cursor()) + 1 + pending * ESCAPE_WORDS > FRAME_WORDS {
             self.drain(process);
         }
         if !self.names_thread.replace(true) {
@@ -207,7 +230,7 @@ impl Lane {
         if waiting != 0 {
             self.fetch_nested(process);
         }
-        self.limit.store((FRAME_WORDS - ESCAPE_WORDS + 1) as u32, Ordering::Relaxed);
+        self.set_room((FRAME_WORDS - RECORD_WORDS + 1) as u32);
         true
     }
 
@@ -249,7 +272,7 @@ impl Lane {
         self.tid.set(sys::tid());
         self.thread.set(process.number_thread());
         self.names_thread.set(false);
-        self.limit.store(0, Ordering::Relaxed);
+        self.set_room(0);
         self.ended().store(0, Ordering::Relaxed);
         process::call_at_thread_end(self);
     }
@@ -317,7 +340,7 @@ impl Lane {
             // SAFETY: the place is in the area and this call's alone.
             unsafe { self.nested_at(index).write(Regions::new().escape(record)) };
         }
-        self.limit.store(0, Ordering::Relaxed);
+        self.set_room(0);
     }
 
     /// Moves the nested records into the frame, which has room for them.

@@ -13,18 +13,24 @@
 compile_error!("the recorder knows Linux on x86_64 only: thread-local storage and the clock are written for it");
 
 mod arch;
+mod cache;
 mod descriptor;
 pub mod encoding;
 mod hooks;
 mod lane;
 mod mark;
+mod modules;
 mod pool;
 mod process;
 mod real;
+mod rules;
 mod session;
+mod site;
 
 pub mod spool;
+pub mod stacks;
 mod sys;
+mod unwind;
 
 /// Unreachable by design (no code here panics); the loop is what `no_std` asks for.
 #[cfg(panic = "abort")]

@@ -18,7 +18,7 @@ use crate::spool::{
     ALLOCATOR_BYTES, COMMAND_BYTES, CONTROL_BYTES, Control, FRAME_BYTES, FrameHeader, ORIGIN_EXEC, ORIGIN_FORK,
     SPOOL_MAGIC, SPOOL_SUFFIX,
 };
-use crate::{arch, real, session, sys};
+use crate::{arch, real, session, site, sys};
 
 /// Spools that one process id may begin (one per exec or reused id).
 const SPOOLS_PER_PID: u32 = 10_000;
@@ -70,6 +70,7 @@ static AT_LOAD: extern "C" fn() = {
         let _signals = sys::SignalsBlocked::new();
         if let Some(process) = Process::current() {
             process.describe_image();
+            site::begin();
         }
     }
     at_load

@@ -58,6 +58,7 @@ real_functions! {
     pvalloc: c"pvalloc", unsafe extern "C" fn(size_t) -> *mut c_void;
     malloc_usable_size: c"malloc_usable_size", unsafe extern "C" fn(*mut c_void) -> size_t;
     fork: c"fork", unsafe extern "C" fn() -> libc::pid_t;
+    dlclose: c"dlclose", unsafe extern "C" fn(*mut c_void) -> c_int;
 }
 
 /// The next definition of `symbol` after this object.

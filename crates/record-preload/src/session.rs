@@ -151,6 +151,12 @@ pub fn has_ended() -> bool {
     state() == SESSION_ENDED
 }
 
+/// Frames of a call's stack to record; 0 for no call sites.
+pub fn stack_depth() -> u32 {
+    // SAFETY: takes the address of a field of the mapped page.
+    word(|page| unsafe { &raw mut (*page).stack_depth }).map_or(0, |depth| depth.load(Ordering::Relaxed))
+}
+
 /// Counts a process that could not begin a spool.
 pub fn count_unrecorded() {
     // SAFETY: takes the address of a field of the mapped page.

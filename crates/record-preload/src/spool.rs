@@ -76,6 +76,10 @@ pub struct SessionPage {
     pub bytes_max: u64,
     /// Bytes of frames that all processes have taken.
     pub bytes: u64,
+    /// Frames of a call's stack to record; 0 for no call sites.
+    pub stack_depth: u32,
+    /// Zero.
+    pub unused: u32,
 }
 
 /// The first page of a spool.

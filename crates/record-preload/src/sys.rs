@@ -1,5 +1,7 @@
 //! System calls, made directly: libc's wrappers are cancellation points and may be interposed by the program.
 
+use core::ffi::CStr;
+
 use libc::{c_int, c_long, c_void};
 
 /// Keeps the program's errno over the recorder's own system calls.
@@ -119,6 +121,26 @@ pub fn duplicate_from(fd: c_int, least: c_int) -> c_int {
 pub fn read(fd: c_int, bytes: &mut [u8]) -> usize {
     // SAFETY: the buffer is valid for its length.
     let got = unsafe { libc::syscall(libc::SYS_read, fd as c_long, bytes.as_mut_ptr(), bytes.len()) };
+    usize::try_from(got).unwrap_or(0)
+}
+
+/// Whether the calling thread may read the word at `address`. The kernel is made to copy a signal set from there, for a
+/// request that it then refuses.
+pub fn is_readable(address: u64) -> bool {
+    let _errno = Errno::save();
+    const NO_REQUEST: c_long = -1;
+    let nowhere = core::ptr::null_mut::<c_void>();
+    // SAFETY: the kernel checks the address, and changes nothing for an unknown request.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, NO_REQUEST, address, nowhere, SIGNAL_SET_BYTES) };
+    get_errno() == libc::EINVAL
+}
+
+/// Reads where a symbolic link leads; the bytes used, 0 on failure.
+pub fn read_link(path: &CStr, into: &mut [u8]) -> usize {
+    // SAFETY: a C string, and a buffer that is valid for its length.
+    let got = unsafe {
+        libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD as c_long, path.as_ptr(), into.as_mut_ptr(), into.len())
+    };
     usize::try_from(got).unwrap_or(0)
 }
 

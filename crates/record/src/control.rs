@@ -75,11 +75,17 @@ pub struct Control {
 }
 
 impl Control {
-    /// Makes the controls of a new session in `dir`; its recording ends when the spools have taken `bytes_max` bytes.
+    /// Makes the controls of a new session in `dir`; its recording ends when the spools have taken `bytes_max` bytes, and
+    /// keeps `stack_depth` frames of each call's stack.
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn create(dir: &Path, begin: Begin, bytes_max: Option<u64>) -> Result<Self, RecordError> {
+    pub fn create(
+        dir: &Path,
+        begin: Begin,
+        bytes_max: Option<u64>,
+        stack_depth: Option<u32>,
+    ) -> Result<Self, RecordError> {
         let path = dir.join(SESSION_FILE);
         let failed = || RecordError::io(&path, "write");
         let page = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(failed())?;
@@ -92,6 +98,7 @@ impl Control {
         }
         let control = Self { dir: dir.to_path_buf(), page };
         control.write(offset_of!(SessionPage, bytes_max), &bytes_max.map_or(0, |bytes| bytes.max(1)).to_ne_bytes())?;
+        control.write(offset_of!(SessionPage, stack_depth), &stack_depth.unwrap_or(0).to_ne_bytes())?;
         if begin == Begin::Stopped {
             control.stop()?;
         }

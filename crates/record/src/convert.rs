@@ -15,6 +15,7 @@ use crate::control::Entry;
 use crate::error::RecordError;
 use crate::marks::MarkNames;
 use crate::merge::merge;
+use crate::sites::SiteReader;
 use crate::spool_reader::SpoolReader;
 use crate::timeline::Timeline;
 
@@ -73,12 +74,14 @@ fn write_trace(
     let names = MarkNames::default();
     let mut timeline = Timeline::new(log, spool.control.start_ticks, rate);
     let mut last = (0, 0);
-    merge(spool.lanes(rate, &names)?, |raw| {
+    let mut sites = SiteReader::new(spool);
+    merge(spool.lanes(rate, &names)?, |mut raw| {
         while let Some((time_ns, mark)) = timeline.mark_up_to(raw.time_ns, &names) {
             resolver.push(RawEvent::new(time_ns, raw.thread, mark), &mut |event| sink.take(&event))?;
         }
         last = (raw.time_ns, raw.thread);
         if timeline.keeps(&raw.op) {
+            raw.site = sites.site_at(raw.site)?;
             resolver.push(raw, &mut |event| sink.take(&event))?;
         }
         sink.check()
@@ -96,7 +99,7 @@ fn write_trace(
     sink.check()?;
     quality.events_lost = spool.control.events_lost;
     quality.stopped_ns = timeline.off_ns(time_ns);
-    let footer = Footer { mark_names: names.into_names(), quality, ..Footer::default() };
+    let footer = Footer { mark_names: names.into_names(), quality, sites: sites.finish(), ..Footer::default() };
     Ok((sink.writer.finish(&footer)?, quality))
 }
 

@@ -1,10 +1,10 @@
 //! The events of one lane, decoded from its frames.
 
-use hksim_trace::event::{AllocCall, Birth, ReallocCall};
+use hksim_trace::event::{AllocCall, Birth, ReallocCall, SiteId};
 use hksim_trace::resolve::{RawEvent, RawOp};
 
 use crate::clock::TickRate;
-use crate::encoding::{ESCAPE_WORDS, Kind, Record, Regions, read_escape};
+use crate::encoding::{ESCAPE_WORDS, Kind, RECORD_WORDS, Record, Regions, read_escape};
 use crate::error::RecordError;
 use crate::marks::{MarkNames, MarkPieces};
 use crate::spool::{FRAME_BYTES, NESTED_OFFSET, NESTED_RECORDS};
@@ -18,7 +18,7 @@ const BATCH_EVENTS: usize = 256;
 /// An event, and whether it is a realloc that moves its block.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneEvent {
-    /// The event; of a realloc that moves its block, at its second stamp.
+    /// The event; of a realloc that moves its block, at its second stamp. Its site is a place in the spool.
     pub raw: RawEvent,
     /// The first stamp of a realloc that moves its block.
     pub moving_since_ns: Option<u64>,
@@ -118,7 +118,7 @@ impl<'a> LaneEvents<'a> {
                 return Ok(None);
             };
             if self.taken < frame.words {
-                if self.window.len() - self.used >= ESCAPE_WORDS {
+                if self.window.len() - self.used >= RECORD_WORDS {
                     return Err(self.spool.damaged(frame.number, "its records cannot be read"));
                 }
                 self.refill(frame)?;
@@ -202,7 +202,8 @@ impl<'a> LaneEvents<'a> {
         let moves = matches!(op, RawOp::Realloc { old, new, .. } if new != 0 && old != 0 && new != old);
         let moving_since_ns = moves.then_some(begun_ns);
         let time_ns = if moves { self.time(record.ticks.saturating_add(record.duration)) } else { begun_ns };
-        self.batch.push(LaneEvent { raw: RawEvent::new(time_ns, thread, op), moving_since_ns });
+        let raw = RawEvent { site: SiteId(record.site), ..RawEvent::new(time_ns, thread, op) };
+        self.batch.push(LaneEvent { raw, moving_since_ns });
     }
 
     fn mark(&mut self, ticks: u64, thread: u32, op: RawOp) {

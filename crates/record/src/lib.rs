@@ -17,6 +17,7 @@ mod program;
 mod report;
 mod run;
 mod session;
+mod sites;
 mod spool_reader;
 mod timeline;
 mod traces;
@@ -29,6 +30,9 @@ pub mod encoding;
 #[doc(hidden)]
 #[path = "../../record-preload/src/spool.rs"]
 pub mod spool;
+#[doc(hidden)]
+#[path = "../../record-preload/src/stacks.rs"]
+pub mod stacks;
 
 use std::ffi::OsString;
 use std::fs;
@@ -58,6 +62,8 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// Bytes of session after which the same happens.
     pub bytes_max: Option<u64>,
+    /// Frames of each call's stack to record, 1 to [`stacks::DEPTH_MAX`]; `None` for no call sites.
+    pub stack_depth: Option<u32>,
 }
 
 /// Runs `command` (program and arguments) and records it.
@@ -90,8 +96,8 @@ pub fn record_watched(
     check_writable(&output)?;
     let object = object::unpack()?;
     let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let (begin, bytes_max) = (options.begin, options.bytes_max);
-    let plan = Plan { parent, output: &output, command: words, object: &object.path, begin, bytes_max };
+    let (begin, bytes_max, stack_depth) = (options.begin, options.bytes_max, options.stack_depth);
+    let plan = Plan { parent, output: &output, command: words, object: &object.path, begin, bytes_max, stack_depth };
     let mut session = Session::begin(plan)?;
     let running = match run::start(command, &object.path, &session.dir) {
         Ok(running) => running,

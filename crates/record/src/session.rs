@@ -50,6 +50,8 @@ pub struct Plan<'a> {
     pub begin: Begin,
     /// Bytes of spools after which recording ends; `None` for no limit.
     pub bytes_max: Option<u64>,
+    /// Frames of each call's stack to record; `None` for no call sites.
+    pub stack_depth: Option<u32>,
 }
 
 /// An open session.
@@ -79,7 +81,7 @@ impl Session {
     /// # Errors
     /// The directory cannot be written.
     pub fn begin(plan: Plan<'_>) -> Result<Self, RecordError> {
-        let Plan { parent, output, command, object, begin, bytes_max } = plan;
+        let Plan { parent, output, command, object, begin, bytes_max, stack_depth } = plan;
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let dir = tempfile::Builder::new()
             .prefix(&format!(".{name}.recording-"))
@@ -96,7 +98,7 @@ impl Session {
             calibration: calibrate(),
         };
         admit_other_users(&dir.1)?;
-        let session = Self { control: Control::create(&dir.1, begin, bytes_max)?, dir: dir.1, info };
+        let session = Self { control: Control::create(&dir.1, begin, bytes_max, stack_depth)?, dir: dir.1, info };
         session.save()?;
         keep(dir.0);
         Ok(session)

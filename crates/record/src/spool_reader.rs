@@ -16,6 +16,7 @@ use crate::spool::{
     CONTROL_BYTES, Control, FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, SPOOL_MAGIC, WORDS_OFFSET,
     fill, words,
 };
+use crate::stacks::{FIRST_WORD, FRAME_SITES, SITE_FRAME_WORDS, place_parts};
 
 /// An open spool.
 pub struct SpoolReader {
@@ -24,6 +25,8 @@ pub struct SpoolReader {
     /// Its control page.
     pub control: Control,
     lanes: Vec<LaneFrames>,
+    /// Frames that hold call sites, by sequence number.
+    sites: BTreeMap<u32, u64>,
     live: bool,
 }
 
@@ -69,9 +72,11 @@ impl SpoolReader {
         if control.magic != SPOOL_MAGIC {
             return Ok(None);
         }
-        let mut reader = Self { path: path.to_path_buf(), file, control, lanes: Vec::new(), live };
+        let mut reader =
+            Self { path: path.to_path_buf(), file, control, lanes: Vec::new(), sites: BTreeMap::new(), live };
         let lanes = reader.find_lanes()?;
         reader.lanes = reader.add_blocks(lanes)?;
+        reader.sites = reader.find_sites()?;
         Ok(Some(reader))
     }
 
@@ -119,7 +124,7 @@ impl SpoolReader {
                     None if self.live => {}
                     None => return Err(self.damaged(number, "a block belongs to no lane")),
                 },
-                FRAME_LANE | 0 => {}
+                FRAME_LANE | FRAME_SITES | 0 => {}
                 _ => return Err(self.damaged(number, "a frame is neither lane nor block")),
             }
         }
@@ -127,6 +132,46 @@ impl SpoolReader {
             lane.frames.sort_by_key(|frame| frame.fill);
         }
         Ok(lanes.into_values().collect())
+    }
+
+    /// The frames of call sites. Two threads may have made one each for the same sequence number; then only one was used.
+    fn find_sites(&self) -> Result<BTreeMap<u32, u64>, RecordError> {
+        let mut sites = BTreeMap::new();
+        for number in 1..self.frames()? {
+            let Some(header) = self.header(number)?.filter(|header| header.kind == FRAME_SITES) else {
+                continue;
+            };
+            let mut first = [0];
+            self.read_u64s(number * FRAME_BYTES as u64 + u64::from(FIRST_WORD) * 8, &mut first)?;
+            if first != [0] {
+                sites.insert(header.lane, number);
+            }
+        }
+        Ok(sites)
+    }
+
+    /// Reads words of a stack or module, from its word `from` on.
+    ///
+    /// # Errors
+    /// The file cannot be read, or nothing is at that place.
+    pub fn read_place(&self, place: u32, from: usize, into: &mut [u64]) -> Result<(), RecordError> {
+        let (sequence, word) = place_parts(place);
+        let word = word as usize + from;
+        match self.sites.get(&sequence) {
+            Some(&frame) if word + into.len() <= SITE_FRAME_WORDS as usize => {
+                self.read_u64s(frame * FRAME_BYTES as u64 + word as u64 * 8, into)
+            }
+            _ => Err(self.damaged_place(place)),
+        }
+    }
+
+    /// The error for a call site that cannot be read.
+    pub fn damaged_place(&self, place: u32) -> RecordError {
+        let (sequence, _) = place_parts(place);
+        self.damaged(
+            self.sites.get(&sequence).copied().unwrap_or_default(),
+            "a record names a call site that is not there",
+        )
     }
 
     /// Frames the file has now, the control frame included.

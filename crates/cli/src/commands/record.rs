@@ -32,6 +32,10 @@ pub struct Args {
     /// End the recording at this size, at 8 bytes an event, and write the traces; the program goes on: 2G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_size: Option<u64>,
+    /// Record the call stack of each call that asks for memory, up to DEPTH frames
+    #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "8",
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    stacks: Option<u32>,
     /// Form of the report, which goes to standard error: standard output is the program's
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -39,7 +43,7 @@ pub struct Args {
     #[arg(short, long)]
     quiet: bool,
     /// Write the traces of a recording whose hksim was killed, from the session folder it left
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "output", "paused", "duration", "max_size"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "output", "paused", "duration", "max_size", "stacks"])]
     recover: Option<PathBuf>,
     /// The program and its arguments; how it ended is in the report, hksim itself exits 0
     #[arg(last = true, required_unless_present = "recover", value_name = "CMD")]
@@ -72,6 +76,7 @@ fn record(args: &Args) -> Result<RecordReport> {
         begin: if args.paused { Begin::Stopped } else { Begin::AtOnce },
         duration: args.duration.map(Duration::from_nanos),
         bytes_max: args.max_size,
+        stack_depth: args.stacks,
         ..Options::default()
     };
     let line = if args.quiet { Recording::hidden() } else { Recording::shown() };

@@ -1,6 +1,6 @@
 //! Records survive encoding: the reader against the writer, and the words against the layout written down.
 
-use hksim_record::encoding::{ESCAPE_WORDS, Kind, Record, Regions, count_calls};
+use hksim_record::encoding::{ESCAPE_WORDS, Kind, Record, Regions, count_calls, site_word};
 
 /// xorshift: the seed is all there is to reproduce.
 struct Random(u64);
@@ -37,6 +37,7 @@ fn random_record(random: &mut Random, ticks: &mut u64) -> Record {
         address,
         old: if has_compact_form { 0 } else { random.draw() },
         size: random.draw() >> (random.draw() % 64),
+        site: if kind.asks_for_memory() { (random.draw() >> (32 + random.draw() % 32)) as u32 } else { 0 },
     }
 }
 
@@ -50,6 +51,9 @@ fn every_record_reads_back() {
     for _ in 0..100_000 {
         let record = random_record(&mut random, &mut ticks);
         let has_compact_form = matches!(record.kind, Kind::Malloc | Kind::Free | Kind::Calloc);
+        if record.site != 0 {
+            words.push(site_word(record.site));
+        }
         // As the recorder does: the short way first.
         let likely = has_compact_form
             .then(|| writer.compact_likely(record.kind, record.ticks, record.address, record.size))
@@ -61,7 +65,8 @@ fn every_record_reads_back() {
         }
         records.push(record);
     }
-    let escapes = (words.len() - records.len()) / (ESCAPE_WORDS - 1);
+    let with_site = records.iter().filter(|record| record.site != 0).count();
+    let escapes = (words.len() - with_site - records.len()) / (ESCAPE_WORDS - 1);
     assert!(0 < short && short < records.len() - escapes, "both ways to a compact record are taken: {short}");
     let calls = records.iter().filter(|record| record.kind != Kind::Thread).count();
     assert_eq!(count_calls(&words), calls as u64, "seed {seed:#x}");
@@ -102,4 +107,6 @@ fn damaged_words_are_refused() {
     assert!(regions.decode(&[(15 << 8), 0, 0, 0, 0]).is_none(), "no kind 15");
     assert!(regions.decode(&[(1 << 8), 0, 0]).is_none(), "cut off");
     assert!(regions.decode(&[1]).is_none(), "a region never learnt");
+    assert!(regions.decode(&[site_word(1)]).is_none(), "a call site of nothing");
+    assert!(regions.decode(&[site_word(1), site_word(2), 1 << 8, 0, 0, 0, 0]).is_none(), "two call sites");
 }

@@ -1,0 +1,252 @@
+//! How to get from a frame to its caller: rules from `.eh_frame`, worked out once per call address.
+
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use gimli::{
+    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Register, RegisterRule, UnwindContext,
+    UnwindContextStorage, UnwindExpression, UnwindSection, UnwindTableRow, X86_64,
+};
+
+use crate::cache::Cache;
+use crate::modules::{self, Module};
+use crate::sys;
+
+type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Bits of an address in a cache's key; the generation stands above.
+const ADDRESS_BITS: u32 = 47;
+/// Sets of the cache: 32 768 call addresses, 512 KiB.
+const CACHE_SETS: usize = 8192;
+
+static CACHE: Cache<CACHE_SETS> = Cache::new();
+
+/// A rule in one word, from the low bit: base, what became of rbp, and the two offsets in bytes (30 bits each, signed).
+#[derive(Clone, Copy)]
+pub struct Rule(u64);
+
+/// What the canonical frame address counts from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Base {
+    /// rsp.
+    Stack = 1,
+    /// rbp.
+    Frame,
+    /// What is stored at rbp plus the offset: functions that align their stack.
+    StoredAtFrame,
+    /// The kernel's copy of all registers: the frame of a signal handler's return.
+    Signal,
+    /// There is no caller.
+    End,
+    /// There are no rules for this code; it may keep a chain of frame pointers.
+    Chain,
+    /// As `Chain`, in code that belongs to no file.
+    ChainNoFile,
+}
+
+/// Where the caller's rbp is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Saved {
+    /// In rbp.
+    Same,
+    /// At the canonical frame address plus the offset.
+    AtCfa,
+    /// At rbp plus the offset.
+    AtFrame,
+    /// Lost.
+    Lost,
+}
+
+const BASES: [Base; 8] = [
+    Base::Chain,
+    Base::Stack,
+    Base::Frame,
+    Base::StoredAtFrame,
+    Base::Signal,
+    Base::End,
+    Base::Chain,
+    Base::ChainNoFile,
+];
+const SAVED: [Saved; 4] = [Saved::Same, Saved::AtCfa, Saved::AtFrame, Saved::Lost];
+
+const SAVED_SHIFT: u32 = 3;
+const OFFSET_BITS: u32 = 29;
+const BASE_OFFSET_SHIFT: u32 = 5;
+const SAVED_OFFSET_SHIFT: u32 = BASE_OFFSET_SHIFT + OFFSET_BITS;
+
+impl Rule {
+    fn new(base: Base, saved: Saved, base_offset: i64, saved_offset: i64) -> Self {
+        const MASK: u64 = (1 << OFFSET_BITS) - 1;
+        let fits = |offset: i64| offset << (64 - OFFSET_BITS) >> (64 - OFFSET_BITS) == offset;
+        if !fits(base_offset) || !fits(saved_offset) {
+            return Self::bare(Base::Chain);
+        }
+        Self(
+            base as u64
+                | (saved as u64) << SAVED_SHIFT
+                | (base_offset as u64 & MASK) << BASE_OFFSET_SHIFT
+                | (saved_offset as u64 & MASK) << SAVED_OFFSET_SHIFT,
+        )
+    }
+
+    const fn bare(base: Base) -> Self {
+        Self(base as u64)
+    }
+
+    /// What the canonical frame address counts from.
+    #[inline(always)]
+    pub fn base(self) -> Base {
+        BASES[(self.0 & 7) as usize]
+    }
+
+    /// Where the caller's rbp is.
+    #[inline(always)]
+    pub fn saved(self) -> Saved {
+        SAVED[(self.0 >> SAVED_SHIFT & 3) as usize]
+    }
+
+    /// Bytes from the base to the canonical frame address (or to where it is stored).
+    #[inline(always)]
+    pub fn base_offset(self) -> u64 {
+        signed(self.0 >> BASE_OFFSET_SHIFT)
+    }
+
+    /// Bytes to where rbp is saved.
+    #[inline(always)]
+    pub fn saved_offset(self) -> u64 {
+        signed(self.0 >> SAVED_OFFSET_SHIFT)
+    }
+}
+
+/// The low [`OFFSET_BITS`] as a signed number, ready to be added.
+#[inline(always)]
+const fn signed(bits: u64) -> u64 {
+    ((bits << (64 - OFFSET_BITS)) as i64 >> (64 - OFFSET_BITS)) as u64
+}
+
+/// The rule for the code at `address`.
+#[inline(always)]
+pub fn of(address: u64, generation: u64) -> Rule {
+    let key = address | generation << ADDRESS_BITS;
+    match CACHE.get(key) {
+        Some(rule) => Rule(rule),
+        None => work_out(address, key),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn work_out(address: u64, key: u64) -> Rule {
+    // What lies there may change without notice where no file is, so that is not kept.
+    let Some(module) = modules::find(address) else {
+        return Rule::bare(Base::ChainNoFile);
+    };
+    let rule = Scratch::with(|context| from_tables(&module, address, context)).unwrap_or(Rule::bare(Base::Chain));
+    CACHE.put(key, rule.0);
+    rule
+}
+
+fn from_tables(module: &Module, address: u64, context: &mut Context) -> Option<Rule> {
+    let header = EhFrameHdr::new(module.bytes_from(module.eh_frame_hdr), LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame_hdr(module.eh_frame_hdr);
+    let header = header.parse(&bases, 8).ok()?;
+    let start = header.eh_frame_ptr().direct().ok()?;
+    let frames = EhFrame::new(module.bytes_from(start), LittleEndian);
+    let bases = bases.set_eh_frame(start);
+    let frame = header.table()?.fde_for_address(&frames, &bases, address, EhFrame::cie_from_offset).ok()?;
+    if frame.is_signal_trampoline() {
+        return Some(Rule::bare(Base::Signal));
+    }
+    let row = frame.unwind_info_for_address(&frames, &bases, context, address).ok()?;
+    from_row(row, &frames)
+}
+
+fn from_row(row: &UnwindTableRow<usize, Inline>, frames: &EhFrame<Bytes<'_>>) -> Option<Rule> {
+    match row.register(X86_64::RA) {
+        Some(RegisterRule::Offset(-8)) => {}
+        Some(RegisterRule::Undefined) | None => return Some(Rule::bare(Base::End)),
+        Some(_) => return None,
+    }
+    let (base, base_offset) = match row.cfa() {
+        CfaRule::RegisterAndOffset { register: X86_64::RSP, offset } => (Base::Stack, *offset),
+        CfaRule::RegisterAndOffset { register: X86_64::RBP, offset } => (Base::Frame, *offset),
+        CfaRule::RegisterAndOffset { .. } => return None,
+        CfaRule::Expression(expression) => (Base::StoredAtFrame, frame_offset(expression, frames, &[DEREF])?),
+    };
+    let (saved, saved_offset) = match row.register(X86_64::RBP) {
+        None | Some(RegisterRule::SameValue) => (Saved::Same, 0),
+        Some(RegisterRule::Offset(offset)) => (Saved::AtCfa, offset),
+        Some(RegisterRule::Expression(expression)) => (Saved::AtFrame, frame_offset(&expression, frames, &[])?),
+        Some(_) => (Saved::Lost, 0),
+    };
+    Some(Rule::new(base, saved, base_offset, saved_offset))
+}
+
+/// DWARF operations: rbp plus a signed number; the value stored at an address.
+const BREG_RBP: u8 = 0x76;
+const DEREF: u8 = 0x06;
+
+/// The offset in an expression that is "rbp plus offset", followed by `rest`.
+fn frame_offset(expression: &UnwindExpression<usize>, frames: &EhFrame<Bytes<'_>>, rest: &[u8]) -> Option<i64> {
+    let bytes = expression.get::<Bytes<'_>, _>(frames).ok()?.0.slice();
+    let (&operation, mut bytes) = bytes.split_first()?;
+    if operation != BREG_RBP {
+        return None;
+    }
+    let (mut value, mut shift) = (0_i64, 0);
+    loop {
+        let (&byte, after) = bytes.split_first()?;
+        bytes = after;
+        value |= i64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            let sign = i64::BITS - shift;
+            return (bytes == rest).then_some(value << sign >> sign);
+        }
+        if shift > 28 {
+            return None;
+        }
+    }
+}
+
+/// Where the tables' machine keeps its registers: in the value itself, as nothing may be allocated here.
+struct Inline;
+
+impl UnwindContextStorage<usize> for Inline {
+    type Rules = [(Register, RegisterRule<usize>); 32];
+    type Stack = [UnwindTableRow<usize, Self>; 4];
+}
+
+type Context = UnwindContext<usize, Inline>;
+
+/// The context, in memory of its own: a signal handler's stack may be small.
+struct Scratch;
+
+static SCRATCH: AtomicPtr<Context> = AtomicPtr::new(null_mut());
+
+impl Scratch {
+    /// Runs `work` with a context nobody else has; `None` if there is no memory for one.
+    fn with<T>(work: impl FnOnce(&mut Context) -> Option<T>) -> Option<T> {
+        let mut context = SCRATCH.swap(null_mut(), Ordering::Acquire);
+        if context.is_null() {
+            context = sys::map_private(size_of::<Context>()).cast();
+            // SAFETY: null, or a fresh mapping that is large enough.
+            unsafe { context.cast::<MaybeUninit<Context>>().as_mut()? }.write(Context::new_in());
+        }
+        // SAFETY: not null, written, and taken out of SCRATCH by this call alone.
+        let result = work(unsafe { &mut *context });
+        let other = SCRATCH.swap(context, Ordering::Release);
+        if !other.is_null() {
+            sys::unmap(other.cast(), size_of::<Context>());
+        }
+        result
+    }
+}
+
+/// Makes a context at hand for later.
+pub fn begin() {
+    Scratch::with(|_| Some(()));
+}

@@ -1,0 +1,248 @@
+//! Call sites: the stack of each call that asks for memory, kept once in the spool and named by its place there.
+
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::cache::{Cache, mix};
+use crate::modules::{self, Module};
+use crate::process::Process;
+use crate::spool::FrameHeader;
+use crate::stacks::{
+    BUILD_ID_BYTES, DEPTH_MAX, FIRST_WORD, FRAME_SITES, MODULE_PATH_BYTES, SITE_FRAME_WORDS, SITE_FRAMES_MAX,
+    TAG_MODULE, TAG_STACK, head, place, place_parts, stack_words,
+};
+use crate::unwind::{self, Own, Stack};
+use crate::{rules, session, sys};
+
+/// Frames of the spool that may hold sites: 256 MiB, some 2 million stacks.
+const FRAMES: usize = 1024;
+/// Slots of the table of stacks.
+const SLOTS: usize = 1 << 20;
+/// Slots looked at before a stack counts as one too many.
+const PROBES: usize = 64;
+/// Sets of the cache of modules noted.
+const MODULE_SETS: usize = 256;
+
+/// Frames to record; 0: no call sites.
+static DEPTH: AtomicU32 = AtomicU32::new(0);
+static OWN_START: AtomicU64 = AtomicU64::new(0);
+static OWN_BYTES: AtomicU64 = AtomicU64::new(0);
+static SITES: AtomicPtr<Sites> = AtomicPtr::new(null_mut());
+
+/// The sites of this process, in memory that a forked child finds zeroed: it begins its own.
+#[repr(C)]
+struct Sites {
+    /// Place of the next free word; 0 before the first.
+    next: AtomicU32,
+    frames: [AtomicPtr<u64>; FRAMES],
+    /// Place of each module noted, by its start and generation.
+    modules: Cache<MODULE_SETS>,
+    /// High half of a stack's hash, and its place; 0 where there is none.
+    slots: [AtomicU64; SLOTS],
+}
+
+const _: () = assert!(FRAMES <= SITE_FRAMES_MAX as usize);
+
+/// Whether call sites are recorded.
+#[inline(always)]
+pub fn is_on() -> bool {
+    DEPTH.load(Ordering::Relaxed) != 0
+}
+
+/// Turns call sites on if the session wants them. Called when the object is loaded; may allocate.
+pub fn begin() {
+    let depth = session::stack_depth().min(DEPTH_MAX as u32);
+    if depth == 0 {
+        return;
+    }
+    modules::begin();
+    rules::begin();
+    let here = begin as *const () as u64;
+    let Some(own) = modules::find(here) else {
+        return;
+    };
+    OWN_START.store(own.start, Ordering::Relaxed);
+    OWN_BYTES.store(own.end - own.start, Ordering::Relaxed);
+    let sites = sys::map_wiped_on_fork(size_of::<Sites>());
+    SITES.store(sites.cast(), Ordering::Relaxed);
+    if !sites.is_null() {
+        DEPTH.store(depth, Ordering::Release);
+    }
+}
+
+/// The site of the call that the program is making: the place of its stack, 0 if it is not known.
+pub fn of_caller() -> u32 {
+    let depth = DEPTH.load(Ordering::Acquire) as usize;
+    // SAFETY: null, or a mapping for good, whose every value is valid.
+    let Some(sites) = (unsafe { SITES.load(Ordering::Relaxed).as_ref() }) else {
+        return 0;
+    };
+    if depth == 0 {
+        return 0;
+    }
+    let own = Own { start: OWN_START.load(Ordering::Relaxed), bytes: OWN_BYTES.load(Ordering::Relaxed) };
+    let stack = unwind::walk(depth, own);
+    sites.place_of(&stack)
+}
+
+impl Sites {
+    #[inline(always)]
+    fn place_of(&self, stack: &Stack) -> u32 {
+        let frames = stack.frames();
+        if frames.is_empty() {
+            return 0;
+        }
+        let generation = modules::generation();
+        let hash = frames.iter().fold(mix(generation + 1), |hash, &frame| mix(hash.rotate_left(29) ^ frame));
+        // The high bits are the best mixed: they choose the slot, those below tell slots apart.
+        let first = (hash >> (u64::BITS - SLOTS.trailing_zeros())) as usize;
+        let mark = (hash >> 8) as u32;
+        for probe in 0..PROBES {
+            // SAFETY: masked to the number of slots.
+            let slot = unsafe { self.slots.get_unchecked((first + probe) & (SLOTS - 1)) };
+            let found = slot.load(Ordering::Acquire);
+            if found == 0 {
+                return self.add(stack, generation, slot, mark);
+            }
+            if (found >> 32) as u32 == mark && self.holds(found as u32, frames, generation) {
+                return found as u32;
+            }
+        }
+        0
+    }
+
+    /// Whether the stack at `place` is this one.
+    #[inline(always)]
+    fn holds(&self, place: u32, frames: &[u64], generation: u64) -> bool {
+        let (sequence, word) = place_parts(place);
+        let Some(frame) = self.frames.get(sequence as usize) else {
+            return false;
+        };
+        // SAFETY: a place in a slot is that of a whole stack, whose head says how many words there are, in a frame
+        // that stays mapped.
+        unsafe {
+            let words = frame.load(Ordering::Relaxed).add(word as usize);
+            *words == head(TAG_STACK, frames.len(), generation as usize)
+                && core::slice::from_raw_parts(words.add(1), frames.len()) == frames
+        }
+    }
+
+    /// Writes a new stack and enters it into a free slot.
+    #[cold]
+    #[inline(never)]
+    fn add(&self, stack: &Stack, generation: u64, slot: &AtomicU64, mark: u32) -> u32 {
+        let _errno = sys::Errno::save();
+        // A handler in between would do the same work for nothing.
+        let _signals = sys::SignalsBlocked::new();
+        let Some(place) = self.write_stack(stack.frames(), generation) else {
+            return 0;
+        };
+        // If another thread was faster, this stack stands there twice; both places name it.
+        let entry = u64::from(mark) << 32 | u64::from(place);
+        let _ = slot.compare_exchange(0, entry, Ordering::Release, Ordering::Relaxed);
+        place
+    }
+
+    fn write_stack(&self, frames: &[u64], generation: u64) -> Option<u32> {
+        let mut places = [0_u32; DEPTH_MAX + 1];
+        for (place, &address) in places.iter_mut().zip(frames) {
+            if let Some(module) = modules::find(address) {
+                *place = self.place_of_module(&module, generation)?;
+            }
+        }
+        let (words, place) = self.room(stack_words(frames.len()))?;
+        // SAFETY: `room` gave these words to this call alone.
+        unsafe {
+            words.write(head(TAG_STACK, frames.len(), generation as usize));
+            words.add(1).copy_from_nonoverlapping(frames.as_ptr(), frames.len());
+            let modules = words.add(1 + frames.len());
+            for (at, pair) in places.chunks_exact(2).take(frames.len().div_ceil(2)).enumerate() {
+                modules.add(at).write(u64::from(pair[0]) | u64::from(pair[1]) << 32);
+            }
+        }
+        Some(place)
+    }
+
+    /// Where the module stands in the spool, written there if need be.
+    fn place_of_module(&self, module: &Module, generation: u64) -> Option<u32> {
+        let key = module.start | generation << 47;
+        if let Some(place) = self.modules.get(key) {
+            return Some(place as u32);
+        }
+        let mut buffer = [0; MODULE_PATH_BYTES];
+        let path = path_of(module, &mut buffer);
+        let id = module.build_id();
+        let id = id.get(..BUILD_ID_BYTES).unwrap_or(id);
+        let id_words = id.len().div_ceil(8);
+        let (words, place) = self.room(2 + id_words + path.len().div_ceil(8))?;
+        // SAFETY: `room` gave these words, zeroed, to this call alone.
+        unsafe {
+            words.write(head(TAG_MODULE, id.len(), path.len()));
+            words.add(1).write(module.bias);
+            words.add(2).cast::<u8>().copy_from_nonoverlapping(id.as_ptr(), id.len());
+            words.add(2 + id_words).cast::<u8>().copy_from_nonoverlapping(path.as_ptr(), path.len());
+        }
+        self.modules.put(key, u64::from(place));
+        Some(place)
+    }
+
+    /// `count` fresh words and their place; `None` if the spool has no more room for sites.
+    fn room(&self, count: usize) -> Option<(*mut u64, u32)> {
+        loop {
+            let next = self.next.load(Ordering::Acquire);
+            let (sequence, word) = place_parts(next);
+            let word = word.max(FIRST_WORD);
+            let frame = self.frame(sequence)?;
+            let fits = word as usize + count <= SITE_FRAME_WORDS as usize;
+            let (at, after) = match (fits, word + count as u32) {
+                (true, SITE_FRAME_WORDS) | (false, _) => (word, place(sequence + 1, 0)),
+                (true, end) => (word, place(sequence, end)),
+            };
+            if self.next.compare_exchange(next, after, Ordering::AcqRel, Ordering::Acquire).is_ok() && fits {
+                // SAFETY: the words lie inside the frame.
+                return Some((unsafe { frame.add(at as usize) }, place(sequence, at)));
+            }
+        }
+    }
+
+    /// The frame of this sequence number, made if need be.
+    fn frame(&self, sequence: u32) -> Option<*mut u64> {
+        let known = self.frames.get(sequence as usize)?;
+        let frame = known.load(Ordering::Acquire);
+        if !frame.is_null() {
+            return Some(frame);
+        }
+        let process = Process::current().filter(|process| !process.pauses())?;
+        let (_, fresh) = process.new_frame()?;
+        let header = FrameHeader { kind: FRAME_SITES, lane: sequence, cursor: 0, nested: 0, unused: 0, ended_ticks: 0 };
+        // SAFETY: the frame was just mapped, page-aligned and longer than its header, and is this call's alone.
+        unsafe { fresh.cast::<FrameHeader>().write(header) };
+        let fresh = fresh.cast::<u64>();
+        match known.compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Some(fresh),
+            // Another thread was faster; the reader tells the unused frame by its emptiness.
+            Err(other) => Some(other),
+        }
+    }
+}
+
+/// The module's path, made absolute.
+fn path_of<'a>(module: &Module, buffer: &'a mut [u8; MODULE_PATH_BYTES]) -> &'a [u8] {
+    let name = module.name().to_bytes();
+    let used = match name {
+        [] => sys::read_link(c"/proc/self/exe", buffer),
+        [b'/', ..] => 0,
+        // The kernel's own object has a name without any slash.
+        _ if !name.contains(&b'/') => 0,
+        _ => sys::read_link(c"/proc/self/cwd", buffer),
+    };
+    let mut end = used;
+    let separator: &[u8] = if used > 0 && !name.is_empty() { b"/" } else { b"" };
+    for &byte in separator.iter().chain(name) {
+        if let Some(place) = buffer.get_mut(end) {
+            *place = byte;
+            end += 1;
+        }
+    }
+    buffer.get(..end).unwrap_or_default()
+}

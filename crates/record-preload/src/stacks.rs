@@ -1,0 +1,79 @@
+//! Call sites in the spool: stacks of call addresses, and the modules they lie in.
+//!
+//! They stand in frames of kind [`FRAME_SITES`], whose header holds a sequence number in `lane`. A *place* is a `u32`: the
+//! sequence number of the frame above, the word within the frame below. A site is the place of its stack; records name it, so
+//! whatever a record names was written before it. Nothing is ever changed or taken back.
+//!
+//! | words | stack |
+//! |---|---|
+//! | 1 | [`TAG_STACK`], from bit 8 the number of frames n, from bit 16 the generation of the modules |
+//! | n | call addresses, innermost first |
+//! | (n + 1) / 2 | place of each frame's module, 0 for code of no file; two to a word, the first below |
+//!
+//! | words | module |
+//! |---|---|
+//! | 1 | [`TAG_MODULE`], from bit 8 the bytes of the build id, from bit 16 those of the path |
+//! | 1 | load bias: addresses in the process less those in the file |
+//! | ... | build id, filled up to whole words |
+//! | ... | path, filled up to whole words |
+//!
+//! This file is compiled into the preloaded object and into `hksim-record`. It uses `core` only.
+
+use crate::spool::FRAME_BYTES;
+
+/// `kind` of a frame that holds stacks and modules.
+pub const FRAME_SITES: u32 = u32::from_le_bytes(*b"SITE");
+/// Most frames of a stack.
+pub const DEPTH_MAX: usize = 64;
+/// Longest path of a module in bytes.
+pub const MODULE_PATH_BYTES: usize = 4096;
+/// Longest build id in bytes.
+pub const BUILD_ID_BYTES: usize = 64;
+/// The low byte of a stack's first word.
+pub const TAG_STACK: u8 = b'S';
+/// The low byte of a module's first word.
+pub const TAG_MODULE: u8 = b'M';
+/// First word of a frame after its header.
+pub const FIRST_WORD: u32 = 8;
+/// Words of a frame, its header included.
+pub const SITE_FRAME_WORDS: u32 = (FRAME_BYTES / 8) as u32;
+
+const WORD_BITS: u32 = SITE_FRAME_WORDS.trailing_zeros();
+
+const _: () = assert!(SITE_FRAME_WORDS.is_power_of_two());
+
+/// Frames of sites that places can name.
+pub const SITE_FRAMES_MAX: u32 = 1 << (u32::BITS - WORD_BITS);
+
+/// The place of a word.
+#[must_use]
+pub const fn place(sequence: u32, word: u32) -> u32 {
+    sequence << WORD_BITS | word
+}
+
+/// Sequence number and word of a place.
+#[must_use]
+pub const fn place_parts(place: u32) -> (u32, u32) {
+    (place >> WORD_BITS, place & (SITE_FRAME_WORDS - 1))
+}
+
+/// The first word of a stack or module.
+#[must_use]
+pub const fn head(tag: u8, short: usize, long: usize) -> u64 {
+    tag as u64 | ((short & 0xff) as u64) << 8 | ((long & 0xffff) as u64) << 16
+}
+
+/// The two numbers in a first word that has this tag.
+#[must_use]
+pub const fn head_parts(word: u64, tag: u8) -> Option<(usize, usize)> {
+    if word as u8 != tag {
+        return None;
+    }
+    Some(((word >> 8 & 0xff) as usize, (word >> 16 & 0xffff) as usize))
+}
+
+/// Words of a stack of `frames` frames.
+#[must_use]
+pub const fn stack_words(frames: usize) -> usize {
+    1 + frames + frames.div_ceil(2)
+}

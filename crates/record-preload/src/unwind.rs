@@ -1,0 +1,207 @@
+//! Walking the stack of the calling thread, by the program's own unwind tables.
+//!
+//! Every step is made anew from the rule for its call address, so a stack is what the stack holds now, and
+//! nothing is guessed from calls before. Tables may be wrong: no word is read from memory that is not known to be there.
+
+use core::arch::naked_asm;
+
+use crate::rules::{self, Base, Saved};
+use crate::stacks::DEPTH_MAX;
+use crate::{arch, modules, sys};
+
+const PAGE: u64 = 4096;
+/// User addresses end here.
+const ADDRESSES_END: u64 = 1 << 47;
+/// Most frames of the recorder itself below the program's.
+const OWN_FRAMES_MAX: usize = 16;
+/// Largest frame that a chain of frame pointers is believed to have, in bytes.
+const CHAIN_FRAME_MAX: u64 = 1 << 20;
+/// The stack is believed to reach this far below what is known of it, in bytes.
+const STACK_STEP_MAX: u64 = 256 << 10;
+/// Where the kernel's copy of the registers lies above the stack pointer in a signal frame, in bytes.
+const SIGNAL_RBP: u64 = 120;
+const SIGNAL_RSP: u64 = 160;
+const SIGNAL_RIP: u64 = 168;
+
+/// Call addresses, innermost first: of the call instruction's last byte, or of the instruction that a signal interrupted.
+pub struct Stack {
+    addresses: [u64; DEPTH_MAX],
+    depth: usize,
+}
+
+impl Stack {
+    /// The frames.
+    #[inline(always)]
+    pub fn frames(&self) -> &[u64] {
+        // SAFETY: `depth` counts the addresses written, at most DEPTH_MAX.
+        unsafe { self.addresses.get_unchecked(..self.depth) }
+    }
+}
+
+/// Addresses of the recorder itself, whose frames are left out.
+#[derive(Clone, Copy)]
+pub struct Own {
+    /// The first.
+    pub start: u64,
+    /// How many.
+    pub bytes: u64,
+}
+
+#[repr(C)]
+struct Registers {
+    rip: u64,
+    rsp: u64,
+    rbp: u64,
+}
+
+/// Stores the registers as they are after the return from this call.
+#[unsafe(naked)]
+extern "C" fn capture(registers: &mut Registers) {
+    naked_asm!(
+        "mov rax, [rsp]",
+        "mov [rdi], rax",
+        "lea rax, [rsp + 8]",
+        "mov [rdi + 8], rax",
+        "mov [rdi + 16], rbp",
+        "ret",
+    )
+}
+
+/// The stack of the caller, up to `depth` frames, without the recorder's own.
+#[inline(never)]
+pub fn walk(depth: usize, own: Own) -> Stack {
+    let mut at = Registers { rip: 0, rsp: 0, rbp: 0 };
+    capture(&mut at);
+    let generation = modules::generation();
+    let mut memory = Memory::around(at.rsp);
+    let mut stack = Stack { addresses: [0; DEPTH_MAX], depth: 0 };
+    let depth = depth.min(DEPTH_MAX);
+    // Below a return address lies the call; an interrupted instruction has not run yet.
+    let mut behind_call = 1;
+    for _ in 0..depth + OWN_FRAMES_MAX {
+        let address = at.rip.wrapping_sub(behind_call);
+        if !(PAGE..ADDRESSES_END - 1).contains(&address) {
+            break;
+        }
+        if address.wrapping_sub(own.start) >= own.bytes {
+            if let Some(place) = stack.addresses.get_mut(stack.depth) {
+                *place = address;
+            }
+            stack.depth += 1;
+            if stack.depth >= depth {
+                break;
+            }
+        }
+        let rule = rules::of(address, generation);
+        behind_call = u64::from(rule.base() != Base::Signal);
+        match memory.step(&at, address, rule) {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    memory.keep();
+    stack
+}
+
+/// Memory known to be readable: a range of the thread's stack.
+struct Memory {
+    low: u64,
+    high: u64,
+}
+
+impl Memory {
+    /// What the thread knows of the stack that `rsp` points into.
+    #[inline(always)]
+    fn around(rsp: u64) -> Self {
+        let (low, high) = arch::stack_range();
+        let page = rsp & !(PAGE - 1);
+        if rsp.wrapping_sub(low) < high.wrapping_sub(low) {
+            Self { low, high }
+        } else if rsp < low && low - rsp < STACK_STEP_MAX {
+            Self { low: page, high }
+        } else {
+            Self { low: page, high: page + PAGE }
+        }
+    }
+
+    #[inline(always)]
+    fn keep(&self) {
+        arch::set_stack_range(self.low, self.high);
+    }
+
+    #[inline(always)]
+    fn step(&mut self, at: &Registers, address: u64, rule: rules::Rule) -> Option<Registers> {
+        let cfa = match rule.base() {
+            Base::Stack => at.rsp.wrapping_add(rule.base_offset()),
+            Base::Frame => at.rbp.wrapping_add(rule.base_offset()),
+            Base::StoredAtFrame => self.read(at.rbp.wrapping_add(rule.base_offset()))?,
+            Base::Signal => return self.step_out_of_signal(at),
+            Base::End => return None,
+            Base::Chain | Base::ChainNoFile => return self.step_by_chain(at, address),
+        };
+        if cfa <= at.rsp {
+            return None;
+        }
+        let rbp = match rule.saved() {
+            Saved::Same => at.rbp,
+            Saved::AtCfa => self.read(cfa.wrapping_add(rule.saved_offset()))?,
+            Saved::AtFrame => self.read(at.rbp.wrapping_add(rule.saved_offset()))?,
+            Saved::Lost => 0,
+        };
+        Some(Registers { rip: self.read(cfa - 8)?, rsp: cfa, rbp })
+    }
+
+    /// The interrupted code may stand on another stack, so that nothing is known about the direction.
+    #[cold]
+    fn step_out_of_signal(&mut self, at: &Registers) -> Option<Registers> {
+        let rip = self.read(at.rsp + SIGNAL_RIP)?;
+        let rsp = self.read(at.rsp + SIGNAL_RSP)?;
+        Some(Registers { rip, rsp, rbp: self.read(at.rsp + SIGNAL_RBP)? })
+    }
+
+    /// By frame pointer, believed only where it leads up the stack to code.
+    #[cold]
+    fn step_by_chain(&mut self, at: &Registers, address: u64) -> Option<Registers> {
+        if at.rbp < at.rsp || at.rbp - at.rsp > CHAIN_FRAME_MAX {
+            return None;
+        }
+        let (rbp, rip) = (self.read(at.rbp)?, self.read(at.rbp + 8)?);
+        // Made code calls made code; code of a file without tables is called by code of a file.
+        let leads_to_code = modules::find(rip.wrapping_sub(1)).is_some() || modules::find(address).is_none();
+        (leads_to_code && rip.wrapping_sub(self.low) >= self.high - self.low).then_some(Registers {
+            rip,
+            rsp: at.rbp + 16,
+            rbp,
+        })
+    }
+
+    /// The word at `address`; `None` where none can be read.
+    #[inline(always)]
+    fn read(&mut self, address: u64) -> Option<u64> {
+        if address.wrapping_sub(self.low) > self.high - self.low - 8 {
+            self.learn(address)?;
+        }
+        // SAFETY: the word lies in memory of this thread's stack that was seen to be readable.
+        Some(unsafe { (address as *const u64).read_unaligned() })
+    }
+
+    /// Finds out whether the word at `address` is readable.
+    #[cold]
+    #[inline(never)]
+    fn learn(&mut self, address: u64) -> Option<()> {
+        if !address.is_multiple_of(8) || !(PAGE..ADDRESSES_END).contains(&address) {
+            return None;
+        }
+        let page = address & !(PAGE - 1);
+        if page < self.high || page - self.high > CHAIN_FRAME_MAX {
+            return sys::is_readable(page).then_some(());
+        }
+        while self.high <= page {
+            if !sys::is_readable(self.high) {
+                return None;
+            }
+            self.high += PAGE;
+        }
+        Some(())
+    }
+}

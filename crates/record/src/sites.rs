@@ -1,0 +1,139 @@
+//! Call sites from a spool: each stack read at its first use, frames and modules numbered in that order.
+
+use std::collections::HashMap;
+
+use hksim_trace::event::SiteId;
+use hksim_trace::sites::{Frame, Module, Sites};
+
+use crate::error::RecordError;
+use crate::spool_reader::SpoolReader;
+use crate::stacks::{BUILD_ID_BYTES, DEPTH_MAX, MODULE_PATH_BYTES, TAG_MODULE, TAG_STACK, head_parts, stack_words};
+
+/// The sites of a trace, as they come up. Ids count from the first use, so that equal runs give equal traces.
+pub struct SiteReader<'a> {
+    spool: &'a SpoolReader,
+    sites: Sites,
+    /// Site of each place met.
+    known: HashMap<u32, SiteId>,
+    stacks: HashMap<Vec<u32>, SiteId>,
+    frames: HashMap<(Option<u32>, u64), u32>,
+    /// Index and load bias of the module at each place met.
+    places: HashMap<u32, (u32, u64)>,
+    modules: HashMap<Module, u32>,
+    /// The place asked for last: loops ask for one place again and again.
+    last: (SiteId, SiteId),
+}
+
+impl<'a> SiteReader<'a> {
+    /// No site yet.
+    pub fn new(spool: &'a SpoolReader) -> Self {
+        Self {
+            spool,
+            sites: Sites::default(),
+            known: HashMap::new(),
+            stacks: HashMap::new(),
+            frames: HashMap::new(),
+            places: HashMap::new(),
+            modules: HashMap::new(),
+            last: (SiteId::UNKNOWN, SiteId::UNKNOWN),
+        }
+    }
+
+    /// The trace's site for a place in the spool.
+    ///
+    /// # Errors
+    /// The spool cannot be read, or has no stack there.
+    #[inline]
+    pub fn site_at(&mut self, place: SiteId) -> Result<SiteId, RecordError> {
+        if place == SiteId::UNKNOWN {
+            return Ok(place);
+        }
+        if place != self.last.0 {
+            self.last = (place, self.look_up(place.0)?);
+        }
+        Ok(self.last.1)
+    }
+
+    fn look_up(&mut self, place: u32) -> Result<SiteId, RecordError> {
+        if let Some(&site) = self.known.get(&place) {
+            return Ok(site);
+        }
+        let stack = self.read_stack(place)?;
+        let next = SiteId(self.sites.stacks.len() as u32 + 1);
+        let site = *self.stacks.entry(stack).or_insert_with_key(|stack| {
+            self.sites.stacks.push(stack.clone());
+            next
+        });
+        self.known.insert(place, site);
+        Ok(site)
+    }
+
+    /// All sites met.
+    pub fn finish(self) -> Sites {
+        self.sites
+    }
+
+    fn read_stack(&mut self, place: u32) -> Result<Vec<u32>, RecordError> {
+        let depth = self.read_head(place, TAG_STACK)?.0;
+        if depth > DEPTH_MAX {
+            return Err(self.spool.damaged_place(place));
+        }
+        let mut words = vec![0; stack_words(depth) - 1];
+        self.spool.read_place(place, 1, &mut words)?;
+        let (addresses, places) = words.split_at(depth);
+        let place_of = |at: usize| (places[at / 2] >> (32 * (at % 2))) as u32;
+        addresses.iter().enumerate().map(|(at, &address)| self.frame(address, place_of(at))).collect()
+    }
+
+    /// The two numbers in the first word at a place.
+    fn read_head(&self, place: u32, tag: u8) -> Result<(usize, usize), RecordError> {
+        let mut head = [0];
+        self.spool.read_place(place, 0, &mut head)?;
+        head_parts(head[0], tag).ok_or_else(|| self.spool.damaged_place(place))
+    }
+
+    /// The index of a frame.
+    fn frame(&mut self, address: u64, module: u32) -> Result<u32, RecordError> {
+        let (module, address) = match module {
+            0 => (None, address),
+            place => {
+                let (module, bias) = self.module(place)?;
+                (Some(module), address.wrapping_sub(bias))
+            }
+        };
+        let frames = &mut self.sites.frames;
+        Ok(*self.frames.entry((module, address)).or_insert_with(|| {
+            frames.push(Frame { module, address, function: None, source: None });
+            frames.len() as u32 - 1
+        }))
+    }
+
+    /// The index and load bias of the module at a place.
+    fn module(&mut self, place: u32) -> Result<(u32, u64), RecordError> {
+        if let Some(&known) = self.places.get(&place) {
+            return Ok(known);
+        }
+        let (id_bytes, path_bytes) = self.read_head(place, TAG_MODULE)?;
+        if id_bytes > BUILD_ID_BYTES || path_bytes > MODULE_PATH_BYTES {
+            return Err(self.spool.damaged_place(place));
+        }
+        let id_words = id_bytes.div_ceil(8);
+        let mut words = vec![0; 1 + id_words + path_bytes.div_ceil(8)];
+        self.spool.read_place(place, 1, &mut words)?;
+        let bias = words[0];
+        let bytes: Vec<u8> = words[1..].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let (id, path) = bytes.split_at(id_words * 8);
+        let build_id: String = id[..id_bytes].iter().map(|byte| format!("{byte:02x}")).collect();
+        let module = Module {
+            path: String::from_utf8_lossy(&path[..path_bytes]).into_owned(),
+            build_id: Some(build_id).filter(|id| !id.is_empty()),
+        };
+        let next = self.sites.modules.len() as u32;
+        let index = *self.modules.entry(module).or_insert_with_key(|module| {
+            self.sites.modules.push(module.clone());
+            next
+        });
+        self.places.insert(place, (index, bias));
+        Ok((index, bias))
+    }
+}
