@@ -1,15 +1,22 @@
 //! Statistics of a trace in one pass, in O(peak live objects) memory.
 
+mod lifetimes;
+mod log_histogram;
 mod sizes;
+mod tally;
+mod threads;
 
 use crate::error::TraceError;
-use crate::event::{AllocCall, Event, ObjectId, Op, ThreadId};
 use crate::header::{Origin, Quality, Touch};
 use crate::source::EventSource;
 use serde::Serialize;
-use sizes::Sizes;
+use std::collections::BTreeMap;
+use tally::Tally;
 
-pub use sizes::SizeQuantiles;
+pub use lifetimes::Lifetimes;
+pub use log_histogram::LogQuantiles;
+pub use sizes::{SizeBin, SizeCount, SizeQuantiles};
+pub use threads::{Crossing, ThreadUse};
 
 /// Version of [`Info`]'s JSON; raised when a field changes its meaning or goes.
 pub const INFO_SCHEMA: u32 = 1;
@@ -48,6 +55,26 @@ pub struct Info {
     pub unknown_frees: u64,
     /// Requested bytes of the calls that returned memory.
     pub sizes: SizeQuantiles,
+    /// The same calls by powers of two.
+    pub size_histogram: Vec<SizeBin>,
+    /// The sizes asked for most often, at most 10.
+    pub sizes_top: Vec<SizeCount>,
+    /// How long objects lived.
+    pub lifetimes: Lifetimes,
+    /// Resizes of live objects.
+    pub resizes: Resizes,
+    /// Calls by requested alignment in bytes, where one was asked for.
+    pub alignments: BTreeMap<u64, u64>,
+    /// Bytes asked for as zeros (`calloc`).
+    pub zeroed_bytes: u64,
+    /// Bytes asked for by all calls that returned memory; of a resize, what it added.
+    pub allocated_bytes: u64,
+    /// The 16 threads with most allocations.
+    pub by_thread: Vec<ThreadUse>,
+    /// The 16 pairs of threads with most blocks allocated by one and freed by the other.
+    pub crossings: Vec<Crossing>,
+    /// Live bytes and objects at evenly spaced events, the last at the end.
+    pub timeline: Vec<LivePoint>,
     /// Calls that returned no memory.
     pub failed: u64,
     /// `malloc_usable_size`.
@@ -68,6 +95,34 @@ pub struct Info {
     pub quality: Quality,
 }
 
+/// Resizes of live objects that succeeded. Whether a block moved is the allocator's doing and not in a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Resizes {
+    /// To more bytes.
+    pub grown: u64,
+    /// To fewer bytes.
+    pub shrunk: u64,
+    /// To the same size.
+    pub unchanged: u64,
+    /// Bytes that would be copied if every block moved: the smaller of both sizes.
+    pub copied_bytes_max: u64,
+    /// Most resizes of one object.
+    pub of_one_object_max: u32,
+}
+
+/// The heap at one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LivePoint {
+    /// Events done.
+    pub event: u64,
+    /// Time of the last of them, in nanoseconds.
+    pub time_ns: u64,
+    /// Requested bytes live.
+    pub live_bytes: u64,
+    /// Objects live.
+    pub live_objects: u64,
+}
+
 impl Info {
     /// Reads all events of `source`, which is rewound before.
     ///
@@ -82,153 +137,5 @@ impl Info {
             }
         }
         Ok(tally.finish())
-    }
-}
-
-/// A live object's size and the thread whose call made it.
-#[derive(Clone, Copy, Default)]
-struct Live {
-    size: u64,
-    thread: ThreadId,
-}
-
-struct Tally {
-    info: Info,
-    sizes: Sizes,
-    live: Vec<Live>,
-    live_bytes: u64,
-    live_objects: u64,
-}
-
-impl Tally {
-    fn new(source: &dyn EventSource) -> Self {
-        let summary = source.summary();
-        let info = Info {
-            schema: INFO_SCHEMA,
-            events: 0,
-            mallocs: 0,
-            callocs: 0,
-            reallocs: 0,
-            aligned: 0,
-            frees: 0,
-            free_null: 0,
-            threads: summary.threads,
-            cross_thread_frees: 0,
-            live_bytes_peak: 0,
-            live_objects_peak: 0,
-            live_objects_end: 0,
-            unknown_frees: 0,
-            sizes: SizeQuantiles::default(),
-            failed: 0,
-            usable_size_calls: 0,
-            touches: 0,
-            marks: 0,
-            duration_ns: summary.duration_ns,
-            complete: summary.complete,
-            origin: source.header().origin.clone(),
-            touch: source.header().touch,
-            quality: source.footer().quality,
-        };
-        let live = vec![Live::default(); summary.objects_peak as usize];
-        Tally { info, sizes: Sizes::default(), live, live_bytes: 0, live_objects: 0 }
-    }
-
-    fn add(&mut self, event: &Event) {
-        self.info.events += 1;
-        match event.op {
-            Op::Alloc { object, size, call, .. } => {
-                self.count_alloc(call);
-                self.bear(object, size, event.thread);
-            }
-            Op::Free { object } => {
-                self.info.frees += 1;
-                self.bury(object, event.thread);
-            }
-            Op::Realloc { object, size, .. } => {
-                self.info.reallocs += 1;
-                self.resize(object, size);
-            }
-            Op::ReallocFree { object, .. } => {
-                self.info.reallocs += 1;
-                self.bury(object, event.thread);
-            }
-            Op::ReallocUnknown { object, size, .. } => {
-                self.info.reallocs += 1;
-                self.info.unknown_frees += 1;
-                self.bear(object, size, event.thread);
-            }
-            Op::FreeNull => self.info.free_null += 1,
-            Op::FreeUnknown => {
-                self.info.frees += 1;
-                self.info.unknown_frees += 1;
-            }
-            Op::AllocFailed { call, .. } => {
-                self.count_alloc(call);
-                self.info.failed += 1;
-            }
-            Op::ReallocFailed { .. } => {
-                self.info.reallocs += 1;
-                self.info.failed += 1;
-            }
-            Op::UsableSize { .. } => self.info.usable_size_calls += 1,
-            Op::Touch { .. } => self.info.touches += 1,
-            Op::Mark { .. } => self.info.marks += 1,
-            Op::ThreadStart | Op::ThreadExit | Op::Fork { .. } | Op::Exec => (),
-        }
-    }
-
-    fn count_alloc(&mut self, call: AllocCall) {
-        let count = match call {
-            AllocCall::Malloc => &mut self.info.mallocs,
-            AllocCall::Calloc => &mut self.info.callocs,
-            AllocCall::Realloc | AllocCall::Reallocarray => &mut self.info.reallocs,
-            AllocCall::PosixMemalign
-            | AllocCall::AlignedAlloc
-            | AllocCall::Memalign
-            | AllocCall::Valloc
-            | AllocCall::Pvalloc => &mut self.info.aligned,
-        };
-        *count += 1;
-    }
-
-    // A source's ids are below its `objects_peak` and its blocks below 2^47 bytes each, so a sum over
-    // fewer than 2^17 of the largest fits; saturation only keeps absurd sources from ending the program.
-
-    fn bear(&mut self, object: ObjectId, size: u64, thread: ThreadId) {
-        self.sizes.add(size);
-        if let Some(live) = self.live.get_mut(object.0 as usize) {
-            *live = Live { size, thread };
-        }
-        self.live_objects += 1;
-        self.live_bytes = self.live_bytes.saturating_add(size);
-        self.note_peaks();
-    }
-
-    fn resize(&mut self, object: ObjectId, size: u64) {
-        self.sizes.add(size);
-        if let Some(live) = self.live.get_mut(object.0 as usize) {
-            self.live_bytes = self.live_bytes.saturating_sub(live.size).saturating_add(size);
-            live.size = size;
-        }
-        self.note_peaks();
-    }
-
-    fn bury(&mut self, object: ObjectId, thread: ThreadId) {
-        if let Some(live) = self.live.get(object.0 as usize) {
-            self.live_bytes = self.live_bytes.saturating_sub(live.size);
-            self.info.cross_thread_frees += (live.thread != thread) as u64;
-        }
-        self.live_objects -= 1;
-    }
-
-    fn note_peaks(&mut self) {
-        self.info.live_bytes_peak = self.info.live_bytes_peak.max(self.live_bytes);
-        self.info.live_objects_peak = self.info.live_objects_peak.max(self.live_objects);
-    }
-
-    fn finish(mut self) -> Info {
-        self.info.live_objects_end = self.live_objects;
-        self.info.sizes = self.sizes.quantiles();
-        self.info
     }
 }

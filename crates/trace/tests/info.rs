@@ -5,7 +5,7 @@ mod support;
 use hksim_trace::event::*;
 use hksim_trace::generate::{RandomMixed, Workload};
 use hksim_trace::hkt::TraceReader;
-use hksim_trace::info::Info;
+use hksim_trace::info::{Info, LogQuantiles};
 use std::collections::BTreeMap;
 use support::{Random, random_events, write_trace};
 
@@ -38,6 +38,8 @@ fn random_events_are_counted_like_a_naive_count() {
         assert_eq!(info.marks, count(&|op| matches!(op, Op::Mark { .. })));
         assert_eq!(info.usable_size_calls, count(&|op| matches!(op, Op::UsableSize { .. })));
         check_live(&info, &events, seed);
+        check_lives(&info, &events);
+        check_sizes(&info, &events);
     }
 }
 
@@ -75,6 +77,107 @@ fn check_live(info: &Info, events: &[Event], seed: u64) {
     let q = info.sizes;
     assert_eq!([q.p50, q.p90, q.p99, q.max], [50, 90, 99, 100].map(quantile), "seed {seed}");
     assert_eq!(info.threads, events.iter().map(|event| event.thread.0 + 1).max().unwrap());
+}
+
+/// Births, resizes and deaths of one object, gathered whole.
+struct Life {
+    birth: (usize, Event, u64),
+    sizes: Vec<u64>,
+    /// Its death, and the bytes allocated by then.
+    death: Option<(usize, Event, u64)>,
+}
+
+/// Every object's life, by walking over all events with whole lists.
+fn lives(events: &[Event]) -> Vec<Life> {
+    let mut lives: Vec<Life> = Vec::new();
+    let mut now: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut allocated = 0;
+    for (at, event) in events.iter().enumerate() {
+        match event.op {
+            Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
+                allocated += size;
+                now.insert(object.0, lives.len());
+                lives.push(Life { birth: (at, *event, allocated), sizes: vec![size], death: None });
+            }
+            Op::Realloc { object, size, .. } => {
+                let life = &mut lives[now[&object.0]];
+                allocated += size.saturating_sub(*life.sizes.last().unwrap());
+                life.sizes.push(size);
+            }
+            Op::Free { object } | Op::ReallocFree { object, .. } => {
+                lives[now.remove(&object.0).unwrap()].death = Some((at, *event, allocated));
+            }
+            _ => (),
+        }
+    }
+    lives
+}
+
+/// Lifetimes, resizes, threads and crossings, from whole lives.
+fn check_lives(info: &Info, events: &[Event]) {
+    let lives = lives(events);
+    let dead: Vec<(&Life, &(usize, Event, u64))> =
+        lives.iter().filter_map(|life| Some((life, life.death.as_ref()?))).collect();
+    let births = |from: usize, to: usize| events[from + 1..to].iter().filter(|event| event.op.is_birth()).count();
+    let within = |limit| dead.iter().filter(|(life, death)| births(life.birth.0, death.0) < limit).count() as u64;
+    let lifetimes = &info.lifetimes;
+    assert_eq!(lifetimes.freed, dead.len() as u64);
+    assert_eq!((lifetimes.freed_at_once, lifetimes.freed_within_100), (within(1), within(100)));
+    let close = |quantiles: LogQuantiles, mut values: Vec<u64>| {
+        values.sort_unstable();
+        let q = [(quantiles.p10, 10), (quantiles.p50, 50), (quantiles.p90, 90), (quantiles.p99, 99)];
+        for (found, percent) in q {
+            let exact = values[(values.len() * percent).div_ceil(100) - 1];
+            assert!(found >= exact && found - exact <= exact / 16, "{percent} %: {found}, exactly {exact}");
+        }
+        assert_eq!(Some(&quantiles.max), values.last());
+    };
+    close(lifetimes.time_ns, dead.iter().map(|(life, death)| death.1.time_ns - life.birth.1.time_ns).collect());
+    close(lifetimes.allocated_bytes, dead.iter().map(|(life, death)| death.2 - life.birth.2).collect());
+    let pairs = || lives.iter().flat_map(|life| life.sizes.windows(2).map(|pair| (pair[0], pair[1])));
+    let resizes = info.resizes;
+    assert_eq!(resizes.grown, pairs().filter(|(old, new)| new > old).count() as u64);
+    assert_eq!(resizes.shrunk, pairs().filter(|(old, new)| new < old).count() as u64);
+    assert_eq!(resizes.copied_bytes_max, pairs().map(|(old, new)| old.min(new)).sum::<u64>());
+    assert_eq!(resizes.of_one_object_max as usize, lives.iter().map(|life| life.sizes.len() - 1).max().unwrap());
+    let mut crossings: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    for (life, death) in dead.iter().filter(|(life, death)| life.birth.1.thread != death.1.thread) {
+        *crossings.entry((life.birth.1.thread.0, death.1.thread.0)).or_default() += 1;
+    }
+    assert_eq!(info.crossings[0].frees, *crossings.values().max().unwrap());
+    for pair in &info.crossings {
+        assert_eq!(pair.frees, crossings[&(pair.allocated_by, pair.freed_by)]);
+    }
+    for thread in &info.by_thread {
+        let own = lives.iter().filter(|life| life.birth.1.thread.0 == thread.thread);
+        assert_eq!(thread.allocations, own.clone().count() as u64);
+        assert_eq!(thread.allocated_bytes, own.map(|life| life.sizes[0]).sum::<u64>());
+        assert_eq!(thread.frees, dead.iter().filter(|(_, death)| death.1.thread.0 == thread.thread).count() as u64);
+    }
+}
+
+/// Histogram, most frequent sizes and timeline.
+fn check_sizes(info: &Info, events: &[Event]) {
+    let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+    for event in events {
+        if let Op::Alloc { size, .. } | Op::ReallocUnknown { size, .. } | Op::Realloc { size, .. } = event.op {
+            *counts.entry(size).or_default() += 1;
+        }
+    }
+    let mut below = 0;
+    for bin in &info.size_histogram {
+        let inside = counts.iter().filter(|(size, _)| (below..=bin.bytes_max).contains(*size));
+        assert_eq!(bin.calls, inside.clone().map(|(_, calls)| calls).sum::<u64>());
+        assert_eq!(bin.bytes, inside.map(|(size, calls)| size * calls).sum::<u64>());
+        below = bin.bytes_max + 1;
+    }
+    assert_eq!(info.size_histogram.iter().map(|bin| bin.calls).sum::<u64>(), counts.values().sum::<u64>());
+    assert_eq!(info.sizes_top[0].calls, *counts.values().max().unwrap());
+    assert!(info.sizes_top.iter().all(|size| counts[&size.bytes] == size.calls));
+    assert_eq!(info.timeline.len(), 64);
+    let end = info.timeline.last().unwrap();
+    assert_eq!((end.event, end.live_objects), (events.len() as u64, info.live_objects_end));
+    assert!(info.timeline.iter().all(|point| point.time_ns == events[point.event as usize - 1].time_ns));
 }
 
 #[test]

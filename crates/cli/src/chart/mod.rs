@@ -1,10 +1,12 @@
 //! Pictures of results: installs against peak residency, and residency over the events beneath.
 //!
+//! - [`live`]: live bytes of a trace, a picture of its own.
 //! - [`data`]: what is drawn; [`scatter`] and [`timeline`]: how; [`names`] and [`labels`]: what is
 //!   written, and where; [`style`]: colours.
 
 mod data;
 mod labels;
+pub mod live;
 mod names;
 mod scatter;
 mod style;

@@ -16,6 +16,27 @@ pub struct SizeQuantiles {
     pub max: u64,
 }
 
+/// Calls for sizes up to a power of two, and above the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SizeBin {
+    /// Largest size of the bin, in bytes: a power of two, or 0.
+    pub bytes_max: u64,
+    /// Calls.
+    pub calls: u64,
+    /// Bytes they asked for.
+    pub bytes: u64,
+}
+
+/// How often one size was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SizeCount {
+    /// The size, in bytes.
+    pub bytes: u64,
+    /// Calls.
+    pub calls: u64,
+}
+
+const TOP_SIZES: usize = 10;
 const TABLE_BYTES: usize = 1 << 16;
 
 /// How often each size was asked for: a table for small sizes, a map for the few large ones.
@@ -49,12 +70,37 @@ impl Sizes {
         }
     }
 
+    /// By powers of two, ascending, without empty bins.
+    pub(super) fn histogram(&self) -> Vec<SizeBin> {
+        let mut bins: BTreeMap<u64, SizeBin> = BTreeMap::new();
+        for (size, calls) in self.counts().filter(|&(_, calls)| calls > 0) {
+            let bytes_max = if size == 0 { 0 } else { size.next_power_of_two() };
+            let bin = bins.entry(bytes_max).or_insert(SizeBin { bytes_max, calls: 0, bytes: 0 });
+            bin.calls += calls;
+            bin.bytes = bin.bytes.saturating_add(size.saturating_mul(calls));
+        }
+        bins.into_values().collect()
+    }
+
+    /// The sizes asked for most often, most often first.
+    pub(super) fn top(&self) -> Vec<SizeCount> {
+        let counts = self.counts().filter(|&(_, calls)| calls > 0);
+        let mut counts: Vec<SizeCount> = counts.map(|(bytes, calls)| SizeCount { bytes, calls }).collect();
+        counts.sort_by_key(|count| (std::cmp::Reverse(count.calls), count.bytes));
+        counts.truncate(TOP_SIZES);
+        counts
+    }
+
+    /// Every size with its calls, ascending.
+    fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let small = (0u64..).zip(self.small.iter().copied());
+        small.chain(self.large.iter().map(|(&size, &count)| (size, count)))
+    }
+
     fn quantile(&self, percent: u128) -> u64 {
         let rank = (self.total as u128 * percent).div_ceil(100) as u64;
         let mut seen = 0;
-        let small = (0u64..).zip(self.small.iter().copied());
-        let large = self.large.iter().map(|(&size, &count)| (size, count));
-        for (size, count) in small.chain(large) {
+        for (size, count) in self.counts() {
             seen += count;
             if seen >= rank && seen > 0 {
                 return size;

@@ -1,0 +1,218 @@
+//! `info` for people.
+
+use hksim_trace::header::{Origin, Quality, Step, Touch};
+use hksim_trace::info::{Info, LogQuantiles};
+
+use crate::output::table::{Table, text};
+use crate::output::units;
+
+/// Characters of the longest bar.
+const BAR: u64 = 36;
+const BAR_EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Rows of lists that JSON has in full.
+const ROWS: usize = 8;
+
+/// The whole report.
+pub fn table(info: &Info, history: &[Step], truncated: Option<&str>) -> String {
+    let parts =
+        [summary(info, history, truncated), sizes(info), life(info), threads(info), quality_lines(&info.quality)];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+fn summary(info: &Info, history: &[Step], truncated: Option<&str>) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| text += &format!("{name:<22}{value}\n");
+    line("origin", origin_text(&info.origin));
+    if !history.is_empty() {
+        line("then", history.iter().map(|step| step.tool.as_str()).collect::<Vec<_>>().join(", "));
+    }
+    line("touches", touch_text(info.touch).to_string());
+    line("complete", truncated.map_or("yes".to_string(), |tail| format!("truncated: {tail}")));
+    line("duration", format!("{}{}", units::time(info.duration_ns), rate(info)));
+    let counts = [
+        ("events", info.events),
+        ("  malloc", info.mallocs),
+        ("  calloc", info.callocs),
+        ("  realloc", info.reallocs),
+        ("  memalign family", info.aligned),
+        ("  free", info.frees),
+        ("  free(NULL)", info.free_null),
+        ("  usable size", info.usable_size_calls),
+        ("  touches", info.touches),
+        ("  marks", info.marks),
+        ("failed calls", info.failed),
+        ("threads", u64::from(info.threads)),
+        ("unknown frees", info.unknown_frees),
+        ("live objects, peak", info.live_objects_peak),
+        ("live objects, end", info.live_objects_end),
+    ];
+    for (name, count) in counts {
+        line(name, units::count(count));
+    }
+    let crossed = units::percent(info.cross_thread_frees, info.lifetimes.freed);
+    line("cross-thread frees", format!("{} ({crossed} of all frees)", units::count(info.cross_thread_frees)));
+    line(
+        "live bytes, peak",
+        format!("{} ({})", units::count(info.live_bytes_peak), units::bytes(info.live_bytes_peak)),
+    );
+    line("live bytes, over time", sparkline(info));
+    let zeroed = units::percent(info.zeroed_bytes, info.allocated_bytes);
+    line("bytes allocated", format!("{}, {zeroed} of them by calloc", units::bytes(info.allocated_bytes)));
+    text
+}
+
+/// Calls a second; nothing where there is no time.
+fn rate(info: &Info) -> String {
+    if info.duration_ns == 0 {
+        return String::new();
+    }
+    let per_second = u128::from(info.events) * 1_000_000_000 / u128::from(info.duration_ns);
+    format!(", {} events a second", units::count(u64::try_from(per_second).unwrap_or(u64::MAX)))
+}
+
+/// Live bytes at evenly spaced events, the highest as a full block.
+fn sparkline(info: &Info) -> String {
+    let peak = info.timeline.iter().map(|point| point.live_bytes).max().unwrap_or(0).max(1);
+    let height = |bytes: u64| HEIGHTS[(u128::from(bytes) * 7).div_ceil(u128::from(peak)) as usize];
+    info.timeline.iter().map(|point| height(point.live_bytes)).collect()
+}
+
+fn bar(part: u64, most: u64) -> String {
+    let eighths = (u128::from(part) * u128::from(BAR) * 8 / u128::from(most.max(1))) as usize;
+    let least = usize::from(part > 0);
+    let eighths = eighths.max(least);
+    "█".repeat(eighths / 8) + BAR_EIGHTHS[eighths % 8]
+}
+
+fn sizes(info: &Info) -> String {
+    if info.size_histogram.is_empty() {
+        return String::new();
+    }
+    let q = info.sizes;
+    let [p50, p90, p99, max] = [q.p50, q.p90, q.p99, q.max].map(units::count);
+    let mut lines = format!("sizes                 50 % up to {p50}, 90 % {p90}, 99 % {p99}, largest {max}\n");
+    let total = info.size_histogram.iter().map(|bin| bin.calls).sum();
+    let most = info.size_histogram.iter().map(|bin| bin.calls).max().unwrap_or(1);
+    let mut table = Table::new(["up to", "calls", "share", "bytes", ""], &[4]);
+    for bin in &info.size_histogram {
+        let share = units::percent(bin.calls, total);
+        let cells = [units::bytes(bin.bytes_max), units::count(bin.calls), share, units::bytes(bin.bytes)];
+        table.push(cells.into_iter().chain([bar(bin.calls, most)]));
+    }
+    lines += &text(&table.lines());
+    let top = info.sizes_top.iter().take(ROWS);
+    let top = top.map(|size| format!("{} ({})", units::count(size.bytes), units::percent(size.calls, total)));
+    lines += &wrapped("most often", &top.collect::<Vec<_>>());
+    let aligned = info.alignments.iter();
+    let aligned = aligned.map(|(&align, &calls)| format!("{} x {}", units::count(calls), units::bytes(align)));
+    lines += &wrapped("aligned to", &aligned.collect::<Vec<_>>());
+    lines
+}
+
+/// Items behind a name, on as many lines as it takes; nothing for no items.
+fn wrapped(name: &str, items: &[String]) -> String {
+    let mut lines = String::new();
+    let mut line = format!("{name:<20}");
+    for (number, item) in items.iter().enumerate() {
+        if line.chars().count() + item.chars().count() > 96 {
+            lines += &format!("{line}\n");
+            line = " ".repeat(20);
+        }
+        line += &format!("  {item}{}", if number + 1 < items.len() { "," } else { "" });
+    }
+    if items.is_empty() { lines } else { lines + &line + "\n" }
+}
+
+fn life(info: &Info) -> String {
+    let lifetimes = &info.lifetimes;
+    if lifetimes.freed == 0 {
+        return String::new();
+    }
+    let row = |q: &LogQuantiles, show: fn(u64) -> String| [q.p10, q.p50, q.p90, q.p99, q.max].map(show);
+    let mut table = Table::new(["lifetimes of freed objects", "10 %", "50 %", "90 %", "99 %", "longest"], &[0]);
+    table.push(["time".to_string()].into_iter().chain(row(&lifetimes.time_ns, units::time)));
+    let bytes = row(&lifetimes.allocated_bytes, units::bytes);
+    table.push(["allocated meanwhile".to_string()].into_iter().chain(bytes));
+    let mut lines = text(&table.lines());
+    let share = |count| units::percent(count, lifetimes.freed);
+    lines += &format!(
+        "{} freed before any other allocation, {} before 100 more\n",
+        share(lifetimes.freed_at_once),
+        share(lifetimes.freed_within_100)
+    );
+    let resizes = &info.resizes;
+    if resizes.grown + resizes.shrunk + resizes.unchanged > 0 {
+        let [grown, shrunk, same] = [resizes.grown, resizes.shrunk, resizes.unchanged].map(units::count);
+        let copied = units::bytes(resizes.copied_bytes_max);
+        lines += &format!("resizes: {grown} grew, {shrunk} shrank, {same} stayed; up to {copied} to copy, ");
+        lines += &format!("up to {} of one object\n", units::count(u64::from(resizes.of_one_object_max)));
+    }
+    lines
+}
+
+fn threads(info: &Info) -> String {
+    if info.threads < 2 {
+        return String::new();
+    }
+    let mut table = Table::new(["thread", "allocations", "bytes", "frees", "freed by others", "from", "to"], &[]);
+    for thread in info.by_thread.iter().take(ROWS) {
+        let counts = [thread.allocations, thread.frees].map(units::count);
+        let [allocations, frees] = counts;
+        let crossed = units::percent(thread.freed_by_others, thread.allocations);
+        let [from, to] = [thread.first_ns, thread.last_ns].map(units::time);
+        let bytes = units::bytes(thread.allocated_bytes);
+        table.push([thread.thread.to_string(), allocations, bytes, frees, crossed, from, to]);
+    }
+    let mut lines = text(&table.lines());
+    let more = (info.threads as usize).saturating_sub(ROWS.min(info.by_thread.len()));
+    if more > 0 {
+        lines += &format!("and {} threads with fewer allocations\n", units::count(more as u64));
+    }
+    let pairs = info.crossings.iter().take(ROWS);
+    let pairs = pairs.map(|pair| format!("{} by {}: {}", pair.allocated_by, pair.freed_by, units::count(pair.frees)));
+    lines + &wrapped("blocks freed across", &pairs.collect::<Vec<_>>())
+}
+
+/// Where a trace comes from, in words.
+pub fn origin_text(origin: &Origin) -> String {
+    match origin {
+        Origin::Recorded { command, pid, .. } => format!("recorded: {} (pid {pid})", command.join(" ")),
+        Origin::Imported { format, file } => format!("imported: {file} ({format})"),
+        Origin::Generated { name, parameters, seed } => {
+            let parameters = parameters.iter().map(|(name, value)| format!("{name} {value}"));
+            format!("generated: {name}, {}, seed {seed}", parameters.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// What is known about accesses, in words.
+pub fn touch_text(touch: Touch) -> &'static str {
+    match touch {
+        Touch::Assumed => "not recorded",
+        Touch::FirstTouch => "first access to each page",
+        Touch::Sampled => "first accesses of a sample of objects",
+        Touch::FullStream => "every access",
+    }
+}
+
+/// What was left out, guessed or repaired: a line each, none for a trace without.
+pub fn quality_lines(quality: &Quality) -> String {
+    let notes = [
+        (quality.unknown_frees, "frees of addresses never seen allocated"),
+        (quality.parked, "events put behind another thread's later one"),
+        (quality.reuse_repaired, "frees put in, where an address was allocated again"),
+        (quality.uses_dropped, "uses of addresses that were not live, left out"),
+        (quality.reallocs_to_zero_kept, "realloc(p, 0) that returned a block"),
+        (quality.events_lost, "events lost by the recorder"),
+        (quality.nested_calls, "calls inside other calls, left out"),
+        (quality.unfinished_calls, "calls that never returned, left out"),
+        (quality.addresses_guessed, "blocks of unknown address, tied to the next free of an unknown address"),
+        (quality.foreign_lines, "lines that are no call, left out"),
+        (quality.other_process_events, "calls of other processes, left out"),
+    ];
+    let lines = notes.into_iter().filter(|(count, _)| *count > 0);
+    let stopped = (quality.stopped_ns > 0)
+        .then(|| format!("{:<22}during which recording was switched off\n", units::time(quality.stopped_ns)));
+    lines.map(|(count, what)| format!("{:<22}{what}\n", units::count(count))).chain(stopped).collect()
+}

@@ -1,0 +1,231 @@
+//! The pass that fills an [`Info`].
+
+use super::lifetimes::LifetimeTally;
+use super::sizes::Sizes;
+use super::threads::ThreadTally;
+use super::{INFO_SCHEMA, Info, Lifetimes, LivePoint, Resizes, SizeQuantiles};
+use crate::event::{AllocCall, Event, ObjectId, Op, ThreadId};
+use crate::source::EventSource;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// Points of a timeline.
+const TIMELINE_POINTS: u64 = 64;
+
+/// A live object: its size, the thread whose call made it, and what stood on the clocks then.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Live {
+    size: u64,
+    thread: ThreadId,
+    resizes: u32,
+    pub(super) born_ns: u64,
+    /// Objects allocated by then, itself included.
+    pub(super) births: u64,
+    /// Bytes allocated by then, its own included.
+    pub(super) bytes_before: u64,
+}
+
+pub(super) struct Tally {
+    info: Info,
+    sizes: Sizes,
+    lifetimes: LifetimeTally,
+    threads: ThreadTally,
+    /// Event numbers of the timeline's points still to come, the next one last.
+    points: Vec<u64>,
+    live: Vec<Live>,
+    live_bytes: u64,
+    live_objects: u64,
+}
+
+impl Tally {
+    pub(super) fn new(source: &dyn EventSource) -> Self {
+        let summary = source.summary();
+        let info = Info {
+            schema: INFO_SCHEMA,
+            events: 0,
+            mallocs: 0,
+            callocs: 0,
+            reallocs: 0,
+            aligned: 0,
+            frees: 0,
+            free_null: 0,
+            threads: summary.threads,
+            cross_thread_frees: 0,
+            live_bytes_peak: 0,
+            live_objects_peak: 0,
+            live_objects_end: 0,
+            unknown_frees: 0,
+            sizes: SizeQuantiles::default(),
+            size_histogram: Vec::new(),
+            sizes_top: Vec::new(),
+            lifetimes: Lifetimes::default(),
+            resizes: Resizes::default(),
+            alignments: BTreeMap::new(),
+            zeroed_bytes: 0,
+            allocated_bytes: 0,
+            by_thread: Vec::new(),
+            crossings: Vec::new(),
+            timeline: Vec::new(),
+            failed: 0,
+            usable_size_calls: 0,
+            touches: 0,
+            marks: 0,
+            duration_ns: summary.duration_ns,
+            complete: summary.complete,
+            origin: source.header().origin.clone(),
+            touch: source.header().touch,
+            quality: source.footer().quality,
+        };
+        let point = |k: u64| (u128::from(k) * u128::from(summary.events) / u128::from(TIMELINE_POINTS)) as u64;
+        let mut points: Vec<u64> = (1..=TIMELINE_POINTS).rev().map(point).collect();
+        points.dedup();
+        Tally {
+            info,
+            sizes: Sizes::default(),
+            lifetimes: LifetimeTally::default(),
+            threads: ThreadTally::default(),
+            points,
+            live: vec![Live::default(); summary.objects_peak as usize],
+            live_bytes: 0,
+            live_objects: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, event: &Event) {
+        self.info.events += 1;
+        self.threads.seen(event.thread, event.time_ns);
+        match event.op {
+            Op::Alloc { object, size, align_log2, call, .. } => {
+                self.count_alloc(call);
+                self.count_kind(size, align_log2, call);
+                self.bear(object, size, event);
+            }
+            Op::Free { object } => {
+                self.info.frees += 1;
+                self.bury(object, event);
+            }
+            Op::Realloc { object, size, .. } => {
+                self.info.reallocs += 1;
+                self.resize(object, size);
+            }
+            Op::ReallocFree { object, .. } => {
+                self.info.reallocs += 1;
+                self.bury(object, event);
+            }
+            Op::ReallocUnknown { object, size, .. } => {
+                self.info.reallocs += 1;
+                self.info.unknown_frees += 1;
+                self.bear(object, size, event);
+            }
+            Op::FreeNull => self.info.free_null += 1,
+            Op::FreeUnknown => {
+                self.info.frees += 1;
+                self.info.unknown_frees += 1;
+            }
+            Op::AllocFailed { call, .. } => {
+                self.count_alloc(call);
+                self.info.failed += 1;
+            }
+            Op::ReallocFailed { .. } => {
+                self.info.reallocs += 1;
+                self.info.failed += 1;
+            }
+            Op::UsableSize { .. } => self.info.usable_size_calls += 1,
+            Op::Touch { .. } => self.info.touches += 1,
+            Op::Mark { .. } => self.info.marks += 1,
+            Op::ThreadStart | Op::ThreadExit | Op::Fork { .. } | Op::Exec => (),
+        }
+        if self.points.last() == Some(&self.info.events) {
+            self.points.pop();
+            let (event, time_ns) = (self.info.events, event.time_ns);
+            let (live_bytes, live_objects) = (self.live_bytes, self.live_objects);
+            self.info.timeline.push(LivePoint { event, time_ns, live_bytes, live_objects });
+        }
+    }
+
+    fn count_kind(&mut self, size: u64, align_log2: u8, call: AllocCall) {
+        if align_log2 > 0 {
+            *self.info.alignments.entry(1 << align_log2.min(63)).or_default() += 1;
+        }
+        if call == AllocCall::Calloc {
+            self.info.zeroed_bytes = self.info.zeroed_bytes.saturating_add(size);
+        }
+    }
+
+    fn count_alloc(&mut self, call: AllocCall) {
+        let count = match call {
+            AllocCall::Malloc => &mut self.info.mallocs,
+            AllocCall::Calloc => &mut self.info.callocs,
+            AllocCall::Realloc | AllocCall::Reallocarray => &mut self.info.reallocs,
+            AllocCall::PosixMemalign
+            | AllocCall::AlignedAlloc
+            | AllocCall::Memalign
+            | AllocCall::Valloc
+            | AllocCall::Pvalloc => &mut self.info.aligned,
+        };
+        *count += 1;
+    }
+
+    // A source's ids are below its `objects_peak` and its blocks below 2^47 bytes each, so a sum over
+    // fewer than 2^17 of the largest fits; saturation only keeps absurd sources from ending the program.
+
+    fn bear(&mut self, object: ObjectId, size: u64, event: &Event) {
+        self.sizes.add(size);
+        self.lifetimes.bear(size);
+        self.threads.bear(event.thread, size);
+        let (thread, born_ns) = (event.thread, event.time_ns);
+        let (births, bytes_before) = (self.lifetimes.births, self.lifetimes.bytes);
+        if let Some(live) = self.live.get_mut(object.0 as usize) {
+            *live = Live { size, thread, resizes: 0, born_ns, births, bytes_before };
+        }
+        self.live_objects += 1;
+        self.live_bytes = self.live_bytes.saturating_add(size);
+        self.note_peaks();
+    }
+
+    fn resize(&mut self, object: ObjectId, size: u64) {
+        self.sizes.add(size);
+        if let Some(live) = self.live.get_mut(object.0 as usize) {
+            let resizes = &mut self.info.resizes;
+            let count = match size.cmp(&live.size) {
+                Ordering::Greater => &mut resizes.grown,
+                Ordering::Less => &mut resizes.shrunk,
+                Ordering::Equal => &mut resizes.unchanged,
+            };
+            *count += 1;
+            resizes.copied_bytes_max = resizes.copied_bytes_max.saturating_add(size.min(live.size));
+            live.resizes = live.resizes.saturating_add(1);
+            resizes.of_one_object_max = resizes.of_one_object_max.max(live.resizes);
+            self.lifetimes.bytes = self.lifetimes.bytes.saturating_add(size.saturating_sub(live.size));
+            self.live_bytes = self.live_bytes.saturating_sub(live.size).saturating_add(size);
+            live.size = size;
+        }
+        self.note_peaks();
+    }
+
+    fn bury(&mut self, object: ObjectId, event: &Event) {
+        if let Some(live) = self.live.get(object.0 as usize) {
+            self.live_bytes = self.live_bytes.saturating_sub(live.size);
+            self.info.cross_thread_frees += u64::from(live.thread != event.thread);
+            self.lifetimes.bury(live, event.time_ns);
+            self.threads.bury(live.thread, event.thread);
+        }
+        self.live_objects -= 1;
+    }
+
+    fn note_peaks(&mut self) {
+        self.info.live_bytes_peak = self.info.live_bytes_peak.max(self.live_bytes);
+        self.info.live_objects_peak = self.info.live_objects_peak.max(self.live_objects);
+    }
+
+    pub(super) fn finish(mut self) -> Info {
+        self.info.live_objects_end = self.live_objects;
+        self.info.sizes = self.sizes.quantiles();
+        self.info.size_histogram = self.sizes.histogram();
+        self.info.sizes_top = self.sizes.top();
+        self.info.lifetimes = self.lifetimes.finish();
+        self.info.allocated_bytes = self.lifetimes.bytes;
+        (self.info.by_thread, self.info.crossings) = self.threads.finish();
+        self.info
+    }
+}

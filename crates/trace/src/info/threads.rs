@@ -1,0 +1,89 @@
+//! Who allocates, and who frees what others allocated.
+
+use crate::event::ThreadId;
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// Rows of each list.
+const ROWS_MAX: usize = 16;
+/// Pairs of threads that are counted one by one; beyond that, pairs not met before go uncounted.
+const PAIRS_MAX: usize = 1 << 16;
+
+/// What one thread did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ThreadUse {
+    /// The thread.
+    pub thread: u32,
+    /// Blocks it got.
+    pub allocations: u64,
+    /// Bytes it asked for, resizes not counted.
+    pub allocated_bytes: u64,
+    /// Blocks it freed, its own and others'.
+    pub frees: u64,
+    /// Blocks of its own that other threads freed.
+    pub freed_by_others: u64,
+    /// Time of its first event, in nanoseconds.
+    pub first_ns: u64,
+    /// Time of its last event, in nanoseconds.
+    pub last_ns: u64,
+}
+
+/// Blocks of one thread that another one freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Crossing {
+    /// The thread that allocated them.
+    pub allocated_by: u32,
+    /// The thread that freed them.
+    pub freed_by: u32,
+    /// How many.
+    pub frees: u64,
+}
+
+#[derive(Default)]
+pub(super) struct ThreadTally {
+    uses: Vec<ThreadUse>,
+    crossings: HashMap<(u32, u32), u64>,
+}
+
+impl ThreadTally {
+    pub(super) fn seen(&mut self, thread: ThreadId, now_ns: u64) {
+        let at = thread.0 as usize;
+        while self.uses.len() <= at {
+            let thread = self.uses.len() as u32;
+            self.uses.push(ThreadUse { thread, first_ns: now_ns, ..ThreadUse::default() });
+        }
+        self.uses[at].last_ns = now_ns;
+    }
+
+    pub(super) fn bear(&mut self, thread: ThreadId, bytes: u64) {
+        let thread = &mut self.uses[thread.0 as usize];
+        thread.allocations += 1;
+        thread.allocated_bytes = thread.allocated_bytes.saturating_add(bytes);
+    }
+
+    pub(super) fn bury(&mut self, owner: ThreadId, thread: ThreadId) {
+        self.uses[thread.0 as usize].frees += 1;
+        if owner == thread {
+            return;
+        }
+        self.uses[owner.0 as usize].freed_by_others += 1;
+        let (pair, is_full) = ((owner.0, thread.0), self.crossings.len() >= PAIRS_MAX);
+        if let Some(frees) = self.crossings.get_mut(&pair) {
+            *frees += 1;
+        } else if !is_full {
+            self.crossings.insert(pair, 1);
+        }
+    }
+
+    /// The threads with most allocations, and the pairs with most crossings.
+    pub(super) fn finish(mut self) -> (Vec<ThreadUse>, Vec<Crossing>) {
+        self.uses.sort_by_key(|thread| (std::cmp::Reverse(thread.allocations), thread.thread));
+        self.uses.truncate(ROWS_MAX);
+        let crossings = self.crossings.into_iter();
+        let mut crossings: Vec<Crossing> =
+            crossings.map(|((allocated_by, freed_by), frees)| Crossing { allocated_by, freed_by, frees }).collect();
+        crossings.sort_by_key(|pair| (std::cmp::Reverse(pair.frees), pair.allocated_by, pair.freed_by));
+        crossings.truncate(ROWS_MAX);
+        (self.uses, crossings)
+    }
+}
