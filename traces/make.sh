@@ -2,9 +2,10 @@
 # Makes the recordings of this folder and their manifest anew: traces/make.sh HKSIM [NAME...], with a built hksim.
 # What it can record, it compares with a bare counter of calls; tools/make.py says how. What is missing it skips, and says why.
 # On Debian 12 everything is there after: apt install python3 gcc g++ git nodejs ruby sqlite3
-#     redis-server redis-tools mariadb-server mariadb-client postgresql postgresql-contrib
+#     redis-server redis-tools mariadb-server mariadb-client postgresql
 set -euo pipefail
 [ $# -ge 1 ] || { echo "usage: traces/make.sh HKSIM [NAME...]" >&2; exit 2; }
+command -v cc >/dev/null || { echo "traces/make.sh needs a C compiler for its counter (apt install gcc)" >&2; exit 1; }
 hksim=$(realpath "$1")
 for python in /usr/bin/python3 python3; do
     # tomllib came with 3.11.

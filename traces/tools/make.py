@@ -93,7 +93,6 @@ class Runs:
 def make(workload, hksim, launchers):
     """Runs a workload in all ways: what came out."""
     runs = Runs(workload, hksim, launchers)
-    print(f"{workload.name}: {workload.version()}", flush=True)
     bare, recorded = runs.time()
     same_run_calls = runs.same_run()
     launcher, folder = launchers.recorded()
@@ -146,6 +145,28 @@ def select(names):
     return [workload for workload in WORKLOADS if not names or workload.name in names]
 
 
+def record(kind, hksim, folder, entries):
+    """Runs one workload below `folder`; its recording and its entry replace the old ones unless something went wrong:
+    what did, in words."""
+    folder.chmod(0o755)
+    work = folder / "work"
+    work.mkdir()
+    workload = kind(work)
+    if why := workload.missing():
+        print(f"{workload.name}: skipped: {why}", flush=True)
+        return []
+    print(f"{workload.name}: {workload.version()}", flush=True)
+    workload.prepare()
+    made = make(workload, hksim, Launchers(hksim, *build(folder), folder))
+    problems = made.problems + report.hksim_reads(hksim, made)
+    print(made.summary(), flush=True)
+    if not problems:
+        target = TRACES / f"{workload.name}.hkt"
+        shutil.copyfile(made.trace, target)
+        entries[workload.name] = made.entry(target)
+    return problems
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("hksim", type=Path, help="the built command")
@@ -156,24 +177,14 @@ def main():
     for kind in select(arguments.name):
         # A short name: it stands in paths that programs are given, and a socket's path has 107 bytes.
         with TemporaryDirectory(prefix="corpus.") as folder:
-            folder = Path(folder)
-            folder.chmod(0o755)
-            work = folder / "work"
-            work.mkdir()
-            workload = kind(work)
-            if why := workload.missing():
-                print(f"{workload.name}: skipped: {why}", flush=True)
-                continue
-            workload.prepare()
-            made = make(workload, hksim, Launchers(hksim, *build(folder), folder))
-            problems = made.problems + report.hksim_reads(hksim, made)
-            print(made.summary(), *(f"  FAILED: {what}" for what in problems), sep="\n", flush=True)
-            if problems:
-                failed = True
-                continue
-            shutil.copyfile(made.trace, TRACES / f"{workload.name}.hkt")
-            entries[workload.name] = made.entry(TRACES / f"{workload.name}.hkt")
-            report.write_manifest(TRACES, entries, NAMES)
+            try:
+                problems = record(kind, hksim, Path(folder), entries)
+            except (RuntimeError, OSError, subprocess.SubprocessError) as why:
+                problems = [f"{why} {(getattr(why, 'stderr', None) or b'').decode(errors='replace')[-2000:]}"]
+        for problem in problems:
+            print(f"  FAILED: {problem}", flush=True)
+        failed = failed or bool(problems)
+        report.write_manifest(TRACES, entries, NAMES)
     report.write_tables(TRACES.parent / "docs/corpus.md", entries, NAMES)
     sys.exit(1 if failed else 0)
 

@@ -18,6 +18,11 @@ def first_line(*command):
     return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT).stdout.split("\n")[0].strip()
 
 
+def which(tool):
+    """Where a launcher will find a program."""
+    return shutil.which(tool, path=ENVIRONMENT["PATH"])
+
+
 class Program:
     """One command. `run` gives the digest of its results."""
 
@@ -32,7 +37,7 @@ class Program:
 
     def missing(self):
         """Why it cannot run here, or None."""
-        absent = [f"{tool} (apt install {package})" for tool, package in self.tools.items() if not shutil.which(tool)]
+        absent = [f"{tool} (apt install {package})" for tool, package in self.tools.items() if not which(tool)]
         return f"missing: {', '.join(absent)}" if absent else None
 
     def prepare(self):

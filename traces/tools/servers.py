@@ -174,7 +174,7 @@ class MariaDb(LoadedServer):
 
 class Postgres(LoadedServer):
     name, does = "postgres-backend", "the process that serves pgbench's client: 3000 TPC-B-like transactions; forked, so some frees are of the parent's blocks"
-    tools = {"pgbench": "postgresql-contrib"}
+    tools = {"pgbench": "postgresql", "psql": "postgresql"}
 
     def __init__(self, work):
         super().__init__(work)
