@@ -5,7 +5,7 @@ mod support;
 use hksim_trace::event::*;
 use hksim_trace::export::{ExportReport, Kind, export};
 use hksim_trace::hkt::TraceReader;
-use hksim_trace::import::{Format, Options, import};
+use hksim_trace::import::{Options, import};
 use hksim_trace::source::EventSource;
 use std::collections::HashMap;
 use std::fs::File;
@@ -128,11 +128,8 @@ fn rep_reads_back_as_one_thread_of_blocks() {
     let [trace, out, back] = ["t.hkt", "t.rep", "back.hkt"].map(|name| folder.path().join(name));
     write_trace(&trace, &events);
     write(&trace, Kind::Rep, &out);
-    // Its four numbers apart, a .rep is a script.
-    let text = std::fs::read_to_string(&out).unwrap();
-    let script: String = text.split_inclusive('\n').skip(4).collect();
-    std::fs::write(&out, script).unwrap();
-    import(&out, &Options { format: Format::from_name("script"), process: None }, &back).unwrap();
+    let imported = import(&out, &Options::default(), &back).unwrap();
+    assert_eq!(imported.kind, "rep");
     let expected = events.iter().filter_map(|event| match event.op {
         Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
             Some(Op::Alloc { object, size: size.max(1), align_log2: 0, call: AllocCall::Malloc, birth: Birth::None })

@@ -155,6 +155,17 @@ impl<'a> Input<'a> {
         Ok(next)
     }
 
+    /// Whether nothing is left to be read.
+    pub(super) fn is_at_end(&mut self) -> Result<bool, Failure> {
+        let left = self.reader.fill_buf().map(|bytes| bytes.len());
+        Ok(left.map_err(|why| self.read_failure(why))? == 0)
+    }
+
+    /// Counts bytes that a converter read by [`Input::plain_path`].
+    pub(super) fn count(&mut self, bytes: u64) {
+        self.offset += bytes;
+    }
+
     /// A failed read: of a plain file the system's fault, else damage.
     fn read_failure(&self, why: io::Error) -> Failure {
         if self.packed {

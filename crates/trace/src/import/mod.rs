@@ -4,18 +4,25 @@
 //! the length of the trace. A format is one file here, and its row in [`Format::ALL`]: how it is recognised, what it
 //! knows of time and order, and a converter that reads an [`Input`] and pushes calls into a [`Sink`].
 
+mod alk;
 mod android;
 mod bpftrace;
+mod bytehound;
 mod calls;
 mod csv;
 mod failure;
-#[allow(dead_code)] // the binary formats need all of it
+mod glibc;
+mod glibc_wl;
+mod heaptrack;
 mod input;
+mod jemalloc_pa;
 mod logalloc;
 mod ltrace;
 mod lttng;
 mod mtrace;
 mod open;
+mod protobuf;
+mod records;
 mod reorder;
 mod rep;
 mod script;
@@ -57,6 +64,11 @@ impl Format {
         script::FORMAT,
         android::FORMAT,
         csv::FORMAT,
+        heaptrack::FORMAT,
+        glibc::FORMAT,
+        glibc_wl::FORMAT,
+        protobuf::FORMAT,
+        jemalloc_pa::FORMAT,
         rep::FORMAT,
         wee::FORMAT,
         mtrace::FORMAT,
@@ -65,6 +77,9 @@ impl Format {
         logalloc::FORMAT,
         valgrind::FORMAT,
         ltrace::FORMAT,
+        // These have no magic number, so they come last.
+        bytehound::FORMAT,
+        alk::FORMAT,
     ];
 
     /// The name, as `hksim import --from` takes it.

@@ -1,0 +1,212 @@
+//! Workloads of glibc's malloc tracing branch (`trace2wl`): a stream of operations for each thread, and points at which one
+//! thread waits for another.
+//!
+//! Bytes with numbers in base 128 behind them, highest digit first. Head: 8 pointers, 9 syncs, 10 threads, then 11 and the
+//! place of its stream for each thread, then 1. Streams: calls, 6 and 7 (below), and 1 at the end. A pointer number names an address;
+//! 0 is NULL.
+//!
+//! The file keeps no order but this: what stands before `6 n` (release) in its thread comes before what stands behind `7 n`
+//! (acquire) in another. Threads take turns, one call each, and wait where they must.
+
+mod stream;
+
+use super::failure::Failure;
+use super::input::{Head, Input};
+use super::records::align_log2;
+use super::sink::Sink;
+use super::{Format, no_times};
+use crate::error::TraceError;
+use crate::event::{AllocCall, Birth, ReallocCall};
+use crate::resolve::{RawOp, Window};
+use std::collections::HashSet;
+use std::fs::File;
+use stream::Stream;
+
+pub(super) const FORMAT: Format = Format {
+    name: "glibc-wl",
+    recognise: |head: &Head| looks_like_head(head.bytes()),
+    clock: no_times,
+    window: Window::CERTAIN,
+    unknown: &[
+        "times",
+        "the order of threads, but where a block passes from one to another: they take turns",
+        "posix_memalign and aligned_alloc, which stand as memalign",
+        "when threads end",
+    ],
+    convert,
+};
+
+/// Most threads: each takes a buffer.
+const THREADS_MAX: u64 = 1 << 14;
+/// Releases that may wait for their acquire before the releasing thread has to wait, too.
+const RELEASED_MAX: usize = 1 << 20;
+const PAGE_LOG2: u8 = 12;
+const DONE: u8 = 1;
+const POINTERS: u8 = 8;
+const SYNCS: u8 = 9;
+const THREADS: u8 = 10;
+const START: u8 = 11;
+const MEND: &str = "take another copy; glibc's trace2wl writes such files";
+
+fn looks_like_head(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    [POINTERS, SYNCS, THREADS].iter().all(|&code| {
+        let found = rest.split_off_first() == Some(&code);
+        let length = rest.iter().position(|&byte| byte < 0x80);
+        found && length.and_then(|length| rest.split_off(..=length)).is_some()
+    }) && rest.first() == Some(&START)
+}
+
+fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
+    let Some(path) = input.plain_path() else {
+        let why = "a workload is read at as many places as it has threads, which a compressed file does not allow";
+        return Err(Failure::new(why, "decompress it to a file first"));
+    };
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (bytes, file) = opened.map_err(|why| TraceError::io(path, "open", why))?;
+    let mut head = Stream::new(path, &file, 0..bytes);
+    let pointers = head.announced(POINTERS)?;
+    head.announced(SYNCS)?;
+    let threads = head.announced(THREADS)?;
+    if threads > THREADS_MAX {
+        return Err(head.refuse(format!("{threads} threads, above {THREADS_MAX}"), MEND));
+    }
+    let mut starts = Vec::new();
+    for _ in 0..threads {
+        starts.push(head.announced(START)?);
+    }
+    if head.code()? != DONE {
+        return Err(head.refuse("the head does not end behind its threads".to_string(), MEND));
+    }
+    let mut ends = starts.clone();
+    ends.sort_unstable();
+    if ends.first().is_some_and(|&first| first < head.here()) || ends.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(head.refuse("two threads, or a thread and the head, stand at one place".to_string(), MEND));
+    }
+    ends.push(bytes);
+    // A thread ends where the next one in the file begins, so no byte is read twice.
+    let end = |start: u64| ends[ends.partition_point(|&end| end <= start).min(ends.len() - 1)];
+    let streams = starts.iter().map(|&start| Some(Stream::new(path, &file, start..end(start)))).collect();
+    let read = Turns { streams, pointers, released: HashSet::new() }.run(sink)?;
+    input.count(head.here() + read);
+    Ok(())
+}
+
+/// Threads taking turns.
+struct Turns<'a> {
+    /// Those that have not ended.
+    streams: Vec<Option<Stream<'a>>>,
+    /// Pointer numbers are below it.
+    pointers: u64,
+    /// Releases whose acquire has not come.
+    released: HashSet<u64>,
+}
+
+/// How a thread's turn ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Moved,
+    /// It waits at an operation that stays to be read.
+    Waits,
+    Ended,
+}
+
+impl Turns<'_> {
+    /// Runs all threads to their ends; returns the bytes read.
+    fn run(mut self, sink: &mut Sink) -> Result<u64, Failure> {
+        let mut read = 0;
+        let mut released_max = RELEASED_MAX;
+        loop {
+            let (mut moved, mut waiting) = (false, None);
+            for thread in 0..self.streams.len() {
+                match self.turn(thread, released_max, sink)? {
+                    None => (),
+                    Some(Turn::Moved) => moved = true,
+                    Some(Turn::Waits) => waiting = waiting.or(Some(thread)),
+                    Some(Turn::Ended) => {
+                        moved = true;
+                        read += self.streams[thread].take().map_or(0, |stream| stream.read());
+                    }
+                }
+            }
+            match waiting {
+                None if !moved => return Ok(read),
+                Some(_) if !moved && self.released.len() >= released_max => released_max = usize::MAX,
+                Some(thread) if !moved => return Err(self.stuck(thread)),
+                _ => (),
+            }
+        }
+    }
+
+    /// Lets a thread do one call, and all releases and acquires before it that it can. `None` if it has ended before.
+    fn turn(&mut self, thread: usize, released_max: usize, sink: &mut Sink) -> Result<Option<Turn>, Failure> {
+        let Some(stream) = self.streams[thread].as_mut() else { return Ok(None) };
+        let mut turn = Turn::Waits;
+        loop {
+            let before = stream.here();
+            let code = stream.code()?;
+            match code {
+                0 => (),
+                DONE => return Ok(Some(Turn::Ended)),
+                6 if self.released.len() >= released_max => {
+                    stream.go_back(before);
+                    return Ok(Some(turn));
+                }
+                6 => _ = self.released.insert(stream.number()?),
+                7 => {
+                    let sync = stream.number()?;
+                    if !self.released.remove(&sync) {
+                        stream.go_back(before);
+                        return Ok(Some(turn));
+                    }
+                }
+                _ => {
+                    let op = call(code, stream, self.pointers)?;
+                    sink.push(thread as u64, op).map_err(|why| stream.place(why))?;
+                    return Ok(Some(Turn::Moved));
+                }
+            }
+            turn = Turn::Moved;
+        }
+    }
+
+    fn stuck(&mut self, thread: usize) -> Failure {
+        match self.streams[thread].as_mut() {
+            Some(stream) => stream.refuse(
+                "the threads wait for each other, or for a sync that is never released".to_string(),
+                "take another copy; its syncs cannot have come from a program",
+            ),
+            None => Failure::new("the threads wait for each other", MEND),
+        }
+    }
+}
+
+/// A call, its code being read.
+fn call(code: u8, stream: &mut Stream<'_>, pointers: u64) -> Result<RawOp, Failure> {
+    let alloc = |stream: &mut Stream<'_>, call, align_log2| -> Result<RawOp, Failure> {
+        Ok(RawOp::Alloc {
+            address: stream.pointer(pointers)?,
+            size: stream.number()?,
+            align_log2,
+            call,
+            birth: Birth::None,
+        })
+    };
+    Ok(match code {
+        2 => alloc(stream, AllocCall::Malloc, 0)?,
+        3 => alloc(stream, AllocCall::Calloc, 0)?,
+        4 => {
+            let (new, old) = (stream.pointer(pointers)?, stream.pointer(pointers)?);
+            RawOp::Realloc { old, new, size: stream.number()?, call: ReallocCall::Realloc, birth: Birth::None }
+        }
+        5 => RawOp::Free { address: stream.pointer(pointers)? },
+        12 => {
+            let (address, align) = (stream.pointer(pointers)?, stream.number()?);
+            let align_log2 = align_log2(align).map_err(|why| stream.place(why))?;
+            RawOp::Alloc { address, size: stream.number()?, align_log2, call: AllocCall::Memalign, birth: Birth::None }
+        }
+        13 => alloc(stream, AllocCall::Valloc, PAGE_LOG2)?,
+        14 => alloc(stream, AllocCall::Pvalloc, PAGE_LOG2)?,
+        other => return Err(stream.refuse(format!("operation {other} is none of a workload's"), MEND)),
+    })
+}

@@ -1,0 +1,304 @@
+//! The importers of other tools' traces: against programs that an independent script encodes, real files where the tool is
+//! there, and files that are damaged or hostile.
+
+mod support;
+
+use hksim_trace::event::*;
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::import::{Format, ImportReport, Options, import};
+use hksim_trace::row::Row;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use support::{Random, read_all};
+
+const ENCODER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/encode.py");
+const FORMATS: [(&str, &str); 9] = [
+    ("heaptrack", "heaptrack"),
+    ("glibc", "glibc"),
+    ("glibc-wl", "glibc-wl"),
+    ("alk", "alk"),
+    ("protobuf", "protobuf"),
+    ("jemalloc-pa", "jemalloc-pa"),
+    ("jemalloc-pa-preprocessed", "jemalloc-pa"),
+    ("bytehound", "bytehound"),
+    ("bytehound-old", "bytehound"),
+];
+
+/// Lets the script write a file; returns the events it must become. `None`, with the reason printed, without Python.
+fn encode(format: &str, seed: u64, file: &Path) -> Option<Vec<Value>> {
+    let run = Command::new("python3").arg(ENCODER).arg(format).arg(seed.to_string()).arg(file).output();
+    let Ok(ran) = run else {
+        eprintln!("skipped: there is no python3");
+        return None;
+    };
+    assert!(ran.status.success(), "{format}: {}", String::from_utf8_lossy(&ran.stderr));
+    let text = String::from_utf8(ran.stdout).unwrap();
+    Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+/// An event as the script writes it.
+fn told(event: &Event, timed: bool) -> Value {
+    let row = Row::of(event);
+    let time_ns = timed.then_some(event.time_ns);
+    json!([event.thread.0, row.op, row.object, row.size, row.align_log2, row.call, time_ns])
+}
+
+/// Imports, the format being recognised.
+fn import_file(file: &Path) -> (ImportReport, Vec<Event>) {
+    let out = file.with_extension("hkt");
+    let report = import(file, &Options::default(), &out).unwrap();
+    let events = read_all(&mut TraceReader::open(&out).unwrap()).unwrap();
+    (report, events)
+}
+
+#[test]
+fn every_format_becomes_the_events_that_were_encoded() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.in");
+    for (encoder, name) in FORMATS.into_iter().filter(|(name, _)| *name != "glibc-wl") {
+        for seed in 0..4 {
+            let Some(expected) = encode(encoder, seed, &file) else { return };
+            let (report, events) = import_file(&file);
+            assert_eq!(report.kind, name, "{encoder} is recognised");
+            let timed = expected.iter().any(|event| !event[6].is_null());
+            for (index, (event, expected)) in events.iter().zip(&expected).enumerate() {
+                assert_eq!(told(event, timed), *expected, "{encoder}, seed {seed}, event {index}");
+            }
+            assert_eq!(events.len(), expected.len(), "{encoder}, seed {seed}");
+            let quality = report.quality;
+            let repaired = (quality.unknown_frees, quality.reuse_repaired, quality.unfinished_calls);
+            assert_eq!(repaired, (0, 0, 0), "{encoder}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_workload_keeps_each_thread_and_every_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.wl");
+    for seed in 0..6 {
+        let Some(expected) = encode("glibc-wl", seed, &file) else { return };
+        let (report, events) = import_file(&file);
+        assert_eq!(report.kind, "glibc-wl");
+        assert_eq!(events.len(), expected.len());
+        assert_eq!(report.bytes, std::fs::metadata(&file).unwrap().len(), "every byte was read");
+        // Numbers of threads depend on the order of turns: a thread is known by its whole sequence.
+        let sequences = |rows: Vec<Value>| {
+            let mut threads = std::collections::BTreeMap::<u64, Vec<Value>>::new();
+            for row in rows {
+                let row = row.as_array().unwrap();
+                threads.entry(row[0].as_u64().unwrap()).or_default().push(json!([row[1], row[3], row[4], row[5]]));
+            }
+            let mut sequences: Vec<String> = threads.values().map(|rows| json!(rows).to_string()).collect();
+            sequences.sort();
+            sequences
+        };
+        let found = events.iter().map(|event| told(event, false)).collect();
+        assert_eq!(sequences(found), sequences(expected), "seed {seed}");
+        // If a sync were not kept, some block would be freed before its birth, or its address given out twice.
+        assert_eq!(report.quality, Default::default(), "seed {seed}");
+    }
+}
+
+/// The error of an import that must be refused.
+fn refused(name: &str, bytes: &[u8], format: Option<&str>) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(name);
+    std::fs::write(&file, bytes).unwrap();
+    let options = Options { format: format.map(|name| Format::from_name(name).unwrap()), process: None };
+    let why = import(&file, &options, &folder.path().join("out.hkt")).expect_err("refused").to_string();
+    assert!(why.contains(name), "{why}");
+    why
+}
+
+#[test]
+fn an_interpreted_heaptrack_file_is_refused_with_the_way_out() {
+    let text = "v 10400 3\nX ./api\nI 1000 5e298d\ns 5 ./api\ni 1 2\na 64 1\n+ 0\n- 0\n";
+    let why = refused("heap.zst", text.as_bytes(), None);
+    assert!(why.contains("heap.zst:6") || why.contains("heap.zst:4"), "{why}");
+    assert!(why.contains("heaptrack -r") && why.contains("--raw"), "{why}");
+    let newer = refused("heap.raw", b"v 20000 4\n+ 64 8 1000\n", None);
+    assert!(newer.contains("newer hksim"), "{newer}");
+    assert!(refused("heap.raw", b"v 10400 3\n+ 64 8 1000\nwhat\n- 1000\n", None).contains("heap.raw:3"));
+}
+
+#[test]
+fn the_cut_last_line_of_a_killed_program_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.raw");
+    std::fs::write(&file, "v 10400 3\n+ 64 8 1000\n- 1000\n+ 64 8 1000\n+ 70").unwrap();
+    let (report, events) = import_file(&file);
+    assert_eq!((events.len(), report.quality.unfinished_calls), (3, 1));
+}
+
+#[test]
+fn heaptrack_is_read_as_it_writes() {
+    const PROGRAM: &str = "#include <stdlib.h>
+        int main(void) {
+            static void *volatile p[1000];
+            for (int i = 0; i < 1000; i++) p[i] = malloc(12345);
+            for (int i = 0; i < 300; i++) p[i] = realloc(p[i], 54321);
+            for (int i = 0; i < 100; i++) { p[0] = calloc(7, 1111); free(p[0]); }
+            for (int i = 300; i < 1000; i++) free(p[i]);
+        }";
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("p.c"), PROGRAM).unwrap();
+    let run = |line: &str| {
+        let mut words = line.split(' ');
+        let ran = Command::new(words.next().unwrap()).args(words).current_dir(folder.path()).output();
+        ran.is_ok_and(|ran| ran.status.success())
+    };
+    if !run("cc -O0 -o p p.c") {
+        eprintln!("skipped: there is no C compiler");
+        return;
+    }
+    if !run("heaptrack -r -o ht ./p") {
+        eprintln!("skipped: heaptrack is not there, or cannot run");
+        return;
+    }
+    let file = ["ht.raw.zst", "ht.raw.gz"].map(|name| folder.path().join(name)).into_iter().find(|file| file.exists());
+    let (report, events) = import_file(&file.expect("a raw file"));
+    assert_eq!(report.kind, "heaptrack");
+    let births =
+        |bytes| events.iter().filter(|event| matches!(event.op, Op::Alloc { size, .. } if size == bytes)).count();
+    assert_eq!((births(12345), births(54321), births(7777)), (1000, 300, 100));
+    // By size of the block that ends.
+    let (mut sizes, mut ends) = (std::collections::HashMap::new(), std::collections::HashMap::<u64, u32>::new());
+    for event in &events {
+        match event.op {
+            Op::Alloc { object, size, .. } => _ = sizes.insert(object, size),
+            Op::Free { object } => *ends.entry(sizes[&object]).or_default() += 1,
+            _ => (),
+        }
+    }
+    assert_eq!((ends[&12345], ends.get(&54321), ends[&7777]), (1000, None, 100));
+}
+
+/// A workload of the given streams, whose head fits.
+fn workload(streams: &[&[u8]]) -> Vec<u8> {
+    let head = 7 + 2 * streams.len() as u8;
+    let mut bytes = vec![8, 9, 9, 9, 10, streams.len() as u8];
+    let mut place = head;
+    for stream in streams {
+        bytes.extend([11, place]);
+        place += stream.len() as u8;
+    }
+    bytes.push(1);
+    streams.iter().for_each(|stream| bytes.extend(*stream));
+    bytes
+}
+
+#[test]
+fn threads_that_wait_for_each_other_are_refused() {
+    // Each acquires what the other releases afterwards.
+    let cyclic = workload(&[&[7, 1, 2, 1, 8, 6, 2, 1], &[7, 2, 2, 2, 8, 6, 1, 1]]);
+    let why = refused("cyclic.wl", &cyclic, None);
+    assert!(why.contains("wait for each other") && why.contains("byte"), "{why}");
+    let never = workload(&[&[7, 3, 1]]);
+    assert!(refused("never.wl", &never, None).contains("never released"));
+    // The same two threads in an order that can be.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("good.wl");
+    std::fs::write(&file, workload(&[&[7, 1, 5, 1, 1], &[2, 1, 8, 6, 1, 1]])).unwrap();
+    let (report, events) = import_file(&file);
+    assert_eq!((report.quality.unknown_frees, events.len()), (0, 2));
+}
+
+#[test]
+fn absurd_workloads_are_refused() {
+    for (bytes, word) in [
+        (workload(&[&[2, 9, 8, 1]]), "pointer 9"),
+        (workload(&[&[2, 1, 8]]), "does not end"),
+        (workload(&[&[2, 1, 8], &[1]]), "does not end"), // runs into the next
+        (workload(&[&[99, 1]]), "operation 99"),
+        (workload(&[&[2, 1, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1, 1]]), "above 2^64"),
+        (workload(&[&[2, 1, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F, 1]]), "larger than the address space"),
+        (vec![8, 9, 9, 9, 10, 2, 11, 11, 11, 11, 1, 1], "at one place"),
+        (vec![8, 9, 9, 9, 10, 0xFF, 0xFF, 0xFF, 0x7F, 11, 9], "threads, above"),
+    ] {
+        let why = refused("absurd.wl", &bytes, None);
+        assert!(why.contains(word), "{word}: {why}");
+    }
+    let mut packed = Vec::new();
+    zstd::Encoder::new(&mut packed, 1).unwrap().auto_finish().write_all(&workload(&[&[1]])).unwrap();
+    assert!(refused("packed.wl.zst", &packed, None).contains("decompress it"));
+}
+
+#[test]
+fn absurd_records_are_refused_with_their_byte() {
+    let mut record = vec![0u8; 64];
+    (record[4], record[8], record[9], record[24]) = (255, 0x34, 0x12, 8);
+    let with = |kind: u8, size: u8| {
+        let mut bytes = record.clone();
+        bytes.extend([0; 64]);
+        (bytes[68], bytes[64 + 31], bytes[64 + 16]) = (kind, size, 1);
+        bytes
+    };
+    assert!(refused("g.trace", &with(99, 0), None).contains("record type 99"));
+    let large = refused("g.trace", &with(1, 1), None);
+    assert!(large.contains("larger than the address space") && large.contains("byte 128"), "{large}");
+    assert!(refused("g.trace", &with(1, 0)[..100], None).contains("within a record"));
+    assert!(refused("g.trace", &[0; 128], Some("glibc")).contains("the first record"));
+    // A line of 2^40 bytes; a file that ends in a number; a group, which the format does not have.
+    assert!(refused("p.pb", &[0x0A, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20], Some("protobuf")).contains("a line of"));
+    assert!(refused("p.pb", &[0x0A, 0x80], Some("protobuf")).contains("within a number"));
+    assert!(refused("p.pb", &[0x0B], Some("protobuf")).contains("wire type 3"));
+    assert!(refused("p.pb", &[0x0A, 2, 0x0A, 99], Some("protobuf")).contains("beyond its line"));
+    assert!(refused("b.dat", &[9; 64], Some("bytehound")).contains("export-replay"));
+    assert!(refused("a.bin", &[9; 48], Some("alk")).contains("record type 9"));
+    assert!(refused("j.csv", b"0,0x1000,5,hpa_alloc,4096\n0,0x1000,6,hpa_what,4096\n", None).contains("j.csv:2"));
+    let table = "time_ns,thread,op,object,size,align_log2,call,birth\n0,0,alloc,1,8,0,malloc,none\n";
+    for (row, word) in [
+        ("0,0,alloc,1,8,0,malloc,none", "still live"),
+        ("0,0,free,2,,,,", "not live"),
+        ("0,0,alloc,2,8,0,mallok,none", "`mallok`"),
+        ("0,0,alloc,2,,0,malloc,none", "no size"),
+        ("0,0,alloc,2,8,99,malloc,none", "alignment"),
+        ("0,0,alloc,2,999999999999999,0,malloc,none", "address space"),
+        ("0,0,jump,2,,,,", "`jump`"),
+        ("0,0,\"free,2,,,,", "does not end"),
+        ("x,0,free,1,,,,", "`x`"),
+        ("0,0,header,,,,,", "behind events"),
+    ] {
+        let why = refused("t.csv", format!("{table}{row}\n").as_bytes(), None);
+        assert!(why.contains(word) && why.contains("t.csv:3"), "{word}: {why}");
+    }
+    let back = format!("{}{}", table.replace("\n0,", "\n5,"), "4,0,free,1,,,,\n");
+    assert!(refused("t.csv", back.as_bytes(), None).contains("before that of the row above"));
+}
+
+/// Damaged files of every format: any end is fine but a panic, a hang or an error that names no file.
+#[test]
+fn damage_of_every_kind_is_survived() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, out] = ["whole", "out.hkt"].map(|name| folder.path().join(name));
+    let mut random = Random::new(5);
+    for (encoder, name) in FORMATS {
+        if encode(encoder, 1, &file).is_none() {
+            return;
+        }
+        let whole = std::fs::read(&file).unwrap();
+        let bad = folder.path().join("bad");
+        for _ in 0..30 {
+            let mut bytes = whole.clone();
+            match random.below(3) {
+                0 => bytes.truncate(random.below(whole.len() as u64) as usize),
+                _ => {
+                    for _ in 0..1 + random.below(20) {
+                        let at = random.below(bytes.len() as u64) as usize;
+                        let any = random.next() as u8;
+                        bytes[at] = random.pick(&[0, 1, 0x7F, 0x80, 0xFF, any]);
+                    }
+                }
+            }
+            std::fs::write(&bad, &bytes).unwrap();
+            for format in [None, Format::from_name(name)] {
+                if let Err(why) = import(&bad, &Options { format, process: None }, &out) {
+                    assert!(why.to_string().contains("bad"), "{encoder}: {why}");
+                }
+            }
+        }
+    }
+}
