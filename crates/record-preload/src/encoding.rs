@@ -33,6 +33,8 @@ const ADDRESS_BITS: u32 = u64::BITS - ADDRESS_SHIFT;
 
 /// Ticks per unit of the compact time field, as a shift.
 const TICK_SHIFT: u32 = 2;
+/// Numbers that stand for ticks are shifted so, for compact records keep no more of the time.
+pub const NUMBER_SHIFT: u32 = TICK_SHIFT;
 /// Bytes per unit of the compact address field, as a shift: the least alignment of any malloc.
 const GRAIN_SHIFT: u32 = 3;
 /// log2 of the region size: 32 bits of 8-byte units.

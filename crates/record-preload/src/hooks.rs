@@ -9,7 +9,7 @@ use libc::{c_int, c_void, pid_t, size_t};
 
 use crate::arch::ticks;
 use crate::encoding::{Kind, Record};
-use crate::{lane, pool, real, sys};
+use crate::{lane, pool, real, sequence, sys};
 
 /// log2 of the page size, which `valloc` and `pvalloc` align to.
 const PAGE_LOG2: u8 = 12;
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: size_t, size: s
         return unsafe { resize(Kind::Reallocarray, block, bytes) };
     }
     let old = block as u64;
-    lane::push(&Record { old, ..Record::new(Kind::Reallocarray, ticks(), 0, u64::MAX) });
+    lane::push(&Record { old, ..Record::new(Kind::Reallocarray, sequence::resize_begins(), 0, u64::MAX) });
     sys::set_errno(libc::ENOMEM);
     null_mut()
 }
@@ -140,7 +140,7 @@ unsafe fn resize(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
     let Some(real) = real::realloc() else {
         return if block.is_null() { pool::allocate(size, 1) } else { null_mut() };
     };
-    let before = ticks();
+    let before = sequence::resize_begins();
     // SAFETY: by the caller's promise.
     let new = unsafe { real(block, size) };
     if block.is_null() {

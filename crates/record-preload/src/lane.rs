@@ -17,7 +17,7 @@ use crate::spool::{
     FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, NESTED_OFFSET, NESTED_RECORDS, WORDS_OFFSET,
     next_fill, words,
 };
-use crate::{arch, session, site, sys};
+use crate::{arch, sequence, session, site, sys};
 
 /// The private half of a lane. All zero, as after a fork, means: no buffer. What every event needs comes first, in one
 /// cache line.
@@ -140,7 +140,7 @@ impl Lane {
         // Asked here and where a fill ends, not for compact records: they follow each other within some 3 us, so that a
         // thread notices after 0.1 s at the latest. What it has recorded since then is left out by the reader.
         if (has_room && session::is_recording()) || self.make_room(record) {
-            self.append(record);
+            self.append(&sequence::numbered(record));
         }
         self.set_busy(false);
     }
@@ -182,7 +182,9 @@ impl Lane {
     /// Sets the number of words up to which there is room.
     fn set_room(&self, room: u32) {
         self.room.store(room, Ordering::Relaxed);
-        self.limit.store(if site::is_on() { 0 } else { room }, Ordering::Relaxed);
+        // Without a limit each event takes the slow way, where it gets its site or its number.
+        let is_plain = !site::is_on() && !sequence::is_on();
+        self.limit.store(if is_plain { room } else { 0 }, Ordering::Relaxed);
     }
 
     /// The cursor of a lane with a frame.
@@ -338,7 +340,7 @@ impl Lane {
         let index = self.nested_count().fetch_add(1, Ordering::Relaxed) as usize;
         if index < NESTED_RECORDS {
             // SAFETY: the place is in the area and this call's alone.
-            unsafe { self.nested_at(index).write(Regions::new().escape(record)) };
+            unsafe { self.nested_at(index).write(Regions::new().escape(&sequence::numbered(record))) };
         }
         self.set_room(0);
     }

@@ -24,6 +24,7 @@ mod pool;
 mod process;
 mod real;
 mod rules;
+mod sequence;
 mod session;
 mod site;
 

@@ -13,10 +13,11 @@ use libc::{c_int, c_void};
 
 use crate::descriptor::Descriptor;
 use crate::lane::Lane;
+use crate::sequence::{self, Counters};
 use crate::session::PATH_BYTES;
 use crate::spool::{
     ALLOCATOR_BYTES, COMMAND_BYTES, CONTROL_BYTES, Control, FRAME_BYTES, FrameHeader, ORIGIN_EXEC, ORIGIN_FORK,
-    SPOOL_MAGIC, SPOOL_SUFFIX,
+    SPOOL_MAGIC, SPOOL_SUFFIX, STREAM_SUFFIX,
 };
 use crate::{arch, real, session, site, sys};
 
@@ -55,6 +56,7 @@ pub struct Process {
     /// Events to let pass before the next attempt to get a frame.
     attempts_pause: AtomicU32,
     lanes: Cell<*mut Lane>,
+    counters: Counters,
     control: Cell<*mut Control>,
     path: UnsafeCell<[u8; PATH_BYTES]>,
     /// Where in the path the spool's name begins.
@@ -145,14 +147,19 @@ impl Process {
         unsafe { winner.as_ref() }
     }
 
-    fn start(&self) {
+    fn start(&'static self) {
         let Some(session) = session::path() else {
             self.state.store(OFF, Ordering::Release);
             return;
         };
-        let state = if !session::has_ended() && self.open_spool(session) { READY } else { OFF };
+        // What runs between the command and valgrind (its launcher) is not what shall be recorded.
+        let is_wanted = !session::numbers_events() || sequence::in_valgrind();
+        let state = if is_wanted && !session::has_ended() && self.open_spool(session) { READY } else { OFF };
         if state == READY {
             make_end_key();
+            if session::numbers_events() {
+                self.begin_numbers();
+            }
             self.count_lost(LOST_EARLY.swap(0, Ordering::Relaxed));
         }
         self.state.store(state, Ordering::Release);
@@ -201,6 +208,23 @@ impl Process {
     fn open_path(&self, flags: c_int) -> c_int {
         // SAFETY: the path is written by the starting thread before anybody reads it, and ends with a zero byte.
         unsafe { session::open_file(&*self.path.get(), self.name.get(), flags) }
+    }
+
+    /// Has events numbered, and their numbers found in a stream beside the spool.
+    fn begin_numbers(&'static self) {
+        // SAFETY: only the starting thread comes here, after the path was written.
+        let mut path = unsafe { *self.path.get() };
+        let length = path.iter().position(|&byte| byte == 0).unwrap_or_default();
+        let suffix = length.checked_sub(SPOOL_SUFFIX.len()).and_then(|at| path.get_mut(at..length));
+        let Some(suffix) = suffix else {
+            return;
+        };
+        suffix.copy_from_slice(STREAM_SUFFIX.as_bytes());
+        if let Ok(path) = CStr::from_bytes_until_nul(&path) {
+            // SAFETY: the control page is mapped, and nobody else in this process uses the field.
+            unsafe { (&raw mut (*self.control.get()).counters).write((&raw const self.counters) as u64) };
+            sequence::begin(&self.counters, path);
+        }
     }
 
     /// The spool's descriptor. Where the program has closed it the spool is opened again.

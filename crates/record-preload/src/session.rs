@@ -157,6 +157,12 @@ pub fn stack_depth() -> u32 {
     word(|page| unsafe { &raw mut (*page).stack_depth }).map_or(0, |depth| depth.load(Ordering::Relaxed))
 }
 
+/// Whether events are numbered for a stream of accesses.
+pub fn numbers_events() -> bool {
+    // SAFETY: takes the address of a field of the mapped page.
+    word(|page| unsafe { &raw mut (*page).numbered }).is_some_and(|numbered| numbered.load(Ordering::Relaxed) != 0)
+}
+
 /// Counts a process that could not begin a spool.
 pub fn count_unrecorded() {
     // SAFETY: takes the address of a field of the mapped page.

@@ -37,6 +37,8 @@ pub const SESSION_VARIABLE: &str = "HKSIM_RECORD_SESSION";
 /// How a spool's file name ends; before it stand the process id, `-` and a number.
 pub const SPOOL_SUFFIX: &str = ".spool";
 
+/// How the name of a stream of accesses ends, as long as [`SPOOL_SUFFIX`]; before it stands what stands in its spool's.
+pub const STREAM_SUFFIX: &str = ".touch";
 /// The file of a session that holds its [`SessionPage`].
 pub const SESSION_FILE: &str = "control";
 /// First bytes of a session's control file.
@@ -78,8 +80,8 @@ pub struct SessionPage {
     pub bytes: u64,
     /// Frames of a call's stack to record; 0 for no call sites.
     pub stack_depth: u32,
-    /// Zero.
-    pub unused: u32,
+    /// Not 0 where events are numbered for a stream of accesses (`--touch full`) and so have no time stamps.
+    pub numbered: u32,
 }
 
 /// The first page of a spool.
@@ -108,6 +110,8 @@ pub struct Control {
     pub start_ticks: u64,
     /// Events that could not be kept.
     pub events_lost: u64,
+    /// Address of two counters, 64 bits each, of which the first numbers the events. 0: events have time stamps.
+    pub counters: u64,
     /// The command line, each word ended by a zero byte.
     pub command: [u8; COMMAND_BYTES],
     /// Path of the object whose `malloc` serves the program; known once the object is loaded.

@@ -106,6 +106,14 @@ impl Control {
         Ok(control)
     }
 
+    /// Has all processes of the session number their events in place of time stamps. For a session without processes.
+    ///
+    /// # Errors
+    /// The page cannot be written.
+    pub fn number_events(&self) -> Result<(), RecordError> {
+        self.write(offset_of!(SessionPage, numbered), &1_u32.to_ne_bytes())
+    }
+
     /// The controls of the session in `dir`.
     ///
     /// # Errors

@@ -13,11 +13,14 @@ use hksim_trace::resolve::{RawEvent, RawOp, Resolver, Window};
 use crate::clock::TickRate;
 use crate::control::Entry;
 use crate::error::RecordError;
+use crate::lane_events::Stamps;
 use crate::marks::MarkNames;
 use crate::merge::merge;
+use crate::report::Touches;
 use crate::sites::SiteReader;
 use crate::spool_reader::SpoolReader;
 use crate::timeline::Timeline;
+use crate::touch_full::{self, Merging};
 
 /// How the recorded image ended, as far as its trace can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,19 +33,41 @@ pub enum ImageEnd {
     Exec,
 }
 
+/// What a conversion needs to know besides the spool.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// Of the session's time stamps.
+    pub rate: TickRate,
+    /// Whether touches are merged.
+    pub merging: Merging,
+}
+
+/// What a conversion came to.
+pub struct Converted {
+    /// How large the trace is.
+    pub summary: Summary,
+    /// What was lost, guessed or repaired.
+    pub quality: Quality,
+    /// The accesses in it, where there was a stream of them.
+    pub touches: Option<Touches>,
+}
+
+/// Events that are numbered wait for nothing.
+const CERTAIN_ORDER: Window = Window { events: 0, death_ns: 0, birth_ns: 0, hold_ns: 0 };
+
 /// Writes the trace of `spool`, cut and marked as `log` says, to `output`, which appears only when it is complete.
 ///
 /// # Errors
 /// The spool cannot be read or the trace not be written.
 pub fn convert(
     spool: &SpoolReader,
-    rate: TickRate,
+    how: How,
     end: ImageEnd,
     log: &[Entry],
     output: &Path,
-) -> Result<(Summary, Quality), RecordError> {
+) -> Result<Converted, RecordError> {
     let partial = partial_path(output);
-    let result = write_trace(spool, rate, end, log, &partial).and_then(|result| {
+    let result = write_trace(spool, how, end, log, &partial).and_then(|result| {
         fs::rename(&partial, output).map_err(RecordError::io(output, "create the trace here"))?;
         Ok(result)
     });
@@ -62,20 +87,27 @@ fn partial_path(output: &Path) -> PathBuf {
 
 fn write_trace(
     spool: &SpoolReader,
-    rate: TickRate,
+    how: How,
     end: ImageEnd,
     log: &[Entry],
     path: &Path,
-) -> Result<(Summary, Quality), RecordError> {
+) -> Result<Converted, RecordError> {
     let origin = Origin::Recorded { command: spool.command(), pid: spool.control.pid, program_version: None };
-    let header = Header::new(origin, Touch::Assumed, Clock::Measured);
-    let mut sink = Sink { writer: TraceWriter::create(path, &header)?, failed: None };
-    let mut resolver = Resolver::new(Window::UNLOCKED_STAMPS);
+    // The log has time stamps, so numbered events and it have no common time.
+    let (stamps, clock, window, log) = match spool.counters() {
+        None => (Stamps::Ticks(how.rate), Clock::Measured, Window::UNLOCKED_STAMPS, log),
+        Some(_) => (Stamps::Numbers, Clock::PerEvent, CERTAIN_ORDER, Default::default()),
+    };
+    let stream = touch_full::open(spool, how.merging)?;
+    let touch = if stream.is_some() { Touch::FullStream } else { Touch::Assumed };
+    let mut sink = Sink { writer: TraceWriter::create(path, &Header::new(origin, touch, clock))?, failed: None };
+    let mut resolver = Resolver::new(window);
     let names = MarkNames::default();
-    let mut timeline = Timeline::new(log, spool.control.start_ticks, rate);
+    let mut timeline = Timeline::new(log, spool.control.start_ticks, how.rate);
     let mut last = (0, 0);
     let mut sites = SiteReader::new(spool);
-    merge(spool.lanes(rate, &names)?, |mut raw| {
+    let lanes = spool.lanes(stamps, &names)?;
+    let mut push = |mut raw: RawEvent| {
         while let Some((time_ns, mark)) = timeline.mark_up_to(raw.time_ns, &names) {
             resolver.push(RawEvent::new(time_ns, raw.thread, mark), &mut |event| sink.take(&event))?;
         }
@@ -85,7 +117,14 @@ fn write_trace(
             resolver.push(raw, &mut |event| sink.take(&event))?;
         }
         sink.check()
-    })?;
+    };
+    let touches = match stream {
+        None => merge(lanes, push).map(|()| None)?,
+        Some(mut stream) => {
+            merge(lanes, |raw| stream.event(raw, &mut push))?;
+            Some(stream.finish(&mut push)?)
+        }
+    };
     let (time_ns, thread) = last;
     if end == ImageEnd::Session {
         while let Some((time_ns, mark)) = timeline.mark_up_to(u64::MAX, &names) {
@@ -100,7 +139,7 @@ fn write_trace(
     quality.events_lost = spool.control.events_lost;
     quality.stopped_ns = timeline.off_ns(time_ns);
     let footer = Footer { mark_names: names.into_names(), quality, sites: sites.finish(), ..Footer::default() };
-    Ok((sink.writer.finish(&footer)?, quality))
+    Ok(Converted { summary: sink.writer.finish(&footer)?, quality, touches })
 }
 
 /// The writer behind the resolver's callback, which cannot return an error itself.

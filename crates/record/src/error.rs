@@ -76,6 +76,15 @@ pub enum RecordError {
         /// The directories tried.
         tried: String,
     },
+    /// Recording every access needs valgrind.
+    #[error("every access can be recorded in valgrind only, which is not installed; apt install valgrind")]
+    NoValgrind,
+    /// There is a valgrind, and neither our tool nor lackey can be run in it.
+    #[error("valgrind has no {}; install the whole of it (apt install --reinstall valgrind)", tool.display())]
+    NoLackey {
+        /// The file looked for.
+        tool: PathBuf,
+    },
     /// The system refused to start the program.
     #[error("{command}: cannot start: {source}")]
     Start {

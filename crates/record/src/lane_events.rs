@@ -4,7 +4,7 @@ use hksim_trace::event::{AllocCall, Birth, ReallocCall, SiteId};
 use hksim_trace::resolve::{RawEvent, RawOp};
 
 use crate::clock::TickRate;
-use crate::encoding::{ESCAPE_WORDS, Kind, RECORD_WORDS, Record, Regions, read_escape};
+use crate::encoding::{ESCAPE_WORDS, Kind, NUMBER_SHIFT, RECORD_WORDS, Record, Regions, read_escape};
 use crate::error::RecordError;
 use crate::marks::{MarkNames, MarkPieces};
 use crate::spool::{FRAME_BYTES, NESTED_OFFSET, NESTED_RECORDS};
@@ -14,6 +14,15 @@ use crate::spool_reader::{FilledFrame, LaneFrames, SpoolReader};
 const WINDOW_WORDS: usize = 2048;
 /// Events decoded at a time.
 const BATCH_EVENTS: usize = 256;
+
+/// What the stamps of a spool's records are.
+#[derive(Clone, Copy, Debug)]
+pub enum Stamps {
+    /// Time stamp counters.
+    Ticks(TickRate),
+    /// Numbers of one order for all threads, from 1. A resizing call stands at its end.
+    Numbers,
+}
 
 /// An event, and whether it is a realloc that moves its block.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +37,7 @@ pub struct LaneEvent {
 pub struct LaneEvents<'a> {
     spool: &'a SpoolReader,
     lane: &'a LaneFrames,
-    rate: TickRate,
+    stamps: Stamps,
     names: &'a MarkNames,
     pieces: MarkPieces,
     regions: Regions,
@@ -57,13 +66,13 @@ impl<'a> LaneEvents<'a> {
     pub fn new(
         spool: &'a SpoolReader,
         lane: &'a LaneFrames,
-        rate: TickRate,
+        stamps: Stamps,
         names: &'a MarkNames,
     ) -> Result<Self, RecordError> {
         let mut events = Self {
             spool,
             lane,
-            rate,
+            stamps,
             names,
             pieces: MarkPieces::default(),
             regions: Regions::new(),
@@ -178,14 +187,22 @@ impl<'a> LaneEvents<'a> {
 
     fn end_thread(&mut self, ticks: u64) {
         if let Some(thread) = self.thread.take() {
-            self.mark(ticks, thread, RawOp::ThreadExit);
+            // Beginnings and ends of threads have no number.
+            let time_ns = match self.stamps {
+                Stamps::Ticks(_) => self.time(ticks),
+                Stamps::Numbers => self.time_ns,
+            };
+            self.mark(time_ns, thread, RawOp::ThreadExit);
         }
     }
 
-    /// Nanoseconds since the start of the image, never before the lane's previous event.
+    /// Nanoseconds since the start of the image (or the number), never before the lane's previous event.
     fn time(&mut self, ticks: u64) -> u64 {
-        let since_start = ticks.saturating_sub(self.spool.control.start_ticks);
-        self.time_ns = self.time_ns.max(self.rate.ns(since_start));
+        let time_ns = match self.stamps {
+            Stamps::Ticks(rate) => rate.ns(ticks.saturating_sub(self.spool.control.start_ticks)),
+            Stamps::Numbers => ticks >> NUMBER_SHIFT,
+        };
+        self.time_ns = self.time_ns.max(time_ns);
         self.time_ns
     }
 
@@ -199,15 +216,19 @@ impl<'a> LaneEvents<'a> {
             return;
         };
         let begun_ns = self.time(record.ticks);
-        let moves = matches!(op, RawOp::Realloc { old, new, .. } if new != 0 && old != 0 && new != old);
+        let moves = match (op, self.stamps) {
+            (RawOp::Realloc { old, .. }, Stamps::Numbers) => old != 0,
+            (RawOp::Realloc { old, new, .. }, Stamps::Ticks(_)) => new != 0 && old != 0 && new != old,
+            _ => false,
+        };
         let moving_since_ns = moves.then_some(begun_ns);
         let time_ns = if moves { self.time(record.ticks.saturating_add(record.duration)) } else { begun_ns };
         let raw = RawEvent { site: SiteId(record.site), ..RawEvent::new(time_ns, thread, op) };
         self.batch.push(LaneEvent { raw, moving_since_ns });
     }
 
-    fn mark(&mut self, ticks: u64, thread: u32, op: RawOp) {
-        let raw = RawEvent::new(self.time(ticks), thread, op);
+    fn mark(&mut self, time_ns: u64, thread: u32, op: RawOp) {
+        let raw = RawEvent::new(time_ns, thread, op);
         self.batch.push(LaneEvent { raw, moving_since_ns: None });
     }
 
@@ -216,7 +237,8 @@ impl<'a> LaneEvents<'a> {
         if record.kind == Kind::Thread {
             self.begin_thread(record);
         } else if let (Some(name), Some(thread)) = (self.pieces.add(record), self.thread) {
-            self.mark(record.ticks, thread, RawOp::Mark { name: self.names.number(&name) });
+            let time_ns = self.time(record.ticks);
+            self.mark(time_ns, thread, RawOp::Mark { name: self.names.number(&name) });
         }
     }
 
@@ -228,7 +250,11 @@ impl<'a> LaneEvents<'a> {
         }
         self.end_thread(0);
         self.thread = Some(thread);
-        self.mark(record.ticks, thread, RawOp::ThreadStart);
+        // Without a number it would come too early; the thread then begins with its first event.
+        if matches!(self.stamps, Stamps::Ticks(_)) {
+            let time_ns = self.time(record.ticks);
+            self.mark(time_ns, thread, RawOp::ThreadStart);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod session;
 mod sites;
 mod spool_reader;
 mod timeline;
+pub mod touch_full;
 mod traces;
 mod watch;
 
@@ -40,12 +41,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub use error::RecordError;
-pub use report::{Exit, RecordReport, RecordedTrace, UnseenImage};
+pub use report::{Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
 
 use control::Begin;
 use object::Unpacked;
-use run::Outcome;
+use run::{Host, Outcome};
 use session::{Plan, Session};
+use touch_full::{Merging, TouchFull};
 pub use watch::Progress;
 use watch::Watch;
 
@@ -64,6 +66,8 @@ pub struct Options {
     pub bytes_max: Option<u64>,
     /// Frames of each call's stack to record, 1 to [`stacks::DEPTH_MAX`]; `None` for no call sites.
     pub stack_depth: Option<u32>,
+    /// Whether the program's accesses to its blocks are recorded too, and with what.
+    pub touch_full: Option<TouchFull>,
 }
 
 /// Runs `command` (program and arguments) and records it.
@@ -99,7 +103,14 @@ pub fn record_watched(
     let (begin, bytes_max, stack_depth) = (options.begin, options.bytes_max, options.stack_depth);
     let plan = Plan { parent, output: &output, command: words, object: &object.path, begin, bytes_max, stack_depth };
     let mut session = Session::begin(plan)?;
-    let running = match run::start(command, &object.path, &session.dir) {
+    let host = match &options.touch_full {
+        None => Host::default(),
+        Some(touch_full) => {
+            session.control.number_events()?;
+            touch_full.host(&session.dir)
+        }
+    };
+    let running = match run::start(command, &object.path, &session.dir, &host) {
         Ok(running) => running,
         Err(why) => {
             session.remove()?;
@@ -115,15 +126,16 @@ pub fn record_watched(
         Err(why) => return Err(RecordError::Kept { session: session.dir, why: Box::new(why) }),
     };
     let recorded_s = Some(began.elapsed().as_secs_f64());
-    finish(session, outcome, object).map(|report| RecordReport { recorded_s, ..report })
+    let merging = options.touch_full.as_ref().map(TouchFull::merging).unwrap_or_default();
+    finish(session, outcome, object, merging).map(|report| RecordReport { recorded_s, ..report })
 }
 
 /// Writes the traces, at once where the recording ended before the program, and waits for the program.
-fn finish(session: Session, outcome: Outcome, object: Unpacked) -> Result<RecordReport, RecordError> {
+fn finish(session: Session, outcome: Outcome, object: Unpacked, merging: Merging) -> Result<RecordReport, RecordError> {
     let report = match outcome {
-        Outcome::Ended(exit) => collect(session, Some(exit))?,
+        Outcome::Ended(exit) => collect(session, Some(exit), merging)?,
         Outcome::Runs(running) => {
-            let report = collect(session, None);
+            let report = collect(session, None, merging);
             let exit = running.wait()?;
             let report = RecordReport { exit: Some(exit), ..report? };
             let left = report.object_left.filter(|_| traces::any_runs(&report.traces));
@@ -143,7 +155,7 @@ fn finish(session: Session, outcome: Outcome, object: Unpacked) -> Result<Record
 pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
     let session = Session::open(dir)?;
     let object = session.info.object.clone();
-    let report = collect(session, None)?;
+    let report = collect(session, None, Merging::default())?;
     if report.object_left.is_none() {
         object::remove_left_behind(&object);
     }
@@ -151,8 +163,8 @@ pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
 }
 
 /// Writes the traces and removes the session; keeps it if a trace cannot be written.
-fn collect(session: Session, exit: Option<Exit>) -> Result<RecordReport, RecordError> {
-    match traces::write_all(&session, exit) {
+fn collect(session: Session, exit: Option<Exit>, merging: Merging) -> Result<RecordReport, RecordError> {
+    match traces::write_all(&session, exit, merging) {
         Ok(report) if report.traces.is_empty() => {
             let why = traces::why_none(&session, &report)?;
             let command = session.info.command.join(" ");

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use hksim_trace::event::Access;
 use hksim_trace::header::Quality;
 use serde::Serialize;
 
@@ -94,4 +95,34 @@ pub struct RecordedTrace {
     pub duration_ns: u64,
     /// What was lost, guessed or repaired.
     pub quality: Quality,
+    /// The program's accesses to its blocks, where they were recorded.
+    pub touches: Option<Touches>,
+}
+
+/// Every access of a program to its live blocks, counted. One that lies on two blocks counts for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Touches {
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Events in the trace that hold them.
+    pub events: u64,
+    /// Calls that came when the stream of accesses had ended already (the process was killed, or the disk full).
+    pub calls_without_stream: u64,
+}
+
+impl Touches {
+    pub(crate) fn count(&mut self, access: Access, bytes: u64) {
+        let (accesses, sum) = match access {
+            Access::Read => (&mut self.reads, &mut self.read_bytes),
+            Access::Write => (&mut self.writes, &mut self.written_bytes),
+        };
+        *accesses += 1;
+        *sum += bytes;
+    }
 }

@@ -74,6 +74,15 @@ pub enum Outcome {
     Runs(Running),
 }
 
+/// What the program runs in; by default nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    /// Words before the command.
+    pub words: Vec<OsString>,
+    /// Added to the environment.
+    pub variables: Vec<(&'static str, OsString)>,
+}
+
 /// The program, started, with the recorder's signals passed on to it until [`Running::wait`] returns.
 pub struct Running {
     child: Child,
@@ -84,13 +93,15 @@ pub struct Running {
 ///
 /// # Errors
 /// The system refuses.
-pub fn start(command: &[OsString], object: &Path, session: &Path) -> Result<Running, RecordError> {
-    let (program, arguments) = command.split_first().ok_or(RecordError::NoCommand)?;
+pub fn start(command: &[OsString], object: &Path, session: &Path, host: &Host) -> Result<Running, RecordError> {
+    let words: Vec<&OsString> = host.words.iter().chain(command).collect();
+    let (program, arguments) = words.split_first().ok_or(RecordError::NoCommand)?;
     let signals = PassedOn::begin();
     let child = Command::new(program)
         .args(arguments)
         .env(PRELOAD_VARIABLE, preload_with(object))
         .env(SESSION_VARIABLE, session)
+        .envs(host.variables.iter().cloned())
         .spawn()
         .map_err(|source| RecordError::Start { command: program.to_string_lossy().into_owned(), source })?;
     PassedOn::to(child.id());

@@ -8,9 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::clock::TickRate;
 use crate::error::RecordError;
-use crate::lane_events::LaneEvents;
+use crate::lane_events::{LaneEvents, Stamps};
 use crate::marks::MarkNames;
 use crate::spool::{
     CONTROL_BYTES, Control, FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, SPOOL_MAGIC, WORDS_OFFSET,
@@ -210,8 +209,18 @@ impl SpoolReader {
     ///
     /// # Errors
     /// The file cannot be read or is damaged.
-    pub fn lanes<'a>(&'a self, rate: TickRate, names: &'a MarkNames) -> Result<Vec<LaneEvents<'a>>, RecordError> {
-        self.lanes.iter().map(|lane| LaneEvents::new(self, lane, rate, names)).collect()
+    pub fn lanes<'a>(&'a self, stamps: Stamps, names: &'a MarkNames) -> Result<Vec<LaneEvents<'a>>, RecordError> {
+        self.lanes.iter().map(|lane| LaneEvents::new(self, lane, stamps, names)).collect()
+    }
+
+    /// Address of the counters that number the events; `None` where they have time stamps.
+    pub fn counters(&self) -> Option<u64> {
+        Some(self.control.counters).filter(|&address| address != 0)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The command line of the process.

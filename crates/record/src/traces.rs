@@ -5,15 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use hksim_trace::header::{Quality, Summary};
-
 use crate::control::Deed;
-use crate::convert::{ImageEnd, convert};
+use crate::convert::{Converted, How, ImageEnd, convert};
 use crate::error::RecordError;
 use crate::report::{Exit, RecordReport, RecordedTrace, UnseenImage};
 use crate::session::{Session, SpoolFile};
 use crate::spool::ORIGIN_FORK;
 use crate::spool_reader::SpoolReader;
+use crate::touch_full::Merging;
 
 /// Why there may be no spool at all.
 const NOT_LOADED: &str = "the recorder was not loaded; does the program (or a wrapper around it) clear the \
@@ -57,9 +56,9 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
 ///
 /// # Errors
 /// A spool cannot be read or a trace not be written.
-pub fn write_all(session: &Session, exit: Option<Exit>) -> Result<RecordReport, RecordError> {
+pub fn write_all(session: &Session, exit: Option<Exit>, merging: Merging) -> Result<RecordReport, RecordError> {
     let began = Instant::now();
-    let rate = session.tick_rate()?;
+    let how = How { rate: session.tick_rate()?, merging };
     let (images, unrecorded_pids) = open_images(&session.spools()?)?;
     let images = in_order(images, session.info.root_pid);
     let log = session.control.entries()?;
@@ -78,9 +77,9 @@ pub fn write_all(session: &Session, exit: Option<Exit>) -> Result<RecordReport, 
             continue;
         }
         bytes += image.spool.record_bytes();
-        let (summary, quality) = convert(&image.spool, rate, end_of(image, index), &log, &path)?;
-        events += summary.events;
-        traces.push(describe(image, path, &summary, quality));
+        let converted = convert(&image.spool, how, end_of(image, index), &log, &path)?;
+        events += converted.summary.events;
+        traces.push(describe(image, path, &converted));
     }
     let spool_bytes_per_event = if events == 0 { 0.0 } else { bytes as f64 / events as f64 };
     let still_running = traces.iter().any(|trace: &RecordedTrace| trace.still_running);
@@ -104,7 +103,8 @@ pub fn write_all(session: &Session, exit: Option<Exit>) -> Result<RecordReport, 
     })
 }
 
-fn describe(image: &Image, path: PathBuf, summary: &Summary, quality: Quality) -> RecordedTrace {
+fn describe(image: &Image, path: PathBuf, converted: &Converted) -> RecordedTrace {
+    let &Converted { summary, quality, touches } = converted;
     let control = &image.spool.control;
     RecordedTrace {
         // For the eye only: the trace is written.
@@ -121,6 +121,7 @@ fn describe(image: &Image, path: PathBuf, summary: &Summary, quality: Quality) -
         objects_peak: summary.objects_peak,
         duration_ns: summary.duration_ns,
         quality,
+        touches,
     }
 }
 

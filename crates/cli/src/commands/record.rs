@@ -8,11 +8,19 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use hksim_record::control::Begin;
+use hksim_record::touch_full::TouchFull;
 use hksim_record::{Options, RecordReport, record_watched, recover};
 
 use crate::flags::values::{parse_size, parse_time};
 use crate::output::progress::Recording;
 use crate::output::{Format, note, render};
+
+/// Which accesses are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Touch {
+    None,
+    Full,
+}
 
 /// Arguments of `record`.
 #[derive(Debug, clap::Args)]
@@ -23,6 +31,9 @@ pub struct Args {
     /// How the program is watched
     #[arg(long, value_name = "KIND", default_value = "preload", value_parser = ["preload"])]
     backend: String,
+    /// What is recorded of the program's accesses to its blocks; full: each of them, in valgrind, some 10 times slower
+    #[arg(long, value_enum, default_value = "none")]
+    touch: Touch,
     /// Begin without recording; `hksim mark PID --start` or SIGUSR2 to hksim starts it
     #[arg(long)]
     paused: bool,
@@ -77,10 +88,23 @@ fn record(args: &Args) -> Result<RecordReport> {
         duration: args.duration.map(Duration::from_nanos),
         bytes_max: args.max_size,
         stack_depth: args.stacks,
+        touch_full: match args.touch {
+            Touch::None => None,
+            Touch::Full => Some(find_touch_full()?),
+        },
         ..Options::default()
     };
     let line = if args.quiet { Recording::hidden() } else { Recording::shown() };
     Ok(record_watched(&options, &args.command, &mut |progress| line.show(progress))?)
+}
+
+/// The way to record every access; says so where it is the slow one.
+fn find_touch_full() -> Result<TouchFull> {
+    let found = TouchFull::find()?;
+    if let Some(why) = found.why_lackey() {
+        note(&format!("lackey records the accesses, some 60 times slower than hksim's own valgrind tool: {why}"));
+    }
+    Ok(found)
 }
 
 /// Standard error may be closed; the trace is written all the same.

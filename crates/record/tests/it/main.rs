@@ -10,3 +10,4 @@ mod programs;
 mod refusals;
 mod signals;
 mod support;
+mod touch_full;

@@ -1,7 +1,7 @@
 //! What `hksim record` says at the end.
 
 use hksim_record::control::EndReason;
-use hksim_record::{Exit, RecordReport, RecordedTrace};
+use hksim_record::{Exit, RecordReport, RecordedTrace, Touches};
 
 use crate::commands::info::quality_lines;
 use crate::output::table::{self, Table};
@@ -30,12 +30,26 @@ pub fn text(report: &RecordReport) -> String {
         let (path, threads) = (own.path.display(), own.threads);
         text += &format!("{path}: {events} events, {threads} threads, up to {objects} objects live at once\n");
         text += &quality_lines(&own.quality);
+        text += &touch_lines(own.touches.as_ref());
         if !others.is_empty() {
             text += &beside(others);
         }
         text += &totals(report);
     }
     text + &unseen(report)
+}
+
+fn touch_lines(touches: Option<&Touches>) -> String {
+    let Some(touches) = touches else {
+        return String::new();
+    };
+    let [reads, writes, events] = [touches.reads, touches.writes, touches.events].map(units::count);
+    let mut text = format!("accesses to live blocks: {reads} reads, {writes} writes, in {events} events\n");
+    if touches.calls_without_stream > 0 {
+        let calls = units::count(touches.calls_without_stream);
+        text += &format!("the stream of accesses ends {calls} calls before the end\n");
+    }
+    text
 }
 
 fn beside(others: &[RecordedTrace]) -> String {
