@@ -166,10 +166,12 @@ impl Quality {
     /// Known to be missing are calls lost or unfinished, one allocation per free of an unknown address, and one
     /// free per address that was given out twice. A recorder that misses both calls of a block leaves no sign.
     pub fn share(&self, events: u64) -> f64 {
-        let flawed = self.unknown_frees + self.addresses_guessed;
+        // A file may claim any counts.
+        let sum = |counts: &[u64]| counts.iter().fold(0u64, |sum, &count| sum.saturating_add(count));
+        let flawed = sum(&[self.unknown_frees, self.addresses_guessed]);
         let whole = events.saturating_sub(flawed).saturating_sub(self.reuse_repaired);
         let missing =
-            self.unknown_frees + self.reuse_repaired + self.events_lost + self.unfinished_calls + self.uses_dropped;
+            sum(&[self.unknown_frees, self.reuse_repaired, self.events_lost, self.unfinished_calls, self.uses_dropped]);
         let known = whole.saturating_add(flawed).saturating_add(missing);
         if known == 0 { 1.0 } else { whole as f64 / known as f64 }
     }
@@ -180,18 +182,18 @@ impl std::ops::Add for Quality {
 
     fn add(self, other: Quality) -> Quality {
         Quality {
-            unknown_frees: self.unknown_frees + other.unknown_frees,
-            parked: self.parked + other.parked,
-            reuse_repaired: self.reuse_repaired + other.reuse_repaired,
-            uses_dropped: self.uses_dropped + other.uses_dropped,
-            reallocs_to_zero_kept: self.reallocs_to_zero_kept + other.reallocs_to_zero_kept,
+            unknown_frees: self.unknown_frees.saturating_add(other.unknown_frees),
+            parked: self.parked.saturating_add(other.parked),
+            reuse_repaired: self.reuse_repaired.saturating_add(other.reuse_repaired),
+            uses_dropped: self.uses_dropped.saturating_add(other.uses_dropped),
+            reallocs_to_zero_kept: self.reallocs_to_zero_kept.saturating_add(other.reallocs_to_zero_kept),
             events_lost: self.events_lost.saturating_add(other.events_lost),
             stopped_ns: self.stopped_ns.saturating_add(other.stopped_ns),
-            nested_calls: self.nested_calls + other.nested_calls,
-            unfinished_calls: self.unfinished_calls + other.unfinished_calls,
-            addresses_guessed: self.addresses_guessed + other.addresses_guessed,
-            foreign_lines: self.foreign_lines + other.foreign_lines,
-            other_process_events: self.other_process_events + other.other_process_events,
+            nested_calls: self.nested_calls.saturating_add(other.nested_calls),
+            unfinished_calls: self.unfinished_calls.saturating_add(other.unfinished_calls),
+            addresses_guessed: self.addresses_guessed.saturating_add(other.addresses_guessed),
+            foreign_lines: self.foreign_lines.saturating_add(other.foreign_lines),
+            other_process_events: self.other_process_events.saturating_add(other.other_process_events),
         }
     }
 }

@@ -269,6 +269,18 @@ fn absurd_records_are_refused_with_their_byte() {
     assert!(refused("t.csv", back.as_bytes(), None).contains("before that of the row above"));
 }
 
+#[test]
+fn a_table_may_claim_any_counts() {
+    let footer =
+        r#""{""mark_names"":[],""quality"":{""unknown_frees"":18446744073709551615,""addresses_guessed"":9}}""#;
+    let table = format!("time_ns,thread,op,text\n0,0,free-null,\n0,0,footer,{footer}\n");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.csv");
+    std::fs::write(&file, table).unwrap();
+    let (report, events) = import_file(&file);
+    assert_eq!((report.quality.unknown_frees, report.share, events.len()), (u64::MAX, 0.0, 1));
+}
+
 /// Damaged files of every format: any end is fine but a panic, a hang or an error that names no file.
 #[test]
 fn damage_of_every_kind_is_survived() {

@@ -5,7 +5,7 @@ use crate::event::ObjectId;
 /// The first address given out: below lie NULL and what no allocator gives out.
 const FIRST: u64 = 0x1_0000;
 /// Alignments above 2^this are not kept: there are not enough addresses for them.
-const ALIGN_LOG2_MAX: u8 = 36;
+const ALIGN_LOG2_MAX: u8 = 31;
 /// Alignment of every address: that of malloc.
 const ALIGN_LOG2_MIN: u8 = 4;
 

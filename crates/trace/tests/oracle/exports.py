@@ -90,7 +90,7 @@ def compare_android(trace, path):
         value = int(pointer, 16)
         if value in live or value == 0:
             sys.exit(f"{pointer} was live already")
-        if value % (1 << min(max(fields.get("align_log2", 0), 4), 36)):
+        if value % (1 << min(max(fields.get("align_log2", 0), 4), 31)):
             sys.exit(f"{pointer} is not aligned to 2^{fields['align_log2']}")
         live.add(value)
         address[fields["object"]] = pointer
