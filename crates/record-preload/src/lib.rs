@@ -31,6 +31,8 @@ mod site;
 pub mod spool;
 pub mod stacks;
 mod sys;
+mod touch;
+pub mod touched;
 mod unwind;
 
 /// Unreachable by design (no code here panics); the loop is what `no_std` asks for.

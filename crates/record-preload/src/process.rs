@@ -245,6 +245,22 @@ impl Process {
         }
     }
 
+    /// Opens a file of this process's own beside its spool, with another suffix; negative on failure.
+    pub fn open_beside(&self, suffix: &str) -> c_int {
+        // SAFETY: the path was written before READY and does not change.
+        let mut path = unsafe { *self.path.get() };
+        let end = path.iter().position(|&byte| byte == 0).unwrap_or(0);
+        let start = end.saturating_sub(SPOOL_SUFFIX.len());
+        let Some(place) = path.get_mut(start..start + suffix.len() + 1) else {
+            return -1;
+        };
+        let (name, zero) = place.split_at_mut(suffix.len());
+        name.copy_from_slice(suffix.as_bytes());
+        zero.fill(0);
+        // SAFETY: it ends with a zero byte.
+        unsafe { sys::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC) }
+    }
+
     fn control_u32(&self, field: impl FnOnce(*mut Control) -> *mut u32) -> &AtomicU32 {
         // SAFETY: a process that others see has a control page, mapped for good; the fields are only used atomically.
         unsafe { AtomicU32::from_ptr(field(self.control.get())) }

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use libc::{c_int, c_void, size_t};
 
-use crate::hooks;
+use crate::{hooks, touch};
 
 /// Set by the first thread that looks the functions up; nobody looks twice.
 static LOOKED_UP: AtomicBool = AtomicBool::new(false);
@@ -19,6 +19,20 @@ macro_rules! real_functions {
     ($($name:ident: $symbol:literal, $type:ty;)*) => {
         struct Table { $($name: AtomicPtr<c_void>,)* }
 
+        /// The functions that serve the program; `None` where no object defines one.
+        #[derive(Clone, Copy)]
+        pub struct Functions {
+            $(
+                /// The function of that name.
+                pub $name: Option<$type>,
+            )*
+        }
+
+        impl Functions {
+            /// No function at all.
+            pub const NONE: Functions = Functions { $($name: None,)* };
+        }
+
         static TABLE: Table = Table { $($name: AtomicPtr::new(null_mut()),)* };
 
         #[cold]
@@ -26,7 +40,12 @@ macro_rules! real_functions {
             if LOOKED_UP.swap(true, Ordering::Acquire) {
                 return;
             }
-            $(TABLE.$name.store(find($symbol), Ordering::Release);)*
+            // SAFETY: null is None, and anything else is the address of the C function of that name, which has this type.
+            let found = unsafe {
+                Functions { $($name: core::mem::transmute::<*mut c_void, Option<$type>>(find($symbol)),)* }
+            };
+            let served = touch::instead_of(&found).unwrap_or(found);
+            $(TABLE.$name.store(served.$name.map_or(null_mut(), |name| name as *mut c_void), Ordering::Release);)*
         }
 
         $(

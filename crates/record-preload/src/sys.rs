@@ -270,6 +270,52 @@ fn map(fd: c_int, offset: u64, bytes: usize, flags: c_int) -> *mut c_void {
     if address == -1 { core::ptr::null_mut() } else { address as *mut c_void }
 }
 
+/// Fresh private memory that the kernel promises nothing for until it is touched; null on failure.
+pub fn map_unbacked(bytes: usize) -> *mut c_void {
+    map(-1, 0, bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
+}
+
+/// Reserves addresses at a place where nothing is mapped, for pages of 4 KiB; false if that is not to be had.
+pub fn reserve_at(start: usize, bytes: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let none = libc::PROT_NONE as c_long;
+    // SAFETY: a mapping that replaces none touches no existing memory.
+    let address =
+        unsafe { libc::syscall(libc::SYS_mmap, start, bytes, none, flags as c_long, -1 as c_long, 0 as c_long) };
+    if address != start as c_long {
+        // A kernel that does not know the flag may have put it elsewhere.
+        if address != -1 {
+            unmap(address as *mut c_void, bytes);
+        }
+        return false;
+    }
+    // SAFETY: the range was just mapped. A kernel without huge pages refuses, and needs no telling.
+    unsafe { libc::syscall(libc::SYS_madvise, start, bytes, libc::MADV_NOHUGEPAGE as c_long) };
+    true
+}
+
+/// Makes reserved addresses readable and writable.
+pub fn make_accessible(start: *mut c_void, bytes: usize) -> bool {
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as c_long;
+    // SAFETY: the callers pass parts of their own reservation.
+    unsafe { libc::syscall(libc::SYS_mprotect, start, bytes, protection) == 0 }
+}
+
+/// Gives the memory of pages back; they read as zeros from then on.
+pub fn give_back(start: *mut c_void, bytes: c_long) {
+    // SAFETY: the callers pass pages of their own that nothing refers to.
+    unsafe { libc::syscall(libc::SYS_madvise, start, bytes, libc::MADV_DONTNEED as c_long) };
+}
+
+/// A request to the driver behind a descriptor; negative on failure.
+///
+/// # Safety
+/// `argument` is what the request needs.
+pub unsafe fn control(fd: c_int, request: u64, argument: *mut c_void) -> c_long {
+    // SAFETY: by the caller's promise.
+    unsafe { libc::syscall(libc::SYS_ioctl, fd as c_long, request, argument) }
+}
+
 /// Unmaps memory of the recorder's own.
 pub fn unmap(memory: *mut c_void, bytes: usize) {
     // SAFETY: the callers pass whole mappings of their own that nothing refers to.

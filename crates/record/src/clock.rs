@@ -47,6 +47,12 @@ impl TickRate {
         Some(Self { scaled })
     }
 
+    /// A duration of so many nanoseconds in ticks.
+    #[must_use]
+    pub fn ticks(self, ns: u64) -> u64 {
+        u64::try_from((u128::from(ns) << 32) / u128::from(self.scaled.max(1))).unwrap_or(u64::MAX)
+    }
+
     /// `ticks` as a duration in nanoseconds.
     #[must_use]
     pub fn ns(self, ticks: u64) -> u64 {

@@ -16,6 +16,7 @@ use crate::error::RecordError;
 use crate::lane_events::Stamps;
 use crate::marks::MarkNames;
 use crate::merge::merge;
+use crate::pages::PageTouches;
 use crate::report::Touches;
 use crate::sites::SiteReader;
 use crate::spool_reader::SpoolReader;
@@ -99,7 +100,12 @@ fn write_trace(
         Some(_) => (Stamps::Numbers, Clock::PerEvent, CERTAIN_ORDER, Default::default()),
     };
     let stream = touch_full::open(spool, how.merging)?;
-    let touch = if stream.is_some() { Touch::FullStream } else { Touch::Assumed };
+    let mut pages = PageTouches::open(spool, how.rate)?;
+    let touch = match (&stream, &pages) {
+        (Some(_), _) => Touch::FullStream,
+        (None, Some(_)) => Touch::Sampled,
+        (None, None) => Touch::Assumed,
+    };
     let mut sink = Sink { writer: TraceWriter::create(path, &Header::new(origin, touch, clock))?, failed: None };
     let mut resolver = Resolver::new(window);
     let names = MarkNames::default();
@@ -114,7 +120,11 @@ fn write_trace(
         last = (raw.time_ns, raw.thread);
         if timeline.keeps(&raw.op) {
             raw.site = sites.site_at(raw.site)?;
-            resolver.push(raw, &mut |event| sink.take(&event))?;
+            let mut push = |raw| Ok(resolver.push(raw, &mut |event| sink.take(&event))?);
+            match &mut pages {
+                Some(pages) => pages.pass(raw, push)?,
+                None => push(raw)?,
+            }
         }
         sink.check()
     };
@@ -125,6 +135,8 @@ fn write_trace(
             Some(stream.finish(&mut push)?)
         }
     };
+    let pages = pages.map(|pages| pages.finish(|raw| Ok(resolver.push(raw, &mut |event| sink.take(&event))?)));
+    let (profiles, watched) = pages.transpose()?.unwrap_or_default();
     let (time_ns, thread) = last;
     if end == ImageEnd::Session {
         while let Some((time_ns, mark)) = timeline.mark_up_to(u64::MAX, &names) {
@@ -137,8 +149,9 @@ fn write_trace(
     let mut quality = resolver.finish(&mut |event| sink.take(&event))?;
     sink.check()?;
     quality.events_lost = spool.control.events_lost;
+    quality.watched = watched;
     quality.stopped_ns = timeline.off_ns(time_ns);
-    let footer = Footer { mark_names: names.into_names(), quality, sites: sites.finish(), ..Footer::default() };
+    let footer = Footer { mark_names: names.into_names(), quality, sites: sites.finish(), profiles };
     Ok(Converted { summary: sink.writer.finish(&footer)?, quality, touches })
 }
 

@@ -249,6 +249,7 @@ impl<'a> LaneEvents<'a> {
             return;
         }
         self.end_thread(0);
+        self.spool.note_thread(u32::try_from(record.address).unwrap_or(u32::MAX), thread);
         self.thread = Some(thread);
         // Without a number it would come too early; the thread then begins with its first event.
         if matches!(self.stamps, Stamps::Ticks(_)) {

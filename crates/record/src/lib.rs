@@ -13,6 +13,7 @@ mod lane_events;
 mod marks;
 mod merge;
 mod object;
+mod pages;
 mod program;
 mod report;
 mod run;
@@ -34,9 +35,13 @@ pub mod spool;
 #[doc(hidden)]
 #[path = "../../record-preload/src/stacks.rs"]
 pub mod stacks;
+#[doc(hidden)]
+#[path = "../../record-preload/src/touched.rs"]
+pub mod touched;
 
 use std::ffi::OsString;
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -45,7 +50,8 @@ pub use report::{Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
 
 use control::Begin;
 use object::Unpacked;
-use run::{Host, Outcome};
+use pages::Collector;
+use run::{Host, Outcome, Running};
 use session::{Plan, Session};
 use touch_full::{Merging, TouchFull};
 pub use watch::Progress;
@@ -68,6 +74,8 @@ pub struct Options {
     pub stack_depth: Option<u32>,
     /// Whether the program's accesses to its blocks are recorded too, and with what.
     pub touch_full: Option<TouchFull>,
+    /// Whether objects are put on pages of their own, to see which are touched: one in so many, and all of a page and more.
+    pub sample: Option<NonZeroU32>,
 }
 
 /// Runs `command` (program and arguments) and records it.
@@ -103,15 +111,8 @@ pub fn record_watched(
     let (begin, bytes_max, stack_depth) = (options.begin, options.bytes_max, options.stack_depth);
     let plan = Plan { parent, output: &output, command: words, object: &object.path, begin, bytes_max, stack_depth };
     let mut session = Session::begin(plan)?;
-    let host = match &options.touch_full {
-        None => Host::default(),
-        Some(touch_full) => {
-            session.control.number_events()?;
-            touch_full.host(&session.dir)
-        }
-    };
-    let running = match run::start(command, &object.path, &session.dir, &host) {
-        Ok(running) => running,
+    let (running, collector) = match start(options, command, &object.path, &session) {
+        Ok(started) => started,
         Err(why) => {
             session.remove()?;
             return Err(why);
@@ -126,8 +127,31 @@ pub fn record_watched(
         Err(why) => return Err(RecordError::Kept { session: session.dir, why: Box::new(why) }),
     };
     let recorded_s = Some(began.elapsed().as_secs_f64());
+    collector.map_or(Ok(()), Collector::end)?;
     let merging = options.touch_full.as_ref().map(TouchFull::merging).unwrap_or_default();
     finish(session, outcome, object, merging).map(|report| RecordReport { recorded_s, ..report })
+}
+
+/// Starts the program, and before it what watches its touches.
+fn start(
+    options: &Options,
+    command: &[OsString],
+    object: &Path,
+    session: &Session,
+) -> Result<(Running, Option<Collector>), RecordError> {
+    let mut host = match &options.touch_full {
+        None => Host::default(),
+        Some(touch_full) => {
+            session.control.number_events()?;
+            touch_full.host(&session.dir)
+        }
+    };
+    let mut collector = None;
+    if let Some(sample) = options.sample {
+        collector = Some(Collector::begin(&session.dir)?);
+        host.variables.push((touched::SAMPLE_VARIABLE, OsString::from(sample.to_string())));
+    }
+    Ok((run::start(command, object, &session.dir, &host)?, collector))
 }
 
 /// Writes the traces, at once where the recording ended before the program, and waits for the program.

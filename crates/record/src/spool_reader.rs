@@ -1,12 +1,13 @@
 //! Reading a spool: which frames hold which lane's records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use crate::error::RecordError;
 use crate::lane_events::{LaneEvents, Stamps};
@@ -27,6 +28,8 @@ pub struct SpoolReader {
     /// Frames that hold call sites, by sequence number.
     sites: BTreeMap<u32, u64>,
     live: bool,
+    /// Number of the thread that had a kernel thread id last.
+    threads: Mutex<HashMap<u32, u32>>,
 }
 
 /// The frames of one lane, in the order in which they were filled.
@@ -71,8 +74,15 @@ impl SpoolReader {
         if control.magic != SPOOL_MAGIC {
             return Ok(None);
         }
-        let mut reader =
-            Self { path: path.to_path_buf(), file, control, lanes: Vec::new(), sites: BTreeMap::new(), live };
+        let mut reader = Self {
+            path: path.to_path_buf(),
+            file,
+            control,
+            lanes: Vec::new(),
+            sites: BTreeMap::new(),
+            live,
+            threads: Mutex::default(),
+        };
         let lanes = reader.find_lanes()?;
         reader.lanes = reader.add_blocks(lanes)?;
         reader.sites = reader.find_sites()?;
@@ -221,6 +231,16 @@ impl SpoolReader {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Notes which thread has a kernel thread id.
+    pub fn note_thread(&self, tid: u32, thread: u32) {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).insert(tid, thread);
+    }
+
+    /// The thread noted last for a kernel thread id.
+    pub fn thread_of(&self, tid: u32) -> Option<u32> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).get(&tid).copied()
     }
 
     /// The command line of the process.

@@ -158,6 +158,47 @@ pub struct Quality {
     pub foreign_lines: u64,
     /// Calls of other processes than the one imported; left out.
     pub other_process_events: u64,
+    /// Of a trace that watched the pages of a sample of objects.
+    #[serde(skip_serializing_if = "Watched::is_empty")]
+    pub watched: Watched,
+}
+
+/// How well the pages of a sample of objects were watched. All zero where none were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Watched {
+    /// Objects made on pages of their own (or moved there by a resize), whose touches are events.
+    pub objects: u64,
+    /// Their touches: the first read or write of a page, or the first write after a read.
+    pub touches: u64,
+    /// Touches among them that were found afterwards: they stand at the object's death where the others have times, and at
+    /// its birth where none have.
+    pub touches_untimed: u64,
+    /// Page faults that were lost, of this program and all that it started: what they told was found afterwards.
+    pub faults_lost: u64,
+    /// Objects that should have been watched, when there were no fresh pages left.
+    pub turned_down: u64,
+}
+
+impl Watched {
+    /// Whether nothing was watched.
+    pub fn is_empty(&self) -> bool {
+        *self == Watched::default()
+    }
+}
+
+impl std::ops::Add for Watched {
+    type Output = Watched;
+
+    fn add(self, other: Watched) -> Watched {
+        Watched {
+            objects: self.objects.saturating_add(other.objects),
+            touches: self.touches.saturating_add(other.touches),
+            touches_untimed: self.touches_untimed.saturating_add(other.touches_untimed),
+            faults_lost: self.faults_lost.saturating_add(other.faults_lost),
+            turned_down: self.turned_down.saturating_add(other.turned_down),
+        }
+    }
 }
 
 impl Quality {
@@ -194,6 +235,7 @@ impl std::ops::Add for Quality {
             addresses_guessed: self.addresses_guessed.saturating_add(other.addresses_guessed),
             foreign_lines: self.foreign_lines.saturating_add(other.foreign_lines),
             other_process_events: self.other_process_events.saturating_add(other.other_process_events),
+            watched: self.watched + other.watched,
         }
     }
 }

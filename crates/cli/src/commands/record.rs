@@ -3,6 +3,7 @@
 mod summary;
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::output::{Format, note, render};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Touch {
     None,
+    Pages,
     Full,
 }
 
@@ -28,12 +30,16 @@ pub struct Args {
     /// Trace to write; those of child processes are written beside it
     #[arg(short, long, value_name = "FILE.hkt", default_value = "hksim.hkt")]
     output: PathBuf,
+    /// What is recorded of the program's accesses to its blocks; pages: the first touch of each page, of a sample of
+    /// objects; full: each access, in valgrind, some 10 times slower
+    #[arg(long, value_enum, default_value = "none")]
+    touch: Touch,
+    /// With --touch pages: watch one object in N, and all of 4 KiB and more
+    #[arg(long, value_name = "N", default_value = "100")]
+    sample: NonZeroU32,
     /// How the program is watched
     #[arg(long, value_name = "KIND", default_value = "preload", value_parser = ["preload"])]
     backend: String,
-    /// What is recorded of the program's accesses to its blocks; full: each of them, in valgrind, some 10 times slower
-    #[arg(long, value_enum, default_value = "none")]
-    touch: Touch,
     /// Begin without recording; `hksim mark PID --start` or SIGUSR2 to hksim starts it
     #[arg(long)]
     paused: bool,
@@ -89,9 +95,10 @@ fn record(args: &Args) -> Result<RecordReport> {
         bytes_max: args.max_size,
         stack_depth: args.stacks,
         touch_full: match args.touch {
-            Touch::None => None,
+            Touch::None | Touch::Pages => None,
             Touch::Full => Some(find_touch_full()?),
         },
+        sample: (args.touch == Touch::Pages).then_some(args.sample),
         ..Options::default()
     };
     let line = if args.quiet { Recording::hidden() } else { Recording::shown() };

@@ -55,7 +55,7 @@ pub(super) fn skim(path: &Path, file: &File, start: u64, on_damage: OnDamage) ->
         end => end?,
     };
     let (footer, tail) = match end {
-        End::Footer(footer) => (footer, None),
+        End::Footer(footer) => (*footer, None),
         End::Early(why) => {
             (Footer::default(), Some(Tail { offset: walk.offset, bytes: file_bytes - walk.offset, why }))
         }
@@ -71,7 +71,7 @@ pub(super) fn skim(path: &Path, file: &File, start: u64, on_damage: OnDamage) ->
 }
 
 enum End {
-    Footer(Footer),
+    Footer(Box<Footer>),
     Early(&'static str),
 }
 
@@ -103,7 +103,7 @@ impl Walk<'_> {
             }
             if section.kind == Kind::Footer {
                 return match self.footer(&section, payload, behind)? {
-                    Some(footer) => Ok(End::Footer(footer)),
+                    Some(footer) => Ok(End::Footer(Box::new(footer))),
                     None => self.early("the footer is damaged", previous),
                 };
             }

@@ -210,6 +210,11 @@ pub fn quality_lines(quality: &Quality) -> String {
         (quality.addresses_guessed, "blocks of unknown address, tied to the next free of an unknown address"),
         (quality.foreign_lines, "lines that are no call, left out"),
         (quality.other_process_events, "calls of other processes, left out"),
+        (quality.watched.objects, "objects watched on pages of their own"),
+        (quality.watched.touches, "touches of their pages"),
+        (quality.watched.touches_untimed, "touches among them found afterwards, at an object's birth or death"),
+        (quality.watched.faults_lost, "page faults lost"),
+        (quality.watched.turned_down, "objects not watched for want of fresh pages"),
     ];
     let lines = notes.into_iter().filter(|(count, _)| *count > 0);
     let stopped = (quality.stopped_ns > 0)

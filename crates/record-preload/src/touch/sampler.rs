@@ -1,0 +1,80 @@
+//! Which objects are watched: one in N of each call site and size class, and all of a page and more.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::site;
+use crate::touched::{SAMPLE_VARIABLE, WATCHED_BYTES_MIN};
+
+/// Counters, a power of two. Two sites that share one are sampled together, 1 in N of both.
+const COUNTERS: usize = 1 << 14;
+/// Sizes are told apart in steps of this many bytes (as a log2).
+const SIZE_STEP_LOG2: u32 = 4;
+
+/// Objects of a kind to let pass until one is watched; 0 before the first.
+static LEFT: [AtomicU32; COUNTERS] = [const { AtomicU32::new(0) }; COUNTERS];
+/// The N; 0 until it is known.
+static ONE_IN: AtomicU32 = AtomicU32::new(0);
+/// State of the random numbers. Races between threads only repeat a number.
+static RANDOM: AtomicU64 = AtomicU64::new(0x9E37_79B9_7F4A_7C15);
+
+/// Whether objects are to be watched at all, as the environment says.
+pub fn is_on() -> bool {
+    const NAME: [u8; SAMPLE_VARIABLE.len() + 1] = zero_ended();
+    // SAFETY: the name ends with a zero byte. This runs at the first allocating call, before the program does.
+    let value = unsafe { libc::getenv(NAME.as_ptr().cast()) };
+    if value.is_null() {
+        return false;
+    }
+    // SAFETY: not null, so a C string.
+    let digits = unsafe { core::ffi::CStr::from_ptr(value) }.to_bytes();
+    let one_in = core::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u32>().ok()).unwrap_or(0);
+    // Gaps reach twice as far.
+    ONE_IN.store(one_in.min(u32::MAX / 2), Ordering::Relaxed);
+    one_in > 0
+}
+
+/// The N of "one in N".
+pub fn one_in() -> u32 {
+    ONE_IN.load(Ordering::Relaxed)
+}
+
+/// Whether to watch an object of this size that is about to be made. The first of each kind is watched; the gaps
+/// between the following are random, N on average, so that no rhythm of the program can hide behind them.
+#[inline]
+pub fn wants(size: usize) -> bool {
+    if size as u64 >= WATCHED_BYTES_MIN {
+        return true;
+    }
+    if size == 0 {
+        return false;
+    }
+    let site = if site::is_on() { u64::from(site::of_caller()) } else { 0 };
+    let kind = (site << 32) | (size >> SIZE_STEP_LOG2) as u64;
+    let counter = &LEFT[(kind.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - COUNTERS.ilog2())) as usize];
+    let left = counter.load(Ordering::Relaxed);
+    let is_due = left <= 1;
+    counter.store(if is_due { gap() } else { left - 1 }, Ordering::Relaxed);
+    is_due
+}
+
+/// A number from 1 to 2N - 1.
+#[cold]
+fn gap() -> u32 {
+    let mut state = RANDOM.load(Ordering::Relaxed);
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    RANDOM.store(state, Ordering::Relaxed);
+    let choices = u64::from(one_in()) * 2 - 1;
+    1 + (((state >> 32) * choices) >> 32) as u32
+}
+
+const fn zero_ended() -> [u8; SAMPLE_VARIABLE.len() + 1] {
+    let mut name = [0; SAMPLE_VARIABLE.len() + 1];
+    let mut at = 0;
+    while at < SAMPLE_VARIABLE.len() {
+        name[at] = SAMPLE_VARIABLE.as_bytes()[at];
+        at += 1;
+    }
+    name
+}

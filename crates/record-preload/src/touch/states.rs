@@ -1,0 +1,252 @@
+//! What became of each page, told by the kernel when its object dies, kept in a file beside the spool.
+
+use core::cell::Cell;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::process::{self, Process};
+use crate::sys;
+use crate::touch::region::{self, Block, PAGE};
+use crate::touch::scan::{self, Present};
+use crate::touch::{copy, sampler};
+use crate::touched::{
+    PAGE_ABSENT, PAGE_READ, PAGE_WRITTEN, REGION_BYTES, STATES_OFFSET, TOUCHED_MAGIC, TOUCHED_SUFFIX, TouchedControl,
+};
+
+/// Pages whose states are mapped together; the file grows by so many bytes.
+const WINDOW_PAGES: usize = 64 << 10;
+const WINDOWS: usize = (REGION_BYTES as usize / PAGE) / WINDOW_PAGES;
+
+/// Not begun (as a forked child finds it).
+const NEW: u32 = 0;
+/// Some thread opens the file.
+const STARTING: u32 = 1;
+/// The file is there.
+const READY: u32 = 2;
+/// It could not be made.
+const OFF: u32 = 3;
+
+/// The file of this process, in memory that a forked child finds zeroed.
+#[repr(C)]
+struct States {
+    state: AtomicU32,
+    /// The process's page tables, 0 before they are first needed.
+    pagemap: AtomicI32,
+    pid: Cell<u32>,
+    control: Cell<*mut TouchedControl>,
+    windows: [AtomicPtr<AtomicU8>; WINDOWS],
+}
+
+static STATES: AtomicPtr<States> = AtomicPtr::new(null_mut());
+
+/// Looks at what is left when the program ends.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END: extern "C" fn() = {
+    extern "C" fn at_end() {
+        look_at_end();
+    }
+    at_end
+};
+
+/// Makes sure that there is a file for this process's states; false if there is none.
+pub fn begin() -> bool {
+    States::current().is_some()
+}
+
+/// Notes the states of pages that die with their object; whether any of them is present.
+pub fn note(page: usize, pages: usize) -> bool {
+    let Some(states) = States::current() else {
+        return true;
+    };
+    let mut any = false;
+    let mut at = page;
+    let complete = states.each_present(page, pages, |present| {
+        any = true;
+        states.put(at, present.first_page - at, PAGE_ABSENT);
+        states.put(present.first_page, present.pages, if present.is_zero { PAGE_READ } else { PAGE_WRITTEN });
+        at = present.first_page + present.pages;
+    });
+    if !complete {
+        states.count(|control| &raw mut control.states_lost, (page + pages - at) as u64);
+        return true;
+    }
+    states.put(at, page + pages - at, PAGE_ABSENT);
+    any
+}
+
+/// Copies the pages of a block that the program has written. What it has not, is zero in both.
+///
+/// # Safety
+/// `new` is fresh, zero, and at least as large.
+pub unsafe fn copy_touched(block: Block, new: *mut libc::c_void) {
+    let bytes = block.bytes();
+    // SAFETY: both blocks hold `bytes` bytes, and the offsets below are inside them.
+    let copy = |from: usize, end: usize| unsafe {
+        copy::copy(block.address().cast::<u8>().add(from), new.cast::<u8>().add(from), end.min(bytes) - from);
+    };
+    let _errno = sys::Errno::save();
+    let mut copied = 0;
+    let looked = States::current().is_some_and(|states| {
+        states.each_present(block.page(), block.pages(), |present| {
+            let from = (present.first_page - block.page()) * PAGE;
+            let end = from + present.pages * PAGE;
+            if !present.is_zero {
+                copy(from, end);
+            }
+            copied = end;
+        })
+    });
+    if !looked && copied < bytes {
+        copy(copied, bytes);
+    }
+}
+
+/// Counts an object for which the region had no room.
+pub fn count_turned_down() {
+    let _errno = sys::Errno::save();
+    if let Some(states) = States::current() {
+        states.count(|control| &raw mut control.turned_down, 1);
+    }
+}
+
+/// The pages that are present at the end keep the states they have now.
+fn look_at_end() {
+    let _errno = sys::Errno::save();
+    let _signals = sys::SignalsBlocked::new();
+    // SAFETY: null or the one States, never unmapped.
+    let Some(states) = (unsafe { STATES.load(Ordering::Acquire).as_ref() }) else {
+        return;
+    };
+    // A child that shares its parent's memory (vfork) does not end its parent.
+    if states.state.load(Ordering::Acquire) != READY || states.pid.get() != sys::pid() {
+        return;
+    }
+    // SAFETY: a ready process has a control page, mapped for good.
+    let first_page = unsafe { (*states.control.get()).first_page as usize };
+    let complete = states.each_present(first_page, region::pages_used() - first_page, |present| {
+        states.put(present.first_page, present.pages, if present.is_zero { PAGE_READ } else { PAGE_WRITTEN });
+    });
+    states.count(|control| &raw mut control.looked_at_end, u64::from(complete));
+}
+
+impl States {
+    /// The file of this process, made if need be.
+    fn current() -> Option<&'static Self> {
+        let states = Self::shared()?;
+        if matches!(states.state.load(Ordering::Acquire), NEW | STARTING) {
+            states.begin();
+        }
+        (states.state.load(Ordering::Acquire) == READY).then_some(states)
+    }
+
+    /// Makes the file, or waits until another thread has.
+    #[cold]
+    fn begin(&self) {
+        let _errno = sys::Errno::save();
+        // A signal handler that came in between would wait for itself.
+        let _signals = sys::SignalsBlocked::new();
+        if self.state.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Acquire).is_ok() {
+            // The spool comes first. While another thread opens that, this can be tried again.
+            let failed = if process::is_off() { OFF } else { NEW };
+            self.state.store(if self.start() { READY } else { failed }, Ordering::Release);
+        }
+        while self.state.load(Ordering::Acquire) == STARTING {
+            core::hint::spin_loop();
+        }
+    }
+
+    fn shared() -> Option<&'static Self> {
+        let known = STATES.load(Ordering::Acquire);
+        // SAFETY: null or the one States, never unmapped; all zero is a valid value.
+        if let Some(states) = unsafe { known.as_ref() } {
+            return Some(states);
+        }
+        let fresh = sys::map_wiped_on_fork(size_of::<Self>()).cast::<Self>();
+        let winner = match STATES.compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => fresh,
+            Err(other) => {
+                sys::unmap(fresh.cast(), size_of::<Self>());
+                other
+            }
+        };
+        // SAFETY: as above.
+        unsafe { winner.as_ref() }
+    }
+
+    fn start(&self) -> bool {
+        let control = self.map_file(0, STATES_OFFSET as usize).cast::<TouchedControl>();
+        if control.is_null() {
+            return false;
+        }
+        let (copy_start, copy_end) = copy::instructions();
+        self.pid.set(sys::pid());
+        self.control.set(control);
+        let first_page = region::pages_used() as u64;
+        let filled = TouchedControl {
+            magic: TOUCHED_MAGIC,
+            region_base: region::base() as u64,
+            first_page,
+            copy_start,
+            copy_end,
+            sample: u64::from(sampler::one_in()),
+            ..TouchedControl::default()
+        };
+        // SAFETY: the page was just mapped; nobody else knows it yet.
+        unsafe { control.write(filled) };
+        true
+    }
+
+    /// Maps a part of the file, with space of its own on the disk.
+    fn map_file(&self, offset: u64, bytes: usize) -> *mut u8 {
+        let Some(fd) = Process::current().map(|process| process.open_beside(TOUCHED_SUFFIX)).filter(|&fd| fd >= 0)
+        else {
+            return null_mut();
+        };
+        let mapped = if sys::reserve(fd, offset, bytes) { sys::map_shared(fd, offset, bytes) } else { null_mut() };
+        sys::close(fd);
+        mapped.cast()
+    }
+
+    fn count(&self, field: impl FnOnce(&mut TouchedControl) -> *mut u64, more: u64) {
+        // SAFETY: a ready process has a control page, mapped for good; its counts are only used atomically.
+        let counter = unsafe { AtomicU64::from_ptr(field(&mut *self.control.get())) };
+        counter.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Sets the states of some pages.
+    fn put(&self, page: usize, pages: usize, state: u8) {
+        for at in page..page + pages {
+            match self.window(at / WINDOW_PAGES) {
+                // SAFETY: the window has a byte for each of its pages.
+                Some(window) => unsafe { (*window.add(at % WINDOW_PAGES)).store(state, Ordering::Relaxed) },
+                None => self.count(|control| &raw mut control.states_lost, 1),
+            }
+        }
+    }
+
+    fn window(&self, number: usize) -> Option<*mut AtomicU8> {
+        let place = self.windows.get(number)?;
+        let known = place.load(Ordering::Acquire);
+        if !known.is_null() {
+            return Some(known);
+        }
+        let offset = STATES_OFFSET + (number * WINDOW_PAGES) as u64;
+        let fresh = self.map_file(offset, WINDOW_PAGES).cast::<AtomicU8>();
+        if fresh.is_null() {
+            return None;
+        }
+        match place.compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Some(fresh),
+            Err(other) => {
+                sys::unmap(fresh.cast(), WINDOW_PAGES);
+                Some(other)
+            }
+        }
+    }
+
+    /// Hands the present ones of some pages to `each`, in order; false if the kernel did not tell.
+    fn each_present(&self, page: usize, pages: usize, each: impl FnMut(Present)) -> bool {
+        scan::each_present(&self.pagemap, page, pages, each)
+    }
+}

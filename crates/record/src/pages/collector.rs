@@ -1,0 +1,184 @@
+//! Writes down page faults on watched pages while the program runs.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::ClockPair;
+use crate::error::RecordError;
+use crate::pages::clocks;
+use crate::pages::fault::Fault;
+use crate::pages::perf::{Sight, open_rings};
+use crate::pages::ring::{Record, Ring};
+use crate::touched::{REGION_BASE, REGION_BYTES, REGION_PLACES};
+
+/// The folder in a session.
+const FOLDER: &str = "faults";
+/// What was seen, in that folder.
+const SEEN_FILE: &str = "seen.json";
+const CLOCKS_FILE: &str = "clocks";
+/// Time between two looks at the rings.
+const INTERVAL: Duration = Duration::from_millis(5);
+/// Looks between two readings of the clocks.
+const LOOKS_PER_READING: u32 = 50;
+/// Faults are taken once they are so old: then all rings have those before them, and they can be put in order.
+const SETTLED_NS: u64 = 300_000;
+
+/// What the collector saw.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Seen {
+    /// What the kernel told.
+    pub sight: Sight,
+    /// Why it did not tell more.
+    pub why_not_better: Option<String>,
+    /// Faults that could not be kept: the rings or the disk were full.
+    pub faults_lost: u64,
+}
+
+/// The files of a session's page faults.
+#[derive(Clone, Debug)]
+pub struct FaultFiles(PathBuf);
+
+impl FaultFiles {
+    /// Those of a session, which may be without.
+    pub fn of(session: &Path) -> Self {
+        Self(session.join(FOLDER))
+    }
+
+    /// The faults of one process.
+    pub fn of_process(&self, pid: u32) -> PathBuf {
+        self.0.join(format!("{pid}.faults"))
+    }
+
+    /// Readings of the clocks.
+    pub fn clocks(&self) -> PathBuf {
+        self.0.join(CLOCKS_FILE)
+    }
+
+    /// What was seen; `None` for a session that watched nothing.
+    ///
+    /// # Errors
+    /// The file is damaged.
+    pub fn seen(&self) -> Result<Option<Seen>, RecordError> {
+        let path = self.0.join(SEEN_FILE);
+        let Ok(text) = fs::read(&path) else {
+            return Ok(None);
+        };
+        let bad = |why: serde_json::Error| RecordError::BadSession { path, why: why.to_string() };
+        serde_json::from_slice(&text).map(Some).map_err(bad)
+    }
+
+    fn save(&self, seen: &Seen) -> Result<(), RecordError> {
+        let path = self.0.join(SEEN_FILE);
+        let json = serde_json::to_vec(seen).map_err(|why| RecordError::io(&path, "write")(why.into()))?;
+        fs::write(&path, json).map_err(RecordError::io(&path, "write"))
+    }
+}
+
+/// The collector at work, in a thread of its own.
+pub struct Collector {
+    files: FaultFiles,
+    seen: Seen,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Collector {
+    /// Begins with whatever the calling thread starts from now on.
+    ///
+    /// # Errors
+    /// The session cannot be written.
+    pub fn begin(session: &Path) -> Result<Self, RecordError> {
+        let files = FaultFiles::of(session);
+        fs::create_dir(&files.0).map_err(RecordError::io(&files.0, "create"))?;
+        let path = files.clocks();
+        let clocks = File::create(&path).map_err(RecordError::io(&path, "create"))?;
+        let (sight, rings, why_not_better) = open_rings();
+        let seen = Seen { sight, why_not_better, faults_lost: 0 };
+        // A session without its recorder has at least this.
+        files.save(&seen)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut work = Work { rings, files: files.clone(), clocks, batch: HashMap::new(), lost: 0 };
+        work.read_clocks();
+        let thread = {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || work.run(&stop))
+        };
+        Ok(Self { files, seen, stop, thread })
+    }
+
+    /// Ends, and notes what was seen.
+    ///
+    /// # Errors
+    /// The session cannot be written.
+    pub fn end(mut self) -> Result<(), RecordError> {
+        self.stop.store(true, Ordering::Release);
+        // A collector that panicked has lost what nobody can count.
+        self.seen.faults_lost = self.thread.join().unwrap_or(1);
+        self.files.save(&self.seen)
+    }
+}
+
+/// What the thread works with.
+struct Work {
+    rings: Vec<Ring>,
+    files: FaultFiles,
+    clocks: File,
+    /// Faults of one look, by process.
+    batch: HashMap<u32, Vec<Fault>>,
+    lost: u64,
+}
+
+impl Work {
+    fn run(mut self, stop: &AtomicBool) -> u64 {
+        let mut looks = 0_u32;
+        while !stop.load(Ordering::Acquire) {
+            std::thread::sleep(INTERVAL);
+            looks += 1;
+            if looks.is_multiple_of(LOOKS_PER_READING) {
+                self.read_clocks();
+            }
+            self.look(ClockPair::now().ns.saturating_sub(SETTLED_NS));
+        }
+        self.look(u64::MAX);
+        self.read_clocks();
+        self.lost
+    }
+
+    fn read_clocks(&mut self) {
+        // Should the disk be full, the readings before serve on.
+        let _ = self.clocks.write_all(&clocks::to_bytes(ClockPair::now()));
+    }
+
+    /// Takes the faults up to that time out of the rings, and appends them to their files in order.
+    fn look(&mut self, until_ns: u64) {
+        let (batch, lost) = (&mut self.batch, &mut self.lost);
+        for ring in &mut self.rings {
+            ring.drain(until_ns, |record| match record {
+                Record::Fault { pid, fault } if is_watched(fault.page) => batch.entry(pid).or_default().push(fault),
+                Record::Fault { .. } => {}
+                Record::Lost(count) => *lost += count,
+            });
+        }
+        for (pid, mut faults) in self.batch.drain() {
+            faults.sort_by_key(|fault| fault.time_ns);
+            let bytes: Vec<u8> = faults.iter().flat_map(|fault| fault.to_bytes()).collect();
+            let path = self.files.of_process(pid);
+            let file = OpenOptions::new().create(true).append(true).open(path);
+            if file.and_then(|mut file| file.write_all(&bytes)).is_err() {
+                self.lost += faults.len() as u64;
+            }
+        }
+    }
+}
+
+fn is_watched(page: u64) -> bool {
+    (REGION_BASE..REGION_BASE + REGION_PLACES * REGION_BYTES).contains(&page)
+}

@@ -1,0 +1,18 @@
+//! `--touch pages`: the page faults of watched objects, and the touches they stand for.
+//!
+//! The preloaded object puts some objects on pages of their own and notes what became of each page (`touched.rs`). While
+//! the program runs, [`collector`] writes down the page faults on those pages; afterwards [`touches`] turns both into
+//! touches, in their place between the calls.
+
+mod clocks;
+mod collector;
+mod fault;
+mod image;
+mod object;
+mod perf;
+mod ring;
+mod touches;
+mod tracefs;
+
+pub use collector::Collector;
+pub use touches::PageTouches;

@@ -1,0 +1,105 @@
+//! A watched object while it lives: which of its pages were seen to be touched.
+
+use hksim_trace::event::{Access, SiteId};
+use hksim_trace::resolve::RawOp;
+
+use crate::touched::PAGE_BYTES;
+
+/// What was seen of a page so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PageSeen {
+    /// No touch.
+    #[default]
+    Nothing,
+    /// A read.
+    Read,
+    /// A write, before any read.
+    Written,
+    /// A read, and a write after it.
+    ReadThenWritten,
+}
+
+/// A live watched object, which begins at a page.
+#[derive(Clone, Debug)]
+pub struct Watched {
+    bytes: u64,
+    site: SiteId,
+    /// The thread that made it.
+    pub thread: u32,
+    /// Whether its touches are to be lent to others: it was made small, and stayed so.
+    profiled: bool,
+    /// Bytes that it had before it was resized to what it has now.
+    bytes_before: u64,
+    /// One entry per page, up to the last that was touched.
+    pages: Vec<PageSeen>,
+}
+
+impl Watched {
+    /// An object just made.
+    pub fn new(bytes: u64, site: SiteId, thread: u32) -> Self {
+        Self { bytes, site, thread, profiled: bytes < PAGE_BYTES, bytes_before: bytes, pages: Vec::new() }
+    }
+
+    /// An object that has grown out of the real allocator's heap, where it was smaller than a page.
+    pub fn moved_in(bytes: u64, thread: u32) -> Self {
+        let pages = vec![PageSeen::Written];
+        Self { bytes, site: SiteId::UNKNOWN, thread, profiled: false, bytes_before: bytes, pages }
+    }
+
+    /// The same object with another size.
+    #[must_use]
+    pub fn resized(self, bytes: u64) -> Self {
+        let mut pages = self.pages;
+        pages.truncate(bytes.div_ceil(PAGE_BYTES) as usize);
+        let profiled = self.profiled && bytes < PAGE_BYTES;
+        Self { bytes, bytes_before: self.bytes, profiled, pages, ..self }
+    }
+
+    /// Its pages.
+    pub fn pages(&self) -> usize {
+        self.bytes.div_ceil(PAGE_BYTES) as usize
+    }
+
+    /// The call site whose profile it belongs to.
+    pub fn profiled_site(&self) -> Option<SiteId> {
+        self.profiled.then_some(self.site)
+    }
+
+    /// What was seen of a page.
+    pub fn seen(&self, page: usize) -> PageSeen {
+        self.pages.get(page).copied().unwrap_or_default()
+    }
+
+    /// Notes a touch of a page; whether it tells anything new.
+    pub fn see(&mut self, page: usize, access: Access) -> bool {
+        let after = match (self.seen(page), access) {
+            (PageSeen::Nothing, Access::Read) => PageSeen::Read,
+            (PageSeen::Nothing, Access::Write) => PageSeen::Written,
+            (PageSeen::Read, Access::Write) => PageSeen::ReadThenWritten,
+            _ => return false,
+        };
+        if self.pages.len() <= page {
+            self.pages.resize(page + 1, PageSeen::Nothing);
+        }
+        self.pages[page] = after;
+        true
+    }
+
+    /// The touch of a page, as far as the object lies on it.
+    pub fn touch(&self, address: u64, page: usize, access: Access) -> RawOp {
+        let offset = page as u64 * PAGE_BYTES;
+        let bytes = (self.bytes - offset).min(PAGE_BYTES) as u32;
+        RawOp::Touch { address, offset, bytes, access }
+    }
+
+    /// The write of what a resize added on a page that was written before: no fault can show it, and what is written
+    /// once is taken to be written on.
+    pub fn tail_of_written_page(&self, address: u64) -> Option<RawOp> {
+        let offset = self.bytes_before;
+        let page = offset / PAGE_BYTES;
+        let end = ((page + 1) * PAGE_BYTES).min(self.bytes);
+        let written = matches!(self.seen(page as usize), PageSeen::Written | PageSeen::ReadThenWritten);
+        let bytes = end.checked_sub(offset).filter(|&bytes| bytes > 0 && written)? as u32;
+        Some(RawOp::Touch { address, offset, bytes, access: Access::Write })
+    }
+}

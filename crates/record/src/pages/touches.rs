@@ -1,0 +1,320 @@
+//! The touches of watched objects, put between the calls of their program.
+//!
+//! Addresses of watched objects are used once, so a page belongs to one object for ever. That makes the order certain
+//! although calls and faults are stamped by different clocks: a touch never comes before its object's birth nor after its death,
+//! whatever the stamps say.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use hksim_trace::event::{Access, Birth, SiteId};
+use hksim_trace::header::Watched as Counts;
+use hksim_trace::profile::SiteProfile;
+use hksim_trace::resolve::{RawEvent, RawOp};
+
+use crate::clock::TickRate;
+use crate::error::RecordError;
+use crate::pages::image::{ImagePages, PageEnd, SeenFault};
+use crate::pages::object::{PageSeen, Watched};
+use crate::spool_reader::SpoolReader;
+use crate::touched::PAGE_BYTES;
+
+/// How far the two clocks may lie apart: faults are read so much ahead of the calls.
+const SLACK_NS: u64 = 20_000;
+
+/// Puts touches between events.
+pub struct PageTouches<'a> {
+    spool: &'a SpoolReader,
+    pages: ImagePages,
+    /// The next fault, read but not yet due.
+    next: Option<SeenFault>,
+    /// Faults up to [`SLACK_NS`] ahead of the events.
+    ahead: VecDeque<SeenFault>,
+    /// Faults whose object has not been seen to be made.
+    early: Vec<SeenFault>,
+    /// Live watched objects by address.
+    live: BTreeMap<u64, Watched>,
+    profiles: HashMap<u32, SiteProfile>,
+    counts: Counts,
+    /// Time of the last event or touch.
+    last_ns: u64,
+}
+
+impl<'a> PageTouches<'a> {
+    /// The touches of the spool's image; `None` if nothing of it was watched.
+    ///
+    /// # Errors
+    /// What was seen cannot be read.
+    pub fn open(spool: &'a SpoolReader, rate: TickRate) -> Result<Option<Self>, RecordError> {
+        let Some(mut pages) = ImagePages::open(spool.path(), &spool.control, rate)? else {
+            return Ok(None);
+        };
+        let next = pages.next_fault();
+        let counts =
+            Counts { turned_down: pages.turned_down(), faults_lost: pages.seen.faults_lost, ..Counts::default() };
+        let (ahead, early, live, profiles) = (VecDeque::new(), Vec::new(), BTreeMap::new(), HashMap::new());
+        Ok(Some(Self { spool, pages, next, ahead, early, live, profiles, counts, last_ns: 0 }))
+    }
+
+    /// Hands the event to `each`, with the touches that belong before and after it.
+    ///
+    /// # Errors
+    /// What was seen cannot be read, or `each` failed.
+    pub fn pass(
+        &mut self,
+        raw: RawEvent,
+        mut each: impl FnMut(RawEvent) -> Result<(), RecordError>,
+    ) -> Result<(), RecordError> {
+        self.look_ahead(raw.time_ns);
+        self.touch_until(raw.time_ns, &mut each)?;
+        self.last_ns = self.last_ns.max(raw.time_ns);
+        match raw.op {
+            RawOp::Alloc { address, size, .. } if self.pages.is_watched(address) => {
+                self.bear(raw, address, Watched::new(size, raw.site, raw.thread), &mut each)
+            }
+            RawOp::Realloc { old: 0, new, size, .. } if self.pages.is_watched(new) => {
+                self.bear(raw, new, Watched::new(size, raw.site, raw.thread), &mut each)
+            }
+            RawOp::Free { address } if self.live.contains_key(&address) => {
+                if let Some(object) = self.bury(address, raw.time_ns, &mut each)? {
+                    self.note(&object);
+                }
+                each(raw)
+            }
+            RawOp::Realloc { old, new, size, .. } if new != 0 || size == 0 => {
+                self.resize(raw, (old, new), size, &mut each)
+            }
+            _ => each(raw),
+        }
+    }
+
+    /// Hands the touches after the last event to `each`. Returns the profiles by call site, and what is to be said of the
+    /// capture.
+    ///
+    /// # Errors
+    /// What was seen cannot be read, or `each` failed.
+    pub fn finish(
+        mut self,
+        mut each: impl FnMut(RawEvent) -> Result<(), RecordError>,
+    ) -> Result<(Vec<SiteProfile>, Counts), RecordError> {
+        while self.next.is_some() || !self.ahead.is_empty() {
+            let time_ns = self.ahead.front().or(self.next.as_ref()).map_or(self.last_ns, |fault| fault.time_ns);
+            self.last_ns = self.last_ns.max(time_ns);
+            self.look_ahead(self.last_ns);
+            self.touch_until(self.last_ns, &mut each)?;
+        }
+        let addresses: Vec<u64> = self.live.keys().copied().collect();
+        for address in addresses {
+            self.touch_unseen(address, self.last_ns, &mut each)?;
+        }
+        for object in std::mem::take(&mut self.live).values() {
+            self.note(object);
+        }
+        let mut profiles: Vec<SiteProfile> = self.profiles.into_values().collect();
+        profiles.sort_by_key(|profile| profile.site);
+        Ok((profiles, self.counts))
+    }
+
+    /// Reads the faults that may belong before an event at that time.
+    fn look_ahead(&mut self, time_ns: u64) {
+        while let Some(fault) = self.next.take_if(|fault| fault.time_ns <= time_ns.saturating_add(SLACK_NS)) {
+            self.ahead.push_back(fault);
+            self.next = self.pages.next_fault();
+        }
+        // Faults on blocks that a forked child has from its parent never find their object.
+        self.early.retain(|fault| fault.time_ns.saturating_add(SLACK_NS) >= time_ns);
+    }
+
+    /// Emits the touches up to that time.
+    fn touch_until(
+        &mut self,
+        time_ns: u64,
+        each: &mut impl FnMut(RawEvent) -> Result<(), RecordError>,
+    ) -> Result<(), RecordError> {
+        while let Some(&fault) = self.ahead.front().filter(|fault| fault.time_ns <= time_ns) {
+            self.ahead.pop_front();
+            if !self.touch(&fault, fault.time_ns, each)? {
+                self.early.push(fault);
+            }
+        }
+        Ok(())
+    }
+
+    /// Emits the touch that a fault stands for; false if its object is not live.
+    fn touch(
+        &mut self,
+        fault: &SeenFault,
+        time_ns: u64,
+        each: &mut impl FnMut(RawEvent) -> Result<(), RecordError>,
+    ) -> Result<bool, RecordError> {
+        let Some((&address, object)) = self.live.range_mut(..=fault.page).next_back() else {
+            return Ok(false);
+        };
+        let number = ((fault.page - address) / PAGE_BYTES) as usize;
+        if number >= object.pages() {
+            return Ok(false);
+        }
+        let access = match (fault.access, object.seen(number)) {
+            (Some(access), _) => access,
+            (None, PageSeen::Nothing) => self.pages.first_access(fault.page)?,
+            (None, _) => Access::Write,
+        };
+        if object.see(number, access) {
+            self.counts.touches += 1;
+            let thread = self.spool.thread_of(fault.tid).unwrap_or(object.thread);
+            each(RawEvent::new(time_ns, thread, object.touch(address, number, access)))?;
+        }
+        Ok(true)
+    }
+
+    /// Emits the birth of a watched object and what is already known of its touches.
+    fn bear(
+        &mut self,
+        mut raw: RawEvent,
+        address: u64,
+        object: Watched,
+        each: &mut impl FnMut(RawEvent) -> Result<(), RecordError>,
+    ) -> Result<(), RecordError> {
+        let range = address..address + object.pages() as u64 * PAGE_BYTES;
+        if !self.pages.is_timed() && self.is_unknown(&range)? {
+            // Nobody saw what it touched: it borrows like the objects that were not watched.
+            return each(raw);
+        }
+        if let RawOp::Alloc { birth, .. } | RawOp::Realloc { birth, .. } = &mut raw.op {
+            *birth = Birth::Watched;
+        }
+        each(raw)?;
+        self.counts.objects += 1;
+        let tail = object.tail_of_written_page(address);
+        self.live.insert(address, object);
+        if let Some(touch) = tail {
+            each(RawEvent::new(raw.time_ns, raw.thread, touch))?;
+        }
+        if !self.pages.is_timed() {
+            return self.touch_unseen(address, raw.time_ns, each);
+        }
+        let (own, others) = std::mem::take(&mut self.early).into_iter().partition(|fault| range.contains(&fault.page));
+        self.early = others;
+        let own: Vec<SeenFault> = own;
+        for fault in own {
+            self.touch(&fault, raw.time_ns, each)?;
+        }
+        Ok(())
+    }
+
+    fn is_unknown(&self, range: &std::ops::Range<u64>) -> Result<bool, RecordError> {
+        for page in range.clone().step_by(PAGE_BYTES as usize) {
+            if self.pages.end_of(page)? == PageEnd::Unknown {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Emits what a dying object touched before `time_ns` and nobody has emitted, and takes it from the live ones.
+    fn bury(
+        &mut self,
+        address: u64,
+        time_ns: u64,
+        each: &mut impl FnMut(RawEvent) -> Result<(), RecordError>,
+    ) -> Result<Option<Watched>, RecordError> {
+        let Some(end) = self.live.get(&address).map(|object| address + object.pages() as u64 * PAGE_BYTES) else {
+            return Ok(None);
+        };
+        self.touch_ahead(address..end, time_ns, each)?;
+        self.touch_unseen(address, time_ns, each)?;
+        Ok(self.live.remove(&address))
+    }
+
+    /// Emits faults on these pages that are stamped later than they can have happened.
+    fn touch_ahead(
+        &mut self,
+        range: std::ops::Range<u64>,
+        time_ns: u64,
+        each: &mut impl FnMut(RawEvent) -> Result<(), RecordError>,
+    ) -> Result<(), RecordError> {
+        let (own, others) = std::mem::take(&mut self.ahead).into_iter().partition(|fault| range.contains(&fault.page));
+        self.ahead = others;
+        let own: VecDeque<SeenFault> = own;
+        for fault in own {
+            self.touch(&fault, time_ns, each)?;
+        }
+        Ok(())
+    }
+
+    /// Emits what became of an object's pages and no fault has told.
+    fn touch_unseen(
+        &mut self,
+        address: u64,
+        time_ns: u64,
+        each: &mut impl FnMut(RawEvent) -> Result<(), RecordError>,
+    ) -> Result<(), RecordError> {
+        let Some(object) = self.live.get_mut(&address) else {
+            return Ok(());
+        };
+        for number in 0..object.pages() {
+            let access = match self.pages.end_of(address + number as u64 * PAGE_BYTES)? {
+                PageEnd::Read => Access::Read,
+                PageEnd::Written => Access::Write,
+                PageEnd::Untouched | PageEnd::Unknown => continue,
+            };
+            if object.see(number, access) {
+                self.counts.touches += 1;
+                self.counts.touches_untimed += 1;
+                each(RawEvent::new(time_ns, object.thread, object.touch(address, number, access)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A resize, of which the old block, the new one or both may be watched.
+    fn resize(
+        &mut self,
+        raw: RawEvent,
+        (old, new): (u64, u64),
+        size: u64,
+        each: &mut impl FnMut(RawEvent) -> Result<(), RecordError>,
+    ) -> Result<(), RecordError> {
+        // In place, only pages that are cut off die.
+        if old == new
+            && let Some(object) = self.live.get(&old)
+        {
+            let kept = object.pages().min(size.div_ceil(PAGE_BYTES) as usize) as u64 * PAGE_BYTES;
+            let end = object.pages() as u64 * PAGE_BYTES;
+            self.touch_ahead(old + kept..old + end, raw.time_ns, each)?;
+            return match self.live.remove(&old) {
+                Some(object) => self.bear(raw, new, object.resized(size), each),
+                None => each(raw),
+            };
+        }
+        let before = self.bury(old, raw.time_ns, each)?;
+        if new == 0
+            && let Some(object) = &before
+        {
+            self.note(object);
+        }
+        if !self.pages.is_watched(new) {
+            return each(raw);
+        }
+        // What moves is copied by the recorder, whose faults do not count: written pages stay written.
+        let object = before.map_or_else(|| Watched::moved_in(size, raw.thread), |object| object.resized(size));
+        self.bear(raw, new, object, each)
+    }
+
+    /// Adds an object's life to the profile of its call site.
+    fn note(&mut self, object: &Watched) {
+        let Some(site) = object.profiled_site() else {
+            return;
+        };
+        let mut sites = vec![SiteId::UNKNOWN];
+        sites.extend((site != SiteId::UNKNOWN).then_some(site));
+        for SiteId(site) in sites {
+            let profile = self.profiles.entry(site).or_insert(SiteProfile { site, ..SiteProfile::default() });
+            match object.seen(0) {
+                PageSeen::Nothing => profile.untouched += 1,
+                PageSeen::Read => profile.read += 1,
+                PageSeen::Written => profile.written += 1,
+                PageSeen::ReadThenWritten => profile.read_then_written += 1,
+            }
+        }
+    }
+}
