@@ -1,0 +1,97 @@
+//! The tools themselves, where they are installed, on `calls.c`.
+
+use crate::recordings::{check_valgrind_summary, data};
+use crate::support::importing::{Folder, compare_counts};
+use hksim_trace::info::Info;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const FUNCTIONS: &str = "malloc+free+calloc+realloc+reallocarray+posix_memalign+aligned_alloc+memalign+valloc+pvalloc";
+
+/// Compiles `calls.c` in the folder; `None`, with the reason printed, where that cannot be done.
+fn program(folder: &Folder) -> Option<()> {
+    let mut cc = Command::new("cc");
+    cc.args(["-O0", "-fno-builtin", "-o", "calls"]).arg(data("calls.c")).args(["-lpthread", "-l:libstdc++.so.6"]);
+    run(&mut cc, folder, "cc").map(|_| ())
+}
+
+/// What the command wrote to standard error; `None`, with the reason printed, if it cannot run or fails.
+fn run(command: &mut Command, folder: &Folder, name: &str) -> Option<String> {
+    match command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).output() {
+        Ok(output) if output.status.success() => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Ok(output) => {
+            println!("skipped: {name} cannot run here: {}", String::from_utf8_lossy(&output.stderr).trim());
+            None
+        }
+        Err(why) => {
+            println!("skipped: {name}: {why}");
+            None
+        }
+    }
+}
+
+fn compare(folder: &Folder, format: &str, path: &Path) -> Info {
+    compare_counts(folder, format, path, None, "live")
+}
+
+#[test]
+fn ltrace_records_the_program() {
+    let folder = Folder::new();
+    let mut ltrace = Command::new("ltrace");
+    ltrace.args(["-f", "-ttt", "-o", "out.txt", "-e", FUNCTIONS, "./calls"]);
+    if program(&folder).and_then(|()| run(&mut ltrace, &folder, "ltrace")).is_some() {
+        let info = compare(&folder, "ltrace", &folder.path().join("out.txt"));
+        // ltrace shows what goes through a PLT; a program linked otherwise shows less, and what is shown adds up.
+        assert!(info.mallocs > 0 && info.unknown_frees == 0, "{info:?}");
+        assert_eq!(info.threads, 3);
+    }
+}
+
+#[test]
+fn valgrind_records_the_program() {
+    let folder = Folder::new();
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--trace-malloc=yes", "./calls", "v"]);
+    let Some(said) = program(&folder).and_then(|()| run(&mut valgrind, &folder, "valgrind")) else { return };
+    let path = folder.file("out.txt", &said);
+    let info = compare(&folder, "valgrind", &path);
+    assert_eq!((info.aligned, info.reallocs, info.failed), (6, 4, 1));
+    check_valgrind_summary(&folder, &path, &said);
+}
+
+#[test]
+fn mtrace_records_the_program() {
+    let folder = Folder::new();
+    let mut calls = Command::new("./calls");
+    calls.env("MALLOC_TRACE", "out.txt").env("LD_PRELOAD", "libc_malloc_debug.so.0");
+    if program(&folder).and_then(|()| run(&mut calls, &folder, "mtrace")).is_none() {
+        return;
+    }
+    let path = folder.path().join("out.txt");
+    if !path.exists() {
+        println!("skipped: mtrace: glibc has no libc_malloc_debug.so.0 here");
+        return;
+    }
+    let info = compare(&folder, "mtrace", &path);
+    assert_eq!((info.failed, info.unknown_frees, info.live_objects_end), (1, 0, 1));
+    // The requests that mtrace tells from others: resizes of live blocks to more than nothing.
+    assert_eq!(info.reallocs, 2);
+}
+
+#[test]
+fn bpftrace_records_the_program() {
+    let folder = Folder::new();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/malloc.bt");
+    let mut bpftrace = Command::new("bpftrace");
+    bpftrace.args(["-q", "-o", "out.txt", "-c", "./calls"]).arg(script);
+    if program(&folder).and_then(|()| run(&mut bpftrace, &folder, "bpftrace")).is_none() {
+        return;
+    }
+    let path = folder.path().join("out.txt");
+    if !std::fs::read_to_string(&path).is_ok_and(|text| text.contains("malloc(1234)=")) {
+        println!("skipped: bpftrace: its probes saw nothing here");
+        return;
+    }
+    let info = compare(&folder, "bpftrace", &path);
+    assert_eq!((info.threads, info.reallocs, info.aligned, info.failed), (3, 4, 6, 1));
+}

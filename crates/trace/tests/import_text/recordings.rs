@@ -1,0 +1,104 @@
+//! Files that are there: counts equal those of the independent program, and what the recording tool itself printed.
+
+use crate::support::importing::{Folder, compare_counts};
+use hksim_trace::info::Info;
+use std::path::{Path, PathBuf};
+
+pub fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/import").join(name)
+}
+
+#[test]
+fn recordings_count_as_an_independent_program_counts() {
+    let folder = Folder::new();
+    for (name, format) in [
+        ("ltrace.txt", "ltrace"),
+        ("ltrace-nested.txt", "ltrace"),
+        ("ltrace-threads.txt.xz", "ltrace"),
+        ("ltrace-stderr.txt", "ltrace"),
+        ("valgrind.txt", "valgrind"),
+        ("valgrind-odd.txt", "valgrind"),
+        ("mtrace.txt", "mtrace"),
+        ("lttng.txt", "lttng"),
+        ("lttng-lost.txt.gz", "lttng"),
+        ("bpftrace.txt", "bpftrace"),
+    ] {
+        compare_counts(&folder, format, &data(name), None, name);
+    }
+}
+
+/// Other people's traces stay outside the repository: in $HKSIM_SAMPLES, or beside the clone in shared/samples.
+#[test]
+fn other_peoples_traces_count_as_an_independent_program_counts() {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/samples");
+    let samples = std::env::var_os("HKSIM_SAMPLES").map_or(beside, PathBuf::from);
+    let folder = Folder::new();
+    for (name, format, process) in [
+        ("trace-gcc.script", "script", None),
+        ("trace-emacs.script.xz", "script", None),
+        ("gcc-hello.trace.xz", "wee", None),
+        ("logalloc-replay.log", "logalloc", None),
+        ("logalloc-replay.log", "logalloc", Some(2)),
+        ("android-systemui.zip", "android", None),
+    ] {
+        let path = samples.join(name);
+        if path.exists() {
+            compare_counts(&folder, format, &path, process, name);
+        } else {
+            println!("skipped: {name}: not in {} (set HKSIM_SAMPLES)", samples.display());
+        }
+    }
+}
+
+/// `calls.c` as its source says: what a tool that sees every call of the program, and no other, must count.
+#[test]
+fn ltrace_shows_the_calls_of_the_program() {
+    let (_, mut reader) = Folder::new().import(&data("ltrace.txt")).unwrap();
+    let info = Info::of(&mut reader).unwrap();
+    // main 5, of which one fails, and two threads of 9; free(NULL), and of what realloc(p, 0) and the failure returned.
+    assert_eq!((info.mallocs, info.callocs, info.reallocs, info.aligned), (5 + 2 * 9, 1, 4, 6));
+    assert_eq!((info.frees, info.free_null, info.failed, info.unknown_frees), (10 + 2 * 9, 3, 1, 0));
+    assert_eq!((info.threads, info.cross_thread_frees, info.live_objects_end), (3, 2, 1));
+    assert_eq!((info.quality.nested_calls, info.quality.addresses_guessed), (2, 1));
+}
+
+/// valgrind sums up the heap itself: a second oracle.
+#[test]
+fn valgrind_sums_up_the_same() {
+    for name in ["valgrind.txt", "valgrind-odd.txt"] {
+        let text = std::fs::read_to_string(data(name)).unwrap();
+        check_valgrind_summary(&Folder::new(), &data(name), &text);
+    }
+}
+
+/// Compares with `total heap usage: 34 allocs, 33 frees, 90,661 bytes allocated` and `in use at exit: 777 bytes in 1 blocks`.
+pub fn check_valgrind_summary(folder: &Folder, path: &Path, text: &str) {
+    use hksim_trace::event::Op;
+    let numbers = |label: &str| -> Vec<u64> {
+        let line = text.lines().find_map(|line| line.split_once(label)).expect("valgrind's summary").1.replace(',', "");
+        line.split(' ').filter_map(|word| word.parse().ok()).collect()
+    };
+    let (_, mut reader) = folder.import(path).unwrap();
+    let (mut allocs, mut frees, mut bytes) = (0, 0, 0);
+    let mut live = std::collections::HashMap::new();
+    for event in crate::support::read_all(&mut reader).unwrap() {
+        match event.op {
+            Op::Alloc { object, size, .. } => {
+                (allocs, bytes) = (allocs + 1, bytes + size);
+                live.insert(object, size);
+            }
+            // For valgrind a realloc is both.
+            Op::Realloc { object, size, .. } => {
+                (allocs, frees, bytes) = (allocs + 1, frees + 1, bytes + size);
+                live.insert(object, size);
+            }
+            Op::Free { object } | Op::ReallocFree { object, .. } => {
+                frees += 1;
+                live.remove(&object);
+            }
+            _ => (),
+        }
+    }
+    assert_eq!(numbers("total heap usage: "), [allocs, frees, bytes]);
+    assert_eq!(numbers("in use at exit: "), [live.values().sum(), live.len() as u64]);
+}
