@@ -207,3 +207,25 @@ fn convert(
         notes,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_recording_is_taken_for_another_format() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/import");
+        let mut seen = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let Container::Stream { reader, packed } = open::container(&path).unwrap() else { continue };
+            let head = Input::new(&path, None, packed, reader).head().unwrap();
+            let fits: Vec<_> =
+                Format::ALL.iter().filter(|format| (format.recognise)(&head)).map(Format::name).collect();
+            let none = path.extension().is_some_and(|extension| extension == "c");
+            assert_eq!(fits.len(), !none as usize, "{}: {fits:?}", path.display());
+            seen += 1;
+        }
+        assert!(seen > 10);
+    }
+}

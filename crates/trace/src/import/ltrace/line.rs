@@ -127,6 +127,9 @@ fn what(text: &str) -> What {
 
 /// The allocator function of `LIB->name` or `name@LIB`.
 fn function(head: &str) -> Option<Function> {
+    if head.contains("-- ") {
+        return None; // valgrind's prefix
+    }
     let name = head.rsplit("->").next()?;
     Function::named(name.split('@').next()?.rsplit(' ').next()?)
 }
