@@ -62,7 +62,8 @@ pub fn run(args: &Args) -> Result<()> {
         To::Rep => Kind::Rep,
         To::Addresses => return addresses(args),
     };
-    if let Some(flag) = args.policy.policy_flag().or(args.policy.kernel_flag()) {
+    let policy = &args.policy;
+    if let Some(flag) = policy.policy_flag().or(policy.kernel_flag()).or(policy.program_flag()) {
         bail!("--{flag}: only `--to addresses` depends on a design; leave it out");
     }
     let mut source = open(&args.trace)?;
@@ -78,8 +79,8 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn addresses(args: &Args) -> Result<()> {
     let choice = args.policy.choice()?;
-    if let Some(flag) = args.policy.kernel_flag() {
-        bail!("--{flag}: the kernel changes no address; leave it out");
+    if let Some(flag) = args.policy.kernel_flag().or(args.policy.program_flag()) {
+        bail!("--{flag}: only the allocator decides on addresses; leave it out");
     }
     let mut source = open(&args.trace)?;
     to_output(args.output.as_deref(), |name, out| {

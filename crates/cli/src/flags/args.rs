@@ -80,6 +80,11 @@ impl PolicyArgs {
         self.flag_about(Subject::Policy)
     }
 
+    /// The first flag given that is about the program.
+    pub fn program_flag(&self) -> Option<&'static str> {
+        self.flag_about(Subject::Program)
+    }
+
     fn flag_about(&self, subject: Subject) -> Option<&'static str> {
         self.given.iter().find(|(flag, _)| flag.subject == subject).map(|(flag, _)| flag.name)
     }

@@ -89,6 +89,7 @@ fn flags_that_change_nothing_are_refused() {
     for (line, word) in [
         ("export rm.hkt --to csv --superslab 1M", "--superslab"),
         ("export rm.hkt --to addresses --thp always", "--thp"),
+        ("export rm.hkt --to addresses --touch all", "--touch"),
         ("export rm.hkt --to addresses --superslab 1M,2M", "one design"),
         ("export rm.hkt --to pdf", "android"),
         ("export rm.hkt --to csv -o nowhere/x", "nowhere/x"),
