@@ -291,17 +291,27 @@ impl Regions {
             self.learn(&record);
             return Some((record, ESCAPE_WORDS));
         }
-        let kind = Kind::from_number((first & ((1 << OPERATION_BITS) - 1)) as u8)?;
-        let region = self.regions[((first >> REGION_SHIFT) & ((1 << REGION_BITS) - 1)) as usize];
+        self.decode_compact(first).map(|record| (record, 1))
+    }
+
+    /// The record that `word` is alone; `None` where an escape begins, or no record can (a damaged buffer).
+    #[inline(always)]
+    #[must_use]
+    pub fn decode_compact(&mut self, word: u64) -> Option<Record> {
+        let kind = match word & ((1 << OPERATION_BITS) - 1) {
+            1 => Kind::Malloc,
+            2 => Kind::Free,
+            3 => Kind::Calloc,
+            _ => return None,
+        };
+        let region = self.regions[((word >> REGION_SHIFT) & ((1 << REGION_BITS) - 1)) as usize];
         if region == NO_REGION {
             return None;
         }
-        let units = (first >> TIME_SHIFT) & ((1 << TIME_BITS) - 1);
-        self.units = self.units.wrapping_add(units);
-        let address = region << REGION_BYTES_LOG2 | (first >> ADDRESS_SHIFT) << GRAIN_SHIFT;
-        let size = (first >> SIZE_SHIFT) & ((1 << SIZE_BITS) - 1);
-        let record = Record::new(kind, self.last_ticks(), address, size);
-        Some((record, 1))
+        self.units = self.units.wrapping_add((word >> TIME_SHIFT) & ((1 << TIME_BITS) - 1));
+        let address = region << REGION_BYTES_LOG2 | (word >> ADDRESS_SHIFT) << GRAIN_SHIFT;
+        let size = (word >> SIZE_SHIFT) & ((1 << SIZE_BITS) - 1);
+        Some(Record::new(kind, self.last_ticks(), address, size))
     }
 
     /// The record behind a word that names its call site.

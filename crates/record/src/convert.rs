@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hksim_trace::error::TraceError;
-use hksim_trace::event::Event;
+use hksim_trace::event::{Event, SiteId};
 use hksim_trace::header::{Clock, Footer, Header, Origin, Quality, Summary, Touch};
 use hksim_trace::hkt::TraceWriter;
 use hksim_trace::resolve::{RawEvent, RawOp, Resolver, Window};
@@ -107,19 +107,25 @@ fn write_trace(
         (None, None) => Touch::Assumed,
     };
     let mut sink = Sink { writer: TraceWriter::create(path, &Header::new(origin, touch, clock))?, failed: None };
-    let mut resolver = Resolver::new(window);
     let names = MarkNames::default();
+    let lanes = spool.lanes(stamps, &names)?;
+    // Within one lane the order of calls is certain.
+    let window = if lanes.len() > 1 || pages.is_some() { window } else { Window { hold_ns: 0, ..window } };
+    let mut resolver = Resolver::new(window);
     let mut timeline = Timeline::new(log, spool.control.start_ticks, how.rate);
     let mut last = (0, 0);
     let mut sites = SiteReader::new(spool);
-    let lanes = spool.lanes(stamps, &names)?;
-    let mut push = |mut raw: RawEvent| {
+    let mut push = |raw: &RawEvent| {
         while let Some((time_ns, mark)) = timeline.mark_up_to(raw.time_ns, &names) {
             resolver.push(RawEvent::new(time_ns, raw.thread, mark), &mut |event| sink.take(&event))?;
         }
         last = (raw.time_ns, raw.thread);
         if timeline.keeps(&raw.op) {
-            raw.site = sites.site_at(raw.site)?;
+            if raw.site == SiteId::UNKNOWN && pages.is_none() {
+                resolver.take(raw, &mut |event| sink.take(&event))?;
+                return sink.check();
+            }
+            let raw = RawEvent { site: sites.site_at(raw.site)?, ..*raw };
             let mut push = |raw| Ok(resolver.push(raw, &mut |event| sink.take(&event))?);
             match &mut pages {
                 Some(pages) => pages.pass(raw, push)?,
@@ -131,7 +137,8 @@ fn write_trace(
     let touches = match stream {
         None => merge(lanes, push).map(|()| None)?,
         Some(mut stream) => {
-            merge(lanes, |raw| stream.event(raw, &mut push))?;
+            let mut push = |raw: RawEvent| push(&raw);
+            merge(lanes, |raw| stream.event(*raw, &mut push))?;
             Some(stream.finish(&mut push)?)
         }
     };
@@ -163,12 +170,17 @@ struct Sink {
 
 impl Sink {
     fn take(&mut self, event: &Event) {
-        if self.failed.is_none() {
-            self.failed = self.writer.push(event).err();
+        if self.failed.is_none()
+            && let Err(why) = self.writer.push(event)
+        {
+            self.failed = Some(why);
         }
     }
 
     fn check(&mut self) -> Result<(), RecordError> {
-        self.failed.take().map_or(Ok(()), |why| Err(why.into()))
+        match &self.failed {
+            None => Ok(()),
+            Some(_) => self.failed.take().map_or(Ok(()), |why| Err(why.into())),
+        }
     }
 }

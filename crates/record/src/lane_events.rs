@@ -13,7 +13,7 @@ use crate::spool_reader::{FilledFrame, LaneFrames, SpoolReader};
 /// Words read at a time.
 const WINDOW_WORDS: usize = 2048;
 /// Events decoded at a time.
-const BATCH_EVENTS: usize = 256;
+const BATCH_EVENTS: usize = 16;
 
 /// What the stamps of a spool's records are.
 #[derive(Clone, Copy, Debug)]
@@ -102,6 +102,47 @@ impl<'a> LaneEvents<'a> {
     pub fn advance(&mut self) -> Result<(), RecordError> {
         self.next += 1;
         if self.next < self.batch.len() { Ok(()) } else { self.decode_batch() }
+    }
+
+    /// Hands to `each` the events before `end_ns` that are compact records: nearly all there are. Goes on to an event
+    /// that is not.
+    ///
+    /// # Errors
+    /// The spool cannot be read or is damaged, or `each` failed.
+    pub fn run_ahead(
+        &mut self,
+        end_ns: u64,
+        each: &mut impl FnMut(&RawEvent) -> Result<(), RecordError>,
+    ) -> Result<(), RecordError> {
+        while let Some(&LaneEvent { raw, moving_since_ns: None }) = self.head()
+            && raw.time_ns < end_ns
+        {
+            each(&raw)?;
+            self.next += 1;
+        }
+        if self.next < self.batch.len() {
+            return Ok(());
+        }
+        if let Some(thread) = self.thread {
+            while let Some(record) = self.window.get(self.used).and_then(|&word| self.regions.decode_compact(word)) {
+                let time_ns = self.time(record.ticks);
+                self.used += 1;
+                let op = match record.kind {
+                    Kind::Free => RawOp::Free { address: record.address },
+                    Kind::Malloc => alloc(&record, AllocCall::Malloc),
+                    _ => alloc(&record, AllocCall::Calloc),
+                };
+                let raw = RawEvent::new(time_ns, thread, op);
+                if time_ns >= end_ns {
+                    self.batch.clear();
+                    self.next = 0;
+                    self.batch.push(LaneEvent { raw, moving_since_ns: None });
+                    return Ok(());
+                }
+                each(&raw)?;
+            }
+        }
+        self.decode_batch()
     }
 
     fn decode_batch(&mut self) -> Result<(), RecordError> {
@@ -259,11 +300,17 @@ impl<'a> LaneEvents<'a> {
     }
 }
 
+#[inline(always)]
+fn alloc(record: &Record, call: AllocCall) -> RawOp {
+    let &Record { address, size, align_log2, .. } = record;
+    RawOp::Alloc { address, size, align_log2, call, birth: Birth::None }
+}
+
 /// What the program did; `None` for a record that names a thread or a mark.
 #[inline]
 fn op(record: &Record) -> Option<RawOp> {
-    let &Record { kind, align_log2, address, old, size, .. } = record;
-    let alloc = |call| RawOp::Alloc { address, size, align_log2, call, birth: Birth::None };
+    let &Record { kind, address, old, size, .. } = record;
+    let alloc = |call| alloc(record, call);
     let realloc = |call| RawOp::Realloc { old, new: address, size, call, birth: Birth::None };
     Some(match kind {
         Kind::Malloc => alloc(AllocCall::Malloc),

@@ -11,6 +11,8 @@ mod convert;
 mod error;
 mod lane_events;
 mod marks;
+#[doc(hidden)]
+pub mod measure;
 mod merge;
 mod object;
 mod pages;

@@ -19,7 +19,7 @@ use crate::lane_events::{LaneEvent, LaneEvents};
 /// A lane cannot be read, or `each` failed.
 pub fn merge<'a>(
     lanes: Vec<LaneEvents<'a>>,
-    each: impl FnMut(RawEvent) -> Result<(), RecordError>,
+    each: impl FnMut(&RawEvent) -> Result<(), RecordError>,
 ) -> Result<(), RecordError> {
     let mut merge = Merge { lanes, order: BinaryHeap::new(), moving: Vec::new(), each };
     for index in 0..merge.lanes.len() {
@@ -52,7 +52,7 @@ struct Merge<'a, E> {
     each: E,
 }
 
-impl<E: FnMut(RawEvent) -> Result<(), RecordError>> Merge<'_, E> {
+impl<E: FnMut(&RawEvent) -> Result<(), RecordError>> Merge<'_, E> {
     fn head(&self, index: usize) -> Option<&LaneEvent> {
         self.lanes.get(index)?.head()
     }
@@ -76,11 +76,16 @@ impl<E: FnMut(RawEvent) -> Result<(), RecordError>> Merge<'_, E> {
     fn run_lane(&mut self, index: usize) -> Result<(), RecordError> {
         while let Some(head) = self.head(index) {
             let key = (head.raw.time_ns, index);
-            if self.order.peek().is_some_and(|&Reverse(next)| next < key) {
+            let next = self.order.peek().map_or((u64::MAX, usize::MAX), |&Reverse(next)| next);
+            if next < key {
                 self.enqueue(index);
                 break;
             }
             self.emit_head(index, key.0)?;
+            if let (Some(lane), true) = (self.lanes.get_mut(index), self.moving.is_empty()) {
+                lane.run_ahead(next.0, &mut self.each)?;
+                self.note_move(index);
+            }
         }
         Ok(())
     }
@@ -95,7 +100,7 @@ impl<E: FnMut(RawEvent) -> Result<(), RecordError>> Merge<'_, E> {
             self.moving.retain(|moving| moving.lane != index);
             self.emit_move_away(&raw)?;
         }
-        (self.each)(raw)?;
+        (self.each)(&raw)?;
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.advance()?;
         }

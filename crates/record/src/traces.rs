@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use rayon::prelude::*;
+
 use crate::control::Deed;
 use crate::convert::{Converted, How, ImageEnd, convert};
 use crate::error::RecordError;
@@ -52,7 +54,7 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
     })
 }
 
-/// Converts every spool of the session that holds events. The session stays.
+/// Converts every spool of the session that holds events, those of several images on all cores. The session stays.
 ///
 /// # Errors
 /// A spool cannot be read or a trace not be written.
@@ -62,25 +64,22 @@ pub fn write_all(session: &Session, exit: Option<Exit>, merging: Merging) -> Res
     let (images, unrecorded_pids) = open_images(&session.spools()?)?;
     let images = in_order(images, session.info.root_pid);
     let log = session.control.entries()?;
-    let (mut traces, mut own_malloc) = (Vec::new(), Vec::new());
-    let (mut bytes, mut events) = (0, 0);
-    for (index, image) in images.iter().enumerate() {
-        let path = if index == 0 {
-            session.info.output.clone()
-        } else {
-            path_beside(&session.info.output, &image.file, &images)
-        };
-        if !image.has_records() {
-            if image.spool.control.own_malloc != 0 {
-                own_malloc.push(UnseenImage { pid: image.file.pid, command: image.spool.command() });
-            }
-            continue;
-        }
-        bytes += image.spool.record_bytes();
-        let converted = convert(&image.spool, how, end_of(image, index), &log, &path)?;
-        events += converted.summary.events;
-        traces.push(describe(image, path, &converted));
-    }
+    let bytes: u64 = images.iter().map(|image| image.spool.record_bytes()).sum();
+    let own_malloc = images.iter().filter(|image| !image.has_records() && image.spool.control.own_malloc != 0);
+    let own_malloc =
+        own_malloc.map(|image| UnseenImage { pid: image.file.pid, command: image.spool.command() }).collect();
+    let traces: Vec<RecordedTrace> = images
+        .par_iter()
+        .enumerate()
+        .filter(|(_, image)| image.has_records())
+        .map(|(index, image)| {
+            let output = &session.info.output;
+            let path = if index == 0 { output.clone() } else { path_beside(output, &image.file, &images) };
+            let converted = convert(&image.spool, how, end_of(image, index), &log, &path)?;
+            Ok(describe(image, path, &converted))
+        })
+        .collect::<Result<_, RecordError>>()?;
+    let events: u64 = traces.iter().map(|trace| trace.events).sum();
     let spool_bytes_per_event = if events == 0 { 0.0 } else { bytes as f64 / events as f64 };
     let still_running = traces.iter().any(|trace: &RecordedTrace| trace.still_running);
     let object_left = still_running.then(|| session.info.object.clone());

@@ -135,19 +135,25 @@ impl Resolver {
     ///
     /// # Errors
     /// [`TraceError::TooManyObjects`].
+    #[inline]
     pub fn push(&mut self, raw: RawEvent, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+        self.take(&raw, emit)
+    }
+
+    /// As [`Resolver::push`], for events that need not be moved: that costs more than a lookup.
+    ///
+    /// # Errors
+    /// As for [`Resolver::push`].
+    #[inline]
+    pub fn take(&mut self, raw: &RawEvent, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
         self.now = Now { event: self.now.event + 1, time_ns: self.now.time_ns.max(raw.time_ns) };
         if !self.parked.is_empty() {
-            while let Some(thread) = self.parked.take_overdue(self.now, &self.window) {
-                self.give_up(thread, emit)?;
-            }
+            self.give_up_overdue(emit)?;
         }
         let thread = self.thread_index(raw.thread)?;
         if self.window.hold_ns > 0 {
-            loop {
-                let reused = raw.op.born().filter(|&address| self.objects.get(address).is_some());
-                let Some((holder, free)) = self.held.take_due(self.now.time_ns, thread, reused) else { break };
-                self.admit(holder, free, emit)?;
+            if !self.held.is_empty() {
+                self.admit_held(thread, &raw.op, emit)?;
             }
             if let RawOp::Free { address } = raw.op
                 && address != 0
@@ -160,14 +166,44 @@ impl Resolver {
         self.admit(thread, raw, emit)
     }
 
+    fn give_up_overdue(&mut self, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+        while let Some(thread) = self.parked.take_overdue(self.now, &self.window) {
+            self.give_up(thread, emit)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the frees happen that cannot be held back behind `op` of `thread`.
+    #[inline]
+    fn admit_held(&mut self, thread: usize, op: &RawOp, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+        while let Some((holder, free)) = self.held.take_due(self.now.time_ns, thread) {
+            self.admit(holder, &free, emit)?;
+        }
+        if self.held.is_empty() { Ok(()) } else { self.admit_behind(thread, op, emit) }
+    }
+
+    /// As [`Resolver::admit_held`], for frees behind one of another thread that can be held on.
+    fn admit_behind(&mut self, thread: usize, op: &RawOp, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+        loop {
+            let reused = op.born().filter(|&address| self.objects.get(address).is_some());
+            let Some((holder, free)) = self.held.take_behind(thread, reused) else {
+                return Ok(());
+            };
+            self.admit(holder, &free, emit)?;
+        }
+    }
+
     /// Makes the next event of a thread happen, or lets it wait.
-    fn admit(&mut self, thread: usize, raw: RawEvent, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
-        if !self.threads[thread].waiting.is_empty() {
-            self.threads[thread].waiting.push_back(raw);
-        } else if let Some(awaited) = self.run(thread, &raw, self.window.patience(), emit)? {
-            self.threads[thread].waiting.push_back(raw);
+    #[inline]
+    fn admit(&mut self, thread: usize, raw: &RawEvent, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+        let waits = !self.threads[thread].waiting.is_empty();
+        let awaited = if waits { None } else { self.run(thread, raw, self.window.patience(), emit)? };
+        if waits || awaited.is_some() {
+            self.threads[thread].waiting.push_back(*raw);
+        }
+        if let Some(awaited) = awaited {
             self.parked.add(thread, awaited, self.now);
-        } else if !self.woken.is_empty() {
+        } else if !waits && !self.woken.is_empty() {
             return self.run_woken(emit);
         }
         Ok(())
@@ -184,7 +220,7 @@ impl Resolver {
     /// [`TraceError::TooManyObjects`].
     pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Result<Quality, TraceError> {
         while let Some((thread, free)) = self.held.take_first() {
-            self.admit(thread, free, emit)?;
+            self.admit(thread, &free, emit)?;
         }
         while let Some(thread) = self.parked.take_oldest() {
             self.give_up(thread, emit)?;
@@ -235,6 +271,7 @@ impl Resolver {
     }
 
     /// Emits the event if it can happen; returns what it waits for if not.
+    #[inline]
     fn run(
         &mut self,
         thread: usize,
@@ -279,13 +316,17 @@ impl Resolver {
         if address == 0 {
             return self.emit(out, Op::AllocFailed { size, align_log2, call });
         }
-        if self.objects.get(address).is_some() {
+        let object = self.ids.upcoming();
+        if !self.objects.insert_new(address, object.0) {
             if out.patience == Patience::Park {
                 return Ok(Some(Awaited::Death(address)));
             }
             self.free_unseen(out, address)?;
+            let object = self.bear(address)?;
+            return self.emit(out, Op::Alloc { object, size, align_log2, call, birth });
         }
-        let object = self.bear(address)?;
+        self.ids.allocate().ok_or(TraceError::TooManyObjects)?;
+        self.parked.wake(Awaited::Birth(address), &mut self.woken);
         self.emit(out, Op::Alloc { object, size, align_log2, call, birth })
     }
 

@@ -59,6 +59,7 @@ impl TraceWriter {
     /// # Errors
     /// The event cannot follow its predecessors (a wrong or dead object, decreasing time, a thread id that skips one, a
     /// value out of range), or the file cannot be written. The event is then not in the trace.
+    #[inline]
     pub fn push(&mut self, event: &Event) -> Result<(), TraceError> {
         let Some(delta_ns) = event.time_ns.checked_sub(self.time_ns) else {
             let (path, time_ns, previous_ns) = (self.path.clone(), event.time_ns, self.time_ns);

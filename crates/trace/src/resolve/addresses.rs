@@ -23,8 +23,26 @@ impl Addresses {
         (found == address).then_some(number)
     }
 
-    /// Adds an address that is not in the map.
+    /// Adds an address; false, and nothing is done, where it is in the map already.
     #[inline]
+    pub(super) fn insert_new(&mut self, address: u64, number: u32) -> bool {
+        if address == 0 || (self.used + 1) * 2 > self.cells.len() {
+            let new = self.get(address).is_none();
+            if new {
+                self.insert(address, number);
+            }
+            return new;
+        }
+        let cell = self.find(address);
+        let new = self.cells[cell].0 == 0;
+        if new {
+            self.used += 1;
+            self.cells[cell] = (address, number);
+        }
+        new
+    }
+
+    /// Adds an address that is not in the map.
     pub(super) fn insert(&mut self, address: u64, number: u32) {
         if address == 0 {
             self.of_zero = Some(number);

@@ -1,51 +1,72 @@
 //! Frees that are held back for a moment, one a thread at the most.
 
-use super::RawEvent;
+use super::{RawEvent, RawOp};
+use crate::event::SiteId;
 use std::collections::VecDeque;
 
+/// A free, in words of their own: put together again only when it is taken.
+#[derive(Debug)]
 struct Entry {
     thread: usize,
     address: u64,
     until_ns: u64,
-    free: RawEvent,
+    time_ns: u64,
+    raw_thread: u32,
+    site: SiteId,
+}
+
+impl Entry {
+    #[inline(always)]
+    fn free(&self) -> (usize, RawEvent) {
+        let op = RawOp::Free { address: self.address };
+        (self.thread, RawEvent { time_ns: self.time_ns, thread: self.raw_thread, site: self.site, op })
+    }
 }
 
 /// The frees held back, in order of their stamps.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Held {
     entries: VecDeque<Entry>,
 }
 
-impl std::fmt::Debug for Held {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.entries.iter().map(|entry| &entry.free)).finish()
-    }
-}
-
 impl Held {
     #[inline]
-    pub(super) fn add(&mut self, thread: usize, address: u64, free: RawEvent, hold_ns: u64) {
-        self.entries.push_back(Entry { thread, address, until_ns: free.time_ns.saturating_add(hold_ns), free });
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
-    /// Takes a free that cannot be held any longer before an event at `now_ns` of `thread` that gives out `reused`, an
-    /// address still live: one held long enough, that thread's own, or else the oldest of that address.
     #[inline]
-    pub(super) fn take_due(&mut self, now_ns: u64, thread: usize, reused: Option<u64>) -> Option<(usize, RawEvent)> {
+    pub(super) fn add(&mut self, thread: usize, address: u64, free: &RawEvent, hold_ns: u64) {
+        let &RawEvent { time_ns, thread: raw_thread, site, .. } = free;
+        let until_ns = time_ns.saturating_add(hold_ns);
+        self.entries.push_back(Entry { thread, address, until_ns, time_ns, raw_thread, site });
+    }
+
+    /// Takes the oldest if it was held long enough at `now_ns`, or is of `thread`, whose next event has come.
+    #[inline]
+    pub(super) fn take_due(&mut self, now_ns: u64, thread: usize) -> Option<(usize, RawEvent)> {
         let first = self.entries.front()?;
-        let due = if first.until_ns < now_ns {
-            0
-        } else if let Some(own) = self.entries.iter().position(|entry| entry.thread == thread) {
-            own
-        } else {
+        if first.until_ns < now_ns || first.thread == thread {
+            let free = first.free();
+            self.entries.pop_front();
+            return Some(free);
+        }
+        None
+    }
+
+    /// Takes another that must happen before an event of `thread` that gives out `reused`, an address still live: that
+    /// thread's own, or else the oldest of that address.
+    pub(super) fn take_behind(&mut self, thread: usize, reused: Option<u64>) -> Option<(usize, RawEvent)> {
+        let own = self.entries.iter().position(|entry| entry.thread == thread);
+        let due = own.or_else(|| {
             let reused = reused?;
-            self.entries.iter().position(|entry| entry.address == reused)?
-        };
-        self.entries.remove(due).map(|entry| (entry.thread, entry.free))
+            self.entries.iter().position(|entry| entry.address == reused)
+        })?;
+        self.entries.remove(due).map(|entry| entry.free())
     }
 
     /// Takes the oldest.
     pub(super) fn take_first(&mut self) -> Option<(usize, RawEvent)> {
-        self.entries.pop_front().map(|entry| (entry.thread, entry.free))
+        self.entries.pop_front().map(|entry| entry.free())
     }
 }
