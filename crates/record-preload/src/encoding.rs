@@ -351,7 +351,7 @@ pub fn count_calls(words: &[u64]) -> u64 {
         let is_site = first & 0xff == SITE_TAG;
         let is_escape = first & ((1 << OPERATION_BITS) - 1) == 0 && !is_site;
         rest = rest.get(if is_escape { ESCAPE_WORDS } else { 1 }..).unwrap_or_default();
-        calls += u64::from(first & 0xffff != THREAD_HEAD);
+        calls += u64::from(!is_site && first & 0xffff != THREAD_HEAD);
     }
     calls
 }
