@@ -15,6 +15,7 @@ Then it writes the recordings, MANIFEST.toml, and the tables of docs/corpus.md.
 
 import argparse
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -172,6 +173,8 @@ def main():
     parser.add_argument("hksim", type=Path, help="the built command")
     parser.add_argument("name", nargs="*", help="workloads to make anew; all by default")
     arguments = parser.parse_args()
+    # Ended from outside it still ends its servers and removes its folders.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     hksim, failed = arguments.hksim.resolve(), False
     entries = report.read_manifest(TRACES)
     for kind in select(arguments.name):
