@@ -101,17 +101,13 @@ fn write_trace(
     };
     let stream = touch_full::open(spool, how.merging)?;
     let mut pages = PageTouches::open(spool, how.rate)?;
-    let touch = match (&stream, &pages) {
-        (Some(_), _) => Touch::FullStream,
-        (None, Some(_)) => Touch::Sampled,
-        (None, None) => Touch::Assumed,
-    };
-    let mut sink = Sink { writer: TraceWriter::create(path, &Header::new(origin, touch, clock))?, failed: None };
+    let header = Header::new(origin, touch_of(stream.is_some(), pages.is_some()), clock);
+    let mut sink = Sink { writer: TraceWriter::create(path, &header)?, failed: None };
     let names = MarkNames::default();
     let lanes = spool.lanes(stamps, &names)?;
     // Within one lane the order of calls is certain.
-    let window = if lanes.len() > 1 || pages.is_some() { window } else { Window { hold_ns: 0, ..window } };
-    let mut resolver = Resolver::new(window);
+    let hold_ns = if lanes.len() > 1 || pages.is_some() { window.hold_ns } else { 0 };
+    let mut resolver = Resolver::new(Window { hold_ns, ..window });
     let mut timeline = Timeline::new(log, spool.control.start_ticks, how.rate);
     let mut last = (0, 0);
     let mut sites = SiteReader::new(spool);
@@ -143,8 +139,7 @@ fn write_trace(
         }
     };
     let pages = pages.map(|pages| pages.finish(|raw| Ok(resolver.push(raw, &mut |event| sink.take(&event))?)));
-    let (profiles, watched) = pages.transpose()?.unwrap_or_default();
-    let (time_ns, thread) = last;
+    let ((profiles, watched), (time_ns, thread)) = (pages.transpose()?.unwrap_or_default(), last);
     if end == ImageEnd::Session {
         while let Some((time_ns, mark)) = timeline.mark_up_to(u64::MAX, &names) {
             resolver.push(RawEvent::new(time_ns, thread, mark), &mut |event| sink.take(&event))?;
@@ -160,6 +155,15 @@ fn write_trace(
     quality.stopped_ns = timeline.off_ns(time_ns);
     let footer = Footer { mark_names: names.into_names(), quality, sites: sites.finish(), profiles };
     Ok(Converted { summary: sink.writer.finish(&footer)?, quality, touches })
+}
+
+/// What is known of the program's accesses.
+fn touch_of(has_stream: bool, has_pages: bool) -> Touch {
+    match (has_stream, has_pages) {
+        (true, _) => Touch::FullStream,
+        (false, true) => Touch::Sampled,
+        (false, false) => Touch::Assumed,
+    }
 }
 
 /// The writer behind the resolver's callback, which cannot return an error itself.
@@ -178,9 +182,9 @@ impl Sink {
     }
 
     fn check(&mut self) -> Result<(), RecordError> {
-        match &self.failed {
-            None => Ok(()),
-            Some(_) => self.failed.take().map_or(Ok(()), |why| Err(why.into())),
+        if self.failed.is_none() {
+            return Ok(()); // without moving what would be an error
         }
+        self.failed.take().map_or(Ok(()), |why| Err(why.into()))
     }
 }
