@@ -3,7 +3,7 @@
 use super::renumber::Renumber;
 use crate::error::TraceError;
 use crate::event::{Event, Op, SiteId};
-use crate::header::{Clock, Footer, Header, Origin, Quality, Step, Summary, Touch};
+use crate::header::{Clock, Footer, Header, Origin, Step, Summary, Touch};
 use crate::hkt::TraceWriter;
 use crate::profile::SiteProfile;
 use crate::sites::{Frame, Module, Sites};
@@ -151,7 +151,7 @@ impl Names {
         let marks = marks.map(|name| number(&mut self.marks, &mut self.footer.mark_names, name.clone())).collect();
         let sites = self.add_sites(&footer.sites);
         self.add_profiles(&footer.profiles, &sites);
-        add_quality(&mut self.footer.quality, &footer.quality);
+        self.footer.quality.add(&footer.quality);
         Maps { sites, marks }
     }
 
@@ -196,15 +196,4 @@ fn number<T: Clone + Eq + Hash>(numbers: &mut HashMap<T, u32>, list: &mut Vec<T>
         list.push(value.clone());
         list.len() as u32 - 1
     })
-}
-
-fn add_quality(sum: &mut Quality, more: &Quality) {
-    sum.unknown_frees += more.unknown_frees;
-    sum.parked += more.parked;
-    sum.reuse_repaired += more.reuse_repaired;
-    sum.uses_dropped += more.uses_dropped;
-    sum.reallocs_to_zero_kept += more.reallocs_to_zero_kept;
-    sum.events_lost += more.events_lost;
-    sum.nested_calls += more.nested_calls;
-    sum.unfinished_calls += more.unfinished_calls;
 }
