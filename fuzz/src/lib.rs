@@ -1,0 +1,107 @@
+//! What the fuzz targets share: bytes become a file, and whatever is read from it must hold what readers are promised.
+//!
+//! Files lie in `/dev/shm`, one set per fuzzing process.
+
+use hksim_trace::event::Event;
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::import::{Format, Options, import};
+use hksim_trace::source::EventSource;
+use hksim_trace::tools::{repair, verify};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/hksim-fuzz-{}-{name}", std::process::id()))
+}
+
+/// Imports the bytes as the format of that name. What is imported must be a sound trace.
+pub fn import_as(format: &str, data: &[u8]) {
+    let (source, out) = (file("source"), file("out"));
+    fs::write(&source, data).expect("room in /dev/shm");
+    let format = Format::from_name(format).expect("a format");
+    let options = Options { format: Some(format), ..Options::default() };
+    if import(&source, &options, &out).is_ok() {
+        let verified = verify(&out).expect("an import is a trace");
+        assert!(verified.sound && verified.findings.is_empty(), "{verified:?}");
+        read(&out);
+    }
+}
+
+/// Imports the bytes as whatever they look like, through every container.
+pub fn import_any(data: &[u8]) {
+    let (source, out) = (file("source"), file("out"));
+    fs::write(&source, data).expect("room in /dev/shm");
+    if import(&source, &Options::default(), &out).is_ok() {
+        assert!(verify(&out).expect("an import is a trace").sound);
+    }
+}
+
+/// Reads the bytes as a trace, and what can be mended of them.
+pub fn read_trace(data: &[u8]) {
+    let (source, out) = (file("trace"), file("mended"));
+    fs::write(&source, data).expect("room in /dev/shm");
+    read(&source);
+    if repair(&source, &out).is_ok() {
+        assert!(verify(&out).expect("a mended trace is a trace").sound);
+    }
+}
+
+/// Reads the bytes as the payloads of chunks: each begins with the length, events, objects, threads and time that its section
+/// header announces, and every checksum is made right, so that decoding is reached.
+pub fn read_payloads(data: &[u8]) {
+    let header = br#"{"origin":{"kind":"imported","format":"fuzz","file":"x"},"touch":"assumed","clock":"measured","producer":"fuzz"}"#;
+    let mut trace = b"\x89HKT\r\n\x1a\n".to_vec();
+    trace.extend(2u32.to_le_bytes());
+    trace.extend((header.len() as u32).to_le_bytes());
+    trace.extend(header);
+    trace.extend(crc(&trace).to_le_bytes());
+    let (mut rest, mut events, mut objects, mut threads, mut time_ns) = (data, 0u64, 0u32, 0u32, 0u64);
+    while let Some((announced, behind)) = rest.split_first_chunk::<8>() {
+        let length = usize::from(u16::from_le_bytes([announced[0], announced[1]])).min(behind.len());
+        let (payload, next) = behind.split_at(length);
+        let count = u32::from(u16::from_le_bytes([announced[2], announced[3]])).clamp(1, 16_384);
+        events += u64::from(count);
+        objects = objects.wrapping_add(u32::from(announced[4]));
+        threads = threads.wrapping_add(u32::from(announced[5]));
+        time_ns += u64::from(u16::from_le_bytes([announced[6], announced[7]]));
+        let mut section = b"HKch".to_vec();
+        for field in [payload.len() as u32, crc(payload), count] {
+            section.extend(field.to_le_bytes());
+        }
+        section.extend(events.to_le_bytes());
+        section.extend(objects.to_le_bytes());
+        section.extend(threads.to_le_bytes());
+        section.extend(time_ns.to_le_bytes());
+        section.extend(0u32.to_le_bytes());
+        section.extend(crc(&section).to_le_bytes());
+        trace.extend(section);
+        trace.extend(payload);
+        rest = next;
+    }
+    read_trace(&trace);
+}
+
+/// Everything that is read keeps the promises of an [`EventSource`].
+fn read(path: &Path) {
+    let Ok(mut reader) = TraceReader::open(path) else { return };
+    let summary = *reader.summary();
+    let (mut seen, mut last_ns) = (0u64, 0);
+    let mut check = |event: &Event| {
+        assert!(event.time_ns >= last_ns && event.thread.0 < summary.threads);
+        assert!(event.op.object().is_none_or(|object| object.0 < summary.objects_peak));
+        assert!(event.flaw().is_none(), "{event:?}");
+        last_ns = event.time_ns;
+        seen += 1;
+    };
+    while let Ok(Some(batch)) = reader.next_batch() {
+        batch.iter().for_each(&mut check);
+    }
+    assert!(seen <= summary.events);
+}
+
+/// CRC-32 as in zip, a bit at a time: small, and not the reader's own.
+fn crc(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0xEDB8_8320 & (crc & 1).wrapping_neg()))
+    })
+}
