@@ -56,14 +56,14 @@ pub fn read_payloads(data: &[u8]) {
     trace.extend(header);
     trace.extend(crc(&trace).to_le_bytes());
     let (mut rest, mut events, mut objects, mut threads, mut time_ns) = (data, 0u64, 0u32, 0u32, 0u64);
-    while let Some((announced, behind)) = rest.split_first_chunk::<8>() {
+    while let Some((announced, behind)) = rest.split_first_chunk::<12>() {
         let length = usize::from(u16::from_le_bytes([announced[0], announced[1]])).min(behind.len());
         let (payload, next) = behind.split_at(length);
         let count = u32::from(u16::from_le_bytes([announced[2], announced[3]])).clamp(1, 16_384);
         events += u64::from(count);
-        objects = objects.wrapping_add(u32::from(announced[4]));
-        threads = threads.wrapping_add(u32::from(announced[5]));
-        time_ns += u64::from(u16::from_le_bytes([announced[6], announced[7]]));
+        objects = objects.wrapping_add(u32::from(u16::from_le_bytes([announced[4], announced[5]])));
+        threads = threads.wrapping_add(u32::from(u16::from_le_bytes([announced[6], announced[7]])));
+        time_ns += u64::from(u32::from_le_bytes([announced[8], announced[9], announced[10], announced[11]]));
         let mut section = b"HKch".to_vec();
         for field in [payload.len() as u32, crc(payload), count] {
             section.extend(field.to_le_bytes());

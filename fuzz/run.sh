@@ -1,0 +1,22 @@
+#!/bin/sh
+# Runs every fuzz target (or those named) for a while, some at a time; stops with an error where one crashed.
+#
+#     fuzz/run.sh [TARGET...]        SECONDS_EACH=600 AT_ONCE=2
+#
+# Needs a nightly toolchain and cargo-fuzz (cargo install cargo-fuzz).
+set -eu
+cd "$(dirname "$0")"
+seconds=${SECONDS_EACH:-600}
+[ $# -gt 0 ] || set -- $(ls fuzz_targets | sed 's/\.rs$//')
+cargo +nightly fuzz build --fuzz-dir .
+status=0
+printf '%s\n' "$@" | xargs -P "${AT_ONCE:-2}" -I{} sh -c "
+    mkdir -p corpus/{} artifacts/{}
+    log=\$(mktemp)
+    if cargo +nightly fuzz run --fuzz-dir . {} -- -max_total_time=$seconds -max_len=16384 -rss_limit_mb=1024 -timeout=20 >\"\$log\" 2>&1
+    then echo \"{}: no crash; \$(grep -a '^Done' \"\$log\" || tail -n 1 \"\$log\")\"
+    else echo \"{}: CRASHED\"; tail -n 30 \"\$log\"; exit 255
+    fi
+    rm -f \"\$log\"" || status=1
+rm -f /dev/shm/hksim-fuzz-*
+exit $status
