@@ -10,6 +10,10 @@ use std::process::Command;
 /// Always glibc, whatever hksim itself is built for: that is what recorded programs load.
 const PRELOAD_TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// Both forms of the object: the variable that names it, its folder, its features.
+const VARIANTS: [(&str, &str, &str); 2] =
+    [("HKSIM_PRELOAD_OBJECT", "preload", ""), ("HKSIM_PRELOAD_OBJECT_OPERATORS", "preload-operators", "operators")];
+
 /// Variables through which the outer build would reach into the nested one.
 const NOT_INHERITED: [&str; 10] = [
     "CARGO_BUILD_RUSTFLAGS",
@@ -37,22 +41,25 @@ const PROFILE: [(&str, &str); 6] = [
 fn main() {
     let here = path_variable("CARGO_MANIFEST_DIR");
     let preload = here.join("../record-preload");
-    let target_dir = path_variable("OUT_DIR").join("preload");
     for input in [preload.join("src"), preload.join("Cargo.toml"), here.join("../../Cargo.lock")] {
         println!("cargo::rerun-if-changed={}", input.display());
     }
-    build(&preload.join("Cargo.toml"), &target_dir);
-    let object = target_dir.join(PRELOAD_TARGET).join("release/libhksim_record_preload.so");
-    println!("cargo::rustc-env=HKSIM_PRELOAD_OBJECT={}", object.display());
+    for (variable, folder, features) in VARIANTS {
+        let target_dir = path_variable("OUT_DIR").join(folder);
+        build(&preload.join("Cargo.toml"), &target_dir, features);
+        let object = target_dir.join(PRELOAD_TARGET).join("release/libhksim_record_preload.so");
+        println!("cargo::rustc-env={variable}={}", object.display());
+    }
 }
 
 fn path_variable(name: &str) -> PathBuf {
     PathBuf::from(env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name} for build scripts")))
 }
 
-fn build(manifest: &Path, target_dir: &Path) {
+fn build(manifest: &Path, target_dir: &Path, features: &str) {
     let mut cargo = Command::new(path_variable("CARGO"));
     cargo.args(["build", "--release", "--locked", "--offline", "--lib", "--target", PRELOAD_TARGET]);
+    cargo.args(["--features", features]);
     cargo.arg("--manifest-path").arg(manifest).arg("--target-dir").arg(target_dir);
     for name in NOT_INHERITED {
         cargo.env_remove(name);

@@ -75,6 +75,20 @@ fn push_as_it_is(record: &Record) {
     }
 }
 
+/// A number that changes with every record of the calling thread.
+#[cfg(feature = "operators")]
+pub fn written() -> u64 {
+    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
+    let lane = unsafe { arch::lane().as_ref() }.filter(|lane| !lane.header.get().is_null());
+    lane.map_or(0, |lane| lane.cursor() + u64::from(lane.nested_count().load(Ordering::Relaxed)))
+}
+
+/// Whether the calling thread's events are recorded now, without loss.
+#[cfg(feature = "operators")]
+pub fn is_recording() -> bool {
+    session::is_recording() && !process::is_off()
+}
+
 /// The first event of a thread.
 #[cold]
 #[inline(never)]

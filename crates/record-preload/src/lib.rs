@@ -20,6 +20,8 @@ mod hooks;
 mod lane;
 mod mark;
 mod modules;
+#[cfg(feature = "operators")]
+mod operators;
 mod pool;
 mod process;
 mod real;

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use libc::{c_int, c_void, size_t};
 
-use crate::{hooks, touch};
+use crate::touch;
 
 /// Set by the first thread that looks the functions up; nobody looks twice.
 static LOOKED_UP: AtomicBool = AtomicBool::new(false);
@@ -82,7 +82,7 @@ real_functions! {
 
 /// The next definition of `symbol` after this object.
 #[inline(never)]
-fn find(symbol: &CStr) -> *mut c_void {
+pub(crate) fn find(symbol: &CStr) -> *mut c_void {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) };
     // dlsym knows "this object" by its return address: it must not be called in tail position.
@@ -93,17 +93,23 @@ fn find(symbol: &CStr) -> *mut c_void {
 pub fn is_called() -> bool {
     // SAFETY: the name is a C string.
     let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
-    core::ptr::eq(called, hooks::malloc as *const c_void)
+    // Not compared with the address of the function here, which the executable's would stand in for.
+    let here = (&raw const TABLE).cast::<c_void>();
+    object_of(called).is_some_and(|called| object_of(here).is_some_and(|here| called.dli_fbase == here.dli_fbase))
 }
 
 /// The path of the object whose `malloc` serves the program.
 pub fn allocator() -> Option<&'static CStr> {
-    let function = malloc()? as *const c_void;
-    // SAFETY: Dl_info is plain data that dladdr fills; the name is a C string that lives as long as its object, and
-    // an object that was loaded with the program stays.
+    let object = object_of(malloc()? as *const c_void)?;
+    // SAFETY: a C string that lives as long as its object, and an object that was loaded with the program stays.
+    (!object.dli_fname.is_null()).then(|| unsafe { CStr::from_ptr(object.dli_fname) })
+}
+
+/// The object that holds `address`.
+fn object_of(address: *const c_void) -> Option<libc::Dl_info> {
+    // SAFETY: Dl_info is plain data that dladdr fills.
     unsafe {
         let mut info: libc::Dl_info = core::mem::zeroed();
-        let found = libc::dladdr(function, &raw mut info) != 0 && !info.dli_fname.is_null();
-        found.then(|| CStr::from_ptr(info.dli_fname))
+        (libc::dladdr(address, &raw mut info) != 0).then_some(info)
     }
 }

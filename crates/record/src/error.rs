@@ -30,6 +30,24 @@ pub enum RecordError {
         /// The program.
         path: PathBuf,
     },
+    /// The script's interpreter is not there.
+    #[error("{}: its interpreter {} is not there; mend its first line", path.display(), interpreter.display())]
+    BadInterpreter {
+        /// The script.
+        path: PathBuf,
+        /// The interpreter it names.
+        interpreter: PathBuf,
+    },
+    /// The executable's own `malloc` comes before any that is preloaded.
+    #[error(
+        "{}: defines malloc itself, so the recorder's is never called; build it without its allocator, or record it under \
+         valgrind, whose trace `hksim import` reads",
+        path.display()
+    )]
+    OwnMalloc {
+        /// The program.
+        path: PathBuf,
+    },
     /// The program is of another architecture than the recorder.
     #[error("{}: not a 64-bit x86 program; the recorder can be loaded into those only", path.display())]
     OtherArchitecture {

@@ -8,6 +8,7 @@
 mod clock;
 pub mod control;
 mod convert;
+mod elf;
 mod error;
 mod lane_events;
 mod marks;
@@ -51,13 +52,23 @@ pub use error::RecordError;
 pub use report::{Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
 
 use control::Begin;
-use object::Unpacked;
+use object::{Unpacked, Variant};
 use pages::Collector;
 use run::{Host, Outcome, Running};
 use session::{Plan, Session};
 use touch_full::{Merging, TouchFull};
 pub use watch::Progress;
 use watch::Watch;
+
+/// Whether to stand before C++'s `operator new` and `delete`, which some allocators serve past `malloc`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Operators {
+    /// Where the program to start uses such an allocator.
+    #[default]
+    Auto,
+    /// In any case: for programs that are started by another, as by a shell.
+    Always,
+}
 
 /// How to record.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +89,8 @@ pub struct Options {
     pub touch_full: Option<TouchFull>,
     /// Whether objects are put on pages of their own, to see which are touched: one in so many, and all of a page and more.
     pub sample: Option<NonZeroU32>,
+    /// Whether to stand before C++'s operators.
+    pub operators: Operators,
 }
 
 /// Runs `command` (program and arguments) and records it.
@@ -104,15 +117,26 @@ pub fn record_watched(
     show: &mut dyn FnMut(&Progress),
 ) -> Result<RecordReport, RecordError> {
     let program = command.first().ok_or(RecordError::NoCommand)?;
-    program::check(&program::find(program)?)?;
+    let recordable = program::check(&program::find(program)?)?;
     let output = absolute_output(&options.output)?;
     let parent = options.session_parent.as_deref().or_else(|| output.parent()).unwrap_or(Path::new("/"));
     check_writable(&output)?;
-    let object = object::unpack()?;
+    let sees_operators = options.operators == Operators::Always || recordable.serves_operators;
+    let object = object::unpack(if sees_operators { Variant::MallocAndOperators } else { Variant::Malloc })?;
     let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (begin, bytes_max, stack_depth) = (options.begin, options.bytes_max, options.stack_depth);
-    let plan = Plan { parent, output: &output, command: words, object: &object.path, begin, bytes_max, stack_depth };
+    let plan = Plan {
+        parent,
+        output: &output,
+        command: words,
+        object: &object.path,
+        sees_operators,
+        begin,
+        bytes_max,
+        stack_depth,
+    };
     let mut session = Session::begin(plan)?;
+    let began = Instant::now();
     let (running, collector) = match start(options, command, &object.path, &session) {
         Ok(started) => started,
         Err(why) => {
@@ -122,7 +146,6 @@ pub fn record_watched(
     };
     // Should this fail, only a recovery would miss it; this call has it in memory.
     let _ = session.set_root(running.pid());
-    let began = Instant::now();
     let mut watch = Watch::new(&session, options.duration);
     let outcome = match running.watch(|| watch.look(show)) {
         Ok(outcome) => outcome,
@@ -130,8 +153,9 @@ pub fn record_watched(
     };
     let recorded_s = Some(began.elapsed().as_secs_f64());
     collector.map_or(Ok(()), Collector::end)?;
+    let unseen_calls = recordable.unseen_calls;
     let merging = options.touch_full.as_ref().map(TouchFull::merging).unwrap_or_default();
-    finish(session, outcome, object, merging).map(|report| RecordReport { recorded_s, ..report })
+    finish(session, outcome, object, merging).map(|report| RecordReport { recorded_s, unseen_calls, ..report })
 }
 
 /// Starts the program, and before it what watches its touches.

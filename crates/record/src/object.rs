@@ -13,6 +13,26 @@ use tempfile::TempDir;
 use crate::error::RecordError;
 
 static OBJECT: &[u8] = include_bytes!(env!("HKSIM_PRELOAD_OBJECT"));
+static OBJECT_WITH_OPERATORS: &[u8] = include_bytes!(env!("HKSIM_PRELOAD_OBJECT_OPERATORS"));
+
+/// Which functions the object stands before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// `malloc` and its family.
+    Malloc,
+    /// Those and C++'s `operator new` and `delete`, for allocators that serve them past `malloc`. Not for every program:
+    /// where a C program loads a C++ library later, that library's own operators would no longer be called.
+    MallocAndOperators,
+}
+
+impl Variant {
+    const fn bytes(self) -> &'static [u8] {
+        match self {
+            Self::Malloc => OBJECT,
+            Self::MallocAndOperators => OBJECT_WITH_OPERATORS,
+        }
+    }
+}
 
 const FILE_NAME: &str = "preload.so";
 
@@ -34,9 +54,9 @@ impl Unpacked {
 ///
 /// # Errors
 /// There is no such place.
-pub fn unpack() -> Result<Unpacked, RecordError> {
+pub fn unpack(variant: Variant) -> Result<Unpacked, RecordError> {
     let places = places();
-    places.iter().find_map(|place| unpack_in(place)).ok_or_else(|| RecordError::NoPlaceForObject {
+    places.iter().find_map(|place| unpack_in(place, variant)).ok_or_else(|| RecordError::NoPlaceForObject {
         tried: places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", "),
     })
 }
@@ -59,7 +79,7 @@ fn places() -> Vec<PathBuf> {
     places
 }
 
-fn unpack_in(place: &Path) -> Option<Unpacked> {
+fn unpack_in(place: &Path, variant: Variant) -> Option<Unpacked> {
     let directory = tempfile::Builder::new().prefix("hksim-record-").tempdir_in(place).ok()?;
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).ok()?;
     let path = directory.path().canonicalize().ok()?.join(FILE_NAME);
@@ -68,7 +88,7 @@ fn unpack_in(place: &Path) -> Option<Unpacked> {
         return None;
     }
     let mut file = File::create(&path).ok()?;
-    file.write_all(OBJECT).ok()?;
+    file.write_all(variant.bytes()).ok()?;
     file.set_permissions(Permissions::from_mode(0o755)).ok()?;
     drop(file);
     allows_execution(&File::open(&path).ok()?).then_some(Unpacked { directory, path })

@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::elf;
 use crate::error::RecordError;
 
 /// Scripts whose interpreter is a script, followed this far (as deep as the kernel goes).
@@ -55,11 +56,21 @@ fn is_executable(path: &Path, data: &Metadata) -> bool {
     data.is_file() && unsafe { libc::access(path.as_ptr(), libc::X_OK) } == 0
 }
 
-/// Checks that the recorder can be loaded into the program at `path`; of a script, into its interpreter.
+/// A program that can be recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recordable {
+    /// Whether its allocator serves C++'s operators past `malloc`.
+    pub serves_operators: bool,
+    /// Names of allocating functions that it calls past the recorder.
+    pub unseen_calls: Vec<&'static str>,
+}
+
+/// Checks that the recorder can be loaded into the program at `path` and will be called; of a script, into its
+/// interpreter.
 ///
 /// # Errors
-/// A static or foreign program, or one with privileges.
-pub fn check(path: &Path) -> Result<(), RecordError> {
+/// A static or foreign program, one with privileges, or with a `malloc` of its own.
+pub fn check(path: &Path) -> Result<Recordable, RecordError> {
     let mut path = path.to_path_buf();
     for _ in 0..INTERPRETERS_MAX {
         let Ok(file) = File::open(&path) else {
@@ -69,6 +80,9 @@ pub fn check(path: &Path) -> Result<(), RecordError> {
         let mut head = Vec::new();
         (&file).take(HEAD_BYTES).read_to_end(&mut head).map_err(RecordError::io(&path, "read"))?;
         match script_interpreter(&head) {
+            Some(interpreter) if !interpreter.exists() => {
+                return Err(RecordError::BadInterpreter { path, interpreter });
+            }
             Some(interpreter) => path = interpreter,
             None => return check_elf(&path, &file, &head),
         }
@@ -82,7 +96,7 @@ fn script_interpreter(head: &[u8]) -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(word.to_vec())))
 }
 
-fn check_elf(path: &Path, file: &File, head: &[u8]) -> Result<(), RecordError> {
+fn check_elf(path: &Path, file: &File, head: &[u8]) -> Result<Recordable, RecordError> {
     let path = path.to_path_buf();
     if !head.starts_with(b"\x7fELF") {
         return Err(RecordError::NotExecutable { path });
@@ -99,8 +113,18 @@ fn check_elf(path: &Path, file: &File, head: &[u8]) -> Result<(), RecordError> {
     match loader(file, head) {
         None => Err(RecordError::Static { path }),
         Some(loader) if !loader.contains("ld-linux") => Err(RecordError::OtherLibc { path, loader }),
-        Some(_) => Ok(()),
+        Some(loader) => check_symbols(path, Path::new(&loader)),
     }
+}
+
+fn check_symbols(path: PathBuf, loader: &Path) -> Result<Recordable, RecordError> {
+    // A program whose symbols cannot be read may still run.
+    let symbols = elf::symbols(&path).unwrap_or_default();
+    if symbols.defines_malloc {
+        return Err(RecordError::OwnMalloc { path });
+    }
+    let serves_operators = elf::uses_such_an_allocator(&path, loader);
+    Ok(Recordable { serves_operators, unseen_calls: symbols.own_names.into_iter().collect() })
 }
 
 /// The dynamic linker that the program names.

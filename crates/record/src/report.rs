@@ -43,6 +43,11 @@ pub struct RecordReport {
     pub unrecorded: u32,
     /// Images whose executable defines `malloc` itself, so that the recorder saw none of their calls.
     pub own_malloc: Vec<UnseenImage>,
+    /// Images whose allocator may have served C++'s operators past the recorder (see [`crate::Operators`]).
+    pub unseen_operators: Vec<UnseenImage>,
+    /// Allocators' own functions that the program calls or contains, which the recorder does not see; empty for a
+    /// recovered session.
+    pub unseen_calls: Vec<&'static str>,
     /// Why the recording ended before the program, if it did.
     pub ended: Option<EndReason>,
     /// Seconds from the start of the program to the end of its recording; `None` for a recovered session.
@@ -56,7 +61,7 @@ pub struct RecordReport {
     pub spool_bytes_per_event: f64,
 }
 
-/// A process image that was not recorded.
+/// A process image that was not recorded, or not in full.
 #[derive(Clone, Debug, Serialize)]
 pub struct UnseenImage {
     /// Process id.

@@ -17,7 +17,7 @@ use crate::spool::SPOOL_SUFFIX;
 const INFO_FILE: &str = "session.json";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Of the session's layout and of the spools' encoding.
-const SESSION_VERSION: u32 = 1;
+const SESSION_VERSION: u32 = 2;
 
 /// What a session says about itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub struct SessionInfo {
     pub command: Vec<String>,
     /// The preloaded object.
     pub object: PathBuf,
+    /// Whether it stands before C++'s operators too.
+    pub sees_operators: bool,
     /// Process id of the program, once it runs.
     pub root_pid: Option<u32>,
     boot_id: String,
@@ -46,6 +48,8 @@ pub struct Plan<'a> {
     pub command: Vec<String>,
     /// The preloaded object.
     pub object: &'a Path,
+    /// Whether it stands before C++'s operators too.
+    pub sees_operators: bool,
     /// When recording begins.
     pub begin: Begin,
     /// Bytes of spools after which recording ends; `None` for no limit.
@@ -81,7 +85,7 @@ impl Session {
     /// # Errors
     /// The directory cannot be written.
     pub fn begin(plan: Plan<'_>) -> Result<Self, RecordError> {
-        let Plan { parent, output, command, object, begin, bytes_max, stack_depth } = plan;
+        let Plan { parent, output, command, object, sees_operators, begin, bytes_max, stack_depth } = plan;
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let dir = tempfile::Builder::new()
             .prefix(&format!(".{name}.recording-"))
@@ -93,6 +97,7 @@ impl Session {
             output: output.to_path_buf(),
             command,
             object: object.to_path_buf(),
+            sees_operators,
             root_pid: None,
             boot_id: boot_id(),
             calibration: calibrate(),

@@ -1,5 +1,6 @@
 //! All traces of a session: which spool becomes which file.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use rayon::prelude::*;
 
 use crate::control::Deed;
 use crate::convert::{Converted, How, ImageEnd, convert};
+use crate::elf;
 use crate::error::RecordError;
 use crate::report::{Exit, RecordReport, RecordedTrace, UnseenImage};
 use crate::session::{Session, SpoolFile};
@@ -24,7 +26,7 @@ const NO_SPOOL: &str = "the recorder was loaded, but could not write its first 4
      raise the file-size limit (ulimit -f)";
 /// Why there may be spools without events.
 const NO_EVENTS: &str = "the recorder was loaded, but no allocating function was called through it; a program with \
-     an allocator of its own inside must be built without it to be recorded";
+     an allocator of its own inside must be built without it to be recorded, and some programs allocate nothing";
 
 /// A spool that could be opened.
 struct Image {
@@ -80,6 +82,7 @@ pub fn write_all(session: &Session, exit: Option<Exit>, merging: Merging) -> Res
         })
         .collect::<Result<_, RecordError>>()?;
     let events: u64 = traces.iter().map(|trace| trace.events).sum();
+    let unseen_operators = if session.info.sees_operators { Vec::new() } else { past_malloc(&traces) };
     let spool_bytes_per_event = if events == 0 { 0.0 } else { bytes as f64 / events as f64 };
     let still_running = traces.iter().any(|trace: &RecordedTrace| trace.still_running);
     let object_left = still_running.then(|| session.info.object.clone());
@@ -94,12 +97,22 @@ pub fn write_all(session: &Session, exit: Option<Exit>, merging: Merging) -> Res
         unrecorded_pids,
         unrecorded,
         own_malloc,
+        unseen_operators,
+        unseen_calls: Vec::new(),
         ended,
         recorded_s: None,
         converted_s: began.elapsed().as_secs_f64(),
         object_left,
         spool_bytes_per_event,
     })
+}
+
+/// The images whose allocator serves C++'s operators past `malloc`.
+fn past_malloc(traces: &[RecordedTrace]) -> Vec<UnseenImage> {
+    let mut known: HashMap<&Path, bool> = HashMap::new();
+    let mut serves = |path| *known.entry(path).or_insert_with(|| elf::serves_operators(path));
+    let unseen = traces.iter().filter(|trace| trace.allocator.as_deref().is_some_and(&mut serves));
+    unseen.map(|trace| UnseenImage { pid: trace.pid, command: trace.command.clone() }).collect()
 }
 
 fn describe(image: &Image, path: PathBuf, converted: &Converted) -> RecordedTrace {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
-use hksim_record::{Options, RecordReport, record_watched, recover};
+use hksim_record::{Operators, Options, RecordReport, record_watched, recover};
 
 use crate::flags::values::{parse_size, parse_time};
 use crate::output::progress::Recording;
@@ -53,6 +53,9 @@ pub struct Args {
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "8",
         value_parser = clap::value_parser!(u32).range(1..=64))]
     stacks: Option<u32>,
+    /// Also stand before C++'s new and delete; done by itself where the command's allocator serves them past malloc
+    #[arg(long)]
+    operators: bool,
     /// Form of the report, which goes to standard error: standard output is the program's
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -99,6 +102,7 @@ fn record(args: &Args) -> Result<RecordReport> {
             Touch::Full => Some(find_touch_full()?),
         },
         sample: (args.touch == Touch::Pages).then_some(args.sample),
+        operators: if args.operators { Operators::Always } else { Operators::Auto },
         ..Options::default()
     };
     let line = if args.quiet { Recording::hidden() } else { Recording::shown() };

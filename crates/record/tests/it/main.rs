@@ -5,6 +5,8 @@ mod counted;
 mod encoding;
 mod ends;
 mod full_spool;
+mod operators;
+mod pitfalls;
 mod processes;
 mod programs;
 mod refusals;

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use hksim_record::{Options, RecordError, record, recover};
 
-use crate::support::{compile, scratch};
+use crate::support::{compile, record_words, scratch};
 
 fn refusal(output: &Path, words: &[&str]) -> RecordError {
     let words: Vec<OsString> = words.iter().map(Into::into).collect();
@@ -80,15 +80,69 @@ fn outputs_that_cannot_be_written() {
 }
 
 #[test]
-fn nothing_recorded_says_why() {
+fn an_executable_with_a_malloc_of_its_own() {
     let dir = scratch();
     let output = dir.path().join("app.hkt");
     let bump = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/bump.c");
     let own = compile(dir.path(), "rounds", &["-rdynamic", bump.to_str().expect("UTF-8")]);
-    let refusal = refusal(&output, &[own.to_str().expect("UTF-8"), "5"]);
-    assert!(matches!(refusal, RecordError::NothingRecorded { .. }), "{refusal}");
-    assert!(refusal.to_string().contains("allocator of its own"), "{refusal}");
+    let own = own.to_str().expect("UTF-8");
+    let direct = refusal(&output, &[own, "5"]);
+    assert!(matches!(direct, RecordError::OwnMalloc { .. }), "{direct}");
+    assert!(direct.to_string().contains("defines malloc itself"), "{direct}");
+    // Through a shell it is found out afterwards.
+    let report = record_words(dir.path(), ["sh", "-c", &format!("{own} 5; true")]);
+    assert_eq!(report.own_malloc.len(), 1, "{report:?}");
+    assert_eq!(report.own_malloc[0].command, [own, "5"]);
+}
+
+#[test]
+fn a_program_without_any_call() {
+    let dir = scratch();
+    let why = refusal(&dir.path().join("app.hkt"), &[compile(dir.path(), "empty", &[]).to_str().expect("UTF-8")]);
+    assert!(matches!(why, RecordError::NothingRecorded { .. }), "{why}");
+    assert!(why.to_string().contains("allocate nothing"), "{why}");
+    assert_only(dir.path(), &["empty"]);
+}
+
+#[test]
+fn a_script_without_its_interpreter() {
+    let dir = scratch();
+    let script = dir.path().join("script");
+    fs::write(&script, "#!/no/such/interpreter -x\n").expect("a script");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("its mode");
+    let why = refusal(&dir.path().join("app.hkt"), &[script.to_str().expect("UTF-8")]);
+    assert!(matches!(why, RecordError::BadInterpreter { .. }), "{why}");
+    assert!(why.to_string().contains("/no/such/interpreter"), "{why}");
+}
+
+#[test]
+fn a_setuid_program_of_another_user() {
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: only root can make one");
+        return;
+    }
+    let dir = scratch();
+    let program = compile(dir.path(), "rounds", &[]);
+    std::os::unix::fs::chown(&program, Some(65534), None).expect("another owner");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).expect("its mode");
+    let why = refusal(&dir.path().join("app.hkt"), &[program.to_str().expect("UTF-8"), "5"]);
+    assert!(matches!(why, RecordError::Privileged { .. }), "{why}");
     assert_only(dir.path(), &["rounds"]);
+}
+
+#[test]
+fn calls_by_an_allocators_own_names_are_named() {
+    let jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+    if !Path::new(jemalloc).exists() {
+        eprintln!("skipped: libjemalloc2 is not installed");
+        return;
+    }
+    let dir = scratch();
+    let program = compile(dir.path(), "own_names", &[jemalloc]);
+    let report = record_words(dir.path(), [&program]);
+    assert_eq!(report.unseen_calls, ["dallocx", "mallocx"]);
+    assert!(report.traces[0].allocator.as_ref().is_some_and(|path| path.ends_with("libjemalloc.so.2")), "{report:?}");
 }
 
 #[test]

@@ -17,15 +17,24 @@ pub fn scratch() -> TempDir {
 
 /// Compiles `tests/c/NAME.c` into `dir`; further words go to the compiler.
 pub fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
+    compile_with("cc", dir, name, ".c", flags)
+}
+
+/// Compiles `tests/c/NAME.cc` into `dir`; further words go to the compiler.
+pub fn compile_cpp(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    compile_with("g++", dir, name, ".cc", flags)
+}
+
+fn compile_with(compiler: &str, dir: &Path, name: &str, ending: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}{ending}"));
     let output = dir.join(name);
-    let status = Command::new("cc")
+    let status = Command::new(compiler)
         .args(["-O1", "-g", "-fno-builtin", "-Wall", "-pthread", "-o"])
         .arg(&output)
         .arg(&source)
         .args(flags)
         .status()
-        .expect("a C compiler");
+        .expect("a compiler");
     assert!(status.success(), "{} does not compile", source.display());
     output
 }

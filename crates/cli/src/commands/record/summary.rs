@@ -119,6 +119,17 @@ fn unseen(report: &RecordReport) -> String {
         text +=
             &format!("not recorded: process {}, `{command}`: its executable has an allocator of its own\n", image.pid);
     }
+    if let Some((first, others)) = report.unseen_operators.split_first() {
+        text += &format!(
+            "process {} and {} others: their allocator may serve C++'s new and delete unseen; record with --operators\n",
+            first.pid,
+            others.len()
+        );
+    }
+    if !report.unseen_calls.is_empty() {
+        let names = report.unseen_calls.join(", ");
+        text += &format!("the program has calls of {names}, which are not seen\n");
+    }
     text
 }
 

@@ -1,0 +1,109 @@
+//! What the symbol tables of a program and of its allocator say.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::Path;
+use std::process::Command;
+
+use ::object::read::ReadCache;
+use ::object::read::elf::ElfFile64;
+use ::object::{Object, ObjectSymbol};
+
+/// C++'s `operator new(size_t)`.
+const OPERATOR_NEW: &str = "_Znwm";
+/// Entry points of allocators by their own names. The recorder stands before the standard names only.
+const OWN_NAMES: [&str; 16] = [
+    "mallocx",
+    "rallocx",
+    "xallocx",
+    "dallocx",
+    "sdallocx",
+    "je_malloc",
+    "je_free",
+    "_rjem_malloc",
+    "_rjem_mallocx",
+    "mi_malloc",
+    "mi_free",
+    "mi_heap_malloc",
+    "tc_malloc",
+    "tc_free",
+    "rpmalloc",
+    "scalable_malloc",
+];
+
+/// What stands in a file's symbol tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Symbols {
+    /// Whether it exports a `malloc` of its own.
+    pub defines_malloc: bool,
+    /// Whether it exports a C++ `operator new` of its own.
+    pub defines_operators: bool,
+    /// Allocators' own names that it calls or contains.
+    pub own_names: BTreeSet<&'static str>,
+}
+
+/// Reads the symbol tables of an ELF file; `None` if it is none, or damaged.
+pub fn symbols(path: &Path) -> Option<Symbols> {
+    let cache = ReadCache::new(File::open(path).ok()?);
+    let file: ElfFile64<'_, ::object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
+    let mut found = Symbols::default();
+    for symbol in file.dynamic_symbols() {
+        match symbol.name() {
+            Ok("malloc") => found.defines_malloc |= symbol.is_definition(),
+            Ok(OPERATOR_NEW) => found.defines_operators |= symbol.is_definition(),
+            Ok(name) if symbol.is_undefined() => found.own_names.extend(own_name(name)),
+            _ => {}
+        }
+    }
+    // What is linked in statically shows only where the program is not stripped.
+    let inside = file.symbols().filter(|symbol| symbol.is_definition());
+    found.own_names.extend(inside.filter_map(|symbol| symbol.name().ok().and_then(own_name)));
+    Some(found)
+}
+
+fn own_name(name: &str) -> Option<&'static str> {
+    OWN_NAMES.into_iter().find(|own| *own == name)
+}
+
+/// Whether the allocator at `path` serves C++'s `operator new` past `malloc`: one that defines both has no reason to go
+/// from one to the other. (libstdc++ defines no `malloc`, so it calls the program's.)
+pub fn serves_operators(path: &Path) -> bool {
+    symbols(path).is_some_and(|symbols| symbols.defines_malloc && symbols.defines_operators)
+}
+
+/// Whether the `malloc` that the program at `path` will use serves C++'s operators too. The dynamic linker itself says
+/// what it would load, preloaded objects included; the program is not run.
+pub fn uses_such_an_allocator(path: &Path, loader: &Path) -> bool {
+    let Ok(listed) = Command::new(loader).arg("--list").arg(path).output() else {
+        return false;
+    };
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    let libraries = listed.lines().filter_map(library);
+    libraries
+        .filter_map(|library| symbols(Path::new(library)))
+        .find(|symbols| symbols.defines_malloc)
+        .is_some_and(|allocator| allocator.defines_operators)
+}
+
+/// The path in a line of the dynamic linker's list: `NAME => PATH (ADDRESS)` or `PATH (ADDRESS)`.
+fn library(line: &str) -> Option<&str> {
+    let path = line.split_once(" => ").map_or(line, |(_, path)| path).trim();
+    let path = path.rsplit_once(" (").map_or(path, |(path, _)| path);
+    path.starts_with('/').then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::library;
+
+    #[test]
+    fn lines_of_the_dynamic_linker_name_files() {
+        assert_eq!(
+            library("\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)"),
+            Some("/lib/x86_64-linux-gnu/libc.so.6")
+        );
+        assert_eq!(library("\t/lib64/ld-linux-x86-64.so.2 (0x00007f)"), Some("/lib64/ld-linux-x86-64.so.2"));
+        assert_eq!(library("\tlinux-vdso.so.1 (0x00007f)"), None);
+        assert_eq!(library("\tlibgone.so => not found"), None);
+    }
+}

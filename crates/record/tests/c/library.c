@@ -1,0 +1,7 @@
+// A library to load: with thread-local storage in the static block, and allocating when it is loaded.
+#include <stdlib.h>
+static __thread int used __attribute__((tls_model("initial-exec")));
+static void *kept;
+__attribute__((constructor)) static void begin(void) { kept = malloc(4999); }
+__attribute__((destructor)) static void end(void) { free(kept); }
+void *make(size_t n) { used++; return malloc(n); }
