@@ -9,4 +9,5 @@ mod generators;
 mod programs;
 mod support;
 mod sweeps;
+mod touch_pages;
 mod trace_tools;

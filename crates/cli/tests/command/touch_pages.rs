@@ -1,0 +1,153 @@
+//! `record --touch pages` against programs that print what they touched.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use hksim_trace::event::{Access, Birth, Op, ThreadId};
+use hksim_trace::header::Touch;
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+use tempfile::TempDir;
+
+const PAGE_BYTES: u64 = 4096;
+/// Blocks of its own are at least so large; the C library's and the loader's are not looked at.
+const OWN_BYTES_MIN: u64 = 100;
+
+/// Page and access of each touch, by the size that a block was made with.
+type Touches = BTreeMap<u64, BTreeSet<(u64, char)>>;
+
+/// The program, in a folder that any user may write to.
+fn compiled() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(folder.path(), mode).expect("the folder's mode");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/tests/c/touched.c");
+    let program = folder.path().join("touched");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-fno-builtin", "-Wall", "-pthread", "-o"]).arg(&program).arg(source);
+    assert!(compiler.status().expect("a C compiler").success());
+    folder
+}
+
+/// Records the program through `wrapper`; what it printed, or `None` if the wrapper cannot be run.
+fn record(folder: &Path, wrapper: &[&str], program: &[&str]) -> Option<Touches> {
+    let hksim = env!("CARGO_BIN_EXE_hksim");
+    let own = [hksim, "record", "--quiet", "--touch", "pages", "--sample", "1", "-o", "t.hkt", "--", "./touched"];
+    let words: Vec<&str> = wrapper.iter().copied().chain(own).chain(program.iter().copied()).collect();
+    let run = Command::new(words[0]).args(&words[1..]).current_dir(folder).stdin(Stdio::null()).output();
+    let run = run.ok().filter(|run| run.status.success());
+    let Some(run) = run else {
+        println!("skipped: {} does not run here", wrapper.join(" "));
+        return None;
+    };
+    let mut touches = Touches::new();
+    for line in String::from_utf8(run.stdout).expect("text").lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[size, page, access] = words.as_slice() else { panic!("{line}") };
+        let touch = (page.parse().expect("a page"), access.chars().next().expect("a letter"));
+        touches.entry(size.parse().expect("a size")).or_default().insert(touch);
+    }
+    assert!(touches.len() > 50, "the program says what it touched");
+    Some(touches)
+}
+
+/// The recorded touches of blocks whose sizes nobody else uses, and the threads that made and touched each.
+fn recorded(folder: &Path, known: impl Fn(u64) -> bool) -> (Touches, BTreeMap<u64, BTreeSet<ThreadId>>) {
+    let mut reader = TraceReader::open(&folder.join("t.hkt")).expect("a trace");
+    assert_eq!(reader.header().touch, Touch::Sampled);
+    let (mut live, mut touches, mut threads) = (BTreeMap::new(), Touches::new(), BTreeMap::new());
+    while let Some(batch) = reader.next_batch().expect("readable") {
+        for event in batch {
+            match event.op {
+                Op::Alloc { object, size, birth, .. } => {
+                    assert!(birth == Birth::Watched || size == 0, "{event:?}");
+                    live.insert(object, size);
+                }
+                Op::Free { object } => drop(live.remove(&object).expect("a live object")),
+                Op::Touch { object, offset, access, .. } => {
+                    let size = live[&object];
+                    if known(size) {
+                        let access = if access == Access::Read { 'r' } else { 'w' };
+                        touches.entry(size).or_default().insert((offset / PAGE_BYTES, access));
+                        threads.entry(size).or_insert_with(BTreeSet::new).insert(event.thread);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(reader.footer().quality.uses_dropped, 0);
+    (touches, threads)
+}
+
+/// Sizes the program uses: the ones it prints, and those it leaves untouched, whose sizes have the same remainders.
+fn is_own(threads: u64) -> impl Fn(u64) -> bool {
+    move |size| {
+        let bases = [100, 700, 2500, 4096, 9000, 70_000, 1 << 20];
+        size >= OWN_BYTES_MIN && bases.iter().any(|base| (*base..base + 12 * threads).contains(&size))
+    }
+}
+
+fn check(wrapper: &[&str], threads: u64, end: &str) {
+    check_as(wrapper, threads, end, |touches| touches);
+}
+
+/// Records the program, and compares with what it printed, as far as `visible` leaves of it.
+fn check_as(wrapper: &[&str], threads: u64, end: &str, visible: impl Fn(Touches) -> Touches) {
+    let folder = compiled();
+    let Some(printed) = record(folder.path(), wrapper, &[&threads.to_string(), end]).map(visible) else { return };
+    let (seen, by_thread) = recorded(folder.path(), is_own(threads));
+    for size in printed.keys().chain(seen.keys()).collect::<BTreeSet<_>>() {
+        assert_eq!(seen.get(size), printed.get(size), "{wrapper:?} {threads} {end}: the block of {size} bytes");
+    }
+    if wrapper.is_empty() {
+        let others = by_thread.get(&(70_000 + 8)).expect("touched by another thread");
+        assert!(!others.contains(&ThreadId(0)), "{others:?}");
+    }
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|data| std::os::unix::fs::MetadataExt::uid(&data) == 0)
+}
+
+#[test]
+fn touches_are_those_of_the_program() {
+    check(&[], 1, "exit");
+    check(&[], 4, "exit");
+}
+
+#[test]
+fn faults_of_forked_children_and_after_a_kill_change_nothing() {
+    if !is_root() {
+        println!("skipped: only root sees whether a fault is a read or a write");
+        return;
+    }
+    check(&[], 2, "fork");
+    check(&[], 2, "kill");
+}
+
+#[test]
+fn an_ordinary_user_sees_the_same() {
+    if !is_root() {
+        println!("skipped: the other tests run as an ordinary user already");
+        return;
+    }
+    check(&["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"], 2, "exit");
+}
+
+/// What a look at a page afterwards can show: a page that was written may have been read before.
+fn without_reads_of_written_pages(mut touches: Touches) -> Touches {
+    for of_block in touches.values_mut() {
+        let written: Vec<u64> = of_block.iter().filter(|(_, access)| *access == 'w').map(|&(page, _)| page).collect();
+        written.into_iter().for_each(|page| drop(of_block.remove(&(page, 'r'))));
+    }
+    touches
+}
+
+#[test]
+fn without_fault_events_the_pages_tell() {
+    let refuse = "inject=perf_event_open:error=EACCES";
+    let wrapper = ["strace", "-o", "/dev/null", "-e", "trace=perf_event_open", "-e", refuse];
+    check_as(&wrapper, 2, "exit", without_reads_of_written_pages);
+}
