@@ -218,6 +218,7 @@ impl Quality {
             addresses_guessed,
             foreign_lines,
             other_process_events,
+            watched,
         } = more;
         self.unknown_frees += unknown_frees;
         self.parked += parked;
@@ -231,6 +232,7 @@ impl Quality {
         self.addresses_guessed += addresses_guessed;
         self.foreign_lines += foreign_lines;
         self.other_process_events += other_process_events;
+        self.watched = self.watched + *watched;
     }
 }
 
