@@ -3,56 +3,62 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Entries that share a cache line, any of which may hold a key.
-const WAYS: usize = 4;
-
-#[repr(C)]
+#[repr(C, align(16))]
 struct Entry {
     /// Key xor value: a reader that sees halves of two entries finds a key nobody asked for.
     mixed: AtomicU64,
     value: AtomicU64,
 }
 
+/// Values by key; forgets what there is no room for. Keys are not 0, and neither are values. All zero is an empty cache.
 #[repr(C, align(64))]
-struct Set([Entry; WAYS]);
-
-/// Values by key; forgets what there is no room for. Keys are not 0, and neither are values.
-pub struct Cache<const SETS: usize>(UnsafeCell<[Set; SETS]>);
+pub struct Cache<const ENTRIES: usize>(UnsafeCell<[Entry; ENTRIES]>);
 
 // SAFETY: everything in it is atomic.
-unsafe impl<const SETS: usize> Sync for Cache<SETS> {}
+unsafe impl<const ENTRIES: usize> Sync for Cache<ENTRIES> {}
 
-impl<const SETS: usize> Cache<SETS> {
-    /// An empty cache. `SETS` is a power of two.
+impl<const ENTRIES: usize> Cache<ENTRIES> {
+    /// An empty cache. `ENTRIES` is a power of two.
     pub const fn new() -> Self {
-        assert!(SETS.is_power_of_two());
+        assert!(ENTRIES.is_power_of_two());
         // SAFETY: all zero is a valid value of atomics.
         Self(UnsafeCell::new(unsafe { core::mem::zeroed() }))
     }
 
+    /// The first place of a key; its neighbour in the cache line is the second.
     #[inline(always)]
-    fn set(&self, key: u64) -> &Set {
-        let at = (mix(key) >> (u64::BITS - SETS.trailing_zeros())) as usize;
-        // SAFETY: `at` has as many bits as SETS, and the set is atomic all through.
-        unsafe { (*self.0.get()).get_unchecked(at) }
+    const fn place(key: u64) -> usize {
+        (mix(key) >> (u64::BITS - ENTRIES.trailing_zeros())) as usize
+    }
+
+    #[inline(always)]
+    fn entry(&self, place: usize) -> &Entry {
+        // SAFETY: places are below ENTRIES, and the entry is atomic all through.
+        unsafe { (*self.0.get()).get_unchecked(place & (ENTRIES - 1)) }
     }
 
     /// The value kept under `key`.
     #[inline(always)]
     pub fn get(&self, key: u64) -> Option<u64> {
-        self.set(key).0.iter().find_map(|entry| {
-            let value = entry.value.load(Ordering::Relaxed);
-            (entry.mixed.load(Ordering::Relaxed) ^ value == key && value != 0).then_some(value)
-        })
+        let place = Self::place(key);
+        self.entry(place).value_of(key).or_else(|| self.entry(place ^ 1).value_of(key))
     }
 
     /// Keeps `value` under `key`, in place of another if need be.
     pub fn put(&self, key: u64, value: u64) {
-        let ways = &self.set(key).0;
-        let empty = ways.iter().find(|entry| entry.value.load(Ordering::Relaxed) == 0);
-        let entry = empty.unwrap_or(&ways[(mix(key) >> 8) as usize % WAYS]);
+        let place = Self::place(key);
+        let is_taken = self.entry(place).value.load(Ordering::Relaxed) != 0;
+        let entry = self.entry(place ^ usize::from(is_taken));
         entry.mixed.store(key ^ value, Ordering::Relaxed);
         entry.value.store(value, Ordering::Relaxed);
+    }
+}
+
+impl Entry {
+    #[inline(always)]
+    fn value_of(&self, key: u64) -> Option<u64> {
+        let value = self.value.load(Ordering::Relaxed);
+        (self.mixed.load(Ordering::Relaxed) ^ value == key).then_some(value)
     }
 }
 

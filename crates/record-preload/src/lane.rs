@@ -56,11 +56,18 @@ pub fn push_small(kind: Kind, address: u64, size: u64) {
 #[cold]
 #[inline(never)]
 fn push_other(kind: Kind, address: u64, size: u64) {
-    push(&Record::new(kind, arch::ticks(), address, size));
+    push_with_site(&Record::new(kind, arch::ticks(), address, size));
 }
 
 /// Records one event of the calling thread.
+#[inline(never)]
 pub fn push(record: &Record) {
+    push_with_site(record);
+}
+
+/// Inlined, as each frame of the recorder is one more to walk through.
+#[inline(always)]
+fn push_with_site(record: &Record) {
     if site::is_on() && record.kind.asks_for_memory() {
         return push_as_it_is(&Record { site: site::of_caller(), ..*record });
     }

@@ -1,6 +1,6 @@
 //! How to get from a frame to its caller: rules from `.eh_frame`, worked out once per call address.
 
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, transmute};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -17,10 +17,10 @@ type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Bits of an address in a cache's key; the generation stands above.
 const ADDRESS_BITS: u32 = 47;
-/// Sets of the cache: 32 768 call addresses, 512 KiB.
-const CACHE_SETS: usize = 8192;
+/// Call addresses whose rules are kept: 512 KiB.
+const RULES_KEPT: usize = 32_768;
 
-static CACHE: Cache<CACHE_SETS> = Cache::new();
+static CACHE: Cache<RULES_KEPT> = Cache::new();
 
 /// A rule in one word, from the low bit: base, what became of rbp, and the two offsets in bytes (30 bits each, signed).
 #[derive(Clone, Copy)]
@@ -29,9 +29,12 @@ pub struct Rule(u64);
 /// What the canonical frame address counts from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
+#[allow(dead_code, reason = "every pattern of three bits is a value")]
 pub enum Base {
+    /// Nothing is known; no rule that is kept is so.
+    Nothing = 0,
     /// rsp.
-    Stack = 1,
+    Stack,
     /// rbp.
     Frame,
     /// What is stored at rbp plus the offset: functions that align their stack.
@@ -60,18 +63,6 @@ pub enum Saved {
     Lost,
 }
 
-const BASES: [Base; 8] = [
-    Base::Chain,
-    Base::Stack,
-    Base::Frame,
-    Base::StoredAtFrame,
-    Base::Signal,
-    Base::End,
-    Base::Chain,
-    Base::ChainNoFile,
-];
-const SAVED: [Saved; 4] = [Saved::Same, Saved::AtCfa, Saved::AtFrame, Saved::Lost];
-
 const SAVED_SHIFT: u32 = 3;
 const OFFSET_BITS: u32 = 29;
 const BASE_OFFSET_SHIFT: u32 = 5;
@@ -99,13 +90,15 @@ impl Rule {
     /// What the canonical frame address counts from.
     #[inline(always)]
     pub fn base(self) -> Base {
-        BASES[(self.0 & 7) as usize]
+        // SAFETY: the type has 8 values, numbered from 0.
+        unsafe { transmute::<u8, Base>((self.0 & 7) as u8) }
     }
 
     /// Where the caller's rbp is.
     #[inline(always)]
     pub fn saved(self) -> Saved {
-        SAVED[(self.0 >> SAVED_SHIFT & 3) as usize]
+        // SAFETY: the type has 4 values, numbered from 0.
+        unsafe { transmute::<u8, Saved>((self.0 >> SAVED_SHIFT & 3) as u8) }
     }
 
     /// Bytes from the base to the canonical frame address (or to where it is stored).

@@ -20,8 +20,8 @@ const FRAMES: usize = 1024;
 const SLOTS: usize = 1 << 20;
 /// Slots looked at before a stack counts as one too many.
 const PROBES: usize = 64;
-/// Sets of the cache of modules noted.
-const MODULE_SETS: usize = 256;
+/// Modules whose places are kept at hand.
+const MODULES_KEPT: usize = 1024;
 
 /// Frames to record; 0: no call sites.
 static DEPTH: AtomicU32 = AtomicU32::new(0);
@@ -36,7 +36,7 @@ struct Sites {
     next: AtomicU32,
     frames: [AtomicPtr<u64>; FRAMES],
     /// Place of each module noted, by its start and generation.
-    modules: Cache<MODULE_SETS>,
+    modules: Cache<MODULES_KEPT>,
     /// High half of a stack's hash, and its place; 0 where there is none.
     slots: [AtomicU64; SLOTS],
 }
@@ -71,6 +71,7 @@ pub fn begin() {
 }
 
 /// The site of the call that the program is making: the place of its stack, 0 if it is not known.
+#[inline(always)]
 pub fn of_caller() -> u32 {
     let depth = DEPTH.load(Ordering::Acquire) as usize;
     // SAFETY: null, or a mapping for good, whose every value is valid.
@@ -81,7 +82,8 @@ pub fn of_caller() -> u32 {
         return 0;
     }
     let own = Own { start: OWN_START.load(Ordering::Relaxed), bytes: OWN_BYTES.load(Ordering::Relaxed) };
-    let stack = unwind::walk(depth, own);
+    let mut stack = Stack::new();
+    unwind::walk(depth, own, &mut stack);
     sites.place_of(&stack)
 }
 

@@ -4,6 +4,8 @@
 //! nothing is guessed from calls before. Tables may be wrong: no word is read from memory that is not known to be there.
 
 use core::arch::naked_asm;
+use core::mem::MaybeUninit;
+use core::slice;
 
 use crate::rules::{self, Base, Saved};
 use crate::stacks::DEPTH_MAX;
@@ -25,16 +27,31 @@ const SIGNAL_RIP: u64 = 168;
 
 /// Call addresses, innermost first: of the call instruction's last byte, or of the instruction that a signal interrupted.
 pub struct Stack {
-    addresses: [u64; DEPTH_MAX],
+    addresses: [MaybeUninit<u64>; DEPTH_MAX],
     depth: usize,
 }
 
 impl Stack {
+    /// No frames.
+    #[inline(always)]
+    pub const fn new() -> Self {
+        Self { addresses: [MaybeUninit::uninit(); DEPTH_MAX], depth: 0 }
+    }
+
     /// The frames.
     #[inline(always)]
     pub fn frames(&self) -> &[u64] {
-        // SAFETY: `depth` counts the addresses written, at most DEPTH_MAX.
-        unsafe { self.addresses.get_unchecked(..self.depth) }
+        // SAFETY: the first `depth` addresses are written; `push` keeps it up to DEPTH_MAX.
+        unsafe { slice::from_raw_parts(self.addresses.as_ptr().cast(), self.depth) }
+    }
+
+    /// Adds a frame; there is room as long as there are fewer than DEPTH_MAX.
+    #[inline(always)]
+    fn push(&mut self, address: u64) {
+        if let Some(place) = self.addresses.get_mut(self.depth) {
+            place.write(address);
+            self.depth += 1;
+        }
     }
 }
 
@@ -67,40 +84,33 @@ extern "C" fn capture(registers: &mut Registers) {
     )
 }
 
-/// The stack of the caller, up to `depth` frames, without the recorder's own.
-#[inline(never)]
-pub fn walk(depth: usize, own: Own) -> Stack {
+/// Puts the frames of the caller into `stack`, up to `depth` of them, without the recorder's own.
+#[inline(always)]
+pub fn walk(depth: usize, own: Own, stack: &mut Stack) {
     let mut at = Registers { rip: 0, rsp: 0, rbp: 0 };
     capture(&mut at);
     let generation = modules::generation();
     let mut memory = Memory::around(at.rsp);
-    let mut stack = Stack { addresses: [0; DEPTH_MAX], depth: 0 };
-    let depth = depth.min(DEPTH_MAX);
     // Below a return address lies the call; an interrupted instruction has not run yet.
-    let mut behind_call = 1;
+    let mut address = at.rip - 1;
     for _ in 0..depth + OWN_FRAMES_MAX {
-        let address = at.rip.wrapping_sub(behind_call);
-        if !(PAGE..ADDRESSES_END - 1).contains(&address) {
-            break;
-        }
         if address.wrapping_sub(own.start) >= own.bytes {
-            if let Some(place) = stack.addresses.get_mut(stack.depth) {
-                *place = address;
-            }
-            stack.depth += 1;
+            stack.push(address);
             if stack.depth >= depth {
                 break;
             }
         }
         let rule = rules::of(address, generation);
-        behind_call = u64::from(rule.base() != Base::Signal);
-        match memory.step(&at, address, rule) {
-            Some(next) => at = next,
-            None => break,
+        let Some(next) = memory.step(&at, address, rule) else {
+            break;
+        };
+        at = next;
+        address = at.rip.wrapping_sub(u64::from(rule.base() != Base::Signal));
+        if address.wrapping_sub(PAGE) >= ADDRESSES_END - PAGE {
+            break;
         }
     }
     memory.keep();
-    stack
 }
 
 /// Memory known to be readable: a range of the thread's stack.
@@ -136,7 +146,7 @@ impl Memory {
             Base::Frame => at.rbp.wrapping_add(rule.base_offset()),
             Base::StoredAtFrame => self.read(at.rbp.wrapping_add(rule.base_offset()))?,
             Base::Signal => return self.step_out_of_signal(at),
-            Base::End => return None,
+            Base::End | Base::Nothing => return None,
             Base::Chain | Base::ChainNoFile => return self.step_by_chain(at, address),
         };
         if cfa <= at.rsp {
