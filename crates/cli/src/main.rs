@@ -12,6 +12,7 @@ mod inputs;
 mod output;
 mod runs;
 mod shrink;
+mod symbols;
 mod validate;
 
 use std::ffi::OsString;

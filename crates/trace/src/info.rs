@@ -2,6 +2,7 @@
 
 mod lifetimes;
 mod log_histogram;
+mod sites;
 mod sizes;
 mod tally;
 mod threads;
@@ -15,6 +16,7 @@ use tally::Tally;
 
 pub use lifetimes::Lifetimes;
 pub use log_histogram::LogQuantiles;
+pub use sites::{SiteOrder, SiteUse};
 pub use sizes::{SizeBin, SizeCount, SizeQuantiles};
 pub use threads::{Crossing, ThreadUse};
 

@@ -1,5 +1,6 @@
 //! `hksim info`: what a trace holds.
 
+mod sites;
 mod view;
 
 use std::path::PathBuf;
@@ -8,6 +9,8 @@ use anyhow::Result;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::info::Info;
 use hksim_trace::source::EventSource;
+use serde::Serialize;
+use sites::{By, TopSites};
 
 pub use view::{origin_text, quality_lines, touch_text};
 
@@ -23,6 +26,12 @@ pub struct Args {
     /// Draw live bytes over time
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+    /// List the top N call sites with functions and lines; 10 where N is left out
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
+    sites: Option<usize>,
+    /// What makes a call site a top one
+    #[arg(long, value_enum, default_value = "bytes", requires = "sites")]
+    by: By,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -42,6 +51,19 @@ pub fn run(args: &Args) -> Result<()> {
         chart::live::write(path, &args.trace.display().to_string(), &info)?;
         note(&format!("drew {}", path.display()));
     }
+    let top = args.sites.map(|count| TopSites::of(&mut reader, count, args.by)).transpose()?;
+    top.iter().flat_map(TopSites::notes).for_each(|line| note(line));
     let history = &reader.header().history;
-    args.output.emit(&info, &[&info], || view::table(&info, history, truncated.as_deref()))
+    let list = || top.as_ref().map(TopSites::table).unwrap_or_default();
+    let table = || view::table(&info, history, truncated.as_deref()) + &list();
+    args.output.emit(&WithSites { info: &info, top: top.as_ref() }, &[&info], table)
+}
+
+/// The result with the call sites asked for.
+#[derive(Serialize)]
+struct WithSites<'a> {
+    #[serde(flatten)]
+    info: &'a Info,
+    #[serde(flatten)]
+    top: Option<&'a TopSites>,
 }

@@ -11,5 +11,6 @@ mod processes;
 mod programs;
 mod refusals;
 mod signals;
+mod stacks;
 mod support;
 mod touch_full;

@@ -5,6 +5,7 @@ mod cut;
 mod merge;
 mod scale;
 mod shrink;
+mod symbolise;
 mod verify;
 
 use std::path::Path;
@@ -29,6 +30,8 @@ pub enum Tool {
     Scale(scale::Args),
     /// Take names out: command, paths, process ids, marks, functions
     Anonymise(anonymise::Args),
+    /// Look up functions and lines of call sites, and store them
+    Symbolise(symbolise::Args),
     /// Find a smaller trace that keeps a property
     Shrink(shrink::Args),
     /// Check every byte of a trace, and keep what is sound
@@ -47,6 +50,7 @@ impl Tool {
             Tool::Merge(args) => merge::run(&args).map(done),
             Tool::Scale(args) => scale::run(&args).map(done),
             Tool::Anonymise(args) => anonymise::run(&args).map(done),
+            Tool::Symbolise(args) => symbolise::run(&args).map(done),
             Tool::Shrink(args) => shrink::run(&args).map(done),
             Tool::Verify(args) => verify::run(&args),
         }

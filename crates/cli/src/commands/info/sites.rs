@@ -1,0 +1,92 @@
+//! `info --sites`: the call sites that matter most.
+
+use anyhow::Result;
+use hksim_trace::event::SiteId;
+use hksim_trace::info::{SiteOrder, SiteUse};
+use hksim_trace::sites::Sites;
+use hksim_trace::source::EventSource;
+use serde::Serialize;
+
+use crate::output::units;
+use crate::symbols::{Symbols, frame_text};
+
+/// What to order call sites by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// Bytes asked for
+    Bytes,
+    /// Calls
+    Calls,
+    /// Bytes live when most bytes were live
+    Peak,
+    /// Bytes never freed
+    End,
+}
+
+/// The top call sites of a trace.
+#[derive(Debug, Serialize)]
+pub struct TopSites {
+    /// Call sites that occur in the trace.
+    sites_total: usize,
+    /// The top ones.
+    sites: Vec<TopSite>,
+    #[serde(skip)]
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct TopSite {
+    #[serde(flatten)]
+    used: SiteUse,
+    /// Frames in words, innermost first; empty for calls whose site is not known.
+    stack: Vec<String>,
+}
+
+impl TopSites {
+    /// The first `count` call sites of `source` by `by`, with names.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub fn of(source: &mut dyn EventSource, count: usize, by: By) -> Result<TopSites> {
+        let order = match by {
+            By::Bytes => SiteOrder::Bytes,
+            By::Calls => SiteOrder::Calls,
+            By::Peak => SiteOrder::Peak,
+            By::End => SiteOrder::End,
+        };
+        let mut uses = SiteUse::of(source, order)?;
+        let sites_total = uses.iter().filter(|used| used.site != 0).count();
+        uses.truncate(count);
+        let mut symbols = Symbols::default();
+        let sites = &source.footer().sites;
+        let top = uses.into_iter().map(|used| TopSite { stack: stack(&mut symbols, sites, used.site), used }).collect();
+        Ok(TopSites { sites_total, sites: top, notes: symbols.notes(sites) })
+    }
+
+    /// What is to be said about names that were not found.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The list for people.
+    pub fn table(&self) -> String {
+        let mut text = format!("\ncall sites: {} of {}\n", self.sites.len(), units::count(self.sites_total as u64));
+        for top in &self.sites {
+            let [calls, bytes] = [units::count(top.used.calls), units::bytes(top.used.allocated_bytes)];
+            let [peak, end] = [units::bytes(top.used.peak_bytes), units::bytes(top.used.end_bytes)];
+            text += &format!("\n{bytes} in {calls} calls; {peak} live at the peak, {end} at the end\n");
+            for frame in &top.stack {
+                text += &format!("    {frame}\n");
+            }
+            if top.stack.is_empty() {
+                text += "    (call site not recorded)\n";
+            }
+        }
+        text
+    }
+}
+
+fn stack(symbols: &mut Symbols, sites: &Sites, site: u32) -> Vec<String> {
+    let frames: Vec<_> = sites.frames_of(SiteId(site)).flat_map(|frame| symbols.frames(sites, frame)).collect();
+    frames.iter().map(|frame| frame_text(sites, frame)).collect()
+}

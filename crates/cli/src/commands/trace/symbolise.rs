@@ -1,0 +1,76 @@
+//! `hksim trace symbolise`: a trace whose call sites have names wherever it is read.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use hksim_trace::event::Event;
+use hksim_trace::header::{Footer, Header, Step};
+use hksim_trace::sites::Sites;
+use hksim_trace::source::EventSource;
+use hksim_trace::tools::{Edit, rewrite};
+use serde::Serialize;
+
+use super::{Made, count_lines, open};
+use crate::output::note;
+use crate::output::trace::TraceOut;
+use crate::symbols::Symbols;
+
+/// Arguments of `trace symbolise`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Names come from the files that ran, found by path and build id, and from /usr/lib/debug/.build-id. A file of \
+                        another build is not used."
+)]
+pub struct Args {
+    /// Trace whose call sites to name
+    #[arg(value_name = "TRACE.hkt")]
+    trace: PathBuf,
+    #[command(flatten)]
+    out: TraceOut,
+}
+
+#[derive(Debug, Serialize)]
+struct Named {
+    sites: u64,
+    frames: u64,
+    frames_named: u64,
+}
+
+/// Everything as it was but the call sites.
+struct WithSites(Sites);
+
+impl Edit for WithSites {
+    fn edit(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
+        emit(*event);
+    }
+
+    fn header(&self, source: &Header) -> Header {
+        let history = source.history.iter().cloned().chain([Step::new("symbolise", [])]).collect();
+        Header { history, ..source.clone() }
+    }
+
+    fn footer(&self, source: &Footer) -> Footer {
+        Footer { sites: self.0.clone(), ..source.clone() }
+    }
+}
+
+/// Looks names up and writes the trace with them.
+///
+/// # Errors
+/// Input that is no trace; output that cannot be written.
+pub fn run(args: &Args) -> Result<()> {
+    let mut reader = open(&args.trace)?;
+    let mut symbols = Symbols::default();
+    let sites = symbols.sites(&reader.footer().sites);
+    symbols.notes(&sites).iter().for_each(|line| note(line));
+    let counts = Named {
+        sites: sites.stacks.len() as u64,
+        frames: sites.frames.len() as u64,
+        frames_named: sites.frames.iter().filter(|frame| frame.function.is_some()).count() as u64,
+    };
+    let lines =
+        count_lines([(counts.sites, "call sites"), (counts.frames, "frames"), (counts.frames_named, "of them named")]);
+    let mut edit = WithSites(sites);
+    let summary = args.out.write(&[&args.trace], |path| rewrite(&mut reader, &mut edit, path))?;
+    Made::tell("symbolise", &args.out, summary, counts, &lines)
+}

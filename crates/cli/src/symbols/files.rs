@@ -1,0 +1,109 @@
+//! The file on this machine that holds a module's names.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use addr2line::Loader;
+use hksim_trace::sites::Module;
+use object::Object;
+
+/// Where distributions put debug files.
+const DEBUG_ROOT: &str = "/usr/lib/debug";
+
+/// What names a module has here.
+pub struct ModuleNames {
+    /// The separate debug file, and the module's own file; looked at in this order.
+    files: Vec<Loader>,
+    /// Why there are no names, or why they may be wrong; nothing where all is well.
+    pub note: Option<String>,
+}
+
+impl ModuleNames {
+    /// Looks for the module's own file and its debug file. A file of another build has no say: its names would be wrong.
+    pub fn find(module: &Module) -> Self {
+        let path = Path::new(&module.path);
+        let mut files: Vec<Loader> = module.build_id.as_deref().and_then(debug_file).into_iter().collect();
+        let own = build_id_of(path);
+        let note = match (&module.build_id, &own) {
+            (_, Err(why)) => Some(why.clone()),
+            (Some(recorded), Ok(Some(found))) if recorded != found => {
+                Some(format!("build id {found} here, {recorded} in the trace: another build"))
+            }
+            (Some(_), Ok(None)) => Some("no build id here, one in the trace: another build".to_string()),
+            (None, Ok(Some(_))) => Some("a build id here, none in the trace: another build".to_string()),
+            (None, Ok(None)) => None,
+            (Some(_), Ok(Some(_))) => None,
+        };
+        if note.is_none() {
+            files.extend(load(path));
+        }
+        let unsure = note.is_none() && module.build_id.is_none();
+        let unsure = unsure.then(|| "has no build id; names are those of the file as it is now".to_string());
+        let missing = note.filter(|_| files.is_empty());
+        Self { files, note: missing.or(unsure) }
+    }
+
+    /// Functions at an address as the file counts it, innermost inlined one first, each with file and line.
+    pub fn at(&self, address: u64) -> Vec<(String, Option<String>)> {
+        let lines = self.files.iter().map(|file| lines_at(file, address)).find(|lines| !lines.is_empty());
+        lines.unwrap_or_else(|| {
+            let symbol = self.files.iter().find_map(|file| file.find_symbol(address));
+            symbol.map(|name| (addr2line::demangle_auto(name.into(), None).into_owned(), None)).into_iter().collect()
+        })
+    }
+}
+
+fn lines_at(file: &Loader, address: u64) -> Vec<(String, Option<String>)> {
+    let mut lines = Vec::new();
+    let Ok(mut frames) = file.find_frames(address) else {
+        return lines;
+    };
+    while let Ok(Some(frame)) = frames.next() {
+        let source = frame.location.and_then(|place| {
+            let line = place.line.map_or(String::new(), |line| format!(":{line}"));
+            Some(format!("{}{line}", place.file?))
+        });
+        // Assembler has lines and no functions; the symbol table names what the debug information does not.
+        let function = frame.function.and_then(|function| function.demangle().ok().map(|name| name.into_owned()));
+        let symbol = || file.find_symbol(address).map(|name| addr2line::demangle_auto(name.into(), None).into_owned());
+        if let Some(name) = function.or_else(symbol) {
+            lines.push((name, source));
+        }
+    }
+    lines
+}
+
+/// The debug file of a build id.
+fn debug_file(build_id: &str) -> Option<Loader> {
+    let (first, rest) = build_id.split_at_checked(2)?;
+    if !build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    load(&Path::new(DEBUG_ROOT).join(".build-id").join(first).join(format!("{rest}.debug")))
+}
+
+/// Opens a file, with the one that it shares its debug information with, where there is one.
+fn load(path: &Path) -> Option<Loader> {
+    match shared_debug_file(path) {
+        Some(shared) => Loader::new_with_sup(path, Some(shared)).ok(),
+        None => Loader::new(path).ok(),
+    }
+}
+
+fn shared_debug_file(path: &Path) -> Option<PathBuf> {
+    let bytes = fs::read(path).ok()?;
+    let file = object::File::parse(&*bytes).ok()?;
+    let (name, _) = file.gnu_debugaltlink().ok()??;
+    let name = PathBuf::from(String::from_utf8_lossy(name).into_owned());
+    // The link is seen from where the debug file really stands.
+    let shared = fs::canonicalize(path).ok()?.parent()?.join(name);
+    shared.exists().then_some(shared)
+}
+
+/// The build id of a file, in hexadecimal; the error says why there is no such file.
+fn build_id_of(path: &Path) -> Result<Option<String>, String> {
+    let bytes = fs::read(path).map_err(|why| format!("no names: {why}"))?;
+    let file = object::File::parse(&*bytes).map_err(|why| format!("no names: {why}"))?;
+    let id = file.build_id().ok().flatten();
+    Ok(id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()))
+}

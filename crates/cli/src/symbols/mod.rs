@@ -1,0 +1,68 @@
+//! Names for call sites: functions, source files and lines, looked up in the files of this machine.
+
+mod files;
+
+use std::collections::HashMap;
+
+use hksim_trace::sites::{Frame, Sites};
+
+use files::ModuleNames;
+
+/// Looks frames up, opening each file once.
+#[derive(Default)]
+pub struct Symbols {
+    modules: HashMap<u32, ModuleNames>,
+}
+
+impl Symbols {
+    /// The frames that a frame stands for: itself and what was inlined into it, innermost first, with names where they are
+    /// known. Never empty; a frame that has a name already stays as it is.
+    pub fn frames(&mut self, sites: &Sites, frame: &Frame) -> Vec<Frame> {
+        let (Some(index), Some(module), None) = (frame.module, sites.module_of(frame), &frame.function) else {
+            return vec![frame.clone()];
+        };
+        let names = self.modules.entry(index).or_insert_with(|| ModuleNames::find(module)).at(frame.address);
+        let named = |(function, source)| Frame { function: Some(function), source, ..frame.clone() };
+        match names.is_empty() {
+            true => vec![frame.clone()],
+            false => names.into_iter().map(named).collect(),
+        }
+    }
+
+    /// All call sites with their names.
+    pub fn sites(&mut self, sites: &Sites) -> Sites {
+        let mut named = Sites { modules: sites.modules.clone(), ..Sites::default() };
+        let mut places: Vec<Vec<u32>> = Vec::new();
+        for frame in &sites.frames {
+            let first = named.frames.len() as u32;
+            named.frames.extend(self.frames(sites, frame));
+            places.push((first..named.frames.len() as u32).collect());
+        }
+        let stack =
+            |stack: &Vec<u32>| stack.iter().filter_map(|&at| places.get(at as usize)).flatten().copied().collect();
+        named.stacks = sites.stacks.iter().map(stack).collect();
+        named
+    }
+
+    /// What is to be said about modules without names, or with doubtful ones: a line each.
+    pub fn notes(&self, sites: &Sites) -> Vec<String> {
+        let note = |(&index, names): (&u32, &ModuleNames)| Some((index, names.note.clone()?));
+        let mut notes: Vec<(u32, String)> = self.modules.iter().filter_map(note).collect();
+        notes.sort_unstable();
+        let path = |index: u32| sites.modules.get(index as usize).map_or("?", |module| module.path.as_str());
+        notes.into_iter().map(|(index, note)| format!("{}: {note}", path(index))).collect()
+    }
+}
+
+/// A frame in words: function and line, or module and offset.
+pub fn frame_text(sites: &Sites, frame: &Frame) -> String {
+    let place = match sites.module_of(frame) {
+        Some(module) => format!("{}+{:#x}", module.path, frame.address),
+        None => format!("{:#x} (no file)", frame.address),
+    };
+    match (&frame.function, &frame.source) {
+        (Some(function), Some(source)) => format!("{function}  {source}"),
+        (Some(function), None) => format!("{function}  {place}"),
+        (None, _) => place,
+    }
+}

@@ -1,0 +1,9 @@
+// A library that asks for SIZE bytes.
+#include <stdlib.h>
+
+void plugged(void)
+{
+    void *block = malloc(SIZE); // asks: plugged
+    __asm__ volatile("" : : "r"(block) : "memory");
+    free(block);
+}

@@ -1,0 +1,151 @@
+//! What each call site asked for, and what of it was live when.
+
+use crate::error::TraceError;
+use crate::event::{Event, ObjectId, Op, SiteId};
+use crate::source::EventSource;
+use serde::Serialize;
+
+/// One call site's calls that returned memory. A block that is resized belongs to the site of the resize from then on. Bytes
+/// are requested bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SiteUse {
+    /// The site; 0 for all calls whose site is not known.
+    pub site: u32,
+    /// Calls.
+    pub calls: u64,
+    /// Bytes asked for; of a resize, what it added.
+    pub allocated_bytes: u64,
+    /// Objects live when most bytes were live in the whole trace (the first time).
+    pub peak_objects: u64,
+    /// Bytes live then.
+    pub peak_bytes: u64,
+    /// Objects never freed.
+    pub end_objects: u64,
+    /// Bytes never freed.
+    pub end_bytes: u64,
+}
+
+/// What to order call sites by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SiteOrder {
+    /// [`SiteUse::allocated_bytes`].
+    Bytes,
+    /// [`SiteUse::calls`].
+    Calls,
+    /// [`SiteUse::peak_bytes`].
+    Peak,
+    /// [`SiteUse::end_bytes`].
+    End,
+}
+
+impl SiteUse {
+    /// Uses of all sites that occur, in two passes over `source` (which is rewound): the first finds the peak. The largest
+    /// come first; of equals the one seen first.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub fn of(source: &mut dyn EventSource, order: SiteOrder) -> Result<Vec<SiteUse>, TraceError> {
+        let peak = Pass::over(source, None)?.peak_event;
+        let Pass { mut uses, .. } = Pass::over(source, Some(peak))?;
+        uses.retain(|site| site.calls > 0);
+        uses.sort_by_key(|site| {
+            std::cmp::Reverse(match order {
+                SiteOrder::Bytes => site.allocated_bytes,
+                SiteOrder::Calls => site.calls,
+                SiteOrder::Peak => site.peak_bytes,
+                SiteOrder::End => site.end_bytes,
+            })
+        });
+        Ok(uses)
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Live {
+    size: u64,
+    site: u32,
+}
+
+#[derive(Default)]
+struct Pass {
+    /// By site; `end_objects` and `end_bytes` are what is live now.
+    uses: Vec<SiteUse>,
+    live: Vec<Live>,
+    live_bytes: u64,
+    peak_bytes: u64,
+    /// Events up to the first moment of the peak.
+    peak_event: u64,
+}
+
+impl Pass {
+    fn over(source: &mut dyn EventSource, peak: Option<u64>) -> Result<Pass, TraceError> {
+        source.rewind()?;
+        // A site number far beyond those the trace knows comes from damage; it must not size a table.
+        let known = source.footer().sites.stacks.len() as u32;
+        let mut pass = Pass { live: vec![Live::default(); source.summary().objects_peak as usize], ..Pass::default() };
+        let mut events = 0;
+        while let Some(batch) = source.next_batch()? {
+            for event in batch {
+                pass.add(event, if event.site.0 <= known { event.site } else { SiteId::UNKNOWN });
+                events += 1;
+                if pass.live_bytes > pass.peak_bytes {
+                    (pass.peak_bytes, pass.peak_event) = (pass.live_bytes, events);
+                }
+                if peak == Some(events) {
+                    pass.note_peak();
+                }
+            }
+        }
+        Ok(pass)
+    }
+
+    fn note_peak(&mut self) {
+        for site in &mut self.uses {
+            (site.peak_objects, site.peak_bytes) = (site.end_objects, site.end_bytes);
+        }
+    }
+
+    fn site(&mut self, number: u32) -> &mut SiteUse {
+        for site in self.uses.len() as u32..=number {
+            self.uses.push(SiteUse { site, ..SiteUse::default() });
+        }
+        &mut self.uses[number as usize]
+    }
+
+    fn add(&mut self, event: &Event, site: SiteId) {
+        match event.op {
+            Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
+                self.bear(object, Live { size, site: site.0 }, size);
+            }
+            Op::Realloc { object, size, .. } => {
+                let before = self.bury(object).size;
+                self.bear(object, Live { size, site: site.0 }, size.saturating_sub(before));
+            }
+            Op::Free { object } | Op::ReallocFree { object, .. } => {
+                self.bury(object);
+            }
+            _ => (),
+        }
+    }
+
+    fn bear(&mut self, object: ObjectId, live: Live, added: u64) {
+        let site = self.site(live.site);
+        site.calls += 1;
+        site.allocated_bytes = site.allocated_bytes.saturating_add(added);
+        site.end_objects += 1;
+        site.end_bytes = site.end_bytes.saturating_add(live.size);
+        self.live_bytes = self.live_bytes.saturating_add(live.size);
+        if let Some(place) = self.live.get_mut(object.0 as usize) {
+            *place = live;
+        }
+    }
+
+    fn bury(&mut self, object: ObjectId) -> Live {
+        let live = self.live.get(object.0 as usize).copied().unwrap_or_default();
+        let site = self.site(live.site);
+        site.end_objects = site.end_objects.saturating_sub(1);
+        site.end_bytes = site.end_bytes.saturating_sub(live.size);
+        self.live_bytes = self.live_bytes.saturating_sub(live.size);
+        live
+    }
+}
