@@ -79,7 +79,7 @@ fn check(flags: &[&str]) {
     }
     let dir = scratch();
     let program = compile(dir.path(), "chains", &[flags, &["-ldl"]].concat());
-    let report = recorded(dir.path(), 8, &[program.clone()]);
+    let report = recorded(dir.path(), 8, std::slice::from_ref(&program));
     assert_eq!(report.traces.len(), 2, "program and child");
     let (all, known, lines) = (events(&report.traces[0]), sites(&report.traces[0]), marked_lines("chains"));
     let at = |function: &str, mark: &str| format!("{function}:{}", lines[mark]);
