@@ -216,7 +216,10 @@ pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
 fn collect(session: Session, exit: Option<Exit>, merging: Merging) -> Result<RecordReport, RecordError> {
     match traces::write_all(&session, exit, merging) {
         Ok(report) if report.traces.is_empty() => {
-            let why = traces::why_none(&session, &report)?;
+            let why = match exit {
+                Some(Exit::Signal(libc::SIGTRAP)) => touch_full::TRAPPED,
+                _ => traces::why_none(&session, &report)?,
+            };
             let command = session.info.command.join(" ");
             session.remove()?;
             Err(RecordError::NothingRecorded { command, why })

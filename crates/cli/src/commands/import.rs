@@ -32,11 +32,11 @@ pub struct Args {
 }
 
 #[derive(Debug, Serialize)]
-struct Imported {
-    schema: u32,
-    file: String,
+pub(super) struct Imported {
+    pub schema: u32,
+    pub file: String,
     #[serde(flatten)]
-    report: ImportReport,
+    pub report: ImportReport,
 }
 
 /// Converts the trace.
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
     print(&render(args.format, &imported, &[&imported], || table(&imported))?)
 }
 
-fn table(imported: &Imported) -> String {
+pub(super) fn table(imported: &Imported) -> String {
     let Imported { file, report, .. } = imported;
     let member = report.member.as_ref().map(|name| format!(" (member {name})")).unwrap_or_default();
     let [lines, bytes, events, objects] =

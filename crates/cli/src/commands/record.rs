@@ -1,5 +1,6 @@
 //! `hksim record`: what a program asks its allocator for.
 
+mod ltrace;
 mod summary;
 
 use std::ffi::OsString;
@@ -15,6 +16,15 @@ use hksim_record::{Operators, Options, RecordReport, record_watched, recover};
 use crate::flags::values::{parse_size, parse_time};
 use crate::output::progress::Recording;
 use crate::output::{Format, note, render};
+
+/// How the program is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Backend {
+    /// A preloaded object: complete and fast
+    Preload,
+    /// Breakpoints, set by ltrace: some 10 000 times slower, one process
+    Ltrace,
+}
 
 /// Which accesses are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -38,8 +48,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "100")]
     sample: NonZeroU32,
     /// How the program is watched
-    #[arg(long, value_name = "KIND", default_value = "preload", value_parser = ["preload"])]
-    backend: String,
+    #[arg(long, value_enum, default_value = "preload")]
+    backend: Backend,
     /// Begin without recording; `hksim mark PID --start` or SIGUSR2 to hksim starts it
     #[arg(long)]
     paused: bool,
@@ -75,6 +85,9 @@ pub struct Args {
 /// # Errors
 /// A program that cannot be recorded.
 pub fn run(args: &Args) -> Result<()> {
+    if args.backend == Backend::Ltrace && args.recover.is_none() {
+        return record_with_ltrace(args);
+    }
     let report = match &args.recover {
         Some(session) => recover(session)?,
         None => record(args)?,
@@ -107,6 +120,14 @@ fn record(args: &Args) -> Result<RecordReport> {
     };
     let line = if args.quiet { Recording::hidden() } else { Recording::shown() };
     Ok(record_watched(&options, &args.command, &mut |progress| line.show(progress))?)
+}
+
+fn record_with_ltrace(args: &Args) -> Result<()> {
+    let is_plain = args.touch == Touch::None && !args.paused && args.stacks.is_none();
+    if !is_plain || args.duration.is_some() || args.max_size.is_some() {
+        bail!("--backend ltrace records calls only; leave out --touch, --stacks, --paused, --duration and --max-size");
+    }
+    ltrace::record(&args.output, args.format, &args.command)
 }
 
 /// The way to record every access; says so where it is the slow one.

@@ -1,5 +1,6 @@
 //! The real binary on real commands.
 
+mod accesses;
 mod contract;
 mod errors;
 mod exports;

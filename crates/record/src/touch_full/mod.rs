@@ -28,6 +28,10 @@ pub enum Merging {
     None,
 }
 
+/// What a program without a record that died of SIGTRAP most likely met.
+pub(crate) const TRAPPED: &str = "SIGTRAP ended it before its first call; in valgrind a kernel probe (bpftrace, perf) on \
+     malloc does that: take the probes away and record again";
+
 /// The accesses of the process; `None` if its events have no numbers or no tool wrote any.
 ///
 /// # Errors

@@ -1,0 +1,66 @@
+//! `record --touch full` and `--backend ltrace`, as far as the command line goes.
+
+use std::process::Command;
+
+use crate::support::{Bench, number};
+
+fn have(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        eprintln!("skipped: {program} is not installed (apt install {program})");
+    }
+    found
+}
+
+#[test]
+fn every_access_reaches_the_tlb_model_and_the_validation() {
+    if !have("valgrind") {
+        return;
+    }
+    let bench = Bench::new();
+    bench.ok("record --touch full -o ls.hkt -- ls /");
+    let info = bench.json("info ls.hkt");
+    assert!(number(&info, "touches") > 1000, "{info}");
+    let sim = bench.json("sim ls.hkt --tlb zen4");
+    let misses = &sim["tlb"]["misses"]["application"];
+    assert!(misses["l1"].as_u64().is_some_and(|hits| hits > 100), "{sim}");
+    let validated = bench.ok("validate ls.hkt --superslab 2M --huge never");
+    assert!(validated.contains("verdict: ok") || validated.contains("skipped"), "{validated}");
+}
+
+#[test]
+fn what_is_not_installed_is_named() {
+    let bench = Bench::new();
+    for (line, package) in [("--touch full", "valgrind"), ("--backend ltrace", "ltrace")] {
+        let mut command = bench.command(&format!("record {line} -o a.hkt -- /bin/ls"));
+        let output = command.env("PATH", bench.folder()).output().expect("hksim starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(&format!("apt install {package}")), "{said}");
+        assert!(!bench.path("a.hkt").exists());
+    }
+}
+
+/// 7 calls a round, one of them inside libc.
+const PROGRAM: &str = "#include <malloc.h>\n#include <stdlib.h>\n#include <string.h>\n\
+    int main(void) { void *q; for (int i = 0; i < 20; i++) { void *a = malloc(10), *b = calloc(3, 40), *c = memalign(64, 100); \
+    void *d = aligned_alloc(64, 128), *e = realloc(malloc(30), 5000); char *s = strdup(\"hello\"); \
+    if (posix_memalign(&q, 256, 1000)) return 1; free(a); free(b); free(c); free(d); free(e); free(q); free(s); } return 0; }\n";
+
+#[test]
+fn ltrace_sees_the_calls_that_the_recorder_sees() {
+    if !have("ltrace") {
+        return;
+    }
+    let bench = Bench::new();
+    std::fs::write(bench.path("calls.c"), PROGRAM).expect("the source");
+    for flags in ["-fplt", "-fno-plt"] {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-fno-builtin", flags, "-o", "calls", "calls.c"]).current_dir(bench.folder());
+        assert!(compiler.status().expect("a C compiler").success());
+        bench.ok("record --backend ltrace -o l.hkt -- ./calls");
+        let info = bench.json("info l.hkt");
+        let seen = ["mallocs", "callocs", "reallocs", "aligned"].map(|call| number(&info, call));
+        assert_eq!(seen, [60, 20, 20, 60], "{flags}");
+    }
+}
