@@ -202,41 +202,6 @@ impl std::ops::Add for Watched {
 }
 
 impl Quality {
-    /// Adds up two captures.
-    pub fn add(&mut self, more: &Quality) {
-        // Taken apart by name, so that a counter added later cannot be forgotten here.
-        let Quality {
-            unknown_frees,
-            parked,
-            reuse_repaired,
-            uses_dropped,
-            reallocs_to_zero_kept,
-            events_lost,
-            stopped_ns,
-            nested_calls,
-            unfinished_calls,
-            addresses_guessed,
-            foreign_lines,
-            other_process_events,
-            watched,
-        } = more;
-        self.unknown_frees += unknown_frees;
-        self.parked += parked;
-        self.reuse_repaired += reuse_repaired;
-        self.uses_dropped += uses_dropped;
-        self.reallocs_to_zero_kept += reallocs_to_zero_kept;
-        self.events_lost += events_lost;
-        self.stopped_ns += stopped_ns;
-        self.nested_calls += nested_calls;
-        self.unfinished_calls += unfinished_calls;
-        self.addresses_guessed += addresses_guessed;
-        self.foreign_lines += foreign_lines;
-        self.other_process_events += other_process_events;
-        self.watched = self.watched + *watched;
-    }
-}
-
-impl Quality {
     /// Of the calls known to have been made, those that are in a trace of `events` events as they were: from 0 to 1.
     ///
     /// Known to be missing are calls lost or unfinished, one allocation per free of an unknown address, and one

@@ -151,7 +151,7 @@ impl Names {
         let marks = marks.map(|name| number(&mut self.marks, &mut self.footer.mark_names, name.clone())).collect();
         let sites = self.add_sites(&footer.sites);
         self.add_profiles(&footer.profiles, &sites);
-        self.footer.quality.add(&footer.quality);
+        self.footer.quality = self.footer.quality + footer.quality;
         Maps { sites, marks }
     }
 
