@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""What recording costs: hksim beside other recorders, on the same programs.
+
+    cargo build --release -p hksim && benches/record.py
+
+Builds the C programs of benches/record/ and runs, in each round, every recorder on every workload once, one after the
+other, so that a disturbance meets all of them alike. Recorders:
+
+    bare        nothing
+    counter     counts calls (counter.c): the least that any preloaded recorder costs
+    raw 16 B    16 bytes per call, unpacked, into files (raw_logger.c)
+    hksim       hksim record
+    heaptrack   heaptrack -r (with call stacks: it has no other mode)
+    memray      memray run (Python programs only; with Python's stacks)
+
+The workloads are random_mixed (random_mixed.c) with 400, 100 000 and 1 000 000 slots and 1, 2 and 4 threads, and a Python
+program that loads JSON (json_load.py). All figures are ns per event above the bare run of the same round: median and
+[least, most] of all rounds.
+
+    loop CPU, loop wall    inside the program, as it measures its own loop: the cost while it runs
+    all CPU, all wall      from start to end, all processes: with start-up, helpers and conversion
+    B/event                of the finished trace
+
+Takes some minutes; the files, some GB for the raw logger, go to --dir and are removed. A tool that is not installed is
+skipped, and said so.
+"""
+import argparse
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SOURCES = HERE / "record"
+ROOT = HERE.parent
+
+
+class Run:
+    """One run: figures in ns, of the program's own loop and of everything."""
+
+    def __init__(self, loop_cpu, loop_wall, all_cpu, all_wall, trace_bytes):
+        self.figures = (loop_cpu, loop_wall, all_cpu, all_wall)
+        self.trace_bytes = trace_bytes
+
+
+class Workload:
+    def __init__(self, name, words, events, threads=1, environment=None, python=False):
+        self.name, self.words, self.events, self.threads = name, [str(word) for word in words], events, threads
+        self.environment, self.python = environment or {}, python
+
+    def loop_ns(self, printed):
+        """CPU and wall-clock ns of the loop (of its slowest thread), from what the program printed."""
+        words = printed.split()
+        if self.python:
+            return float(words[0]), float(words[1])
+        return float(words[1]) * self.events, float(words[2]) * self.events
+
+
+def execute(words, environment, printed):
+    """Runs a command; (CPU ns of it and all children it waited for, wall-clock ns)."""
+    with open(printed, "w") as out:
+        start = time.monotonic_ns()
+        child = subprocess.Popen(words, stdout=out, stderr=subprocess.PIPE, env={**os.environ, **environment})
+        errors = child.stderr.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        wall_ns = time.monotonic_ns() - start
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        sys.exit(f"{' '.join(words)}: ended with {child.returncode}\n{errors.decode(errors='replace')}")
+    return (usage.ru_utime + usage.ru_stime) * 1e9, wall_ns
+
+
+class Recorder:
+    """How a workload is run: words before it, environment, the files that hold the trace."""
+
+    def __init__(self, name, words=(), environment=None, trace=None, python_only=False):
+        self.name, self.words, self.environment = name, list(words), environment or {}
+        self.trace, self.python_only = trace, python_only
+
+    def takes(self, workload):
+        return workload.python or not self.python_only
+
+    def run(self, workload, directory):
+        printed = directory / "printed"
+        command = workload.words[1:] if self.python_only else workload.words
+        environment = {**workload.environment, **self.environment}
+        all_cpu, all_wall = execute(self.words + command, environment, printed)
+        loop = workload.loop_ns(last_figures(printed))
+        files = list(directory.glob(self.trace)) if self.trace else []
+        trace_bytes = sum(file.stat().st_size for file in files)
+        for file in files:
+            file.unlink()
+        return Run(*loop, all_cpu, all_wall, trace_bytes)
+
+
+def last_figures(printed):
+    """The line with the program's figures: some recorders print around it."""
+    lines = [line for line in printed.read_text().splitlines() if len(line.split()) == 3]
+    figures = [line for line in lines if all(word.replace(".", "").isdigit() for word in line.split())]
+    return figures[-1]
+
+
+def compile_into(directory):
+    def cc(output, source, *flags):
+        subprocess.run(["cc", "-O2", "-o", directory / output, SOURCES / source, *flags], check=True)
+
+    cc("random_mixed", "random_mixed.c", "-pthread")
+    for name in ("counter", "raw_logger"):
+        cc(f"{name}.so", f"{name}.c", "-shared", "-fPIC")
+
+
+def recorders(directory, hksim, wanted):
+    output = str(directory / "trace.hkt")
+    every = [
+        Recorder("bare"),
+        Recorder("counter", environment={"LD_PRELOAD": str(directory / "counter.so")}),
+        Recorder(
+            "raw 16 B",
+            environment={"LD_PRELOAD": str(directory / "raw_logger.so"), "RAW_LOG": str(directory / "raw")},
+            trace="raw.*",
+        ),
+        Recorder("hksim", [hksim, "record", "-o", output, "--"], trace="trace*.hkt"),
+    ]
+    tools = [
+        ("heaptrack", ["-r", "-o", str(directory / "heap")], "heap*", False, "apt install heaptrack"),
+        ("memray", ["run", "-q", "-f", "-o", str(directory / "memray.bin")], "memray.bin", True, "pip install memray"),
+    ]
+    for tool, words, trace, python_only, mend in tools:
+        if wanted and tool not in wanted:
+            continue
+        if shutil.which(tool):
+            every.append(Recorder(tool, [tool, *words], trace=trace, python_only=python_only))
+        else:
+            print(f"skipped: {tool} is not installed ({mend})")
+    return [recorder for recorder in every if not wanted or recorder.name in wanted or recorder.name == "bare"]
+
+
+def json_events(words, environment, directory):
+    """Events of the loads alone: those of a run with loads less those of one without."""
+    counts = []
+    for loads in (words[-1], "0"):
+        file = directory / "count"
+        counting = {**environment, "LD_PRELOAD": str(directory / "counter.so"), "COUNT_FILE": str(file)}
+        execute([*words[:-1], loads], counting, directory / "printed")
+        counts.append(int(file.read_text()))
+    return counts[0] - counts[1]
+
+
+def workloads(directory, events, wanted):
+    every = []
+    program = directory / "random_mixed"
+    for slots, name in ((400, "400"), (100_000, "100k"), (1_000_000, "1M")):
+        for threads in (1, 2, 4):
+            words = [program, events // threads, slots, threads]
+            every.append(Workload(f"ws={name} x{threads}", words, events // threads * threads, threads))
+    every = [workload for workload in every if not wanted or workload.name in wanted]
+    python = shutil.which("python3", path="/usr/bin:" + os.environ.get("PATH", ""))
+    if not wanted or "json" in wanted:
+        if python is None:
+            print("skipped: python3 is not installed (apt install python3)")
+        else:
+            environment = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"}
+            words = [python, str(SOURCES / "json_load.py"), str(max(1, events // 600_000))]
+            every.append(Workload("json", words, json_events(words, environment, directory), 1, environment, True))
+    return every
+
+
+def spread(values):
+    return f"{statistics.median(values):.1f} [{min(values):.1f}, {max(values):.1f}]"
+
+
+def row(workload, recorder, runs, bares):
+    """Differences to the bare run of the same round, per event; of the bare runs the figures themselves."""
+    cells = []
+    for figure in range(4):
+        values = [
+            (run.figures[figure] - (0 if recorder.name == "bare" else bare.figures[figure])) / workload.events
+            for run, bare in zip(runs, bares)
+        ]
+        cells.append(spread(values))
+    bytes_each = statistics.median(run.trace_bytes for run in runs) / workload.events
+    return [workload.name, recorder.name, *cells, f"{bytes_each:.2f}" if bytes_each else ""]
+
+
+def print_table(rows):
+    head = ["workload", "recorder", "loop CPU", "loop wall", "all CPU", "all wall", "B/event"]
+    rule = ["---"] * 2 + ["--:"] * 5
+    for cells in (head, rule, *rows):
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def processor():
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hksim", default=str(ROOT / "target/release/hksim"), help="the program to measure")
+    parser.add_argument("--dir", help="where the recorders write (default: a temporary directory)")
+    parser.add_argument("--events", type=int, default=10_000_000, help="events per run (default 10 million)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of everything (default 5)")
+    parser.add_argument("--recorders", nargs="*", metavar="NAME", help="only these, beside bare")
+    parser.add_argument("--workloads", nargs="*", metavar="NAME", help="only these: 'ws=400 x1', json")
+    options = parser.parse_args()
+    if not Path(options.hksim).exists():
+        sys.exit(f"{options.hksim}: not there; cargo build --release -p hksim, or name one with --hksim")
+    with tempfile.TemporaryDirectory(prefix="hksim-bench-", dir=options.dir) as name:
+        directory = Path(name)
+        compile_into(directory)
+        tools = recorders(directory, options.hksim, options.recorders)
+        print(f"{processor()}, {os.cpu_count()} cores, Linux {platform.release()}, load {os.getloadavg()[0]:.1f}")
+        print(f"{options.rounds} rounds of {options.events} events; ns per event, above bare\n")
+        rows = []
+        for workload in workloads(directory, options.events, options.workloads):
+            takers = [tool for tool in tools if tool.takes(workload)]
+            rounds = [[tool.run(workload, directory) for tool in takers] for _ in range(options.rounds)]
+            bares = [runs[0] for runs in rounds]
+            rows += [row(workload, tool, [runs[at] for runs in rounds], bares) for at, tool in enumerate(takers)]
+        print_table(rows)
+
+
+if __name__ == "__main__":
+    main()
