@@ -1,6 +1,7 @@
 //! Everything that can go wrong with a trace, each error naming the place and the mend.
 
 use crate::event::{ObjectId, ThreadId};
+use crate::header::Summary;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -164,8 +165,29 @@ pub enum TraceError {
         /// The file.
         path: PathBuf,
     },
+    /// The process asked for made no call of an imported file.
+    #[error("no call is said to be of process {pid}; {}", if known.is_empty() {
+        "the file names no processes: leave --pid out".to_string()
+    } else {
+        format!("processes are {known}")
+    })]
+    NoProcess {
+        /// The process.
+        pid: u64,
+        /// Those that are there.
+        known: String,
+    },
+    /// A cut kept nothing.
+    #[error("{}: no event lies in this part; the trace has {} events, {} threads (from 0) and ends at {} ns",
+            path.display(), summary.events, summary.threads, summary.duration_ns)]
+    EmptyPart {
+        /// The file.
+        path: PathBuf,
+        /// The whole trace.
+        summary: Summary,
+    },
     /// No mark has that name.
-    #[error("no mark is called {name:?}; the trace's marks are: {known}")]
+    #[error("no mark is called {name:?}; {}", if known.is_empty() { "the trace has no marks".to_string() } else { format!("the trace's marks are: {known}") })]
     NoMark {
         /// The name asked for.
         name: String,

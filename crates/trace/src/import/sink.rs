@@ -8,6 +8,10 @@ use crate::event::{Event, Op};
 use crate::header::{Clock, Footer, Header, Quality, Summary};
 use crate::hkt::TraceWriter;
 use crate::resolve::{RawEvent, RawOp, Resolver, Window};
+use std::collections::BTreeSet;
+
+/// Other processes that are named to the user.
+const PROCESSES_NAMED_MAX: usize = 16;
 
 /// Takes calls in the order of the source and writes the trace.
 pub(super) struct Sink {
@@ -23,6 +27,10 @@ pub(super) struct Sink {
     ready: Vec<Event>,
     /// The process whose calls are taken: asked for, or the first.
     process: Option<u64>,
+    /// Whether that process made any call.
+    process_seen: bool,
+    /// Others that did.
+    processes: BTreeSet<u64>,
     /// What converters count themselves; the resolver counts the rest.
     pub(super) quality: Quality,
     /// What a source that holds events says at its end.
@@ -43,6 +51,8 @@ impl Sink {
             base_ns: None,
             ready: Vec::new(),
             process,
+            process_seen: false,
+            processes: BTreeSet::new(),
             quality: Quality::default(),
             footer: Footer::default(),
             notes: Vec::new(),
@@ -58,8 +68,30 @@ impl Sink {
     /// Counts those that are not.
     pub(super) fn takes_process(&mut self, pid: u64) -> bool {
         let taken = *self.process.get_or_insert(pid) == pid;
-        self.quality.other_process_events += !taken as u64;
+        self.process_seen |= taken;
+        if !taken {
+            self.quality.other_process_events += 1;
+            if self.processes.len() < PROCESSES_NAMED_MAX {
+                self.processes.insert(pid);
+            }
+        }
         taken
+    }
+
+    /// Names the processes that were left out; an error where the one asked for is not there.
+    fn tell_processes(&mut self) -> Result<(), TraceError> {
+        let Some(pid) = self.process else { return Ok(()) };
+        let mut known = self.processes.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+        if self.processes.len() == PROCESSES_NAMED_MAX {
+            known += ", ...";
+        }
+        if !self.process_seen {
+            return Err(TraceError::NoProcess { pid, known });
+        }
+        if !known.is_empty() {
+            self.note(format!("this is process {pid}; --pid takes another: {known}"));
+        }
+        Ok(())
     }
 
     /// Whether a block is live at the address.
@@ -120,6 +152,7 @@ impl Sink {
 
     /// Writes what waits, and the footer.
     pub(super) fn finish(mut self) -> Result<(Summary, Quality, Vec<String>), TraceError> {
+        self.tell_processes()?;
         while let Some(raw) = self.reorder.pop() {
             self.merge(raw)?;
         }

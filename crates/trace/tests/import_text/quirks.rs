@@ -66,6 +66,19 @@ fn ltrace_ties_a_block_of_posix_memalign_to_a_free_that_fits() {
 }
 
 #[test]
+fn ltrace_calls_of_glibc_have_wrong_names() {
+    // As ltrace 0.7.3 shows `ls` on glibc 2.36, with -e and with -e and -x: the calls are realloc, and one is none of these.
+    let text = "7 libc.so.6->calloc(0, 1600) = 0x562f23ec6940\n7 libc.so.6->calloc(94760466142464, 2048) = 0x562f23ec6f90\n\
+                7 libc.so.6->realloc(0x562f23ec5ac0, 6) = 0x6\n7 libc.so.6->free(0x10 <unfinished ...>\n7 <... free resumed> ) = 0x7\n\
+                7 libc.so.6->calloc(0, 1600 <unfinished ...>\n7 realloc@libc.so.6(0, 1600) = 0x50\n7 <... calloc resumed> ) = 0x50\n\
+                7 ls->free(0x50) = <void>\n";
+    let (found, report) = events("ltrace", text);
+    assert_eq!(found, [(0, alloc(0, 1600, 0, AllocCall::Realloc)), (0, free(0))]);
+    assert_eq!(report.quality, Quality { foreign_lines: 5, ..Quality::default() });
+    assert!(report.notes[0].starts_with("5 lines"), "{:?}", report.notes);
+}
+
+#[test]
 fn ltrace_takes_every_form_of_line() {
     let text = "7 12:00:00.5 malloc@libc.so.6(-1, 5) = 0\n8 +++ exited (status 0) +++\n7 12:00:00.6 puts(\"malloc(5) = 0x5\") = 16\n\
                 no newline [pid 7] 12:00:00.7 [0x401136] a b->malloc(0x10) = 0x50 <0.000123>\n7 --- SIGCHLD (Child exited) ---\n\
@@ -142,6 +155,12 @@ fn logalloc_takes_addresses_slots_and_one_process() {
     let options = Options { process: Some(18546), ..Options::default() };
     let (report, _) = folder.import_with(&folder.file("t.txt", text), &options).unwrap();
     assert_eq!((report.events, report.quality.other_process_events), (1, 5));
+    assert_eq!(report.notes, ["this is process 18546; --pid takes another: 18545"]);
+    let absent = Options { process: Some(3), ..Options::default() };
+    let said = folder.import_with(&folder.file("t.txt", text), &absent).err().expect("an error").to_string();
+    assert_eq!(said, "no call is said to be of process 3; processes are 18545, 18546");
+    let said = folder.import_with(&folder.file("s.txt", "a 1 5\n"), &absent).err().expect("an error").to_string();
+    assert!(said.ends_with("leave --pid out"), "{said}");
     let (found, _) = events("logalloc", "1 1 malloc(42)=#1\n1 1 realloc(#1,84)=#2\n1 1 free(#2)\n1 1 free(#0)\n");
     assert_eq!(found.len(), 4);
     assert_eq!(found[2..], [(0, free(0)), (0, Op::FreeNull)]);

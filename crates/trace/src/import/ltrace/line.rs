@@ -44,9 +44,19 @@ pub(super) enum What {
     Foreign,
 }
 
+/// Who made a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// The program or a library.
+    Program,
+    /// glibc itself: ltrace gives the entries of its PLT the names of their neighbours, so this may be any function.
+    Glibc,
+}
+
 /// A function and the arguments that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Called {
+    pub(super) caller: Caller,
     pub(super) function: Function,
     pub(super) arguments: [u64; 3],
 }
@@ -112,7 +122,8 @@ fn what(text: &str) -> What {
     };
     // posix_memalign's first argument is where it puts the address.
     let count = function.arguments() + (function == Function::Aligned(AllocCall::PosixMemalign)) as usize;
-    let called = |list| arguments(list, count, number).map(|arguments| Called { function, arguments });
+    let caller = if head.starts_with("libc.so") && head.contains("->") { Caller::Glibc } else { Caller::Program };
+    let called = |list| arguments(list, count, number).map(|arguments| Called { caller, function, arguments });
     if let Some(list) = rest.strip_suffix("<unfinished ...>").or(rest.strip_suffix("<no return ...>")) {
         return called(list.trim_end()).map_or(What::Foreign, What::Begun);
     }

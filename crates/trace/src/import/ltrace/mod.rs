@@ -1,5 +1,6 @@
 //! ltrace's lines.
 //!
+//! Calls that glibc makes for its own functions are left out, as ltrace gives them wrong names (its realloc stands as `calloc`).
 //! ltrace shows calls inside other calls, and those once per library with `-x`: the outermost call of each thread is taken.
 //! It never shows the block that posix_memalign made: such a block gets an address of its own, until a free of an
 //! unknown address names one that fits.
@@ -16,7 +17,7 @@ use super::times::Days;
 use crate::event::AllocCall;
 use crate::header::Clock;
 use crate::resolve::{RawOp, Window};
-use line::{Called, Line, Stamp, What, parse};
+use line::{Called, Caller, Line, Stamp, What, parse};
 use std::collections::{HashMap, HashSet};
 use unseen::Unseen;
 
@@ -51,6 +52,12 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     if calls.killed {
         sink.note("the program was killed by a signal; ltrace itself can break programs with threads".to_string());
     }
+    if calls.glibc > 0 {
+        let count = calls.glibc;
+        sink.note(format!(
+            "{count} lines `libc.so->...` left out: ltrace misnames these calls; frees of what they made are unknown"
+        ));
+    }
     if calls.left > 0 {
         sink.note("the program was replaced by another (exec): the trace ends there".to_string());
     }
@@ -68,6 +75,8 @@ struct Calls {
     time_ns: u64,
     /// Calls after an exec.
     left: u64,
+    /// Calls that glibc made for functions of its own.
+    glibc: u64,
     /// Whether a signal ended the program.
     killed: bool,
 }
@@ -75,13 +84,18 @@ struct Calls {
 #[derive(Clone, Copy)]
 struct Open {
     called: Called,
-    /// Whether it was taken as it began.
+    /// Whether it was taken, or left out, as it began.
     taken: bool,
 }
 
 /// Calls that were begun, and not taken.
 fn unfinished(open: &[Open]) -> u64 {
     open.iter().filter(|open| !open.taken).count() as u64
+}
+
+/// Whether the next call stands in another. Those of glibc, whatever they are, do not hide what they call.
+fn within(open: &[Open]) -> bool {
+    open.iter().any(|open| open.called.caller == Caller::Program)
 }
 
 impl Calls {
@@ -98,15 +112,18 @@ impl Calls {
             sink.quality.other_process_events += 1;
             return Ok(());
         }
-        let nested = self.open.get(&tid).is_some_and(|open| !open.is_empty());
+        let nested = self.open.get(&tid).is_some_and(|open| within(open));
         match line.what {
             What::Whole(..) if nested => sink.quality.nested_calls += 1,
+            What::Whole(Called { caller: Caller::Glibc, .. }, _) => self.leave_out(sink),
             What::Whole(called, result) => self.take(tid, called, result, sink)?,
             What::Begun(called) => {
                 // A free has its effect as it begins.
-                let taken = !nested && called.function == Function::Free;
-                if taken {
-                    self.take(tid, called, 0, sink)?;
+                let taken = !nested && (called.function == Function::Free || called.caller == Caller::Glibc);
+                match called.caller {
+                    Caller::Glibc if taken => self.leave_out(sink),
+                    Caller::Program if taken => self.take(tid, called, 0, sink)?,
+                    _ => (),
                 }
                 let open = self.open.entry(tid).or_default();
                 if open.len() == DEPTH_MAX {
@@ -131,6 +148,12 @@ impl Calls {
         Ok(())
     }
 
+    /// Counts a call of glibc's own that stands in no other.
+    fn leave_out(&mut self, sink: &mut Sink) {
+        self.glibc += 1;
+        sink.quality.foreign_lines += 1;
+    }
+
     fn resume(&mut self, tid: u64, function: Function, result: u64, sink: &mut Sink) -> Result<(), Failure> {
         let open = self.open.entry(tid).or_default();
         let Some(at) = open.iter().rposition(|open| open.called.function == function) else {
@@ -141,7 +164,7 @@ impl Calls {
         open.truncate(at + 1);
         let ended = open.pop();
         match ended {
-            Some(_) if at > 0 => sink.quality.nested_calls += 1,
+            Some(_) if within(open) => sink.quality.nested_calls += 1,
             Some(Open { called, taken: false }) => self.take(tid, called, result, sink)?,
             _ => (),
         }
@@ -150,7 +173,7 @@ impl Calls {
 
     /// Takes a call that stands in no other.
     fn take(&mut self, tid: u64, called: Called, result: u64, sink: &mut Sink) -> Result<(), Failure> {
-        let Called { function, arguments } = called;
+        let Called { function, arguments, .. } = called;
         let op = match function {
             Function::Aligned(AllocCall::PosixMemalign) => {
                 // `result` is an error number; the first argument is where the address was put.
