@@ -4,6 +4,7 @@ mod support;
 
 use hksim_trace::event::*;
 use hksim_trace::hkt::TraceReader;
+use hksim_trace::row::op_name;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::*;
 use std::collections::{BTreeMap, HashMap};
@@ -346,13 +347,16 @@ fn kept_lifetimes_are_whole() {
     (0..total).filter(|_| random.chance(60)).collect::<Vec<_>>().into_iter().for_each(|number| kept.remove(number));
     assert_eq!(kept.count(), kept.iter().count() as u64);
     let mut births = Births::default();
+    let without = [Op::FreeNull, Op::ThreadStart].map(|op| op_name(&op)).to_vec();
     let naive: Vec<Event> = sample
         .events
         .iter()
+        .filter(|event| !matches!(event.op, Op::FreeNull | Op::ThreadStart))
         .filter(|event| births.follow(&event.op).is_none_or(|number| kept.contains(number)))
         .copied()
         .collect();
-    let mut edited = Edited::new(sample.reader(), Keep::new(Arc::new(kept), Vec::new())).unwrap();
+    let mut edited =
+        Edited::new(sample.reader(), Keep::new(Selection { lifetimes: Arc::new(kept), without }, Vec::new())).unwrap();
     let (first, summary) = (read_all(&mut edited).unwrap(), *edited.summary());
     assert_eq!(unnumbered(&first), unnumbered(&naive));
     assert_eq!((summary.events, summary.duration_ns), (naive.len() as u64, naive.last().unwrap().time_ns));

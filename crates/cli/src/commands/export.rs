@@ -113,7 +113,7 @@ fn to_output<T>(
             result => result.map(Some),
         };
     };
-    let staged = Staged::new(path)?;
+    let staged = Staged::result(path)?;
     let file = File::create(staged.path()).with_context(|| format!("{}: cannot write", path.display()))?;
     let done = write(path, &mut BufWriter::new(file))?;
     staged.keep()?;

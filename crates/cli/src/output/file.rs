@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use hksim_trace::error::TraceError;
+use hksim_trace::hkt::MAGIC;
 
 /// A file being made under another name; it takes its own by [`Staged::keep`], and vanishes without.
 #[derive(Debug)]
@@ -42,6 +43,18 @@ impl Staged {
             bail!("{}: there is no directory {}; make it first", wanted.display(), folder.display());
         }
         Ok(Staged { wanted: target, path })
+    }
+
+    /// Prepares the file of a result, which never replaces a trace: such a name was meant as the input.
+    ///
+    /// # Errors
+    /// Those of [`Staged::new`]; a trace stands at `wanted`.
+    pub fn result(wanted: &Path) -> Result<Staged> {
+        let staged = Staged::new(wanted)?;
+        if fs::metadata(wanted).is_ok_and(|metadata| metadata.is_file()) && is_trace(wanted) {
+            bail!("{}: is a trace, which a result must not replace; write to another file", wanted.display());
+        }
+        Ok(staged)
     }
 
     /// Where to write.
@@ -80,12 +93,18 @@ impl Drop for Staged {
     }
 }
 
-/// Writes a whole file.
+/// Whether a file begins like an `.hkt` trace.
+fn is_trace(path: &Path) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC
+}
+
+/// Writes the whole file of a result.
 ///
 /// # Errors
-/// The system refuses; what stood there before is still there then.
+/// The system refuses, or a trace stands there; what stood there before is still there then.
 pub fn write(wanted: &Path, bytes: &[u8]) -> Result<()> {
-    let staged = Staged::new(wanted)?;
+    let staged = Staged::result(wanted)?;
     let written = fs::File::create(staged.path()).and_then(|mut file| file.write_all(bytes));
     written.with_context(|| format!("{}: cannot write", wanted.display()))?;
     staged.keep()

@@ -1,27 +1,29 @@
 //! The search for a smaller trace that keeps a property: delta debugging over whole lifetimes.
 //!
-//! First threads are left out, then sizes, then ever smaller stretches of lifetimes. An object leaves with all its events, so every
-//! trace tried is a valid one.
+//! First kinds of events that are about no object are left out (`free(NULL)`, failed calls, marks), then threads, then sizes, then
+//! ever smaller stretches of lifetimes. An object leaves with all its events, so every trace tried is a valid one.
 
 mod property;
 
 pub use property::{Property, figures};
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use anyhow::Result;
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
+use hksim_trace::row::op_name;
 use hksim_trace::source::EventSource;
-use hksim_trace::tools::Lifetimes;
+use hksim_trace::tools::{Lifetimes, Selection};
 
-/// Decides whether a trace of these lifetimes has the property.
+/// Decides whether such a part of the trace has the property.
 pub trait Trial {
     /// Whether it has.
     ///
     /// # Errors
     /// The trial could not be made: the search ends.
-    fn holds(&mut self, kept: &Lifetimes) -> Result<bool>;
+    fn holds(&mut self, kept: &Selection) -> Result<bool>;
 }
 
 /// A search over one trace.
@@ -29,8 +31,8 @@ pub struct Search<'a, T> {
     reader: &'a mut TraceReader,
     trial: T,
     tries_left: u64,
-    /// The smallest set found so far.
-    kept: Lifetimes,
+    /// The smallest part found so far.
+    kept: Selection,
 }
 
 /// By what objects are grouped.
@@ -57,10 +59,10 @@ impl<'a, T: Trial> Search<'a, T> {
     /// # Errors
     /// The trace is damaged.
     pub fn new(reader: &'a mut TraceReader, trial: T, tries: u64) -> Result<Self> {
-        let mut search = Search { reader, trial, tries_left: tries, kept: Lifetimes::default() };
+        let mut search = Search { reader, trial, tries_left: tries, kept: Selection::default() };
         let mut all = Lifetimes::default();
         search.births(&mut |number, _| all.insert(number))?;
-        search.kept = all;
+        search.kept.lifetimes = Arc::new(all);
         Ok(search)
     }
 
@@ -72,26 +74,52 @@ impl<'a, T: Trial> Search<'a, T> {
         self.trial.holds(&self.kept)
     }
 
-    /// The smallest set that was found, and how many trials were left.
+    /// The smallest part that was found, and how many trials were left.
     ///
     /// # Errors
     /// Those of the trial and of the trace.
-    pub fn run(mut self) -> Result<(Lifetimes, u64)> {
+    pub fn run(mut self) -> Result<(Selection, u64)> {
+        self.by_operation()?;
         self.by_group(Group::Thread)?;
         self.by_group(Group::Size)?;
-        let numbers: Vec<u64> = self.kept.iter().collect();
+        let numbers: Vec<u64> = self.kept.lifetimes.iter().collect();
         let (trial, tries_left) = (&mut self.trial, &mut self.tries_left);
+        let without = self.kept.without;
         let kept = minimise(numbers, tries_left, &mut |numbers| {
-            let kept: Lifetimes = numbers.iter().copied().collect();
-            trial.holds(&kept)
+            trial.holds(&Selection { lifetimes: Arc::new(numbers.iter().copied().collect()), without: without.clone() })
         })?;
-        Ok((kept.into_iter().collect(), self.tries_left))
+        Ok((Selection { lifetimes: Arc::new(kept.into_iter().collect()), without }, self.tries_left))
+    }
+
+    /// Leaves out events that are about no object: all of them, or else one operation after the other.
+    fn by_operation(&mut self) -> Result<()> {
+        let mut present = BTreeSet::new();
+        self.reader.rewind()?;
+        while let Some(batch) = self.reader.next_batch()? {
+            present.extend(batch.iter().filter(|event| event.op.object().is_none()).map(|event| op_name(&event.op)));
+        }
+        let singly = present.iter().map(|&name| vec![name]);
+        for names in std::iter::once(present.iter().copied().collect()).chain(singly) {
+            if names.iter().all(|name| self.kept.without.contains(name)) {
+                continue;
+            }
+            if self.tries_left == 0 {
+                break;
+            }
+            self.tries_left -= 1;
+            let mut tried = self.kept.clone();
+            tried.without.extend(names);
+            if self.trial.holds(&tried)? {
+                self.kept = tried;
+            }
+        }
+        Ok(())
     }
 
     /// Leaves out whole groups.
     fn by_group(&mut self, group: Group) -> Result<()> {
         let mut present = BTreeSet::new();
-        let kept = std::mem::take(&mut self.kept);
+        let Selection { lifetimes: kept, without } = std::mem::take(&mut self.kept);
         self.births(&mut |number, event| {
             if kept.contains(number) {
                 present.insert(group.of(event));
@@ -108,10 +136,11 @@ impl<'a, T: Trial> Search<'a, T> {
             anyhow::Ok(members)
         };
         let groups = minimise(present.into_iter().collect(), &mut tries_left, &mut |groups| {
-            let members = members(self, groups)?;
-            self.trial.holds(&members)
+            let lifetimes = Arc::new(members(self, groups)?);
+            self.trial.holds(&Selection { lifetimes, without: without.clone() })
         })?;
-        self.kept = members(self, &groups)?;
+        let lifetimes = Arc::new(members(self, &groups)?);
+        self.kept = Selection { lifetimes, without };
         self.tries_left = tries_left;
         Ok(())
     }

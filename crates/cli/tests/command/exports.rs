@@ -84,6 +84,17 @@ fn addresses_are_places_that_no_two_live_blocks_share() {
 }
 
 #[test]
+fn a_result_never_replaces_a_trace() {
+    let bench = Bench::with_trace();
+    let trace = fs::read(bench.path("rm.hkt")).expect("the trace");
+    for line in ["export rm.hkt --to csv", "export rm.hkt --to addresses", "info rm.hkt", "sim rm.hkt --format json"] {
+        let said = bench.refused(&format!("{line} -o rm.hkt"));
+        assert!(said.contains("rm.hkt: is a trace, which a result must not replace"), "{line}: {said}");
+        assert!(fs::read(bench.path("rm.hkt")).expect("the trace") == trace, "{line}");
+    }
+}
+
+#[test]
 fn flags_that_change_nothing_are_refused() {
     let bench = Bench::with_trace();
     for (line, word) in [

@@ -44,6 +44,8 @@ fn a_shrunk_trace_keeps_its_property_and_shrinking_is_deterministic() {
     assert_eq!(fs::read(bench.path("one.hkt")).expect("one"), fs::read(bench.path("two.hkt")).expect("two"));
     let info = bench.json("info one.hkt");
     let alone = bench.json("trace shrink s.hkt --while true -o alone.hkt");
+    assert!(bench.json("info s.hkt")["marks"].as_u64() > Some(0));
+    assert_eq!(bench.json("info alone.hkt")["marks"], 0, "what is about no object is not needed");
     assert!(alone["objects_peak"] == 1 && info["live_objects_peak"].as_u64() > Some(1), "{alone}");
 }
 
@@ -69,6 +71,8 @@ fn what_cannot_be_is_refused_with_the_mend() {
         ("trace cut rm.hkt --mark nowhere -o x.hkt", "no mark is called"),
         ("trace cut rm.hkt --from 5ms --to 1ms -o x.hkt", "its end is not behind its start"),
         ("trace cut rm.hkt --events 9..3 -o x.hkt", "is empty"),
+        ("trace cut rm.hkt --from 1000s -o x.hkt", "no event lies in this part; the trace has 20000 events, 1 threads"),
+        ("trace cut rm.hkt --thread 7 -o x.hkt", "no event lies in this part"),
         ("trace merge rm.hkt rm.hkt --at 1ms -o x.hkt", "give 2 of them"),
         ("trace scale rm.hkt -o x.hkt", "--copies N"),
         ("trace scale rm.hkt --size 0 -o x.hkt", "is no factor"),

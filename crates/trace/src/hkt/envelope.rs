@@ -10,7 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// A byte no text begins with, the name, and line ends that a text-mode copy would spoil.
-const MAGIC: [u8; 8] = *b"\x89HKT\r\n\x1a\n";
+/// The first bytes of every trace.
+pub const MAGIC: [u8; 8] = *b"\x89HKT\r\n\x1a\n";
 
 /// Magic, version, length of the JSON.
 const FIXED_BYTES: usize = 16;

@@ -9,6 +9,7 @@ mod reader;
 mod skim;
 mod writer;
 
+pub use envelope::MAGIC;
 pub use reader::TraceReader;
 pub use skim::Tail;
 pub use writer::TraceWriter;

@@ -3,6 +3,7 @@
 use super::Edit;
 use crate::event::{Event, ObjectId};
 use crate::header::{Header, Step};
+use crate::row::op_name;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -63,10 +64,19 @@ impl FromIterator<u64> for Lifetimes {
     }
 }
 
-/// Keeps some lifetimes with all their events, and all events that are about no object.
+/// What is kept of a trace.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Objects, with all their events.
+    pub lifetimes: Arc<Lifetimes>,
+    /// Of the events that are about no object, the operations left out, by the names of [`op_name`].
+    pub without: Vec<&'static str>,
+}
+
+/// Keeps some lifetimes with all their events, and some of the events that are about no object.
 #[derive(Clone, Debug)]
 pub struct Keep {
-    lifetimes: Arc<Lifetimes>,
+    selection: Selection,
     born: u64,
     /// Objects that are live and left out.
     left_out: Vec<bool>,
@@ -74,9 +84,9 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Keeps `lifetimes`; `parameters` go into the history.
-    pub fn new(lifetimes: Arc<Lifetimes>, parameters: Vec<(String, Value)>) -> Self {
-        Keep { lifetimes, born: 0, left_out: Vec::new(), parameters }
+    /// Keeps `selection`; `parameters` go into the history.
+    pub fn new(selection: Selection, parameters: Vec<(String, Value)>) -> Self {
+        Keep { selection, born: 0, left_out: Vec::new(), parameters }
     }
 
     fn left_out(&mut self, object: ObjectId) -> &mut bool {
@@ -90,9 +100,14 @@ impl Keep {
 
 impl Edit for Keep {
     fn edit(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
-        let Some(object) = event.op.object() else { return emit(*event) };
+        let Some(object) = event.op.object() else {
+            if !self.selection.without.contains(&op_name(&event.op)) {
+                emit(*event);
+            }
+            return;
+        };
         if event.op.is_birth() {
-            let keeps = self.lifetimes.contains(self.born);
+            let keeps = self.selection.lifetimes.contains(self.born);
             self.born += 1;
             *self.left_out(object) = !keeps;
         }

@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use hksim_trace::error::TraceError;
+use hksim_trace::source::EventSource;
 use hksim_trace::tools::{Cut, LiveAtStart, Part, named_part, rewrite};
 
 use super::{Made, count_lines, open};
@@ -68,7 +70,13 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let live_at_start = if args.drop_live { LiveAtStart::LeaveOut } else { LiveAtStart::Allocate };
     let mut cut = Cut::new(Part { events, time_ns, threads: args.thread.clone() }, live_at_start);
-    let summary = args.out.write(&[&args.trace], |path| rewrite(&mut reader, &mut cut, path))?;
+    let whole = *reader.summary();
+    let summary = args.out.write(&[&args.trace], |path| match rewrite(&mut reader, &mut cut, path)? {
+        part if part.events == 0 && whole.events > 0 => {
+            Err(TraceError::EmptyPart { path: args.trace.clone(), summary: whole })
+        }
+        part => Ok(part),
+    })?;
     let counts = cut.counts;
     let lines = count_lines([
         (counts.live_at_start, "objects allocated first, as they were live at the start"),

@@ -3,7 +3,6 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use hksim_sim::Setup;
@@ -11,7 +10,7 @@ use hksim_sim::simulate::{Marks, simulate};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
 use hksim_trace::source::EventSource;
-use hksim_trace::tools::{Edited, Keep, Lifetimes, copy};
+use hksim_trace::tools::{Edited, Keep, Selection, copy};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -29,7 +28,7 @@ use crate::shrink::{Property, Search, Trial, figures};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Figures are those of `hksim sim --format json` by dotted name (faults, installs.total, rss_bytes_peak, \
-                        os_calls.madvise), and `allocations`. Threads are left out first, then sizes, then ever shorter stretches. The \
+                        os_calls.madvise), and `allocations`. Events without an object (free(NULL), failed calls, marks) are left out first, then threads, then sizes, then ever shorter stretches. The \
                         result keeps the property; whether something still smaller would is not known when the tries are used up."
 )]
 pub struct Args {
@@ -65,26 +64,26 @@ struct Shrunk {
 pub fn run(args: &Args) -> Result<()> {
     let mut reader = open(&args.trace)?;
     let events_before = reader.summary().events;
-    let (lifetimes, tries_left, parameters) = match (&args.keep, &args.command) {
+    let (selection, tries_left, parameters) = match (&args.keep, &args.command) {
         (Some(property), _) => {
             let choice = args.policy.choice()?;
             let trace = Trace::file(&args.trace)?;
             let setup = setup(&choice, &trace, BaseKernel::AsItComes)?;
             let design = serde_json::to_value(&setup.design).context("the design as JSON")?;
             let trial = Predicted { path: &args.trace, property, setup };
-            let (lifetimes, left) = search(&mut reader, trial, args)?;
-            (lifetimes, left, vec![("keep".to_string(), json!(property.to_string())), ("policy".to_string(), design)])
+            let (selection, left) = search(&mut reader, trial, args)?;
+            (selection, left, vec![("keep".to_string(), json!(property.to_string())), ("policy".to_string(), design)])
         }
         (_, Some(command)) => {
             let folder = tempfile::tempdir().context("a folder for the traces tried")?;
             let candidate = folder.path().join("candidate.hkt");
             let trial = Commanded { path: &args.trace, command, candidate: &candidate };
-            let (lifetimes, left) = search(&mut reader, trial, args)?;
-            (lifetimes, left, vec![("while".to_string(), json!(command))])
+            let (selection, left) = search(&mut reader, trial, args)?;
+            (selection, left, vec![("while".to_string(), json!(command))])
         }
         _ => bail!("say what to keep: --keep 'faults > 1000', or --while 'CMD {{}}'"),
     };
-    let summary = args.out.write(&[&args.trace], |path| copy(&mut kept(&args.trace, lifetimes, parameters)?, path))?;
+    let summary = args.out.write(&[&args.trace], |path| copy(&mut kept(&args.trace, selection, parameters)?, path))?;
     let shrunk = Shrunk { events_before, tries: args.tries - tries_left, tries_used_up: tries_left == 0 };
     let share = units::percent(summary.events, events_before);
     let more = if shrunk.tries_used_up { "; more --tries may find a smaller one" } else { "" };
@@ -92,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
     Made::tell("shrink", &args.out, summary, shrunk, &line)
 }
 
-fn search<T: Trial>(reader: &mut TraceReader, trial: T, args: &Args) -> Result<(Lifetimes, u64)> {
+fn search<T: Trial>(reader: &mut TraceReader, trial: T, args: &Args) -> Result<(Selection, u64)> {
     let mut search = Search::new(reader, trial, args.tries)?;
     if !search.begins()? {
         bail!("{}: does not have the property itself, so there is nothing to keep", args.trace.display());
@@ -104,10 +103,10 @@ type Kept = Edited<TraceReader, Keep>;
 
 fn kept(
     path: &Path,
-    lifetimes: Lifetimes,
+    selection: Selection,
     parameters: Vec<(String, Value)>,
 ) -> Result<Kept, hksim_trace::error::TraceError> {
-    Edited::new(TraceReader::open(path)?, Keep::new(Arc::new(lifetimes), parameters))
+    Edited::new(TraceReader::open(path)?, Keep::new(selection, parameters))
 }
 
 /// Asks the simulator.
@@ -118,9 +117,9 @@ struct Predicted<'a> {
 }
 
 impl Trial for Predicted<'_> {
-    fn holds(&mut self, lifetimes: &Lifetimes) -> Result<bool> {
-        let allocations = lifetimes.count();
-        let mut source = Borrowing::new(kept(self.path, lifetimes.clone(), Vec::new())?);
+    fn holds(&mut self, selection: &Selection) -> Result<bool> {
+        let allocations = selection.lifetimes.count();
+        let mut source = Borrowing::new(kept(self.path, selection.clone(), Vec::new())?);
         let simulated = simulate(&mut source, &self.setup, Marks::Skip, &|_| {})?;
         let mut figures = figures(&serde_json::to_value(&simulated.report).context("the prediction as JSON")?);
         figures.insert("allocations".into(), allocations as f64);
@@ -141,8 +140,8 @@ struct Commanded<'a> {
 }
 
 impl Trial for Commanded<'_> {
-    fn holds(&mut self, lifetimes: &Lifetimes) -> Result<bool> {
-        copy(&mut kept(self.path, lifetimes.clone(), Vec::new())?, self.candidate)?;
+    fn holds(&mut self, selection: &Selection) -> Result<bool> {
+        copy(&mut kept(self.path, selection.clone(), Vec::new())?, self.candidate)?;
         let command = self.command.replace("{}", &self.candidate.display().to_string());
         let output = Command::new("/bin/sh").arg("-c").arg(&command).output();
         let status = output.with_context(|| format!("--while: cannot run `{command}`"))?.status;
