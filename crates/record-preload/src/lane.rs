@@ -56,7 +56,18 @@ pub fn push_small(kind: Kind, address: u64, size: u64) {
 #[cold]
 #[inline(never)]
 fn push_other(kind: Kind, address: u64, size: u64) {
+    if !session::is_recording() {
+        return stay_away();
+    }
     push_with_site(&Record::new(kind, arch::ticks(), address, size));
+}
+
+/// Sends the calling thread's next events here too, at the cost of two comparisons: nothing is recorded now.
+fn stay_away() {
+    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
+    if let Some(lane) = unsafe { arch::lane().as_ref() } {
+        lane.limit.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Records one event of the calling thread.

@@ -21,6 +21,8 @@ use crate::touch_full::Merging;
 /// Why there may be no spool at all.
 const NOT_LOADED: &str = "the recorder was not loaded; does the program (or a wrapper around it) clear the \
      environment, change the root directory, or start a statically linked program?";
+/// Why there is nothing in the spools.
+const NEVER_STARTED: &str = "the recording began stopped and was never started; start it with `hksim mark PID --start`";
 /// Why there may be only empty spools.
 const NO_SPOOL: &str = "the recorder was loaded, but could not write its first 4 KiB; make room where the trace goes, or \
      raise the file-size limit (ulimit -f)";
@@ -47,8 +49,13 @@ impl Image {
 /// # Errors
 /// The session cannot be read.
 pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str, RecordError> {
+    let log = session.control.entries()?;
+    let began_stopped = log.first().is_some_and(|entry| entry.deed == Deed::Stop);
+    let was_started = !began_stopped || log.iter().any(|entry| entry.deed == Deed::Start);
     Ok(if session.spools()?.is_empty() {
         NOT_LOADED
+    } else if !was_started {
+        NEVER_STARTED
     } else if report.unrecorded_pids.is_empty() {
         NO_EVENTS
     } else {

@@ -148,6 +148,14 @@ fn a_recording_can_begin_stopped() {
 }
 
 #[test]
+fn a_recording_that_was_never_started_says_so() {
+    let dir = scratch();
+    let stopped = Options { begin: Begin::Stopped, ..options(dir.path()) };
+    let why = record(&stopped, &[compile(dir.path(), "rounds", &[]).into(), "5".into()]).expect_err("nothing");
+    assert!(why.to_string().contains("never started"), "{why}");
+}
+
+#[test]
 fn a_recording_ends_after_its_time_and_the_program_goes_on() {
     let dir = scratch();
     let limited = Options { duration: Some(Duration::from_secs(2)), ..options(dir.path()) };
