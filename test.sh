@@ -41,8 +41,14 @@ want git git || echo "skipped: recordings of git: it is not installed"
 want strace strace || echo "skipped: counts of system calls: strace is not installed"
 want sqlite3 sqlite3 || echo "skipped: recordings of sqlite3: it is not installed"
 want python3 python3 || echo "skipped: recordings of Python, the independent trace reader, the notebook: no python3"
+want valgrind valgrind || echo "skipped: recordings of every access, traces of valgrind: it is not installed"
+want ltrace ltrace || echo "skipped: recordings by ltrace: it is not installed"
+want heaptrack heaptrack || echo "skipped: traces of heaptrack: it is not installed"
+for library in libjemalloc.so.2:libjemalloc2 libtcmalloc_minimal.so.4:libtcmalloc-minimal4 libmimalloc.so.2:libmimalloc2.0; do
+    ldconfig -p 2>/dev/null | grep -qF "${library%:*} " || install "${library#*:}"
+done
 if want shellcheck shellcheck; then
-    shellcheck -x try.sh test.sh .ci/run .ci/packages.sh traces/make.sh notebooks/export.sh
+    shellcheck -x try.sh test.sh .ci/run .ci/packages.sh traces/make.sh notebooks/export.sh fuzz/run.sh
 else
     echo "skipped: shellcheck of the scripts: it is not installed"
 fi
@@ -52,6 +58,7 @@ cargo fmt --all --check
 
 step "cargo clippy"
 cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+cargo clippy --quiet --locked -p hksim-record-preload --features operators -- -D warnings
 
 step "cargo doc"
 RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps

@@ -7,7 +7,9 @@
 set -eu
 cd "$(dirname "$0")"
 seconds=${SECONDS_EACH:-600}
-[ $# -gt 0 ] || set -- $(ls fuzz_targets | sed 's/\.rs$//')
+if [ $# -eq 0 ]; then
+    for target in fuzz_targets/*.rs; do set -- "$@" "$(basename "$target" .rs)"; done
+fi
 cargo +nightly fuzz build --fuzz-dir .
 status=0
 printf '%s\n' "$@" | xargs -P "${AT_ONCE:-2}" -I{} sh -c "
