@@ -2,7 +2,7 @@
 //!
 //! Format and container are recognised by content, never by name. Everything is streamed: memory does not depend on
 //! the length of the trace. A format is one file here, and its row in [`Format::ALL`]: how it is recognised, what it
-//! knows of time and order, and a converter that reads an [`Input`] and pushes calls into a [`Sink`].
+//! knows of time and order, and a converter that reads an `Input` and pushes calls into a `Sink`.
 
 mod alk;
 mod android;

@@ -1,7 +1,7 @@
 //! Tools that make traces from traces.
 //!
 //! A tool is an [`Edit`]: one event of a source becomes any number of events, still in the source's numbering. Objects
-//! and threads are numbered anew behind it ([`renumber`]), so an edit may drop, repeat and invent objects. Everything
+//! and threads are numbered anew behind it (`renumber.rs`), so an edit may drop, repeat and invent objects. Everything
 //! streams, in memory O(peak live objects).
 
 mod anonymise;
