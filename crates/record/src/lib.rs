@@ -70,6 +70,21 @@ pub enum Operators {
     Always,
 }
 
+/// Which of the program's accesses to its blocks are recorded.
+#[derive(Clone, Debug, Default)]
+pub enum Touch {
+    /// None.
+    #[default]
+    None,
+    /// The first touch of each page of a sample of objects, which are put on pages of their own.
+    Pages {
+        /// One object in so many is watched, and all of a page and more.
+        sample: NonZeroU32,
+    },
+    /// Each access, with that tool.
+    Full(TouchFull),
+}
+
 /// How to record.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -85,10 +100,8 @@ pub struct Options {
     pub bytes_max: Option<u64>,
     /// Frames of each call's stack to record, 1 to [`stacks::DEPTH_MAX`]; `None` for no call sites.
     pub stack_depth: Option<u32>,
-    /// Whether the program's accesses to its blocks are recorded too, and with what.
-    pub touch_full: Option<TouchFull>,
-    /// Whether objects are put on pages of their own, to see which are touched: one in so many, and all of a page and more.
-    pub sample: Option<NonZeroU32>,
+    /// Which accesses are recorded.
+    pub touch: Touch,
     /// Whether to stand before C++'s operators.
     pub operators: Operators,
 }
@@ -154,7 +167,10 @@ pub fn record_watched(
     let recorded_s = Some(began.elapsed().as_secs_f64());
     collector.map_or(Ok(()), Collector::end)?;
     let unseen_calls = recordable.unseen_calls;
-    let merging = options.touch_full.as_ref().map(TouchFull::merging).unwrap_or_default();
+    let merging = match &options.touch {
+        Touch::Full(tool) => tool.merging(),
+        Touch::None | Touch::Pages { .. } => Merging::default(),
+    };
     finish(session, outcome, object, merging).map(|report| RecordReport { recorded_s, unseen_calls, ..report })
 }
 
@@ -165,17 +181,18 @@ fn start(
     object: &Path,
     session: &Session,
 ) -> Result<(Running, Option<Collector>), RecordError> {
-    let mut host = match &options.touch_full {
-        None => Host::default(),
-        Some(touch_full) => {
-            session.control.number_events()?;
-            touch_full.host(&session.dir)
-        }
-    };
+    let mut host = Host::default();
     let mut collector = None;
-    if let Some(sample) = options.sample {
-        collector = Some(Collector::begin(&session.dir)?);
-        host.variables.push((touched::SAMPLE_VARIABLE, OsString::from(sample.to_string())));
+    match &options.touch {
+        Touch::None => (),
+        Touch::Pages { sample } => {
+            collector = Some(Collector::begin(&session.dir)?);
+            host.variables.push((touched::SAMPLE_VARIABLE, OsString::from(sample.to_string())));
+        }
+        Touch::Full(tool) => {
+            session.control.number_events()?;
+            host = tool.host(&session.dir);
+        }
     }
     Ok((run::start(command, object, &session.dir, &host)?, collector))
 }

@@ -178,8 +178,9 @@ pub enum TraceError {
         known: String,
     },
     /// A cut kept nothing.
-    #[error("{}: no event lies in this part; the trace has {} events, {} threads (from 0) and ends at {} ns",
-            path.display(), summary.events, summary.threads, summary.duration_ns)]
+    #[error("{}: no event lies in this part, and no object is live in it; the trace has {} event{}, {} thread{} (from 0) and ends at {} ns",
+            path.display(), summary.events, if summary.events == 1 { "" } else { "s" },
+            summary.threads, if summary.threads == 1 { "" } else { "s" }, summary.duration_ns)]
     EmptyPart {
         /// The file.
         path: PathBuf,

@@ -154,6 +154,9 @@ pub struct Quality {
     pub unfinished_calls: u64,
     /// Blocks whose address the source does not show: each is tied to the next free of an unknown address.
     pub addresses_guessed: u64,
+    /// Calls that the source shows under a wrong name: what they did is not known, and they are left out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub misnamed_calls: u64,
     /// Lines that are no call: what other programs wrote between them, or calls that make and end no block.
     pub foreign_lines: u64,
     /// Calls of other processes than the one imported; left out.
@@ -161,6 +164,11 @@ pub struct Quality {
     /// Of a trace that watched the pages of a sample of objects.
     #[serde(skip_serializing_if = "Watched::is_empty")]
     pub watched: Watched,
+}
+
+/// Counters that came later are left out of footers that have none, whose bytes so stay as they were.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// How well the pages of a sample of objects were watched. All zero where none were.
@@ -204,15 +212,16 @@ impl std::ops::Add for Watched {
 impl Quality {
     /// Of the calls known to have been made, those that are in a trace of `events` events as they were: from 0 to 1.
     ///
-    /// Known to be missing are calls lost or unfinished, one allocation per free of an unknown address, and one
-    /// free per address that was given out twice. A recorder that misses both calls of a block leaves no sign.
+    /// Known to be missing are calls lost or unfinished, one allocation per free of an unknown address (or the calls whose
+    /// names are wrong, where these are more: some are such allocations), and one free per address that was given out twice. A
+    /// recorder that misses both calls of a block leaves no sign.
     pub fn share(&self, events: u64) -> f64 {
         // A file may claim any counts.
         let sum = |counts: &[u64]| counts.iter().fold(0u64, |sum, &count| sum.saturating_add(count));
         let flawed = sum(&[self.unknown_frees, self.addresses_guessed]);
         let whole = events.saturating_sub(flawed).saturating_sub(self.reuse_repaired);
-        let missing =
-            sum(&[self.unknown_frees, self.reuse_repaired, self.events_lost, self.unfinished_calls, self.uses_dropped]);
+        let unseen = self.unknown_frees.max(self.misnamed_calls);
+        let missing = sum(&[unseen, self.reuse_repaired, self.events_lost, self.unfinished_calls, self.uses_dropped]);
         let known = whole.saturating_add(flawed).saturating_add(missing);
         if known == 0 { 1.0 } else { whole as f64 / known as f64 }
     }
@@ -233,11 +242,21 @@ impl std::ops::Add for Quality {
             nested_calls: self.nested_calls.saturating_add(other.nested_calls),
             unfinished_calls: self.unfinished_calls.saturating_add(other.unfinished_calls),
             addresses_guessed: self.addresses_guessed.saturating_add(other.addresses_guessed),
+            misnamed_calls: self.misnamed_calls.saturating_add(other.misnamed_calls),
             foreign_lines: self.foreign_lines.saturating_add(other.foreign_lines),
             other_process_events: self.other_process_events.saturating_add(other.other_process_events),
             watched: self.watched + other.watched,
         }
     }
+}
+
+/// Reads the JSON of a header or footer. It is an object: serde alone would also take an array of the fields' values, and of an
+/// empty one make a footer that nobody wrote.
+pub(crate) fn from_json<T: serde::de::DeserializeOwned>(json: &[u8]) -> Result<T, String> {
+    if !json.trim_ascii_start().starts_with(b"{") {
+        return Err("it is no JSON object".to_string());
+    }
+    serde_json::from_slice(json).map_err(|why| why.to_string())
 }
 
 /// How large a trace is: known before its first batch.

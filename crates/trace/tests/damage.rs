@@ -252,6 +252,21 @@ fn forged_payloads_are_refused_without_panic() {
 }
 
 #[test]
+fn a_footer_is_an_object() {
+    let sample = Sample::new(62, 10);
+    let ends = sample.section_ends();
+    let (start, end) = (ends[ends.len() - 2], ends[ends.len() - 1]);
+    let mut bytes = sample.bytes.clone();
+    // White space is nothing to JSON.
+    bytes[start + 48..end].fill(b' ');
+    (bytes[start + 48], bytes[end - 1]) = (b'[', b']');
+    let crc = crc32fast::hash(&bytes[start + 48..end]);
+    forge(&mut bytes, start, 8, &crc.to_le_bytes());
+    let why = sample.read(&bytes).err().map(|why| why.to_string()).unwrap_or_default();
+    assert!(why.contains("the footer is no JSON of ours"), "{why}");
+}
+
+#[test]
 fn what_is_no_trace_is_said_so() {
     let sample = Sample::new(61, 10);
     let newer = [&sample.bytes[..8], &3u32.to_le_bytes(), &sample.bytes[12..]].concat();

@@ -7,6 +7,7 @@ use hksim_trace::event::*;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::import::{Format, ImportReport, Options, import};
 use hksim_trace::row::Row;
+use hksim_trace::source::EventSource;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
@@ -279,6 +280,38 @@ fn a_table_may_claim_any_counts() {
     std::fs::write(&file, table).unwrap();
     let (report, events) = import_file(&file);
     assert_eq!((report.quality.unknown_frees, report.share, events.len()), (u64::MAX, 0.0, 1));
+}
+
+#[test]
+fn marks_of_a_table_have_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.csv");
+    let out = folder.path().join("out.hkt");
+    for (number, footer, names) in [
+        (2, "", Some("mark-0 mark-1 mark-2")),
+        (1, "{\"\"mark_names\"\":[\"\"warm\"\"]}", Some("warm mark-1")),
+        (0, "{\"\"mark_names\"\":[\"\"warm\"\",\"\"end\"\"]}", Some("warm end")),
+        (u32::MAX, "", None),
+        (0, "[]", None),
+    ] {
+        let footer = if footer.is_empty() { String::new() } else { format!("0,0,footer,,\"{footer}\"\n") };
+        std::fs::write(&file, format!("time_ns,thread,op,number,text\n0,0,mark,{number},\n{footer}")).unwrap();
+        let done = import(&file, &Options::default(), &out);
+        match (done, names) {
+            (Ok(_), Some(names)) => {
+                let reader = TraceReader::open(&out).unwrap();
+                assert_eq!(reader.footer().mark_names.join(" "), names);
+            }
+            (Err(why), None) => {
+                let why = why.to_string();
+                assert!(
+                    why.contains("t.csv:") && (why.contains("has no name") || why.contains("no JSON object")),
+                    "{why}"
+                );
+            }
+            (done, names) => panic!("{number}: {done:?}, expected {names:?}"),
+        }
+    }
 }
 
 /// Damaged files of every format: any end is fine but a panic, a hang or an error that names no file.

@@ -83,6 +83,8 @@ fn check_live(info: &Info, events: &[Event], seed: u64) {
 struct Life {
     birth: (usize, Event, u64),
     sizes: Vec<u64>,
+    /// Who resized it, and the bytes that came with that.
+    added: Vec<(ThreadId, u64)>,
     /// Its death, and the bytes allocated by then.
     death: Option<(usize, Event, u64)>,
 }
@@ -97,11 +99,13 @@ fn lives(events: &[Event]) -> Vec<Life> {
             Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
                 allocated += size;
                 now.insert(object.0, lives.len());
-                lives.push(Life { birth: (at, *event, allocated), sizes: vec![size], death: None });
+                lives.push(Life { birth: (at, *event, allocated), sizes: vec![size], added: Vec::new(), death: None });
             }
             Op::Realloc { object, size, .. } => {
                 let life = &mut lives[now[&object.0]];
-                allocated += size.saturating_sub(*life.sizes.last().unwrap());
+                let added = size.saturating_sub(*life.sizes.last().unwrap());
+                allocated += added;
+                life.added.push((event.thread, added));
                 life.sizes.push(size);
             }
             Op::Free { object } | Op::ReallocFree { object, .. } => {
@@ -151,7 +155,9 @@ fn check_lives(info: &Info, events: &[Event]) {
     for thread in &info.by_thread {
         let own = lives.iter().filter(|life| life.birth.1.thread.0 == thread.thread);
         assert_eq!(thread.allocations, own.clone().count() as u64);
-        assert_eq!(thread.allocated_bytes, own.map(|life| life.sizes[0]).sum::<u64>());
+        let asked = own.map(|life| life.sizes[0]).sum::<u64>();
+        let added = lives.iter().flat_map(|life| &life.added).filter(|(by, _)| by.0 == thread.thread);
+        assert_eq!(thread.allocated_bytes, asked + added.map(|(_, bytes)| bytes).sum::<u64>());
         assert_eq!(thread.frees, dead.iter().filter(|(_, death)| death.1.thread.0 == thread.thread).count() as u64);
     }
 }

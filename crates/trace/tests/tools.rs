@@ -133,35 +133,92 @@ fn a_cut_runs_on_the_heap_it_had() {
     }
 }
 
-#[test]
-fn what_was_written_before_a_cut_is_written_at_its_start() {
-    let sample = Sample::new(12, 2000);
-    let part = sample.edited(&mut Cut::new(events_of(1500..2000), LiveAtStart::Allocate));
-    // First and last byte that writes of each object cover before event 1500, within its size by then.
-    let (mut births, mut written) = (Births::default(), BTreeMap::<u64, (u64, u64, u64)>::new());
-    for event in &sample.events[..1500] {
+/// First byte and end of what was written, then of what was read.
+type Hulls = [Option<(u64, u64)>; 2];
+
+/// What the events do to the objects that are live at their end, as a list of accesses each, cut to the size at each resize. What
+/// was read and written at once counts as written.
+fn touched(events: &[Event]) -> BTreeMap<u64, Hulls> {
+    let hull = |accesses: &[(u64, u64, Access)], wanted: Access| {
+        let of_kind = || accesses.iter().filter(|(from, to, access)| from < to && *access == wanted);
+        Some((of_kind().map(|access| access.0).min()?, of_kind().map(|access| access.1).max()?))
+    };
+    let mut births = Births::default();
+    let mut lives = BTreeMap::<u64, (u64, Vec<(u64, u64, Access)>)>::new();
+    for event in events {
         let Some(number) = births.follow(&event.op) else { continue };
-        let entry = written.entry(number).or_insert((u64::MAX, 0, 0));
+        let (size, accesses) = lives.entry(number).or_default();
+        let whole = |from, to, birth| match birth {
+            Birth::All | Birth::ReadThenWrite => Some((from, to, Access::Write)),
+            Birth::Read => Some((from, to, Access::Read)),
+            _ => None,
+        };
         match event.op {
-            Op::Alloc { size, .. } | Op::ReallocUnknown { size, .. } => entry.2 = size,
-            Op::Realloc { size, .. } => *entry = (entry.0.min(size), entry.1.min(size), size),
-            Op::Touch { offset, bytes, access: Access::Write, .. } => {
-                (entry.0, entry.1) = (entry.0.min(offset), entry.1.max(offset + u64::from(bytes)));
+            Op::Alloc { size: asked, birth, .. } => {
+                *size = asked;
+                accesses.extend(whole(0, asked, birth));
+                accesses.extend((birth == Birth::FirstByte).then_some((0, asked.min(1), Access::Write)));
             }
-            Op::Free { .. } | Op::ReallocFree { .. } => {
-                written.remove(&number);
+            Op::ReallocUnknown { size: asked, .. } => *size = asked,
+            Op::Realloc { size: asked, birth, .. } => {
+                // What lay between two accesses counts as one of them, also where the second is cut off.
+                let known = [Access::Write, Access::Read].map(|kind| hull(accesses, kind).map(|(a, b)| (a, b, kind)));
+                *accesses = known.into_iter().flatten().map(|(from, to, kind)| (from, to.min(asked), kind)).collect();
+                accesses.extend(whole(*size, asked, birth));
+                *size = asked;
             }
+            Op::Touch { offset, bytes, access, .. } => accesses.push((offset, offset + u64::from(bytes), access)),
+            Op::Free { .. } | Op::ReallocFree { .. } => _ = lives.remove(&number),
             _ => (),
         }
     }
-    let expected: u64 = written.values().map(|&(from, to, _)| to.saturating_sub(from)).sum();
-    let prefix = part.len() - 500;
-    let found: u64 = part[..prefix]
-        .iter()
-        .map(|event| if let Op::Touch { bytes, .. } = event.op { u64::from(bytes) } else { 0 })
-        .sum();
-    assert!(expected > 0);
-    assert_eq!(found, expected);
+    let both = |accesses: &[_]| [hull(accesses, Access::Write), hull(accesses, Access::Read)];
+    lives.into_iter().map(|(number, (_, accesses))| (number, both(&accesses))).collect()
+}
+
+#[test]
+fn what_was_touched_before_a_cut_is_touched_at_its_start() {
+    let (mut grown, mut read) = (0, 0);
+    for seed in 12..16 {
+        let sample = Sample::new(seed, 2000);
+        let part = sample.edited(&mut Cut::new(events_of(1500..2000), LiveAtStart::Allocate));
+        let prefix = part.len() - 500;
+        // Both in order of birth; objects have no other names in common.
+        let (before, start) = (touched(&sample.events[..1500]), touched(&part[..prefix]));
+        assert_eq!(before.len(), start.len(), "seed {seed}");
+        for ([written, was_read], [writes, reads]) in before.values().zip(start.values()) {
+            assert_eq!(written, writes, "seed {seed}");
+            let within = |(from, to): (u64, u64)| written.is_some_and(|(first, end)| first <= from && to <= end);
+            match was_read {
+                Some(hull) if !within(*hull) => {
+                    assert_eq!(reads, was_read, "seed {seed}");
+                    read += 1;
+                }
+                _ => assert!(reads.is_none_or(within), "seed {seed}: {reads:?}, written {written:?}"),
+            }
+        }
+        let resized_whole = |event: &&Event| matches!(event.op, Op::Realloc { birth: Birth::All, .. });
+        grown += sample.events[..1500].iter().filter(resized_whole).count();
+    }
+    assert!(grown > 50 && read > 50, "{grown} resizes, {read} reads");
+}
+
+#[test]
+fn a_cut_without_events_keeps_what_is_live_there() {
+    let sample = Sample::new(21, 1000);
+    let gap = |pair: &[Event]| pair[1].time_ns - pair[0].time_ns > 2;
+    let at = 500 + sample.events[500..].windows(2).position(gap).unwrap();
+    let from_ns = sample.events[at].time_ns + 1;
+    let between = |events: Range<u64>| Part { events, time_ns: from_ns..from_ns + 1, threads: None };
+    let mut cut = Cut::new(between(0..u64::MAX), LiveAtStart::Allocate);
+    let part = sample.edited(&mut cut);
+    assert_eq!(live_sizes(&part).last(), Some(&live_sizes(&sample.events)[at]));
+    assert!(cut.counts.live_at_start > 10 && part.iter().all(|event| event.time_ns == 0));
+    // Nothing lies in both conditions, and nothing was live before all events or is told behind the last.
+    assert_eq!(sample.edited(&mut Cut::new(between(0..10), LiveAtStart::Allocate)), []);
+    assert_eq!(sample.edited(&mut Cut::new(between(0..u64::MAX), LiveAtStart::LeaveOut)), []);
+    let behind = Part { time_ns: u64::MAX - 1..u64::MAX, ..Part::WHOLE };
+    assert_eq!(sample.edited(&mut Cut::new(behind, LiveAtStart::Allocate)), []);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use hksim_trace::import::{Format as Source, ImportReport, Options, import};
 use serde::Serialize;
 
 use crate::output::file::Staged;
+use crate::output::trace::rest_of_totals;
 use crate::output::{Format, print, render, units};
 
 /// Arguments of `import`.
@@ -62,13 +63,10 @@ pub fn run(args: &Args) -> Result<()> {
 pub(super) fn table(imported: &Imported) -> String {
     let Imported { file, report, .. } = imported;
     let member = report.member.as_ref().map(|name| format!(" (member {name})")).unwrap_or_default();
-    let [lines, bytes, events, objects] =
-        [report.lines, report.bytes, report.events, u64::from(report.objects_peak)].map(units::count);
-    let read = if report.lines > 0 { format!("{lines} lines") } else { format!("{bytes} bytes") };
-    let mut text = format!(
-        "{file}: {events} events from {read} of {}{member}, {} threads, up to {objects} objects live at once\n",
-        report.kind, report.threads
-    );
+    let (amount, unit) = if report.lines > 0 { (report.lines, "line") } else { (report.bytes, "byte") };
+    let (events, read) = (units::of(report.events, "event"), units::of(amount, unit));
+    let rest = rest_of_totals(report.threads, report.objects_peak);
+    let mut text = format!("{file}: {events} from {read} of {}{member}, {rest}\n", report.kind);
     text += &super::info::quality_lines(&report.quality);
     text += &format!("{:<22}of the calls known to have been made are in the trace as they were\n", share(report.share));
     if !report.unknown.is_empty() {

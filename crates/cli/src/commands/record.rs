@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
-use hksim_record::{Operators, Options, RecordReport, record_watched, recover};
+use hksim_record::{Operators, Options, RecordReport, Touch as Recorded, record_watched, recover};
 
 use crate::flags::values::{parse_size, parse_time};
 use crate::output::progress::Recording;
@@ -110,11 +110,11 @@ fn record(args: &Args) -> Result<RecordReport> {
         duration: args.duration.map(Duration::from_nanos),
         bytes_max: args.max_size,
         stack_depth: args.stacks,
-        touch_full: match args.touch {
-            Touch::None | Touch::Pages => None,
-            Touch::Full => Some(find_touch_full()?),
+        touch: match args.touch {
+            Touch::None => Recorded::None,
+            Touch::Pages => Recorded::Pages { sample: args.sample },
+            Touch::Full => Recorded::Full(find_touch_full()?),
         },
-        sample: (args.touch == Touch::Pages).then_some(args.sample),
         operators: if args.operators { Operators::Always } else { Operators::Auto },
         ..Options::default()
     };

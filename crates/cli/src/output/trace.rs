@@ -48,8 +48,19 @@ impl TraceOut {
 
     /// One line about the trace written.
     pub fn line(&self, summary: &Summary) -> String {
-        let [events, objects] = [summary.events, u64::from(summary.objects_peak)].map(units::count);
-        let (file, threads) = (self.output.display(), summary.threads);
-        format!("{file}: {events} events, {threads} threads, up to {objects} objects live at once\n")
+        format!("{}: {}\n", self.output.display(), totals(summary.events, summary.threads, summary.objects_peak))
     }
+}
+
+/// How large a trace is, in words.
+pub fn totals(events: u64, threads: u32, objects_peak: u32) -> String {
+    let [events, rest] = [units::of(events, "event"), rest_of_totals(threads, objects_peak)];
+    format!("{events}, {rest}")
+}
+
+/// The same without its events.
+pub fn rest_of_totals(threads: u32, objects_peak: u32) -> String {
+    let [threads, objects] =
+        [(threads, "thread"), (objects_peak, "object")].map(|(n, thing)| units::of(n.into(), thing));
+    format!("{threads}, up to {objects} live at once")
 }

@@ -25,6 +25,11 @@ pub fn count(count: u64) -> String {
     text
 }
 
+/// So many of a thing: `1 thread`, `2 000 threads`.
+pub fn of(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// A share in percent; `-` of nothing.
 pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_string() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
@@ -52,6 +57,10 @@ mod tests {
         assert_eq!(
             (count(0), count(999), count(1_000), count(1_234_567)),
             ("0".into(), "999".into(), "1 000".into(), "1 234 567".into())
+        );
+        assert_eq!(
+            (of(0, "thread"), of(1, "thread"), of(1_000, "event")),
+            ("0 threads".into(), "1 thread".into(), "1 000 events".into())
         );
         assert_eq!((percent(1, 8), percent(1, 0)), ("12.5 %".into(), "-".into()));
         assert_eq!((time(999), time(1_500), time(2_000_000_000)), ("999 ns".into(), "1.5 us".into(), "2.00 s".into()));

@@ -43,10 +43,25 @@ fn a_shrunk_trace_keeps_its_property_and_shrinking_is_deterministic() {
     bench.ok(&format!("{line} two.hkt"));
     assert_eq!(fs::read(bench.path("one.hkt")).expect("one"), fs::read(bench.path("two.hkt")).expect("two"));
     let info = bench.json("info one.hkt");
-    let alone = bench.json("trace shrink s.hkt --while true -o alone.hkt");
+    let alone = bench.json("trace shrink s.hkt --while #{} -o alone.hkt");
     assert!(bench.json("info s.hkt")["marks"].as_u64() > Some(0));
     assert_eq!(bench.json("info alone.hkt")["marks"], 0, "what is about no object is not needed");
     assert!(alone["objects_peak"] == 1 && info["live_objects_peak"].as_u64() > Some(1), "{alone}");
+}
+
+#[test]
+fn a_command_finds_the_trace_tried_in_any_folder() {
+    let bench = Bench::new();
+    bench.ok("gen server --live 1M --events 5000 -o s.hkt");
+    for folder in ["plain", "with space", "it's $HOME; `x` \"y\"", "line\nend"] {
+        let temporary = bench.path(folder);
+        fs::create_dir(&temporary).expect("a folder");
+        let mut command = bench.command("trace shrink s.hkt --tries 3 --format json -o small.hkt --while");
+        let ran = command.arg("test -s {} && cmp {} {}").env("TMPDIR", &temporary).output().expect("hksim starts");
+        assert!(ran.status.success(), "{folder}: {}", String::from_utf8_lossy(&ran.stderr));
+        let shrunk: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+        assert!(shrunk["events"].as_u64() < shrunk["events_before"].as_u64(), "{folder}: {shrunk}");
+    }
 }
 
 #[test]
@@ -71,13 +86,14 @@ fn what_cannot_be_is_refused_with_the_mend() {
         ("trace cut rm.hkt --mark nowhere -o x.hkt", "no mark is called"),
         ("trace cut rm.hkt --from 5ms --to 1ms -o x.hkt", "its end is not behind its start"),
         ("trace cut rm.hkt --events 9..3 -o x.hkt", "is empty"),
-        ("trace cut rm.hkt --from 1000s -o x.hkt", "no event lies in this part; the trace has 20000 events, 1 threads"),
+        ("trace cut rm.hkt --from 1000s -o x.hkt", "no object is live in it; the trace has 20000 events, 1 thread ("),
         ("trace cut rm.hkt --thread 7 -o x.hkt", "no event lies in this part"),
         ("trace merge rm.hkt rm.hkt --at 1ms -o x.hkt", "give 2 of them"),
         ("trace scale rm.hkt -o x.hkt", "--copies N"),
         ("trace scale rm.hkt --size 0 -o x.hkt", "is no factor"),
         ("trace scale rm.hkt --copies 0 -o x.hkt", "from 1 to 256"),
         ("trace shrink rm.hkt -o x.hkt", "say what to keep"),
+        ("trace shrink rm.hkt --while true -o x.hkt", "`true` never looks at the trace tried"),
         ("trace shrink rm.hkt --keep nonsense -o x.hkt", "is no property"),
         ("trace shrink rm.hkt --keep falts>1 -o x.hkt", "figures are allocations"),
         ("trace shrink rm.hkt --keep faults>1e15 -o x.hkt", "does not have the property"),

@@ -32,7 +32,7 @@ fn own_tool() -> Option<TouchFull> {
 
 fn record_part(dir: &Path, name: &str, program: &Path, part: &str, tool: TouchFull) -> RecordReport {
     let words = [program.as_os_str().to_owned(), OsString::from(part)];
-    let options = Options { output: dir.join(name), touch_full: Some(tool), ..Options::default() };
+    let options = Options { output: dir.join(name), touch: hksim_record::Touch::Full(tool), ..Options::default() };
     let report = record(&options, &words).unwrap_or_else(|why| panic!("{part}: {why}"));
     assert_eq!(report.exit, Some(Exit::Code(0)), "{part}");
     report
@@ -208,7 +208,8 @@ fn a_killed_program_keeps_its_calls() {
     let dir = scratch();
     let program = compile(dir.path(), "touches", &[]);
     let words = [program.as_os_str().to_owned(), OsString::from("kill")];
-    let options = Options { output: dir.path().join("a.hkt"), touch_full: Some(tool), ..Options::default() };
+    let options =
+        Options { output: dir.path().join("a.hkt"), touch: hksim_record::Touch::Full(tool), ..Options::default() };
     let report = record(&options, &words).expect("a recording");
     assert_eq!(report.exit, Some(Exit::Signal(9)));
     let touches = report.traces[0].touches.expect("counts");
@@ -236,7 +237,8 @@ fn programs_of_the_system_give_the_same_output() {
     let [plain, recorded] = ["plain", "recorded"].map(|name| dir.path().join(name));
     let run = |output: &PathBuf| ["/usr/bin/python3", "-c", script, &output.to_string_lossy()].map(OsString::from);
     assert!(Command::new("/usr/bin/python3").args(&run(&plain)[1..]).status().expect("python3").success());
-    let options = Options { output: dir.path().join("a.hkt"), touch_full: Some(tool), ..Options::default() };
+    let options =
+        Options { output: dir.path().join("a.hkt"), touch: hksim_record::Touch::Full(tool), ..Options::default() };
     let report = record(&options, &run(&recorded)).expect("a recording");
     assert_eq!(report.exit, Some(Exit::Code(0)));
     assert_eq!(fs::read(&plain).expect("output"), fs::read(&recorded).expect("output"));

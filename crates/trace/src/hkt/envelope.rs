@@ -3,7 +3,7 @@
 use super::Version;
 use super::chunk::u32_at;
 use crate::error::TraceError;
-use crate::header::Header;
+use crate::header::{Header, from_json};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -82,6 +82,6 @@ pub(super) fn read(path: &Path, file: &File) -> Result<(Version, Header, u64), T
     if u32_at(crc, 0) != crc32fast::hash(stored) {
         return Err(bad_header("wrong checksum".into()));
     }
-    let header = serde_json::from_slice(&stored[FIXED_BYTES..]).map_err(|why| bad_header(why.to_string()))?;
+    let header = from_json(&stored[FIXED_BYTES..]).map_err(bad_header)?;
     Ok((version, header, bytes.len() as u64))
 }

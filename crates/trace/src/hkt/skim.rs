@@ -2,7 +2,7 @@
 
 use super::chunk::{Kind, SECTION_BYTES, Section};
 use crate::error::TraceError;
-use crate::header::{Footer, Summary};
+use crate::header::{Footer, Summary, from_json};
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -183,7 +183,7 @@ impl Walk<'_> {
         if crc32fast::hash(&json) != section.payload_crc {
             return Ok(None);
         }
-        serde_json::from_slice(&json).map(Some).map_err(|_| self.corrupt("the footer is no JSON of ours"))
+        from_json(&json).map(Some).map_err(|_| self.corrupt("the footer is no JSON of ours"))
     }
 
     fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), TraceError> {

@@ -8,8 +8,8 @@ use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use crate::error::TraceError;
-use crate::event::{Event, ObjectId, ThreadId};
-use crate::header::{Clock, Footer, Header};
+use crate::event::{Event, ObjectId, Op, ThreadId};
+use crate::header::{Clock, Footer, Header, from_json};
 use crate::ids::ObjectIds;
 use crate::resolve::Window;
 use crate::row::{Role, Row};
@@ -24,6 +24,9 @@ pub(super) const FORMAT: Format = Format {
     unknown: &[],
     convert,
 };
+
+/// Names made up for marks; above that a number is no index.
+const MARKS_UNNAMED_MAX: u64 = 1 << 12;
 
 const MEND: &str = "mend the row; docs/export.md describes the columns";
 
@@ -107,11 +110,11 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         match row.op {
             "header" if events > 0 => return Err(refused("a header stands behind events".to_string())),
             "header" => {
-                let header: Header = serde_json::from_str(json).map_err(|why| refused(format!("header: {why}")))?;
+                let header: Header = from_json(json.as_bytes()).map_err(|why| refused(format!("header: {why}")))?;
                 sink.begin_as(&header)?;
             }
             "footer" => {
-                let footer: Footer = serde_json::from_str(json).map_err(|why| refused(format!("footer: {why}")))?;
+                let footer: Footer = from_json(json.as_bytes()).map_err(|why| refused(format!("footer: {why}")))?;
                 sink.footer = footer;
             }
             _ => {
@@ -121,6 +124,17 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
                 events += 1;
             }
         }
+    }
+    name_marks(&mut sink.footer.mark_names, program.marks).map_err(refused)
+}
+
+/// Gives marks without a name, as those of a table that has lost its footer, the name of their number.
+fn name_marks(names: &mut Vec<String>, marks: u64) -> Result<(), String> {
+    if marks.saturating_sub(names.len() as u64) > MARKS_UNNAMED_MAX {
+        return Err(format!("mark {} has no name in the footer, which has {}", marks - 1, names.len()));
+    }
+    for number in names.len() as u64..marks {
+        names.push(format!("mark-{number}"));
     }
     Ok(())
 }
@@ -132,6 +146,8 @@ struct Program {
     ids: ObjectIds,
     threads: HashMap<u64, ThreadId>,
     time_ns: u64,
+    /// The highest number of a mark, and one more.
+    marks: u64,
 }
 
 impl Program {
@@ -144,6 +160,9 @@ impl Program {
         let thread = *self.threads.entry(thread).or_insert(ThreadId(seen));
         let object = self.object(row)?;
         let event = Event { time_ns, thread, site: row.site()?, op: row.op(object)? };
+        if let Op::Mark { name } = event.op {
+            self.marks = self.marks.max(u64::from(name) + 1);
+        }
         event.flaw().map_or(Ok(event), |why| Err(why.to_string()))
     }
 

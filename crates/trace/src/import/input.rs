@@ -14,6 +14,9 @@ const LINE_BYTES_MAX: u64 = 4096;
 /// Longest line of [`Lines::Table`]: a footer of 2^26 bytes, each of them a quote that is doubled.
 const ROW_BYTES_MAX: u64 = (1 << 27) + 4096;
 
+/// What some programs write before text.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// A source file, or a member of an archive, decompressed while it is read.
 pub(super) struct Input<'a> {
     path: PathBuf,
@@ -118,6 +121,9 @@ impl<'a> Input<'a> {
                 let skipped = self.reader.skip_until(b'\n').map_err(|why| self.read_failure(why))?;
                 self.offset += skipped as u64;
             }
+            if self.line == 1 && self.bytes.starts_with(BYTE_ORDER_MARK) {
+                self.bytes.drain(..BYTE_ORDER_MARK.len());
+            }
             let text = self.bytes.trim_ascii();
             if !text.is_empty() && (lines == Lines::Mixed || !text.starts_with(b"#")) {
                 break;
@@ -198,9 +204,10 @@ impl Head {
     /// The lines that are neither blank nor comments (`#`), without white space around them. One that goes on beyond the
     /// head is left out.
     pub(super) fn lines(&self) -> impl Iterator<Item = &str> {
-        let whole = match self.bytes.iter().rposition(|&byte| byte == b'\n') {
-            Some(end) if self.more => &self.bytes[..end],
-            _ => &self.bytes[..],
+        let bytes = self.bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&self.bytes);
+        let whole = match bytes.iter().rposition(|&byte| byte == b'\n') {
+            Some(end) if self.more => &bytes[..end],
+            _ => bytes,
         };
         let lines = whole.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
         lines.map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))

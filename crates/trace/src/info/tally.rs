@@ -106,7 +106,7 @@ impl Tally {
             }
             Op::Realloc { object, size, .. } => {
                 self.info.reallocs += 1;
-                self.resize(object, size);
+                self.resize(object, size, event.thread);
             }
             Op::ReallocFree { object, .. } => {
                 self.info.reallocs += 1;
@@ -183,7 +183,7 @@ impl Tally {
         self.note_peaks();
     }
 
-    fn resize(&mut self, object: ObjectId, size: u64) {
+    fn resize(&mut self, object: ObjectId, size: u64, thread: ThreadId) {
         self.sizes.add(size);
         if let Some(live) = self.live.get_mut(object.0 as usize) {
             let resizes = &mut self.info.resizes;
@@ -196,7 +196,9 @@ impl Tally {
             resizes.copied_bytes_max = resizes.copied_bytes_max.saturating_add(size.min(live.size));
             live.resizes = live.resizes.saturating_add(1);
             resizes.of_one_object_max = resizes.of_one_object_max.max(live.resizes);
-            self.lifetimes.bytes = self.lifetimes.bytes.saturating_add(size.saturating_sub(live.size));
+            let added = size.saturating_sub(live.size);
+            self.lifetimes.bytes = self.lifetimes.bytes.saturating_add(added);
+            self.threads.add(thread, added);
             self.live_bytes = self.live_bytes.saturating_sub(live.size).saturating_add(size);
             live.size = size;
         }

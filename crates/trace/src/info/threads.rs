@@ -16,7 +16,7 @@ pub struct ThreadUse {
     pub thread: u32,
     /// Blocks it got.
     pub allocations: u64,
-    /// Bytes it asked for, resizes not counted.
+    /// Bytes it asked for; of a resize, what it added.
     pub allocated_bytes: u64,
     /// Blocks it freed, its own and others'.
     pub frees: u64,
@@ -56,8 +56,13 @@ impl ThreadTally {
     }
 
     pub(super) fn bear(&mut self, thread: ThreadId, bytes: u64) {
+        self.uses[thread.0 as usize].allocations += 1;
+        self.add(thread, bytes);
+    }
+
+    /// Bytes that came with a birth or a resize.
+    pub(super) fn add(&mut self, thread: ThreadId, bytes: u64) {
         let thread = &mut self.uses[thread.0 as usize];
-        thread.allocations += 1;
         thread.allocated_bytes = thread.allocated_bytes.saturating_add(bytes);
     }
 

@@ -1,6 +1,7 @@
 //! A part of a trace: a stretch of time or events, some threads.
 
 use super::Edit;
+use super::touched::Touched;
 use crate::error::TraceError;
 use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId, ThreadId};
 use crate::header::{Footer, Header, Step};
@@ -28,8 +29,8 @@ impl Part {
 /// What happens to objects that are live where the part begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveAtStart {
-    /// They are allocated first, at time 0, in the order of their births, with the sizes they have by then, and what was written
-    /// of them is written: so that the part runs on the heap it had.
+    /// They are allocated first, at time 0, in the order of their births, with the sizes they have by then, and what was touched
+    /// of them is touched: so that the part runs on the heap it had.
     Allocate,
     /// They are left out; what the part does with them becomes calls on unknown pointers.
     LeaveOut,
@@ -69,9 +70,28 @@ struct Live {
     /// The call that made it, with its present size.
     born: Event,
     order: u64,
-    /// Bytes written so far, from the first to the last.
-    written: Option<(u64, u64)>,
+    /// What its birth does not say.
+    touched: Touched,
     in_part: bool,
+}
+
+impl Live {
+    /// The call that made it is given the new size. What it says of the bytes of the old one is kept apart, as it may not hold
+    /// of those that came with the resize.
+    fn resize(&mut self, new: u64, tail: Birth) {
+        let old = match &mut self.born.op {
+            Op::Alloc { size, birth, .. } => {
+                if *birth != Birth::None || tail == Birth::Watched {
+                    self.touched.born(*size, *birth);
+                    *birth = Birth::Watched;
+                }
+                std::mem::replace(size, new)
+            }
+            Op::ReallocUnknown { size, .. } => std::mem::replace(size, new),
+            _ => return,
+        };
+        self.touched.resized(old, new, tail);
+    }
 }
 
 impl Cut {
@@ -112,7 +132,7 @@ impl Cut {
         if event.op.is_birth() {
             let order = self.births;
             self.births += 1;
-            *self.live(object) = Some(Live { born: *event, order, written: None, in_part });
+            *self.live(object) = Some(Live { born: *event, order, touched: Touched::default(), in_part });
             return;
         }
         if event.op.is_death() {
@@ -121,16 +141,9 @@ impl Cut {
         }
         let Some(live) = self.live(object) else { return };
         match event.op {
-            Op::Realloc { size: new, .. } => {
-                if let Op::Alloc { size, .. } | Op::ReallocUnknown { size, .. } = &mut live.born.op {
-                    *size = new;
-                }
-                live.written = live.written.map(|(start, end)| (start.min(new), end.min(new)));
-            }
-            Op::Touch { offset, bytes, access: Access::Write, .. } => {
-                let end = offset.saturating_add(u64::from(bytes));
-                let (from, to) = live.written.unwrap_or((offset, end));
-                live.written = Some((from.min(offset), to.max(end)));
+            Op::Realloc { size, birth, .. } => live.resize(size, birth),
+            Op::Touch { offset, bytes, access, .. } => {
+                live.touched.access(offset..offset.saturating_add(u64::from(bytes)), access);
             }
             _ => (),
         }
@@ -147,7 +160,7 @@ impl Cut {
             self.objects.iter().enumerate().filter_map(|(at, live)| Some((live.as_ref()?.order, at))).collect();
         live.sort_unstable();
         for (_, at) in live {
-            let Some(Live { born, written, .. }) = self.objects[at] else { continue };
+            let Some(Live { born, touched, .. }) = self.objects[at] else { continue };
             if !self.has_thread(born.thread) {
                 continue;
             }
@@ -156,9 +169,7 @@ impl Cut {
             }
             self.counts.live_at_start += 1;
             emit(Event { time_ns: 0, op: allocating(born.op), ..born });
-            if let Some((start, end)) = written {
-                write_at_once(&born, start..end, emit);
-            }
+            touched.accesses().for_each(|(bytes, access)| touch_at_once(&born, bytes, access, emit));
         }
     }
 
@@ -199,13 +210,13 @@ fn allocating(birth: Op) -> Op {
     }
 }
 
-/// One or more writes that cover the range of an object.
-fn write_at_once(born: &Event, range: Range<u64>, emit: &mut dyn FnMut(Event)) {
+/// One or more accesses that cover the range of an object.
+fn touch_at_once(born: &Event, range: Range<u64>, access: Access, emit: &mut dyn FnMut(Event)) {
     let Some(object) = born.op.object() else { return };
     let mut offset = range.start;
     while offset < range.end {
         let bytes = u32::try_from(range.end - offset).unwrap_or(u32::MAX);
-        let op = Op::Touch { object, offset, bytes, access: Access::Write };
+        let op = Op::Touch { object, offset, bytes, access };
         emit(Event { time_ns: 0, site: SiteId::UNKNOWN, op, ..*born });
         offset += u64::from(bytes);
     }
@@ -216,7 +227,9 @@ impl Edit for Cut {
         let number = self.number;
         self.number += 1;
         let in_time = self.part.events.contains(&number) && self.part.time_ns.contains(&event.time_ns);
-        if in_time && !self.begun {
+        // A part without events, between two of the trace, begins at the one behind it: with what is live there.
+        let is_behind_start = self.part.events.contains(&number) && event.time_ns >= self.part.time_ns.start;
+        if is_behind_start && !self.begun {
             self.begin(event, emit);
         }
         let has_thread = self.has_thread(event.thread);

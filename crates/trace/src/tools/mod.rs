@@ -11,6 +11,7 @@ mod keep;
 mod merge;
 mod renumber;
 mod scale;
+mod touched;
 mod verify;
 
 pub use anonymise::{Anonymise, SizeDetail};

@@ -74,8 +74,14 @@ fn ltrace_calls_of_glibc_have_wrong_names() {
                 7 ls->free(0x50) = <void>\n";
     let (found, report) = events("ltrace", text);
     assert_eq!(found, [(0, alloc(0, 1600, 0, AllocCall::Realloc)), (0, free(0))]);
-    assert_eq!(report.quality, Quality { foreign_lines: 5, ..Quality::default() });
-    assert!(report.notes[0].starts_with("5 lines"), "{:?}", report.notes);
+    // Three whole ones, and two in halves.
+    assert_eq!(report.quality, Quality { misnamed_calls: 5, ..Quality::default() });
+    assert_eq!(report.share, 2.0 / 7.0, "of seven calls two are in the trace");
+    assert!(report.notes[0].starts_with("5 calls"), "{:?}", report.notes);
+    // Frees of what such calls made are those calls, seen from the other end: one flawed call each, one missing each.
+    let (_, report) = events("ltrace", &format!("{text}7 ls->free(0x10) = <void>\n7 ls->free(0x20) = <void>\n"));
+    assert_eq!((report.quality.misnamed_calls, report.quality.unknown_frees), (5, 2));
+    assert_eq!(report.share, 2.0 / 9.0, "{:?}", report.quality);
 }
 
 #[test]
@@ -217,4 +223,18 @@ fn rep_and_wee_number_their_blocks() {
     let expected = [malloc(0, 48), malloc(1, 7), free(0), malloc(0, 5), Op::FreeUnknown, free(0)];
     assert_eq!(found.iter().map(|(_, op)| *op).collect::<Vec<_>>(), expected);
     assert_eq!(report.quality.unknown_frees, 1);
+}
+
+#[test]
+fn a_byte_order_mark_before_text_is_skipped() {
+    for (format, text) in [
+        ("script", "a 0 100\nf 0\n"),
+        ("mtrace", "= Start\n@ a + 0x10 0x20\n@ a - 0x10\n= End\n"),
+        ("ltrace", "malloc(5) = 0x50\nfree(0x50) = <void>\n"),
+        ("csv", "op,time_ns,thread,object,size,align_log2,call,birth\nalloc,0,0,0,5,0,malloc,none\nfree,1,0,0,,,,\n"),
+    ] {
+        let (found, report) = events(format, &format!("\u{feff}{text}"));
+        let (expected, without) = events(format, text);
+        assert_eq!((found.len(), &found, report.quality), (2, &expected, without.quality), "{format}");
+    }
 }

@@ -58,7 +58,8 @@ fn summary(info: &Info, history: &[Step], truncated: Option<&str>) -> String {
     );
     line("live bytes, over time", sparkline(info));
     let zeroed = units::percent(info.zeroed_bytes, info.allocated_bytes);
-    line("bytes allocated", format!("{}, {zeroed} of them by calloc", units::bytes(info.allocated_bytes)));
+    let allocated = units::bytes(info.allocated_bytes);
+    line("bytes allocated", format!("{allocated} (of a resize what it added), {zeroed} of them by calloc"));
     text
 }
 
@@ -167,7 +168,7 @@ fn threads(info: &Info) -> String {
     let mut lines = text(&table.lines());
     let more = (info.threads as usize).saturating_sub(ROWS.min(info.by_thread.len()));
     if more > 0 {
-        lines += &format!("and {} threads with fewer allocations\n", units::count(more as u64));
+        lines += &format!("and {} with fewer allocations\n", units::of(more as u64, "thread"));
     }
     let pairs = info.crossings.iter().take(ROWS);
     let pairs = pairs.map(|pair| format!("{} by {}: {}", pair.allocated_by, pair.freed_by, units::count(pair.frees)));
@@ -208,6 +209,7 @@ pub fn quality_lines(quality: &Quality) -> String {
         (quality.nested_calls, "calls inside other calls, left out"),
         (quality.unfinished_calls, "calls that never returned, left out"),
         (quality.addresses_guessed, "blocks of unknown address, tied to the next free of an unknown address"),
+        (quality.misnamed_calls, "calls that the source gives wrong names, left out"),
         (quality.foreign_lines, "lines that are no call, left out"),
         (quality.other_process_events, "calls of other processes, left out"),
         (quality.watched.objects, "objects watched on pages of their own"),

@@ -5,6 +5,7 @@ use hksim_record::{Exit, RecordReport, RecordedTrace, Touches};
 
 use crate::commands::info::quality_lines;
 use crate::output::table::{self, Table};
+use crate::output::trace::totals as totals_of_trace;
 use crate::output::units;
 
 /// A shell script can start hundreds of processes; so many are listed.
@@ -26,9 +27,7 @@ pub fn text(report: &RecordReport) -> String {
         Some(EndReason::Recorder) | None => (),
     }
     if let Some((own, others)) = report.traces.split_first() {
-        let [events, objects] = [own.events, u64::from(own.objects_peak)].map(units::count);
-        let (path, threads) = (own.path.display(), own.threads);
-        text += &format!("{path}: {events} events, {threads} threads, up to {objects} objects live at once\n");
+        text += &format!("{}: {}\n", own.path.display(), totals_of_trace(own.events, own.threads, own.objects_peak));
         text += &quality_lines(&own.quality);
         text += &touch_lines(own.touches.as_ref());
         if !others.is_empty() {

@@ -1,6 +1,8 @@
 //! `hksim trace shrink`: a smaller trace with the same trouble.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,8 +40,8 @@ pub struct Args {
     /// Keep this true of the prediction under the policy given: 'installs.total/allocations > 0.2'
     #[arg(long, value_name = "PROPERTY", group = "what")]
     keep: Option<Property>,
-    /// Keep this command succeeding; {} stands for the trace tried
-    #[arg(long = "while", value_name = "CMD", group = "what")]
+    /// Keep this shell command succeeding; {} stands for the trace tried, quoted where needed
+    #[arg(long = "while", value_name = "CMD", group = "what", value_parser = parse_command)]
     command: Option<String>,
     /// Make at most that many tries
     #[arg(long, value_name = "N", value_parser = parse_count, default_value = "500")]
@@ -48,6 +50,13 @@ pub struct Args {
     policy: PolicyArgs,
     #[command(flatten)]
     out: TraceOut,
+}
+
+fn parse_command(text: &str) -> Result<String, String> {
+    match text.contains("{}") {
+        true => Ok(text.to_string()),
+        false => Err(format!("`{text}` never looks at the trace tried; put {{}} where its name belongs")),
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -142,9 +151,20 @@ struct Commanded<'a> {
 impl Trial for Commanded<'_> {
     fn holds(&mut self, selection: &Selection) -> Result<bool> {
         copy(&mut kept(self.path, selection.clone(), Vec::new())?, self.candidate)?;
-        let command = self.command.replace("{}", &self.candidate.display().to_string());
+        let candidate = shell_word(self.candidate.as_os_str().as_bytes());
+        let command =
+            OsString::from_vec(self.command.split("{}").map(str::as_bytes).collect::<Vec<_>>().join(&candidate[..]));
         let output = Command::new("/bin/sh").arg("-c").arg(&command).output();
-        let status = output.with_context(|| format!("--while: cannot run `{command}`"))?.status;
+        let status = output.with_context(|| format!("--while: cannot run `{}`", self.command))?.status;
         Ok(status.success())
     }
+}
+
+/// A name as the shell takes it for one word. One that needs no quotes gets none, so that it may stand between some.
+fn shell_word(name: &[u8]) -> Vec<u8> {
+    if name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+,:@%".contains(byte)) {
+        return name.to_vec();
+    }
+    let parts: Vec<&[u8]> = name.split(|&byte| byte == b'\'').collect();
+    [&b"'"[..], &parts.join(&b"'\\''"[..]), b"'"].concat()
 }

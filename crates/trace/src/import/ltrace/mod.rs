@@ -52,10 +52,10 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     if calls.killed {
         sink.note("the program was killed by a signal; ltrace itself can break programs with threads".to_string());
     }
-    if calls.glibc > 0 {
-        let count = calls.glibc;
+    if sink.quality.misnamed_calls > 0 {
+        let count = sink.quality.misnamed_calls;
         sink.note(format!(
-            "{count} lines `libc.so->...` left out: ltrace misnames these calls; frees of what they made are unknown"
+            "{count} calls `libc.so->...` left out: ltrace misnames them; frees of what they made are unknown"
         ));
     }
     if calls.left > 0 {
@@ -75,8 +75,6 @@ struct Calls {
     time_ns: u64,
     /// Calls after an exec.
     left: u64,
-    /// Calls that glibc made for functions of its own.
-    glibc: u64,
     /// Whether a signal ended the program.
     killed: bool,
 }
@@ -150,8 +148,7 @@ impl Calls {
 
     /// Counts a call of glibc's own that stands in no other.
     fn leave_out(&mut self, sink: &mut Sink) {
-        self.glibc += 1;
-        sink.quality.foreign_lines += 1;
+        sink.quality.misnamed_calls += 1;
     }
 
     fn resume(&mut self, tid: u64, function: Function, result: u64, sink: &mut Sink) -> Result<(), Failure> {

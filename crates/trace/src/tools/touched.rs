@@ -1,0 +1,63 @@
+//! What had been touched of a live object.
+
+use crate::event::{Access, Birth};
+use std::ops::Range;
+
+/// Bytes of an object that were accessed, from the first to the last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Touched {
+    written: Option<(u64, u64)>,
+    read: Option<(u64, u64)>,
+}
+
+impl Touched {
+    /// Bytes accessed.
+    pub(super) fn access(&mut self, bytes: Range<u64>, access: Access) {
+        if bytes.is_empty() {
+            return;
+        }
+        let known = match access {
+            Access::Write => &mut self.written,
+            Access::Read => &mut self.read,
+        };
+        let (from, to) = known.unwrap_or((bytes.start, bytes.end));
+        *known = Some((from.min(bytes.start), to.max(bytes.end)));
+    }
+
+    /// The call that made the object, of so many bytes.
+    pub(super) fn born(&mut self, size: u64, birth: Birth) {
+        match birth {
+            Birth::FirstByte => self.access(0..size.min(1), Access::Write),
+            _ => self.at_once(0..size, birth),
+        }
+    }
+
+    /// A resize: what had been touched of the bytes that go is gone.
+    pub(super) fn resized(&mut self, old: u64, new: u64, birth: Birth) {
+        self.clip(new);
+        self.at_once(old..new, birth);
+    }
+
+    /// What was read and then written counts as written.
+    fn at_once(&mut self, bytes: Range<u64>, birth: Birth) {
+        match birth {
+            Birth::All | Birth::ReadThenWrite => self.access(bytes, Access::Write),
+            Birth::Read => self.access(bytes, Access::Read),
+            Birth::None | Birth::FirstByte | Birth::Watched => (),
+        }
+    }
+
+    fn clip(&mut self, size: u64) {
+        for known in [&mut self.written, &mut self.read] {
+            *known = known.map(|(from, to)| (from, to.min(size))).filter(|(from, to)| from < to);
+        }
+    }
+
+    /// The accesses that leave its pages as they were: a read of pages that are written makes nothing of them.
+    pub(super) fn accesses(&self) -> impl Iterator<Item = (Range<u64>, Access)> {
+        let within = |(from, to): (u64, u64)| self.written.is_some_and(|(first, last)| first <= from && to <= last);
+        let read = self.read.filter(|&read| !within(read)).map(|read| (read, Access::Read));
+        let written = self.written.map(|written| (written, Access::Write));
+        written.into_iter().chain(read).map(|((from, to), access)| (from..to, access))
+    }
+}
