@@ -9,7 +9,7 @@ use libc::{c_int, c_void, pid_t, size_t};
 
 use crate::arch::ticks;
 use crate::encoding::{Kind, Record};
-use crate::{lane, pool, real, sequence, sys};
+use crate::{clock, lane, pool, real, sequence, sys};
 
 /// log2 of the page size, which `valloc` and `pvalloc` align to.
 const PAGE_LOG2: u8 = 12;
@@ -140,6 +140,7 @@ unsafe fn resize(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
     let Some(real) = real::realloc() else {
         return if block.is_null() { pool::allocate(size, 1) } else { null_mut() };
     };
+    clock::thread_resizes();
     let before = sequence::resize_begins();
     // SAFETY: by the caller's promise.
     let new = unsafe { real(block, size) };

@@ -17,7 +17,7 @@ use crate::spool::{
     FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, NESTED_OFFSET, NESTED_RECORDS, WORDS_OFFSET,
     next_fill, words,
 };
-use crate::{arch, sequence, session, site, sys};
+use crate::{arch, clock, sequence, session, site, sys};
 
 /// The private half of a lane. All zero, as after a fork, means: no buffer. What every event needs comes first, in one
 /// cache line.
@@ -27,10 +27,14 @@ pub struct Lane {
     /// Whether this fill already says whose records it holds.
     names_thread: Cell<bool>,
     /// The number of words from which on a record may no longer fit on the short way; 0 to make the next event take the
-    /// other. Always 0 where call sites are recorded.
+    /// other. Always 0 where call sites are recorded, or the clock is not read at every event.
     limit: AtomicU32,
     /// The frame, or null.
     header: Cell<*mut FrameHeader>,
+    /// The number of words up to which an event has the time of the one before it; 0 where each reads the clock.
+    untimed: AtomicU32,
+    /// The session's epoch when the clock was last read, where that matters.
+    epoch: Cell<u32>,
     regions: UnsafeCell<Regions>,
     /// The number of words from which on a record may no longer fit, or 0 to make the next event look after the lane.
     room: AtomicU32,
@@ -59,7 +63,16 @@ fn push_other(kind: Kind, address: u64, size: u64) {
     if !session::is_recording() {
         return stay_away();
     }
+    note_epoch();
     push_with_site(&Record::new(kind, arch::ticks(), address, size));
+}
+
+/// The clock is about to be read: what was read in this epoch is new enough.
+fn note_epoch() {
+    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
+    if let Some(lane) = unsafe { arch::lane().as_ref() } {
+        lane.epoch.set(session::epoch());
+    }
 }
 
 /// Sends the calling thread's next events here too, at the cost of two comparisons: nothing is recorded now.
@@ -67,6 +80,7 @@ fn stay_away() {
     // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
     if let Some(lane) = unsafe { arch::lane().as_ref() } {
         lane.limit.store(0, Ordering::Relaxed);
+        lane.untimed.store(0, Ordering::Relaxed);
     }
 }
 
@@ -148,15 +162,19 @@ impl Lane {
         // SAFETY: the header is in the lane's mapped frame. Its cursor's low half holds the words of this fill.
         let published = unsafe { AtomicU32::from_ptr((&raw mut (*header).cursor).cast()) };
         let used = published.load(Ordering::Relaxed);
-        if used >= self.limit.load(Ordering::Relaxed) {
-            return false;
-        }
         // SAFETY: only the owner touches its regions, and only while busy.
         let regions = unsafe { &mut *self.regions.get() };
-        let Some(word) = regions.compact_likely(kind, arch::ticks(), address, size) else {
+        let ticks = if used < self.limit.load(Ordering::Relaxed) {
+            arch::ticks()
+        } else if used < self.untimed.load(Ordering::Relaxed) && clock::is_coarse_since(self.epoch.get()) {
+            regions.last_ticks()
+        } else {
             return false;
         };
-        // SAFETY: `used` is below the limit, so the word lies in the frame; it is this lane's.
+        let Some(word) = regions.compact_likely(kind, ticks, address, size) else {
+            return false;
+        };
+        // SAFETY: `used` is below one of the limits, so the word lies in the frame; it is this lane's.
         unsafe { words_of(header).add(used as usize).write(word) };
         published.store(used + 1, Ordering::Release);
         true
@@ -173,6 +191,7 @@ impl Lane {
         // thread notices after 0.1 s at the latest. What it has recorded since then is left out by the reader.
         if (has_room && session::is_recording()) || self.make_room(record) {
             self.append(&sequence::numbered(record));
+            self.note_clock_read();
         }
         self.set_busy(false);
     }
@@ -211,11 +230,21 @@ impl Lane {
         self.set_cursor(cursor);
     }
 
+    /// The clock was just read: has some events that follow do without.
+    fn note_clock_read(&self) {
+        let events = clock::untimed_events();
+        if events != 0 {
+            let until = words(self.cursor()) as u32 + events;
+            self.untimed.store(until.min(self.room.load(Ordering::Relaxed)), Ordering::Relaxed);
+        }
+    }
+
     /// Sets the number of words up to which there is room.
     fn set_room(&self, room: u32) {
         self.room.store(room, Ordering::Relaxed);
-        // Without a limit each event takes the slow way, where it gets its site or its number.
-        let is_plain = !site::is_on() && !sequence::is_on();
+        self.untimed.store(0, Ordering::Relaxed);
+        // Without a limit each event takes the slow way, where it gets its site or its number, or the time before it.
+        let is_plain = !site::is_on() && !sequence::is_on() && clock::untimed_events() == 0;
         self.limit.store(if is_plain { room } else { 0 }, Ordering::Relaxed);
     }
 
@@ -305,6 +334,7 @@ impl Lane {
     fn take_over(&self, process: &Process) {
         self.tid.set(sys::tid());
         self.thread.set(process.number_thread());
+        clock::thread_begins(self.thread.get());
         self.names_thread.set(false);
         self.set_room(0);
         self.ended().store(0, Ordering::Relaxed);

@@ -14,6 +14,7 @@ compile_error!("the recorder knows Linux on x86_64 only: thread-local storage an
 
 mod arch;
 mod cache;
+mod clock;
 mod descriptor;
 pub mod encoding;
 mod hooks;

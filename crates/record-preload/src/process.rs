@@ -19,7 +19,7 @@ use crate::spool::{
     ALLOCATOR_BYTES, COMMAND_BYTES, CONTROL_BYTES, Control, FRAME_BYTES, FrameHeader, ORIGIN_EXEC, ORIGIN_FORK,
     SPOOL_MAGIC, SPOOL_SUFFIX, STREAM_SUFFIX,
 };
-use crate::{arch, real, session, site, sys};
+use crate::{arch, clock, real, session, site, sys};
 
 /// Spools that one process id may begin (one per exec or reused id).
 const SPOOLS_PER_PID: u32 = 10_000;
@@ -83,6 +83,13 @@ pub fn is_off() -> bool {
     // SAFETY: null or the one Process, never unmapped.
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
         .is_some_and(|process| process.state.load(Ordering::Relaxed) == OFF)
+}
+
+/// Threads that have made an event.
+pub fn threads() -> u32 {
+    // SAFETY: null or the one Process, never unmapped.
+    let process = unsafe { PROCESS.load(Ordering::Acquire).as_ref() };
+    process.filter(|process| process.state.load(Ordering::Acquire) == READY).map_or(0, Process::threads)
 }
 
 /// Counts one event that has no spool.
@@ -157,6 +164,7 @@ impl Process {
         let state = if is_wanted && !session::has_ended() && self.open_spool(session) { READY } else { OFF };
         if state == READY {
             make_end_key();
+            clock::begin();
             if session::numbers_events() {
                 self.begin_numbers();
             }
@@ -276,6 +284,11 @@ impl Process {
     pub fn number_thread(&self) -> u32 {
         // SAFETY: takes the address of a field of the mapped page.
         self.control_u32(|control| unsafe { &raw mut (*control).threads }).fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn threads(&self) -> u32 {
+        // SAFETY: takes the address of a field of the mapped page.
+        self.control_u32(|control| unsafe { &raw mut (*control).threads }).load(Ordering::Relaxed)
     }
 
     /// Whether calls are to be recorded. Once the recording has ended they are not for good.

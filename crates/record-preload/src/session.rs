@@ -163,6 +163,19 @@ pub fn numbers_events() -> bool {
     word(|page| unsafe { &raw mut (*page).numbered }).is_some_and(|numbered| numbered.load(Ordering::Relaxed) != 0)
 }
 
+/// Events that may follow one that read the clock without doing so.
+pub fn untimed_events() -> u32 {
+    // SAFETY: takes the address of a field of the mapped page.
+    word(|page| unsafe { &raw mut (*page).untimed_events }).map_or(0, |events| events.load(Ordering::Relaxed))
+}
+
+/// A number that changes where a time read before is too old.
+#[inline(always)]
+pub fn epoch() -> u32 {
+    // SAFETY: takes the address of a field of the mapped page.
+    word(|page| unsafe { &raw mut (*page).epoch }).map_or(0, |epoch| epoch.load(Ordering::Relaxed))
+}
+
 /// Counts a process that could not begin a spool.
 pub fn count_unrecorded() {
     // SAFETY: takes the address of a field of the mapped page.

@@ -82,6 +82,11 @@ pub struct SessionPage {
     pub stack_depth: u32,
     /// Not 0 where events are numbered for a stream of accesses (`--touch full`) and so have no time stamps.
     pub numbered: u32,
+    /// Events that may follow one that read the time stamp counter without doing so, in the same `epoch`, as long as a
+    /// process has one thread; 0 to read it at every event.
+    pub untimed_events: u32,
+    /// Changes from time to time, and where an exact time matters.
+    pub epoch: u32,
 }
 
 /// The first page of a spool.

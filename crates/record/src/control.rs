@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::ClockPair;
+use crate::epoch::ClockReads;
 use crate::error::RecordError;
 use crate::spool::{
     CONTROL_BYTES, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC, SESSION_RECORDING, SESSION_STOPPED, SPOOL_SUFFIX,
@@ -19,6 +20,8 @@ use crate::spool::{
 };
 
 const LOG_FILE: &str = "log.jsonl";
+/// Ticks of the shortest epoch, as a shift: some microseconds, so that 32 bits of it come again after hours only.
+const EPOCH_SHIFT: u32 = 12;
 /// Longest name of a mark in bytes.
 pub const MARK_BYTES_MAX: usize = 240;
 
@@ -76,7 +79,7 @@ pub struct Control {
 
 impl Control {
     /// Makes the controls of a new session in `dir`; its recording ends when the spools have taken `bytes_max` bytes, and
-    /// keeps `stack_depth` frames of each call's stack.
+    /// keeps `stack_depth` frames of each call's stack. The clock is read as `clock` says.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -85,6 +88,7 @@ impl Control {
         begin: Begin,
         bytes_max: Option<u64>,
         stack_depth: Option<u32>,
+        clock: ClockReads,
     ) -> Result<Self, RecordError> {
         let path = dir.join(SESSION_FILE);
         let failed = || RecordError::io(&path, "write");
@@ -99,6 +103,7 @@ impl Control {
         let control = Self { dir: dir.to_path_buf(), page };
         control.write(offset_of!(SessionPage, bytes_max), &bytes_max.map_or(0, |bytes| bytes.max(1)).to_ne_bytes())?;
         control.write(offset_of!(SessionPage, stack_depth), &stack_depth.unwrap_or(0).to_ne_bytes())?;
+        control.write(offset_of!(SessionPage, untimed_events), &(clock.events() - 1).to_ne_bytes())?;
         if begin == Begin::Stopped {
             control.stop()?;
         }
@@ -160,7 +165,17 @@ impl Control {
         if name.is_empty() || name.len() > MARK_BYTES_MAX {
             return Err(RecordError::BadMark { bytes: name.len() });
         }
-        self.log(ClockPair::now().ticks, Deed::Mark(name.to_string()))
+        self.log(ClockPair::now().ticks, Deed::Mark(name.to_string()))?;
+        self.begin_epoch()
+    }
+
+    /// Has the next event of each process read the clock.
+    ///
+    /// # Errors
+    /// The page cannot be written.
+    pub fn begin_epoch(&self) -> Result<(), RecordError> {
+        let ticks = ClockPair::now().ticks;
+        self.write(offset_of!(SessionPage, epoch), &((ticks >> EPOCH_SHIFT) as u32).to_ne_bytes())
     }
 
     /// Stops recording for the time being; false if it was not going on.
@@ -174,6 +189,7 @@ impl Control {
         // Logged first: what is still recorded until every process notices does not count.
         self.log(ClockPair::now().ticks, Deed::Stop)?;
         self.set_state(SESSION_STOPPED)?;
+        self.begin_epoch()?;
         Ok(true)
     }
 
@@ -185,6 +201,8 @@ impl Control {
         if self.page()?.state != SESSION_STOPPED {
             return Ok(false);
         }
+        // What was stamped before the stop shall not stamp what comes now.
+        self.begin_epoch()?;
         // Logged last: from the logged moment on every process records.
         self.set_state(SESSION_RECORDING)?;
         self.log(ClockPair::now().ticks, Deed::Start)?;

@@ -39,6 +39,8 @@ pub enum ImageEnd {
 pub struct How {
     /// Of the session's time stamps.
     pub rate: TickRate,
+    /// Events for one reading of the clock, at the most.
+    pub clock_events: u32,
     /// Whether touches are merged.
     pub merging: Merging,
 }
@@ -101,7 +103,7 @@ fn write_trace(
     };
     let stream = touch_full::open(spool, how.merging)?;
     let mut pages = PageTouches::open(spool, how.rate)?;
-    let header = Header::new(origin, touch_of(stream.is_some(), pages.is_some()), clock);
+    let header = how.header(origin, touch_of(stream.is_some(), pages.is_some()), clock);
     let mut sink = Sink { writer: TraceWriter::create(path, &header)?, failed: None };
     let names = MarkNames::default();
     let lanes = spool.lanes(stamps, &names)?;
@@ -155,6 +157,14 @@ fn write_trace(
     quality.stopped_ns = timeline.off_ns(time_ns);
     let footer = Footer { mark_names: names.into_names(), quality, sites: sites.finish(), profiles };
     Ok(Converted { summary: sink.writer.finish(&footer)?, quality, touches })
+}
+
+impl How {
+    /// The header of a trace made this way.
+    fn header(&self, origin: Origin, touch: Touch, clock: Clock) -> Header {
+        let clock_events = (self.clock_events > 1).then_some(self.clock_events);
+        Header { clock_events, ..Header::new(origin, touch, clock) }
+    }
 }
 
 /// What is known of the program's accesses.

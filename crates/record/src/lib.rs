@@ -9,6 +9,7 @@ mod clock;
 pub mod control;
 mod convert;
 mod elf;
+mod epoch;
 mod error;
 mod lane_events;
 mod marks;
@@ -48,10 +49,12 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+pub use epoch::ClockReads;
 pub use error::RecordError;
 pub use report::{Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
 
 use control::Begin;
+use epoch::Epochs;
 use object::{Unpacked, Variant};
 use pages::Collector;
 use run::{Host, Outcome, Running};
@@ -104,6 +107,16 @@ pub struct Options {
     pub touch: Touch,
     /// Whether to stand before C++'s operators.
     pub operators: Operators,
+    /// How often the clock is read; at every event in any case where accesses or call sites are recorded.
+    pub clock: ClockReads,
+}
+
+impl Options {
+    /// Accesses are ordered among events by their times; a call site costs more than the clock.
+    fn clock_reads(&self) -> ClockReads {
+        let is_plain = matches!(self.touch, Touch::None) && self.stack_depth.is_none();
+        if is_plain { self.clock } else { ClockReads::Every }
+    }
 }
 
 /// Runs `command` (program and arguments) and records it.
@@ -147,9 +160,11 @@ pub fn record_watched(
         begin,
         bytes_max,
         stack_depth,
+        clock: options.clock_reads(),
     };
     let mut session = Session::begin(plan)?;
     let began = Instant::now();
+    let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.dir)).transpose()?;
     let (running, collector) = match start(options, command, &object.path, &session) {
         Ok(started) => started,
         Err(why) => {
@@ -164,6 +179,7 @@ pub fn record_watched(
         Ok(outcome) => outcome,
         Err(why) => return Err(RecordError::Kept { session: session.dir, why: Box::new(why) }),
     };
+    drop(epochs);
     let recorded_s = Some(began.elapsed().as_secs_f64());
     collector.map_or(Ok(()), Collector::end)?;
     let unseen_calls = recordable.unseen_calls;

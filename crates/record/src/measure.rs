@@ -17,6 +17,6 @@ pub fn convert_spool(spool: &Path, output: &Path) -> Result<u64, RecordError> {
     let spool_reader = SpoolReader::open(spool, false)?.ok_or_else(|| bad("it is no spool"))?;
     let (start, end) = (ClockPair { ticks: 0, ns: 0 }, ClockPair { ticks: 1, ns: 1 });
     let rate = TickRate::between(start, end).ok_or_else(|| bad("no rate"))?;
-    let how = How { rate, merging: Merging::default() };
+    let how = How { rate, merging: Merging::default(), clock_events: 1 };
     Ok(convert(&spool_reader, how, ImageEnd::Process, &[], output)?.summary.events)
 }

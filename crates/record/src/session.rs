@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::clock::{ClockPair, TickRate, calibrate};
 use crate::control::{Begin, Control, EndReason};
+use crate::epoch::ClockReads;
 use crate::error::RecordError;
 use crate::spool::SPOOL_SUFFIX;
 
@@ -56,6 +57,8 @@ pub struct Plan<'a> {
     pub bytes_max: Option<u64>,
     /// Frames of each call's stack to record; `None` for no call sites.
     pub stack_depth: Option<u32>,
+    /// How often the clock is read.
+    pub clock: ClockReads,
 }
 
 /// An open session.
@@ -85,7 +88,7 @@ impl Session {
     /// # Errors
     /// The directory cannot be written.
     pub fn begin(plan: Plan<'_>) -> Result<Self, RecordError> {
-        let Plan { parent, output, command, object, sees_operators, begin, bytes_max, stack_depth } = plan;
+        let Plan { parent, output, command, object, sees_operators, begin, bytes_max, stack_depth, clock } = plan;
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let dir = tempfile::Builder::new()
             .prefix(&format!(".{name}.recording-"))
@@ -103,7 +106,8 @@ impl Session {
             calibration: calibrate(),
         };
         admit_other_users(&dir.1)?;
-        let session = Self { control: Control::create(&dir.1, begin, bytes_max, stack_depth)?, dir: dir.1, info };
+        let session =
+            Self { control: Control::create(&dir.1, begin, bytes_max, stack_depth, clock)?, dir: dir.1, info };
         session.save()?;
         keep(dir.0);
         Ok(session)

@@ -69,7 +69,11 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
 /// A spool cannot be read or a trace not be written.
 pub fn write_all(session: &Session, exit: Option<Exit>, merging: Merging) -> Result<RecordReport, RecordError> {
     let began = Instant::now();
-    let how = How { rate: session.tick_rate()?, merging };
+    let how = How {
+        rate: session.tick_rate()?,
+        merging,
+        clock_events: session.control.page()?.untimed_events.saturating_add(1),
+    };
     let (images, unrecorded_pids) = open_images(&session.spools()?)?;
     let images = in_order(images, session.info.root_pid);
     let log = session.control.entries()?;

@@ -14,6 +14,10 @@ pub struct Header {
     pub touch: Touch,
     /// Where the event times come from.
     pub clock: Clock,
+    /// Events that may share one reading of the clock, so that their times are those of the first of them; `None` where
+    /// each has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_events: Option<u32>,
     /// The program that wrote the trace, with its version: `hksim 0.1.0`.
     pub producer: String,
     /// What was done to the events since they left their origin, oldest first.
@@ -46,6 +50,7 @@ impl Header {
             origin,
             touch,
             clock,
+            clock_events: None,
             producer: concat!("hksim ", env!("CARGO_PKG_VERSION")).to_string(),
             history: Vec::new(),
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
-use hksim_record::{Operators, Options, RecordReport, Touch as Recorded, record_watched, recover};
+use hksim_record::{ClockReads, Operators, Options, RecordReport, Touch as Recorded, record_watched, recover};
 
 use crate::flags::values::{parse_size, parse_time};
 use crate::output::progress::Recording;
@@ -32,6 +32,16 @@ enum Touch {
     None,
     Pages,
     Full,
+}
+
+/// How often the program reads the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Reads {
+    /// At every call
+    Every,
+    /// At every 16th call and once a millisecond, while a process has one thread
+    #[value(name = "16")]
+    Sixteenth,
 }
 
 /// Arguments of `record`.
@@ -66,6 +76,9 @@ pub struct Args {
     /// Also stand before C++'s new and delete; done by itself where the command's allocator serves them past malloc
     #[arg(long)]
     operators: bool,
+    /// How often the clock is read; 16 makes recording cheaper where one thread waits for memory, and times coarser
+    #[arg(long, value_enum, default_value = "every", conflicts_with = "stacks")]
+    clock: Reads,
     /// Form of the report, which goes to standard error: standard output is the program's
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -104,6 +117,9 @@ fn record(args: &Args) -> Result<RecordReport> {
     if args.output.is_dir() {
         bail!("{}: is a directory; name a file for the trace", args.output.display());
     }
+    if args.clock == Reads::Sixteenth && args.touch != Touch::None {
+        bail!("--clock 16 leaves times too coarse to order accesses by; leave out --touch or --clock");
+    }
     let options = Options {
         output: args.output.clone(),
         begin: if args.paused { Begin::Stopped } else { Begin::AtOnce },
@@ -116,6 +132,10 @@ fn record(args: &Args) -> Result<RecordReport> {
             Touch::Full => Recorded::Full(find_touch_full()?),
         },
         operators: if args.operators { Operators::Always } else { Operators::Auto },
+        clock: match args.clock {
+            Reads::Every => ClockReads::Every,
+            Reads::Sixteenth => ClockReads::Sixteenth,
+        },
         ..Options::default()
     };
     let line = if args.quiet { Recording::hidden() } else { Recording::shown() };
@@ -123,9 +143,11 @@ fn record(args: &Args) -> Result<RecordReport> {
 }
 
 fn record_with_ltrace(args: &Args) -> Result<()> {
-    let is_plain = args.touch == Touch::None && !args.paused && args.stacks.is_none();
+    let is_plain = args.clock == Reads::Every && args.touch == Touch::None && !args.paused && args.stacks.is_none();
     if !is_plain || args.duration.is_some() || args.max_size.is_some() {
-        bail!("--backend ltrace records calls only; leave out --touch, --stacks, --paused, --duration and --max-size");
+        bail!(
+            "--backend ltrace records calls only; leave out --touch, --stacks, --clock, --paused, --duration and --max-size"
+        );
     }
     ltrace::record(&args.output, args.format, &args.command)
 }

@@ -1,8 +1,10 @@
 // Four workers call every allocating function at random and log each call in a shared file: what is about to be
 // called, and then that it returned. The log is the oracle: it survives whatever ends the process.
 // Usage: self_log LOG exit|_exit|abort|kill SEED
+// With -DMAIN_WORKS the first worker is the main thread; the others make their first call one after the other, while it works.
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,7 +13,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { WORKERS = 4, ENTRIES = 1 << 20, ENOUGH = 60000, SLOTS = 64, MAILBOXES = 32 };
+#ifndef WORKERS
+#define WORKERS 4
+#endif
+#ifdef MAIN_WORKS
+enum { FIRST_THREAD = 1, ALONE = 10000 };
+#else
+enum { FIRST_THREAD = 0, ALONE = 0 };
+#endif
+enum { ENTRIES = 1 << 20, ENOUGH = 60000, SLOTS = 64, MAILBOXES = 32 };
 enum { MALLOC, CALLOC, REALLOC, REALLOCARRAY, POSIX_MEMALIGN, ALIGNED_ALLOC, MEMALIGN, VALLOC, PVALLOC, FREE, USABLE };
 
 struct entry { uint32_t function, align_log2; uint64_t size; uint64_t done; };
@@ -107,17 +117,25 @@ static void step(struct worker *w) {
     drop(w, p, n);
 }
 
+static struct worker workers[WORKERS];
+
 static void *work(void *argument) {
-    static struct worker workers[WORKERS];
     struct worker *w = &workers[(intptr_t)argument];
+    while (progress[0] < ALONE * (intptr_t)argument) sched_yield();
     w->number = (intptr_t)argument;
     w->random = seed * 2654435761u + w->number + 1;
     enter(w, MALLOC, 1000003 + w->number, 0); // tells the workers apart
     void *first = malloc(1000003 + w->number);
     leave(w);
     if (!first) abort();
+    if (FIRST_THREAD && !w->number) return 0;
     while (w->used < ENTRIES) step(w);
     for (;;) pause();
+}
+
+static int all_have_enough(void) {
+    for (int i = 0; i < WORKERS; i++) if (progress[i] < ENOUGH) return 0;
+    return 1;
 }
 
 int main(int count, char **word) {
@@ -130,11 +148,13 @@ int main(int count, char **word) {
         log_of[i] = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, bytes * i);
         if (log_of[i] == MAP_FAILED) return 2;
     }
-    for (intptr_t i = 0; i < WORKERS; i++) {
+    for (intptr_t i = FIRST_THREAD; i < WORKERS; i++) {
         pthread_t thread;
         if (pthread_create(&thread, 0, work, (void *)i)) return 2;
     }
-    for (int i = 0; i < WORKERS; i++) while (progress[i] < ENOUGH) usleep(500);
+    if (FIRST_THREAD) work(0);
+    while (!all_have_enough())
+        if (FIRST_THREAD && workers[0].used < ENTRIES) step(&workers[0]); else usleep(500);
     usleep(seed % 997);
     if (!strcmp(word[2], "exit")) exit(7);
     if (!strcmp(word[2], "_exit")) _exit(7);

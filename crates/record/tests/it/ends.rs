@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use hksim_record::Exit;
+use hksim_record::{ClockReads, Exit, Options, record};
 use hksim_trace::event::{AllocCall, Event, Op, ReallocCall};
 
-use crate::support::{compile, events, record_words, scratch};
+use crate::support::{compile, events, scratch};
 
+/// Workers of the program as it is.
 const WORKERS: usize = 4;
 const ENTRY_BYTES: usize = 24;
 /// Size by which a worker's first call tells its number.
@@ -46,8 +47,8 @@ fn resize_number(call: ReallocCall) -> u32 {
     }
 }
 
-/// The calls of each worker in the trace, in order.
-fn recorded_calls(events: &[Event]) -> Vec<Vec<Call>> {
+/// The calls of each of so many workers in the trace, in order, from the one that tells its number.
+fn recorded_calls(events: &[Event], workers: usize) -> Vec<Vec<Call>> {
     let mut threads: HashMap<u32, Vec<Call>> = HashMap::new();
     let mut sizes: HashMap<u32, u64> = HashMap::new();
     for event in events {
@@ -73,17 +74,18 @@ fn recorded_calls(events: &[Event]) -> Vec<Vec<Call>> {
         };
         threads.entry(event.thread.0).or_default().push(call);
     }
-    let mut workers = vec![Vec::new(); WORKERS];
-    for calls in threads.into_values() {
-        if let Some(worker) = calls[0].size.checked_sub(FIRST_SIZE).filter(|&worker| worker < WORKERS as u64) {
-            workers[worker as usize] = calls;
+    let mut of_workers = vec![Vec::new(); workers];
+    for mut calls in threads.into_values() {
+        let worker = |call: &Call| call.size.checked_sub(FIRST_SIZE).filter(|&worker| worker < workers as u64);
+        if let Some((at, worker)) = calls.iter().enumerate().find_map(|(at, call)| Some((at, worker(call)?))) {
+            of_workers[worker as usize] = calls.split_off(at);
         }
     }
-    workers
+    of_workers
 }
 
 /// The calls of each worker in its own log, and of each whether it returned.
-fn logged_calls(log: &Path) -> Vec<Vec<(Call, bool)>> {
+fn logged_calls(log: &Path, workers: usize) -> Vec<Vec<(Call, bool)>> {
     let bytes = fs::read(log).expect("the program's log");
     let worker = |part: &[u8]| {
         part.chunks_exact(ENTRY_BYTES)
@@ -95,17 +97,23 @@ fn logged_calls(log: &Path) -> Vec<Vec<(Call, bool)>> {
             .take_while(|(call, _)| call.function != 0)
             .collect()
     };
-    bytes.chunks_exact(bytes.len() / WORKERS).map(worker).collect()
+    bytes.chunks_exact(bytes.len() / workers).map(worker).collect()
 }
 
 fn check_end(how: &str, exit: Exit) {
+    check(how, exit, WORKERS, &[], ClockReads::Every);
+}
+
+/// Records the program of so many workers, compiled with `flags`, and compares the traces with its logs.
+fn check(how: &str, exit: Exit, workers: usize, flags: &[&str], clock: ClockReads) {
     let dir = scratch();
-    let program = compile(dir.path(), "self_log", &[]);
+    let program = compile(dir.path(), "self_log", flags);
+    let options = Options { output: dir.path().join("app.hkt"), clock, ..Options::default() };
     for seed in 1..=3_u32 {
         let log = dir.path().join(format!("log-{seed}"));
         let words =
             [program.as_os_str(), log.as_os_str(), how.as_ref(), seed.to_string().as_ref()].map(ToOwned::to_owned);
-        let report = record_words(dir.path(), words);
+        let report = record(&options, &words).unwrap_or_else(|why| panic!("{how}, seed {seed}: {why}"));
         assert_eq!(report.exit, Some(exit), "{how}, seed {seed}");
         assert_eq!(report.traces.len(), 1, "{how}, seed {seed}");
         let quality = report.traces[0].quality;
@@ -114,8 +122,8 @@ fn check_end(how: &str, exit: Exit) {
             (0, 0, 0),
             "{how}, seed {seed}: {quality:?}"
         );
-        let recorded = recorded_calls(&events(&report.traces[0]));
-        for (worker, (recorded, logged)) in recorded.iter().zip(logged_calls(&log)).enumerate() {
+        let recorded = recorded_calls(&events(&report.traces[0]), workers);
+        for (worker, (recorded, logged)) in recorded.iter().zip(logged_calls(&log, workers)).enumerate() {
             let place = format!("{how}, seed {seed}, worker {worker}");
             let completed = logged.iter().take_while(|(_, done)| *done).count();
             assert!(completed >= 60_000, "{place}: {completed} calls");
@@ -128,6 +136,16 @@ fn check_end(how: &str, exit: Exit) {
         }
         fs::remove_file(log).expect("the log goes");
     }
+}
+
+#[test]
+fn a_coarse_clock_loses_nothing_of_one_thread() {
+    check("_exit", Exit::Code(7), 1, &["-DMAIN_WORKS", "-DWORKERS=1"], ClockReads::Sixteenth);
+}
+
+#[test]
+fn a_coarse_clock_keeps_the_order_of_threads_that_begin_later() {
+    check("_exit", Exit::Code(7), WORKERS, &["-DMAIN_WORKS"], ClockReads::Sixteenth);
 }
 
 #[test]

@@ -122,6 +122,7 @@ fn header(traces: &[Merging]) -> Header {
     let nothing = Origin::Imported { format: "nothing".into(), file: String::new() };
     let origin = headers().next().map_or(nothing, |header| header.origin.clone());
     let mut merged = Header::new(origin, touch, clock);
+    merged.clock_events = headers().filter_map(|header| header.clock_events).max();
     merged.history = headers().next().map(|header| header.history.clone()).unwrap_or_default();
     let others: Vec<_> = traces
         .iter()

@@ -1,0 +1,67 @@
+//! How often the recorded program reads the clock, and how old a time may become where it does not at every event.
+
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::control::Control;
+use crate::error::RecordError;
+
+/// Time after which an event reads the clock in any case.
+const EPOCH: Duration = Duration::from_millis(1);
+
+/// How often the recorded program reads the clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClockReads {
+    /// At every event.
+    #[default]
+    Every,
+    /// At every 16th, and once a millisecond while the recorder lives, as long as a process has one thread; afterwards at
+    /// every event. An event in between has the time of the last that read it, so it is never too late.
+    Sixteenth,
+}
+
+impl ClockReads {
+    /// Events for one reading of the clock.
+    #[must_use]
+    pub const fn events(self) -> u32 {
+        match self {
+            Self::Every => 1,
+            Self::Sixteenth => 16,
+        }
+    }
+}
+
+/// Has events read the clock once a millisecond, until it is dropped.
+pub struct Epochs {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Epochs {
+    /// Begins the epochs of the session in `dir`.
+    ///
+    /// # Errors
+    /// The session cannot be opened, or no thread be had.
+    pub fn begin(dir: &Path) -> Result<Self, RecordError> {
+        let control = Control::open(dir)?;
+        let (end, ended) = channel();
+        let run = move || {
+            // Should the page not be written, times stay as old as 16 events are.
+            while ended.recv_timeout(EPOCH) == Err(RecvTimeoutError::Timeout) && control.begin_epoch().is_ok() {}
+        };
+        let thread = thread::Builder::new().name("epochs".to_string()).spawn(run);
+        Ok(Self { end: Some(end), thread: Some(thread.map_err(RecordError::io(dir, "start a thread for"))?) })
+    }
+}
+
+impl Drop for Epochs {
+    fn drop(&mut self) {
+        self.end.take();
+        if let Some(thread) = self.thread.take() {
+            // It cannot panic, and there would be nothing to be done.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The clock that is read at some events only: times are shared where calls follow each other, and true after a rest.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use hksim_record::{ClockReads, Options, record};
+use hksim_trace::event::{Event, Op};
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+
+use crate::support::{compile, events, scratch};
+
+const ROW: u64 = 100_000;
+const RESTS: usize = 10;
+const REST_NS: u64 = 30_000_000;
+
+fn recorded(dir: &Path, clock: ClockReads) -> (Vec<Event>, Option<u32>) {
+    let program = compile(dir, "paused", &[]);
+    let options = Options { output: dir.join("app.hkt"), clock, ..Options::default() };
+    let words = [program.into_os_string(), ROW.to_string().into(), RESTS.to_string().into()];
+    let report = record(&options, &words).expect("a recording");
+    let quality = report.traces[0].quality;
+    assert_eq!((quality.unknown_frees, quality.reuse_repaired, quality.events_lost), (0, 0, 0), "{quality:?}");
+    let reader = TraceReader::open(&report.traces[0].path).expect("a readable trace");
+    (events(&report.traces[0]), reader.header().clock_events)
+}
+
+/// The times of the allocations of this size.
+fn times_of(events: &[Event], bytes: u64) -> Vec<u64> {
+    let is_one = |event: &&Event| matches!(event.op, Op::Alloc { size, .. } if size == bytes);
+    events.iter().filter(is_one).map(|event| event.time_ns).collect()
+}
+
+#[test]
+fn times_are_shared_in_a_row_and_true_after_a_rest() {
+    let dir = scratch();
+    let (events, clock_events) = recorded(dir.path(), ClockReads::Sixteenth);
+    assert_eq!(clock_events, Some(16));
+    let row = times_of(&events, 5000);
+    assert_eq!(row.len() as u64, ROW);
+    let distinct = row.iter().collect::<BTreeSet<_>>().len() as u64;
+    // 8 rounds for each reading, and some for the milliseconds.
+    assert!((ROW / 10..=ROW / 4).contains(&distinct), "{distinct} times for {ROW} blocks");
+    let rested = times_of(&events, 6000);
+    assert_eq!(rested.len(), RESTS);
+    for pair in rested.windows(2) {
+        // The program rests at least so long; a time may be a millisecond old, more on a busy machine.
+        assert!(pair[1] - pair[0] >= REST_NS / 2, "{rested:?}");
+    }
+}
+
+#[test]
+fn each_event_has_its_own_time_otherwise() {
+    let dir = scratch();
+    let (events, clock_events) = recorded(dir.path(), ClockReads::Every);
+    assert_eq!(clock_events, None);
+    let row = times_of(&events, 5000);
+    let distinct = row.iter().collect::<BTreeSet<_>>().len() as u64;
+    assert!(distinct > ROW * 9 / 10, "{distinct} times for {ROW} blocks");
+}
