@@ -2,7 +2,7 @@
 //! driver that the simulator shares. Touches are made up by the same rules.
 
 use hksim_drive::TouchRule;
-use hksim_trace::event::{Access, AllocCall, Birth, ObjectId, Op, ReallocCall};
+use hksim_trace::event::{Access, AllocCall, Birth, Op, ReallocCall};
 
 /// What serves one thread's calls.
 pub(crate) trait Heap {
@@ -29,29 +29,6 @@ pub(crate) struct Object<P> {
 
 impl<P> Object<P> {
     pub(crate) const DEAD: Object<P> = Object { place: None, bytes: 0 };
-}
-
-/// The object that an event is about.
-#[inline]
-pub(crate) fn object_of(op: &Op) -> Option<ObjectId> {
-    match *op {
-        Op::Alloc { object, .. }
-        | Op::Realloc { object, .. }
-        | Op::ReallocFree { object, .. }
-        | Op::ReallocUnknown { object, .. }
-        | Op::Free { object }
-        | Op::UsableSize { object }
-        | Op::ReallocFailed { object, .. }
-        | Op::Touch { object, .. } => Some(object),
-        Op::FreeNull
-        | Op::FreeUnknown
-        | Op::AllocFailed { .. }
-        | Op::ThreadStart
-        | Op::ThreadExit
-        | Op::Fork { .. }
-        | Op::Exec
-        | Op::Mark { .. } => None,
-    }
 }
 
 /// A request that the allocator did not serve.

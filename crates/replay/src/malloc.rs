@@ -6,7 +6,7 @@ use hksim_drive::TouchRule;
 use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
-use crate::apply::{Object, apply, object_of};
+use crate::apply::{Object, apply};
 use crate::coarse;
 use crate::error::ChildError;
 use crate::malloc_heap::MallocHeap;
@@ -39,7 +39,7 @@ struct Driver<W> {
 impl<W: Watch> Step for Driver<W> {
     #[inline]
     fn step(&mut self, event: &Event, _number: u64) -> Result<(), ChildError> {
-        if let Some(object) = object_of(&event.op) {
+        if let Some(object) = event.op.object() {
             let refused = apply(&mut MallocHeap, &mut self.objects[object.0 as usize], &event.op, self.touch).is_err();
             self.failed += u64::from(refused);
         }

@@ -2,7 +2,7 @@
 
 use hksim_drive::{Design, Driver, TouchRule};
 use hksim_policy::{Allocator, RunGeometry};
-use hksim_trace::event::{Event, Op};
+use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
 use crate::SimError;
@@ -35,8 +35,7 @@ pub fn placements<E: From<SimError>>(
             done += 1;
             let before = address(&driver, event);
             driver.step(event).map_err(|source| SimError::Drive { event: done, source })?;
-            let dies = matches!(event.op, Op::Free { .. } | Op::ReallocFree { .. });
-            placed(event, if dies { before } else { address(&driver, event) })?;
+            placed(event, if event.op.is_death() { before } else { address(&driver, event) })?;
         }
     }
     Ok(())
@@ -44,16 +43,6 @@ pub fn placements<E: From<SimError>>(
 
 /// Where an event's object is now.
 fn address(driver: &Driver<SimMemory<Accounts>, RunGeometry>, event: &Event) -> Option<u64> {
-    let object = match event.op {
-        Op::Alloc { object, .. }
-        | Op::Realloc { object, .. }
-        | Op::ReallocFree { object, .. }
-        | Op::ReallocUnknown { object, .. }
-        | Op::Free { object }
-        | Op::UsableSize { object }
-        | Op::ReallocFailed { object, .. }
-        | Op::Touch { object, .. } => object,
-        _ => return None,
-    };
+    let object = event.op.object()?;
     driver.block_of(object).map(|block| driver.allocator().mem.address_of(block))
 }

@@ -1,15 +1,12 @@
 //! `hksim import`: traces of other programs.
 
-use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
-use hksim_trace::error::TraceError;
 use hksim_trace::import::{Format as Source, ImportReport, Options, import};
 use serde::Serialize;
 
-use crate::output::file::Staged;
-use crate::output::trace::rest_of_totals;
+use crate::output::trace::{rest_of_totals, write_new};
 use crate::output::{Format, print, render, units};
 
 /// Arguments of `import`.
@@ -49,13 +46,7 @@ pub fn run(args: &Args) -> Result<()> {
         Source::from_name(name).ok_or_else(|| anyhow!("--from {name}: unknown format; formats are {}", Source::names()))
     });
     let options = Options { format: source.transpose()?, process: args.pid };
-    let same = |a: Option<PathBuf>, b: Option<PathBuf>| a.is_some() && a == b;
-    if same(fs::canonicalize(&args.trace).ok(), fs::canonicalize(&args.output).ok()) {
-        return Err(TraceError::SameFile { path: args.trace.clone() }.into());
-    }
-    let staged = Staged::new(&args.output)?;
-    let report = import(&args.trace, &options, staged.path()).map_err(|why| staged.rename_error(why))?;
-    staged.keep()?;
+    let report = write_new(&args.output, &[&args.trace], |path| import(&args.trace, &options, path))?;
     let imported = Imported { schema: hksim_sim::report::SCHEMA, file: args.output.display().to_string(), report };
     print(&render(args.format, &imported, &[&imported], || table(&imported))?)
 }

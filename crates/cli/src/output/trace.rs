@@ -28,14 +28,7 @@ impl TraceOut {
     /// # Errors
     /// Those of `write`; the output is an input, or cannot be written.
     pub fn write<T>(&self, inputs: &[&Path], write: impl FnOnce(&Path) -> Result<T, TraceError>) -> Result<T> {
-        let same = |input: &&Path| matches!((fs::canonicalize(input), fs::canonicalize(&self.output)), (Ok(one), Ok(other)) if one == other);
-        if let Some(input) = inputs.iter().copied().find(same) {
-            return Err(TraceError::SameFile { path: input.to_path_buf() }.into());
-        }
-        let staged = Staged::new(&self.output)?;
-        let written = write(staged.path()).map_err(|why| staged.rename_error(why))?;
-        staged.keep()?;
-        Ok(written)
+        write_new(&self.output, inputs, write)
     }
 
     /// Prints what was done.
@@ -50,6 +43,21 @@ impl TraceOut {
     pub fn line(&self, summary: &Summary) -> String {
         format!("{}: {}\n", self.output.display(), totals(summary.events, summary.threads, summary.objects_peak))
     }
+}
+
+/// Lets `write` make a trace under a passing name, and gives it the name `output` when it is whole. `inputs` are not replaced.
+///
+/// # Errors
+/// Those of `write`; the output is an input, or cannot be written.
+pub fn write_new<T>(output: &Path, inputs: &[&Path], write: impl FnOnce(&Path) -> Result<T, TraceError>) -> Result<T> {
+    let same = |input: &&Path| matches!((fs::canonicalize(input), fs::canonicalize(output)), (Ok(one), Ok(other)) if one == other);
+    if let Some(input) = inputs.iter().copied().find(same) {
+        return Err(TraceError::SameFile { path: input.to_path_buf() }.into());
+    }
+    let staged = Staged::new(output)?;
+    let written = write(staged.path()).map_err(|why| staged.rename_error(why))?;
+    staged.keep()?;
+    Ok(written)
 }
 
 /// How large a trace is, in words.

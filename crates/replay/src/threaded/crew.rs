@@ -17,7 +17,7 @@ use super::gate::{Gate, next};
 use super::queue::{Item, Queue};
 use super::threads::{Task, Threads};
 use super::world::Shared;
-use crate::apply::{Object, apply, object_of};
+use crate::apply::{Object, apply};
 use crate::error::ChildError;
 use crate::resident::make_resident;
 use crate::window::Prepared;
@@ -136,7 +136,7 @@ impl<P: Copy + Send> Crew<P> {
             heap.take().into_iter().for_each(|heap| shared.leave(heap));
             return;
         }
-        let object = object_of(op);
+        let object = op.object();
         if heap.is_none() && (object.is_some() || matches!(op, Op::ThreadStart)) {
             *heap = shared.join();
             self.homeless.fetch_add(u64::from(heap.is_none()), Ordering::Relaxed);
@@ -166,7 +166,7 @@ impl<P: Copy + Send> Crew<P> {
         let mut next_stop = stops.next();
         while let Some(batch) = trace.reader.next_batch()? {
             for event in batch {
-                let ticket = object_of(&event.op).map_or(0, |object| {
+                let ticket = event.op.object().map_or(0, |object| {
                     let ticket = &mut tickets[object.0 as usize];
                     std::mem::replace(ticket, next(*ticket))
                 });

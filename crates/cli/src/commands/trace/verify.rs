@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use hksim_trace::error::TraceError;
 use hksim_trace::tools::{Verified, repair, verify};
 use serde::Serialize;
 
-use crate::output::file::Staged;
+use crate::output::trace::write_new;
 use crate::output::{Format, print, render, units};
 
 /// Arguments of `trace verify`.
@@ -41,13 +40,7 @@ struct Report {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let verified = verify(&args.trace)?;
     if let Some(wanted) = &args.repair {
-        let same = |a: &PathBuf, b: &PathBuf| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
-        if same(wanted, &args.trace) {
-            return Err(TraceError::SameFile { path: args.trace.clone() }.into());
-        }
-        let staged = Staged::new(wanted)?;
-        repair(&args.trace, staged.path()).map_err(|why| staged.rename_error(why))?;
-        staged.keep()?;
+        write_new(wanted, &[&args.trace], |path| repair(&args.trace, path))?;
     }
     let sound = verified.sound;
     let file = args.trace.display().to_string();
