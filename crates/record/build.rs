@@ -41,7 +41,9 @@ const PROFILE: [(&str, &str); 6] = [
 fn main() {
     let here = path_variable("CARGO_MANIFEST_DIR");
     let preload = here.join("../record-preload");
-    for input in [preload.join("src"), preload.join("Cargo.toml"), here.join("../../Cargo.lock")] {
+    for input in
+        [preload.join("src"), preload.join("Cargo.toml"), here.join("../linux/src"), here.join("../../Cargo.lock")]
+    {
         println!("cargo::rerun-if-changed={}", input.display());
     }
     for (variable, folder, features) in VARIANTS {

@@ -4,7 +4,8 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::traps::TrapCounter;
+use hksim_linux::sysfs::{THP, choice, khugepaged_collapses, number, text};
+use hksim_linux::traps::TrapCounter;
 
 /// The machine as it was during a replay. Null is what it does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,8 +39,6 @@ pub struct Environment {
     /// Whether a hypervisor runs this machine.
     pub virtualised: Option<bool>,
 }
-
-const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 impl Environment {
     /// Reads what stays, and khugepaged's count so far.
@@ -75,21 +74,6 @@ impl Environment {
     }
 }
 
-fn text(path: &str) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim().to_string())
-}
-
-fn number(path: &str) -> Option<u64> {
-    text(path)?.parse().ok()
-}
-
-/// The bracketed word of a file like `always [madvise] never`.
-fn choice(path: &str) -> Option<String> {
-    let text = text(path)?;
-    let (_, rest) = text.split_once('[')?;
-    Some(rest.split_once(']')?.0.to_string())
-}
-
 fn mthp_enabled() -> Vec<String> {
     let entries = fs::read_dir(THP).into_iter().flatten().flatten();
     let mut sizes: Vec<String> = entries
@@ -114,8 +98,4 @@ fn memcg_max() -> Option<String> {
     let groups = text("/proc/self/cgroup")?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     text(&format!("/sys/fs/cgroup{}/memory.max", group.trim_end_matches('/')))
-}
-
-fn khugepaged_collapses() -> Option<u64> {
-    number(&format!("{THP}/khugepaged/pages_collapsed"))
 }

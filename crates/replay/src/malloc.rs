@@ -12,12 +12,12 @@ use crate::error::ChildError;
 use crate::malloc_heap::MallocHeap;
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report, Timing};
-use crate::resident::make_resident;
 use crate::result::{Mark, Replayed, Skipped};
 use crate::settle::{Heap, settle};
-use crate::traps::TrapCounter;
 use crate::usage::Usage;
 use crate::window::{Prepared, Step, Watch, drive};
+use hksim_linux::resident::make_resident;
+use hksim_linux::traps::TrapCounter;
 
 /// One run of the process's `malloc`.
 pub(crate) struct MallocRun<'a> {

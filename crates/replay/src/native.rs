@@ -14,13 +14,13 @@ use crate::error::ChildError;
 use crate::null::Null;
 use crate::observer::Observer;
 use crate::protocol::{Channel, MeasuredReport, Report, Timing};
-use crate::resident::make_resident;
 use crate::result::{Control, Installs, Mark, Replayed, Skipped};
 use crate::settle::{Heap, settle};
-use crate::traps::TrapStream;
 use crate::usage::Usage;
 use crate::watched::Watched;
 use crate::window::{Driven, Prepared, Step, Watch, drive};
+use hksim_linux::resident::make_resident;
+use hksim_linux::traps::TrapStream;
 
 /// The allocator on mmap, with its driver.
 pub(crate) type Native<O> = Driver<MmapMemory<O>, RunGeometry>;

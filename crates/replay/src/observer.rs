@@ -9,14 +9,14 @@ use hksim_drive::{PageRun, PageState};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
 use crate::classify::{Cause, Tally, Unclassified};
-use crate::pagemap::{PageMap, Scan, Seen};
-use crate::procfs::ProcText;
-use crate::resident::Resident;
 use crate::result::Mark;
 use crate::shadow::{ABSENT, FRAME_PAGES, Frame, Shadow};
-use crate::traps::TrapStream;
 use crate::usage::Usage;
 use crate::window::Watch;
+use hksim_linux::pagemap::{PageMap, PagesSeen, PresentPages};
+use hksim_linux::procfs::ProcText;
+use hksim_linux::resident::Resident;
+use hksim_linux::traps::TrapStream;
 
 /// The highest values seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -302,13 +302,13 @@ fn grow(shadow: &mut Shadow, status: &mut ProcText, own: &mut OwnCost) {
 
 /// A scan, cut into frames.
 struct FramesSeen<'a> {
-    scan: Scan<'a>,
-    pending: Option<Seen>,
+    scan: PagesSeen<'a>,
+    pending: Option<PresentPages>,
     base_page: u64,
 }
 
 impl<'a> FramesSeen<'a> {
-    fn new(mut scan: Scan<'a>, base_page: u64) -> FramesSeen<'a> {
+    fn new(mut scan: PagesSeen<'a>, base_page: u64) -> FramesSeen<'a> {
         let pending = scan.next();
         FramesSeen { scan, pending, base_page }
     }
@@ -322,10 +322,17 @@ impl<'a> FramesSeen<'a> {
         }
         let mut pages = ABSENT;
         while let Some(seen) = self.pending.filter(|seen| seen.first_page < end) {
-            let state = if hugetlb && seen.state == PageState::Thp { PageState::Hugetlb } else { seen.state };
+            let state = match (seen.is_huge, seen.is_zero) {
+                (false, false) => PageState::Base,
+                (false, true) => PageState::Zero,
+                (true, false) if hugetlb => PageState::Hugetlb,
+                (true, false) => PageState::Thp,
+                (true, true) => PageState::HugeZero,
+            };
             let last = seen.end_page.min(end);
             pages[(seen.first_page - first) as usize..(last - first) as usize].fill(Some(state));
-            self.pending = if seen.end_page > end { Some(Seen { first_page: end, ..seen }) } else { self.scan.next() };
+            self.pending =
+                if seen.end_page > end { Some(PresentPages { first_page: end, ..seen }) } else { self.scan.next() };
         }
         Some(pages)
     }

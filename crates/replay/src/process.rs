@@ -2,10 +2,10 @@
 
 use std::io;
 
-use crate::procfs::ProcText;
 use crate::result::Mark;
-use crate::traps::TrapCounter;
 use crate::window::Watch;
+use hksim_linux::procfs::ProcText;
+use hksim_linux::traps::TrapCounter;
 
 /// Bytes and counts of the process at one time.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,9 +9,9 @@ use std::time::Duration;
 use hksim_drive::{PageRun, PageSet, PageState};
 use serde::{Deserialize, Serialize};
 
-use crate::resident::{Resident, Zeroable};
 use crate::result::{Control, Mark, Replayed};
 use crate::usage::Usage;
+use hksim_linux::resident::{Resident, Zeroable};
 
 /// Marks a frame, so that anything else on the channel is noticed.
 const MAGIC: u32 = 0x6B72_7068;

@@ -13,14 +13,15 @@ const FUNCTION_LINES_MAX: usize = 70;
 const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("trace", &[]),
+    ("linux", &[]),
     ("drive", &["policy", "trace"]),
     ("sim", &["policy", "trace", "drive"]),
     ("native", &["policy"]),
     ("native-ffi", &["native", "policy"]),
-    ("record-preload", &[]),
-    ("record", &["trace"]),
-    ("replay", &["policy", "trace", "drive", "native"]),
-    ("cli", &["policy", "trace", "drive", "sim", "native", "record", "replay"]),
+    ("record-preload", &["linux"]),
+    ("record", &["linux", "trace"]),
+    ("replay", &["linux", "policy", "trace", "drive", "native"]),
+    ("cli", &["linux", "policy", "trace", "drive", "sim", "native", "record", "replay"]),
     ("testkit", &["policy", "trace"]),
 ];
 

@@ -1,8 +1,13 @@
 //! The kernel's page-fault events, of a program and all that it starts, one ring per processor.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
+use hksim_linux::perf::{
+    self, FLAG_EXCLUDE_HV, FLAG_EXCLUDE_KERNEL, FLAG_INHERIT, FLAG_USE_CLOCKID, FLAG_WATERMARK, Request,
+    SAMPLE_ADDRESS, SAMPLE_IP, SAMPLE_RAW, SAMPLE_TID, SAMPLE_TIME, SOFTWARE_PAGE_FAULTS, TYPE_SOFTWARE,
+    TYPE_TRACEPOINT,
+};
 use libc::c_int;
 use serde::{Deserialize, Serialize};
 
@@ -23,45 +28,6 @@ pub enum Sight {
     None,
 }
 
-/// `struct perf_event_attr` in its size of Linux 4.1.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_watermark: u32,
-    breakpoint_type: u32,
-    config1: u64,
-    config2: u64,
-    branch_sample_type: u64,
-    sample_regs_user: u64,
-    sample_stack_user: u32,
-    clockid: c_int,
-    sample_regs_intr: u64,
-    aux_watermark: u32,
-    sample_max_stack: u32,
-}
-
-const TYPE_SOFTWARE: u32 = 1;
-const TYPE_TRACEPOINT: u32 = 2;
-const SOFTWARE_PAGE_FAULTS: u64 = 2;
-const SAMPLE_IP: u64 = 1;
-const SAMPLE_TID: u64 = 1 << 1;
-const SAMPLE_TIME: u64 = 1 << 2;
-const SAMPLE_ADDRESS: u64 = 1 << 3;
-const SAMPLE_RAW: u64 = 1 << 10;
-const FLAG_INHERIT: u64 = 1 << 1;
-const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
-const FLAG_EXCLUDE_HV: u64 = 1 << 6;
-const FLAG_WATERMARK: u64 = 1 << 14;
-const FLAG_USE_CLOCKID: u64 = 1 << 25;
-const FLAG_CLOSE_ON_EXEC: libc::c_ulong = 8;
-const IOCTL_SET_OUTPUT: libc::c_ulong = 0x2405;
 /// Data bytes of a ring: powers of two, the first that the kernel grants.
 const RING_BYTES_MAX: usize = 8 << 20;
 const RING_BYTES_MIN: usize = 64 << 10;
@@ -127,10 +93,7 @@ fn open_on(processor: c_int, wanted: &[Wanted], layout: Layout) -> io::Result<Ri
             Ok(ring) => {
                 let (first, others) = ring.events();
                 for other in others {
-                    // SAFETY: both descriptors are open events; no memory is touched.
-                    if unsafe { libc::ioctl(other.as_raw_fd(), IOCTL_SET_OUTPUT as _, first.as_raw_fd()) } != 0 {
-                        return Err(io::Error::last_os_error());
-                    }
+                    perf::set_output(other, first)?;
                 }
                 return Ok(ring);
             }
@@ -141,24 +104,16 @@ fn open_on(processor: c_int, wanted: &[Wanted], layout: Layout) -> io::Result<Ri
 }
 
 fn open(processor: c_int, wanted: Wanted, ring_bytes: usize) -> io::Result<OwnedFd> {
-    let attributes = Attributes {
+    let request = Request {
         kind: wanted.kind,
-        size: size_of::<Attributes>() as u32,
         config: wanted.config,
         sample_period: 1,
         sample_type: wanted.sample_type,
         flags: wanted.flags | FLAG_INHERIT | FLAG_WATERMARK | FLAG_USE_CLOCKID,
-        wakeup_watermark: (ring_bytes / 4) as u32,
+        wakeup_bytes: (ring_bytes / 4) as u32,
         clockid: libc::CLOCK_MONOTONIC,
-        ..Attributes::default()
     };
-    // SAFETY: the kernel reads `size` bytes of the attributes. This thread and its children, one processor, no group.
-    let got = unsafe { libc::syscall(libc::SYS_perf_event_open, &attributes, 0, processor, -1, FLAG_CLOSE_ON_EXEC) };
-    if got < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(got as c_int) })
+    perf::open(&request, Some(processor))
 }
 
 /// The processors in use: `0-3,6`.

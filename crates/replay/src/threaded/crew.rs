@@ -19,8 +19,8 @@ use super::threads::{Task, Threads};
 use super::world::Shared;
 use crate::apply::{Object, apply};
 use crate::error::ChildError;
-use crate::resident::make_resident;
 use crate::window::Prepared;
+use hksim_linux::resident::make_resident;
 
 /// A live object, and how many of its events are done.
 struct Slot<P> {

@@ -22,14 +22,14 @@ use crate::malloc::{count_traps, watch_process};
 use crate::observer::Observer;
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report, Timing};
-use crate::resident::Resident;
 use crate::result::{Control, Mark, Replayed, Skipped};
 use crate::settle::{Heap, settle};
 use crate::spec::Run;
-use crate::traps::TrapCounter;
 use crate::usage::Usage;
 use crate::window::{Prepared, Watch};
 use crew::{Crew, Done};
+use hksim_linux::resident::Resident;
+use hksim_linux::traps::TrapCounter;
 use world::{Malloc, NativeAllocator, Nothing, Shared};
 
 /// A threaded run of any allocator.

@@ -8,7 +8,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 
 use hksim_policy::PAGE_BYTES;
 
-use crate::resident::Resident;
+use hksim_linux::resident::Resident;
 
 /// A thread's stack, its guard page included.
 const STACK_BYTES: usize = 64 << 10;

@@ -5,13 +5,13 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use hksim_policy::PAGE_BYTES;
+use crate::PAGE_BYTES;
 
 /// Values for which all bytes zero is a valid value, and which need no drop.
 ///
 /// # Safety
 /// Exactly that must hold.
-pub(crate) unsafe trait Zeroable: Copy {}
+pub unsafe trait Zeroable: Copy {}
 
 // SAFETY: integers are valid whatever their bytes.
 unsafe impl Zeroable for u8 {}
@@ -22,7 +22,7 @@ unsafe impl Zeroable for u64 {}
 
 /// An array in a map of its own, present from the start and never on huge pages.
 #[derive(Debug)]
-pub(crate) struct Resident<T: Zeroable> {
+pub struct Resident<T: Zeroable> {
     start: NonNull<T>,
     len: usize,
 }
@@ -32,7 +32,7 @@ unsafe impl<T: Zeroable + Send> Send for Resident<T> {}
 
 impl<T: Zeroable> Resident<T> {
     /// `len` zeroed values.
-    pub(crate) fn zeroed(len: usize) -> io::Result<Resident<T>> {
+    pub fn zeroed(len: usize) -> io::Result<Resident<T>> {
         let bytes = len.max(1).checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new map, at a place of the kernel's choice.
@@ -73,7 +73,7 @@ impl<T: Zeroable> Drop for Resident<T> {
 ///
 /// Whole pages are taken, so neighbours on the first and last page come along. Where the kernel lacks
 /// `MADV_POPULATE_WRITE` (before 5.14) each page is written by hand.
-pub(crate) fn make_resident(start: *const u8, bytes: usize) {
+pub fn make_resident(start: *const u8, bytes: usize) {
     if bytes == 0 {
         return;
     }

@@ -9,14 +9,14 @@ const BUFFER_BYTES: usize = 64 << 10;
 
 /// A file of `/proc` that is read from its start each time.
 #[derive(Debug)]
-pub(crate) struct ProcText {
+pub struct ProcText {
     file: File,
     buffer: Resident<u8>,
 }
 
 impl ProcText {
     /// Opens a file and reads it once, so that later reads find everything in place.
-    pub(crate) fn open(path: &str) -> io::Result<ProcText> {
+    pub fn open(path: &str) -> io::Result<ProcText> {
         let mut text = ProcText { file: File::open(path)?, buffer: Resident::zeroed(BUFFER_BYTES)? };
         text.each_piece(|_| {})?;
         Ok(text)
@@ -33,7 +33,7 @@ impl ProcText {
     }
 
     /// The number behind `key` at the start of a line, in the file's unit (of memory: kB).
-    pub(crate) fn number(&mut self, key: &str) -> Option<u64> {
+    pub fn number(&mut self, key: &str) -> Option<u64> {
         self.file.seek(SeekFrom::Start(0)).ok()?;
         let mut filled = 0;
         while filled < self.buffer.len() {
@@ -49,7 +49,7 @@ impl ProcText {
     }
 
     /// Lines of `/proc/self/maps` that begin at an address in `start..end`.
-    pub(crate) fn maps_within(&mut self, start: u64, end: u64) -> Option<u64> {
+    pub fn maps_within(&mut self, start: u64, end: u64) -> Option<u64> {
         let (mut count, mut address, mut in_address) = (0, 0u64, true);
         self.each_piece(|piece| {
             for &byte in piece {

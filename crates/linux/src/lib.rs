@@ -1,0 +1,27 @@
+//! What Linux tells of a process's memory, and how it is asked. Knows nothing of allocators, traces or models.
+//!
+//! - [`scan`]: the form of `PAGEMAP_SCAN`, for callers that bring their own system calls; [`pagemap`]: scans of this process.
+//! - [`perf`]: events of the kernel; [`ring`]: their records; [`traps`]: page-fault exceptions, counted and with addresses.
+//! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine.
+//! - [`resident`]: memory for those who watch faults and must take none themselves.
+
+#![cfg_attr(not(feature = "std"), no_std)]
+
+#[cfg(feature = "std")]
+pub mod pagemap;
+#[cfg(feature = "std")]
+pub mod perf;
+#[cfg(feature = "std")]
+pub mod procfs;
+#[cfg(feature = "std")]
+pub mod resident;
+#[cfg(feature = "std")]
+pub mod ring;
+pub mod scan;
+#[cfg(feature = "std")]
+pub mod sysfs;
+#[cfg(feature = "std")]
+pub mod traps;
+
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;

@@ -1,0 +1,109 @@
+//! What the kernel says of the pages in a range: scans of this process's page tables (Linux 6.7).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use crate::PAGE_BYTES;
+use crate::resident::{Resident, Zeroable};
+use crate::scan::{Categories, IS_HUGE, IS_PRESENT, IS_ZERO, PAGEMAP_SCAN, Region, Scan};
+
+// SAFETY: three integers.
+unsafe impl Zeroable for Region {}
+
+const REGIONS: usize = 4096;
+
+/// Present pages in a row that look alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PresentPages {
+    /// First page, in pages from address 0.
+    pub first_page: u64,
+    /// Page behind the last.
+    pub end_page: u64,
+    /// Mapped by 2 MiB entries: transparent huge pages, or reserved ones; only who mapped them knows which.
+    pub is_huge: bool,
+    /// The shared page of zeros, small or huge.
+    pub is_zero: bool,
+}
+
+/// Scans this process's page tables; allocates nothing.
+#[derive(Debug)]
+pub struct PageMap {
+    file: File,
+    regions: Resident<Region>,
+    failures: u64,
+}
+
+impl PageMap {
+    /// Opens the page tables of this process.
+    ///
+    /// # Errors
+    /// Where the kernel has no such scan.
+    pub fn open() -> io::Result<PageMap> {
+        let mut map =
+            PageMap { file: File::open("/proc/self/pagemap")?, regions: Resident::zeroed(REGIONS)?, failures: 0 };
+        let probe = map.regions.as_ptr() as u64 / PAGE_BYTES;
+        map.fill(probe, probe + 1)?;
+        Ok(map)
+    }
+
+    /// The present pages of a range in ascending order. Pages count from address 0.
+    pub fn scan(&mut self, first_page: u64, end_page: u64) -> PagesSeen<'_> {
+        PagesSeen { map: self, at: first_page, end: end_page, filled: 0, next: 0 }
+    }
+
+    /// Scans that the kernel broke off; what they would have shown is missing.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// Fills the regions; returns how many there are.
+    fn fill(&mut self, first_page: u64, end_page: u64) -> io::Result<usize> {
+        let categories =
+            Categories { all_of: IS_PRESENT, returned: IS_PRESENT | IS_ZERO | IS_HUGE, ..Categories::default() };
+        let (start, end) = (first_page * PAGE_BYTES, end_page * PAGE_BYTES);
+        let mut request = Scan::new(start, end, categories, &mut self.regions);
+        // SAFETY: the kernel writes as many regions as the request says, into our own array, and the request itself.
+        let got = unsafe { libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut request) };
+        if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
+    }
+}
+
+/// A scan in progress.
+pub struct PagesSeen<'a> {
+    map: &'a mut PageMap,
+    at: u64,
+    end: u64,
+    filled: usize,
+    next: usize,
+}
+
+impl Iterator for PagesSeen<'_> {
+    type Item = PresentPages;
+
+    fn next(&mut self) -> Option<PresentPages> {
+        while self.next == self.filled {
+            if self.at >= self.end {
+                return None;
+            }
+            self.filled = match self.map.fill(self.at, self.end) {
+                Ok(filled) => filled,
+                Err(_) => {
+                    self.map.failures += 1;
+                    0
+                }
+            };
+            self.next = 0;
+            let answers = &self.map.regions[..self.filled];
+            self.at = Scan::resume_at(answers, REGIONS, self.end * PAGE_BYTES) / PAGE_BYTES;
+        }
+        let region = self.map.regions[self.next];
+        self.next += 1;
+        Some(PresentPages {
+            first_page: region.start / PAGE_BYTES,
+            end_page: region.end / PAGE_BYTES,
+            is_huge: region.categories & IS_HUGE != 0,
+            is_zero: region.categories & IS_ZERO != 0,
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! The kernel's performance events, as far as page faults need them (`include/uapi/linux/perf_event.h`).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use libc::{c_int, c_ulong, pid_t};
+
+/// What is asked of an event.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Request {
+    /// [`TYPE_SOFTWARE`] or [`TYPE_TRACEPOINT`].
+    pub kind: u32,
+    /// Which event of its kind.
+    pub config: u64,
+    /// A sample at every so manieth event; 0 only counts.
+    pub sample_period: u64,
+    /// What a sample holds: `SAMPLE_*`.
+    pub sample_type: u64,
+    /// `FLAG_*`.
+    pub flags: u64,
+    /// Bytes in the ring at which a sleeper wakes, with [`FLAG_WATERMARK`].
+    pub wakeup_bytes: u32,
+    /// The clock of the samples, with [`FLAG_USE_CLOCKID`].
+    pub clockid: c_int,
+}
+
+/// `struct perf_event_attr` in its size of Linux 4.1.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_watermark: u32,
+    breakpoint_type: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clockid: c_int,
+    sample_regs_intr: u64,
+    aux_watermark: u32,
+    sample_max_stack: u32,
+}
+
+/// Events that the kernel itself counts.
+pub const TYPE_SOFTWARE: u32 = 1;
+/// Events of tracepoints.
+pub const TYPE_TRACEPOINT: u32 = 2;
+/// `PERF_COUNT_SW_PAGE_FAULTS`.
+pub const SOFTWARE_PAGE_FAULTS: u64 = 2;
+/// The instruction.
+pub const SAMPLE_IP: u64 = 1;
+/// Process and thread.
+pub const SAMPLE_TID: u64 = 1 << 1;
+/// The time.
+pub const SAMPLE_TIME: u64 = 1 << 2;
+/// The address accessed.
+pub const SAMPLE_ADDRESS: u64 = 1 << 3;
+/// A tracepoint's data.
+pub const SAMPLE_RAW: u64 = 1 << 10;
+/// Off until it is enabled.
+pub const FLAG_DISABLED: u64 = 1;
+/// Threads and processes started later count too.
+pub const FLAG_INHERIT: u64 = 1 << 1;
+/// Only from user mode.
+pub const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
+/// Not from a hypervisor.
+pub const FLAG_EXCLUDE_HV: u64 = 1 << 6;
+/// Wake by bytes, not by records.
+pub const FLAG_WATERMARK: u64 = 1 << 14;
+/// Samples by [`Request::clockid`].
+pub const FLAG_USE_CLOCKID: u64 = 1 << 25;
+
+const FLAG_FD_CLOEXEC: c_ulong = 8;
+const IOCTL_ENABLE: c_ulong = 0x2400;
+const IOCTL_DISABLE: c_ulong = 0x2401;
+const IOCTL_SET_OUTPUT: c_ulong = 0x2405;
+
+/// Opens an event of the calling thread, on one processor or (`None`) on all.
+///
+/// # Errors
+/// What the kernel says: mostly that `kernel.perf_event_paranoid` forbids it.
+pub fn open(request: &Request, processor: Option<c_int>) -> io::Result<OwnedFd> {
+    let attributes = Attributes {
+        kind: request.kind,
+        size: size_of::<Attributes>() as u32,
+        config: request.config,
+        sample_period: request.sample_period,
+        sample_type: request.sample_type,
+        flags: request.flags,
+        wakeup_watermark: request.wakeup_bytes,
+        clockid: request.clockid,
+        ..Attributes::default()
+    };
+    let (this_thread, processor, no_group): (pid_t, c_int, c_int) = (0, processor.unwrap_or(-1), -1);
+    // SAFETY: the kernel reads `size` bytes of the attributes.
+    let got = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            this_thread,
+            processor,
+            no_group,
+            FLAG_FD_CLOEXEC,
+        )
+    };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(got as c_int) })
+}
+
+/// Starts an event.
+pub fn enable(event: &OwnedFd) {
+    // SAFETY: a request without argument, on an open event.
+    unsafe { libc::ioctl(event.as_raw_fd(), IOCTL_ENABLE as _, 0) };
+}
+
+/// Stops an event.
+pub fn disable(event: &OwnedFd) {
+    // SAFETY: as in `enable`.
+    unsafe { libc::ioctl(event.as_raw_fd(), IOCTL_DISABLE as _, 0) };
+}
+
+/// How often it happened.
+pub fn count(event: &OwnedFd) -> u64 {
+    let mut count = 0u64;
+    // SAFETY: eight bytes are read into eight bytes.
+    unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
+    count
+}
+
+/// Lets `event` write to the ring of `other`.
+///
+/// # Errors
+/// The two do not fit together.
+pub fn set_output(event: &OwnedFd, other: &OwnedFd) -> io::Result<()> {
+    // SAFETY: both descriptors are open events; no memory is touched.
+    match unsafe { libc::ioctl(event.as_raw_fd(), IOCTL_SET_OUTPUT as _, other.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

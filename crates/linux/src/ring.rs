@@ -1,0 +1,113 @@
+//! The ring in which the kernel leaves an event's records (`struct perf_event_mmap_page`).
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::PAGE_BYTES;
+
+/// Offsets in the control page.
+const HEAD_AT: usize = 1024;
+const TAIL_AT: usize = 1032;
+/// Bytes of a record's header.
+pub const HEADER_BYTES: usize = 8;
+/// `PERF_RECORD_LOST`: records had no room.
+pub const RECORD_LOST: u32 = 2;
+/// `PERF_RECORD_SAMPLE`.
+pub const RECORD_SAMPLE: u32 = 9;
+
+/// Kind and length of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// `RECORD_*`.
+    pub kind: u32,
+    /// With the header.
+    pub bytes: u64,
+}
+
+/// A mapped ring.
+#[derive(Debug)]
+pub struct Ring {
+    map: *mut u8,
+    data_bytes: usize,
+}
+
+// SAFETY: the map belongs to this value alone; what the kernel writes is read by atomics or lies below the head.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Maps the ring of an event, with `data_bytes` (a power of two) for records.
+    ///
+    /// # Errors
+    /// The kernel grants no such ring.
+    pub fn map(event: &OwnedFd, data_bytes: usize) -> io::Result<Ring> {
+        let bytes = PAGE_BYTES as usize + data_bytes;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new map of the event's ring.
+        let got = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, event.as_raw_fd(), 0) };
+        if got == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Ring { map: got.cast(), data_bytes }) }
+    }
+
+    /// Takes every fault of its pages now, before the kernel writes to it.
+    pub fn touch(&self) {
+        for at in (0..PAGE_BYTES as usize + self.data_bytes).step_by(PAGE_BYTES as usize) {
+            // SAFETY: a byte of the map.
+            unsafe { self.map.add(at).read_volatile() };
+        }
+        // Writing its value back makes the control page writable.
+        self.word(TAIL_AT).store(self.tail(), Ordering::Relaxed);
+    }
+
+    /// Bytes for records.
+    pub fn data_bytes(&self) -> usize {
+        self.data_bytes
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: an aligned word of the ring's control page, which the kernel shares.
+        unsafe { &*self.map.add(at).cast::<AtomicU64>() }
+    }
+
+    /// Position behind the newest record.
+    pub fn head(&self) -> u64 {
+        self.word(HEAD_AT).load(Ordering::Acquire)
+    }
+
+    /// Position of the oldest record.
+    pub fn tail(&self) -> u64 {
+        self.word(TAIL_AT).load(Ordering::Relaxed)
+    }
+
+    /// Gives everything below a position back to the kernel.
+    pub fn release(&self, tail: u64) {
+        self.word(TAIL_AT).store(tail, Ordering::Release);
+    }
+
+    /// The header of the record at a position below the head.
+    pub fn header(&self, position: u64) -> RecordHeader {
+        let mut bytes = [0; HEADER_BYTES];
+        self.copy(position, &mut bytes);
+        let word = u64::from_ne_bytes(bytes);
+        RecordHeader { kind: word as u32, bytes: (word >> 48).max(HEADER_BYTES as u64) }
+    }
+
+    /// Copies bytes from a position on, around the ring's end. No more than the ring holds.
+    pub fn copy(&self, position: u64, into: &mut [u8]) {
+        assert!(into.len() <= self.data_bytes, "no record is longer than its ring");
+        let start = position as usize & (self.data_bytes - 1);
+        let first = into.len().min(self.data_bytes - start);
+        // SAFETY: both parts lie inside the ring's data, which begins behind the control page, by the assertion.
+        unsafe {
+            let data = self.map.add(PAGE_BYTES as usize);
+            data.add(start).copy_to_nonoverlapping(into.as_mut_ptr(), first);
+            data.copy_to_nonoverlapping(into.as_mut_ptr().add(first), into.len() - first);
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the map is this value's own.
+        unsafe { libc::munmap(self.map.cast(), PAGE_BYTES as usize + self.data_bytes) };
+    }
+}

@@ -1,0 +1,30 @@
+//! Modes and limits of the machine, in small files of `/sys` and `/proc/sys`.
+
+use std::fs;
+
+/// The folder of transparent huge pages.
+pub const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+/// The folder of the pool of reserved 2 MiB pages.
+pub const HUGETLB: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
+
+/// A file's text without the newline; `None` where there is none to read.
+pub fn text(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_string())
+}
+
+/// A file's number.
+pub fn number(path: &str) -> Option<u64> {
+    text(path)?.parse().ok()
+}
+
+/// The bracketed word of a file like `always [madvise] never`.
+pub fn choice(path: &str) -> Option<String> {
+    let text = text(path)?;
+    let (_, rest) = text.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_string())
+}
+
+/// Huge pages that khugepaged made so far, on the whole machine.
+pub fn khugepaged_collapses() -> Option<u64> {
+    number(&format!("{THP}/khugepaged/pages_collapsed"))
+}

@@ -1,0 +1,150 @@
+//! The page-fault exceptions of this process: the kernel's software event, counted and, where asked, with addresses.
+//!
+//! The counter counts every exception; the ring keeps their addresses, and what it lost is the difference of the two.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use crate::perf::{self, Request};
+use crate::ring::{HEADER_BYTES, RECORD_SAMPLE, Ring};
+
+/// Which exceptions count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Those taken in user mode, which needs no privilege (`perf_event_paranoid` up to 2).
+    User,
+    /// Those taken inside system calls too (`perf_event_paranoid` up to 1, or root).
+    All,
+}
+
+impl Mode {
+    fn flags(self) -> u64 {
+        match self {
+            Self::User => perf::FLAG_EXCLUDE_KERNEL | perf::FLAG_EXCLUDE_HV,
+            Self::All => 0,
+        }
+    }
+}
+
+/// A counter of traps, off until [`TrapCounter::enable`].
+#[derive(Debug)]
+pub struct TrapCounter {
+    event: OwnedFd,
+}
+
+impl TrapCounter {
+    /// Counts this thread and all that it starts from now on, in user mode.
+    ///
+    /// # Errors
+    /// The kernel gives no such event.
+    pub fn of_process() -> io::Result<TrapCounter> {
+        TrapCounter::open(0, perf::FLAG_INHERIT | Mode::User.flags())
+    }
+
+    /// Counts this thread alone.
+    ///
+    /// # Errors
+    /// The kernel gives no such event.
+    pub fn of_thread(mode: Mode) -> io::Result<TrapCounter> {
+        TrapCounter::open(0, mode.flags())
+    }
+
+    fn open(sample_type: u64, flags: u64) -> io::Result<TrapCounter> {
+        let request = Request {
+            kind: perf::TYPE_SOFTWARE,
+            config: perf::SOFTWARE_PAGE_FAULTS,
+            sample_period: u64::from(sample_type != 0),
+            sample_type,
+            flags: flags | perf::FLAG_DISABLED,
+            ..Request::default()
+        };
+        Ok(TrapCounter { event: perf::open(&request, None)? })
+    }
+
+    /// Starts counting.
+    pub fn enable(&self) {
+        perf::enable(&self.event);
+    }
+
+    /// Stops counting.
+    pub fn disable(&self) {
+        perf::disable(&self.event);
+    }
+
+    /// Traps so far.
+    pub fn count(&self) -> u64 {
+        perf::count(&self.event)
+    }
+}
+
+/// Data bytes of the ring: powers of two, the first that the kernel grants.
+const RING_BYTES_MAX: usize = 16 << 20;
+const RING_BYTES_MIN: usize = 64 << 10;
+/// A record: header, address.
+const RECORD_BYTES: usize = HEADER_BYTES + 8;
+
+/// Traps of this thread with their addresses, in user mode.
+#[derive(Debug)]
+pub struct TrapStream {
+    counter: TrapCounter,
+    ring: Ring,
+    drained: u64,
+}
+
+impl TrapStream {
+    /// Opens the stream with the largest ring that the kernel grants, its pages present.
+    ///
+    /// # Errors
+    /// The kernel gives no such event, or no ring.
+    pub fn open() -> io::Result<TrapStream> {
+        let counter = TrapCounter::open(perf::SAMPLE_ADDRESS, Mode::User.flags())?;
+        let mut data_bytes = RING_BYTES_MAX;
+        let ring = loop {
+            match Ring::map(&counter.event, data_bytes) {
+                Ok(ring) => break ring,
+                Err(_) if data_bytes > RING_BYTES_MIN => data_bytes /= 2,
+                Err(why) => return Err(why),
+            }
+        };
+        ring.touch();
+        Ok(TrapStream { counter, ring, drained: 0 })
+    }
+
+    /// The counter behind it.
+    pub fn counter(&self) -> &TrapCounter {
+        &self.counter
+    }
+
+    /// Most traps that fit in the ring.
+    pub fn capacity(&self) -> usize {
+        self.ring.data_bytes() / RECORD_BYTES
+    }
+
+    /// Bytes that wait in the ring.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.ring.head() - self.ring.tail()
+    }
+
+    /// Takes every waiting address out of the ring, in order.
+    pub fn drain(&mut self, mut each: impl FnMut(u64)) {
+        let (head, mut tail) = (self.ring.head(), self.ring.tail());
+        let mut samples = 0;
+        while tail < head {
+            let header = self.ring.header(tail);
+            if header.kind == RECORD_SAMPLE {
+                let mut address = [0; 8];
+                self.ring.copy(tail + HEADER_BYTES as u64, &mut address);
+                samples += 1;
+                each(u64::from_ne_bytes(address));
+            }
+            tail += header.bytes;
+        }
+        self.ring.release(tail);
+        self.drained += samples;
+    }
+
+    /// Traps whose address the ring had no room for. Exact after a drain.
+    pub fn lost(&self) -> u64 {
+        self.counter.count().saturating_sub(self.drained)
+    }
+}
