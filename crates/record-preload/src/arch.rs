@@ -93,3 +93,14 @@ pub fn ticks() -> u64 {
     // SAFETY: rdtsc has no precondition on x86_64 Linux.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
+
+/// The time stamp counter, not read before what came earlier in the program is done: where a block has come from another
+/// thread, not before it came.
+#[inline(always)]
+pub fn ticks_in_order() -> u64 {
+    // SAFETY: neither has a precondition on x86_64.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+        core::arch::x86_64::_rdtsc()
+    }
+}

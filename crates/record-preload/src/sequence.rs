@@ -12,7 +12,7 @@ use core::ffi::CStr;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-use crate::arch::ticks;
+use crate::arch::ticks_in_order;
 use crate::encoding::{NUMBER_SHIFT, Record};
 
 /// valgrind's own request: on how many valgrinds do I run?
@@ -62,11 +62,12 @@ fn counters() -> Option<&'static Counters> {
     unsafe { COUNTERS.load(Ordering::Relaxed).as_ref() }
 }
 
-/// The stamp with which a resizing call begins: the last number, or the time.
+/// The stamp with which a resizing call begins: the last number, or the time. Where the block stays in place this is its only
+/// place in the order, so it must come behind the block's birth in another thread.
 #[inline]
 pub fn resize_begins() -> u64 {
     let Some(counters) = counters() else {
-        return ticks();
+        return ticks_in_order();
     };
     counters.resizes.fetch_add(1, Ordering::SeqCst);
     counters.events.load(Ordering::SeqCst) << NUMBER_SHIFT

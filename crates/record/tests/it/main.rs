@@ -6,6 +6,7 @@ mod counted;
 mod encoding;
 mod ends;
 mod full_spool;
+mod handover;
 mod operators;
 mod pitfalls;
 mod processes;

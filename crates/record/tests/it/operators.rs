@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use hksim_record::{Exit, Operators, Options, RecordReport, record};
 use hksim_trace::event::{Event, Op};
 
-use crate::support::{compile_cpp, events, have, scratch};
+use crate::support::{LIBRARIES, compile_cpp, events, have, scratch};
 
-const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 /// Sizes without alignment, and those aligned to 64 bytes; 10 calls each.
 const PLAIN: [u64; 6] = [1001, 1002, 1003, 1004, 1005, 1006];
 const ALIGNED: [u64; 7] = [640, 1088, 1152, 1216, 1280, 1344, 1408];

@@ -10,6 +10,9 @@ use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 use tempfile::TempDir;
 
+/// Where Debian has its shared libraries.
+pub const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
+
 /// A directory that goes away with its test.
 pub fn scratch() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
