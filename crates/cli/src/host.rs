@@ -1,13 +1,16 @@
 //! How this machine's kernel is set up, as far as a simulation of it needs to know.
 
 use std::fs;
+use std::sync::Once;
 
 use anyhow::{Context, Result, bail};
-use hksim_sim::kernel::{BLOCK_ORDER, KernelConfig, SizeMode, ThpConfig, ThpMode};
+use hksim_sim::kernel::{BLOCK_ORDER, Fit, KernelConfig, KernelVersion, Rules, SizeMode, ThpConfig, ThpMode};
+
+use crate::output::note;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
-/// This machine's modes, limits and hugetlb pool, with the simulated kernel's rules.
+/// This machine's modes, limits and hugetlb pool, with the rules of its version.
 ///
 /// # Errors
 /// The kernel does not say (no /sys or /proc), or says something unknown.
@@ -23,15 +26,34 @@ pub fn kernel_config() -> Result<KernelConfig> {
         use_zero_page: number(&format!("{THP}/use_zero_page"))? != 0,
         max_map_count: number("/proc/sys/vm/max_map_count")?,
         hugetlb_pool: Some(free_hugetlb_pages()),
+        rules: Rules::of(version()?),
         ..KernelConfig::default()
     })
 }
 
-/// Whether the rules that are simulated are those of the running kernel.
-pub fn runs_simulated_kernel() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut parts = release.split(|c: char| !c.is_ascii_digit());
-    (parts.next(), parts.next()) == (Some("6"), Some("18"))
+/// The version whose rules stand for the running kernel. Where that is another version, the first call says so.
+///
+/// # Errors
+/// A kernel older than every version known.
+pub fn version() -> Result<KernelVersion> {
+    static SAID: Once = Once::new();
+    let path = "/proc/sys/kernel/osrelease";
+    let release = fs::read_to_string(path).with_context(|| format!("{path}: cannot read this kernel's version"))?;
+    let release = release.trim();
+    let Some((version, fit)) = KernelVersion::nearest(release) else {
+        bail!("this machine's kernel, {release}, is older than those whose rules are known; name one with --kernel");
+    };
+    let word = version.word();
+    match fit {
+        Fit::Same => {}
+        Fit::Between => {
+            SAID.call_once(|| note(&format!("kernel {release}: by the rules of {word}, the nearest known")))
+        }
+        Fit::NewerThanAll => {
+            SAID.call_once(|| note(&format!("kernel {release}: by the rules of {word}, the newest known")));
+        }
+    }
+    Ok(version)
 }
 
 /// Modes of every folio size; kernels without such a file never use the size (2 MiB: follow the global mode).

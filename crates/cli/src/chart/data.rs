@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use hksim_drive::{Design, TouchRule};
+use hksim_sim::kernel::KernelVersion;
 use hksim_trace::header::Origin;
 use serde::Deserialize;
 use serde_json::Value;
@@ -38,7 +39,14 @@ struct Touch {
 #[derive(Clone, Debug, Deserialize)]
 struct Kernel {
     thp: Thp,
+    rules: Rules,
     hugetlb_pool: Option<u64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Rules {
+    /// Absent in older results.
+    version: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -157,6 +165,7 @@ fn choice(row: &Row) -> Choice {
     Choice {
         design: row.policy.clone(),
         touch: Some(row.touch.rule),
+        kernel_version: row.kernel.rules.version.as_deref().and_then(KernelVersion::from_word),
         thp: thp_from_word(&row.kernel.thp.global),
         hugetlb_pool: row.kernel.hugetlb_pool,
     }

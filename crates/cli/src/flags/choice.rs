@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use hksim_drive::{Design, TouchRule};
 use hksim_sim::SimReport;
-use hksim_sim::kernel::{KernelConfig, ThpMode};
+use hksim_sim::kernel::{KernelConfig, KernelVersion, Rules, ThpMode};
 use hksim_trace::header::Touch;
 
 use super::table::{FLAGS, Subject};
@@ -16,6 +16,8 @@ pub struct Choice {
     pub design: Design,
     /// How the application touches its blocks.
     pub touch: Option<TouchRule>,
+    /// Version whose rules the simulated kernel follows.
+    pub kernel_version: Option<KernelVersion>,
     /// Mode of the simulated kernel's transparent huge pages.
     pub thp: Option<ThpMode>,
     /// Huge pages in the simulated kernel's hugetlb pool.
@@ -34,7 +36,7 @@ pub enum BaseKernel {
 impl Choice {
     /// A choice that says nothing beyond its design.
     pub fn of(design: Design) -> Choice {
-        Choice { design, touch: None, thp: None, hugetlb_pool: None }
+        Choice { design, touch: None, kernel_version: None, thp: None, hugetlb_pool: None }
     }
 
     /// What a report was made under, everything decided.
@@ -42,6 +44,7 @@ impl Choice {
         Choice {
             design: report.policy.clone(),
             touch: Some(report.touch.rule),
+            kernel_version: Some(report.kernel.rules.version),
             thp: Some(report.kernel.thp.global),
             hugetlb_pool: report.kernel.hugetlb_pool,
         }
@@ -61,6 +64,7 @@ impl Choice {
             BaseKernel::AsItComes => KernelConfig::default(),
             BaseKernel::Host => host::kernel_config()?,
         };
+        kernel.rules = self.kernel_version.map_or(kernel.rules, Rules::of);
         kernel.thp.global = self.thp.unwrap_or(kernel.thp.global);
         kernel.hugetlb_pool = self.hugetlb_pool.or(kernel.hugetlb_pool);
         Ok(kernel)

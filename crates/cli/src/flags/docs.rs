@@ -17,7 +17,6 @@ fn markdown() -> String {
     for (flag, value, why) in NOT_SIMULATED {
         let value = match value {
             "*" => "any other".to_string(),
-            "host" => "host, where that is not 6.18".to_string(),
             value => format!("`{value}`"),
         };
         text += &format!("| `--{flag}` | {value} | {why} |\n");

@@ -2,7 +2,7 @@
 
 use hksim_drive::TouchRule;
 use hksim_drive::design::{CarveRule, Classes, Design, Header, Huge, Meta, Prefault, PrefaultScope, Purge};
-use hksim_sim::kernel::ThpMode;
+use hksim_sim::kernel::{KernelVersion, ThpMode};
 
 use super::choice::Choice;
 use super::values::{parse_count, parse_count_32, parse_size, parse_time, show_size, show_time};
@@ -52,7 +52,7 @@ pub struct Flag {
 }
 
 /// Values that this version knows of and does not simulate: flag, value (a `*` stands for any end), why.
-pub const NOT_SIMULATED: [(&str, &str, &str); 7] = [
+pub const NOT_SIMULATED: [(&str, &str, &str); 6] = [
     ("huge", "thp-always", "this version does not simulate it; set the kernel's mode instead: --huge thp --thp always"),
     ("huge", "collapse", "this version does not simulate MADV_COLLAPSE; use --huge thp"),
     ("huge", "mthp-*", "this version does not simulate sizes between 4K and 2M; use --huge thp or never"),
@@ -60,10 +60,9 @@ pub const NOT_SIMULATED: [(&str, &str, &str); 7] = [
     ("align", "kernel", "this version places SuperSlabs in one arena only; use --align arena"),
     (
         "kernel",
-        "host",
-        "this machine's kernel is another one than 6.18, whose rules are the only ones simulated; use --kernel 6.18",
+        "*",
+        "only rules of Linux 5.15, 6.1, 6.8, 6.12, 6.14 and 6.18 are simulated; use the nearest of them that is not newer",
     ),
-    ("kernel", "*", "only the rules of Linux 6.18 are simulated; use --kernel 6.18"),
 ];
 
 /// Why a value that is no value of a flag is refused.
@@ -264,15 +263,18 @@ pub const FLAGS: &[Flag] = &[
     Flag {
         name: "kernel",
         subject: Subject::Kernel,
-        values: Values::Words(|| vec!["6.18", "host"]),
-        default: None,
-        help: "Whose rules the simulated kernel follows (host: refused unless this machine runs 6.18)",
-        set: |_, word| match word {
-            "6.18" => Ok(()),
-            "host" if host::runs_simulated_kernel() => Ok(()),
-            _ => Err(refuse("kernel", word, &["6.18", "host"])),
+        values: Values::Words(kernel_words),
+        default: Some("6.18; in validate this machine's"),
+        help: "Version whose rules the simulated kernel follows (host: this machine's, or the nearest known below it)",
+        set: |choice, word| {
+            let version = match word {
+                "host" => host::version().map_err(|why| format!("{why:#}"))?,
+                _ => KernelVersion::from_word(word).ok_or_else(|| refuse("kernel", word, &kernel_words()))?,
+            };
+            choice.kernel_version = Some(version);
+            Ok(())
         },
-        show: |_| "6.18".to_string(),
+        show: |choice| choice.kernel_version.unwrap_or(KernelVersion::NEWEST).word().to_string(),
     },
     Flag {
         name: "thp",
@@ -297,6 +299,10 @@ pub const FLAGS: &[Flag] = &[
         show: |choice| choice.hugetlb_pool.map_or("unlimited".to_string(), |pages| pages.to_string()),
     },
 ];
+
+fn kernel_words() -> Vec<&'static str> {
+    KernelVersion::ALL.iter().map(|version| version.word()).chain(["host"]).collect()
+}
 
 const YES_NO: [&str; 2] = ["no", "yes"];
 
@@ -362,7 +368,7 @@ mod tests {
 
     #[test]
     fn values_not_simulated_are_refused_by_name() {
-        for (name, value) in [("huge", "collapse"), ("huge", "mthp-64K"), ("align", "trim"), ("kernel", "6.8")] {
+        for (name, value) in [("huge", "collapse"), ("huge", "mthp-64K"), ("align", "trim"), ("kernel", "6.6")] {
             let Some(flag) = FLAGS.iter().find(|flag| flag.name == name) else { panic!("--{name} is gone") };
             let why = (flag.set)(&mut Choice::of(Design::default()), value).unwrap_err();
             assert!(!why.contains("none of its values"), "--{name} {value}: {why}");

@@ -30,7 +30,7 @@ fn bad_usage_is_named() {
         ("sim rm.hkt --huge mthp-64K", "between 4K and 2M"),
         ("sim rm.hkt --huge thp-always", "--thp always"),
         ("sim rm.hkt --align trim", "one arena"),
-        ("sim rm.hkt --kernel 6.8", "6.18"),
+        ("sim rm.hkt --kernel 6.6", "6.18"),
         ("sim rm.hkt --superslab 1M,2M", "hksim sweep"),
         ("sim rm.hkt --huge never,thp", "hksim sweep"),
         ("sim rm.hkt --preset nobody", "default, hakmem"),

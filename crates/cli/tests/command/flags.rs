@@ -60,6 +60,10 @@ fn every_flag_reaches_the_policy() {
     assert_eq!(sim["touch"]["rule"], "all");
     assert_eq!(sim["kernel"]["thp"]["global"], "never");
     assert_eq!(sim["kernel"]["hugetlb_pool"], 5);
+    assert_eq!(sim["kernel"]["rules"]["version"], "6.18");
+    let old = bench.json("sim rm.hkt --kernel 6.1");
+    assert_eq!(old["kernel"]["rules"]["version"], "6.1");
+    assert_eq!(old["kernel"]["rules"]["mid_sizes"], "absent");
 }
 
 #[test]

@@ -8,8 +8,8 @@ use super::config::ThpAdvice;
 use super::entry::Access;
 use super::outcome::{Errno, Outcome};
 use super::populate::POPULATE_WRITE;
+use super::rules::Collapse;
 use super::vma::{Vma, VmaFlags};
-use super::zap::EmptyTables;
 
 /// `MADV_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +44,7 @@ impl Kernel {
         Outcome::of(match advice {
             Advice::PopulateRead => return self.populate(&range, Access::Read),
             Advice::PopulateWrite => return self.populate(&range, POPULATE_WRITE),
+            Advice::Collapse if self.config.rules.collapse == Collapse::Absent => Err(Errno::Invalid),
             Advice::Collapse => return self.advise_collapse(&range),
             Advice::HugePage => {
                 self.each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::Huge))
@@ -97,8 +98,7 @@ impl Kernel {
         if vma.flags.hugetlb {
             return self.dontneed_hugetlb(vma, part);
         }
-        let reclaims = self.config.rules.pt_reclaim;
-        self.zap(part, if reclaims { EmptyTables::Free } else { EmptyTables::Keep });
+        self.zap(part, self.config.rules.empty_tables);
         Ok(())
     }
 

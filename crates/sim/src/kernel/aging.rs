@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::entry::{BlockEntry, PteKind};
+use super::rules::AgingSplit;
 use super::span::{blocks_touching, clip, index_of, is_whole_block};
 
 /// Which of the two.
@@ -50,7 +51,8 @@ impl Kernel {
         let Some(table) = self.tables.table_mut(block) else { return room };
         if let Some(piece) = table.piece(start) {
             let batch = table.batch(start, start + room as usize);
-            if batch < self.folios.get(piece.folio).len() {
+            let whole = batch == self.folios.get(piece.folio).len();
+            if !whole || self.config.rules.aging_split == AgingSplit::Always {
                 self.split_folio(piece.folio);
                 return 0;
             }

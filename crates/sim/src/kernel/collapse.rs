@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::config::ThpAdvice;
-use super::entry::{BlockEntry, HugePage};
+use super::entry::{BlockEntry, HugePage, Pte, PteTable};
 use super::outcome::{Errno, Install, InstallKind, InstallRun, append};
+use super::rules::Collapse;
 use super::span::{BLOCK_PAGES, pages_of};
-use super::vma::Vma;
+use super::vma::{Protection, Vma};
 
 impl Kernel {
     /// Collapses the whole blocks of `part`, which lies in one mapping. It ignores modes and the mapping's protection,
@@ -30,7 +31,12 @@ impl Kernel {
         let mut huge = 0;
         for block in first..end {
             match self.tables.entry(block) {
-                BlockEntry::Table(_) => append(installs, self.collapse_block(block)),
+                BlockEntry::Table(table) => {
+                    if !self.may_collapse(vma, table) {
+                        continue;
+                    }
+                    append(installs, self.collapse_block(block));
+                }
                 // Without a page table there is nothing to collapse: without the level above it the block is passed
                 // over, else the call ends.
                 BlockEntry::None if self.tables.has_pmd_page(block) => break,
@@ -40,6 +46,13 @@ impl Kernel {
             huge += 1;
         }
         if end.checked_sub(first) == Some(huge) { Ok(()) } else { Err(Errno::Invalid) }
+    }
+
+    /// Whether this version collapses what the table maps.
+    fn may_collapse(&self, vma: &Vma, table: &PteTable) -> bool {
+        let is_writable = |pte: &Pte| pte.is_anon() && !pte.protected();
+        self.config.rules.collapse == Collapse::AnyTable
+            || vma.flags.protection == Protection::ReadWrite && table.ptes.iter().any(is_writable)
     }
 
     /// Copies what a table maps into a fresh huge page; the table stays as its deposit.

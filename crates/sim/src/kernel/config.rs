@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::rules::Rules;
+use super::rules::{MidSizes, Rules};
 
 /// The order (log2 of its pages) of a folio that fills a 2 MiB block.
 pub const BLOCK_ORDER: usize = 9;
@@ -51,7 +51,7 @@ impl ThpConfig {
     }
 
     /// The folio orders a fault may install, as a bit set, in a mapping with this advice (R1b, R3).
-    pub(super) fn orders(&self, advice: ThpAdvice) -> u16 {
+    fn orders(&self, advice: ThpAdvice) -> u16 {
         if advice == ThpAdvice::NoHuge {
             return 0;
         }
@@ -100,6 +100,17 @@ pub struct KernelConfig {
     pub rules: Rules,
 }
 
+impl KernelConfig {
+    /// The folio orders a fault may install, as a bit set, in a mapping with this advice (R1b, R3).
+    pub(super) fn orders(&self, advice: ThpAdvice) -> u16 {
+        match self.rules.mid_sizes {
+            MidSizes::Present => self.thp.orders(advice),
+            // Such kernels have the global mode alone.
+            MidSizes::Absent => ThpConfig::new(self.thp.global).orders(advice),
+        }
+    }
+}
+
 impl Default for KernelConfig {
     /// Linux 6.18 as it comes: THP by madvise, 65 530 mappings, no mapping elsewhere, a hugetlb pool without end.
     fn default() -> Self {
@@ -109,7 +120,7 @@ impl Default for KernelConfig {
             max_map_count: 65_530,
             vmas_elsewhere: 0,
             hugetlb_pool: None,
-            rules: Rules::linux_6_18(),
+            rules: Rules::LINUX_6_18,
         }
     }
 }

@@ -57,6 +57,8 @@ impl Pte {
     const DIRTY: u8 = 1 << 3;
     /// MADV_FREE was called on the page; of a piece, its folio knows.
     const LAZY: u8 = 1 << 4;
+    /// A write takes a fault although the mapping allows it.
+    const PROTECTED: u8 = 1 << 5;
 
     pub const NONE: Self = Self(0);
     pub const ZERO: Self = Self(1);
@@ -67,8 +69,8 @@ impl Pte {
     }
 
     /// A page of a larger folio.
-    pub fn piece(nonzero: bool, dirty: bool) -> Self {
-        Self(3).with(Self::NONZERO, nonzero).with(Self::DIRTY, dirty)
+    pub fn piece(nonzero: bool, dirty: bool, protected: bool) -> Self {
+        Self(3).with(Self::NONZERO, nonzero).with(Self::DIRTY, dirty).with(Self::PROTECTED, protected)
     }
 
     #[inline]
@@ -102,6 +104,14 @@ impl Pte {
         *self = self.with(Self::DIRTY, dirty);
     }
 
+    pub fn protected(self) -> bool {
+        self.0 & Self::PROTECTED != 0
+    }
+
+    pub fn set_protected(&mut self, protected: bool) {
+        *self = self.with(Self::PROTECTED, protected);
+    }
+
     /// Lazily freed: clean, and dropped under memory pressure unless written first.
     pub fn free_lazily(&mut self) {
         *self = self.with(Self::DIRTY, false).with(Self::LAZY, true);
@@ -113,6 +123,7 @@ impl Pte {
         match (self.kind(), access) {
             (PteKind::None, _) | (PteKind::Zero, Access::Write(_)) => false,
             (_, Access::Read) => true,
+            _ if self.protected() => false,
             (_, Access::Write(content)) => {
                 *self = self.with(Self::NONZERO, content == Content::NonZero).with(Self::DIRTY, true);
                 true
@@ -176,12 +187,14 @@ pub(super) struct HugePage {
     nonzero: [u64; LEN / 64],
     pub dirty: bool,
     pub lazy: bool,
+    /// A write takes a fault although the mapping allows it.
+    pub protected: bool,
 }
 
 impl HugePage {
     /// A fresh, dirty huge page of zeros.
     pub fn new() -> Box<Self> {
-        Box::new(Self { nonzero: [0; LEN / 64], dirty: true, lazy: false })
+        Box::new(Self { nonzero: [0; LEN / 64], dirty: true, lazy: false, protected: false })
     }
 
     pub fn is_nonzero(&self, index: usize) -> bool {
@@ -220,13 +233,15 @@ impl BlockEntry {
         match self {
             Self::None => false,
             Self::Table(table) => table.ptes[index].access(access),
-            Self::Huge(huge) => {
-                if let Access::Write(content) = access {
+            Self::Huge(huge) => match access {
+                Access::Read => true,
+                Access::Write(_) if huge.protected => false,
+                Access::Write(content) => {
                     huge.dirty = true;
                     huge.set_nonzero(index, content == Content::NonZero);
+                    true
                 }
-                true
-            }
+            },
             Self::HugeZero => !access.writes(),
             Self::Hugetlb { writable } => *writable || !access.writes(),
         }

@@ -46,12 +46,12 @@ impl Kernel {
         {
             return Ok(None);
         }
-        self.trap(page, access).map(Some)
+        self.trap(page, access)
     }
 
     /// A program access that the page tables do not serve.
     #[cold]
-    fn trap(&mut self, page: u64, access: Access) -> Result<Install, Signal> {
+    fn trap(&mut self, page: u64, access: Access) -> Result<Option<Install>, Signal> {
         match self.vmas.covering(page).filter(|vma| vma.allows(access)) {
             Some(vma) => self.fault(&vma, page, access, FaultCause::Trap),
             None => {
@@ -62,7 +62,15 @@ impl Kernel {
     }
 
     /// Serves an access, allowed by `vma`, that the page tables do not serve.
-    pub(super) fn fault(&mut self, vma: &Vma, page: u64, access: Access, cause: FaultCause) -> Result<Install, Signal> {
+    ///
+    /// Nothing is installed where the page is there and only lacks the permission to be written.
+    pub(super) fn fault(
+        &mut self,
+        vma: &Vma,
+        page: u64,
+        access: Access,
+        cause: FaultCause,
+    ) -> Result<Option<Install>, Signal> {
         self.counters.traps += u64::from(cause == FaultCause::Trap);
         let kind = if vma.flags.hugetlb {
             self.hugetlb_fault(vma, page, access)?
@@ -70,16 +78,17 @@ impl Kernel {
             match self.tables.entry(block_of(page)) {
                 BlockEntry::HugeZero => self.write_huge_zero(page, access),
                 BlockEntry::None if self.huge_fault_allowed(vma, page) => self.huge_fault(vma, page, access),
+                BlockEntry::Huge(_) => return Ok(self.write_protected_huge(page, access)),
                 _ => return Ok(self.small_fault(vma, page, access)),
             }
         };
-        Ok(match kind {
+        Ok(Some(match kind {
             InstallKind::Cow => self.installed(kind, page, 1),
             _ => self.installed(kind, pages_of(block_of(page)).start, BLOCK_PAGES),
-        })
+        }))
     }
 
-    fn installed(&mut self, kind: InstallKind, first_page: u64, pages: u64) -> Install {
+    pub(super) fn installed(&mut self, kind: InstallKind, first_page: u64, pages: u64) -> Install {
         self.counters.faults += 1;
         self.counters.count_install(kind);
         Install { kind, first_page, pages }
@@ -87,7 +96,7 @@ impl Kernel {
 
     /// R1 (b) and (c): the mode allows 2 MiB here and the mapping holds the whole block.
     fn huge_fault_allowed(&self, vma: &Vma, page: u64) -> bool {
-        vma.covers_block_of(page) && self.config.thp.orders(vma.flags.thp) & (1 << BLOCK_ORDER) != 0
+        vma.covers_block_of(page) && self.config.orders(vma.flags.thp) & (1 << BLOCK_ORDER) != 0
     }
 
     /// A first touch that may use a huge page: a read maps the huge zero page, unless that is switched off (R4c).
@@ -123,36 +132,39 @@ impl Kernel {
         self.tables.replace(block_of(page), BlockEntry::Huge(huge));
     }
 
-    fn install_base_page(&mut self, page: u64, access: Access) {
+    pub(super) fn install_base_page(&mut self, page: u64, access: Access) {
         self.tables.set_pte(page, Pte::base(access.leaves_nonzero(), true, false));
     }
 
     /// A fault below a PTE table: reads and writes to a zero page never get more than 4 KiB (R3, R4).
-    fn small_fault(&mut self, vma: &Vma, page: u64, access: Access) -> Install {
+    fn small_fault(&mut self, vma: &Vma, page: u64, access: Access) -> Option<Install> {
         if !access.writes() {
             self.tables.set_pte(page, Pte::ZERO);
-            return self.installed(InstallKind::Zero, page, 1);
+            return Some(self.installed(InstallKind::Zero, page, 1));
         }
         self.vmas.prepare_anon(vma);
-        if self.tables.pte(page).kind() == PteKind::Zero {
-            self.install_base_page(page, access);
-            return self.installed(InstallKind::Cow, page, 1);
-        }
-        match self.mthp_pages(vma, page) {
-            Some(pages) => {
-                self.install_mthp(pages.clone(), page, access);
-                self.installed(InstallKind::Mthp, pages.start, pages.end - pages.start)
-            }
-            None => {
+        Some(match self.tables.pte(page).kind() {
+            PteKind::Zero => {
                 self.install_base_page(page, access);
-                self.installed(InstallKind::Base4k, page, 1)
+                self.installed(InstallKind::Cow, page, 1)
             }
-        }
+            PteKind::Base | PteKind::Piece => return self.write_protected_page(page, access),
+            PteKind::None => match self.mthp_pages(vma, page) {
+                Some(pages) => {
+                    self.install_mthp(pages.clone(), page, access);
+                    self.installed(InstallKind::Mthp, pages.start, pages.end - pages.start)
+                }
+                None => {
+                    self.install_base_page(page, access);
+                    self.installed(InstallKind::Base4k, page, 1)
+                }
+            },
+        })
     }
 
     /// The largest enabled, aligned run around `page` that lies in the mapping and has no entry yet (R3).
     fn mthp_pages(&self, vma: &Vma, page: u64) -> Option<std::ops::Range<u64>> {
-        let orders = self.config.thp.orders(vma.flags.thp);
+        let orders = self.config.orders(vma.flags.thp);
         (1..BLOCK_ORDER).rev().filter(|order| orders & (1 << order) != 0).find_map(|order| {
             let length = 1u64 << order;
             let start = page - page % length;
@@ -166,7 +178,7 @@ impl Kernel {
         let folio = self.folios.add(pages.clone(), false, false);
         for (index, page) in pages.enumerate() {
             let nonzero = page == touched && access.leaves_nonzero();
-            self.tables.set_piece(page, Pte::piece(nonzero, true), Piece { folio, index: index as u32 });
+            self.tables.set_piece(page, Pte::piece(nonzero, true, false), Piece { folio, index: index as u32 });
         }
     }
 }

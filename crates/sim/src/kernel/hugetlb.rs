@@ -1,10 +1,12 @@
 //! Pages of the hugetlb pool: reserved by the map, taken by the first touch (R13).
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::Kernel;
 use super::entry::{Access, BlockEntry};
 use super::outcome::{Errno, InstallKind, Signal};
+use super::rules::HugetlbDontneed;
 use super::span::{BLOCK_PAGES, block_of, blocks_touching, is_block_aligned};
 use super::vma::Vma;
 
@@ -17,11 +19,13 @@ pub(super) struct HugetlbPool {
     used: u64,
     /// Pages promised to mappings that have not touched them.
     reserved: u64,
+    /// Blocks whose promise was kept and is not renewed.
+    spent: BTreeSet<u64>,
 }
 
 impl HugetlbPool {
     pub fn new(total: Option<u64>) -> Self {
-        Self { total, used: 0, reserved: 0 }
+        Self { total, used: 0, reserved: 0, spent: BTreeSet::new() }
     }
 
     fn has_unreserved(&self, pages: u64) -> bool {
@@ -47,7 +51,7 @@ impl HugetlbPool {
         Ok(())
     }
 
-    /// A page comes back; a mapping that stays keeps its promise of one (6.18: HugePages_Rsvd rises again).
+    /// A page comes back; a mapping that stays may keep its promise of one (HugePages_Rsvd rises again).
     fn give_back(&mut self, still_reserves: bool) {
         self.used -= 1;
         self.reserved += u64::from(still_reserves);
@@ -72,7 +76,8 @@ impl Kernel {
     pub(super) fn hugetlb_fault(&mut self, vma: &Vma, page: u64, access: Access) -> Result<InstallKind, Signal> {
         let block = block_of(page);
         if matches!(self.tables.entry(block), BlockEntry::None) {
-            self.pool.take(vma.reserves())?;
+            let reserves = vma.reserves() && !self.pool.spent.contains(&block);
+            self.pool.take(reserves)?;
         }
         self.tables.replace(block, BlockEntry::Hugetlb { writable: access.writes() });
         Ok(InstallKind::Hugetlb)
@@ -80,12 +85,17 @@ impl Kernel {
 
     /// DONTNEED: the length is rounded down to 2 MiB silently, the start must be aligned.
     pub(super) fn dontneed_hugetlb(&mut self, vma: &Vma, part: &Range<u64>) -> Result<(), Errno> {
-        if !is_block_aligned(part.start) {
+        let rule = self.config.rules.hugetlb_dontneed;
+        if rule == HugetlbDontneed::Refused || !is_block_aligned(part.start) {
             return Err(Errno::Invalid);
         }
+        let renews = rule == HugetlbDontneed::ToReserve;
         for block in block_of(part.start)..part.end / BLOCK_PAGES {
             if matches!(self.tables.take(block), BlockEntry::Hugetlb { .. }) {
-                self.pool.give_back(vma.reserves());
+                self.pool.give_back(vma.reserves() && renews);
+                if vma.reserves() && !renews {
+                    self.pool.spent.insert(block);
+                }
             }
         }
         Ok(())
@@ -94,9 +104,10 @@ impl Kernel {
     /// Takes a part out of the address space: its pages and its promises go back to the pool.
     pub(super) fn release_hugetlb(&mut self, vma: &Vma, part: &Range<u64>) {
         for block in blocks_touching(part) {
+            let spent = self.pool.spent.remove(&block);
             if matches!(self.tables.take(block), BlockEntry::Hugetlb { .. }) {
                 self.pool.give_back(false);
-            } else if vma.reserves() {
+            } else if vma.reserves() && !spent {
                 self.pool.reserved -= 1;
             }
         }

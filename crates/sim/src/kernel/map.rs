@@ -7,9 +7,9 @@ use super::config::ThpAdvice;
 use super::entry::Access;
 use super::outcome::{Errno, Outcome};
 use super::populate::POPULATE_WRITE;
+use super::rules::EmptyTables;
 use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, is_block_aligned};
 use super::vma::{Protection, Vma, VmaFlags};
-use super::zap::EmptyTables;
 
 /// How an anonymous private mapping is made: protection and `MAP_*` flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -38,8 +38,10 @@ pub mod script;
 mod span;
 mod split;
 mod state;
+mod version;
 mod vma;
 mod vma_map;
+mod write_protected;
 mod zap;
 
 pub use advise::Advice;
@@ -48,9 +50,13 @@ pub use entry::{Access, Content};
 pub use map::MapFlags;
 pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
 pub use remap::RemapSource;
-pub use rules::{HugeZeroWrite, MapAlignment, Rules};
+pub use rules::{
+    AgingSplit, AnonMerge, ChargeAfterProtect, Collapse, EmptyTables, HugeZeroWrite, HugetlbDontneed, LargeReuse,
+    MapAlignment, MidSizes, ProtectDirty, RemapReach, RemapTables, Rules, WriteAfterProtect, ZerosOnSplit,
+};
 pub use span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, PAGE_BYTES};
 pub use state::{BlockState, PageState, StateRun};
+pub use version::{Fit, KernelVersion};
 pub use vma::Protection;
 
 use folio::Folios;
@@ -74,8 +80,8 @@ impl Kernel {
     pub fn new(config: KernelConfig) -> Self {
         Self {
             pool: HugetlbPool::new(config.hugetlb_pool),
+            vmas: VmaMap::new(config.rules.anon_merge),
             config,
-            vmas: VmaMap::default(),
             tables: PageTables::default(),
             folios: Folios::default(),
             counters: Counters::default(),

@@ -21,7 +21,7 @@ pub enum InstallKind {
     /// The shared zero page, 4 KiB or 2 MiB.
     #[serde(rename = "zero")]
     Zero,
-    /// A 4 KiB page in place of a zero page, by a write.
+    /// A 4 KiB page in place of a zero page, or of one that may not be written in place, by a write.
     #[serde(rename = "cow")]
     Cow,
 }
@@ -128,6 +128,8 @@ pub struct Counters {
     pub faults: u64,
     /// Exceptions taken by the program: perf `page-faults`. Populate takes none, an access that fails takes one.
     pub traps: u64,
+    /// Faults that only gave back the permission to write to what was there.
+    pub reuses: u64,
     /// 2 MiB entries split into a PTE table (`thp_split_pmd`): huge pages and huge zero pages.
     pub entry_splits: u64,
     /// Large folios split into pages.

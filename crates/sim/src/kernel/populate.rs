@@ -31,7 +31,9 @@ impl Kernel {
             }
             if !self.mark_present(page, access) {
                 let install = self.fault(&vma, page, access, FaultCause::Populate);
-                append(installs, install.map_err(|_| Errno::Fault)?);
+                if let Some(install) = install.map_err(|_| Errno::Fault)? {
+                    append(installs, install);
+                }
             }
             page = match self.tables.entry(block_of(page)) {
                 BlockEntry::None | BlockEntry::Table(_) => page + 1,
@@ -49,6 +51,7 @@ impl Kernel {
             None | Some(BlockEntry::None) => false,
             Some(BlockEntry::HugeZero) => !writes,
             Some(BlockEntry::Hugetlb { writable }) => *writable || !writes,
+            Some(BlockEntry::Huge(huge)) if writes && huge.protected => false,
             Some(BlockEntry::Huge(huge)) => {
                 huge.dirty |= writes;
                 true
@@ -56,6 +59,9 @@ impl Kernel {
             Some(BlockEntry::Table(table)) => {
                 let piece = table.piece(index_of(page));
                 let pte = &mut table.ptes[index_of(page)];
+                if writes && pte.protected() {
+                    return false;
+                }
                 match pte.kind() {
                     PteKind::None => return false,
                     PteKind::Zero => return !writes,

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::Kernel;
 use super::entry::BlockEntry;
 use super::outcome::Errno;
+use super::rules::{ChargeAfterProtect, ProtectDirty, WriteAfterProtect};
 use super::span::{blocks_touching, clip, index_of};
 use super::vma::{Protection, Vma, VmaFlags};
 
@@ -31,13 +32,38 @@ impl Kernel {
         if vma.flags.protection == protection {
             return Ok(());
         }
-        self.change_flags(vma, part, reprotected(vma, protection))?;
+        self.change_flags(vma, part, reprotected(vma, protection, self.config.rules.charge_after_protect))?;
         if vma.flags.hugetlb {
             self.write_protect_hugetlb(part);
-        } else if self.config.rules.protect_in_batches {
+            return Ok(());
+        }
+        if self.config.rules.protect_dirty == ProtectDirty::PerRun {
             self.spread_dirty(part);
         }
+        if self.config.rules.write_after_protect != WriteAfterProtect::NoFault {
+            self.write_protect(part);
+        }
         Ok(())
+    }
+
+    /// Takes the write permission from what is present, where this version does not give it back by itself.
+    fn write_protect(&mut self, part: &Range<u64>) {
+        let huge_only = self.config.rules.write_after_protect == WriteAfterProtect::HugeFault;
+        let blocks = blocks_touching(part);
+        let mut from = blocks.start;
+        while let Some(block) = self.tables.next_present(from, blocks.end) {
+            from = block + 1;
+            match self.tables.entry_mut(block) {
+                Some(BlockEntry::Huge(huge)) => huge.protected = true,
+                Some(BlockEntry::Table(table)) if !huge_only => {
+                    let pages = clip(part, block);
+                    let first = index_of(pages.start);
+                    let entries = &mut table.ptes[first..first + (pages.end - pages.start) as usize];
+                    entries.iter_mut().filter(|pte| pte.is_anon()).for_each(|pte| pte.set_protected(true));
+                }
+                _ => {}
+            }
+        }
     }
 
     /// R26: entries are changed in batches per large folio, and one dirty entry makes its whole batch dirty.
@@ -63,12 +89,12 @@ impl Kernel {
 
 /// The flags of a mapping under another protection. Memory that becomes writable is charged from then on; memory that
 /// was never written gives its charge back when it stops being writable (R18).
-fn reprotected(vma: &Vma, protection: Protection) -> VmaFlags {
+fn reprotected(vma: &Vma, protection: Protection, charge: ChargeAfterProtect) -> VmaFlags {
     let flags = vma.flags;
     let account = if protection == Protection::ReadWrite {
         flags.account || !(flags.hugetlb || flags.noreserve)
     } else {
-        flags.account && vma.anon.is_some()
+        flags.account && (vma.anon.is_some() || charge == ChargeAfterProtect::Kept)
     };
     VmaFlags { protection, account, ..flags }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::Kernel;
 use super::entry::{BlockEntry, PteKind};
 use super::outcome::Errno;
+use super::rules::{RemapReach, RemapTables};
 use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, block_of, index_of, overlap, pages_of};
 use super::vma::Vma;
 
@@ -47,17 +48,20 @@ impl Kernel {
     pub fn remap(&mut self, old: u64, length: u64, new: u64, source: RemapSource) -> Result<(), Errno> {
         let fits = |start: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
         let (Some(end), Some(new_end)) = (fits(old), fits(new)) else { return Err(Errno::Invalid) };
-        if length == 0 || overlap(&(old..end), &(new..new_end)) {
+        if length == 0 {
+            return Err(Errno::Invalid);
+        }
+        if self.config.rules.remap_reach == RemapReach::One && self.vmas.covering(old).is_none() {
+            return Err(Errno::Fault);
+        }
+        if overlap(&(old..end), &(new..new_end)) {
             return Err(Errno::Invalid);
         }
         // The kernel keeps room for the cuts that the move may need.
         if self.map_count() + 2 >= self.config.max_map_count.saturating_sub(3) {
             return Err(Errno::NoMemory);
         }
-        let first = self.vmas.covering(old).ok_or(Errno::Fault)?;
-        if !self.config.rules.remap_spans_vmas && first.end < end {
-            return Err(Errno::Fault);
-        }
+        self.check_reach(&(old..end), &(new..new_end))?;
         let mut at = old;
         while at < end {
             let Some(vma) = self.vmas.at_or_after(at).filter(|vma| vma.start < end) else { break };
@@ -66,6 +70,17 @@ impl Kernel {
             self.move_part(part.clone(), new + (part.start - old), source)?;
         }
         Ok(())
+    }
+
+    /// EFAULT if nothing is mapped at the start of `old`, or if the range leaves its mapping where the version moves
+    /// only one, which has the target unmapped by then (R24).
+    fn check_reach(&mut self, old: &Range<u64>, target: &Range<u64>) -> Result<(), Errno> {
+        let moves_one = self.config.rules.remap_reach != RemapReach::Many;
+        if moves_one {
+            self.unmap_range(target)?;
+        }
+        let first = self.vmas.covering(old.start).ok_or(Errno::Fault)?;
+        if moves_one && first.end < old.end { Err(Errno::Fault) } else { Ok(()) }
     }
 
     /// mremap in place, without `MREMAP_MAYMOVE`: shrinks like munmap, grows into free space behind the mapping.
@@ -167,7 +182,8 @@ impl Kernel {
         let offset = tables.old % BLOCK_PAGES;
         let nothing_below =
             |vma: &Vma, at: u64| vma.start == at && self.vmas.overlapping(&(at - offset..at)).is_empty();
-        offset != 0
+        self.config.rules.remap_tables == RemapTables::Widened
+            && offset != 0
             && offset == tables.new % BLOCK_PAGES
             && tables.end >= pages_of(block_of(tables.old)).end
             && nothing_below(source, tables.old)

@@ -1,10 +1,13 @@
 //! The behaviours that differ between kernel versions, each a named switch.
+//!
+//! What is said of a version was read in that version's source (the file stands with each switch), and measured on 6.18.
 
 use serde::Serialize;
 
 use super::span::BLOCK_PAGES;
+use super::version::KernelVersion;
 
-/// What the first write to a huge zero page does (R4).
+/// What the first write to a huge zero page does (R4). `do_huge_pmd_wp_page` in mm/huge_memory.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HugeZeroWrite {
@@ -14,7 +17,7 @@ pub enum HugeZeroWrite {
     Split,
 }
 
-/// Where the kernel places an anonymous map that names no address (R5).
+/// Where the kernel places an anonymous map that names no address (R5). `__get_unmapped_area` in mm/mmap.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MapAlignment {
@@ -26,33 +29,269 @@ pub enum MapAlignment {
     WholeBlocks,
 }
 
+/// Folio sizes between 4 KiB and 2 MiB (R3). `alloc_anon_folio` in mm/memory.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MidSizes {
+    /// There are none, and 2 MiB follows the global mode.
+    Absent,
+    /// Each size has a mode of its own.
+    Present,
+}
+
+/// What happens to a PTE table whose whole block is dropped by one DONTNEED (R8'). mm/pt_reclaim.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EmptyTables {
+    /// It stays (munmap frees it later, where no mapping is left around it: R21).
+    Keep,
+    /// It is freed.
+    Free,
+}
+
+/// Which large folios, mapped page by page, MADV_FREE and MADV_COLD split (R9a). `madvise_free_pte_range` in
+/// mm/madvise.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgingSplit {
+    /// All they meet.
+    Always,
+    /// Those that do not lie in the range as a whole.
+    Part,
+}
+
+/// What a split of a folio maps in place of its zero-filled pages (R10). `try_to_map_unused_to_zeropage` in mm/migrate.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ZerosOnSplit {
+    /// Themselves.
+    Keep,
+    /// The zero page.
+    ZeroPage,
+}
+
+/// MADV_COLLAPSE (R12'). `madvise_collapse`, `hpage_collapse_scan_pmd` in mm/khugepaged.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Collapse {
+    /// Not known: EINVAL.
+    Absent,
+    /// A block needs one page that can be written without a fault.
+    WritablePage,
+    /// Whatever a table maps is collapsed.
+    AnyTable,
+}
+
+/// MADV_DONTNEED on a hugetlb mapping (R13). `madvise_dontneed_free_valid_vma` in mm/madvise.c,
+/// `__unmap_hugepage_range` in mm/hugetlb.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HugetlbDontneed {
+    /// EINVAL.
+    Refused,
+    /// Its pages go back to the pool.
+    ToPool,
+    /// They go back to the pool, and stay promised to the mapping.
+    ToReserve,
+}
+
+/// When two mappings with equal flags become one although only one has anonymous memory (R19). `is_mergeable_anon_vma`
+/// in mm/mmap.c, later mm/vma.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnonMerge {
+    /// Only if the one that was there before has it.
+    IntoTouched,
+    /// Always.
+    Either,
+}
+
+/// Whether mprotect gives the charge of memory back that was never written and stops being writable (R18).
+/// `mprotect_fixup` in mm/mprotect.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChargeAfterProtect {
+    /// It stays charged.
+    Kept,
+    /// It is charged no more.
+    GivenBack,
+}
+
+/// How mprotect treats the dirty bits of a large folio's entries (R26). `change_pte_range` in mm/mprotect.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProtectDirty {
+    /// Each by itself.
+    PerPage,
+    /// One dirty entry makes its whole run dirty.
+    PerRun,
+}
+
+/// The first write to present memory after mprotect made it writable again (R23). `can_change_pte_writable` in
+/// mm/mprotect.c, `can_change_pmd_writable` in mm/huge_memory.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WriteAfterProtect {
+    /// It takes a fault.
+    Fault,
+    /// It takes a fault in a huge page, none in a page.
+    HugeFault,
+    /// It takes none.
+    NoFault,
+}
+
+/// What mremap to a fixed address moves (R24). `mremap_to`, later `remap_move`, in mm/mremap.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RemapReach {
+    /// One mapping. That nothing is mapped at the start is found out when the target is unmapped already.
+    OneFoundLate,
+    /// One mapping. That the range leaves it is found out when the target is unmapped already.
+    One,
+    /// Every mapping in the range, with the gaps.
+    Many,
+}
+
+/// Which page tables mremap moves (R21). `try_realign_addr` in mm/mremap.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RemapTables {
+    /// Those of the range.
+    Exact,
+    /// A whole table where nothing else is mapped below the range.
+    Widened,
+}
+
+/// The write to a page of a large folio, mapped page by page, that was shared with another process and is no longer
+/// (R27). `wp_can_reuse_anon_folio` in mm/memory.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LargeReuse {
+    /// It copies, but for the last page that is left of the folio.
+    LastPage,
+    /// It uses the page again, but copies the last one that is left of the folio.
+    AllButLastPage,
+}
+
 /// How one kernel version behaves where versions differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rules {
+    /// Whose rules these are.
+    pub version: KernelVersion,
     /// The first write to a huge zero page.
     pub huge_zero_write: HugeZeroWrite,
-    /// A DONTNEED of a whole block inside one mapping frees its empty PTE table (R8').
-    pub pt_reclaim: bool,
-    /// Splitting a folio maps its zero-filled pages to the zero page (R10).
-    pub zero_on_split: bool,
-    /// mprotect spreads one dirty entry over its whole run of a large folio (R26).
-    pub protect_in_batches: bool,
-    /// mremap to a fixed address moves ranges of several mappings (R24).
-    pub remap_spans_vmas: bool,
     /// Placement of maps without an address.
     pub map_alignment: MapAlignment,
+    /// Sizes between 4 KiB and 2 MiB.
+    pub mid_sizes: MidSizes,
+    /// The table of a block dropped as a whole.
+    pub empty_tables: EmptyTables,
+    /// Large folios under MADV_FREE and MADV_COLD.
+    pub aging_split: AgingSplit,
+    /// Zero-filled pages of a folio that is split.
+    pub zeros_on_split: ZerosOnSplit,
+    /// MADV_COLLAPSE.
+    pub collapse: Collapse,
+    /// MADV_DONTNEED on hugetlb.
+    pub hugetlb_dontneed: HugetlbDontneed,
+    /// Merging where one mapping has no anonymous memory.
+    pub anon_merge: AnonMerge,
+    /// The charge of memory that stops being writable.
+    pub charge_after_protect: ChargeAfterProtect,
+    /// Dirty bits under mprotect.
+    pub protect_dirty: ProtectDirty,
+    /// Writes after mprotect.
+    pub write_after_protect: WriteAfterProtect,
+    /// What mremap moves.
+    pub remap_reach: RemapReach,
+    /// Tables that mremap moves.
+    pub remap_tables: RemapTables,
+    /// Writes to what was shared.
+    pub large_reuse: LargeReuse,
 }
 
 impl Rules {
-    /// Linux 6.18, the version all of these were measured on.
-    pub const fn linux_6_18() -> Self {
-        Self {
-            huge_zero_write: HugeZeroWrite::Upgrade,
-            pt_reclaim: true,
-            zero_on_split: true,
-            protect_in_batches: true,
-            remap_spans_vmas: true,
-            map_alignment: MapAlignment::WholeBlocks,
+    /// Linux 5.15: read in its source.
+    pub const LINUX_5_15: Self = Self {
+        version: KernelVersion::V5_15,
+        huge_zero_write: HugeZeroWrite::Split,
+        map_alignment: MapAlignment::Page,
+        mid_sizes: MidSizes::Absent,
+        empty_tables: EmptyTables::Keep,
+        aging_split: AgingSplit::Always,
+        zeros_on_split: ZerosOnSplit::Keep,
+        collapse: Collapse::Absent,
+        hugetlb_dontneed: HugetlbDontneed::Refused,
+        anon_merge: AnonMerge::IntoTouched,
+        charge_after_protect: ChargeAfterProtect::Kept,
+        protect_dirty: ProtectDirty::PerPage,
+        write_after_protect: WriteAfterProtect::Fault,
+        remap_reach: RemapReach::OneFoundLate,
+        remap_tables: RemapTables::Exact,
+        large_reuse: LargeReuse::LastPage,
+    };
+
+    /// Linux 6.1: MADV_COLLAPSE, hugetlb pages that can be dropped, pages writable again at once. Read in its source.
+    pub const LINUX_6_1: Self = Self {
+        version: KernelVersion::V6_1,
+        collapse: Collapse::WritablePage,
+        hugetlb_dontneed: HugetlbDontneed::ToPool,
+        write_after_protect: WriteAfterProtect::HugeFault,
+        remap_reach: RemapReach::One,
+        ..Self::LINUX_5_15
+    };
+
+    /// Linux 6.8: sizes between 4 KiB and 2 MiB, long maps aligned, huge pages writable again at once. Read in its
+    /// source.
+    pub const LINUX_6_8: Self = Self {
+        version: KernelVersion::V6_8,
+        map_alignment: MapAlignment::LongMaps,
+        mid_sizes: MidSizes::Present,
+        charge_after_protect: ChargeAfterProtect::GivenBack,
+        write_after_protect: WriteAfterProtect::NoFault,
+        remap_tables: RemapTables::Widened,
+        ..Self::LINUX_6_1
+    };
+
+    /// Linux 6.12 (the stable series): zeros leave at a split, aging keeps whole folios, only whole blocks aligned.
+    /// Read in its source.
+    pub const LINUX_6_12: Self = Self {
+        version: KernelVersion::V6_12,
+        map_alignment: MapAlignment::WholeBlocks,
+        aging_split: AgingSplit::Part,
+        zeros_on_split: ZerosOnSplit::ZeroPage,
+        hugetlb_dontneed: HugetlbDontneed::ToReserve,
+        ..Self::LINUX_6_8
+    };
+
+    /// Linux 6.14: empty tables go, huge zero pages become huge pages. Read in its source.
+    pub const LINUX_6_14: Self = Self {
+        version: KernelVersion::V6_14,
+        huge_zero_write: HugeZeroWrite::Upgrade,
+        empty_tables: EmptyTables::Free,
+        ..Self::LINUX_6_12
+    };
+
+    /// Linux 6.18: the version that everything was measured on.
+    pub const LINUX_6_18: Self = Self {
+        version: KernelVersion::V6_18,
+        collapse: Collapse::AnyTable,
+        anon_merge: AnonMerge::Either,
+        protect_dirty: ProtectDirty::PerRun,
+        remap_reach: RemapReach::Many,
+        large_reuse: LargeReuse::AllButLastPage,
+        ..Self::LINUX_6_14
+    };
+
+    /// The rules of a version.
+    pub const fn of(version: KernelVersion) -> Self {
+        match version {
+            KernelVersion::V5_15 => Self::LINUX_5_15,
+            KernelVersion::V6_1 => Self::LINUX_6_1,
+            KernelVersion::V6_8 => Self::LINUX_6_8,
+            KernelVersion::V6_12 => Self::LINUX_6_12,
+            KernelVersion::V6_14 => Self::LINUX_6_14,
+            KernelVersion::V6_18 => Self::LINUX_6_18,
         }
     }
 

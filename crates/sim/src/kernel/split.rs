@@ -2,6 +2,7 @@
 
 use super::Kernel;
 use super::entry::{BlockEntry, Piece, Pte, PteTable};
+use super::rules::ZerosOnSplit;
 use super::span::{block_of, index_of, pages_of};
 
 impl Kernel {
@@ -28,7 +29,7 @@ impl Kernel {
         let folio = self.folios.add(pages_of(block), huge.dirty, huge.lazy);
         let mut table = PteTable::filled_with(Pte::NONE);
         for index in 0..table.ptes.len() {
-            let pte = Pte::piece(huge.is_nonzero(index), huge.dirty);
+            let pte = Pte::piece(huge.is_nonzero(index), huge.dirty, huge.protected);
             table.set_piece(index, pte, Piece { folio, index: index as u32 });
         }
         self.tables.replace(block, BlockEntry::Table(table));
@@ -42,7 +43,7 @@ impl Kernel {
         let dirty = folio.dirty || folio.mapped_pages().any(|page| self.tables.pte(page).dirty());
         for page in folio.mapped_pages() {
             let nonzero = self.tables.pte(page).nonzero();
-            let pte = if nonzero || !self.config.rules.zero_on_split {
+            let pte = if nonzero || self.config.rules.zeros_on_split == ZerosOnSplit::Keep {
                 Pte::base(nonzero, dirty, folio.lazy)
             } else {
                 Pte::ZERO

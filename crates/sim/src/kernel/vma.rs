@@ -5,6 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::config::ThpAdvice;
+use super::rules::AnonMerge;
 use super::span::{block_of, pages_of};
 
 /// What a program may do with the pages of a mapping.
@@ -67,14 +68,22 @@ impl Vma {
         self.start <= block.start && block.end <= self.end
     }
 
-    /// Whether `next` continues this mapping so that the kernel would make them one (R6, R18, R19).
-    pub fn merges_with(&self, next: &Vma) -> bool {
+    /// Whether `next` continues this mapping with the same flags and numbering (R6, R18).
+    pub fn continues_in(&self, next: &Vma) -> bool {
         // hugetlb mappings have a file each and are never merged.
         self.end == next.start
             && !self.flags.hugetlb
             && self.flags == next.flags
             && self.displacement == next.displacement
-            && anon_compatible(self.anon, next.anon)
+    }
+
+    /// Whether a neighbour that was there before can be one with this mapping, as far as anonymous memory goes (R19).
+    pub fn anon_fits(&self, neighbour: &Vma, rule: AnonMerge) -> bool {
+        match (neighbour.anon, self.anon) {
+            (Some(theirs), Some(ours)) => theirs == ours,
+            (None, Some(_)) => rule == AnonMerge::Either,
+            (_, None) => true,
+        }
     }
 
     /// Whether this adjacent mapping's anon_vma serves `other` too: only the protection may differ (R19).

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::rules::AnonMerge;
 use super::vma::{AnonId, Vma, VmaFlags, anon_compatible};
 
 /// The mappings by first page. They never overlap.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct VmaMap {
+    rule: AnonMerge,
     by_start: BTreeMap<u64, Vma>,
     /// The mapping found last; accesses come in runs. Emptied by every change.
     hot: Option<Vma>,
@@ -15,6 +17,10 @@ pub(super) struct VmaMap {
 }
 
 impl VmaMap {
+    pub fn new(rule: AnonMerge) -> Self {
+        Self { rule, by_start: BTreeMap::new(), hot: None, anon_count: 0 }
+    }
+
     pub fn len(&self) -> u64 {
         self.by_start.len() as u64
     }
@@ -57,11 +63,8 @@ impl VmaMap {
     /// Puts a mapping into free space, as part of its neighbours where it merges with them, and returns what it
     /// became. Where left and right could each take it but not each other, only left does (R20).
     pub fn insert(&mut self, vma: Vma) -> Vma {
-        let left = self.ending_at(vma.start).filter(|left| left.merges_with(&vma));
-        let right =
-            self.by_start.get(&vma.end).copied().filter(|right| {
-                vma.merges_with(right) && left.is_none_or(|left| anon_compatible(left.anon, right.anon))
-            });
+        let left = self.left_of(&vma);
+        let right = self.right_of(&vma).filter(|right| left.is_none_or(|left| anon_compatible(left.anon, right.anon)));
         let mut merged = vma;
         for neighbour in [left, right].into_iter().flatten() {
             self.take(neighbour.start);
@@ -76,8 +79,18 @@ impl VmaMap {
     /// Whether part `range` of a mapping would merge with a neighbour of that mapping once it had `flags`.
     pub fn would_merge(&self, vma: &Vma, range: &Range<u64>, flags: VmaFlags) -> bool {
         let part = Vma { start: range.start, end: range.end, flags, ..*vma };
-        self.ending_at(part.start).is_some_and(|left| left.merges_with(&part))
-            || self.by_start.get(&part.end).is_some_and(|right| part.merges_with(right))
+        self.left_of(&part).is_some() || self.right_of(&part).is_some()
+    }
+
+    /// The mapping before `vma`, if both can be one.
+    fn left_of(&self, vma: &Vma) -> Option<Vma> {
+        self.ending_at(vma.start).filter(|left| left.continues_in(vma) && vma.anon_fits(left, self.rule))
+    }
+
+    /// The mapping behind `vma`, if both can be one.
+    fn right_of(&self, vma: &Vma) -> Option<Vma> {
+        let right = self.by_start.get(&vma.end).copied();
+        right.filter(|right| vma.continues_in(right) && vma.anon_fits(right, self.rule))
     }
 
     /// Gives part `range` of `vma` other flags, as part of a neighbour where it now merges.

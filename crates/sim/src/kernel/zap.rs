@@ -4,16 +4,8 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::entry::{BlockEntry, PteKind};
+use super::rules::EmptyTables;
 use super::span::{blocks_touching, clip, index_of, is_whole_block};
-
-/// What happens to a PTE table whose whole block is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EmptyTables {
-    /// It stays (munmap frees it later, where no mapping is left around it: R21).
-    Keep,
-    /// It is freed (R8').
-    Free,
-}
 
 impl Kernel {
     /// Drops the pages of `part`, which lies inside one mapping.

@@ -232,13 +232,13 @@ fn whole_blocks_are_placed_on_block_borders() {
     let lengths = [1, 256, 511, 512, 513, 768, 1024, 1040, 2048, 3072, 16384, 262_144];
     let aligned = [512, 1024, 2048, 3072, 16384, 262_144];
     for pages in lengths {
-        assert_eq!(Rules::linux_6_18().map_is_block_aligned(pages), aligned.contains(&pages), "{pages} pages");
+        assert_eq!(Rules::LINUX_6_18.map_is_block_aligned(pages), aligned.contains(&pages), "{pages} pages");
     }
     let Some(executor) = Executor::new() else { return };
     for pages in lengths {
         // Any other length is aligned by luck, one time in 512.
         let seen = executor.aligned_of_20(pages) > 10;
-        assert_eq!(seen, Rules::linux_6_18().map_is_block_aligned(pages), "{pages} pages on this kernel");
+        assert_eq!(seen, Rules::LINUX_6_18.map_is_block_aligned(pages), "{pages} pages on this kernel");
     }
 }
 

@@ -51,14 +51,15 @@ fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
 pub fn kernel_text(report: &SimReport, is_thp_given: bool) -> String {
     let thp = thp_word(report.kernel.thp.global);
     let given = if is_thp_given { "" } else { " (assumed; --thp)" };
+    let version = report.kernel.rules.version.word();
     let pool = match report.kernel.hugetlb_pool {
         Some(pages) => format!("hugetlb pool of {} pages", count(pages)),
         None if Choice::of_report(report).word("huge").starts_with("hugetlb") => {
             "unlimited hugetlb pool assumed (--hugetlb-pool)".to_string()
         }
-        None => return format!("Linux 6.18 rules, THP {thp}{given}"),
+        None => return format!("Linux {version} rules, THP {thp}{given}"),
     };
-    format!("Linux 6.18 rules, THP {thp}{given}, {pool}")
+    format!("Linux {version} rules, THP {thp}{given}, {pool}")
 }
 
 /// Installs by kind, next to the floor.

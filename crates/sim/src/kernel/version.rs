@@ -1,0 +1,106 @@
+//! The kernel versions whose rules are known, and which of them stands for a running kernel.
+
+use serde::Serialize;
+
+/// A version whose rules are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum KernelVersion {
+    /// Linux 5.15.
+    #[serde(rename = "5.15")]
+    V5_15,
+    /// Linux 6.1.
+    #[serde(rename = "6.1")]
+    V6_1,
+    /// Linux 6.8.
+    #[serde(rename = "6.8")]
+    V6_8,
+    /// Linux 6.12.
+    #[serde(rename = "6.12")]
+    V6_12,
+    /// Linux 6.14.
+    #[serde(rename = "6.14")]
+    V6_14,
+    /// Linux 6.18.
+    #[serde(rename = "6.18")]
+    V6_18,
+}
+
+impl KernelVersion {
+    /// Oldest first.
+    pub const ALL: [Self; 6] = [Self::V5_15, Self::V6_1, Self::V6_8, Self::V6_12, Self::V6_14, Self::V6_18];
+
+    /// The newest one.
+    pub const NEWEST: Self = Self::V6_18;
+
+    /// Major and minor number.
+    pub const fn numbers(self) -> (u32, u32) {
+        match self {
+            Self::V5_15 => (5, 15),
+            Self::V6_1 => (6, 1),
+            Self::V6_8 => (6, 8),
+            Self::V6_12 => (6, 12),
+            Self::V6_14 => (6, 14),
+            Self::V6_18 => (6, 18),
+        }
+    }
+
+    /// As in `6.18`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::V5_15 => "5.15",
+            Self::V6_1 => "6.1",
+            Self::V6_8 => "6.8",
+            Self::V6_12 => "6.12",
+            Self::V6_14 => "6.14",
+            Self::V6_18 => "6.18",
+        }
+    }
+
+    /// The version of that word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| version.word() == word)
+    }
+
+    /// The newest known version that is not newer than a kernel's release (`6.18.44-generic`), and whether it is that
+    /// very version. Nothing for a release older than all, or one that is no release.
+    pub fn nearest(release: &str) -> Option<(Self, Fit)> {
+        let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().ok());
+        let numbers = (parts.next()??, parts.next()??);
+        let version = Self::ALL.into_iter().rev().find(|version| version.numbers() <= numbers)?;
+        let fit = if version.numbers() == numbers {
+            Fit::Same
+        } else if version == Self::NEWEST {
+            Fit::NewerThanAll
+        } else {
+            Fit::Between
+        };
+        Some((version, fit))
+    }
+}
+
+/// How a known version relates to the kernel it stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// It is the same.
+    Same,
+    /// The kernel lies between this version and the next one known.
+    Between,
+    /// The kernel is newer than every version known.
+    NewerThanAll,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_have_their_nearest_known_version() {
+        let nearest = |release| KernelVersion::nearest(release).map(|(version, fit)| (version.word(), fit));
+        assert_eq!(nearest("6.18.44-fc-v669"), Some(("6.18", Fit::Same)));
+        assert_eq!(nearest("5.15.0-91-generic"), Some(("5.15", Fit::Same)));
+        assert_eq!(nearest("6.6.87"), Some(("6.1", Fit::Between)));
+        assert_eq!(nearest("7.2-rc1"), Some(("6.18", Fit::NewerThanAll)));
+        assert_eq!(nearest("5.10.1"), None);
+        assert_eq!(nearest("unknown"), None);
+    }
+}

@@ -1,0 +1,104 @@
+//! What differs between kernel versions, by small scripts. The figures were worked out from each version's source, not
+//! taken from the model; those of 6.18 are also measured by other tests.
+
+use hksim_sim::kernel::script::parse;
+use hksim_sim::kernel::{Kernel, KernelConfig, KernelVersion, Rules, SizeMode};
+
+/// Name, script with `;` between lines, what is looked at after it, its value by version from 5.15 to 6.18.
+type Case = (&'static str, &'static str, Figure, [i64; 6]);
+
+#[derive(Clone, Copy, Debug)]
+enum Figure {
+    /// Of the last operation.
+    Faults,
+    /// 0 or -1, of the last operation.
+    Ret,
+    RssPages,
+    HugePages,
+    Mappings,
+    PageTablesKib,
+}
+
+use Figure::{Faults, HugePages, Mappings, PageTablesKib, Ret, RssPages};
+
+#[rustfmt::skip]
+const CASES: &[Case] = &[
+    ("first write to the huge zero page", "adv HUGEPAGE 0 512; r 0 1 1; w 0 1 1", RssPages, [1, 1, 1, 1, 512, 512]),
+    ("all of it written", "adv HUGEPAGE 0 512; r 0 1 1; w 0 512 1", Faults, [512, 512, 512, 512, 1, 1]),
+    ("a block dropped as a whole", "w 0 1 1; adv HUGEPAGE 0 512; adv DONTNEED 0 512; w 0 512 1", Faults,
+        [512, 512, 512, 512, 1, 1]),
+    ("zeros at a split", "adv HUGEPAGE 0 512; w 0 64 1; adv FREE 0 1", RssPages, [512, 512, 512, 64, 64, 64]),
+    ("16 pages of 64 KiB", "w 0 16 1", Faults, [16, 16, 1, 1, 1, 1]),
+    ("a freed folio of 64 KiB", "w 0 1 1; adv FREE 0 16", RssPages, [1, 1, 16, 16, 16, 16]),
+    ("collapse of a page", "w 0 1 1; adv COLLAPSE 0 512", HugePages, [0, 1, 1, 1, 1, 1]),
+    ("collapse of an empty table", "w 0 1 1; adv DONTNEED 0 1; adv COLLAPSE 0 512", HugePages, [0, 0, 0, 0, 0, 1]),
+    ("collapse of what may only be read", "w 0 16 1; prot 0 4096 r; adv COLLAPSE 0 512", Ret, [-1, -1, -1, -1, -1, 0]),
+    ("pages writable again", "w 0 8 1; prot 0 8 r; prot 0 8 w; w 0 8 1", Faults, [8, 0, 0, 0, 0, 0]),
+    ("a huge page writable again", "adv HUGEPAGE 0 512; w 0 1 1; prot 0 512 r; prot 0 512 w; w 0 512 1", Faults,
+        [1, 1, 0, 0, 0, 0]),
+    ("a split huge page writable again is copied where its pages count together",
+        "adv HUGEPAGE 0 512; w 0 512 1; prot 8 1 r; prot 0 512 r; prot 0 512 w; w 0 512 1", Faults, [512, 0, 0, 0, 0, 0]),
+    ("a touched piece beside an untouched one", "map 0 16 w N; adv HUGEPAGE 16 16; w 0 1 1; adv HUGEPAGE 0 16", Mappings,
+        [3, 3, 3, 3, 3, 2]),
+    ("several mappings moved", "w 0 1 1; prot 8 8 r; remap 0 16 1024 0", Ret, [-1, -1, -1, -1, -1, 0]),
+    ("one that leaves its mapping", "w 1024 1 1; prot 8 8 r; remap 0 16 1024 0", RssPages, [0, 0, 0, 0, 0, 0]),
+    ("nothing to move", "w 1024 1 1; unmap 0 16; remap 0 16 1024 0", RssPages, [0, 1, 1, 1, 1, 1]),
+    ("tables that move along", "unmap 0 16; unmap 1024 16; w 16 1 1; remap 16 600 1040 1", PageTablesKib,
+        [16, 16, 12, 12, 12, 12]),
+];
+
+fn config(version: KernelVersion) -> KernelConfig {
+    let mut config = KernelConfig { rules: Rules::of(version), ..KernelConfig::default() };
+    config.thp.sizes[4] = SizeMode::Always;
+    config
+}
+
+#[test]
+fn each_version_gives_its_figures() {
+    for (name, script, figure, expected) in CASES {
+        let ops = parse(&script.replace("; ", "\n")).expect("a script");
+        let seen = KernelVersion::ALL.map(|version| {
+            let mut config = config(version);
+            // Sizes between 4 KiB and 2 MiB matter in the cases about them only.
+            if !name.contains("64 KiB") {
+                config.thp.sizes[4] = SizeMode::Never;
+            }
+            let mut kernel = Kernel::with_arena(config, 1 << 20);
+            let mut last = None;
+            for op in &ops {
+                last = Some(kernel.execute(op, 1 << 20));
+            }
+            let last = last.expect("no script is empty");
+            match figure {
+                Faults => last.faults as i64,
+                Ret => last.ret,
+                RssPages => kernel.rss_pages() as i64,
+                HugePages => kernel.huge_pages() as i64,
+                Mappings => kernel.vma_count() as i64,
+                PageTablesKib => kernel.page_table_bytes() as i64 / 1024,
+            }
+        });
+        assert_eq!(seen, *expected, "{name}: `{script}`, {figure:?} under 5.15 to 6.18");
+    }
+}
+
+#[test]
+fn maps_are_aligned_by_version() {
+    let aligned = |pages: u64| KernelVersion::ALL.map(|version| Rules::of(version).map_is_block_aligned(pages));
+    assert_eq!(aligned(512), [false, false, true, true, true, true]);
+    assert_eq!(aligned(513), [false, false, true, false, false, false]);
+    assert_eq!(aligned(511), [false; 6]);
+}
+
+/// R13: a page that DONTNEED gave back is promised to its mapping again from 6.12 on, and refused before 6.1.
+#[test]
+fn dropped_hugetlb_pages_are_promised_by_version() {
+    // A pool of one page: the second mapping can have it where the first has no claim to it any more.
+    let ops = parse("map 0 512 w H\nw 0 1 1\nadv DONTNEED 0 512\nmap 512 512 w H\n").expect("a script");
+    let results = KernelVersion::ALL.map(|version| {
+        let mut kernel = Kernel::with_arena(KernelConfig { hugetlb_pool: Some(1), ..config(version) }, 1 << 20);
+        let rets: Vec<i64> = ops.iter().map(|op| kernel.execute(op, 1 << 20).ret).collect();
+        (rets[2], rets[3])
+    });
+    assert_eq!(results, [(-1, -1), (0, 0), (0, 0), (0, -1), (0, -1), (0, -1)]);
+}
