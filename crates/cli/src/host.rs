@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Once;
 
 use anyhow::{Context, Result, bail};
+use hksim_drive::Huge;
 use hksim_sim::kernel::{BLOCK_ORDER, Fit, KernelConfig, KernelVersion, Rules, SizeMode, ThpConfig, ThpMode};
 
 use crate::output::note;
@@ -54,6 +55,49 @@ pub fn version() -> Result<KernelVersion> {
         }
     }
     Ok(version)
+}
+
+/// What a kernel in these modes lacks for a design's huge pages, with the mend; `None` where it can serve them. (That the
+/// hugetlb pool may be empty is no lack: the design falls back.)
+pub fn lacks(huge: Huge, thp: &ThpConfig) -> Option<String> {
+    let file = |order: usize| format!("{THP}/hugepages-{}kB/enabled", 4 << order);
+    if let Some(order) = huge.mthp_order() {
+        let larger: Vec<usize> = (order + 1..=BLOCK_ORDER).filter(|&larger| serves_advised(thp, larger)).collect();
+        if serves_advised(thp, order) && larger.is_empty() {
+            return None;
+        }
+        let off = larger.iter().map(|&larger| format!("`echo never > {}`", file(larger)));
+        let mends: Vec<String> = [format!("`echo madvise > {}`", file(order))].into_iter().chain(off).collect();
+        let size = 4 << order;
+        return Some(format!("{size}K is not the largest size of huge pages that is on; {}", mends.join(" and ")));
+    }
+    match huge {
+        Huge::ThpAlways if !serves_all(thp, BLOCK_ORDER) => {
+            Some(format!("transparent huge pages are not in mode always; `echo always > {THP}/enabled`"))
+        }
+        Huge::Thp if !serves_advised(thp, BLOCK_ORDER) => {
+            Some(format!("transparent huge pages are off; `echo madvise > {THP}/enabled`"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether folios of an order go to mappings that ask for huge pages.
+fn serves_advised(thp: &ThpConfig, order: usize) -> bool {
+    match thp.sizes[order] {
+        SizeMode::Always | SizeMode::Madvise => true,
+        SizeMode::Inherit => thp.global != ThpMode::Never,
+        SizeMode::Never => false,
+    }
+}
+
+/// Whether folios of an order go to every mapping.
+fn serves_all(thp: &ThpConfig, order: usize) -> bool {
+    match thp.sizes[order] {
+        SizeMode::Always => true,
+        SizeMode::Inherit => thp.global == ThpMode::Always,
+        SizeMode::Madvise | SizeMode::Never => false,
+    }
 }
 
 /// Modes of every folio size; kernels without such a file never use the size (2 MiB: follow the global mode).

@@ -1,5 +1,6 @@
 //! Counts that prediction and measurement both make, in one form, so that they can be subtracted.
 
+use hksim_policy::meta::PoolMeta;
 use serde::{Deserialize, Serialize};
 
 /// Page-table entries made present or upgraded, by kind.
@@ -42,6 +43,34 @@ impl ByKind {
     /// All kinds together.
     pub fn total(&self) -> u64 {
         self.values().iter().sum()
+    }
+}
+
+/// SuperSlabs that the hugetlb pool refused, by the step that was taken instead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FellBack<N = u64> {
+    /// Huge-page advice.
+    pub thp: N,
+    /// A plain map: 4K pages.
+    pub plain: N,
+}
+
+impl<N: Copy> FellBack<N> {
+    /// The counts, in the order of the fields.
+    pub fn values(&self) -> [N; 2] {
+        [self.thp, self.plain]
+    }
+
+    /// Combines two by field.
+    pub fn with<T: Copy, U>(self, other: FellBack<T>, combine: impl Fn(N, T) -> U) -> FellBack<U> {
+        FellBack { thp: combine(self.thp, other.thp), plain: combine(self.plain, other.plain) }
+    }
+}
+
+impl FellBack {
+    /// As an allocator's pool counted them.
+    pub fn of(pool: &PoolMeta) -> FellBack {
+        FellBack { thp: u64::from(pool.fell_back_thp.get()), plain: u64::from(pool.fell_back_plain.get()) }
     }
 }
 

@@ -73,10 +73,44 @@ words! {
         Never = "never" => PolicyHuge::Never,
         /// `MADV_HUGEPAGE` on the arena.
         Thp = "thp" => PolicyHuge::Thp,
+        /// Nothing is asked for, on a kernel that gives huge pages to everybody.
+        ThpAlways = "thp-always" => PolicyHuge::Always,
+        /// `MADV_COLLAPSE` of each SuperSlab when its last unit is taken.
+        Collapse = "collapse" => PolicyHuge::Collapse,
+        /// The advice of `thp`, on a kernel whose largest size of huge pages is this one; so are the next.
+        Mthp16K = "mthp-16K" => PolicyHuge::Thp,
+        /// 32 KiB.
+        Mthp32K = "mthp-32K" => PolicyHuge::Thp,
+        /// 64 KiB.
+        Mthp64K = "mthp-64K" => PolicyHuge::Thp,
+        /// 128 KiB.
+        Mthp128K = "mthp-128K" => PolicyHuge::Thp,
+        /// 256 KiB.
+        Mthp256K = "mthp-256K" => PolicyHuge::Thp,
+        /// 512 KiB.
+        Mthp512K = "mthp-512K" => PolicyHuge::Thp,
+        /// 1 MiB.
+        Mthp1M = "mthp-1M" => PolicyHuge::Thp,
         /// `MAP_HUGETLB`, else thp, else 4K.
         Hugetlb = "hugetlb" => PolicyHuge::Hugetlb(Fallback::Thp),
         /// `MAP_HUGETLB`, else a plain map (HAKMEM).
         HugetlbPlain = "hugetlb-plain" => PolicyHuge::Hugetlb(Fallback::Plain),
+    }
+}
+
+impl Huge {
+    /// log2 of the pages of the size that it is about, where that is one between 4K and 2M.
+    pub fn mthp_order(self) -> Option<usize> {
+        match self {
+            Huge::Mthp16K => Some(2),
+            Huge::Mthp32K => Some(3),
+            Huge::Mthp64K => Some(4),
+            Huge::Mthp128K => Some(5),
+            Huge::Mthp256K => Some(6),
+            Huge::Mthp512K => Some(7),
+            Huge::Mthp1M => Some(8),
+            Huge::Never | Huge::Thp | Huge::ThpAlways | Huge::Collapse | Huge::Hugetlb | Huge::HugetlbPlain => None,
+        }
     }
 }
 

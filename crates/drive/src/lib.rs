@@ -12,7 +12,7 @@ mod pages;
 mod tables;
 mod touch;
 
-pub use counts::{ByKind, OsCalls};
+pub use counts::{ByKind, FellBack, OsCalls};
 pub use design::{Design, DesignError, Huge, Plan};
 pub use driver::{DriveError, Driver};
 pub use live::Live;

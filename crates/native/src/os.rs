@@ -46,6 +46,9 @@ pub struct Syscalls;
 /// `MAP_HUGE_2MB`: log2 of the page size above the huge shift.
 const MAP_HUGE_2MB: libc::c_int = 21 << libc::MAP_HUGE_SHIFT;
 
+/// Linux 6.1; kernels before it say EINVAL.
+const MADV_COLLAPSE: libc::c_int = 25;
+
 fn errno() -> Errno {
     Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL))
 }
@@ -80,6 +83,7 @@ impl Os for Syscalls {
             Advice::Free => libc::MADV_FREE,
             Advice::PopulateRead => libc::MADV_POPULATE_READ,
             Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
+            Advice::Collapse => MADV_COLLAPSE,
         };
         // SAFETY: the caller owns the range and needs nothing that the advice drops.
         checked(unsafe { libc::madvise(at.as_ptr().cast(), bytes, advice) })

@@ -62,6 +62,8 @@ pub enum Advice {
     PopulateRead,
     /// `MADV_POPULATE_WRITE`.
     PopulateWrite,
+    /// `MADV_COLLAPSE`: huge pages are made of what is there, now.
+    Collapse,
 }
 
 /// The world an allocator lives in. An instance, never static state.

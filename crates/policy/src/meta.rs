@@ -172,6 +172,8 @@ pub struct SuperSlabMeta<W> {
     pub in_room: Cell<bool>,
     /// See `in_room`.
     pub in_purge: Cell<bool>,
+    /// Whether it was collapsed into huge pages since its memory was last purged.
+    pub collapsed: Cell<bool>,
     /// When its free spans are due to be purged, ns.
     pub purge_at_ns: Cell<u64>,
 }
@@ -194,6 +196,7 @@ impl<W> SuperSlabMeta<W> {
             own_prev: Cell::new(0),
             in_room: Cell::new(false),
             in_purge: Cell::new(false),
+            collapsed: Cell::new(false),
             purge_at_ns: Cell::new(0),
         }
     }

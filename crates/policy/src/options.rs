@@ -44,6 +44,10 @@ pub enum Huge {
     /// `MADV_HUGEPAGE` on the whole arena.
     #[default]
     Thp,
+    /// Nothing is asked for: the kernel gives them to everybody. Memory is given back as if they had been asked for.
+    Always,
+    /// `MADV_COLLAPSE` of a SuperSlab when its last unit is taken; once, until some of its memory is purged.
+    Collapse,
     /// `MAP_HUGETLB`, falling back step by step; every step is counted.
     Hugetlb(Fallback),
 }

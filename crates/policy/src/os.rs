@@ -84,6 +84,16 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
+    /// A SuperSlab's last unit was taken: the moment at which `Huge::Collapse` asks for huge pages. A SuperSlab smaller
+    /// than a huge page is collapsed together with those that share it. Best effort, as all advice.
+    pub(crate) fn collapse_filled(&self, superslab: M::SuperSlab) {
+        if self.options.huge != Huge::Collapse || self.mem.meta(superslab).collapsed.replace(true) {
+            return;
+        }
+        let own = self.run_range(self.mem.ordinal(superslab), 1 << self.geometry.superslab_shift());
+        let _ = self.mem.advise(whole_huge_pages(own), Advice::Collapse);
+    }
+
     /// Maps reserved huge pages under SuperSlabs that have none yet, and notes them prepared. Lock held.
     pub(crate) fn back_with_huge_pages(&self, first: u32, count: u32) {
         if let Huge::Hugetlb(fallback) = self.options.huge {
@@ -131,11 +141,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let _ = self.mem.map(range, Mapping::Plain);
         let pool = self.mem.pool();
         match fallback {
-            Fallback::Thp => {
+            Fallback::Thp if self.mem.advise(range, Advice::HugePage).is_ok() => {
                 pool.fell_back_thp.set(pool.fell_back_thp.get() + count);
-                self.advise_huge(range);
             }
-            Fallback::Plain => pool.fell_back_plain.set(pool.fell_back_plain.get() + count),
+            Fallback::Thp | Fallback::Plain => pool.fell_back_plain.set(pool.fell_back_plain.get() + count),
         }
     }
 
@@ -162,7 +171,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn purges_whole(&self, range: ArenaRange) -> bool {
         match self.options.huge {
             Huge::Hugetlb(_) => whole_huge_pages(range) == range,
-            Huge::Never | Huge::Thp => true,
+            Huge::Never | Huge::Thp | Huge::Always | Huge::Collapse => true,
         }
     }
 
@@ -178,7 +187,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 let _ = self.mem.map(range, Mapping::Plain);
                 self.advise_huge(range);
             }
-            Huge::Never | Huge::Hugetlb(_) => _ = self.mem.map(range, Mapping::Plain),
+            Huge::Never | Huge::Always | Huge::Collapse | Huge::Hugetlb(_) => {
+                _ = self.mem.map(range, Mapping::Plain);
+            }
         }
     }
 }

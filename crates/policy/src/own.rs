@@ -180,6 +180,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 let at = self.area_of(start);
                 let bytes = (stop << self.geometry.unit_shift()) - at;
                 let zeroed = self.purge(self.arena_range(superslab, at, bytes));
+                meta.collapsed.set(false);
                 meta.clean.put(start, stop - start, true);
                 meta.zero.put(start, stop - start, zeroed);
                 dirty = stop;
@@ -195,6 +196,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.mem.init_meta(superslab);
             let meta = self.mem.meta(superslab);
             meta.used_units.set(0);
+            meta.collapsed.set(false);
             let (first, count) = (self.first_unit(), self.geometry.units() - self.first_unit());
             meta.free.put(first, count, true);
             meta.clean.put(first, count, true);

@@ -249,7 +249,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn purge_group(&self, ordinal: u32) -> (u32, u32) {
         let group = match self.options.huge {
             Huge::Hugetlb(_) => self.superslabs_per_huge_page(),
-            Huge::Never | Huge::Thp => 1,
+            Huge::Never | Huge::Thp | Huge::Always | Huge::Collapse => 1,
         };
         (ordinal - ordinal % group, group)
     }

@@ -100,7 +100,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         meta.clean.put(first, units, false);
         meta.zero.put(first, units, false);
         meta.used_units.set(meta.used_units.get() + units);
-        if meta.free.find(self.first_unit(), self.geometry.units(), true).is_none() {
+        let is_last = meta.free.find(self.first_unit(), self.geometry.units(), true).is_none();
+        if is_last {
             self.leave_room_list(heap, superslab);
         }
         for unit in first..first + units {
@@ -121,6 +122,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.reset_remote(span, state == SpanState::Full);
         if fresh {
             self.prefault_span(span);
+        }
+        if is_last {
+            self.collapse_filled(superslab);
         }
         span
     }

@@ -15,6 +15,7 @@ pub(crate) struct Counted {
     munmap: AtomicU64,
     madvise: AtomicU64,
     mremap: AtomicU64,
+    failed: AtomicU64,
     now_ns: AtomicU64,
 }
 
@@ -30,29 +31,43 @@ impl Counted {
     }
 }
 
+impl Counted {
+    /// Calls that the kernel refused.
+    pub(crate) fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
+    }
+
+    fn noted(&self, result: Result<(), Errno>) -> Result<(), Errno> {
+        if result.is_err() {
+            self.failed.fetch_add(1, Relaxed);
+        }
+        result
+    }
+}
+
 impl Os for Counted {
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
         self.mmap.fetch_add(1, Relaxed);
         // SAFETY: the caller's promise.
-        unsafe { Syscalls.map(at, bytes, mapping) }
+        self.noted(unsafe { Syscalls.map(at, bytes, mapping) })
     }
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
         self.munmap.fetch_add(1, Relaxed);
         // SAFETY: the caller's promise.
-        unsafe { Syscalls.unmap(at, bytes) }
+        self.noted(unsafe { Syscalls.unmap(at, bytes) })
     }
 
     unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
         self.madvise.fetch_add(1, Relaxed);
         // SAFETY: the caller's promise.
-        unsafe { Syscalls.advise(at, bytes, advice) }
+        self.noted(unsafe { Syscalls.advise(at, bytes, advice) })
     }
 
     unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
         self.mremap.fetch_add(1, Relaxed);
         // SAFETY: the caller's promise.
-        unsafe { Syscalls.remap(from, bytes, to) }
+        self.noted(unsafe { Syscalls.remap(from, bytes, to) })
     }
 
     #[inline(always)]

@@ -25,6 +25,8 @@ pub(crate) enum Cause<'a> {
     Ran(&'a [u8; FRAME_PAGES]),
     /// A system call that populates.
     Populated,
+    /// A system call that makes huge pages of what is there.
+    Collapsed,
     /// Another system call.
     Called,
     /// Anything: traps are not known here, so nothing is classified.
@@ -59,6 +61,7 @@ impl Tally {
         match cause {
             Cause::Ran(traps) => Ran { first_page, before, after, traps, tally: self }.classify(),
             Cause::Populated => self.populated(first_page, before, after),
+            Cause::Collapsed => self.collapsed(first_page, before, after),
             Cause::Called => self.called(first_page, before, after),
             Cause::Unseen => {}
         }
@@ -85,6 +88,38 @@ impl Tally {
                 (None, Some(PageState::Base)) => self.installs.base_4k += 1,
                 (Some(PageState::Zero), Some(PageState::Base)) => self.installs.cow += 1,
                 _ => self.reject(Unclassified { page: first_page + at as u64, before, after, traps: 0 }),
+            }
+        }
+    }
+
+    /// Of the pages that a call populated since `before`, those that were made by fewer faults than pages are folios of
+    /// `folio_pages` pages, if such are switched on. Returns whether the call's `faults` are explained.
+    pub(crate) fn join_populated(&mut self, before: &ByKind, faults: u64, folio_pages: Option<u64>) -> bool {
+        let surplus = (self.installs.total() - before.total()).checked_sub(faults);
+        let (surplus, folio_pages) = match (surplus, folio_pages) {
+            (Some(0), _) => return true,
+            (Some(surplus), Some(folio_pages)) => (surplus, folio_pages),
+            _ => return false,
+        };
+        let folios = surplus / (folio_pages - 1);
+        let is_whole = surplus.is_multiple_of(folio_pages - 1);
+        if !is_whole || folios * folio_pages > self.installs.base_4k - before.base_4k {
+            return false;
+        }
+        self.installs.base_4k -= folios * folio_pages;
+        self.installs.mthp += folios;
+        true
+    }
+
+    /// A collapse takes neither trap nor fault: what became a huge page is an install, all else stays.
+    fn collapsed(&mut self, first_page: u64, before: &Frame, after: &Frame) {
+        match (whole(before), whole(after)) {
+            (None, Some(PageState::Thp)) => self.installs.thp += 1,
+            _ if before == after => {}
+            _ => {
+                let at = (0..FRAME_PAGES).find(|&at| before[at] != after[at]).unwrap_or(0);
+                let page = first_page + at as u64;
+                self.reject(Unclassified { page, before: before[at], after: after[at], traps: 0 });
             }
         }
     }
@@ -262,6 +297,34 @@ mod tests {
         let got = tally(&ABSENT, &after, &[(16, 1), (47, 1), (100, 1)]);
         assert_eq!(got.installs, ByKind { mthp: 2, base_4k: 1, ..ByKind::default() });
         assert_eq!(got.unclassified_pages, 0);
+    }
+
+    #[test]
+    fn fewer_faults_than_pages_are_folios() {
+        let populated = |pages: u64, faults: u64, folio_pages| {
+            let mut tally = Tally::new();
+            tally.installs.base_4k = 5 + pages;
+            let before = ByKind { base_4k: 5, ..ByKind::default() };
+            tally.join_populated(&before, faults, folio_pages).then_some((tally.installs.base_4k, tally.installs.mthp))
+        };
+        assert_eq!(populated(40, 40, None), Some((45, 0)));
+        assert_eq!(populated(40, 10, Some(16)), Some((5 + 8, 2)), "2 folios and 8 pages");
+        assert_eq!(populated(40, 10, None), None, "no such size is on");
+        assert_eq!(populated(40, 11, Some(16)), None, "29 pages too many are no whole folios");
+        assert_eq!(populated(40, 41, Some(16)), None, "a fault made nothing");
+    }
+
+    #[test]
+    fn a_collapse_makes_huge_pages_and_nothing_else() {
+        let thp = frame(0..FRAME_PAGES, PageState::Thp);
+        let collapsed = |before: &Frame, after: &Frame| {
+            let mut tally = Tally::new();
+            tally.classify(0, before, after, Cause::Collapsed);
+            (tally.installs.thp, tally.unclassified_pages)
+        };
+        assert_eq!(collapsed(&frame(3..70, PageState::Base), &thp), (1, 0));
+        assert_eq!(collapsed(&thp, &thp), (0, 0));
+        assert_eq!(collapsed(&ABSENT, &frame(3..4, PageState::Base)), (0, 1));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use hksim_drive::{Plan, TouchRule};
+use hksim_drive::{FellBack, Plan, TouchRule};
+use hksim_policy::Memory;
 use hksim_trace::event::Event;
 
 use crate::calls::Counted;
@@ -74,6 +75,8 @@ pub(crate) fn measured(
         faults: Some(faults),
         traps,
         os_calls: Some(coarse.heap.allocator().mem.os().calls()),
+        os_calls_failed: Some(coarse.heap.allocator().mem.os().failed()),
+        fell_back: Some(FellBack::of(coarse.heap.allocator().mem.pool())),
         events: driven.events,
         failed: coarse.heap.failed(),
         placement: Some(format!("{:016x}", coarse.heap.placement())),

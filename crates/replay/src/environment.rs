@@ -74,6 +74,15 @@ impl Environment {
     }
 }
 
+/// Pages of a folio between 4K and 2M where exactly one such size is not off: then counts of pages and of faults tell how
+/// many of them a call made.
+pub(crate) fn only_folio_pages() -> Option<u64> {
+    let enabled = mthp_enabled();
+    let [only] = enabled.as_slice() else { return None };
+    let (kilobytes, _) = only.split_once("kB=")?;
+    Some(kilobytes.parse::<u64>().ok()? / 4)
+}
+
 fn mthp_enabled() -> Vec<String> {
     let entries = fs::read_dir(THP).into_iter().flatten().flatten();
     let mut sizes: Vec<String> = entries

@@ -2,9 +2,9 @@
 
 use std::mem::ManuallyDrop;
 
-use hksim_drive::{Driver, Plan, Tables, TouchRule};
+use hksim_drive::{Driver, FellBack, Plan, Tables, TouchRule};
 use hksim_native::{MmapMemory, Os};
-use hksim_policy::{Allocator, RunGeometry};
+use hksim_policy::{Allocator, Memory, RunGeometry};
 use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
@@ -157,6 +157,8 @@ fn report(
         faults: Some(faults - observer.own.faults),
         traps,
         os_calls: Some(os.counted().calls()),
+        os_calls_failed: Some(os.counted().failed()),
+        fell_back: Some(FellBack::of(measured.heap.allocator().mem.pool())),
         events: driven.events,
         failed: measured.heap.failed(),
         placement: Some(format!("{:016x}", measured.heap.placement())),

@@ -9,6 +9,7 @@ use hksim_drive::{PageRun, PageState};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
 use crate::classify::{Cause, Tally, Unclassified};
+use crate::environment;
 use crate::result::Mark;
 use crate::shadow::{ABSENT, FRAME_PAGES, Frame, Shadow};
 use crate::usage::Usage;
@@ -42,6 +43,8 @@ pub(crate) struct Observer {
     page_map: PageMap,
     maps: ProcText,
     status: ProcText,
+    /// Pages of a folio between 4K and 2M, where one such size is switched on.
+    folio_pages: Option<u64>,
     /// Frames that reserved huge pages are mapped in: 1.
     hugetlb: Resident<u8>,
     page_table_bytes_before: u64,
@@ -64,6 +67,7 @@ impl Observer {
             status: ProcText::open("/proc/self/status")?,
             hugetlb: Resident::zeroed(shadow.frames())?,
             page_table_bytes_before: 0,
+            folio_pages: environment::only_folio_pages(),
             shadow,
             tally: Tally::new(),
             peaks: Peaks::default(),
@@ -162,13 +166,17 @@ impl Observer {
         self.note_resident();
     }
 
+    /// After a call that made huge pages of what was there.
+    pub(crate) fn after_collapse(&mut self, start: u64, bytes: u64) {
+        self.rescan(self.frames_of(start, bytes), Cause::Collapsed);
+        self.note_resident();
+    }
+
     /// After a call that populated a range; `faults` is what the kernel charged for it.
     pub(crate) fn after_populate(&mut self, start: u64, bytes: u64, faults: u64) {
-        let before = self.tally.installs.total();
+        let before = self.tally.installs;
         self.rescan(self.frames_of(start, bytes), Cause::Populated);
-        let installs = self.tally.installs.total() - before;
-        if installs != faults {
-            // Folios between 4K and 2M, most likely: fewer faults than pages.
+        if !self.tally.join_populated(&before, faults, self.folio_pages) {
             let page = start / PAGE_BYTES - self.base_page;
             self.tally.reject(Unclassified { page, before: None, after: None, traps: faults });
         }

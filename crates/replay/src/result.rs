@@ -1,6 +1,6 @@
 //! What a replay found out.
 
-use hksim_drive::{ByKind, OsCalls, PageSet, PageState};
+use hksim_drive::{ByKind, FellBack, OsCalls, PageSet, PageState};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +96,10 @@ pub struct Replayed {
     pub page_table_bytes_peak: Option<u64>,
     /// System calls of the allocator.
     pub os_calls: Option<OsCalls>,
+    /// Those of them that the kernel refused.
+    pub os_calls_failed: Option<u64>,
+    /// SuperSlabs that hugetlb refused, by the step taken instead.
+    pub fell_back: Option<FellBack>,
     /// Allocator calls per second of driving time (reading the trace left out).
     pub ops_per_s: Option<f64>,
     /// User seconds of the timed window.

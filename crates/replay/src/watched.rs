@@ -80,6 +80,7 @@ impl Os for Watched {
                 let faults = Usage::now().since(&before).faults;
                 observer.after_populate(address(at), bytes as u64, faults);
             }
+            Advice::Collapse => observer.after_collapse(address(at), bytes as u64),
             Advice::DontNeed | Advice::Free => observer.after_call(address(at), bytes as u64),
             Advice::HugePage => {
                 observer.after_call(address(at), bytes as u64);

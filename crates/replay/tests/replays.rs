@@ -15,6 +15,7 @@ type Case = fn() -> Result<(), String>;
 
 const CASES: &[(&str, Case)] = &[
     ("a_huge_block_has_as_many_installs_as_pages", figures::a_huge_block_has_as_many_installs_as_pages),
+    ("a_full_superslab_is_collapsed_once", figures::a_full_superslab_is_collapsed_once),
     ("every_design_adds_up", figures::every_design_adds_up),
     ("disabled_huge_pages_show", figures::disabled_huge_pages_show),
     ("a_header_that_is_read_first_costs_twice", figures::a_header_that_is_read_first_costs_twice),

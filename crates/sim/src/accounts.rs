@@ -14,7 +14,7 @@ use crate::kernel::{
 };
 use crate::memory::BASE_PAGE;
 
-/// Why a page-table entry was made. The first that fits, in this order of precedence: populated; zero_then_write;
+/// Why a page-table entry was made. The first that fits, in this order of precedence: populated or collapsed; zero_then_write;
 /// hole_after_split; refault_after_purge; else what touched the page. The sums equal the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ByReason {
@@ -34,6 +34,8 @@ pub struct ByReason {
     pub prefault: u64,
     /// `MAP_POPULATE` or `MADV_POPULATE_*`.
     pub populated: u64,
+    /// `MADV_COLLAPSE`.
+    pub collapsed: u64,
     /// The page had been written before and was purged.
     pub refault_after_purge: u64,
     /// A 4K page in a hole of a huge page that was split.
@@ -58,10 +60,21 @@ impl ByReason {
     /// The sum of all reasons.
     pub fn total(&self) -> u64 {
         let ByReason { application, header, link, metadata, zeroing, copy, prefault, populated, .. } = *self;
-        let ByReason { refault_after_purge, hole_after_split, zero_then_write, .. } = *self;
+        let ByReason { collapsed, refault_after_purge, hole_after_split, zero_then_write, .. } = *self;
         let touched = application + header + link + metadata + zeroing + copy + prefault;
-        touched + populated + refault_after_purge + hole_after_split + zero_then_write
+        touched + populated + collapsed + refault_after_purge + hole_after_split + zero_then_write
     }
+}
+
+/// What made an entry.
+#[derive(Clone, Copy)]
+enum Cause {
+    /// An access.
+    Touched(Why),
+    /// A call that populates.
+    Populated,
+    /// A call that collapses.
+    Collapsed,
 }
 
 /// Highest values so far. Bytes of resident memory include hugetlb pages.
@@ -161,18 +174,21 @@ impl Accounts {
         peaks.huge_pages = peaks.huge_pages.max(kernel.huge_pages());
     }
 
-    /// Puts a run of installs down to its reason; `why` is `None` for a populate. `upgrades`: in place of zero pages.
-    fn attribute(&mut self, run: InstallRun, why: Option<Why>, upgrades: bool) {
+    /// Puts a run of installs down to its reason. `upgrades`: in place of zero pages.
+    fn attribute(&mut self, run: InstallRun, cause: Cause, upgrades: bool) {
         let pages = run.first_page..run.first_page + run.pages;
         let block = run.first_page / BLOCK_PAGES;
         let refaults = pages.clone().any(|page| self.purged.contains(&page));
         let reasons = &mut self.by_reason;
-        let reason = match why {
-            None => &mut reasons.populated,
-            Some(_) if upgrades => &mut reasons.zero_then_write,
-            Some(_) if run.pages < BLOCK_PAGES && self.once_huge.contains(&block) => &mut reasons.hole_after_split,
-            Some(_) if refaults => &mut reasons.refault_after_purge,
-            Some(why) => reasons.of(why),
+        let reason = match cause {
+            Cause::Populated => &mut reasons.populated,
+            Cause::Collapsed => &mut reasons.collapsed,
+            Cause::Touched(_) if upgrades => &mut reasons.zero_then_write,
+            Cause::Touched(_) if run.pages < BLOCK_PAGES && self.once_huge.contains(&block) => {
+                &mut reasons.hole_after_split
+            }
+            Cause::Touched(_) if refaults => &mut reasons.refault_after_purge,
+            Cause::Touched(why) => reasons.of(why),
         };
         *reason += run.installs;
         if run.kind != InstallKind::Zero {
@@ -185,9 +201,9 @@ impl Accounts {
         }
     }
 
-    fn populated(&mut self, outcome: kernel::Outcome) -> Result<(), Errno> {
+    fn called(&mut self, outcome: kernel::Outcome, cause: Cause) -> Result<(), Errno> {
         for run in outcome.installs {
-            self.attribute(run, None, false);
+            self.attribute(run, cause, false);
         }
         self.returned(outcome.result)
     }
@@ -245,7 +261,7 @@ impl Hooks for Accounts {
                     installs: 1,
                 };
                 let upgrades = install.kind == InstallKind::Cow || was_huge_zero;
-                self.attribute(run, Some(why), upgrades);
+                self.attribute(run, Cause::Touched(why), upgrades);
                 self.note_peaks();
             }
             // The policy touches only what it has mapped, so this is a bug in it, or in the model.
@@ -276,7 +292,7 @@ impl Hooks for Accounts {
         self.os_calls.mmap += 1;
         self.dropping(&pages);
         let outcome = self.kernel.map(pages, flags);
-        self.populated(outcome)
+        self.called(outcome, Cause::Populated)
     }
 
     fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
@@ -299,9 +315,11 @@ impl Hooks for Accounts {
             Advice::Free => kernel::Advice::Free,
             Advice::PopulateRead => kernel::Advice::PopulateRead,
             Advice::PopulateWrite => kernel::Advice::PopulateWrite,
+            Advice::Collapse => kernel::Advice::Collapse,
         };
+        let cause = if advice == kernel::Advice::Collapse { Cause::Collapsed } else { Cause::Populated };
         let outcome = self.kernel.advise(pages, advice);
-        self.populated(outcome)
+        self.called(outcome, cause)
     }
 
     fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {

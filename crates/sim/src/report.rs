@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hksim_drive::{ByKind, Design, OsCalls, TouchRule};
+use hksim_drive::{ByKind, Design, FellBack, OsCalls, TouchRule};
 use hksim_trace::header::{Header, Origin, Touch};
 use hksim_trace::source::EventSource;
 use serde::Serialize;
@@ -53,15 +53,6 @@ pub struct Installs {
     pub by_kind: ByKind,
     /// By why.
     pub by_reason: ByReason,
-}
-
-/// SuperSlabs that the hugetlb pool refused, by the step that was taken instead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FellBack {
-    /// Huge-page advice.
-    pub thp: u64,
-    /// A plain map.
-    pub plain: u64,
 }
 
 /// The state of things after some event.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
-use hksim_drive::{Design, DesignError, DriveError, Driver, PageRun, PageSet, PageState as SetState, TouchRule};
+use hksim_drive::{
+    Design, DesignError, DriveError, Driver, FellBack, PageRun, PageSet, PageState as SetState, TouchRule,
+};
 use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
 use hksim_trace::error::TraceError;
 use hksim_trace::event::{Event, Op};
@@ -17,7 +19,7 @@ use crate::hooks::Watch;
 use crate::kernel::{Kernel, KernelConfig, PageState};
 use crate::memory::{BASE_PAGE, SimMemory};
 use crate::reach::{self, ReachSample, TlbReport, TlbWatch};
-use crate::report::{FellBack, Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel};
+use crate::report::{Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel};
 use crate::tlb::Geometry;
 
 /// Samples of a timeline.
@@ -322,10 +324,7 @@ impl<H: Watch> Run<H> {
             os_calls: accounts.os_calls(),
             os_calls_failed: accounts.os_calls_failed(),
             failed: self.driver.failed(),
-            fell_back: FellBack {
-                thp: u64::from(pool.fell_back_thp.get()),
-                plain: u64::from(pool.fell_back_plain.get()),
-            },
+            fell_back: FellBack::of(pool),
             placement: format!("{:016x}", self.driver.placement()),
             timeline: self.timeline.clone(),
             tlb: self.tlb_report(&hooks),

@@ -350,7 +350,7 @@ impl Memory for PlainMemory {
         }
         let hugetlb = self.bytes.borrow().backing(pages.clone()).contains(&Backing::Hugetlb);
         match advice {
-            Advice::HugePage | Advice::PopulateRead | Advice::PopulateWrite => {}
+            Advice::HugePage | Advice::PopulateRead | Advice::PopulateWrite | Advice::Collapse => {}
             Advice::Free if hugetlb => return Err(EINVAL),
             Advice::DontNeed if hugetlb && !range.start.is_multiple_of(HUGE_PAGE_BYTES) => return Err(EINVAL),
             Advice::DontNeed => {

@@ -88,7 +88,14 @@ fn random_shape(random: &mut Random) -> Shape {
 fn random_options(random: &mut Random, superslab_bytes: u64, ordinals: u64) -> Options {
     let quarter = (ordinals / 4).max(1);
     Options {
-        huge: random.pick(&[Huge::Never, Huge::Thp, Huge::Hugetlb(Fallback::Thp), Huge::Hugetlb(Fallback::Plain)]),
+        huge: random.pick(&[
+            Huge::Never,
+            Huge::Thp,
+            Huge::Always,
+            Huge::Collapse,
+            Huge::Hugetlb(Fallback::Thp),
+            Huge::Hugetlb(Fallback::Plain),
+        ]),
         prefault: random.pick(&[
             Prefault::Off,
             Prefault::Populate,

@@ -5,13 +5,14 @@ mod view;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use hksim_drive::{Design, TouchRule};
+use hksim_drive::{Design, Huge, TouchRule};
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
 use hksim_sim::report::{SCHEMA, TouchLabel, TraceLabel};
 use hksim_trace::header::Touch;
 use serde::Serialize;
 
-use crate::flags::PolicyArgs;
+use crate::flags::{HostPolicyArgs, PolicyArgs};
+use crate::host;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
 
@@ -28,7 +29,7 @@ pub struct Args {
     #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = parse_mode)]
     mode: Mode,
     #[command(flatten)]
-    policy: PolicyArgs,
+    policy: HostPolicyArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -60,13 +61,19 @@ pub struct ReplayReport {
 /// # Errors
 /// Bad input; a child that cannot run.
 pub fn run(args: &Args) -> Result<()> {
-    let choice = args.policy.choice()?;
-    if let Some(flag) = args.policy.kernel_flag() {
-        bail!("--{flag} tells a simulated kernel; a replay runs on this machine's own, so leave it out");
-    }
+    let policy = args.policy.checked()?;
+    let choice = policy.choice()?;
     let trace = Trace::file(&args.trace)?;
+    // Plain advice can be given anywhere; these two say which modes the kernel has.
+    let needs_modes = choice.design.huge == Huge::ThpAlways || choice.design.huge.mthp_order().is_some();
+    if args.on == "native"
+        && needs_modes
+        && let Some(lack) = host::lacks(choice.design.huge, &host::kernel_config()?.thp)
+    {
+        bail!("--huge {}: {lack}", choice.word("huge"));
+    }
     let rule = choice.touch_rule(trace.header.touch);
-    let (on, policy) = target(args, &choice.design)?;
+    let (on, design) = target(&args.on, policy, &choice.design)?;
     let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, mode: args.mode, measure: Measure::default() };
     let replayed = replay(&spec)?;
     let knowledge = if rule == TouchRule::Recorded { trace.header.touch } else { Touch::Assumed };
@@ -75,7 +82,7 @@ pub fn run(args: &Args) -> Result<()> {
         trace: trace.label(),
         on: args.on.clone(),
         mode: args.mode,
-        policy,
+        policy: design,
         touch: TouchLabel { rule, knowledge },
         replayed,
     };
@@ -83,11 +90,11 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// The allocator named, with its design where it has one.
-fn target(args: &Args, design: &Design) -> Result<(Target, Option<Design>)> {
-    Ok(match args.on.as_str() {
+fn target(on: &str, policy: &PolicyArgs, design: &Design) -> Result<(Target, Option<Design>)> {
+    Ok(match on {
         "native" => (Target::Native(design.clone()), Some(design.clone())),
         other => {
-            if let Some(flag) = args.policy.policy_flag() {
+            if let Some(flag) = policy.policy_flag() {
                 bail!("--{flag} shapes the native allocator, and {other} has a shape of its own; leave it out");
             }
             let preload = (other != "glibc").then(|| PathBuf::from(other));

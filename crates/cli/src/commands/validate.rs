@@ -5,12 +5,12 @@ mod view;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use hksim_trace::header::Origin;
 use hksim_trace::hkt::TraceWriter;
 use tempfile::TempDir;
 
-use crate::flags::{BaseKernel, Choice, HugeList, PolicyArgs};
+use crate::flags::{BaseKernel, Choice, HostPolicyArgs, HugeList};
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
 use crate::output::progress::Progress;
@@ -28,7 +28,7 @@ pub struct Args {
     pub traces: Vec<PathBuf>,
     /// Policies to check
     #[command(flatten)]
-    pub policy: PolicyArgs,
+    pub policy: HostPolicyArgs,
     /// Where the result goes
     #[command(flatten)]
     pub output: OutputArgs,
@@ -46,10 +46,7 @@ struct Replayable {
 /// # Errors
 /// Bad input, and replays that cannot be made at all.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let Some(flag) = args.policy.kernel_flag() {
-        bail!("--{flag} is about a simulated kernel; a validation runs on the one that is there");
-    }
-    let choices = args.policy.choices(HugeList::All)?;
+    let choices = args.policy.checked()?.choices(HugeList::All)?;
     let folder = TempDir::with_prefix("hksim-").context("cannot make a temporary folder; set TMPDIR")?;
     let traces = replayable(&args.traces, folder.path())?;
     let validation = Validation::new(rows(&traces, &choices)?);

@@ -103,6 +103,26 @@ impl PolicyArgs {
     }
 }
 
+/// Policy flags of a command that runs on the kernel that is there. Those about a simulated kernel are no part of its help,
+/// and are refused with a word that says why.
+#[derive(Clone, Debug, Default)]
+pub struct HostPolicyArgs(PolicyArgs);
+
+impl HostPolicyArgs {
+    /// The flags.
+    ///
+    /// # Errors
+    /// One about a simulated kernel was given.
+    pub fn checked(&self) -> Result<&PolicyArgs> {
+        match self.0.kernel_flag() {
+            Some(flag) => {
+                bail!("--{flag} is about a simulated kernel; this runs on the one that is there: leave it out")
+            }
+            None => Ok(&self.0),
+        }
+    }
+}
+
 /// Every choice with every value of a flag.
 fn spread(choices: &[Choice], flag: &Flag, words: &str) -> Result<Vec<Choice>> {
     let values = words.split(',').count();
@@ -152,6 +172,29 @@ impl clap::FromArgMatches for PolicyArgs {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+impl clap::FromArgMatches for HostPolicyArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        PolicyArgs::from_arg_matches(matches).map(HostPolicyArgs)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
+impl clap::Args for HostPolicyArgs {
+    fn augment_args(command: Command) -> Command {
+        let kernel = FLAGS.iter().filter(|flag| flag.subject == Subject::Kernel);
+        kernel.fold(PolicyArgs::augment_args(command), |command, flag| {
+            command.mut_arg(flag.name, |argument| argument.hide(true))
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
     }
 }
 

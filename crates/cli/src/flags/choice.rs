@@ -1,9 +1,9 @@
 //! What policy flags decide: a design, and what it is run under.
 
 use anyhow::{Context, Result};
-use hksim_drive::{Design, TouchRule};
+use hksim_drive::{Design, Huge, TouchRule};
 use hksim_sim::SimReport;
-use hksim_sim::kernel::{KernelConfig, KernelVersion, Rules, ThpMode};
+use hksim_sim::kernel::{BLOCK_ORDER, KernelConfig, KernelVersion, Rules, SizeMode, ThpMode};
 use hksim_trace::header::Touch;
 
 use super::table::{FLAGS, Subject};
@@ -27,7 +27,7 @@ pub struct Choice {
 /// The kernel that flags start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseKernel {
-    /// Linux 6.18 as it comes, THP by madvise, hugetlb pool unlimited: for predictions about any machine.
+    /// Linux 6.18 as it comes, THP by madvise (or as the design needs it), hugetlb pool unlimited: for predictions about any machine.
     AsItComes,
     /// With this machine's modes, limits and pool: for predictions that are checked here.
     Host,
@@ -61,7 +61,7 @@ impl Choice {
     /// The host does not say how it is set up.
     pub fn kernel(&self, base: BaseKernel) -> Result<KernelConfig> {
         let mut kernel = match base {
-            BaseKernel::AsItComes => KernelConfig::default(),
+            BaseKernel::AsItComes => asked_for(self.design.huge),
             BaseKernel::Host => host::kernel_config()?,
         };
         kernel.rules = self.kernel_version.map_or(kernel.rules, Rules::of);
@@ -94,6 +94,19 @@ impl Choice {
     pub fn word(&self, flag: &str) -> String {
         FLAGS.iter().find(|known| known.name == flag).map(|known| (known.show)(self)).unwrap_or_default()
     }
+}
+
+/// The kernel as it comes, with the modes that a design is about.
+fn asked_for(huge: Huge) -> KernelConfig {
+    let mut kernel = KernelConfig::default();
+    if let Some(order) = huge.mthp_order() {
+        kernel.thp.sizes[order] = SizeMode::Madvise;
+        kernel.thp.sizes[BLOCK_ORDER] = SizeMode::Never;
+    }
+    if huge == Huge::ThpAlways {
+        kernel.thp.global = ThpMode::Always;
+    }
+    kernel
 }
 
 /// Flags in which choices differ, in the order of the table.

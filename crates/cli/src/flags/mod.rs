@@ -11,5 +11,5 @@ mod docs;
 pub mod table;
 pub mod values;
 
-pub use args::{HugeList, PolicyArgs};
+pub use args::{HostPolicyArgs, HugeList, PolicyArgs};
 pub use choice::{BaseKernel, Choice, varied};

@@ -52,10 +52,12 @@ pub struct Flag {
 }
 
 /// Values that this version knows of and does not simulate: flag, value (a `*` stands for any end), why.
-pub const NOT_SIMULATED: [(&str, &str, &str); 6] = [
-    ("huge", "thp-always", "this version does not simulate it; set the kernel's mode instead: --huge thp --thp always"),
-    ("huge", "collapse", "this version does not simulate MADV_COLLAPSE; use --huge thp"),
-    ("huge", "mthp-*", "this version does not simulate sizes between 4K and 2M; use --huge thp or never"),
+pub const NOT_SIMULATED: [(&str, &str, &str); 4] = [
+    (
+        "huge",
+        "mthp-*",
+        "the kernel has no such size of anonymous pages; use mthp-16K and its doubles up to mthp-1M, or thp",
+    ),
     ("align", "trim", "this version places SuperSlabs in one arena only; use --align arena"),
     ("align", "kernel", "this version places SuperSlabs in one arena only; use --align arena"),
     (
@@ -156,7 +158,9 @@ pub const FLAGS: &[Flag] = &[
         "huge",
         Huge,
         huge,
-        "Huge pages: never; thp: MADV_HUGEPAGE; hugetlb: MAP_HUGETLB, else thp; hugetlb-plain: else a plain map"
+        "Huge pages: never; thp: MADV_HUGEPAGE; thp-always: no advice, the kernel's mode is always; collapse: MADV_COLLAPSE \
+         of a SuperSlab when its last slab is taken; mthp-SIZE: as thp, the kernel's largest size is SIZE; hugetlb: \
+         MAP_HUGETLB, else thp; hugetlb-plain: else a plain map"
     ),
     word_flag!("prefault", Prefault, prefault, "How memory is made present before its first use"),
     word_flag!(
@@ -368,7 +372,7 @@ mod tests {
 
     #[test]
     fn values_not_simulated_are_refused_by_name() {
-        for (name, value) in [("huge", "collapse"), ("huge", "mthp-64K"), ("align", "trim"), ("kernel", "6.6")] {
+        for (name, value) in [("huge", "mthp-2M"), ("align", "trim"), ("kernel", "6.6")] {
             let Some(flag) = FLAGS.iter().find(|flag| flag.name == name) else { panic!("--{name} is gone") };
             let why = (flag.set)(&mut Choice::of(Design::default()), value).unwrap_err();
             assert!(!why.contains("none of its values"), "--{name} {value}: {why}");

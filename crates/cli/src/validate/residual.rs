@@ -1,6 +1,6 @@
 //! Prediction minus measurement.
 
-use hksim_drive::{ByKind, OsCalls};
+use hksim_drive::{ByKind, FellBack, OsCalls};
 use hksim_replay::Replayed;
 use hksim_sim::SimReport;
 use serde::Serialize;
@@ -24,6 +24,10 @@ pub struct Residual {
     pub vmas_peak: Option<i64>,
     /// OS calls.
     pub os_calls: Option<OsCalls<i64>>,
+    /// OS calls that the kernel refused.
+    pub os_calls_failed: Option<i64>,
+    /// SuperSlabs that hugetlb refused.
+    pub fell_back: Option<FellBack<i64>>,
     /// Requests that failed.
     pub failed: i64,
     /// Whether every object was placed alike.
@@ -51,6 +55,8 @@ impl Residual {
             rss_bytes_end: less(predicted.rss_bytes_end, measured.rss_bytes_end),
             vmas_peak: less(predicted.vmas_peak, measured.vmas_peak),
             os_calls: measured.os_calls.map(|theirs| predicted.os_calls.with(theirs, minus)),
+            os_calls_failed: less(predicted.os_calls_failed, measured.os_calls_failed),
+            fell_back: measured.fell_back.map(|theirs| predicted.fell_back.with(theirs, minus)),
             failed: minus(predicted.failed, measured.failed),
             placement_equal: measured.placement.as_ref().map(|placement| *placement == predicted.placement),
             pages_only_predicted: pages.map(|pages| pages.0),
@@ -63,7 +69,8 @@ impl Residual {
         let figures = [self.installs, self.faults, self.traps, self.rss_bytes, self.rss_bytes_end, self.vmas_peak];
         let kinds = self.by_kind.unwrap_or_default().values();
         let calls = self.os_calls.unwrap_or_default().values();
-        let signed = figures.into_iter().flatten().chain(kinds).chain(calls).chain([self.failed]);
+        let refused = self.fell_back.unwrap_or_default().values().into_iter().chain(self.os_calls_failed);
+        let signed = figures.into_iter().flatten().chain(kinds).chain(calls).chain(refused).chain([self.failed]);
         let pages = [self.pages_only_predicted, self.pages_only_measured].into_iter().flatten();
         let placement = u64::from(self.placement_equal == Some(false));
         signed.map(i64::unsigned_abs).chain(pages).fold(placement, u64::saturating_add)

@@ -4,10 +4,10 @@ use hksim_drive::Huge;
 use hksim_drive::design::Purge;
 use hksim_replay::{Replayed, Skipped};
 use hksim_sim::SimReport;
-use hksim_sim::kernel::ThpMode;
 use serde::Serialize;
 
 use super::Residual;
+use crate::host;
 
 /// What is claimed of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -59,10 +59,10 @@ fn not_measured(skipped: &Skipped) -> String {
 /// What this machine cannot do.
 fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Option<String> {
     let environment = &measured.environment;
+    if let Some(lack) = host::lacks(predicted.policy.huge, &predicted.kernel.thp) {
+        return Some(format!("on this machine {lack}"));
+    }
     match predicted.policy.huge {
-        Huge::Thp if predicted.kernel.thp.global == ThpMode::Never => {
-            Some("transparent huge pages are off on this machine (enabled=never)".into())
-        }
         Huge::Hugetlb | Huge::HugetlbPlain if environment.nr_hugepages.unwrap_or(0) == 0 => {
             Some("no hugetlb pool on this machine (vm.nr_hugepages is 0)".into())
         }
@@ -104,11 +104,17 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
             predicted.installs.by_kind.thp, kinds.thp
         ));
     }
+    if kinds.mthp != 0 {
+        found.push("R3 (sizes between 4K and 2M at fault)".into());
+    }
+    if predicted.installs.by_reason.collapsed > 0 && kinds.thp != 0 {
+        found.push("R12' (MADV_COLLAPSE)".into());
+    }
     if kinds.hugetlb != 0 {
         found.push("R13 (hugetlb)".into());
     }
     let policy = &predicted.policy;
-    if policy.purge == Purge::Free && policy.huge == Huge::Thp && predicted.splits > 0 {
+    if policy.purge == Purge::Free && predicted.installs.by_kind.thp > 0 && predicted.splits > 0 {
         found.push("R10 (a split maps zero-filled pages to the zero page; the model does not keep every byte)".into());
     }
     if kinds.zero != 0 || kinds.cow != 0 {

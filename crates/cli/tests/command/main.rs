@@ -13,3 +13,4 @@ mod support;
 mod sweeps;
 mod touch_pages;
 mod trace_tools;
+mod validations;

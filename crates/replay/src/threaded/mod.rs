@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use hksim_drive::{Plan, TouchRule};
+use hksim_drive::{FellBack, Plan, TouchRule};
 use hksim_native::MmapMemory;
-use hksim_policy::Allocator;
 use hksim_policy::layout::HEAPS_MAX;
+use hksim_policy::{Allocator, Memory};
 use hksim_trace::source::EventSource;
 
 use crate::calls::Counted;
@@ -113,7 +113,10 @@ impl Threaded<'_> {
                     Ok(allocator)
                 })?;
                 let mut replayed = outcome.replayed();
-                replayed.os_calls = shared.get().map(|allocator: &NativeAllocator| allocator.mem.os().calls());
+                let allocator: Option<&NativeAllocator> = shared.get();
+                replayed.os_calls = allocator.map(|allocator| allocator.mem.os().calls());
+                replayed.os_calls_failed = allocator.map(|allocator| allocator.mem.os().failed());
+                replayed.fell_back = allocator.map(|allocator| FellBack::of(allocator.mem.pool()));
                 replayed.note_observer(&sampled.observer);
                 replayed.skipped.append(&mut skipped);
                 replayed.skipped.push(Skipped::new("rss_bytes_peak", "the highest at a mark: threads ran meanwhile"));

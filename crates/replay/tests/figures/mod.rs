@@ -62,6 +62,27 @@ pub fn a_huge_block_has_as_many_installs_as_pages() -> Result<(), String> {
     Ok(())
 }
 
+pub fn a_full_superslab_is_collapsed_once() -> Result<(), String> {
+    // Blocks of 80K lie in spans of two 64K units: 16 of them fill a SuperSlab of 2M, and eight more half of another.
+    // Nothing is touched but metadata.
+    let trace = Trace::of((0..24).map(|object| (0, malloc(object, 80 << 10))));
+    let collapse = trace.replay(&design(r#"{"huge":"collapse"}"#), TouchRule::None);
+    needs_kinds(&collapse)?;
+    if collapse.os_calls_failed != Some(0) {
+        return Err("this kernel has no MADV_COLLAPSE (Linux 6.1)".into());
+    }
+    assert_silent(&collapse.control, "collapse");
+    assert_eq!((collapse.unclassified_pages, collapse.os_calls.unwrap().madvise), (Some(0), 1));
+    let never = trace.replay(&design(r#"{"huge":"never"}"#), TouchRule::None);
+    let (with, without) = (collapse.installs.unwrap(), never.installs.unwrap());
+    assert_eq!(with.by_kind, ByKind { thp: 1, ..without.by_kind });
+    assert_eq!((collapse.faults, collapse.traps), (never.faults, never.traps), "a collapse is no fault");
+    assert_eq!(collapse.thp_end, Some(1));
+    let metadata_page = 4096;
+    assert_eq!(collapse.rss_bytes_end, never.rss_bytes_end.map(|bytes| bytes + (2 << 20) - metadata_page));
+    Ok(())
+}
+
 pub fn every_design_adds_up() -> Result<(), String> {
     let trace = server();
     for json in [
@@ -74,6 +95,7 @@ pub fn every_design_adds_up() -> Result<(), String> {
         r#"{"prefault":"populate","huge":"never"}"#,
         r#"{"prefault":"populate-read"}"#,
         r#"{"huge":"hugetlb"}"#,
+        r#"{"huge":"thp-always"}"#,
     ] {
         let replayed = trace.replay(&design(json), TouchRule::All);
         needs_kinds(&replayed)?;

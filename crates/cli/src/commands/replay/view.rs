@@ -75,6 +75,11 @@ fn run(report: &ReplayReport) -> Vec<String> {
             [("mmap", calls.mmap), ("munmap", calls.munmap), ("madvise", calls.madvise), ("mremap", calls.mremap)];
         calls.into_iter().for_each(|(name, calls)| push(name, count(calls)));
     }
+    push("OS calls refused", replayed.os_calls_failed.map_or("-".to_string(), count));
+    if let Some(fell_back) = &replayed.fell_back.filter(|fell_back| fell_back.values() != [0; 2]) {
+        push("fell back to thp", count(fell_back.thp));
+        push("fell back to a plain map", count(fell_back.plain));
+    }
     push("requests refused", count(replayed.failed));
     push("control: faults without a heap", count(replayed.control.faults));
     push("control: traps without a heap", replayed.control.traps.map_or("-".to_string(), count));

@@ -52,6 +52,10 @@ pub fn kernel_text(report: &SimReport, is_thp_given: bool) -> String {
     let thp = thp_word(report.kernel.thp.global);
     let given = if is_thp_given { "" } else { " (assumed; --thp)" };
     let version = report.kernel.rules.version.word();
+    let given = match report.policy.huge.mthp_order() {
+        Some(order) => format!("{given}, largest size {}K (assumed)", 4 << order),
+        None => given.to_string(),
+    };
     let pool = match report.kernel.hugetlb_pool {
         Some(pages) => format!("hugetlb pool of {} pages", count(pages)),
         None if Choice::of_report(report).word("huge").starts_with("hugetlb") => {

@@ -1,0 +1,80 @@
+//! `hksim validate` and the policies it checks: equal where the machine can do it, skipped with the reason where not.
+
+use serde_json::Value;
+
+use crate::support::{Bench, number};
+
+/// Rows of a validation, each of which must be ok or have a reason for being skipped.
+fn rows(bench: &Bench, line: &str) -> Vec<Value> {
+    let validation = bench.json(line);
+    let rows = validation["rows"].as_array().unwrap_or_else(|| panic!("{line}: no rows")).clone();
+    for row in &rows {
+        let (verdict, reason) = (row["verdict"].as_str(), row["reason"].as_str());
+        let at = format!("{line}: {}", row["policy"]);
+        match verdict {
+            Some("ok") => {}
+            Some("skipped") => eprintln!("skipped: {at}: {}", reason.unwrap_or_else(|| panic!("{at}: no reason"))),
+            _ => panic!("{at}: {verdict:?}: {reason:?}: {}", row["residual"]),
+        }
+    }
+    rows
+}
+
+#[test]
+fn collapses_are_predicted_exactly() {
+    let bench = Bench::new();
+    bench.ok("gen server --live 12M --events 60k --threads 2 -o server.hkt");
+    let rows = rows(&bench, "validate server.hkt --huge collapse --superslab 1M,2M,4M --purge-delay 1ms");
+    for row in rows.iter().filter(|row| row["verdict"] == "ok") {
+        let predicted = &row["predicted"]["installs"];
+        let collapsed = number(predicted, "by_reason.collapsed");
+        assert!(collapsed > 0, "nothing was collapsed: {}", row["policy"]);
+        // On a machine whose mode is `always` a fault can make one, too.
+        assert!(number(predicted, "by_kind.thp") >= collapsed);
+        assert_eq!(number(&row["measured"]["installs"], "by_kind.thp"), number(predicted, "by_kind.thp"));
+    }
+}
+
+#[test]
+fn sizes_and_modes_that_the_machine_lacks_are_skipped_with_the_mend() {
+    let bench = Bench::with_trace();
+    for huge in ["mthp-16K", "mthp-64K", "mthp-1M", "thp-always"] {
+        let rows = rows(&bench, &format!("validate rm.hkt --huge {huge}"));
+        let [row] = rows.as_slice() else { panic!("{huge}: {} rows", rows.len()) };
+        if row["verdict"] == "skipped" {
+            let reason = row["reason"].as_str().unwrap_or_default();
+            assert!(reason.contains("`echo "), "{huge}: no mend: {reason}");
+            assert!(bench.refused(&format!("replay rm.hkt --huge {huge}")).contains("`echo "), "{huge}");
+        }
+    }
+}
+
+#[test]
+fn a_prediction_sets_the_modes_that_the_design_is_about() {
+    let bench = Bench::with_trace();
+    let installs = |flags: &str| bench.json(&format!("sim rm.hkt {flags}"))["installs"]["by_kind"].clone();
+    let never = installs("--huge never");
+    let mut before = number(&never, "base_4k");
+    for size in ["16K", "64K", "256K", "1M"] {
+        let kinds = installs(&format!("--huge mthp-{size}"));
+        assert_eq!(number(&kinds, "thp"), 0, "{size}");
+        let now = number(&kinds, "base_4k") + number(&kinds, "mthp");
+        assert!(number(&kinds, "mthp") > 0 && now < before, "{size}: {kinds} after {before}");
+        before = now;
+    }
+    assert!(number(&installs("--huge thp-always"), "thp") > 0);
+    assert_eq!(installs("--huge thp-always --thp madvise"), never, "a mode that is named goes before");
+}
+
+#[test]
+fn help_shows_what_a_command_takes() {
+    let bench = Bench::new();
+    for command in ["replay", "validate"] {
+        let help = bench.ok(&format!("{command} --help"));
+        assert!(help.contains("--superslab"), "{command}");
+        for flag in ["--kernel", "--thp", "--hugetlb-pool"] {
+            assert!(!help.contains(&format!("{flag} <")), "{command} --help names {flag}, which it refuses");
+        }
+    }
+    assert!(bench.ok("sim --help").contains("--thp <"));
+}
