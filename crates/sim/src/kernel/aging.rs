@@ -29,6 +29,10 @@ impl Kernel {
 
     fn age_block(&mut self, block: u64, pages: Range<u64>, aging: Aging) {
         if let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block) {
+            // What other processes map too is left alone.
+            if huge.folio.is_some_and(|folio| self.memory.get().folios.get(folio).is_shared()) {
+                return;
+            }
             if is_whole_block(&pages) {
                 if aging == Aging::Free {
                     huge.dirty = false;
@@ -51,14 +55,18 @@ impl Kernel {
         let Some(table) = self.tables.table_mut(block) else { return room };
         if let Some(piece) = table.piece(start) {
             let batch = table.batch(start, start + room as usize);
-            let whole = batch == self.folios.get(piece.folio).len();
-            if !whole || self.config.rules.aging_split == AgingSplit::Always {
+            let mut memory = self.memory.get();
+            let folio = memory.folios.get_mut(piece.folio);
+            if batch != folio.len() || self.config.rules.aging_split == AgingSplit::Always {
+                if folio.is_shared() {
+                    return batch as u64;
+                }
+                drop(memory);
                 self.split_folio(piece.folio);
                 return 0;
             }
-            if aging == Aging::Free {
+            if aging == Aging::Free && !(folio.dirty && folio.is_shared()) {
                 table.ptes[start..start + batch].iter_mut().for_each(|pte| pte.set_dirty(false));
-                let folio = self.folios.get_mut(piece.folio);
                 folio.dirty = false;
                 folio.lazy = true;
             }

@@ -62,7 +62,9 @@ impl Kernel {
             for (index, pte) in table.ptes.iter().enumerate() {
                 huge.set_nonzero(index, pte.nonzero());
                 if let Some(piece) = table.piece(index) {
-                    self.folios.unmap(piece.folio, piece.index);
+                    self.memory.get().folios.unmap(piece.folio, self.space, piece.index);
+                } else if let Some(frame) = table.frame(index) {
+                    self.memory.get().frames.leave(frame);
                 }
             }
         }

@@ -59,6 +59,8 @@ impl Pte {
     const LAZY: u8 = 1 << 4;
     /// A write takes a fault although the mapping allows it.
     const PROTECTED: u8 = 1 << 5;
+    /// Of a page of its own: its frame has a number, since another process mapped it too at some time.
+    const NUMBERED: u8 = 1 << 6;
 
     pub const NONE: Self = Self(0);
     pub const ZERO: Self = Self(1);
@@ -148,7 +150,7 @@ pub(super) struct Piece {
 #[derive(Debug)]
 pub(super) struct PteTable {
     pub ptes: [Pte; LEN],
-    /// Meaningful where the entry is a piece; absent until the first one.
+    /// Meaningful where the entry is a piece, or numbered (the folio is then a frame); absent until the first one.
     pieces: Option<Box<[Piece; LEN]>>,
 }
 
@@ -159,6 +161,27 @@ impl PteTable {
 
     pub fn set_piece(&mut self, index: usize, pte: Pte, piece: Piece) {
         self.ptes[index] = pte;
+        self.number(index, piece);
+    }
+
+    /// Numbers the frame of a page of its own.
+    pub fn set_frame(&mut self, index: usize, frame: u32) {
+        self.ptes[index] = self.ptes[index].with(Pte::NUMBERED, true);
+        self.number(index, Piece { folio: frame, index: 0 });
+    }
+
+    /// The page's frame is this process's alone and needs no number any more.
+    pub fn clear_frame(&mut self, index: usize) {
+        self.ptes[index] = self.ptes[index].with(Pte::NUMBERED, false);
+    }
+
+    /// The number of the frame mapped at `index`, if it has one.
+    pub fn frame(&self, index: usize) -> Option<u32> {
+        let pieces = self.pieces.as_ref()?;
+        (self.ptes[index].0 & Pte::NUMBERED != 0).then(|| pieces[index].folio)
+    }
+
+    fn number(&mut self, index: usize, piece: Piece) {
         self.pieces.get_or_insert_with(|| Box::new([Piece::default(); LEN]))[index] = piece;
     }
 
@@ -189,12 +212,14 @@ pub(super) struct HugePage {
     pub lazy: bool,
     /// A write takes a fault although the mapping allows it.
     pub protected: bool,
+    /// Its number in the store of folios, since another process mapped it too at some time.
+    pub folio: Option<u32>,
 }
 
 impl HugePage {
     /// A fresh, dirty huge page of zeros.
     pub fn new() -> Box<Self> {
-        Box::new(Self { nonzero: [0; LEN / 64], dirty: true, lazy: false, protected: false })
+        Box::new(Self { nonzero: [0; LEN / 64], dirty: true, lazy: false, protected: false, folio: None })
     }
 
     pub fn is_nonzero(&self, index: usize) -> bool {
@@ -223,6 +248,8 @@ pub(super) enum BlockEntry {
     HugeZero,
     Hugetlb {
         writable: bool,
+        /// Its number, since another process mapped it too at some time.
+        frame: Option<u32>,
     },
 }
 
@@ -243,7 +270,7 @@ impl BlockEntry {
                 }
             },
             Self::HugeZero => !access.writes(),
-            Self::Hugetlb { writable } => *writable || !access.writes(),
+            Self::Hugetlb { writable, .. } => *writable || !access.writes(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Kernel;
 use super::config::BLOCK_ORDER;
-use super::entry::{Access, BlockEntry, HugePage, Piece, Pte, PteKind};
+use super::entry::{Access, BlockEntry, Content, HugePage, Piece, Pte, PteKind};
 use super::outcome::{Install, InstallKind, Signal};
 use super::rules::HugeZeroWrite;
 use super::span::{BLOCK_PAGES, block_of, index_of, pages_of};
@@ -72,6 +72,11 @@ impl Kernel {
         cause: FaultCause,
     ) -> Result<Option<Install>, Signal> {
         self.counters.traps += u64::from(cause == FaultCause::Trap);
+        let access = match cause {
+            // A populate leaves the bytes of what is there.
+            FaultCause::Populate if access.writes() => Access::Write(self.content_of(page)),
+            _ => access,
+        };
         let kind = if vma.flags.hugetlb {
             self.hugetlb_fault(vma, page, access)?
         } else {
@@ -86,6 +91,16 @@ impl Kernel {
             InstallKind::Cow => self.installed(kind, page, 1),
             _ => self.installed(kind, pages_of(block_of(page)).start, BLOCK_PAGES),
         }))
+    }
+
+    /// What the page holds now.
+    fn content_of(&self, page: u64) -> Content {
+        let holds_bytes = match self.tables.entry(block_of(page)) {
+            BlockEntry::Huge(huge) => huge.is_nonzero(index_of(page)),
+            BlockEntry::Table(table) => table.ptes[index_of(page)].nonzero(),
+            BlockEntry::None | BlockEntry::HugeZero | BlockEntry::Hugetlb { .. } => false,
+        };
+        if holds_bytes { Content::NonZero } else { Content::Zero }
     }
 
     pub(super) fn installed(&mut self, kind: InstallKind, first_page: u64, pages: u64) -> Install {
@@ -175,7 +190,7 @@ impl Kernel {
     }
 
     fn install_mthp(&mut self, pages: std::ops::Range<u64>, touched: u64, access: Access) {
-        let folio = self.folios.add(pages.clone(), false, false);
+        let folio = self.memory.get().folios.add(self.space, pages.clone(), false, false);
         for (index, page) in pages.enumerate() {
             let nonzero = page == touched && access.leaves_nonzero();
             self.tables.set_piece(page, Pte::piece(nonzero, true, false), Piece { folio, index: index as u32 });

@@ -1,6 +1,5 @@
 //! Pages of the hugetlb pool: reserved by the map, taken by the first touch (R13).
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::Kernel;
@@ -19,13 +18,11 @@ pub(super) struct HugetlbPool {
     used: u64,
     /// Pages promised to mappings that have not touched them.
     reserved: u64,
-    /// Blocks whose promise was kept and is not renewed.
-    spent: BTreeSet<u64>,
 }
 
 impl HugetlbPool {
     pub fn new(total: Option<u64>) -> Self {
-        Self { total, used: 0, reserved: 0, spent: BTreeSet::new() }
+        Self { total, used: 0, reserved: 0 }
     }
 
     fn has_unreserved(&self, pages: u64) -> bool {
@@ -75,11 +72,20 @@ impl Kernel {
     /// or reprotected since.
     pub(super) fn hugetlb_fault(&mut self, vma: &Vma, page: u64, access: Access) -> Result<InstallKind, Signal> {
         let block = block_of(page);
-        if matches!(self.tables.entry(block), BlockEntry::None) {
-            let reserves = vma.reserves() && !self.pool.spent.contains(&block);
-            self.pool.take(reserves)?;
+        let mut memory = self.memory.get();
+        match self.tables.entry(block) {
+            // A write to a page that another process maps, too: a copy, which is promised to nobody.
+            BlockEntry::Hugetlb { frame: Some(frame), .. } => {
+                if memory.frames.is_shared(*frame) {
+                    memory.pool.take(false)?;
+                }
+                memory.frames.leave(*frame);
+            }
+            BlockEntry::Hugetlb { frame: None, .. } => {}
+            _ => memory.pool.take(vma.reserves() && !self.promises_spent.contains(&block))?,
         }
-        self.tables.replace(block, BlockEntry::Hugetlb { writable: access.writes() });
+        drop(memory);
+        self.tables.replace(block, BlockEntry::Hugetlb { writable: access.writes(), frame: None });
         Ok(InstallKind::Hugetlb)
     }
 
@@ -91,24 +97,35 @@ impl Kernel {
         }
         let renews = rule == HugetlbDontneed::ToReserve;
         for block in block_of(part.start)..part.end / BLOCK_PAGES {
-            if matches!(self.tables.take(block), BlockEntry::Hugetlb { .. }) {
-                self.pool.give_back(vma.reserves() && renews);
-                if vma.reserves() && !renews {
-                    self.pool.spent.insert(block);
+            if let BlockEntry::Hugetlb { frame, .. } = self.tables.take(block) {
+                let is_promised = vma.reserves() && renews;
+                let was_last = self.leave_hugetlb(frame, is_promised);
+                if vma.reserves() && !(is_promised && was_last) {
+                    self.promises_spent.insert(block);
                 }
             }
         }
         Ok(())
     }
 
+    /// A page of the pool is no longer mapped here; whether it went back to the pool, no other process having it.
+    fn leave_hugetlb(&mut self, frame: Option<u32>, still_promised: bool) -> bool {
+        let mut memory = self.memory.get();
+        let was_last = frame.is_none_or(|frame| memory.frames.leave(frame));
+        if was_last {
+            memory.pool.give_back(still_promised);
+        }
+        was_last
+    }
+
     /// Takes a part out of the address space: its pages and its promises go back to the pool.
     pub(super) fn release_hugetlb(&mut self, vma: &Vma, part: &Range<u64>) {
         for block in blocks_touching(part) {
-            let spent = self.pool.spent.remove(&block);
-            if matches!(self.tables.take(block), BlockEntry::Hugetlb { .. }) {
-                self.pool.give_back(false);
-            } else if vma.reserves() && !spent {
-                self.pool.reserved -= 1;
+            let is_spent = self.promises_spent.remove(&block);
+            if let BlockEntry::Hugetlb { frame, .. } = self.tables.take(block) {
+                self.leave_hugetlb(frame, false);
+            } else if vma.reserves() && !is_spent {
+                self.memory.get().pool.reserved -= 1;
             }
         }
     }
@@ -117,7 +134,7 @@ impl Kernel {
     /// back.
     pub(super) fn write_protect_hugetlb(&mut self, part: &Range<u64>) {
         for block in blocks_touching(part) {
-            if let Some(BlockEntry::Hugetlb { writable }) = self.tables.entry_mut(block) {
+            if let Some(BlockEntry::Hugetlb { writable, .. }) = self.tables.entry_mut(block) {
                 *writable = false;
             }
         }

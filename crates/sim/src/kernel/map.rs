@@ -85,7 +85,7 @@ impl Kernel {
         }
         self.unmap_range(&range)?;
         if flags.hugetlb && !flags.noreserve {
-            self.pool.reserve((range.end - range.start) / BLOCK_PAGES)?;
+            self.memory.get().pool.reserve((range.end - range.start) / BLOCK_PAGES)?;
         }
         self.vmas.insert(Vma {
             start: range.start,
@@ -93,6 +93,7 @@ impl Kernel {
             flags: flags.vma_flags(),
             displacement: 0,
             anon: None,
+            inherited: false,
         });
         Ok(range)
     }

@@ -1,9 +1,9 @@
 //! A model of Linux anonymous memory: page operations in, faults, residency, huge pages and page tables out.
 //!
-//! The model follows the kernel's rules exactly (named R1 to R26 in the comments; the table of rules is in the
+//! The model follows the kernel's rules exactly (named R1 to R27 in the comments; the table of rules is in the
 //! project's documentation) and is compared with the running kernel operation by operation by the test
 //! `kernel_differential`. What it leaves out is what is not deterministic: memory pressure, allocation failure,
-//! khugepaged. It knows one process, private anonymous memory and no fork.
+//! khugepaged. It knows private anonymous memory, of one process and of those it forks.
 //!
 //! Addresses are numbers of 4 KiB pages. One [`Kernel`] is one address space:
 //!
@@ -26,8 +26,10 @@ mod config;
 mod entry;
 mod fault;
 mod folio;
+mod fork;
 mod hugetlb;
 mod map;
+mod memory;
 mod outcome;
 mod page_tables;
 mod populate;
@@ -59,8 +61,11 @@ pub use state::{BlockState, PageState, StateRun};
 pub use version::{Fit, KernelVersion};
 pub use vma::Protection;
 
-use folio::Folios;
+use std::collections::BTreeSet;
+
+use folio::SpaceId;
 use hugetlb::HugetlbPool;
+use memory::SharedMemory;
 use page_tables::PageTables;
 use vma_map::VmaMap;
 
@@ -70,20 +75,24 @@ pub struct Kernel {
     config: KernelConfig,
     vmas: VmaMap,
     tables: PageTables,
-    folios: Folios,
-    pool: HugetlbPool,
+    memory: SharedMemory,
+    space: SpaceId,
+    /// Blocks of hugetlb mappings whose promise of a page was kept and is not renewed (R13).
+    promises_spent: BTreeSet<u64>,
     counters: Counters,
 }
 
 impl Kernel {
     /// An empty address space.
     pub fn new(config: KernelConfig) -> Self {
+        let memory = SharedMemory::new(HugetlbPool::new(config.hugetlb_pool));
         Self {
-            pool: HugetlbPool::new(config.hugetlb_pool),
+            space: memory.new_space(),
+            memory,
+            promises_spent: BTreeSet::new(),
             vmas: VmaMap::new(config.rules.anon_merge),
             config,
             tables: PageTables::default(),
-            folios: Folios::default(),
             counters: Counters::default(),
         }
     }

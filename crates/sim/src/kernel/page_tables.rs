@@ -116,6 +116,12 @@ impl PageTables {
         self.rss_pages -= u64::from(old.is_anon());
     }
 
+    /// Maps a page whose frame has a number; the block holds no huge page.
+    pub fn set_numbered(&mut self, page: u64, pte: Pte, frame: u32) {
+        self.set_pte(page, pte);
+        self.table_for(block_of(page)).set_frame(index_of(page), frame);
+    }
+
     /// Maps one page of a large folio; the block holds no huge page.
     pub fn set_piece(&mut self, page: u64, pte: Pte, piece: Piece) {
         let table = self.table_for(block_of(page));
@@ -146,6 +152,15 @@ impl PageTables {
     /// Whether the PUD entry above a block is set, that is, whether the block's 1 GiB has a PMD page.
     pub fn has_pmd_page(&self, block: u64) -> bool {
         self.place_of(block / FANOUT).is_ok()
+    }
+
+    /// Allocates the levels above the entries of `pages` where `parent` has them.
+    pub fn copy_upper_levels(&mut self, parent: &Self, pages: &Range<u64>) {
+        let reaches = |index: u64, reach: u64| index * reach < pages.end && pages.start < (index + 1) * reach;
+        self.pud_pages.extend(parent.pud_pages.iter().filter(|&&index| reaches(index, PUD_PAGE_REACH)));
+        for page in parent.pmd_pages.iter().filter(|page| reaches(page.region, PMD_PAGE_REACH)) {
+            self.make_upper_levels(page.region * FANOUT);
+        }
     }
 
     /// Allocates the PUD page above a block.

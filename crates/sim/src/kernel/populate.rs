@@ -50,7 +50,7 @@ impl Kernel {
         match self.tables.entry_mut(block_of(page)) {
             None | Some(BlockEntry::None) => false,
             Some(BlockEntry::HugeZero) => !writes,
-            Some(BlockEntry::Hugetlb { writable }) => *writable || !writes,
+            Some(BlockEntry::Hugetlb { writable, .. }) => *writable || !writes,
             Some(BlockEntry::Huge(huge)) if writes && huge.protected => false,
             Some(BlockEntry::Huge(huge)) => {
                 huge.dirty |= writes;
@@ -72,7 +72,7 @@ impl Kernel {
                             && writes
                             && !pte.dirty()
                         {
-                            self.folios.get_mut(piece.folio).dirty = true;
+                            self.memory.get().folios.get_mut(piece.folio).dirty = true;
                         }
                     }
                 }

@@ -217,7 +217,7 @@ impl Kernel {
         let BlockEntry::Table(table) = entry else { return };
         for (index, page) in pages_of(block).enumerate() {
             if let Some(piece) = table.piece(index) {
-                self.folios.moved(piece.folio, piece.index, page);
+                self.memory.get().folios.map(piece.folio, self.space, piece.index, page);
             }
         }
     }
@@ -225,17 +225,18 @@ impl Kernel {
     fn move_page(&mut self, from: u64, to: u64) {
         let Some(table) = self.tables.table_mut(block_of(from)) else { return };
         let pte = table.ptes[index_of(from)];
-        let piece = table.piece(index_of(from));
+        let (piece, frame) = (table.piece(index_of(from)), table.frame(index_of(from)));
         if pte.kind() == PteKind::None {
             return;
         }
         self.tables.set_pte(from, super::entry::Pte::NONE);
-        match piece {
-            Some(piece) => {
-                self.folios.moved(piece.folio, piece.index, to);
-                self.tables.set_piece(to, pte, piece);
-            }
-            None => self.tables.set_pte(to, pte),
+        if let Some(piece) = piece {
+            self.memory.get().folios.map(piece.folio, self.space, piece.index, to);
+            self.tables.set_piece(to, pte, piece);
+        } else if let Some(frame) = frame {
+            self.tables.set_numbered(to, pte, frame);
+        } else {
+            self.tables.set_pte(to, pte);
         }
     }
 }

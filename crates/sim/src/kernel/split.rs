@@ -26,7 +26,13 @@ impl Kernel {
             self.tables.replace(block, BlockEntry::Table(PteTable::filled_with(Pte::ZERO)));
             return;
         };
-        let folio = self.folios.add(pages_of(block), huge.dirty, huge.lazy);
+        let folio = match huge.folio {
+            Some(folio) => {
+                self.memory.get().folios.split_whole(folio, self.space, pages_of(block));
+                folio
+            }
+            None => self.memory.get().folios.add(self.space, pages_of(block), huge.dirty, huge.lazy),
+        };
         let mut table = PteTable::filled_with(Pte::NONE);
         for index in 0..table.ptes.len() {
             let pte = Pte::piece(huge.is_nonzero(index), huge.dirty, huge.protected);
@@ -35,19 +41,19 @@ impl Kernel {
         self.tables.replace(block, BlockEntry::Table(table));
     }
 
-    /// Splits a folio into pages, wherever they are mapped. Pages of zeros give way to the zero page (R10); one
+    /// Splits a folio that no other process maps into pages, wherever they are mapped. Pages of zeros give way to the zero page (R10); one
     /// dirty entry or a dirty folio makes every other page dirty (R9b).
     pub(super) fn split_folio(&mut self, id: u32) {
         self.counters.folio_splits += 1;
-        let folio = self.folios.take(id);
-        let dirty = folio.dirty || folio.mapped_pages().any(|page| self.tables.pte(page).dirty());
-        for page in folio.mapped_pages() {
-            let nonzero = self.tables.pte(page).nonzero();
-            let pte = if nonzero || self.config.rules.zeros_on_split == ZerosOnSplit::Keep {
-                Pte::base(nonzero, dirty, folio.lazy)
-            } else {
-                Pte::ZERO
-            };
+        let folio = self.memory.get().folios.take(id);
+        let dirty = folio.dirty || folio.mapped_pages(self.space).any(|page| self.tables.pte(page).dirty());
+        for page in folio.mapped_pages(self.space) {
+            let piece = self.tables.pte(page);
+            let mut pte = Pte::ZERO;
+            if piece.nonzero() || self.config.rules.zeros_on_split == ZerosOnSplit::Keep {
+                pte = Pte::base(piece.nonzero(), dirty, folio.lazy);
+                pte.set_protected(piece.protected());
+            }
             self.tables.set_pte(page, pte);
         }
     }
@@ -56,7 +62,9 @@ impl Kernel {
     pub(super) fn drop_page(&mut self, page: u64) {
         let Some(table) = self.tables.table_mut(block_of(page)) else { return };
         if let Some(piece) = table.piece(index_of(page)) {
-            self.folios.unmap(piece.folio, piece.index);
+            self.memory.get().folios.unmap(piece.folio, self.space, piece.index);
+        } else if let Some(frame) = table.frame(index_of(page)) {
+            self.memory.get().frames.leave(frame);
         }
         self.tables.set_pte(page, Pte::NONE);
     }

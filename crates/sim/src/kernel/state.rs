@@ -169,7 +169,8 @@ impl Kernel {
             !pte.dirty()
                 && match table.piece(index) {
                     Some(piece) => {
-                        let folio = self.folios.get(piece.folio);
+                        let memory = self.memory.get();
+                        let folio = memory.folios.get(piece.folio);
                         folio.lazy && !folio.dirty
                     }
                     None => pte.kind() == PteKind::Base && pte.lazy(),

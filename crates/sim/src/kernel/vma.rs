@@ -46,6 +46,8 @@ pub(super) struct Vma {
     pub displacement: i64,
     /// Absent until the first write fault or huge zero fault (R19).
     pub anon: Option<AnonId>,
+    /// The mapping had its anonymous memory from the parent of a fork; it never merges with one that has none.
+    pub inherited: bool,
 }
 
 impl Vma {
@@ -81,15 +83,16 @@ impl Vma {
     pub fn anon_fits(&self, neighbour: &Vma, rule: AnonMerge) -> bool {
         match (neighbour.anon, self.anon) {
             (Some(theirs), Some(ours)) => theirs == ours,
-            (None, Some(_)) => rule == AnonMerge::Either,
-            (_, None) => true,
+            (None, Some(_)) => rule == AnonMerge::Either && !self.inherited,
+            (Some(_), None) => !neighbour.inherited,
+            (None, None) => true,
         }
     }
 
     /// Whether this adjacent mapping's anon_vma serves `other` too: only the protection may differ (R19).
     pub fn lends_anon_to(&self, other: &Vma) -> bool {
         let flags = VmaFlags { protection: other.flags.protection, ..self.flags };
-        flags == other.flags && self.displacement == other.displacement && !self.flags.hugetlb
+        flags == other.flags && !self.inherited && self.displacement == other.displacement && !self.flags.hugetlb
     }
 }
 

@@ -71,6 +71,7 @@ impl VmaMap {
             merged.start = merged.start.min(neighbour.start);
             merged.end = merged.end.max(neighbour.end);
             merged.anon = merged.anon.or(neighbour.anon);
+            merged.inherited |= neighbour.inherited;
         }
         self.put(merged);
         merged
@@ -133,7 +134,28 @@ impl VmaMap {
             self.anon_count += 1;
             AnonId(self.anon_count)
         });
-        self.put(Vma { anon: Some(anon), ..*vma });
+        self.put(Vma { anon: Some(anon), inherited: false, ..*vma });
+    }
+
+    /// Every mapping, in order.
+    pub fn all(&self) -> Vec<Vma> {
+        self.by_start.values().copied().collect()
+    }
+
+    /// The child's copy at a fork: each mapping gets an anon_vma of its own where the parent's has one, and no page of
+    /// the hugetlb pool is promised to it.
+    pub fn forked(&self) -> Self {
+        let mut child = Self { anon_count: self.anon_count, ..Self::new(self.rule) };
+        for mut vma in self.all() {
+            if vma.anon.is_some() {
+                child.anon_count += 1;
+                vma.anon = Some(AnonId(child.anon_count));
+                vma.inherited = true;
+            }
+            vma.flags.noreserve |= vma.flags.hugetlb;
+            child.put(vma);
+        }
+        child
     }
 
     /// Leaves of `vma` what lies outside `range`, and returns the part inside.

@@ -1,4 +1,4 @@
-//! Writes to pages that are present, in a mapping that allows writing, but may not be written in place.
+//! Writes to pages that are present, in a mapping that allows writing, but may not be written in place (R27).
 
 use super::Kernel;
 use super::entry::{Access, BlockEntry, PteKind};
@@ -7,21 +7,28 @@ use super::rules::LargeReuse;
 use super::span::{block_of, index_of};
 
 impl Kernel {
-    /// The write to a huge page without permission to write.
+    /// The write to a huge page without permission to write. One that another process maps too is split here, and
+    /// the page copied.
     pub(super) fn write_protected_huge(&mut self, page: u64, access: Access) -> Option<Install> {
-        if let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block_of(page)) {
-            huge.protected = false;
-            self.reused(page, access);
+        let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block_of(page)) else { return None };
+        if let Some(folio) = huge.folio {
+            let mut memory = self.memory.get();
+            if memory.folios.get(folio).is_shared() {
+                drop(memory);
+                self.split_entry(block_of(page));
+                return self.write_protected_page(page, access);
+            }
+            memory.folios.leave(folio, self.space);
         }
+        huge.folio = None;
+        huge.protected = false;
+        self.reused(page, access);
         None
     }
 
     /// The write to a page in a table without permission to write.
     pub(super) fn write_protected_page(&mut self, page: u64, access: Access) -> Option<Install> {
-        if self.may_reuse(page) {
-            if let Some(table) = self.tables.table_mut(block_of(page)) {
-                table.ptes[index_of(page)].set_protected(false);
-            }
+        if self.take_for_reuse(page) {
             self.reused(page, access);
             return None;
         }
@@ -30,16 +37,31 @@ impl Kernel {
         Some(self.installed(InstallKind::Cow, page, 1))
     }
 
-    /// Whether the page may be written in place, there being no other owner of it.
-    fn may_reuse(&mut self, page: u64) -> bool {
+    /// Makes a page writable in place, if it may be: no other process maps it.
+    fn take_for_reuse(&mut self, page: u64) -> bool {
+        let index = index_of(page);
         let Some(table) = self.tables.table_mut(block_of(page)) else { return false };
-        match table.piece(index_of(page)) {
-            Some(piece) => {
-                let is_last = self.folios.get(piece.folio).mapped_pages().nth(1).is_none();
-                is_last == (self.config.rules.large_reuse == LargeReuse::LastPage)
+        let mut memory = self.memory.get();
+        let may_reuse = match (table.ptes[index].kind(), table.piece(index), table.frame(index)) {
+            (PteKind::Piece, Some(piece), _) => {
+                let folio = memory.folios.get(piece.folio);
+                let reuses_last = self.config.rules.large_reuse == LargeReuse::LastPage;
+                !folio.is_shared() && folio.is_last_page() == reuses_last
             }
-            None => table.ptes[index_of(page)].kind() == PteKind::Base,
+            (_, _, Some(frame)) => {
+                let is_shared = memory.frames.is_shared(frame);
+                if !is_shared {
+                    memory.frames.leave(frame);
+                    table.clear_frame(index);
+                }
+                !is_shared
+            }
+            _ => true,
+        };
+        if may_reuse {
+            table.ptes[index].set_protected(false);
         }
+        may_reuse
     }
 
     /// A fault that made a page writable where it is, and the write that follows.

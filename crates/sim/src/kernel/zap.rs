@@ -17,7 +17,7 @@ impl Kernel {
             let whole = is_whole_block(&pages);
             let huge = matches!(self.tables.entry(block), BlockEntry::Huge(_) | BlockEntry::HugeZero);
             if whole && huge {
-                self.tables.take(block);
+                self.take_huge(block);
             } else {
                 self.split_entry(block);
                 self.zap_table(block, pages);
@@ -26,6 +26,26 @@ impl Kernel {
                 }
             }
             from = block + 1;
+        }
+    }
+
+    /// Takes the entry of a huge page out, or of the huge zero page.
+    fn take_huge(&mut self, block: u64) {
+        if let BlockEntry::Huge(huge) = self.tables.take(block)
+            && let Some(folio) = huge.folio
+        {
+            self.memory.get().folios.leave(folio, self.space);
+        }
+    }
+
+    /// Drops everything, as at exit.
+    pub(super) fn release_all(&mut self) {
+        for vma in self.vmas.all() {
+            if vma.flags.hugetlb {
+                self.release_hugetlb(&vma, &vma.pages());
+            } else {
+                self.zap(&vma.pages(), EmptyTables::Keep);
+            }
         }
     }
 
