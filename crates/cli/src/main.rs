@@ -2,6 +2,7 @@
 //!
 //! - [`commands`]: one file a command; [`flags`]: from words to designs; [`inputs`]: traces.
 //! - [`mod@validate`]: where prediction meets replay; [`mod@shrink`]: the search for a smaller trace.
+//! - [`point`]: places in a trace;
 //! - [`output`]: tables, JSON, CSV, files; [`chart`]: pictures; [`host`]: this machine's kernel.
 
 mod chart;
@@ -10,6 +11,7 @@ mod flags;
 mod host;
 mod inputs;
 mod output;
+mod point;
 mod runs;
 mod shrink;
 mod symbols;

@@ -9,6 +9,7 @@ pub mod design;
 mod driver;
 mod live;
 mod pages;
+mod points;
 mod tables;
 mod touch;
 
@@ -17,5 +18,6 @@ pub use design::{Design, DesignError, Huge, Plan};
 pub use driver::{DriveError, Driver};
 pub use live::Live;
 pub use pages::{PageRun, PageSet, PageState};
+pub use points::{PointFinder, even_points};
 pub use tables::Tables;
 pub use touch::TouchRule;

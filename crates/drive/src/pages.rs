@@ -25,6 +25,17 @@ impl PageState {
     pub const ALL: [PageState; 5] =
         [PageState::Base, PageState::Thp, PageState::Zero, PageState::HugeZero, PageState::Hugetlb];
 
+    /// Its name in files.
+    pub fn word(self) -> &'static str {
+        match self {
+            PageState::Base => "base",
+            PageState::Thp => "thp",
+            PageState::Zero => "zero",
+            PageState::HugeZero => "huge_zero",
+            PageState::Hugetlb => "hugetlb",
+        }
+    }
+
     /// Whether memory stands behind it; zero pages are shared and count for nobody.
     pub fn is_resident(self) -> bool {
         matches!(self, PageState::Base | PageState::Thp | PageState::Hugetlb)

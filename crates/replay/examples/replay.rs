@@ -66,6 +66,7 @@ fn perform(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         touch: serde_json::from_value::<TouchRule>(argument(2, "all").into())?,
         mode: if argument(4, "ordered") == "threaded" { Mode::Threaded } else { Mode::Ordered },
         measure: Measure::default(),
+        stop_at: None,
     };
     println!("{}", serde_json::to_string_pretty(&replay(&spec)?)?);
     Ok(())

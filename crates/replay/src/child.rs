@@ -65,7 +65,8 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
     let job: Job = serde_json::from_reader(io::stdin().lock())
         .map_err(io::Error::from)
         .map_err(ChildError::system("read the job"))?;
-    let mut trace = Prepared::new(Borrowing::new(TraceReader::open(&job.spec.trace)?))?;
+    let pause_after = job.spec.stop_at.filter(|_| job.run == Run::Measured);
+    let mut trace = Prepared::new(Borrowing::new(TraceReader::open(&job.spec.trace)?), pause_after)?;
     let touch = job.spec.touch;
     match (&job.spec.on, job.spec.mode) {
         (Target::Native(design), Mode::Ordered) => {

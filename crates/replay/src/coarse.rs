@@ -34,6 +34,10 @@ impl Step for Coarse {
         self.marks.push(self.memory.mark(events));
         Ok(())
     }
+
+    fn base(&self) -> Option<u64> {
+        Some(self.heap.allocator().mem.base().as_ptr() as u64)
+    }
 }
 
 /// The control run.
@@ -72,6 +76,7 @@ pub(crate) fn measured(
     let reason = format!("page tables cannot be scanned: {why} (PAGEMAP_SCAN needs Linux 6.7)");
     skipped.push(Skipped::new("installs, marks", reason));
     let mut replayed = Replayed {
+        base_address: Some(coarse.heap.allocator().mem.base().as_ptr() as u64),
         faults: Some(faults),
         traps,
         os_calls: Some(coarse.heap.allocator().mem.os().calls()),

@@ -110,6 +110,10 @@ impl Step for Measured<'_> {
         self.marks.push(mark);
         Ok(())
     }
+
+    fn base(&self) -> Option<u64> {
+        Some(self.heap.allocator().mem.base().as_ptr() as u64)
+    }
 }
 
 /// The measured run.
@@ -153,6 +157,7 @@ fn report(
     let observer = os.observer().borrow();
     let by_kind = observer.tally.installs;
     let mut replayed = Replayed {
+        base_address: Some(measured.heap.allocator().mem.base().as_ptr() as u64),
         installs: traps.map(|_| Installs { total: by_kind.total(), by_kind }),
         faults: Some(faults - observer.own.faults),
         traps,

@@ -76,6 +76,8 @@ impl Skipped {
 /// The result of a replay. Null is what could not be measured; [`Replayed::skipped`] says why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replayed {
+    /// Address of the first byte of the reservation.
+    pub base_address: Option<u64>,
     /// Installs by kind.
     pub installs: Option<Installs>,
     /// `ru_minflt` of the window.

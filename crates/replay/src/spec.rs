@@ -18,6 +18,9 @@ pub struct ReplaySpec {
     pub mode: Mode,
     /// What to find out.
     pub measure: Measure,
+    /// Events after which the measured run stops itself (SIGSTOP) and tells its process id and the base of its
+    /// reservation on standard error; for ordered native runs.
+    pub stop_at: Option<u64>,
 }
 
 /// An allocator that really runs.

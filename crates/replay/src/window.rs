@@ -2,20 +2,23 @@
 
 use std::time::{Duration, Instant};
 
+use hksim_drive::PointFinder;
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
 use hksim_trace::source::EventSource;
 
 use crate::error::ChildError;
-use crate::marks::MarkFinder;
+use crate::pause::pause;
 use crate::result::Mark;
 
 /// A trace made ready: read once, so that reading it again takes no page fault.
 pub(crate) struct Prepared {
     pub(crate) reader: Borrowing<TraceReader>,
-    /// See [`MarkFinder::finish`].
+    /// See [`PointFinder::finish`].
     pub(crate) stops: Vec<u64>,
+    /// Events after which the process stops itself; one of the stops.
+    pause_after: Option<u64>,
     /// Calls of the allocator in the whole trace.
     pub(crate) operations: u64,
     /// By thread: events up to and including its last one.
@@ -24,8 +27,8 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// Reads a trace through and rewinds it.
-    pub(crate) fn new(mut reader: Borrowing<TraceReader>) -> Result<Prepared, ChildError> {
-        let mut marks = MarkFinder::default();
+    pub(crate) fn new(mut reader: Borrowing<TraceReader>, pause_after: Option<u64>) -> Result<Prepared, ChildError> {
+        let mut marks = PointFinder::default();
         let (mut operations, mut events) = (0, 0);
         let mut last_events = vec![0; reader.summary().threads as usize];
         while let Some(batch) = reader.next_batch()? {
@@ -37,7 +40,11 @@ impl Prepared {
             }
         }
         reader.rewind()?;
-        Ok(Prepared { reader, stops: marks.finish(), operations, last_events })
+        let mut stops = marks.finish();
+        stops.extend(pause_after);
+        stops.sort_unstable();
+        stops.dedup();
+        Ok(Prepared { reader, stops, pause_after, operations, last_events })
     }
 }
 
@@ -87,6 +94,11 @@ pub(crate) trait Step {
 
     /// Called at each stop, after so many events.
     fn stop(&mut self, events: u64) -> Result<(), ChildError>;
+
+    /// Where the reservation lies, if there is one.
+    fn base(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// How long driving took, reading the trace left out.
@@ -115,6 +127,11 @@ pub(crate) fn drive(trace: &mut Prepared, driver: &mut impl Step) -> Result<Driv
             if driven.events == next_stop {
                 driver.stop(driven.events)?;
                 next_stop = stops.next().unwrap_or(u64::MAX);
+                if trace.pause_after == Some(driven.events)
+                    && let Some(base) = driver.base()
+                {
+                    pause(base, driven.events);
+                }
             }
             rest = later;
         }

@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::time::Instant;
 
 use hksim_drive::{
-    Design, DesignError, DriveError, Driver, FellBack, PageRun, PageSet, PageState as SetState, TouchRule,
+    Design, DesignError, DriveError, Driver, FellBack, PageRun, PageSet, PageState as SetState, PointFinder, TouchRule,
+    even_points,
 };
 use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
 use hksim_trace::error::TraceError;
-use hksim_trace::event::{Event, Op};
+use hksim_trace::event::Event;
 use hksim_trace::header::Touch;
 use hksim_trace::source::EventSource;
 use thiserror::Error;
@@ -24,8 +25,6 @@ use crate::tlb::Geometry;
 
 /// Samples of a timeline.
 const TIMELINE_SAMPLES: u64 = 64;
-/// Evenly spaced marks where the trace has none.
-const EVEN_MARKS: u64 = 16;
 
 /// What to simulate.
 #[derive(Clone, Debug)]
@@ -84,8 +83,10 @@ pub struct Simulated {
 pub enum Marks {
     /// None.
     Skip,
-    /// At the trace's marks and the end; without marks at 16 evenly spaced points (after event k*N/17) and the end.
+    /// At the trace's marks and the end; without marks at 16 evenly spaced points and the end ([`PointFinder`]).
     Collect,
+    /// After this event, and at the end.
+    At(u64),
 }
 
 /// The points of a run at which something is looked at.
@@ -95,16 +96,9 @@ struct Points {
 }
 
 impl Points {
-    fn new(events: u64, marks: &[u64]) -> Points {
-        let spaced = |count: u64, of: u64| {
-            (1..=count).map(move |k| (u128::from(k) * u128::from(events) / u128::from(of)) as u64)
-        };
-        let mut marks: Vec<u64> = match marks {
-            [] => spaced(EVEN_MARKS, EVEN_MARKS + 1).chain([events]).collect(),
-            marks => marks.iter().copied().chain([events]).collect(),
-        };
-        let mut timeline: Vec<u64> = spaced(TIMELINE_SAMPLES, TIMELINE_SAMPLES).collect();
-        marks.dedup();
+    fn new(events: u64, marks: Vec<u64>) -> Points {
+        let spaced = |k: u64| (u128::from(k) * u128::from(events) / u128::from(TIMELINE_SAMPLES)) as u64;
+        let mut timeline: Vec<u64> = (1..=TIMELINE_SAMPLES).map(spaced).collect();
         timeline.dedup();
         Points { timeline, marks }
     }
@@ -139,10 +133,9 @@ fn simulate_on<H: Watch>(
     let started = Instant::now();
     let trace = TraceLabel::of(setup.file.clone(), source);
     let summary = *source.summary();
-    let mark_events = if marks == Marks::Collect { marked_events(source)? } else { Vec::new() };
-    let points = Points::new(summary.events, &mark_events);
+    let points = Points::new(summary.events, wanted_points(source, marks)?);
     let mut run = Run::new(hooks, setup, summary.threads, summary.objects_peak, points)?;
-    run.collects_pages = marks == Marks::Collect;
+    run.collects_pages = marks != Marks::Skip;
     while let Some(batch) = source.next_batch()? {
         run.batch(batch)?;
         progress(run.done);
@@ -152,20 +145,20 @@ fn simulate_on<H: Watch>(
     Ok(Simulated { report, marks: run.marked })
 }
 
-/// Events after which the trace has a mark. Leaves the source at its start.
-fn marked_events(source: &mut dyn EventSource) -> Result<Vec<u64>, TraceError> {
-    let mut marks = Vec::new();
-    let mut done = 0;
-    while let Some(batch) = source.next_batch()? {
-        for event in batch {
-            done += 1;
-            if matches!(event.op, Op::Mark { .. }) {
-                marks.push(done);
+/// The points at which page sets are wanted. Leaves the source at its start.
+fn wanted_points(source: &mut dyn EventSource, marks: Marks) -> Result<Vec<u64>, TraceError> {
+    match marks {
+        Marks::Skip => Ok(even_points(source.summary().events)),
+        Marks::At(event) => Ok(vec![event]),
+        Marks::Collect => {
+            let mut finder = PointFinder::default();
+            while let Some(batch) = source.next_batch()? {
+                batch.iter().for_each(|event| finder.see(event));
             }
+            source.rewind()?;
+            Ok(finder.finish())
         }
     }
-    source.rewind()?;
-    Ok(marks)
 }
 
 struct Run<H: Watch> {

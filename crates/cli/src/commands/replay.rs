@@ -15,6 +15,7 @@ use crate::flags::{HostPolicyArgs, PolicyArgs};
 use crate::host;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
+use crate::point::Point;
 
 /// Arguments of `replay`.
 #[derive(Debug, clap::Args)]
@@ -28,6 +29,9 @@ pub struct Args {
     /// ordered: one thread in trace order; threaded: the trace's own threads
     #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = parse_mode)]
     mode: Mode,
+    /// Stop the measured run there (SIGSTOP), and tell its process id and base: after that event, or a mark's name, or end
+    #[arg(long, value_name = "N|MARK|end")]
+    stop_at: Option<Point>,
     #[command(flatten)]
     policy: HostPolicyArgs,
     #[command(flatten)]
@@ -74,7 +78,12 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let rule = choice.touch_rule(trace.header.touch);
     let (on, design) = target(&args.on, policy, &choice.design)?;
-    let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, mode: args.mode, measure: Measure::default() };
+    if args.stop_at.is_some() && (args.mode, design.is_none()) != (Mode::Ordered, false) {
+        bail!("--stop-at: only an ordered replay on the native allocator can be stopped at a point");
+    }
+    let stop_at = args.stop_at.as_ref().map(|point| point.event(&args.trace)).transpose()?;
+    let (mode, measure) = (args.mode, Measure::default());
+    let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, mode, measure, stop_at };
     let replayed = replay(&spec)?;
     let knowledge = if rule == TouchRule::Recorded { trace.header.touch } else { Touch::Assumed };
     let report = ReplayReport {

@@ -2,16 +2,20 @@
 
 pub mod view;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use hksim_sim::report::Bracket;
+use hksim_sim::simulate::{Marks, simulate};
 use hksim_sim::tlb::Geometry;
 use hksim_sim::{Setup, SimReport};
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::profile::Borrowing;
 
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs::Trace;
-use crate::output::OutputArgs;
+use crate::output::{self, OutputArgs, pages};
+use crate::point::Point;
 use crate::runs::{BRACKET, setup, simulate_all};
 
 /// Arguments of `sim`.
@@ -25,6 +29,12 @@ pub struct Args {
     /// Model the data TLB of a core: its reach, and its misses where the trace has every access
     #[arg(long, value_name = "CORE", value_parser = parse_core, help = tlb_help())]
     tlb: Option<&'static Geometry>,
+    /// Write the pages that are present at every mark to a file (docs/page-sets.md)
+    #[arg(long, value_name = "FILE")]
+    dump_pages: Option<PathBuf>,
+    /// Of those only the pages after that event, or at that mark, or at the end
+    #[arg(long, value_name = "N|MARK|end", requires = "dump_pages")]
+    at: Option<Point>,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -49,6 +59,9 @@ pub fn run(args: &Args) -> Result<()> {
     let choice = args.policy.choice()?;
     let trace = Trace::file(&args.trace)?;
     let headline = Setup { tlb: args.tlb, ..setup(&choice, &trace, BaseKernel::AsItComes)? };
+    if let Some(file) = &args.dump_pages {
+        dump_pages(args, file, &headline)?;
+    }
     let is_assumed = choice.touch.is_none() && headline.touch != hksim_drive::TouchRule::Recorded;
     let others = BRACKET.into_iter().filter(|&rule| is_assumed && rule != headline.touch);
     let setups =
@@ -56,6 +69,14 @@ pub fn run(args: &Args) -> Result<()> {
     let rows = simulate_all(&[(trace, setups.collect())])?.rows;
     let report = with_bracket(rows).ok_or_else(|| anyhow!("no result"))?;
     args.output.emit(&report, &[&report], || view::table(&report, &choice))
+}
+
+fn dump_pages(args: &Args, file: &Path, setup: &Setup) -> Result<()> {
+    let at = args.at.as_ref().map(|point| point.event(&args.trace)).transpose()?;
+    let mut source = Borrowing::new(TraceReader::open(&args.trace)?);
+    let mut marks = simulate(&mut source, setup, at.map_or(Marks::Collect, Marks::At), &|_| {})?.marks;
+    marks.retain(|mark| at.is_none_or(|event| mark.event == event));
+    output::file::write(file, pages::text(&setup.design.plan()?.layout, &marks).as_bytes())
 }
 
 /// The first row, told the figures of all of them where there are more.

@@ -78,6 +78,7 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
         touch: setup.touch,
         mode: Mode::Ordered,
         measure: Measure::default(),
+        stop_at: None,
     };
     let mut tries = 1;
     let (replayed, residual, (verdict, reason)) = loop {

@@ -1,6 +1,7 @@
 //! Prediction minus measurement.
 
 use hksim_drive::{ByKind, FellBack, OsCalls};
+use hksim_policy::ALIGN_BYTES_MAX;
 use hksim_replay::Replayed;
 use hksim_sim::SimReport;
 use serde::Serialize;
@@ -28,6 +29,8 @@ pub struct Residual {
     pub os_calls_failed: Option<i64>,
     /// SuperSlabs that hugetlb refused.
     pub fell_back: Option<FellBack<i64>>,
+    /// How far the reservation lies from a border that every alignment divides; 0 if it is where it should be.
+    pub misaligned_bytes: Option<u64>,
     /// Requests that failed.
     pub failed: i64,
     /// Whether every object was placed alike.
@@ -57,6 +60,7 @@ impl Residual {
             os_calls: measured.os_calls.map(|theirs| predicted.os_calls.with(theirs, minus)),
             os_calls_failed: less(predicted.os_calls_failed, measured.os_calls_failed),
             fell_back: measured.fell_back.map(|theirs| predicted.fell_back.with(theirs, minus)),
+            misaligned_bytes: measured.base_address.map(|base| base % ALIGN_BYTES_MAX),
             failed: minus(predicted.failed, measured.failed),
             placement_equal: measured.placement.as_ref().map(|placement| *placement == predicted.placement),
             pages_only_predicted: pages.map(|pages| pages.0),
@@ -66,14 +70,26 @@ impl Residual {
 
     /// All differences added up without their signs; 0 iff everything that was measured equals its prediction.
     pub fn magnitude(&self) -> u64 {
+        self.layout().saturating_add(self.rules())
+    }
+
+    /// What differs in where things lie: the allocator's decisions, and the address that its reservation got. Such a row
+    /// says nothing about the kernel's rules.
+    pub fn layout(&self) -> u64 {
+        let placement = u64::from(self.placement_equal == Some(false));
+        let misaligned = u64::from(self.misaligned_bytes.is_some_and(|bytes| bytes > 0));
+        placement + misaligned + self.failed.unsigned_abs()
+    }
+
+    /// What differs in what the kernel did with it.
+    pub fn rules(&self) -> u64 {
         let figures = [self.installs, self.faults, self.traps, self.rss_bytes, self.rss_bytes_end, self.vmas_peak];
         let kinds = self.by_kind.unwrap_or_default().values();
         let calls = self.os_calls.unwrap_or_default().values();
         let refused = self.fell_back.unwrap_or_default().values().into_iter().chain(self.os_calls_failed);
-        let signed = figures.into_iter().flatten().chain(kinds).chain(calls).chain(refused).chain([self.failed]);
+        let signed = figures.into_iter().flatten().chain(kinds).chain(calls).chain(refused);
         let pages = [self.pages_only_predicted, self.pages_only_measured].into_iter().flatten();
-        let placement = u64::from(self.placement_equal == Some(false));
-        signed.map(i64::unsigned_abs).chain(pages).fold(placement, u64::saturating_add)
+        signed.map(i64::unsigned_abs).chain(pages).fold(0, u64::saturating_add)
     }
 
     /// Whether everything that was measured equals its prediction.

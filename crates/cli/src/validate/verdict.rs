@@ -98,7 +98,12 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
     if calls.values() != [0; 4] {
         found.push("OS calls differ".into());
     }
-    if kinds.thp != 0 {
+    if residual.os_calls_failed.unwrap_or(0) < 0 {
+        found.push(format!("the kernel refused {} more calls than predicted", -residual.os_calls_failed.unwrap_or(0)));
+    }
+    if kinds.thp != 0 && predicted.installs.by_reason.collapsed > 0 {
+        found.push("R12' (MADV_COLLAPSE)".into());
+    } else if kinds.thp != 0 {
         found.push(format!(
             "R1 (huge page at fault): {} predicted, {} fewer measured",
             predicted.installs.by_kind.thp, kinds.thp
@@ -106,9 +111,6 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
     }
     if kinds.mthp != 0 {
         found.push("R3 (sizes between 4K and 2M at fault)".into());
-    }
-    if predicted.installs.by_reason.collapsed > 0 && kinds.thp != 0 {
-        found.push("R12' (MADV_COLLAPSE)".into());
     }
     if kinds.hugetlb != 0 {
         found.push("R13 (hugetlb)".into());
@@ -124,7 +126,7 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
         found.push("R7/R8 (MADV_DONTNEED drops pages, and tables of whole huge pages)".into());
     }
     if predicted.installs.by_reason.populated > 0 && residual.traps.unwrap_or(0) < 0 {
-        found.push("populate (charged as faults, never as traps)".into());
+        found.push("R24 (populate makes pages present: faults, but no traps)".into());
     }
     if residual.vmas_peak.unwrap_or(0) != 0 {
         found.push("R6/R14/R18 (merging of mappings)".into());
@@ -132,5 +134,5 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
     if found.is_empty() {
         found.push("no rule stands out: compare by_kind and the page sets".into());
     }
-    found.join("; ")
+    format!("layout residual {}, rule residual {}: {}", residual.layout(), residual.rules(), found.join("; "))
 }

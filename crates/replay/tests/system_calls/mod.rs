@@ -13,7 +13,8 @@ pub const TRACED_ARGUMENT: &str = "replay-under-strace";
 pub fn traced(arguments: &[String]) -> ExitCode {
     let measure = Measure { pages: true, time: false };
     let on = Target::Native(design(&arguments[1]));
-    let spec = ReplaySpec { trace: (&arguments[0]).into(), on, touch: TouchRule::All, mode: Mode::Ordered, measure };
+    let trace = (&arguments[0]).into();
+    let spec = ReplaySpec { trace, on, touch: TouchRule::All, mode: Mode::Ordered, measure, stop_at: None };
     let calls = replay(&spec).unwrap().os_calls.unwrap();
     println!("{}", serde_json::to_string(&calls).unwrap());
     ExitCode::SUCCESS

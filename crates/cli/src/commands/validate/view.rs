@@ -73,12 +73,13 @@ fn environment(row: &Row) -> Vec<String> {
     let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
     let number = |value: Option<u64>| value.map_or_else(|| "unknown".into(), |value| value.to_string());
     vec![format!(
-        "environment: Linux {}, {}, THP {} (defrag {}), hugetlb pool {}, swap {} bytes, numa_balancing {}, \
+        "environment: Linux {}, {}, THP {} (defrag {}; sizes below 2M: {}), hugetlb pool {}, swap {} bytes, numa_balancing {}, \
          perf {}, khugepaged collapses {}",
         or_unknown(&environment.kernel),
         or_unknown(&environment.cpu_model),
         or_unknown(&environment.thp_enabled),
         or_unknown(&environment.thp_defrag),
+        if environment.mthp_enabled.is_empty() { "off".into() } else { environment.mthp_enabled.join(" ") },
         number(environment.nr_hugepages),
         number(environment.swap_bytes),
         number(environment.numa_balancing),

@@ -1,0 +1,52 @@
+//! A place in a trace, in words: `20000` (after so many events), the name of a mark, or `end`.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Result, bail};
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+use hksim_trace::tools::named_part;
+
+use crate::flags::values::parse_count;
+
+/// A place in a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// After so many events.
+    Event(u64),
+    /// After the first mark of this name.
+    Mark(String),
+    /// After the last event.
+    End,
+}
+
+impl FromStr for Point {
+    type Err = std::convert::Infallible;
+
+    /// What reads as a count is one, also where a mark has that name.
+    fn from_str(word: &str) -> Result<Point, Self::Err> {
+        Ok(match (word, parse_count(word)) {
+            ("end", _) => Point::End,
+            (_, Ok(events)) => Point::Event(events),
+            (name, Err(_)) => Point::Mark(name.to_string()),
+        })
+    }
+}
+
+impl Point {
+    /// The number of events before it in a trace, 1 or more.
+    ///
+    /// # Errors
+    /// The trace cannot be read, has no such mark, or is shorter.
+    pub fn event(&self, trace: &Path) -> Result<u64> {
+        let mut reader = TraceReader::open(trace)?;
+        let events = reader.summary().events;
+        match self {
+            Point::End => Ok(events),
+            Point::Event(event) if (1..=events).contains(event) => Ok(*event),
+            Point::Event(event) => bail!("{}: has no event {event}; name one of 1 to {events}", trace.display()),
+            Point::Mark(name) => Ok(named_part(&mut reader, name, None)?.start + 1),
+        }
+    }
+}
