@@ -10,11 +10,12 @@ other, so that a disturbance meets all of them alike. Recorders:
     counter     counts calls (counter.c): the least that any preloaded recorder costs
     raw 16 B    16 bytes per call, unpacked, into files (raw_logger.c)
     hksim       hksim record
+    hksim, 16   hksim record --clock 16 (of workloads with one thread, `main` and json)
     heaptrack   heaptrack -r (with call stacks: it has no other mode)
     memray      memray run (Python programs only; with Python's stacks)
 
-The workloads are random_mixed (random_mixed.c) with 400, 100 000 and 1 000 000 slots and 1, 2 and 4 threads, and a Python
-program that loads JSON (json_load.py). All figures are ns per event above the bare run of the same round: median and
+The workloads are random_mixed (random_mixed.c) with 400, 100 000 and 1 000 000 slots and 1, 2 and 4 threads beside the main
+thread, or in the main thread alone (`ws=400 main`), and a Python program that loads JSON (json_load.py). All figures are ns per event above the bare run of the same round: median and
 [least, most] of all rounds.
 
     loop CPU, loop wall    inside the program, as it measures its own loop: the cost while it runs
@@ -49,7 +50,9 @@ class Run:
 
 
 class Workload:
-    def __init__(self, name, words, events, threads=1, environment=None, python=False):
+    """A program; `threads`: how many it starts beside its main one."""
+
+    def __init__(self, name, words, events, threads, environment=None, python=False):
         self.name, self.words, self.events, self.threads = name, [str(word) for word in words], events, threads
         self.environment, self.python = environment or {}, python
 
@@ -78,16 +81,17 @@ def execute(words, environment, printed):
 class Recorder:
     """How a workload is run: words before it, environment, the files that hold the trace."""
 
-    def __init__(self, name, words=(), environment=None, trace=None, python_only=False):
+    def __init__(self, name, words=(), environment=None, trace=None, module=(), one_thread_only=False):
         self.name, self.words, self.environment = name, list(words), environment or {}
-        self.trace, self.python_only = trace, python_only
+        # `module`: words between a Python workload's interpreter and its script.
+        self.trace, self.module, self.one_thread_only = trace, list(module), one_thread_only
 
     def takes(self, workload):
-        return workload.python or not self.python_only
+        return (workload.python or not self.module) and (workload.threads == 0 or not self.one_thread_only)
 
     def run(self, workload, directory):
         printed = directory / "printed"
-        command = workload.words[1:] if self.python_only else workload.words
+        command = [workload.words[0], *self.module, *workload.words[1:]] if self.module else workload.words
         environment = {**workload.environment, **self.environment}
         all_cpu, all_wall = execute(self.words + command, environment, printed)
         loop = workload.loop_ns(last_figures(printed))
@@ -114,7 +118,22 @@ def compile_into(directory):
         cc(f"{name}.so", f"{name}.c", "-shared", "-fPIC")
 
 
-def recorders(directory, hksim, wanted):
+def has_memray(python):
+    found = subprocess.run([python, "-c", "import memray"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return found.returncode == 0
+
+
+def find_python():
+    """A Python itself, not a script that starts one: one that has memray, if there is any."""
+    found = []
+    for name in (shutil.which("python3"), shutil.which("python3", path="/usr/bin"), sys.executable):
+        if name:
+            itself = subprocess.run([name, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True)
+            found += itself.stdout.split()
+    return next((python for python in found if has_memray(python)), found[0] if found else None)
+
+
+def recorders(directory, hksim, python, wanted):
     output = str(directory / "trace.hkt")
     every = [
         Recorder("bare"),
@@ -126,17 +145,22 @@ def recorders(directory, hksim, wanted):
         ),
         Recorder("hksim", [hksim, "record", "-o", output, "--"], trace="trace*.hkt"),
     ]
-    tools = [
-        ("heaptrack", ["-r", "-o", str(directory / "heap")], "heap*", False, "apt install heaptrack"),
-        ("memray", ["run", "-q", "-f", "-o", str(directory / "memray.bin")], "memray.bin", True, "pip install memray"),
-    ]
-    for tool, words, trace, python_only, mend in tools:
-        if wanted and tool not in wanted:
-            continue
-        if shutil.which(tool):
-            every.append(Recorder(tool, [tool, *words], trace=trace, python_only=python_only))
+    every.append(
+        Recorder(
+            "hksim, 16", [hksim, "record", "--clock", "16", "-o", output, "--"], trace="trace*.hkt", one_thread_only=True
+        )
+    )
+    if not wanted or "heaptrack" in wanted:
+        if shutil.which("heaptrack"):
+            every.append(Recorder("heaptrack", ["heaptrack", "-r", "-o", str(directory / "heap")], trace="heap*"))
         else:
-            print(f"skipped: {tool} is not installed ({mend})")
+            print("skipped: heaptrack is not installed (apt install heaptrack)")
+    if not wanted or "memray" in wanted:
+        if python is not None and has_memray(python):
+            words = ["-m", "memray", "run", "-q", "-f", "-o", str(directory / "memray.bin")]
+            every.append(Recorder("memray", module=words, trace="memray.bin"))
+        else:
+            print("skipped: memray is not installed (pip install memray)")
     return [recorder for recorder in every if not wanted or recorder.name in wanted or recorder.name == "bare"]
 
 
@@ -151,22 +175,22 @@ def json_events(words, environment, directory):
     return counts[0] - counts[1]
 
 
-def workloads(directory, events, wanted):
+def workloads(directory, events, python, wanted):
     every = []
     program = directory / "random_mixed"
     for slots, name in ((400, "400"), (100_000, "100k"), (1_000_000, "1M")):
-        for threads in (1, 2, 4):
-            words = [program, events // threads, slots, threads]
-            every.append(Workload(f"ws={name} x{threads}", words, events // threads * threads, threads))
+        for threads in (0, 1, 2, 4):
+            cycles = events // max(1, threads)
+            how = f"x{threads}" if threads else "main"
+            every.append(Workload(f"ws={name} {how}", [program, cycles, slots, threads], cycles * max(1, threads), threads))
     every = [workload for workload in every if not wanted or workload.name in wanted]
-    python = shutil.which("python3", path="/usr/bin:" + os.environ.get("PATH", ""))
     if not wanted or "json" in wanted:
         if python is None:
             print("skipped: python3 is not installed (apt install python3)")
         else:
             environment = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0"}
             words = [python, str(SOURCES / "json_load.py"), str(max(1, events // 600_000))]
-            every.append(Workload("json", words, json_events(words, environment, directory), 1, environment, True))
+            every.append(Workload("json", words, json_events(words, environment, directory), 0, environment, True))
     return every
 
 
@@ -215,11 +239,12 @@ def main():
     with tempfile.TemporaryDirectory(prefix="hksim-bench-", dir=options.dir) as name:
         directory = Path(name)
         compile_into(directory)
-        tools = recorders(directory, options.hksim, options.recorders)
+        python = find_python()
+        tools = recorders(directory, options.hksim, python, options.recorders)
         print(f"{processor()}, {os.cpu_count()} cores, Linux {platform.release()}, load {os.getloadavg()[0]:.1f}")
         print(f"{options.rounds} rounds of {options.events} events; ns per event, above bare\n")
         rows = []
-        for workload in workloads(directory, options.events, options.workloads):
+        for workload in workloads(directory, options.events, python, options.workloads):
             takers = [tool for tool in tools if tool.takes(workload)]
             rounds = [[tool.run(workload, directory) for tool in takers] for _ in range(options.rounds)]
             bares = [runs[0] for runs in rounds]

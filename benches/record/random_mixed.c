@@ -1,5 +1,5 @@
 // random_mixed in each of some threads: each cycle draws a number and either frees the slot it names or fills it.
-// Usage: random_mixed CYCLES SLOTS THREADS. Prints, over the threads' loops alone: events, and nanoseconds of CPU and
+// Usage: random_mixed CYCLES SLOTS THREADS; with 0 threads in the main thread, which then is the only one. Prints, over the threads' loops alone: events, and nanoseconds of CPU and
 // of wall-clock time per event.
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -46,17 +46,18 @@ static void *run(void *argument) {
 int main(int count, char **word) {
     if (count != 4) return fprintf(stderr, "usage: random_mixed CYCLES SLOTS THREADS\n"), 2;
     long cycles = atol(word[1]);
-    int threads = atoi(word[3]);
+    int others = atoi(word[3]), threads = others ? others : 1;
     struct job *jobs = calloc(threads, sizeof *jobs);
-    if (!jobs || cycles < 1 || atol(word[2]) < 1 || threads < 1) return 2;
+    if (!jobs || cycles < 1 || atol(word[2]) < 1 || others < 0) return 2;
     pthread_barrier_init(&ready, 0, threads);
     for (int i = 0; i < threads; i++) {
         jobs[i].seed = 42 + i, jobs[i].slots = atol(word[2]), jobs[i].cycles = cycles;
-        if (pthread_create(&jobs[i].thread, 0, run, &jobs[i])) return 2;
+        if (others && pthread_create(&jobs[i].thread, 0, run, &jobs[i])) return 2;
+        if (!others) run(&jobs[i]);
     }
     double cpu_ns = 0, wall_ns = 0;
     for (int i = 0; i < threads; i++) {
-        pthread_join(jobs[i].thread, 0);
+        if (others) pthread_join(jobs[i].thread, 0);
         cpu_ns += jobs[i].cpu_ns;
         if (wall_ns < jobs[i].wall_ns) wall_ns = jobs[i].wall_ns;
     }

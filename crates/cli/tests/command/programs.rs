@@ -42,6 +42,45 @@ fn other_processes_and_images_are_named() {
     assert!(ran.stderr.contains("lost 0, repaired"), "{}", ran.stderr);
 }
 
+/// Events of a recording of `ls` that have no time of their own, for each that has one; and what its header says of the clock.
+fn events_for_each_time(clock: &str) -> (f64, serde_json::Value) {
+    let bench = Bench::new();
+    let ran = bench.run(&format!("record {clock} -o ls.hkt -- ls -lR /usr/share/doc"));
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    bench.ok("export ls.hkt --to csv -o ls.csv");
+    let text = std::fs::read_to_string(bench.path("ls.csv")).expect("the exported trace");
+    let header = text.lines().nth(1).and_then(|line| line.split_once(",\"")).expect("a header's row").1;
+    let header = header.trim_end_matches('"').replace("\"\"", "\"");
+    let header: serde_json::Value = serde_json::from_str(&header).expect("a header");
+    let times: Vec<&str> = text.lines().skip(2).filter_map(|line| line.split(',').nth(1)).collect();
+    let distinct = times.iter().collect::<std::collections::HashSet<_>>().len();
+    assert!(times.len() > 1000, "worth recording: {}", times.len());
+    (times.len() as f64 / distinct as f64, header["clock_events"].clone())
+}
+
+#[test]
+fn the_clock_is_read_as_often_as_asked() {
+    let (every, header) = events_for_each_time("--clock every");
+    assert!(every < 1.5 && header.is_null(), "{every} {header}");
+    let (sixteenth, header) = events_for_each_time("--clock 16");
+    assert!((2.0 * every..=17.0).contains(&sixteenth) && header == 16, "{sixteenth} {header}");
+}
+
+#[test]
+fn a_coarse_clock_goes_with_calls_alone() {
+    let bench = Bench::new();
+    for touch in ["pages", "full"] {
+        let line = bench.refused(&format!("record --clock 16 --touch {touch} -o x.hkt -- true"));
+        assert!(line.contains("leave out --touch or --clock"), "{line}");
+    }
+    for wrong in ["--clock 16 --stacks", "--clock 8", "--clock 16 --backend ltrace"] {
+        let ran = bench.run(&format!("record {wrong} -o x.hkt -- true"));
+        assert_eq!(ran.code, Some(2), "{wrong}: {}", ran.stderr);
+        assert!(ran.stderr.contains("--clock"), "{wrong}: {}", ran.stderr);
+    }
+    assert!(!bench.path("x.hkt").exists());
+}
+
 #[test]
 fn a_killed_recorder_leaves_what_recover_reads() {
     let bench = Bench::new();

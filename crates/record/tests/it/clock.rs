@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use hksim_record::{ClockReads, Options, record};
+use hksim_record::{ClockReads, Exit, Options, record};
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
@@ -13,6 +13,10 @@ use crate::support::{compile, events, scratch};
 const ROW: u64 = 100_000;
 const RESTS: usize = 10;
 const REST_NS: u64 = 30_000_000;
+/// Recordings of a program of which some must be quick enough, for the first call of a millisecond reads the clock anyway.
+const RUNS: usize = 60;
+const RUNS_QUICK: usize = 3;
+const QUICK_NS: u64 = 500_000;
 
 fn recorded(dir: &Path, clock: ClockReads) -> (Vec<Event>, Option<u32>) {
     let program = compile(dir, "paused", &[]);
@@ -57,4 +61,33 @@ fn each_event_has_its_own_time_otherwise() {
     let row = times_of(&events, 5000);
     let distinct = row.iter().collect::<BTreeSet<_>>().len() as u64;
     assert!(distinct > ROW * 9 / 10, "{distinct} times for {ROW} blocks");
+}
+
+/// The resize gives an address away before anybody knows of the second thread. If the main thread then went on with times from
+/// before, it would seem to be given an address that is in use.
+#[test]
+fn a_thread_whose_first_call_is_a_resize_has_all_calls_timed() {
+    let dir = scratch();
+    let library = compile(dir.path(), "gives_away", &["-shared", "-fPIC"]);
+    let flags = ["-Wl,--no-as-needed", library.to_str().expect("UTF-8")];
+    let program = compile(dir.path(), "first_resize", &flags);
+    let options = Options { output: dir.path().join("app.hkt"), clock: ClockReads::Sixteenth, ..Options::default() };
+    let mut quick = 0;
+    for _ in 0..RUNS {
+        let report = record(&options, &[program.clone().into_os_string()]).expect("a recording");
+        assert_eq!(report.exit, Some(Exit::Code(0)), "the main thread is given the address");
+        let trace = &report.traces[0];
+        assert_eq!((trace.quality.parked, trace.quality.reuse_repaired), (0, 0), "{:?}", trace.quality);
+        let events = events(trace);
+        let position = |wanted: &dyn Fn(&Op) -> bool| events.iter().position(|event| wanted(&event.op));
+        let resized = position(&|op| matches!(op, Op::Realloc { size: 5000, .. })).expect("it is resized");
+        let made = |event: &Event| matches!(event.op, Op::Alloc { size: 104, .. });
+        let [before, after] = events.split_at(resized).into();
+        assert_eq!([before, after].map(|part| part.iter().filter(|event| made(event)).count()), [1, 1]);
+        quick += usize::from(events[resized].time_ns - times_of(&events, 104)[0] < QUICK_NS);
+        if quick == RUNS_QUICK {
+            return;
+        }
+    }
+    eprintln!("skipped: the machine is too busy for two threads at once");
 }

@@ -1,0 +1,21 @@
+// An allocator whose realloc gives the old address away and does not return before somebody was given it.
+#include <sched.h>
+#define malloc bump
+#define realloc bump_again
+#include "bump.c"
+#undef malloc
+#undef realloc
+
+void *volatile away;
+
+void *malloc(size_t n) {
+    void *p = __atomic_exchange_n(&away, 0, __ATOMIC_ACQ_REL);
+    return p ? p : bump(n);
+}
+void *realloc(void *p, size_t n) {
+    if (!p) return bump(n);
+    void *q = memcpy(bump(n), p, 16); // as much as any block has; no call that is recorded
+    away = p;
+    while (away) sched_yield();
+    return q;
+}
