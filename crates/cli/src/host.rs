@@ -1,35 +1,21 @@
 //! How this machine's kernel is set up, as far as a simulation of it needs to know.
 
-use std::fs;
 use std::sync::Once;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use hksim_drive::Huge;
-use hksim_sim::kernel::{BLOCK_ORDER, Fit, KernelConfig, KernelVersion, Rules, SizeMode, ThpConfig, ThpMode};
+use hksim_linux::sysfs::THP;
+use hksim_sim::kernel::{BLOCK_ORDER, Fit, KernelConfig, KernelVersion, SizeMode, ThpConfig, ThpMode};
 
 use crate::output::note;
-
-const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// This machine's modes, limits and hugetlb pool, with the rules of its version.
 ///
 /// # Errors
-/// The kernel does not say (no /sys or /proc), or says something unknown.
+/// The kernel does not say (no /sys or /proc), says something unknown, or is older than every version known.
 pub fn kernel_config() -> Result<KernelConfig> {
-    let mode = match chosen(&format!("{THP}/enabled"))?.as_str() {
-        "always" => ThpMode::Always,
-        "madvise" => ThpMode::Madvise,
-        "never" => ThpMode::Never,
-        other => bail!("{THP}/enabled: unknown mode `{other}`; name one with --thp"),
-    };
-    Ok(KernelConfig {
-        thp: ThpConfig { global: mode, sizes: size_modes() },
-        use_zero_page: number(&format!("{THP}/use_zero_page"))? != 0,
-        max_map_count: number("/proc/sys/vm/max_map_count")?,
-        hugetlb_pool: Some(free_hugetlb_pages()),
-        rules: Rules::of(version()?),
-        ..KernelConfig::default()
-    })
+    version()?;
+    Ok(hksim_rules::kernel_config()?)
 }
 
 /// The version whose rules stand for the running kernel. Where that is another version, the first call says so.
@@ -38,10 +24,8 @@ pub fn kernel_config() -> Result<KernelConfig> {
 /// A kernel older than every version known.
 pub fn version() -> Result<KernelVersion> {
     static SAID: Once = Once::new();
-    let path = "/proc/sys/kernel/osrelease";
-    let release = fs::read_to_string(path).with_context(|| format!("{path}: cannot read this kernel's version"))?;
-    let release = release.trim();
-    let Some((version, fit)) = KernelVersion::nearest(release) else {
+    let release = hksim_rules::release()?;
+    let Some((version, fit)) = KernelVersion::nearest(&release) else {
         bail!("this machine's kernel, {release}, is older than those whose rules are known; name one with --kernel");
     };
     let word = version.word();
@@ -98,40 +82,4 @@ fn serves_all(thp: &ThpConfig, order: usize) -> bool {
         SizeMode::Inherit => thp.global == ThpMode::Always,
         SizeMode::Madvise | SizeMode::Never => false,
     }
-}
-
-/// Modes of every folio size; kernels without such a file never use the size (2 MiB: follow the global mode).
-fn size_modes() -> [SizeMode; BLOCK_ORDER + 1] {
-    let mut sizes = ThpConfig::new(ThpMode::Madvise).sizes;
-    for (order, mode) in sizes.iter_mut().enumerate() {
-        let word = chosen(&format!("{THP}/hugepages-{}kB/enabled", 4 << order));
-        *mode = match word.as_deref() {
-            Ok("always") => SizeMode::Always,
-            Ok("madvise") => SizeMode::Madvise,
-            Ok("inherit") => SizeMode::Inherit,
-            Ok("never") => SizeMode::Never,
-            _ => continue,
-        };
-    }
-    sizes
-}
-
-/// Free 2 MiB pages of the pool, those that may be added on demand included; 0 without hugetlb.
-fn free_hugetlb_pages() -> u64 {
-    let folder = "/sys/kernel/mm/hugepages/hugepages-2048kB";
-    let count = |name: &str| number(&format!("{folder}/{name}")).unwrap_or(0);
-    let reserved = count("free_hugepages").saturating_sub(count("resv_hugepages"));
-    reserved + count("nr_overcommit_hugepages").saturating_sub(count("surplus_hugepages"))
-}
-
-/// The word in brackets of a file like `always [madvise] never`.
-fn chosen(path: &str) -> Result<String> {
-    let text = fs::read_to_string(path).with_context(|| format!("{path}: cannot read the host's mode"))?;
-    let word = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
-    Ok(word.unwrap_or(text.trim()).to_string())
-}
-
-fn number(path: &str) -> Result<u64> {
-    let text = fs::read_to_string(path).with_context(|| format!("{path}: cannot read the host's limit"))?;
-    text.trim().parse().with_context(|| format!("{path}: not a number"))
 }

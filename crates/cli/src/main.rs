@@ -38,8 +38,11 @@ struct Cli {
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    if words.get(1).is_some_and(|word| word == hksim_replay::CHILD_ARGUMENT) {
-        return hksim_replay::child_main();
+    match words.get(1).and_then(|word| word.to_str()) {
+        Some(hksim_replay::CHILD_ARGUMENT) => return hksim_replay::child_main(),
+        Some(hksim_rules::CHILD_ARGUMENT) => return hksim_rules::child_main(),
+        Some(hksim_rules::GUARD_ARGUMENT) => return hksim_rules::guard_main(),
+        _ => {}
     }
     match Cli::try_parse_from(flags::argv::join_optional_values(words)) {
         Ok(cli) => cli.command.run().unwrap_or_else(|why| {

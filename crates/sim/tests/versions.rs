@@ -1,7 +1,7 @@
 //! What differs between kernel versions, by small scripts. The figures were worked out from each version's source, not
 //! taken from the model; those of 6.18 are also measured by other tests.
 
-use hksim_sim::kernel::script::parse;
+use hksim_sim::kernel::script::Script;
 use hksim_sim::kernel::{Kernel, KernelConfig, KernelVersion, Rules, SizeMode};
 
 /// Name, script with `;` between lines, what is looked at after it, its value by version from 5.15 to 6.18.
@@ -56,7 +56,7 @@ fn config(version: KernelVersion) -> KernelConfig {
 #[test]
 fn each_version_gives_its_figures() {
     for (name, script, figure, expected) in CASES {
-        let ops = parse(&script.replace("; ", "\n")).expect("a script");
+        let script: Script = script.replace("; ", "\n").parse().expect("a script");
         let seen = KernelVersion::ALL.map(|version| {
             let mut config = config(version);
             // Sizes between 4 KiB and 2 MiB matter in the cases about them only.
@@ -65,8 +65,8 @@ fn each_version_gives_its_figures() {
             }
             let mut kernel = Kernel::with_arena(config, 1 << 20);
             let mut last = None;
-            for op in &ops {
-                last = Some(kernel.execute(op, 1 << 20));
+            for step in &script.steps {
+                last = Some(kernel.execute(&step.op, 1 << 20));
             }
             let last = last.expect("no script is empty");
             match figure {
@@ -94,10 +94,10 @@ fn maps_are_aligned_by_version() {
 #[test]
 fn dropped_hugetlb_pages_are_promised_by_version() {
     // A pool of one page: the second mapping can have it where the first has no claim to it any more.
-    let ops = parse("map 0 512 w H\nw 0 1 1\nadv DONTNEED 0 512\nmap 512 512 w H\n").expect("a script");
+    let script: Script = "map 0 512 w H\nw 0 1 1\nadv DONTNEED 0 512\nmap 512 512 w H\n".parse().expect("a script");
     let results = KernelVersion::ALL.map(|version| {
         let mut kernel = Kernel::with_arena(KernelConfig { hugetlb_pool: Some(1), ..config(version) }, 1 << 20);
-        let rets: Vec<i64> = ops.iter().map(|op| kernel.execute(op, 1 << 20).ret).collect();
+        let rets: Vec<i64> = script.steps.iter().map(|step| kernel.execute(&step.op, 1 << 20).ret).collect();
         (rets[2], rets[3])
     });
     assert_eq!(results, [(-1, -1), (0, 0), (0, 0), (0, -1), (0, -1), (0, -1)]);

@@ -21,7 +21,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("record-preload", &["linux"]),
     ("record", &["linux", "trace"]),
     ("replay", &["linux", "policy", "trace", "drive", "native"]),
-    ("cli", &["linux", "policy", "trace", "drive", "sim", "native", "record", "replay"]),
+    ("rules", &["linux", "sim"]),
+    ("cli", &["linux", "rules", "policy", "trace", "drive", "sim", "native", "record", "replay"]),
     ("testkit", &["policy", "trace"]),
 ];
 

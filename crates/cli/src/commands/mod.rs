@@ -8,6 +8,7 @@ mod mark;
 mod plot;
 mod record;
 mod replay;
+mod rules;
 pub mod sim;
 mod sweep;
 mod trace;
@@ -44,6 +45,8 @@ pub enum Command {
     Replay(replay::Args),
     /// Replay a trace on a real allocator and compare it with the prediction
     Validate(validate::Args),
+    /// Check the rules of the kernel model on the running kernel
+    Rules(rules::Args),
     /// Draw a sweep or sim result
     Plot(plot::Args),
 }
@@ -67,6 +70,7 @@ impl Command {
             Command::Sweep(args) => sweep::run(&args).map(done),
             Command::Replay(args) => replay::run(&args).map(done),
             Command::Validate(args) => validate::run(&args),
+            Command::Rules(args) => rules::run(&args),
             Command::Plot(args) => plot::run(&args).map(done),
         }
     }

@@ -72,6 +72,8 @@ impl Kernel {
     /// or reprotected since.
     pub(super) fn hugetlb_fault(&mut self, vma: &Vma, page: u64, access: Access) -> Result<InstallKind, Signal> {
         let block = block_of(page);
+        // The way to the entry is made first, and stays where the pool is empty.
+        self.tables.make_upper_levels(block);
         let mut memory = self.memory.get();
         match self.tables.entry(block) {
             // A write to a page that another process maps, too: a copy, which is promised to nobody.

@@ -128,11 +128,12 @@ impl Kernel {
     /// Moves `part` of one mapping to `target`.
     fn move_part(&mut self, part: Range<u64>, target: u64, source: RemapSource) -> Result<(), Errno> {
         let length = part.end - part.start;
-        self.unmap_range(&(target..target + length))?;
-        let vma = self.vmas.covering(part.start).ok_or(Errno::Fault)?;
-        if vma.flags.hugetlb {
+        // Refused before the target is unmapped.
+        if self.vmas.covering(part.start).is_some_and(|vma| vma.flags.hugetlb) {
             return Err(Errno::Invalid);
         }
+        self.unmap_range(&(target..target + length))?;
+        let vma = self.vmas.covering(part.start).ok_or(Errno::Fault)?;
         if self.map_count() >= self.config.max_map_count.saturating_sub(3) {
             return Err(Errno::NoMemory);
         }

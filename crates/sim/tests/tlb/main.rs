@@ -1,6 +1,5 @@
 //! The TLB models against a program written apart from them, access by access.
 
-#[path = "../kernel/c_program.rs"]
 mod c_program;
 
 use std::fmt::Write as _;
@@ -92,7 +91,10 @@ fn simulate(geometry: &Geometry, steps: &[Step]) -> String {
 
 #[test]
 fn every_core_hits_and_misses_like_the_naive_program() {
-    let Some(program) = CProgram::compile(SOURCE) else { return };
+    let program = match CProgram::compile(SOURCE) {
+        Ok(program) => program,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
     for (at, geometry) in Geometry::all().iter().enumerate() {
         for (round, pages) in [200, 3000, 40_000, 2_000_000].into_iter().enumerate() {
             let seed = (at * 10 + round) as u64 + 1;
@@ -108,7 +110,10 @@ fn every_core_hits_and_misses_like_the_naive_program() {
 /// Mattson: a fully associative LRU array of n entries hits exactly the accesses at stack distance below n.
 #[test]
 fn fully_associative_hits_are_those_at_short_stack_distance() {
-    let Some(program) = CProgram::compile(SOURCE) else { return };
+    let program = match CProgram::compile(SOURCE) {
+        Ok(program) => program,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
     for seed in 1..4 {
         let steps = stream(seed, 2000, 8000, false);
         let output = program.output(&["stack"], &text_of(&steps));

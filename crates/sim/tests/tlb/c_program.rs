@@ -13,18 +13,15 @@ pub struct CProgram {
 static COMPILED: AtomicU64 = AtomicU64::new(0);
 
 impl CProgram {
-    /// Nothing, with the reason on stderr, without a C compiler.
-    pub fn compile(source: &str) -> Option<Self> {
+    /// Compiles; `Err` is the reason without a C compiler.
+    pub fn compile(source: &str) -> Result<Self, String> {
         let name = format!("oracle-{}-{}", std::process::id(), COMPILED.fetch_add(1, Ordering::Relaxed));
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         match Command::new("cc").args(["-O2", "-o"]).arg(&path).arg(source).status() {
             Ok(status) => assert!(status.success(), "cc failed on {source}"),
-            Err(error) => {
-                eprintln!("skipped: no C compiler: {error}");
-                return None;
-            }
+            Err(error) => return Err(format!("no C compiler: {error}")),
         }
-        Some(Self { path })
+        Ok(Self { path })
     }
 
     /// What it prints for this input.

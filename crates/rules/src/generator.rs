@@ -1,27 +1,73 @@
 //! Seeded random page-op scripts, biased to the borders of 2 MiB blocks.
 
-use hksim_sim::kernel::script::{ARENA_PAGES, Op, Touch};
+use hksim_sim::kernel::script::{ARENA_PAGES, Op, Script, Step, Thread, Touch};
 use hksim_sim::kernel::{Advice, BLOCK_PAGES, MapFlags, Protection, RemapSource};
 
+/// What a script is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    TwoThreads,
+    Hugetlb,
+    OffBorder,
+    NearlyFull,
+}
+
+/// By weight. Filling the list of mappings takes long.
+const KINDS: [Kind; 20] = {
+    let mut kinds = [Kind::Plain; 20];
+    (kinds[0], kinds[1], kinds[2]) = (Kind::TwoThreads, Kind::TwoThreads, Kind::TwoThreads);
+    (kinds[3], kinds[4], kinds[5]) = (Kind::Hugetlb, Kind::Hugetlb, Kind::Hugetlb);
+    (kinds[6], kinds[7]) = (Kind::OffBorder, Kind::OffBorder);
+    kinds[8] = Kind::NearlyFull;
+    kinds
+};
+
+/// Most operations of a script, where nothing else is said.
+pub const OPS_MAX: u64 = 24;
+
+/// Draws scripts from a seed.
+#[derive(Clone, Debug)]
 pub struct Generator {
     state: u64,
+    kind: Kind,
 }
 
 impl Generator {
+    /// Nearby seeds give unlike scripts.
     pub fn new(seed: u64) -> Self {
         // Nearby seeds must not give similar scripts.
-        Self { state: (seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xD129_0D3F_1CE5_5A6B) | 1 }
+        Self { state: (seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xD129_0D3F_1CE5_5A6B) | 1, kind: Kind::Plain }
     }
 
-    pub fn script(&mut self) -> Vec<Op> {
-        let length = 4 + self.below(20);
-        let mut ops = Vec::new();
-        if self.below(4) > 0 {
-            let (start, length) = self.large_range();
-            ops.push(Op::Advise(Advice::HugePage, start, length));
+    /// A script of 4 to 24 operations. Most begin by advising; some use what is rare: a second thread, the hugetlb pool,
+    /// an arena that begins off a block's border, a list of mappings that is nearly full.
+    pub fn script(&mut self) -> Script {
+        self.script_of(OPS_MAX)
+    }
+
+    /// A script of at most so many operations (and at least one).
+    pub fn script_of(&mut self, ops_max: u64) -> Script {
+        self.kind = self.pick(&KINDS);
+        let ops_max = ops_max.max(1);
+        let least = ops_max.min(4);
+        let length = least + self.below(ops_max - least + 1);
+        let mut script = Script::default();
+        match self.kind {
+            Kind::OffBorder => script.header.base = self.pick(&[1, 16, 100, 256, 511]),
+            Kind::NearlyFull => script.header.room = Some(self.below(6)),
+            Kind::Plain | Kind::Hugetlb | Kind::TwoThreads => {}
         }
-        ops.extend((0..length).map(|_| self.op()));
-        ops
+        if length > 1 && self.below(4) > 0 {
+            let (start, length) = self.large_range();
+            script.steps.push(Op::Advise(Advice::HugePage, start, length).into());
+        }
+        while (script.steps.len() as u64) < length {
+            let op = self.op();
+            let is_second = self.kind == Kind::TwoThreads && self.below(2) == 0;
+            script.steps.push(Step { op, thread: if is_second { Thread::Second } else { Thread::First } });
+        }
+        script
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -56,7 +102,10 @@ impl Generator {
             }
             68..76 => {
                 let (start, length) = self.range();
-                Op::Map(start, length, self.map_flags())
+                let flags = self.map_flags();
+                // Elsewhere than on a border a hugetlb mapping is refused, which is soon seen.
+                let start = if flags.hugetlb && self.below(8) > 0 { start / BLOCK_PAGES * BLOCK_PAGES } else { start };
+                Op::Map(start, length, flags)
             }
             76..81 => {
                 let (start, length) = self.range();
@@ -99,7 +148,7 @@ impl Generator {
             protection: self.protection(),
             noreserve: self.below(2) == 0,
             populate: self.below(4) == 0,
-            hugetlb: false,
+            hugetlb: self.kind == Kind::Hugetlb && self.below(4) > 0,
         }
     }
 

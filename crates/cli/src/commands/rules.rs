@@ -1,0 +1,129 @@
+//! `hksim rules`: the kernel model's rules on the running kernel.
+
+mod scripts;
+mod view;
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use hksim_rules::random::{self, Plan};
+use hksim_rules::{MachineError, OPS_MAX, RuleRow, RuleVerdict, Runner, SetModes, rules};
+use serde::Serialize;
+
+use crate::output::progress::Progress;
+use crate::output::{OutputArgs, note};
+
+/// Exit status when a check failed.
+const CHECK_FAILED: u8 = 1;
+
+/// Arguments of `rules`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Run a page-op script instead of the rules' own (- for standard input)
+    #[arg(long, value_name = "FILE", conflicts_with = "random")]
+    pub script: Option<PathBuf>,
+    /// Say what the model predicts for the script, and run nothing
+    #[arg(long, requires = "script")]
+    pub predict_only: bool,
+    /// Version whose rules are predicted: 5.15 to 6.18, or host
+    #[arg(long, value_name = "VERSION", requires = "predict_only")]
+    pub kernel: Option<String>,
+    /// Run that many random scripts; one that fails is made small and printed
+    #[arg(long, value_name = "N")]
+    pub random: Option<u64>,
+    /// Seed of the first random script; the others have those that follow
+    #[arg(long, value_name = "S", default_value_t = 1, requires = "random")]
+    pub seed: u64,
+    /// Most operations of a random script
+    #[arg(long, value_name = "K", default_value_t = OPS_MAX, requires = "random")]
+    pub ops: u64,
+    /// Set the modes of the machine that scripts name (root), and put them back at the end, also of a killed run
+    #[arg(long)]
+    pub set_modes: bool,
+    /// Run the random scripts under 14 sets of huge page modes in turn
+    #[arg(long, requires = "random", requires = "set_modes")]
+    pub all_modes: bool,
+    /// Where the result goes
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// The outcome of the rules' own scripts.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The running kernel.
+    pub kernel: String,
+    /// Scripts that passed.
+    pub passed: usize,
+    /// Scripts that failed.
+    pub failed: usize,
+    /// Scripts that could not be tried.
+    pub skipped: usize,
+    /// By script.
+    pub rules: Vec<RuleRow>,
+}
+
+/// Checks rules, or scripts.
+///
+/// # Errors
+/// Bad input; a process that executes died or hung.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let failed = match (&args.script, args.random) {
+        (Some(path), _) => scripts::run(args, path)?,
+        (None, Some(count)) => run_random(args, count)?,
+        (None, None) => run_rules(args)?,
+    };
+    Ok(if failed { ExitCode::from(CHECK_FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// A runner, or why this machine or this user cannot run scripts.
+fn runner(args: &Args) -> Result<std::result::Result<Runner, String>> {
+    let modes = if args.set_modes { Some(SetModes::new()?) } else { None };
+    match Runner::new(modes) {
+        Ok(runner) => Ok(Ok(runner)),
+        Err(MachineError::Unable { reason }) => Ok(Err(reason)),
+        Err(why) => Err(why.into()),
+    }
+}
+
+fn run_rules(args: &Args) -> Result<bool> {
+    let rows = match runner(args)? {
+        Ok(mut runner) => rules(&mut runner, |_| {})?,
+        Err(reason) => hksim_rules::skipped_rules(&reason),
+    };
+    let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
+    let report = Report {
+        kernel: hksim_rules::release()?,
+        passed: count(RuleVerdict::Pass),
+        failed: count(RuleVerdict::Fail),
+        skipped: count(RuleVerdict::Skipped),
+        rules: rows,
+    };
+    args.output.emit(&report, &report.rules, || view::rules(&report))?;
+    Ok(report.failed > 0)
+}
+
+fn run_random(args: &Args, count: u64) -> Result<bool> {
+    if args.ops == 0 {
+        bail!("--ops 0: a script has at least one operation");
+    }
+    let mut runner = match runner(args)? {
+        Ok(runner) => runner,
+        Err(reason) => {
+            note(&format!("skipped: {reason}"));
+            return Ok(false);
+        }
+    };
+    let modes = if args.all_modes { random::all_modes() } else { Vec::new() };
+    let plan = Plan { seed: args.seed, scripts: count, ops_max: args.ops, modes };
+    let progress = Progress::events(count);
+    let outcome = random::run(&mut runner, &plan, |_| {
+        progress.advance(1);
+        ControlFlow::Continue(())
+    })?;
+    drop(progress);
+    args.output.emit(&outcome, &outcome.failures, || view::random(&outcome))?;
+    Ok(!outcome.failures.is_empty())
+}

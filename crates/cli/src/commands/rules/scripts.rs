@@ -1,0 +1,132 @@
+//! A script of the user's: predicted, and executed where it may be.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use hksim_rules::{Checked, Did, Left, Observation, Ran, predict};
+use hksim_sim::kernel::script::{Script, Step};
+use hksim_sim::kernel::{KernelConfig, KernelVersion, Rules};
+use serde::Serialize;
+
+use super::{Args, runner, view};
+use crate::host;
+
+/// Longest script. After every operation the state of every page is kept, so memory is bounded by this.
+const SCRIPT_BYTES_MAX: u64 = 1 << 20;
+const OPERATIONS_MAX: usize = 4000;
+
+/// One operation, predicted and executed.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    /// As in the script.
+    pub op: String,
+    /// By the model.
+    pub predicted: Did,
+    /// By the kernel; null where nothing ran.
+    pub measured: Option<Did>,
+}
+
+/// A script's outcome.
+#[derive(Debug, Serialize)]
+pub struct ScriptReport {
+    /// `equal`, `differs`, `skipped` or `predicted`.
+    pub verdict: &'static str,
+    /// Where it differs, or why it was skipped.
+    pub reason: Option<String>,
+    /// By operation.
+    pub ops: Vec<Line>,
+    /// What the model says is left at the end.
+    pub predicted: Left,
+    /// What the kernel says is left at the end.
+    pub measured: Option<Left>,
+}
+
+/// Reads, predicts, executes, prints; true where prediction and kernel differ.
+pub fn run(args: &Args, path: &Path) -> Result<bool> {
+    let script = read(path)?;
+    let report = if args.predict_only {
+        let predicted = predict(&predicted_kernel(args.kernel.as_deref())?, &script);
+        report(&script, predicted, &[], "predicted", None)
+    } else {
+        executed(args, &script)?
+    };
+    args.output.emit(&report, &report.ops, || view::script(&report))?;
+    Ok(report.verdict == "differs")
+}
+
+fn executed(args: &Args, script: &Script) -> Result<ScriptReport> {
+    let skipped = |reason: String| -> Result<ScriptReport> {
+        let config = host::kernel_config()?;
+        Ok(report(script, predict(&config, script), &[], "skipped", Some(reason)))
+    };
+    let mut runner = match runner(args)? {
+        Ok(runner) => runner,
+        Err(reason) => return skipped(reason),
+    };
+    match runner.run(script)? {
+        Ran::Skipped(reason) => skipped(reason),
+        Ran::Checked(checked) => {
+            let difference = checked.difference();
+            let verdict = if difference.is_some() { "differs" } else { "equal" };
+            let Checked { predicted, measured, .. } = checked;
+            Ok(report(script, predicted, &measured, verdict, difference))
+        }
+    }
+}
+
+fn report(
+    script: &Script,
+    predicted: Vec<Observation>,
+    measured: &[Observation],
+    verdict: &'static str,
+    reason: Option<String>,
+) -> ScriptReport {
+    let line = |(at, (step, predicted)): (usize, (&Step, &Observation))| Line {
+        op: step.to_string(),
+        predicted: predicted.did,
+        measured: measured.get(at).map(|seen| seen.did),
+    };
+    let ops = script.steps.iter().zip(&predicted).enumerate().map(line).collect();
+    let measured = measured.last().map(|last| last.left.clone());
+    let predicted = predicted.into_iter().next_back().unwrap_or_default().left;
+    ScriptReport { verdict, reason, ops, predicted, measured }
+}
+
+/// What a prediction assumes: the kernel's usual modes, which scripts can name otherwise, or this machine's.
+fn predicted_kernel(word: Option<&str>) -> Result<KernelConfig> {
+    match word {
+        None => Ok(KernelConfig::default()),
+        Some("host") => host::kernel_config(),
+        Some(word) => {
+            let version = KernelVersion::from_word(word).ok_or_else(|| {
+                let known: Vec<&str> = KernelVersion::ALL.iter().map(|version| version.word()).collect();
+                anyhow!("--kernel {word}: no such version; choose from {}, host", known.join(", "))
+            })?;
+            Ok(KernelConfig { rules: Rules::of(version), ..KernelConfig::default() })
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Script> {
+    let name = path.display();
+    let input: Box<dyn Read> = match path.to_str() {
+        Some("-") => Box::new(io::stdin().lock()),
+        _ => Box::new(File::open(path).with_context(|| format!("{name}: cannot open"))?),
+    };
+    let mut text = String::new();
+    let bytes =
+        input.take(SCRIPT_BYTES_MAX + 1).read_to_string(&mut text).with_context(|| format!("{name}: cannot read"))?;
+    if bytes as u64 > SCRIPT_BYTES_MAX {
+        bail!("{name}: a script of more than 1 MiB; split it");
+    }
+    let script: Script = text.parse().with_context(|| name.to_string())?;
+    if script.steps.is_empty() {
+        bail!("{name}: a script without an operation");
+    }
+    if script.steps.len() > OPERATIONS_MAX {
+        bail!("{name}: {} operations, at most {OPERATIONS_MAX}; split it", script.steps.len());
+    }
+    Ok(script)
+}

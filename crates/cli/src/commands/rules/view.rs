@@ -1,0 +1,84 @@
+//! Rules and scripts for people.
+
+use hksim_rules::random::Outcome;
+use hksim_rules::{Did, RuleVerdict};
+
+use super::Report;
+use super::scripts::ScriptReport;
+use crate::output::table::{Table, text};
+
+/// One line a script, and beneath it why one did not pass.
+pub fn rules(report: &Report) -> String {
+    let mut table = Table::new(["rule", "what", "verdict"], &[0, 1, 2]);
+    for row in &report.rules {
+        let verdict = match (row.verdict, &row.reason) {
+            (RuleVerdict::Pass, _) => "pass".to_string(),
+            (RuleVerdict::Fail, _) => "FAILED".to_string(),
+            (RuleVerdict::Skipped, reason) => format!("skipped: {}", reason.as_deref().unwrap_or("no reason")),
+        };
+        table.push([row.rule.to_string(), row.about.to_string(), verdict]);
+    }
+    let mut lines = table.lines();
+    for row in report.rules.iter().filter(|row| row.verdict == RuleVerdict::Fail) {
+        lines.push(String::new());
+        lines.push(format!("{} {}: {}", row.rule, row.about, row.reason.as_deref().unwrap_or_default()));
+        lines.extend(indented(&row.script));
+    }
+    lines.push(String::new());
+    let Report { kernel, passed, failed, skipped, .. } = report;
+    lines.push(format!("kernel {kernel}: {passed} scripts pass, {failed} fail, {skipped} skipped"));
+    text(&lines)
+}
+
+fn indented(script: &str) -> impl Iterator<Item = String> {
+    script.lines().map(|line| format!("    {line}"))
+}
+
+/// One line an operation, then what is left.
+pub fn script(report: &ScriptReport) -> String {
+    let head = ["operation", "ret", "errno", "faults", "traps", "ret", "errno", "faults", "traps"];
+    let is_measured = report.measured.is_some();
+    let columns = if is_measured { 9 } else { 5 };
+    let mut table = Table::new(head.into_iter().take(columns), &[0]);
+    for line in &report.ops {
+        let figures = |did: &Did| [did.ret, i64::from(did.err), did.minflt as i64, did.traps as i64];
+        let numbers = figures(&line.predicted).into_iter().chain(line.measured.iter().flat_map(figures));
+        table.push([line.op.clone()].into_iter().chain(numbers.map(|number| number.to_string())));
+    }
+    let mut lines = table.lines();
+    lines.push(String::new());
+    if is_measured {
+        lines.push("first four figures: predicted; last four: measured".into());
+    }
+    for (who, left) in [("predicted", Some(&report.predicted)), ("measured", report.measured.as_ref())] {
+        let Some(left) = left else { continue };
+        lines.push(format!(
+            "{who}: Rss {} kB, huge {} kB, lazily freed {} kB, {} mappings, page tables {} kB",
+            left.rss_kb, left.anon_huge_kb, left.lazy_free_kb, left.vmas, left.page_table_kb
+        ));
+        let runs: Vec<String> = left.pages.iter().map(|run| format!("{:?} {}", run.0, run.1)).collect();
+        lines.push(format!("    pages: {}", runs.join(", ")));
+    }
+    let reason = report.reason.as_ref().map_or(String::new(), |reason| format!(": {reason}"));
+    lines.push(format!("verdict: {}{reason}", report.verdict));
+    text(&lines)
+}
+
+/// The counts, then every failing script, made small, as `--script` reads it.
+pub fn random(outcome: &Outcome) -> String {
+    let mut lines = Vec::new();
+    for failure in &outcome.failures {
+        lines.push(format!("# seed {}: {}", failure.seed, failure.difference));
+        lines.extend(failure.script.lines().map(str::to_string));
+        lines.extend(["end".to_string(), String::new()]);
+    }
+    let Outcome { seed, scripts, operations, skipped, skipped_reason, failures } = outcome;
+    lines.push(format!(
+        "seed {seed}: {scripts} scripts, {operations} operations, {} differ, {skipped} skipped",
+        failures.len()
+    ));
+    if let Some(reason) = skipped_reason {
+        lines.push(format!("skipped: {reason}"));
+    }
+    text(&lines)
+}

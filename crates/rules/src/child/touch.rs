@@ -1,0 +1,80 @@
+//! Touches that may fail: a fault that cannot be served ends the touch, not the process.
+
+use std::arch::global_asm;
+use std::ffi::{c_int, c_void};
+use std::io;
+
+// Nothing here uses the stack, so leaving by another way out is a return.
+global_asm!(
+    ".globl hksim_rules_touch_begin",
+    "hksim_rules_touch_begin:",
+    ".globl hksim_rules_read",
+    "hksim_rules_read:", // (address)
+    "mov al, byte ptr [rdi]",
+    "xor eax, eax",
+    "ret",
+    ".globl hksim_rules_write",
+    "hksim_rules_write:", // (address, value)
+    "mov byte ptr [rdi], sil",
+    "xor eax, eax",
+    "ret",
+    ".globl hksim_rules_touch_failed",
+    "hksim_rules_touch_failed:",
+    "mov eax, 1",
+    "ret",
+);
+
+unsafe extern "C" {
+    fn hksim_rules_touch_begin();
+    fn hksim_rules_read(address: *const u8) -> c_int;
+    fn hksim_rules_write(address: *mut u8, value: u8) -> c_int;
+    fn hksim_rules_touch_failed();
+}
+
+/// Reads a byte; false if that faults for good. [`install`] must have been called.
+///
+/// # Safety
+/// A read of the address has no effect but a fault.
+pub(super) unsafe fn read(address: *const u8) -> bool {
+    // SAFETY: by the caller's promise; a fault comes back as 1.
+    unsafe { hksim_rules_read(address) == 0 }
+}
+
+/// Writes a byte; false if that faults for good. [`install`] must have been called.
+///
+/// # Safety
+/// If the address can be written, the byte there is the caller's.
+pub(super) unsafe fn write(address: *mut u8, value: u8) -> bool {
+    // SAFETY: by the caller's promise; a fault comes back as 1.
+    unsafe { hksim_rules_write(address, value) == 0 }
+}
+
+/// Handles SIGSEGV and SIGBUS from now on, in every thread.
+pub(super) fn install() -> io::Result<()> {
+    // SAFETY: zeroed is a valid `sigaction`; the handler is async-signal-safe: it changes its own context, or the
+    // action of the signal.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_fault as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        for signal in [libc::SIGSEGV, libc::SIGBUS] {
+            if libc::sigaction(signal, &raw const action, std::ptr::null_mut()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+    }
+    Ok(())
+}
+
+extern "C" fn on_fault(signal: c_int, _: *const libc::siginfo_t, context: *mut c_void) {
+    let touches = hksim_rules_touch_begin as *const () as i64..hksim_rules_touch_failed as *const () as i64;
+    // SAFETY: the kernel hands a handler with SA_SIGINFO a context that it may change.
+    let instruction = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize] };
+    if touches.contains(instruction) {
+        *instruction = touches.end;
+    } else {
+        // A fault of our own: it happens again on return, and ends the process.
+        // SAFETY: touches no memory.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}

@@ -1,0 +1,86 @@
+//! How this machine's kernel is set up, as far as the model needs to know.
+
+use hksim_linux::sysfs::{HUGETLB, THP, choice, number, text};
+use hksim_sim::kernel::{BLOCK_ORDER, KernelConfig, KernelVersion, Rules, SizeMode, ThpConfig, ThpMode};
+use thiserror::Error;
+
+/// The kernel does not say, or says something unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum HostError {
+    /// A file is not there, or holds no such thing.
+    #[error("{path}: cannot read the host's mode or limit")]
+    Unreadable {
+        /// Which.
+        path: String,
+    },
+    /// A mode that hksim does not know.
+    #[error("{path}: unknown mode `{mode}`")]
+    UnknownMode {
+        /// Where it stands.
+        path: String,
+        /// What stands there.
+        mode: String,
+    },
+    /// A version that no rules are known for.
+    #[error("this machine's kernel, {release}, is older than those whose rules are known; name one with --kernel")]
+    TooOld {
+        /// What it calls itself.
+        release: String,
+    },
+}
+
+/// The running kernel's release: `6.18.44`.
+///
+/// # Errors
+/// There is no /proc.
+pub fn release() -> Result<String, HostError> {
+    let path = "/proc/sys/kernel/osrelease";
+    text(path).ok_or(HostError::Unreadable { path: path.into() })
+}
+
+/// This machine's modes, limits and hugetlb pool, with the rules of the nearest version known.
+///
+/// # Errors
+/// The kernel does not say (no /sys or /proc), says something unknown, or is older than every version known.
+pub fn kernel_config() -> Result<KernelConfig, HostError> {
+    let path = format!("{THP}/enabled");
+    let mode = match choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?.as_str() {
+        "always" => ThpMode::Always,
+        "madvise" => ThpMode::Madvise,
+        "never" => ThpMode::Never,
+        other => return Err(HostError::UnknownMode { path, mode: other.into() }),
+    };
+    let release = release()?;
+    let Some((version, _)) = KernelVersion::nearest(&release) else { return Err(HostError::TooOld { release }) };
+    let limit = |path: String| number(&path).ok_or(HostError::Unreadable { path });
+    Ok(KernelConfig {
+        thp: ThpConfig { global: mode, sizes: size_modes() },
+        use_zero_page: limit(format!("{THP}/use_zero_page"))? != 0,
+        max_map_count: limit("/proc/sys/vm/max_map_count".into())?,
+        hugetlb_pool: Some(free_hugetlb_pages()),
+        rules: Rules::of(version),
+        ..KernelConfig::default()
+    })
+}
+
+/// Modes of every folio size; kernels without such a file never use the size (2 MiB: follow the global mode).
+fn size_modes() -> [SizeMode; BLOCK_ORDER + 1] {
+    let mut sizes = ThpConfig::new(ThpMode::Madvise).sizes;
+    for (order, mode) in sizes.iter_mut().enumerate() {
+        *mode = match choice(&format!("{THP}/hugepages-{}kB/enabled", 4 << order)).as_deref() {
+            Some("always") => SizeMode::Always,
+            Some("madvise") => SizeMode::Madvise,
+            Some("inherit") => SizeMode::Inherit,
+            Some("never") => SizeMode::Never,
+            _ => continue,
+        };
+    }
+    sizes
+}
+
+/// Free 2 MiB pages of the pool, those that may be added on demand included; 0 without hugetlb.
+pub(crate) fn free_hugetlb_pages() -> u64 {
+    let count = |name: &str| number(&format!("{HUGETLB}/{name}")).unwrap_or(0);
+    let unreserved = count("free_hugepages").saturating_sub(count("resv_hugepages"));
+    unreserved + count("nr_overcommit_hugepages").saturating_sub(count("surplus_hugepages"))
+}

@@ -1,0 +1,179 @@
+//! Changing the machine's modes, and putting them back on every way out.
+//!
+//! A guard process, in a session of its own so that Ctrl-C does not reach it, is told every old value before it is changed.
+//! When its input ends, because this process ended in whatever way, it writes the old values back.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+
+use hksim_linux::sysfs::{HUGETLB, THP, choice, text};
+use hksim_sim::kernel::script::Header;
+use thiserror::Error;
+
+/// First argument of a guard process.
+pub const GUARD_ARGUMENT: &str = "__hksim-rules-guard";
+
+/// A mode could not be set.
+#[derive(Debug, Error)]
+pub enum ModeError {
+    /// The guard process cannot be started or spoken to.
+    #[error("cannot start the process that restores modes: {source}")]
+    Guard {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A file refuses.
+    #[error("{path}: cannot set to `{value}`: {source}")]
+    Refused {
+        /// Which.
+        path: String,
+        /// To what.
+        value: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel took less than was asked for.
+    #[error("{path}: `{value}` was asked for, and `{got}` is there")]
+    NotTaken {
+        /// Which.
+        path: String,
+        /// What was asked for.
+        value: String,
+        /// What is there.
+        got: String,
+    },
+}
+
+/// Modes that were changed. They are put back when this goes, and also where this process is killed.
+pub struct SetModes {
+    guard: Child,
+    told: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl SetModes {
+    /// Starts the guard. Nothing is changed yet.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn new() -> Result<SetModes, ModeError> {
+        let failed = |source| ModeError::Guard { source };
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(GUARD_ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // SAFETY: setsid is async-signal-safe.
+        unsafe { command.pre_exec(|| if libc::setsid() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }) };
+        let mut guard = command.spawn().map_err(failed)?;
+        let (Some(told), Some(answers)) = (guard.stdin.take(), guard.stdout.take()) else {
+            return Err(failed(io::ErrorKind::BrokenPipe.into()));
+        };
+        Ok(SetModes { guard, told: Some(told), answers: BufReader::new(answers) })
+    }
+
+    /// Sets everything that a script's header names.
+    ///
+    /// # Errors
+    /// A file refuses, mostly for want of the right to write it. What was set before stays until this goes.
+    pub fn apply(&mut self, header: &Header) -> Result<(), ModeError> {
+        for line in header.to_string().lines() {
+            if let Some((path, value)) = file_of(line) {
+                self.set(&path, &value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets khugepaged sleep, as far as it can be told to.
+    ///
+    /// # Errors
+    /// A file refuses.
+    pub fn calm_khugepaged(&mut self) -> Result<(), ModeError> {
+        self.set(&format!("{THP}/khugepaged/scan_sleep_millisecs"), "3600000")
+    }
+
+    fn set(&mut self, path: &str, value: &str) -> Result<(), ModeError> {
+        let refused = |source| ModeError::Refused { path: path.into(), value: value.into(), source };
+        let now = current(path);
+        // A kernel without the file never uses the size.
+        if now.as_deref().unwrap_or("never") == value {
+            return Ok(());
+        }
+        let now = now.ok_or_else(|| refused(io::ErrorKind::NotFound.into()))?;
+        self.tell(path, &now).map_err(|source| ModeError::Guard { source })?;
+        fs::write(path, value).map_err(refused)?;
+        match current(path) {
+            Some(got) if got != value => Err(ModeError::NotTaken { path: path.into(), value: value.into(), got }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the guard what to put back, and waits until it knows.
+    fn tell(&mut self, path: &str, value: &str) -> io::Result<()> {
+        let told = self.told.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(told, "{path} {value}")?;
+        told.flush()?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer)?;
+        if answer.trim() == "ok" { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+    }
+}
+
+impl Drop for SetModes {
+    fn drop(&mut self) {
+        drop(self.told.take());
+        // It ends as soon as everything is put back.
+        let _ = self.guard.wait();
+    }
+}
+
+impl fmt::Debug for SetModes {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "SetModes(guard {})", self.guard.id())
+    }
+}
+
+/// The value of a mode file: the bracketed word, or all of it.
+fn current(path: &str) -> Option<String> {
+    choice(path).or_else(|| text(path))
+}
+
+/// The file behind a header's line, and what to write there. `room` and `base` are no modes.
+fn file_of(line: &str) -> Option<(String, String)> {
+    let words: Vec<&str> = line.split(' ').collect();
+    Some(match words[..] {
+        ["thp", mode] => (format!("{THP}/enabled"), mode.to_string()),
+        ["mthp", kilobytes, mode] => (format!("{THP}/hugepages-{kilobytes}kB/enabled"), mode.to_string()),
+        ["zero_page", state] => (format!("{THP}/use_zero_page"), u8::from(state == "on").to_string()),
+        ["pool", pages] => (format!("{HUGETLB}/nr_hugepages"), pages.to_string()),
+        ["max_map_count", count] => ("/proc/sys/vm/max_map_count".to_string(), count.to_string()),
+        _ => return None,
+    })
+}
+
+/// The `main` of a process started with [`GUARD_ARGUMENT`]: keeps old values, and puts them back when its input ends.
+pub fn guard_main() -> ExitCode {
+    let mut kept: Vec<(String, String)> = Vec::new();
+    for line in io::stdin().lock().lines().map_while(Result::ok) {
+        if let Some((path, value)) = line.split_once(' ') {
+            // The oldest value is the one to put back.
+            if !kept.iter().any(|(known, _)| known == path) {
+                kept.push((path.into(), value.into()));
+            }
+        }
+        let mut out = io::stdout().lock();
+        // The other end may be gone; then the input ends too.
+        let _ = writeln!(out, "ok").and_then(|()| out.flush());
+    }
+    let mut code = ExitCode::SUCCESS;
+    for (path, value) in kept.iter().rev() {
+        if let Err(why) = fs::write(path, value) {
+            eprintln!("hksim: {path}: cannot be set back to `{value}`: {why}");
+            code = ExitCode::FAILURE;
+        }
+    }
+    code
+}

@@ -1,0 +1,201 @@
+//! Page-op scripts: a text form for operations on a small arena, so that the same operations can be predicted here
+//! and executed on a real kernel.
+//!
+//! One operation per line, ended by `end`; numbers are 4 KiB pages in a 2 MiB-aligned arena of [`ARENA_PAGES`].
+//! ```text
+//! map OFF LEN n|r|w FLAGS     FLAGS: - or letters p (populate), N (noreserve), H (hugetlb)
+//! unmap OFF LEN
+//! adv NAME OFF LEN            HUGEPAGE NOHUGEPAGE DONTNEED FREE COLD POPULATE_READ POPULATE_WRITE COLLAPSE
+//! prot OFF LEN n|r|w
+//! remap OLD LEN NEW D         D=1: keep the source mapping
+//! resize OFF LEN NEWLEN
+//! r|w|z|k OFF LEN STRIDE      read / write 1 / write 0 / read(2) zeros into every STRIDE-th page
+//! t OPERATION                 a second thread of the process does it
+//! ```
+//! Lines before the first operation may name modes of the machine: [`Header`].
+
+mod execute;
+mod header;
+mod text;
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use super::advise::Advice;
+use super::map::MapFlags;
+use super::outcome::Errno;
+use super::remap::RemapSource;
+use super::vma::Protection;
+
+pub use header::Header;
+
+/// Pages in a script's arena.
+pub const ARENA_PAGES: u64 = 4096;
+
+/// How a script touches pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// `r`
+    Read,
+    /// `w`: writes a 1.
+    WriteOne,
+    /// `z`: writes a 0.
+    WriteZero,
+    /// `k`: a system call writes a 0.
+    SystemCall,
+}
+
+/// One operation. Offsets and lengths are pages of the arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// mmap, fixed.
+    Map(u64, u64, MapFlags),
+    /// munmap.
+    Unmap(u64, u64),
+    /// madvise.
+    Advise(Advice, u64, u64),
+    /// mprotect.
+    Protect(u64, u64, Protection),
+    /// mremap, fixed: old place, length, new place.
+    Remap(u64, u64, u64, RemapSource),
+    /// mremap in place: start, old length, new length.
+    Resize(u64, u64, u64),
+    /// Touch every page at a multiple of the last number, counted from the first.
+    Touch(Touch, u64, u64, u64),
+}
+
+/// Which thread of the process does an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thread {
+    /// The one that made the arena.
+    First,
+    /// The other one: `t`.
+    Second,
+}
+
+/// An operation, and who does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The operation.
+    pub op: Op,
+    /// The thread.
+    pub thread: Thread,
+}
+
+impl From<Op> for Step {
+    fn from(op: Op) -> Self {
+        Self { op, thread: Thread::First }
+    }
+}
+
+/// A script: what it needs, and its operations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Script {
+    /// Modes and places.
+    pub header: Header,
+    /// In order.
+    pub steps: Vec<Step>,
+}
+
+/// What one operation of a script returned and cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpResult {
+    /// 0 or -1 of a system call; of a touch, how many pages failed.
+    pub ret: i64,
+    /// Set where `ret` is -1.
+    pub errno: Option<Errno>,
+    /// Faults charged.
+    pub faults: u64,
+    /// Traps taken.
+    pub traps: u64,
+}
+
+/// A line that is no operation.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {reason}: `{text}`")]
+pub struct ScriptError {
+    /// Counted from 1.
+    pub line: usize,
+    /// The line.
+    pub text: String,
+    /// What to mend.
+    pub reason: OpError,
+}
+
+/// Why a line is no operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum OpError {
+    /// The first word names no operation.
+    #[error("unknown operation; expected map, unmap, adv, prot, remap, resize, r, w, z or k, perhaps behind t")]
+    UnknownOperation,
+    /// madvise has no such advice here.
+    #[error(
+        "unknown advice; expected HUGEPAGE, NOHUGEPAGE, DONTNEED, FREE, COLD, POPULATE_READ, POPULATE_WRITE or COLLAPSE"
+    )]
+    UnknownAdvice,
+    /// Not a mode of that switch.
+    #[error("unknown mode; expected always, madvise, never (of mthp also inherit), or on, off of zero_page")]
+    UnknownMode,
+    /// No folio has this size.
+    #[error("unknown size; expected kilobytes from 16 to 2048, doubling")]
+    UnknownSize,
+    /// A mode behind an operation.
+    #[error("modes stand before the first operation")]
+    LateHeader,
+    /// Not a protection.
+    #[error("unknown protection; expected n, r or w")]
+    UnknownProtection,
+    /// Not a set of map flags.
+    #[error("unknown map flags; expected - or letters of pNH")]
+    UnknownFlags,
+    /// Too few or too many words, or one that is no number.
+    #[error("wrong number of operands, or an operand that is not a number")]
+    Operands,
+    /// Pages outside the arena, a stride of 0.
+    #[error("pages outside the arena of 4096, a stride of 0, or a base above 511")]
+    OutOfArena,
+}
+
+impl FromStr for Script {
+    type Err = ScriptError;
+
+    /// Reads a script up to `end` or the end of the text. Empty lines and lines from `#` on are skipped.
+    fn from_str(text: &str) -> Result<Self, ScriptError> {
+        let mut script = Self::default();
+        for (at, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
+            if line == "end" {
+                break;
+            }
+            if !line.is_empty() && !line.starts_with('#') {
+                script.take(line).map_err(|reason| ScriptError { line: at, text: line.to_owned(), reason })?;
+            }
+        }
+        Ok(script)
+    }
+}
+
+impl Script {
+    /// Of operations alone.
+    pub fn of(ops: impl IntoIterator<Item = Op>) -> Self {
+        Self { steps: ops.into_iter().map(Step::from).collect(), ..Self::default() }
+    }
+
+    fn take(&mut self, line: &str) -> Result<(), OpError> {
+        match (self.header.take(line)?, self.steps.is_empty()) {
+            (true, true) => {}
+            (true, false) => return Err(OpError::LateHeader),
+            (false, _) => self.steps.push(line.parse()?),
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Script {
+    /// In the form that is read, without `end`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.header.fmt(out)?;
+        self.steps.iter().try_for_each(|step| writeln!(out, "{step}"))
+    }
+}
