@@ -93,10 +93,19 @@ pub fn push(record: &Record) {
 /// Inlined, as each frame of the recorder is one more to walk through.
 #[inline(always)]
 fn push_with_site(record: &Record) {
-    if site::is_on() && record.kind.asks_for_memory() {
-        return push_as_it_is(&Record { site: site::of_caller(), ..*record });
+    let asks = record.kind.asks_for_memory();
+    if asks && site::is_on() {
+        let site = site::of_caller();
+        push_as_it_is(&Record { site, ..*record });
+        if site != 0 {
+            return;
+        }
+    } else {
+        push_as_it_is(record);
     }
-    push_as_it_is(record);
+    if asks && site::is_wanted() && session::is_recording() {
+        process::count_site_lost();
+    }
 }
 
 fn push_as_it_is(record: &Record) {
@@ -244,7 +253,7 @@ impl Lane {
         self.room.store(room, Ordering::Relaxed);
         self.untimed.store(0, Ordering::Relaxed);
         // Without a limit each event takes the slow way, where it gets its site or its number, or the time before it.
-        let is_plain = !site::is_on() && !sequence::is_on() && clock::untimed_events() == 0;
+        let is_plain = !site::is_wanted() && !sequence::is_on() && clock::untimed_events() == 0;
         self.limit.store(if is_plain { room } else { 0 }, Ordering::Relaxed);
     }
 

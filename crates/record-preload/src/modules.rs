@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use libc::{Elf64_Ehdr, Elf64_Phdr, c_char, c_void, dl_phdr_info, size_t};
 
-use crate::{real, site};
+use crate::{real, site, sys};
 
 /// `_dl_find_object` where glibc has it (2.35): it takes no lock.
 static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -132,20 +132,12 @@ unsafe extern "C" fn compare(info: *mut dl_phdr_info, _size: size_t, search: *mu
 
 impl Module {
     /// Its program headers, where they are loaded.
-    fn headers(&self) -> &[Elf64_Phdr] {
-        if self.end.saturating_sub(self.start) < PAGE_BYTES {
-            return &[];
-        }
-        // SAFETY: the first page of a loaded object is mapped and readable; with ELF's magic in front it holds the
-        // file's header, and as many program headers as that says, checked against the page's end.
-        unsafe {
-            let header = &*(self.start as *const Elf64_Ehdr);
-            let bytes = header.e_phoff + u64::from(header.e_phnum) * size_of::<Elf64_Phdr>() as u64;
-            if !header.e_ident.starts_with(b"\x7fELF") || header.e_phoff & 7 != 0 || bytes > PAGE_BYTES {
-                return &[];
-            }
-            slice::from_raw_parts((self.start + header.e_phoff) as *const Elf64_Phdr, usize::from(header.e_phnum))
-        }
+    fn headers(&self) -> &'static [Elf64_Phdr] {
+        let is_large = self.end.saturating_sub(self.start) >= PAGE_BYTES;
+        // SAFETY: the first page of a loaded object is mapped and readable.
+        let at_start = if is_large { unsafe { headers_at(self.start) } } else { None };
+        // glibc has an object with gaps between its segments as one object a segment; its file begins elsewhere.
+        at_start.or_else(|| headers_at_bias(self.bias)).or_else(|| headers_of_program(self.bias)).unwrap_or_default()
     }
 
     /// The loaded bytes from `address` to the end of its segment.
@@ -192,6 +184,42 @@ impl Module {
         // SAFETY: the dynamic linker's names are C strings that live as long as the object.
         unsafe { CStr::from_ptr(self.name) }
     }
+}
+
+/// The program headers of a file whose beginning is loaded at `start`.
+///
+/// # Safety
+/// The page at `start` is mapped and readable, as long as a frame of its object is on the stack.
+unsafe fn headers_at(start: u64) -> Option<&'static [Elf64_Phdr]> {
+    // SAFETY: by the caller's promise; with ELF's magic in front the page holds the file's header, and as many program
+    // headers as that says, checked against the page's end.
+    unsafe {
+        let header = &*(start as *const Elf64_Ehdr);
+        let bytes = header.e_phoff.checked_add(u64::from(header.e_phnum) * size_of::<Elf64_Phdr>() as u64)?;
+        if !header.e_ident.starts_with(b"\x7fELF") || header.e_phoff & 7 != 0 || bytes > PAGE_BYTES {
+            return None;
+        }
+        Some(slice::from_raw_parts((start + header.e_phoff) as *const Elf64_Phdr, usize::from(header.e_phnum)))
+    }
+}
+
+/// The same where the file's beginning is loaded at its load bias, as that of shared objects is.
+fn headers_at_bias(bias: u64) -> Option<&'static [Elf64_Phdr]> {
+    let is_there = bias != 0 && bias.is_multiple_of(PAGE_BYTES) && sys::is_readable(bias);
+    // SAFETY: it was just seen to be readable, and belongs to an object of which a frame is on the stack.
+    if is_there { unsafe { headers_at(bias) } } else { None }
+}
+
+/// The program headers of the program itself, as the kernel tells them, if its load bias is this.
+fn headers_of_program(bias: u64) -> Option<&'static [Elf64_Phdr]> {
+    // SAFETY: no preconditions; the kernel puts both there, of headers that stay mapped, or 0.
+    let headers = unsafe {
+        let (at, count) = (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM));
+        let at = (at as *const Elf64_Phdr).as_ref()?;
+        slice::from_raw_parts(at, count as usize)
+    };
+    let own = headers.iter().find(|header| header.p_type == libc::PT_PHDR)?;
+    (bias.wrapping_add(own.p_vaddr) == headers.as_ptr() as u64).then_some(headers)
 }
 
 /// `dlclose`: what is known about addresses of objects that go is forgotten.

@@ -97,6 +97,18 @@ pub fn count_lost_early() {
     LOST_EARLY.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Counts a recorded call whose call site could not be found out.
+#[cold]
+pub fn count_site_lost() {
+    // SAFETY: null or the one Process, never unmapped.
+    let process = unsafe { PROCESS.load(Ordering::Acquire).as_ref() };
+    if let Some(process) = process.filter(|process| process.state.load(Ordering::Acquire) == READY) {
+        // SAFETY: as in `control_u32`.
+        let lost = unsafe { AtomicU64::from_ptr(&raw mut (*process.control.get()).sites_lost) };
+        lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Has [`Lane::note_end`] called when the calling thread runs its destructors.
 pub fn call_at_thread_end(lane: &Lane) {
     if let Some(key) = END_KEY.load(Ordering::Relaxed).checked_sub(1) {

@@ -49,6 +49,12 @@ pub fn is_on() -> bool {
     DEPTH.load(Ordering::Relaxed) != 0
 }
 
+/// Whether call sites are to be recorded, even if they cannot be: they then count as lost.
+#[inline(always)]
+pub fn is_wanted() -> bool {
+    session::stack_depth() != 0
+}
+
 /// Turns call sites on if the session wants them. Called when the object is loaded; may allocate.
 pub fn begin() {
     let depth = session::stack_depth().min(DEPTH_MAX as u32);

@@ -121,6 +121,8 @@ pub struct Control {
     pub command: [u8; COMMAND_BYTES],
     /// Path of the object whose `malloc` serves the program; known once the object is loaded.
     pub allocator: [u8; ALLOCATOR_BYTES],
+    /// Recorded calls whose call site was wanted and could not be found out.
+    pub sites_lost: u64,
 }
 
 /// The first bytes of a lane or block.

@@ -152,7 +152,7 @@ fn write_trace(
     }
     let mut quality = resolver.finish(&mut |event| sink.take(&event))?;
     sink.check()?;
-    quality.events_lost = spool.control.events_lost;
+    (quality.events_lost, quality.sites_lost) = (spool.control.events_lost, spool.control.sites_lost);
     quality.watched = watched;
     quality.stopped_ns = timeline.off_ns(time_ns);
     let footer = Footer { mark_names: names.into_names(), quality, sites: sites.finish(), profiles };

@@ -151,6 +151,9 @@ pub struct Quality {
     pub reallocs_to_zero_kept: u64,
     /// Events that the recorder knows it lost.
     pub events_lost: u64,
+    /// Calls that ask for memory whose call site was to be recorded and is not known.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sites_lost: u64,
     /// Nanoseconds during which recording was switched off: what the program did then is unknown.
     pub stopped_ns: u64,
     /// Calls made inside another allocator call, left out in favour of the outer one.
@@ -243,6 +246,7 @@ impl std::ops::Add for Quality {
             uses_dropped: self.uses_dropped.saturating_add(other.uses_dropped),
             reallocs_to_zero_kept: self.reallocs_to_zero_kept.saturating_add(other.reallocs_to_zero_kept),
             events_lost: self.events_lost.saturating_add(other.events_lost),
+            sites_lost: self.sites_lost.saturating_add(other.sites_lost),
             stopped_ns: self.stopped_ns.saturating_add(other.stopped_ns),
             nested_calls: self.nested_calls.saturating_add(other.nested_calls),
             unfinished_calls: self.unfinished_calls.saturating_add(other.unfinished_calls),

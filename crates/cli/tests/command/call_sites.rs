@@ -72,3 +72,62 @@ fn a_program_of_another_build_is_not_asked() {
     assert!(ran.stderr.contains("another build"), "{}", ran.stderr);
     assert!(!ran.stdout.contains("few_large"), "{}", ran.stdout);
 }
+
+/// The names on the stack of the call that asked for so many bytes.
+fn names_of(bench: &Bench, bytes: u64) -> Vec<String> {
+    let all = sites(bench, "info app.hkt --sites=1000");
+    let site = all.iter().find(|site| site["allocated_bytes"] == bytes).expect("a call of that size");
+    site["stack"].as_array().expect("frames").iter().map(|frame| frame.as_str().expect("text").to_string()).collect()
+}
+
+fn built(bench: &Bench, compiler: &str, words: &[&str], source: &str) -> bool {
+    let file = words.last().expect("a source file");
+    std::fs::write(bench.path(file), source).expect("the source");
+    match Command::new(compiler).args(words).current_dir(bench.folder()).status() {
+        Ok(status) => {
+            assert!(status.success(), "{compiler} {words:?}");
+            true
+        }
+        Err(why) => {
+            eprintln!("skipped: {compiler}: {why}");
+            false
+        }
+    }
+}
+
+#[test]
+fn names_of_cpp_are_written_as_in_the_source() {
+    let bench = Bench::new();
+    let source = "#include <cstdlib>\n\
+        namespace shapes { template <class T> struct Circle { \
+        __attribute__((noinline)) void *grow(unsigned long n) const { return last = std::malloc(n); } static void *volatile last; }; \
+        template <class T> void *volatile Circle<T>::last; }\n\
+        int main() { return !shapes::Circle<int>().grow(7654321); }\n";
+    if !built(&bench, "g++", &["-O1", "-g", "-fno-builtin", "-o", "app", "app.cc"], source) {
+        return;
+    }
+    bench.ok("record -q --stacks -o app.hkt -- ./app");
+    let names = names_of(&bench, 7_654_321);
+    assert!(names[0].starts_with("shapes::Circle<int>::grow(unsigned long) const  "), "{names:?}");
+    assert!(names[1].starts_with("main  "), "{names:?}");
+}
+
+#[test]
+fn names_of_rust_are_written_as_in_the_source() {
+    let bench = Bench::new();
+    let source = "mod shapes { pub struct Circle<T>(pub Vec<T>); impl<T: Default + Clone> Circle<T> { \
+        #[inline(never)] pub fn grow(&mut self, n: usize) { self.0.reserve_exact(n); } } }\n\
+        fn main() { let mut circle = shapes::Circle::<u8>(Vec::new()); circle.grow(7654321); assert!(circle.0.is_empty()); }\n";
+    for mangling in [&[][..], &["-Csymbol-mangling-version=v0"]] {
+        let words = [&["-g"], mangling, &["-o", "app", "app.rs"]].concat();
+        if !built(&bench, "rustc", &words, source) {
+            return;
+        }
+        bench.ok("record -q --stacks=16 -o app.hkt -- ./app");
+        let names = names_of(&bench, 7_654_321);
+        let named = |wanted: &[&str]| names.iter().any(|name| wanted.iter().all(|part| name.contains(part)));
+        assert!(named(&["shapes::Circle<", ">::grow"]), "{mangling:?}: {names:#?}");
+        assert!(named(&["app::main"]), "{mangling:?}: {names:#?}");
+        assert!(!named(&["_ZN"]) && !named(&["_RN"]), "{mangling:?}: {names:#?}");
+    }
+}

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hksim_record::{Options, RecordReport, RecordedTrace, record};
+use hksim_record::{Exit, Options, RecordReport, RecordedTrace, record};
 use hksim_trace::event::{Event, Op, SiteId};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::sites::Sites;
@@ -126,6 +126,128 @@ fn code_without_tables_is_walked_by_frame_pointers() {
 }
 
 #[test]
+fn a_program_with_a_gap_between_its_segments_has_tables_and_build_id() {
+    if !have("readelf") {
+        return;
+    }
+    let flags = ["-O2", "-no-pie", "-DAPART", "-Wl,--build-id", "-Wl,--section-start=apart=0x900000"];
+    check(&flags);
+    let dir = scratch();
+    let program = compile(dir.path(), "chains", &[&flags[..], &["-ldl"]].concat());
+    let report = recorded(dir.path(), 4, std::slice::from_ref(&program));
+    check_build_id(&sites(&report.traces[0]), &program);
+}
+
+/// What readelf has.
+fn check_build_id(sites: &Sites, path: &Path) {
+    let output = Command::new("readelf").arg("-n").arg(path).output().expect("readelf");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let expected = text.lines().find_map(|line| line.split_once("Build ID: ")).map(|(_, id)| id.trim().to_string());
+    let module = sites.modules.iter().find(|module| Path::new(&module.path) == path).expect("the program's module");
+    assert_eq!(module.build_id, expected, "{}", path.display());
+}
+
+/// glibc before 2.35: modules are found under the dynamic linker's lock.
+#[test]
+fn chains_are_those_of_the_source_on_an_older_glibc() {
+    check(&["-O2", "-rdynamic", "-DNO_FIND_OBJECT", "-Wl,--defsym=_dl_find_object=0"]);
+}
+
+/// Made code has no tables. A stack that comes to it through code of a file ends there; the frames below are right.
+#[test]
+fn the_stacks_of_a_program_that_makes_code_begin_right() {
+    if !have("node") || !have("readelf") {
+        return;
+    }
+    let dir = scratch();
+    let script = dir.path().join("job.js");
+    let text = "function grow(n) { return new Uint8Array(n); }\n\
+                let sum = 0;\n\
+                for (let i = 0; i < 20000; i++) sum += grow(20011).length;\n\
+                if (sum != 20000 * 20011) process.exit(1);\n";
+    fs::write(&script, text).expect("the script");
+    let found = Command::new("node").args(["-p", "process.execPath"]).output().expect("node");
+    let node = PathBuf::from(String::from_utf8_lossy(&found.stdout).trim());
+    let report = recorded(dir.path(), 16, &[node.clone(), script]);
+    assert_eq!(report.exit, Some(Exit::Code(0)));
+    let (all, known) = (events(&report.traces[0]), sites(&report.traces[0]));
+    check_build_id(&known, &node);
+    let asked = sites_of(&all, 20011);
+    assert!(asked.len() >= 20000 && !asked.contains(&SiteId::UNKNOWN), "{}", asked.len());
+    let stacks: BTreeMap<SiteId, Vec<u64>> = asked
+        .iter()
+        .map(|&site| (site, known.frames_of(site).map(|frame| frame.address).collect::<Vec<_>>()))
+        .collect();
+    let of_node =
+        |site| known.frames_of(site).next().and_then(|frame| known.module_of(frame)).map(|module| &module.path);
+    assert!(stacks.keys().all(|&site| of_node(site).is_some_and(|path| Path::new(path) == node)));
+    // However the function was run, interpreted or as made code, the allocation is made by the same functions.
+    let first = &stacks[&asked[0]];
+    assert!(stacks.values().all(|stack| stack.len() >= 3 && stack[..3] == first[..3]), "{stacks:x?}");
+}
+
+#[test]
+fn calls_without_a_site_are_counted() {
+    let dir = scratch();
+    let library = compile(dir.path(), "early", &["-shared", "-fPIC"]);
+    let flags = ["-O2", "-ldl", "-Wl,--no-as-needed", library.to_str().expect("UTF-8")];
+    let program = compile(dir.path(), "chains", &flags);
+    let report = recorded(dir.path(), 8, std::slice::from_ref(&program));
+    let all = events(&report.traces[0]);
+    assert_eq!(sites_of(&all, 4242), [SiteId::UNKNOWN; 7]);
+    let lost = all.iter().filter(|event| event.op.asks_for_memory() && event.site == SiteId::UNKNOWN).count();
+    assert_eq!(report.traces[0].quality.sites_lost, lost as u64);
+    assert_eq!(report.traces[1].quality.sites_lost, 0, "a forked child finds all set up");
+}
+
+/// Killed while new stacks are being written: whatever a record names is whole and right.
+#[test]
+fn stacks_are_whole_whenever_the_program_is_killed() {
+    if !have("nm") {
+        return;
+    }
+    let dir = scratch();
+    let program = compile(dir.path(), "paths", &["-O2", "-fno-ipa-icf"]);
+    let symbols = function_starts(&program);
+    let mut checked = 0;
+    for run in 0..12_u32 {
+        // The first few milliseconds see the most new stacks.
+        let after_us = 1 + run * run * 150;
+        let report = recorded(dir.path(), 40, &[program.clone(), after_us.to_string().into()]);
+        assert_eq!(report.exit, Some(Exit::Signal(libc::SIGKILL)));
+        let (all, known) = (events(&report.traces[0]), sites(&report.traces[0]));
+        for event in &all {
+            let Op::Alloc { size, .. } = event.op else { continue };
+            let Some(path) = size.checked_sub(PATH_SIZE).filter(|&path| path < 1 << PATH_LEVELS) else { continue };
+            assert_ne!(event.site, SiteId::UNKNOWN);
+            let function = |address| symbols.range(..=address).next_back().map_or("", |(_, name)| name.as_str());
+            let names: Vec<&str> = known.frames_of(event.site).map(|frame| function(frame.address)).collect();
+            let turns: Vec<&str> = names.iter().copied().filter(|name| matches!(*name, "zero" | "one")).rev().collect();
+            let expected = (0..PATH_LEVELS).map(|level| if path >> level & 1 == 1 { "one" } else { "zero" });
+            assert!(turns.iter().copied().eq(expected), "{path:b}: {names:?}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 1000, "{checked} stacks checked");
+}
+
+/// Of `paths.c`.
+const PATH_SIZE: u64 = 10_000;
+const PATH_LEVELS: u32 = 12;
+
+/// Where each function of a program begins, as nm has it.
+fn function_starts(program: &Path) -> BTreeMap<u64, String> {
+    let output = Command::new("nm").arg(program).output().expect("nm");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let function = |line: &str| {
+        let mut words = line.split(' ');
+        let (at, kind, name) = (words.next()?, words.next()?, words.next()?);
+        (kind.eq_ignore_ascii_case("t")).then(|| Some((u64::from_str_radix(at, 16).ok()?, name.to_string())))?
+    };
+    text.lines().filter_map(function).collect()
+}
+
+#[test]
 fn a_library_in_the_place_of_another_has_its_own_name() {
     if !have("addr2line") {
         return;
@@ -159,4 +281,5 @@ fn a_recording_without_call_sites_has_none() {
     let report = record(&options, &[program.into_os_string()]).expect("a recording");
     assert!(sites(&report.traces[0]).is_empty());
     assert!(events(&report.traces[0]).iter().all(|event| event.site == SiteId::UNKNOWN));
+    assert_eq!(report.traces[0].quality.sites_lost, 0, "none was wanted");
 }

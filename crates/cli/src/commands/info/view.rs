@@ -206,6 +206,7 @@ pub fn quality_lines(quality: &Quality) -> String {
         (quality.uses_dropped, "uses of addresses that were not live, left out"),
         (quality.reallocs_to_zero_kept, "realloc(p, 0) that returned a block"),
         (quality.events_lost, "events lost by the recorder"),
+        (quality.sites_lost, "calls whose call site is not known"),
         (quality.nested_calls, "calls inside other calls, left out"),
         (quality.unfinished_calls, "calls that never returned, left out"),
         (quality.addresses_guessed, "blocks of unknown address, tied to the next free of an unknown address"),
