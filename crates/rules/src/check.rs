@@ -69,18 +69,20 @@ fn compare(predicted: &[Observation], measured: &Measured) -> Verdict {
     if measured.collapsed > 0 {
         return Verdict::Disturbed("khugepaged made huge pages meanwhile");
     }
-    let step = predicted.iter().zip(&measured.observations).take_while(|(a, b)| a == b).count();
+    let pairs = predicted.iter().zip(&measured.observations);
+    let step = pairs.take_while(|(predicted, measured)| agree_but_splits(predicted, measured)).count();
     Verdict::Differs(Difference { step })
 }
 
 /// Whether both agree but for more entry splits on the machine than the script explains.
 fn only_extra_splits(predicted: &[Observation], measured: &[Observation]) -> bool {
-    let agree = |predicted: &Observation, measured: &Observation| {
-        let entry_splits = predicted.left.entry_splits;
-        let left = Left { entry_splits, ..measured.left.clone() };
-        predicted.did == measured.did && predicted.left == left && entry_splits <= measured.left.entry_splits
-    };
-    predicted.len() == measured.len() && predicted.iter().zip(measured).all(|(a, b)| agree(a, b))
+    predicted.len() == measured.len() && predicted.iter().zip(measured).all(|(a, b)| agree_but_splits(a, b))
+}
+
+fn agree_but_splits(predicted: &Observation, measured: &Observation) -> bool {
+    let entry_splits = predicted.left.entry_splits;
+    let left = Left { entry_splits, ..measured.left.clone() };
+    predicted.did == measured.did && predicted.left == left && entry_splits <= measured.left.entry_splits
 }
 
 /// What the model says of a script on a kernel like `config`, with the modes that the script names.

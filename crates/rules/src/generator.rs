@@ -1,6 +1,6 @@
 //! Seeded random page-op scripts, biased to the borders of 2 MiB blocks.
 
-use hksim_sim::kernel::script::{ARENA_PAGES, Op, Script, Step, Thread, Touch};
+use hksim_sim::kernel::script::{ARENA_PAGES, ForkWriter, Op, Script, Step, Thread, Touch};
 use hksim_sim::kernel::{Advice, BLOCK_PAGES, MapFlags, Protection, RemapSource};
 
 /// What a script is about.
@@ -11,6 +11,7 @@ enum Kind {
     Hugetlb,
     OffBorder,
     NearlyFull,
+    Forks,
 }
 
 /// By weight. Filling the list of mappings takes long.
@@ -20,6 +21,7 @@ const KINDS: [Kind; 20] = {
     (kinds[3], kinds[4], kinds[5]) = (Kind::Hugetlb, Kind::Hugetlb, Kind::Hugetlb);
     (kinds[6], kinds[7]) = (Kind::OffBorder, Kind::OffBorder);
     kinds[8] = Kind::NearlyFull;
+    (kinds[9], kinds[10], kinds[11], kinds[12]) = (Kind::Forks, Kind::Forks, Kind::Forks, Kind::Forks);
     kinds
 };
 
@@ -56,14 +58,15 @@ impl Generator {
         match self.kind {
             Kind::OffBorder => script.header.base = self.pick(&[1, 16, 100, 256, 511]),
             Kind::NearlyFull => script.header.room = Some(self.below(6)),
-            Kind::Plain | Kind::Hugetlb | Kind::TwoThreads => {}
+            Kind::Plain | Kind::Hugetlb | Kind::TwoThreads | Kind::Forks => {}
         }
         if length > 1 && self.below(4) > 0 {
             let (start, length) = self.large_range();
             script.steps.push(Op::Advise(Advice::HugePage, start, length).into());
         }
         while (script.steps.len() as u64) < length {
-            let op = self.op();
+            let is_fork = self.kind == Kind::Forks && self.below(4) == 0;
+            let op = if is_fork { self.fork() } else { self.op() };
             let is_second = self.kind == Kind::TwoThreads && self.below(2) == 0;
             script.steps.push(Step { op, thread: if is_second { Thread::Second } else { Thread::First } });
         }
@@ -129,6 +132,12 @@ impl Generator {
         let (start, length) = self.range();
         let stride = self.pick(&[1, 1, 2, 7, 16, 64, 512]);
         Op::Touch(touch, start, length, stride)
+    }
+
+    fn fork(&mut self) -> Op {
+        let writer = self.pick(&[ForkWriter::Child, ForkWriter::Parent]);
+        let (start, length) = self.range();
+        Op::Fork(writer, start, length, self.pick(&[1, 1, 7, 64, 512]))
     }
 
     fn remap(&mut self) -> Op {

@@ -42,6 +42,15 @@ pub struct Failure {
     pub original: String,
 }
 
+/// A script that differed once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unsteady {
+    /// Its seed.
+    pub seed: u64,
+    /// What differed.
+    pub difference: String,
+}
+
 /// What came out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
@@ -55,6 +64,8 @@ pub struct Outcome {
     pub skipped: u64,
     /// Why the last one was.
     pub skipped_reason: Option<String>,
+    /// Scripts that differed once, and not when they were tried again.
+    pub unsteady: Vec<Unsteady>,
     /// Those that differ. After 5 the run ends.
     pub failures: Vec<Failure>,
 }
@@ -100,6 +111,7 @@ pub fn run(
                 outcome.skipped += 1;
                 outcome.skipped_reason = Some(reason);
             }
+            Ran::Unsteady(difference) => outcome.unsteady.push(Unsteady { seed, difference }),
             Ran::Checked(checked) => {
                 outcome.scripts += 1;
                 outcome.operations += script.steps.len() as u64;
@@ -131,7 +143,7 @@ fn failure(runner: &mut Runner, seed: u64, script: &Script) -> Result<Failure, E
     let small = shrunk(script, |candidate| {
         let told = match runner.run(candidate)? {
             Ran::Checked(checked) => checked.difference(),
-            Ran::Skipped(_) => None,
+            Ran::Skipped(_) | Ran::Unsteady(_) => None,
         };
         let is_failing = told.is_some();
         difference = told.or(difference.take());

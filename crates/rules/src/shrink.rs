@@ -71,6 +71,9 @@ fn simpler_than(step: Step) -> Vec<Step> {
         Op::Remap(old, length, new, source) => {
             lengths(length).map(|length| Op::Remap(old, length, new, source)).collect()
         }
+        Op::Fork(writer, start, length, stride) => {
+            lengths(length).map(|length| Op::Fork(writer, start, length, stride.min(length))).collect()
+        }
         Op::Resize(..) => Vec::new(),
     };
     let steps = shorter.into_iter().map(|op| Step { op, ..step });

@@ -68,7 +68,7 @@ impl Arena {
         if got == start { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Does one operation.
+    /// Does one operation, but for forks, which are [`super::fork`]'s.
     #[inline(never)]
     pub(super) fn perform(&self, op: &Op) -> Returned {
         // SAFETY: scripts stay inside the arena, which holds nothing of ours.
@@ -90,6 +90,7 @@ impl Arena {
                 Op::Touch(how, start, length, stride) => {
                     return Returned { ret: self.touch(how, start, length, stride), errno: 0 };
                 }
+                Op::Fork(..) => return Returned { ret: -1, errno: libc::ENOSYS },
             }
         };
         let errno = if ret == -1 { io::Error::last_os_error().raw_os_error().unwrap_or(0) } else { 0 };

@@ -6,6 +6,7 @@
 //! `end COLLAPSED`, pages collapsed by khugepaged meanwhile, or `failed: REASON`.
 
 mod arena;
+mod fork;
 mod look;
 mod second;
 mod settle;
@@ -17,10 +18,11 @@ use std::process::ExitCode;
 
 use hksim_linux::resident::Resident;
 use hksim_linux::traps::{Mode, TrapCounter};
-use hksim_sim::kernel::script::{Header, Script, Step, Thread};
+use hksim_sim::kernel::script::{ForkWriter, Header, Op, Script, Step, Thread, Touch};
 use thiserror::Error;
 
 use arena::{Arena, Returned, fill};
+use fork::Forked;
 use look::Look;
 use second::Second;
 
@@ -72,6 +74,8 @@ fn serve() -> io::Result<()> {
             Ok(script) => child.run(&script),
             Err(why) => Err(io::Error::other(why)),
         };
+        // Pages of the pool go back before modes change again.
+        Arena::clear();
         match told {
             Ok(()) => {
                 let collapsed = child.look.collapsed();
@@ -129,6 +133,7 @@ struct Child {
     look: Look,
     traps: TrapCounter,
     second: Second,
+    forked: Forked,
     zero: File,
     out: Output,
 }
@@ -143,6 +148,7 @@ impl Child {
             look: Look::open()?,
             traps,
             second: Second::start()?,
+            forked: Forked::new().map_err(|why| Unable::new("shared memory", why))?,
             zero: File::open("/dev/zero").map_err(|why| Unable::new("/dev/zero", why))?,
             out: Output::new().map_err(|why| Unable::new("memory", why))?,
         })
@@ -151,7 +157,8 @@ impl Child {
     /// Takes every path twice: code pages and signal frames are faulted in before anything is measured.
     fn warm_up(&mut self) -> io::Result<()> {
         const WARM_UP: &str = "unmap 0 8\nw 0 16 1\nk 0 16 1\nr 7 3 1\nz 7 3 1\nprot 9 1 r\nmap 1 1 w p\nadv FREE 8 8\n\
-            remap 8 1 20 1\nresize 20 1 2\nt w 0 16 1\nt r 30 1 1\nt k 0 16 1\nt unmap 0 16";
+            remap 8 1 20 1\nresize 20 1 2\nt w 0 16 1\nt r 30 1 1\nt k 0 16 1\n\
+            fork 8 16 1\nforkw 8 16 1\nt unmap 0 16";
         let script: Script = WARM_UP.parse().map_err(io::Error::other)?;
         for _ in 0..2 {
             self.run(&script)?;
@@ -183,6 +190,9 @@ impl Child {
     }
 
     fn step(&mut self, arena: Arena, step: &Step) -> io::Result<()> {
+        if let Op::Fork(writer, start, length, stride) = step.op {
+            return self.fork_step(arena, writer, [start, length, stride]);
+        }
         let (faults, traps) = (minflt(), self.traps_taken());
         let Returned { ret, errno } = match step.thread {
             Thread::First => arena.perform(&step.op),
@@ -190,6 +200,27 @@ impl Child {
         };
         let (faults, traps) = (minflt() - faults, self.traps_taken() - traps);
         self.out.line(format_args!("op {ret} {errno} {faults} {traps}"))
+    }
+
+    /// Forks, and measures from when both processes have their own memory back.
+    fn fork_step(&mut self, arena: Arena, writer: ForkWriter, pages: [u64; 3]) -> io::Result<()> {
+        let child = self.forked.start(arena, writer, pages)?;
+        settle::settle();
+        let (faults, traps) = (minflt(), self.traps_taken());
+        let ret = match writer {
+            ForkWriter::Child => {
+                child.wait()?;
+                self.forked.faults()
+            }
+            ForkWriter::Parent => {
+                let [start, length, stride] = pages;
+                arena.touch(Touch::WriteOne, start, length, stride);
+                minflt() - faults
+            }
+        };
+        let (faults, traps) = (minflt() - faults, self.traps_taken() - traps);
+        child.end();
+        self.out.line(format_args!("op {ret} 0 {faults} {traps}"))
     }
 
     /// By both threads.

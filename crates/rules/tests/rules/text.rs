@@ -4,7 +4,7 @@ use hksim_rules::Generator;
 use hksim_sim::kernel::script::{OpError, Script};
 
 const EVERYTHING: &str = "thp always\nmthp 64 inherit\nmthp 2048 never\nzero_page off\npool 4\nmax_map_count 1000\nroom 3\n\
-    base 17\nmap 0 16 r pNH\nunmap 1 2\nadv COLLAPSE 0 512\nprot 3 4 n\nremap 0 1 2 1\nresize 1 2 3\nw 0 16 2\nt k 1 2 3\n";
+    base 17\nmap 0 16 r pNH\nunmap 1 2\nadv COLLAPSE 0 512\nprot 3 4 n\nremap 0 1 2 1\nresize 1 2 3\nw 0 16 2\nt k 1 2 3\nfork 0 16 1\nforkw 3 0 2\n";
 
 pub fn scripts_are_read_as_they_are_written() -> Result<(), String> {
     let script: Script = EVERYTHING.parse().expect("a well-formed script");
@@ -31,6 +31,7 @@ pub fn bad_lines_are_named() -> Result<(), String> {
         ("mthp 48 always", 1, OpError::UnknownSize),
         ("base 512", 1, OpError::OutOfArena),
         ("w 0 1 1\nthp always", 2, OpError::LateHeader),
+        ("t fork 0 1 1", 1, OpError::ForkBySecond),
         ("t t w 0 1 1", 1, OpError::UnknownOperation),
     ];
     for (text, line, reason) in cases {

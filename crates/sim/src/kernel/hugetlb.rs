@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::Kernel;
 use super::entry::{Access, BlockEntry};
 use super::outcome::{Errno, InstallKind, Signal};
-use super::rules::HugetlbDontneed;
+use super::remap::RemapSource;
+use super::rules::{HugetlbDontneed, RemapReach};
 use super::span::{BLOCK_PAGES, block_of, blocks_touching, is_block_aligned};
 use super::vma::Vma;
 
@@ -130,6 +131,39 @@ impl Kernel {
                 self.memory.get().pool.reserved -= 1;
             }
         }
+    }
+
+    /// mremap of part of a hugetlb mapping: rounded up to 2 MiB, and refused before the target is unmapped.
+    pub(super) fn move_hugetlb(&mut self, part: Range<u64>, target: u64, source: RemapSource) -> Result<(), Errno> {
+        let can_move = self.config.rules.remap_reach == RemapReach::Many && source == RemapSource::Unmapped;
+        if !can_move || !is_block_aligned(part.start) || !is_block_aligned(target) {
+            return Err(Errno::Invalid);
+        }
+        let part = part.start..part.end.next_multiple_of(BLOCK_PAGES);
+        self.unmap_range(&(target..target + (part.end - part.start)))?;
+        let vma = self.vmas.covering(part.start).ok_or(Errno::Fault)?;
+        if self.map_count() >= self.config.max_map_count.saturating_sub(3) {
+            return Err(Errno::NoMemory);
+        }
+        self.vmas.insert(Vma { start: target, end: target + (part.end - part.start), ..vma });
+        for block in blocks_touching(&part) {
+            let to = block - block_of(part.start) + block_of(target);
+            if self.promises_spent.remove(&block) {
+                self.promises_spent.insert(to);
+            }
+            if let entry @ BlockEntry::Hugetlb { .. } = self.tables.take(block) {
+                self.tables.replace(to, entry);
+            }
+        }
+        for at in [part.start, part.end] {
+            if self.vmas.covering(at).is_some_and(|vma| vma.has_inside(at)) {
+                self.vmas.split(at);
+            }
+        }
+        self.vmas.take(part.start);
+        let gap = self.vmas.gap_around(&part);
+        self.tables.free_tables_in(&part, &gap);
+        Ok(())
     }
 
     /// A change of protection takes the write permission from every entry; the next write takes a fault to get it

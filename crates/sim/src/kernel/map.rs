@@ -105,10 +105,14 @@ impl Kernel {
         if cut_in_three && !self.may_add_vma() {
             return Err(Errno::NoMemory);
         }
-        if !first.may_split_at(range.start) || !last.may_split_at(range.end) {
+        if !first.may_split_at(range.start) {
             return Err(Errno::Invalid);
         }
         self.cut_at(first, range.start);
+        // The cut at the start stays.
+        if !last.may_split_at(range.end) {
+            return Err(Errno::Invalid);
+        }
         self.cut_at(last, range.end);
         for vma in self.vmas.overlapping(range) {
             if vma.flags.hugetlb {

@@ -39,7 +39,7 @@ impl Kernel {
     /// over several mappings are moved one by one with their gaps, where the version can (R24); a mapping moved
     /// before an error stays moved.
     ///
-    /// Moving a hugetlb mapping is not modelled and gives EINVAL; moves of whole 1 GiB table pages are counted
+    /// A hugetlb mapping moves by whole blocks, to a block's border, and cannot be kept. Moves of whole 1 GiB table pages are counted
     /// like moves of their parts.
     ///
     /// # Errors
@@ -128,9 +128,8 @@ impl Kernel {
     /// Moves `part` of one mapping to `target`.
     fn move_part(&mut self, part: Range<u64>, target: u64, source: RemapSource) -> Result<(), Errno> {
         let length = part.end - part.start;
-        // Refused before the target is unmapped.
         if self.vmas.covering(part.start).is_some_and(|vma| vma.flags.hugetlb) {
-            return Err(Errno::Invalid);
+            return self.move_hugetlb(part, target, source);
         }
         self.unmap_range(&(target..target + length))?;
         let vma = self.vmas.covering(part.start).ok_or(Errno::Fault)?;

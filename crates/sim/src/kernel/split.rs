@@ -28,7 +28,12 @@ impl Kernel {
         };
         let folio = match huge.folio {
             Some(folio) => {
-                self.memory.get().folios.split_whole(folio, self.space, pages_of(block));
+                let mut memory = self.memory.get();
+                memory.folios.split_whole(folio, self.space, pages_of(block));
+                // What the entry knew alone, the folio knows from now on.
+                let shared = memory.folios.get_mut(folio);
+                shared.dirty |= huge.dirty;
+                shared.lazy |= huge.lazy;
                 folio
             }
             None => self.memory.get().folios.add(self.space, pages_of(block), huge.dirty, huge.lazy),

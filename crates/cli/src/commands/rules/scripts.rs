@@ -67,6 +67,7 @@ fn executed(args: &Args, script: &Script) -> Result<ScriptReport> {
     };
     match runner.run(script)? {
         Ran::Skipped(reason) => skipped(reason),
+        Ran::Unsteady(difference) => skipped(format!("differed once, and not when tried again: {difference}")),
         Ran::Checked(checked) => {
             let difference = checked.difference();
             let verdict = if difference.is_some() { "differs" } else { "equal" };

@@ -72,10 +72,14 @@ pub fn random(outcome: &Outcome) -> String {
         lines.extend(failure.script.lines().map(str::to_string));
         lines.extend(["end".to_string(), String::new()]);
     }
-    let Outcome { seed, scripts, operations, skipped, skipped_reason, failures } = outcome;
+    let Outcome { seed, scripts, operations, skipped, skipped_reason, unsteady, failures } = outcome;
+    for once in unsteady {
+        lines.push(format!("seed {}: differed once, and not when tried again: {}", once.seed, once.difference));
+    }
     lines.push(format!(
-        "seed {seed}: {scripts} scripts, {operations} operations, {} differ, {skipped} skipped",
-        failures.len()
+        "seed {seed}: {scripts} scripts, {operations} operations, {} differ, {} unsteady, {skipped} skipped",
+        failures.len(),
+        unsteady.len()
     ));
     if let Some(reason) = skipped_reason {
         lines.push(format!("skipped: {reason}"));

@@ -1,6 +1,6 @@
 //! Operations on the model.
 
-use super::{ARENA_PAGES, Op, OpResult, Script, Touch};
+use super::{ARENA_PAGES, ForkWriter, Op, OpResult, Script, Touch};
 use crate::kernel::{Access, Content, Counters, Errno, Kernel, KernelConfig, MapFlags};
 
 /// Block-aligned, and the only thing in its 512 GiB.
@@ -44,8 +44,31 @@ impl Kernel {
                 let failed = pages.filter(|&page| self.touch(page, touch.access()).is_err()).count();
                 return self.op_result(before, failed as i64, None);
             }
+            Op::Fork(writer, start, length, stride) => {
+                let pages = range(start, length).step_by(usize::try_from(stride).unwrap_or(usize::MAX));
+                return self.execute_fork(writer, pages);
+            }
         };
         self.op_result(before, if result.is_ok() { 0 } else { -1 }, result.err())
+    }
+
+    fn execute_fork(&mut self, writer: ForkWriter, pages: impl Iterator<Item = u64>) -> OpResult {
+        let before = self.counters;
+        let mut child = self.fork();
+        let writing = match writer {
+            ForkWriter::Child => &mut child,
+            ForkWriter::Parent => &mut *self,
+        };
+        let faults_before = writing.counters.faults;
+        for page in pages {
+            // What fails is a trap of whoever writes, and charged to nobody.
+            let _ = writing.touch(page, Touch::WriteOne.access());
+        }
+        let faults = writing.counters.faults - faults_before;
+        // One counter serves the whole machine.
+        self.counters.entry_splits += child.counters.entry_splits;
+        drop(child);
+        self.op_result(before, faults as i64, None)
     }
 
     fn op_result(&self, before: Counters, ret: i64, errno: Option<Errno>) -> OpResult {

@@ -10,6 +10,8 @@
 //! remap OLD LEN NEW D         D=1: keep the source mapping
 //! resize OFF LEN NEWLEN
 //! r|w|z|k OFF LEN STRIDE      read / write 1 / write 0 / read(2) zeros into every STRIDE-th page
+//! fork OFF LEN STRIDE         a child writes every STRIDE-th page and exits; ret: its faults
+//! forkw OFF LEN STRIDE        the process writes while an idle child lives; ret: its faults
 //! t OPERATION                 a second thread of the process does it
 //! ```
 //! Lines before the first operation may name modes of the machine: [`Header`].
@@ -64,6 +66,17 @@ pub enum Op {
     Resize(u64, u64, u64),
     /// Touch every page at a multiple of the last number, counted from the first.
     Touch(Touch, u64, u64, u64),
+    /// fork; who is named writes a 1 into pages, as [`Op::Touch`] does, and the child exits.
+    Fork(ForkWriter, u64, u64, u64),
+}
+
+/// Who writes after a fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkWriter {
+    /// `fork`
+    Child,
+    /// `forkw`: the process itself, while the child lives and does nothing.
+    Parent,
 }
 
 /// Which thread of the process does an operation.
@@ -102,7 +115,7 @@ pub struct Script {
 /// What one operation of a script returned and cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpResult {
-    /// 0 or -1 of a system call; of a touch, how many pages failed.
+    /// 0 or -1 of a system call; of a touch, how many pages failed; of a fork, the faults of whoever writes.
     pub ret: i64,
     /// Set where `ret` is -1.
     pub errno: Option<Errno>,
@@ -128,7 +141,9 @@ pub struct ScriptError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OpError {
     /// The first word names no operation.
-    #[error("unknown operation; expected map, unmap, adv, prot, remap, resize, r, w, z or k, perhaps behind t")]
+    #[error(
+        "unknown operation; expected map, unmap, adv, prot, remap, resize, r, w, z, k, fork or forkw, perhaps behind t"
+    )]
     UnknownOperation,
     /// madvise has no such advice here.
     #[error(
@@ -153,6 +168,9 @@ pub enum OpError {
     /// Too few or too many words, or one that is no number.
     #[error("wrong number of operands, or an operand that is not a number")]
     Operands,
+    /// A second thread that forks: the child would have no first one.
+    #[error("fork and forkw are done by the first thread")]
+    ForkBySecond,
     /// Pages outside the arena, a stride of 0.
     #[error("pages outside the arena of 4096, a stride of 0, or a base above 511")]
     OutOfArena,

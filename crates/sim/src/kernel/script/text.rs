@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{ARENA_PAGES, Op, OpError, Step, Thread, Touch};
+use super::{ARENA_PAGES, ForkWriter, Op, OpError, Step, Thread, Touch};
 use crate::kernel::{Advice, MapFlags, Protection, RemapSource};
 
 const ADVICES: [(&str, Advice); 8] = [
@@ -22,6 +22,8 @@ const PROTECTIONS: [(&str, Protection); 3] =
 
 const TOUCHES: [(&str, Touch); 4] =
     [("r", Touch::Read), ("w", Touch::WriteOne), ("z", Touch::WriteZero), ("k", Touch::SystemCall)];
+
+const FORKS: [(&str, ForkWriter); 2] = [("fork", ForkWriter::Child), ("forkw", ForkWriter::Parent)];
 
 pub(super) fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|(entry, _)| *entry == name).map(|(_, value)| *value)
@@ -63,7 +65,9 @@ impl Op {
             | Self::Protect(start, length, _) => inside(start, length),
             Self::Remap(old, length, new, _) => inside(old, length) && inside(new, length),
             Self::Resize(start, old, new) => inside(start, old) && inside(start, new),
-            Self::Touch(_, start, length, stride) => inside(start, length) && stride > 0,
+            Self::Touch(_, start, length, stride) | Self::Fork(_, start, length, stride) => {
+                inside(start, length) && stride > 0
+            }
         }
     }
 }
@@ -96,6 +100,10 @@ impl FromStr for Op {
                 let touch = named(&TOUCHES, name).ok_or(OpError::UnknownOperation)?;
                 numbers(rest).map(|[start, length, stride]| Self::Touch(touch, start, length, stride))?
             }
+            [name @ ("fork" | "forkw"), ref rest @ ..] => {
+                let writer = named(&FORKS, name).ok_or(OpError::UnknownOperation)?;
+                numbers(rest).map(|[start, length, stride]| Self::Fork(writer, start, length, stride))?
+            }
             ["map" | "prot" | "remap", ..] => return Err(OpError::Operands),
             _ => return Err(OpError::UnknownOperation),
         };
@@ -126,6 +134,9 @@ impl fmt::Display for Op {
             Self::Touch(touch, start, length, stride) => {
                 write!(out, "{} {start} {length} {stride}", name_of(&TOUCHES, touch))
             }
+            Self::Fork(writer, start, length, stride) => {
+                write!(out, "{} {start} {length} {stride}", name_of(&FORKS, writer))
+            }
         }
     }
 }
@@ -135,7 +146,10 @@ impl FromStr for Step {
 
     fn from_str(line: &str) -> Result<Self, OpError> {
         match line.split_once(char::is_whitespace) {
-            Some(("t", op)) => Ok(Self { op: op.parse()?, thread: Thread::Second }),
+            Some(("t", op)) => match op.parse()? {
+                Op::Fork(..) => Err(OpError::ForkBySecond),
+                op => Ok(Self { op, thread: Thread::Second }),
+            },
             _ => Ok(Self { op: line.parse()?, thread: Thread::First }),
         }
     }
