@@ -48,7 +48,7 @@ for library in libjemalloc.so.2:libjemalloc2 libtcmalloc_minimal.so.4:libtcmallo
     ldconfig -p 2>/dev/null | grep -qF "${library%:*} " || install "${library#*:}"
 done
 if want shellcheck shellcheck; then
-    shellcheck -x try.sh test.sh .ci/run .ci/packages.sh traces/make.sh notebooks/export.sh fuzz/run.sh
+    shellcheck -x try.sh test.sh .ci/run .ci/packages.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh
 else
     echo "skipped: shellcheck of the scripts: it is not installed"
 fi

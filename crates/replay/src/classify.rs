@@ -180,6 +180,9 @@ impl Ran<'_> {
             }
             (None, PageState::HugeZero, 1) if was_empty => installs.zero += 1,
             (None, PageState::Hugetlb, 1) if was_empty => installs.hugetlb += 1,
+            // A reserved page that was read first, in a program or by a populate, takes one more fault at its first write.
+            (Some(PageState::Hugetlb), PageState::Hugetlb, 1) => installs.hugetlb += 1,
+            (None, PageState::Hugetlb, 2) if was_empty => installs.hugetlb += 2,
             (before, ..) => self.tally.reject(Unclassified {
                 page: self.first_page,
                 before: before.or(self.before[0]),
@@ -297,6 +300,15 @@ mod tests {
         let got = tally(&ABSENT, &after, &[(16, 1), (47, 1), (100, 1)]);
         assert_eq!(got.installs, ByKind { mthp: 2, base_4k: 1, ..ByKind::default() });
         assert_eq!(got.unclassified_pages, 0);
+    }
+
+    #[test]
+    fn a_reserved_page_that_was_read_is_upgraded_once() {
+        let hugetlb = frame(0..FRAME_PAGES, PageState::Hugetlb);
+        assert_eq!(tally(&ABSENT, &hugetlb, &[(4, 1)]).installs.hugetlb, 1);
+        assert_eq!(tally(&ABSENT, &hugetlb, &[(4, 2)]).installs.hugetlb, 2);
+        assert_eq!(tally(&hugetlb, &hugetlb, &[(4, 1)]).installs.hugetlb, 1);
+        assert_eq!(tally(&hugetlb, &hugetlb, &[(4, 2)]).unclassified_pages, 1);
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub struct Environment {
     pub memcg_max: Option<String>,
     /// Huge pages that khugepaged made while the replay ran, on the whole machine.
     pub khugepaged_collapses: Option<u64>,
+    /// Faults that got no page of the size they should have, for want of memory in one piece, while the replay ran; on the
+    /// whole machine.
+    pub thp_fallbacks: Option<u64>,
     /// Reserved huge pages of 2 MiB.
     pub nr_hugepages: Option<u64>,
     /// `vm.max_map_count`.
@@ -58,6 +61,7 @@ impl Environment {
             swap_bytes: swap_bytes(),
             memcg_max: memcg_max(),
             khugepaged_collapses: khugepaged_collapses(),
+            thp_fallbacks: thp_fallbacks(),
             nr_hugepages: number("/proc/sys/vm/nr_hugepages"),
             max_map_count: number("/proc/sys/vm/max_map_count"),
             perf: TrapCounter::of_process().map_or_else(|why| why.to_string(), |_| "yes".into()),
@@ -66,12 +70,28 @@ impl Environment {
         }
     }
 
-    /// After the replay: khugepaged's work in between.
+    /// After the replay: what happened in between.
     pub(crate) fn finish(mut self) -> Environment {
-        let now = khugepaged_collapses();
-        self.khugepaged_collapses = now.zip(self.khugepaged_collapses).map(|(now, before)| now.saturating_sub(before));
+        let since =
+            |now: Option<u64>, before: Option<u64>| now.zip(before).map(|(now, before)| now.saturating_sub(before));
+        self.khugepaged_collapses = since(khugepaged_collapses(), self.khugepaged_collapses);
+        self.thp_fallbacks = since(thp_fallbacks(), self.thp_fallbacks);
         self
     }
+}
+
+/// Failed allocations of huge pages of all sizes so far, those of collapses included; before Linux 6.10 only those of 2 MiB
+/// are counted.
+fn thp_fallbacks() -> Option<u64> {
+    let vmstat = text("/proc/vmstat")?;
+    let counted = |name: &str| -> Option<u64> {
+        let mut fields = vmstat.lines().filter_map(|line| line.split_once(' '));
+        fields.find(|(field, _)| *field == name)?.1.parse().ok()
+    };
+    let entries = fs::read_dir(THP).into_iter().flatten().flatten();
+    let by_size = entries.filter_map(|entry| number(entry.path().join("stats/anon_fault_fallback").to_str()?));
+    let faults = by_size.reduce(|sum, fallbacks| sum + fallbacks).or_else(|| counted("thp_fault_fallback"))?;
+    Some(faults + counted("thp_collapse_alloc_failed").unwrap_or(0))
 }
 
 /// Pages of a folio between 4K and 2M where exactly one such size is not off: then counts of pages and of faults tell how

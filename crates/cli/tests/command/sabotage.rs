@@ -63,7 +63,7 @@ fn filter_madvise(advice: u32, errno: u32) -> bool {
 
 /// One row of a validation under sabotage; exit status and row.
 fn validated(bench: &Bench, policy: &str, sabotage: Option<Sabotage>) -> (Option<i32>, Value) {
-    let mut command = bench.command(&format!("validate server.hkt {policy} --format json"));
+    let mut command = bench.command(&format!("validate server.hkt --arena 1G {policy} --format json"));
     if let Some(sabotage) = sabotage {
         // SAFETY: `apply` makes system calls only.
         unsafe { command.pre_exec(move || sabotage.apply()) };

@@ -24,7 +24,7 @@ fn rows(bench: &Bench, line: &str) -> Vec<Value> {
 fn collapses_are_predicted_exactly() {
     let bench = Bench::new();
     bench.ok("gen server --live 12M --events 60k --threads 2 -o server.hkt");
-    let rows = rows(&bench, "validate server.hkt --huge collapse --superslab 1M,2M,4M --purge-delay 1ms");
+    let rows = rows(&bench, "validate server.hkt --arena 1G --huge collapse --superslab 1M,2M,4M --purge-delay 1ms");
     for row in rows.iter().filter(|row| row["verdict"] == "ok") {
         let predicted = &row["predicted"]["installs"];
         let collapsed = number(predicted, "by_reason.collapsed");
@@ -39,7 +39,7 @@ fn collapses_are_predicted_exactly() {
 fn sizes_and_modes_that_the_machine_lacks_are_skipped_with_the_mend() {
     let bench = Bench::with_trace();
     for huge in ["mthp-16K", "mthp-64K", "mthp-1M", "thp-always"] {
-        let rows = rows(&bench, &format!("validate rm.hkt --huge {huge}"));
+        let rows = rows(&bench, &format!("validate rm.hkt --arena 1G --huge {huge}"));
         let [row] = rows.as_slice() else { panic!("{huge}: {} rows", rows.len()) };
         if row["verdict"] == "skipped" {
             let reason = row["reason"].as_str().unwrap_or_default();

@@ -27,7 +27,7 @@ pub fn table(validation: &Validation) -> String {
         let mut cells = vec![row.trace.clone()];
         cells.extend(flags.iter().map(|flag| choice.word(flag)));
         cells.extend(figure_cells(row));
-        cells.extend(["exact".to_string(), word(row.verdict).to_string()]);
+        cells.extend([row.class.word().to_string(), word(row.verdict).to_string()]);
         table.push(cells);
     }
     let mut lines = table.lines();
@@ -74,7 +74,7 @@ fn environment(row: &Row) -> Vec<String> {
     let number = |value: Option<u64>| value.map_or_else(|| "unknown".into(), |value| value.to_string());
     vec![format!(
         "environment: Linux {}, {}, THP {} (defrag {}; sizes below 2M: {}), hugetlb pool {}, swap {} bytes, numa_balancing {}, \
-         perf {}, khugepaged collapses {}",
+         perf {}, khugepaged collapses {}, failed allocations of huge pages {}",
         or_unknown(&environment.kernel),
         or_unknown(&environment.cpu_model),
         or_unknown(&environment.thp_enabled),
@@ -85,5 +85,6 @@ fn environment(row: &Row) -> Vec<String> {
         number(environment.numa_balancing),
         environment.perf,
         number(environment.khugepaged_collapses),
+        number(environment.thp_fallbacks),
     )]
 }

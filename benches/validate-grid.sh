@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Validates the whole grid of superslab x huge x prefault x purge on two workloads and two recordings, and prints one line
+# for each (trace, huge). Ends with 1 if any row fails. As root it switches on what the kernel needs (a hugetlb pool, sizes
+# below 2M, mode always) and restores it whichever way it ends, killed included; without, those rows are skipped with the reason.
+#
+#   benches/validate-grid.sh [HKSIM]                   default: target/release/hksim
+#   HUGE="never thp" SUPERSLAB=2M benches/validate-grid.sh      a part of it; also PREFAULT, PURGE, TRACES
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+hksim=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/hksim}")
+huge_list=${HUGE:-never thp hugetlb mthp-64K collapse thp-always}
+superslab=${SUPERSLAB:-256K,1M,2M,4M,32M}
+prefault=${PREFAULT:-off,populate,populate-write,populate-read,touch,memset}
+purge=${PURGE:-none,dontneed,free,unmap}
+# Short enough that the workloads purge and reuse.
+delay=${PURGE_DELAY:-200us}
+
+thp=/sys/kernel/mm/transparent_hugepage
+pool=/proc/sys/vm/nr_hugepages
+pool_pages=256
+
+work=$(mktemp -d)
+settings=$work/settings
+: >"$settings"
+
+# What a setting is now: the word in brackets, or the number.
+current() { if grep -q '\[' "$1"; then sed 's/.*\[\(.*\)\].*/\1/' "$1"; else cat "$1"; fi; }
+
+# Sets FILE to VALUE and notes what it was, so that the guard can restore it. Nothing happens without the right to.
+change() {
+    [ -w "$1" ] || return 0
+    echo "$1 $(current "$1")" >>"$settings"
+    echo "$2" >"$1" || true
+}
+
+# Puts back what is noted, the newest first.
+restore() {
+    tac "$settings" 2>/dev/null | while read -r file value; do echo "$value" >"$file" || true; done
+    : >"$settings"
+}
+
+# The guard outlives this script, however that ends: it waits for the end of a pipe that nobody else holds open.
+exec 7> >(
+    trap '' INT TERM HUP
+    cat >/dev/null
+    restore
+    rm -rf "$work"
+)
+guard=$!
+trap 'exec 7>&-; wait "$guard" || true' EXIT
+
+settings_for() {
+    case $1 in
+    hugetlb*) change "$pool" "$pool_pages" ;;
+    thp-always) change "$thp/enabled" always ;;
+    mthp-*)
+        local size=${1#mthp-}
+        case $size in *M) size=$((${size%M} * 1024)) ;; *K) size=${size%K} ;; esac
+        change "$thp/hugepages-${size}kB/enabled" madvise
+        change "$thp/hugepages-2048kB/enabled" never
+        ;;
+    esac
+}
+
+if [ -n "${TRACES:-}" ]; then
+    read -ra traces <<<"$TRACES"
+else
+    "$hksim" gen random-mixed --cycles 60k --ws 4000 --min 100 --max 6k -o "$work/random-mixed.hkt" >"$work/told" 2>&1 7>&-
+    "$hksim" gen server --live 16M --events 100k -o "$work/server.hkt" >>"$work/told" 2>&1 7>&-
+    traces=("$work/random-mixed.hkt" "$work/server.hkt" traces/sqlite-memory.hkt traces/python-json.hkt)
+fi
+
+failed=0
+for huge in $huge_list; do
+    settings_for "$huge"
+    for trace in "${traces[@]}"; do
+        result=$work/result.txt
+        status=0
+        "$hksim" validate "$trace" --huge "$huge" --superslab "$superslab" --prefault "$prefault" --purge "$purge" \
+            --purge-delay "$delay" >"$result" 7>&- || status=$?
+        count() { grep -v '^verdict' "$result" | grep -c " $1\$" || true; }
+        printf '%-18s %-12s ok %4d  skipped %4d  failed %4d\n' "$(basename "$trace" .hkt)" "$huge" \
+            "$(count ok)" "$(count skipped)" "$(count FAILED)"
+        grep -E '^row [0-9]+: skipped' "$result" | sed 's/^row [0-9]*: //' | sort -u | head -2 || true
+        if [ "$status" != 0 ]; then
+            failed=1
+            grep -E ' FAILED$|^row [0-9]+: FAILED' "$result" || true
+        fi
+    done
+    restore
+done
+exit "$failed"
