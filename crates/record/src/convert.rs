@@ -4,24 +4,23 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hksim_trace::error::TraceError;
-use hksim_trace::event::{Event, SiteId};
-use hksim_trace::header::{Clock, Footer, Header, Origin, Quality, Summary, Touch};
+use hksim_trace::header::{Clock, Header, Origin, Quality, Summary, Touch};
 use hksim_trace::hkt::TraceWriter;
-use hksim_trace::resolve::{RawEvent, RawOp, Resolver, Window};
+use hksim_trace::resolve::{RawEvent, Resolver, Window};
 
 use crate::clock::TickRate;
 use crate::control::Entry;
 use crate::error::RecordError;
 use crate::lane_events::Stamps;
 use crate::marks::MarkNames;
-use crate::merge::merge;
+use crate::merge::{Taker, merge};
+use crate::outflow::{Outflow, Sink};
 use crate::pages::PageTouches;
 use crate::report::Touches;
 use crate::sites::SiteReader;
 use crate::spool_reader::SpoolReader;
 use crate::timeline::Timeline;
-use crate::touch_full::{self, Merging};
+use crate::touch_full::{self, Interleave, Merging};
 
 /// How the recorded image ended, as far as its trace can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,61 +101,32 @@ fn write_trace(
         Some(_) => (Stamps::Numbers, Clock::PerEvent, CERTAIN_ORDER, Default::default()),
     };
     let stream = touch_full::open(spool, how.merging)?;
-    let mut pages = PageTouches::open(spool, how.rate)?;
+    let pages = PageTouches::open(spool, how.rate)?;
     let header = how.header(origin, touch_of(stream.is_some(), pages.is_some()), clock);
-    let mut sink = Sink { writer: TraceWriter::create(path, &header)?, failed: None };
+    let sink = Sink::new(TraceWriter::create(path, &header)?);
     let names = MarkNames::default();
     let lanes = spool.lanes(stamps, &names)?;
     // Within one lane the order of calls is certain.
     let hold_ns = if lanes.len() > 1 || pages.is_some() { window.hold_ns } else { 0 };
-    let mut resolver = Resolver::new(Window { hold_ns, ..window });
-    let mut timeline = Timeline::new(log, spool.control.start_ticks, how.rate);
-    let mut last = (0, 0);
-    let mut sites = SiteReader::new(spool);
-    let mut push = |raw: &RawEvent| {
-        while let Some((time_ns, mark)) = timeline.mark_up_to(raw.time_ns, &names) {
-            resolver.push(RawEvent::new(time_ns, raw.thread, mark), &mut |event| sink.take(&event))?;
-        }
-        last = (raw.time_ns, raw.thread);
-        if timeline.keeps(&raw.op) {
-            if raw.site == SiteId::UNKNOWN && pages.is_none() {
-                resolver.take(raw, &mut |event| sink.take(&event))?;
-                return sink.check();
-            }
-            let raw = RawEvent { site: sites.site_at(raw.site)?, ..*raw };
-            let mut push = |raw| Ok(resolver.push(raw, &mut |event| sink.take(&event))?);
-            match &mut pages {
-                Some(pages) => pages.pass(raw, push)?,
-                None => push(raw)?,
-            }
-        }
-        sink.check()
+    let mut outflow = Outflow {
+        timeline: Timeline::new(log, spool.control.start_ticks, how.rate),
+        names: &names,
+        pages,
+        sites: SiteReader::new(spool),
+        resolver: Resolver::new(Window { hold_ns, ..window }),
+        sink,
+        last: (0, 0),
     };
     let touches = match stream {
-        None => merge(lanes, push).map(|()| None)?,
-        Some(mut stream) => {
-            let mut push = |raw: RawEvent| push(&raw);
-            merge(lanes, |raw| stream.event(*raw, &mut push))?;
-            Some(stream.finish(&mut push)?)
+        None => merge(lanes, &mut outflow).map(|()| None)?,
+        Some(stream) => {
+            let mut interleaved = Interleaved { stream, outflow: &mut outflow };
+            merge(lanes, &mut interleaved)?;
+            Some(interleaved.stream.finish(&mut |raw| outflow.take(&raw))?)
         }
     };
-    let pages = pages.map(|pages| pages.finish(|raw| Ok(resolver.push(raw, &mut |event| sink.take(&event))?)));
-    let ((profiles, watched), (time_ns, thread)) = (pages.transpose()?.unwrap_or_default(), last);
-    if end == ImageEnd::Session {
-        while let Some((time_ns, mark)) = timeline.mark_up_to(u64::MAX, &names) {
-            resolver.push(RawEvent::new(time_ns, thread, mark), &mut |event| sink.take(&event))?;
-        }
-    }
-    if end == ImageEnd::Exec {
-        resolver.push(RawEvent::new(time_ns, thread, RawOp::Exec), &mut |event| sink.take(&event))?;
-    }
-    let mut quality = resolver.finish(&mut |event| sink.take(&event))?;
-    sink.check()?;
-    (quality.events_lost, quality.sites_lost) = (spool.control.events_lost, spool.control.sites_lost);
-    quality.watched = watched;
-    quality.stopped_ns = timeline.off_ns(time_ns);
-    let footer = Footer { mark_names: names.into_names(), quality, sites: sites.finish(), profiles };
-    Ok(Converted { summary: sink.writer.finish(&footer)?, quality, touches })
+    let (summary, quality) = outflow.finish(end, spool)?;
+    Ok(Converted { summary, quality, touches })
 }
 
 impl How {
@@ -176,25 +146,14 @@ fn touch_of(has_stream: bool, has_pages: bool) -> Touch {
     }
 }
 
-/// The writer behind the resolver's callback, which cannot return an error itself.
-struct Sink {
-    writer: TraceWriter,
-    failed: Option<TraceError>,
+/// The accesses between the events.
+struct Interleaved<'a, 'b> {
+    stream: Interleave,
+    outflow: &'b mut Outflow<'a>,
 }
 
-impl Sink {
-    fn take(&mut self, event: &Event) {
-        if self.failed.is_none()
-            && let Err(why) = self.writer.push(event)
-        {
-            self.failed = Some(why);
-        }
-    }
-
-    fn check(&mut self) -> Result<(), RecordError> {
-        if self.failed.is_none() {
-            return Ok(()); // without moving what would be an error
-        }
-        self.failed.take().map_or(Ok(()), |why| Err(why.into()))
+impl Taker for Interleaved<'_, '_> {
+    fn take(&mut self, raw: &RawEvent) -> Result<(), RecordError> {
+        self.stream.event(*raw, &mut |raw| self.outflow.take(&raw))
     }
 }

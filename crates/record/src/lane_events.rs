@@ -7,13 +7,12 @@ use crate::clock::TickRate;
 use crate::encoding::{ESCAPE_WORDS, Kind, NUMBER_SHIFT, RECORD_WORDS, Record, Regions, read_escape};
 use crate::error::RecordError;
 use crate::marks::{MarkNames, MarkPieces};
+use crate::merge::{Taker, take_rare};
 use crate::spool::{FRAME_BYTES, NESTED_OFFSET, NESTED_RECORDS};
 use crate::spool_reader::{FilledFrame, LaneFrames, SpoolReader};
 
 /// Words read at a time.
 const WINDOW_WORDS: usize = 2048;
-/// Events decoded at a time.
-const BATCH_EVENTS: usize = 16;
 
 /// What the stamps of a spool's records are.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +30,41 @@ pub struct LaneEvent {
     pub raw: RawEvent,
     /// The first stamp of a realloc that moves its block.
     pub moving_since_ns: Option<u64>,
+}
+
+/// A compact record: nearly all there are.
+#[derive(Clone, Copy, Debug)]
+struct Plain {
+    /// Malloc, free or calloc.
+    kind: Kind,
+    time_ns: u64,
+    thread: u32,
+    address: u64,
+    size: u64,
+}
+
+impl Plain {
+    #[inline(always)]
+    fn op(&self) -> RawOp {
+        let &Self { address, size, .. } = self;
+        let call = match self.kind {
+            Kind::Free => return RawOp::Free { address },
+            Kind::Calloc => AllocCall::Calloc,
+            _ => AllocCall::Malloc,
+        };
+        RawOp::Alloc { address, size, align_log2: 0, call, birth: Birth::None }
+    }
+}
+
+/// What a lane stands at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Head {
+    /// `plain`.
+    Plain,
+    /// The next one of the batch.
+    Batched,
+    /// Nothing.
+    End,
 }
 
 /// The events of one lane, in program order, with times that never decrease.
@@ -51,7 +85,9 @@ pub struct LaneEvents<'a> {
     /// Number of the thread whose records these are.
     thread: Option<u32>,
     time_ns: u64,
-    /// Decoded events.
+    head: Head,
+    plain: Plain,
+    /// Events decoded one by one.
     batch: Vec<LaneEvent>,
     /// Index of the next one.
     next: usize,
@@ -82,17 +118,43 @@ impl<'a> LaneEvents<'a> {
             used: 0,
             thread: None,
             time_ns: 0,
-            batch: Vec::with_capacity(BATCH_EVENTS + 2 * NESTED_RECORDS),
+            head: Head::End,
+            plain: Plain { kind: Kind::Free, time_ns: 0, thread: 0, address: 0, size: 0 },
+            batch: Vec::with_capacity(2 * NESTED_RECORDS),
             next: 0,
             ended: false,
         };
-        events.decode_batch()?;
+        events.head = events.next_head()?;
         Ok(events)
     }
 
     /// The event it stands at; `None` at the end.
-    pub fn head(&self) -> Option<&LaneEvent> {
-        self.batch.get(self.next)
+    pub fn head(&self) -> Option<LaneEvent> {
+        match self.head {
+            Head::Plain => {
+                let raw = RawEvent::new(self.plain.time_ns, self.plain.thread, self.plain.op());
+                Some(LaneEvent { raw, moving_since_ns: None })
+            }
+            Head::Batched => self.batch.get(self.next).copied(),
+            Head::End => None,
+        }
+    }
+
+    /// The event it stands at, if that is a realloc that moves its block, and its first stamp.
+    #[inline]
+    pub fn moving(&self) -> Option<(RawOp, u64)> {
+        let event = self.batch.get(self.next).filter(|_| self.head == Head::Batched)?;
+        Some((event.raw.op, event.moving_since_ns?))
+    }
+
+    /// Time of the event it stands at; [`u64::MAX`], which no event has, at the end.
+    #[inline]
+    pub fn time_ns(&self) -> u64 {
+        match self.head {
+            Head::Plain => self.plain.time_ns,
+            Head::Batched => self.batch.get(self.next).map_or(u64::MAX, |event| event.raw.time_ns),
+            Head::End => u64::MAX,
+        }
     }
 
     /// Goes on to the next event.
@@ -100,64 +162,98 @@ impl<'a> LaneEvents<'a> {
     /// # Errors
     /// The spool cannot be read or is damaged.
     pub fn advance(&mut self) -> Result<(), RecordError> {
-        self.next += 1;
-        if self.next < self.batch.len() { Ok(()) } else { self.decode_batch() }
+        self.head = match self.head {
+            Head::Batched => self.next_batched()?,
+            Head::Plain | Head::End => self.next_head()?,
+        };
+        Ok(())
     }
 
-    /// Hands to `each` the events before `end_ns` that are compact records: nearly all there are. Goes on to an event
-    /// that is not.
+    /// Hands the events before `end_ns` to `each`, up to a realloc that moves its block, and stands at the next one.
     ///
     /// # Errors
     /// The spool cannot be read or is damaged, or `each` failed.
-    pub fn run_ahead(
-        &mut self,
-        end_ns: u64,
-        each: &mut impl FnMut(&RawEvent) -> Result<(), RecordError>,
-    ) -> Result<(), RecordError> {
-        while let Some(&LaneEvent { raw, moving_since_ns: None }) = self.head()
-            && raw.time_ns < end_ns
-        {
-            each(&raw)?;
-            self.next += 1;
-        }
-        if self.next < self.batch.len() {
-            return Ok(());
-        }
-        if let Some(thread) = self.thread {
-            while let Some(record) = self.window.get(self.used).and_then(|&word| self.regions.decode_compact(word)) {
-                let time_ns = self.time(record.ticks);
-                self.used += 1;
-                let op = match record.kind {
-                    Kind::Free => RawOp::Free { address: record.address },
-                    Kind::Malloc => alloc(&record, AllocCall::Malloc),
-                    _ => alloc(&record, AllocCall::Calloc),
-                };
-                let raw = RawEvent::new(time_ns, thread, op);
-                if time_ns >= end_ns {
-                    self.batch.clear();
-                    self.next = 0;
-                    self.batch.push(LaneEvent { raw, moving_since_ns: None });
-                    return Ok(());
+    #[inline]
+    pub fn run_ahead(&mut self, end_ns: u64, each: &mut impl Taker) -> Result<(), RecordError> {
+        while self.time_ns() < end_ns {
+            match self.head {
+                Head::Plain => self.run_plain(end_ns, each)?,
+                Head::Batched if self.moving().is_some() => return Ok(()),
+                Head::Batched => {
+                    if let Some(event) = self.batch.get(self.next) {
+                        take_rare(&event.raw, each)?;
+                    }
+                    self.head = self.next_batched()?;
                 }
-                each(&raw)?;
-            }
-        }
-        self.decode_batch()
-    }
-
-    fn decode_batch(&mut self) -> Result<(), RecordError> {
-        self.batch.clear();
-        self.next = 0;
-        while self.batch.len() < BATCH_EVENTS && !self.ended {
-            match self.next_record()? {
-                Some(record) => self.add(&record),
-                None => self.end()?,
+                Head::End => return Ok(()),
             }
         }
         Ok(())
     }
 
-    #[inline]
+    /// Hands `plain` and what follows it to `each`, as long as it is before `end_ns` and compact.
+    #[inline(always)]
+    fn run_plain(&mut self, end_ns: u64, each: &mut impl Taker) -> Result<(), RecordError> {
+        let mut plain = self.plain;
+        while plain.time_ns < end_ns {
+            // A branch for each of the two, so that everything behind it is made for one of them.
+            match plain.op() {
+                op @ RawOp::Free { .. } => each.take(&RawEvent::new(plain.time_ns, plain.thread, op))?,
+                op => each.take(&RawEvent::new(plain.time_ns, plain.thread, op))?,
+            }
+            match self.next_plain() {
+                Some(next) => plain = next,
+                None => {
+                    self.head = self.decode_batch()?;
+                    return Ok(());
+                }
+            }
+        }
+        self.plain = plain;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn next_plain(&mut self) -> Option<Plain> {
+        let (thread, &word) = (self.thread?, self.window.get(self.used)?);
+        let record = self.regions.decode_compact(word)?;
+        self.used += 1;
+        let time_ns = self.time(record.ticks);
+        Some(Plain { kind: record.kind, time_ns, thread, address: record.address, size: record.size })
+    }
+
+    fn next_head(&mut self) -> Result<Head, RecordError> {
+        match self.next_plain() {
+            Some(plain) => {
+                self.plain = plain;
+                Ok(Head::Plain)
+            }
+            None => self.decode_batch(),
+        }
+    }
+
+    fn next_batched(&mut self) -> Result<Head, RecordError> {
+        self.next += 1;
+        if self.next < self.batch.len() { Ok(Head::Batched) } else { self.next_head() }
+    }
+
+    /// Decodes up to an event that is not compact, or to the end.
+    #[inline(never)]
+    fn decode_batch(&mut self) -> Result<Head, RecordError> {
+        self.batch.clear();
+        self.next = 0;
+        while self.batch.is_empty() {
+            if self.ended {
+                return Ok(Head::End);
+            }
+            match self.next_record()? {
+                Some(record) => self.add(&record),
+                None => self.end()?,
+            }
+        }
+        Ok(Head::Batched)
+    }
+
     fn next_record(&mut self) -> Result<Option<Record>, RecordError> {
         loop {
             if let Some((record, used)) = self.regions.decode(self.window.get(self.used..).unwrap_or_default()) {
@@ -237,13 +333,15 @@ impl<'a> LaneEvents<'a> {
         }
     }
 
-    /// Nanoseconds since the start of the image (or the number), never before the lane's previous event.
+    /// Nanoseconds since the start of the image (or the number), never before the lane's previous event, below
+    /// [`u64::MAX`].
+    #[inline(always)]
     fn time(&mut self, ticks: u64) -> u64 {
         let time_ns = match self.stamps {
             Stamps::Ticks(rate) => rate.ns(ticks.saturating_sub(self.spool.control.start_ticks)),
             Stamps::Numbers => ticks >> NUMBER_SHIFT,
         };
-        self.time_ns = self.time_ns.max(time_ns);
+        self.time_ns = self.time_ns.max(time_ns).min(u64::MAX - 1);
         self.time_ns
     }
 
@@ -300,7 +398,6 @@ impl<'a> LaneEvents<'a> {
     }
 }
 
-#[inline(always)]
 fn alloc(record: &Record, call: AllocCall) -> RawOp {
     let &Record { address, size, align_log2, .. } = record;
     RawOp::Alloc { address, size, align_log2, call, birth: Birth::None }

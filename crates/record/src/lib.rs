@@ -17,6 +17,7 @@ mod marks;
 pub mod measure;
 mod merge;
 mod object;
+mod outflow;
 mod pages;
 mod program;
 mod report;
@@ -26,6 +27,7 @@ mod sites;
 mod spool_reader;
 mod timeline;
 pub mod touch_full;
+mod tournament;
 mod traces;
 mod watch;
 

@@ -26,9 +26,9 @@ impl MarkNames {
     }
 
     /// All names, by number.
-    pub fn into_names(self) -> Vec<String> {
-        let numbers = self.numbers.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let mut names: Vec<(u32, String)> = numbers.into_iter().map(|(name, number)| (number, name)).collect();
+    pub fn names(&self) -> Vec<String> {
+        let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<(u32, String)> = numbers.iter().map(|(name, number)| (*number, name.clone())).collect();
         names.sort_unstable();
         names.into_iter().map(|(_, name)| name).collect()
     }

@@ -5,34 +5,40 @@
 //! milliseconds apart where the thread was interrupted. It is placed at its second stamp, when the new address is
 //! surely free, or, if the old address is given out again before that, just before it is.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use hksim_trace::resolve::{RawEvent, RawOp};
 
 use crate::error::RecordError;
 use crate::lane_events::{LaneEvent, LaneEvents};
+use crate::tournament::Tournament;
+
+/// Where the events of a process go. A trait, and no closure, so that its way for the commonest events becomes part of
+/// the loop that decodes them.
+pub trait Taker {
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// Whatever keeps it from going on.
+    fn take(&mut self, raw: &RawEvent) -> Result<(), RecordError>;
+}
 
 /// Hands the events of all lanes to `each` in order of time; of equal times, the lower lane first.
 ///
 /// # Errors
 /// A lane cannot be read, or `each` failed.
-pub fn merge<'a>(
-    lanes: Vec<LaneEvents<'a>>,
-    each: impl FnMut(&RawEvent) -> Result<(), RecordError>,
-) -> Result<(), RecordError> {
-    let mut merge = Merge { lanes, order: BinaryHeap::new(), moving: Vec::new(), each };
+pub fn merge(lanes: Vec<LaneEvents<'_>>, each: &mut impl Taker) -> Result<(), RecordError> {
+    let order = Tournament::new(lanes.iter().map(LaneEvents::time_ns).collect());
+    let mut merge = Merge { lanes, order, moving: Vec::new(), each };
     for index in 0..merge.lanes.len() {
         merge.note_move(index);
-        merge.enqueue(index);
     }
-    while let Some(Reverse((time_ns, index))) = merge.order.pop() {
-        // A lane whose head was taken early has left an entry behind.
-        if merge.head(index).is_some_and(|head| head.raw.time_ns == time_ns) {
-            merge.run_lane(index)?;
+    loop {
+        let index = merge.order.winner();
+        match merge.order.key(index) {
+            u64::MAX => return Ok(()),
+            _ if merge.moving.is_empty() => merge.run_lane(index)?,
+            time_ns => merge.emit_head(index, time_ns)?,
         }
     }
-    Ok(())
 }
 
 /// A lane whose head is a realloc that moves its block.
@@ -44,55 +50,41 @@ struct Moving {
     begun_ns: u64,
 }
 
-struct Merge<'a, E> {
+struct Merge<'a, 'b, T> {
     lanes: Vec<LaneEvents<'a>>,
-    /// Time and lane of each head.
-    order: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Times of the lanes' heads.
+    order: Tournament,
     moving: Vec<Moving>,
-    each: E,
+    each: &'b mut T,
 }
 
-impl<E: FnMut(&RawEvent) -> Result<(), RecordError>> Merge<'_, E> {
-    fn head(&self, index: usize) -> Option<&LaneEvent> {
+impl<T: Taker> Merge<'_, '_, T> {
+    fn head(&self, index: usize) -> Option<LaneEvent> {
         self.lanes.get(index)?.head()
-    }
-
-    fn enqueue(&mut self, index: usize) {
-        let entry = self.head(index).map(|head| Reverse((head.raw.time_ns, index)));
-        self.order.extend(entry);
     }
 
     /// Notes that the lane's head is a realloc that moves its block, if it is.
     fn note_move(&mut self, index: usize) {
-        let Some(&LaneEvent { raw, moving_since_ns: Some(begun_ns) }) = self.head(index) else {
-            return;
-        };
-        if let RawOp::Realloc { old, .. } = raw.op {
+        let head = self.lanes.get(index).and_then(LaneEvents::moving);
+        if let Some((RawOp::Realloc { old, .. }, begun_ns)) = head {
             self.moving.push(Moving { lane: index, old, begun_ns });
         }
     }
 
-    /// Emits the lane's events as long as it is ahead of all the others.
+    /// Emits the lane's events as long as it is ahead of all the others, up to a realloc that moves its block.
     fn run_lane(&mut self, index: usize) -> Result<(), RecordError> {
-        while let Some(head) = self.head(index) {
-            let key = (head.raw.time_ns, index);
-            let next = self.order.peek().map_or((u64::MAX, usize::MAX), |&Reverse(next)| next);
-            if next < key {
-                self.enqueue(index);
-                break;
-            }
-            self.emit_head(index, key.0)?;
-            if let (Some(lane), true) = (self.lanes.get_mut(index), self.moving.is_empty()) {
-                lane.run_ahead(next.0, &mut self.each)?;
-                self.note_move(index);
-            }
+        let end_ns = self.order.wins_below();
+        if let Some(lane) = self.lanes.get_mut(index) {
+            lane.run_ahead(end_ns, self.each)?;
+            self.order.set(index, lane.time_ns());
+            self.note_move(index);
         }
         Ok(())
     }
 
     /// Emits the lane's head, no later than `latest_ns`, after the moves it depends on.
     fn emit_head(&mut self, index: usize, latest_ns: u64) -> Result<(), RecordError> {
-        let Some(&LaneEvent { mut raw, .. }) = self.head(index) else {
+        let Some(LaneEvent { mut raw, .. }) = self.head(index) else {
             return Ok(());
         };
         raw.time_ns = raw.time_ns.min(latest_ns);
@@ -100,9 +92,10 @@ impl<E: FnMut(&RawEvent) -> Result<(), RecordError>> Merge<'_, E> {
             self.moving.retain(|moving| moving.lane != index);
             self.emit_move_away(&raw)?;
         }
-        (self.each)(&raw)?;
+        take_rare(&raw, self.each)?;
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.advance()?;
+            self.order.set(index, lane.time_ns());
         }
         self.note_move(index);
         Ok(())
@@ -116,10 +109,15 @@ impl<E: FnMut(&RawEvent) -> Result<(), RecordError>> Merge<'_, E> {
         let moves_away = |moving: &&Moving| moving.old == address && moving.begun_ns <= raw.time_ns;
         if let Some(lane) = self.moving.iter().find(moves_away).map(|moving| moving.lane) {
             self.emit_head(lane, raw.time_ns)?;
-            self.enqueue(lane);
         }
         Ok(())
     }
+}
+
+/// Takes an event out of the way of the commonest ones.
+#[inline(never)]
+pub(super) fn take_rare(raw: &RawEvent, each: &mut impl Taker) -> Result<(), RecordError> {
+    each.take(raw)
 }
 
 /// The address that an event gives out.

@@ -17,6 +17,8 @@ pub struct Timeline {
     /// When, in nanoseconds since the image began, and what.
     deeds: Vec<(u64, Deed)>,
     next: usize,
+    /// When that was; [`u64::MAX`] where nothing is left.
+    next_ns: u64,
     /// Since when nothing counts.
     off_since_ns: Option<u64>,
     off_ns: u64,
@@ -28,14 +30,17 @@ impl Timeline {
         let (before, after): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| entry.ticks < start_ticks);
         let last = before.iter().rev().find(|entry| !matches!(entry.deed, Deed::Mark(_)));
         let is_on = last.is_none_or(|entry| entry.deed == Deed::Start);
-        let deeds = after.iter().map(|entry| (rate.ns(entry.ticks - start_ticks), entry.deed.clone())).collect();
-        Self { deeds, next: 0, off_since_ns: (!is_on).then_some(0), off_ns: 0 }
+        let deeds: Vec<(u64, Deed)> =
+            after.iter().map(|entry| (rate.ns(entry.ticks - start_ticks), entry.deed.clone())).collect();
+        let next_ns = deeds.first().map_or(u64::MAX, |deed| deed.0);
+        Self { deeds, next: 0, next_ns, off_since_ns: (!is_on).then_some(0), off_ns: 0 }
     }
 
     /// The next mark due up to `time_ns`, with its time.
     pub fn mark_up_to(&mut self, time_ns: u64, names: &MarkNames) -> Option<(u64, RawOp)> {
         while let Some((at_ns, deed)) = self.deeds.get(self.next).filter(|(at_ns, _)| *at_ns <= time_ns) {
             self.next += 1;
+            self.next_ns = self.deeds.get(self.next).map_or(u64::MAX, |deed| deed.0);
             let name = match deed {
                 Deed::Mark(name) => name,
                 Deed::Stop if self.off_since_ns.is_none() => {
@@ -55,6 +60,12 @@ impl Timeline {
             return Some((*at_ns, RawOp::Mark { name: names.number(name) }));
         }
         None
+    }
+
+    /// Whether anything was done up to `time_ns` that [`Timeline::mark_up_to`] has not looked at.
+    #[inline]
+    pub fn is_due(&self, time_ns: u64) -> bool {
+        time_ns >= self.next_ns
     }
 
     /// Whether a record at the time reached so far counts. The beginnings and ends of threads always do.

@@ -264,7 +264,7 @@ impl Op {
     }
 
     /// What is out of range, in words; `None` for an event that a program can produce.
-    #[inline]
+    #[inline(always)]
     pub fn flaw(&self) -> Option<&'static str> {
         let align = match *self {
             Op::Alloc { align_log2, .. } | Op::AllocFailed { align_log2, .. } => align_log2,
@@ -300,7 +300,7 @@ pub struct Event {
 
 impl Event {
     /// What is out of range, in words; `None` for an event that a program can produce.
-    #[inline]
+    #[inline(always)]
     pub fn flaw(&self) -> Option<&'static str> {
         match self.site {
             SiteId::UNKNOWN => self.op.flaw(),

@@ -26,13 +26,13 @@ impl ObjectIds {
     }
 
     /// The id that the next [`ObjectIds::allocate`] returns.
-    #[inline]
+    #[inline(always)]
     pub fn upcoming(&self) -> ObjectId {
         ObjectId(self.dead.last().copied().unwrap_or(self.peak))
     }
 
     /// A new live id: the one freed last, else the next never used. `None` if all 2^32 - 1 ids are live.
-    #[inline]
+    #[inline(always)]
     pub fn allocate(&mut self) -> Option<ObjectId> {
         let id = match self.dead.pop() {
             Some(id) => id,
@@ -45,7 +45,7 @@ impl ObjectIds {
     }
 
     /// Ends an id. False if it was not live; nothing changes then.
-    #[inline]
+    #[inline(always)]
     pub fn release(&mut self, object: ObjectId) -> bool {
         let Some(bits) = self.live_bits.get_mut(object.0 as usize / 64) else {
             return false;
@@ -60,7 +60,7 @@ impl ObjectIds {
     }
 
     /// Whether an id is live.
-    #[inline]
+    #[inline(always)]
     pub fn is_live(&self, object: ObjectId) -> bool {
         self.live_bits.get(object.0 as usize / 64).is_some_and(|bits| bits >> (object.0 % 64) & 1 == 1)
     }

@@ -66,6 +66,19 @@ impl Default for Window {
     }
 }
 
+/// Where emitted events go: a closure, or a type whose method is made part of the merge.
+pub trait Emit {
+    /// Takes the next event.
+    fn take(&mut self, event: Event);
+}
+
+impl<F: FnMut(Event)> Emit for F {
+    #[inline(always)]
+    fn take(&mut self, event: Event) {
+        self(event);
+    }
+}
+
 /// The merge. Feed it with [`Resolver::push`], end it with [`Resolver::finish`].
 ///
 /// Emitted times never decrease: an event that waited gets the time of the one it waited for. Threads are
@@ -73,13 +86,14 @@ impl Default for Window {
 #[derive(Debug)]
 pub struct Resolver {
     window: Window,
+    patience: Patience,
     objects: Addresses,
     ids: ObjectIds,
     /// One queue per thread: empty unless the thread waits, its head being what waits.
     threads: Vec<Thread>,
-    /// Raw thread number to index in `threads`, and the pair used last.
+    /// Raw thread number to index in `threads`, and the pairs used last, each at the place of its low bits.
     thread_of: Addresses,
-    thread_last: (u32, usize),
+    threads_last: [(u32, usize); THREADS_LAST],
     parked: Parked,
     /// Frees that are held back.
     held: Held,
@@ -89,6 +103,9 @@ pub struct Resolver {
     emitter: Emitter,
     quality: Quality,
 }
+
+/// Threads found without a search; a power of two.
+const THREADS_LAST: usize = 8;
 
 #[derive(Debug, Default)]
 struct Thread {
@@ -104,7 +121,7 @@ struct Emitter {
 }
 
 /// How an event that cannot happen yet is to be treated.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
     /// Let it wait.
     Park,
@@ -117,11 +134,12 @@ impl Resolver {
     pub fn new(window: Window) -> Self {
         Resolver {
             window,
+            patience: window.patience(),
             objects: Addresses::new(),
             ids: ObjectIds::new(),
             threads: Vec::new(),
             thread_of: Addresses::new(),
-            thread_last: (0, usize::MAX),
+            threads_last: [(0, usize::MAX); THREADS_LAST],
             parked: Parked::default(),
             held: Held::default(),
             woken: VecDeque::new(),
@@ -136,7 +154,7 @@ impl Resolver {
     /// # Errors
     /// [`TraceError::TooManyObjects`].
     #[inline]
-    pub fn push(&mut self, raw: RawEvent, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+    pub fn push(&mut self, raw: RawEvent, emit: &mut impl Emit) -> Result<(), TraceError> {
         self.take(&raw, emit)
     }
 
@@ -144,8 +162,8 @@ impl Resolver {
     ///
     /// # Errors
     /// As for [`Resolver::push`].
-    #[inline]
-    pub fn take(&mut self, raw: &RawEvent, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+    #[inline(always)]
+    pub fn take(&mut self, raw: &RawEvent, emit: &mut impl Emit) -> Result<(), TraceError> {
         self.now = Now { event: self.now.event + 1, time_ns: self.now.time_ns.max(raw.time_ns) };
         if !self.parked.is_empty() {
             self.give_up_overdue(emit)?;
@@ -166,7 +184,8 @@ impl Resolver {
         self.admit(thread, raw, emit)
     }
 
-    fn give_up_overdue(&mut self, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+    #[cold]
+    fn give_up_overdue(&mut self, emit: &mut impl Emit) -> Result<(), TraceError> {
         while let Some(thread) = self.parked.take_overdue(self.now, &self.window) {
             self.give_up(thread, emit)?;
         }
@@ -174,39 +193,54 @@ impl Resolver {
     }
 
     /// Lets the frees happen that cannot be held back behind `op` of `thread`.
-    #[inline]
-    fn admit_held(&mut self, thread: usize, op: &RawOp, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+    #[inline(always)]
+    fn admit_held(&mut self, thread: usize, op: &RawOp, emit: &mut impl Emit) -> Result<(), TraceError> {
         while let Some((holder, free)) = self.held.take_due(self.now.time_ns, thread) {
             self.admit(holder, &free, emit)?;
         }
-        if self.held.is_empty() { Ok(()) } else { self.admit_behind(thread, op, emit) }
+        while let Some((holder, free)) = self.take_behind(thread, op) {
+            self.admit(holder, &free, emit)?;
+        }
+        Ok(())
     }
 
     /// As [`Resolver::admit_held`], for frees behind one of another thread that can be held on.
-    fn admit_behind(&mut self, thread: usize, op: &RawOp, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
-        loop {
-            let reused = op.born().filter(|&address| self.objects.get(address).is_some());
-            let Some((holder, free)) = self.held.take_behind(thread, reused) else {
-                return Ok(());
-            };
-            self.admit(holder, &free, emit)?;
+    #[inline(always)]
+    fn take_behind(&mut self, thread: usize, op: &RawOp) -> Option<(usize, RawEvent)> {
+        if self.held.is_empty() {
+            return None;
         }
+        let own = self.held.take_of(thread);
+        own.or_else(|| {
+            let reused = op.born().filter(|&address| self.held.holds(address))?;
+            self.objects.get(reused).and_then(|_| self.held.take_at(reused))
+        })
     }
 
     /// Makes the next event of a thread happen, or lets it wait.
-    #[inline]
-    fn admit(&mut self, thread: usize, raw: &RawEvent, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
-        let waits = !self.threads[thread].waiting.is_empty();
-        let awaited = if waits { None } else { self.run(thread, raw, self.window.patience(), emit)? };
-        if waits || awaited.is_some() {
-            self.threads[thread].waiting.push_back(*raw);
+    ///
+    /// What seldom happens gets a copy of the event, so that the event itself can stay in registers.
+    #[inline(always)]
+    fn admit(&mut self, thread: usize, raw: &RawEvent, emit: &mut impl Emit) -> Result<(), TraceError> {
+        if !self.threads[thread].waiting.is_empty() {
+            self.queue(thread, *raw);
+            return Ok(());
         }
-        if let Some(awaited) = awaited {
-            self.parked.add(thread, awaited, self.now);
-        } else if !waits && !self.woken.is_empty() {
-            return self.run_woken(emit);
+        match self.run(thread, raw, self.patience, emit)? {
+            Some(awaited) => {
+                self.queue(thread, *raw);
+                self.parked.add(thread, awaited, self.now);
+            }
+            None if self.woken.is_empty() => {}
+            None => self.run_woken(emit)?,
         }
         Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn queue(&mut self, thread: usize, raw: RawEvent) {
+        self.threads[thread].waiting.push_back(raw);
     }
 
     /// Whether a block is live at the address, as far as events were emitted.
@@ -218,7 +252,7 @@ impl Resolver {
     ///
     /// # Errors
     /// [`TraceError::TooManyObjects`].
-    pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Result<Quality, TraceError> {
+    pub fn finish(mut self, emit: &mut impl Emit) -> Result<Quality, TraceError> {
         while let Some((thread, free)) = self.held.take_first() {
             self.admit(thread, &free, emit)?;
         }
@@ -228,10 +262,14 @@ impl Resolver {
         Ok(self.quality)
     }
 
+    #[inline(always)]
     fn thread_index(&mut self, raw: u32) -> Result<usize, TraceError> {
-        if self.thread_last.0 == raw && self.thread_last.1 != usize::MAX {
-            return Ok(self.thread_last.1);
-        }
+        let (last, index) = self.threads_last[raw as usize % THREADS_LAST];
+        if last == raw && index != usize::MAX { Ok(index) } else { self.find_thread(raw) }
+    }
+
+    #[inline(never)]
+    fn find_thread(&mut self, raw: u32) -> Result<usize, TraceError> {
         let index = match self.thread_of.get(raw as u64) {
             Some(index) => index as usize,
             None => {
@@ -241,12 +279,12 @@ impl Resolver {
                 index
             }
         };
-        self.thread_last = (raw, index);
+        self.threads_last[raw as usize % THREADS_LAST] = (raw, index);
         Ok(index)
     }
 
     /// Makes the waiting event of a thread happen although what it waits for did not.
-    fn give_up(&mut self, thread: usize, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+    fn give_up(&mut self, thread: usize, emit: &mut impl Emit) -> Result<(), TraceError> {
         if let Some(raw) = self.threads[thread].waiting.pop_front() {
             self.run(thread, &raw, Patience::GiveUp, emit)?;
         }
@@ -255,7 +293,8 @@ impl Resolver {
     }
 
     /// Runs the queues of woken threads as far as they go; that may wake others.
-    fn run_woken(&mut self, emit: &mut impl FnMut(Event)) -> Result<(), TraceError> {
+    #[cold]
+    fn run_woken(&mut self, emit: &mut impl Emit) -> Result<(), TraceError> {
         while let Some(thread) = self.woken.pop_front() {
             while let Some(&raw) = self.threads[thread].waiting.front() {
                 let overtaken = self.emitter.time_ns > raw.time_ns;
@@ -271,42 +310,51 @@ impl Resolver {
     }
 
     /// Emits the event if it can happen; returns what it waits for if not.
-    #[inline]
+    #[inline(always)]
     fn run(
         &mut self,
         thread: usize,
         raw: &RawEvent,
         patience: Patience,
-        emit: &mut impl FnMut(Event),
+        emit: &mut impl Emit,
     ) -> Result<Option<Awaited>, TraceError> {
-        let mut out = Out { thread, time_ns: raw.time_ns, site: raw.site, patience, emit };
+        let out = Out { thread, time_ns: raw.time_ns, site: raw.site, patience, emit };
         match raw.op {
             RawOp::Alloc { address, size, align_log2, call, birth } => {
-                self.alloc(&mut out, address, size, align_log2, call, birth)
+                self.alloc(out, address, size, align_log2, call, birth)
             }
-            RawOp::Free { address: 0 } => self.emit(&mut out, Op::FreeNull),
-            RawOp::Free { address } => self.free(&mut out, address),
-            RawOp::Realloc { old: 0, new, size, call, birth } => {
-                self.alloc(&mut out, new, size, 0, allocating(call), birth)
-            }
-            RawOp::Realloc { old, new, size, call, birth } => self.realloc(&mut out, old, new, size, call, birth),
-            RawOp::UsableSize { address: 0 } => Ok(None),
-            RawOp::UsableSize { address } => self.use_object(&mut out, address, |object| Op::UsableSize { object }),
-            RawOp::Touch { address, offset, bytes, access } => {
-                self.use_object(&mut out, address, |object| Op::Touch { object, offset, bytes, access })
-            }
-            RawOp::ThreadStart => self.emit(&mut out, Op::ThreadStart),
-            RawOp::ThreadExit => self.emit(&mut out, Op::ThreadExit),
-            RawOp::Fork { child_pid } => self.emit(&mut out, Op::Fork { child_pid }),
-            RawOp::Exec => self.emit(&mut out, Op::Exec),
-            RawOp::Mark { name } => self.emit(&mut out, Op::Mark { name }),
+            RawOp::Free { address } if address != 0 => self.free(out, address),
+            op => self.run_rare(out, op),
         }
     }
 
-    #[inline]
-    fn alloc<E: FnMut(Event)>(
+    #[inline(never)]
+    fn run_rare<E: Emit>(&mut self, out: Out<E>, op: RawOp) -> Result<Option<Awaited>, TraceError> {
+        match op {
+            RawOp::Alloc { address, size, align_log2, call, birth } => {
+                self.alloc(out, address, size, align_log2, call, birth)
+            }
+            RawOp::Free { address: 0 } => self.emit(out, Op::FreeNull),
+            RawOp::Free { address } => self.free(out, address),
+            RawOp::Realloc { old: 0, new, size, call, birth } => self.alloc(out, new, size, 0, allocating(call), birth),
+            RawOp::Realloc { old, new, size, call, birth } => self.realloc(out, old, new, size, call, birth),
+            RawOp::UsableSize { address: 0 } => Ok(None),
+            RawOp::UsableSize { address } => self.use_object(out, address, |object| Op::UsableSize { object }),
+            RawOp::Touch { address, offset, bytes, access } => {
+                self.use_object(out, address, |object| Op::Touch { object, offset, bytes, access })
+            }
+            RawOp::ThreadStart => self.emit(out, Op::ThreadStart),
+            RawOp::ThreadExit => self.emit(out, Op::ThreadExit),
+            RawOp::Fork { child_pid } => self.emit(out, Op::Fork { child_pid }),
+            RawOp::Exec => self.emit(out, Op::Exec),
+            RawOp::Mark { name } => self.emit(out, Op::Mark { name }),
+        }
+    }
+
+    #[inline(always)]
+    fn alloc<E: Emit>(
         &mut self,
-        out: &mut Out<E>,
+        mut out: Out<E>,
         address: u64,
         size: u64,
         align_log2: u8,
@@ -316,22 +364,23 @@ impl Resolver {
         if address == 0 {
             return self.emit(out, Op::AllocFailed { size, align_log2, call });
         }
-        let object = self.ids.upcoming();
-        if !self.objects.insert_new(address, object.0) {
-            if out.patience == Patience::Park {
-                return Ok(Some(Awaited::Death(address)));
+        let mut object = self.ids.upcoming();
+        if self.objects.insert_new(address, object.0) {
+            if self.ids.allocate().is_none() {
+                return Err(TraceError::TooManyObjects);
             }
-            self.free_unseen(out, address)?;
-            let object = self.bear(address)?;
-            return self.emit(out, Op::Alloc { object, size, align_log2, call, birth });
+            self.parked.wake(Awaited::Birth(address), &mut self.woken);
+        } else if out.patience == Patience::Park {
+            return Ok(Some(Awaited::Death(address)));
+        } else {
+            self.free_unseen(out.again(), address)?;
+            object = self.bear(address)?;
         }
-        self.ids.allocate().ok_or(TraceError::TooManyObjects)?;
-        self.parked.wake(Awaited::Birth(address), &mut self.woken);
         self.emit(out, Op::Alloc { object, size, align_log2, call, birth })
     }
 
-    #[inline]
-    fn free<E: FnMut(Event)>(&mut self, out: &mut Out<E>, address: u64) -> Result<Option<Awaited>, TraceError> {
+    #[inline(always)]
+    fn free<E: Emit>(&mut self, out: Out<E>, address: u64) -> Result<Option<Awaited>, TraceError> {
         match self.objects.remove(address) {
             Some(id) => {
                 self.bury(address, ObjectId(id));
@@ -345,9 +394,9 @@ impl Resolver {
         }
     }
 
-    fn realloc<E: FnMut(Event)>(
+    fn realloc<E: Emit>(
         &mut self,
-        out: &mut Out<E>,
+        mut out: Out<E>,
         old: u64,
         new: u64,
         size: u64,
@@ -374,7 +423,7 @@ impl Resolver {
                 if out.patience == Patience::Park {
                     return Ok(Some(Awaited::Death(new)));
                 }
-                self.free_unseen(out, new)?;
+                self.free_unseen(out.again(), new)?;
             }
             self.objects.remove(old);
             self.parked.wake(Awaited::Death(old), &mut self.woken);
@@ -386,9 +435,9 @@ impl Resolver {
     }
 
     /// A realloc of an address never seen allocated.
-    fn realloc_unknown<E: FnMut(Event)>(
+    fn realloc_unknown<E: Emit>(
         &mut self,
-        out: &mut Out<E>,
+        mut out: Out<E>,
         new: u64,
         size: u64,
         call: ReallocCall,
@@ -401,15 +450,15 @@ impl Resolver {
             return self.emit(out, Op::FreeUnknown);
         }
         if self.objects.get(new).is_some() {
-            self.free_unseen(out, new)?;
+            self.free_unseen(out.again(), new)?;
         }
         let object = self.bear(new)?;
         self.emit(out, Op::ReallocUnknown { object, size, call })
     }
 
-    fn use_object<E: FnMut(Event)>(
+    fn use_object<E: Emit>(
         &mut self,
-        out: &mut Out<E>,
+        out: Out<E>,
         address: u64,
         op: impl FnOnce(ObjectId) -> Op,
     ) -> Result<Option<Awaited>, TraceError> {
@@ -424,7 +473,8 @@ impl Resolver {
     }
 
     /// Frees an object whose free was never seen, because its address is given out again.
-    fn free_unseen<E: FnMut(Event)>(&mut self, out: &mut Out<E>, address: u64) -> Result<(), TraceError> {
+    #[cold]
+    fn free_unseen<E: Emit>(&mut self, out: Out<E>, address: u64) -> Result<(), TraceError> {
         if let Some(id) = self.objects.remove(address) {
             self.quality.reuse_repaired += 1;
             self.bury(address, ObjectId(id));
@@ -433,7 +483,7 @@ impl Resolver {
         Ok(())
     }
 
-    #[inline]
+    #[cold]
     fn bear(&mut self, address: u64) -> Result<ObjectId, TraceError> {
         let object = self.ids.allocate().ok_or(TraceError::TooManyObjects)?;
         self.objects.insert(address, object.0);
@@ -441,32 +491,40 @@ impl Resolver {
         Ok(object)
     }
 
-    #[inline]
+    #[inline(always)]
     fn bury(&mut self, address: u64, object: ObjectId) {
         self.ids.release(object);
         self.parked.wake(Awaited::Death(address), &mut self.woken);
     }
 
-    #[inline]
-    fn emit<E: FnMut(Event)>(&mut self, out: &mut Out<E>, op: Op) -> Result<Option<Awaited>, TraceError> {
+    #[inline(always)]
+    fn emit<E: Emit>(&mut self, out: Out<E>, op: Op) -> Result<Option<Awaited>, TraceError> {
         let thread = match self.threads[out.thread].emitted_as {
             Some(thread) => thread,
             None => self.emitter.number(&mut self.threads[out.thread]),
         };
         self.emitter.time_ns = self.emitter.time_ns.max(out.time_ns);
         let site = if op.asks_for_memory() { out.site } else { SiteId::UNKNOWN };
-        (out.emit)(Event { time_ns: self.emitter.time_ns, thread, site, op });
+        out.emit.take(Event { time_ns: self.emitter.time_ns, thread, site, op });
         Ok(None)
     }
 }
 
-/// Where the events of one raw event go.
+/// Where the events of one raw event go. It is handed on by value, to stay in registers.
 struct Out<'a, E> {
     thread: usize,
     time_ns: u64,
     site: SiteId,
     patience: Patience,
     emit: &'a mut E,
+}
+
+impl<E> Out<'_, E> {
+    /// The same, for an event before the last.
+    #[inline(always)]
+    fn again(&mut self) -> Out<'_, E> {
+        Out { emit: self.emit, ..*self }
+    }
 }
 
 impl Emitter {

@@ -11,7 +11,7 @@ mod tool;
 
 pub use tool::TouchFull;
 
-use interleave::Interleave;
+pub(crate) use interleave::Interleave;
 use stream::{Form, Stream};
 
 use crate::error::RecordError;

@@ -37,37 +37,42 @@ const ZSTD_LEVEL: i32 = 1;
 /// Writes columns; its buffers are re-used.
 pub(super) struct ColumnEncoder {
     zstd: Compressor<'static>,
+    fitting: Vec<u64>,
     plane: Vec<u8>,
     packed: Vec<u8>,
 }
 
 impl ColumnEncoder {
     pub(super) fn new() -> std::io::Result<Self> {
-        Ok(ColumnEncoder { zstd: Compressor::new(ZSTD_LEVEL)?, plane: Vec::new(), packed: Vec::new() })
+        let zstd = Compressor::new(ZSTD_LEVEL)?;
+        Ok(ColumnEncoder { zstd, fitting: Vec::new(), plane: Vec::new(), packed: Vec::new() })
     }
 
     /// Appends `values` (at most [`super::CHUNK_EVENTS_MAX`]) to `out`.
     pub(super) fn encode<V: Value>(&mut self, values: &[V], out: &mut Vec<u8>) {
-        let width = best_width(values);
-        let too_wide = |value: u64| width < 8 && value >> (8 * width) != 0;
-        let exceptions: Vec<(u16, u64)> = (0u16..)
-            .zip(values)
-            .map(|(position, value)| (position, value.widen()))
-            .filter(|&(_, value)| too_wide(value))
-            .collect();
+        let Width { bytes: width, exceptions } = best_width(values);
         out.extend_from_slice(&(values.len() as u16).to_le_bytes());
-        out.extend_from_slice(&(exceptions.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(exceptions as u16).to_le_bytes());
         out.push(width as u8);
-        let fitting = |value: u64| if too_wide(value) { 0 } else { value };
-        self.planes(width, values.iter().map(|value| fitting(value.widen())), out);
-        self.planes(2, exceptions.iter().map(|&(position, _)| position as u64), out);
-        self.planes(8, exceptions.iter().map(|&(_, value)| value), out);
+        if exceptions == 0 {
+            return self.planes(width, values, out);
+        }
+        let too_wide = |value: u64| value >> (8 * width) != 0;
+        let mut fitting = std::mem::take(&mut self.fitting);
+        fitting.clear();
+        fitting.extend(values.iter().map(|value| value.widen()).map(|value| if too_wide(value) { 0 } else { value }));
+        self.planes(width, &fitting, out);
+        self.fitting = fitting;
+        let wide = (0u16..).zip(values).map(|(position, value)| (position, value.widen()));
+        let (positions, wide): (Vec<u16>, Vec<u64>) = wide.filter(|&(_, value)| too_wide(value)).unzip();
+        self.planes(2, &positions, out);
+        self.planes(8, &wide, out);
     }
 
-    fn planes(&mut self, width: usize, values: impl Iterator<Item = u64> + Clone, out: &mut Vec<u8>) {
+    fn planes<V: Value>(&mut self, width: usize, values: &[V], out: &mut Vec<u8>) {
         for byte in 0..width {
             self.plane.clear();
-            self.plane.extend(values.clone().map(|value| (value >> (8 * byte)) as u8));
+            self.plane.extend(values.iter().map(|value| (value.widen() >> (8 * byte)) as u8));
             self.plane(out);
         }
     }
@@ -100,17 +105,28 @@ impl ColumnEncoder {
     }
 }
 
+/// How a column is stored.
+struct Width {
+    /// 1, 2, 4 or 8.
+    bytes: usize,
+    /// Values that do not fit.
+    exceptions: usize,
+}
+
 /// The width with the fewest stored bytes before compression.
-fn best_width<V: Value>(values: &[V]) -> usize {
-    let mut of_width = [0usize; 9];
-    for value in values {
-        of_width[value.widen().checked_ilog2().map_or(0, |log2| log2 as usize / 8 + 1)] += 1;
+fn best_width<V: Value>(values: &[V]) -> Width {
+    // Counted without a branch: this looks at every value of every trace.
+    let wider = |bytes: usize| values.iter().map(|value| usize::from(value.widen() >> (8 * bytes) != 0)).sum();
+    let mut best = Width { bytes: V::BYTES, exceptions: 0 };
+    for bytes in [4, 2, 1].into_iter().filter(|&bytes| bytes < V::BYTES) {
+        let exceptions: usize = wider(bytes);
+        let stored = |width: &Width| values.len() * width.bytes + width.exceptions * EXCEPTION_BYTES;
+        let width = Width { bytes, exceptions };
+        if stored(&width) <= stored(&best) {
+            best = width;
+        }
     }
-    let stored = |width: usize| {
-        let too_wide: usize = of_width[width + 1..].iter().sum();
-        values.len() * width + too_wide * EXCEPTION_BYTES
-    };
-    [1, 2, 4, 8].into_iter().filter(|&width| width <= V::BYTES).min_by_key(|&width| stored(width)).unwrap_or(V::BYTES)
+    best
 }
 
 /// Reads columns; its buffers are re-used and never grow.

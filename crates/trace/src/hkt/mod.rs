@@ -1,5 +1,6 @@
 //! The `.hkt` file format; `docs/trace-format.md` describes it byte by byte.
 
+mod assemble;
 mod chunk;
 mod code;
 mod column;
@@ -7,6 +8,7 @@ mod columns;
 mod envelope;
 mod reader;
 mod skim;
+mod storing;
 mod writer;
 
 pub use envelope::MAGIC;

@@ -1,8 +1,9 @@
 //! Reading a trace file as an [`EventSource`].
 
+use super::assemble::{BadEvent, Cursor};
 use super::chunk::{SECTION_BYTES, Section};
 use super::column::ColumnDecoder;
-use super::columns::{BadEvent, Columns, Cursor};
+use super::columns::Columns;
 use super::skim::{OnDamage, Tail, skim};
 use super::{CHUNK_EVENTS_MAX, Version, envelope};
 use crate::error::TraceError;

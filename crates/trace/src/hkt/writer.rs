@@ -1,15 +1,15 @@
 //! Writing a trace file.
 
-use super::chunk::{FOOTER_BYTES_MAX, Kind, SECTION_BYTES, Section};
-use super::column::ColumnEncoder;
+use super::chunk::{FOOTER_BYTES_MAX, Kind, Section};
 use super::columns::Columns;
+use super::storing::{SectionFile, Storing};
 use super::{CHUNK_EVENTS_MAX, envelope};
 use crate::error::TraceError;
-use crate::event::{Event, ObjectId, Op};
+use crate::event::{Event, Op};
 use crate::header::{Footer, Header, Summary};
 use crate::ids::ObjectIds;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// A `.hkt` file being written. A file without [`TraceWriter::finish`] reads as truncated.
@@ -17,11 +17,10 @@ use std::path::{Path, PathBuf};
 /// Ids are checked: an allocation must carry the id that [`ObjectIds`] hands out next, every other id must be live.
 pub struct TraceWriter {
     path: PathBuf,
-    file: File,
-    encoder: ColumnEncoder,
+    /// `None` after an error.
+    storing: Option<Storing>,
     columns: Columns,
     ids: ObjectIds,
-    section_bytes: Vec<u8>,
     events: u64,
     threads: u32,
     time_ns: u64,
@@ -38,11 +37,9 @@ impl TraceWriter {
         file.write_all(&bytes).map_err(|why| TraceError::io(path, "write", why))?;
         Ok(TraceWriter {
             path: path.to_path_buf(),
-            file,
-            encoder: ColumnEncoder::new().map_err(|why| TraceError::io(path, "compress", why))?,
+            storing: Some(Storing::Here(SectionFile::new(path, file)?)),
             columns: Columns::new(),
             ids: ObjectIds::new(),
-            section_bytes: Vec::new(),
             events: 0,
             threads: 0,
             time_ns: 0,
@@ -58,26 +55,20 @@ impl TraceWriter {
     ///
     /// # Errors
     /// The event cannot follow its predecessors (a wrong or dead object, decreasing time, a thread id that skips one, a
-    /// value out of range), or the file cannot be written. The event is then not in the trace.
-    #[inline]
+    /// value out of range): it is then not in the trace. Or the file cannot be written, which may show only some
+    /// ten thousand events later.
+    #[inline(always)]
     pub fn push(&mut self, event: &Event) -> Result<(), TraceError> {
-        let Some(delta_ns) = event.time_ns.checked_sub(self.time_ns) else {
-            let (path, time_ns, previous_ns) = (self.path.clone(), event.time_ns, self.time_ns);
-            return Err(TraceError::TimeDecreases { path, event: self.events, time_ns, previous_ns });
-        };
-        if event.thread.0 > self.threads || event.thread.0 == u32::MAX {
-            let (path, thread, threads) = (self.path.clone(), event.thread, self.threads);
-            return Err(TraceError::SparseThread { path, event: self.events, thread, threads });
+        let thread = event.thread.0;
+        let follows = event.time_ns >= self.time_ns && thread <= self.threads && thread != u32::MAX;
+        if !follows || event.flaw().is_some() || !self.follow_object(&event.op) {
+            return Err(self.refusal(event));
         }
-        if let Some(why) = event.flaw() {
-            return Err(TraceError::BadEvent { path: self.path.clone(), event: self.events, why });
-        }
-        self.follow_object(&event.op)?;
-        self.columns.push(delta_ns, event);
-        self.threads = self.threads.max(event.thread.0 + 1);
+        self.columns.push(event.time_ns - self.time_ns, event);
+        self.threads = self.threads.max(thread + 1);
         self.time_ns = event.time_ns;
         self.events += 1;
-        if self.columns.len() == CHUNK_EVENTS_MAX { self.write_chunk() } else { Ok(()) }
+        if self.columns.len() == CHUNK_EVENTS_MAX { self.store_chunk() } else { Ok(()) }
     }
 
     /// Writes what is pending and the footer, and says how large the trace became.
@@ -85,14 +76,13 @@ impl TraceWriter {
     /// # Errors
     /// The file cannot be written, or the footer is too long.
     pub fn finish(mut self, footer: &Footer) -> Result<Summary, TraceError> {
-        if self.columns.len() > 0 {
-            self.write_chunk()?;
-        }
         let json = envelope::to_json(&self.path, "footer", FOOTER_BYTES_MAX, footer)?;
-        self.section_bytes.clear();
-        self.section_bytes.resize(SECTION_BYTES, 0);
-        self.section_bytes.extend_from_slice(&json);
-        self.write_section(Kind::Footer, 0)?;
+        let totals = self.totals();
+        let mut file = self.storing()?.end()?;
+        if self.columns.len() > 0 {
+            file.chunk(&mut self.columns, totals)?;
+        }
+        file.footer(&json, totals)?;
         Ok(Summary {
             events: self.events,
             objects_peak: self.ids.peak(),
@@ -102,76 +92,63 @@ impl TraceWriter {
         })
     }
 
-    /// Runs the recycler along and checks the event's object against it.
-    fn follow_object(&mut self, op: &Op) -> Result<(), TraceError> {
+    /// Runs the recycler along; false, and nothing is done, where the event's object cannot be.
+    #[inline(always)]
+    fn follow_object(&mut self, op: &Op) -> bool {
         match *op {
             Op::Alloc { object, .. } | Op::ReallocUnknown { object, .. } => {
-                let expected = self.ids.upcoming();
-                if object != expected {
-                    return Err(TraceError::WrongObject {
-                        path: self.path.clone(),
-                        event: self.events,
-                        object,
-                        expected,
-                    });
-                }
-                self.ids.allocate().map(|_| ()).ok_or(TraceError::TooManyObjects)
+                object == self.ids.upcoming() && self.ids.allocate().is_some()
             }
-            Op::Free { object } | Op::ReallocFree { object, .. } => {
-                if self.ids.release(object) {
-                    Ok(())
-                } else {
-                    Err(self.dead(object))
-                }
-            }
-            Op::Realloc { object, .. }
-            | Op::ReallocFailed { object, .. }
-            | Op::UsableSize { object }
-            | Op::Touch { object, .. } => {
-                if self.ids.is_live(object) {
-                    Ok(())
-                } else {
-                    Err(self.dead(object))
-                }
-            }
-            Op::FreeNull
-            | Op::FreeUnknown
-            | Op::AllocFailed { .. }
-            | Op::ThreadStart
-            | Op::ThreadExit
-            | Op::Fork { .. }
-            | Op::Exec
-            | Op::Mark { .. } => Ok(()),
+            Op::Free { object } | Op::ReallocFree { object, .. } => self.ids.release(object),
+            _ => op.object().is_none_or(|object| self.ids.is_live(object)),
         }
     }
 
-    fn dead(&self, object: ObjectId) -> TraceError {
-        TraceError::DeadObject { path: self.path.clone(), event: self.events, object }
+    /// Why the event cannot follow.
+    #[cold]
+    fn refusal(&self, event: &Event) -> TraceError {
+        let (path, number) = (self.path.clone(), self.events);
+        let &Event { time_ns, thread, .. } = event;
+        if time_ns < self.time_ns {
+            return TraceError::TimeDecreases { path, event: number, time_ns, previous_ns: self.time_ns };
+        }
+        if thread.0 > self.threads || thread.0 == u32::MAX {
+            return TraceError::SparseThread { path, event: number, thread, threads: self.threads };
+        }
+        if let Some(why) = event.flaw() {
+            return TraceError::BadEvent { path, event: number, why };
+        }
+        match event.op.object() {
+            Some(object) if !event.op.is_birth() => TraceError::DeadObject { path, event: number, object },
+            Some(object) if object != self.ids.upcoming() => {
+                TraceError::WrongObject { path, event: number, object, expected: self.ids.upcoming() }
+            }
+            _ => TraceError::TooManyObjects,
+        }
     }
 
-    fn write_chunk(&mut self) -> Result<(), TraceError> {
-        self.section_bytes.clear();
-        self.section_bytes.resize(SECTION_BYTES, 0);
-        self.columns.encode(&mut self.encoder, &mut self.section_bytes);
-        let events = self.columns.len() as u32;
-        self.columns.clear();
-        self.write_section(Kind::Chunk, events)
+    fn store_chunk(&mut self) -> Result<(), TraceError> {
+        let (storing, totals) = (self.storing()?, self.totals());
+        self.storing = Some(storing.take(&mut self.columns, totals)?);
+        Ok(())
     }
 
-    /// Writes `section_bytes` with its header filled in, in one call, so that a crash tears at most the last section.
-    fn write_section(&mut self, kind: Kind, events: u32) -> Result<(), TraceError> {
-        let (header, payload) = self.section_bytes.split_at_mut(SECTION_BYTES);
-        let section = Section {
-            kind,
-            payload_bytes: payload.len() as u32,
-            payload_crc: crc32fast::hash(payload),
-            events,
+    fn storing(&mut self) -> Result<Storing, TraceError> {
+        let gone = || TraceError::io(&self.path, "write", io::Error::other("it could not be written before"));
+        self.storing.take().ok_or_else(gone)
+    }
+
+    /// The header of a chunk of the pending events, but for its payload.
+    fn totals(&self) -> Section {
+        Section {
+            kind: Kind::Chunk,
+            payload_bytes: 0,
+            payload_crc: 0,
+            events: self.columns.len() as u32,
             events_total: self.events,
             objects_peak: self.ids.peak(),
             threads: self.threads,
             time_last_ns: self.time_ns,
-        };
-        header.copy_from_slice(&section.to_bytes());
-        self.file.write_all(&self.section_bytes).map_err(|why| TraceError::io(&self.path, "write", why))
+        }
     }
 }

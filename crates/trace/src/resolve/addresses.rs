@@ -24,7 +24,7 @@ impl Addresses {
     }
 
     /// Adds an address; false, and nothing is done, where it is in the map already.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert_new(&mut self, address: u64, number: u32) -> bool {
         if address == 0 || (self.used + 1) * 2 > self.cells.len() {
             let new = self.get(address).is_none();
@@ -56,7 +56,7 @@ impl Addresses {
         self.cells[cell] = (address, number);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(&mut self, address: u64) -> Option<u32> {
         if address == 0 {
             return self.of_zero.take();
@@ -72,25 +72,29 @@ impl Addresses {
     }
 
     /// The cell of the address, or the empty one where it would go. One cell in two is empty, so this ends.
-    #[inline]
+    #[inline(always)]
     fn find(&self, address: u64) -> usize {
-        let mask = self.cells.len() - 1;
+        let cells = self.cells.as_slice();
+        let mask = cells.len() - 1;
         let mut cell = self.home(address);
-        while self.cells[cell].0 != address && self.cells[cell].0 != 0 {
+        loop {
+            let found = cells[cell & mask].0;
+            if found == address || found == 0 {
+                return cell;
+            }
             cell = (cell + 1) & mask;
         }
-        cell
     }
 
     /// Fibonacci hashing: the top bits of the product depend on all bits of the address.
-    #[inline]
+    #[inline(always)]
     fn home(&self, address: u64) -> usize {
         let bits = self.cells.len().trailing_zeros();
         (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
     }
 
     /// Empties a cell and moves followers up, so that no search path is cut and no marker is left behind.
-    #[inline]
+    #[inline(always)]
     fn close_gap(&mut self, mut gap: usize) {
         let mask = self.cells.len() - 1;
         let mut cell = gap;

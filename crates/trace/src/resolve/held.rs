@@ -54,15 +54,23 @@ impl Held {
         None
     }
 
-    /// Takes another that must happen before an event of `thread` that gives out `reused`, an address still live: that
-    /// thread's own, or else the oldest of that address.
-    pub(super) fn take_behind(&mut self, thread: usize, reused: Option<u64>) -> Option<(usize, RawEvent)> {
-        let own = self.entries.iter().position(|entry| entry.thread == thread);
-        let due = own.or_else(|| {
-            let reused = reused?;
-            self.entries.iter().position(|entry| entry.address == reused)
-        })?;
-        self.entries.remove(due).map(|entry| entry.free())
+    /// Takes the one of `thread`.
+    #[inline]
+    pub(super) fn take_of(&mut self, thread: usize) -> Option<(usize, RawEvent)> {
+        let own = self.entries.iter().position(|entry| entry.thread == thread)?;
+        self.entries.remove(own).map(|entry| entry.free())
+    }
+
+    /// Whether a free of `address` is held back.
+    #[inline]
+    pub(super) fn holds(&self, address: u64) -> bool {
+        self.entries.iter().any(|entry| entry.address == address)
+    }
+
+    /// Takes the oldest of `address`.
+    pub(super) fn take_at(&mut self, address: u64) -> Option<(usize, RawEvent)> {
+        let first = self.entries.iter().position(|entry| entry.address == address)?;
+        self.entries.remove(first).map(|entry| entry.free())
     }
 
     /// Takes the oldest.

@@ -1,0 +1,138 @@
+//! Storing full chunks: compressed and written in order, on a thread of their own.
+//!
+//! Compressing costs as much as everything before it, so whoever makes events goes on meanwhile. A trace of one chunk
+//! never starts the thread.
+
+use super::chunk::{Kind, SECTION_BYTES, Section};
+use super::column::ColumnEncoder;
+use super::columns::Columns;
+use crate::error::TraceError;
+use std::fs::File;
+use std::io::Write;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+/// Sets of columns on their way: one is being stored, the next waits.
+const UNDER_WAY: usize = 2;
+
+/// A file to which sections are appended.
+pub(super) struct SectionFile {
+    path: PathBuf,
+    file: File,
+    encoder: ColumnEncoder,
+    bytes: Vec<u8>,
+}
+
+impl SectionFile {
+    /// Appends to `file`, whose path is for errors.
+    pub(super) fn new(path: &Path, file: File) -> Result<Self, TraceError> {
+        let encoder = ColumnEncoder::new().map_err(|why| TraceError::io(path, "compress", why))?;
+        Ok(SectionFile { path: path.to_path_buf(), file, encoder, bytes: Vec::new() })
+    }
+
+    /// Appends a chunk, and empties its columns. Of `section` everything but the payload is known.
+    pub(super) fn chunk(&mut self, columns: &mut Columns, section: Section) -> Result<(), TraceError> {
+        self.bytes.clear();
+        self.bytes.resize(SECTION_BYTES, 0);
+        columns.drain_to(&mut self.encoder, &mut self.bytes);
+        self.write(section)
+    }
+
+    /// Appends the footer.
+    pub(super) fn footer(&mut self, json: &[u8], section: Section) -> Result<(), TraceError> {
+        self.bytes.clear();
+        self.bytes.resize(SECTION_BYTES, 0);
+        self.bytes.extend_from_slice(json);
+        self.write(Section { kind: Kind::Footer, events: 0, ..section })
+    }
+
+    /// Writes header and payload in one call, so that a crash tears at most the last section.
+    fn write(&mut self, section: Section) -> Result<(), TraceError> {
+        let (header, payload) = self.bytes.split_at_mut(SECTION_BYTES);
+        let payload_bytes = payload.len() as u32;
+        let section = Section { payload_bytes, payload_crc: crc32fast::hash(payload), ..section };
+        header.copy_from_slice(&section.to_bytes());
+        self.file.write_all(&self.bytes).map_err(|why| TraceError::io(&self.path, "write", why))
+    }
+}
+
+/// Where chunks go.
+pub(super) enum Storing {
+    /// Into the file at once, as long as there were few.
+    Here(SectionFile),
+    /// To the thread.
+    Beside(StoringThread),
+}
+
+/// The thread, and the columns that travel to it and back.
+pub(super) struct StoringThread {
+    full: Sender<(Columns, Section)>,
+    empty: Receiver<Columns>,
+    under_way: usize,
+    thread: JoinHandle<Result<SectionFile, TraceError>>,
+}
+
+impl Storing {
+    /// Takes a full chunk away from `columns`, which is empty afterwards. The error may be that of a chunk before, and
+    /// nothing more can be stored after it.
+    pub(super) fn take(self, columns: &mut Columns, section: Section) -> Result<Self, TraceError> {
+        match self {
+            Storing::Here(mut file) => {
+                file.chunk(columns, section)?;
+                Self::start(file)
+            }
+            Storing::Beside(mut beside) => match beside.exchange(columns, section) {
+                true => Ok(Storing::Beside(beside)),
+                false => beside.end().map(Storing::Here),
+            },
+        }
+    }
+
+    /// Waits for all chunks, and gives the file back.
+    pub(super) fn end(self) -> Result<SectionFile, TraceError> {
+        match self {
+            Storing::Here(file) => Ok(file),
+            Storing::Beside(beside) => beside.end(),
+        }
+    }
+
+    fn start(mut file: SectionFile) -> Result<Self, TraceError> {
+        let path = file.path.clone();
+        let (full, to_store) = channel::<(Columns, Section)>();
+        let (stored, empty) = channel();
+        let store = move || {
+            for (mut columns, section) in to_store {
+                file.chunk(&mut columns, section)?;
+                // Nobody waits for columns at the end.
+                let _ = stored.send(columns);
+            }
+            Ok(file)
+        };
+        let thread = thread::Builder::new().name("hkt chunks".into()).spawn(store);
+        let thread = thread.map_err(|why| TraceError::io(&path, "start a thread to write", why))?;
+        Ok(Storing::Beside(StoringThread { full, empty, under_way: 0, thread }))
+    }
+}
+
+impl StoringThread {
+    /// Gives full columns for empty ones, which may have to be waited for; false if the thread has stopped.
+    fn exchange(&mut self, columns: &mut Columns, section: Section) -> bool {
+        let empty = if self.under_way < UNDER_WAY {
+            self.under_way += 1;
+            Columns::new()
+        } else {
+            match self.empty.recv() {
+                Ok(empty) => empty,
+                Err(_) => return false,
+            }
+        };
+        self.full.send((std::mem::replace(columns, empty), section)).is_ok()
+    }
+
+    fn end(self) -> Result<SectionFile, TraceError> {
+        drop(self.full);
+        self.thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
