@@ -118,7 +118,7 @@ fn run_random(args: &Args, count: u64) -> Result<bool> {
     };
     let modes = if args.all_modes { random::all_modes() } else { Vec::new() };
     let plan = Plan { seed: args.seed, scripts: count, ops_max: args.ops, modes };
-    let progress = Progress::events(count);
+    let progress = Progress::of(count, "scripts");
     let outcome = random::run(&mut runner, &plan, |_| {
         progress.advance(1);
         ControlFlow::Continue(())

@@ -16,10 +16,15 @@ pub struct Progress {
 impl Progress {
     /// A bar up to that many events; hidden unless standard error is a terminal.
     pub fn events(total: u64) -> Progress {
+        Progress::of(total, "events")
+    }
+
+    /// A bar up to that many of something; hidden unless standard error is a terminal.
+    pub fn of(total: u64, what: &str) -> Progress {
         let target = if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(total), target);
-        let template = "{wide_bar} {human_pos} of {human_len} events, {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
+        let template = format!("{{wide_bar}} {{human_pos}} of {{human_len}} {what}, {{eta}} left");
+        if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);
         }
         Progress { bar }

@@ -12,6 +12,7 @@ mod page_sets;
 mod pairwise;
 mod programs;
 mod puzzles;
+mod rules;
 mod sabotage;
 mod support;
 mod sweeps;

@@ -56,6 +56,9 @@ pub fn sets_modes() -> ExitCode {
 pub fn modes_are_put_back_after_a_kill() -> Result<(), String> {
     let value = || std::fs::read_to_string(HARMLESS).map_err(|why| format!("{HARMLESS}: {why}"));
     let before = value()?;
+    if before.trim() == "3600000" {
+        return Err("another run keeps khugepaged asleep".into());
+    }
     let program = std::env::current_exe().expect("this program");
     let mut child =
         Command::new(program).arg(SETS_MODES_ARGUMENT).stdout(Stdio::piped()).spawn().expect("this program starts");
