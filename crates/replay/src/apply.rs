@@ -47,10 +47,10 @@ pub(crate) fn apply<H: Heap>(
         Op::Alloc { size, align_log2, call, birth, .. } => {
             allocate(heap, object, (call, align_log2), size, touch, birth)
         }
-        Op::ReallocUnknown { size, call, .. } => allocate(heap, object, (from_null(call), 0), size, touch, Birth::None),
+        Op::ReallocUnknown { size, call, .. } => allocate(heap, object, (call.of_null(), 0), size, touch, Birth::None),
         Op::Realloc { size, call, birth, .. } => match object.place {
             Some(place) => resize(heap, object, place, (size, call), touch, birth),
-            None => allocate(heap, object, (from_null(call), 0), size, touch, birth),
+            None => allocate(heap, object, (call.of_null(), 0), size, touch, birth),
         },
         Op::Free { .. } => {
             object.place.take().into_iter().for_each(|place| heap.free(place));
@@ -71,13 +71,6 @@ pub(crate) fn apply<H: Heap>(
             Ok(())
         }
         _ => Ok(()),
-    }
-}
-
-fn from_null(call: ReallocCall) -> AllocCall {
-    match call {
-        ReallocCall::Realloc => AllocCall::Realloc,
-        ReallocCall::Reallocarray => AllocCall::Reallocarray,
     }
 }
 

@@ -54,6 +54,17 @@ pub enum ReallocCall {
     Reallocarray,
 }
 
+impl ReallocCall {
+    /// The same function called on NULL, which allocates.
+    #[inline]
+    pub fn of_null(self) -> AllocCall {
+        match self {
+            ReallocCall::Realloc => AllocCall::Realloc,
+            ReallocCall::Reallocarray => AllocCall::Reallocarray,
+        }
+    }
+}
+
 /// What the program is known to have touched right after the call that made (or grew) a block; of a realloc, of the grown
 /// tail. Meaningful only where the trace's touch knowledge is not `assumed`; recorders that watch nothing write `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

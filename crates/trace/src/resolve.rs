@@ -336,7 +336,7 @@ impl Resolver {
             }
             RawOp::Free { address: 0 } => self.emit(out, Op::FreeNull),
             RawOp::Free { address } => self.free(out, address),
-            RawOp::Realloc { old: 0, new, size, call, birth } => self.alloc(out, new, size, 0, allocating(call), birth),
+            RawOp::Realloc { old: 0, new, size, call, birth } => self.alloc(out, new, size, 0, call.of_null(), birth),
             RawOp::Realloc { old, new, size, call, birth } => self.realloc(out, old, new, size, call, birth),
             RawOp::UsableSize { address: 0 } => Ok(None),
             RawOp::UsableSize { address } => self.use_object(out, address, |object| Op::UsableSize { object }),
@@ -443,7 +443,7 @@ impl Resolver {
         call: ReallocCall,
     ) -> Result<Option<Awaited>, TraceError> {
         if new == 0 && size > 0 {
-            return self.emit(out, Op::AllocFailed { size, align_log2: 0, call: allocating(call) });
+            return self.emit(out, Op::AllocFailed { size, align_log2: 0, call: call.of_null() });
         }
         self.quality.unknown_frees += 1;
         if new == 0 {
@@ -533,13 +533,5 @@ impl Emitter {
         self.threads += 1;
         thread.emitted_as = Some(number);
         number
-    }
-}
-
-/// The allocating name of a resizing function.
-fn allocating(call: ReallocCall) -> AllocCall {
-    match call {
-        ReallocCall::Realloc => AllocCall::Realloc,
-        ReallocCall::Reallocarray => AllocCall::Reallocarray,
     }
 }

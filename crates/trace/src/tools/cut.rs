@@ -3,7 +3,7 @@
 use super::Edit;
 use super::touched::Touched;
 use crate::error::TraceError;
-use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId, ThreadId};
+use crate::event::{Access, Birth, Event, ObjectId, Op, SiteId, ThreadId};
 use crate::header::{Footer, Header, Step};
 use crate::source::EventSource;
 use serde::Serialize;
@@ -200,11 +200,7 @@ impl Cut {
 fn allocating(birth: Op) -> Op {
     match birth {
         Op::ReallocUnknown { object, size, call } => {
-            let call = match call {
-                ReallocCall::Realloc => AllocCall::Realloc,
-                ReallocCall::Reallocarray => AllocCall::Reallocarray,
-            };
-            Op::Alloc { object, size, align_log2: 0, call, birth: Birth::None }
+            Op::Alloc { object, size, align_log2: 0, call: call.of_null(), birth: Birth::None }
         }
         op => op,
     }

@@ -29,7 +29,7 @@ pub(super) const FORMAT: Format = Format {
     // late: another thread's reuse of the block it left comes before. Each stop takes some 100 us.
     window: Window { events: 4096, death_ns: 1_000_000_000, birth_ns: 10_000, hold_ns: 0 },
     unknown: &[
-        "calls that do not go through the PLT (-fno-plt, static, within a library)",
+        "calls that do not go through the PLT (-fno-plt, within a library) unless ltrace was run with -x; any in static programs",
         "threads from processes (-f)",
     ],
     convert,
