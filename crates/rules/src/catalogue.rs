@@ -3,10 +3,14 @@
 //! The figures were measured on Linux 6.18 before the model existed; they are literals here. Rules are those of the
 //! project's documentation (`docs/kernel-rules.md`).
 
+use hksim_sim::kernel::KernelVersion;
 use hksim_sim::kernel::script::{Script, ScriptError};
 
 use crate::observation::Observation;
 use Figure::{AnonHugeKb, Err, LazyFreeKb, Minflt, PageTableKb, Ret, RssKb, Traps, Vmas};
+
+/// The version that the figures were measured on.
+pub const MEASURED_ON: KernelVersion = KernelVersion::V6_18;
 
 /// A figure after the last operation of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -49,8 +49,13 @@ pub fn check(machine: &mut Machine, script: &Script) -> Result<Checked, ExecuteE
     let mut tries = 1;
     loop {
         let config = machine.config(script);
-        let measured = machine.execute(script)?;
-        let predicted = predict(&config, script);
+        let mut measured = machine.execute(script)?;
+        let mut predicted = predict(&config, script);
+        for &unseen in machine.unseen() {
+            for side in [&mut predicted, &mut measured.observations] {
+                script.steps.iter().zip(side).for_each(|(step, seen)| unseen.hide(step, seen));
+            }
+        }
         let verdict = compare(&predicted, &measured);
         if !matches!(verdict, Verdict::Disturbed(_) | Verdict::EqualButSplits) || tries == TRIES {
             return Ok(Checked { predicted, measured: measured.observations, verdict });

@@ -21,6 +21,7 @@ pub mod random;
 mod session;
 mod shrink;
 mod suite;
+mod unseen;
 
 pub use check::{Checked, Difference, Verdict, check, predict};
 pub use child::{CHILD_ARGUMENT, child_main};
@@ -32,3 +33,4 @@ pub use observation::{Did, Left, Observation, PageRun};
 pub use session::ExecuteError;
 pub use shrink::shrunk;
 pub use suite::{Ran, RuleRow, RuleVerdict, Runner, rules, skipped_rules};
+pub use unseen::Unseen;

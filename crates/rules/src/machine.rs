@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::host::{HostError, free_hugetlb_pages, kernel_config};
 use crate::session::{ExecuteError, Measured, Session, Start};
+use crate::unseen::Unseen;
 
 /// Scripts cannot be executed here.
 #[derive(Debug, Error)]
@@ -28,6 +29,7 @@ pub enum MachineError {
 pub struct Machine {
     session: Option<Session>,
     config: KernelConfig,
+    unseen: Vec<Unseen>,
     _quiet: Option<AdvisedMap>,
 }
 
@@ -40,7 +42,7 @@ impl Machine {
         let config = kernel_config()?;
         let quiet = AdvisedMap::new();
         match Session::start()? {
-            Start::Ready(session) => Ok(Machine { session: Some(session), config, _quiet: quiet }),
+            Start::Ready(session, unseen) => Ok(Machine { session: Some(session), config, unseen, _quiet: quiet }),
             Start::Unable(reason) => Err(MachineError::Unable { reason }),
         }
     }
@@ -52,6 +54,11 @@ impl Machine {
     pub fn reread_modes(&mut self) -> Result<(), HostError> {
         self.config = kernel_config()?;
         Ok(())
+    }
+
+    /// What is not compared here.
+    pub fn unseen(&self) -> &[Unseen] {
+        &self.unseen
     }
 
     /// The modes of the machine as they are.
@@ -71,7 +78,7 @@ impl Machine {
         let mut session = match self.session.take() {
             Some(session) => session,
             None => match Session::start()? {
-                Start::Ready(session) => session,
+                Start::Ready(session, _) => session,
                 Start::Unable(reason) => return Err(ExecuteError::Failed { reason, script: script.to_string() }),
             },
         };

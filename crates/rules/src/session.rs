@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::child::CHILD_ARGUMENT;
 use crate::observation::Observation;
+use crate::unseen::Unseen;
 
 /// How long an operation may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -58,8 +59,8 @@ pub(crate) struct Measured {
 
 /// How a process begins.
 pub(crate) enum Start {
-    /// It executes scripts.
-    Ready(Session),
+    /// It executes scripts, and does not see these things.
+    Ready(Session, Vec<Unseen>),
     /// It cannot, here: why.
     Unable(String),
 }
@@ -89,7 +90,7 @@ impl Session {
         let first = session.line(&Script::default())?;
         Ok(match first.strip_prefix("skipped: ") {
             Some(reason) => Start::Unable(reason.to_string()),
-            None => Start::Ready(session),
+            None => Start::Ready(session, Unseen::of_words(&first)),
         })
     }
 

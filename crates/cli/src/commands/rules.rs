@@ -82,7 +82,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 fn runner(args: &Args) -> Result<std::result::Result<Runner, String>> {
     let modes = if args.set_modes { Some(SetModes::new()?) } else { None };
     match Runner::new(modes) {
-        Ok(runner) => Ok(Ok(runner)),
+        Ok(runner) => {
+            for unseen in runner.unseen() {
+                note(&format!("not compared: {}", unseen.what()));
+            }
+            Ok(Ok(runner))
+        }
         Err(MachineError::Unable { reason }) => Ok(Err(reason)),
         Err(why) => Err(why.into()),
     }

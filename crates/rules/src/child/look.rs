@@ -16,11 +16,15 @@ use hksim_sim::kernel::script::ARENA_PAGES;
 
 use super::Unable;
 use crate::observation::PageRun;
+use crate::unseen::Unseen;
 
 /// Bits of a frame's flags in `/proc/kpageflags` (`include/uapi/linux/kernel-page-flags.h`).
 const COMPOUND_HEAD: u64 = 1 << 15;
 const COMPOUND_TAIL: u64 = 1 << 16;
 const HUGETLB: u64 = 1 << 17;
+const ZERO_PAGE: u64 = 1 << 24;
+/// A `pagemap` entry of a page that is there.
+const PRESENT: u64 = 1 << 63;
 /// Frame number of a `pagemap` entry.
 const FRAME: u64 = (1 << 55) - 1;
 
@@ -37,9 +41,11 @@ const STATES: [PageState; 7] = [
 
 /// Everything that is asked, opened and resident.
 pub(super) struct Look {
-    scans: PageMap,
+    /// Where the kernel has them.
+    scans: Option<PageMap>,
     pagemap: File,
-    kpageflags: File,
+    /// Where this user may read them, and frame numbers.
+    kpageflags: Option<File>,
     smaps: File,
     status: ProcText,
     vmstat: ProcText,
@@ -71,10 +77,10 @@ impl Look {
         let memory = |why| Unable::new("memory", why);
         let pages = ARENA_PAGES as usize;
         let collapsed = format!("{THP}/khugepaged/pages_collapsed");
-        let look = Look {
-            scans: PageMap::open().map_err(|why| Unable::new("page-table scans (Linux 6.7)", why))?,
+        let mut look = Look {
+            scans: PageMap::open().ok(),
             pagemap: open("/proc/self/pagemap")?,
-            kpageflags: open("/proc/kpageflags")?,
+            kpageflags: File::open("/proc/kpageflags").ok(),
             smaps: open("/proc/self/smaps")?,
             status: text("/proc/self/status")?,
             vmstat: text("/proc/vmstat")?,
@@ -89,7 +95,11 @@ impl Look {
             collapsed_before: 0,
         };
         if look.frame_of(look.states.as_ptr() as u64).map_err(|why| Unable::new("/proc/self/pagemap", why))? == 0 {
-            return Err(Unable::new("frame numbers in /proc/self/pagemap", io::Error::from_raw_os_error(libc::EPERM)));
+            look.kpageflags = None;
+        }
+        if look.scans.is_none() && look.kpageflags.is_none() {
+            let why = io::Error::from_raw_os_error(libc::EPERM);
+            return Err(Unable::new("neither page-table scans (Linux 6.7) nor frame numbers (root)", why));
         }
         Ok(look)
     }
@@ -98,6 +108,12 @@ impl Look {
         let mut entry = [0; 8];
         self.pagemap.read_exact_at(&mut entry, address / PAGE_BYTES * 8)?;
         Ok(u64::from_ne_bytes(entry) & FRAME)
+    }
+
+    /// What the kernel or this user's rights leave out.
+    pub(super) fn unseen(&self) -> Vec<Unseen> {
+        let entries = self.scans.is_none().then_some(Unseen::Entries);
+        entries.into_iter().chain(self.kpageflags.is_none().then_some(Unseen::Folios)).collect()
     }
 
     /// To be called before a script's arena is made.
@@ -165,42 +181,63 @@ impl Look {
     fn read_states(&mut self, arena: &Range<u64>) -> io::Result<()> {
         let first = arena.start / PAGE_BYTES;
         self.states.fill(0);
-        for seen in self.scans.scan(first, arena.end / PAGE_BYTES) {
+        let Some(scans) = &mut self.scans else { return self.read_states_by_frame(first) };
+        for seen in scans.scan(first, arena.end / PAGE_BYTES) {
             let pages = (seen.first_page - first) as usize..(seen.end_page - first) as usize;
-            match (seen.is_zero, seen.is_huge) {
-                (true, false) => self.states[pages].fill(1),
-                (true, true) => self.states[pages].fill(5),
-                (false, is_huge) => {
+            match (seen.is_zero, seen.is_huge, &self.kpageflags) {
+                (true, false, _) => self.states[pages].fill(1),
+                (true, true, _) => self.states[pages].fill(5),
+                (false, is_huge, None) => self.states[pages].fill(if is_huge { 4 } else { 2 }),
+                (false, is_huge, Some(kpageflags)) => {
                     let flags = &mut self.flags[pages.clone()];
                     let frames = &mut self.frames[pages.clone()];
-                    read_flags(&self.pagemap, &self.kpageflags, seen.first_page, frames, flags)?;
+                    read_words(&self.pagemap, seen.first_page, frames)?;
+                    read_flags(kpageflags, frames, flags)?;
                     for (state, flags) in self.states[pages].iter_mut().zip(flags) {
-                        *state = match *flags {
-                            flags if flags & HUGETLB != 0 => 6,
-                            _ if is_huge => 4,
-                            flags if flags & (COMPOUND_HEAD | COMPOUND_TAIL) != 0 => 3,
-                            _ => 2,
-                        };
+                        *state = state_of(*flags, is_huge);
                     }
                 }
             }
         }
-        if self.scans.failures() > 0 {
+        if scans.failures() > 0 {
             return Err(io::Error::other("the kernel broke off a page-table scan"));
+        }
+        Ok(())
+    }
+
+    /// Without scans, all by the flags of the frames: huge entries look like the pieces of large folios.
+    fn read_states_by_frame(&mut self, first_page: u64) -> io::Result<()> {
+        let Some(kpageflags) = &self.kpageflags else { return Err(io::ErrorKind::Unsupported.into()) };
+        read_words(&self.pagemap, first_page, &mut self.frames)?;
+        let mut at = 0;
+        for run in self.frames.chunk_by(|a, b| (a ^ b) & PRESENT == 0) {
+            let pages = at..at + run.len();
+            at = pages.end;
+            if run[0] & PRESENT == 0 {
+                continue;
+            }
+            let flags = &mut self.flags[pages.clone()];
+            read_flags(kpageflags, run, flags)?;
+            for (state, flags) in self.states[pages].iter_mut().zip(flags) {
+                *state = if *flags & ZERO_PAGE != 0 { 1 } else { state_of(*flags, false) };
+            }
         }
         Ok(())
     }
 }
 
+/// The index of a state, by the flags of a frame that is not the zero page's.
+fn state_of(flags: u64, is_huge: bool) -> u8 {
+    match flags {
+        flags if flags & HUGETLB != 0 => 6,
+        _ if is_huge => 4,
+        flags if flags & (COMPOUND_HEAD | COMPOUND_TAIL) != 0 => 3,
+        _ => 2,
+    }
+}
+
 /// The flags of the frames behind a run of present pages.
-fn read_flags(
-    pagemap: &File,
-    kpageflags: &File,
-    first_page: u64,
-    frames: &mut [u64],
-    flags: &mut [u64],
-) -> io::Result<()> {
-    read_words(pagemap, first_page, frames)?;
+fn read_flags(kpageflags: &File, frames: &[u64], flags: &mut [u64]) -> io::Result<()> {
     let mut at = 0;
     while at < frames.len() {
         let first = frames[at] & FRAME;

@@ -1,7 +1,7 @@
 //! The process that executes: reads scripts, does their operations, tells what the kernel says after each.
 //!
 //! Everything it uses while it measures is resident and was used before, so that it takes no faults of its own. Input:
-//! scripts, each ended by `end`. Output: `ready` or `skipped: REASON`; after every operation `op RET ERRNO MINFLT TRAPS`
+//! scripts, each ended by `end`. Output: `ready`, with the words of what is not seen, or `skipped: REASON`; after every operation `op RET ERRNO MINFLT TRAPS`
 //! and `st RSS HUGE LAZY VMAS PTE SPLITS [STATE COUNT]...` (kB, kB, kB, count, kB, count, page states); after every script
 //! `end COLLAPSED`, pages collapsed by khugepaged meanwhile, or `failed: REASON`.
 
@@ -21,6 +21,7 @@ use hksim_linux::traps::{Mode, TrapCounter};
 use hksim_sim::kernel::script::{ForkWriter, Header, Op, Script, Step, Thread, Touch};
 use thiserror::Error;
 
+use crate::unseen::Unseen;
 use arena::{Arena, Returned, fill};
 use fork::Forked;
 use look::Look;
@@ -65,7 +66,7 @@ fn serve() -> io::Result<()> {
         }
     };
     child.warm_up()?;
-    child.out.line(format_args!("ready"))?;
+    child.out.line(format_args!("ready{}", child.unseen()))?;
     child.out.flush()?;
     let mut input = io::stdin().lock();
     let mut text = String::new();
@@ -132,6 +133,7 @@ fn minflt() -> u64 {
 struct Child {
     look: Look,
     traps: TrapCounter,
+    mode: Mode,
     second: Second,
     forked: Forked,
     zero: File,
@@ -141,17 +143,31 @@ struct Child {
 impl Child {
     fn new() -> Result<Child, Unable> {
         stay_on_this_cpu();
-        let traps = TrapCounter::of_thread(Mode::All).map_err(|why| Unable::new("page-fault events", why))?;
+        let (traps, mode) = match TrapCounter::of_thread(Mode::All) {
+            Ok(traps) => (traps, Mode::All),
+            Err(_) => {
+                let traps = TrapCounter::of_thread(Mode::User);
+                (traps.map_err(|why| Unable::new("page-fault events", why))?, Mode::User)
+            }
+        };
         traps.enable();
         touch::install().map_err(|why| Unable::new("signal handlers", why))?;
         Ok(Child {
             look: Look::open()?,
             traps,
-            second: Second::start()?,
+            mode,
+            second: Second::start(mode)?,
             forked: Forked::new().map_err(|why| Unable::new("shared memory", why))?,
             zero: File::open("/dev/zero").map_err(|why| Unable::new("/dev/zero", why))?,
             out: Output::new().map_err(|why| Unable::new("memory", why))?,
         })
+    }
+
+    /// The words of what is not seen, a space before each.
+    fn unseen(&self) -> String {
+        let mut unseen = self.look.unseen();
+        unseen.extend(Some(Unseen::KernelTraps).filter(|_| self.mode == Mode::User));
+        unseen.iter().map(|unseen| format!(" {}", unseen.word())).collect()
     }
 
     /// Takes every path twice: code pages and signal frames are faulted in before anything is measured.

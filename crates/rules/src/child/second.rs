@@ -23,12 +23,12 @@ pub(super) struct Second {
 
 impl Second {
     /// Starts it.
-    pub(super) fn start() -> Result<Second, Unable> {
+    pub(super) fn start(mode: Mode) -> Result<Second, Unable> {
         let mailbox = Arc::new((Mutex::new(Mailbox::default()), Condvar::new()));
         let (sender, receiver) = std::sync::mpsc::channel();
         let shared = Arc::clone(&mailbox);
         let thread = move || {
-            let traps = TrapCounter::of_thread(Mode::All);
+            let traps = TrapCounter::of_thread(mode);
             // The other end is there: it waits for this.
             let _ = sender.send(traps);
             serve(&shared);

@@ -27,6 +27,7 @@ const CASES: &[(&str, Case)] = &[
     ("whole_blocks_are_placed_on_block_borders", directed::whole_blocks_are_placed_on_block_borders),
     ("a_program_in_c_sees_the_same", oracle::a_program_in_c_sees_the_same),
     ("random_scripts_match_the_running_kernel", random::random_scripts_match_the_running_kernel),
+    ("an_ordinary_user_sees_less_and_no_difference", random::an_ordinary_user_sees_less_and_no_difference),
     ("a_wrong_model_is_found_and_shrunk", random::a_wrong_model_is_found_and_shrunk),
     ("a_killed_child_is_an_error", failures::a_killed_child_is_an_error),
     ("modes_are_put_back_after_a_kill", failures::modes_are_put_back_after_a_kill),
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Some(hksim_rules::CHILD_ARGUMENT) => return hksim_rules::child_main(),
         Some(hksim_rules::GUARD_ARGUMENT) => return hksim_rules::guard_main(),
         Some(failures::SETS_MODES_ARGUMENT) => return failures::sets_modes(),
+        Some(random::AS_NOBODY_ARGUMENT) => return random::as_nobody(),
         _ => {}
     }
     let filter = arguments.iter().find(|argument| !argument.starts_with('-'));

@@ -1,6 +1,10 @@
 //! Random scripts, compared after every operation. `HKSIM_KERNEL_SCRIPTS` and `HKSIM_KERNEL_SEED` choose how many and which.
 
-use hksim_rules::{Generator, Ran, Runner, predict, shrunk};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use hksim_rules::{Generator, Ran, Runner, Unseen, predict, shrunk};
 use hksim_sim::kernel::script::Script;
 use hksim_sim::kernel::{EmptyTables, KernelConfig, Rules};
 
@@ -40,6 +44,52 @@ pub fn random_scripts_match_the_running_kernel() -> Result<(), String> {
     assert!(differing.is_empty(), "seeds that differ: {differing:?}");
     assert!(skipped * 10 <= count, "too many were skipped to say anything");
     Ok(())
+}
+
+/// First argument of a process that runs scripts as an ordinary user.
+pub const AS_NOBODY_ARGUMENT: &str = "as-nobody";
+const NOBODY: u32 = 65_534;
+/// What that process ends with where it cannot run scripts.
+const CANNOT: u8 = 77;
+
+/// The `main` of that process.
+pub fn as_nobody() -> ExitCode {
+    let mut runner = match Runner::new(None) {
+        Ok(runner) => runner,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(CANNOT);
+        }
+    };
+    assert!(runner.unseen().contains(&Unseen::Folios), "{:?}", runner.unseen());
+    for seed in 0..40 {
+        let script = Generator::new(seed).script();
+        match runner.run(&script).unwrap_or_else(|why| panic!("seed {seed}: {why}")) {
+            Ran::Skipped(_) | Ran::Unsteady(_) => {}
+            Ran::Checked(checked) => assert_eq!(checked.difference(), None, "seed {seed}:\n{script}"),
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+pub fn an_ordinary_user_sees_less_and_no_difference() -> Result<(), String> {
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        return Err("needs root, to run as another user".into());
+    }
+    // Others may not read the folder that tests are built in.
+    let folder = tempfile::TempDir::with_prefix("hksim-rules-").expect("a temporary folder");
+    let readable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), readable).expect("our own folder");
+    let program = folder.path().join("rules");
+    std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("a copy");
+    let mut command = Command::new(program);
+    let status = command.arg(AS_NOBODY_ARGUMENT).uid(NOBODY).gid(NOBODY).status().expect("the copy starts");
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(code) if code == i32::from(CANNOT) => Err("an ordinary user cannot run scripts here".into()),
+        _ => panic!("as an ordinary user: {status}"),
+    }
 }
 
 /// The model with one rule of an older kernel must be found out, by a script that shrinks to the rule's own.
