@@ -78,7 +78,7 @@ for huge in $huge_list; do
         result=$work/result.txt
         status=0
         "$hksim" validate "$trace" --huge "$huge" --superslab "$superslab" --prefault "$prefault" --purge "$purge" \
-            --purge-delay "$delay" >"$result" 7>&- || status=$?
+            --purge-delay "$delay" --arena 4G >"$result" 7>&- || status=$?
         count() { grep -v '^verdict' "$result" | grep -c " $1\$" || true; }
         printf '%-18s %-12s ok %4d  skipped %4d  failed %4d\n' "$(basename "$trace" .hkt)" "$huge" \
             "$(count ok)" "$(count skipped)" "$(count FAILED)"

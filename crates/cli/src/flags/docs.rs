@@ -38,6 +38,12 @@ never,thp,hugetlb, elsewhere thp. A word behind it is its value only if it consi
 `--kernel`, `--thp` and `--hugetlb-pool` describe a simulated kernel: `replay` and `validate` run on the one that is there, and
 refuse them. `sim` also takes `--tlb CORE`, the core whose data TLB is modelled (`hksim sim --help` names them).
 
+Three kinds of `--huge` need a word more. `collapse` calls `MADV_COLLAPSE` on a SuperSlab when its last slab is taken, once, until some of its
+memory is purged; a SuperSlab below 2M is collapsed together with those that share its huge page; blocks larger than half a SuperSlab are left alone.
+`mthp-SIZE` and `thp-always` make the calls of `thp`, and none: they say which modes the kernel has (SIZE is the largest size that advice gets;
+everybody gets 2M). `sim` and `sweep` set the simulated kernel so, unless `--thp` says otherwise; `replay` refuses them on a machine with other modes, and
+`validate` skips them, both with the commands that set the modes. `hugetlb` falls back to `thp`, and to 4K pages where the advice is refused: all counted.
+
 | Flag | Values | Default | Meaning |
 |---|---|---|---|
 ";

@@ -42,6 +42,11 @@ pub struct Judged {
 }
 
 impl Judged {
+    /// Nothing can be said, for this reason.
+    pub fn skipped(reason: String) -> Judged {
+        Judged::exact(Verdict::Skipped, Some(reason))
+    }
+
     fn exact(verdict: Verdict, reason: Option<String>) -> Judged {
         Judged { class: Class::Exact, verdict, reason }
     }
@@ -62,13 +67,13 @@ pub enum Verdict {
 /// Judges a row.
 pub fn judge(predicted: &SimReport, measured: &Replayed, residual: &Residual) -> Judged {
     if let Some(reason) = impossible_here(predicted, measured) {
-        return Judged::exact(Verdict::Skipped, Some(reason));
+        return Judged::skipped(reason);
     }
     let unsound = unsound(measured);
     // An exact claim needs every page and every kind; without them nothing is claimed.
     let is_needed = |skipped: &&Skipped| skipped.figure.contains("installs") || skipped.figure.contains("marks");
     if let (None, Some(skipped)) = (&unsound, measured.skipped.iter().find(is_needed)) {
-        return Judged::exact(Verdict::Skipped, Some(not_measured(skipped)));
+        return Judged::skipped(not_measured(skipped));
     }
     let Some(reason) = unsound.or_else(|| (!residual.is_zero()).then(|| suspects(predicted, residual))) else {
         return Judged::exact(Verdict::Ok, measured.skipped.first().map(not_measured));
