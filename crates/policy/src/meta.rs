@@ -118,6 +118,30 @@ impl SlabMeta {
         }
     }
 
+    /// Makes it as [`SlabMeta::new`] does: what zeroing its memory does.
+    pub fn clear(&self) {
+        let SlabMeta { next, prev, local_free, carved, used, capacity, stride, area, .. } = self;
+        let SlabMeta { span_back, span_units, class, state, zeroed, fresh, .. } = self;
+        [next, prev].into_iter().for_each(|id| id.set(SlabId::NONE));
+        local_free.set(Link::NONE);
+        [carved, used, capacity, stride, area].into_iter().for_each(|number| number.set(0));
+        [span_back, span_units].into_iter().for_each(|number| number.set(0));
+        [class, state].into_iter().for_each(|number| number.set(0));
+        [zeroed, fresh].into_iter().for_each(|flag| flag.set(false));
+    }
+
+    /// Whether its memory is all zeros.
+    pub fn is_clear(&self) -> bool {
+        let SlabMeta { next, prev, local_free, carved, used, capacity, stride, area, .. } = self;
+        let SlabMeta { span_back, span_units, class, state, zeroed, fresh, .. } = self;
+        [next, prev].iter().all(|id| id.get() == SlabId::NONE)
+            && local_free.get() == Link::NONE
+            && [carved, used, capacity, stride, area].iter().all(|number| number.get() == 0)
+            && [span_back, span_units].iter().all(|number| number.get() == 0)
+            && [class, state].iter().all(|number| number.get() == 0)
+            && [zeroed, fresh].iter().all(|flag| !flag.get())
+    }
+
     /// Whether the span holds one large block. Anyone who holds a block of the span may ask.
     #[inline(always)]
     pub fn is_large(&self) -> bool {

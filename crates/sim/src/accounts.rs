@@ -303,6 +303,10 @@ impl Hooks for Accounts {
         self.returned(result)
     }
 
+    fn content(&mut self, page: u64, content: Content) {
+        self.kernel.set_content(BASE_PAGE + page, content);
+    }
+
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         let pages = shifted(&pages);
         self.os_calls.madvise += 1;

@@ -10,6 +10,7 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Mapping};
 
 use crate::accounts::Accounts;
+use crate::kernel::Content;
 use crate::reach::TlbMisses;
 
 /// Why a page was touched. Installs are attributed to it.
@@ -61,6 +62,10 @@ pub trait Hooks {
 
     /// `munmap`.
     fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno>;
+
+    /// Whether a page holds anything but zeros: told before an advice that may split a huge page, where contents are
+    /// kept at all.
+    fn content(&mut self, page: u64, content: Content);
 
     /// `madvise`.
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno>;

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::accounts::Accounts;
 use crate::hooks::{Hooks, Touch, Watch, Why};
-use crate::kernel::{BLOCK_PAGES, BlockState, Kernel};
+use crate::kernel::{BLOCK_PAGES, BlockState, Content, Kernel};
 use crate::memory::BASE_PAGE;
 use crate::tlb::{Geometry, HitCounts, LiveMix, PageSize, Reach, TwoLevel};
 
@@ -124,6 +124,10 @@ impl Hooks for TlbWatch {
     fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
         self.changed(&pages);
         self.accounts.unmap(pages)
+    }
+
+    fn content(&mut self, page: u64, content: Content) {
+        self.accounts.content(page, content);
     }
 
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {

@@ -8,6 +8,7 @@ use hksim_drive::{
     Design, DesignError, DriveError, Driver, FellBack, PageRun, PageSet, PageState as SetState, PointFinder, TouchRule,
     even_points,
 };
+use hksim_policy::options::Purge;
 use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
 use hksim_trace::error::TraceError;
 use hksim_trace::event::Event;
@@ -178,7 +179,10 @@ struct Run<H: Watch> {
 impl<H: Watch> Run<H> {
     fn new(hooks: H, setup: &Setup, threads: u32, objects_peak: u32, points: Points) -> Result<Run<H>, SimError> {
         let plan = setup.design.plan()?;
-        let memory = SimMemory::new(plan.layout, &plan.geometry, hooks);
+        let mut memory = SimMemory::new(plan.layout, &plan.geometry, hooks);
+        if plan.options.purge == Purge::Free {
+            memory.keep_contents();
+        }
         let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
         Ok(Run {
             driver: Driver::new(allocator, threads, objects_peak, setup.touch),

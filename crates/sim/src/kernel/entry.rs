@@ -110,6 +110,13 @@ impl Pte {
         self.0 & Self::PROTECTED != 0
     }
 
+    /// Of a page of its own or a piece.
+    pub fn set_nonzero(&mut self, nonzero: bool) {
+        if self.is_anon() {
+            *self = self.with(Self::NONZERO, nonzero);
+        }
+    }
+
     pub fn set_protected(&mut self, protected: bool) {
         *self = self.with(Self::PROTECTED, protected);
     }

@@ -93,6 +93,17 @@ impl Kernel {
         }))
     }
 
+    /// Says what a page holds, for one who knows it better than the accesses told. Nothing happens where nothing is
+    /// mapped, or a zero page.
+    pub fn set_content(&mut self, page: u64, content: Content) {
+        let holds_bytes = content == Content::NonZero;
+        match self.tables.entry_mut(block_of(page)) {
+            Some(BlockEntry::Huge(huge)) => huge.set_nonzero(index_of(page), holds_bytes),
+            Some(BlockEntry::Table(table)) => table.ptes[index_of(page)].set_nonzero(holds_bytes),
+            _ => {}
+        }
+    }
+
     /// What the page holds now.
     fn content_of(&self, page: u64) -> Content {
         let holds_bytes = match self.tables.entry(block_of(page)) {

@@ -1,5 +1,6 @@
 //! The policy's memory in the simulator: what it accesses becomes hooks, its contents are not kept.
 
+mod contents;
 mod filter;
 mod superslab;
 mod zeroed;
@@ -14,6 +15,8 @@ use hksim_policy::options::Header;
 use hksim_policy::{Errno, Geometry, PAGE_BYTES};
 
 use crate::hooks::{Hooks, Touch, Why};
+use crate::kernel::{BLOCK_PAGES, Content};
+use contents::{Bytes, Contents};
 use filter::TouchFilter;
 use superslab::SimSuperSlab;
 pub use superslab::SimWord;
@@ -31,6 +34,7 @@ type EntryPage = Box<[Entry; ENTRIES_PER_PAGE]>;
 pub struct SimMemory<H: Hooks> {
     hooks: RefCell<H>,
     filter: TouchFilter,
+    contents: Option<Contents>,
     layout: Layout,
     units: u32,
     keeps_tags: bool,
@@ -48,6 +52,7 @@ impl<H: Hooks> SimMemory<H> {
         let memory = SimMemory {
             hooks: RefCell::new(hooks),
             filter: TouchFilter::new(layout.bytes() / PAGE_BYTES),
+            contents: None,
             units: geometry.units(),
             keeps_tags: matches!(geometry.header(), Header::Light | Header::Off),
             superslabs: (0..ordinals).map(|_| OnceCell::new()).collect(),
@@ -60,6 +65,12 @@ impl<H: Hooks> SimMemory<H> {
         memory.hooks.borrow_mut().reserve(memory.layout.bytes() / PAGE_BYTES);
         memory.touch(0, PAGE_BYTES, Touch::WriteZero, Why::Metadata);
         memory
+    }
+
+    /// Keeps track of which bytes are zero from now on, for designs whose purging lets the kernel look at them
+    /// (MADV_FREE). It costs time at every write.
+    pub fn keep_contents(&mut self) {
+        self.contents = Some(Contents::new(self.layout.ordinals(), self.layout.superslab_shift));
     }
 
     /// The consumer.
@@ -121,6 +132,76 @@ impl<H: Hooks> SimMemory<H> {
         first..first + range.bytes / PAGE_BYTES
     }
 
+    /// Bytes, counted from the start of the reservation, are written: what matters where contents are kept.
+    #[inline(always)]
+    fn written(&self, at: u64, count: u64, bytes: Bytes) {
+        if let Some(contents) = &self.contents
+            && let Some(at) = at.checked_sub(self.layout.arena)
+        {
+            self.take_over_meta(contents, at, count);
+            contents.write(at, count, bytes);
+        }
+    }
+
+    /// A write to where metadata stood says that their SuperSlab is gone: they are bytes like others from now on.
+    fn take_over_meta(&self, contents: &Contents, at: u64, count: u64) {
+        let shift = self.layout.superslab_shift;
+        for ordinal in at >> shift..(at + count).div_ceil(1 << shift) {
+            let start = ordinal << shift;
+            let Some(superslab) = self.superslabs[ordinal as usize].get() else { continue };
+            if self.is_meta_in_band() && superslab.has_meta() && at < start + u64::from(self.layout.meta_bytes) {
+                superslab.meta_bytes(&self.layout).for_each(|bytes| {
+                    contents.write(start + bytes.start, bytes.end - bytes.start, Bytes::Other);
+                });
+                superslab.drop_meta();
+            }
+        }
+    }
+
+    fn is_meta_in_band(&self) -> bool {
+        self.layout.meta_of(0) == self.layout.superslab_of(0)
+    }
+
+    /// These pages read as zeros from now on.
+    fn wiped(&self, pages: &Range<u64>) {
+        let Some(contents) = &self.contents else { return };
+        let Some(first) = (pages.start * PAGE_BYTES).checked_sub(self.layout.arena) else { return };
+        let bytes = first..first + (pages.end - pages.start) * PAGE_BYTES;
+        contents.write(bytes.start, bytes.end - bytes.start, Bytes::Zero);
+        let shift = self.layout.superslab_shift;
+        for ordinal in bytes.start.div_ceil(1 << shift)..bytes.end.div_ceil(1 << shift) {
+            if let Some(superslab) = self.superslabs[ordinal as usize].get() {
+                superslab.drop_meta();
+            }
+        }
+    }
+
+    /// Tells the kernel what stands on every page of the blocks that a MADV_FREE of these pages may split.
+    fn tell_contents(&self, pages: &Range<u64>) {
+        let Some(contents) = &self.contents else { return };
+        let arena_page = self.layout.arena / PAGE_BYTES;
+        // BASE_PAGE is a multiple of a block, so blocks of the reservation are blocks of the address space.
+        let first = (pages.start - pages.start % BLOCK_PAGES).max(arena_page);
+        let end = pages.end.next_multiple_of(BLOCK_PAGES).min(self.layout.bytes() / PAGE_BYTES);
+        let mut hooks = self.hooks.borrow_mut();
+        for page in first..end {
+            let at = (page - arena_page) * PAGE_BYTES;
+            let holds_bytes = contents.holds_bytes(at) || self.holds_meta(at);
+            hooks.content(page, if holds_bytes { Content::NonZero } else { Content::Zero });
+        }
+    }
+
+    /// Whether a page of the arena holds metadata that are not zero.
+    fn holds_meta(&self, at: u64) -> bool {
+        let shift = self.layout.superslab_shift;
+        let (ordinal, offset) = (at >> shift, at & ((1 << shift) - 1));
+        self.is_meta_in_band()
+            && offset < u64::from(self.layout.meta_bytes)
+            && self.superslabs[ordinal as usize]
+                .get()
+                .is_some_and(|superslab| superslab.meta_page_holds_bytes(offset / PAGE_BYTES, &self.layout))
+    }
+
     /// Something happened to these pages: touches count again, and links on them are lost.
     fn forget(&self, pages: Range<u64>) {
         let arena_page = self.layout.arena / PAGE_BYTES;
@@ -162,6 +243,10 @@ impl<H: Hooks> Memory for SimMemory<H> {
         let bytes = 1 << self.layout.superslab_shift;
         self.superslabs[superslab as usize].get_or_init(|| Box::new(SimSuperSlab::new(bytes, self.units)));
         let meta_bytes = u64::from(self.layout.meta_bytes);
+        if self.contents.is_some() {
+            self.written(self.layout.meta_of(superslab), meta_bytes, Bytes::Zero);
+            self.superslab_at(superslab).zero_meta();
+        }
         self.touch(self.layout.meta_of(superslab), meta_bytes, Touch::Write, Why::Metadata);
     }
 
@@ -229,6 +314,12 @@ impl<H: Hooks> Memory for SimMemory<H> {
         let touch = if link == Link::NONE { Touch::WriteZero } else { Touch::Write };
         self.touch(self.layout.superslab_of(superslab) + u64::from(at), LINK_BYTES, touch, Why::Link);
         self.superslab_at(superslab).write_link(at, link);
+        if self.contents.is_some() {
+            let first = self.layout.superslab_of(superslab) + u64::from(at);
+            for (place, byte) in (first..).zip(link.to_bits().to_le_bytes()) {
+                self.written(place, 1, if byte == 0 { Bytes::Zero } else { Bytes::Other });
+            }
+        }
     }
 
     fn read_header(&self, superslab: u32, at: u32) -> u8 {
@@ -239,6 +330,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
     fn write_header(&self, superslab: u32, at: u32, bytes: u32, tag: u8) {
         let first = self.layout.superslab_of(superslab) + u64::from(at);
         self.touch(first, u64::from(bytes), Touch::Write, Why::Header);
+        self.written(first, u64::from(bytes), if tag == 0 { Bytes::Zero } else { Bytes::Other });
         if self.keeps_tags {
             self.superslab_at(superslab).write_tag(at, tag);
         }
@@ -247,6 +339,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
     fn zero(&self, superslab: u32, at: u64, bytes: u64) {
         if bytes > 0 {
             self.touch(self.layout.superslab_of(superslab) + at, bytes, Touch::WriteZero, Why::Zeroing);
+            self.written(self.layout.superslab_of(superslab) + at, bytes, Bytes::Zero);
         }
     }
 
@@ -262,21 +355,33 @@ impl<H: Hooks> Memory for SimMemory<H> {
             self.touch(target, step, Touch::Write, Why::Copy);
             done += step;
         }
+        if let Some(contents) = &self.contents {
+            let (to, from) = (at(to) - self.layout.arena, at(from) - self.layout.arena);
+            self.take_over_meta(contents, to, bytes);
+            contents.copy(to, from, bytes);
+        }
     }
 
     fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
         self.forget(self.pages(range));
+        self.wiped(&self.pages(range));
         self.hooks.borrow_mut().map(self.pages(range), mapping)
     }
 
     fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
         self.forget(self.pages(range));
+        self.wiped(&self.pages(range));
         self.hooks.borrow_mut().unmap(self.pages(range))
     }
 
     fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
         if matches!(advice, Advice::DontNeed | Advice::Free) {
             self.forget(self.pages(range));
+        }
+        match advice {
+            Advice::DontNeed => self.wiped(&self.pages(range)),
+            Advice::Free => self.tell_contents(&self.pages(range)),
+            _ => {}
         }
         self.hooks.borrow_mut().advise(self.pages(range), advice)
     }
@@ -286,16 +391,24 @@ impl<H: Hooks> Memory for SimMemory<H> {
         let to = self.pages(ArenaRange { start: to_start, ..from });
         self.forget(pages.clone());
         self.forget(to.clone());
+        if let Some(contents) = &self.contents {
+            contents.copy(to_start, from.start, from.bytes);
+            self.wiped(&pages);
+        }
         self.hooks.borrow_mut().remap(pages, to.start)
     }
 
     fn touch_pages(&self, range: ArenaRange) {
         let pages = self.pages(range);
         self.touch(pages.start * PAGE_BYTES, range.bytes, Touch::WriteZero, Why::Prefault);
+        for page in pages.filter(|_| self.contents.is_some()) {
+            self.written(page * PAGE_BYTES, 1, Bytes::Zero);
+        }
     }
 
     fn fill_pages(&self, range: ArenaRange) {
         self.touch_pages(range);
+        self.written(self.layout.arena + range.start, range.bytes, Bytes::Zero);
     }
 
     fn now_ns(&self) -> u64 {
@@ -314,6 +427,7 @@ impl<H: Hooks> World for SimMemory<H> {
     fn app_write(&self, block: Block<u32>, offset: u64, bytes: u64) {
         let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset) + offset;
         self.touch(at, bytes, Touch::Write, Why::Application);
+        self.written(at, bytes, Bytes::Other);
     }
 
     #[inline(always)]

@@ -1,10 +1,12 @@
 //! What the simulator holds in place of a SuperSlab's bytes: metadata, links and header tags, no contents.
 
 use std::cell::{Cell, OnceCell};
+use std::ops::Range;
 
-use hksim_policy::Word;
+use hksim_policy::layout::{Layout, SLABS_AT};
 use hksim_policy::memory::Link;
 use hksim_policy::meta::{SlabMeta, SuperSlabMeta};
+use hksim_policy::{PAGE_BYTES, Word};
 
 use super::zeroed::zeroed_cells;
 
@@ -52,6 +54,8 @@ pub(crate) struct SimSuperSlab {
     pub(crate) mail: Box<[SimWord]>,
     links: Box<[Cell<u32>]>,
     tags: OnceCell<Box<[Cell<u8>]>>,
+    /// Whether its metadata stand in memory: written, and not dropped since.
+    has_meta: Cell<bool>,
 }
 
 impl SimSuperSlab {
@@ -63,6 +67,7 @@ impl SimSuperSlab {
             mail: (0..units).map(|_| SimWord::default()).collect(),
             links: zeroed_cells((bytes / u64::from(GRANULE_BYTES)) as usize),
             tags: OnceCell::new(),
+            has_meta: Cell::new(false),
         }
     }
 
@@ -93,6 +98,47 @@ impl SimSuperSlab {
 
     pub(crate) fn write_tag(&self, at: u32, tag: u8) {
         self.tags()[(at / GRANULE_BYTES) as usize].set(tag);
+    }
+
+    /// The metadata are zeroed, before they are filled in.
+    pub(crate) fn zero_meta(&self) {
+        self.has_meta.set(true);
+        self.slabs.iter().for_each(SlabMeta::clear);
+        self.remote.iter().chain(&self.mail).for_each(|word| word.store(0));
+    }
+
+    /// The memory with the metadata is gone.
+    pub(crate) fn drop_meta(&self) {
+        self.has_meta.set(false);
+    }
+
+    /// Whether metadata stand in its memory.
+    pub(crate) fn has_meta(&self) -> bool {
+        self.has_meta.get()
+    }
+
+    /// The parts of the metadata that are not all zeros, as bytes from their start. The header never is: it names the
+    /// units that are free or used.
+    pub(crate) fn meta_bytes(&self, layout: &Layout) -> impl Iterator<Item = Range<u64>> + '_ {
+        let item = |first: u32, index: usize, size: usize| {
+            let start = u64::from(first) + (index * size) as u64;
+            start..start + size as u64
+        };
+        let slabs = self.slabs.iter().enumerate().filter(|(_, slab)| !slab.is_clear());
+        let words = |words: &'_ [SimWord], first: u32| {
+            let set: Vec<usize> = (0..words.len()).filter(|&unit| words[unit].load() != 0).collect();
+            set.into_iter().map(move |unit| item(first, unit, size_of::<SimWord>()))
+        };
+        std::iter::once(0..u64::from(SLABS_AT))
+            .chain(slabs.map(move |(unit, _)| item(SLABS_AT, unit, size_of::<SlabMeta>())))
+            .chain(words(&self.remote, layout.remote_words))
+            .chain(words(&self.mail, layout.mail_links))
+    }
+
+    /// Whether page `page` of the metadata holds anything but zeros.
+    pub(crate) fn meta_page_holds_bytes(&self, page: u64, layout: &Layout) -> bool {
+        let (start, end) = (page * PAGE_BYTES, (page + 1) * PAGE_BYTES);
+        self.has_meta() && self.meta_bytes(layout).any(|bytes| bytes.start < end && start < bytes.end)
     }
 
     /// A page of it is gone, with the links and tags on it.
