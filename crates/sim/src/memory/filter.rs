@@ -13,6 +13,9 @@ use crate::hooks::Touch;
 const READ: u8 = 1;
 const WRITTEN_ZERO: u8 = 2;
 const WRITTEN: u8 = 4;
+/// Written, but the next touch counts.
+const KEPT: u8 = 8;
+const EVER_WRITTEN: u8 = WRITTEN | WRITTEN_ZERO | KEPT;
 
 /// The filter over a whole reservation.
 pub(crate) struct TouchFilter {
@@ -53,12 +56,20 @@ impl TouchFilter {
         true
     }
 
+    /// Lets the next touch of a page pass. What was written there stays.
+    pub(crate) fn pass_again(&self, page: u64) {
+        let seen = &self.pages[page as usize];
+        if seen.get() & EVER_WRITTEN != 0 {
+            seen.set(KEPT);
+        }
+    }
+
     /// Forgets pages that something happened to; `lost` is called for those that had been written.
     pub(crate) fn forget(&self, pages: Range<u64>, mut lost: impl FnMut(u64)) {
         for page in pages {
             let seen = &self.pages[page as usize];
             // A byte that is zero stays untouched: it may lie where nothing ever was.
-            if seen.get() != 0 && seen.replace(0) & (WRITTEN | WRITTEN_ZERO) != 0 {
+            if seen.get() != 0 && seen.replace(0) & EVER_WRITTEN != 0 {
                 lost(page);
             }
         }

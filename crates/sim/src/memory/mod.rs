@@ -187,6 +187,10 @@ impl<H: Hooks> SimMemory<H> {
         for page in first..end {
             let at = (page - arena_page) * PAGE_BYTES;
             let holds_bytes = contents.holds_bytes(at) || self.holds_meta(at);
+            if !holds_bytes {
+                // It may be the zero page afterwards, and its next write a fault.
+                self.filter.pass_again(page);
+            }
             hooks.content(page, if holds_bytes { Content::NonZero } else { Content::Zero });
         }
     }
