@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hksim_trace::header::{Clock, Header, Origin, Quality, Summary, Touch};
 use hksim_trace::hkt::TraceWriter;
@@ -11,9 +12,9 @@ use hksim_trace::resolve::{RawEvent, Resolver, Window};
 use crate::clock::TickRate;
 use crate::control::Entry;
 use crate::error::RecordError;
-use crate::lane_events::Stamps;
+use crate::lane_events::{Extent, LaneEvents, Stamps};
 use crate::marks::MarkNames;
-use crate::merge::{Taker, merge};
+use crate::merge::{Merge, Taker};
 use crate::outflow::{Outflow, Sink};
 use crate::pages::PageTouches;
 use crate::report::Touches;
@@ -57,27 +58,26 @@ pub struct Converted {
 /// Events that are numbered wait for nothing.
 const CERTAIN_ORDER: Window = Window { events: 0, death_ns: 0, birth_ns: 0, hold_ns: 0 };
 
+/// Nanoseconds of events taken over before somebody is asked whether to go on.
+const SLICE_NS: u64 = 20_000_000;
+
 /// Writes the trace of `spool`, cut and marked as `log` says, to `output`, which appears only when it is complete.
 ///
 /// # Errors
 /// The spool cannot be read or the trace not be written.
 pub fn convert(
-    spool: &SpoolReader,
+    spool: &Arc<SpoolReader>,
     how: How,
     end: ImageEnd,
     log: &[Entry],
     output: &Path,
 ) -> Result<Converted, RecordError> {
     let partial = partial_path(output);
-    let result = write_trace(spool, how, end, log, &partial).and_then(|result| {
-        fs::rename(&partial, output).map_err(RecordError::io(output, "create the trace here"))?;
-        Ok(result)
-    });
-    if result.is_err() {
+    let begun = Conversion::begin(Arc::clone(spool), how, &partial);
+    begun.and_then(|conversion| conversion.finish(end, spool, log, output)).inspect_err(|_| {
         // The error at hand says more than a failure to tidy up.
         let _ = fs::remove_file(&partial);
-    }
-    result
+    })
 }
 
 fn partial_path(output: &Path) -> PathBuf {
@@ -87,46 +87,114 @@ fn partial_path(output: &Path) -> PathBuf {
     output.with_file_name(name)
 }
 
-fn write_trace(
-    spool: &SpoolReader,
-    how: How,
-    end: ImageEnd,
-    log: &[Entry],
-    path: &Path,
-) -> Result<Converted, RecordError> {
-    let origin = Origin::Recorded { command: spool.command(), pid: spool.control.pid, program_version: None };
-    // The log has time stamps, so numbered events and it have no common time.
-    let (stamps, clock, window, log) = match spool.counters() {
-        None => (Stamps::Ticks(how.rate), Clock::Measured, Window::UNLOCKED_STAMPS, log),
-        Some(_) => (Stamps::Numbers, Clock::PerEvent, CERTAIN_ORDER, Default::default()),
-    };
-    let stream = touch_full::open(spool, how.merging)?;
-    let pages = PageTouches::open(spool, how.rate)?;
-    let header = how.header(origin, touch_of(stream.is_some(), pages.is_some()), clock);
-    let sink = Sink::new(TraceWriter::create(path, &header)?);
-    let names = MarkNames::default();
-    let lanes = spool.lanes(stamps, &names)?;
-    // Within one lane the order of calls is certain.
-    let hold_ns = if lanes.len() > 1 || pages.is_some() { window.hold_ns } else { 0 };
-    let mut outflow = Outflow {
-        timeline: Timeline::new(log, spool.control.start_ticks, how.rate),
-        names: &names,
-        pages,
-        sites: SiteReader::new(spool),
-        resolver: Resolver::new(Window { hold_ns, ..window }),
-        sink,
-        last: (0, 0),
-    };
-    let touches = match stream {
-        None => merge(lanes, &mut outflow).map(|()| None)?,
-        Some(stream) => {
-            let mut interleaved = Interleaved { stream, outflow: &mut outflow };
-            merge(lanes, &mut interleaved)?;
-            Some(interleaved.stream.finish(&mut |raw| outflow.take(&raw))?)
+/// A trace on its way out of a spool, which may still grow.
+pub struct Conversion {
+    spool: Arc<SpoolReader>,
+    rate: TickRate,
+    stamps: Stamps,
+    names: Arc<MarkNames>,
+    merge: Merge,
+    /// The program's accesses, where there is a stream of them.
+    stream: Option<Interleave>,
+    outflow: Outflow,
+    hold_ns: u64,
+    /// Events before this time are taken over.
+    reached_ns: u64,
+    path: PathBuf,
+}
+
+impl Conversion {
+    /// Begins the trace of `spool` at `path`, with no event so far.
+    ///
+    /// # Errors
+    /// The spool cannot be read or the trace not be written.
+    pub fn begin(spool: Arc<SpoolReader>, how: How, path: &Path) -> Result<Self, RecordError> {
+        let origin = Origin::Recorded { command: spool.command(), pid: spool.control.pid, program_version: None };
+        let (stamps, clock, window) = match spool.counters() {
+            None => (Stamps::Ticks(how.rate), Clock::Measured, Window::UNLOCKED_STAMPS),
+            Some(_) => (Stamps::Numbers, Clock::PerEvent, CERTAIN_ORDER),
+        };
+        let stream = touch_full::open(&spool, how.merging)?;
+        let pages = PageTouches::open(&spool, how.rate)?;
+        let header = how.header(origin, touch_of(stream.is_some(), pages.is_some()), clock);
+        let names = Arc::new(MarkNames::default());
+        let outflow = Outflow {
+            timeline: Timeline::new(spool.control.start_ticks, how.rate),
+            names: Arc::clone(&names),
+            pages,
+            sites: SiteReader::new(Arc::clone(&spool)),
+            resolver: Resolver::new(Window { hold_ns: 0, ..window }),
+            sink: Sink::new(TraceWriter::create(path, &header)?),
+            last: (0, 0),
+        };
+        let (merge, hold_ns, path) = (Merge::new(), window.hold_ns, path.to_path_buf());
+        Ok(Self { spool, rate: how.rate, stamps, names, merge, stream, outflow, hold_ns, reached_ns: 0, path })
+    }
+
+    /// Takes over the events before `until_ticks` of a process that still runs; `log` is what was done up to then. The
+    /// process must have written them all, but for a thread that has been in the same call since before then: its
+    /// event counts as if it came at that time. Stops early where `go_on` says so. Not for traces with accesses.
+    ///
+    /// # Errors
+    /// The spool cannot be read or the trace not be written.
+    pub fn advance(&mut self, until_ticks: u64, log: &[Entry], go_on: &impl Fn() -> bool) -> Result<(), RecordError> {
+        let until_ns = self.rate.ns(until_ticks.saturating_sub(self.spool.control.start_ticks));
+        self.look(true, Extent::Until(until_ns), log)?;
+        while self.reached_ns < until_ns && go_on() {
+            self.reached_ns = until_ns.min(self.reached_ns + SLICE_NS);
+            self.merge.run(self.reached_ns, &mut self.outflow)?;
         }
-    };
-    let (summary, quality) = outflow.finish(end, spool)?;
-    Ok(Converted { summary, quality, touches })
+        self.outflow.settle()
+    }
+
+    /// Events taken over so far.
+    pub fn events(&self) -> u64 {
+        self.outflow.events()
+    }
+
+    /// Takes over the rest and completes the trace, which then stands at `output`. `spool` is the same, opened when the
+    /// process had ended, or for a last look at it.
+    ///
+    /// # Errors
+    /// The spool cannot be read or the trace not be written.
+    pub fn finish(
+        mut self,
+        end: ImageEnd,
+        spool: &SpoolReader,
+        log: &[Entry],
+        output: &Path,
+    ) -> Result<Converted, RecordError> {
+        self.look(spool.is_live(), Extent::Whole, log)?;
+        let Self { mut merge, stream, mut outflow, path, .. } = self;
+        let touches = match stream {
+            None => merge.run(u64::MAX, &mut outflow).map(|()| None)?,
+            Some(stream) => {
+                let mut interleaved = Interleaved { stream, outflow: &mut outflow };
+                merge.run(u64::MAX, &mut interleaved)?;
+                Some(interleaved.stream.finish(&mut |raw| outflow.take(&raw))?)
+            }
+        };
+        let (summary, quality) = outflow.finish(end, spool)?;
+        fs::rename(path, output).map_err(RecordError::io(output, "create the trace here"))?;
+        Ok(Converted { summary, quality, touches })
+    }
+
+    /// Takes the spool and the log as they are now.
+    fn look(&mut self, live: bool, extent: Extent, log: &[Entry]) -> Result<(), RecordError> {
+        let lanes = self.spool.look(live)?;
+        self.merge.extend(lanes, extent, |lane| {
+            LaneEvents::new(Arc::clone(&self.spool), lane, extent, self.stamps, Arc::clone(&self.names))
+        })?;
+        // Within one lane the order of calls is certain.
+        if self.merge.lanes() > 1 || self.outflow.pages.is_some() {
+            self.outflow.resolver.hold_frees(self.hold_ns);
+        }
+        // The log has time stamps, so numbered events and it have no common time.
+        if matches!(self.stamps, Stamps::Ticks(_)) {
+            self.outflow.timeline.extend(log);
+        }
+        Ok(())
+    }
 }
 
 impl How {
@@ -147,12 +215,12 @@ fn touch_of(has_stream: bool, has_pages: bool) -> Touch {
 }
 
 /// The accesses between the events.
-struct Interleaved<'a, 'b> {
+struct Interleaved<'a> {
     stream: Interleave,
-    outflow: &'b mut Outflow<'a>,
+    outflow: &'a mut Outflow,
 }
 
-impl Taker for Interleaved<'_, '_> {
+impl Taker for Interleaved<'_> {
     fn take(&mut self, raw: &RawEvent) -> Result<(), RecordError> {
         self.stream.event(*raw, &mut |raw| self.outflow.take(&raw))
     }

@@ -1,5 +1,7 @@
 //! The events of one lane, decoded from its frames.
 
+use std::sync::Arc;
+
 use hksim_trace::event::{AllocCall, Birth, ReallocCall, SiteId};
 use hksim_trace::resolve::{RawEvent, RawOp};
 
@@ -63,16 +65,28 @@ enum Head {
     Plain,
     /// The next one of the batch.
     Batched,
+    /// What the process has not written yet.
+    Awaited,
     /// Nothing.
     End,
 }
 
+/// Whether a lane holds all the records it ever will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// It does.
+    Whole,
+    /// All of the records before that time, in nanoseconds, and some after it.
+    Until(u64),
+}
+
 /// The events of one lane, in program order, with times that never decrease.
-pub struct LaneEvents<'a> {
-    spool: &'a SpoolReader,
-    lane: &'a LaneFrames,
+pub struct LaneEvents {
+    spool: Arc<SpoolReader>,
+    lane: LaneFrames,
+    extent: Extent,
     stamps: Stamps,
-    names: &'a MarkNames,
+    names: Arc<MarkNames>,
     pieces: MarkPieces,
     regions: Regions,
     /// Index of the frame being read in `lane.frames`.
@@ -94,20 +108,22 @@ pub struct LaneEvents<'a> {
     ended: bool,
 }
 
-impl<'a> LaneEvents<'a> {
-    /// The events of `lane`, standing at the first.
+impl LaneEvents {
+    /// The events of `lane`, standing at the first. Names of marks are added to `names`.
     ///
     /// # Errors
     /// The spool cannot be read or is damaged.
     pub fn new(
-        spool: &'a SpoolReader,
-        lane: &'a LaneFrames,
+        spool: Arc<SpoolReader>,
+        lane: LaneFrames,
+        extent: Extent,
         stamps: Stamps,
-        names: &'a MarkNames,
+        names: Arc<MarkNames>,
     ) -> Result<Self, RecordError> {
         let mut events = Self {
             spool,
             lane,
+            extent,
             stamps,
             names,
             pieces: MarkPieces::default(),
@@ -128,7 +144,30 @@ impl<'a> LaneEvents<'a> {
         Ok(events)
     }
 
-    /// The event it stands at; `None` at the end.
+    /// Frame number of the lane in the spool.
+    pub fn number(&self) -> u64 {
+        self.lane.own
+    }
+
+    /// Goes on with the same lane as it is now.
+    ///
+    /// # Errors
+    /// The spool cannot be read or is damaged.
+    pub fn extend(&mut self, lane: LaneFrames, extent: Extent) -> Result<(), RecordError> {
+        if let Some(fill) = self.lane.frames.get(self.frame).map(|frame| frame.fill) {
+            self.frame = lane.frames.partition_point(|frame| frame.fill < fill);
+            if lane.frames.get(self.frame).is_none_or(|frame| frame.fill != fill) {
+                self.begin_frame(); // the rest of the fill was lost
+            }
+        }
+        (self.lane, self.extent) = (lane, extent);
+        if self.head == Head::Awaited {
+            self.head = self.next_head()?;
+        }
+        Ok(())
+    }
+
+    /// The event it stands at; `None` at the end, or where it is not written yet.
     pub fn head(&self) -> Option<LaneEvent> {
         match self.head {
             Head::Plain => {
@@ -136,7 +175,7 @@ impl<'a> LaneEvents<'a> {
                 Some(LaneEvent { raw, moving_since_ns: None })
             }
             Head::Batched => self.batch.get(self.next).copied(),
-            Head::End => None,
+            Head::Awaited | Head::End => None,
         }
     }
 
@@ -147,12 +186,13 @@ impl<'a> LaneEvents<'a> {
         Some((event.raw.op, event.moving_since_ns?))
     }
 
-    /// Time of the event it stands at; [`u64::MAX`], which no event has, at the end.
+    /// Time of the event it stands at, or the least that it can have; [`u64::MAX`], which no event has, at the end.
     #[inline]
     pub fn time_ns(&self) -> u64 {
         match self.head {
             Head::Plain => self.plain.time_ns,
             Head::Batched => self.batch.get(self.next).map_or(u64::MAX, |event| event.raw.time_ns),
+            Head::Awaited => self.time_ns,
             Head::End => u64::MAX,
         }
     }
@@ -164,7 +204,7 @@ impl<'a> LaneEvents<'a> {
     pub fn advance(&mut self) -> Result<(), RecordError> {
         self.head = match self.head {
             Head::Batched => self.next_batched()?,
-            Head::Plain | Head::End => self.next_head()?,
+            Head::Plain | Head::Awaited | Head::End => self.next_head()?,
         };
         Ok(())
     }
@@ -185,7 +225,7 @@ impl<'a> LaneEvents<'a> {
                     }
                     self.head = self.next_batched()?;
                 }
-                Head::End => return Ok(()),
+                Head::Awaited | Head::End => return Ok(()),
             }
         }
         Ok(())
@@ -246,9 +286,13 @@ impl<'a> LaneEvents<'a> {
             if self.ended {
                 return Ok(Head::End);
             }
-            match self.next_record()? {
-                Some(record) => self.add(&record),
-                None => self.end()?,
+            match (self.next_record()?, self.extent) {
+                (Some(record), _) => self.add(&record),
+                (None, Extent::Whole) => self.end()?,
+                (None, Extent::Until(time_ns)) => {
+                    self.time_ns = self.time_ns.max(time_ns);
+                    return Ok(Head::Awaited);
+                }
             }
         }
         Ok(Head::Batched)
@@ -260,18 +304,21 @@ impl<'a> LaneEvents<'a> {
                 self.used += used;
                 return Ok(Some(record));
             }
-            let Some(frame) = self.lane.frames.get(self.frame) else {
+            let Some(&frame) = self.lane.frames.get(self.frame) else {
                 return Ok(None);
             };
             if self.taken < frame.words {
                 if self.window.len() - self.used >= RECORD_WORDS {
                     return Err(self.spool.damaged(frame.number, "its records cannot be read"));
                 }
-                self.refill(frame)?;
+                self.refill(&frame)?;
             } else if self.used < self.window.len() {
                 return Err(self.spool.damaged(frame.number, "its last record is cut off"));
+            } else if self.extent != Extent::Whole && frame.number == self.lane.own {
+                return Ok(None); // it is being filled
             } else {
-                self.next_frame();
+                self.frame += 1;
+                self.begin_frame();
             }
         }
     }
@@ -295,8 +342,7 @@ impl<'a> LaneEvents<'a> {
         Ok(())
     }
 
-    fn next_frame(&mut self) {
-        self.frame += 1;
+    fn begin_frame(&mut self) {
         self.taken = 0;
         self.used = 0;
         self.window.clear();
@@ -306,7 +352,7 @@ impl<'a> LaneEvents<'a> {
     /// Adds what follows the last record: nested records not fetched, and the thread's end.
     fn end(&mut self) -> Result<(), RecordError> {
         self.ended = true;
-        let header = &self.lane.header;
+        let header = self.lane.header;
         let nested = (header.nested as usize).min(NESTED_RECORDS);
         let mut words = vec![0; nested * ESCAPE_WORDS];
         let offset = self.lane.own * FRAME_BYTES as u64 + NESTED_OFFSET as u64;

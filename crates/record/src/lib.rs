@@ -5,12 +5,15 @@
 //! under the output's name, those of other processes beside it. Nothing is converted while the program
 //! runs, and a session is complete without its recorder: [`recover`] turns it into traces later.
 
+mod ahead;
 mod clock;
 pub mod control;
 mod convert;
 mod elf;
 mod epoch;
 mod error;
+#[cfg(test)]
+mod growing;
 mod lane_events;
 mod marks;
 #[doc(hidden)]
@@ -55,6 +58,7 @@ pub use epoch::ClockReads;
 pub use error::RecordError;
 pub use report::{Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
 
+use ahead::Ahead;
 use control::Begin;
 use epoch::Epochs;
 use object::{Unpacked, Variant};
@@ -62,6 +66,7 @@ use pages::Collector;
 use run::{Host, Outcome, Running};
 use session::{Plan, Session};
 use touch_full::{Merging, TouchFull};
+use traces::Work;
 pub use watch::Progress;
 use watch::Watch;
 
@@ -177,10 +182,12 @@ pub fn record_watched(
     // Should this fail, only a recovery would miss it; this call has it in memory.
     let _ = session.set_root(running.pid());
     let mut watch = Watch::new(&session, options.duration);
+    let ahead = matches!(options.touch, Touch::None).then(|| Ahead::begin(&session.dir, &output)).flatten();
     let outcome = match running.watch(|| watch.look(show)) {
         Ok(outcome) => outcome,
         Err(why) => return Err(RecordError::Kept { session: session.dir, why: Box::new(why) }),
     };
+    let begun = ahead.map(Ahead::end).unwrap_or_default();
     drop(epochs);
     let recorded_s = Some(began.elapsed().as_secs_f64());
     collector.map_or(Ok(()), Collector::end)?;
@@ -189,7 +196,11 @@ pub fn record_watched(
         Touch::Full(tool) => tool.merging(),
         Touch::None | Touch::Pages { .. } => Merging::default(),
     };
-    finish(session, outcome, object, merging).map(|report| RecordReport { recorded_s, unseen_calls, ..report })
+    finish(session, outcome, object, Work { merging, begun }).map(|report| RecordReport {
+        recorded_s,
+        unseen_calls,
+        ..report
+    })
 }
 
 /// Starts the program, and before it what watches its touches.
@@ -216,11 +227,11 @@ fn start(
 }
 
 /// Writes the traces, at once where the recording ended before the program, and waits for the program.
-fn finish(session: Session, outcome: Outcome, object: Unpacked, merging: Merging) -> Result<RecordReport, RecordError> {
+fn finish(session: Session, outcome: Outcome, object: Unpacked, work: Work) -> Result<RecordReport, RecordError> {
     let report = match outcome {
-        Outcome::Ended(exit) => collect(session, Some(exit), merging)?,
+        Outcome::Ended(exit) => collect(session, Some(exit), work)?,
         Outcome::Runs(running) => {
-            let report = collect(session, None, merging);
+            let report = collect(session, None, work);
             let exit = running.wait()?;
             let report = RecordReport { exit: Some(exit), ..report? };
             let left = report.object_left.filter(|_| traces::any_runs(&report.traces));
@@ -240,7 +251,7 @@ fn finish(session: Session, outcome: Outcome, object: Unpacked, merging: Merging
 pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
     let session = Session::open(dir)?;
     let object = session.info.object.clone();
-    let report = collect(session, None, Merging::default())?;
+    let report = collect(session, None, Work::default())?;
     if report.object_left.is_none() {
         object::remove_left_behind(&object);
     }
@@ -248,8 +259,8 @@ pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
 }
 
 /// Writes the traces and removes the session; keeps it if a trace cannot be written.
-fn collect(session: Session, exit: Option<Exit>, merging: Merging) -> Result<RecordReport, RecordError> {
-    match traces::write_all(&session, exit, merging) {
+fn collect(session: Session, exit: Option<Exit>, work: Work) -> Result<RecordReport, RecordError> {
+    match traces::write_all(&session, exit, work) {
         Ok(report) if report.traces.is_empty() => {
             let why = match exit {
                 Some(Exit::Signal(libc::SIGTRAP)) => touch_full::TRAPPED,

@@ -8,7 +8,8 @@
 use hksim_trace::resolve::{RawEvent, RawOp};
 
 use crate::error::RecordError;
-use crate::lane_events::{LaneEvent, LaneEvents};
+use crate::lane_events::{Extent, LaneEvent, LaneEvents};
+use crate::spool_reader::LaneFrames;
 use crate::tournament::Tournament;
 
 /// Where the events of a process go. A trait, and no closure, so that its way for the commonest events becomes part of
@@ -21,26 +22,6 @@ pub trait Taker {
     fn take(&mut self, raw: &RawEvent) -> Result<(), RecordError>;
 }
 
-/// Hands the events of all lanes to `each` in order of time; of equal times, the lower lane first.
-///
-/// # Errors
-/// A lane cannot be read, or `each` failed.
-pub fn merge(lanes: Vec<LaneEvents<'_>>, each: &mut impl Taker) -> Result<(), RecordError> {
-    let order = Tournament::new(lanes.iter().map(LaneEvents::time_ns).collect());
-    let mut merge = Merge { lanes, order, moving: Vec::new(), each };
-    for index in 0..merge.lanes.len() {
-        merge.note_move(index);
-    }
-    loop {
-        let index = merge.order.winner();
-        match merge.order.key(index) {
-            u64::MAX => return Ok(()),
-            _ if merge.moving.is_empty() => merge.run_lane(index)?,
-            time_ns => merge.emit_head(index, time_ns)?,
-        }
-    }
-}
-
 /// A lane whose head is a realloc that moves its block.
 struct Moving {
     lane: usize,
@@ -50,15 +31,72 @@ struct Moving {
     begun_ns: u64,
 }
 
-struct Merge<'a, 'b, T> {
-    lanes: Vec<LaneEvents<'a>>,
+/// The lanes of a process, and how far they are merged.
+pub struct Merge {
+    lanes: Vec<LaneEvents>,
     /// Times of the lanes' heads.
     order: Tournament,
     moving: Vec<Moving>,
-    each: &'b mut T,
 }
 
-impl<T: Taker> Merge<'_, '_, T> {
+impl Merge {
+    /// A merge of no lanes.
+    pub fn new() -> Self {
+        Self { lanes: Vec::new(), order: Tournament::new(Vec::new()), moving: Vec::new() }
+    }
+
+    /// How many lanes there are.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Takes the lanes as they are now: those known go on, those new are opened, which `open` does.
+    ///
+    /// # Errors
+    /// A lane cannot be read.
+    pub fn extend(
+        &mut self,
+        lanes: Vec<LaneFrames>,
+        extent: Extent,
+        mut open: impl FnMut(LaneFrames) -> Result<LaneEvents, RecordError>,
+    ) -> Result<(), RecordError> {
+        for lane in lanes {
+            match self.lanes.binary_search_by_key(&lane.own, LaneEvents::number) {
+                Ok(index) => {
+                    let events = &mut self.lanes[index];
+                    let waited = events.head().is_none();
+                    events.extend(lane, extent)?;
+                    if waited {
+                        self.note_move(index);
+                    }
+                }
+                Err(index) => {
+                    let events = open(lane)?;
+                    self.moving.iter_mut().filter(|moving| moving.lane >= index).for_each(|moving| moving.lane += 1);
+                    self.lanes.insert(index, events);
+                    self.note_move(index);
+                }
+            }
+        }
+        self.order = Tournament::new(self.lanes.iter().map(LaneEvents::time_ns).collect());
+        Ok(())
+    }
+
+    /// Hands the events of all lanes before `end_ns` to `each` in order of time; of equal times, the lower lane first.
+    ///
+    /// # Errors
+    /// A lane cannot be read, or `each` failed.
+    pub fn run(&mut self, end_ns: u64, each: &mut impl Taker) -> Result<(), RecordError> {
+        loop {
+            let index = self.order.winner();
+            match self.order.key(index) {
+                time_ns if time_ns >= end_ns => return Ok(()),
+                _ if self.moving.is_empty() => self.run_lane(index, end_ns, each)?,
+                time_ns => self.emit_head(index, time_ns, each)?,
+            }
+        }
+    }
+
     fn head(&self, index: usize) -> Option<LaneEvent> {
         self.lanes.get(index)?.head()
     }
@@ -72,10 +110,10 @@ impl<T: Taker> Merge<'_, '_, T> {
     }
 
     /// Emits the lane's events as long as it is ahead of all the others, up to a realloc that moves its block.
-    fn run_lane(&mut self, index: usize) -> Result<(), RecordError> {
-        let end_ns = self.order.wins_below();
+    fn run_lane(&mut self, index: usize, end_ns: u64, each: &mut impl Taker) -> Result<(), RecordError> {
+        let end_ns = self.order.wins_below().min(end_ns);
         if let Some(lane) = self.lanes.get_mut(index) {
-            lane.run_ahead(end_ns, self.each)?;
+            lane.run_ahead(end_ns, each)?;
             self.order.set(index, lane.time_ns());
             self.note_move(index);
         }
@@ -83,16 +121,16 @@ impl<T: Taker> Merge<'_, '_, T> {
     }
 
     /// Emits the lane's head, no later than `latest_ns`, after the moves it depends on.
-    fn emit_head(&mut self, index: usize, latest_ns: u64) -> Result<(), RecordError> {
+    fn emit_head(&mut self, index: usize, latest_ns: u64, each: &mut impl Taker) -> Result<(), RecordError> {
         let Some(LaneEvent { mut raw, .. }) = self.head(index) else {
             return Ok(());
         };
         raw.time_ns = raw.time_ns.min(latest_ns);
         if !self.moving.is_empty() {
             self.moving.retain(|moving| moving.lane != index);
-            self.emit_move_away(&raw)?;
+            self.emit_move_away(&raw, each)?;
         }
-        take_rare(&raw, self.each)?;
+        take_rare(&raw, each)?;
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.advance()?;
             self.order.set(index, lane.time_ns());
@@ -102,13 +140,13 @@ impl<T: Taker> Merge<'_, '_, T> {
     }
 
     /// Emits the realloc that was moving away from the address that `raw` gives out.
-    fn emit_move_away(&mut self, raw: &RawEvent) -> Result<(), RecordError> {
+    fn emit_move_away(&mut self, raw: &RawEvent, each: &mut impl Taker) -> Result<(), RecordError> {
         let Some(address) = born(&raw.op) else {
             return Ok(());
         };
         let moves_away = |moving: &&Moving| moving.old == address && moving.begun_ns <= raw.time_ns;
         if let Some(lane) = self.moving.iter().find(moves_away).map(|moving| moving.lane) {
-            self.emit_head(lane, raw.time_ns)?;
+            self.emit_head(lane, raw.time_ns, each)?;
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! The way of a spool's events, once they are in order, into the trace: what does not count is left out, marks and
 //! touches are put between, places become call sites, addresses objects.
 
+use std::sync::Arc;
+
 use hksim_trace::error::TraceError;
 use hksim_trace::event::{Event, SiteId};
 use hksim_trace::header::{Footer, Quality, Summary};
@@ -17,18 +19,18 @@ use crate::spool_reader::SpoolReader;
 use crate::timeline::Timeline;
 
 /// What events pass through.
-pub(super) struct Outflow<'a> {
+pub(super) struct Outflow {
     pub(super) timeline: Timeline,
-    pub(super) names: &'a MarkNames,
-    pub(super) pages: Option<PageTouches<'a>>,
-    pub(super) sites: SiteReader<'a>,
+    pub(super) names: Arc<MarkNames>,
+    pub(super) pages: Option<PageTouches>,
+    pub(super) sites: SiteReader,
     pub(super) resolver: Resolver,
     pub(super) sink: Sink,
     /// Time and thread of the last event.
     pub(super) last: (u64, u32),
 }
 
-impl Taker for Outflow<'_> {
+impl Taker for Outflow {
     #[inline(always)]
     fn take(&mut self, raw: &RawEvent) -> Result<(), RecordError> {
         if self.timeline.is_due(raw.time_ns) {
@@ -46,7 +48,7 @@ impl Taker for Outflow<'_> {
     }
 }
 
-impl Outflow<'_> {
+impl Outflow {
     /// Takes an event with a call site, or one beside watched objects.
     #[inline(never)]
     fn take_more(&mut self, raw: &RawEvent) -> Result<(), RecordError> {
@@ -63,7 +65,7 @@ impl Outflow<'_> {
     /// Puts in the marks up to `time_ns`, as `thread`.
     #[inline(never)]
     fn mark_up_to(&mut self, time_ns: u64, thread: u32) -> Result<(), RecordError> {
-        while let Some((time_ns, mark)) = self.timeline.mark_up_to(time_ns, self.names) {
+        while let Some((time_ns, mark)) = self.timeline.mark_up_to(time_ns, &self.names) {
             self.push(RawEvent::new(time_ns, thread, mark))?;
         }
         Ok(())
@@ -72,6 +74,17 @@ impl Outflow<'_> {
     fn push(&mut self, raw: RawEvent) -> Result<(), RecordError> {
         self.resolver.push(raw, &mut self.sink)?;
         self.sink.check()
+    }
+
+    /// Events written so far.
+    pub(super) fn events(&self) -> u64 {
+        self.sink.writer.events()
+    }
+
+    /// Waits until everything so far is written, and leaves no thread of the writer's behind.
+    pub(super) fn settle(&mut self) -> Result<(), RecordError> {
+        self.sink.check()?;
+        Ok(self.sink.writer.settle()?)
     }
 
     /// Ends the trace of an image that ended so and lost so many events.

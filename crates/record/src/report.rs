@@ -52,7 +52,9 @@ pub struct RecordReport {
     pub ended: Option<EndReason>,
     /// Seconds from the start of the program to the end of its recording; `None` for a recovered session.
     pub recorded_s: Option<f64>,
-    /// Seconds that writing the traces took.
+    /// Events converted while the program ran.
+    pub events_ahead: u64,
+    /// Seconds that writing the traces took at the end.
     pub converted_s: f64,
     /// The preloaded object, left in place because processes still run that will load it again when they execute
     /// another program; its directory can be removed when they have ended.

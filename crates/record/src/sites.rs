@@ -1,6 +1,7 @@
 //! Call sites from a spool: each stack read at its first use, frames and modules numbered in that order.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use hksim_trace::event::SiteId;
 use hksim_trace::sites::{Frame, Module, Sites};
@@ -10,8 +11,8 @@ use crate::spool_reader::SpoolReader;
 use crate::stacks::{BUILD_ID_BYTES, DEPTH_MAX, MODULE_PATH_BYTES, TAG_MODULE, TAG_STACK, head_parts, stack_words};
 
 /// The sites of a trace, as they come up. Ids count from the first use, so that equal runs give equal traces.
-pub struct SiteReader<'a> {
-    spool: &'a SpoolReader,
+pub struct SiteReader {
+    spool: Arc<SpoolReader>,
     sites: Sites,
     /// Site of each place met.
     known: HashMap<u32, SiteId>,
@@ -24,9 +25,9 @@ pub struct SiteReader<'a> {
     last: (SiteId, SiteId),
 }
 
-impl<'a> SiteReader<'a> {
+impl SiteReader {
     /// No site yet.
-    pub fn new(spool: &'a SpoolReader) -> Self {
+    pub fn new(spool: Arc<SpoolReader>) -> Self {
         Self {
             spool,
             sites: Sites::default(),

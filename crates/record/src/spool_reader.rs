@@ -10,8 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::RecordError;
-use crate::lane_events::{LaneEvents, Stamps};
-use crate::marks::MarkNames;
 use crate::spool::{
     CONTROL_BYTES, Control, FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, SPOOL_MAGIC, WORDS_OFFSET,
     fill, words,
@@ -26,7 +24,7 @@ pub struct SpoolReader {
     pub control: Control,
     lanes: Vec<LaneFrames>,
     /// Frames that hold call sites, by sequence number.
-    sites: BTreeMap<u32, u64>,
+    sites: Mutex<BTreeMap<u32, u64>>,
     live: bool,
     /// Number of the thread that had a kernel thread id last.
     threads: Mutex<HashMap<u32, u32>>,
@@ -48,7 +46,8 @@ pub struct LaneFrames {
 /// A frame with records.
 #[derive(Clone, Copy, Debug)]
 pub struct FilledFrame {
-    fill: u32,
+    /// Which fill of its lane it holds.
+    pub fill: u32,
     /// Number of the frame in the spool.
     pub number: u64,
     /// Words in it.
@@ -79,25 +78,35 @@ impl SpoolReader {
             file,
             control,
             lanes: Vec::new(),
-            sites: BTreeMap::new(),
+            sites: Mutex::default(),
             live,
             threads: Mutex::default(),
         };
-        let lanes = reader.find_lanes()?;
-        reader.lanes = reader.add_blocks(lanes)?;
-        reader.sites = reader.find_sites()?;
+        reader.lanes = reader.look(live)?;
         Ok(Some(reader))
+    }
+
+    /// The lanes as they are now. `live` says that the process still runs.
+    ///
+    /// # Errors
+    /// As for [`SpoolReader::open`].
+    pub fn look(&self, live: bool) -> Result<Vec<LaneFrames>, RecordError> {
+        let lanes = self.find_lanes(live)?;
+        let lanes = self.add_blocks(lanes, live)?;
+        // Behind the records: what they name stands there by now.
+        *self.sites.lock().unwrap_or_else(PoisonError::into_inner) = self.find_sites()?;
+        Ok(lanes)
     }
 
     /// The lanes, each with what its own frame holds. Of a live process they are read before any block: then every
     /// fill before a lane's own has its block by the time blocks are looked for.
-    fn find_lanes(&self) -> Result<BTreeMap<u64, LaneFrames>, RecordError> {
+    fn find_lanes(&self, live: bool) -> Result<BTreeMap<u64, LaneFrames>, RecordError> {
         let mut lanes = BTreeMap::new();
         for number in 1..self.frames()? {
             let Some(header) = self.header(number)?.filter(|header| header.kind == FRAME_LANE) else {
                 continue;
             };
-            let (header, snapshot) = if self.live { self.snapshot(number, header)? } else { (header, None) };
+            let (header, snapshot) = if live { self.snapshot(number, header)? } else { (header, None) };
             let own = FilledFrame { fill: fill(header.cursor), number, words: words(header.cursor) };
             lanes.insert(number, LaneFrames { frames: vec![own], own: number, header, snapshot });
         }
@@ -119,7 +128,7 @@ impl SpoolReader {
 
     /// Adds the blocks to their lanes. A block whose fill is still the lane's own was being written when the process
     /// died; the lane has its records.
-    fn add_blocks(&self, mut lanes: BTreeMap<u64, LaneFrames>) -> Result<Vec<LaneFrames>, RecordError> {
+    fn add_blocks(&self, mut lanes: BTreeMap<u64, LaneFrames>, live: bool) -> Result<Vec<LaneFrames>, RecordError> {
         for number in 1..self.frames()? {
             let Some(header) = self.header(number)? else {
                 continue;
@@ -130,7 +139,7 @@ impl SpoolReader {
                     Some(lane) if block.fill < fill(lane.header.cursor) => lane.frames.push(block),
                     Some(_) => {}
                     // A lane that came after the snapshot.
-                    None if self.live => {}
+                    None if live => {}
                     None => return Err(self.damaged(number, "a block belongs to no lane")),
                 },
                 FRAME_LANE | FRAME_SITES | 0 => {}
@@ -166,8 +175,8 @@ impl SpoolReader {
     pub fn read_place(&self, place: u32, from: usize, into: &mut [u64]) -> Result<(), RecordError> {
         let (sequence, word) = place_parts(place);
         let word = word as usize + from;
-        match self.sites.get(&sequence) {
-            Some(&frame) if word + into.len() <= SITE_FRAME_WORDS as usize => {
+        match self.site_frame(sequence) {
+            Some(frame) if word + into.len() <= SITE_FRAME_WORDS as usize => {
                 self.read_u64s(frame * FRAME_BYTES as u64 + word as u64 * 8, into)
             }
             _ => Err(self.damaged_place(place)),
@@ -177,10 +186,12 @@ impl SpoolReader {
     /// The error for a call site that cannot be read.
     pub fn damaged_place(&self, place: u32) -> RecordError {
         let (sequence, _) = place_parts(place);
-        self.damaged(
-            self.sites.get(&sequence).copied().unwrap_or_default(),
-            "a record names a call site that is not there",
-        )
+        let frame = self.site_frame(sequence).unwrap_or_default();
+        self.damaged(frame, "a record names a call site that is not there")
+    }
+
+    fn site_frame(&self, sequence: u32) -> Option<u64> {
+        self.sites.lock().unwrap_or_else(PoisonError::into_inner).get(&sequence).copied()
     }
 
     /// Frames the file has now, the control frame included.
@@ -213,14 +224,6 @@ impl SpoolReader {
     /// The error for a damaged frame.
     pub fn damaged(&self, frame: u64, why: &'static str) -> RecordError {
         RecordError::BadSpool { path: self.path.clone(), offset: frame * FRAME_BYTES as u64, why }
-    }
-
-    /// The events of each lane. Times count from the start of the image; names of marks are added to `names`.
-    ///
-    /// # Errors
-    /// The file cannot be read or is damaged.
-    pub fn lanes<'a>(&'a self, stamps: Stamps, names: &'a MarkNames) -> Result<Vec<LaneEvents<'a>>, RecordError> {
-        self.lanes.iter().map(|lane| LaneEvents::new(self, lane, stamps, names)).collect()
     }
 
     /// Address of the counters that number the events; `None` where they have time stamps.

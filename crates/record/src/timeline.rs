@@ -14,6 +14,10 @@ pub const STARTED_MARK: &str = "recording started";
 /// The log of a session in one image's time.
 #[derive(Debug)]
 pub struct Timeline {
+    start_ticks: u64,
+    rate: TickRate,
+    /// Entries of the log taken.
+    known: usize,
     /// When, in nanoseconds since the image began, and what.
     deeds: Vec<(u64, Deed)>,
     next: usize,
@@ -25,15 +29,24 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// The log as seen from an image that began at `start_ticks`.
-    pub fn new(entries: &[Entry], start_ticks: u64, rate: TickRate) -> Self {
-        let (before, after): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| entry.ticks < start_ticks);
-        let last = before.iter().rev().find(|entry| !matches!(entry.deed, Deed::Mark(_)));
-        let is_on = last.is_none_or(|entry| entry.deed == Deed::Start);
-        let deeds: Vec<(u64, Deed)> =
-            after.iter().map(|entry| (rate.ns(entry.ticks - start_ticks), entry.deed.clone())).collect();
-        let next_ns = deeds.first().map_or(u64::MAX, |deed| deed.0);
-        Self { deeds, next: 0, next_ns, off_since_ns: (!is_on).then_some(0), off_ns: 0 }
+    /// That of an image that began at `start_ticks`, with nothing done so far.
+    pub fn new(start_ticks: u64, rate: TickRate) -> Self {
+        let (deeds, next, next_ns, known) = (Vec::new(), 0, u64::MAX, 0);
+        Self { start_ticks, rate, known, deeds, next, next_ns, off_since_ns: None, off_ns: 0 }
+    }
+
+    /// Takes the log as it is now; it only grows.
+    pub fn extend(&mut self, log: &[Entry]) {
+        for entry in log.get(self.known..).unwrap_or_default() {
+            match (entry.ticks.checked_sub(self.start_ticks), &entry.deed) {
+                (Some(ticks), deed) => self.deeds.push((self.rate.ns(ticks), deed.clone())),
+                (None, Deed::Mark(_)) => {}
+                (None, Deed::Start) => self.off_since_ns = None,
+                (None, Deed::Stop | Deed::End(_)) => self.off_since_ns = Some(0),
+            }
+        }
+        self.known = log.len();
+        self.next_ns = self.deeds.get(self.next).map_or(u64::MAX, |deed| deed.0);
     }
 
     /// The next mark due up to `time_ns`, with its time.

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use rayon::prelude::*;
 
+use crate::ahead::Begun;
 use crate::control::Deed;
-use crate::convert::{Converted, How, ImageEnd, convert};
+use crate::convert::{Conversion, Converted, How, ImageEnd, convert};
 use crate::elf;
 use crate::error::RecordError;
 use crate::report::{Exit, RecordReport, RecordedTrace, UnseenImage};
@@ -30,10 +32,19 @@ const NO_SPOOL: &str = "the recorder was loaded, but could not write its first 4
 const NO_EVENTS: &str = "the recorder was loaded, but no allocating function was called through it; a program with \
      an allocator of its own inside must be built without it to be recorded, and some programs allocate nothing";
 
+/// How the traces of a session are to be written, and what was done of it while the program ran.
+#[derive(Default)]
+pub struct Work {
+    /// Whether touches are merged.
+    pub merging: Merging,
+    /// Traces begun.
+    pub begun: Begun,
+}
+
 /// A spool that could be opened.
 struct Image {
     file: SpoolFile,
-    spool: SpoolReader,
+    spool: Arc<SpoolReader>,
     end: ImageEnd,
 }
 
@@ -67,8 +78,11 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
 ///
 /// # Errors
 /// A spool cannot be read or a trace not be written.
-pub fn write_all(session: &Session, exit: Option<Exit>, merging: Merging) -> Result<RecordReport, RecordError> {
+pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<RecordReport, RecordError> {
     let began = Instant::now();
+    let Work { merging, begun } = work;
+    let events_ahead = begun.values().map(Conversion::events).sum();
+    let begun = Mutex::new(begun);
     let how = How {
         rate: session.tick_rate()?,
         merging,
@@ -88,7 +102,12 @@ pub fn write_all(session: &Session, exit: Option<Exit>, merging: Merging) -> Res
         .map(|(index, image)| {
             let output = &session.info.output;
             let path = if index == 0 { output.clone() } else { path_beside(output, &image.file, &images) };
-            let converted = convert(&image.spool, how, end_of(image, index), &log, &path)?;
+            let end = end_of(image, index);
+            let begun = begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&image.file.path);
+            let converted = match begun.map(|begun| begun.finish(end, &image.spool, &log, &path)) {
+                Some(Ok(converted)) => converted,
+                None | Some(Err(_)) => convert(&image.spool, how, end, &log, &path)?,
+            };
             Ok(describe(image, path, &converted))
         })
         .collect::<Result<_, RecordError>>()?;
@@ -112,6 +131,7 @@ pub fn write_all(session: &Session, exit: Option<Exit>, merging: Merging) -> Res
         unseen_calls: Vec::new(),
         ended,
         recorded_s: None,
+        events_ahead,
         converted_s: began.elapsed().as_secs_f64(),
         object_left,
         spool_bytes_per_event,
@@ -169,7 +189,7 @@ fn open_images(files: &[SpoolFile]) -> Result<(Vec<Image>, Vec<u32>), RecordErro
         };
         let replaced = files.get(index + 1).is_some_and(|next| next.pid == file.pid);
         let end = if replaced { ImageEnd::Exec } else { ImageEnd::Process };
-        images.push(Image { file: file.clone(), spool, end });
+        images.push(Image { file: file.clone(), spool: Arc::new(spool), end });
     }
     Ok((images, unrecorded))
 }

@@ -149,6 +149,11 @@ impl Resolver {
         }
     }
 
+    /// Holds frees back for so long from now on, as [`Window::hold_ns`] says.
+    pub fn hold_frees(&mut self, hold_ns: u64) {
+        self.window.hold_ns = hold_ns;
+    }
+
     /// Takes the next event in order of time stamps and emits what can happen now.
     ///
     /// # Errors

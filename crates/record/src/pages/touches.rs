@@ -5,6 +5,7 @@
 //! whatever the stamps say.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use hksim_trace::event::{Access, Birth, SiteId};
 use hksim_trace::header::Watched as Counts;
@@ -22,8 +23,8 @@ use crate::touched::PAGE_BYTES;
 const SLACK_NS: u64 = 20_000;
 
 /// Puts touches between events.
-pub struct PageTouches<'a> {
-    spool: &'a SpoolReader,
+pub struct PageTouches {
+    spool: Arc<SpoolReader>,
     pages: ImagePages,
     /// The next fault, read but not yet due.
     next: Option<SeenFault>,
@@ -39,12 +40,12 @@ pub struct PageTouches<'a> {
     last_ns: u64,
 }
 
-impl<'a> PageTouches<'a> {
+impl PageTouches {
     /// The touches of the spool's image; `None` if nothing of it was watched.
     ///
     /// # Errors
     /// What was seen cannot be read.
-    pub fn open(spool: &'a SpoolReader, rate: TickRate) -> Result<Option<Self>, RecordError> {
+    pub fn open(spool: &Arc<SpoolReader>, rate: TickRate) -> Result<Option<Self>, RecordError> {
         let Some(mut pages) = ImagePages::open(spool.path(), &spool.control, rate)? else {
             return Ok(None);
         };
@@ -52,7 +53,7 @@ impl<'a> PageTouches<'a> {
         let counts =
             Counts { turned_down: pages.turned_down(), faults_lost: pages.seen.faults_lost, ..Counts::default() };
         let (ahead, early, live, profiles) = (VecDeque::new(), Vec::new(), BTreeMap::new(), HashMap::new());
-        Ok(Some(Self { spool, pages, next, ahead, early, live, profiles, counts, last_ns: 0 }))
+        Ok(Some(Self { spool: Arc::clone(spool), pages, next, ahead, early, live, profiles, counts, last_ns: 0 }))
     }
 
     /// Hands the event to `each`, with the touches that belong before and after it.

@@ -51,6 +51,11 @@ impl TraceWriter {
         &self.path
     }
 
+    /// Events appended so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
     /// Appends an event.
     ///
     /// # Errors
@@ -69,6 +74,16 @@ impl TraceWriter {
         self.time_ns = event.time_ns;
         self.events += 1;
         if self.columns.len() == CHUNK_EVENTS_MAX { self.store_chunk() } else { Ok(()) }
+    }
+
+    /// Waits until all full chunks are written, and ends the thread that writes them; the next one begins it anew. For
+    /// writers that pause, or go on at another priority.
+    ///
+    /// # Errors
+    /// A chunk could not be written.
+    pub fn settle(&mut self) -> Result<(), TraceError> {
+        self.storing = Some(Storing::Here(self.storing()?.end()?));
+        Ok(())
     }
 
     /// Writes what is pending and the footer, and says how large the trace became.

@@ -88,15 +88,20 @@ fn totals(report: &RecordReport) -> String {
     let mut pids: Vec<u32> = report.traces.iter().map(|trace| trace.pid).collect();
     pids.sort_unstable();
     pids.dedup();
+    let ahead = match report.events_ahead {
+        0 => String::new(),
+        ahead => format!(" besides {} while it ran", units::count(ahead)),
+    };
     let time = report.recorded_s.map_or(String::new(), |seconds| format!(" in {seconds:.2} s"));
     format!(
-        "all: {} events of {} {}{time}; {}, {:.2} bytes an event, written in {:.2} s; lost {}, repaired {}\n",
+        "all: {} events of {} {}{time}; {}, {:.2} bytes an event, written in {:.2} s{}; lost {}, repaired {}\n",
         units::count(events),
         pids.len(),
         plural(pids.len(), "process", "processes"),
         units::bytes(bytes),
         bytes as f64 / events.max(1) as f64,
         report.converted_s,
+        ahead,
         units::count(sum(|trace| trace.quality.events_lost)),
         units::count(sum(|trace| trace.quality.reuse_repaired)),
     )

@@ -1,0 +1,132 @@
+//! Converting while the program runs, on cores that would be idle.
+//!
+//! A spool is complete without this and stays as it is, so a recorder that dies loses nothing: a recovery begins anew. What
+//! is converted lies a second back. Whatever a thread did before then stands in its lane by now, unless the thread has
+//! been in one and the same call ever since; such an event comes late and counts as if it came at that time, before which
+//! the call cannot have had its effect.
+
+use std::collections::HashMap;
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::clock::ClockPair;
+use crate::convert::{Conversion, How};
+use crate::error::RecordError;
+use crate::session::{Session, SpoolFile};
+use crate::spool::FRAME_BYTES;
+use crate::spool_reader::SpoolReader;
+use crate::touch_full::Merging;
+
+/// Bytes of a spool from which on it is worth it: two million events.
+const SPOOL_BYTES_MIN: u64 = 64 * FRAME_BYTES as u64;
+/// Time between two looks at the spools.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// How long ago the last event is that is taken over, in nanoseconds.
+const MARGIN_NS: u64 = 1_000_000_000;
+
+/// Conversions begun, by the path of their spool.
+pub type Begun = HashMap<PathBuf, Conversion>;
+
+/// The thread that converts ahead.
+pub struct Ahead {
+    stop: Sender<()>,
+    thread: JoinHandle<Begun>,
+}
+
+impl Ahead {
+    /// Begins to convert the session in `dir`, whose traces go beside `output`. `None` where that cannot be: the traces are
+    /// then made at the end.
+    pub fn begin(dir: &Path, output: &Path) -> Option<Self> {
+        let device = |path: &Path| fs::metadata(path).map(|data| data.dev()).ok();
+        // What is written here will be renamed to be the trace.
+        if device(dir)? != device(output.parent()?)? {
+            return None;
+        }
+        let session = Session::open(dir).ok()?;
+        let (stop, stopped) = channel();
+        let thread = thread::Builder::new().name("ahead".into()).spawn(move || run(&session, &stopped)).ok()?;
+        Some(Self { stop, thread })
+    }
+
+    /// Stops, and gives what was begun.
+    pub fn end(self) -> Begun {
+        drop(self.stop);
+        // Whatever went wrong there, the traces can be made from the spools.
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+fn run(session: &Session, stop: &Receiver<()>) -> Begun {
+    let mut begun = HashMap::new();
+    if !run_when_idle() {
+        return HashMap::new();
+    }
+    while stop.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        // Before the directory is read, so that no process can begin a spool unseen and write an event before then.
+        let now = ClockPair::now().ticks;
+        for file in session.spools().unwrap_or_default() {
+            let go_on = || stop.try_recv() == Err(TryRecvError::Empty);
+            let known = begun.remove(&file.path).unwrap_or_else(|| Some(None));
+            let next = known.map(|conversion| take_over(session, &file, conversion, now, &go_on));
+            // What failed is left for the end, which says why.
+            begun.insert(file.path, next.and_then(Result::ok));
+        }
+    }
+    begun.into_iter().filter_map(|(path, conversion)| Some((path, conversion??))).collect()
+}
+
+/// Takes over what can be taken over of one spool; `None` where there is too little so far.
+fn take_over(
+    session: &Session,
+    file: &SpoolFile,
+    conversion: Option<Conversion>,
+    now_ticks: u64,
+    go_on: &impl Fn() -> bool,
+) -> Result<Option<Conversion>, RecordError> {
+    let bytes = fs::metadata(&file.path).map_err(RecordError::io(&file.path, "read"))?.len();
+    if bytes < SPOOL_BYTES_MIN || !has_room(&session.dir, bytes) || !go_on() {
+        return Ok(conversion);
+    }
+    let rate = session.tick_rate()?;
+    let mut conversion = match conversion {
+        Some(conversion) => conversion,
+        None => {
+            let Some(spool) = SpoolReader::open(&file.path, true)? else {
+                return Ok(None);
+            };
+            let clock_events = session.control.page()?.untimed_events.saturating_add(1);
+            let how = How { rate, merging: Merging::default(), clock_events };
+            Conversion::begin(Arc::new(spool), how, &file.path.with_extension("ahead"))?
+        }
+    };
+    conversion.advance(now_ticks.saturating_sub(rate.ticks(MARGIN_NS)), &session.control.entries()?, go_on)?;
+    Ok(Some(conversion))
+}
+
+/// Gives this thread, and those it starts, only time that no other wants; false where the system refuses.
+fn run_when_idle() -> bool {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: 0 is the calling thread; the parameters are valid.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) == 0 }
+}
+
+/// Whether so many bytes can still be written: the program's own records come first.
+fn has_room(dir: &Path, bytes: u64) -> bool {
+    let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else {
+        return false;
+    };
+    let mut figures = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: the path is a C string; the call fills the figures, for which all zero is valid besides.
+    let figures = unsafe {
+        libc::statvfs(path.as_ptr(), figures.as_mut_ptr());
+        figures.assume_init()
+    };
+    figures.f_bavail.saturating_mul(figures.f_frsize) > bytes
+}
