@@ -10,6 +10,7 @@ use std::path::Path;
 
 use hksim_drive::{Design, Huge, PageSet};
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
+use hksim_sim::kernel::KernelConfig;
 use hksim_sim::simulate::{MarkedPages, Marks, Setup, simulate};
 use hksim_sim::{SimReport, report::SCHEMA};
 use hksim_trace::hkt::TraceReader;
@@ -19,6 +20,7 @@ use serde::Serialize;
 pub use residual::Residual;
 pub use verdict::{Class, Judged, Verdict};
 
+use crate::flags::table::thp_word;
 use crate::host;
 
 /// One trace under one design, both ways.
@@ -88,7 +90,7 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
         let pages = compare_pages(&simulated.marks, &replayed);
         let residual = Residual::new(&simulated.report, &replayed, pages);
         let judged = verdict::judge(&simulated.report, &replayed, &residual);
-        let moved = if judged.verdict == Verdict::Failed { pool_moved(&setup) } else { None };
+        let moved = if judged.verdict == Verdict::Failed { settings_moved(&setup) } else { None };
         // What was disturbed is measured again.
         let disturbed = judged.class == Class::Bounded || moved.is_some();
         let judged = moved.map_or(judged, Judged::skipped);
@@ -110,13 +112,24 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
     })
 }
 
-/// The hugetlb pool belongs to the whole machine: where it is not what the prediction saw, others took or gave pages, and a
-/// difference says nothing.
-fn pool_moved(setup: &Setup) -> Option<String> {
-    let uses_pool = matches!(setup.design.huge, Huge::Hugetlb | Huge::HugetlbPlain);
-    let (before, now) = (setup.kernel.hugetlb_pool?, host::kernel_config().ok()?.hugetlb_pool?);
-    (uses_pool && before != now)
-        .then(|| format!("the hugetlb pool had {before} free pages when this was predicted, and {now} afterwards"))
+/// Modes and the hugetlb pool belong to the whole machine: where they are not what the prediction saw, somebody changed them,
+/// and a difference says nothing.
+fn settings_moved(setup: &Setup) -> Option<String> {
+    let (before, mut now) = (&setup.kernel, host::kernel_config().ok()?);
+    if !matches!(setup.design.huge, Huge::Hugetlb | Huge::HugetlbPlain) {
+        now.hugetlb_pool = before.hugetlb_pool;
+    }
+    if now == *before {
+        return None;
+    }
+    let told = |kernel: &KernelConfig| {
+        let pool = kernel.hugetlb_pool.map_or("any number of".to_string(), |pages| pages.to_string());
+        format!("THP {}, {pool} free pages in the hugetlb pool", thp_word(kernel.thp.global))
+    };
+    let (before, now) = (told(before), told(&now));
+    Some(format!(
+        "somebody changed this machine's settings meanwhile: {before} when this was predicted, {now} afterwards"
+    ))
 }
 
 /// Pages that differ, over all marks: (only predicted, only measured). `None` where the replay has no page sets.
