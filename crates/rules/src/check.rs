@@ -56,7 +56,10 @@ pub fn check(machine: &mut Machine, script: &Script) -> Result<Checked, ExecuteE
                 script.steps.iter().zip(side).for_each(|(step, seen)| unseen.hide(step, seen));
             }
         }
-        let verdict = compare(&predicted, &measured);
+        let mut verdict = compare(&predicted, &measured);
+        if matches!(verdict, Verdict::Differs(_)) && machine.pool_is_disturbed(script) {
+            verdict = Verdict::Disturbed("another process uses the hugetlb pool");
+        }
         if !matches!(verdict, Verdict::Disturbed(_) | Verdict::EqualButSplits) || tries == TRIES {
             return Ok(Checked { predicted, measured: measured.observations, verdict });
         }

@@ -8,7 +8,9 @@ use hksim_sim::kernel::{Advice, BLOCK_PAGES, MapFlags, Protection, RemapSource};
 enum Kind {
     Plain,
     TwoThreads,
-    Hugetlb,
+    /// Promised pages; nothing moves: mremap of part of such a mapping loses the promises of the rest for good.
+    HugetlbPromised,
+    HugetlbUnpromised,
     OffBorder,
     NearlyFull,
     Forks,
@@ -18,7 +20,7 @@ enum Kind {
 const KINDS: [Kind; 20] = {
     let mut kinds = [Kind::Plain; 20];
     (kinds[0], kinds[1], kinds[2]) = (Kind::TwoThreads, Kind::TwoThreads, Kind::TwoThreads);
-    (kinds[3], kinds[4], kinds[5]) = (Kind::Hugetlb, Kind::Hugetlb, Kind::Hugetlb);
+    (kinds[3], kinds[4], kinds[5]) = (Kind::HugetlbPromised, Kind::HugetlbPromised, Kind::HugetlbUnpromised);
     (kinds[6], kinds[7]) = (Kind::OffBorder, Kind::OffBorder);
     kinds[8] = Kind::NearlyFull;
     (kinds[9], kinds[10], kinds[11], kinds[12]) = (Kind::Forks, Kind::Forks, Kind::Forks, Kind::Forks);
@@ -58,7 +60,7 @@ impl Generator {
         match self.kind {
             Kind::OffBorder => script.header.base = self.pick(&[1, 16, 100, 256, 511]),
             Kind::NearlyFull => script.header.room = Some(self.below(6)),
-            Kind::Plain | Kind::Hugetlb | Kind::TwoThreads | Kind::Forks => {}
+            Kind::Plain | Kind::HugetlbPromised | Kind::HugetlbUnpromised | Kind::TwoThreads | Kind::Forks => {}
         }
         if length > 1 && self.below(4) > 0 {
             let (start, length) = self.large_range();
@@ -118,7 +120,7 @@ impl Generator {
                 let (start, length) = self.range();
                 Op::Protect(start, length, self.protection())
             }
-            89..97 => self.remap(),
+            89..97 if self.kind != Kind::HugetlbPromised => self.remap(),
             _ => {
                 let (start, old) = self.range();
                 let new = (self.below(600) + 1).min(ARENA_PAGES - start);
@@ -153,11 +155,12 @@ impl Generator {
     }
 
     fn map_flags(&mut self) -> MapFlags {
+        let is_hugetlb = matches!(self.kind, Kind::HugetlbPromised | Kind::HugetlbUnpromised) && self.below(4) > 0;
         MapFlags {
             protection: self.protection(),
-            noreserve: self.below(2) == 0,
+            noreserve: if is_hugetlb { self.kind == Kind::HugetlbUnpromised } else { self.below(2) == 0 },
             populate: self.below(4) == 0,
-            hugetlb: self.kind == Kind::Hugetlb && self.below(4) > 0,
+            hugetlb: is_hugetlb,
         }
     }
 

@@ -78,6 +78,12 @@ fn size_modes() -> [SizeMode; BLOCK_ORDER + 1] {
     sizes
 }
 
+/// 2 MiB pages of the pool that are in use or promised to somebody.
+pub(crate) fn taken_hugetlb_pages() -> u64 {
+    let count = |name: &str| number(&format!("{HUGETLB}/{name}")).unwrap_or(0);
+    (count("nr_hugepages") + count("resv_hugepages")).saturating_sub(count("free_hugepages"))
+}
+
 /// Free 2 MiB pages of the pool, those that may be added on demand included; 0 without hugetlb.
 pub(crate) fn free_hugetlb_pages() -> u64 {
     let count = |name: &str| number(&format!("{HUGETLB}/{name}")).unwrap_or(0);

@@ -68,10 +68,15 @@ impl Machine {
 
     /// What the model must know to predict a script on this machine as it is now.
     pub(crate) fn config(&self, script: &Script) -> KernelConfig {
-        let maps_hugetlb = script.steps.iter().any(|step| matches!(step.op, Op::Map(_, _, flags) if flags.hugetlb));
         // Only these scripts look at the pool, which others may use too.
-        let hugetlb_pool = if maps_hugetlb { Some(free_hugetlb_pages()) } else { self.config.hugetlb_pool };
+        let hugetlb_pool = if maps_hugetlb(script) { Some(free_hugetlb_pages()) } else { self.config.hugetlb_pool };
         KernelConfig { hugetlb_pool, ..self.config.clone() }
+    }
+
+    /// Whether the pool is not as the script wants it, now that nothing of the script is left in it.
+    pub(crate) fn pool_is_disturbed(&self, script: &Script) -> bool {
+        let wanted = script.header.pool.or(self.config.hugetlb_pool);
+        maps_hugetlb(script) && wanted != Some(free_hugetlb_pages())
     }
 
     pub(crate) fn execute(&mut self, script: &Script) -> Result<Measured, ExecuteError> {
@@ -86,6 +91,10 @@ impl Machine {
         self.session = Some(session);
         Ok(measured)
     }
+}
+
+fn maps_hugetlb(script: &Script) -> bool {
+    script.steps.iter().any(|step| matches!(step.op, Op::Map(_, _, flags) if flags.hugetlb))
 }
 
 /// An advised, empty mapping: khugepaged wakes up at the first one of an idle machine, and must not at a script's.

@@ -13,6 +13,8 @@ use hksim_linux::sysfs::{HUGETLB, THP, choice, text};
 use hksim_sim::kernel::script::Header;
 use thiserror::Error;
 
+use crate::host::taken_hugetlb_pages;
+
 /// First argument of a guard process.
 pub const GUARD_ARGUMENT: &str = "__hksim-rules-guard";
 
@@ -84,7 +86,11 @@ impl SetModes {
                 self.set(&path, &value)?;
             }
         }
-        Ok(())
+        match header.pool {
+            // Pages in use or promised, by whomever, come on top of the free ones.
+            Some(pages) => self.set(&format!("{HUGETLB}/nr_hugepages"), &(pages + taken_hugetlb_pages()).to_string()),
+            None => Ok(()),
+        }
     }
 
     /// Lets khugepaged sleep, as far as it can be told to.
@@ -141,14 +147,13 @@ fn current(path: &str) -> Option<String> {
     choice(path).or_else(|| text(path))
 }
 
-/// The file behind a header's line, and what to write there. `room` and `base` are no modes.
+/// The file behind a header's line, and what to write there. `room` and `base` are no modes; `pool` takes more.
 fn file_of(line: &str) -> Option<(String, String)> {
     let words: Vec<&str> = line.split(' ').collect();
     Some(match words[..] {
         ["thp", mode] => (format!("{THP}/enabled"), mode.to_string()),
         ["mthp", kilobytes, mode] => (format!("{THP}/hugepages-{kilobytes}kB/enabled"), mode.to_string()),
         ["zero_page", state] => (format!("{THP}/use_zero_page"), u8::from(state == "on").to_string()),
-        ["pool", pages] => (format!("{HUGETLB}/nr_hugepages"), pages.to_string()),
         ["max_map_count", count] => ("/proc/sys/vm/max_map_count".to_string(), count.to_string()),
         _ => return None,
     })

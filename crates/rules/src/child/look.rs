@@ -132,7 +132,7 @@ impl Look {
     pub(super) fn report(&mut self, arena: Range<u64>, out: &mut impl Write) -> io::Result<()> {
         self.drain();
         let totals = self.totals(&arena)?;
-        let page_table_kb = self.status.number("VmPTE:").unwrap_or(0) as i64 - self.page_table_kb_before as i64;
+        let page_table_kb = self.status.number("VmPTE:").unwrap_or(0).saturating_sub(self.page_table_kb_before);
         let splits = self.vmstat.number("thp_split_pmd ").unwrap_or(0).saturating_sub(self.splits_before);
         self.read_states(&arena)?;
         let Totals { rss_kb, huge_kb, lazy_kb, vmas } = totals;
