@@ -161,7 +161,7 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
     }
     let policy = &predicted.policy;
     if policy.purge == Purge::Free && predicted.installs.by_kind.thp > 0 && predicted.splits > 0 {
-        found.push("R10 (a split maps zero-filled pages to the zero page; the model does not keep every byte)".into());
+        found.push("R10 (a split maps zero-filled pages to the zero page)".into());
     }
     if kinds.zero != 0 || kinds.cow != 0 {
         found.push("R4 (zero page at a read, copied at a write)".into());
