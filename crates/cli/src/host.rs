@@ -7,6 +7,7 @@ use hksim_drive::Huge;
 use hksim_linux::sysfs::THP;
 use hksim_sim::kernel::{BLOCK_ORDER, Fit, KernelConfig, KernelVersion, SizeMode, ThpConfig, ThpMode};
 
+use crate::flags::Choice;
 use crate::output::note;
 
 /// This machine's modes, limits and hugetlb pool, with the rules of its version.
@@ -64,6 +65,20 @@ pub fn lacks(huge: Huge, thp: &ThpConfig) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Whether the native allocator can be a choice's design on this machine. Plain advice can be given anywhere; two designs
+/// say which modes the kernel has.
+///
+/// # Errors
+/// The kernel has other modes.
+pub fn can_serve(choice: &Choice) -> Result<()> {
+    let huge = choice.design.huge;
+    let needs_modes = huge == Huge::ThpAlways || huge.mthp_order().is_some();
+    if needs_modes && let Some(lack) = lacks(huge, &kernel_config()?.thp) {
+        bail!("--huge {}: {lack}", choice.word("huge"));
+    }
+    Ok(())
 }
 
 /// Whether folios of an order go to mappings that ask for huge pages.

@@ -2,13 +2,16 @@
 //!
 //! [`MmapMemory`] is the [`Memory`](hksim_policy::Memory) of this world, over one [`Reservation`]. Its system
 //! calls go through [`Os`], so that a replay can watch them; allocators that serve a program use [`Syscalls`].
-//! [`process`] is one allocator for a whole process, [`SuperSlabs`] the same as Rust's global allocator.
+//! [`process`] is one allocator for a whole process, [`SuperSlabs`] the same as Rust's global allocator; [`setup`] reads
+//! its policy.
 
 mod global;
 mod memory;
 mod os;
 pub mod process;
 mod reservation;
+pub mod setup;
+mod tls;
 mod word;
 
 pub use global::SuperSlabs;

@@ -1,7 +1,6 @@
 //! Running the program with the recorder loaded.
 
-use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,11 +13,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{c_int, c_void, siginfo_t};
 
+use hksim_carry::{PRELOAD_VARIABLE, preload_with};
+
 use crate::error::RecordError;
 use crate::report::Exit;
 use crate::spool::SESSION_VARIABLE;
-
-const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
 /// Signals that are meant for the program: the recorder passes them on and goes on to convert.
 const PASSED_ON: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
@@ -106,16 +105,6 @@ pub fn start(command: &[OsString], object: &Path, session: &Path, host: &Host) -
         .map_err(|source| RecordError::Start { command: program.to_string_lossy().into_owned(), source })?;
     PassedOn::to(child.id());
     Ok(Running { child, signals })
-}
-
-/// The object before whatever the caller preloads already.
-fn preload_with(object: &Path) -> OsString {
-    let mut value = object.as_os_str().to_owned();
-    if let Some(others) = env::var_os(PRELOAD_VARIABLE).filter(|others| !others.is_empty()) {
-        value.push(OsStr::new(":"));
-        value.push(others);
-    }
-    value
 }
 
 impl Running {

@@ -19,10 +19,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("native", &["policy"]),
     ("native-ffi", &["native", "policy"]),
     ("record-preload", &["linux"]),
-    ("record", &["linux", "trace"]),
+    ("carry", &[]),
+    ("record", &["carry", "linux", "trace"]),
     ("replay", &["linux", "policy", "trace", "drive", "native"]),
     ("rules", &["linux", "sim"]),
-    ("cli", &["linux", "rules", "policy", "trace", "drive", "sim", "native", "record", "replay"]),
+    ("cli", &["carry", "linux", "rules", "policy", "trace", "drive", "sim", "native", "record", "replay"]),
     ("testkit", &["policy", "trace"]),
 ];
 

@@ -9,6 +9,7 @@ mod plot;
 mod record;
 mod replay;
 mod rules;
+mod run;
 pub mod sim;
 mod sweep;
 mod trace;
@@ -47,6 +48,8 @@ pub enum Command {
     Validate(validate::Args),
     /// Check the rules of the kernel model on the running kernel
     Rules(rules::Args),
+    /// Run a program on the native allocator
+    Run(run::Args),
     /// Draw a sweep or sim result
     Plot(plot::Args),
 }
@@ -71,6 +74,7 @@ impl Command {
             Command::Replay(args) => replay::run(&args).map(done),
             Command::Validate(args) => validate::run(&args),
             Command::Rules(args) => rules::run(&args),
+            Command::Run(args) => run::run(&args).map(done),
             Command::Plot(args) => plot::run(&args).map(done),
         }
     }

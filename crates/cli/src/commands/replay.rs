@@ -5,7 +5,7 @@ mod view;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use hksim_drive::{Design, Huge, TouchRule};
+use hksim_drive::{Design, TouchRule};
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
 use hksim_sim::report::{SCHEMA, TouchLabel, TraceLabel};
 use hksim_trace::header::Touch;
@@ -68,13 +68,8 @@ pub fn run(args: &Args) -> Result<()> {
     let policy = args.policy.checked()?;
     let choice = policy.choice()?;
     let trace = Trace::file(&args.trace)?;
-    // Plain advice can be given anywhere; these two say which modes the kernel has.
-    let needs_modes = choice.design.huge == Huge::ThpAlways || choice.design.huge.mthp_order().is_some();
-    if args.on == "native"
-        && needs_modes
-        && let Some(lack) = host::lacks(choice.design.huge, &host::kernel_config()?.thp)
-    {
-        bail!("--huge {}: {lack}", choice.word("huge"));
+    if args.on == "native" {
+        host::can_serve(&choice)?;
     }
     let rule = choice.touch_rule(trace.header.touch);
     let (on, design) = target(&args.on, policy, &choice.design)?;

@@ -13,6 +13,7 @@ mod pairwise;
 mod programs;
 mod puzzles;
 mod rules;
+mod run;
 mod sabotage;
 mod support;
 mod sweeps;

@@ -1,0 +1,106 @@
+//! Builds the shared objects with a cargo of their own, so that the library can carry them inside.
+//!
+//! They need a profile of their own (`panic=abort`; the recorder is without std) and must not inherit flags or wrappers meant for the rest of the
+//! workspace. `--locked --offline`: the outer cargo has already resolved and fetched everything.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Always glibc, whatever hksim itself is built for: that is what programs load.
+const OBJECT_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// A shared object: what it is built from and how the library finds it.
+struct Object {
+    /// The variable that names the file when the library is compiled.
+    variable: &'static str,
+    /// The crate's folder.
+    krate: &'static str,
+    features: &'static str,
+    /// The folder it is built in. Objects whose dependencies have the same features share one.
+    folder: &'static str,
+    file: &'static str,
+}
+
+const OBJECTS: [Object; 3] = [
+    Object {
+        variable: "HKSIM_RECORDER_OBJECT",
+        krate: "record-preload",
+        features: "",
+        folder: "recorder",
+        file: "libhksim_record_preload.so",
+    },
+    Object {
+        variable: "HKSIM_RECORDER_OPERATORS_OBJECT",
+        krate: "record-preload",
+        features: "operators",
+        folder: "recorder-operators",
+        file: "libhksim_record_preload.so",
+    },
+    Object {
+        variable: "HKSIM_ALLOCATOR_OBJECT",
+        krate: "native-ffi",
+        features: "",
+        folder: "allocator",
+        file: "libhksim_native_ffi.so",
+    },
+];
+
+/// Crates whose sources go into the objects.
+const SOURCES: [&str; 5] = ["record-preload", "linux", "native-ffi", "native", "policy"];
+
+/// Variables through which the outer build would reach into the nested one.
+const NOT_INHERITED: [&str; 10] = [
+    "CARGO_BUILD_RUSTFLAGS",
+    "CARGO_BUILD_TARGET",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_MAKEFLAGS",
+    "CARGO_TARGET_DIR",
+    "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "RUSTC_WRAPPER",
+    "RUSTFLAGS",
+    "__CARGO_DEFAULT_LIB_METADATA",
+];
+
+/// The profile, as cargo reads it from the environment.
+const PROFILE: [(&str, &str); 6] = [
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "none"),
+    ("CARGO_PROFILE_RELEASE_LTO", "true"),
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3"),
+    ("CARGO_PROFILE_RELEASE_PANIC", "abort"),
+    ("CARGO_PROFILE_RELEASE_STRIP", "true"),
+];
+
+fn main() {
+    let crates = path_variable("CARGO_MANIFEST_DIR").join("..");
+    for krate in SOURCES.map(|krate| crates.join(krate)) {
+        println!("cargo::rerun-if-changed={}", krate.join("src").display());
+        println!("cargo::rerun-if-changed={}", krate.join("Cargo.toml").display());
+    }
+    println!("cargo::rerun-if-changed={}", crates.join("../Cargo.lock").display());
+    for object in OBJECTS {
+        let target_dir = path_variable("OUT_DIR").join(object.folder);
+        build(&crates.join(object.krate).join("Cargo.toml"), &target_dir, object.features);
+        let file = target_dir.join(OBJECT_TARGET).join("release").join(object.file);
+        println!("cargo::rustc-env={}={}", object.variable, file.display());
+    }
+}
+
+fn path_variable(name: &str) -> PathBuf {
+    PathBuf::from(env::var_os(name).unwrap_or_else(|| panic!("cargo sets {name} for build scripts")))
+}
+
+fn build(manifest: &Path, target_dir: &Path, features: &str) {
+    let mut cargo = Command::new(path_variable("CARGO"));
+    cargo.args(["build", "--release", "--locked", "--offline", "--lib", "--target", OBJECT_TARGET]);
+    cargo.args(["--features", features]);
+    cargo.arg("--manifest-path").arg(manifest).arg("--target-dir").arg(target_dir);
+    for name in NOT_INHERITED {
+        cargo.env_remove(name);
+    }
+    cargo.envs(PROFILE);
+    let status = cargo.status().unwrap_or_else(|why| panic!("cannot run cargo for a shared object: {why}"));
+    assert!(status.success(), "a shared object does not build ({status}); its messages stand above");
+}

@@ -1,0 +1,121 @@
+//! An object that is unpacked once and stays: the program that runs on it replaces hksim, so nobody is left to remove it.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::Read;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::place::{allows_execution, can_be_named, user_cache, write_in};
+
+/// No folder allows the object to be unpacked and loaded from it.
+#[derive(Debug)]
+pub struct NoPlace {
+    /// The folders that were tried.
+    pub tried: Vec<PathBuf>,
+}
+
+impl std::fmt::Display for NoPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tried: Vec<String> = self.tried.iter().map(|place| place.display().to_string()).collect();
+        write!(
+            f,
+            "no place to unpack the allocator in (tried {}); set XDG_CACHE_HOME to a folder of yours that is writable, \
+             not mounted noexec, and has no space or colon in its name",
+            tried.join(", ")
+        )
+    }
+}
+
+impl std::error::Error for NoPlace {}
+
+/// The file `NAME.so` with an object's bytes in a folder of the user's own, written at the first call and used by all later
+/// ones. Its folder is named by the object's contents, so that several versions of hksim can run at a time.
+///
+/// # Errors
+/// There is no place for it.
+pub fn cached(name: &str, object: &[u8]) -> Result<PathBuf, NoPlace> {
+    // SAFETY: has no precondition.
+    let user = unsafe { libc::geteuid() };
+    let own = format!("hksim-{user}");
+    let mut places: Vec<PathBuf> = user_cache().map(|cache| cache.join("hksim")).into_iter().collect();
+    places.extend([PathBuf::from("/tmp").join(&own), PathBuf::from("/var/tmp").join(&own)]);
+    let found = places.iter().find_map(|place| cached_in(place, user, name, object));
+    found.ok_or(NoPlace { tried: places })
+}
+
+fn cached_in(place: &Path, user: u32, name: &str, object: &[u8]) -> Option<PathBuf> {
+    let folder = place.join(format!("{:016x}", fingerprint(object)));
+    DirBuilder::new().recursive(true).mode(0o755).create(&folder).ok()?;
+    if ![place, &folder].into_iter().all(|folder| belongs_to(folder, user)) {
+        return None;
+    }
+    let path = folder.canonicalize().ok()?.join(format!("{name}.so"));
+    if holds(&path, user, object) {
+        return (can_be_named(&path) && allows_execution(&File::open(&path).ok()?)).then_some(path);
+    }
+    // Written beside it and renamed, so that nobody ever loads half an object.
+    let new = write_in(&folder, &format!("{name}.{}", std::process::id()), object)?;
+    match fs::rename(&new, &path) {
+        Ok(()) => Some(path),
+        Err(_) => {
+            let _ = fs::remove_file(&new);
+            None
+        }
+    }
+}
+
+/// Whether nobody else could have put something there: in /tmp anyone may be first.
+fn belongs_to(path: &Path, user: u32) -> bool {
+    fs::symlink_metadata(path)
+        .is_ok_and(|found| found.uid() == user && !found.is_symlink() && found.mode() & 0o022 == 0)
+}
+
+fn holds(path: &Path, user: u32, object: &[u8]) -> bool {
+    let mut found = Vec::with_capacity(object.len() + 1);
+    let read = || File::open(path)?.take(object.len() as u64 + 1).read_to_end(&mut found);
+    belongs_to(path, user) && { read }().is_ok() && found == object
+}
+
+/// FNV-1a: tells versions apart; the bytes themselves are compared before a file is used.
+fn fingerprint(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn user() -> u32 {
+        // SAFETY: has no precondition.
+        unsafe { libc::geteuid() }
+    }
+
+    #[test]
+    fn a_file_is_written_once_and_again_where_it_was_changed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = folder.path().join("cache/hksim");
+        let first = cached_in(&place, user(), "object", b"bytes").expect("a place");
+        let written = fs::metadata(&first).expect("the file").ino();
+        assert_eq!(cached_in(&place, user(), "object", b"bytes"), Some(first.clone()));
+        assert_eq!(fs::metadata(&first).expect("the file").ino(), written, "the file stays");
+        fs::write(&first, b"bytes!").expect("written");
+        assert_eq!(cached_in(&place, user(), "object", b"bytes"), Some(first.clone()));
+        assert_eq!(fs::read(&first).expect("read"), b"bytes");
+        assert_ne!(cached_in(&place, user(), "object", b"others"), Some(first), "another object has another folder");
+    }
+
+    #[test]
+    fn folders_that_others_could_write_to_are_not_used() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = folder.path().join("open");
+        fs::create_dir(&open).expect("made");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("set");
+        assert_eq!(cached_in(&open, user(), "object", b"bytes"), None);
+        let link = folder.path().join("link");
+        symlink(folder.path(), &link).expect("linked");
+        assert_eq!(cached_in(&link, user(), "object", b"bytes"), None);
+        assert_eq!(cached_in(&folder.path().join("with space"), user(), "object", b"bytes"), None);
+    }
+}

@@ -1,0 +1,52 @@
+//! Where an object can be unpacked: a file that every user may read and the kernel may map executable.
+
+use std::env;
+use std::fs::{File, Permissions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+
+/// The user's folder for caches, where there is one.
+pub(crate) fn user_cache() -> Option<PathBuf> {
+    let given = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    given.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
+}
+
+/// Folders for temporary files, best first.
+pub fn temporary_places() -> Vec<PathBuf> {
+    let mut places = vec![env::temp_dir(), PathBuf::from("/tmp"), PathBuf::from("/var/tmp")];
+    places.extend(user_cache());
+    places.dedup();
+    places
+}
+
+/// Writes an object as a new file of a folder, readable for every user (the program may change its own). `None` where the
+/// file cannot be written, not be named in `LD_PRELOAD`, or not be mapped executable.
+pub fn write_in(folder: &Path, name: &str, object: &[u8]) -> Option<PathBuf> {
+    let path = folder.canonicalize().ok()?.join(name);
+    if !can_be_named(&path) {
+        return None;
+    }
+    let mut file = File::create(&path).ok()?;
+    file.write_all(object).ok()?;
+    file.set_permissions(Permissions::from_mode(0o755)).ok()?;
+    drop(file);
+    allows_execution(&File::open(&path).ok()?).then_some(path)
+}
+
+/// Whether LD_PRELOAD can name a file: it separates its words by spaces and colons.
+pub(crate) fn can_be_named(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| !path.contains([' ', ':']))
+}
+
+/// Whether the file can be mapped executable: not so where its file system is mounted noexec.
+pub(crate) fn allows_execution(file: &File) -> bool {
+    // SAFETY: a new private mapping of our own file touches no existing memory and is unmapped at once.
+    unsafe {
+        let protection = libc::PROT_READ | libc::PROT_EXEC;
+        let mapped = libc::mmap(null_mut(), 1, protection, libc::MAP_PRIVATE, file.as_raw_fd(), 0);
+        mapped != libc::MAP_FAILED && libc::munmap(mapped, 1) == 0
+    }
+}

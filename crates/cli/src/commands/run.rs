@@ -1,0 +1,129 @@
+//! `hksim run`: a program on the native allocator.
+//!
+//! The program takes hksim's place in its process, so its exit status, its signals and its terminal are its own.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, Result, anyhow, bail};
+use hksim_carry::{ALLOCATOR, PRELOAD_VARIABLE, cached, preload_with};
+use hksim_native::setup::{POLICY_VARIABLE, Setup};
+
+use crate::flags::table::{FLAGS, Subject};
+use crate::flags::{Choice, HostPolicyArgs};
+use crate::host;
+
+/// Arguments of `run`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    policy: HostPolicyArgs,
+    /// The program and its arguments; it runs in hksim's process, and its exit status is its own
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Becomes the program; returns only where that is impossible.
+///
+/// # Errors
+/// A policy that no program can run on, no place for the allocator, no such program.
+pub fn run(args: &Args) -> Result<()> {
+    let policy = args.policy.checked()?;
+    if let Some(flag) = policy.program_flag() {
+        bail!("--{flag} is about a replayed program; a real one touches what it touches: leave it out");
+    }
+    let choice = policy.choice()?;
+    host::can_serve(&choice)?;
+    let words = words(&choice);
+    Setup::read(&words).map_err(|why| anyhow!("{why}"))?;
+    let object = cached("native", ALLOCATOR)?;
+    let (program, arguments) = args.command.split_first().context("no command")?;
+    let why = Command::new(program)
+        .args(arguments)
+        .env(PRELOAD_VARIABLE, preload_with(&object))
+        .env(OsStr::from_bytes(POLICY_VARIABLE.to_bytes()), words)
+        .exec();
+    Err(why).with_context(|| format!("{}: cannot be run", program.to_string_lossy()))
+}
+
+/// A choice as the native allocator reads it: every policy flag with its value.
+fn words(choice: &Choice) -> String {
+    let flags = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
+    let words: Vec<String> = flags.map(|flag| format!("{}={}", flag.name, (flag.show)(choice))).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use hksim_drive::Design;
+    use hksim_policy::geometry::Shape;
+
+    use super::*;
+    use crate::flags::table::Values;
+
+    /// What the simulator makes of the same choice, by code of its own.
+    fn agree(choice: &Choice) {
+        let words = words(choice);
+        let read = Setup::read(&words).unwrap_or_else(|why| panic!("{words}: {why}"));
+        let design = &choice.design;
+        let plan = design.plan().unwrap_or_else(|why| panic!("{words}: {why}"));
+        assert_eq!(read.options, plan.options, "{words}");
+        assert_eq!(read.arena_bytes, design.arena_bytes, "{words}");
+        let shape = Shape {
+            superslab_bytes: design.superslab_bytes,
+            slab_bytes: design.slab_bytes,
+            scheme: design.classes.policy(),
+            header: design.header.policy(),
+            header_bytes: design.header_bytes,
+            carve: design.carve.policy(),
+            meta_place: design.meta.policy(),
+        };
+        assert_eq!(read.shape, shape, "{words}");
+    }
+
+    #[test]
+    fn the_native_allocator_reads_every_flag_as_the_simulator_does() {
+        let wide = || Choice::of(Design { header_bytes: 16, ..Design::default() });
+        agree(&wide());
+        agree(&Choice::of(Design { header_bytes: 16, ..Design::hakmem() }));
+        for flag in FLAGS.iter().filter(|flag| flag.subject == Subject::Policy) {
+            let values = match flag.values {
+                Values::Words(words) => words(),
+                Values::Size(_) => vec!["1M"],
+                Values::Count(_) => vec!["16"],
+                Values::Time(_) => vec!["1500us", "0", "7ns", "2s"],
+            };
+            for value in values {
+                let value = if flag.name == "arena" { "1G" } else { value };
+                let mut choice = wide();
+                (flag.set)(&mut choice, value).unwrap_or_else(|why| panic!("--{} {value}: {why}", flag.name));
+                agree(&choice);
+            }
+        }
+    }
+
+    #[test]
+    fn presets_by_name_are_the_same_as_their_flags() {
+        for name in Design::PRESETS {
+            let design = Design { header_bytes: 16, ..Design::preset(name).expect("a preset") };
+            let named = format!("preset={name} header-bytes=16");
+            assert_eq!(Setup::read(&named), Setup::read(&words(&Choice::of(design))), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_run_is_refused_with_the_reason() {
+        let why = |words| Setup::read(words).expect_err(words).to_string();
+        assert!(why("preset=hakmem").contains("header-bytes=16"));
+        assert!(why("align=trim").contains("use align=arena"));
+        assert!(why("touch=all").contains("leave it out"));
+        assert!(why("thp=never").contains("leave it out"));
+        assert!(why("superslab=3M").contains("powers of two"));
+        assert!(why("superslab").contains("FLAG=VALUE"));
+        assert!(why("prewarm=99M arena=64M").contains("quarter"));
+        assert!(why("purge-delay=100").contains("unit"));
+        assert!(why("colour=red").starts_with("colour=red: no such policy flag"));
+    }
+}

@@ -1,0 +1,143 @@
+//! One allocator for the whole process, with a heap per thread: what serves `GlobalAlloc` and the C interface.
+//!
+//! There are two of it, of which a process uses one: with constant geometry, and with one from the environment
+//! ([`POLICY_VARIABLE`](crate::setup::POLICY_VARIABLE)). Threads of the first never ask which: their heap's pointer tells.
+//! Nothing here allocates: the allocator is made in place in a static, thread heaps live in the reservation.
+
+mod say;
+mod served;
+mod start;
+
+use std::ptr::{self, NonNull};
+
+use hksim_policy::{Allocator, Block, Geometry, Request, ThreadHeap};
+
+use crate::memory::MmapMemory;
+use crate::os::Syscalls;
+use say::foreign;
+use served::{CHOSEN, CONSTANT};
+use start::{Kind, start};
+
+type World = MmapMemory<Syscalls>;
+type Heap = ThreadHeap<World>;
+
+/// Something to do with the allocator and the calling thread's heap, whatever the geometry.
+trait Work {
+    /// What comes of it.
+    type Output;
+    /// Does it.
+    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) -> Self::Output;
+}
+
+/// Does some work with the calling thread's heap. `None` if there is no memory for an allocator or a heap.
+#[inline(always)]
+fn with_heap<W: Work>(work: W) -> Option<W::Output> {
+    match CONSTANT.heap() {
+        // SAFETY: the heap is this thread's alone, and no call of the policy comes back here.
+        Some(mut heap) => Some(work.run(CONSTANT.allocator(), unsafe { heap.as_mut() })),
+        None => with_another_heap(work),
+    }
+}
+
+/// The same where the thread has no heap of the constant allocator.
+#[inline(never)]
+fn with_another_heap<W: Work>(work: W) -> Option<W::Output> {
+    if let Some(mut heap) = CHOSEN.heap() {
+        // SAFETY: as above.
+        return Some(work.run(CHOSEN.allocator(), unsafe { heap.as_mut() }));
+    }
+    match start()? {
+        // SAFETY: as above.
+        Kind::Constant => Some(work.run(CONSTANT.allocator(), unsafe { CONSTANT.open()?.as_mut() })),
+        // SAFETY: as above.
+        Kind::Chosen => Some(work.run(CHOSEN.allocator(), unsafe { CHOSEN.open()?.as_mut() })),
+    }
+}
+
+struct Allocate(Request);
+
+impl Work for Allocate {
+    type Output = *mut u8;
+
+    #[inline(always)]
+    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) -> *mut u8 {
+        address_or_null(allocator, allocator.allocate(heap, self.0))
+    }
+}
+
+struct Free(NonNull<u8>);
+
+impl Work for Free {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) {
+        allocator.free(heap, block_of(allocator, self.0));
+    }
+}
+
+struct Resize(NonNull<u8>, u64);
+
+impl Work for Resize {
+    type Output = *mut u8;
+
+    #[inline(always)]
+    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) -> *mut u8 {
+        let block = block_of(allocator, self.0);
+        address_or_null(allocator, allocator.resize(heap, block, self.1))
+    }
+}
+
+struct UsableBytes(NonNull<u8>);
+
+impl Work for UsableBytes {
+    type Output = u64;
+
+    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, _heap: &mut Heap) -> u64 {
+        allocator.usable_bytes(block_of(allocator, self.0))
+    }
+}
+
+#[inline(always)]
+fn address_or_null<G: Geometry>(allocator: &Allocator<World, G>, block: Option<Block<NonNull<u8>>>) -> *mut u8 {
+    block.map_or(ptr::null_mut(), |block| allocator.mem.address(block).as_ptr())
+}
+
+#[inline(always)]
+fn block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) -> Block<NonNull<u8>> {
+    if !allocator.mem.holds(address) {
+        foreign(address);
+    }
+    allocator.mem.block_at(address)
+}
+
+/// Allocates; null where there is no memory.
+#[inline(always)]
+pub fn allocate(request: Request) -> *mut u8 {
+    with_heap(Allocate(request)).unwrap_or(ptr::null_mut())
+}
+
+/// Frees what [`allocate`] or [`resize`] gave.
+///
+/// # Safety
+/// `address` is live and not used afterwards. (An address outside the arena is recognised and ends the process.)
+#[inline(always)]
+pub unsafe fn free(address: NonNull<u8>) {
+    with_heap(Free(address));
+}
+
+/// Resizes; null where there is no memory, and the block is unchanged then.
+///
+/// # Safety
+/// As for [`free`], unless null is returned.
+pub unsafe fn resize(address: NonNull<u8>, bytes: u64) -> *mut u8 {
+    with_heap(Resize(address, bytes)).unwrap_or(ptr::null_mut())
+}
+
+/// Usable bytes of a live block.
+///
+/// # Safety
+/// `address` is live.
+pub unsafe fn usable_bytes(address: NonNull<u8>) -> u64 {
+    with_heap(UsableBytes(address)).unwrap_or(0)
+}
