@@ -8,7 +8,7 @@ use hksim_trace::source::EventSource;
 use serde::Serialize;
 
 use crate::accounts::ByReason;
-use crate::kernel::KernelConfig;
+use crate::kernel::{KernelConfig, KhugepagedBound};
 use crate::reach::TlbReport;
 
 /// Version of every JSON result; raised when a name changes or goes.
@@ -127,6 +127,9 @@ pub struct SimReport {
     pub failed: u64,
     /// SuperSlabs that hugetlb refused.
     pub fell_back: FellBack,
+    /// What khugepaged could change; `None` where no mapping can have huge pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub khugepaged: Option<KhugepagedBound>,
     /// Digest of every placement: equal to a replay's iff (almost surely) all placements are.
     pub placement: String,
     /// Evenly spaced samples over the events, the last at the end.

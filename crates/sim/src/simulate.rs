@@ -322,6 +322,7 @@ impl<H: Watch> Run<H> {
             os_calls_failed: accounts.os_calls_failed(),
             failed: self.driver.failed(),
             fell_back: FellBack::of(pool),
+            khugepaged: kernel.khugepaged_bound(self.time_ns),
             placement: format!("{:016x}", self.driver.placement()),
             timeline: self.timeline.clone(),
             tlb: self.tlb_report(&hooks),

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::khugepaged::Khugepaged;
 use super::rules::{MidSizes, Rules};
 
 /// The order (log2 of its pages) of a folio that fills a 2 MiB block.
@@ -96,6 +97,8 @@ pub struct KernelConfig {
     pub vmas_elsewhere: u64,
     /// Huge pages in the hugetlb pool, `None` for as many as asked for (R13).
     pub hugetlb_pool: Option<u64>,
+    /// What runs beside the process; it bounds predictions, and changes none.
+    pub khugepaged: Khugepaged,
     /// How this kernel version behaves.
     pub rules: Rules,
 }
@@ -120,6 +123,7 @@ impl Default for KernelConfig {
             max_map_count: 65_530,
             vmas_elsewhere: 0,
             hugetlb_pool: None,
+            khugepaged: Khugepaged::default(),
             rules: Rules::LINUX_6_18,
         }
     }

@@ -20,6 +20,7 @@ pub fn table(report: &SimReport, choice: &Choice) -> String {
     lines.extend(beside(&installs(report), &memory(report)));
     lines.push(String::new());
     lines.extend(beside(&reasons(report), &calls(report)));
+    lines.extend(khugepaged(report));
     if !report.bracket.is_empty() {
         lines.push(String::new());
         lines.extend(bracket(report));
@@ -122,6 +123,17 @@ fn calls(report: &SimReport) -> Vec<String> {
     table.push(["fell back to thp".to_string(), count(report.fell_back.thp)]);
     table.push(["fell back to a plain map".to_string(), count(report.fell_back.plain)]);
     table.lines()
+}
+
+/// What may differ where khugepaged is awake.
+fn khugepaged(report: &SimReport) -> Option<String> {
+    let bound = report.khugepaged?;
+    Some(format!(
+        "khugepaged, not in these figures, could make {} huge pages: RSS up to {} more, installs up to {} fewer",
+        count(bound.huge_pages_max),
+        bytes(bound.rss_bytes_more_max),
+        count(bound.installs_fewer_max)
+    ))
 }
 
 /// What other assumptions about touches give.
