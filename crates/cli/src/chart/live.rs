@@ -64,7 +64,7 @@ fn svg(name: &str, info: &Info) -> Result<String> {
 }
 
 /// The unit in which a time reads well: its nanoseconds, and the axis' name.
-fn time_unit(ns: u64) -> (f64, &'static str) {
+pub fn time_unit(ns: u64) -> (f64, &'static str) {
     match ns {
         0..10_000_000 => (1e3, "time (us)"),
         10_000_000..10_000_000_000 => (1e6, "time (ms)"),

@@ -1,8 +1,11 @@
 //! `hksim import`: traces of other programs.
 
+mod faults;
+
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
+use hksim_trace::import::faults::FaultOptions;
 use hksim_trace::import::{Format as Source, ImportReport, Options, import};
 use serde::Serialize;
 
@@ -13,20 +16,35 @@ use crate::output::{Format, print, render, units};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Trace of another program: plain, gz, bz2, xz, zstd or a zip archive
-    #[arg(value_name = "FILE")]
-    trace: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "faults")]
+    trace: Option<PathBuf>,
+    /// Explain page faults instead, by region, reason and time: what `perf script` printed (docs/faults.md)
+    #[arg(long, value_name = "SCRIPT", conflicts_with_all = ["trace", "from"])]
+    faults: Option<PathBuf>,
+    /// With --faults: a copy of the program's /proc/PID/maps, where the script has no mappings
+    #[arg(long, value_name = "FILE", requires = "faults")]
+    maps: Option<PathBuf>,
+    /// With --faults: draw the faults over time
+    #[arg(long, value_name = "FILE.svg", requires = "faults")]
+    plot: Option<PathBuf>,
     /// Its format; recognised without. docs/import.md names them
     #[arg(long, value_name = "KIND")]
     from: Option<String>,
     /// Of a trace of several processes, the one to take; the first without
     #[arg(long, value_name = "N")]
     pid: Option<u64>,
-    /// Trace to write
-    #[arg(short, long, value_name = "FILE.hkt")]
-    output: PathBuf,
-    /// Form of the report on standard output
+    /// Trace to write; with --faults, the report
+    #[arg(short, long, value_name = "FILE.hkt", required_unless_present = "faults")]
+    output: Option<PathBuf>,
+    /// Form of the report
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
+}
+
+impl Args {
+    fn faults_options(&self) -> FaultOptions {
+        FaultOptions { process: self.pid, maps: self.maps.clone() }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -37,17 +55,23 @@ pub(super) struct Imported {
     pub report: ImportReport,
 }
 
-/// Converts the trace.
+/// Converts the trace, or explains faults.
 ///
 /// # Errors
 /// Input that is no trace of a known format; output that cannot be written.
 pub fn run(args: &Args) -> Result<()> {
+    if let Some(script) = &args.faults {
+        return faults::run(args, script);
+    }
+    let (Some(trace), Some(output)) = (&args.trace, &args.output) else {
+        bail!("name the trace, and with -o the output")
+    };
     let source = args.from.as_deref().map(|name| {
         Source::from_name(name).ok_or_else(|| anyhow!("--from {name}: unknown format; formats are {}", Source::names()))
     });
     let options = Options { format: source.transpose()?, process: args.pid };
-    let report = write_new(&args.output, &[&args.trace], |path| import(&args.trace, &options, path))?;
-    let imported = Imported { schema: hksim_sim::report::SCHEMA, file: args.output.display().to_string(), report };
+    let report = write_new(output, &[trace], |path| import(trace, &options, path))?;
+    let imported = Imported { schema: hksim_sim::report::SCHEMA, file: output.display().to_string(), report };
     print(&render(args.format, &imported, &[&imported], || table(&imported))?)
 }
 

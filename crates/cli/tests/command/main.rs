@@ -5,6 +5,7 @@ mod call_sites;
 mod contract;
 mod errors;
 mod exports;
+mod faults;
 mod files;
 mod flags;
 mod generators;

@@ -11,6 +11,7 @@ mod bytehound;
 mod calls;
 mod csv;
 mod failure;
+pub mod faults;
 mod glibc;
 mod glibc_wl;
 mod heaptrack;

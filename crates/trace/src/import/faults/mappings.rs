@@ -1,0 +1,173 @@
+//! What is mapped where, as far as the script tells: perf records that a mapping is made, not that it goes.
+
+use super::super::failure::Failure;
+use super::line::Mapping;
+use super::report::RegionKind;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Most mappings of all processes: sixteen times what Linux allows one by default.
+pub(super) const MAPPINGS_MAX: usize = 1 << 20;
+
+/// How far a stack is taken to have grown: the usual limit is 8 MiB, and others set 64.
+const STACK_BYTES_MAX: u64 = 64 << 20;
+
+/// `brk` begins at most that far behind the program: the kernel draws it from 1 GiB there.
+const HEAP_GAP_BYTES_MAX: u64 = 1 << 30;
+
+/// A mapping, with its faults.
+#[derive(Clone, Debug)]
+pub(super) struct Region {
+    pub start: u64,
+    pub end: u64,
+    pub kind: RegionKind,
+    pub name: Rc<str>,
+    access: [u8; 3],
+    pub faults: u64,
+    pub first_touch: u64,
+}
+
+impl Region {
+    pub(super) fn is_code(&self) -> bool {
+        self.access[2] == b'x'
+    }
+}
+
+/// What a new mapping did to the pages that were there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// All of the range is new memory.
+    Fresh,
+    /// A mapping grew, or changed its protection: the pages stay.
+    Kept,
+}
+
+/// The mappings of one process.
+#[derive(Clone, Default)]
+pub(super) struct Mappings {
+    /// By first address.
+    regions: BTreeMap<u64, Region>,
+    /// End of the program's own file: the heap lies behind it.
+    program: Option<(Rc<str>, u64)>,
+}
+
+impl Mappings {
+    pub(super) fn len(&self) -> usize {
+        self.regions.len()
+    }
+
+    pub(super) fn regions(&self) -> impl Iterator<Item = &Region> {
+        self.regions.values()
+    }
+
+    /// The mapping of an address: the one it lies in, or the stack that grew down to it.
+    pub(super) fn find(&mut self, address: u64) -> Option<&mut Region> {
+        let below = self.regions.range(..=address).next_back();
+        let start = match below.filter(|(_, region)| address < region.end) {
+            Some((&start, _)) => start,
+            None => {
+                let (&start, region) = self.regions.range(address..).next()?;
+                (region.kind == RegionKind::Stack && start - address <= STACK_BYTES_MAX).then_some(start)?
+            }
+        };
+        self.regions.get_mut(&start)
+    }
+
+    /// Takes a mapping in. Those it lies on are cut back and handed to `gone` where nothing is left of them.
+    pub(super) fn add(&mut self, mapping: Mapping, gone: &mut dyn FnMut(Region)) -> Result<Change, Failure> {
+        let Mapping { start, end, access, .. } = mapping;
+        let mut flags = [b'-'; 3];
+        flags.iter_mut().zip(access.bytes()).for_each(|(flag, byte)| *flag = byte);
+        let (kind, name) = self.named(&mapping);
+        let mut region = Region { start, end, kind, name, access: flags, faults: 0, first_touch: 0 };
+        let change = self.change(&region);
+        for old in self.cut(start, end) {
+            if change == Change::Kept && old.kind == region.kind {
+                region.faults += old.faults;
+                region.first_touch += old.first_touch;
+            } else {
+                gone(old);
+            }
+        }
+        self.regions.insert(start, region);
+        if self.regions.len() > MAPPINGS_MAX {
+            return Err(Failure::new("more than 1048576 mappings at once", "cut the script"));
+        }
+        Ok(change)
+    }
+
+    /// Whether a mapping is one that is there already, grown or with another protection.
+    fn change(&self, new: &Region) -> Change {
+        let mut overlaps = self.regions.range(..new.end).rev().take_while(|(_, old)| old.end > new.start);
+        let kept = overlaps.any(|(_, old)| {
+            let is_same = (old.start, old.end) == (new.start, new.end);
+            let grew = new.start <= old.start && old.end <= new.end && !is_same;
+            let inside = old.start <= new.start && new.end <= old.end;
+            let is_protected = inside && old.access != new.access;
+            old.kind == new.kind && old.name == new.name && (grew && old.access == new.access || is_protected)
+        });
+        if kept { Change::Kept } else { Change::Fresh }
+    }
+
+    /// Takes what lies in a range out; what sticks out of it stays.
+    fn cut(&mut self, start: u64, end: u64) -> Vec<Region> {
+        let overlaps = self.regions.range(..end).rev().take_while(|(_, old)| old.end > start);
+        let starts: Vec<u64> = overlaps.map(|(&start, _)| start).collect();
+        let mut gone = Vec::new();
+        for start_old in starts {
+            let Some(old) = self.regions.remove(&start_old) else { continue };
+            let (below, above) = (old.start < start, old.end > end);
+            if above {
+                let (faults, first_touch) = if below { (0, 0) } else { (old.faults, old.first_touch) };
+                self.regions.insert(end, Region { start: end, faults, first_touch, ..old.clone() });
+            }
+            match below {
+                true => drop(self.regions.insert(old.start, Region { end: start, ..old })),
+                false if !above => gone.push(old),
+                false => (),
+            }
+        }
+        gone
+    }
+
+    /// What a mapping is: told by its name, and where it has none by where it lies.
+    fn named(&mut self, mapping: &Mapping) -> (RegionKind, Rc<str>) {
+        let kind = match mapping.name {
+            "[heap]" => RegionKind::Heap,
+            name if name.starts_with("[stack") => RegionKind::Stack,
+            "" | "//anon" => return self.nameless(mapping),
+            name if name.starts_with("[anon") || name.starts_with("//anon") || name.starts_with("/anon_hugepage") => {
+                RegionKind::Anonymous
+            }
+            name if name.starts_with('[') => RegionKind::Kernel,
+            name => {
+                let known = self.regions.range(..mapping.start).next_back().filter(|(_, old)| &*old.name == name);
+                let name = known.map_or_else(|| name.into(), |(_, old)| old.name.clone());
+                match &mut self.program {
+                    Some((program, end)) if *program == name => *end = (*end).max(mapping.end),
+                    Some(_) => (),
+                    None => self.program = Some((Rc::clone(&name), mapping.end)),
+                }
+                return (RegionKind::File, name);
+            }
+        };
+        (kind, kind.word().into())
+    }
+
+    /// Memory without a file: a file's zeroed data begins where its written data ends, the first piece of the heap lies behind
+    /// the program, and whatever grows stays what it is.
+    fn nameless(&self, mapping: &Mapping) -> (RegionKind, Rc<str>) {
+        let before = self.regions.range(..mapping.start).next_back().map(|(_, old)| old);
+        if let Some(old) = before.filter(|old| old.end == mapping.start && old.access[1] == b'w')
+            && matches!(old.kind, RegionKind::File | RegionKind::Heap)
+        {
+            return (old.kind, Rc::clone(&old.name));
+        }
+        let same = self.regions.get(&mapping.start).filter(|old| old.kind == RegionKind::Heap);
+        let behind = self.program.as_ref().is_some_and(|(_, end)| {
+            (*end..end.saturating_add(HEAP_GAP_BYTES_MAX)).contains(&mapping.start) && mapping.access.starts_with("rw")
+        });
+        let kind = if same.is_some() || behind { RegionKind::Heap } else { RegionKind::Anonymous };
+        (kind, kind.word().into())
+    }
+}

@@ -1,0 +1,32 @@
+//! A copy of `/proc/PID/maps`.
+
+use super::super::failure::Failure;
+use super::super::input::{Input, Lines};
+use super::line::Mapping;
+use super::tally::Tally;
+
+/// Reads it all: the mappings as they are before the script begins.
+pub(super) fn read(input: &mut Input, tally: &mut Tally) -> Result<(), Failure> {
+    while let Some(line) = input.line(Lines::Strict)? {
+        let mapping = mapping(line);
+        let bad = || Failure::new("no line of /proc/PID/maps", "copy that file while the program runs");
+        tally.add_known(mapping.ok_or_else(bad)?)?;
+    }
+    Ok(())
+}
+
+/// `START-END ACCESS OFFSET DEVICE INODE NAME`, addresses in hex.
+fn mapping(line: &str) -> Option<Mapping<'_>> {
+    let mut rest = line;
+    let mut word = || {
+        let (word, behind) = rest.split_once(' ').unwrap_or((rest, ""));
+        rest = behind.trim_start();
+        (!word.is_empty()).then_some(word)
+    };
+    let (range, access) = (word()?, word()?);
+    let (_offset, _device, _inode) = (word()?, word()?, word()?);
+    let (start, end) = range.split_once('-')?;
+    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+    let name = if rest.is_empty() { "//anon" } else { rest };
+    (start < end).then_some(Mapping { start, end, access, name })
+}

@@ -1,0 +1,73 @@
+//! Page faults of any program, as `perf script` prints them: what faulted, where, and why as far as addresses tell.
+//!
+//! Not a trace: nothing here says what was allocated. It explains what hksim did not itself place, by the mappings
+//! that stand in the script (`--show-mmap-events`) or in a copy of `/proc/PID/maps`. Memory grows with the pages
+//! and mappings of the program, not with the length of the script.
+
+mod line;
+mod mappings;
+mod maps;
+mod pages;
+mod report;
+mod tally;
+
+use super::failure::Failure;
+use super::input::{Input, Lines};
+use super::open::{self, Container};
+use crate::error::TraceError;
+use std::path::{Path, PathBuf};
+
+pub use report::{CodeRow, FaultReport, MappingRow, Moment, Reasons, RegionKind, RegionRow};
+use tally::Tally;
+
+/// What may be asked of a reading.
+#[derive(Clone, Debug, Default)]
+pub struct FaultOptions {
+    /// The process to take; the first that faults without.
+    pub process: Option<u64>,
+    /// A copy of the process's `/proc/PID/maps`, for scripts without mappings.
+    pub maps: Option<PathBuf>,
+}
+
+/// What to do about a script that cannot be used.
+const MEND: &str = "record with `perf record -e page-faults -c1 -d`, print with \
+                    `perf script -F +pid,+addr --show-mmap-events --show-task-events`";
+
+/// Reads what `perf script` printed: plain, gz, bz2, xz, zstd, or the first file of a zip archive.
+///
+/// # Errors
+/// Unreadable input, a line without time or address, no fault at all: each names file, line and mend.
+pub fn read(path: &Path, options: &FaultOptions) -> Result<FaultReport, TraceError> {
+    let mut tally = Tally::new(options.process);
+    if let Some(maps) = &options.maps {
+        with_input(maps, &mut |input| maps::read(input, &mut tally))?;
+    }
+    let (mut lines, mut member) = (0, None);
+    with_input(path, &mut |input| {
+        member = input.member().map(str::to_string);
+        while let Some(text) = input.line(Lines::Mixed)? {
+            tally.take(line::parse(text)?)?;
+        }
+        lines = input.lines_read();
+        tally.settle()
+    })?;
+    let mut report = tally.report();
+    (report.lines, report.member) = (lines, member);
+    Ok(report)
+}
+
+/// Opens a file in whatever container it lies, and places the errors of whoever reads it.
+fn with_input(path: &Path, read: &mut dyn FnMut(&mut Input) -> Result<(), Failure>) -> Result<(), TraceError> {
+    let mut run = |mut input: Input| read(&mut input).map_err(|why| input.place_error(why));
+    match open::container(path)? {
+        Container::Stream { reader, packed } => run(Input::new(path, None, packed, reader)),
+        Container::Zip(mut archive) => {
+            for index in 0..archive.len() {
+                if let Some((name, reader)) = open::member(path, &mut archive, index)? {
+                    return run(Input::new(path, Some(name), true, reader));
+                }
+            }
+            Err(TraceError::io(path, "read the archive", std::io::Error::other("it holds no file")))
+        }
+    }
+}
