@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Some(hksim_rules::GUARD_ARGUMENT) => return hksim_rules::guard_main(),
         _ => {}
     }
+    hksim_linux::file_size::let_writes_fail();
     match Cli::try_parse_from(flags::argv::join_optional_values(words)) {
         Ok(cli) => cli.command.run().unwrap_or_else(|why| {
             output::note(&told(&why));

@@ -2,11 +2,13 @@
 //!
 //! - [`scan`]: the form of `PAGEMAP_SCAN`, for callers that bring their own system calls; [`pagemap`]: scans of this process.
 //! - [`perf`]: events of the kernel; [`ring`]: their records; [`traps`]: page-fault exceptions, counted and with addresses.
-//! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine.
+//! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`file_size`]: a limit of this process.
 //! - [`resident`]: memory for those who watch faults and must take none themselves.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 
+#[cfg(feature = "std")]
+pub mod file_size;
 #[cfg(feature = "std")]
 pub mod pagemap;
 #[cfg(feature = "std")]

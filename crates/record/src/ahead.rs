@@ -6,14 +6,15 @@
 //! the call cannot have had its effect.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fs;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use crate::clock::ClockPair;
@@ -31,13 +32,22 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// How long ago the last event is that is taken over, in nanoseconds.
 const MARGIN_NS: u64 = 1_000_000_000;
 
+/// How long it may take to stop.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// Conversions begun at the most: each holds two open files, and the live blocks of its process in memory.
+const CONVERSIONS_MAX: usize = 16;
+
 /// Conversions begun, by the path of their spool.
 pub type Begun = HashMap<PathBuf, Conversion>;
+
+/// Spools looked at, by their path: `None` where that failed, and inside it where there was too little so far.
+type Known = Mutex<HashMap<PathBuf, Option<Option<Conversion>>>>;
 
 /// The thread that converts ahead.
 pub struct Ahead {
     stop: Sender<()>,
-    thread: JoinHandle<Begun>,
+    ended: Receiver<Infallible>,
+    known: Arc<Known>,
 }
 
 impl Ahead {
@@ -50,36 +60,57 @@ impl Ahead {
             return None;
         }
         let session = Session::open(dir).ok()?;
-        let (stop, stopped) = channel();
-        let thread = thread::Builder::new().name("ahead".into()).spawn(move || run(&session, &stopped)).ok()?;
-        Some(Self { stop, thread })
+        let ((stop, stopped), (end, ended)) = (channel(), channel());
+        let known = Arc::default();
+        let shared = Arc::clone(&known);
+        let work = move || {
+            run(&session, &stopped, &shared);
+            drop(end);
+        };
+        thread::Builder::new().name("ahead".into()).spawn(work).ok()?;
+        Some(Self { stop, ended, known })
     }
 
-    /// Stops, and gives what was begun.
+    /// Stops, and gives what was begun. On a busy machine the thread gets no time, not even to stop: what it has in hand is
+    /// then made anew from its spool.
     pub fn end(self) -> Begun {
         drop(self.stop);
-        // Whatever went wrong there, the traces can be made from the spools.
-        self.thread.join().unwrap_or_default()
+        // It sends nothing; it is gone when its end of the channel is.
+        let _ = self.ended.recv_timeout(PATIENCE);
+        let known = mem::take(&mut *lock(&self.known));
+        known.into_iter().filter_map(|(path, conversion)| Some((path, conversion??))).collect()
     }
 }
 
-fn run(session: &Session, stop: &Receiver<()>) -> Begun {
-    let mut begun = HashMap::new();
+fn lock(known: &Known) -> MutexGuard<'_, HashMap<PathBuf, Option<Option<Conversion>>>> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run(session: &Session, stop: &Receiver<()>, all: &Known) {
     if !run_when_idle() {
-        return HashMap::new();
+        return;
     }
     while stop.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
         // Before the directory is read, so that no process can begin a spool unseen and write an event before then.
         let now = ClockPair::now().ticks;
         for file in session.spools().unwrap_or_default() {
             let go_on = || stop.try_recv() == Err(TryRecvError::Empty);
-            let known = begun.remove(&file.path).unwrap_or_else(|| Some(None));
+            let Some(known) = take_known(all, &file.path) else {
+                continue;
+            };
             let next = known.map(|conversion| take_over(session, &file, conversion, now, &go_on));
             // What failed is left for the end, which says why.
-            begun.insert(file.path, next.and_then(Result::ok));
+            let next = next.and_then(|next| next.inspect_err(|_| drop(fs::remove_file(file.ahead_path()))).ok());
+            lock(all).insert(file.path, next);
         }
     }
-    begun.into_iter().filter_map(|(path, conversion)| Some((path, conversion??))).collect()
+}
+
+/// Takes what is known of a spool; `None` where it has to wait for the end, as enough others are begun.
+fn take_known(all: &Known, path: &Path) -> Option<Option<Option<Conversion>>> {
+    let mut all = lock(all);
+    let has_turn = all.values().flatten().flatten().count() < CONVERSIONS_MAX;
+    all.remove(path).or_else(|| has_turn.then_some(Some(None)))
 }
 
 /// Takes over what can be taken over of one spool; `None` where there is too little so far.
@@ -103,7 +134,7 @@ fn take_over(
             };
             let clock_events = session.control.page()?.untimed_events.saturating_add(1);
             let how = How { rate, merging: Merging::default(), clock_events };
-            Conversion::begin(Arc::new(spool), how, &file.path.with_extension("ahead"))?
+            Conversion::begin(Arc::new(spool), how, &file.ahead_path())?
         }
     };
     conversion.advance(now_ticks.saturating_sub(rate.ticks(MARGIN_NS)), &session.control.entries()?, go_on)?;

@@ -249,7 +249,21 @@ fn finish(session: Session, outcome: Outcome, object: Unpacked, work: Work) -> R
 /// # Errors
 /// There is no session in `dir`, or a trace cannot be written; the session is then kept.
 pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
-    let session = Session::open(dir)?;
+    recover_session(Session::open(dir)?)
+}
+
+/// As [`recover`], with the trace at `output`, and those of other processes beside it: where the disk of the session is full.
+///
+/// # Errors
+/// As for [`recover`].
+pub fn recover_to(dir: &Path, output: &Path) -> Result<RecordReport, RecordError> {
+    let mut session = Session::open(dir)?;
+    session.info.output = absolute_output(output)?;
+    recover_session(session)
+}
+
+fn recover_session(session: Session) -> Result<RecordReport, RecordError> {
+    session.remove_ahead();
     let object = session.info.object.clone();
     let report = collect(session, None, Work::default())?;
     if report.object_left.is_none() {
@@ -274,7 +288,10 @@ fn collect(session: Session, exit: Option<Exit>, work: Work) -> Result<RecordRep
             session.remove()?;
             Ok(report)
         }
-        Err(why) => Err(RecordError::Kept { session: session.dir, why: Box::new(why) }),
+        Err(why) => {
+            session.remove_ahead();
+            Err(RecordError::Kept { session: session.dir, why: Box::new(why) })
+        }
     }
 }
 

@@ -82,6 +82,13 @@ pub struct SpoolFile {
     pub image: u32,
 }
 
+impl SpoolFile {
+    /// Where it is converted to while its process runs.
+    pub fn ahead_path(&self) -> PathBuf {
+        self.path.with_extension("ahead")
+    }
+}
+
 impl Session {
     /// Begins a session in a new directory under `plan.parent`.
     ///
@@ -173,6 +180,14 @@ impl Session {
         }
         spools.sort_by_key(|spool| (spool.pid, spool.image));
         Ok(spools)
+    }
+
+    /// Removes what was converted ahead of time and is of no more use: the traces need the room.
+    pub fn remove_ahead(&self) {
+        for spool in self.spools().unwrap_or_default() {
+            // Where it cannot be removed it only takes room.
+            let _ = fs::remove_file(spool.ahead_path());
+        }
     }
 
     /// Removes the session with all its spools. Processes that still write to them stop recording: they would fill the

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -15,6 +15,11 @@ use crate::spool::{
     fill, words,
 };
 use crate::stacks::{FIRST_WORD, FRAME_SITES, SITE_FRAME_WORDS, place_parts};
+
+/// Size from which on a file is looked at for holes. A recorder leaves none, but a file system may store less than it was given.
+const HOLES_BYTES_MIN: u64 = 1 << 30;
+/// Bytes for one that is stored, at the most.
+const HOLES_RATIO_MAX: u64 = 64;
 
 /// An open spool.
 pub struct SpoolReader {
@@ -28,6 +33,52 @@ pub struct SpoolReader {
     live: bool,
     /// Number of the thread that had a kernel thread id last.
     threads: Mutex<HashMap<u32, u32>>,
+}
+
+/// Opens what may be a spool: a recovered folder can hold anything, and neither a pipe nor a file of little more than
+/// holes may keep the reader for ever.
+fn open_file(path: &Path) -> Result<File, RecordError> {
+    let bad = |why| RecordError::BadSpool { path: path.to_path_buf(), offset: 0, why };
+    let failed = |what| RecordError::io(path, what);
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed("open"))?;
+    let data = file.metadata().map_err(failed("read"))?;
+    match data.len() {
+        _ if !data.is_file() => Err(bad("it is no file")),
+        bytes if bytes > HOLES_BYTES_MIN && bytes / HOLES_RATIO_MAX > data.blocks() * 512 => {
+            Err(bad("it is nearly empty"))
+        }
+        _ => Ok(file),
+    }
+}
+
+/// What a spool says of its process; kept without the file open, as there may be more spools than files can be.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Its control page.
+    pub control: Box<Control>,
+    /// Bytes of records in it.
+    pub record_bytes: u64,
+    /// Whether the process was running.
+    pub is_live: bool,
+}
+
+impl Facts {
+    /// The command line of the process.
+    pub fn command(&self) -> Vec<String> {
+        command(&self.control)
+    }
+
+    /// Path of the object whose `malloc` served the image; `None` where it was not found out.
+    pub fn allocator(&self) -> Option<PathBuf> {
+        let path = self.control.allocator.get(..self.control.allocator_bytes as usize)?;
+        (!path.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(path)))
+    }
+}
+
+fn command(control: &Control) -> Vec<String> {
+    let bytes = control.command.get(..control.command_bytes as usize).unwrap_or(&control.command);
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
+    bytes.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 /// The frames of one lane, in the order in which they were filled.
@@ -61,7 +112,7 @@ impl SpoolReader {
     /// # Errors
     /// The file cannot be read, or a frame header is damaged.
     pub fn open(path: &Path, live: bool) -> Result<Option<Self>, RecordError> {
-        let file = File::open(path).map_err(RecordError::io(path, "open"))?;
+        let file = open_file(path)?;
         let mut page = [0; CONTROL_BYTES];
         match file.read_exact_at(&mut page, 0) {
             Ok(()) => {}
@@ -248,22 +299,14 @@ impl SpoolReader {
 
     /// The command line of the process.
     pub fn command(&self) -> Vec<String> {
-        let used = self.control.command.get(..self.control.command_bytes as usize);
-        let bytes = used.unwrap_or(&self.control.command);
-        let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
-        bytes.split(|&byte| byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+        command(&self.control)
     }
 
-    /// Path of the object whose `malloc` served the image; `None` where it was not found out.
-    pub fn allocator(&self) -> Option<PathBuf> {
-        let path = self.control.allocator.get(..self.control.allocator_bytes as usize)?;
-        (!path.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(path)))
-    }
-
-    /// Bytes of records in the spool.
-    pub fn record_bytes(&self) -> u64 {
+    /// What there is to know of it.
+    pub fn facts(&self) -> Facts {
         let frames = self.lanes.iter().flat_map(|lane| &lane.frames);
-        frames.map(|frame| frame.words as u64 * 8).sum()
+        let record_bytes = frames.map(|frame| frame.words as u64 * 8).sum();
+        Facts { control: Box::new(self.control), record_bytes, is_live: self.live }
     }
 
     /// Reads words of a frame, from its word `from` on.

@@ -17,7 +17,7 @@ use crate::error::RecordError;
 use crate::report::{Exit, RecordReport, RecordedTrace, UnseenImage};
 use crate::session::{Session, SpoolFile};
 use crate::spool::ORIGIN_FORK;
-use crate::spool_reader::SpoolReader;
+use crate::spool_reader::{Facts, SpoolReader};
 use crate::touch_full::Merging;
 
 /// Why there may be no spool at all.
@@ -41,17 +41,24 @@ pub struct Work {
     pub begun: Begun,
 }
 
-/// A spool that could be opened.
+/// A spool that could be opened. It is closed again until its turn comes: a build leaves more of them than files can be open.
 struct Image {
     file: SpoolFile,
-    spool: Arc<SpoolReader>,
+    facts: Facts,
     end: ImageEnd,
 }
 
 impl Image {
     /// Whether there is anything to write a trace of.
     fn has_records(&self) -> bool {
-        self.spool.record_bytes() != 0 || self.spool.control.events_lost != 0
+        self.facts.record_bytes != 0 || self.facts.control.events_lost != 0
+    }
+
+    fn open(&self) -> Result<Arc<SpoolReader>, RecordError> {
+        let spool = SpoolReader::open(&self.file.path, self.facts.is_live)?;
+        let gone =
+            || RecordError::BadSpool { path: self.file.path.clone(), offset: 0, why: "it was changed meanwhile" };
+        spool.map(Arc::new).ok_or_else(gone)
     }
 }
 
@@ -91,10 +98,10 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<Re
     let (images, unrecorded_pids) = open_images(&session.spools()?)?;
     let images = in_order(images, session.info.root_pid);
     let log = session.control.entries()?;
-    let bytes: u64 = images.iter().map(|image| image.spool.record_bytes()).sum();
-    let own_malloc = images.iter().filter(|image| !image.has_records() && image.spool.control.own_malloc != 0);
+    let bytes: u64 = images.iter().map(|image| image.facts.record_bytes).sum();
+    let own_malloc = images.iter().filter(|image| !image.has_records() && image.facts.control.own_malloc != 0);
     let own_malloc =
-        own_malloc.map(|image| UnseenImage { pid: image.file.pid, command: image.spool.command() }).collect();
+        own_malloc.map(|image| UnseenImage { pid: image.file.pid, command: image.facts.command() }).collect();
     let traces: Vec<RecordedTrace> = images
         .par_iter()
         .enumerate()
@@ -104,9 +111,15 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<Re
             let path = if index == 0 { output.clone() } else { path_beside(output, &image.file, &images) };
             let end = end_of(image, index);
             let begun = begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&image.file.path);
-            let converted = match begun.map(|begun| begun.finish(end, &image.spool, &log, &path)) {
+            let spool = image.open()?;
+            let converted = match begun.map(|begun| begun.finish(end, &spool, &log, &path)) {
                 Some(Ok(converted)) => converted,
-                None | Some(Err(_)) => convert(&image.spool, how, end, &log, &path)?,
+                None => convert(&spool, how, end, &log, &path)?,
+                Some(Err(_)) => {
+                    // It takes room that the trace may need; where it stays, the trace says so.
+                    let _ = fs::remove_file(image.file.ahead_path());
+                    convert(&spool, how, end, &log, &path)?
+                }
             };
             Ok(describe(image, path, &converted))
         })
@@ -148,7 +161,7 @@ fn past_malloc(traces: &[RecordedTrace]) -> Vec<UnseenImage> {
 
 fn describe(image: &Image, path: PathBuf, converted: &Converted) -> RecordedTrace {
     let &Converted { summary, quality, touches } = converted;
-    let control = &image.spool.control;
+    let control = &image.facts.control;
     RecordedTrace {
         // For the eye only: the trace is written.
         trace_bytes: fs::metadata(&path).map_or(0, |data| data.len()),
@@ -156,9 +169,9 @@ fn describe(image: &Image, path: PathBuf, converted: &Converted) -> RecordedTrac
         pid: control.pid,
         parent_pid: control.parent_pid,
         forked: control.origin == ORIGIN_FORK,
-        still_running: image.end == ImageEnd::Process && image.spool.is_live(),
-        command: image.spool.command(),
-        allocator: image.spool.allocator(),
+        still_running: image.end == ImageEnd::Process && image.facts.is_live,
+        command: image.facts.command(),
+        allocator: image.facts.allocator(),
         events: summary.events,
         threads: summary.threads,
         objects_peak: summary.objects_peak,
@@ -170,7 +183,7 @@ fn describe(image: &Image, path: PathBuf, converted: &Converted) -> RecordedTrac
 
 /// The program itself, which comes first, and what still runs last as long as the session.
 fn end_of(image: &Image, index: usize) -> ImageEnd {
-    let lasts = index == 0 || image.spool.is_live();
+    let lasts = index == 0 || image.facts.is_live;
     if image.end == ImageEnd::Process && lasts { ImageEnd::Session } else { image.end }
 }
 
@@ -189,7 +202,7 @@ fn open_images(files: &[SpoolFile]) -> Result<(Vec<Image>, Vec<u32>), RecordErro
         };
         let replaced = files.get(index + 1).is_some_and(|next| next.pid == file.pid);
         let end = if replaced { ImageEnd::Exec } else { ImageEnd::Process };
-        images.push(Image { file: file.clone(), spool: Arc::new(spool), end });
+        images.push(Image { file: file.clone(), facts: spool.facts(), end });
     }
     Ok((images, unrecorded))
 }
@@ -197,7 +210,7 @@ fn open_images(files: &[SpoolFile]) -> Result<(Vec<Image>, Vec<u32>), RecordErro
 /// The program's own image first (the last one of its process with a record, so that wrappers like env and nice do not
 /// take its place; without it the first image to begin), the others in the order in which they began.
 fn in_order(mut images: Vec<Image>, root_pid: Option<u32>) -> Vec<Image> {
-    images.sort_by_key(|image| image.spool.control.start_ticks);
+    images.sort_by_key(|image| image.facts.control.start_ticks);
     let is_own = |image: &Image| Some(image.file.pid) == root_pid;
     let root = images.iter().rposition(|image| is_own(image) && image.has_records());
     let root = root.or_else(|| images.iter().rposition(is_own));

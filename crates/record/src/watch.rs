@@ -39,20 +39,28 @@ pub struct Watch<'a> {
     duration: Option<Duration>,
     signal_marks: u32,
     spools: HashMap<PathBuf, Spool>,
+    /// Number of the spool to look at next.
+    turn: usize,
 }
 
+/// Spools looked at in one go. A build leaves thousands; they are looked at in turn then, and none is kept open.
+const LOOKS_MAX: usize = 256;
+
 /// What is known of one spool: every frame is looked at once, lanes each time.
+#[derive(Default)]
 struct Spool {
-    file: File,
+    /// Frames known, the control frame included.
     frames_seen: u64,
     lanes: Vec<u64>,
     blocks: u64,
+    words: u64,
+    events_lost: u64,
 }
 
 impl<'a> Watch<'a> {
     /// Watches `session` from now on, and ends it after `duration`.
     pub fn new(session: &'a Session, duration: Option<Duration>) -> Self {
-        Self { session, began: Instant::now(), duration, signal_marks: 0, spools: HashMap::new() }
+        Self { session, began: Instant::now(), duration, signal_marks: 0, spools: HashMap::new(), turn: 0 }
     }
 
     /// Does what is due.
@@ -69,27 +77,27 @@ impl<'a> Watch<'a> {
             control.end(EndReason::Duration)?;
         }
         let page = control.page()?;
-        let images = self.open_spools()?;
+        let images = self.look_at_spools()?;
         show(&Progress {
             elapsed: self.began.elapsed(),
             images,
-            words: self.spools.values_mut().map(Spool::words).sum(),
+            words: self.spools.values().map(|spool| spool.words).sum(),
             spool_bytes: page.bytes,
-            events_lost: self.spools.values().map(Spool::events_lost).sum(),
+            events_lost: self.spools.values().map(|spool| spool.events_lost).sum(),
             is_recording: page.state == SESSION_RECORDING,
         });
         Ok(if page.state == SESSION_ENDED { Interest::Lost } else { Interest::Kept })
     }
 
-    /// Opens the spools that are new; gives the number of all.
-    fn open_spools(&mut self) -> Result<usize, RecordError> {
+    /// Looks at the spools whose turn it is; gives the number of all.
+    fn look_at_spools(&mut self) -> Result<usize, RecordError> {
         let files = self.session.spools()?;
-        for file in &files {
-            if let (false, Ok(opened)) = (self.spools.contains_key(&file.path), File::open(&file.path)) {
-                let spool = Spool { file: opened, frames_seen: 1, lanes: Vec::new(), blocks: 0 };
-                self.spools.insert(file.path.clone(), spool);
+        for file in files.iter().cycle().skip(self.turn).take(files.len().min(LOOKS_MAX)) {
+            if let Ok(opened) = File::open(&file.path) {
+                self.spools.entry(file.path.clone()).or_default().look(&opened);
             }
         }
+        self.turn = (self.turn + LOOKS_MAX) % files.len().max(1);
         Ok(files.len())
     }
 }
@@ -104,32 +112,29 @@ fn obey(control: &Control, request: Request, number: u32) -> Result<(), RecordEr
 }
 
 impl Spool {
-    /// Words in it now. What cannot be read counts as nothing: this is for the eye only.
-    fn words(&mut self) -> u64 {
-        let frames = self.file.metadata().map_or(0, |data| data.len().div_ceil(FRAME_BYTES as u64));
-        for number in self.frames_seen..frames {
-            match self.header(number).map(|header| header.kind) {
+    /// Counts the words in it now. What cannot be read counts as nothing: this is for the eye only.
+    fn look(&mut self, file: &File) {
+        let frames = file.metadata().map_or(0, |data| data.len().div_ceil(FRAME_BYTES as u64));
+        for number in self.frames_seen.max(1)..frames {
+            match header(file, number).map(|header| header.kind) {
                 Some(FRAME_LANE) => self.lanes.push(number),
                 Some(0) | None => break,
                 Some(_) => self.blocks += 1,
             }
             self.frames_seen = number + 1;
         }
-        let in_lanes: usize =
-            self.lanes.iter().filter_map(|&lane| self.header(lane)).map(|header| words(header.cursor)).sum();
-        self.blocks * FRAME_WORDS as u64 + in_lanes as u64
-    }
-
-    fn events_lost(&self) -> u64 {
+        let headers = self.lanes.iter().filter_map(|&lane| header(file, lane));
+        let in_lanes: u64 = headers.map(|header| words(header.cursor) as u64).sum();
+        self.words = self.blocks * FRAME_WORDS as u64 + in_lanes;
         let mut bytes = [0; 8];
-        let read = self.file.read_exact_at(&mut bytes, offset_of!(ImagePage, events_lost) as u64);
-        read.map_or(0, |()| u64::from_ne_bytes(bytes))
+        let read = file.read_exact_at(&mut bytes, offset_of!(ImagePage, events_lost) as u64);
+        self.events_lost = read.map_or(0, |()| u64::from_ne_bytes(bytes));
     }
+}
 
-    fn header(&self, number: u64) -> Option<FrameHeader> {
-        let mut bytes = [0; size_of::<FrameHeader>()];
-        self.file.read_exact_at(&mut bytes, number * FRAME_BYTES as u64).ok()?;
-        // SAFETY: as many bytes as FrameHeader has, and every bit pattern is one.
-        Some(unsafe { bytes.as_ptr().cast::<FrameHeader>().read_unaligned() })
-    }
+fn header(file: &File, number: u64) -> Option<FrameHeader> {
+    let mut bytes = [0; size_of::<FrameHeader>()];
+    file.read_exact_at(&mut bytes, number * FRAME_BYTES as u64).ok()?;
+    // SAFETY: as many bytes as FrameHeader has, and every bit pattern is one.
+    Some(unsafe { bytes.as_ptr().cast::<FrameHeader>().read_unaligned() })
 }

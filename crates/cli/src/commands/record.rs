@@ -5,13 +5,15 @@ mod summary;
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
-use hksim_record::{ClockReads, Operators, Options, RecordReport, Touch as Recorded, record_watched, recover};
+use hksim_record::{
+    ClockReads, Operators, Options, RecordReport, Touch as Recorded, record_watched, recover, recover_to,
+};
 
 use crate::flags::values::{parse_size, parse_time};
 use crate::output::progress::Recording;
@@ -47,9 +49,9 @@ enum Reads {
 /// Arguments of `record`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Trace to write; those of child processes are written beside it
-    #[arg(short, long, value_name = "FILE.hkt", default_value = "hksim.hkt")]
-    output: PathBuf,
+    /// Trace to write, otherwise hksim.hkt; those of child processes are written beside it
+    #[arg(short, long, value_name = "FILE.hkt")]
+    output: Option<PathBuf>,
     /// What is recorded of the program's accesses to its blocks; pages: the first touch of each page, of a sample of
     /// objects; full: each access, in valgrind, some 10 times slower
     #[arg(long, value_enum, default_value = "none")]
@@ -85,12 +87,19 @@ pub struct Args {
     /// Show no progress; it is shown where standard error is a terminal
     #[arg(short, long)]
     quiet: bool,
-    /// Write the traces of a recording whose hksim was killed, from the session folder it left
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "output", "paused", "duration", "max_size", "stacks"])]
+    /// Write the traces of a recording whose hksim was killed, or had no room, from the session folder it left; to where
+    /// they were to go, or to --output
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks"])]
     recover: Option<PathBuf>,
     /// The program and its arguments; how it ended is in the report, hksim itself exits 0
     #[arg(last = true, required_unless_present = "recover", value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+impl Args {
+    fn output(&self) -> &Path {
+        self.output.as_deref().unwrap_or(Path::new("hksim.hkt"))
+    }
 }
 
 /// Runs the program and writes its trace.
@@ -101,9 +110,10 @@ pub fn run(args: &Args) -> Result<()> {
     if args.backend == Backend::Ltrace && args.recover.is_none() {
         return record_with_ltrace(args);
     }
-    let report = match &args.recover {
-        Some(session) => recover(session)?,
-        None => record(args)?,
+    let report = match (&args.recover, &args.output) {
+        (Some(session), None) => recover(session)?,
+        (Some(session), Some(output)) => recover_to(session, output)?,
+        (None, _) => record(args)?,
     };
     let text = render(args.format, &report, &report.traces, || summary::text(&report))?;
     match args.format {
@@ -114,14 +124,15 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn record(args: &Args) -> Result<RecordReport> {
-    if args.output.is_dir() {
-        bail!("{}: is a directory; name a file for the trace", args.output.display());
+    let output = args.output();
+    if output.is_dir() {
+        bail!("{}: is a directory; name a file for the trace", output.display());
     }
     if args.clock == Reads::Sixteenth && args.touch != Touch::None {
         bail!("--clock 16 leaves times too coarse to order accesses by; leave out --touch or --clock");
     }
     let options = Options {
-        output: args.output.clone(),
+        output: output.to_path_buf(),
         begin: if args.paused { Begin::Stopped } else { Begin::AtOnce },
         duration: args.duration.map(Duration::from_nanos),
         bytes_max: args.max_size,
@@ -149,7 +160,7 @@ fn record_with_ltrace(args: &Args) -> Result<()> {
             "--backend ltrace records calls only; leave out --touch, --stacks, --clock, --paused, --duration and --max-size"
         );
     }
-    ltrace::record(&args.output, args.format, &args.command)
+    ltrace::record(args.output(), args.format, &args.command)
 }
 
 /// The way to record every access; says so where it is the slow one.

@@ -9,6 +9,7 @@ mod faults;
 mod files;
 mod flags;
 mod generators;
+mod limits;
 mod page_sets;
 mod pairwise;
 mod programs;

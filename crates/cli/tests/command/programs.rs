@@ -111,9 +111,10 @@ fn a_killed_recorder_leaves_what_recover_reads() {
     bench.ok(&format!("mark {program} --stop"));
     // SAFETY: a process that this test had started.
     unsafe { libc::kill(program, libc::SIGKILL) };
-    let ran = bench.run(&format!("record --recover {session}"));
+    let ran = bench.run(&format!("record --recover {session} -o elsewhere.hkt"));
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(number(&bench.json("info dd.hkt"), "events") > 0);
+    assert!(number(&bench.json("info elsewhere.hkt"), "events") > 0);
+    assert!(!bench.path("dd.hkt").exists(), "it went where it was sent");
     assert_eq!(bench.run(&format!("record --recover {session}")).code, Some(2), "it is gone");
 }
 

@@ -1,0 +1,44 @@
+//! The command where the system gives it little.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use crate::support::Bench;
+
+/// Runs `hksim`, with words apart by spaces and `script` as the last, under a shell's `ulimit`.
+fn limited(bench: &Bench, limit: &str, line: &str, script: &[&str]) -> Output {
+    Command::new("sh")
+        .arg("-c")
+        .arg(format!("ulimit {limit}; exec \"$0\" \"$@\""))
+        .arg(env!("CARGO_BIN_EXE_hksim"))
+        .args(line.split_whitespace())
+        .args(script)
+        .current_dir(bench.folder())
+        .output()
+        .expect("a shell")
+}
+
+fn names(bench: &Bench) -> Vec<String> {
+    let entries = fs::read_dir(bench.folder()).expect("the folder").flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn more_processes_are_recorded_than_files_can_be_open() {
+    let bench = Bench::new();
+    let script = "for i in $(seq 120); do /bin/echo; done; /bin/sleep 1";
+    let ran = limited(&bench, "-n 48", "record -o many.hkt -- sh -c", &[script]);
+    assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
+    let traces = names(&bench);
+    assert!(traces.len() > 120 && traces.iter().all(|name| name.ends_with(".hkt")), "{traces:?}");
+}
+
+#[test]
+fn a_file_size_limit_is_told_and_leaves_no_file() {
+    let bench = Bench::new();
+    let ran = limited(&bench, "-f 100", "gen random-mixed --cycles 300k -o rm.hkt", &[]);
+    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(ran.status.code(), Some(2), "{told}");
+    assert!(told.contains("File too large") && told.trim_end().lines().count() == 1, "{told}");
+    assert!(names(&bench).is_empty(), "{:?}", names(&bench));
+}
