@@ -70,6 +70,16 @@ pub unsafe extern "C" fn free_aligned_sized(address: *mut c_void, _align: usize,
     unsafe { free(address) };
 }
 
+/// The old name of [`free`], which glibc's headers no longer have.
+///
+/// # Safety
+/// As for [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cfree(address: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { free(address) };
+}
+
 /// C `realloc`.
 ///
 /// # Safety

@@ -11,6 +11,7 @@ mod os;
 pub mod process;
 mod reservation;
 pub mod setup;
+mod tally;
 mod tls;
 mod word;
 

@@ -4,6 +4,7 @@
 //! (policy's `meta.rs` says so), and fresh anonymous memory is zero; so every reference below is to a valid value.
 
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hksim_policy::layout::{HEAP_BYTES, Layout, SLABS_AT};
@@ -22,6 +23,9 @@ const WORD_BYTES: u64 = 8;
 const APPLICATION_BYTE: u8 = 0xA5;
 /// The mail word stands alone on the last cache line of a heap's map.
 const MAIL_AT: u64 = HEAP_BYTES - 64;
+
+/// The mark stands on the cache line before it.
+const MARK_AT: u64 = MAIL_AT - 64;
 
 /// The memory of an allocator that really runs.
 pub struct MmapMemory<O: Os> {
@@ -88,6 +92,12 @@ impl<O: Os> MmapMemory<O> {
     /// Where a heap slot's map begins: room for its `ThreadHeap`.
     pub fn heap_storage(&self, heap: u32) -> NonNull<u8> {
         self.at(self.layout.heap_of(heap))
+    }
+
+    /// A word of a heap slot's map that the policy knows nothing of: zero when a heap is opened, then the owner's.
+    pub fn heap_mark(&self, heap: u32) -> &AtomicU32 {
+        // SAFETY: inside the slot's map, behind the `ThreadHeap` (which asserts that) and before the mail word.
+        unsafe { self.at(self.layout.heap_of(heap) + MARK_AT).cast().as_ref() }
     }
 
     #[inline(always)]

@@ -24,20 +24,35 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Closes the heap of a thread that exits: empty spans go back, the rest is abandoned. Its slot is free afterwards.
     pub fn close_heap(&self, mut heap: ThreadHeap<M>) {
         self.end_mail(&mut heap);
+        self.give_up(heap);
+    }
+
+    /// Whether a heap's slot is taken. In the child of a fork; elsewhere the answer is old when it comes.
+    pub fn is_open(&self, heap: u32) -> bool {
+        self.mem.pool().heaps[heap as usize / 64].get() & 1 << (heap % 64) != 0
+    }
+
+    /// Closes a heap that no letter will reach.
+    pub(crate) fn give_up(&self, mut heap: ThreadHeap<M>) {
         for class in 0..self.geometry.classes().count() {
             self.deactivate(&mut heap, class);
         }
         while let Some(ordinal) = heap.own_head.checked_sub(1) {
             let superslab = self.mem.superslab(ordinal);
+            let mut holds_blocks = false;
             self.for_each_span(superslab, |span| {
                 self.collect_quietly(span);
                 if self.slab_meta(span).used.get() == 0 {
                     self.vacate(span);
+                } else {
+                    holds_blocks |= !self.slab_meta(span).is_lost();
                 }
             });
             self.disown(&mut heap, superslab);
             if self.mem.meta(superslab).used_units.get() == 0 {
                 self.give_idle(superslab);
+            } else if !holds_blocks {
+                self.lose_used(superslab);
             } else {
                 self.abandon(ordinal);
             }
@@ -71,7 +86,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         slab.used.set(slab.used.get() - taken.count);
     }
 
-    fn for_each_span(&self, superslab: M::SuperSlab, mut visit: impl FnMut(Span<M>)) {
+    pub(crate) fn for_each_span(&self, superslab: M::SuperSlab, mut visit: impl FnMut(Span<M>)) {
         let mut unit = self.first_unit();
         while unit < self.geometry.units() {
             if self.mem.meta(superslab).free.get(unit) {
@@ -105,6 +120,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let Some(ordinal) = self.take_abandoned() else { return false };
         let superslab = self.mem.superslab(ordinal);
         self.own(heap, superslab);
+        let mut holds_blocks = false;
         self.for_each_span(superslab, |span| {
             self.collect_quietly(span);
             let slab = self.slab_meta(span);
@@ -112,6 +128,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 self.vacate(span);
                 return;
             }
+            if slab.is_lost() {
+                return;
+            }
+            holds_blocks = true;
             let full = slab.local_free.get() == Link::NONE && slab.carved.get() == slab.capacity.get();
             if full && self.note_full(span) {
                 slab.set_state(SpanState::Full);
@@ -126,6 +146,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if meta.used_units.get() == 0 {
             self.disown(heap, superslab);
             self.give_idle(superslab);
+        } else if !holds_blocks {
+            self.disown(heap, superslab);
+            self.lose_used(superslab);
         } else if meta.free.find(self.first_unit(), self.geometry.units(), true).is_some() {
             self.enter_room_list(heap, superslab);
             self.schedule_purge(heap, superslab);

@@ -2,6 +2,7 @@
 
 use crate::alloc::Request;
 use crate::allocator::Allocator;
+use crate::fork::in_steps;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::layout::reserved_bytes;
@@ -9,6 +10,7 @@ use crate::limits::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use crate::memory::{Block, Memory};
 use crate::meta::{CLASS_LARGE, SpanState, Use};
 use crate::options::Purge;
+use crate::pool::count_one;
 use crate::span::Need;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
@@ -21,9 +23,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let fits = u64::from(reserved_bytes(&self.geometry)).next_multiple_of(align).saturating_add(bytes)
             <= 1 << self.geometry.superslab_shift();
         let (block, zeroed) = if bytes <= self.geometry.large_bytes_max() && align <= unit_bytes && fits {
-            self.allocate_large(heap, bytes, align)?
+            in_steps(heap, |heap| self.allocate_large(heap, bytes, align))?
         } else {
-            self.tick(heap);
+            in_steps(heap, |heap| self.tick(heap));
             let block = self.allocate_huge(bytes, align)?;
             let entry = self.mem.entry(self.mem.ordinal(block.superslab));
             (block, entry.zeroed.replace(false))
@@ -56,11 +58,18 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let align_superslabs = ((align >> shift) as u32).max(1);
         let run = u32::try_from(bytes.div_ceil(1 << shift)).ok()?;
         let guard = self.mem.lock();
-        let ordinal = match self.take_cached(bytes, align_superslabs) {
-            Some(ordinal) => ordinal,
-            None => self.take_run(run, align_superslabs, bytes)?,
-        };
         let pool = self.mem.pool();
+        let ordinal = match self.take_cached(bytes, align_superslabs) {
+            Some(ordinal) => {
+                count_one(&pool.huge_taken_idle);
+                ordinal
+            }
+            None => {
+                let ordinal = self.take_run(run, align_superslabs, bytes)?;
+                count_one(&pool.huge_taken_free);
+                ordinal
+            }
+        };
         pool.huge_superslabs.set(pool.huge_superslabs.get() + self.mem.entry(ordinal).run.get());
         self.note_peak();
         drop(guard);
@@ -90,13 +99,25 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     fn take_run(&self, run: u32, align_superslabs: u32, bytes: u64) -> Option<u32> {
         let ordinal = self.find_free_or_evict(run, align_superslabs)?;
-        self.back_with_huge_pages(ordinal, run);
+        if !self.back_with_huge_pages(ordinal, run) {
+            self.free_unless_lost(ordinal, run);
+            return None;
+        }
         self.join_run(ordinal, 0, run);
         let entry = self.mem.entry(ordinal);
         entry.set_usage(Use::Huge);
         entry.run.set(run);
         entry.bytes.set(bytes);
         Some(ordinal)
+    }
+
+    /// Gives a run back that could not be had whole. Lock held.
+    fn free_unless_lost(&self, first: u32, count: u32) {
+        for ordinal in first..first + count {
+            if self.mem.entry(ordinal).usage() != Use::Lost {
+                self.set_free(ordinal, 1);
+            }
+        }
     }
 
     /// Marks SuperSlabs `from..run` as parts of the run at `ordinal`; its head knows whether all of it reads as zeros.
@@ -144,7 +165,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return false;
         }
         if run > have {
-            self.back_with_huge_pages(ordinal + have, run - have);
+            if !self.back_with_huge_pages(ordinal + have, run - have) {
+                self.free_unless_lost(ordinal + have, run - have);
+                return false;
+            }
             self.join_run(ordinal, have, run);
             entry.run.set(run);
             let pool = self.mem.pool();

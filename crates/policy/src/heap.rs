@@ -1,6 +1,7 @@
 //! A thread's heap: the bins that its allocations come from, and the SuperSlabs it owns.
 
 use crate::classes::CLASSES_MAX;
+use crate::fork::Stage;
 use crate::limits::HEAP_BYTES;
 use crate::link::Link;
 use crate::memory::Memory;
@@ -36,12 +37,14 @@ pub struct ThreadHeap<M: Memory> {
     pub(crate) purge_head: u32,
     /// The newest of them.
     pub(crate) purge_tail: u32,
+    /// Whether a slow path is changing it.
+    pub(crate) stage: Stage,
 }
 
 impl<M: Memory> ThreadHeap<M> {
     const FITS: () = assert!(
-        size_of::<ThreadHeap<M>>() as u64 + 64 <= HEAP_BYTES,
-        "the heap and its mail word fill the same pages in every world"
+        size_of::<ThreadHeap<M>>() as u64 + 128 <= HEAP_BYTES,
+        "the heap, its mark and its mail word fill the same pages in every world"
     );
 
     /// An empty heap in slot `id`.
@@ -63,6 +66,7 @@ impl<M: Memory> ThreadHeap<M> {
             own_head: 0,
             purge_head: 0,
             purge_tail: 0,
+            stage: Stage::settled(),
         }
     }
 

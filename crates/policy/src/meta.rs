@@ -77,7 +77,7 @@ pub struct SlabMeta {
     pub carved: Cell<u32>,
     /// Carved blocks that are not in `local_free`.
     pub used: Cell<u32>,
-    /// Blocks the slab can hold.
+    /// Blocks the slab can hold; 0 in a hole.
     pub capacity: Cell<u32>,
     /// Bytes from one block to the next; of a large block its usable bytes.
     pub stride: Cell<u32>,
@@ -146,6 +146,11 @@ impl SlabMeta {
     #[inline(always)]
     pub fn is_large(&self) -> bool {
         self.class.get() == CLASS_LARGE
+    }
+
+    /// Whether nobody holds the span's one block, since it is a hole in the arena.
+    pub fn is_lost(&self) -> bool {
+        self.is_large() && self.capacity.get() == 0
     }
 
     /// The state, typed.
@@ -246,6 +251,8 @@ pub enum Use {
     HugeTail,
     /// The first SuperSlab of a freed huge run kept for reuse.
     HugeIdle,
+    /// A hole in the arena: given back to the kernel, which then refused to map it again. Never used again.
+    Lost,
 }
 
 /// One entry of the arena table (32 bytes, out of band).
@@ -292,6 +299,7 @@ impl Entry {
             5 => Use::Huge,
             6 => Use::HugeTail,
             7 => Use::HugeIdle,
+            8 => Use::Lost,
             _ => Use::Free,
         }
     }
@@ -344,6 +352,16 @@ pub struct PoolMeta {
     pub superslabs_peak: Cell<u32>,
     /// SuperSlabs that huge blocks hold.
     pub huge_superslabs: Cell<u32>,
+    /// SuperSlabs in holes of the arena: see [`Use::Lost`].
+    pub lost_superslabs: Cell<u32>,
+    /// SuperSlabs that heaps took out of `idle`, and where none was there.
+    pub taken_idle: Cell<u64>,
+    /// See `taken_idle`.
+    pub taken_free: Cell<u64>,
+    /// Huge blocks that were taken out of `huge_idle`, and where none fitted.
+    pub huge_taken_idle: Cell<u64>,
+    /// See `huge_taken_idle`.
+    pub huge_taken_free: Cell<u64>,
 }
 
 impl PoolMeta {
@@ -363,6 +381,11 @@ impl PoolMeta {
             superslabs: Cell::new(0),
             superslabs_peak: Cell::new(0),
             huge_superslabs: Cell::new(0),
+            lost_superslabs: Cell::new(0),
+            taken_idle: Cell::new(0),
+            taken_free: Cell::new(0),
+            huge_taken_idle: Cell::new(0),
+            huge_taken_free: Cell::new(0),
         }
     }
 }

@@ -12,6 +12,17 @@ use crate::memory::{Advice, ArenaRange, Mapping, Memory};
 use crate::meta::Use;
 use crate::options::{Fallback, Huge, Options, Prefault, PrefaultScope, Purge};
 
+/// What a purge made of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purged {
+    /// It reads as zeros.
+    Zero,
+    /// It may read as anything.
+    Unknown,
+    /// It cannot be touched any more: the kernel took it and refused to map it again.
+    Hole,
+}
+
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Starts on a fresh reservation laid out as `layout` says: arena advice, start-up touch, prewarming.
     pub fn new(mem: M, geometry: G, options: Options, layout: &Layout) -> Allocator<M, G> {
@@ -43,7 +54,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         for _ in 0..self.options.prewarm_superslabs {
             let guard = self.mem.lock();
             let Some(ordinal) = self.find_free_or_evict(1, 1) else { return };
-            self.back_with_huge_pages(ordinal, 1);
+            if !self.back_with_huge_pages(ordinal, 1) {
+                return;
+            }
             self.prefault(self.run_range(ordinal, 1 << self.geometry.superslab_shift()));
             self.mem.entry(ordinal).clean.set(false);
             self.keep(ordinal, Use::Warm);
@@ -94,8 +107,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let _ = self.mem.advise(whole_huge_pages(own), Advice::Collapse);
     }
 
-    /// Maps reserved huge pages under SuperSlabs that have none yet, and notes them prepared. Lock held.
-    pub(crate) fn back_with_huge_pages(&self, first: u32, count: u32) {
+    /// Maps reserved huge pages under SuperSlabs that have none yet, and notes them prepared. Lock held. False where the
+    /// kernel left a hole: the SuperSlabs in it are lost, and the others as they were.
+    #[must_use]
+    pub(crate) fn back_with_huge_pages(&self, first: u32, count: u32) -> bool {
         if let Huge::Hugetlb(fallback) = self.options.huge {
             let group = self.superslabs_per_huge_page();
             let end = (first + count).next_multiple_of(group);
@@ -108,7 +123,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 }
                 if !backed {
                     let bytes = u64::from(to - from) << self.geometry.superslab_shift();
-                    self.map_hugetlb(self.run_range(from, bytes), to - from, fallback);
+                    if !self.map_hugetlb(self.run_range(from, bytes), to - from, fallback) {
+                        self.lose(from, to - from);
+                        return false;
+                    }
                 }
                 from = to;
             }
@@ -116,6 +134,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         for ordinal in first..first + count {
             self.mem.entry(ordinal).prepared.set(true);
         }
+        true
     }
 
     /// SuperSlabs that share a huge page; 1 where a SuperSlab has one or more to itself.
@@ -128,17 +147,19 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         (first..(first + group).min(high)).any(|ordinal| self.mem.entry(ordinal).prepared.get())
     }
 
-    /// Maps reserved huge pages, or takes the next step of the ladder and counts it.
-    fn map_hugetlb(&self, range: ArenaRange, count: u32, fallback: Fallback) {
+    /// Maps reserved huge pages, or takes the next step of the ladder and counts it. False if there is a hole instead.
+    fn map_hugetlb(&self, range: ArenaRange, count: u32, fallback: Fallback) -> bool {
         let mapping = match self.options.prefault {
             Prefault::Populate => Mapping::HugetlbPopulated,
             _ => Mapping::Hugetlb,
         };
         if self.mem.map(range, mapping).is_ok() {
-            return;
+            return true;
         }
         // A refused fixed map may have removed what was there.
-        let _ = self.mem.map(range, Mapping::Plain);
+        if self.mem.map(range, Mapping::Plain).is_err() {
+            return false;
+        }
         let pool = self.mem.pool();
         match fallback {
             Fallback::Thp if self.mem.advise(range, Advice::HugePage).is_ok() => {
@@ -146,24 +167,22 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
             Fallback::Thp | Fallback::Plain => pool.fell_back_plain.set(pool.fell_back_plain.get() + count),
         }
+        true
     }
 
-    /// Gives a range's memory back as the policy says. Returns whether it reads as zeros now.
-    pub(crate) fn purge(&self, range: ArenaRange) -> bool {
+    /// Gives a range's memory back as the policy says.
+    pub(crate) fn purge(&self, range: ArenaRange) -> Purged {
+        let zero_if = |zero| if zero { Purged::Zero } else { Purged::Unknown };
         match self.options.purge {
-            Purge::None => false,
-            Purge::DontNeed => self.mem.advise(range, Advice::DontNeed).is_ok() && self.purges_whole(range),
+            Purge::None => Purged::Unknown,
+            Purge::DontNeed => zero_if(self.mem.advise(range, Advice::DontNeed).is_ok() && self.purges_whole(range)),
             Purge::Free => {
                 let _ = self.mem.advise(range, Advice::Free);
-                false
+                Purged::Unknown
             }
-            Purge::Unmap => {
-                if self.mem.unmap(range).is_err() {
-                    return false;
-                }
-                self.map_again(range);
-                true
-            }
+            Purge::Unmap if self.mem.unmap(range).is_err() => Purged::Unknown,
+            Purge::Unmap if self.map_again(range) => Purged::Zero,
+            Purge::Unmap => Purged::Hole,
         }
     }
 
@@ -175,20 +194,20 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Re-reserves a hole in the arena, as it was mapped at first.
-    pub(crate) fn map_again(&self, range: ArenaRange) {
+    /// Re-reserves a hole in the arena, as it was mapped at first. False if it stays a hole.
+    #[must_use]
+    pub(crate) fn map_again(&self, range: ArenaRange) -> bool {
         match self.options.huge {
             Huge::Hugetlb(_) if whole_huge_pages(range) == range => {
-                if self.mem.map(range, Mapping::Hugetlb).is_err() {
-                    let _ = self.mem.map(range, Mapping::Plain);
-                }
+                self.mem.map(range, Mapping::Hugetlb).is_ok() || self.mem.map(range, Mapping::Plain).is_ok()
             }
             Huge::Thp => {
-                let _ = self.mem.map(range, Mapping::Plain);
+                let mapped = self.mem.map(range, Mapping::Plain).is_ok();
                 self.advise_huge(range);
+                mapped
             }
             Huge::Never | Huge::Always | Huge::Collapse | Huge::Hugetlb(_) => {
-                _ = self.mem.map(range, Mapping::Plain);
+                self.mem.map(range, Mapping::Plain).is_ok()
             }
         }
     }

@@ -7,6 +7,7 @@ use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::Memory;
 use crate::meta::SuperSlabMeta;
+use crate::os::Purged;
 use crate::word::Word;
 
 /// Whether the metadata a SuperSlab had in its last use can still be read.
@@ -164,6 +165,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
             self.unschedule_purge(heap, superslab);
             self.purge_free_spans(superslab);
+            if self.mem.meta(superslab).free.find(self.first_unit(), self.geometry.units(), true).is_none() {
+                self.leave_room_list(heap, superslab);
+            }
         }
         self.purge_pool(now_ns);
     }
@@ -179,10 +183,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 let stop = meta.clean.find(start, after, true).unwrap_or(after);
                 let at = self.area_of(start);
                 let bytes = (stop << self.geometry.unit_shift()) - at;
-                let zeroed = self.purge(self.arena_range(superslab, at, bytes));
+                let purged = self.purge(self.arena_range(superslab, at, bytes));
                 meta.collapsed.set(false);
                 meta.clean.put(start, stop - start, true);
-                meta.zero.put(start, stop - start, zeroed);
+                meta.zero.put(start, stop - start, purged == Purged::Zero);
+                if purged == Purged::Hole {
+                    self.lose_units(superslab, start, stop - start);
+                }
                 dirty = stop;
             }
             from = after;

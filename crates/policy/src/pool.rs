@@ -1,11 +1,18 @@
 //! The pool: which SuperSlabs of the arena are free, idle or held by huge blocks. Shared, under one lock.
 
+use core::cell::Cell;
+
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::{ArenaRange, Memory};
 use crate::meta::{EntryList, Use};
 use crate::options::{Huge, Purge};
+use crate::os::Purged;
 use crate::own::Metadata;
+
+pub(crate) fn count_one(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     pub(crate) fn run_range(&self, ordinal: u32, bytes: u64) -> ArenaRange {
@@ -49,17 +56,23 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let ordinal = match pool.idle.head.get().checked_sub(1) {
             Some(ordinal) => {
                 self.unlink(&pool.idle, ordinal);
+                count_one(&pool.taken_idle);
                 ordinal
             }
-            None => self.find_free_or_evict(1, 1)?,
+            None => {
+                let ordinal = self.find_free_or_evict(1, 1)?;
+                count_one(&pool.taken_free);
+                ordinal
+            }
         };
         let entry = self.mem.entry(ordinal);
         let before = entry.usage();
         let metadata = if before == Use::Idle && !entry.clean.get() { Metadata::Kept } else { Metadata::Lost };
         entry.set_usage(Use::Slabs);
         entry.bytes.set(0);
-        if before != Use::Warm && (entry.clean.get() || !entry.prepared.get()) {
-            self.prepare(ordinal);
+        let needs_preparing = before != Use::Warm && (entry.clean.get() || !entry.prepared.get());
+        if needs_preparing && !self.prepare(ordinal) {
+            return None;
         }
         entry.clean.set(false);
         let zeroed = entry.zeroed.replace(false);
@@ -132,6 +145,31 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         pool.free_hint.set(pool.free_hint.get().min(first));
     }
 
+    /// Takes SuperSlabs that lie in a hole of the arena out of use for ever. Lock held; none holds a block.
+    pub(crate) fn lose(&self, first: u32, count: u32) {
+        // A huge page at the arena's end may reach beyond its last SuperSlab.
+        let count = count.min(self.mem.ordinals() - first);
+        self.claim(first, count);
+        for ordinal in first..first + count {
+            let entry = self.mem.entry(ordinal);
+            if matches!(entry.usage(), Use::Idle | Use::Warm) {
+                self.unlink(&self.mem.pool().idle, ordinal);
+            }
+            entry.set_usage(Use::Lost);
+        }
+        let pool = self.mem.pool();
+        pool.lost_superslabs.set(pool.lost_superslabs.get() + count);
+    }
+
+    /// The same for one that a heap had, and in which nothing is left but holes and free units.
+    pub(crate) fn lose_used(&self, superslab: M::SuperSlab) {
+        let guard = self.mem.lock();
+        let pool = self.mem.pool();
+        pool.superslabs.set(pool.superslabs.get() - 1);
+        self.lose(self.mem.ordinal(superslab), 1);
+        drop(guard);
+    }
+
     /// Keeps an empty SuperSlab for reuse.
     pub(crate) fn give_idle(&self, superslab: M::SuperSlab) {
         let guard = self.mem.lock();
@@ -158,8 +196,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     fn evict_idle(&self, ordinal: u32) {
         self.purge_idle(ordinal);
-        self.unlink(&self.mem.pool().idle, ordinal);
-        self.set_free(ordinal, 1);
+        if self.mem.entry(ordinal).usage() != Use::Lost {
+            self.unlink(&self.mem.pool().idle, ordinal);
+            self.set_free(ordinal, 1);
+        }
     }
 
     pub(crate) fn evict_huge(&self, ordinal: u32) {
@@ -168,9 +208,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.unlink(&pool.huge_idle, ordinal);
         pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() - entry.bytes.get());
         let run = entry.run.get();
-        let zeroed = self.options.purge != Purge::None && self.purge(self.whole_run(ordinal));
+        let purged = self.purge(self.whole_run(ordinal));
+        if purged == Purged::Hole {
+            return self.lose(ordinal, run);
+        }
         for ordinal in ordinal..ordinal + run {
-            self.mem.entry(ordinal).zeroed.set(zeroed);
+            self.mem.entry(ordinal).zeroed.set(purged == Purged::Zero);
             self.mem.entry(ordinal).clean.set(self.options.purge != Purge::None);
         }
         self.set_free(ordinal, run);
@@ -191,13 +234,16 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         free
     }
 
-    /// Frees a run whose pages were moved away and whose range was mapped anew.
-    pub(crate) fn release_moved(&self, ordinal: u32) {
+    /// Frees a run whose pages were moved away and whose range was mapped anew, or is a hole now.
+    pub(crate) fn release_moved(&self, ordinal: u32, mapped: bool) {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
         let run = self.mem.entry(ordinal).run.get();
         pool.huge_superslabs.set(pool.huge_superslabs.get() - run);
         pool.moved_vmas.set(pool.moved_vmas.get() + 2);
+        if !mapped {
+            return self.lose(ordinal, run);
+        }
         for part in ordinal..ordinal + run {
             self.mem.entry(part).zeroed.set(true);
             self.mem.entry(part).clean.set(true);
@@ -237,11 +283,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return; // its huge page is shared with a SuperSlab in use
         }
         let range = self.run_range(first, u64::from(count) << self.geometry.superslab_shift());
-        let zeroed = self.purge(range);
+        let purged = self.purge(range);
+        if purged == Purged::Hole {
+            return self.lose(first, count);
+        }
         for ordinal in (first..first + count).filter(|&ordinal| ordinal < self.mem.pool().high_water.get()) {
             let entry = self.mem.entry(ordinal);
             entry.clean.set(true);
-            entry.zeroed.set(zeroed);
+            entry.zeroed.set(purged == Purged::Zero);
         }
     }
 
@@ -259,9 +308,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             || matches!(self.mem.entry(ordinal).usage(), Use::Free | Use::Idle | Use::Warm)
     }
 
-    /// Makes a SuperSlab's memory what the policy asks for before its first use after mapping or purge. Lock held.
-    fn prepare(&self, ordinal: u32) {
-        self.back_with_huge_pages(ordinal, 1);
-        self.prefault_superslab(self.superslab_range(ordinal));
+    /// Makes a SuperSlab's memory what the policy asks for before its first use after mapping or purge. Lock held. False
+    /// if it was lost.
+    fn prepare(&self, ordinal: u32) -> bool {
+        let backed = self.back_with_huge_pages(ordinal, 1);
+        if backed {
+            self.prefault_superslab(self.superslab_range(ordinal));
+        }
+        backed
     }
 }

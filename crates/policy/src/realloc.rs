@@ -2,6 +2,7 @@
 
 use crate::alloc::Request;
 use crate::allocator::Allocator;
+use crate::fork::in_steps;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::limits::PAGE_BYTES;
@@ -25,10 +26,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return Some(block);
         }
         if bytes > usable {
-            if self.grow_in_place(heap, block, bytes) {
+            if in_steps(heap, |heap| self.grow_in_place(heap, block, bytes)) {
                 return Some(block);
             }
-            if let Some(moved) = self.move_by_remap(heap, block, bytes) {
+            if let Some(moved) = in_steps(heap, |heap| self.move_by_remap(heap, block, bytes)) {
                 return Some(moved);
             }
         }
@@ -75,12 +76,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let from = self.whole_run(self.mem.ordinal(block.superslab));
         let to = self.run_range(self.mem.ordinal(new.superslab), from.bytes);
         if self.mem.remap(from, to.start).is_err() {
-            self.map_again(to); // a refused move may have removed the target
-            self.free_huge(new);
+            // A refused move may have removed the target.
+            let mapped = self.map_again(to);
+            if mapped {
+                self.free_huge(new);
+            } else {
+                self.release_moved(self.mem.ordinal(new.superslab), false);
+            }
             return None;
         }
-        self.map_again(from);
-        self.release_moved(self.mem.ordinal(block.superslab));
+        let mapped = self.map_again(from);
+        self.release_moved(self.mem.ordinal(block.superslab), mapped);
         Some(new)
     }
 }

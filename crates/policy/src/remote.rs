@@ -154,9 +154,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         while let Some((ordinal, unit)) = next.get() {
             let span = Span { superslab: self.mem.superslab(ordinal), unit };
             next = SlabId::from_bits(self.mem.mail_next(span.superslab, span.unit).load());
-            update(self.mem.remote(span.superslab, span.unit), |word| word & !POSTED);
-            self.collect_remote(heap, span);
+            self.take_letter(heap, span);
         }
+    }
+
+    /// Does what a letter about a slab asks for.
+    pub(crate) fn take_letter(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        update(self.mem.remote(span.superslab, span.unit), |word| word & !POSTED);
+        self.collect_remote(heap, span);
     }
 
     /// Moves remotely freed blocks of a slab that is not active into its local list.

@@ -5,6 +5,7 @@
 //! stays by construction.
 
 use crate::allocator::{Allocator, Span};
+use crate::fork::in_steps;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::limits::{LINK_BYTES, PAGE_BYTES};
@@ -48,6 +49,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// The bin is dry: local frees, remote frees, carving, the next partial slab, an abandoned SuperSlab, a new span.
     #[cold]
     pub(crate) fn refill(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Refilled<M>> {
+        in_steps(heap, |heap| self.find_block(heap, class))
+    }
+
+    fn find_block(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Refilled<M>> {
         self.read_mail(heap);
         let mut may_adopt = true;
         loop {
@@ -146,6 +151,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Puts a slab that is not active where its counts say it belongs.
     #[cold]
     pub(crate) fn settle(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        in_steps(heap, |heap| self.settle_steps(heap, span));
+    }
+
+    fn settle_steps(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
         let slab = self.slab_meta(span);
         if slab.local_free.get() == Link::NONE {
             return;

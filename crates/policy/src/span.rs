@@ -1,11 +1,12 @@
 //! Spans: runs of units inside the heap's SuperSlabs, taken first fit from the lowest address.
 
 use crate::allocator::{Allocator, Span};
+use crate::fork::in_steps;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::layout::reserved_bytes;
 use crate::memory::{ArenaRange, Link, Memory};
-use crate::meta::{SlabId, SpanState};
+use crate::meta::{CLASS_LARGE, SlabId, SpanState};
 
 /// What a span must hold.
 #[derive(Clone, Copy)]
@@ -187,6 +188,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Gives an empty span back to its SuperSlab, and the SuperSlab to the pool when it was the last.
     #[cold]
     pub(crate) fn retire(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        in_steps(heap, |heap| self.retire_steps(heap, span));
+    }
+
+    fn retire_steps(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
         self.vacate(span);
         let superslab = span.superslab;
         if self.mem.meta(superslab).used_units.get() == 0 {
@@ -197,6 +202,30 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.schedule_purge(heap, superslab);
         }
         self.tick(heap);
+    }
+
+    /// Takes free units that lie in a hole of the arena out of use for ever: they become a large block that nobody has.
+    pub(crate) fn lose_units(&self, superslab: M::SuperSlab, first: u32, units: u32) {
+        let meta = self.mem.meta(superslab);
+        meta.free.put(first, units, false);
+        meta.clean.put(first, units, false);
+        meta.zero.put(first, units, false);
+        meta.used_units.set(meta.used_units.get() + units);
+        for unit in first..first + units {
+            self.mem.slab(superslab, unit).span_back.set((unit - first) as u16);
+        }
+        let span = Span { superslab, unit: first };
+        let slab = self.slab_meta(span);
+        slab.span_units.set(units as u16);
+        slab.local_free.set(Link::NONE);
+        slab.set_state(SpanState::Full);
+        slab.class.set(CLASS_LARGE);
+        slab.area.set(self.area_of(first));
+        slab.stride.set(self.span_end(span) - self.area_of(first));
+        slab.capacity.set(0);
+        slab.carved.set(1);
+        slab.used.set(1);
+        self.reset_remote(span, true);
     }
 
     /// Marks a span's units free.

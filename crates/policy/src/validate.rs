@@ -74,8 +74,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn validate_span(&self, heap: &ThreadHeap<M>, span: Span<M>) -> Result<(), &'static str> {
         let slab = self.slab_meta(span);
         let holds = |what, holds| if holds { Ok(()) } else { Err(what) };
-        holds("carved blocks fit", slab.carved.get() <= slab.capacity.get())?;
         let state = slab.span_state();
+        holds("carved blocks fit", slab.carved.get() <= slab.capacity.get() || slab.is_lost())?;
         if slab.is_large() {
             return holds("a large span has one block", slab.used.get() == 1 && state == SpanState::Full);
         }

@@ -316,6 +316,8 @@ impl Memory for PlainMemory {
             return Err(EINVAL);
         }
         match mapping {
+            // Refused before anything is removed, for there are too many maps.
+            Mapping::Plain if self.fails() => return Err(ENOMEM),
             Mapping::Plain | Mapping::Populated => self.change(range, Backing::Mapped),
             Mapping::Hugetlb | Mapping::HugetlbPopulated if !whole => return Err(EINVAL),
             Mapping::Hugetlb | Mapping::HugetlbPopulated => {

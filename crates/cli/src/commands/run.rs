@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
 use hksim_carry::{ALLOCATOR, PRELOAD_VARIABLE, cached, preload_with};
+use hksim_native::process::{Form, STATISTICS_VARIABLE};
 use hksim_native::setup::{POLICY_VARIABLE, Setup};
 
 use crate::flags::table::{FLAGS, Subject};
@@ -20,6 +21,9 @@ use crate::host;
 pub struct Args {
     #[command(flatten)]
     policy: HostPolicyArgs,
+    /// Write statistics of the allocator when the program ends, to standard error or appended to a file
+    #[arg(long, value_name = "text|json[:FILE]")]
+    stats: Option<String>,
     /// The program and its arguments; it runs in hksim's process, and its exit status is its own
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -39,13 +43,33 @@ pub fn run(args: &Args) -> Result<()> {
     let words = words(&choice);
     Setup::read(&words).map_err(|why| anyhow!("{why}"))?;
     let object = cached("native", ALLOCATOR)?;
+    let statistics = args.stats.as_deref().map(statistics).transpose()?;
     let (program, arguments) = args.command.split_first().context("no command")?;
     let why = Command::new(program)
         .args(arguments)
         .env(PRELOAD_VARIABLE, preload_with(&object))
         .env(OsStr::from_bytes(POLICY_VARIABLE.to_bytes()), words)
+        .envs(statistics.map(|request| (OsStr::from_bytes(STATISTICS_VARIABLE.to_bytes()), request)))
         .exec();
     Err(why).with_context(|| format!("{}: cannot be run", program.to_string_lossy()))
+}
+
+/// A request for statistics as the native allocator reads it. The program may change its folder before it ends, so a file
+/// is named from the root.
+fn statistics(request: &str) -> Result<OsString> {
+    let Some((form, file)) = Form::read(request) else {
+        bail!("--stats {request}: write text or json, and :FILE behind it for a file");
+    };
+    let form = match form {
+        Form::Text => "text",
+        Form::Json => "json",
+    };
+    let mut words = OsString::from(form);
+    if let Some(file) = file {
+        words.push(":");
+        words.push(std::path::absolute(file).with_context(|| format!("{file}: cannot be found"))?);
+    }
+    Ok(words)
 }
 
 /// A choice as the native allocator reads it: every policy flag with its value.

@@ -4,21 +4,25 @@
 //! ([`POLICY_VARIABLE`](crate::setup::POLICY_VARIABLE)). Threads of the first never ask which: their heap's pointer tells.
 //! Nothing here allocates: the allocator is made in place in a static, thread heaps live in the reservation.
 
+mod fork;
 mod say;
 mod served;
 mod start;
+mod statistics;
 
 use std::ptr::{self, NonNull};
 
 use hksim_policy::{Allocator, Block, Geometry, Request, ThreadHeap};
 
 use crate::memory::MmapMemory;
-use crate::os::Syscalls;
+use crate::tally::Counted;
+pub use statistics::{Form, STATISTICS_VARIABLE};
+
 use say::foreign;
 use served::{CHOSEN, CONSTANT};
 use start::{Kind, start};
 
-type World = MmapMemory<Syscalls>;
+type World = MmapMemory<Counted>;
 type Heap = ThreadHeap<World>;
 
 /// Something to do with the allocator and the calling thread's heap, whatever the geometry.

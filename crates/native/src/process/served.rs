@@ -13,6 +13,9 @@ use crate::tls;
 /// The geometry of `preset default` as constants: 2 MiB SuperSlabs, 64 KiB units.
 pub(super) type Constant = ConstGeometry<21, 16>;
 
+/// The mark of a slot whose heap is there.
+const OPEN: u32 = 1;
+
 /// What the two differ in beside their geometry. A trait, so that all of it is known when the fast paths are compiled.
 pub(super) trait Place: Geometry + 'static {
     /// The calling thread's heap; null if it has none.
@@ -108,9 +111,11 @@ impl<G: Place> Served<G> {
     pub(super) fn open(&'static self) -> Option<NonNull<Heap>> {
         let allocator = self.allocator();
         let heap = allocator.open_heap()?;
-        let at = allocator.mem.heap_storage(heap.id()).cast::<Heap>();
+        let id = heap.id();
+        let at = allocator.mem.heap_storage(id).cast::<Heap>();
         // SAFETY: the slot's map is this heap's, page-aligned and large enough (`ThreadHeap` asserts that).
         unsafe { at.write(heap) };
+        allocator.mem.heap_mark(id).store(OPEN, Ordering::Release);
         G::set_heap(at.as_ptr().cast());
         // SAFETY: the key exists. That this call may allocate is no harm: the heap is set.
         unsafe { libc::pthread_setspecific(self.exit_key.load(Ordering::Relaxed), at.as_ptr().cast()) };
@@ -121,6 +126,23 @@ impl<G: Place> Served<G> {
         G::set_heap(ptr::null_mut());
         let Some(heap) = NonNull::new(heap.cast::<Heap>()) else { return };
         // SAFETY: the pointer was stored by `open` for this thread, which gives the heap up here.
-        self.allocator().close_heap(unsafe { heap.read() });
+        let heap = unsafe { heap.read() };
+        let allocator = self.allocator();
+        allocator.mem.heap_mark(heap.id()).store(0, Ordering::Release);
+        allocator.close_heap(heap);
+    }
+
+    /// Where the heap in a slot lies, if there is one.
+    pub(super) fn storage(&'static self, heap: u32) -> NonNull<Heap> {
+        self.allocator().mem.heap_storage(heap).cast()
+    }
+
+    /// In the child of a fork: the heap of a thread that is not there. `None` where the fork met it on a slow path.
+    pub(super) fn orphan(&'static self, heap: u32) -> Option<Heap> {
+        if self.allocator().mem.heap_mark(heap).load(Ordering::Acquire) != OPEN {
+            return None; // it was being opened or closed
+        }
+        // SAFETY: written before the mark was; its thread is not here, and a heap has nothing to drop.
+        Some(unsafe { self.storage(heap).read() }).filter(Heap::is_settled)
     }
 }

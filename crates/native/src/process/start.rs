@@ -11,8 +11,8 @@ use super::World;
 use super::say::Line;
 use super::served::{CHOSEN, CONSTANT, Constant};
 use crate::memory::MmapMemory;
-use crate::os::Syscalls;
 use crate::setup::{POLICY_VARIABLE, Setup};
+use crate::tally::Counted;
 
 /// Which allocator serves the process.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,11 @@ pub(super) fn start() -> Option<Kind> {
         };
         STARTED.store(made.map_or(0, |kind| kind as u8), Ordering::Release);
     });
+    started()
+}
+
+/// Which allocator serves the process by now.
+pub(super) fn started() -> Option<Kind> {
     match STARTED.load(Ordering::Acquire) {
         1 => Some(Kind::Constant),
         2 => Some(Kind::Chosen),
@@ -66,14 +71,14 @@ fn policy() -> Setup {
     }
 }
 
-fn refuse(words: std::fmt::Arguments<'_>) -> ! {
+pub(super) fn refuse(words: std::fmt::Arguments<'_>) -> ! {
     Line::of(words).tell();
     // SAFETY: never returns. Not `exit`: handlers would ask for memory.
     unsafe { libc::_exit(BAD_POLICY) }
 }
 
 /// A variable of the environment; none in a program that has more rights than its caller.
-fn variable(name: &CStr) -> Option<&'static CStr> {
+pub(super) fn variable(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: asks for a number; the name ends with a zero byte.
     let value = unsafe {
         if libc::getauxval(libc::AT_SECURE) != 0 {
@@ -90,7 +95,7 @@ fn variable(name: &CStr) -> Option<&'static CStr> {
 fn make<G: Geometry + Clone>(geometry: &G, setup: &Setup) -> Option<Allocator<World, G>> {
     let reserve = |bytes: u64| {
         let layout = Layout::new(geometry, bytes);
-        MmapMemory::new(layout, Syscalls).ok().map(|memory| (memory, layout))
+        MmapMemory::new(layout, Counted).ok().map(|memory| (memory, layout))
     };
     let halves =
         |from: u64| std::iter::successors(Some(from), |bytes| Some(bytes / 2).filter(|&b| b >= ARENA_BYTES_MIN));

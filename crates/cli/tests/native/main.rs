@@ -1,0 +1,175 @@
+//! C programs on the native allocator: each prints what it saw, and glibc's own output is what it must be.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// Policies that differ in what programs meet: constant and run-time geometry, headers, metadata, purges, huge pages.
+const POLICIES: [&[&str]; 5] = [
+    &[],
+    &["--huge", "never", "--purge-delay", "0"],
+    &["--meta", "sidecar", "--superslab", "1M", "--carve", "bump"],
+    &["--header", "full", "--header-bytes", "16", "--purge", "unmap", "--purge-delay", "0"],
+    &["--huge", "hugetlb", "--superslab", "4M", "--cache", "0"],
+];
+
+/// Compiled programs, in a folder of their own.
+struct Programs {
+    folder: TempDir,
+}
+
+impl Programs {
+    /// `None` with a word on standard error where there is no C compiler.
+    fn new() -> Option<Programs> {
+        if Command::new("cc").arg("--version").output().is_err() {
+            eprintln!("skipped: no C compiler (cc) is installed");
+            return None;
+        }
+        Some(Programs { folder: TempDir::with_prefix("hksim-native-").expect("a temporary folder") })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn build(&self, source: &str, options: &[&str]) -> PathBuf {
+        let out = self.path(source.trim_end_matches(".c"));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native/c").join(source);
+        let mut cc = Command::new("cc");
+        // No built-in malloc: a compiler may otherwise drop pairs of calls, and know what they return.
+        cc.args(["-O1", "-g", "-w", "-fno-builtin", "-pthread"]).arg(&source).arg("-o").arg(&out).args(options);
+        let built = cc.output().expect("cc runs");
+        assert!(built.status.success(), "{}: {}", source.display(), String::from_utf8_lossy(&built.stderr));
+        out
+    }
+
+    fn on_native(&self, policy: &[&str], program: &Path, words: &[&Path]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hksim"));
+        command.arg("run").args(policy).arg("--").arg(program).args(words).env("XDG_CACHE_HOME", self.folder.path());
+        command.output().expect("hksim starts")
+    }
+
+    /// Runs a program on glibc's allocator and on the native one under every policy.
+    fn compare(&self, program: &Path, words: &[&Path]) {
+        let expected = Command::new(program).args(words).output().expect("the program starts");
+        assert!(expected.status.success(), "on glibc: {expected:?}");
+        for policy in POLICIES {
+            let ran = self.on_native(policy, program, words);
+            assert_eq!(ran.status.code(), Some(0), "{policy:?}: {ran:?}");
+            let (stdout, wanted) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&expected.stdout));
+            assert_eq!(stdout, wanted, "{policy:?}");
+            assert_eq!(String::from_utf8_lossy(&ran.stderr), "", "{policy:?}");
+        }
+    }
+}
+
+#[test]
+fn the_c_interface_is_glibcs() {
+    let Some(programs) = Programs::new() else { return };
+    programs.compare(&programs.build("interface.c", &[]), &[]);
+}
+
+#[test]
+fn children_of_a_fork_allocate_and_free() {
+    let Some(programs) = Programs::new() else { return };
+    programs.compare(&programs.build("fork.c", &[]), &[]);
+}
+
+#[test]
+fn signals_and_exec_do_no_harm() {
+    let Some(programs) = Programs::new() else { return };
+    programs.compare(&programs.build("handlers.c", &[]), &[]);
+}
+
+#[test]
+fn libraries_can_be_opened_late() {
+    let Some(programs) = Programs::new() else { return };
+    let library = programs.build("library.c", &["-shared", "-fPIC"]);
+    programs.compare(&programs.build("opens.c", &["-ldl"]), &[&library]);
+}
+
+/// Where thread-local storage needs a call into the C library, that call may allocate. (The standard library has one of
+/// that kind, for panics.)
+#[test]
+fn the_object_reaches_its_thread_local_storage_without_a_call() {
+    let Some(programs) = Programs::new() else { return };
+    let object = programs.path("native.so");
+    std::fs::write(&object, hksim_carry::ALLOCATOR).expect("written");
+    let Ok(read) = Command::new("readelf").args(["-rW"]).arg(&object).output() else {
+        eprintln!("skipped: readelf (binutils) is not installed");
+        return;
+    };
+    let relocations = String::from_utf8_lossy(&read.stdout);
+    let heaps = relocations.lines().filter(|line| line.contains("R_X86_64_TPOFF64")).count();
+    assert_eq!(heaps, 2, "a pointer for each of the two allocators: {relocations}");
+}
+
+/// The quicker part of the script; all of it takes some ten minutes.
+#[test]
+fn real_programs_do_what_they_do_without() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/native-programs.sh");
+    let mut run = Command::new("sh");
+    run.arg(script).arg(env!("CARGO_BIN_EXE_hksim")).args(["sqlite", "ruby"]);
+    let ran = run.output().expect("sh runs");
+    let told = String::from_utf8_lossy(&ran.stdout);
+    eprint!("{told}");
+    assert!(ran.status.success(), "{told}");
+}
+
+fn statistics(programs: &Programs, words: &[&str], program: &Path) -> serde_json::Value {
+    let ran = programs.on_native(words, program, &[]);
+    assert!(ran.status.success(), "{ran:?}");
+    serde_json::from_slice(&ran.stderr).unwrap_or_else(|why| panic!("{why}: {ran:?}"))
+}
+
+#[test]
+fn statistics_tell_what_a_program_holds() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("holds.c", &[]);
+    for policy in [&["--stats", "json"][..], &["--stats", "json", "--meta", "sidecar", "--superslab", "4M"]] {
+        let told = statistics(&programs, policy, &program);
+        let classes = told["classes"].as_array().expect("classes");
+        let class = classes.iter().find(|class| class["stride_bytes"] == 112).expect("the class of 100 bytes");
+        assert_eq!(class["live"], 500, "{told}");
+        assert_eq!((&told["large_blocks"], &told["huge_blocks_new"]), (&1.into(), &1.into()), "{told}");
+        assert_eq!((&told["heaps_open"], &told["heaps_not_counted"]), (&1.into(), &0.into()), "{told}");
+    }
+}
+
+#[test]
+fn statistics_are_appended_to_a_file_by_every_process() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("holds.c", &[]);
+    let file = programs.path("told.txt");
+    for form in ["text", "json"] {
+        let request = format!("{form}:{}", file.display());
+        let ran = programs.on_native(&["--stats", &request], &program, &[]);
+        assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+    }
+    let told = std::fs::read_to_string(&file).expect("the file");
+    assert!(told.starts_with("hksim: statistics of process "), "{told}");
+    assert!(told.lines().any(|line| line.contains("class of    112 bytes") && line.contains(" 500 live ")), "{told}");
+    let last = told.lines().last().expect("a line");
+    assert!(serde_json::from_str::<serde_json::Value>(last).is_ok(), "{last}");
+    let refused = programs.on_native(&["--stats", "xml"], &program, &[]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
+/// The kernel's own pool says whether reserved huge pages can be had.
+#[test]
+fn an_empty_pool_of_huge_pages_is_counted() {
+    let Some(programs) = Programs::new() else { return };
+    let pool = std::fs::read_to_string("/proc/meminfo").expect("meminfo");
+    if !pool.lines().any(|line| line.starts_with("HugePages_Total:") && line.ends_with(" 0")) {
+        eprintln!("skipped: this machine has reserved huge pages");
+        return;
+    }
+    let program = programs.build("holds.c", &[]);
+    let told = statistics(&programs, &["--stats", "json", "--huge", "hugetlb"], &program);
+    assert_eq!(told["os_calls"]["mmap_hugetlb"]["ok"], 0, "{told}");
+    // One SuperSlab of slabs, three under the huge block.
+    assert_eq!((&told["fell_back_to_thp"], &told["fell_back_to_4k"]), (&4.into(), &0.into()), "{told}");
+    let told = statistics(&programs, &["--stats", "json", "--huge", "hugetlb-plain"], &program);
+    assert_eq!((&told["fell_back_to_thp"], &told["fell_back_to_4k"]), (&0.into(), &4.into()), "{told}");
+}

@@ -1,0 +1,241 @@
+//! One block of statistics when the process ends, on request. Written without allocating, with one call.
+
+use std::ffi::CStr;
+use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use hksim_policy::Memory;
+use hksim_policy::census::{Census, Holding};
+use hksim_policy::layout::HEAPS_MAX;
+
+use super::fork::HEAPS_LOST;
+use super::served::{CHOSEN, CONSTANT, Place, Served};
+use super::start::{Kind, started, variable};
+use crate::tally::{CALLS, KINDS};
+
+/// The environment variable that asks for statistics: `text` or `json`, and `:FILE` behind it for a file to append to.
+pub const STATISTICS_VARIABLE: &CStr = c"HKSIM_NATIVE_STATS";
+
+/// Descriptors from here on are free in most programs.
+const DESCRIPTOR_MIN: libc::c_int = 900;
+const STANDARD_ERROR: libc::c_int = 2;
+/// Bytes of the largest block.
+const BLOCK_BYTES: usize = 16 << 10;
+
+/// Standard error as it was at start: many programs close it before they end.
+static STANDARD_ERROR_AT_START: AtomicI32 = AtomicI32::new(STANDARD_ERROR);
+
+/// How statistics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// For people.
+    Text,
+    /// One line for programs.
+    Json,
+}
+
+impl Form {
+    /// Reads a request: the form, and the file where it names one.
+    pub fn read(request: &str) -> Option<(Form, Option<&str>)> {
+        let (form, file) = match request.split_once(':') {
+            Some((form, file)) => (form, Some(file)),
+            None => (request, None),
+        };
+        match (form, file) {
+            (_, Some("")) => None,
+            ("text", file) => Some((Form::Text, file)),
+            ("json", file) => Some((Form::Json, file)),
+            _ => None,
+        }
+    }
+}
+
+fn requested() -> Option<(Form, Option<&'static CStr>)> {
+    let request = variable(STATISTICS_VARIABLE)?;
+    let (form, file) = Form::read(request.to_str().ok()?)?;
+    // What stands behind the colon ends where the variable does.
+    let file = file.and_then(|_| {
+        let colon = request.to_bytes().iter().position(|&byte| byte == b':')?;
+        CStr::from_bytes_with_nul(&request.to_bytes_with_nul()[colon + 1..]).ok()
+    });
+    Some((form, file))
+}
+
+extern "C" fn at_load() {
+    if let Some((_, None)) = requested() {
+        // SAFETY: touches no memory. Without a copy the descriptor itself is used.
+        let copy = unsafe { libc::fcntl(STANDARD_ERROR, libc::F_DUPFD_CLOEXEC, DESCRIPTOR_MIN) };
+        if copy >= 0 {
+            STANDARD_ERROR_AT_START.store(copy, Ordering::Relaxed);
+        }
+    }
+}
+
+extern "C" fn at_exit() {
+    let Some((form, file)) = requested() else { return };
+    let mut block = Block { bytes: [0; BLOCK_BYTES], used: 0 };
+    let written = match started() {
+        Some(Kind::Constant) => Report::of(&CONSTANT, "constant").write(form, &mut block),
+        Some(Kind::Chosen) => Report::of(&CHOSEN, "run-time").write(form, &mut block),
+        None => return,
+    };
+    if written.is_ok() {
+        block.put(file);
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = at_exit;
+
+/// Text in place.
+struct Block {
+    bytes: [u8; BLOCK_BYTES],
+    used: usize,
+}
+
+impl Write for Block {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.bytes.get_mut(self.used..self.used + text.len()).ok_or(fmt::Error)?;
+        room.copy_from_slice(text.as_bytes());
+        self.used += text.len();
+        Ok(())
+    }
+}
+
+impl Block {
+    /// Appends it to a file, or writes it to standard error. Errors have nobody to be told to.
+    fn put(&self, file: Option<&CStr>) {
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+        // SAFETY: the path is a string, the buffer holds that many bytes; a descriptor that was opened is closed.
+        unsafe {
+            match file {
+                Some(path) => {
+                    let opened = libc::open(path.as_ptr(), flags, 0o644);
+                    libc::write(opened, self.bytes.as_ptr().cast(), self.used);
+                    libc::close(opened);
+                }
+                None => {
+                    let error = STANDARD_ERROR_AT_START.load(Ordering::Relaxed);
+                    libc::write(error, self.bytes.as_ptr().cast(), self.used);
+                }
+            }
+        }
+    }
+}
+
+/// What is told, but for system calls, which are counted for the process.
+struct Report {
+    geometry: &'static str,
+    superslab_bytes: u64,
+    slab_bytes: u64,
+    numbers: [(&'static str, u64); 17],
+    census: Census,
+    strides: [u32; hksim_policy::classes::CLASSES_MAX],
+}
+
+impl Report {
+    fn of<G: Place>(served: &'static Served<G>, geometry: &'static str) -> Report {
+        let allocator = served.allocator();
+        let mut census = Census::new();
+        let own = served.heap();
+        if let Some(heap) = own {
+            // SAFETY: the calling thread's own heap.
+            allocator.count_heap(unsafe { heap.as_ref() }, &mut census);
+        }
+        allocator.count_abandoned(&mut census);
+        let guard = allocator.mem.lock();
+        let pool = allocator.mem.pool();
+        let heaps = (0..HEAPS_MAX).filter(|&heap| allocator.is_open(heap)).count();
+        let numbers = [
+            ("superslabs", u64::from(pool.superslabs.get())),
+            ("superslabs_huge_blocks", u64::from(pool.huge_superslabs.get())),
+            ("superslabs_peak", u64::from(pool.superslabs_peak.get())),
+            ("superslabs_idle", u64::from(pool.idle.count.get())),
+            ("superslabs_abandoned", u64::from(pool.abandoned.count.get())),
+            ("superslabs_from_cache", pool.taken_idle.get()),
+            ("superslabs_new", pool.taken_free.get()),
+            ("huge_blocks_from_cache", pool.huge_taken_idle.get()),
+            ("huge_blocks_new", pool.huge_taken_free.get()),
+            ("huge_cache_runs", u64::from(pool.huge_idle.count.get())),
+            ("huge_cache_bytes", pool.huge_idle_bytes.get()),
+            ("fell_back_to_thp", u64::from(pool.fell_back_thp.get())),
+            ("fell_back_to_4k", u64::from(pool.fell_back_plain.get())),
+            ("superslabs_lost", u64::from(pool.lost_superslabs.get())),
+            ("heaps_open", heaps as u64),
+            ("heaps_not_counted", (heaps - usize::from(own.is_some())) as u64),
+            ("heaps_lost_in_fork", u64::from(HEAPS_LOST.load(Ordering::Relaxed))),
+        ];
+        drop(guard);
+        let classes = allocator.geometry.classes();
+        let stride = |class| if class < classes.count() { classes.stride(class) } else { 0 };
+        Report {
+            geometry,
+            superslab_bytes: 1 << allocator.geometry.superslab_shift(),
+            slab_bytes: 1 << allocator.geometry.unit_shift(),
+            numbers,
+            census,
+            strides: std::array::from_fn(stride),
+        }
+    }
+
+    fn write(&self, form: Form, out: &mut impl Write) -> fmt::Result {
+        match form {
+            Form::Text => self.text(out),
+            Form::Json => self.json(out),
+        }
+    }
+
+    /// Classes that hold something, with their stride.
+    fn classes(&self) -> impl Iterator<Item = (u32, &Holding)> {
+        let holdings = self.strides.iter().copied().zip(&self.census.classes);
+        holdings.filter(|(_, holding)| **holding != Holding::default())
+    }
+
+    fn text(&self, out: &mut impl Write) -> fmt::Result {
+        // SAFETY: has no precondition.
+        writeln!(out, "hksim: statistics of process {}", unsafe { libc::getpid() })?;
+        let (superslab, slab) = (self.superslab_bytes >> 10, self.slab_bytes >> 10);
+        writeln!(out, "  {} geometry, SuperSlabs of {superslab} KiB, slabs of {slab} KiB", self.geometry)?;
+        for (name, count) in KINDS.iter().zip(&CALLS) {
+            let (ok, failed) = (count.ok.load(Ordering::Relaxed), count.failed.load(Ordering::Relaxed));
+            if ok + failed > 0 {
+                writeln!(out, "  {name:<24} {ok:>12} ok {failed:>8} failed")?;
+            }
+        }
+        for (name, value) in self.numbers {
+            writeln!(out, "  {name:<24} {value:>12}")?;
+        }
+        for (stride, Holding { slabs, carved, live }) in self.classes() {
+            writeln!(out, "  class of {stride:>6} bytes    {slabs:>12} slabs {live:>10} live of {carved} blocks")?;
+        }
+        let Holding { slabs, .. } = self.census.large;
+        writeln!(out, "  large blocks             {slabs:>12}")
+    }
+
+    fn json(&self, out: &mut impl Write) -> fmt::Result {
+        // SAFETY: has no precondition.
+        write!(out, "{{\"schema\":1,\"pid\":{},\"geometry\":\"{}\"", unsafe { libc::getpid() }, self.geometry)?;
+        write!(out, ",\"superslab_bytes\":{},\"slab_bytes\":{}", self.superslab_bytes, self.slab_bytes)?;
+        for (index, (name, count)) in KINDS.iter().zip(&CALLS).enumerate() {
+            let comma = if index == 0 { ",\"os_calls\":{" } else { "," };
+            let (ok, failed) = (count.ok.load(Ordering::Relaxed), count.failed.load(Ordering::Relaxed));
+            write!(out, "{comma}\"{name}\":{{\"ok\":{ok},\"failed\":{failed}}}")?;
+        }
+        write!(out, "}}")?;
+        for (name, value) in self.numbers {
+            write!(out, ",\"{name}\":{value}")?;
+        }
+        write!(out, ",\"large_blocks\":{},\"classes\":[", self.census.large.slabs)?;
+        for (index, (stride, Holding { slabs, carved, live })) in self.classes().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let class = format_args!("\"stride_bytes\":{stride},\"slabs\":{slabs},\"carved\":{carved},\"live\":{live}");
+            write!(out, "{comma}{{{class}}}")?;
+        }
+        writeln!(out, "]}}")
+    }
+}

@@ -1,0 +1,84 @@
+//! The system calls of a process's allocator, counted by kind.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hksim_policy::Errno;
+use hksim_policy::memory::{Advice, Mapping};
+
+use crate::os::{Os, Syscalls};
+
+/// Kinds of calls, in the order of the report.
+pub(crate) const KINDS: [&str; 11] = [
+    "mmap",
+    "mmap_populate",
+    "mmap_hugetlb",
+    "mmap_hugetlb_populate",
+    "munmap",
+    "mremap",
+    "madvise_hugepage",
+    "madvise_dontneed",
+    "madvise_free",
+    "madvise_populate",
+    "madvise_collapse",
+];
+
+/// Calls of one kind.
+pub(crate) struct Count {
+    pub(crate) ok: AtomicU64,
+    pub(crate) failed: AtomicU64,
+}
+
+/// By [`KINDS`].
+pub(crate) static CALLS: [Count; KINDS.len()] =
+    [const { Count { ok: AtomicU64::new(0), failed: AtomicU64::new(0) } }; KINDS.len()];
+
+/// The kernel, with its calls counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted;
+
+fn counted(kind: usize, result: Result<(), Errno>) -> Result<(), Errno> {
+    let count = &CALLS[kind];
+    let of = if result.is_ok() { &count.ok } else { &count.failed };
+    of.fetch_add(1, Ordering::Relaxed);
+    result
+}
+
+impl Os for Counted {
+    unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
+        let kind = match mapping {
+            Mapping::Plain => 0,
+            Mapping::Populated => 1,
+            Mapping::Hugetlb => 2,
+            Mapping::HugetlbPopulated => 3,
+        };
+        // SAFETY: the caller's promise.
+        counted(kind, unsafe { Syscalls.map(at, bytes, mapping) })
+    }
+
+    unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        counted(4, unsafe { Syscalls.unmap(at, bytes) })
+    }
+
+    unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
+        let kind = match advice {
+            Advice::HugePage => 6,
+            Advice::DontNeed => 7,
+            Advice::Free => 8,
+            Advice::PopulateRead | Advice::PopulateWrite => 9,
+            Advice::Collapse => 10,
+        };
+        // SAFETY: the caller's promise.
+        counted(kind, unsafe { Syscalls.advise(at, bytes, advice) })
+    }
+
+    unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        counted(5, unsafe { Syscalls.remap(from, bytes, to) })
+    }
+
+    fn now_ns(&self) -> u64 {
+        Syscalls.now_ns()
+    }
+}

@@ -1,0 +1,83 @@
+//! Counting what a heap holds, by size class: for statistics, away from every fast path.
+
+use crate::allocator::{Allocator, Span};
+use crate::classes::CLASSES_MAX;
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::memory::Memory;
+use crate::meta::SpanState;
+
+/// What a size class holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// Slabs, or blocks in spans of their own.
+    pub slabs: u64,
+    /// Blocks that were carved in them.
+    pub carved: u64,
+    /// Blocks that the program holds, those included that other threads freed and the owner has not collected.
+    pub live: u64,
+}
+
+/// What heaps hold, by size class.
+#[derive(Clone, Debug)]
+pub struct Census {
+    /// By class.
+    pub classes: [Holding; CLASSES_MAX],
+    /// Blocks above the classes and below half a SuperSlab.
+    pub large: Holding,
+}
+
+impl Census {
+    /// Nothing.
+    pub const fn new() -> Census {
+        const NONE: Holding = Holding { slabs: 0, carved: 0, live: 0 };
+        Census { classes: [NONE; CLASSES_MAX], large: NONE }
+    }
+}
+
+impl Default for Census {
+    fn default() -> Census {
+        Census::new()
+    }
+}
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Adds what a heap holds.
+    pub fn count_heap(&self, heap: &ThreadHeap<M>, census: &mut Census) {
+        self.for_each_own_span(heap, |span| self.count_span(Some(heap), span, census));
+    }
+
+    /// Adds what threads have left behind that ended.
+    pub fn count_abandoned(&self, census: &mut Census) {
+        let guard = self.mem.lock();
+        let mut next = self.mem.pool().abandoned.head.get();
+        while let Some(ordinal) = next.checked_sub(1) {
+            self.for_each_span(self.mem.superslab(ordinal), |span| self.count_span(None, span, census));
+            next = self.mem.entry(ordinal).next.get();
+        }
+        drop(guard);
+    }
+
+    fn count_span(&self, heap: Option<&ThreadHeap<M>>, span: Span<M>, census: &mut Census) {
+        let slab = self.slab_meta(span);
+        let class = usize::from(slab.class.get());
+        let holding = if slab.is_large() { &mut census.large } else { &mut census.classes[class] };
+        // The bin's list is counted as used in its active slab.
+        let in_bin = match heap {
+            Some(heap) if slab.span_state() == SpanState::Active => self.list_length(span, heap.bins[class].free),
+            _ => 0,
+        };
+        holding.slabs += 1;
+        holding.carved += u64::from(slab.carved.get());
+        holding.live += u64::from(slab.used.get()) - in_bin;
+    }
+
+    fn list_length(&self, span: Span<M>, list: crate::link::Link) -> u64 {
+        let (mut next, mut count) = (list, 0);
+        while let Some(at) = next.offset() {
+            count += 1;
+            next = self.mem.read_link(span.superslab, self.link_at(at));
+        }
+        count
+    }
+}

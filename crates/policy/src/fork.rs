@@ -1,0 +1,71 @@
+//! After a fork: the child has one thread, and heaps of many.
+//!
+//! What the other threads' memory looked like at the fork is a moment of their programs, in program order: the kernel write-
+//! protects page after page, and a thread's first write to a protected one waits for the end. Fast paths leave a heap in
+//! order at every moment of theirs, but for a block that was on its way to or from the program: that one is lost. Slow
+//! paths do not, so a heap notes that it is on one ([`Stage`]); such a heap is left alone for ever, which loses memory and
+//! harms nobody, since frees into it are remote ones.
+
+use core::sync::atomic::{AtomicBool, Ordering, fence};
+
+use crate::allocator::{Allocator, Span};
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::memory::Memory;
+
+/// Whether a heap is being changed by a slow path.
+pub(crate) struct Stage(AtomicBool);
+
+impl Stage {
+    pub(crate) const fn settled() -> Stage {
+        Stage(AtomicBool::new(false))
+    }
+}
+
+impl<M: Memory> ThreadHeap<M> {
+    /// Whether its thread is on no slow path. Asked in the child of a fork, about threads that are not there.
+    pub fn is_settled(&self) -> bool {
+        !self.stage.0.load(Ordering::Acquire)
+    }
+}
+
+/// Does what changes a heap in many steps. Costs two stores; the fence is the compiler's alone where stores keep their order.
+#[inline(always)]
+pub(crate) fn in_steps<M: Memory, R>(heap: &mut ThreadHeap<M>, work: impl FnOnce(&mut ThreadHeap<M>) -> R) -> R {
+    let before = heap.stage.0.load(Ordering::Relaxed);
+    heap.stage.0.store(true, Ordering::Relaxed);
+    fence(Ordering::Release);
+    let result = work(heap);
+    heap.stage.0.store(before, Ordering::Release);
+    result
+}
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// In the child of a fork, for the heap of the thread that forked: letters of threads that are not there never come.
+    pub fn recover_heap(&self, heap: &mut ThreadHeap<M>) {
+        in_steps(heap, |heap| {
+            self.read_mail(heap);
+            while let Some(span) = self.find_posted(heap) {
+                self.take_letter(heap, span);
+            }
+        });
+    }
+
+    /// In the child of a fork, for the heap of a thread that is not there: as [`close_heap`](Self::close_heap).
+    /// The heap must be [settled](ThreadHeap::is_settled).
+    pub fn close_orphan(&self, mut heap: ThreadHeap<M>) {
+        self.for_each_own_span(&heap, |span| self.note_listed(span));
+        self.recover_heap(&mut heap);
+        self.give_up(heap);
+    }
+
+    fn find_posted(&self, heap: &ThreadHeap<M>) -> Option<Span<M>> {
+        let mut found = None;
+        self.for_each_own_span(heap, |span| {
+            if self.is_posted(span) {
+                found = Some(span);
+            }
+        });
+        found
+    }
+}
