@@ -1,0 +1,175 @@
+//! The kernel refuses one call, whichever it is: the program gets null, and everything else goes on.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use hksim_native::setup::Setup;
+use hksim_native::{MmapMemory, Os, Syscalls};
+use hksim_policy::layout::Layout;
+use hksim_policy::memory::{Advice, Mapping};
+use hksim_policy::{Allocator, Errno, Memory, Request, RunGeometry, ThreadHeap};
+use hksim_testkit::Random;
+
+/// The kernel, but for one call.
+struct Faulty {
+    calls: Cell<u64>,
+    /// The number of the call that is refused.
+    refused: u64,
+}
+
+impl Faulty {
+    fn call(&self, work: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+        let number = self.calls.replace(self.calls.get() + 1);
+        if number == self.refused { Err(Errno(12)) } else { work() }
+    }
+}
+
+impl Os for Faulty {
+    unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
+        // SAFETY: the caller's promise; so below.
+        self.call(|| unsafe { Syscalls.map(at, bytes, mapping) })
+    }
+
+    unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        self.call(|| unsafe { Syscalls.unmap(at, bytes) })
+    }
+
+    unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        self.call(|| unsafe { Syscalls.advise(at, bytes, advice) })
+    }
+
+    unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        self.call(|| unsafe { Syscalls.remap(from, bytes, to) })
+    }
+
+    fn now_ns(&self) -> u64 {
+        // A clock that moves with every look, so that the same run makes the same calls.
+        self.calls.get()
+    }
+}
+
+/// Of a block, the first byte of so many is looked at, and the last of all.
+const CHECKED_STEP: usize = 509;
+
+type World = MmapMemory<Faulty>;
+
+/// A program: its blocks, each filled with bytes of its own.
+struct Program {
+    allocator: Allocator<World, RunGeometry>,
+    heap: ThreadHeap<World>,
+    blocks: Vec<(NonNull<u8>, usize, u8)>,
+    refused: u64,
+}
+
+impl Program {
+    fn new(policy: &str, refused: u64) -> Program {
+        let setup = Setup::read(policy).expect("a policy");
+        let geometry = RunGeometry::new(setup.shape).expect("a shape");
+        let layout = Layout::new(&geometry, setup.arena_bytes);
+        let memory = World::new(layout, Faulty { calls: Cell::new(0), refused }).expect("address space");
+        let allocator = Allocator::new(memory, geometry, setup.options, &layout);
+        let heap = allocator.open_heap().expect("a heap");
+        Program { allocator, heap, blocks: Vec::new(), refused: 0 }
+    }
+
+    fn fill(&mut self, at: NonNull<u8>, bytes: usize, tag: u8) {
+        // SAFETY: a block that was just handed out holds that many bytes.
+        unsafe { at.as_ptr().write_bytes(tag, bytes) };
+        self.blocks.push((at, bytes, tag));
+    }
+
+    /// Checks the bytes of a block, and takes it out of the program's hands.
+    fn take(&mut self, index: usize) -> (NonNull<u8>, usize, u8) {
+        let (at, bytes, tag) = self.blocks.swap_remove(index);
+        // SAFETY: the program holds the block and has filled it.
+        let holds = unsafe { std::slice::from_raw_parts(at.as_ptr(), bytes) };
+        assert!(
+            holds.iter().step_by(CHECKED_STEP).chain(holds.last()).all(|&byte| byte == tag),
+            "a block of {bytes} bytes was changed"
+        );
+        (at, bytes, tag)
+    }
+
+    fn step(&mut self, random: &mut Random) {
+        let most = random.pick(&[64, 2_000, 60_000, 700_000, 5_000_000]);
+        let bytes = random.log_uniform(most) as usize + 1;
+        let tag = random.pick(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        let index = (!self.blocks.is_empty()).then(|| random.below(self.blocks.len() as u64) as usize);
+        match (random.pick(&[0, 0, 0, 1, 1, 2]), index) {
+            (1, Some(index)) => {
+                let (at, ..) = self.take(index);
+                self.allocator.free(&mut self.heap, self.allocator.mem.block_at(at));
+            }
+            (2, Some(index)) => {
+                let (at, old_bytes, old_tag) = self.take(index);
+                let block = self.allocator.mem.block_at(at);
+                match self.allocator.resize(&mut self.heap, block, bytes as u64) {
+                    Some(block) => self.fill(self.allocator.mem.address(block), bytes, tag),
+                    None => {
+                        self.refused += 1;
+                        self.blocks.push((at, old_bytes, old_tag));
+                    }
+                }
+            }
+            _ => match self.allocator.allocate(&mut self.heap, Request::plain(bytes as u64)) {
+                Some(block) => self.fill(self.allocator.mem.address(block), bytes, tag),
+                None => self.refused += 1,
+            },
+        }
+        self.allocator.validate(&self.heap).expect("the heap is in order");
+    }
+
+    /// Frees all, and holds that nothing is left. Returns the calls that were made and the requests that were refused.
+    fn end(mut self) -> (u64, u64) {
+        while !self.blocks.is_empty() {
+            let (at, ..) = self.take(0);
+            self.allocator.free(&mut self.heap, self.allocator.mem.block_at(at));
+        }
+        assert!(self.allocator.allocate(&mut self.heap, Request::plain(100)).is_some(), "the heap can be used");
+        self.allocator.close_heap(self.heap);
+        // The block of 100 bytes is still out there.
+        let pool = self.allocator.mem.pool();
+        assert_eq!((pool.superslabs.get(), pool.huge_superslabs.get(), pool.abandoned.count.get()), (1, 0, 1));
+        (self.allocator.mem.os().calls.get(), self.refused)
+    }
+}
+
+fn run(policy: &str, refused: u64) -> (u64, u64) {
+    let mut program = Program::new(policy, refused);
+    let mut random = Random::new(7);
+    for _ in 0..400 {
+        program.step(&mut random);
+        if program.blocks.len() > 40 {
+            let (at, ..) = program.take(0);
+            program.allocator.free(&mut program.heap, program.allocator.mem.block_at(at));
+        }
+    }
+    program.end()
+}
+
+const POLICIES: [&str; 5] = [
+    "arena=512M purge-delay=0 huge-cache=0 cache=0",
+    "arena=512M huge=never purge-delay=0 huge-cache=4M cache=1",
+    "arena=512M huge=never purge=unmap purge-delay=0 superslab=1M meta=sidecar huge-cache=0 cache=0",
+    "arena=512M huge=hugetlb purge-delay=0 huge-cache=0 cache=0 prefault=populate-write",
+    "arena=512M huge=hugetlb-plain purge=unmap purge-delay=0 huge-cache=0 cache=0",
+];
+
+#[test]
+fn whichever_call_is_refused_the_heap_goes_on() {
+    for policy in POLICIES {
+        let (calls, refused) = run(policy, u64::MAX);
+        assert_eq!(refused, 0, "{policy}");
+        assert!(calls > 20, "{policy}: only {calls} calls");
+        // Every call of a short run, and a spread of a long one.
+        let step = (calls / 150).max(1) as usize;
+        for number in (0..calls).step_by(step) {
+            let (_, refused) = run(policy, number);
+            assert!(refused <= 1, "{policy}: call {number}: {refused} requests were refused for one call");
+        }
+        eprintln!("{policy}: {calls} calls, every {step} refused in its turn");
+    }
+}
