@@ -2,7 +2,7 @@
 //!
 //! - [`commands`]: one file a command; [`flags`]: from words to designs; [`inputs`]: traces.
 //! - [`mod@validate`]: where prediction meets replay; [`mod@shrink`]: the search for a smaller trace.
-//! - [`point`]: places in a trace;
+//! - [`point`]: places in a trace; [`system_time`]: counts into seconds;
 //! - [`output`]: tables, JSON, CSV, files; [`chart`]: pictures; [`host`]: this machine's kernel.
 
 mod chart;
@@ -15,6 +15,7 @@ mod point;
 mod runs;
 mod shrink;
 mod symbols;
+mod system_time;
 mod validate;
 
 use std::ffi::OsString;

@@ -14,6 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("policy", &[]),
     ("trace", &[]),
     ("linux", &[]),
+    ("cost", &["linux"]),
     ("drive", &["policy", "trace"]),
     ("sim", &["policy", "trace", "drive"]),
     ("native", &["policy"]),
@@ -23,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("record", &["carry", "linux", "trace"]),
     ("replay", &["linux", "policy", "trace", "drive", "native"]),
     ("rules", &["linux", "sim"]),
-    ("cli", &["carry", "linux", "rules", "policy", "trace", "drive", "sim", "native", "record", "replay"]),
+    ("cli", &["carry", "cost", "linux", "rules", "policy", "trace", "drive", "sim", "native", "record", "replay"]),
     ("testkit", &["policy", "trace"]),
 ];
 

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod calibrate;
 mod export;
 mod generate;
 mod import;
@@ -48,6 +49,8 @@ pub enum Command {
     Validate(validate::Args),
     /// Check the rules of the kernel model on the running kernel
     Rules(rules::Args),
+    /// Time page operations on this machine, for --profile
+    Calibrate(calibrate::Args),
     /// Run a program on the native allocator
     Run(run::Args),
     /// Draw a sweep or sim result
@@ -74,6 +77,7 @@ impl Command {
             Command::Replay(args) => replay::run(&args).map(done),
             Command::Validate(args) => validate::run(&args),
             Command::Rules(args) => rules::run(&args),
+            Command::Calibrate(args) => calibrate::run(&args).map(done),
             Command::Run(args) => run::run(&args).map(done),
             Command::Plot(args) => plot::run(&args).map(done),
         }

@@ -11,12 +11,14 @@ use hksim_sim::tlb::Geometry;
 use hksim_sim::{Setup, SimReport};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
+use serde::Serialize;
 
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs::Trace;
 use crate::output::{self, OutputArgs, pages};
 use crate::point::Point;
 use crate::runs::{BRACKET, setup, simulate_all};
+use crate::system_time::{ProfileArgs, SystemTime};
 
 /// Arguments of `sim`.
 #[derive(Debug, clap::Args)]
@@ -35,6 +37,8 @@ pub struct Args {
     /// Of those only the pages after that event, or at that mark, or at the end
     #[arg(long, value_name = "N|MARK|end", requires = "dump_pages")]
     at: Option<Point>,
+    #[command(flatten)]
+    profile: ProfileArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -57,6 +61,7 @@ fn tlb_help() -> String {
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
     let choice = args.policy.choice()?;
+    let profile = args.profile.read()?;
     let trace = Trace::file(&args.trace)?;
     let headline = Setup { tlb: args.tlb, ..setup(&choice, &trace, BaseKernel::AsItComes)? };
     if let Some(file) = &args.dump_pages {
@@ -68,7 +73,22 @@ pub fn run(args: &Args) -> Result<()> {
         std::iter::once(headline.clone()).chain(others.map(|touch| Setup { touch, tlb: None, ..headline.clone() }));
     let rows = simulate_all(&[(trace, setups.collect())])?.rows;
     let report = with_bracket(rows).ok_or_else(|| anyhow!("no result"))?;
-    args.output.emit(&report, &[&report], || view::table(&report, &choice))
+    let system_time = profile.map(|profile| SystemTime::predicted(&report, &profile)).transpose()?;
+    let table = || {
+        view::table(&report, &choice)
+            + &system_time.iter().map(|time| format!("\n{}\n", time.text())).collect::<String>()
+    };
+    let timed = Timed { report: &report, system_time: system_time.as_ref() };
+    args.output.emit(&timed, &[&timed], table)
+}
+
+/// The result with the time asked for.
+#[derive(Serialize)]
+struct Timed<'a> {
+    #[serde(flatten)]
+    report: &'a SimReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system_time: Option<&'a SystemTime>,
 }
 
 fn dump_pages(args: &Args, file: &Path, setup: &Setup) -> Result<()> {

@@ -15,6 +15,7 @@ use crate::inputs::Trace;
 use crate::output::OutputArgs;
 use crate::output::progress::Progress;
 use crate::runs::setup;
+use crate::system_time::{ProfileArgs, SystemTime};
 use crate::validate::{Row, Validation, Verdict, validate};
 
 /// Exit status when a check failed.
@@ -29,6 +30,8 @@ pub struct Args {
     /// Policies to check
     #[command(flatten)]
     pub policy: HostPolicyArgs,
+    #[command(flatten)]
+    profile: ProfileArgs,
     /// Where the result goes
     #[command(flatten)]
     pub output: OutputArgs,
@@ -49,7 +52,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let choices = args.policy.checked()?.choices(HugeList::All)?;
     let folder = TempDir::with_prefix("hksim-").context("cannot make a temporary folder; set TMPDIR")?;
     let traces = replayable(&args.traces, folder.path())?;
-    let validation = Validation::new(rows(&traces, &choices)?);
+    let profile = args.profile.read()?;
+    let mut rows = rows(&traces, &choices)?;
+    if let Some(profile) = profile {
+        for row in &mut rows {
+            let predicted = SystemTime::predicted(&row.predicted, &profile)?;
+            row.system_time = Some(predicted.beside(row.measured.user_s, row.measured.sys_s));
+        }
+    }
+    let validation = Validation::new(rows);
     args.output.emit(&validation, &validation.rows, || view::table(&validation))?;
     Ok(match validation.verdict {
         Verdict::Failed => ExitCode::from(CHECK_FAILED),

@@ -22,6 +22,7 @@ pub use verdict::{Class, Judged, Verdict};
 
 use crate::flags::table::thp_word;
 use crate::host;
+use crate::system_time::SystemTime;
 
 /// One trace under one design, both ways.
 #[derive(Debug, Serialize)]
@@ -42,6 +43,9 @@ pub struct Row {
     pub measured: Box<Replayed>,
     /// Prediction minus measurement.
     pub residual: Residual,
+    /// System time, where a profile of costs was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_time: Option<SystemTime>,
     /// What moves results on this machine.
     pub environment: hksim_replay::Environment,
 }
@@ -105,6 +109,7 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
         class: judged.class,
         verdict: judged.verdict,
         reason: judged.reason,
+        system_time: None,
         environment: replayed.environment.clone(),
         predicted: Box::new(simulated.report),
         measured: Box::new(replayed),

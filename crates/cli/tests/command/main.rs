@@ -1,6 +1,7 @@
 //! The real binary on real commands.
 
 mod accesses;
+mod calibrate;
 mod call_sites;
 mod contract;
 mod errors;

@@ -37,6 +37,7 @@ pub fn table(validation: &Validation) -> String {
             lines.push(format!("row {index}: {}: {reason}", word(row.verdict)));
         }
     }
+    lines.extend(system_times(&validation.rows));
     lines.push(format!("verdict: {}", word(validation.verdict)));
     lines.push(
         "pages +/-: pages present (or in that state) in the prediction only / in the measurement only, over all marks"
@@ -47,6 +48,18 @@ pub fn table(validation: &Validation) -> String {
         lines.extend(environment(row));
     }
     text(&lines)
+}
+
+/// Times beside the counts, where a profile was named: no part of the verdict.
+fn system_times(rows: &[Row]) -> Vec<String> {
+    let times = rows.iter().enumerate().filter_map(|(index, row)| Some((index, row.system_time.as_ref()?)));
+    let mut lines: Vec<String> = times.clone().map(|(index, time)| format!("row {index}: {}", time.text())).collect();
+    let judged: Vec<bool> = times.filter_map(|(_, time)| time.inside).collect();
+    if !judged.is_empty() {
+        let inside = judged.iter().filter(|&&inside| inside).count();
+        lines.push(format!("system time inside the range in {inside} of {} rows long enough to tell", judged.len()));
+    }
+    lines
 }
 
 fn measured<T>(figure: Option<T>, show: impl Fn(T) -> String) -> String {

@@ -1,0 +1,86 @@
+//! `hksim calibrate`: what page operations cost on this machine.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use hksim_cost::Profile;
+use hksim_cost::measure::{Effort, measure};
+use serde::Serialize;
+
+use crate::output::table::{Table, text};
+use crate::output::{Format, file, note, print, render};
+
+/// Arguments of `calibrate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Profile to write, for --profile of sim and validate
+    #[arg(short, long, value_name = "FILE.toml")]
+    output: Option<PathBuf>,
+    /// Rounds; each times every operation once
+    #[arg(long, value_name = "N", default_value = "60", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rounds: u32,
+    /// Begin no round after so many seconds
+    #[arg(long, value_name = "S", default_value = "45", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Form of the table on standard output
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// A line of the table.
+#[derive(Debug, Serialize)]
+struct Line {
+    operation: String,
+    low_ns: f64,
+    median_ns: f64,
+    high_ns: f64,
+    rounds: u32,
+}
+
+/// Measures and writes.
+///
+/// # Errors
+/// Memory cannot be mapped, or the profile not written.
+pub fn run(args: &Args) -> Result<()> {
+    let profile = measure(Effort { rounds: args.rounds, time_max: Duration::from_secs(args.seconds) })?;
+    if let Some(path) = &args.output {
+        file::write(path, profile.text().as_bytes())?;
+        note(&format!("wrote {}", path.display()));
+    }
+    let line = |(operation, cost): (&hksim_cost::Operation, &hksim_cost::Cost)| Line {
+        operation: operation.word(),
+        low_ns: cost.low_ns,
+        median_ns: cost.median_ns,
+        high_ns: cost.high_ns,
+        rounds: cost.rounds,
+    };
+    let lines: Vec<Line> = profile.costs.iter().map(line).collect();
+    print(&render(args.format, &profile, &lines, || table(&profile, &lines))?)
+}
+
+fn table(profile: &Profile, lines: &[Line]) -> String {
+    let ratio_to = lines.iter().find(|line| line.operation == "write_fault").map_or(1.0, |line| line.median_ns);
+    let mut table = Table::new(["operation", "low ns", "median ns", "high ns", "high/low", "write faults"], &[0]);
+    for line in lines {
+        let spread = if line.low_ns > 0.0 { format!("{:.2}", line.high_ns / line.low_ns) } else { "-".into() };
+        let [low, median, high] = [line.low_ns, line.median_ns, line.high_ns].map(|ns| format!("{ns:.0}"));
+        table.push([line.operation.clone(), low, median, high, spread, format!("{:.2}", line.median_ns / ratio_to)]);
+    }
+    let rounds = lines.iter().map(|line| line.rounds).max().unwrap_or(0);
+    let mut all = vec![format!(
+        "{}, {} processors, Linux {}; {rounds} rounds in {:.1} s",
+        profile.machine, profile.processors, profile.kernel, profile.elapsed_s
+    )];
+    all.push(String::new());
+    all.extend(table.lines());
+    all.push(String::new());
+    all.push(
+        "for each page of 4K, huge page of 2M, or call; low and high leave a tenth of the rounds below and above"
+            .into(),
+    );
+    all.extend(
+        profile.skipped.iter().map(|skipped| format!("skipped: {}: {}", skipped.operation.word(), skipped.reason)),
+    );
+    text(&all)
+}

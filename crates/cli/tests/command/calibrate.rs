@@ -1,0 +1,86 @@
+//! `calibrate`, held against a C program that times the same operations; and the times that are made of it.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::Bench;
+
+/// What a machine under load may do to a median.
+const FACTOR: f64 = 2.5;
+
+fn median(profile: &Value, operation: &str) -> f64 {
+    profile["costs"][operation]["median_ns"].as_f64().unwrap_or_else(|| panic!("no {operation}: {profile}"))
+}
+
+#[test]
+fn costs_are_what_a_c_program_measures() {
+    let bench = Bench::new();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/costs.c");
+    let built = Command::new("cc").args(["-O1", "-o"]).arg(bench.path("costs")).arg(source).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no cc to build the oracle with");
+    }
+    let profile = bench.json("calibrate --rounds 31 -o p.toml");
+    let told = Command::new(bench.path("costs")).output().expect("the oracle runs");
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    let theirs: Vec<f64> = told.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    for (operation, theirs) in ["write_fault", "dontneed_page", "zero_read_fault"].into_iter().zip(&theirs) {
+        let ours = median(&profile, operation);
+        eprintln!("{operation}: {ours:.0} ns, the oracle {theirs:.0} ns");
+        assert!(ours < theirs * FACTOR && *theirs < ours * FACTOR, "{operation}: {ours} and {theirs}");
+    }
+    // What cannot be otherwise on any machine.
+    assert!(median(&profile, "memset_resident") < median(&profile, "write_fault"));
+    assert!(median(&profile, "madvise_call") > 0.0);
+    // The table printed is the file written.
+    let file = std::fs::read_to_string(bench.path("p.toml")).expect("a profile");
+    assert!(file.contains(&format!("kernel = {}", profile["kernel"])), "{file}");
+}
+
+/// A profile with round costs.
+const PROFILE: &str = "version = 1\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\n";
+
+fn profile(operations: &[&str]) -> String {
+    let cost = |name: &&str| format!("[costs.{name}]\nlow_ns = 1000\nmedian_ns = 1200.0\nhigh_ns = 1500\nrounds = 3\n");
+    PROFILE.to_string() + &operations.iter().map(cost).collect::<String>()
+}
+
+#[test]
+fn a_profile_makes_counts_a_range_of_time() {
+    let bench = Bench::with_trace();
+    let all = ["write_fault", "dontneed_page", "mmap_call", "munmap_call", "madvise_call"];
+    std::fs::write(bench.path("p.toml"), profile(&all)).expect("a file");
+    let sim = bench.json("sim rm.hkt --huge never --purge none --profile p.toml");
+    // No page is given back, so every install and every call counts once.
+    let calls = ["mmap", "munmap", "madvise"].map(|call| sim["os_calls"][call].as_f64().expect("a count"));
+    let number = sim["installs"]["total"].as_f64().expect("a count") + calls.iter().sum::<f64>();
+    for (field, ns) in [("low_s", 1000.0), ("median_s", 1200.0), ("high_s", 1500.0)] {
+        let told = sim["system_time"][field].as_f64().expect("seconds");
+        assert!((told - number * ns / 1e9).abs() < 1e-12, "{field}: {told} of {number}");
+    }
+    assert!(bench.ok("sim rm.hkt --huge never --profile p.toml").contains("system time"));
+    assert_eq!(bench.json("sim rm.hkt").get("system_time"), None);
+    let validation = bench.json("validate rm.hkt --huge never --profile p.toml");
+    let time = &validation["rows"][0]["system_time"];
+    assert_eq!(time["measured_s"], validation["rows"][0]["measured"]["sys_s"]);
+    assert_eq!(time.get("inside"), None, "20 000 events are too short a run: {time}");
+}
+
+#[test]
+fn what_is_no_profile_is_refused() {
+    let bench = Bench::with_trace();
+    for (text, needle) in [
+        ("", "no profile"),
+        ("version = 2\n", "p.toml"),
+        (&profile(&["write_fold"]), "write_fold"),
+        (&profile(&["write_fault"]).replace("low_ns = 1000", "low_ns = 9000"), "not in order"),
+        (&profile(&["madvise_call"]), "no cost of write_fault"),
+    ] {
+        std::fs::write(bench.path("p.toml"), text).expect("a file");
+        let told = bench.refused("sim rm.hkt --huge never --profile p.toml");
+        assert!(told.contains(needle), "{text}: {told}");
+    }
+    assert!(bench.refused("sim rm.hkt --profile nowhere.toml").contains("nowhere.toml"));
+    bench.refused("calibrate --rounds 0");
+}

@@ -1,0 +1,245 @@
+//! A machine's table of costs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the file.
+pub const VERSION: u32 = 1;
+
+/// No profile is larger.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// No operation takes longer: ten seconds.
+const NS_MAX: f64 = 1e10;
+
+/// What is timed. Costs are in ns for each page (4 KiB), huge page (2 MiB) or call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// First write to a 4 KiB page.
+    WriteFault,
+    /// Write to a page that was purged.
+    Refault,
+    /// First read: the zero page.
+    ZeroReadFault,
+    /// Write to a zero page.
+    WriteAfterZero,
+    /// Write to a page shared after fork: a copy.
+    CopyAfterFork,
+    /// `MAP_POPULATE`, per page.
+    MapPopulate,
+    /// `MADV_POPULATE_WRITE`, per page.
+    PopulateWrite,
+    /// `memset` of untouched memory, per page.
+    MemsetUntouched,
+    /// `memset` of resident memory, per page: user time.
+    MemsetResident,
+    /// First write to a huge page, in a mapping just made.
+    HugeFault,
+    /// The same after its memory was given back.
+    HugeRefault,
+    /// First write to 16 KiB, where that is the largest size that is on.
+    #[serde(rename = "mthp_fault_16k")]
+    MthpFault16k,
+    /// The same of 64 KiB.
+    #[serde(rename = "mthp_fault_64k")]
+    MthpFault64k,
+    /// The same of 256 KiB.
+    #[serde(rename = "mthp_fault_256k")]
+    MthpFault256k,
+    /// The same of 1 MiB.
+    #[serde(rename = "mthp_fault_1m")]
+    MthpFault1m,
+    /// First write to a page of the hugetlb pool.
+    HugetlbFault,
+    /// `MADV_DONTNEED`, per resident page.
+    DontneedPage,
+    /// `MADV_DONTNEED`, per huge page.
+    DontneedHuge,
+    /// `MADV_FREE`, per resident page.
+    FreePage,
+    /// Write to a page given up by `MADV_FREE`, which is still there.
+    RewriteFreed,
+    /// `munmap`, per resident page.
+    MunmapPage,
+    /// `munmap`, per huge page.
+    MunmapHuge,
+    /// `MADV_DONTNEED` of one page of a huge page, which splits it.
+    SplitHuge,
+    /// `mmap` of 2 MiB.
+    MmapCall,
+    /// `munmap` of 2 MiB that were not touched.
+    MunmapCall,
+    /// `madvise` that finds nothing to do.
+    MadviseCall,
+    /// `fork`, per resident page of the parent.
+    ForkPage,
+}
+
+impl Operation {
+    /// Its name, as in a profile.
+    pub fn word(self) -> String {
+        toml::Value::try_from(self).ok().and_then(|value| value.as_str().map(str::to_string)).unwrap_or_default()
+    }
+}
+
+/// What an operation costs: between the first and the last tenth of the rounds, and in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cost {
+    /// A tenth of the rounds were faster.
+    pub low_ns: f64,
+    /// Half of them.
+    pub median_ns: f64,
+    /// A tenth were slower.
+    pub high_ns: f64,
+    /// Rounds.
+    pub rounds: u32,
+}
+
+impl Cost {
+    /// Of some rounds; `None` of none.
+    pub fn of(mut rounds_ns: Vec<f64>) -> Option<Cost> {
+        rounds_ns.sort_by(f64::total_cmp);
+        let last = rounds_ns.len().checked_sub(1)?;
+        let at = |tenths: usize| rounds_ns[(last * tenths + 5) / 10];
+        Some(Cost { low_ns: at(1), median_ns: at(5), high_ns: at(9), rounds: rounds_ns.len() as u32 })
+    }
+}
+
+/// An operation that could not be timed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NotMeasured {
+    /// Which.
+    pub operation: Operation,
+    /// Why.
+    pub reason: String,
+}
+
+/// A machine's table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The processor, as it names itself.
+    pub machine: String,
+    /// Its processors.
+    pub processors: u32,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Wall seconds it took.
+    pub elapsed_s: f64,
+    /// What could not be timed.
+    #[serde(default)]
+    pub skipped: Vec<NotMeasured>,
+    /// The costs.
+    pub costs: BTreeMap<Operation, Cost>,
+}
+
+/// Why a profile cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CostError {
+    /// The file cannot be read.
+    #[error("{}: cannot read the profile: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is no profile.
+    #[error("{}: no profile of costs: {why}; make one with `hksim calibrate -o {}`", path.display(), path.display())]
+    NotAProfile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A cost is needed that the profile lacks.
+    #[error("the profile has no cost of {operation}; calibrate where this machine can do it")]
+    Lacks {
+        /// Its name.
+        operation: String,
+    },
+}
+
+impl Profile {
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// A file that is none.
+    pub fn read(path: &Path) -> Result<Profile, CostError> {
+        let io = |source| CostError::Io { path: path.to_path_buf(), source };
+        let refused = |why: String| CostError::NotAProfile { path: path.to_path_buf(), why };
+        if std::fs::metadata(path).map_err(io)?.len() > FILE_BYTES_MAX {
+            return Err(refused("the file is larger than 1 MiB".into()));
+        }
+        let text = std::fs::read_to_string(path).map_err(io)?;
+        let profile: Profile = toml::from_str(&text).map_err(|why| {
+            let line = why.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+            refused(format!("line {line}: {}", why.message()))
+        })?;
+        if profile.version != VERSION {
+            return Err(refused(format!("version {}, but this hksim knows {VERSION}", profile.version)));
+        }
+        for (operation, cost) in &profile.costs {
+            let ordered = 0.0 <= cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
+            if !ordered || cost.high_ns > NS_MAX {
+                return Err(refused(format!("{}: low, median and high are not in order from 0", operation.word())));
+            }
+        }
+        Ok(profile)
+    }
+
+    /// As a file.
+    pub fn text(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_tenths_of_the_rounds() {
+        let cost = Cost::of((0..=100).rev().map(f64::from).collect());
+        assert_eq!(cost, Some(Cost { low_ns: 10.0, median_ns: 50.0, high_ns: 90.0, rounds: 101 }));
+        assert_eq!(Cost::of(Vec::new()), None);
+    }
+
+    #[test]
+    fn a_profile_is_read_as_it_was_written_and_nothing_else_is() {
+        let cost = Cost { low_ns: 1.0, median_ns: 2.5, high_ns: 3.0, rounds: 9 };
+        let profile = Profile {
+            version: VERSION,
+            machine: "a \"processor\"".into(),
+            processors: 2,
+            kernel: "6.18.1".into(),
+            elapsed_s: 1.5,
+            skipped: vec![NotMeasured { operation: Operation::HugetlbFault, reason: "no pool".into() }],
+            costs: [(Operation::MthpFault64k, cost), (Operation::WriteFault, cost)].into(),
+        };
+        let folder = std::env::temp_dir().join(format!("hksim-profile-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = folder.join("p.toml");
+        std::fs::write(&path, profile.text()).expect("a file");
+        assert_eq!(Profile::read(&path).expect("a profile"), profile);
+        for (from, to) in [
+            ("version = 1", "version = 2"),
+            ("low_ns = 1.0", "low_ns = nan"),
+            ("high_ns = 3.0", "high_ns = inf"),
+            ("write_fault", "write_fold"),
+            ("[costs", "costs"),
+        ] {
+            std::fs::write(&path, profile.text().replace(from, to)).expect("a file");
+            assert!(Profile::read(&path).is_err(), "{to}");
+        }
+        std::fs::remove_dir_all(&folder).expect("the folder goes");
+    }
+}
