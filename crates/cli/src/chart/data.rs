@@ -82,7 +82,7 @@ pub struct Panel {
 }
 
 /// Designs with the same figures.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Series {
     /// In which flags they differ from others, with their values: `2M thp/hugetlb`.
     pub label: String,

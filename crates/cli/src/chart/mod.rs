@@ -1,9 +1,11 @@
 //! Pictures of results: installs against peak residency, and residency over the events beneath.
 //!
-//! - [`live`]: live bytes of a trace, [`faults`]: page faults of a program; pictures of their own.
+//! - [`live`]: live bytes of a trace, [`faults`]: page faults of a program, [`comparison`]: allocators side by side;
+//!   pictures of their own.
 //! - [`data`]: what is drawn; [`scatter`] and [`timeline`]: how; [`names`] and [`labels`]: what is
 //!   written, and where; [`style`]: colours.
 
+pub mod comparison;
 mod data;
 pub mod faults;
 mod labels;

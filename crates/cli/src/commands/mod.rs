@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod calibrate;
+mod compare;
 mod export;
 mod generate;
 mod import;
@@ -45,6 +46,8 @@ pub enum Command {
     Sweep(sweep::Args),
     /// Run a trace on a real allocator, and measure
     Replay(replay::Args),
+    /// Run a trace on several allocators in turn, side by side
+    Compare(compare::Args),
     /// Replay a trace on a real allocator and compare it with the prediction
     Validate(validate::Args),
     /// Check the rules of the kernel model on the running kernel
@@ -75,6 +78,7 @@ impl Command {
             Command::Sim(args) => sim::run(&args).map(done),
             Command::Sweep(args) => sweep::run(&args).map(done),
             Command::Replay(args) => replay::run(&args).map(done),
+            Command::Compare(args) => compare::run(&args),
             Command::Validate(args) => validate::run(&args),
             Command::Rules(args) => rules::run(&args),
             Command::Calibrate(args) => calibrate::run(&args).map(done),

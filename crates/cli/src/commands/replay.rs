@@ -38,7 +38,11 @@ pub struct Args {
     output: OutputArgs,
 }
 
-fn parse_mode(word: &str) -> Result<Mode, String> {
+/// The word of `--mode`.
+///
+/// # Errors
+/// Names the modes.
+pub fn parse_mode(word: &str) -> Result<Mode, String> {
     match word {
         "ordered" => Ok(Mode::Ordered),
         "threaded" => Ok(Mode::Threaded),

@@ -41,6 +41,24 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
+    /// A policy in one word: a preset or FILE.toml, or nothing, and then `+FLAG=VALUE` as often as one likes.
+    ///
+    /// # Errors
+    /// A flag that is none of the policy's.
+    pub fn of_word(word: &str) -> Result<PolicyArgs> {
+        let mut parts = word.split('+');
+        let base = parts.next().unwrap_or_default();
+        let file = base.ends_with(".toml").then(|| PathBuf::from(base));
+        let presets = if base.is_empty() || file.is_some() { "default" } else { base };
+        let given = parts.map(|part| {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let flag = FLAGS.iter().find(|flag| flag.subject == Subject::Policy && flag.name == name);
+            let flag = flag.ok_or_else(|| anyhow!("`+{part}` sets no flag of a policy; write +FLAG=VALUE"))?;
+            Ok((flag, value.to_string()))
+        });
+        Ok(PolicyArgs { given: given.collect::<Result<_>>()?, presets: presets.to_string(), file })
+    }
+
     /// Every combination of the values given, the first flag varying slowest. At least one.
     ///
     /// # Errors

@@ -91,7 +91,7 @@ fn unreadable_traces_are_named_by_every_command() {
         ("damaged.hkt", "damaged"),
     ];
     for (name, needle) in traces {
-        for command in ["info", "sim", "sweep", "replay"] {
+        for command in ["info", "sim", "sweep", "replay", "compare"] {
             let said = bench.refused(&format!("{command} {name}"));
             assert!(said.contains(needle) && said.contains(name), "{command} {name}: {said}");
         }

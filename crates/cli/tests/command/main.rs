@@ -3,6 +3,7 @@
 mod accesses;
 mod calibrate;
 mod call_sites;
+mod comparisons;
 mod contract;
 mod errors;
 mod exports;

@@ -1,0 +1,111 @@
+//! Allocators side by side: a bar for each figure of each, and their residency over the events beneath.
+
+use std::path::Path;
+
+use anyhow::Result;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+pub use super::data::{Sample, Series};
+
+use super::data::Panel;
+use super::labels::label_width;
+use super::scatter::drawing;
+use super::style::{INK, Look, SMALL_PX, text};
+use super::timeline;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+const WIDTH: u32 = 960;
+const TITLE_HEIGHT: i32 = 48;
+const BARS_TITLE_HEIGHT: i32 = 24;
+const BAR_HEIGHT: i32 = 20;
+const BARS_FOOT: i32 = 16;
+const TIMELINE_HEIGHT: i32 = 320;
+/// Groups of bars in a row.
+const COLUMNS: usize = 2;
+const MARGIN: i32 = 20;
+
+/// One figure of one allocator.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// The median: how long the bar is.
+    pub value: f64,
+    /// The lower quartile.
+    pub low: f64,
+    /// The upper quartile.
+    pub high: f64,
+    /// The median in words.
+    pub label: String,
+}
+
+/// One figure of all allocators, in the order of the lines; `None` where it could not be measured.
+#[derive(Clone, Debug)]
+pub struct Bars {
+    /// What it is.
+    pub title: &'static str,
+    /// The bars.
+    pub bars: Vec<Option<Bar>>,
+}
+
+/// Draws a comparison into a file.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(path: &Path, title: &str, figures: &[Bars], lines: Vec<Series>) -> Result<()> {
+    crate::output::file::write(path, svg(title, figures, lines)?.as_bytes())
+}
+
+fn svg(title: &str, figures: &[Bars], lines: Vec<Series>) -> Result<String> {
+    let panel = Panel { title: title.to_string(), floor_bytes: 0, series: lines };
+    let bars_height = BARS_TITLE_HEIGHT + BAR_HEIGHT * panel.series.len() as i32 + BARS_FOOT;
+    let figures_height = bars_height * figures.len().div_ceil(COLUMNS) as i32;
+    let legend_height = timeline::legend_height(&panel);
+    let height = TITLE_HEIGHT + figures_height + TIMELINE_HEIGHT + legend_height;
+    let mut svg = String::new();
+    {
+        let page = SVGBackend::with_string(&mut svg, (WIDTH, height as u32)).into_drawing_area();
+        page.fill(&WHITE).map_err(drawing)?;
+        let (head, rest) = page.split_vertically(TITLE_HEIGHT);
+        head.draw_text(&panel.title, &text(20, &INK), (MARGIN, 16)).map_err(drawing)?;
+        let (bars, rest) = rest.split_vertically(figures_height);
+        let areas = bars.split_evenly((figures.len().div_ceil(COLUMNS), COLUMNS));
+        for (area, figure) in areas.iter().zip(figures) {
+            draw_bars(area, figure, &panel.series)?;
+        }
+        let (lines, legend) = rest.split_vertically(TIMELINE_HEIGHT);
+        timeline::draw(&lines, &panel)?;
+        timeline::legend(&legend, &panel)?;
+        page.present().map_err(drawing)?;
+    }
+    Ok(svg)
+}
+
+/// Bars from zero, each with its name before and its figure behind it, and the quartiles as a thin line.
+fn draw_bars(area: &Area, figure: &Bars, lines: &[Series]) -> Result<()> {
+    area.draw_text(figure.title, &text(SMALL_PX + 2, &INK), (MARGIN, 2)).map_err(drawing)?;
+    let widest = |labels: &mut dyn Iterator<Item = &str>| labels.map(|label| label_width(label, SMALL_PX)).max();
+    let names = widest(&mut lines.iter().map(|line| line.label.as_str())).unwrap_or(0);
+    let figures = widest(&mut figure.bars.iter().flatten().map(|bar| bar.label.as_str())).unwrap_or(0);
+    let left = MARGIN + names + 8;
+    let room = (area.dim_in_pixel().0 as i32 - left - figures - MARGIN - 8).max(1);
+    let longest = figure.bars.iter().flatten().map(|bar| bar.high).fold(0.0, f64::max);
+    let at = |value: f64| left + if longest > 0.0 { (value / longest * f64::from(room)) as i32 } else { 0 };
+    for (index, (bar, line)) in figure.bars.iter().zip(lines).enumerate() {
+        let top = BARS_TITLE_HEIGHT + BAR_HEIGHT * index as i32;
+        let middle = top + BAR_HEIGHT / 2;
+        area.draw_text(&line.label, &text(SMALL_PX, &INK), (MARGIN, top + 3)).map_err(drawing)?;
+        let Some(bar) = bar else {
+            area.draw_text("not measured", &text(SMALL_PX, &INK), (left, top + 3)).map_err(drawing)?;
+            continue;
+        };
+        let look = Look::of(index);
+        let body = [(left, top + 3), (at(bar.value).max(left + 1), top + BAR_HEIGHT - 3)];
+        area.draw(&Rectangle::new(body, look.colour.filled())).map_err(drawing)?;
+        let quartiles = PathElement::new([(at(bar.low), middle), (at(bar.high), middle)], INK.stroke_width(1));
+        area.draw(&quartiles).map_err(drawing)?;
+        let behind = at(bar.value.max(bar.high)) + 6;
+        area.draw_text(&bar.label, &text(SMALL_PX, &INK), (behind, top + 3)).map_err(drawing)?;
+    }
+    Ok(())
+}

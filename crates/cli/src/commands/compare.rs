@@ -1,0 +1,146 @@
+//! `hksim compare`: a trace on several allocators, side by side.
+
+mod allocators;
+mod rounds;
+mod spread;
+mod view;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use hksim_drive::TouchRule;
+use hksim_replay::Mode;
+use hksim_sim::report::{SCHEMA, TouchLabel, TraceLabel};
+use hksim_trace::header::Touch;
+use serde::Serialize;
+
+use crate::chart::comparison::{self, Bar, Bars, Sample, Series};
+use crate::inputs::Trace;
+use crate::output::OutputArgs;
+use crate::output::units::{bytes, count};
+use allocators::Allocator;
+use rounds::{Outcome, Plan, Row, WARM_UP_ROUNDS, rows};
+use spread::Spread;
+
+/// Exit status when an allocator failed.
+const CHECK_FAILED: u8 = 1;
+
+/// Arguments of `compare`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Trace to replay
+    #[arg(value_name = "TRACE.hkt")]
+    trace: PathBuf,
+    /// Allocators, in a list: glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native, native:POLICY, LIB.so. POLICY is a
+    /// preset or FILE.toml with +FLAG=VALUE behind it: native:hakmem+huge=never
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "glibc,mimalloc,jemalloc,tcmalloc,native")]
+    allocators: Vec<String>,
+    /// Rounds; in each every allocator runs once
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// ordered: one thread in trace order; threaded: the trace's own threads
+    #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = super::replay::parse_mode)]
+    mode: Mode,
+    /// How the program touches its blocks [default: recorded where the trace has touches, else all]
+    #[arg(long, value_name = "RULE", value_parser = parse_touch)]
+    touch: Option<TouchRule>,
+    /// Draw the result
+    #[arg(long, value_name = "FILE.svg", value_parser = parse_picture)]
+    plot: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+fn parse_touch(word: &str) -> Result<TouchRule, String> {
+    // A replay on a foreign allocator touches at birth only.
+    let rules: Vec<TouchRule> = TouchRule::ALL.into_iter().filter(|&rule| rule != TouchRule::AllAtDeath).collect();
+    let known = || format!("rules are {}", rules.iter().map(|rule| rule.word()).collect::<Vec<_>>().join(", "));
+    rules.iter().copied().find(|rule| rule.word() == word).ok_or_else(known)
+}
+
+fn parse_picture(name: &str) -> Result<PathBuf, String> {
+    if name.to_ascii_lowercase().ends_with(".svg") { Ok(name.into()) } else { Err("pictures are .svg".to_string()) }
+}
+
+/// What was compared, and the figures.
+#[derive(Debug, Serialize)]
+pub struct ComparisonReport {
+    schema: u32,
+    trace: TraceLabel,
+    events: u64,
+    touch: TouchLabel,
+    mode: Mode,
+    runs: u32,
+    warm_up_rounds: u32,
+    rows: Vec<Row>,
+}
+
+/// Replays on every allocator, in turn.
+///
+/// # Errors
+/// Bad input; a run that cannot be made at all.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let trace = Trace::file(&args.trace)?;
+    let allocators = args.allocators.iter().map(|word| Allocator::named(word)).collect::<Result<Vec<_>>>()?;
+    let knowledge = trace.header.touch;
+    let rule = args.touch.unwrap_or(if knowledge == Touch::Assumed { TouchRule::All } else { TouchRule::Recorded });
+    let plan = Plan { trace: &args.trace, touch: rule, mode: args.mode, runs: args.runs };
+    let report = ComparisonReport {
+        schema: SCHEMA,
+        trace: trace.label(),
+        events: trace.summary.events,
+        touch: TouchLabel { rule, knowledge: if rule == TouchRule::Recorded { knowledge } else { Touch::Assumed } },
+        mode: args.mode,
+        runs: args.runs,
+        warm_up_rounds: WARM_UP_ROUNDS,
+        rows: rows(&allocators, &plan)?,
+    };
+    args.output.emit(&report, &report.rows, || view::table(&report))?;
+    if let Some(path) = &args.plot {
+        draw(path, &report)?;
+    }
+    let has_failed = report.rows.iter().any(|row| row.outcome == Outcome::Failed);
+    Ok(if has_failed { ExitCode::from(CHECK_FAILED) } else { ExitCode::SUCCESS })
+}
+
+fn draw(path: &Path, report: &ComparisonReport) -> Result<()> {
+    let rows: Vec<&Row> = report.rows.iter().filter(|row| row.outcome == Outcome::Measured).collect();
+    let counted = |title, figure: fn(&Row) -> Option<Spread<u64>>, show: fn(u64) -> String| Bars {
+        title,
+        bars: rows.iter().map(|row| figure(row).map(|spread| bar(&spread, |count| count as f64, show))).collect(),
+    };
+    let timed = |title, figure: fn(&Row) -> Option<Spread<f64>>, show: fn(f64) -> String| Bars {
+        title,
+        bars: rows.iter().map(|row| figure(row).map(|spread| bar(&spread, |rate| rate, show))).collect(),
+    };
+    let bars = [
+        timed("M calls/s (more is better)", |row| row.figures.ops_per_s, |ops| format!("{:.1}", ops / 1e6)),
+        timed("system time", |row| row.figures.sys_s, |seconds| format!("{seconds:.3} s")),
+        counted("faults", |row| row.figures.faults, count),
+        counted("peak RSS", |row| row.figures.rss_bytes_peak, bytes),
+    ];
+    let lines: Vec<Series> = rows.iter().map(|row| line(row)).collect();
+    let file = report.trace.file.as_deref().unwrap_or_default();
+    let title = format!("{}, {} rounds", file.rsplit('/').next().unwrap_or(file), report.runs);
+    comparison::write(path, &title, &bars, lines)
+}
+
+fn bar<T: Copy>(spread: &Spread<T>, number: fn(T) -> f64, show: fn(T) -> String) -> Bar {
+    Bar {
+        value: number(spread.median),
+        low: number(spread.quartile_low),
+        high: number(spread.quartile_high),
+        label: show(spread.median),
+    }
+}
+
+fn line(row: &Row) -> Series {
+    let sample = |sample: &rounds::Sample| {
+        let rss_bytes = sample.rss_bytes?;
+        Some(Sample { event: sample.event, live_bytes: sample.live_bytes, rss_bytes })
+    };
+    let rss_bytes_peak = row.figures.rss_bytes_peak.map_or(0, |spread| spread.median);
+    let timeline = row.timeline.iter().filter_map(sample).collect();
+    Series { label: row.allocator.clone(), rss_bytes_peak, is_front: false, timeline, ..Series::default() }
+}

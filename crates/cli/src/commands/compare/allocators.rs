@@ -1,0 +1,155 @@
+//! Allocators by name: what a word of `--allocators` means on this machine.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use hksim_drive::{Design, Huge};
+use hksim_replay::Target;
+
+use crate::flags::{Choice, PolicyArgs};
+use crate::host;
+
+/// A word of the list, looked up.
+#[derive(Clone, Debug)]
+pub struct Allocator {
+    /// The word.
+    pub name: String,
+    /// What it stands for, or why it is left out.
+    pub found: Found,
+}
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// It can be replayed on.
+    Here(Target),
+    /// This machine lacks it; the reason with its mend.
+    Missing(String),
+}
+
+/// An allocator known by name.
+struct Known {
+    name: &'static str,
+    /// File names of its library, the newest first.
+    files: &'static [&'static str],
+    /// The Debian package that has it.
+    package: &'static str,
+}
+
+const KNOWN: [Known; 4] = [
+    Known {
+        name: "mimalloc",
+        files: &["libmimalloc.so.3", "libmimalloc.so.2", "libmimalloc.so"],
+        package: "libmimalloc2.0",
+    },
+    Known { name: "jemalloc", files: &["libjemalloc.so.2", "libjemalloc.so"], package: "libjemalloc2" },
+    Known {
+        name: "tcmalloc",
+        files: &["libtcmalloc_minimal.so.4", "libtcmalloc.so.4", "libtcmalloc_minimal.so"],
+        package: "libtcmalloc-minimal4",
+    },
+    Known { name: "tbbmalloc", files: &["libtbbmalloc_proxy.so.2", "libtbbmalloc_proxy.so"], package: "libtbbmalloc2" },
+];
+
+impl Allocator {
+    /// Looks a word up: `glibc`, a known allocator, `native`, `native:POLICY`, or the path of a library.
+    ///
+    /// # Errors
+    /// It is none of these, the policy cannot be, or there is no such file.
+    pub fn named(word: &str) -> Result<Allocator> {
+        let found = match word.split_once(':').map_or((word, ""), |(kind, policy)| (kind, policy)) {
+            ("glibc", "") => Found::Here(Target::Malloc { preload: None }),
+            ("native", policy) => native(policy).with_context(|| format!("--allocators {word}"))?,
+            _ => match KNOWN.iter().find(|known| known.name == word) {
+                Some(known) => installed(known, &folders()),
+                None => library(word)?,
+            },
+        };
+        Ok(Allocator { name: word.to_string(), found })
+    }
+
+    /// The library that is preloaded.
+    pub fn library(&self) -> Option<&Path> {
+        match &self.found {
+            Found::Here(Target::Malloc { preload }) => preload.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The design, where the allocator has one.
+    pub fn design(&self) -> Option<&Design> {
+        match &self.found {
+            Found::Here(Target::Native(design)) => Some(design),
+            _ => None,
+        }
+    }
+}
+
+fn native(policy: &str) -> Result<Found> {
+    let design = PolicyArgs::of_word(policy)?.choice()?.design;
+    let needs_modes = design.huge == Huge::ThpAlways || design.huge.mthp_order().is_some();
+    if needs_modes && let Some(lack) = host::lacks(design.huge, &host::kernel_config()?.thp) {
+        return Ok(Found::Missing(format!("--huge {}: {lack}", Choice::of(design).word("huge"))));
+    }
+    Ok(Found::Here(Target::Native(design)))
+}
+
+fn library(word: &str) -> Result<Found> {
+    if !word.contains('/') && !word.contains(".so") {
+        let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+        bail!(
+            "--allocators {word}: unknown; name glibc, {}, native, native:POLICY, or the path of a malloc library",
+            names.join(", ")
+        );
+    }
+    let path = Path::new(word).canonicalize();
+    let path = path.with_context(|| format!("{word}: cannot preload it; give the path of a shared object"))?;
+    if !path.is_file() {
+        bail!("{word}: cannot preload it: not a file; give the path of a shared object");
+    }
+    Ok(Found::Here(Target::Malloc { preload: Some(path) }))
+}
+
+fn installed(known: &Known, folders: &[PathBuf]) -> Found {
+    let paths = known.files.iter().flat_map(|file| folders.iter().map(move |folder| folder.join(file)));
+    match paths.into_iter().find(|path| path.is_file()) {
+        Some(path) => Found::Here(Target::Malloc { preload: Some(path) }),
+        None => Found::Missing(format!(
+            "no {} in the library folders; Debian has it in {}, or name its path (LD_LIBRARY_PATH is searched, too)",
+            known.files[0], known.package
+        )),
+    }
+}
+
+/// Where the loader looks: `LD_LIBRARY_PATH`, then the folders that distributions use.
+fn folders() -> Vec<PathBuf> {
+    let triplet = format!("{}-linux-gnu", env::consts::ARCH);
+    let usual = ["/usr/local/lib", "/usr/lib", "/lib"];
+    let usual = usual.iter().flat_map(|folder| [Path::new(folder).join(&triplet), PathBuf::from(folder)]);
+    let named = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let named: Vec<PathBuf> = env::split_paths(&named).filter(|path| path.is_absolute()).collect();
+    named.into_iter().chain(usual).chain(["/usr/lib64".into(), "/lib64".into()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_library_is_taken_and_a_missing_one_has_its_package() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folders = [folder.path().to_path_buf()];
+        for known in &KNOWN {
+            let Found::Missing(why) = installed(known, &folders) else { panic!("{}: found", known.name) };
+            assert!(why.contains(known.package) && why.contains(known.files[0]), "{why}");
+            for (index, file) in known.files.iter().enumerate().rev() {
+                std::fs::write(folder.path().join(file), "").expect("a file");
+                let Found::Here(Target::Malloc { preload: Some(path) }) = installed(known, &folders) else {
+                    panic!("{}: not found", known.name)
+                };
+                assert_eq!(path, folder.path().join(known.files[index]));
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The runs of a comparison: every allocator once a round, and what came of all rounds.
+
+use anyhow::Result;
+use hksim_drive::{Design, TouchRule};
+use hksim_replay::{Measure, Mode, ReplayError, ReplaySpec, Replayed, Skipped, replay};
+use hksim_trace::event::Op;
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+use super::allocators::{Allocator, Found};
+use super::spread::Spread;
+use crate::output::progress::Progress;
+
+/// Runs before the first counted round: they warm the file cache and the memory that the kernel keeps free.
+pub const WARM_UP_ROUNDS: u32 = 1;
+
+/// How a comparison is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The trace.
+    pub trace: &'a Path,
+    /// How touches are made up.
+    pub touch: TouchRule,
+    /// One thread or those of the trace.
+    pub mode: Mode,
+    /// Counted rounds.
+    pub runs: u32,
+}
+
+/// What became of an allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// There are figures.
+    Measured,
+    /// The machine lacks it.
+    Skipped,
+    /// It ended the run: a crash.
+    Failed,
+}
+
+/// Memory after some events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Sample {
+    /// Events done.
+    pub event: u64,
+    /// Requested bytes of live objects.
+    pub live_bytes: u64,
+    /// Resident bytes, the median of the runs.
+    pub rss_bytes: Option<u64>,
+}
+
+/// The figures of an allocator; null is what could not be measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Figures {
+    /// `ru_minflt` of the window.
+    pub faults: Option<Spread<u64>>,
+    /// Page-fault exceptions of the window.
+    pub traps: Option<Spread<u64>>,
+    /// Most resident bytes.
+    pub rss_bytes_peak: Option<Spread<u64>>,
+    /// Resident bytes at the end.
+    pub rss_bytes_end: Option<Spread<u64>>,
+    /// Most page-table memory.
+    pub page_table_bytes_peak: Option<Spread<u64>>,
+    /// Allocator calls per second of driving time.
+    pub ops_per_s: Option<Spread<f64>>,
+    /// User seconds.
+    pub user_s: Option<Spread<f64>>,
+    /// System seconds.
+    pub sys_s: Option<Spread<f64>>,
+    /// Requests that the allocator refused.
+    pub failed: Option<Spread<u64>>,
+}
+
+/// One allocator.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// As it was named.
+    pub allocator: String,
+    /// The library that was preloaded.
+    pub library: Option<PathBuf>,
+    /// The design, where it has one.
+    pub policy: Option<Design>,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Why there are no figures.
+    pub reason: Option<String>,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Residency over the events.
+    pub timeline: Vec<Sample>,
+    /// Figures that are null or limited, and why.
+    pub skipped: Vec<Skipped>,
+}
+
+/// An allocator at work: its runs so far, or the reason why there are no more.
+struct Contestant<'a> {
+    allocator: &'a Allocator,
+    runs: Vec<Replayed>,
+    ended: Option<(Outcome, String)>,
+}
+
+/// Runs all rounds.
+///
+/// # Errors
+/// A run that cannot be made at all: a damaged trace, a library without an allocator.
+pub fn rows(allocators: &[Allocator], plan: &Plan<'_>) -> Result<Vec<Row>> {
+    let mut contestants: Vec<Contestant<'_>> = allocators.iter().map(Contestant::new).collect();
+    let progress = Progress::of(allocators.len() as u64 * u64::from(WARM_UP_ROUNDS + plan.runs), "runs");
+    for round in 0..WARM_UP_ROUNDS + plan.runs {
+        for contestant in &mut contestants {
+            contestant.run(plan, round >= WARM_UP_ROUNDS)?;
+            progress.advance(1);
+        }
+    }
+    let events = contestants.iter().find_map(|contestant| contestant.runs.first());
+    let events: Vec<u64> = events.map_or(Vec::new(), |run| run.marks.iter().map(|mark| mark.events).collect());
+    let live = live_bytes(plan.trace, &events)?;
+    Ok(contestants.into_iter().map(|contestant| contestant.row(&live)).collect())
+}
+
+impl<'a> Contestant<'a> {
+    fn new(allocator: &'a Allocator) -> Contestant<'a> {
+        let ended = match &allocator.found {
+            Found::Here(_) => None,
+            Found::Missing(why) => Some((Outcome::Skipped, why.clone())),
+        };
+        Contestant { allocator, runs: Vec::new(), ended }
+    }
+
+    fn run(&mut self, plan: &Plan<'_>, counts: bool) -> Result<()> {
+        let (Found::Here(on), None) = (&self.allocator.found, &self.ended) else { return Ok(()) };
+        let (trace, on) = (plan.trace.to_path_buf(), on.clone());
+        let measure = Measure { pages: counts, time: true };
+        match replay(&ReplaySpec { trace, on, touch: plan.touch, mode: plan.mode, measure, stop_at: None }) {
+            Ok(run) if counts => self.runs.push(run),
+            Ok(_) => {}
+            Err(why @ (ReplayError::Signal { .. } | ReplayError::NoResult { .. })) => {
+                self.ended = Some((Outcome::Failed, why.to_string()));
+            }
+            Err(why) => return Err(why.into()),
+        }
+        Ok(())
+    }
+
+    fn row(self, live: &[(u64, u64)]) -> Row {
+        let (outcome, reason) = match self.ended {
+            Some((outcome, reason)) => (outcome, Some(reason)),
+            None => (Outcome::Measured, None),
+        };
+        let runs = if outcome == Outcome::Measured { self.runs } else { Vec::new() };
+        Row {
+            allocator: self.allocator.name.clone(),
+            library: self.allocator.library().map(Path::to_path_buf),
+            policy: self.allocator.design().cloned(),
+            outcome,
+            reason,
+            figures: Figures::of(&runs),
+            timeline: if runs.is_empty() { Vec::new() } else { timeline(&runs, live) },
+            skipped: runs.into_iter().next().map(|run| run.skipped).unwrap_or_default(),
+        }
+    }
+}
+
+impl Figures {
+    fn of(runs: &[Replayed]) -> Figures {
+        let counts = |figure: fn(&Replayed) -> Option<u64>| Spread::of(runs.iter().map(figure));
+        let rates = |figure: fn(&Replayed) -> Option<f64>| Spread::of(runs.iter().map(figure));
+        Figures {
+            faults: counts(|run| run.faults),
+            traps: counts(|run| run.traps),
+            rss_bytes_peak: counts(|run| run.rss_bytes_peak),
+            rss_bytes_end: counts(|run| run.rss_bytes_end),
+            page_table_bytes_peak: counts(|run| run.page_table_bytes_peak),
+            ops_per_s: rates(|run| run.ops_per_s),
+            user_s: rates(|run| run.user_s),
+            sys_s: rates(|run| run.sys_s),
+            failed: counts(|run| Some(run.failed)),
+        }
+    }
+}
+
+fn timeline(runs: &[Replayed], live: &[(u64, u64)]) -> Vec<Sample> {
+    let rss_bytes = |mark: usize| {
+        let bytes = runs.iter().map(|run| run.marks.get(mark).and_then(|mark| mark.rss_bytes));
+        Spread::of(bytes).map(|spread| spread.median)
+    };
+    let sample = |(mark, &(event, live_bytes))| Sample { event, live_bytes, rss_bytes: rss_bytes(mark) };
+    live.iter().enumerate().map(sample).collect()
+}
+
+/// Requested bytes of live objects after so many events each; `events` ascends.
+fn live_bytes(trace: &Path, events: &[u64]) -> Result<Vec<(u64, u64)>> {
+    let mut reader = TraceReader::open(trace)?;
+    let mut sizes = vec![0u64; reader.summary().objects_peak as usize];
+    let (mut done, mut live) = (0, 0);
+    let mut wanted = events.iter().copied().peekable();
+    let mut found = Vec::with_capacity(events.len());
+    while let Some(batch) = reader.next_batch()? {
+        for event in batch {
+            if let (Some(object), Some(bytes)) = (event.op.object(), bytes_after(&event.op)) {
+                let size = &mut sizes[object.0 as usize];
+                live = live - *size + bytes;
+                *size = bytes;
+            }
+            done += 1;
+            if wanted.next_if_eq(&done).is_some() {
+                found.push((done, live));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What an object holds after an event that changes that.
+fn bytes_after(op: &Op) -> Option<u64> {
+    match *op {
+        Op::Alloc { size, .. } | Op::Realloc { size, .. } | Op::ReallocUnknown { size, .. } => Some(size),
+        Op::Free { .. } | Op::ReallocFree { .. } => Some(0),
+        _ => None,
+    }
+}

@@ -1,0 +1,78 @@
+//! A comparison for people.
+
+use super::ComparisonReport;
+use super::rounds::{Outcome, Row};
+use super::spread::Spread;
+use crate::commands::info::origin_text;
+use crate::output::table::{Table, text};
+use crate::output::units::{bytes, count, of};
+
+/// Figures of the table, whose gaps are worth a line.
+const SHOWN: [&str; 5] = ["faults", "traps", "rss_bytes_peak", "ops_per_s", "sys_s"];
+
+/// The whole of it.
+pub fn table(report: &ComparisonReport) -> String {
+    let file = report.trace.file.as_deref().unwrap_or_default();
+    let mode = format!("{:?}", report.mode).to_lowercase();
+    let rounds = of(u64::from(report.runs), "round");
+    let mut lines = vec![
+        format!("trace    {file}, {}; {} events", origin_text(&report.trace.origin), count(report.events)),
+        format!("touches  {}", report.touch.rule.word()),
+        format!(
+            "runs     {rounds} of all allocators in turn, {mode}, after {} that is not counted",
+            report.warm_up_rounds
+        ),
+        String::new(),
+    ];
+    lines.extend(figures(&report.rows));
+    lines.push("median of the rounds; +-: half the distance of their quartiles, where there is any".into());
+    for row in &report.rows {
+        if let Some(reason) = &row.reason {
+            let verdict = if row.outcome == Outcome::Failed { "failed" } else { "skipped" };
+            lines.push(format!("{verdict}: {}: {reason}", row.allocator));
+        }
+        for skipped in row.skipped.iter().filter(|skipped| SHOWN.contains(&skipped.figure.as_str())) {
+            lines.push(format!("skipped: {}: {}: {}", row.allocator, skipped.figure, skipped.reason));
+        }
+    }
+    text(&lines)
+}
+
+fn figures(rows: &[Row]) -> Vec<String> {
+    let head = ["allocator", "faults", "traps", "RSS peak", "RSS end", "M calls/s", "user", "system", "refused"];
+    let mut table = Table::new(head, &[0]);
+    for row in rows.iter().filter(|row| row.outcome == Outcome::Measured) {
+        let figures = &row.figures;
+        table.push([
+            row.allocator.clone(),
+            counts(&figures.faults, count),
+            counts(&figures.traps, count),
+            counts(&figures.rss_bytes_peak, bytes),
+            counts(&figures.rss_bytes_end, bytes),
+            rates(&figures.ops_per_s, |ops| format!("{:.2}", ops / 1e6)),
+            rates(&figures.user_s, |seconds| format!("{seconds:.3} s")),
+            rates(&figures.sys_s, |seconds| format!("{seconds:.3} s")),
+            counts(&figures.failed, count),
+        ]);
+    }
+    table.lines()
+}
+
+fn counts(spread: &Option<Spread<u64>>, show: fn(u64) -> String) -> String {
+    with_spread(spread, |spread| (spread.quartile_high - spread.quartile_low) / 2, show)
+}
+
+fn rates(spread: &Option<Spread<f64>>, show: fn(f64) -> String) -> String {
+    with_spread(spread, |spread| (spread.quartile_high - spread.quartile_low) / 2.0, show)
+}
+
+/// `median +-half`, without the half where it shows as nothing; `-` for what could not be measured.
+fn with_spread<T: Copy + Default>(
+    spread: &Option<Spread<T>>,
+    half: fn(&Spread<T>) -> T,
+    show: fn(T) -> String,
+) -> String {
+    let Some(spread) = spread else { return "-".to_string() };
+    let half = show(half(spread));
+    if half == show(T::default()) { show(spread.median) } else { format!("{} +-{half}", show(spread.median)) }
+}

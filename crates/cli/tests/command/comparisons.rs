@@ -1,0 +1,191 @@
+//! `hksim compare`: its counts are those of single replays, what is missing is skipped, what crashes is told.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Bench, number};
+
+fn rows(comparison: &Value) -> &[Value] {
+    comparison["rows"].as_array().expect("rows")
+}
+
+/// Compiles a malloc library in the bench's folder; `None`, and says so, where there is no C compiler.
+fn library(bench: &Bench, name: &str, source: &str) -> Option<()> {
+    fs::write(bench.path("library.c"), source).expect("a source");
+    let words = ["-O2", "-fPIC", "-shared", "-fno-builtin", "-o", name, "library.c"];
+    match Command::new("cc").args(words).current_dir(bench.folder()).status() {
+        Ok(status) => {
+            assert!(status.success(), "{name} compiles");
+            Some(())
+        }
+        Err(why) => {
+            println!("skipped: {name}: no C compiler: {why}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_row_has_the_counts_of_a_single_replay() {
+    let bench = Bench::with_trace();
+    let comparison = bench.json("compare rm.hkt --runs 2 --allocators native:default+huge=never,native:+superslab=1M");
+    for (row, flags) in rows(&comparison).iter().zip(["--huge never", "--superslab 1M"]) {
+        let replay = bench.json(&format!("replay rm.hkt {flags}"));
+        assert_eq!(row["outcome"], "measured");
+        assert_eq!(row["policy"], replay["policy"], "{flags}");
+        for figure in ["faults", "traps", "rss_bytes_peak", "rss_bytes_end"] {
+            if replay[figure].is_null() {
+                println!("skipped: {figure}: {}", replay["skipped"]);
+                continue;
+            }
+            // On a busy machine a run has a stray fault now and then, never one too few.
+            let again = || number(&bench.json(&format!("replay rm.hkt {flags}")), figure);
+            let least = (0..3).fold(number(&replay, figure), |least, _| {
+                if least == number(row, &format!("{figure}.min")) { least } else { least.min(again()) }
+            });
+            assert_eq!(number(row, &format!("{figure}.min")), least, "{flags}: {figure}: {}", row[figure]);
+        }
+        let (marks, timeline) = (replay["marks"].as_array(), row["timeline"].as_array());
+        let pick = |points: Option<&Vec<Value>>, event: &str| -> Vec<(u64, u64)> {
+            let points = points.expect("points").iter();
+            points.map(|point| (number(point, event), number(point, "rss_bytes"))).collect()
+        };
+        assert_eq!(pick(marks, "events"), pick(timeline, "event"), "{flags}");
+        assert!(row["ops_per_s"]["median"].as_f64().is_some_and(|ops| ops > 0.0));
+    }
+    assert_eq!((&comparison["runs"], &comparison["warm_up_rounds"]), (&2.into(), &1.into()));
+}
+
+#[test]
+fn live_bytes_are_those_of_the_trace() {
+    let bench = Bench::new();
+    bench.ok("gen random-mixed --cycles 3k --ws 50 -o rm.hkt");
+    bench.ok("export rm.hkt --to csv -o rm.csv");
+    let comparison = bench.json("compare rm.hkt --runs 1 --allocators native,glibc --touch none");
+    let samples: Vec<(u64, u64)> = rows(&comparison)[0]["timeline"]
+        .as_array()
+        .expect("a timeline")
+        .iter()
+        .map(|sample| (number(sample, "event"), number(sample, "live_bytes")))
+        .collect();
+    assert_eq!(samples, live_bytes_of_csv(&fs::read_to_string(bench.path("rm.csv")).expect("the export"), &samples));
+    assert_eq!(rows(&comparison).len(), 2);
+}
+
+/// Live bytes after the events of `at`, counted from the exported rows alone.
+fn live_bytes_of_csv(csv: &str, at: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut lines = csv.lines().filter(|line| !line.starts_with('#'));
+    let head: Vec<&str> = lines.next().expect("a head").split(',').collect();
+    let column =
+        |name: &str| head.iter().position(|other| *other == name).unwrap_or_else(|| panic!("{name} in {head:?}"));
+    let (event, op, object, size) = (column("event"), column("op"), column("object"), column("size"));
+    let mut live = std::collections::BTreeMap::new();
+    let mut found = Vec::new();
+    for line in lines {
+        let cells: Vec<&str> = line.split(',').collect();
+        // Rows that are no events have no number.
+        let Ok(number) = cells[event].parse::<u64>() else { continue };
+        match cells[op] {
+            "free" => drop(live.remove(cells[object])),
+            _ if cells[size].is_empty() => {}
+            _ => drop(live.insert(cells[object], cells[size].parse::<u64>().expect("a size"))),
+        }
+        if at.iter().any(|&(event, _)| event == number + 1) {
+            found.push((number + 1, live.values().sum()));
+        }
+    }
+    found
+}
+
+#[test]
+fn any_malloc_library_can_be_compared_and_a_crash_is_told() {
+    let bench = Bench::with_trace();
+    // Serves the start of a process from a buffer, then nothing: the replay counts refused requests.
+    let bump = "#include <stddef.h>\nstatic _Alignas(16) char heap[1 << 26]; static size_t at;\n\
+        static void *take(size_t n) { n = (n + 31) & ~(size_t)15; if (n > sizeof heap - at) return 0;\n\
+        char *p = heap + at; at += n; ((size_t *)p)[0] = n - 16; return p + 16; }\n\
+        void *malloc(size_t n) { return take(n); }\n\
+        void free(void *p) { (void)p; }\n\
+        void *calloc(size_t a, size_t b) { return take(a * b); }\n\
+        size_t malloc_usable_size(void *p) { return p ? ((size_t *)p)[-2] : 0; }\n\
+        void *realloc(void *p, size_t n) { char *q = take(n); size_t old = malloc_usable_size(p);\n\
+        for (size_t i = 0; q && i < old && i < n; i++) q[i] = ((char *)p)[i]; return q; }\n";
+    let crash = bump.replace("{ (void)p; }", "{ static long frees; if (p && ++frees > 5000) __builtin_trap(); }");
+    let built = library(&bench, "libbump.so", bump).and_then(|()| library(&bench, "libcrash.so", &crash));
+    if built.is_none() {
+        return;
+    }
+    let comparison = bench.json("compare rm.hkt --runs 1 --allocators ./libbump.so,glibc");
+    let [bump, glibc] = rows(&comparison) else { panic!("{comparison}") };
+    // Nothing is ever reused: it holds every byte that was ever asked for.
+    assert!(number(bump, "rss_bytes_peak.median") > 4 * number(glibc, "rss_bytes_peak.median"), "{bump}");
+    assert!(bump["library"].as_str().is_some_and(|path| path.ends_with("/libbump.so")));
+    let ran = bench.run("compare rm.hkt --runs 1 --allocators ./libcrash.so,glibc");
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stdout.contains("failed: ./libcrash.so: the timed run was ended by signal"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("\nglibc "), "the others are compared: {}", ran.stdout);
+}
+
+#[test]
+fn what_the_machine_lacks_is_skipped_with_the_package() {
+    let bench = Bench::with_trace();
+    let names = ["mimalloc", "jemalloc", "tcmalloc", "tbbmalloc"];
+    let comparison = bench.json(&format!("compare rm.hkt --runs 1 --touch first --allocators {}", names.join(",")));
+    for (row, name) in rows(&comparison).iter().zip(names) {
+        assert_eq!(row["allocator"], name);
+        let library = row["library"].as_str().unwrap_or_default();
+        match row["outcome"].as_str() {
+            Some("skipped") => {
+                let reason = row["reason"].as_str().unwrap_or_default();
+                assert!(reason.contains("Debian has it in lib"), "{name}: {reason}");
+            }
+            Some("measured") => {
+                assert!(fs::exists(library).is_ok_and(|is_there| is_there), "{name}: {library}");
+                assert!(number(row, "faults.median") > 0, "{name}");
+            }
+            other => panic!("{name}: {other:?}: {row}"),
+        }
+    }
+}
+
+#[test]
+fn threads_tables_and_pictures() {
+    let bench = Bench::new();
+    bench.ok("gen server --live 4M --events 20k --threads 2 -o server.hkt");
+    let line = "compare server.hkt --runs 1 --mode threaded --allocators glibc,native";
+    let table = bench.ok(&format!("{line} --plot c.svg"));
+    assert!(table.contains("threaded") && table.contains("M calls/s"), "{table}");
+    let drawn = fs::read_to_string(bench.path("c.svg")).expect("a picture");
+    assert!(drawn.starts_with("<svg") && drawn.trim_end().ends_with("</svg>"));
+    for text in ["glibc", "native", "peak RSS", "faults", "live bytes", "system time"] {
+        assert!(drawn.contains(text), "the picture has {text}");
+    }
+    let csv = bench.ok(&format!("{line} --format csv"));
+    let head = csv.lines().next().unwrap_or_default();
+    assert!(head.contains("allocator") && head.contains("faults_median") && head.contains("ops_per_s_max"), "{head}");
+    assert_eq!(csv.lines().count(), 3, "{csv}");
+}
+
+#[test]
+fn bad_usage_is_refused_in_one_line() {
+    let bench = Bench::with_trace();
+    let cases = [
+        ("--allocators nobody", "name glibc, mimalloc"),
+        ("--allocators ./nowhere.so", "nowhere.so"),
+        ("--allocators native:nobody", "default, hakmem"),
+        ("--allocators native:+thp=always", "no flag of a policy"),
+        ("--allocators native:+superslab=3M", "superslab"),
+        ("--allocators ./", "not a file"),
+        ("--runs 0", "--runs"),
+        ("--mode sideways", "ordered and threaded"),
+        ("--touch all-at-death", "rules are none, first"),
+        ("--plot c.png", ".svg"),
+    ];
+    for (flags, needle) in cases {
+        let said = bench.refused(&format!("compare rm.hkt {flags}"));
+        assert!(said.contains(needle), "{flags}: expected `{needle}` in: {said}");
+    }
+    assert!(!bench.path("c.png").exists());
+}
