@@ -11,6 +11,7 @@ use hksim_policy::Request;
 
 const PAGE_BYTES: usize = 4096;
 
+#[cold]
 fn fail(errno: c_int) -> *mut c_void {
     // SAFETY: the location is this thread's errno.
     unsafe { *libc::__errno_location() = errno };
@@ -26,7 +27,8 @@ fn allocate(bytes: usize, align: usize, zeroed: bool) -> *mut c_void {
 /// C `malloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
-    allocate(bytes, 1, false)
+    let block = process::allocate_plain(bytes as u64);
+    if block.is_null() { fail(libc::ENOMEM) } else { block.cast() }
 }
 
 /// C `calloc`.

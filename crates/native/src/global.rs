@@ -27,6 +27,10 @@ fn request(layout: Layout, zeroed: bool) -> Request {
 unsafe impl GlobalAlloc for SuperSlabs {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // Blocks of up to 8 bytes are aligned to 8, others to 16.
+        if layout.align() <= 8 || (layout.align() == 16 && layout.size() > 8) {
+            return process::allocate_plain(layout.size() as u64);
+        }
         process::allocate(request(layout, false))
     }
 

@@ -30,6 +30,10 @@ const MARK_AT: u64 = MAIL_AT - 64;
 /// The memory of an allocator that really runs.
 pub struct MmapMemory<O: Os> {
     base: NonNull<u8>,
+    /// First byte of the arena.
+    arena: NonNull<u8>,
+    /// Bits of an address that are its offset in a SuperSlab: the arena begins at a multiple of SuperSlabs.
+    offset_mask: usize,
     layout: Layout,
     os: O,
     lock: Mutex<()>,
@@ -49,8 +53,12 @@ impl<O: Os> MmapMemory<O> {
     /// Where the address space can't be had.
     pub fn new(layout: Layout, os: O) -> Result<MmapMemory<O>, ReserveError> {
         let reservation = Reservation::map(&layout)?;
+        let base = reservation.base();
+        // SAFETY: the arena is a part of the reservation.
+        let arena = unsafe { base.add(layout.arena as usize) };
+        let offset_mask = (1 << layout.superslab_shift) - 1;
         let memory =
-            MmapMemory { base: reservation.base(), layout, os, lock: Mutex::new(()), _reservation: reservation };
+            MmapMemory { base, arena, offset_mask, layout, os, lock: Mutex::new(()), _reservation: reservation };
         // SAFETY: the control page is the first of the reservation.
         unsafe { memory.base.as_ptr().write_bytes(0, PAGE_BYTES as usize) };
         Ok(memory)
@@ -76,17 +84,15 @@ impl<O: Os> MmapMemory<O> {
     /// The block at an address inside the arena that [`address`](Self::address) gave.
     #[inline(always)]
     pub fn block_at(&self, address: NonNull<u8>) -> Block<NonNull<u8>> {
-        let from_arena = address.as_ptr() as u64 - self.base.as_ptr() as u64 - self.layout.arena;
-        let offset = from_arena & ((1 << self.layout.superslab_shift) - 1);
+        let offset = address.as_ptr() as usize & self.offset_mask;
         // SAFETY: the SuperSlab begins `offset` bytes before the address, inside the arena.
-        Block { superslab: unsafe { address.sub(offset as usize) }, offset: offset as u32 }
+        Block { superslab: unsafe { address.sub(offset) }, offset: offset as u32 }
     }
 
     /// Whether an address lies in the arena.
     #[inline(always)]
     pub fn holds(&self, address: NonNull<u8>) -> bool {
-        let from_base = (address.as_ptr() as u64).wrapping_sub(self.base.as_ptr() as u64);
-        from_base >= self.layout.arena && from_base < self.layout.bytes()
+        (address.as_ptr() as usize).wrapping_sub(self.arena.as_ptr() as usize) < self.layout.arena_bytes as usize
     }
 
     /// Where a heap slot's map begins: room for its `ThreadHeap`.
@@ -144,7 +150,7 @@ impl<O: Os> Memory for MmapMemory<O> {
 
     #[inline(always)]
     fn ordinal(&self, superslab: NonNull<u8>) -> u32 {
-        let from_arena = superslab.as_ptr() as u64 - self.base.as_ptr() as u64 - self.layout.arena;
+        let from_arena = superslab.as_ptr() as usize - self.arena.as_ptr() as usize;
         (from_arena >> self.layout.superslab_shift) as u32
     }
 

@@ -39,12 +39,28 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if request.align > 16 {
             return self.allocate_aligned(heap, request);
         }
+        // Without a header an empty request finds the smallest class by itself.
+        let need = if self.geometry.header_bytes() == 0 { request.bytes } else { self.need(request.bytes) };
         // 16 matters to the smallest class alone: its blocks are 8 bytes apart.
-        let need = self.need(request.bytes).max(request.align);
+        let need = if request.align == 16 { need.max(16) } else { need };
         if need > u64::from(self.geometry.stride_max()) {
-            return self.allocate_big(heap, request);
+            return self.allocate_beyond(heap, request.bytes, request.align, request.zeroed);
         }
         self.allocate_class(heap, self.geometry.classes().class_of(need as u32), request)
+    }
+
+    /// Larger than any class. Takes a request's parts, in registers: a request passed on would be built in memory on the
+    /// fast path, too.
+    #[cold]
+    #[inline(never)]
+    fn allocate_beyond(
+        &self,
+        heap: &mut ThreadHeap<M>,
+        bytes: u64,
+        align: u64,
+        zeroed: bool,
+    ) -> Option<Block<M::SuperSlab>> {
+        self.allocate_big(heap, Request { bytes, align, zeroed })
     }
 
     #[inline(always)]

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""How fast the native allocator is: beside others, on the same loads.
+
+    cargo build --release -p hksim-native-ffi && benches/native.py [NAME=LIB.so ...]
+
+Builds benches/native/loads.c (what each load does stands there) and runs, in each round, every allocator on every load
+once, so that a disturbance meets all of them alike. Allocators are glibc, `hksim` (target/release), mimalloc, jemalloc and
+tcmalloc where they are installed, and those named by a path. Figures:
+
+    instr     instructions per pair of one allocation and one free, the loop included, counted by valgrind's callgrind:
+              the difference of two lengths of the same run, so that start-up cancels out. Exact but for threads.
+    ns        CPU time per pair in the program's own loop: median and [least, most] of the rounds, after one that is not
+              counted. On a busy or virtual machine compare neighbours of a row only.
+    faults    minor faults of the loops; RSS: the whole process at its highest
+
+What cannot be had is skipped, and said so.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+INSTALLED = {
+    "mimalloc": (["libmimalloc.so.3", "libmimalloc.so.2"], "libmimalloc2.0"),
+    "jemalloc": (["libjemalloc.so.2"], "libjemalloc2"),
+    "tcmalloc": (["libtcmalloc_minimal.so.4"], "libtcmalloc-minimal4"),
+}
+# Load, its last two words, cycles of a timed run and of the shorter counted one.
+LOADS = {
+    "random-mixed 400": ("random-mixed", 400, 1, 20_000_000, 200_000),
+    "random-mixed 100k": ("random-mixed", 100_000, 1, 20_000_000, 1_000_000),
+    "random-mixed 1M": ("random-mixed", 1_000_000, 1, 20_000_000, 4_000_000),
+    "independent 400": ("independent", 400, 1, 20_000_000, 200_000),
+    "independent 100k": ("independent", 100_000, 1, 20_000_000, 1_000_000),
+    "tiny-hot 32 x1": ("tiny-hot", 32, 1, 20_000_000, 200_000),
+    "tiny-hot 32 x64": ("tiny-hot", 32, 64, 20_000_000, 200_000),
+    "tiny-hot 512 x64": ("tiny-hot", 512, 64, 20_000_000, 200_000),
+    "larson 1": ("larson", 1000, 1, 8_000_000, 200_000),
+    "larson 2": ("larson", 1000, 2, 8_000_000, 200_000),
+    "mstress 1": ("mstress", 1000, 1, 8_000_000, 200_000),
+    "mstress 2": ("mstress", 1000, 2, 8_000_000, 200_000),
+}
+
+
+def library_of(files):
+    """The first of some library files that the loader's usual folders have."""
+    folders = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    folders += [f"{base}/{triplet}" for base in ("/usr/local/lib", "/usr/lib", "/lib") for triplet in (f"{os.uname().machine}-linux-gnu", "")]
+    return next((path for file in files for folder in folders if (path := Path(folder) / file).is_file()), None)
+
+
+def allocators(named):
+    """Name -> library (None: glibc)."""
+    found = {"glibc": None}
+    for name, (files, package) in INSTALLED.items():
+        path = library_of(files)
+        if path:
+            found[name] = path
+        else:
+            print(f"skipped: {name}: not installed; Debian has it in {package}", file=sys.stderr)
+    ours = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/libhksim_native_ffi.so"
+    if ours.is_file():
+        found["hksim"] = ours
+    elif not any(word.startswith("hksim=") for word in named):
+        sys.exit(f"{ours}: not there; cargo build --release -p hksim-native-ffi")
+    for word in named:
+        name, is_pair, path = word.partition("=")
+        if not is_pair or not Path(path).is_file():
+            sys.exit(f"{word}: write NAME=LIB.so with the path of a library")
+        found[name] = Path(path).resolve()
+    return found
+
+
+def environment(library):
+    """This one's, with a library preloaded."""
+    clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    return clean if library is None else clean | {"LD_PRELOAD": str(library)}
+
+
+def timed(program, library, load, cycles):
+    """(ns of CPU per pair, faults, bytes of RSS at its highest)."""
+    kind, first, second, *_ = load
+    child = subprocess.Popen([program, kind, str(cycles), str(first), str(second)], env=environment(library), stdout=subprocess.PIPE, text=True)
+    printed = child.stdout.read().split()
+    if child.wait() != 0 or len(printed) != 5:
+        sys.exit(f"{library}: {kind} ended with {child.returncode}")
+    return float(printed[1]), int(printed[3]), int(printed[4]) * 1024
+
+
+def counted(program, library, load, folder):
+    """Instructions per pair."""
+    kind, first, second, _, cycles = load
+    totals, pairs = [], []
+    for times in (1, 2):
+        words = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out", program, kind, str(cycles * times), str(first), str(second)]
+        ran = subprocess.run(words, env=environment(library), capture_output=True, text=True)
+        total = re.search(r"Collected : (\d+)", ran.stderr)
+        if ran.returncode != 0 or not total:
+            return None
+        totals.append(int(total.group(1)))
+        pairs.append(float(ran.stdout.split()[0]))
+    return (totals[1] - totals[0]) / (pairs[1] - pairs[0])
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("libraries", nargs="*", metavar="NAME=LIB.so")
+    arguments.add_argument("--rounds", type=int, default=5, help="timed rounds; 0: count instructions only [5]")
+    arguments.add_argument("--only", default="", help="loads whose name begins so")
+    arguments.add_argument("--allocators", default="", help="only these, in a list")
+    arguments.add_argument("--shorter", type=int, default=1, help="divide the cycles of timed runs [1]")
+    arguments.add_argument("--json", type=Path, help="write all figures to a file")
+    arguments = arguments.parse_args()
+    found = allocators(arguments.libraries)
+    if arguments.allocators:
+        found = {name: found[name] for name in arguments.allocators.split(",")}
+    loads = {name: load for name, load in LOADS.items() if name.startswith(arguments.only)}
+    can_count = shutil.which("valgrind") is not None
+    if not can_count:
+        print("skipped: instr: no valgrind; Debian has it in valgrind", file=sys.stderr)
+    figures = {}
+    with tempfile.TemporaryDirectory() as folder:
+        program = f"{folder}/loads"
+        subprocess.run(["cc", "-O2", "-fno-builtin-malloc", "-pthread", "-o", program, HERE / "native/loads.c"], check=True)
+        for load_name, load in loads.items():
+            runs = {name: [] for name in found}
+            for turn in range(arguments.rounds + 1 if arguments.rounds else 0):
+                for name, library in found.items():
+                    run = timed(program, library, load, load[3] // arguments.shorter)
+                    if turn:
+                        runs[name].append(run)
+            for name, library in found.items():
+                instructions = counted(program, library, load, folder) if can_count else None
+                figures[load_name, name] = {"instructions": instructions, "runs": runs[name]}
+            show(load_name, {name: figures[load_name, name] for name in found})
+    if arguments.json:
+        rows = [{"load": load, "allocator": name} | row for (load, name), row in figures.items()]
+        arguments.json.write_text(json.dumps({"machine": list(os.uname()), "rows": rows}, indent=1) + "\n")
+
+
+def show(load, row):
+    """A table of one load."""
+    print(f"\n{load}\n{'':12} {'instr':>8} {'ns':>22} {'faults':>8} {'RSS MiB':>8}")
+    for name, figure in row.items():
+        instructions = "-" if figure["instructions"] is None else f"{figure['instructions']:.1f}"
+        times = "-", "-", "-"
+        if figure["runs"]:
+            ns, faults, rss = zip(*figure["runs"])
+            times = f"{statistics.median(ns):.2f} [{min(ns):.2f}, {max(ns):.2f}]", statistics.median_low(faults), f"{statistics.median(rss) / 2**20:.1f}"
+        print(f"{name:12} {instructions:>8} {times[0]:>22} {times[1]:>8} {times[2]:>8}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
