@@ -1,7 +1,7 @@
 //! The model's side of a script, and whether the kernel agrees.
 
 use hksim_sim::kernel::script::{ARENA_PAGES, OpResult, Script, Step};
-use hksim_sim::kernel::{Kernel, KernelConfig};
+use hksim_sim::kernel::{BLOCK_PAGES, Kernel, KernelConfig};
 
 use crate::machine::Machine;
 use crate::observation::{Did, Left, Observation, PageRun, errno_number};
@@ -110,10 +110,11 @@ fn did(result: OpResult) -> Did {
 
 fn left(kernel: &Kernel, first_page: u64) -> Left {
     let runs = kernel.page_states(first_page..first_page + ARENA_PAGES);
+    let huge_pages_left_out = kernel.huge_pages() - kernel.huge_pages_in_smaps();
     Left {
         pages: runs.iter().map(|run| PageRun(run.state, run.pages)).collect(),
-        rss_kb: kernel.rss_pages() * 4,
-        anon_huge_kb: kernel.huge_pages() * 2048,
+        rss_kb: (kernel.rss_pages() - huge_pages_left_out * BLOCK_PAGES) * 4,
+        anon_huge_kb: kernel.huge_pages_in_smaps() * 2048,
         lazy_free_kb: kernel.lazy_free_pages() * 4,
         vmas: kernel.vma_count(),
         page_table_kb: kernel.page_table_bytes() / 1024,

@@ -104,8 +104,7 @@ impl SetModes {
     fn set(&mut self, path: &str, value: &str) -> Result<(), ModeError> {
         let refused = |source| ModeError::Refused { path: path.into(), value: value.into(), source };
         let now = current(path);
-        // A kernel without the file never uses the size.
-        if now.as_deref().unwrap_or("never") == value {
+        if now.as_deref().unwrap_or(without_file(path)) == value {
             return Ok(());
         }
         let now = now.ok_or_else(|| refused(io::ErrorKind::NotFound.into()))?;
@@ -140,6 +139,11 @@ impl fmt::Debug for SetModes {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "SetModes(guard {})", self.guard.id())
     }
+}
+
+/// What a kernel does that lacks the mode's file: 2 MiB follows the global mode, and no other size is used.
+fn without_file(path: &str) -> &'static str {
+    if path == format!("{THP}/hugepages-2048kB/enabled") { "inherit" } else { "never" }
 }
 
 /// The value of a mode file: the bracketed word, or all of it.

@@ -8,7 +8,7 @@ use super::config::ThpAdvice;
 use super::entry::Access;
 use super::outcome::{Errno, Outcome};
 use super::populate::POPULATE_WRITE;
-use super::rules::Collapse;
+use super::rules::{AdviceAtLimit, Collapse, PopulateHoles};
 use super::vma::{Vma, VmaFlags};
 
 /// `MADV_*`.
@@ -42,8 +42,8 @@ impl Kernel {
             return Outcome::of(Err(Errno::Invalid));
         }
         Outcome::of(match advice {
-            Advice::PopulateRead => return self.populate(&range, Access::Read),
-            Advice::PopulateWrite => return self.populate(&range, POPULATE_WRITE),
+            Advice::PopulateRead => return self.advise_populate(&range, Access::Read),
+            Advice::PopulateWrite => return self.advise_populate(&range, POPULATE_WRITE),
             Advice::Collapse if self.config.rules.collapse == Collapse::Absent => Err(Errno::Invalid),
             Advice::Collapse => return self.advise_collapse(&range),
             Advice::HugePage => {
@@ -56,6 +56,19 @@ impl Kernel {
             Advice::Free => self.each_mapping(&range, |kernel, vma, part| kernel.advise_age(vma, part, Aging::Free)),
             Advice::Cold => self.each_mapping(&range, |kernel, vma, part| kernel.advise_age(vma, part, Aging::Cold)),
         })
+    }
+
+    fn advise_populate(&mut self, range: &Range<u64>, access: Access) -> Outcome {
+        if self.config.rules.populate_holes == PopulateHoles::Stop {
+            return self.populate(range, access);
+        }
+        let mut installs = Vec::new();
+        let result = self.each_mapping(range, |kernel, _, part| {
+            let populated = kernel.populate(part, access);
+            installs.extend(populated.installs);
+            populated.result
+        });
+        Outcome { result, installs }
     }
 
     fn advise_collapse(&mut self, range: &Range<u64>) -> Outcome {
@@ -88,8 +101,8 @@ impl Kernel {
 
     fn advise_thp(&mut self, vma: &Vma, part: &Range<u64>, thp: ThpAdvice) -> Result<(), Errno> {
         self.change_flags(vma, part, VmaFlags { thp, ..vma.flags }).map_err(|errno| match errno {
-            // madvise reports mappings running out as a shortage that may pass.
-            Errno::NoMemory => Errno::Again,
+            // Newer ones report mappings running out as a shortage that may pass.
+            Errno::NoMemory if self.config.rules.advice_at_limit == AdviceAtLimit::Again => Errno::Again,
             other => other,
         })
     }

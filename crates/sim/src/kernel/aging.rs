@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::entry::{BlockEntry, PteKind};
-use super::rules::AgingSplit;
+use super::rules::{AgingSharers, AgingSplit};
 use super::span::{blocks_touching, clip, index_of, is_whole_block};
 
 /// Which of the two.
@@ -40,7 +40,12 @@ impl Kernel {
                 }
                 return;
             }
+            // Page and entry are split at once here, which keeps what the entry knew.
+            let is_dirty = huge.dirty;
             self.split_entry(block);
+            if let Some(table) = self.tables.table_mut(block).filter(|_| is_dirty) {
+                table.ptes.iter_mut().for_each(|pte| pte.set_dirty(true));
+            }
         }
         let mut page = pages.start;
         while page < pages.end {
@@ -57,6 +62,10 @@ impl Kernel {
             let batch = table.batch(start, start + room as usize);
             let mut memory = self.memory.get();
             let folio = memory.folios.get_mut(piece.folio);
+            let by_first = self.config.rules.aging_sharers == AgingSharers::FirstPage && aging == Aging::Free;
+            if by_first && !folio.maps_first_page_once() {
+                return room;
+            }
             if batch != folio.len() || self.config.rules.aging_split == AgingSplit::Always {
                 if folio.is_shared() {
                     return batch as u64;

@@ -61,6 +61,10 @@ impl Pte {
     const PROTECTED: u8 = 1 << 5;
     /// Of a page of its own: its frame has a number, since another process mapped it too at some time.
     const NUMBERED: u8 = 1 << 6;
+    /// Of a page of its own: the page is dirty and its entry is not.
+    const ENTRY_CLEAN: u8 = 1 << 7;
+    /// Of a protected piece: no other process ever mapped the page, so the write that faults uses it again.
+    const EXCLUSIVE: u8 = 1 << 7;
 
     pub const NONE: Self = Self(0);
     pub const ZERO: Self = Self(1);
@@ -119,11 +123,46 @@ impl Pte {
 
     pub fn set_protected(&mut self, protected: bool) {
         *self = self.with(Self::PROTECTED, protected);
+        if self.kind() == PteKind::Piece {
+            *self = self.with(Self::EXCLUSIVE, false);
+        }
+    }
+
+    /// The next write takes a fault that uses the page again, unless one must be taken anyway.
+    pub fn protect_exclusive(&mut self) {
+        if !self.protected() {
+            *self = self.with(Self::PROTECTED, true);
+            if self.kind() == PteKind::Piece {
+                *self = self.with(Self::EXCLUSIVE, true);
+            }
+        }
+    }
+
+    /// A protected piece that no other process ever mapped.
+    pub fn is_exclusive(self) -> bool {
+        self.kind() == PteKind::Piece && self.0 & Self::EXCLUSIVE != 0
+    }
+
+    /// Whether the entry itself is dirty, not just its page.
+    pub fn entry_dirty(self) -> bool {
+        self.dirty() && (self.kind() == PteKind::Piece || self.0 & Self::ENTRY_CLEAN == 0)
+    }
+
+    /// Of a page of its own: the page is dirty from now on; a clean entry stays clean.
+    pub fn dirty_page(&mut self) {
+        if !self.dirty() {
+            *self = self.with(Self::DIRTY, true).with(Self::ENTRY_CLEAN, true);
+        }
+    }
+
+    /// Of a page of its own: its entry is clean, whatever the page is.
+    pub fn clean_entry(&mut self) {
+        *self = self.with(Self::ENTRY_CLEAN, true);
     }
 
     /// Lazily freed: clean, and dropped under memory pressure unless written first.
     pub fn free_lazily(&mut self) {
-        *self = self.with(Self::DIRTY, false).with(Self::LAZY, true);
+        *self = self.with(Self::DIRTY, false).with(Self::ENTRY_CLEAN, false).with(Self::LAZY, true);
     }
 
     /// Whether an access needs no fault, with its traces left in the entry.
@@ -134,7 +173,8 @@ impl Pte {
             (_, Access::Read) => true,
             _ if self.protected() => false,
             (_, Access::Write(content)) => {
-                *self = self.with(Self::NONZERO, content == Content::NonZero).with(Self::DIRTY, true);
+                let nonzero = content == Content::NonZero;
+                *self = self.with(Self::NONZERO, nonzero).with(Self::DIRTY, true).with(Self::ENTRY_CLEAN, false);
                 true
             }
         }

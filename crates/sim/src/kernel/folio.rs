@@ -55,6 +55,15 @@ impl Folio {
         matches!(&self.owners[..], [Owner { mapped: Mapped::Pages { count: 1, .. }, .. }])
     }
 
+    /// Whether exactly one process maps its first page.
+    pub fn maps_first_page_once(&self) -> bool {
+        let maps_first = |owner: &&Owner| match &owner.mapped {
+            Mapped::Whole => true,
+            Mapped::Pages { at, .. } => at.first() != Some(&UNMAPPED),
+        };
+        self.owners.iter().filter(maps_first).count() == 1
+    }
+
     /// The page numbers a process maps it at, page by page.
     pub fn mapped_pages(&self, space: SpaceId) -> impl Iterator<Item = u64> + '_ {
         let pages = self.owners.iter().find(|owner| owner.space == space).map(|owner| &owner.mapped);

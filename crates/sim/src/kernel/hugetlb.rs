@@ -135,7 +135,7 @@ impl Kernel {
 
     /// mremap of part of a hugetlb mapping: rounded up to 2 MiB, and refused before the target is unmapped.
     pub(super) fn move_hugetlb(&mut self, part: Range<u64>, target: u64, source: RemapSource) -> Result<(), Errno> {
-        let can_move = self.config.rules.remap_reach == RemapReach::Many && source == RemapSource::Unmapped;
+        let can_move = self.config.rules.remap_reach != RemapReach::OneFoundLate && source == RemapSource::Unmapped;
         if !can_move || !is_block_aligned(part.start) || !is_block_aligned(target) {
             return Err(Errno::Invalid);
         }

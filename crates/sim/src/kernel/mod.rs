@@ -55,8 +55,9 @@ pub use map::MapFlags;
 pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
 pub use remap::RemapSource;
 pub use rules::{
-    AgingSplit, AnonMerge, ChargeAfterProtect, Collapse, EmptyTables, HugeZeroWrite, HugetlbDontneed, LargeReuse,
-    MapAlignment, MidSizes, ProtectDirty, RemapReach, RemapTables, Rules, WriteAfterProtect, ZerosOnSplit,
+    AdviceAtLimit, AgingSharers, AgingSplit, AnonMerge, ChargeAfterProtect, Collapse, DirtyOnSplit, EmptyTables,
+    ForbiddenHuge, GrowMerge, HugeZeroWrite, HugetlbDontneed, HugetlbPopulate, LargeReuse, MapAlignment, MidSizes,
+    PopulateHoles, ProtectDirty, RemapReach, RemapTables, Rules, WriteAfterProtect, ZerosOnSplit,
 };
 pub use span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, PAGE_BYTES};
 pub use state::{BlockState, PageState, StateRun};

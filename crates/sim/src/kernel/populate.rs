@@ -6,6 +6,7 @@ use super::Kernel;
 use super::entry::{Access, BlockEntry, Content, PteKind};
 use super::fault::FaultCause;
 use super::outcome::{Errno, InstallRun, Outcome, append};
+use super::rules::HugetlbPopulate;
 use super::span::{block_of, index_of, pages_of};
 
 impl Kernel {
@@ -32,6 +33,9 @@ impl Kernel {
             if !self.mark_present(page, access) {
                 let install = self.fault(&vma, page, access, FaultCause::Populate);
                 if let Some(install) = install.map_err(|_| Errno::Fault)? {
+                    if vma.flags.hugetlb && self.config.rules.hugetlb_populate == HugetlbPopulate::Free {
+                        self.counters.faults -= 1;
+                    }
                     append(installs, install);
                 }
             }
@@ -65,7 +69,8 @@ impl Kernel {
                 match pte.kind() {
                     PteKind::None => return false,
                     PteKind::Zero => return !writes,
-                    PteKind::Base => pte.set_dirty(pte.dirty() || writes),
+                    PteKind::Base if writes => pte.dirty_page(),
+                    PteKind::Base => {}
                     // A clean entry dirties its folio, a dirty one is left as it is.
                     PteKind::Piece => {
                         if let Some(piece) = piece

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::BlockEntry;
+use super::entry::{BlockEntry, Pte};
 use super::outcome::Errno;
 use super::rules::{ChargeAfterProtect, ProtectDirty, WriteAfterProtect};
 use super::span::{blocks_touching, clip, index_of};
@@ -41,25 +41,30 @@ impl Kernel {
             self.spread_dirty(part);
         }
         if self.config.rules.write_after_protect != WriteAfterProtect::NoFault {
-            self.write_protect(part);
+            self.write_protect(part, protection);
         }
         Ok(())
     }
 
     /// Takes the write permission from what is present, where this version does not give it back by itself.
-    fn write_protect(&mut self, part: &Range<u64>) {
-        let huge_only = self.config.rules.write_after_protect == WriteAfterProtect::HugeFault;
+    fn write_protect(&mut self, part: &Range<u64>, now: Protection) {
+        let is_by_entry = self.config.rules.write_after_protect == WriteAfterProtect::CleanFault;
         let blocks = blocks_touching(part);
         let mut from = blocks.start;
         while let Some(block) = self.tables.next_present(from, blocks.end) {
             from = block + 1;
             match self.tables.entry_mut(block) {
                 Some(BlockEntry::Huge(huge)) => huge.protected = true,
-                Some(BlockEntry::Table(table)) if !huge_only => {
+                Some(BlockEntry::Table(table)) => {
                     let pages = clip(part, block);
                     let first = index_of(pages.start);
                     let entries = &mut table.ptes[first..first + (pages.end - pages.start) as usize];
-                    entries.iter_mut().filter(|pte| pte.is_anon()).for_each(|pte| pte.set_protected(true));
+                    let anonymous = entries.iter_mut().filter(|pte| pte.is_anon());
+                    if !is_by_entry {
+                        anonymous.for_each(|pte| pte.set_protected(true));
+                    } else if now == Protection::ReadWrite {
+                        anonymous.filter(|pte| !pte.entry_dirty()).for_each(Pte::protect_exclusive);
+                    }
                 }
                 _ => {}
             }

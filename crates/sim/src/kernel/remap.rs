@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::Kernel;
 use super::entry::{BlockEntry, PteKind};
 use super::outcome::Errno;
-use super::rules::{RemapReach, RemapTables};
-use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, block_of, index_of, overlap, pages_of};
+use super::rules::{GrowMerge, RemapReach, RemapTables};
+use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, block_of, index_of, is_block_aligned, overlap, pages_of};
 use super::vma::Vma;
 
 /// What is left where the pages were.
@@ -51,8 +51,16 @@ impl Kernel {
         if length == 0 {
             return Err(Errno::Invalid);
         }
-        if self.config.rules.remap_reach == RemapReach::One && self.vmas.covering(old).is_none() {
-            return Err(Errno::Fault);
+        let (mut end, mut new_end) = (end, new_end);
+        if self.config.rules.remap_reach == RemapReach::One {
+            let vma = self.vmas.covering(old).ok_or(Errno::Fault)?;
+            if vma.flags.hugetlb {
+                if !is_block_aligned(old) || !is_block_aligned(new) {
+                    return Err(Errno::Invalid);
+                }
+                let whole = length.next_multiple_of(BLOCK_PAGES);
+                (end, new_end) = (old + whole, new + whole);
+            }
         }
         if overlap(&(old..end), &(new..new_end)) {
             return Err(Errno::Invalid);
@@ -93,6 +101,14 @@ impl Kernel {
         if new_length == 0 {
             return Err(Errno::Invalid);
         }
+        if self.config.rules.remap_reach == RemapReach::OneFoundLate && new_length <= old_length {
+            // Shrinking does not ask what is mapped.
+            let end_of = |length: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
+            let (Some(new_end), Some(old_end)) = (end_of(new_length), end_of(old_length)) else {
+                return Err(Errno::Invalid);
+            };
+            return self.unmap_range(&(new_end..old_end));
+        }
         let vma = self.vmas.covering(start).ok_or(Errno::Fault)?;
         let unit = if vma.flags.hugetlb { BLOCK_PAGES } else { 1 };
         if !start.is_multiple_of(unit) {
@@ -121,7 +137,12 @@ impl Kernel {
         if old_end != vma.end || new_end > room_ends {
             return Err(Errno::NoMemory);
         }
-        self.vmas.insert(Vma { start: old_end, end: new_end, ..vma });
+        match self.config.rules.grow_merge {
+            GrowMerge::AsMade => {
+                self.vmas.insert(Vma { start: old_end, end: new_end, ..vma });
+            }
+            GrowMerge::Never => self.vmas.replace(Vma { end: new_end, ..vma }),
+        }
         Ok(())
     }
 

@@ -134,8 +134,8 @@ pub enum ProtectDirty {
 pub enum WriteAfterProtect {
     /// It takes a fault.
     Fault,
-    /// It takes a fault in a huge page, none in a page.
-    HugeFault,
+    /// It takes a fault in a huge page, and in a page whose entry is clean.
+    CleanFault,
     /// It takes none.
     NoFault,
 }
@@ -169,8 +169,83 @@ pub enum RemapTables {
 pub enum LargeReuse {
     /// It copies, but for the last page that is left of the folio.
     LastPage,
+    /// It copies.
+    Never,
     /// It uses the page again, but copies the last one that is left of the folio.
     AllButLastPage,
+}
+
+/// What a populate by madvise does at a hole (R24). `madvise_populate` in mm/madvise.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PopulateHoles {
+    /// It goes on behind it, and says ENOMEM at the end, as other advice does.
+    PassedOver,
+    /// It stops there with ENOMEM.
+    Stop,
+}
+
+/// What madvise says where one mapping more would be too many (R14). `madvise_update_vma` in mm/madvise.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AdviceAtLimit {
+    /// ENOMEM.
+    NoMemory,
+    /// EAGAIN.
+    Again,
+}
+
+/// Whether a mapping that grows in place becomes one with the next (R24). `mremap` in mm/mremap.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GrowMerge {
+    /// It does not.
+    Never,
+    /// It does, where mappings made side by side do.
+    AsMade,
+}
+
+/// Which of the entries are dirty that a dirty 2 MiB entry is split into, the page itself kept whole.
+/// `__split_huge_pmd_locked` in mm/huge_memory.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DirtyOnSplit {
+    /// None: the folio remembers.
+    FolioAlone,
+    /// All.
+    Entries,
+}
+
+/// What MADV_FREE takes for a large folio that other processes map, and leaves alone (R9a).
+/// `madvise_free_pte_range` in mm/madvise.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgingSharers {
+    /// One that others map.
+    Known,
+    /// One whose first page is not mapped exactly once, so also one whose first page was dropped; the rest of the
+    /// block is left alone with it.
+    FirstPage,
+}
+
+/// Whether a populate of a hugetlb mapping is charged as faults (R13). `follow_hugetlb_page` in mm/hugetlb.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HugetlbPopulate {
+    /// It is not.
+    Free,
+    /// One fault for each of its pages.
+    Charged,
+}
+
+/// Whether smaps counts huge pages in mappings that allow no access. `smaps_pmd_entry` in fs/proc/task_mmu.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForbiddenHuge {
+    /// In everything.
+    Counted,
+    /// Nowhere, though they are resident.
+    LeftOut,
 }
 
 /// How one kernel version behaves where versions differ.
@@ -208,6 +283,20 @@ pub struct Rules {
     pub remap_tables: RemapTables,
     /// Writes to what was shared.
     pub large_reuse: LargeReuse,
+    /// Populates at a hole.
+    pub populate_holes: PopulateHoles,
+    /// The error of madvise at `max_map_count`.
+    pub advice_at_limit: AdviceAtLimit,
+    /// Mappings that grow.
+    pub grow_merge: GrowMerge,
+    /// Dirty bits of a huge page whose entry is split.
+    pub dirty_on_split: DirtyOnSplit,
+    /// What MADV_FREE takes for shared.
+    pub aging_sharers: AgingSharers,
+    /// What a populate of hugetlb costs.
+    pub hugetlb_populate: HugetlbPopulate,
+    /// What smaps leaves out.
+    pub forbidden_huge: ForbiddenHuge,
 }
 
 impl Rules {
@@ -229,6 +318,13 @@ impl Rules {
         remap_reach: RemapReach::OneFoundLate,
         remap_tables: RemapTables::Exact,
         large_reuse: LargeReuse::LastPage,
+        populate_holes: PopulateHoles::PassedOver,
+        advice_at_limit: AdviceAtLimit::NoMemory,
+        grow_merge: GrowMerge::Never,
+        dirty_on_split: DirtyOnSplit::FolioAlone,
+        aging_sharers: AgingSharers::Known,
+        hugetlb_populate: HugetlbPopulate::Free,
+        forbidden_huge: ForbiddenHuge::Counted,
     };
 
     /// Linux 6.1: MADV_COLLAPSE, hugetlb pages that can be dropped, pages writable again at once. Read in its source.
@@ -236,8 +332,12 @@ impl Rules {
         version: KernelVersion::V6_1,
         collapse: Collapse::WritablePage,
         hugetlb_dontneed: HugetlbDontneed::ToPool,
-        write_after_protect: WriteAfterProtect::HugeFault,
+        write_after_protect: WriteAfterProtect::CleanFault,
         remap_reach: RemapReach::One,
+        advice_at_limit: AdviceAtLimit::Again,
+        grow_merge: GrowMerge::AsMade,
+        aging_sharers: AgingSharers::FirstPage,
+        forbidden_huge: ForbiddenHuge::LeftOut,
         ..Self::LINUX_5_15
     };
 
@@ -250,6 +350,10 @@ impl Rules {
         charge_after_protect: ChargeAfterProtect::GivenBack,
         write_after_protect: WriteAfterProtect::NoFault,
         remap_tables: RemapTables::Widened,
+        dirty_on_split: DirtyOnSplit::Entries,
+        aging_sharers: AgingSharers::Known,
+        hugetlb_populate: HugetlbPopulate::Charged,
+        forbidden_huge: ForbiddenHuge::Counted,
         ..Self::LINUX_6_1
     };
 
@@ -261,6 +365,8 @@ impl Rules {
         aging_split: AgingSplit::Part,
         zeros_on_split: ZerosOnSplit::ZeroPage,
         hugetlb_dontneed: HugetlbDontneed::ToReserve,
+        large_reuse: LargeReuse::Never,
+        populate_holes: PopulateHoles::Stop,
         ..Self::LINUX_6_8
     };
 

@@ -2,7 +2,7 @@
 
 use super::Kernel;
 use super::entry::{BlockEntry, Piece, Pte, PteTable};
-use super::rules::ZerosOnSplit;
+use super::rules::{DirtyOnSplit, WriteAfterProtect, ZerosOnSplit};
 use super::span::{block_of, index_of, pages_of};
 
 impl Kernel {
@@ -38,9 +38,15 @@ impl Kernel {
             }
             None => self.memory.get().folios.add(self.space, pages_of(block), huge.dirty, huge.lazy),
         };
+        let rules = &self.config.rules;
+        let dirty = huge.dirty && rules.dirty_on_split == DirtyOnSplit::Entries;
+        let is_exclusive = huge.folio.is_none() && rules.write_after_protect != WriteAfterProtect::Fault;
         let mut table = PteTable::filled_with(Pte::NONE);
         for index in 0..table.ptes.len() {
-            let pte = Pte::piece(huge.is_nonzero(index), huge.dirty, huge.protected);
+            let mut pte = Pte::piece(huge.is_nonzero(index), dirty, huge.protected && !is_exclusive);
+            if huge.protected {
+                pte.protect_exclusive();
+            }
             table.set_piece(index, pte, Piece { folio, index: index as u32 });
         }
         self.tables.replace(block, BlockEntry::Table(table));
@@ -57,6 +63,9 @@ impl Kernel {
             let mut pte = Pte::ZERO;
             if piece.nonzero() || self.config.rules.zeros_on_split == ZerosOnSplit::Keep {
                 pte = Pte::base(piece.nonzero(), dirty, folio.lazy);
+                if !piece.dirty() {
+                    pte.clean_entry();
+                }
                 pte.set_protected(piece.protected());
             }
             self.tables.set_pte(page, pte);

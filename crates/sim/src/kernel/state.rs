@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use super::Kernel;
 use super::entry::{BlockEntry, PteKind, PteTable};
-use super::span::{BLOCK_PAGES, PAGE_BYTES, block_of, index_of, pages_of};
+use super::rules::ForbiddenHuge;
+use super::span::{BLOCK_PAGES, PAGE_BYTES, block_of, blocks_touching, index_of, pages_of};
+use super::vma::Protection;
 
 /// What is behind one page of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -64,6 +66,18 @@ impl Kernel {
     /// Huge pages mapped by a 2 MiB entry: smaps AnonHugePages, in units of 2 MiB.
     pub fn huge_pages(&self) -> u64 {
         self.tables.huge_pages
+    }
+
+    /// Huge pages that smaps counts, in Rss and in AnonHugePages, in units of 2 MiB: one version leaves out those that
+    /// may not be accessed.
+    pub fn huge_pages_in_smaps(&self) -> u64 {
+        if self.config.rules.forbidden_huge == ForbiddenHuge::Counted {
+            return self.huge_pages();
+        }
+        let forbidden = self.vmas.all().into_iter().filter(|vma| vma.flags.protection == Protection::None);
+        let blocks = forbidden.flat_map(|vma| blocks_touching(&vma.pages()));
+        self.huge_pages()
+            - blocks.filter(|&block| matches!(self.tables.entry(block), BlockEntry::Huge(_))).count() as u64
     }
 
     /// Pages of the hugetlb pool mapped, in units of 2 MiB: Private_Hugetlb.

@@ -43,10 +43,15 @@ impl Kernel {
         let Some(table) = self.tables.table_mut(block_of(page)) else { return false };
         let mut memory = self.memory.get();
         let may_reuse = match (table.ptes[index].kind(), table.piece(index), table.frame(index)) {
+            (PteKind::Piece, ..) if table.ptes[index].is_exclusive() => true,
             (PteKind::Piece, Some(piece), _) => {
                 let folio = memory.folios.get(piece.folio);
-                let reuses_last = self.config.rules.large_reuse == LargeReuse::LastPage;
-                !folio.is_shared() && folio.is_last_page() == reuses_last
+                let is_reused = match self.config.rules.large_reuse {
+                    LargeReuse::LastPage => folio.is_last_page(),
+                    LargeReuse::Never => false,
+                    LargeReuse::AllButLastPage => !folio.is_last_page(),
+                };
+                !folio.is_shared() && is_reused
             }
             (_, _, Some(frame)) => {
                 let is_shared = memory.frames.is_shared(frame);
