@@ -2,8 +2,8 @@
 //!
 //! A spool is complete without this and stays as it is, so a recorder that dies loses nothing: a recovery begins anew. What
 //! is converted lies a second back. Whatever a thread did before then stands in its lane by now, unless the thread has
-//! been in one and the same call ever since; such an event comes late and counts as if it came at that time, before which
-//! the call cannot have had its effect.
+//! been in one and the same call ever since; such an event comes late and counts as if it came at that time. (Of a resize that
+//! moves its block the old address may have been free before: the merge then repairs that, and counts it.)
 
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -139,6 +139,8 @@ impl Conversion {
     /// The spool cannot be read or the trace not be written.
     pub fn advance(&mut self, until_ticks: u64, log: &[Entry], go_on: &impl Fn() -> bool) -> Result<(), RecordError> {
         let until_ns = self.rate.ns(until_ticks.saturating_sub(self.spool.control.start_ticks));
+        // What is done later may still come to stand before the last entries.
+        let log = log.get(..log.partition_point(|entry| entry.ticks < until_ticks)).unwrap_or_default();
         self.look(true, Extent::Until(until_ns), log)?;
         while self.reached_ns < until_ns && go_on() {
             self.reached_ns = until_ns.min(self.reached_ns + SLICE_NS);

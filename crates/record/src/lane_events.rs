@@ -106,6 +106,8 @@ pub struct LaneEvents {
     /// Index of the next one.
     next: usize,
     ended: bool,
+    /// Whether a fill is missing before the present one.
+    after_gap: bool,
 }
 
 impl LaneEvents {
@@ -120,6 +122,7 @@ impl LaneEvents {
         stamps: Stamps,
         names: Arc<MarkNames>,
     ) -> Result<Self, RecordError> {
+        let after_gap = lane.frames.first().is_some_and(|frame| frame.fill != 0);
         let mut events = Self {
             spool,
             lane,
@@ -139,6 +142,7 @@ impl LaneEvents {
             batch: Vec::with_capacity(2 * NESTED_RECORDS),
             next: 0,
             ended: false,
+            after_gap,
         };
         events.head = events.next_head()?;
         Ok(events)
@@ -157,7 +161,8 @@ impl LaneEvents {
         if let Some(fill) = self.lane.frames.get(self.frame).map(|frame| frame.fill) {
             self.frame = lane.frames.partition_point(|frame| frame.fill < fill);
             if lane.frames.get(self.frame).is_none_or(|frame| frame.fill != fill) {
-                self.begin_frame(); // the rest of the fill was lost
+                self.after_gap = true; // the rest of the fill was lost
+                self.begin_frame();
             }
         }
         (self.lane, self.extent) = (lane, extent);
@@ -289,6 +294,9 @@ impl LaneEvents {
             match (self.next_record()?, self.extent) {
                 (Some(record), _) => self.add(&record),
                 (None, Extent::Whole) => self.end()?,
+                (None, Extent::Until(_)) if self.lane.header.ended_ticks != 0 && self.thread.is_some() => {
+                    self.end_thread(self.lane.header.ended_ticks);
+                }
                 (None, Extent::Until(time_ns)) => {
                     self.time_ns = self.time_ns.max(time_ns);
                     return Ok(Head::Awaited);
@@ -318,6 +326,8 @@ impl LaneEvents {
                 return Ok(None); // it is being filled
             } else {
                 self.frame += 1;
+                let next = self.lane.frames.get(self.frame);
+                self.after_gap |= next.is_some_and(|next| next.fill != frame.fill.wrapping_add(1));
                 self.begin_frame();
             }
         }
@@ -430,6 +440,10 @@ impl LaneEvents {
     /// A frame begins by naming its thread; another name means that the thread before it had ended.
     fn begin_thread(&mut self, record: &Record) {
         let thread = u32::try_from(record.size).unwrap_or(u32::MAX);
+        if std::mem::take(&mut self.after_gap) {
+            let time_ns = self.time(record.ticks);
+            self.mark(time_ns, thread, RawOp::Gap);
+        }
         if self.thread == Some(thread) {
             return;
         }

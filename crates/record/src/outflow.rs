@@ -67,6 +67,9 @@ impl Outflow {
     fn mark_up_to(&mut self, time_ns: u64, thread: u32) -> Result<(), RecordError> {
         while let Some((time_ns, mark)) = self.timeline.mark_up_to(time_ns, &self.names) {
             self.push(RawEvent::new(time_ns, thread, mark))?;
+            if self.timeline.take_gap() {
+                self.push(RawEvent::new(time_ns, thread, RawOp::Gap))?;
+            }
         }
         Ok(())
     }

@@ -21,6 +21,8 @@ const HOLES_BYTES_MIN: u64 = 1 << 30;
 /// Bytes for one that is stored, at the most.
 const HOLES_RATIO_MAX: u64 = 64;
 
+const NO_SPOOL: &str = "it does not begin like a spool of this version";
+
 /// An open spool.
 pub struct SpoolReader {
     path: PathBuf,
@@ -121,8 +123,11 @@ impl SpoolReader {
         }
         // SAFETY: the page is longer than Control, and every bit pattern is a Control.
         let control = unsafe { page.as_ptr().cast::<Control>().read_unaligned() };
-        if control.magic != SPOOL_MAGIC {
-            return Ok(None);
+        match control.magic {
+            SPOOL_MAGIC => {}
+            // Its process died before it could write that.
+            0 => return Ok(None),
+            _ => return Err(RecordError::BadSpool { path: path.to_path_buf(), offset: 0, why: NO_SPOOL }),
         }
         let mut reader = Self {
             path: path.to_path_buf(),
@@ -172,7 +177,12 @@ impl SpoolReader {
             self.read_words(number, 0, &mut snapshot)?;
             match self.header(number)? {
                 Some(after) if fill(after.cursor) != fill(header.cursor) => header = after,
-                _ => return Ok((FrameHeader { nested: 0, ended_ticks: 0, ..header }, Some(snapshot))),
+                // The end of a thread counts once all its words are there.
+                Some(after) if header.ended_ticks != 0 && after.cursor != header.cursor => header = after,
+                _ if header.nested != 0 => {
+                    return Ok((FrameHeader { nested: 0, ended_ticks: 0, ..header }, Some(snapshot)));
+                }
+                _ => return Ok((header, Some(snapshot))),
             }
         }
     }

@@ -26,13 +26,15 @@ pub struct Timeline {
     /// Since when nothing counts.
     off_since_ns: Option<u64>,
     off_ns: u64,
+    /// Whether recording has begun again since [`Timeline::take_gap`].
+    gap: bool,
 }
 
 impl Timeline {
     /// That of an image that began at `start_ticks`, with nothing done so far.
     pub fn new(start_ticks: u64, rate: TickRate) -> Self {
         let (deeds, next, next_ns, known) = (Vec::new(), 0, u64::MAX, 0);
-        Self { start_ticks, rate, known, deeds, next, next_ns, off_since_ns: None, off_ns: 0 }
+        Self { start_ticks, rate, known, deeds, next, next_ns, off_since_ns: None, off_ns: 0, gap: false }
     }
 
     /// Takes the log as it is now; it only grows.
@@ -45,7 +47,7 @@ impl Timeline {
                 (None, Deed::Stop | Deed::End(_)) => self.off_since_ns = Some(0),
             }
         }
-        self.known = log.len();
+        self.known = self.known.max(log.len());
         self.next_ns = self.deeds.get(self.next).map_or(u64::MAX, |deed| deed.0);
     }
 
@@ -61,6 +63,7 @@ impl Timeline {
                     STOPPED_MARK
                 }
                 Deed::Start => {
+                    self.gap = self.off_since_ns.is_some();
                     self.off_ns += at_ns - self.off_since_ns.take().unwrap_or(*at_ns);
                     STARTED_MARK
                 }
@@ -73,6 +76,11 @@ impl Timeline {
             return Some((*at_ns, RawOp::Mark { name: names.number(name) }));
         }
         None
+    }
+
+    /// Whether recording has begun again since it was asked last: what happened in between is missing.
+    pub fn take_gap(&mut self) -> bool {
+        std::mem::take(&mut self.gap)
     }
 
     /// Whether anything was done up to `time_ns` that [`Timeline::mark_up_to`] has not looked at.

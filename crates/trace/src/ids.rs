@@ -75,6 +75,11 @@ impl ObjectIds {
         self.peak - self.dead.len() as u32
     }
 
+    /// The live ids.
+    pub fn live_set(&self) -> ObjectSet {
+        ObjectSet { bits: self.live_bits.clone() }
+    }
+
     /// Forgets every object and keeps the memory.
     pub fn clear(&mut self) {
         self.dead.clear();
@@ -93,5 +98,27 @@ impl ObjectIds {
             self.live_bits.push(0);
         }
         Some(id)
+    }
+}
+
+/// Some ids.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectSet {
+    bits: Vec<u64>,
+}
+
+impl ObjectSet {
+    /// Whether the id is among them.
+    #[inline]
+    pub fn contains(&self, object: ObjectId) -> bool {
+        self.bits.get(object.0 as usize / 64).is_some_and(|bits| bits >> (object.0 % 64) & 1 == 1)
+    }
+
+    /// Takes the id out, if it is among them.
+    #[inline(always)]
+    pub fn remove(&mut self, object: ObjectId) {
+        if let Some(bits) = self.bits.get_mut(object.0 as usize / 64) {
+            *bits &= !(1 << (object.0 % 64));
+        }
     }
 }

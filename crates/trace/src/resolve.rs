@@ -20,7 +20,7 @@ pub use raw::{RawEvent, RawOp};
 use crate::error::TraceError;
 use crate::event::{AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId, ThreadId};
 use crate::header::Quality;
-use crate::ids::ObjectIds;
+use crate::ids::{ObjectIds, ObjectSet};
 use addresses::Addresses;
 use held::Held;
 use parked::{Awaited, Now, Parked};
@@ -95,6 +95,8 @@ pub struct Resolver {
     thread_of: Addresses,
     threads_last: [(u32, usize); THREADS_LAST],
     parked: Parked,
+    /// Objects that were live at the last gap, and still are as far as is known.
+    doubtful: ObjectSet,
     /// Frees that are held back.
     held: Held,
     /// Threads whose awaited address has changed, to be tried again.
@@ -141,6 +143,7 @@ impl Resolver {
             thread_of: Addresses::new(),
             threads_last: [(0, usize::MAX); THREADS_LAST],
             parked: Parked::default(),
+            doubtful: ObjectSet::default(),
             held: Held::default(),
             woken: VecDeque::new(),
             now: Now::default(),
@@ -352,6 +355,10 @@ impl Resolver {
             RawOp::ThreadExit => self.emit(out, Op::ThreadExit),
             RawOp::Fork { child_pid } => self.emit(out, Op::Fork { child_pid }),
             RawOp::Exec => self.emit(out, Op::Exec),
+            RawOp::Gap => {
+                self.doubtful = self.ids.live_set();
+                Ok(None)
+            }
             RawOp::Mark { name } => self.emit(out, Op::Mark { name }),
         }
     }
@@ -375,7 +382,7 @@ impl Resolver {
                 return Err(TraceError::TooManyObjects);
             }
             self.parked.wake(Awaited::Birth(address), &mut self.woken);
-        } else if out.patience == Patience::Park {
+        } else if out.patience == Patience::Park && !self.is_doubtful(address) {
             return Ok(Some(Awaited::Death(address)));
         } else {
             self.free_unseen(out.again(), address)?;
@@ -425,7 +432,7 @@ impl Resolver {
         }
         if new != old {
             if self.objects.get(new).is_some() {
-                if out.patience == Patience::Park {
+                if out.patience == Patience::Park && !self.is_doubtful(new) {
                     return Ok(Some(Awaited::Death(new)));
                 }
                 self.free_unseen(out.again(), new)?;
@@ -496,9 +503,17 @@ impl Resolver {
         Ok(object)
     }
 
+    /// Whether the block at an address may have died in a gap. To wait for its death would keep every later block at this
+    /// address one behind: the free of the next one would end it.
+    #[cold]
+    fn is_doubtful(&self, address: u64) -> bool {
+        self.objects.get(address).is_some_and(|id| self.doubtful.contains(ObjectId(id)))
+    }
+
     #[inline(always)]
     fn bury(&mut self, address: u64, object: ObjectId) {
         self.ids.release(object);
+        self.doubtful.remove(object);
         self.parked.wake(Awaited::Death(address), &mut self.woken);
     }
 

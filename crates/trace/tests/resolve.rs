@@ -7,6 +7,7 @@
 mod support;
 
 use hksim_trace::event::*;
+use hksim_trace::header::Quality;
 use hksim_trace::resolve::{RawEvent, RawOp, Resolver, Window};
 use std::collections::{HashMap, VecDeque};
 use support::Random;
@@ -322,4 +323,36 @@ fn a_held_free_gives_way_to_a_reuse() {
     assert_eq!((quality.parked, quality.unknown_frees, quality.reuse_repaired), (0, 0, 0));
     let times: Vec<u64> = events.iter().map(|event| event.time_ns).collect();
     assert_eq!(times, [0, 100, 150, 9_000_000], "{events:#?}");
+}
+
+/// Rounds in which one thread allocates an address and another frees it, after the first of its frees was not recorded.
+fn rounds_after_a_lost_free(gap: bool) -> (Vec<Op>, Quality) {
+    let malloc = |time_ns, size| {
+        let (call, birth) = (AllocCall::Malloc, Birth::None);
+        RawEvent::new(time_ns, 1, RawOp::Alloc { address: 0x1000, size, align_log2: 0, call, birth })
+    };
+    let mut raws = vec![malloc(100, 1)];
+    raws.extend(gap.then_some(RawEvent::new(1_000, 1, RawOp::Gap)));
+    for round in 1..50 {
+        raws.push(malloc(10_000 * round, 1 + round));
+        raws.push(RawEvent::new(10_000 * round + 5_000, 2, RawOp::Free { address: 0x1000 }));
+    }
+    let (mut resolver, mut ops) = (Resolver::new(Window::UNLOCKED_STAMPS), Vec::new());
+    let mut emit = |event: Event| ops.push(event.op);
+    raws.into_iter().for_each(|raw| resolver.push(raw, &mut emit).unwrap());
+    let quality = resolver.finish(&mut emit).unwrap();
+    (ops, quality)
+}
+
+#[test]
+fn after_a_gap_blocks_end_with_their_own_frees() {
+    let (ops, quality) = rounds_after_a_lost_free(true);
+    assert_eq!((quality.reuse_repaired, quality.unknown_frees, quality.parked), (1, 0, 0));
+    assert_eq!(ops.len(), 1 + 1 + 2 * 49);
+    for (round, pair) in (1..50).zip(ops[2..].chunks(2)) {
+        assert!(matches!(pair, [Op::Alloc { size, .. }, Op::Free { .. }] if *size == 1 + round), "{round}: {pair:?}");
+    }
+    // Without knowing of it, every block would end with the free of the next one.
+    let (_, quality) = rounds_after_a_lost_free(false);
+    assert!(quality.parked > 40, "{quality:?}");
 }

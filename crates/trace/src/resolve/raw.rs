@@ -63,6 +63,8 @@ pub enum RawOp {
     },
     /// The program image was replaced.
     Exec,
+    /// Events are missing up to here: any block may have died unseen.
+    Gap,
     /// A named point in time.
     Mark {
         /// Index of its name.
