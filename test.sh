@@ -48,7 +48,7 @@ for library in libjemalloc.so.2:libjemalloc2 libtcmalloc_minimal.so.4:libtcmallo
     ldconfig -p 2>/dev/null | grep -qF "${library%:*} " || install "${library#*:}"
 done
 if want shellcheck shellcheck; then
-    shellcheck -x try.sh test.sh .ci/run .ci/packages.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh
+    shellcheck -x try.sh test.sh .ci/run .ci/packages.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh tools/kernel-matrix/run.sh
 else
     echo "skipped: shellcheck of the scripts: it is not installed"
 fi
@@ -62,6 +62,11 @@ cargo clippy --quiet --locked -p hksim-record-preload --features operators -- -D
 
 step "cargo doc"
 RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps
+
+if command -v python3 >/dev/null; then
+    step "docs/kernel-matrix.md is what its results give"
+    python3 tools/kernel-matrix/matrix.py check
+fi
 
 step "notebooks"
 if make_venv; then
