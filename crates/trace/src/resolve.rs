@@ -175,6 +175,7 @@ impl Resolver {
         self.now = Now { event: self.now.event + 1, time_ns: self.now.time_ns.max(raw.time_ns) };
         if !self.parked.is_empty() {
             self.give_up_overdue(emit)?;
+            self.give_up_outlived(raw.time_ns, &raw.op, emit)?;
         }
         let thread = self.thread_index(raw.thread)?;
         if self.window.hold_ns > 0 {
@@ -194,7 +195,40 @@ impl Resolver {
 
     #[cold]
     fn give_up_overdue(&mut self, emit: &mut impl Emit) -> Result<(), TraceError> {
-        while let Some(thread) = self.parked.take_overdue(self.now, &self.window) {
+        while let Some((thread, awaited)) = self.parked.overdue(self.now, &self.window) {
+            // It may be there already, in the queue of a thread that waits itself: then that wait is the one to end.
+            let thread = self.holder_of(thread, awaited).unwrap_or(thread);
+            self.parked.remove(thread);
+            self.give_up(thread, emit)?;
+        }
+        Ok(())
+    }
+
+    /// A thread other than `waiting` that has the awaited event in its queue.
+    fn holder_of(&self, waiting: usize, awaited: Awaited) -> Option<usize> {
+        let is_awaited = |raw: &RawEvent| match awaited {
+            Awaited::Birth(address) => raw.op.born() == Some(address),
+            Awaited::Death(address) => raw.op.dead() == Some(address),
+        };
+        let mut others = self.parked.threads().filter(|&thread| thread != waiting);
+        others.find(|&thread| self.threads[thread].waiting.iter().any(is_awaited))
+    }
+
+    /// Gives up on threads that wait for an event of the address, but not for this one. A free is stamped before the call and an
+    /// allocation after it, so the death that an allocation waits for is stamped before that, but for the skew between clocks,
+    /// and so is the birth that a free waits for. Were `op` taken for it, every later block at the address would be
+    /// taken for its neighbour.
+    #[cold]
+    fn give_up_outlived(&mut self, time_ns: u64, op: &RawOp, emit: &mut impl Emit) -> Result<(), TraceError> {
+        let awaited = match (*op, op.born()) {
+            (RawOp::Free { address }, _) => Awaited::Death(address),
+            (RawOp::Alloc { .. }, Some(address)) => Awaited::Birth(address),
+            _ => return Ok(()),
+        };
+        let skew_ns = self.window.hold_ns;
+        while skew_ns > 0
+            && let Some(thread) = self.parked.take_outlived(awaited, time_ns.saturating_sub(skew_ns))
+        {
             self.give_up(thread, emit)?;
         }
         Ok(())

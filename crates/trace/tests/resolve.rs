@@ -352,7 +352,8 @@ fn after_a_gap_blocks_end_with_their_own_frees() {
     for (round, pair) in (1..50).zip(ops[2..].chunks(2)) {
         assert!(matches!(pair, [Op::Alloc { size, .. }, Op::Free { .. }] if *size == 1 + round), "{round}: {pair:?}");
     }
-    // Without knowing of it, every block would end with the free of the next one.
-    let (_, quality) = rounds_after_a_lost_free(false);
-    assert!(quality.parked > 40, "{quality:?}");
+    // Without knowing of it, the first free that cannot be the one waited for tells.
+    let (without, quality) = rounds_after_a_lost_free(false);
+    assert_eq!((quality.reuse_repaired, quality.unknown_frees), (1, 0), "{quality:?}");
+    assert_eq!(without, ops);
 }

@@ -46,16 +46,38 @@ impl Parked {
         }
     }
 
-    /// Removes a thread that waits for longer than the window allows.
-    pub(super) fn take_overdue(&mut self, now: Now, window: &Window) -> Option<usize> {
-        let take = |queue: &mut VecDeque<Entry>, limit_ns: u64| {
-            let since = queue.front()?.since;
+    /// A thread that waits for longer than the window allows, and what for.
+    pub(super) fn overdue(&self, now: Now, window: &Window) -> Option<(usize, Awaited)> {
+        let first = |queue: &VecDeque<Entry>, limit_ns: u64| {
+            let &entry = queue.front()?;
+            let since = entry.since;
             let overdue = now.event - since.event > window.events || now.time_ns - since.time_ns > limit_ns;
-            if overdue { queue.pop_front() } else { None }
+            overdue.then_some(entry)
         };
-        take(&mut self.births, window.birth_ns)
-            .or_else(|| take(&mut self.deaths, window.death_ns))
-            .map(|entry| entry.thread)
+        let birth = first(&self.births, window.birth_ns).map(|entry| (entry.thread, Awaited::Birth(entry.address)));
+        let death = || first(&self.deaths, window.death_ns).map(|entry| (entry.thread, Awaited::Death(entry.address)));
+        birth.or_else(death)
+    }
+
+    /// The waiting threads.
+    pub(super) fn threads(&self) -> impl Iterator<Item = usize> + '_ {
+        self.births.iter().chain(&self.deaths).map(|entry| entry.thread)
+    }
+
+    /// Removes a thread.
+    pub(super) fn remove(&mut self, thread: usize) {
+        self.births.retain(|entry| entry.thread != thread);
+        self.deaths.retain(|entry| entry.thread != thread);
+    }
+
+    /// Removes a thread that has waited for this since before `time_ns`.
+    pub(super) fn take_outlived(&mut self, awaited: Awaited, time_ns: u64) -> Option<usize> {
+        let (queue, address) = match awaited {
+            Awaited::Birth(address) => (&mut self.births, address),
+            Awaited::Death(address) => (&mut self.deaths, address),
+        };
+        let place = queue.iter().position(|entry| entry.address == address && entry.since.time_ns < time_ns)?;
+        queue.remove(place).map(|entry| entry.thread)
     }
 
     /// Removes the thread that waits longest.

@@ -73,6 +73,16 @@ pub enum RawOp {
 }
 
 impl RawOp {
+    /// The address that the call takes back.
+    #[inline]
+    pub(super) fn dead(&self) -> Option<u64> {
+        match *self {
+            RawOp::Free { address } if address != 0 => Some(address),
+            RawOp::Realloc { old, new, .. } if old != 0 && new != old => Some(old),
+            _ => None,
+        }
+    }
+
     /// The address that the call gave out, unless it was the caller's already.
     #[inline]
     pub(super) fn born(&self) -> Option<u64> {
