@@ -31,7 +31,7 @@ impl Vma {
 impl Kernel {
     /// A program access to one page, by user code or by a system call that fills a buffer.
     ///
-    /// Returns the install it caused, or nothing if the page was there. [`Content`](super::Content) says what the
+    /// Returns the install it caused, or nothing if the page was there. [`Content`] says what the
     /// whole page holds after the access, so a write that leaves other bytes non-zero is not `Content::Zero`.
     ///
     /// # Errors
