@@ -8,7 +8,7 @@ use hksim_policy::Memory;
 use hksim_policy::layout::HEAPS_MAX;
 
 use super::served::{CHOSEN, CONSTANT, Place, Served};
-use super::start::{Kind, start};
+use super::start::{Kind, start_if_wanted};
 
 /// The pool's lock, from before a fork to after it.
 struct Held(UnsafeCell<Option<MutexGuard<'static, ()>>>);
@@ -34,7 +34,7 @@ static REGISTER: extern "C" fn() = register;
 
 extern "C" fn before() {
     // An allocator that is being made is waited for, too.
-    let guard = match start() {
+    let guard = match start_if_wanted() {
         Some(Kind::Constant) => CONSTANT.allocator().mem.lock(),
         Some(Kind::Chosen) => CHOSEN.allocator().mem.lock(),
         None => return,
@@ -50,7 +50,7 @@ extern "C" fn after_in_parent() {
 
 extern "C" fn after_in_child() {
     after_in_parent();
-    match start() {
+    match start_if_wanted() {
         Some(Kind::Constant) => inherit(&CONSTANT),
         Some(Kind::Chosen) => inherit(&CHOSEN),
         None => {}

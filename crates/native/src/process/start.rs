@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use hksim_policy::layout::Layout;
 use hksim_policy::{Allocator, Geometry, RunGeometry};
@@ -29,11 +29,14 @@ const ARENA_BYTES_MIN: u64 = 32 << 20;
 const BAD_POLICY: libc::c_int = 2;
 
 static ONCE: Once = Once::new();
+/// Whether anybody wants an allocator: a program may contain this crate and never use it.
+static WANTED: AtomicBool = AtomicBool::new(false);
 /// 0 until there is an allocator.
 static STARTED: AtomicU8 = AtomicU8::new(0);
 
 /// Makes the allocator, once; says which it is. `None` where there is no address space for it.
 pub(super) fn start() -> Option<Kind> {
+    WANTED.store(true, Ordering::Release);
     ONCE.call_once(|| {
         let setup = policy();
         // SAFETY: `call_once` runs once, and nobody knows of either allocator before `STARTED` is set.
@@ -50,6 +53,11 @@ pub(super) fn start() -> Option<Kind> {
         STARTED.store(made.map_or(0, |kind| kind as u8), Ordering::Release);
     });
     started()
+}
+
+/// As [`start`], where somebody has wanted an allocator already: waits for one that is being made.
+pub(super) fn start_if_wanted() -> Option<Kind> {
+    if WANTED.load(Ordering::Acquire) { start() } else { None }
 }
 
 /// Which allocator serves the process by now.
