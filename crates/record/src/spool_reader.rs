@@ -29,7 +29,6 @@ pub struct SpoolReader {
     file: File,
     /// Its control page.
     pub control: Control,
-    lanes: Vec<LaneFrames>,
     /// Frames that hold call sites, by sequence number.
     sites: Mutex<BTreeMap<u32, u64>>,
     live: bool,
@@ -108,11 +107,11 @@ pub struct FilledFrame {
 }
 
 impl SpoolReader {
-    /// Opens a spool and finds its lanes; `None` if its process could not even write the control page. `live` says that
+    /// Opens a spool; `None` if its process could not even write the control page. `live` says that
     /// the process still runs.
     ///
     /// # Errors
-    /// The file cannot be read, or a frame header is damaged.
+    /// The file cannot be read, or is no spool.
     pub fn open(path: &Path, live: bool) -> Result<Option<Self>, RecordError> {
         let file = open_file(path)?;
         let mut page = [0; CONTROL_BYTES];
@@ -129,23 +128,20 @@ impl SpoolReader {
             0 => return Ok(None),
             _ => return Err(RecordError::BadSpool { path: path.to_path_buf(), offset: 0, why: NO_SPOOL }),
         }
-        let mut reader = Self {
+        Ok(Some(Self {
             path: path.to_path_buf(),
             file,
             control,
-            lanes: Vec::new(),
             sites: Mutex::default(),
             live,
             threads: Mutex::default(),
-        };
-        reader.lanes = reader.look(live)?;
-        Ok(Some(reader))
+        }))
     }
 
     /// The lanes as they are now. `live` says that the process still runs.
     ///
     /// # Errors
-    /// As for [`SpoolReader::open`].
+    /// The file cannot be read, or a frame header is damaged.
     pub fn look(&self, live: bool) -> Result<Vec<LaneFrames>, RecordError> {
         let lanes = self.find_lanes(live)?;
         let lanes = self.add_blocks(lanes, live)?;
@@ -313,10 +309,14 @@ impl SpoolReader {
     }
 
     /// What there is to know of it.
-    pub fn facts(&self) -> Facts {
-        let frames = self.lanes.iter().flat_map(|lane| &lane.frames);
+    ///
+    /// # Errors
+    /// As for [`SpoolReader::look`].
+    pub fn facts(&self) -> Result<Facts, RecordError> {
+        let lanes = self.look(self.live)?;
+        let frames = lanes.iter().flat_map(|lane| &lane.frames);
         let record_bytes = frames.map(|frame| frame.words as u64 * 8).sum();
-        Facts { control: Box::new(self.control), record_bytes, is_live: self.live }
+        Ok(Facts { control: Box::new(self.control), record_bytes, is_live: self.live })
     }
 
     /// Reads words of a frame, from its word `from` on.

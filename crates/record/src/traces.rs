@@ -202,7 +202,7 @@ fn open_images(files: &[SpoolFile]) -> Result<(Vec<Image>, Vec<u32>), RecordErro
         };
         let replaced = files.get(index + 1).is_some_and(|next| next.pid == file.pid);
         let end = if replaced { ImageEnd::Exec } else { ImageEnd::Process };
-        images.push(Image { file: file.clone(), facts: spool.facts(), end });
+        images.push(Image { file: file.clone(), facts: spool.facts()?, end });
     }
     Ok((images, unrecorded))
 }
