@@ -31,6 +31,11 @@ impl ProfileArgs {
     }
 }
 
+/// Seconds, for people.
+pub fn milliseconds(seconds: f64) -> String {
+    format!("{:.2} ms", seconds * 1e3)
+}
+
 /// The system time of a design on a trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct SystemTime {
@@ -68,15 +73,37 @@ impl SystemTime {
     /// For people.
     pub fn text(&self) -> String {
         let Price { low_s, median_s, high_s } = self.price;
-        let [low, median, high] = [low_s, median_s, high_s].map(|seconds| format!("{:.2} ms", seconds * 1e3));
+        let [low, median, high] = [low_s, median_s, high_s].map(milliseconds);
         let measured = match (self.measured_s, self.inside) {
             (None, _) => String::new(),
-            (Some(seconds), None) => format!("; measured {:.2} ms, too short a run to tell", seconds * 1e3),
+            (Some(seconds), None) => format!("; measured {}, too short a run to tell", milliseconds(seconds)),
             (Some(seconds), Some(inside)) => {
-                format!("; measured {:.2} ms, {}", seconds * 1e3, if inside { "inside" } else { "OUTSIDE" })
+                format!("; measured {}, {}", milliseconds(seconds), if inside { "inside" } else { "OUTSIDE" })
             }
         };
         format!("system time {low} to {high} (median {median}){measured}")
+    }
+}
+
+/// A simulation, and its system time where a profile of costs was named.
+#[derive(Clone, Debug, Serialize)]
+pub struct Priced {
+    /// The simulation.
+    #[serde(flatten)]
+    pub report: SimReport,
+    /// The time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_time: Option<SystemTime>,
+}
+
+impl Priced {
+    /// Prices a report.
+    ///
+    /// # Errors
+    /// The profile lacks a cost.
+    pub fn new(report: SimReport, profile: Option<&Profile>) -> Result<Priced> {
+        let system_time = profile.map(|profile| SystemTime::predicted(&report, profile)).transpose()?;
+        Ok(Priced { report, system_time })
     }
 }
 

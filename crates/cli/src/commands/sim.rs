@@ -11,14 +11,13 @@ use hksim_sim::tlb::Geometry;
 use hksim_sim::{Setup, SimReport};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
-use serde::Serialize;
 
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs::Trace;
 use crate::output::{self, OutputArgs, pages};
 use crate::point::Point;
 use crate::runs::{BRACKET, setup, simulate_all};
-use crate::system_time::{ProfileArgs, SystemTime};
+use crate::system_time::{Priced, ProfileArgs};
 
 /// Arguments of `sim`.
 #[derive(Debug, clap::Args)]
@@ -73,22 +72,12 @@ pub fn run(args: &Args) -> Result<()> {
         std::iter::once(headline.clone()).chain(others.map(|touch| Setup { touch, tlb: None, ..headline.clone() }));
     let rows = simulate_all(&[(trace, setups.collect())])?.rows;
     let report = with_bracket(rows).ok_or_else(|| anyhow!("no result"))?;
-    let system_time = profile.map(|profile| SystemTime::predicted(&report, &profile)).transpose()?;
+    let priced = Priced::new(report, profile.as_ref())?;
     let table = || {
-        view::table(&report, &choice)
-            + &system_time.iter().map(|time| format!("\n{}\n", time.text())).collect::<String>()
+        view::table(&priced.report, &choice)
+            + &priced.system_time.iter().map(|time| format!("\n{}\n", time.text())).collect::<String>()
     };
-    let timed = Timed { report: &report, system_time: system_time.as_ref() };
-    args.output.emit(&timed, &[&timed], table)
-}
-
-/// The result with the time asked for.
-#[derive(Serialize)]
-struct Timed<'a> {
-    #[serde(flatten)]
-    report: &'a SimReport,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    system_time: Option<&'a SystemTime>,
+    args.output.emit(&priced, &[&priced], table)
 }
 
 fn dump_pages(args: &Args, file: &Path, setup: &Setup) -> Result<()> {

@@ -6,13 +6,16 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use hksim_cost::Profile;
 use hksim_sim::{Setup, Sweep};
+use serde::Serialize;
 
 use crate::chart;
 use crate::flags::{BaseKernel, Choice, HugeList, PolicyArgs};
 use crate::inputs::Trace;
 use crate::output::{OutputArgs, note};
 use crate::runs::{setup, simulate_all};
+use crate::system_time::{Priced, ProfileArgs};
 
 /// The picture's name where none was given.
 const DEFAULT_PLOT: &str = "hksim-sweep.svg";
@@ -25,6 +28,8 @@ pub struct Args {
     traces: Vec<PathBuf>,
     #[command(flatten)]
     policy: PolicyArgs,
+    #[command(flatten)]
+    profile: ProfileArgs,
     #[command(flatten)]
     output: OutputArgs,
     /// Simulations at a time [default: one per core]
@@ -44,6 +49,7 @@ pub struct Args {
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
     let choices = args.policy.choices(HugeList::All)?;
+    let profile = args.profile.read()?;
     let traces = if args.traces.is_empty() { Trace::built_in()? } else { open(&args.traces)? };
     let runs = traces.into_iter().map(|trace| {
         let setups = choices.iter().map(|choice| setup(choice, &trace, BaseKernel::AsItComes));
@@ -53,9 +59,46 @@ pub fn run(args: &Args) -> Result<()> {
     let runs = runs.collect::<Result<Vec<_>>>()?;
     let workers = rayon::ThreadPoolBuilder::new().num_threads(args.jobs.map_or(0, usize::from));
     let workers = workers.build().context("cannot start the workers; try a smaller --jobs")?;
-    let sweep = workers.install(|| simulate_all(&runs))?;
+    let sweep = PricedSweep::new(workers.install(|| simulate_all(&runs))?, profile.as_ref(), choices.len())?;
     args.output.emit(&sweep, &sweep.rows, || view::table(&sweep, &choices))?;
     draw(args, &sweep)
+}
+
+/// The result, with times where a profile was named.
+#[derive(Debug, Serialize)]
+struct PricedSweep {
+    schema: u32,
+    rows: Vec<Priced>,
+    /// Rows on the Pareto front of installs and peak resident bytes, each trace by itself.
+    pareto: Vec<usize>,
+    /// Rows on that of system time (its median) and peak resident bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pareto_system_time: Option<Vec<usize>>,
+}
+
+impl PricedSweep {
+    /// Prices the rows of a sweep of so many designs on each trace.
+    fn new(sweep: Sweep, profile: Option<&Profile>, designs: usize) -> Result<PricedSweep> {
+        let Sweep { schema, rows, pareto } = sweep;
+        let rows = rows.into_iter().map(|row| Priced::new(row, profile)).collect::<Result<Vec<Priced>>>()?;
+        let pareto_system_time = profile.is_some().then(|| fronts(&rows, designs.max(1)));
+        Ok(PricedSweep { schema, rows, pareto, pareto_system_time })
+    }
+}
+
+/// Rows that no other row of their trace beats in system time or peak resident bytes without losing in the other.
+fn fronts(rows: &[Priced], designs: usize) -> Vec<usize> {
+    let time = |row: &Priced| row.system_time.as_ref().map_or(0.0, |time| time.price.median_s);
+    let beats = |other: &Priced, row: &Priced| {
+        let costs = [(time(other), time(row)), (other.report.rss_bytes_peak as f64, row.report.rss_bytes_peak as f64)];
+        costs.iter().all(|(other, own)| other <= own) && costs.iter().any(|(other, own)| other < own)
+    };
+    let traces = rows.chunks(designs).enumerate();
+    let fronts = traces.flat_map(|(trace, rows)| {
+        let front = (0..rows.len()).filter(move |&row| !rows.iter().any(|other| beats(other, &rows[row])));
+        front.map(move |row| trace * designs + row)
+    });
+    fronts.collect()
 }
 
 fn open(paths: &[PathBuf]) -> Result<Vec<Trace>> {
@@ -63,7 +106,7 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Trace>> {
 }
 
 /// Draws the result where it was asked for, or where a person is looking.
-fn draw(args: &Args, sweep: &Sweep) -> Result<()> {
+fn draw(args: &Args, sweep: &PricedSweep) -> Result<()> {
     let picture = |path: &Path| chart::write(path, &serde_json::to_value(sweep).context("result as JSON")?);
     if let Some(path) = &args.plot {
         return picture(path);

@@ -68,6 +68,44 @@ fn a_profile_makes_counts_a_range_of_time() {
 }
 
 #[test]
+fn rows_of_a_sweep_have_times_and_a_front_of_them() {
+    let bench = Bench::with_trace();
+    let all = [
+        "write_fault",
+        "huge_fault",
+        "huge_refault",
+        "dontneed_page",
+        "dontneed_huge",
+        "split_huge",
+        "mmap_call",
+        "munmap_call",
+        "madvise_call",
+    ];
+    std::fs::write(bench.path("p.toml"), profile(&all)).expect("a file");
+    let flags = "--superslab 256K,2M --huge never,thp --profile p.toml";
+    let sweep = bench.json(&format!("sweep rm.hkt {flags}"));
+    let rows = sweep["rows"].as_array().expect("rows");
+    let mut costs = Vec::new();
+    for (row, design) in rows.iter().zip(["256K never", "256K thp", "2M never", "2M thp"]) {
+        let (superslab, huge) = design.split_once(' ').expect("two words");
+        let sim = bench.json(&format!("sim rm.hkt --superslab {superslab} --huge {huge} --profile p.toml"));
+        assert_eq!(row["system_time"], sim["system_time"], "{design}");
+        let time = row["system_time"]["median_s"].as_f64().expect("seconds");
+        costs.push((time, row["rss_bytes_peak"].as_f64().expect("bytes")));
+    }
+    let beaten = |own: &(f64, f64)| costs.iter().any(|other| other != own && other.0 <= own.0 && other.1 <= own.1);
+    let front: Vec<Value> = (0..costs.len()).filter(|&row| !beaten(&costs[row])).map(Value::from).collect();
+    assert_eq!(sweep["pareto_system_time"], Value::from(front));
+    let table = bench.ok(&format!("sweep rm.hkt {flags}"));
+    let head = table.lines().find(|line| line.starts_with('#')).expect("a head");
+    assert!(head.contains("system time"), "{head}");
+    assert!(table.lines().any(|line| line.ends_with('T')), "{table}");
+    assert!(bench.ok(&format!("sweep rm.hkt --format csv {flags}")).contains("system_time_median_s"));
+    let plain = bench.json("sweep rm.hkt --huge never");
+    assert!(plain.get("pareto_system_time").is_none() && plain["rows"][0].get("system_time").is_none());
+}
+
+#[test]
 fn what_is_no_profile_is_refused() {
     let bench = Bench::with_trace();
     for (text, needle) in [

@@ -2,22 +2,24 @@
 
 use std::collections::BTreeMap;
 
+use hksim_cost::Price;
 use hksim_policy::PAGE_BYTES;
-use hksim_sim::{SimReport, Sweep};
+use hksim_sim::SimReport;
 
-use super::is_thp_given;
+use super::{PricedSweep, is_thp_given};
 use crate::commands::info::{origin_text, touch_text};
 use crate::commands::sim::view::{huge_bytes_peak, kernel_text};
 use crate::flags::{Choice, varied};
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count};
+use crate::system_time::{Priced, SystemTime, milliseconds};
 
 /// A figure of a row, as a column.
 struct Column {
     head: &'static str,
     /// What rows are compared by.
-    key: fn(&SimReport) -> f64,
-    show: fn(&SimReport) -> String,
+    key: fn(&Priced) -> f64,
+    show: fn(&Priced) -> String,
     best: Best,
     /// Left out where it is 0 in every row.
     is_optional: bool,
@@ -32,22 +34,22 @@ enum Best {
     None,
 }
 
-const fn low(head: &'static str, key: fn(&SimReport) -> f64, show: fn(&SimReport) -> String) -> Column {
+const fn low(head: &'static str, key: fn(&Priced) -> f64, show: fn(&Priced) -> String) -> Column {
     Column { head, key, show, best: Best::Lowest, is_optional: false }
 }
 
-const fn kind(head: &'static str, key: fn(&SimReport) -> f64, show: fn(&SimReport) -> String) -> Column {
+const fn kind(head: &'static str, key: fn(&Priced) -> f64, show: fn(&Priced) -> String) -> Column {
     Column { head, key, show, best: Best::None, is_optional: true }
 }
 
 /// A column of a count in the report.
 macro_rules! count_of {
     ($make:ident, $head:literal, $($field:ident).+) => {
-        $make($head, |row| row.$($field).+ as f64, |row| count(row.$($field).+))
+        $make($head, |row| row.report.$($field).+ as f64, |row| count(row.report.$($field).+))
     };
 }
 
-const COLUMNS: [Column; 16] = [
+const COLUMNS: [Column; 17] = [
     count_of!(low, "faults", faults),
     count_of!(low, "traps", traps),
     count_of!(low, "installs", installs.total),
@@ -57,8 +59,8 @@ const COLUMNS: [Column; 16] = [
     count_of!(kind, "hugetlb", installs.by_kind.hugetlb),
     count_of!(kind, "zero", installs.by_kind.zero),
     count_of!(kind, "COW", installs.by_kind.cow),
-    low("RSS peak", |row| row.rss_bytes_peak as f64, |row| bytes(row.rss_bytes_peak)),
-    low("RSS end", |row| row.rss_bytes_end as f64, |row| bytes(row.rss_bytes_end)),
+    low("RSS peak", |row| row.report.rss_bytes_peak as f64, |row| bytes(row.report.rss_bytes_peak)),
+    low("RSS end", |row| row.report.rss_bytes_end as f64, |row| bytes(row.report.rss_bytes_end)),
     Column {
         head: "huge",
         key: huge_share,
@@ -69,50 +71,67 @@ const COLUMNS: [Column; 16] = [
     count_of!(low, "VMAs", vmas_peak),
     low("OS calls", |row| os_calls(row) as f64, |row| count(os_calls(row))),
     low("x floor", floor_ratio, |row| format!("{:.2}", floor_ratio(row))),
+    Column {
+        head: "system time",
+        key: |row| row.system_time.as_ref().map_or(0.0, |time| time.price.median_s),
+        show: |row| row.system_time.as_ref().map_or("-".into(), time_text),
+        best: Best::Lowest,
+        is_optional: true,
+    },
     count_of!(kind, "refused", failed),
 ];
 
-fn os_calls(row: &SimReport) -> u64 {
-    let calls = &row.os_calls;
+/// The range, in milliseconds.
+fn time_text(time: &SystemTime) -> String {
+    let Price { low_s, median_s, high_s } = time.price;
+    format!("{} ({:.2}-{:.2})", milliseconds(median_s), low_s * 1e3, high_s * 1e3)
+}
+
+fn os_calls(row: &Priced) -> u64 {
+    let calls = &row.report.os_calls;
     calls.mmap + calls.munmap + calls.madvise + calls.mremap
 }
 
 /// Share of the peak RSS that huge pages held at the most.
-fn huge_share(row: &SimReport) -> f64 {
-    huge_bytes_peak(row) as f64 / row.rss_bytes_peak.max(1) as f64
+fn huge_share(row: &Priced) -> f64 {
+    huge_bytes_peak(&row.report) as f64 / row.report.rss_bytes_peak.max(1) as f64
 }
 
 /// Peak RSS by the fewest pages that hold the live set.
-fn floor_ratio(row: &SimReport) -> f64 {
-    row.rss_bytes_peak as f64 / (row.floor_pages.max(1) * PAGE_BYTES) as f64
+fn floor_ratio(row: &Priced) -> f64 {
+    row.report.rss_bytes_peak as f64 / (row.report.floor_pages.max(1) * PAGE_BYTES) as f64
 }
 
 /// All tables, and what their marks mean.
-pub fn table(sweep: &Sweep, choices: &[Choice]) -> String {
+pub fn table(sweep: &PricedSweep, choices: &[Choice]) -> String {
     let mut lines = Vec::new();
     let mut first = 0;
     for rows in sweep.rows.chunks(choices.len().max(1)) {
         lines.extend(head(rows));
-        lines.extend(trace_table(rows, first, &sweep.pareto).lines());
+        lines.extend(trace_table(rows, first, sweep).lines());
         lines.extend(twins(rows, first));
         lines.push(String::new());
         first += rows.len();
     }
     lines.push("*  best of its column      P  Pareto front of installs and peak RSS: no row is better in one and as good in the other".into());
     lines.push("huge: most bytes in huge pages, of peak RSS      x floor: peak RSS by the fewest pages that hold the live bytes".into());
-    let asks_pool = |row: &&SimReport| Choice::of_report(row).word("huge").starts_with("hugetlb");
+    if let Some(time) = sweep.rows.first().and_then(|row| row.system_time.as_ref()) {
+        lines.push("T  Pareto front of system time (its median) and peak RSS".into());
+        lines.push(format!("system time: by costs measured on {}, Linux {}", time.machine, time.kernel));
+    }
+    let asks_pool = |row: &&Priced| Choice::of_report(&row.report).word("huge").starts_with("hugetlb");
     if let Some(row) = sweep.rows.iter().find(asks_pool).or(sweep.rows.first()) {
-        lines.push(format!("kernel: {}", kernel_text(row, is_thp_given(choices))));
+        lines.push(format!("kernel: {}", kernel_text(&row.report, is_thp_given(choices))));
     }
     text(&lines)
 }
 
-fn head(rows: &[SimReport]) -> Vec<String> {
-    let Some(row) = rows.first() else { return Vec::new() };
+fn head(rows: &[Priced]) -> Vec<String> {
+    let Some(Priced { report: row, .. }) = rows.first() else { return Vec::new() };
     let trace = &row.trace;
     let file = trace.file.as_ref().map(|file| format!("{file}, ")).unwrap_or_default();
     let truncated = if trace.complete { "" } else { " (truncated)" };
-    let rules: Vec<&str> = rows.iter().map(|row| row.touch.rule.word()).collect();
+    let rules: Vec<&str> = rows.iter().map(|row| row.report.touch.rule.word()).collect();
     let rules = if rules.windows(2).all(|pair| pair[0] == pair[1]) { rules[0] } else { "as listed" };
     let (events, live, floor) = (count(row.events), bytes(row.live_bytes_peak), count(row.floor_pages));
     vec![
@@ -124,8 +143,8 @@ fn head(rows: &[SimReport]) -> Vec<String> {
     ]
 }
 
-fn trace_table(rows: &[SimReport], first: usize, pareto: &[usize]) -> Table {
-    let points: Vec<Choice> = rows.iter().map(Choice::of_report).collect();
+fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep) -> Table {
+    let points: Vec<Choice> = rows.iter().map(|row| Choice::of_report(&row.report)).collect();
     let flags = varied(&points);
     let columns: Vec<&Column> = COLUMNS
         .iter()
@@ -141,16 +160,18 @@ fn trace_table(rows: &[SimReport], first: usize, pareto: &[usize]) -> Table {
             let mark = if is_best(column, row, rows) { "*" } else { "" };
             format!("{mark}{}", (column.show)(row))
         });
-        let front = if pareto.contains(&(first + index)) { "P" } else { "" };
-        table.push(number.into_iter().chain(values).chain(figures).chain([front.to_string()]));
+        let on = |front: &[usize], mark| if front.contains(&(first + index)) { mark } else { "" };
+        let of_time = sweep.pareto_system_time.as_deref().unwrap_or_default();
+        let fronts = on(&sweep.pareto, "P").to_string() + on(of_time, "T");
+        table.push(number.into_iter().chain(values).chain(figures).chain([fronts]));
     }
     table
 }
 
 /// Whether a row has the best figure of a column in which rows differ.
-fn is_best(column: &Column, row: &SimReport, rows: &[SimReport]) -> bool {
+fn is_best(column: &Column, row: &Priced, rows: &[Priced]) -> bool {
     // As if the highest were always best.
-    let goodness = |row: &SimReport| match column.best {
+    let goodness = |row: &Priced| match column.best {
         Best::Lowest => -(column.key)(row),
         Best::Highest => (column.key)(row),
         Best::None => 0.0,
@@ -160,10 +181,10 @@ fn is_best(column: &Column, row: &SimReport, rows: &[SimReport]) -> bool {
 }
 
 /// A line for each group of rows that are equal in every figure.
-fn twins(rows: &[SimReport], first: usize) -> Vec<String> {
+fn twins(rows: &[Priced], first: usize) -> Vec<String> {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (index, row) in rows.iter().enumerate() {
-        groups.entry(figures(row)).or_default().push(first + index);
+        groups.entry(figures(&row.report)).or_default().push(first + index);
     }
     let mut twins: Vec<Vec<usize>> = groups.into_values().filter(|rows| rows.len() > 1).collect();
     twins.sort();
