@@ -7,11 +7,9 @@ mod figures;
 mod refusals;
 mod system_calls;
 
-use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-/// A case; `Err` is why this machine cannot run it.
-type Case = fn() -> Result<(), String>;
+use hksim_testkit::cases::{self, Case};
 
 const CASES: &[(&str, Case)] = &[
     ("a_huge_block_has_as_many_installs_as_pages", figures::a_huge_block_has_as_many_installs_as_pages),
@@ -36,18 +34,5 @@ fn main() -> ExitCode {
         Some(system_calls::TRACED_ARGUMENT) => return system_calls::traced(&arguments[1..]),
         _ => {}
     }
-    let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
-    let mut failed = 0;
-    for (name, case) in CASES.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter.as_str()))) {
-        let verdict = match catch_unwind(case) {
-            Ok(Ok(())) => "ok".into(),
-            Ok(Err(reason)) => format!("skipped: {reason}"),
-            Err(_) => {
-                failed += 1;
-                "FAILED".into()
-            }
-        };
-        eprintln!("test {name} ... {verdict}");
-    }
-    ExitCode::from(u8::from(failed > 0))
+    cases::run(CASES, &arguments)
 }

@@ -4,9 +4,12 @@
 //!   contract of the seam forbids is a panic.
 //! - [`NaiveModel`]: what an allocator promises, from the requests and the addresses alone.
 //! - [`Player`]: seeded random programs on a `PlainMemory`, every answer checked by the model.
+//! - [`CProgram`]: an oracle in C; [`cases`]: a runner for tests that start themselves.
 //! - [`spread`]: designs to run them on; [`events`]: random traces for the drivers.
 
 mod bytes;
+mod c_program;
+pub mod cases;
 pub mod events;
 mod naive;
 pub mod pattern;
@@ -17,6 +20,7 @@ mod random;
 pub mod spread;
 mod superslab;
 
+pub use c_program::CProgram;
 pub use naive::{Alignment, NaiveModel, Object};
 pub use plain::{Failing, PlainMemory};
 pub use player::{Limits, Player, Tally, drain_abandoned};

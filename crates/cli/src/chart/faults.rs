@@ -6,12 +6,9 @@ use anyhow::Result;
 use hksim_trace::import::faults::{FaultReport, RegionKind};
 use plotters::prelude::*;
 
-use super::live::time_unit;
+use super::over_time::{self, Axis, time_unit};
 use super::scatter::drawing;
-use super::style::{GRID, INK, Look, SMALL_PX, text, tick};
-
-const SIZE: (u32, u32) = (900, 420);
-const TITLE_HEIGHT: i32 = 44;
+use super::style::{INK, Look, SMALL_PX, text};
 
 /// Draws the faults of a script into a file: stacked bars, one for each stretch of time.
 ///
@@ -26,32 +23,11 @@ fn svg(name: &str, report: &FaultReport) -> Result<String> {
     let width_ns = report.timeline.get(1).map_or(report.duration_ns.max(1), |second| second.from_ns);
     let end = (width_ns * report.timeline.len() as u64) as f64 / unit;
     let highest = report.timeline.iter().map(|moment| moment.faults.iter().sum::<u64>()).max().unwrap_or(0);
+    let (time, faults) = (Axis { name: unit_name, end }, Axis { name: "faults", end: highest.max(1) as f64 });
     let mut svg = String::new();
     {
-        let page = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        page.fill(&WHITE).map_err(drawing)?;
-        let (title, below) = page.split_vertically(TITLE_HEIGHT);
-        title.draw_text(&format!("{name}: page faults"), &text(18, &INK), (20, 16)).map_err(drawing)?;
-        let mut chart = ChartBuilder::on(&below)
-            .margin(10)
-            .margin_right(24)
-            .x_label_area_size(44)
-            .y_label_area_size(64)
-            .build_cartesian_2d(0.0..end, 0.0..highest.max(1) as f64 * 1.08)
-            .map_err(drawing)?;
-        chart
-            .configure_mesh()
-            .x_desc(unit_name)
-            .y_desc("faults")
-            .axis_style(INK)
-            .bold_line_style(GRID)
-            .light_line_style(TRANSPARENT)
-            .x_label_formatter(&tick)
-            .y_label_formatter(&tick)
-            .label_style(text(SMALL_PX, &INK))
-            .axis_desc_style(text(SMALL_PX + 1, &INK))
-            .draw()
-            .map_err(drawing)?;
+        let page = over_time::page(&mut svg)?;
+        let mut chart = over_time::chart(&page, &format!("{name}: page faults"), &time, &faults)?;
         for kind in RegionKind::ALL {
             if report.timeline.iter().all(|moment| moment.faults[kind as usize] == 0) {
                 continue;

@@ -1,6 +1,6 @@
 //! Pictures of results: installs against peak residency, and residency over the events beneath.
 //!
-//! - [`live`]: live bytes of a trace, [`faults`]: page faults of a program, [`comparison`]: allocators side by side;
+//! - [`live`]: live bytes of a trace, [`faults`]: page faults of a program, both within [`over_time`]; [`comparison`]: allocators side by side;
 //!   pictures of their own.
 //! - [`data`]: what is drawn; [`scatter`] and [`timeline`]: how; [`names`] and [`labels`]: what is
 //!   written, and where; [`style`]: colours.
@@ -11,6 +11,7 @@ pub mod faults;
 mod labels;
 pub mod live;
 mod names;
+mod over_time;
 mod scatter;
 mod style;
 mod timeline;

@@ -4,19 +4,15 @@
 //! frame numbers in pagemap; without them it is skipped, with the reason. The runner is our own, since the processes that
 //! execute are this very program. Tests run one by one: counters of the whole machine are among what is compared.
 
-#[path = "../../../sim/tests/tlb/c_program.rs"]
-mod c_program;
 mod directed;
 mod failures;
 mod oracle;
 mod random;
 mod text;
 
-use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-/// A case; `Err` is why this machine cannot run it.
-type Case = fn() -> Result<(), String>;
+use hksim_testkit::cases::{self, Case};
 
 const CASES: &[(&str, Case)] = &[
     ("scripts_are_read_as_they_are_written", text::scripts_are_read_as_they_are_written),
@@ -42,18 +38,5 @@ fn main() -> ExitCode {
         Some(random::AS_NOBODY_ARGUMENT) => return random::as_nobody(),
         _ => {}
     }
-    let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
-    let mut failed = 0;
-    for (name, case) in CASES.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter.as_str()))) {
-        let verdict = match catch_unwind(case) {
-            Ok(Ok(())) => "ok".into(),
-            Ok(Err(reason)) => format!("skipped: {reason}"),
-            Err(_) => {
-                failed += 1;
-                "FAILED".into()
-            }
-        };
-        eprintln!("test {name} ... {verdict}");
-    }
-    ExitCode::from(u8::from(failed > 0))
+    cases::run(CASES, &arguments)
 }

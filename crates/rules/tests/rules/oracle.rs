@@ -2,8 +2,7 @@
 
 use hksim_rules::{Generator, Machine, Observation, check};
 use hksim_sim::kernel::script::{Op, Script, Thread};
-
-use super::c_program::CProgram;
+use hksim_testkit::CProgram;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rules/executor.c");
 const SCRIPTS: u64 = 150;
@@ -11,7 +10,7 @@ const FIRST_SEED: u64 = 4_000_000;
 
 /// The C program; `Err` is why it does not run here.
 pub fn compile() -> Result<CProgram, String> {
-    let program = CProgram::compile(SOURCE)?;
+    let program = CProgram::compile(SOURCE, env!("CARGO_TARGET_TMPDIR"))?;
     let output = program.output(&[], "");
     match output.lines().next().and_then(|line| line.strip_prefix("skipped: ")) {
         Some(reason) => Err(reason.to_string()),

@@ -4,12 +4,9 @@
 //! The oracle is a C program that needs root for frame flags; without, the test is skipped with the reason.
 //! `HKSIM_FORK_SCRIPTS` and `HKSIM_FORK_SEED` choose how many scripts and which.
 
-use std::io::Write as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
-
 use hksim_sim::kernel::script::{ARENA_PAGES, Op};
 use hksim_sim::kernel::{Errno, Kernel, KernelConfig, KernelVersion, PageState, Rules, SizeMode, ThpConfig, ThpMode};
+use hksim_testkit::CProgram;
 
 mod generator;
 
@@ -92,21 +89,13 @@ fn predict(config: &KernelConfig, script: &[Step]) -> Vec<String> {
 }
 
 /// The compiled oracle's lines for scripts, or nothing, with the reason on stderr.
-fn measure(program: &Path, scripts: &[Vec<Step>]) -> Option<Vec<Vec<String>>> {
+fn measure(program: &CProgram, scripts: &[Vec<Step>]) -> Option<Vec<Vec<String>>> {
     let mut input = String::new();
     for script in scripts {
         script.iter().for_each(|step| input += &format!("{step}\n"));
         input += "end\n";
     }
-    let mut oracle =
-        Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the oracle starts");
-    let mut stdin = oracle.stdin.take().expect("stdin is piped");
-    let output = std::thread::scope(|scope| {
-        scope.spawn(move || stdin.write_all(input.as_bytes()));
-        oracle.wait_with_output().expect("the oracle ends")
-    });
-    assert!(output.status.success(), "the oracle failed: {}", output.status);
-    let text = String::from_utf8(output.stdout).expect("text");
+    let text = program.output(&[], &input);
     let mut lines = text.lines();
     match lines.next() {
         Some("ready") => {}
@@ -118,17 +107,9 @@ fn measure(program: &Path, scripts: &[Vec<Step>]) -> Option<Vec<Vec<String>>> {
     Some(scripts.iter().map(|script| lines.by_ref().take(script.len()).map(str::to_owned).collect()).collect())
 }
 
-fn compile() -> Option<std::path::PathBuf> {
+fn compile() -> Option<CProgram> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fork/oracle.c");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fork-oracle-{}", std::process::id()));
-    match Command::new("cc").args(["-O2", "-o"]).arg(&program).arg(source).status() {
-        Ok(status) => assert!(status.success(), "cc failed on {source}"),
-        Err(error) => {
-            eprintln!("skipped: no C compiler: {error}");
-            return None;
-        }
-    }
-    Some(program)
+    CProgram::compile(source, env!("CARGO_TARGET_TMPDIR")).map_err(|reason| eprintln!("skipped: {reason}")).ok()
 }
 
 /// The modes of this machine, if its rules are known.
@@ -224,7 +205,6 @@ fn random_families_match_the_running_kernel() {
             );
         }
     }
-    let _ = std::fs::remove_file(program);
     eprintln!("{count} scripts from seed {seed}, {steps} operations, {failures} differ");
     assert_eq!(failures, 0);
 }

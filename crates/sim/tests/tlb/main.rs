@@ -1,11 +1,9 @@
 //! The TLB models against a program written apart from them, access by access.
 
-mod c_program;
-
 use std::fmt::Write as _;
 
-use c_program::CProgram;
 use hksim_sim::tlb::{Array, Geometry, Hit, Level, LiveMix, PageSize, TwoLevel};
+use hksim_testkit::{CProgram, Random};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tlb/naive.c");
 
@@ -15,20 +13,9 @@ enum Step {
     Invalidate(u64, u64),
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-}
-
 /// Accesses over `pages`, some of its blocks huge, with runs, jumps and a hot part.
 fn stream(seed: u64, pages: u64, length: usize, invalidations: bool) -> Vec<Step> {
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = Random::new(seed);
     let huge_share = random.below(5);
     let mut page = 0;
     let steps = (0..length).map(|_| {
@@ -91,7 +78,7 @@ fn simulate(geometry: &Geometry, steps: &[Step]) -> String {
 
 #[test]
 fn every_core_hits_and_misses_like_the_naive_program() {
-    let program = match CProgram::compile(SOURCE) {
+    let program = match CProgram::compile(SOURCE, env!("CARGO_TARGET_TMPDIR")) {
         Ok(program) => program,
         Err(reason) => return eprintln!("skipped: {reason}"),
     };
@@ -110,7 +97,7 @@ fn every_core_hits_and_misses_like_the_naive_program() {
 /// Mattson: a fully associative LRU array of n entries hits exactly the accesses at stack distance below n.
 #[test]
 fn fully_associative_hits_are_those_at_short_stack_distance() {
-    let program = match CProgram::compile(SOURCE) {
+    let program = match CProgram::compile(SOURCE, env!("CARGO_TARGET_TMPDIR")) {
         Ok(program) => program,
         Err(reason) => return eprintln!("skipped: {reason}"),
     };

@@ -13,10 +13,16 @@ pub struct CProgram {
 static COMPILED: AtomicU64 = AtomicU64::new(0);
 
 impl CProgram {
-    /// Compiles; `Err` is the reason without a C compiler.
-    pub fn compile(source: &str) -> Result<Self, String> {
+    /// Compiles into a folder, with `-O2`.
+    ///
+    /// # Errors
+    /// Why it cannot be had here: there is no C compiler.
+    ///
+    /// # Panics
+    /// If the source does not compile.
+    pub fn compile(source: &str, folder: &str) -> Result<Self, String> {
         let name = format!("oracle-{}-{}", std::process::id(), COMPILED.fetch_add(1, Ordering::Relaxed));
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let path = Path::new(folder).join(name);
         match Command::new("cc").args(["-O2", "-o"]).arg(&path).arg(source).status() {
             Ok(status) => assert!(status.success(), "cc failed on {source}"),
             Err(error) => return Err(format!("no C compiler: {error}")),
@@ -25,6 +31,9 @@ impl CProgram {
     }
 
     /// What it prints for this input.
+    ///
+    /// # Panics
+    /// If it does not start, fails, or prints no text.
     pub fn output(&self, arguments: &[&str], input: &str) -> String {
         let mut child = Command::new(&self.path)
             .args(arguments)

@@ -1,0 +1,74 @@
+//! A picture of one quantity over time: title, axes, grid. What stands in it is the caller's.
+
+use anyhow::Result;
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+
+use super::scatter::drawing;
+use super::style::{GRID, INK, SMALL_PX, text, tick};
+
+const SIZE: (u32, u32) = (900, 420);
+const TITLE_HEIGHT: i32 = 44;
+
+/// Where series are drawn.
+pub type Chart<'svg> = ChartContext<'svg, SVGBackend<'svg>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+/// The whole picture.
+pub type Page<'svg> = DrawingArea<SVGBackend<'svg>, Shift>;
+
+/// An axis from 0.
+pub struct Axis<'a> {
+    /// What stands beside it.
+    pub name: &'a str,
+    /// Its end, above 0.
+    pub end: f64,
+}
+
+/// An empty picture, written into `svg` when it is presented.
+///
+/// # Errors
+/// It cannot be drawn.
+pub fn page(svg: &mut String) -> Result<Page<'_>> {
+    let page = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    page.fill(&WHITE).map_err(drawing)?;
+    Ok(page)
+}
+
+/// A title, and below it axes and a grid to draw on.
+///
+/// # Errors
+/// It cannot be drawn.
+pub fn chart<'svg>(page: &Page<'svg>, title: &str, time: &Axis<'_>, value: &Axis<'_>) -> Result<Chart<'svg>> {
+    let (above, below) = page.split_vertically(TITLE_HEIGHT);
+    above.draw_text(title, &text(18, &INK), (20, 16)).map_err(drawing)?;
+    let mut chart = ChartBuilder::on(&below)
+        .margin(10)
+        .margin_right(24)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..time.end, 0.0..value.end * 1.08)
+        .map_err(drawing)?;
+    chart
+        .configure_mesh()
+        .x_desc(time.name)
+        .y_desc(value.name)
+        .axis_style(INK)
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .x_label_formatter(&tick)
+        .y_label_formatter(&tick)
+        .label_style(text(SMALL_PX, &INK))
+        .axis_desc_style(text(SMALL_PX + 1, &INK))
+        .draw()
+        .map_err(drawing)?;
+    Ok(chart)
+}
+
+/// The unit in which a time reads well: its nanoseconds, and the axis' name.
+pub fn time_unit(ns: u64) -> (f64, &'static str) {
+    match ns {
+        0..10_000_000 => (1e3, "time (us)"),
+        10_000_000..10_000_000_000 => (1e6, "time (ms)"),
+        _ => (1e9, "time (s)"),
+    }
+}
