@@ -3,8 +3,9 @@
 #
 #     tools/native-programs.sh [HKSIM] [PROGRAM...]
 #
-# HKSIM is the binary (default: hksim). PROGRAM: python sqlite cxx git redis ruby node (default: all). One line a program and policy: ok, FAILED, or
-# skipped with the reason. Exit status 1 if one failed.
+# HKSIM is the binary (default: hksim). PROGRAM: python sqlite cxx git redis ruby node (default: all). One line a program and policy: ok with the number of
+# pointers whose alignment was looked at (tools/native/alignment.c, between program and allocator), FAILED, or skipped with the reason. Exit status 1 if
+# one failed.
 set -u
 
 hksim=${1:-hksim}
@@ -13,7 +14,14 @@ programs=${*:-python sqlite cxx git redis ruby node}
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-
+export HKSIM_ALIGNMENT_LOG="$work/looked-at"
+alignment=
+if command -v cc >/dev/null 2>&1; then
+    alignment=$work/alignment.so
+    cc -O2 -shared -fPIC -o "$alignment" "$here/tools/native/alignment.c" -ldl || exit 2
+else
+    echo 'skipped: the alignment of pointers: no C compiler (cc) is installed'
+fi
 
 policies='
 --preset default
@@ -35,7 +43,8 @@ without_times() {
 run_python() {
     has python3 || return 0
     python3 -c 'import test.test_json' 2>/dev/null || { echo 'skipped: python: its own test modules are not installed'; return 0; }
-    script='exec python3 -m test -j1 --randseed 7 test_json test_re test_threading test_subprocess'
+    # Without pools of its own: every object is a block. Random order of tests and of hashes would differ between runs.
+    script='PYTHONMALLOC=malloc PYTHONHASHSEED=1 exec python3 -m test -j1 --randseed 7 test_json test_re test_threading test_subprocess'
     compare without_times sh -c "$script"
 }
 
@@ -71,7 +80,7 @@ run_cxx() {
             i=$((i + 1))
         done
     } >"$work/large.cc"
-    compare cat sh -c "cd '$work' && g++ -O1 -S -o - large.cc | cksum"
+    compare cat sh -c "cd '$work' && g++ -O2 -S -o - large.cc | cksum"
 }
 
 run_git() {
@@ -106,6 +115,7 @@ SH
 
 run_ruby() {
     has ruby || return 0
+    # shellcheck disable=SC2016 # Ruby's own
     compare cat ruby -e '
         h = Hash.new { |m, k| m[k] = [] }
         200_000.times { |i| h[(i * 7919 % 5003).to_s] << "v" * (i % 40) }
@@ -126,6 +136,10 @@ run_node() {
         console.log(require("child_process").execSync("echo a child").toString());'
 }
 
+# Runs a command with the alignment of pointers looked at, where that can be.
+# shellcheck disable=SC2016 # expanded in the program's own environment
+with_looks='LD_PRELOAD="$HKSIM_ALIGNMENT${LD_PRELOAD:+:$LD_PRELOAD}" exec "$@"'
+
 # Runs a command without and with the allocator. The first word filters what is compared.
 compare() {
     filter=$1
@@ -135,14 +149,21 @@ compare() {
     "$filter" <"$work/expected.raw" >"$work/expected"
     printf '%s\n' "$policies" | while read -r policy; do
         [ -n "$policy" ] || continue
+        : >"$HKSIM_ALIGNMENT_LOG"
         # shellcheck disable=SC2086 # a policy is several words
-        "$hksim" run $policy -- "$@" >"$work/got.raw" 2>"$work/got.err"
+        if [ -n "$alignment" ]; then
+            HKSIM_ALIGNMENT=$alignment "$hksim" run $policy -- sh -c "$with_looks" sh "$@" >"$work/got.raw" 2>"$work/got.err"
+        else
+            "$hksim" run $policy -- "$@" >"$work/got.raw" 2>"$work/got.err"
+        fi
         status=$?
         "$filter" <"$work/got.raw" >"$work/got"
-        if [ $status -eq $expected_status ] && cmp -s "$work/expected" "$work/got" && ! grep -q '^hksim: ' "$work/got.err"; then
-            echo "ok: $program under $policy"
+        looked_at=$(awk '{ n += $1 } END { print n + 0 }' "$HKSIM_ALIGNMENT_LOG")
+        if [ $status -eq $expected_status ] && cmp -s "$work/expected" "$work/got" && ! grep -q '^hksim: \|^alignment: ' "$work/got.err" &&
+            { [ -z "$alignment" ] || [ "$looked_at" -gt 0 ]; }; then
+            echo "ok: $program under $policy: $looked_at pointers"
         else
-            echo "FAILED: $program under $policy: status $status, without $expected_status"
+            echo "FAILED: $program under $policy: status $status, without $expected_status, $looked_at pointers"
             diff "$work/expected" "$work/got" | head -5
             head -3 "$work/got.err"
             : >"$work/failed"

@@ -288,6 +288,11 @@ impl<O: Os> Memory for MmapMemory<O> {
     fn now_ns(&self) -> u64 {
         self.os.now_ns()
     }
+
+    /// Gives the core away: the other thread may have lost its own in between two instructions.
+    fn let_others_go_on(&self) {
+        std::thread::yield_now();
+    }
 }
 
 impl<O: Os> World for MmapMemory<O> {

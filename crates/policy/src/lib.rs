@@ -42,4 +42,4 @@ pub use limits::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 pub use memory::{Block, Errno, Memory, World};
 pub use options::Options;
 pub use validate::Violation;
-pub use word::Word;
+pub use word::{Word, order};

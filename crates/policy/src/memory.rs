@@ -134,6 +134,11 @@ pub trait Memory {
 
     /// Nanoseconds on the clock of the purge delay; asked for on slow paths only.
     fn now_ns(&self) -> u64;
+
+    /// Lets other threads go on, one of which is about to do what the caller waits for.
+    fn let_others_go_on(&self) {
+        core::hint::spin_loop();
+    }
 }
 
 /// What a driver needs of a world beside what the allocator needs: the application's side. The policy never calls it.

@@ -145,7 +145,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             if !awaits_letter {
                 return;
             }
-            core::hint::spin_loop();
+            self.mem.let_others_go_on();
         }
     }
 

@@ -22,7 +22,7 @@ mod superslab;
 
 pub use c_program::CProgram;
 pub use naive::{Alignment, NaiveModel, Object};
-pub use plain::{Failing, PlainMemory};
+pub use plain::{Failing, PlainGuard, PlainMemory};
 pub use player::{Limits, Player, Tally, drain_abandoned};
 pub use random::Random;
 

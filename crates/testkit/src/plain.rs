@@ -1,6 +1,6 @@
 //! A world without kernel and without speed: the seam's contract, taken literally.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Range;
 
 use hksim_policy::layout::{HEAPS_MAX, Layout};
@@ -30,15 +30,17 @@ pub enum Failing {
 
 /// A memory on plain vectors that panics wherever the contract of [`Memory`] is broken: a link read that was not
 /// written or was overwritten, a page touched that is not mapped, metadata used that was purged or overwritten.
-pub struct PlainMemory {
+///
+/// Its words are for one thread, unless it is given others.
+pub struct PlainMemory<W = PlainWord> {
     layout: Layout,
     ordinals: u32,
     bytes: RefCell<Bytes>,
-    superslabs: Vec<PlainSuperSlab>,
+    superslabs: Vec<PlainSuperSlab<W>>,
     table: Vec<Entry>,
     pool: PoolMeta,
-    mail: Vec<PlainWord>,
-    open_mail: Vec<Cell<bool>>,
+    /// Made when their heap is opened first.
+    mail: Vec<OnceCell<W>>,
     locked: Cell<bool>,
     random: RefCell<Random>,
     failing: Cell<Failing>,
@@ -56,12 +58,12 @@ impl Drop for PlainGuard<'_> {
     }
 }
 
-impl PlainMemory {
+impl<W: Word + Default> PlainMemory<W> {
     /// A memory whose arena ends after `ordinals` SuperSlabs, though the layout may have room for more.
     ///
     /// # Panics
     /// If the layout has fewer.
-    pub fn new(layout: Layout, geometry: &impl Geometry, ordinals: u32, seed: u64) -> PlainMemory {
+    pub fn new(layout: Layout, geometry: &impl Geometry, ordinals: u32, seed: u64) -> PlainMemory<W> {
         assert!(ordinals <= layout.ordinals(), "the layout has {} SuperSlabs only", layout.ordinals());
         PlainMemory {
             ordinals,
@@ -69,8 +71,7 @@ impl PlainMemory {
             superslabs: (0..ordinals).map(|_| PlainSuperSlab::new(geometry.units())).collect(),
             table: (0..ordinals).map(|_| Entry::default()).collect(),
             pool: PoolMeta::new(),
-            mail: (0..HEAPS_MAX).map(|_| PlainWord::default()).collect(),
-            open_mail: vec![Cell::new(false); HEAPS_MAX as usize],
+            mail: (0..HEAPS_MAX).map(|_| OnceCell::new()).collect(),
             locked: Cell::new(false),
             random: RefCell::new(Random::new(seed)),
             failing: Cell::new(Failing::Nothing),
@@ -151,7 +152,7 @@ impl PlainMemory {
     }
 
     #[track_caller]
-    fn standing(&self, ordinal: u32) -> &PlainSuperSlab {
+    fn standing(&self, ordinal: u32) -> &PlainSuperSlab<W> {
         let superslab = &self.superslabs[ordinal as usize];
         assert!(
             superslab.stands.get(),
@@ -187,7 +188,7 @@ impl PlainMemory {
 
     /// Whether a range begins or ends inside a reserved huge page, where the kernel cannot split it.
     fn splits_hugetlb(&self, range: ArenaRange) -> bool {
-        let pages = PlainMemory::pages(range);
+        let pages = Self::pages(range);
         let bytes = self.bytes.borrow();
         let backing = bytes.backing(pages);
         let cuts =
@@ -197,14 +198,17 @@ impl PlainMemory {
 
     fn change(&self, range: ArenaRange, backing: Backing) {
         self.overwritten(range.start, range.bytes);
-        self.bytes.borrow_mut().set_backing(PlainMemory::pages(range), backing);
+        self.bytes.borrow_mut().set_backing(Self::pages(range), backing);
     }
 }
 
-impl Memory for PlainMemory {
+impl<W: Word + Default> Memory for PlainMemory<W> {
     type SuperSlab = u32;
-    type Word = PlainWord;
-    type Guard<'a> = PlainGuard<'a>;
+    type Word = W;
+    type Guard<'a>
+        = PlainGuard<'a>
+    where
+        W: 'a;
 
     fn ordinals(&self) -> u32 {
         self.ordinals
@@ -227,7 +231,7 @@ impl Memory for PlainMemory {
     }
 
     #[track_caller]
-    fn meta(&self, superslab: u32) -> &SuperSlabMeta<PlainWord> {
+    fn meta(&self, superslab: u32) -> &SuperSlabMeta<W> {
         &self.standing(superslab).meta
     }
 
@@ -237,12 +241,12 @@ impl Memory for PlainMemory {
     }
 
     #[track_caller]
-    fn remote(&self, superslab: u32, unit: u32) -> &PlainWord {
+    fn remote(&self, superslab: u32, unit: u32) -> &W {
         &self.standing(superslab).remote[unit as usize]
     }
 
     #[track_caller]
-    fn mail_next(&self, superslab: u32, unit: u32) -> &PlainWord {
+    fn mail_next(&self, superslab: u32, unit: u32) -> &W {
         &self.standing(superslab).mail[unit as usize]
     }
 
@@ -260,13 +264,12 @@ impl Memory for PlainMemory {
     }
 
     fn init_heap(&self, heap: u32) {
-        self.mail[heap as usize].store(0);
-        self.open_mail[heap as usize].set(true);
+        self.mail[heap as usize].get_or_init(W::default).store(0);
     }
 
-    fn mail(&self, heap: u32) -> &PlainWord {
-        assert!(self.open_mail[heap as usize].get(), "mail of heap {heap} is used before it is made");
-        &self.mail[heap as usize]
+    fn mail(&self, heap: u32) -> &W {
+        let mail = self.mail[heap as usize].get();
+        mail.unwrap_or_else(|| panic!("mail of heap {heap} is used before it is made"))
     }
 
     fn read_link(&self, superslab: u32, at: u32) -> Link {
@@ -346,7 +349,7 @@ impl Memory for PlainMemory {
     }
 
     fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
-        let pages = PlainMemory::pages(range);
+        let pages = Self::pages(range);
         if self.bytes.borrow().backing(pages.clone()).contains(&Backing::Hole) || self.fails() {
             return Err(ENOMEM);
         }
@@ -359,7 +362,7 @@ impl Memory for PlainMemory {
                 let rounding = if hugetlb { HUGE_PAGE_BYTES } else { PAGE_BYTES };
                 let bytes = range.bytes - range.bytes % rounding;
                 self.overwritten(range.start, bytes);
-                self.bytes.borrow_mut().drop_pages(PlainMemory::pages(ArenaRange { bytes, ..range }));
+                self.bytes.borrow_mut().drop_pages(Self::pages(ArenaRange { bytes, ..range }));
             }
             Advice::Free => {
                 self.overwritten(range.start, range.bytes);
@@ -377,12 +380,12 @@ impl Memory for PlainMemory {
         }
         self.overwritten(from.start, from.bytes);
         self.overwritten(to.start, to.bytes);
-        self.bytes.borrow_mut().move_pages(PlainMemory::pages(from), to_start / PAGE_BYTES);
+        self.bytes.borrow_mut().move_pages(Self::pages(from), to_start / PAGE_BYTES);
         Ok(())
     }
 
     fn touch_pages(&self, range: ArenaRange) {
-        for page in PlainMemory::pages(range) {
+        for page in Self::pages(range) {
             self.store(page * PAGE_BYTES, &[0]);
         }
     }
@@ -397,7 +400,7 @@ impl Memory for PlainMemory {
     }
 }
 
-impl World for PlainMemory {
+impl<W: Word + Default> World for PlainMemory<W> {
     fn app_read(&self, block: Block<u32>, offset: u64, bytes: u64) {
         let mut read = vec![0; bytes as usize];
         self.load(self.arena_offset(block) + offset, &mut read);

@@ -38,20 +38,20 @@ impl Word for PlainWord {
 }
 
 /// The metadata of one SuperSlab.
-pub(crate) struct PlainSuperSlab {
+pub(crate) struct PlainSuperSlab<W> {
     pub(crate) stands: Cell<bool>,
-    pub(crate) meta: SuperSlabMeta<PlainWord>,
+    pub(crate) meta: SuperSlabMeta<W>,
     pub(crate) slabs: Vec<SlabMeta>,
-    pub(crate) remote: Vec<PlainWord>,
-    pub(crate) mail: Vec<PlainWord>,
+    pub(crate) remote: Vec<W>,
+    pub(crate) mail: Vec<W>,
 }
 
-impl PlainSuperSlab {
-    pub(crate) fn new(units: u32) -> PlainSuperSlab {
-        let words = || (0..units).map(|_| PlainWord::default()).collect();
+impl<W: Word + Default> PlainSuperSlab<W> {
+    pub(crate) fn new(units: u32) -> PlainSuperSlab<W> {
+        let words = || (0..units).map(|_| W::default()).collect();
         PlainSuperSlab {
             stands: Cell::new(false),
-            meta: SuperSlabMeta::new(PlainWord::default()),
+            meta: SuperSlabMeta::new(W::default()),
             slabs: (0..units).map(|_| SlabMeta::new()).collect(),
             remote: words(),
             mail: words(),
@@ -67,7 +67,7 @@ impl PlainSuperSlab {
     }
 }
 
-fn clear_meta(meta: &SuperSlabMeta<PlainWord>) {
+fn clear_meta<W: Word>(meta: &SuperSlabMeta<W>) {
     meta.owner.store(0);
     for bits in [&meta.free, &meta.clean, &meta.zero] {
         bits.put(0, UNITS_MAX, false);

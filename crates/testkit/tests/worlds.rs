@@ -102,7 +102,7 @@ fn worlds_agree(design: &Design, trace: &RandomTrace, touch: TouchRule, what: &s
     let plan = design.plan().unwrap_or_else(|error| panic!("{error}"));
     let accounts = Accounts::new(Kernel::new(KernelConfig::default()));
     let simulated = drive(SimMemory::new(plan.layout, &plan.geometry, accounts), &plan, trace, touch);
-    let plain = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
+    let plain: PlainMemory = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
     let plain = drive(plain, &plan, trace, touch);
     compare("the simulator and the plain world", &simulated, &plain, trace);
     match MmapMemory::new(plan.layout, SetClock::default()) {
