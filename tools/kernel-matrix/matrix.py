@@ -32,11 +32,10 @@ fault-around is of files. R5 (where a map without an address is placed) is read 
 kernel it runs on. R3 is unverified where the sizes between 4 KiB and 2 MiB do not exist.
 """
 
-STILL = """Every difference is made small by the run itself, and is `hksim rules --script`'s input. Two causes are open:
+STILL = """Every difference is made small by the run itself, and is `hksim rules --script`'s input. What is known of causes:
 
-- `mremap` with `MREMAP_DONTUNMAP` of a page of an untouched mapping leaves three mappings on 5.15 and 6.8, and one on the others.
-- A lazily freed huge page that was written by a system call is clean again after `mprotect` under emulation, from 6.12 on. With the same
-  advice it is not on 6.18 on a real processor, so the emulated one may lose the dirty bit.
+- A lazily freed huge page that was written again is clean after `mprotect` on 6.18.15: a kernel error from 6.6 on, mended in
+  6.18.44, whose rules 6.18 has here ([versions](kernel-rules.md#versions)). 6.12 and 6.14 are predicted with it.
 """
 
 

@@ -16,13 +16,15 @@ enum Figure {
     Ret,
     RssPages,
     HugePages,
+    /// Pages that are free to go.
+    LazyPages,
     /// Pages of larger folios, mapped one by one.
     FolioPages,
     Mappings,
     PageTablesKib,
 }
 
-use Figure::{Faults, FolioPages, HugePages, Mappings, PageTablesKib, Ret, RssPages};
+use Figure::{Faults, FolioPages, HugePages, LazyPages, Mappings, PageTablesKib, Ret, RssPages};
 
 #[rustfmt::skip]
 const CASES: &[Case] = &[
@@ -59,6 +61,15 @@ const CASES: &[Case] = &[
     ("cold after the first page was dropped", "adv HUGEPAGE 0 512; w 0 512 1; adv DONTNEED 0 1; adv COLD 232 24", FolioPages,
         [0, 0, 0, 0, 0, 0]),
     ("populate of reserved huge pages", "map 0 2048 w Hp", Faults, [0, 0, 4, 4, 4, 4]),
+    ("a huge page written, freed, written again and protected", "adv HUGEPAGE 0 512; w 0 1 1; adv FREE 0 512; w 0 1 1; prot 0 512 r", LazyPages,
+        [0, 0, 0, 512, 512, 0]),
+    ("the same, after a child that is gone wrote it",
+        "adv HUGEPAGE 0 512; w 0 1 1; adv FREE 0 512; w 0 1 1; fork 0 1 1; w 0 1 1; prot 0 512 r", LazyPages, [0, 0, 0, 0, 0, 0]),
+    ("the same, protected while it was shared",
+        "adv HUGEPAGE 0 512; w 0 1 1; adv FREE 0 512; w 0 1 1; fork 9 0 1; prot 0 512 r", LazyPages, [0, 0, 0, 0, 0, 0]),
+    ("a page kept beside its copy", "remap 2048 1 1 1", Mappings, [3, 1, 3, 1, 1, 1]),
+    ("offsets of a mapping kept whole", "w 0 16 1; remap 0 16 1024 0; remap 1024 16 2048 1; unmap 1040 16; map 1040 16 w N", Mappings,
+        [4, 5, 4, 5, 5, 5]),
     ("tables that move along", "unmap 0 16; unmap 1024 16; w 16 1 1; remap 16 600 1040 1", PageTablesKib,
         [16, 16, 12, 12, 12, 12]),
 ];
@@ -91,6 +102,7 @@ fn each_version_gives_its_figures() {
                 RssPages => kernel.rss_pages() as i64,
                 FolioPages => folio_pages(&kernel),
                 HugePages => kernel.huge_pages() as i64,
+                LazyPages => kernel.lazy_free_pages() as i64,
                 Mappings => kernel.vma_count() as i64,
                 PageTablesKib => kernel.page_table_bytes() as i64 / 1024,
             }

@@ -29,17 +29,22 @@ impl Kernel {
 
     fn age_block(&mut self, block: u64, pages: Range<u64>, aging: Aging) {
         if let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block) {
+            let mut memory = self.memory.get();
+            let mut folio = huge.folio.map(|folio| memory.folios.get_mut(folio));
             // What other processes map too is left alone.
-            if huge.folio.is_some_and(|folio| self.memory.get().folios.get(folio).is_shared()) {
+            if folio.as_ref().is_some_and(|folio| folio.is_shared()) {
                 return;
             }
             if is_whole_block(&pages) {
                 if aging == Aging::Free {
-                    huge.dirty = false;
+                    (huge.dirty, huge.page_dirty) = (false, false);
                     huge.lazy = true;
+                    // A process that is gone may have left it dirty.
+                    folio.iter_mut().for_each(|folio| folio.dirty = false);
                 }
                 return;
             }
+            drop(memory);
             // Page and entry are split at once here, which keeps what the entry knew.
             let is_dirty = huge.dirty;
             self.split_entry(block);

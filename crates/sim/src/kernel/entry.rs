@@ -255,7 +255,11 @@ impl PteTable {
 pub(super) struct HugePage {
     /// One bit per 4 KiB page that holds anything but zeros.
     nonzero: [u64; LEN / 64],
+    /// The entry is dirty.
     pub dirty: bool,
+    /// The page itself is, whatever its entry; of a page with a number, the store knows.
+    pub page_dirty: bool,
+    /// MADV_FREE was called on it.
     pub lazy: bool,
     /// A write takes a fault although the mapping allows it.
     pub protected: bool,
@@ -266,7 +270,14 @@ pub(super) struct HugePage {
 impl HugePage {
     /// A fresh, dirty huge page of zeros.
     pub fn new() -> Box<Self> {
-        Box::new(Self { nonzero: [0; LEN / 64], dirty: true, lazy: false, protected: false, folio: None })
+        Box::new(Self {
+            nonzero: [0; LEN / 64],
+            dirty: true,
+            page_dirty: false,
+            lazy: false,
+            protected: false,
+            folio: None,
+        })
     }
 
     pub fn is_nonzero(&self, index: usize) -> bool {

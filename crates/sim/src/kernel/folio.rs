@@ -95,9 +95,9 @@ impl Folios {
     }
 
     /// A folio of `len` pages mapped by one 2 MiB entry in each of these.
-    pub fn add_whole(&mut self, spaces: [SpaceId; 2], len: usize) -> u32 {
+    pub fn add_whole(&mut self, spaces: [SpaceId; 2], len: usize, dirty: bool, lazy: bool) -> u32 {
         let owners = spaces.map(|space| Owner { space, mapped: Mapped::Whole });
-        self.put(Folio { len, owners: owners.into(), dirty: false, lazy: false })
+        self.put(Folio { len, owners: owners.into(), dirty, lazy })
     }
 
     fn put(&mut self, folio: Folio) -> u32 {

@@ -89,7 +89,11 @@ impl Kernel {
         let mut memory = self.memory.get();
         match huge.folio {
             Some(folio) => memory.folios.map_whole(folio, child.space),
-            None => huge.folio = Some(memory.folios.add_whole([self.space, child.space], BLOCK_PAGES as usize)),
+            None => {
+                let spaces = [self.space, child.space];
+                let dirty = std::mem::take(&mut huge.page_dirty);
+                huge.folio = Some(memory.folios.add_whole(spaces, BLOCK_PAGES as usize, dirty, huge.lazy));
+            }
         }
         huge.protected = true;
         child.tables.replace(block, BlockEntry::Huge(huge.clone()));

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::Kernel;
 use super::entry::{BlockEntry, Pte};
 use super::outcome::Errno;
-use super::rules::{ChargeAfterProtect, ProtectDirty, WriteAfterProtect};
+use super::rules::{ChargeAfterProtect, ProtectDirty, ProtectHugeDirty, WriteAfterProtect};
 use super::span::{blocks_touching, clip, index_of};
 use super::vma::{Protection, Vma, VmaFlags};
 
@@ -37,6 +37,10 @@ impl Kernel {
             self.write_protect_hugetlb(part);
             return Ok(());
         }
+        let was_writable = vma.flags.protection == Protection::ReadWrite;
+        if was_writable && self.config.rules.protect_huge_dirty == ProtectHugeDirty::Lost {
+            self.lose_dirty(part);
+        }
         if self.config.rules.protect_dirty == ProtectDirty::PerRun {
             self.spread_dirty(part);
         }
@@ -67,6 +71,19 @@ impl Kernel {
                     }
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// R26: the entry of a huge page that may be written is clean afterwards.
+    fn lose_dirty(&mut self, part: &Range<u64>) {
+        let blocks = blocks_touching(part);
+        let mut from = blocks.start;
+        while let Some(block) = self.tables.next_present(from, blocks.end) {
+            from = block + 1;
+            if let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block) {
+                // One without the permission to write keeps the bit elsewhere.
+                huge.dirty &= huge.protected;
             }
         }
     }

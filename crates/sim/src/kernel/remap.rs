@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::Kernel;
 use super::entry::{BlockEntry, PteKind};
 use super::outcome::Errno;
-use super::rules::{GrowMerge, RemapReach, RemapTables};
+use super::rules::{GrowMerge, KeptSource, RemapReach, RemapTables};
 use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, block_of, index_of, is_block_aligned, overlap, pages_of};
 use super::vma::Vma;
 
@@ -158,7 +158,16 @@ impl Kernel {
             return Err(Errno::NoMemory);
         }
         let moved = Vma { start: target, end: target + length, displacement: displacement(&vma, &part, target), ..vma };
-        let merged = self.vmas.insert(moved);
+        let stays_apart = source == RemapSource::Kept
+            && self.config.rules.kept_source == KeptSource::Fresh
+            && vma.anon.is_none()
+            && (vma.end == moved.start || moved.end == vma.start);
+        let merged = if stays_apart {
+            self.vmas.replace(moved);
+            moved
+        } else {
+            self.vmas.insert(moved)
+        };
         // The copy may have become one with its own source.
         let vma = self.vmas.covering(part.start).ok_or(Errno::Fault)?;
         self.move_page_tables(&vma, &merged, TableMove { old: part.start, new: target, end: part.end });
@@ -173,7 +182,11 @@ impl Kernel {
     /// Both stay charged.
     fn keep_source(&mut self, vma: &Vma, merged: &Vma, part: &Range<u64>) {
         if vma.pages() == *part && vma != merged {
-            self.vmas.replace(Vma { anon: None, ..*vma });
+            let displacement = match self.config.rules.kept_source {
+                KeptSource::AsAny => vma.displacement,
+                KeptSource::Fresh => 0,
+            };
+            self.vmas.replace(Vma { anon: None, displacement, ..*vma });
         }
     }
 

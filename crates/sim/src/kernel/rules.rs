@@ -127,6 +127,17 @@ pub enum ProtectDirty {
     PerRun,
 }
 
+/// What mprotect makes of the dirty bit of a huge page's entry that may be written (R26). `pmd_modify` in
+/// arch/x86/include/asm/pgtable.h; lost from 6.6 on, until commit f7491d7c81db mended it in 2026.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProtectHugeDirty {
+    /// It stays.
+    Kept,
+    /// It is lost: what was freed lazily and written again is free to go once more, with what was written.
+    Lost,
+}
+
 /// The first write to present memory after mprotect made it writable again (R23). `can_change_pte_writable` in
 /// mm/mprotect.c, `can_change_pmd_writable` in mm/huge_memory.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -150,6 +161,18 @@ pub enum RemapReach {
     One,
     /// Every mapping in the range, with the gaps.
     Many,
+}
+
+/// What `MREMAP_DONTUNMAP` makes of the mapping it leaves behind (R20). `copy_vma` in mm/mmap.c, `move_vma` in
+/// mm/mremap.c; changed in 2026, in some stable series only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeptSource {
+    /// One that was never written becomes one with its copy beside it; one moved as a whole keeps its offsets.
+    AsAny,
+    /// One that was never written stays apart from its copy beside it, which merges with nothing; one moved as a
+    /// whole has the offsets of a fresh mapping.
+    Fresh,
 }
 
 /// Which page tables mremap moves (R21). `try_realign_addr` in mm/mremap.c.
@@ -275,10 +298,14 @@ pub struct Rules {
     pub charge_after_protect: ChargeAfterProtect,
     /// Dirty bits under mprotect.
     pub protect_dirty: ProtectDirty,
+    /// The dirty bit of a huge page under mprotect.
+    pub protect_huge_dirty: ProtectHugeDirty,
     /// Writes after mprotect.
     pub write_after_protect: WriteAfterProtect,
     /// What mremap moves.
     pub remap_reach: RemapReach,
+    /// What mremap leaves behind.
+    pub kept_source: KeptSource,
     /// Tables that mremap moves.
     pub remap_tables: RemapTables,
     /// Writes to what was shared.
@@ -314,8 +341,10 @@ impl Rules {
         anon_merge: AnonMerge::IntoTouched,
         charge_after_protect: ChargeAfterProtect::Kept,
         protect_dirty: ProtectDirty::PerPage,
+        protect_huge_dirty: ProtectHugeDirty::Kept,
         write_after_protect: WriteAfterProtect::Fault,
         remap_reach: RemapReach::OneFoundLate,
+        kept_source: KeptSource::Fresh,
         remap_tables: RemapTables::Exact,
         large_reuse: LargeReuse::LastPage,
         populate_holes: PopulateHoles::PassedOver,
@@ -334,6 +363,7 @@ impl Rules {
         hugetlb_dontneed: HugetlbDontneed::ToPool,
         write_after_protect: WriteAfterProtect::CleanFault,
         remap_reach: RemapReach::One,
+        kept_source: KeptSource::AsAny,
         advice_at_limit: AdviceAtLimit::Again,
         grow_merge: GrowMerge::AsMade,
         aging_sharers: AgingSharers::FirstPage,
@@ -349,6 +379,7 @@ impl Rules {
         mid_sizes: MidSizes::Present,
         charge_after_protect: ChargeAfterProtect::GivenBack,
         write_after_protect: WriteAfterProtect::NoFault,
+        kept_source: KeptSource::Fresh,
         remap_tables: RemapTables::Widened,
         dirty_on_split: DirtyOnSplit::Entries,
         aging_sharers: AgingSharers::Known,
@@ -365,6 +396,8 @@ impl Rules {
         aging_split: AgingSplit::Part,
         zeros_on_split: ZerosOnSplit::ZeroPage,
         hugetlb_dontneed: HugetlbDontneed::ToReserve,
+        protect_huge_dirty: ProtectHugeDirty::Lost,
+        kept_source: KeptSource::AsAny,
         large_reuse: LargeReuse::Never,
         populate_holes: PopulateHoles::Stop,
         ..Self::LINUX_6_8
@@ -384,6 +417,7 @@ impl Rules {
         collapse: Collapse::AnyTable,
         anon_merge: AnonMerge::Either,
         protect_dirty: ProtectDirty::PerRun,
+        protect_huge_dirty: ProtectHugeDirty::Kept,
         remap_reach: RemapReach::Many,
         large_reuse: LargeReuse::AllButLastPage,
         ..Self::LINUX_6_14

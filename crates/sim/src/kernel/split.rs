@@ -36,7 +36,7 @@ impl Kernel {
                 shared.lazy |= huge.lazy;
                 folio
             }
-            None => self.memory.get().folios.add(self.space, pages_of(block), huge.dirty, huge.lazy),
+            None => self.memory.get().folios.add(self.space, pages_of(block), huge.dirty || huge.page_dirty, huge.lazy),
         };
         let rules = &self.config.rules;
         let dirty = huge.dirty && rules.dirty_on_split == DirtyOnSplit::Entries;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::Kernel;
-use super::entry::{BlockEntry, PteKind, PteTable};
+use super::entry::{BlockEntry, HugePage, PteKind, PteTable};
 use super::rules::ForbiddenHuge;
 use super::span::{BLOCK_PAGES, PAGE_BYTES, block_of, blocks_touching, index_of, pages_of};
 use super::vma::Protection;
@@ -107,7 +107,7 @@ impl Kernel {
         let mut from = 0;
         while let Some(block) = self.tables.next_present(from, u64::MAX) {
             pages += match self.tables.entry(block) {
-                BlockEntry::Huge(huge) if huge.lazy && !huge.dirty => BLOCK_PAGES,
+                BlockEntry::Huge(huge) if self.is_free_to_go(huge) => BLOCK_PAGES,
                 BlockEntry::Table(table) => self.lazy_in_table(table),
                 _ => 0,
             };
@@ -174,6 +174,18 @@ impl Kernel {
                 PteKind::Piece => PageState::Mthp,
             },
         }
+    }
+
+    /// Whether a huge page was freed lazily and is dirty nowhere.
+    fn is_free_to_go(&self, huge: &HugePage) -> bool {
+        let (mut dirty, mut lazy) = (huge.dirty || huge.page_dirty, huge.lazy);
+        if let Some(folio) = huge.folio {
+            let memory = self.memory.get();
+            let folio = memory.folios.get(folio);
+            dirty |= folio.dirty;
+            lazy |= folio.lazy;
+        }
+        lazy && !dirty
     }
 
     /// A piece is free to go if its folio was freed as a whole and neither is dirty.

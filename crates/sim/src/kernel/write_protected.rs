@@ -18,6 +18,7 @@ impl Kernel {
                 self.split_entry(block_of(page));
                 return self.write_protected_page(page, access);
             }
+            huge.page_dirty = memory.folios.get(folio).dirty;
             memory.folios.leave(folio, self.space);
         }
         huge.folio = None;
