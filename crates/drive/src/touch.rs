@@ -44,6 +44,11 @@ impl TouchRule {
         }
     }
 
+    /// The rule of that word.
+    pub fn from_word(word: &str) -> Option<TouchRule> {
+        TouchRule::ALL.into_iter().find(|rule| rule.word() == word)
+    }
+
     /// What is done at a block's birth under this rule.
     #[inline(always)]
     pub fn birth(self, recorded: Birth) -> Birth {

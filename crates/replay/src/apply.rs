@@ -53,11 +53,15 @@ pub(crate) fn apply<H: Heap>(
             None => allocate(heap, object, (call.of_null(), 0), size, touch, birth),
         },
         Op::Free { .. } => {
-            object.place.take().into_iter().for_each(|place| heap.free(place));
+            if let Some(place) = last_touched(heap, object, touch) {
+                heap.free(place);
+            }
             Ok(())
         }
         Op::ReallocFree { call, .. } => {
-            object.place.take().into_iter().for_each(|place| heap.free_by_resize(place, call));
+            if let Some(place) = last_touched(heap, object, touch) {
+                heap.free_by_resize(place, call);
+            }
             Ok(())
         }
         Op::UsableSize { .. } => {
@@ -121,6 +125,16 @@ fn born<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, birth: 
         // A grown tail has no first byte of its own; a watched object has its touches as events.
         Birth::FirstByte | Birth::None | Birth::Watched => {}
     }
+}
+
+/// Takes what is to be freed from its object, with the touches that the rule puts before death.
+#[inline]
+fn last_touched<H: Heap>(heap: &H, object: &mut Object<H::Place>, touch: TouchRule) -> Option<H::Place> {
+    let place = object.place.take()?;
+    if touch == TouchRule::AllAtDeath && object.bytes > 0 {
+        heap.write(place, 0, object.bytes);
+    }
+    Some(place)
 }
 
 fn touched<H: Heap>(heap: &H, object: &Object<H::Place>, offset: u64, bytes: u64, access: Access) {

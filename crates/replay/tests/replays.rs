@@ -18,6 +18,10 @@ const CASES: &[(&str, Case)] = &[
     ("disabled_huge_pages_show", figures::disabled_huge_pages_show),
     ("a_header_that_is_read_first_costs_twice", figures::a_header_that_is_read_first_costs_twice),
     ("malloc_grows_by_what_is_written", figures::malloc_grows_by_what_is_written),
+    (
+        "blocks_written_before_death_cost_as_much_as_those_written_at_birth",
+        figures::blocks_written_before_death_cost_as_much_as_those_written_at_birth,
+    ),
     ("threads_perform_every_event", figures::threads_perform_every_event),
     ("objects_may_cross_threads_in_a_circle", figures::objects_may_cross_threads_in_a_circle),
     ("strace_counts_the_same_calls", system_calls::strace_counts_the_same_calls),

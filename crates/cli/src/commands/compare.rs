@@ -53,10 +53,7 @@ pub struct Args {
 }
 
 fn parse_touch(word: &str) -> Result<TouchRule, String> {
-    // A replay on a foreign allocator touches at birth only.
-    let rules: Vec<TouchRule> = TouchRule::ALL.into_iter().filter(|&rule| rule != TouchRule::AllAtDeath).collect();
-    let known = || format!("rules are {}", rules.iter().map(|rule| rule.word()).collect::<Vec<_>>().join(", "));
-    rules.iter().copied().find(|rule| rule.word() == word).ok_or_else(known)
+    TouchRule::from_word(word).ok_or_else(|| format!("rules are {}", TouchRule::ALL.map(TouchRule::word).join(", ")))
 }
 
 fn parse_picture(name: &str) -> Result<PathBuf, String> {

@@ -258,7 +258,7 @@ pub const FLAGS: &[Flag] = &[
         default: Some("recorded where the trace has touches, else all"),
         help: "Which bytes of its blocks the program touches",
         set: |choice, word| {
-            let rule = TouchRule::ALL.into_iter().find(|rule| rule.word() == word);
+            let rule = TouchRule::from_word(word);
             choice.touch = Some(rule.ok_or_else(|| refuse("touch", word, &touch_words()))?);
             Ok(())
         },

@@ -180,7 +180,7 @@ fn bad_usage_is_refused_in_one_line() {
         ("--allocators ./", "not a file"),
         ("--runs 0", "--runs"),
         ("--mode sideways", "ordered and threaded"),
-        ("--touch all-at-death", "rules are none, first"),
+        ("--touch sideways", "rules are none, first"),
         ("--plot c.png", ".svg"),
     ];
     for (flags, needle) in cases {

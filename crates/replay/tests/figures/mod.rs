@@ -172,6 +172,25 @@ pub fn malloc_grows_by_what_is_written() -> Result<(), String> {
     Ok(())
 }
 
+pub fn blocks_written_before_death_cost_as_much_as_those_written_at_birth() -> Result<(), String> {
+    const BYTES: u64 = 8 << 20;
+    let trace = Trace::of([(0, malloc(0, BYTES)), (0, free(0)), (0, malloc(0, BYTES))]);
+    let design = || Target::Native(design(r#"{"huge":"never"}"#));
+    for (on, mode) in
+        [(design(), Mode::Ordered), (design(), Mode::Threaded), (Target::Malloc { preload: None }, Mode::Ordered)]
+    {
+        let mut spec = trace.spec(on, TouchRule::AllAtDeath);
+        spec.mode = mode;
+        let replayed = replay(&spec).unwrap();
+        if replayed.environment.thp_enabled.as_deref() != Some("always") {
+            // The block that lives on is not written; an allocator touches a few pages of its own.
+            let (faults, pages) = (replayed.faults.unwrap(), BYTES / 4096);
+            assert!((pages..pages + 64).contains(&faults), "{faults} faults for {pages} pages, {mode:?}");
+        }
+    }
+    Ok(())
+}
+
 pub fn threads_perform_every_event() -> Result<(), String> {
     let trace = server();
     for on in [Target::Native(design(r#"{"huge":"never"}"#)), Target::Malloc { preload: None }] {
