@@ -18,7 +18,7 @@ VERSIONS = ["5.15", "6.1", "6.8", "6.12", "6.14", "6.18", "here"]
 HEAD = """# Rule by kernel version
 
 What `tools/kernel-matrix/run.sh` found. It boots distribution kernels under QEMU's software emulation with a static `hksim`, and there
-runs the directed scripts of every [kernel rule](kernel-rules.md) (`hksim rules --set-modes`), then random scripts over 14 sets of modes
+runs the directed scripts of every [kernel rule](kernel-rules.md) (`hksim rules --set-modes`), then random scripts over every set of modes
 (`hksim rules --random N --all-modes`). After each operation prediction and kernel are compared. Counts are exact under emulation; times
 mean nothing. This page is made from [kernel-matrix.json](kernel-matrix.json) by `matrix.py write`; do not edit it.
 

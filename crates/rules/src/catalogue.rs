@@ -73,7 +73,7 @@ impl Case {
     /// None for the cases of this catalogue, which a test holds.
     pub fn script(&self) -> Result<Script, ScriptError> {
         let mut script: Script = self.lines.replace("; ", "\n").parse()?;
-        script.header = script.header.with_all_thp_modes();
+        script.header = script.header.with_all_modes();
         Ok(script)
     }
 }
@@ -124,6 +124,9 @@ pub const CASES: &[Case] = &[
     case("R1", "blocks are blocks wherever the arena begins",
         "base 100; adv HUGEPAGE 0 1024; w 411 1 1; w 412 1 1",
         &[(Minflt, 1), (RssKb, 2052)]),
+    case("R1", "defrag says nothing where a huge page is free",
+        "defrag never; adv HUGEPAGE 0 512; w 0 1 1",
+        &[(Minflt, 1), (AnonHugeKb, 2048)]),
     case("R1a", "not where a table is",
         "w 0 1 1; adv HUGEPAGE 0 512; w 1 511 1",
         &[(Minflt, 511), (AnonHugeKb, 0)]),
@@ -226,6 +229,9 @@ pub const CASES: &[Case] = &[
     case("R12'", "collapse of one page",
         "w 0 1 1; adv COLLAPSE 0 512",
         &[(Ret, 0), (Minflt, 0), (Traps, 0), (RssKb, 2048), (AnonHugeKb, 2048)]),
+    case("R12'", "max_ptes_none is khugepaged's alone",
+        "max_ptes_none 0; w 0 1 1; adv COLLAPSE 0 512",
+        &[(Ret, 0), (AnonHugeKb, 2048)]),
     case("R12'", "of an empty table",
         "w 0 1 1; adv DONTNEED 0 1; adv COLLAPSE 0 512",
         &[(Ret, 0), (RssKb, 2048)]),
@@ -346,6 +352,12 @@ pub const CASES: &[Case] = &[
     case("R18", "moved after a touch",
         "w 0 1 1; remap 0 16 1024 0",
         &[(Vmas, 3)]),
+    case("R18", "NORESERVE counts",
+        "map 0 16 w -; map 64 16 w N",
+        &[(Vmas, 2)]),
+    case("R18", "but where memory is never overcommitted",
+        "overcommit never; map 0 16 w -; map 64 16 w N",
+        &[(Vmas, 1)]),
     case("R18", "moved before",
         "remap 0 16 1024 0",
         &[(Vmas, 1)]),

@@ -77,6 +77,9 @@ fn compare(predicted: &[Observation], measured: &Measured) -> Verdict {
     if measured.collapsed > 0 {
         return Verdict::Disturbed("khugepaged made huge pages meanwhile");
     }
+    if measured.shortage > 0 {
+        return Verdict::Disturbed("memory was short, or had no huge page in one piece");
+    }
     let pairs = predicted.iter().zip(&measured.observations);
     let step = pairs.take_while(|(predicted, measured)| agree_but_splits(predicted, measured)).count();
     Verdict::Differs(Difference { step })
@@ -163,4 +166,19 @@ fn first_unlike_page(predicted: &[PageRun], measured: &[PageRun]) -> Option<Stri
     let at = predicted.iter().zip(&measured).position(|(a, b)| a != b)?;
     let count = predicted.iter().zip(&measured).filter(|(a, b)| a != b).count();
     Some(format!("{count} pages differ, first page {at}: predicted {:?}, measured {:?}", predicted[at], measured[at]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_while_memory_is_short_is_no_difference() {
+        let config = KernelConfig::default();
+        let [one, two] = ["w 0 1 1", "w 0 2 1"].map(|line| predict(&config, &line.parse().expect("a script")));
+        let measured = |shortage| Measured { observations: two.clone(), collapsed: 0, shortage };
+        assert_eq!(compare(&one, &measured(0)), Verdict::Differs(Difference { step: 0 }));
+        assert!(matches!(compare(&one, &measured(1)), Verdict::Disturbed(why) if why.contains("memory was short")));
+        assert_eq!(compare(&two, &measured(1)), Verdict::Equal);
+    }
 }

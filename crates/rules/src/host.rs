@@ -1,7 +1,9 @@
 //! How this machine's kernel is set up, as far as the model needs to know.
 
 use hksim_linux::sysfs::{HUGETLB, THP, choice, number, text};
-use hksim_sim::kernel::{BLOCK_ORDER, KernelConfig, KernelVersion, Rules, SizeMode, ThpConfig, ThpMode};
+use hksim_sim::kernel::{
+    BLOCK_ORDER, Defrag, KernelConfig, KernelVersion, Khugepaged, Overcommit, Rules, SizeMode, ThpConfig, ThpMode,
+};
 use thiserror::Error;
 
 /// The kernel does not say, or says something unknown.
@@ -56,11 +58,41 @@ pub fn kernel_config() -> Result<KernelConfig, HostError> {
     Ok(KernelConfig {
         thp: ThpConfig { global: mode, sizes: size_modes() },
         use_zero_page: limit(format!("{THP}/use_zero_page"))? != 0,
+        defrag: defrag()?,
+        overcommit: if limit("/proc/sys/vm/overcommit_memory".into())? == 2 {
+            Overcommit::Never
+        } else {
+            Overcommit::Allowed
+        },
+        khugepaged: khugepaged(),
         max_map_count: limit("/proc/sys/vm/max_map_count".into())?,
         hugetlb_pool: Some(free_hugetlb_pages()),
         rules: Rules::of(version),
         ..KernelConfig::default()
     })
+}
+
+fn defrag() -> Result<Defrag, HostError> {
+    let path = format!("{THP}/defrag");
+    Ok(match choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?.as_str() {
+        "always" => Defrag::Always,
+        "defer" => Defrag::Defer,
+        "defer+madvise" => Defrag::DeferMadvise,
+        "madvise" => Defrag::Madvise,
+        "never" => Defrag::Never,
+        other => return Err(HostError::UnknownMode { path, mode: other.into() }),
+    })
+}
+
+/// Its settings; those of its own that the kernel does not tell.
+fn khugepaged() -> Khugepaged {
+    let usual = Khugepaged::default();
+    let setting = |name: &str, usual: u64| number(&format!("{THP}/khugepaged/{name}")).unwrap_or(usual);
+    Khugepaged {
+        pages_to_scan: setting("pages_to_scan", usual.pages_to_scan),
+        scan_sleep_ms: setting("scan_sleep_millisecs", usual.scan_sleep_ms),
+        max_ptes_none: setting("max_ptes_none", usual.max_ptes_none),
+    }
 }
 
 /// Modes of every folio size; kernels without such a file never use the size (2 MiB: follow the global mode).

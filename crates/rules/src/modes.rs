@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
 use hksim_linux::sysfs::{HUGETLB, THP, choice, text};
+use hksim_sim::kernel::Overcommit;
 use hksim_sim::kernel::script::Header;
 use thiserror::Error;
 
@@ -81,6 +82,9 @@ impl SetModes {
     /// # Errors
     /// A file refuses, mostly for want of the right to write it. What was set before stays until this goes.
     pub fn apply(&mut self, header: &Header) -> Result<(), ModeError> {
+        if header.overcommit == Some(Overcommit::Never) {
+            self.allow_much_memory()?;
+        }
         for line in header.to_string().lines() {
             if let Some((path, value)) = file_of(line) {
                 self.set(&path, &value)?;
@@ -90,6 +94,16 @@ impl SetModes {
             // Pages in use or promised, by whomever, come on top of the free ones.
             Some(pages) => self.set(&format!("{HUGETLB}/nr_hugepages"), &(pages + taken_hugetlb_pages()).to_string()),
             None => Ok(()),
+        }
+    }
+
+    /// Raises the limit that holds where memory is never overcommitted, so that nobody on the machine meets it.
+    fn allow_much_memory(&mut self) -> Result<(), ModeError> {
+        // In kilobytes if that is not 0, else in hundredths of the memory.
+        let kilobytes = "/proc/sys/vm/overcommit_kbytes";
+        match current(kilobytes).as_deref() {
+            None | Some("0") => self.set("/proc/sys/vm/overcommit_ratio", "1000000"),
+            Some(_) => self.set(kilobytes, &(1u64 << 40).to_string()),
         }
     }
 
@@ -146,6 +160,8 @@ fn without_file(path: &str) -> &'static str {
     if path == format!("{THP}/hugepages-2048kB/enabled") { "inherit" } else { "never" }
 }
 
+const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
+
 /// The value of a mode file: the bracketed word, or all of it.
 fn current(path: &str) -> Option<String> {
     choice(path).or_else(|| text(path))
@@ -158,6 +174,11 @@ fn file_of(line: &str) -> Option<(String, String)> {
         ["thp", mode] => (format!("{THP}/enabled"), mode.to_string()),
         ["mthp", kilobytes, mode] => (format!("{THP}/hugepages-{kilobytes}kB/enabled"), mode.to_string()),
         ["zero_page", state] => (format!("{THP}/use_zero_page"), u8::from(state == "on").to_string()),
+        ["defrag", mode] => (format!("{THP}/defrag"), mode.to_string()),
+        ["max_ptes_none", count] => (format!("{THP}/khugepaged/max_ptes_none"), count.to_string()),
+        ["overcommit", "never"] => (OVERCOMMIT.to_string(), "2".to_string()),
+        // 1 is as good as 0.
+        ["overcommit", _] if current(OVERCOMMIT).as_deref() == Some("2") => (OVERCOMMIT.to_string(), "0".to_string()),
         ["max_map_count", count] => ("/proc/sys/vm/max_map_count".to_string(), count.to_string()),
         _ => return None,
     })

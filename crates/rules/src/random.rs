@@ -71,9 +71,9 @@ pub struct Outcome {
 }
 
 /// The sets of modes that decide what a fault installs: each global mode, sizes below 2 MiB, each override, no huge zero
-/// page, and a hugetlb pool.
+/// page, a hugetlb pool, and no overcommitment of memory.
 pub fn all_modes() -> Vec<Header> {
-    const SETS: [&str; 14] = [
+    const SETS: [&str; 15] = [
         "thp madvise",
         "thp always",
         "thp never",
@@ -88,9 +88,10 @@ pub fn all_modes() -> Vec<Header> {
         "thp madvise\npool 4",
         "thp always\npool 7",
         "thp madvise\npool 2\nmthp 64 inherit",
+        "thp madvise\novercommit never\ndefrag defer+madvise",
     ];
     let parsed = SETS.iter().filter_map(|lines| lines.parse::<Script>().ok());
-    parsed.map(|script| Header { pool: script.header.pool.or(Some(0)), ..script.header.with_all_thp_modes() }).collect()
+    parsed.map(|script| Header { pool: script.header.pool.or(Some(0)), ..script.header.with_all_modes() }).collect()
 }
 
 /// Runs scripts until all are done, `each` breaks off, or five failed. `each` hears of the outcome so far.

@@ -55,6 +55,8 @@ pub(crate) struct Measured {
     pub(crate) observations: Vec<Observation>,
     /// Pages that khugepaged collapsed meanwhile, on the whole machine.
     pub(crate) collapsed: u64,
+    /// Signs that memory was short meanwhile, on the whole machine; 0 where it was not.
+    pub(crate) shortage: u64,
 }
 
 /// How a process begins.
@@ -106,10 +108,11 @@ impl Session {
                     let state = self.line(script)?;
                     state.strip_prefix("st ").and_then(|state| Observation::read(op, state))
                 }
-                Some(("end", collapsed)) => {
+                Some(("end", disturbances)) => {
                     sent?;
-                    let collapsed = collapsed.parse().unwrap_or(0);
-                    return Ok(Measured { observations, collapsed });
+                    let mut counts = disturbances.split(' ').map(|count| count.parse().unwrap_or(0));
+                    let (collapsed, shortage) = (counts.next().unwrap_or(0), counts.next().unwrap_or(0));
+                    return Ok(Measured { observations, collapsed, shortage });
                 }
                 Some(("failed:", reason)) => {
                     return Err(ExecuteError::Failed { reason: reason.into(), script: script.to_string() });

@@ -35,10 +35,11 @@ impl Runner {
     /// # Errors
     /// This machine or this user cannot execute scripts.
     pub fn new(mut modes: Option<SetModes>) -> Result<Runner, MachineError> {
-        let machine = Machine::open()?;
+        let mut machine = Machine::open()?;
         if let Some(modes) = &mut modes {
             // Where it cannot be told to sleep, what it did is noticed.
             let _ = modes.calm_khugepaged();
+            machine.reread_modes()?;
         }
         Ok(Runner { machine, modes })
     }
@@ -60,11 +61,14 @@ impl Runner {
             }
             let checked = check(&mut self.machine, script)?;
             let differs = matches!(checked.verdict, Verdict::Differs(_));
-            if !differs || tries == TRIES {
+            if !differs {
                 break checked;
             }
-            if !self.modes_changed() {
-                unsteady = checked.difference();
+            match (self.modes_changed(), tries == TRIES) {
+                (true, true) => return Ok(Ran::Skipped("somebody else keeps changing the machine's modes".into())),
+                (true, false) => {}
+                (false, true) => break checked,
+                (false, false) => unsteady = checked.difference(),
             }
             tries += 1;
         };

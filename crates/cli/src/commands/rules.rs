@@ -42,7 +42,7 @@ pub struct Args {
     /// Set the modes of the machine that scripts name (root), and put them back at the end, also of a killed run
     #[arg(long)]
     pub set_modes: bool,
-    /// Run the random scripts under 14 sets of huge page modes in turn
+    /// Run the random scripts under 15 sets of modes in turn
     #[arg(long, requires = "random", requires = "set_modes")]
     pub all_modes: bool,
     /// Where the result goes

@@ -15,6 +15,7 @@ use hksim_sim::kernel::PageState;
 use hksim_sim::kernel::script::ARENA_PAGES;
 
 use super::Unable;
+use super::shortage::Shortage;
 use crate::observation::PageRun;
 use crate::unseen::Unseen;
 
@@ -50,6 +51,7 @@ pub(super) struct Look {
     status: ProcText,
     vmstat: ProcText,
     collapsed: ProcText,
+    shortage: Shortage,
     frames: Resident<u64>,
     flags: Resident<u64>,
     /// Indices into [`STATES`].
@@ -85,6 +87,7 @@ impl Look {
             status: text("/proc/self/status")?,
             vmstat: text("/proc/vmstat")?,
             collapsed: ProcText::open(&collapsed).map_err(|why| Unable::new("transparent huge pages", why))?,
+            shortage: Shortage::open(),
             frames: Resident::zeroed(pages).map_err(memory)?,
             flags: Resident::zeroed(pages).map_err(memory)?,
             states: Resident::zeroed(pages).map_err(memory)?,
@@ -121,11 +124,17 @@ impl Look {
         self.page_table_kb_before = self.status.number("VmPTE:").unwrap_or(0);
         self.splits_before = self.vmstat.number("thp_split_pmd ").unwrap_or(0);
         self.collapsed_before = self.collapsed.number("").unwrap_or(0);
+        self.shortage.begin(&mut self.vmstat);
     }
 
     /// Pages that khugepaged collapsed since [`Look::begin`], on the whole machine.
     pub(super) fn collapsed(&mut self) -> u64 {
         self.collapsed.number("").unwrap_or(0).saturating_sub(self.collapsed_before)
+    }
+
+    /// Signs since [`Look::begin`] that memory was short, on the whole machine; 0 where it was not.
+    pub(super) fn shortage(&mut self) -> u64 {
+        self.shortage.since(&mut self.vmstat)
     }
 
     /// Writes what is there now: totals, then runs of page states.

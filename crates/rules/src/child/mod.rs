@@ -3,13 +3,14 @@
 //! Everything it uses while it measures is resident and was used before, so that it takes no faults of its own. Input:
 //! scripts, each ended by `end`. Output: `ready`, with the words of what is not seen, or `skipped: REASON`; after every operation `op RET ERRNO MINFLT TRAPS`
 //! and `st RSS HUGE LAZY VMAS PTE SPLITS [STATE COUNT]...` (kB, kB, kB, count, kB, count, page states); after every script
-//! `end COLLAPSED`, pages collapsed by khugepaged meanwhile, or `failed: REASON`.
+//! `end COLLAPSED SHORTAGE`, pages collapsed by khugepaged meanwhile and signs that memory was short, or `failed: REASON`.
 
 mod arena;
 mod fork;
 mod look;
 mod second;
 mod settle;
+mod shortage;
 mod touch;
 
 use std::fs::File;
@@ -79,8 +80,8 @@ fn serve() -> io::Result<()> {
         Arena::clear();
         match told {
             Ok(()) => {
-                let collapsed = child.look.collapsed();
-                child.out.line(format_args!("end {collapsed}"))?;
+                let (collapsed, shortage) = (child.look.collapsed(), child.look.shortage());
+                child.out.line(format_args!("end {collapsed} {shortage}"))?;
             }
             Err(why) => child.out.line(format_args!("failed: {why}"))?,
         }

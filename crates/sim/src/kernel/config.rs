@@ -20,6 +20,34 @@ pub enum ThpMode {
     Never,
 }
 
+/// `/sys/kernel/mm/transparent_hugepage/defrag`: how hard a fault looks for a huge page where none is free (R2). The model
+/// has always one, so this changes nothing in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Defrag {
+    /// It makes one at once.
+    Always,
+    /// It has one made later.
+    Defer,
+    /// At once for advised mappings, later for others.
+    DeferMadvise,
+    /// At once for advised mappings.
+    Madvise,
+    /// It does not.
+    Never,
+}
+
+/// `vm.overcommit_memory`, as far as it shows before its limit is reached (R18).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overcommit {
+    /// 0 or 1: `MAP_NORESERVE` is heeded.
+    Allowed,
+    /// 2: `MAP_NORESERVE` means nothing, but for hugetlb. That the limit refuses memory is not modelled: it is the
+    /// whole machine's.
+    Never,
+}
+
 /// `/sys/kernel/mm/transparent_hugepage/hugepages-<size>kB/enabled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -91,6 +119,10 @@ pub struct KernelConfig {
     pub thp: ThpConfig,
     /// `transparent_hugepage/use_zero_page`: read faults may map the huge zero page (R4c).
     pub use_zero_page: bool,
+    /// `transparent_hugepage/defrag`.
+    pub defrag: Defrag,
+    /// `vm.overcommit_memory`.
+    pub overcommit: Overcommit,
     /// `vm.max_map_count` (R14).
     pub max_map_count: u64,
     /// Mappings the process has outside the simulated ranges; they count towards `max_map_count`.
@@ -120,6 +152,8 @@ impl Default for KernelConfig {
         Self {
             thp: ThpConfig::new(ThpMode::Madvise),
             use_zero_page: true,
+            defrag: Defrag::Madvise,
+            overcommit: Overcommit::Allowed,
             max_map_count: 65_530,
             vmas_elsewhere: 0,
             hugetlb_pool: None,

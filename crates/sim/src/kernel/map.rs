@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::config::ThpAdvice;
+use super::config::{Overcommit, ThpAdvice};
 use super::entry::Access;
 use super::outcome::{Errno, Outcome};
 use super::populate::POPULATE_WRITE;
@@ -29,16 +29,11 @@ impl MapFlags {
     pub const READ_WRITE: Self =
         Self { protection: Protection::ReadWrite, noreserve: false, populate: false, hugetlb: false };
 
-    fn vma_flags(self) -> VmaFlags {
+    fn vma_flags(self, overcommit: Overcommit) -> VmaFlags {
+        let noreserve = self.noreserve && (self.hugetlb || overcommit == Overcommit::Allowed);
         // Writable private memory is charged unless NORESERVE says otherwise; hugetlb has its own reserve (R18).
-        let account = self.protection == Protection::ReadWrite && !self.noreserve && !self.hugetlb;
-        VmaFlags {
-            protection: self.protection,
-            thp: ThpAdvice::None,
-            noreserve: self.noreserve,
-            account,
-            hugetlb: self.hugetlb,
-        }
+        let account = self.protection == Protection::ReadWrite && !noreserve && !self.hugetlb;
+        VmaFlags { protection: self.protection, thp: ThpAdvice::None, noreserve, account, hugetlb: self.hugetlb }
     }
 }
 
@@ -90,7 +85,7 @@ impl Kernel {
         self.vmas.insert(Vma {
             start: range.start,
             end: range.end,
-            flags: flags.vma_flags(),
+            flags: flags.vma_flags(self.config.overcommit),
             displacement: 0,
             anon: None,
             inherited: false,

@@ -48,7 +48,7 @@ mod write_protected;
 mod zap;
 
 pub use advise::Advice;
-pub use config::{BLOCK_ORDER, KernelConfig, SizeMode, ThpConfig, ThpMode};
+pub use config::{BLOCK_ORDER, Defrag, KernelConfig, Overcommit, SizeMode, ThpConfig, ThpMode};
 pub use entry::{Access, Content};
 pub use khugepaged::{Khugepaged, KhugepagedBound};
 pub use map::MapFlags;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::OpError;
 use super::text::{name_of, named};
-use crate::kernel::{BLOCK_ORDER, BLOCK_PAGES, KernelConfig, SizeMode, ThpMode};
+use crate::kernel::{BLOCK_ORDER, BLOCK_PAGES, Defrag, KernelConfig, Overcommit, SizeMode, ThpMode};
 
 /// Modes of the machine that a script needs; what it does not name stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,12 @@ pub struct Header {
     pub sizes: [Option<SizeMode>; BLOCK_ORDER + 1],
     /// `zero_page on|off`: whether reads may map the huge zero page.
     pub use_zero_page: Option<bool>,
+    /// `defrag always|defer|defer+madvise|madvise|never`
+    pub defrag: Option<Defrag>,
+    /// `max_ptes_none N`: khugepaged's.
+    pub max_ptes_none: Option<u64>,
+    /// `overcommit allowed|never`: whether `vm.overcommit_memory` is 2.
+    pub overcommit: Option<Overcommit>,
     /// `pool N`: free pages in the hugetlb pool.
     pub pool: Option<u64>,
     /// `max_map_count N`
@@ -35,6 +41,16 @@ const SIZE_MODES: [(&str, SizeMode); 4] = [
     ("never", SizeMode::Never),
 ];
 
+const DEFRAG_MODES: [(&str, Defrag); 5] = [
+    ("always", Defrag::Always),
+    ("defer", Defrag::Defer),
+    ("defer+madvise", Defrag::DeferMadvise),
+    ("madvise", Defrag::Madvise),
+    ("never", Defrag::Never),
+];
+
+const OVERCOMMIT: [(&str, Overcommit); 2] = [("allowed", Overcommit::Allowed), ("never", Overcommit::Never)];
+
 const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 
 impl Header {
@@ -50,28 +66,34 @@ impl Header {
                 self.sizes[order] = Some(named(&SIZE_MODES, word).ok_or_else(mode)?);
             }
             ["zero_page", word] => self.use_zero_page = Some(named(&SWITCH, word).ok_or_else(mode)?),
+            ["defrag", word] => self.defrag = Some(named(&DEFRAG_MODES, word).ok_or_else(mode)?),
+            ["max_ptes_none", count] => self.max_ptes_none = Some(number(count)?),
+            ["overcommit", word] => self.overcommit = Some(named(&OVERCOMMIT, word).ok_or_else(mode)?),
             ["pool", count] => self.pool = Some(number(count)?),
             ["max_map_count", count] => self.max_map_count = Some(number(count)?),
             ["room", count] => self.room = Some(number(count)?),
             ["base", pages] => {
                 self.base = Some(number(pages)?).filter(|&pages| pages < BLOCK_PAGES).ok_or(OpError::OutOfArena)?;
             }
-            ["thp" | "mthp" | "zero_page" | "pool" | "max_map_count" | "room" | "base", ..] => {
-                return Err(OpError::Operands);
-            }
+            [
+                "thp" | "mthp" | "zero_page" | "defrag" | "max_ptes_none" | "overcommit" | "pool" | "max_map_count"
+                | "room" | "base",
+                ..,
+            ] => return Err(OpError::Operands),
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    /// With every huge page mode named: those that were not are the kernel's own after boot, THP by madvise.
-    pub fn with_all_thp_modes(mut self) -> Self {
+    /// With every mode named that faults and mappings hang on: those that were not are the kernel's own after boot, THP by madvise.
+    pub fn with_all_modes(mut self) -> Self {
         let usual = KernelConfig::default();
         self.thp = self.thp.or(Some(usual.thp.global));
         for (mode, usual) in self.sizes.iter_mut().zip(usual.thp.sizes).skip(SMALLEST_ORDER) {
             *mode = mode.or(Some(usual));
         }
         self.use_zero_page = self.use_zero_page.or(Some(usual.use_zero_page));
+        self.overcommit = self.overcommit.or(Some(usual.overcommit));
         self
     }
 
@@ -83,6 +105,9 @@ impl Header {
             *mode = named.unwrap_or(*mode);
         }
         config.use_zero_page = self.use_zero_page.unwrap_or(config.use_zero_page);
+        config.defrag = self.defrag.unwrap_or(config.defrag);
+        config.khugepaged.max_ptes_none = self.max_ptes_none.unwrap_or(config.khugepaged.max_ptes_none);
+        config.overcommit = self.overcommit.unwrap_or(config.overcommit);
         config.hugetlb_pool = self.pool.or(config.hugetlb_pool);
         config.max_map_count = self.max_map_count.unwrap_or(config.max_map_count);
         if let Some(room) = self.room {
@@ -114,7 +139,19 @@ impl fmt::Display for Header {
         if let Some(on) = self.use_zero_page {
             writeln!(out, "zero_page {}", name_of(&SWITCH, on))?;
         }
-        for (name, number) in [("pool", self.pool), ("max_map_count", self.max_map_count), ("room", self.room)] {
+        if let Some(mode) = self.defrag {
+            writeln!(out, "defrag {}", name_of(&DEFRAG_MODES, mode))?;
+        }
+        if let Some(mode) = self.overcommit {
+            writeln!(out, "overcommit {}", name_of(&OVERCOMMIT, mode))?;
+        }
+        let numbers = [
+            ("max_ptes_none", self.max_ptes_none),
+            ("pool", self.pool),
+            ("max_map_count", self.max_map_count),
+            ("room", self.room),
+        ];
+        for (name, number) in numbers {
             if let Some(number) = number {
                 writeln!(out, "{name} {number}")?;
             }

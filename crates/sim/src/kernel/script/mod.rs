@@ -151,7 +151,9 @@ pub enum OpError {
     )]
     UnknownAdvice,
     /// Not a mode of that switch.
-    #[error("unknown mode; expected always, madvise, never (of mthp also inherit), or on, off of zero_page")]
+    #[error(
+        "unknown mode; expected always, madvise, never (of mthp also inherit, of defrag also defer, defer+madvise), on or off of zero_page, allowed or never of overcommit"
+    )]
     UnknownMode,
     /// No folio has this size.
     #[error("unknown size; expected kilobytes from 16 to 2048, doubling")]

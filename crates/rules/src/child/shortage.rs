@@ -1,0 +1,43 @@
+//! Whether memory was short while a script ran, on the whole machine: then a fault gets less than it asked for, and what
+//! is free to go goes.
+
+use std::fs;
+
+use hksim_linux::procfs::ProcText;
+use hksim_linux::sysfs::THP;
+
+/// Lines of `/proc/vmstat`: faults that found no huge page, and pages that reclaim looked at.
+const IN_VMSTAT: [&str; 3] = ["thp_fault_fallback ", "pgscan_kswapd ", "pgscan_direct "];
+
+/// Counters that stand still while memory is plenty.
+pub(super) struct Shortage {
+    /// One for each size of folio: faults that found none. Kernels before 6.10 do not count them.
+    sizes: Vec<ProcText>,
+    before: u64,
+}
+
+impl Shortage {
+    /// Opens what this kernel counts.
+    pub(super) fn open() -> Shortage {
+        let folders = fs::read_dir(THP).into_iter().flatten().flatten();
+        let files = folders.map(|folder| folder.path().join("stats/anon_fault_fallback"));
+        let sizes = files.filter_map(|file| ProcText::open(file.to_str()?).ok()).collect();
+        Shortage { sizes, before: 0 }
+    }
+
+    /// To be called before a script.
+    pub(super) fn begin(&mut self, vmstat: &mut ProcText) {
+        self.before = self.count(vmstat);
+    }
+
+    /// What was counted since [`Shortage::begin`]; 0 where memory was plenty.
+    pub(super) fn since(&mut self, vmstat: &mut ProcText) -> u64 {
+        self.count(vmstat).saturating_sub(self.before)
+    }
+
+    fn count(&mut self, vmstat: &mut ProcText) -> u64 {
+        let in_vmstat: u64 = IN_VMSTAT.iter().filter_map(|key| vmstat.number(key)).sum();
+        let by_size: u64 = self.sizes.iter_mut().filter_map(|size| size.number("")).sum();
+        in_vmstat + by_size
+    }
+}
