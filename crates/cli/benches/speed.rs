@@ -79,6 +79,7 @@ fn read(path: &Path) -> u64 {
 fn sim(path: &Path) -> u64 {
     let mut reader = TraceReader::open(path).expect("a trace");
     let setup = Setup {
+        addresses: hksim_sim::Addresses::default(),
         design: Design::default(),
         touch: TouchRule::Recorded,
         kernel: KernelConfig::default(),

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use hksim_drive::TouchRule;
 use hksim_sim::report::SCHEMA;
-use hksim_sim::{Setup, Sweep, sweep};
+use hksim_sim::{Addresses, Setup, Sweep, sweep};
 use rayon::prelude::*;
 
 use crate::flags::{BaseKernel, Choice};
@@ -20,6 +20,7 @@ pub fn setup(choice: &Choice, trace: &Trace, base: BaseKernel) -> Result<Setup> 
         touch: choice.touch_rule(trace.header.touch),
         kernel: choice.kernel(base)?,
         tlb: None,
+        addresses: Addresses::default(),
         file: trace.input.file.clone(),
     })
 }

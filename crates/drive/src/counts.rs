@@ -46,31 +46,42 @@ impl ByKind {
     }
 }
 
-/// SuperSlabs that the hugetlb pool refused, by the step that was taken instead.
+/// Steps that were taken instead of what was asked for: SuperSlabs that the hugetlb pool refused, maps that the kernel did not
+/// align.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FellBack<N = u64> {
     /// Huge-page advice.
     pub thp: N,
     /// A plain map: 4K pages.
     pub plain: N,
+    /// A larger map whose ends are unmapped.
+    pub trim: N,
 }
 
 impl<N: Copy> FellBack<N> {
     /// The counts, in the order of the fields.
-    pub fn values(&self) -> [N; 2] {
-        [self.thp, self.plain]
+    pub fn values(&self) -> [N; 3] {
+        [self.thp, self.plain, self.trim]
     }
 
     /// Combines two by field.
     pub fn with<T: Copy, U>(self, other: FellBack<T>, combine: impl Fn(N, T) -> U) -> FellBack<U> {
-        FellBack { thp: combine(self.thp, other.thp), plain: combine(self.plain, other.plain) }
+        FellBack {
+            thp: combine(self.thp, other.thp),
+            plain: combine(self.plain, other.plain),
+            trim: combine(self.trim, other.trim),
+        }
     }
 }
 
 impl FellBack {
     /// As an allocator's pool counted them.
     pub fn of(pool: &PoolMeta) -> FellBack {
-        FellBack { thp: u64::from(pool.fell_back_thp.get()), plain: u64::from(pool.fell_back_plain.get()) }
+        FellBack {
+            thp: u64::from(pool.fell_back_thp.get()),
+            plain: u64::from(pool.fell_back_plain.get()),
+            trim: u64::from(pool.fell_back_trim.get()),
+        }
     }
 }
 

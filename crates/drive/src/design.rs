@@ -4,8 +4,8 @@ use hksim_policy::classes::Scheme;
 use hksim_policy::geometry::{RunGeometry, Shape, ShapeError};
 use hksim_policy::layout::Layout;
 use hksim_policy::options::{
-    Carve, Fallback, Header as PolicyHeader, Huge as PolicyHuge, MetaPlace, Options, Prefault as PolicyPrefault,
-    PrefaultScope as PolicyScope, Purge as PolicyPurge,
+    Align as PolicyAlign, Carve, Fallback, Header as PolicyHeader, Huge as PolicyHuge, MetaPlace, Options,
+    Prefault as PolicyPrefault, PrefaultScope as PolicyScope, Purge as PolicyPurge,
 };
 use serde::{Deserialize, Serialize};
 
@@ -159,6 +159,18 @@ words! {
 }
 
 words! {
+    /// Where SuperSlabs lie.
+    Align => PolicyAlign {
+        /// At multiples of their size in one reservation.
+        Arena = "arena" => PolicyAlign::Arena,
+        /// On maps of their own, made too large and trimmed.
+        Trim = "trim" => PolicyAlign::Trim,
+        /// On maps of their own, as the kernel aligns them; else trimmed.
+        Kernel = "kernel" => PolicyAlign::Kernel,
+    }
+}
+
+words! {
     /// Where metadata lives.
     Meta => MetaPlace {
         /// In the SuperSlab.
@@ -212,6 +224,8 @@ pub struct Design {
     pub purge_spans: bool,
     /// Empty slabs kept per class beside the active one.
     pub warm_slabs: u32,
+    /// Where SuperSlabs lie.
+    pub align: Align,
     /// Metadata place.
     pub meta: Meta,
     /// Carving.
@@ -242,6 +256,7 @@ impl Default for Design {
             purge_delay_ns: options.purge_delay_ns,
             purge_spans: options.purge_spans,
             warm_slabs: options.warm_slabs,
+            align: Align::Arena,
             meta: Meta::InBand,
             carve: CarveRule::Page,
             startup_touch_bytes: options.startup_touch_bytes,
@@ -250,6 +265,9 @@ impl Default for Design {
         }
     }
 }
+
+/// Most SuperSlabs that can have maps of their own: both worlds keep a table of them.
+const MAPS_MAX: u32 = 4 << 20;
 
 /// Why a design can't be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,6 +278,10 @@ pub enum DesignError {
     HeaderBytes(u32),
     /// An arena outside 64 MiB to 16 TiB.
     Arena(u64),
+    /// Reserved huge pages under maps of SuperSlabs' own.
+    AlignHugetlb,
+    /// More SuperSlabs than can have maps of their own.
+    AlignCount(u64),
     /// More prewarmed bytes, or more touched at start, than a quarter of the arena.
     StartTooLarge,
 }
@@ -270,6 +292,14 @@ impl std::fmt::Display for DesignError {
             DesignError::Shape(error) => error.fmt(f),
             DesignError::HeaderBytes(bytes) => write!(f, "a header has 1 or 16 bytes, not {bytes}"),
             DesignError::Arena(bytes) => write!(f, "an arena has 64M to 16T, not {bytes} bytes"),
+            DesignError::AlignHugetlb => {
+                f.write_str("reserved huge pages are mapped over an arena only; use align arena, or another huge")
+            }
+            DesignError::AlignCount(superslabs) => write!(
+                f,
+                "at most {MAPS_MAX} SuperSlabs can have maps of their own, and this arena has {superslabs}; \
+                 use a smaller arena or larger SuperSlabs"
+            ),
             DesignError::StartTooLarge => {
                 f.write_str("prewarming and start-up touch fill more than a quarter of the arena")
             }
@@ -346,7 +376,15 @@ impl Design {
             meta_place: self.meta.policy(),
         })
         .map_err(DesignError::Shape)?;
-        let layout = Layout::new(&geometry, self.arena_bytes);
+        let layout = Layout::new(&geometry, self.arena_bytes).with_align(self.align.policy());
+        if self.align != Align::Arena {
+            if matches!(self.huge.policy(), PolicyHuge::Hugetlb(_)) {
+                return Err(DesignError::AlignHugetlb);
+            }
+            if layout.ordinals() > MAPS_MAX {
+                return Err(DesignError::AlignCount(u64::from(layout.ordinals())));
+            }
+        }
         Ok(Plan { geometry, options: self.options(), layout })
     }
 
@@ -358,6 +396,7 @@ impl Design {
         };
         Options {
             huge,
+            align: self.align.policy(),
             prefault: self.prefault.policy(),
             prefault_scope: self.prefault_scope.policy(),
             prewarm_superslabs: self.prewarm_superslabs,

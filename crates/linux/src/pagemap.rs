@@ -2,6 +2,8 @@
 
 use std::fs::File;
 use std::io;
+use std::iter::Once;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 use crate::PAGE_BYTES;
@@ -48,8 +50,13 @@ impl PageMap {
     }
 
     /// The present pages of a range in ascending order. Pages count from address 0.
-    pub fn scan(&mut self, first_page: u64, end_page: u64) -> PagesSeen<'_> {
-        PagesSeen { map: self, at: first_page, end: end_page, filled: 0, next: 0 }
+    pub fn scan(&mut self, first_page: u64, end_page: u64) -> PagesSeen<'_, Once<Range<u64>>> {
+        self.scan_each(std::iter::once(first_page..end_page))
+    }
+
+    /// The same of many ranges, which are in ascending order themselves.
+    pub fn scan_each<I: Iterator<Item = Range<u64>>>(&mut self, ranges: I) -> PagesSeen<'_, I> {
+        PagesSeen { map: self, ranges, at: 0, end: 0, filled: 0, next: 0 }
     }
 
     /// Scans that the kernel broke off; what they would have shown is missing.
@@ -70,21 +77,24 @@ impl PageMap {
 }
 
 /// A scan in progress.
-pub struct PagesSeen<'a> {
+pub struct PagesSeen<'a, I> {
     map: &'a mut PageMap,
+    ranges: I,
     at: u64,
     end: u64,
     filled: usize,
     next: usize,
 }
 
-impl Iterator for PagesSeen<'_> {
+impl<I: Iterator<Item = Range<u64>>> Iterator for PagesSeen<'_, I> {
     type Item = PresentPages;
 
     fn next(&mut self) -> Option<PresentPages> {
         while self.next == self.filled {
             if self.at >= self.end {
-                return None;
+                let range = self.ranges.next()?;
+                (self.at, self.end) = (range.start, range.end);
+                continue;
             }
             self.filled = match self.map.fill(self.at, self.end) {
                 Ok(filled) => filled,

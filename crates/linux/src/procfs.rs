@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 
 use crate::resident::Resident;
 
@@ -50,17 +51,22 @@ impl ProcText {
 
     /// Lines of `/proc/self/maps` that begin at an address in `start..end`.
     pub fn maps_within(&mut self, start: u64, end: u64) -> Option<u64> {
-        let (mut count, mut address, mut in_address) = (0, 0u64, true);
+        self.maps_where(|map| (start..end).contains(&map.start))
+    }
+
+    /// Lines of `/proc/self/maps` whose addresses are such.
+    pub fn maps_where(&mut self, is_such: impl Fn(Range<u64>) -> bool) -> Option<u64> {
+        let (mut count, mut addresses, mut at) = (0, [0u64; 2], 0);
         self.each_piece(|piece| {
             for &byte in piece {
-                match (in_address, (byte as char).to_digit(16)) {
-                    (true, Some(digit)) => address = address << 4 | u64::from(digit),
-                    (true, None) => {
-                        count += u64::from((start..end).contains(&address));
-                        in_address = false;
+                match (addresses.get_mut(at), (byte as char).to_digit(16)) {
+                    (Some(address), Some(digit)) => *address = *address << 4 | u64::from(digit),
+                    (Some(_), None) => {
+                        at += 1;
+                        count += u64::from(at == addresses.len() && is_such(addresses[0]..addresses[1]));
                     }
-                    (false, _) if byte == b'\n' => (address, in_address) = (0, true),
-                    (false, _) => {}
+                    (None, _) if byte == b'\n' => (addresses, at) = ([0; 2], 0),
+                    (None, _) => {}
                 }
             }
         })

@@ -5,6 +5,7 @@
 //! [`process`] is one allocator for a whole process, [`SuperSlabs`] the same as Rust's global allocator; [`setup`] reads
 //! its policy.
 
+mod addresses;
 mod global;
 mod memory;
 mod os;
@@ -15,6 +16,7 @@ mod tally;
 mod tls;
 mod word;
 
+pub use addresses::Addresses;
 pub use global::SuperSlabs;
 pub use memory::MmapMemory;
 pub use os::{Os, Syscalls};

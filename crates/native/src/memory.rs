@@ -1,8 +1,9 @@
 //! The policy's memory on mmap: typed access by pointer.
 //!
-//! All pointers lead into one [`Reservation`], which the [`Layout`] divides. Metadata types are valid when zeroed
+//! All pointers lead into one [`Reservation`], which the [`Layout`] divides, or into maps that SuperSlabs have of their own. Metadata types are valid when zeroed
 //! (policy's `meta.rs` says so), and fresh anonymous memory is zero; so every reference below is to a valid value.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,9 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hksim_policy::layout::{HEAP_BYTES, Layout, SLABS_AT};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
-use hksim_policy::options::MetaPlace;
+use hksim_policy::options::{Align, MetaPlace};
 use hksim_policy::{Errno, PAGE_BYTES};
 
+use crate::addresses::Addresses;
 use crate::os::Os;
 use crate::reservation::{Reservation, ReserveError};
 use crate::word::AtomicWord;
@@ -37,6 +39,8 @@ pub struct MmapMemory<O: Os> {
     layout: Layout,
     os: O,
     lock: Mutex<()>,
+    /// Where SuperSlabs lie that have maps of their own.
+    addresses: Option<Addresses>,
     _reservation: Reservation,
 }
 
@@ -52,13 +56,30 @@ impl<O: Os> MmapMemory<O> {
     /// # Errors
     /// Where the address space can't be had.
     pub fn new(layout: Layout, os: O) -> Result<MmapMemory<O>, ReserveError> {
+        let addresses = (layout.align != Align::Arena).then(|| Addresses::new(&layout));
+        MmapMemory::with_addresses(layout, os, addresses)
+    }
+
+    /// The same with a table that was made before: there must be one, of this layout, iff SuperSlabs have maps of their own.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_addresses(layout: Layout, os: O, addresses: Option<Addresses>) -> Result<MmapMemory<O>, ReserveError> {
         let reservation = Reservation::map(&layout)?;
         let base = reservation.base();
         // SAFETY: the arena is a part of the reservation.
         let arena = unsafe { base.add(layout.arena as usize) };
         let offset_mask = (1 << layout.superslab_shift) - 1;
-        let memory =
-            MmapMemory { base, arena, offset_mask, layout, os, lock: Mutex::new(()), _reservation: reservation };
+        let memory = MmapMemory {
+            base,
+            arena,
+            offset_mask,
+            layout,
+            os,
+            lock: Mutex::new(()),
+            addresses,
+            _reservation: reservation,
+        };
         // SAFETY: the control page is the first of the reservation.
         unsafe { memory.base.as_ptr().write_bytes(0, PAGE_BYTES as usize) };
         Ok(memory)
@@ -95,6 +116,25 @@ impl<O: Os> MmapMemory<O> {
         (address.as_ptr() as usize).wrapping_sub(self.arena.as_ptr() as usize) < self.layout.arena_bytes as usize
     }
 
+    /// Where SuperSlabs lie, if they have maps of their own.
+    pub fn addresses(&self) -> Option<&Addresses> {
+        self.addresses.as_ref()
+    }
+
+    /// Everything that has a name, in the order of names: its first page by name (from the base of the layout), and its pages
+    /// of the address space. For the thread that drives alone.
+    pub fn pieces(&self) -> impl Iterator<Item = (u64, Range<u64>)> + '_ {
+        let superslab_pages = (1 << self.layout.superslab_shift) / PAGE_BYTES;
+        let base = self.base.as_ptr() as u64 / PAGE_BYTES;
+        let bound = self.addresses.iter().flat_map(move |addresses| {
+            (0..self.pool().high_water.get()).filter_map(move |ordinal| {
+                let first = addresses.address_of(ordinal)? / PAGE_BYTES;
+                Some((self.layout.superslab_of(ordinal) / PAGE_BYTES, first..first + superslab_pages))
+            })
+        });
+        std::iter::once((0, base..base + self.layout.bytes() / PAGE_BYTES)).chain(bound)
+    }
+
     /// Where a heap slot's map begins: room for its `ThreadHeap`.
     pub fn heap_storage(&self, heap: u32) -> NonNull<u8> {
         self.at(self.layout.heap_of(heap))
@@ -121,13 +161,29 @@ impl<O: Os> MmapMemory<O> {
     }
 
     fn arena_at(&self, start: u64) -> NonNull<u8> {
-        self.at(self.layout.arena + start)
+        match &self.addresses {
+            None => self.at(self.layout.arena + start),
+            Some(addresses) => {
+                let superslab = addresses.superslab((start >> self.layout.superslab_shift) as u32);
+                // SAFETY: the range lies on SuperSlabs that are bound side by side (contract of policy's `memory.rs`).
+                unsafe { superslab.add(start as usize & self.offset_mask) }
+            }
+        }
     }
 
     #[inline(always)]
     fn word(&self, superslab: NonNull<u8>, words: u32, unit: u32) -> &AtomicWord {
         // SAFETY: the word arrays lie inside the metadata, which is initialised; units are below the SuperSlab's.
         unsafe { self.meta_base(superslab).add((words as u64 + WORD_BYTES * u64::from(unit)) as usize).cast().as_ref() }
+    }
+}
+
+/// The ordinal of a SuperSlab on a map of its own. (Out of line: elsewhere it is an offset.)
+#[cold]
+fn bound_ordinal(addresses: &Addresses, superslab: NonNull<u8>) -> u32 {
+    match addresses.ordinal_at(superslab.as_ptr() as u64) {
+        Some(ordinal) => ordinal,
+        None => unreachable!("the policy named a SuperSlab at {superslab:p}, where none is bound"),
     }
 }
 
@@ -145,11 +201,17 @@ impl<O: Os> Memory for MmapMemory<O> {
 
     #[inline(always)]
     fn superslab(&self, ordinal: u32) -> NonNull<u8> {
-        self.at(self.layout.superslab_of(ordinal))
+        match &self.addresses {
+            None => self.at(self.layout.superslab_of(ordinal)),
+            Some(addresses) => addresses.superslab(ordinal),
+        }
     }
 
     #[inline(always)]
     fn ordinal(&self, superslab: NonNull<u8>) -> u32 {
+        if let Some(addresses) = &self.addresses {
+            return bound_ordinal(addresses, superslab);
+        }
         let from_arena = superslab.as_ptr() as usize - self.arena.as_ptr() as usize;
         (from_arena >> self.layout.superslab_shift) as u32
     }
@@ -270,6 +332,32 @@ impl<O: Os> Memory for MmapMemory<O> {
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
         // SAFETY: the target is a run that was just taken; the source is mapped anew by the policy.
         unsafe { self.os.remap(self.arena_at(from.start), from.bytes as usize, self.arena_at(to_start)) }
+    }
+
+    fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
+        self.os.map_anywhere(bytes as usize, mapping).map(|at| at.as_ptr().expose_provenance() as u64)
+    }
+
+    fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
+        let at = NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).ok_or(Errno(libc::EINVAL))?;
+        // SAFETY: the policy unmaps only what it mapped, and what it holds no block in.
+        unsafe { self.os.unmap(at, bytes as usize) }
+    }
+
+    fn bind(&self, first: u32, count: u32, address: u64) {
+        if let Some(addresses) = &self.addresses {
+            addresses.bind(first, count, address);
+        }
+    }
+
+    fn unbind(&self, first: u32, count: u32) {
+        if let Some(addresses) = &self.addresses {
+            addresses.unbind(first, count);
+        }
+    }
+
+    fn address_of(&self, ordinal: u32) -> u64 {
+        self.superslab(ordinal).as_ptr() as u64
     }
 
     fn touch_pages(&self, range: ArenaRange) {

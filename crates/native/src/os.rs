@@ -13,6 +13,9 @@ pub trait Os {
     /// The range belongs to the caller's reservation and holds nothing that is still needed.
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno>;
 
+    /// `mmap` of the same kind at an address that the kernel chooses.
+    fn map_anywhere(&self, bytes: usize, mapping: Mapping) -> Result<NonNull<u8>, Errno>;
+
     /// `munmap`.
     ///
     /// # Safety
@@ -57,18 +60,29 @@ fn checked(result: libc::c_int) -> Result<(), Errno> {
     if result == 0 { Ok(()) } else { Err(errno()) }
 }
 
+fn map_flags(mapping: Mapping) -> libc::c_int {
+    let more = match mapping {
+        Mapping::Plain => libc::MAP_NORESERVE,
+        Mapping::Populated => libc::MAP_NORESERVE | libc::MAP_POPULATE,
+        Mapping::Hugetlb => libc::MAP_HUGETLB | MAP_HUGE_2MB,
+        Mapping::HugetlbPopulated => libc::MAP_HUGETLB | MAP_HUGE_2MB | libc::MAP_POPULATE,
+    };
+    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | more
+}
+
 impl Os for Syscalls {
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
-        let more = match mapping {
-            Mapping::Plain => libc::MAP_NORESERVE,
-            Mapping::Populated => libc::MAP_NORESERVE | libc::MAP_POPULATE,
-            Mapping::Hugetlb => libc::MAP_HUGETLB | MAP_HUGE_2MB,
-            Mapping::HugetlbPopulated => libc::MAP_HUGETLB | MAP_HUGE_2MB | libc::MAP_POPULATE,
-        };
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | more;
+        let flags = libc::MAP_FIXED | map_flags(mapping);
         // SAFETY: the caller owns the range and needs nothing in it.
         let got = unsafe { libc::mmap(at.as_ptr().cast(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if got == libc::MAP_FAILED { Err(errno()) } else { Ok(()) }
+    }
+
+    fn map_anywhere(&self, bytes: usize, mapping: Mapping) -> Result<NonNull<u8>, Errno> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new map, where nothing is.
+        let got = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, map_flags(mapping), -1, 0) };
+        if got == libc::MAP_FAILED { Err(errno()) } else { NonNull::new(got.cast()).ok_or(Errno(libc::ENOMEM)) }
     }
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {

@@ -172,7 +172,11 @@ impl Setup {
             "huge-cache" => options.huge_cache_bytes = size(value)?,
             "arena" => self.arena_bytes = size(value)?,
             "align" if value == "arena" => {}
-            "align" => return Err("SuperSlabs lie in one arena only; use align=arena"),
+            "align" => {
+                return Err(
+                    "in a program SuperSlabs lie in one arena, where every pointer that is freed can be told from others; use align=arena, or replay it",
+                );
+            }
             "touch" => return Err("is about a replayed program; a real one touches what it touches: leave it out"),
             "kernel" | "thp" | "hugetlb-pool" => {
                 return Err("is about a simulated kernel; this runs on the one that is there: leave it out");

@@ -37,23 +37,30 @@ pub(crate) static CALLS: [Count; KINDS.len()] =
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted;
 
-fn counted(kind: usize, result: Result<(), Errno>) -> Result<(), Errno> {
+fn counted<T>(kind: usize, result: Result<T, Errno>) -> Result<T, Errno> {
     let count = &CALLS[kind];
     let of = if result.is_ok() { &count.ok } else { &count.failed };
     of.fetch_add(1, Ordering::Relaxed);
     result
 }
 
+fn kind_of(mapping: Mapping) -> usize {
+    match mapping {
+        Mapping::Plain => 0,
+        Mapping::Populated => 1,
+        Mapping::Hugetlb => 2,
+        Mapping::HugetlbPopulated => 3,
+    }
+}
+
 impl Os for Counted {
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
-        let kind = match mapping {
-            Mapping::Plain => 0,
-            Mapping::Populated => 1,
-            Mapping::Hugetlb => 2,
-            Mapping::HugetlbPopulated => 3,
-        };
         // SAFETY: the caller's promise.
-        counted(kind, unsafe { Syscalls.map(at, bytes, mapping) })
+        counted(kind_of(mapping), unsafe { Syscalls.map(at, bytes, mapping) })
+    }
+
+    fn map_anywhere(&self, bytes: usize, mapping: Mapping) -> Result<NonNull<u8>, Errno> {
+        counted(kind_of(mapping), Syscalls.map_anywhere(bytes, mapping))
     }
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {

@@ -18,7 +18,7 @@ struct Faulty {
 }
 
 impl Faulty {
-    fn call(&self, work: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+    fn call<T>(&self, work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
         let number = self.calls.replace(self.calls.get() + 1);
         if number == self.refused { Err(Errno(12)) } else { work() }
     }
@@ -28,6 +28,10 @@ impl Os for Faulty {
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
         // SAFETY: the caller's promise; so below.
         self.call(|| unsafe { Syscalls.map(at, bytes, mapping) })
+    }
+
+    fn map_anywhere(&self, bytes: usize, mapping: Mapping) -> Result<NonNull<u8>, Errno> {
+        self.call(|| Syscalls.map_anywhere(bytes, mapping))
     }
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {

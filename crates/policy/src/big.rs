@@ -7,9 +7,10 @@ use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::layout::reserved_bytes;
 use crate::limits::{HUGE_PAGE_BYTES, PAGE_BYTES};
-use crate::memory::{Block, Memory};
+use crate::memory::{Block, Mapping, Memory};
 use crate::meta::{CLASS_LARGE, SpanState, Use};
 use crate::options::Purge;
+use crate::placing::Backed;
 use crate::pool::count_one;
 use crate::span::Need;
 
@@ -93,13 +94,21 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let (has, ordinal) = best?;
         self.unlink(&pool.huge_idle, ordinal);
         pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() - has);
-        self.mem.entry(ordinal).set_usage(Use::Huge);
+        let entry = self.mem.entry(ordinal);
+        entry.set_usage(Use::Huge);
+        // A map of its own may have been made for less: the name stays, on another map.
+        if !self.is_aligned(ordinal, align_superslabs)
+            && self.back(ordinal, entry.run.get(), align_superslabs, Mapping::Plain) == Backed::Refused
+        {
+            self.set_free(ordinal, entry.run.get());
+            return None;
+        }
         Some(ordinal)
     }
 
     fn take_run(&self, run: u32, align_superslabs: u32, bytes: u64) -> Option<u32> {
         let ordinal = self.find_free_or_evict(run, align_superslabs)?;
-        if !self.back_with_huge_pages(ordinal, run) {
+        if self.back(ordinal, run, align_superslabs, Mapping::Plain) == Backed::Refused {
             self.free_unless_lost(ordinal, run);
             return None;
         }
@@ -109,15 +118,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         entry.run.set(run);
         entry.bytes.set(bytes);
         Some(ordinal)
-    }
-
-    /// Gives a run back that could not be had whole. Lock held.
-    fn free_unless_lost(&self, first: u32, count: u32) {
-        for ordinal in first..first + count {
-            if self.mem.entry(ordinal).usage() != Use::Lost {
-                self.set_free(ordinal, 1);
-            }
-        }
     }
 
     /// Marks SuperSlabs `from..run` as parts of the run at `ordinal`; its head knows whether all of it reads as zeros.
@@ -161,11 +161,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let entry = self.mem.entry(ordinal);
         let Ok(run) = u32::try_from(bytes.div_ceil(1 << self.geometry.superslab_shift())) else { return false };
         let have = entry.run.get();
-        if run > have && !self.extend_free(ordinal + have, run - have) {
+        if run > have && !(self.continues(ordinal + have, run - have) && self.extend_free(ordinal + have, run - have)) {
             return false;
         }
         if run > have {
-            if !self.back_with_huge_pages(ordinal + have, run - have) {
+            if self.back(ordinal + have, run - have, 1, Mapping::Plain) == Backed::Refused {
                 self.free_unless_lost(ordinal + have, run - have);
                 return false;
             }

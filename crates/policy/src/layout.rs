@@ -14,7 +14,7 @@ use crate::geometry::Geometry;
 use crate::limits::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 pub use crate::limits::{HEAP_BYTES, HEAPS_MAX};
 use crate::meta::{ENTRY_BYTES, SlabMeta, SuperSlabMeta};
-use crate::options::MetaPlace;
+use crate::options::{Align, MetaPlace};
 
 /// Where worlds place a reservation if they can: a multiple of every alignment, far from stacks and shared objects.
 pub const BASE_ADDRESS: u64 = 0x2000_0000_0000;
@@ -32,6 +32,8 @@ pub struct Layout {
     pub arena: u64,
     /// Bytes of the arena.
     pub arena_bytes: u64,
+    /// Where SuperSlabs lie. Unless it is [`Align::Arena`] the arena gives them their names only: page numbers and order.
+    pub align: Align,
     /// What the base and the arena are multiples of.
     pub base_align: u64,
     /// log2 of the SuperSlab's bytes.
@@ -68,6 +70,7 @@ impl Layout {
             sidecar,
             arena: (sidecar + sidecar_bytes).next_multiple_of(base_align),
             arena_bytes,
+            align: Align::Arena,
             base_align,
             superslab_shift: geometry.superslab_shift(),
             meta_bytes: meta.total,
@@ -77,8 +80,21 @@ impl Layout {
         }
     }
 
+    /// The same layout for SuperSlabs that lie where `align` says.
+    pub fn with_align(self, align: Align) -> Layout {
+        Layout { align, ..self }
+    }
+
     /// Bytes of the whole reservation.
     pub fn bytes(&self) -> u64 {
+        match self.align {
+            Align::Arena => self.named_bytes(),
+            Align::Trim | Align::Kernel => self.arena,
+        }
+    }
+
+    /// Bytes that page numbers are given to: the reservation, and the arena even where it is none of it.
+    pub fn named_bytes(&self) -> u64 {
         self.arena + self.arena_bytes
     }
 

@@ -26,6 +26,7 @@ pub mod meta;
 pub mod options;
 mod os;
 mod own;
+mod placing;
 mod pool;
 mod realloc;
 mod remote;

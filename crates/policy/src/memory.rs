@@ -5,7 +5,9 @@
 //! OS calls on ranges of the arena; *which* calls, and in which order, is the policy's business (`os.rs`).
 //!
 //! Contract, for every method that takes a SuperSlab: it was obtained from [`Memory::superslab`] with an
-//! ordinal below the arena's capacity, and the policy has initialised its metadata. Offsets lie inside it.
+//! ordinal below the arena's capacity, and the policy has initialised its metadata. Offsets lie inside it. Where
+//! SuperSlabs have maps of their own ([`Align`](crate::options::Align)) it is bound to an address, and a range of the
+//! arena lies on SuperSlabs that are bound side by side.
 
 pub use crate::link::Link;
 use crate::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
@@ -127,6 +129,17 @@ pub trait Memory {
     fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno>;
     /// One `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)` of equal length inside the arena; the source is left unmapped.
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno>;
+    /// One `mmap` of so many bytes, at an address that the kernel chooses and that is returned. Only where SuperSlabs have
+    /// maps of their own, as the next three.
+    fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno>;
+    /// One `munmap` at an address, of bytes that no SuperSlab is bound to any more.
+    fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno>;
+    /// The SuperSlabs from `first` on lie side by side from `address` on: a multiple of their size in a map of ours.
+    fn bind(&self, first: u32, count: u32, address: u64);
+    /// These SuperSlabs lie nowhere any more. What is mapped there stays as it is.
+    fn unbind(&self, first: u32, count: u32);
+    /// Where a SuperSlab lies; it is bound.
+    fn address_of(&self, ordinal: u32) -> u64;
     /// Prefault by hand: writes one zero byte into every page of a range.
     fn touch_pages(&self, range: ArenaRange);
     /// Prefault by hand: writes zeros over a whole range.

@@ -255,10 +255,27 @@ pub enum Use {
     Lost,
 }
 
+/// How the memory of a SuperSlab is mapped where SuperSlabs have maps of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Part {
+    /// Not at all.
+    Unmapped = 0,
+    /// Nothing of the same map is known to lie before it.
+    First,
+    /// On the map of the SuperSlab before it, right behind that.
+    Later,
+}
+
+/// The bits of [`Entry`]'s first byte that are a [`Use`], and where its [`Part`] begins.
+const USE_BITS: u8 = 0x0F;
+const PART_SHIFT: u32 = 4;
+
 /// One entry of the arena table (32 bytes, out of band).
 #[repr(C)]
 #[derive(Default)]
 pub struct Entry {
+    /// A [`Use`], and above it a [`Part`].
     usage: Cell<u8>,
     /// Its memory reads as zeros.
     pub zeroed: Cell<bool>,
@@ -291,7 +308,7 @@ impl Entry {
     /// The use, typed.
     #[inline]
     pub fn usage(&self) -> Use {
-        match self.usage.get() {
+        match self.usage.get() & USE_BITS {
             1 => Use::Slabs,
             2 => Use::Abandoned,
             3 => Use::Idle,
@@ -307,7 +324,29 @@ impl Entry {
     /// Sets the use.
     #[inline]
     pub fn set_usage(&self, usage: Use) {
-        self.usage.set(usage as u8);
+        self.usage.set(self.usage.get() & !USE_BITS | usage as u8);
+    }
+
+    /// Makes it that of a SuperSlab that is free and has no map of its own. Reads nothing: it may be the first access.
+    #[inline]
+    pub fn reset(&self) {
+        self.usage.set(Use::Free as u8);
+    }
+
+    /// The place in a map, typed.
+    #[inline]
+    pub fn part(&self) -> Part {
+        match self.usage.get() >> PART_SHIFT {
+            1 => Part::First,
+            2 => Part::Later,
+            _ => Part::Unmapped,
+        }
+    }
+
+    /// Sets the place in a map.
+    #[inline]
+    pub fn set_part(&self, part: Part) {
+        self.usage.set(self.usage.get() & USE_BITS | (part as u8) << PART_SHIFT);
     }
 }
 
@@ -354,6 +393,8 @@ pub struct PoolMeta {
     pub huge_superslabs: Cell<u32>,
     /// SuperSlabs in holes of the arena: see [`Use::Lost`].
     pub lost_superslabs: Cell<u32>,
+    /// Maps that the kernel did not align, and that were mapped again to be trimmed.
+    pub fell_back_trim: Cell<u32>,
     /// SuperSlabs that heaps took out of `idle`, and where none was there.
     pub taken_idle: Cell<u64>,
     /// See `taken_idle`.
@@ -382,6 +423,7 @@ impl PoolMeta {
             superslabs_peak: Cell::new(0),
             huge_superslabs: Cell::new(0),
             lost_superslabs: Cell::new(0),
+            fell_back_trim: Cell::new(0),
             taken_idle: Cell::new(0),
             taken_free: Cell::new(0),
             huge_taken_idle: Cell::new(0),

@@ -106,11 +106,25 @@ pub enum Purge {
     Unmap,
 }
 
+/// Where SuperSlabs lie, and who sees to their alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Align {
+    /// At multiples of their size in one reservation.
+    #[default]
+    Arena,
+    /// Each on a map of its own that the kernel places: a SuperSlab too much is mapped, and both ends are unmapped.
+    Trim,
+    /// Each on a map of its own, of its size alone; where the kernel did not align it, as `Trim`.
+    Kernel,
+}
+
 /// Run-time choices of a policy. Times in nanoseconds of the event clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Huge pages.
     pub huge: Huge,
+    /// Where SuperSlabs lie.
+    pub align: Align,
     /// Prefault verb.
     pub prefault: Prefault,
     /// Prefault scope.
@@ -139,6 +153,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             huge: Huge::Thp,
+            align: Align::Arena,
             prefault: Prefault::Off,
             prefault_scope: PrefaultScope::SuperSlab,
             prewarm_superslabs: 0,

@@ -10,7 +10,8 @@ use crate::layout::Layout;
 use crate::limits::HUGE_PAGE_BYTES;
 use crate::memory::{Advice, ArenaRange, Mapping, Memory};
 use crate::meta::Use;
-use crate::options::{Fallback, Huge, Options, Prefault, PrefaultScope, Purge};
+use crate::options::{Align, Fallback, Huge, Options, Prefault, PrefaultScope, Purge};
+use crate::placing::Backed;
 
 /// What a purge made of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +28,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Starts on a fresh reservation laid out as `layout` says: arena advice, start-up touch, prewarming.
     pub fn new(mem: M, geometry: G, options: Options, layout: &Layout) -> Allocator<M, G> {
         let allocator = Allocator { mem, geometry, options };
-        if allocator.options.huge == Huge::Thp {
+        if allocator.options.huge == Huge::Thp && layout.align == Align::Arena {
             allocator.advise_huge(ArenaRange { start: 0, bytes: layout.arena_bytes });
         }
         if allocator.options.startup_touch_bytes > 0 {
@@ -54,10 +55,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         for _ in 0..self.options.prewarm_superslabs {
             let guard = self.mem.lock();
             let Some(ordinal) = self.find_free_or_evict(1, 1) else { return };
-            if !self.back_with_huge_pages(ordinal, 1) {
-                return;
+            match self.back(ordinal, 1, 1, self.fresh_mapping()) {
+                Backed::Refused => return self.free_unless_lost(ordinal, 1),
+                Backed::Mapped => self.prefault(self.run_range(ordinal, 1 << self.geometry.superslab_shift())),
+                Backed::Populated => {}
             }
-            self.prefault(self.run_range(ordinal, 1 << self.geometry.superslab_shift()));
             self.mem.entry(ordinal).clean.set(false);
             self.keep(ordinal, Use::Warm);
             drop(guard);
@@ -104,7 +106,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return;
         }
         let own = self.run_range(self.mem.ordinal(superslab), 1 << self.geometry.superslab_shift());
-        let _ = self.mem.advise(whole_huge_pages(own), Advice::Collapse);
+        let range = match self.options.align {
+            Align::Arena => whole_huge_pages(own),
+            // Nobody knows whose memory lies beside it.
+            Align::Trim | Align::Kernel => own,
+        };
+        let _ = self.mem.advise(range, Advice::Collapse);
     }
 
     /// Maps reserved huge pages under SuperSlabs that have none yet, and notes them prepared. Lock held. False where the
@@ -180,10 +187,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 let _ = self.mem.advise(range, Advice::Free);
                 Purged::Unknown
             }
+            Purge::Unmap if self.options.align != Align::Arena => self.replace(range),
             Purge::Unmap if self.mem.unmap(range).is_err() => Purged::Unknown,
             Purge::Unmap if self.map_again(range) => Purged::Zero,
             Purge::Unmap => Purged::Hole,
         }
+    }
+
+    /// The end of [`Purge::Unmap`] with one call, for a part of a map among foreign ones: somebody else's `mmap` could
+    /// take a hole.
+    fn replace(&self, range: ArenaRange) -> Purged {
+        if self.map_again(range) { Purged::Zero } else { Purged::Hole }
     }
 
     /// `MADV_DONTNEED` on hugetlb rounds its length down silently (R13): then nothing is known to be zero.

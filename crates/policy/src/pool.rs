@@ -4,11 +4,12 @@ use core::cell::Cell;
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
-use crate::memory::{ArenaRange, Memory};
+use crate::memory::{ArenaRange, Mapping, Memory};
 use crate::meta::{EntryList, Use};
-use crate::options::{Huge, Purge};
+use crate::options::{Huge, PrefaultScope, Purge};
 use crate::os::Purged;
 use crate::own::Metadata;
+use crate::placing::Backed;
 
 pub(crate) fn count_one(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
@@ -72,6 +73,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         entry.bytes.set(0);
         let needs_preparing = before != Use::Warm && (entry.clean.get() || !entry.prepared.get());
         if needs_preparing && !self.prepare(ordinal) {
+            self.free_unless_lost(ordinal, 1);
             return None;
         }
         entry.clean.set(false);
@@ -115,7 +117,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let pool = self.mem.pool();
         for ordinal in pool.high_water.get()..first + count {
             let entry = self.mem.entry(ordinal);
-            entry.set_usage(Use::Free);
+            entry.reset();
             entry.zeroed.set(true);
             entry.clean.set(true);
             entry.prepared.set(false);
@@ -208,7 +210,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.unlink(&pool.huge_idle, ordinal);
         pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() - entry.bytes.get());
         let run = entry.run.get();
-        let purged = self.purge(self.whole_run(ordinal));
+        let purged = self.purge_superslabs(ordinal, run);
         if purged == Purged::Hole {
             return self.lose(ordinal, run);
         }
@@ -252,6 +254,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         drop(guard);
     }
 
+    /// Gives SuperSlabs back that could not be had, or not all of them. Lock held.
+    pub(crate) fn free_unless_lost(&self, first: u32, count: u32) {
+        for ordinal in first..first + count {
+            if self.mem.entry(ordinal).usage() != Use::Lost {
+                self.set_free(ordinal, 1);
+            }
+        }
+    }
+
     /// Purges what lay idle for the delay. Lists are in order of time, the oldest at the tail.
     pub(crate) fn purge_pool(&self, now_ns: u64) {
         if self.options.purge == Purge::None {
@@ -282,8 +293,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if !(first..first + count).all(|ordinal| self.is_unused(ordinal)) {
             return; // its huge page is shared with a SuperSlab in use
         }
-        let range = self.run_range(first, u64::from(count) << self.geometry.superslab_shift());
-        let purged = self.purge(range);
+        let purged = self.purge_superslabs(first, count);
         if purged == Purged::Hole {
             return self.lose(first, count);
         }
@@ -309,12 +319,16 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Makes a SuperSlab's memory what the policy asks for before its first use after mapping or purge. Lock held. False
-    /// if it was lost.
+    /// if there is none.
     fn prepare(&self, ordinal: u32) -> bool {
-        let backed = self.back_with_huge_pages(ordinal, 1);
-        if backed {
+        let mapping = match self.options.prefault_scope {
+            PrefaultScope::SuperSlab => self.fresh_mapping(),
+            PrefaultScope::Slab | PrefaultScope::Init => Mapping::Plain,
+        };
+        let backed = self.back(ordinal, 1, 1, mapping);
+        if backed == Backed::Mapped {
             self.prefault_superslab(self.superslab_range(ordinal));
         }
-        backed
+        backed != Backed::Refused
     }
 }

@@ -6,8 +6,8 @@ use crate::fork::in_steps;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::limits::PAGE_BYTES;
-use crate::memory::{Block, Memory};
-use crate::options::Huge;
+use crate::memory::{ArenaRange, Block, Memory};
+use crate::options::{Align, Huge};
 use crate::word::Word;
 
 /// Huge blocks from this size on are moved by `mremap`.
@@ -75,6 +75,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.mem.entry(self.mem.ordinal(new.superslab)).zeroed.set(false);
         let from = self.whole_run(self.mem.ordinal(block.superslab));
         let to = self.run_range(self.mem.ordinal(new.superslab), from.bytes);
+        if self.options.align != Align::Arena {
+            return self.move_between_maps(block, new, from, to);
+        }
         if self.mem.remap(from, to.start).is_err() {
             // A refused move may have removed the target.
             let mapped = self.map_again(to);
@@ -88,5 +91,30 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let mapped = self.map_again(from);
         self.release_moved(self.mem.ordinal(block.superslab), mapped);
         Some(new)
+    }
+
+    /// The same where the runs have maps of their own: the old one is gone when its pages have moved.
+    fn move_between_maps(
+        &self,
+        old: Block<M::SuperSlab>,
+        new: Block<M::SuperSlab>,
+        from: ArenaRange,
+        to: ArenaRange,
+    ) -> Option<Block<M::SuperSlab>> {
+        let moved = self.mem.remap(from, to.start).is_ok();
+        let (gone, result) = if moved { (old, Some(new)) } else { (new, None) };
+        let ordinal = self.mem.ordinal(gone.superslab);
+        let run = self.mem.entry(ordinal).run.get();
+        let guard = self.mem.lock();
+        let is_gone = if moved {
+            self.unbind(ordinal, run);
+            true
+        } else {
+            // A refused move may have removed a part of the target.
+            self.unmap_own(ordinal, run)
+        };
+        drop(guard);
+        self.release_moved(ordinal, is_gone);
+        result
     }
 }

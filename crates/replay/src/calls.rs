@@ -37,7 +37,7 @@ impl Counted {
         self.failed.load(Relaxed)
     }
 
-    fn noted(&self, result: Result<(), Errno>) -> Result<(), Errno> {
+    fn noted<T>(&self, result: Result<T, Errno>) -> Result<T, Errno> {
         if result.is_err() {
             self.failed.fetch_add(1, Relaxed);
         }
@@ -50,6 +50,11 @@ impl Os for Counted {
         self.mmap.fetch_add(1, Relaxed);
         // SAFETY: the caller's promise.
         self.noted(unsafe { Syscalls.map(at, bytes, mapping) })
+    }
+
+    fn map_anywhere(&self, bytes: usize, mapping: Mapping) -> Result<NonNull<u8>, Errno> {
+        self.mmap.fetch_add(1, Relaxed);
+        self.noted(Syscalls.map_anywhere(bytes, mapping))
     }
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {

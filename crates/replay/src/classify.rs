@@ -8,7 +8,7 @@ use crate::shadow::{FRAME_PAGES, Frame};
 /// A change that fits no rule: a page, what it was and is, and the traps on it (or on its frame).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unclassified {
-    /// The page, from the base of the reservation.
+    /// The page, from address 0.
     pub page: u64,
     /// Its state at the first look.
     pub before: Option<PageState>,

@@ -9,7 +9,7 @@ use hksim_trace::event::Event;
 use crate::calls::Counted;
 use crate::error::ChildError;
 use crate::malloc::watch_process;
-use crate::native::{Native, open, step, tables};
+use crate::native::{Native, open, ready, step};
 use crate::null::Null;
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report};
@@ -62,13 +62,13 @@ pub(crate) fn measured(
     why: &io::Error,
 ) -> Result<Report, ChildError> {
     let (mut memory, mut skipped) = watch_process()?;
-    let tables = tables(trace);
+    let ready = ready(&plan, trace);
     let marks = Vec::with_capacity(trace.stops.len());
     ProcessMemory::reset_peak();
     settle(Heap::Apart);
     let before = Usage::now();
     memory.begin();
-    let heap = open(plan, Counted::default(), tables, touch, |_| {})?;
+    let heap = open(plan, Counted::default(), ready, touch, |_| {})?;
     let mut coarse = Coarse { heap, memory, marks };
     let driven = drive(trace, &mut coarse)?;
     let faults = Usage::now().since(&before).faults;

@@ -14,6 +14,9 @@ pub enum ReplayError {
     /// The design can't be.
     #[error("the policy can't be laid out: {0}")]
     Design(DesignError),
+    /// SuperSlabs on maps of their own, and real threads.
+    #[error("with real threads SuperSlabs are followed in an arena only; use --mode ordered, or --align arena")]
+    MapsOfThreads,
     /// The library to preload does not exist.
     #[error("{}: cannot preload it: {source}; give the path of a shared object", path.display())]
     NoLibrary {

@@ -13,6 +13,8 @@ mod classify;
 mod coarse;
 mod environment;
 mod error;
+mod extents;
+mod frame_index;
 mod malloc;
 mod malloc_heap;
 mod native;

@@ -3,7 +3,8 @@
 use std::mem::ManuallyDrop;
 
 use hksim_drive::{Driver, FellBack, Plan, Tables, TouchRule};
-use hksim_native::{MmapMemory, Os};
+use hksim_native::{Addresses, MmapMemory, Os};
+use hksim_policy::options::Align;
 use hksim_policy::{Allocator, Memory, RunGeometry};
 use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
@@ -36,6 +37,18 @@ fn open_traps() -> (Option<TrapStream>, Option<Skipped>) {
     }
 }
 
+/// What a run needs beside its heap, made before the window opens.
+pub(crate) struct Ready<O: Os> {
+    tables: Tables<MmapMemory<O>>,
+    addresses: Option<Addresses>,
+}
+
+/// Makes that, present.
+pub(crate) fn ready<O: Os>(plan: &Plan, trace: &Prepared) -> Ready<O> {
+    let addresses = (plan.layout.align != Align::Arena).then(|| Addresses::new(&plan.layout));
+    Ready { tables: tables(trace), addresses }
+}
+
 /// Tables for a trace, present before the window opens.
 pub(crate) fn tables<O: Os>(trace: &Prepared) -> Tables<MmapMemory<O>> {
     let summary = trace.reader.summary();
@@ -48,14 +61,14 @@ pub(crate) fn tables<O: Os>(trace: &Prepared) -> Tables<MmapMemory<O>> {
 pub(crate) fn open<O: Os>(
     plan: Plan,
     os: O,
-    tables: Tables<MmapMemory<O>>,
+    ready: Ready<O>,
     touch: TouchRule,
     located: impl FnOnce(&MmapMemory<O>),
 ) -> Result<Native<O>, ChildError> {
-    let memory = MmapMemory::new(plan.layout, os)?;
+    let memory = MmapMemory::with_addresses(plan.layout, os, ready.addresses)?;
     located(&memory);
     let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
-    Ok(Driver::with_tables(allocator, tables, touch))
+    Ok(Driver::with_tables(allocator, ready.tables, touch))
 }
 
 pub(crate) fn step<O: Os>(heap: &mut Native<O>, event: &Event, number: u64) -> Result<(), ChildError> {
@@ -65,7 +78,7 @@ pub(crate) fn step<O: Os>(heap: &mut Native<O>, event: &Event, number: u64) -> R
 /// The control run: all that a measured run does, without a heap.
 pub(crate) fn control(plan: &Plan, trace: &mut Prepared) -> Result<Report, ChildError> {
     let (traps, _) = open_traps();
-    let Ok(observer) = Observer::new(plan.layout.bytes(), traps) else {
+    let Ok(observer) = Observer::new(&plan.layout, traps) else {
         return coarse::control(trace, Heap::Apart);
     };
     let mut null = Null::new(trace, observer);
@@ -99,9 +112,10 @@ impl Step for Measured<'_> {
 
     fn stop(&mut self, events: u64) -> Result<(), ChildError> {
         let (channel, at) = (&mut *self.channel, self.marks.len() as u32);
-        let mut observer = self.heap.allocator().mem.os().observer().borrow_mut();
+        let mem = &self.heap.allocator().mem;
+        let mut observer = mem.os().observer().borrow_mut();
         let mut sent = Ok(());
-        let mark = observer.mark_pages(events, |run| {
+        let mark = observer.mark_pages(events, mem.pieces(), |run| {
             if sent.is_ok() {
                 sent = channel.page_run(at, run);
             }
@@ -124,11 +138,11 @@ pub(crate) fn measured(
     channel: &mut Channel,
 ) -> Result<Report, ChildError> {
     let (traps, skipped) = open_traps();
-    let observer = match Observer::new(plan.layout.bytes(), traps) {
+    let observer = match Observer::new(&plan.layout, traps) {
         Ok(observer) => observer,
         Err(why) => return coarse::measured(plan, touch, trace, &why),
     };
-    let tables = tables(trace);
+    let ready = ready(&plan, trace);
     let marks = Vec::with_capacity(trace.stops.len());
     settle(Heap::Apart);
     let before = Usage::now();
@@ -137,7 +151,7 @@ pub(crate) fn measured(
     let located = |memory: &MmapMemory<Watched>| {
         memory.os().observer().borrow_mut().locate(memory.base().as_ptr() as u64);
     };
-    let heap = open(plan, os, tables, touch, located)?;
+    let heap = open(plan, os, ready, touch, located)?;
     let mut measured = Measured { heap: ManuallyDrop::new(heap), channel, marks };
     let driven = drive(trace, &mut measured)?;
     let traps = measured.heap.allocator().mem.os().observer().borrow_mut().end();
@@ -183,6 +197,13 @@ fn report(
         replayed.installs = None;
         replayed.skipped.push(Skipped::new("installs", reason));
     }
+    if measured.heap.allocator().mem.addresses().is_some() {
+        replayed.addresses = observer.given().map(<[u64]>::to_vec);
+        if replayed.addresses.is_none() || observer.left_out() > 0 {
+            let reason = "the allocator made more maps than are followed";
+            replayed.skipped.push(Skipped::new("addresses, installs, marks", reason));
+        }
+    }
     if observer.scan_failures() > 0 {
         let reason = format!("{} scans were broken off by the kernel", observer.scan_failures());
         replayed.skipped.push(Skipped::new("marks", reason));
@@ -206,10 +227,10 @@ impl Step for Timed {
 
 /// The timed run.
 pub(crate) fn timed(plan: Plan, touch: TouchRule, trace: &mut Prepared) -> Result<Report, ChildError> {
-    let tables = tables(trace);
+    let ready = ready(&plan, trace);
     settle(Heap::Apart);
     let before = Usage::now();
-    let mut timed = Timed(open(plan, Counted::default(), tables, touch, |_| {})?);
+    let mut timed = Timed(open(plan, Counted::default(), ready, touch, |_| {})?);
     let driven = drive(trace, &mut timed)?;
     let usage = Usage::now().since(&before);
     std::mem::forget(timed); // as in `Measured`

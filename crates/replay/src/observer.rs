@@ -1,4 +1,4 @@
-//! Follows the pages of a reservation: asks the kernel before and after each system call, and at marks.
+//! Follows an allocator's pages: asks the kernel before and after each system call, and at marks.
 //!
 //! Between two looks the heap only grows, since pages go by system calls alone; so the peaks below are exact.
 
@@ -6,10 +6,13 @@ use std::io;
 use std::ops::Range;
 
 use hksim_drive::{PageRun, PageState};
+use hksim_policy::layout::Layout;
+use hksim_policy::options::Align;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
 use crate::classify::{Cause, Tally, Unclassified};
 use crate::environment;
+use crate::extents::Extents;
 use crate::result::Mark;
 use crate::shadow::{ABSENT, FRAME_PAGES, Frame, Shadow};
 use crate::usage::Usage;
@@ -35,9 +38,20 @@ pub(crate) struct OwnCost {
     pub(crate) page_table_bytes: u64,
 }
 
-/// Follows one reservation.
+/// Frames outside the reservation that are followed, where there are such: 256 GiB of them.
+const OTHER_FRAMES_MAX: usize = 128 << 10;
+/// Addresses kept that the kernel gave to maps.
+const GIVEN_MAX: usize = 256 << 10;
+
+/// Follows the pages of one allocator.
 pub(crate) struct Observer {
     base_page: u64,
+    reserved_pages: u64,
+    /// What is the allocator's: its reservation, and the maps that SuperSlabs have of their own.
+    ours: Extents,
+    /// Addresses that the kernel gave to those maps.
+    given: Resident<u64>,
+    given_count: usize,
     traps: Option<TrapStream>,
     trapped: Resident<u64>,
     page_map: PageMap,
@@ -45,7 +59,7 @@ pub(crate) struct Observer {
     status: ProcText,
     /// Pages of a folio between 4K and 2M, where one such size is switched on.
     folio_pages: Option<u64>,
-    /// Frames that reserved huge pages are mapped in: 1.
+    /// Frames of the reservation that reserved huge pages are mapped in: 1.
     hugetlb: Resident<u8>,
     page_table_bytes_before: u64,
     pub(crate) shadow: Shadow,
@@ -55,20 +69,29 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// An observer of a reservation of so many bytes. `traps` is missing where the kernel does not give them.
-    pub(crate) fn new(bytes: u64, traps: Option<TrapStream>) -> io::Result<Observer> {
-        let shadow = Shadow::new(bytes / PAGE_BYTES)?;
+    /// An observer of memory laid out so. `traps` is missing where the kernel does not give them.
+    pub(crate) fn new(layout: &Layout, traps: Option<TrapStream>) -> io::Result<Observer> {
+        let frames = layout.bytes().div_ceil(HUGE_PAGE_BYTES) as usize;
+        // Each SuperSlab has a map of its own, of which a fixed place may be unmapped and mapped again.
+        let (others_max, given_max, extents_max) = match layout.align {
+            Align::Arena => (0, 0, 4 << 10),
+            Align::Trim | Align::Kernel => (OTHER_FRAMES_MAX, GIVEN_MAX, 64 << 10),
+        };
         Ok(Observer {
             base_page: 0,
+            reserved_pages: layout.bytes() / PAGE_BYTES,
+            ours: Extents::new(extents_max)?,
+            given: Resident::zeroed(given_max)?,
+            given_count: 0,
             trapped: Resident::zeroed(traps.as_ref().map_or(0, TrapStream::capacity))?,
             traps,
             page_map: PageMap::open()?,
             maps: ProcText::open("/proc/self/maps")?,
             status: ProcText::open("/proc/self/status")?,
-            hugetlb: Resident::zeroed(shadow.frames())?,
+            hugetlb: Resident::zeroed(frames)?,
             page_table_bytes_before: 0,
             folio_pages: environment::only_folio_pages(),
-            shadow,
+            shadow: Shadow::new(frames, others_max)?,
             tally: Tally::new(),
             peaks: Peaks::default(),
             own: OwnCost::default(),
@@ -78,7 +101,33 @@ impl Observer {
     /// Says where the reservation lies. Traps on it may already wait.
     pub(crate) fn locate(&mut self, base: u64) {
         self.base_page = base / PAGE_BYTES;
+        self.shadow.locate(base / HUGE_PAGE_BYTES);
+        self.ours.add(self.base_page..self.base_page + self.reserved_pages);
         self.note_vmas();
+    }
+
+    /// The kernel put a map at an address of its choice.
+    pub(crate) fn mapped_anywhere(&mut self, start: u64, bytes: u64) {
+        if let Some(given) = self.given.get_mut(self.given_count) {
+            *given = start;
+        }
+        self.given_count += 1;
+        self.mapped_anew(start, bytes, false);
+    }
+
+    /// The addresses of those maps, in order; `None` where there were too many to keep.
+    pub(crate) fn given(&self) -> Option<&[u64]> {
+        self.given.get(..self.given_count)
+    }
+
+    /// Ranges of addresses that could not be followed, for there were too many.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.ours.left_out()
+    }
+
+    /// A range of addresses is no longer the allocator's.
+    pub(crate) fn disappeared(&mut self, start: u64, bytes: u64) {
+        self.ours.remove(pages_at(start, bytes));
     }
 
     /// The stream of traps.
@@ -94,7 +143,7 @@ impl Observer {
     /// Classifies what the program did since the last look.
     pub(crate) fn look(&mut self) {
         match self.traps.as_ref() {
-            None => self.rescan(0..self.shadow.frames(), Cause::Unseen),
+            None => (0..self.ours.len()).for_each(|at| self.rescan(self.ours.get(at), Cause::Unseen)),
             Some(traps) if traps.waiting_bytes() == 0 => return,
             Some(_) => self.look_at_traps(),
         }
@@ -103,12 +152,11 @@ impl Observer {
 
     fn look_at_traps(&mut self) {
         let mut count = 0;
-        let pages = self.base_page..self.base_page + (self.shadow.frames() * FRAME_PAGES) as u64;
         if let Some(traps) = &mut self.traps {
             traps.drain(|address| {
                 let page = address / PAGE_BYTES;
-                if pages.contains(&page) && count < self.trapped.len() {
-                    self.trapped[count] = page - pages.start;
+                if self.ours.contains(page) && count < self.trapped.len() {
+                    self.trapped[count] = page;
                     count += 1;
                 }
             });
@@ -116,31 +164,34 @@ impl Observer {
         self.trapped[..count].sort_unstable();
         let mut next = 0;
         while next < count {
-            let frame = self.trapped[next] as usize / FRAME_PAGES;
+            let frame = self.trapped[next] / FRAME_PAGES as u64;
             let mut on_pages = [0u8; FRAME_PAGES];
-            while next < count && self.trapped[next] as usize / FRAME_PAGES == frame {
+            while next < count && self.trapped[next] / FRAME_PAGES as u64 == frame {
                 let on_page = &mut on_pages[self.trapped[next] as usize % FRAME_PAGES];
                 *on_page = on_page.saturating_add(1);
                 next += 1;
             }
-            self.rescan(frame..frame + 1, Cause::Ran(&on_pages));
+            self.rescan(pages_of(frame), Cause::Ran(&on_pages));
         }
     }
 
-    /// Asks the kernel about frames, and classifies what changed in them.
-    fn rescan(&mut self, frames: Range<usize>, cause: Cause<'_>) {
-        let at = |frame: usize| self.base_page + (frame * FRAME_PAGES) as u64;
-        let mut frames_seen = FramesSeen::new(self.page_map.scan(at(frames.start), at(frames.end)), self.base_page);
+    /// Asks the kernel about the frames that pages lie in, and classifies what changed in them.
+    fn rescan(&mut self, pages: Range<u64>, cause: Cause<'_>) {
+        let frames = frames_of(&pages);
+        let ours = self.ours.within(pages_of(frames.start).start..pages_of(frames.end).start);
+        let mut frames_seen = FramesSeen::new(self.page_map.scan_each(ours));
         for frame in frames {
-            let after = frames_seen.frame(frame, self.hugetlb[frame] != 0);
+            let first_page = pages_of(frame).start;
+            let hugetlb = is_hugetlb(&self.shadow, &self.hugetlb, frame);
+            let after = frames_seen.frame(frame, hugetlb);
             if after.is_none() && !self.shadow.is_known(frame) {
                 if let Cause::Ran(traps) = cause {
-                    self.tally.classify((frame * FRAME_PAGES) as u64, &ABSENT, &ABSENT, Cause::Ran(traps));
+                    self.tally.classify(first_page, &ABSENT, &ABSENT, Cause::Ran(traps));
                 }
                 continue;
             }
             let after = after.unwrap_or(ABSENT);
-            self.tally.classify((frame * FRAME_PAGES) as u64, self.shadow.frame(frame), &after, cause);
+            self.tally.classify(first_page, self.shadow.frame(frame), &after, cause);
             if self.shadow.is_full() {
                 grow(&mut self.shadow, &mut self.status, &mut self.own);
             }
@@ -154,30 +205,24 @@ impl Observer {
         self.note_page_tables();
     }
 
-    /// The frames that a range of addresses touches.
-    fn frames_of(&self, start: u64, bytes: u64) -> Range<usize> {
-        let from_base = start - self.base_page * PAGE_BYTES;
-        (from_base / HUGE_PAGE_BYTES) as usize..(from_base + bytes).div_ceil(HUGE_PAGE_BYTES) as usize
-    }
-
     /// After a call on a range that makes no page.
     pub(crate) fn after_call(&mut self, start: u64, bytes: u64) {
-        self.rescan(self.frames_of(start, bytes), Cause::Called);
+        self.rescan(pages_at(start, bytes), Cause::Called);
         self.note_resident();
     }
 
     /// After a call that made huge pages of what was there.
     pub(crate) fn after_collapse(&mut self, start: u64, bytes: u64) {
-        self.rescan(self.frames_of(start, bytes), Cause::Collapsed);
+        self.rescan(pages_at(start, bytes), Cause::Collapsed);
         self.note_resident();
     }
 
     /// After a call that populated a range; `faults` is what the kernel charged for it.
     pub(crate) fn after_populate(&mut self, start: u64, bytes: u64, faults: u64) {
         let before = self.tally.installs;
-        self.rescan(self.frames_of(start, bytes), Cause::Populated);
+        self.rescan(pages_at(start, bytes), Cause::Populated);
         if !self.tally.join_populated(&before, faults, self.folio_pages) {
-            let page = start / PAGE_BYTES - self.base_page;
+            let page = start / PAGE_BYTES;
             self.tally.reject(Unclassified { page, before: None, after: None, traps: faults });
         }
         self.note_resident();
@@ -185,14 +230,15 @@ impl Observer {
 
     /// After a range was mapped anew: what was there is gone, whatever is there now is new.
     pub(crate) fn mapped_anew(&mut self, start: u64, bytes: u64, hugetlb: bool) {
-        let first = start / PAGE_BYTES - self.base_page;
-        let end = first + bytes / PAGE_BYTES;
-        for frame in self.frames_of(start, bytes) {
-            let frame_first = (frame * FRAME_PAGES) as u64;
-            let pages =
-                first.saturating_sub(frame_first) as usize..(end - frame_first).min(FRAME_PAGES as u64) as usize;
-            self.shadow.forget(frame, pages);
-            self.hugetlb[frame] = u8::from(hugetlb);
+        let pages = pages_at(start, bytes);
+        self.ours.add(pages.clone());
+        for frame in frames_of(&pages) {
+            let whole = pages_of(frame);
+            let part = pages.start.max(whole.start) - whole.start..pages.end.min(whole.end) - whole.start;
+            self.shadow.forget(frame, part.start as usize..part.end as usize);
+            if let Some(at) = self.shadow.in_reservation(frame) {
+                self.hugetlb[at] = u8::from(hugetlb);
+            }
         }
     }
 
@@ -201,12 +247,12 @@ impl Observer {
         // What lay at the target was unmapped by the move.
         self.mapped_anew(to, bytes, false);
         let before = self.shadow.counts();
-        for frame in self.frames_of(from, bytes).chain(self.frames_of(to, bytes)) {
-            self.rescan(frame..frame + 1, Cause::Unseen);
-        }
+        self.disappeared(from, bytes);
+        self.rescan(pages_at(from, bytes), Cause::Unseen);
+        self.rescan(pages_at(to, bytes), Cause::Unseen);
         let after = self.shadow.counts();
         if before.resident_bytes() != after.resident_bytes() {
-            let page = to / PAGE_BYTES - self.base_page;
+            let page = to / PAGE_BYTES;
             self.tally.reject(Unclassified { page, before: None, after: None, traps: 0 });
         }
         self.note_resident();
@@ -218,11 +264,11 @@ impl Observer {
         self.peaks.hugetlb_bytes = self.peaks.hugetlb_bytes.max(counts.pages(PageState::Hugetlb) * PAGE_BYTES);
     }
 
-    /// Counts the reservation's VMAs.
+    /// Counts the allocator's VMAs.
     pub(crate) fn note_vmas(&mut self) -> u64 {
-        let start = self.base_page * PAGE_BYTES;
-        let end = start + self.shadow.frames() as u64 * HUGE_PAGE_BYTES;
-        let vmas = self.maps.maps_within(start, end).unwrap_or(0);
+        let ours = &self.ours;
+        let is_ours = |map: Range<u64>| ours.overlaps(&(map.start / PAGE_BYTES..map.end / PAGE_BYTES));
+        let vmas = self.maps.maps_where(is_ours).unwrap_or(0);
         self.peaks.vmas = self.peaks.vmas.max(vmas);
         vmas
     }
@@ -238,24 +284,33 @@ impl Observer {
         bytes
     }
 
-    /// Looks, then scans the whole reservation afresh: hands out every run of pages, and compares with the shadow.
-    pub(crate) fn mark_pages(&mut self, events: u64, mut each: impl FnMut(PageRun)) -> Mark {
+    /// Looks, then scans all memory afresh: hands out every run of pages under its name, and compares with the shadow.
+    /// `pieces` are named pages in the order of their names: first page by name, and pages of the address space.
+    pub(crate) fn mark_pages(
+        &mut self,
+        events: u64,
+        pieces: impl Iterator<Item = (u64, Range<u64>)>,
+        mut each: impl FnMut(PageRun),
+    ) -> Mark {
         self.look();
-        let frames = self.shadow.frames();
-        let end = self.base_page + (frames * FRAME_PAGES) as u64;
-        let mut seen = FramesSeen::new(self.page_map.scan(self.base_page, end), self.base_page);
         let (mut discrepancies, mut rss_bytes) = (0, 0);
-        for frame in 0..frames {
-            let Some(now) = seen.frame(frame, self.hugetlb[frame] != 0) else {
-                discrepancies += self.shadow.frame(frame).iter().flatten().count() as u64;
-                continue;
-            };
-            discrepancies +=
-                self.shadow.frame(frame).iter().zip(&now).filter(|(shadow, now)| shadow != now).count() as u64;
-            for (at, state) in now.iter().enumerate() {
-                if let Some(state) = *state {
-                    rss_bytes += if state.is_resident() { PAGE_BYTES } else { 0 };
-                    each(PageRun { first_page: (frame * FRAME_PAGES + at) as u64, pages: 1, state });
+        for (name, pages) in pieces {
+            let mut seen = FramesSeen::new(self.page_map.scan(pages.start, pages.end));
+            for frame in frames_of(&pages) {
+                let hugetlb = is_hugetlb(&self.shadow, &self.hugetlb, frame);
+                let now = seen.frame(frame, hugetlb);
+                if now.is_none() && !self.shadow.is_known(frame) {
+                    continue;
+                }
+                let (now, shadow) = (now.unwrap_or(ABSENT), self.shadow.frame(frame));
+                let whole = pages_of(frame);
+                for page in pages.start.max(whole.start)..pages.end.min(whole.end) {
+                    let at = (page - whole.start) as usize;
+                    discrepancies += u64::from(shadow[at] != now[at]);
+                    if let Some(state) = now[at] {
+                        rss_bytes += if state.is_resident() { PAGE_BYTES } else { 0 };
+                        each(PageRun { first_page: name + (page - pages.start), pages: 1, state });
+                    }
                 }
             }
         }
@@ -285,7 +340,8 @@ impl Watch for Observer {
     }
 
     fn mark(&mut self, events: u64) -> Mark {
-        self.mark_pages(events, |_| {})
+        let reservation = self.base_page..self.base_page + self.reserved_pages;
+        self.mark_pages(events, std::iter::once((0, reservation)), |_| {})
     }
 
     fn end(&mut self) -> Option<u64> {
@@ -308,23 +364,39 @@ fn grow(shadow: &mut Shadow, status: &mut ProcText, own: &mut OwnCost) {
     own.page_table_bytes += (status.number("VmPTE:").unwrap_or(0) - tables.unwrap_or(0)) * 1024;
 }
 
-/// A scan, cut into frames.
-struct FramesSeen<'a> {
-    scan: PagesSeen<'a>,
-    pending: Option<PresentPages>,
-    base_page: u64,
+/// Whether a frame is known to have reserved huge pages.
+fn is_hugetlb(shadow: &Shadow, hugetlb: &[u8], frame: u64) -> bool {
+    shadow.in_reservation(frame).is_some_and(|at| hugetlb[at] != 0)
 }
 
-impl<'a> FramesSeen<'a> {
-    fn new(mut scan: PagesSeen<'a>, base_page: u64) -> FramesSeen<'a> {
+fn pages_at(start: u64, bytes: u64) -> Range<u64> {
+    start / PAGE_BYTES..(start + bytes) / PAGE_BYTES
+}
+
+/// The frames that pages lie in.
+fn frames_of(pages: &Range<u64>) -> Range<u64> {
+    pages.start / FRAME_PAGES as u64..pages.end.div_ceil(FRAME_PAGES as u64)
+}
+
+fn pages_of(frame: u64) -> Range<u64> {
+    frame * FRAME_PAGES as u64..(frame + 1) * FRAME_PAGES as u64
+}
+
+/// A scan, cut into frames.
+struct FramesSeen<'a, I: Iterator<Item = Range<u64>>> {
+    scan: PagesSeen<'a, I>,
+    pending: Option<PresentPages>,
+}
+
+impl<'a, I: Iterator<Item = Range<u64>>> FramesSeen<'a, I> {
+    fn new(mut scan: PagesSeen<'a, I>) -> FramesSeen<'a, I> {
         let pending = scan.next();
-        FramesSeen { scan, pending, base_page }
+        FramesSeen { scan, pending }
     }
 
     /// The pages of a frame, `None` if it has none. Frames are asked for in ascending order.
-    fn frame(&mut self, frame: usize, hugetlb: bool) -> Option<Frame> {
-        let first = self.base_page + (frame * FRAME_PAGES) as u64;
-        let end = first + FRAME_PAGES as u64;
+    fn frame(&mut self, frame: u64, hugetlb: bool) -> Option<Frame> {
+        let Range { start: first, end } = pages_of(frame);
         if self.pending.is_none_or(|seen| seen.first_page >= end) {
             return None;
         }

@@ -9,7 +9,8 @@ use crate::environment::Environment;
 use crate::error::ReplayError;
 use crate::protocol::{self, Received, Report};
 use crate::result::{Replayed, Skipped};
-use crate::spec::{Job, ReplaySpec, Run, Target};
+use crate::spec::{Job, Mode, ReplaySpec, Run, Target};
+use hksim_policy::options::Align;
 
 /// The hidden first argument that makes a program call [`child_main`](crate::child_main).
 pub const CHILD_ARGUMENT: &str = "__replay-child";
@@ -67,7 +68,10 @@ fn checked(spec: &ReplaySpec) -> Result<ReplaySpec, ReplayError> {
     let mut spec = spec.clone();
     match &mut spec.on {
         Target::Native(design) => {
-            design.plan().map_err(ReplayError::Design)?;
+            let plan = design.plan().map_err(ReplayError::Design)?;
+            if plan.layout.align != Align::Arena && spec.mode == Mode::Threaded {
+                return Err(ReplayError::MapsOfThreads);
+            }
         }
         Target::Malloc { preload: Some(path) } => {
             let found = path.canonicalize();

@@ -78,6 +78,9 @@ impl Skipped {
 pub struct Replayed {
     /// Address of the first byte of the reservation.
     pub base_address: Option<u64>,
+    /// Where SuperSlabs have maps of their own: the addresses that the kernel gave to them, in order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Vec<u64>>,
     /// Installs by kind.
     pub installs: Option<Installs>,
     /// `ru_minflt` of the window.

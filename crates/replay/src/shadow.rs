@@ -1,4 +1,4 @@
-//! What each page of the reservation was when the kernel was last asked. Filled from the kernel's answers only.
+//! What each page of the allocator's was when the kernel was last asked. Filled from the kernel's answers only.
 
 use std::io;
 use std::ops::Range;
@@ -6,6 +6,7 @@ use std::ops::Range;
 use hksim_drive::PageState;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
+use crate::frame_index::FrameIndex;
 use hksim_linux::resident::{Resident, Zeroable};
 
 /// Pages of a frame: what one page-table page maps, 2 MiB.
@@ -59,35 +60,38 @@ impl Counts {
 
 /// The shadow: two levels, its memory O(frames ever touched).
 pub(crate) struct Shadow {
-    /// Number of the frame's states + 1; 0 where the frame never had a page.
-    index: Resident<u32>,
+    index: FrameIndex,
     pieces: Vec<Resident<Stored>>,
     used: usize,
     counts: Counts,
 }
 
 impl Shadow {
-    /// A shadow of so many pages, all absent.
-    pub(crate) fn new(pages: u64) -> io::Result<Shadow> {
-        let frames = (pages as usize).div_ceil(FRAME_PAGES);
+    /// A shadow of a reservation of so many frames, and of so many others at most, all absent.
+    pub(crate) fn new(frames: usize, others_max: usize) -> io::Result<Shadow> {
         let mut pieces = Vec::with_capacity(PIECES_MAX);
         pieces.push(Resident::zeroed(FRAMES_PER_PIECE)?);
-        Ok(Shadow { index: Resident::zeroed(frames)?, pieces, used: 0, counts: Counts::default() })
+        Ok(Shadow { index: FrameIndex::new(frames, others_max)?, pieces, used: 0, counts: Counts::default() })
     }
 
-    /// Number of frames.
-    pub(crate) fn frames(&self) -> usize {
-        self.index.len()
+    /// The reservation begins at this frame.
+    pub(crate) fn locate(&mut self, first_frame: u64) {
+        self.index.locate(first_frame);
+    }
+
+    /// The place of a frame in the reservation, if it lies there.
+    pub(crate) fn in_reservation(&self, frame: u64) -> Option<usize> {
+        self.index.in_table(frame)
     }
 
     /// Whether a frame ever had a page.
-    pub(crate) fn is_known(&self, frame: usize) -> bool {
-        self.index[frame] != 0
+    pub(crate) fn is_known(&self, frame: u64) -> bool {
+        self.index.get(frame).is_some()
     }
 
     /// A frame's pages.
-    pub(crate) fn frame(&self, frame: usize) -> &Frame {
-        match (self.index[frame] as usize).checked_sub(1) {
+    pub(crate) fn frame(&self, frame: u64) -> &Frame {
+        match self.index.get(frame) {
             None => &ABSENT,
             Some(at) => &self.pieces[at / FRAMES_PER_PIECE][at % FRAMES_PER_PIECE].0,
         }
@@ -109,22 +113,22 @@ impl Shadow {
 
     /// Notes what a frame is now. A new frame for which there is no room (see [`Shadow::is_full`]) is left out: then a
     /// mark's scan contradicts the shadow, and says so.
-    pub(crate) fn set(&mut self, frame: usize, after: &Frame) {
+    pub(crate) fn set(&mut self, frame: u64, after: &Frame) {
         let before = Counts::of(self.frame(frame));
-        if !self.is_known(frame) {
-            if self.is_full() {
-                return;
+        let at = match self.index.get(frame) {
+            Some(at) => at,
+            None if self.is_full() || !self.index.set(frame, self.used) => return,
+            None => {
+                self.used += 1;
+                self.used - 1
             }
-            self.used += 1;
-            self.index[frame] = self.used as u32;
-        }
-        let at = self.index[frame] as usize - 1;
+        };
         self.pieces[at / FRAMES_PER_PIECE][at % FRAMES_PER_PIECE].0 = *after;
         self.counts.replace(before, Counts::of(after));
     }
 
     /// Drops pages of a frame.
-    pub(crate) fn forget(&mut self, frame: usize, pages: Range<usize>) {
+    pub(crate) fn forget(&mut self, frame: u64, pages: Range<usize>) {
         if self.is_known(frame) {
             let mut left = *self.frame(frame);
             left[pages].fill(None);

@@ -59,11 +59,33 @@ impl Os for Watched {
         result
     }
 
+    fn map_anywhere(&self, bytes: usize, mapping: Mapping) -> Result<NonNull<u8>, Errno> {
+        let mut observer = self.observer.borrow_mut();
+        observer.before_call();
+        let before = Usage::now();
+        let result = self.counted.map_anywhere(bytes, mapping);
+        let faults = Usage::now().since(&before).faults;
+        if let Ok(at) = result {
+            observer.mapped_anywhere(address(at), bytes as u64);
+            match mapping {
+                Mapping::Plain | Mapping::Hugetlb => observer.after_call(address(at), bytes as u64),
+                Mapping::Populated | Mapping::HugetlbPopulated => {
+                    observer.after_populate(address(at), bytes as u64, faults);
+                }
+            }
+            observer.note_vmas();
+        }
+        result
+    }
+
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
         let mut observer = self.observer.borrow_mut();
         observer.before_call();
         // SAFETY: the caller's promise.
         let result = unsafe { self.counted.unmap(at, bytes) };
+        if result.is_ok() {
+            observer.disappeared(address(at), bytes as u64);
+        }
         observer.after_call(address(at), bytes as u64);
         observer.note_vmas();
         result

@@ -8,13 +8,13 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Mapping};
 use serde::Serialize;
 
+use crate::addresses::{AddressLabel, Addresses, Giver};
 use crate::hooks::{Hooks, Touch, Watch, Why};
 use crate::kernel::{
     self, Access, BLOCK_PAGES, Content, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, Protection, RemapSource,
 };
-use crate::memory::BASE_PAGE;
 
-/// Why a page-table entry was made. The first that fits, in this order of precedence: populated or collapsed; zero_then_write;
+/// Why a page-table entry was made. The first that fits, in this order of precedence: populated (trimmed where it was for nothing) or collapsed; zero_then_write;
 /// hole_after_split; refault_after_purge; else what touched the page. The sums equal the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ByReason {
@@ -34,6 +34,8 @@ pub struct ByReason {
     pub prefault: u64,
     /// `MAP_POPULATE` or `MADV_POPULATE_*`.
     pub populated: u64,
+    /// `MAP_POPULATE`, in what was mapped too much for alignment and unmapped at once.
+    pub trimmed: u64,
     /// `MADV_COLLAPSE`.
     pub collapsed: u64,
     /// The page had been written before and was purged.
@@ -60,9 +62,9 @@ impl ByReason {
     /// The sum of all reasons.
     pub fn total(&self) -> u64 {
         let ByReason { application, header, link, metadata, zeroing, copy, prefault, populated, .. } = *self;
-        let ByReason { collapsed, refault_after_purge, hole_after_split, zero_then_write, .. } = *self;
+        let ByReason { trimmed, collapsed, refault_after_purge, hole_after_split, zero_then_write, .. } = *self;
         let touched = application + header + link + metadata + zeroing + copy + prefault;
-        touched + populated + collapsed + refault_after_purge + hole_after_split + zero_then_write
+        touched + populated + trimmed + collapsed + refault_after_purge + hole_after_split + zero_then_write
     }
 }
 
@@ -103,7 +105,7 @@ pub struct Accounts {
     purged: HashSet<u64>,
     /// 2 MiB blocks that were a huge page and were not dropped whole since.
     once_huge: HashSet<u64>,
-    reserved_pages: u64,
+    giver: Giver,
 }
 
 impl Accounts {
@@ -117,8 +119,18 @@ impl Accounts {
             peaks: Peaks::default(),
             purged: HashSet::new(),
             once_huge: HashSet::new(),
-            reserved_pages: 0,
+            giver: Giver::new(Addresses::default()),
         }
+    }
+
+    /// The same where maps that ask for no address get these.
+    pub fn with_addresses(self, addresses: Addresses) -> Accounts {
+        Accounts { giver: Giver::new(addresses), ..self }
+    }
+
+    /// Where the addresses of maps came from that asked for none; `None` if there were no such maps.
+    pub fn addresses(&self) -> Option<AddressLabel> {
+        Some(self.giver.label()).filter(|label| label.maps > 0)
     }
 
     /// The kernel.
@@ -159,11 +171,6 @@ impl Accounts {
         self.peaks
     }
 
-    /// The whole reservation, as pages of the simulated address space.
-    pub fn reserved(&self) -> Range<u64> {
-        BASE_PAGE..BASE_PAGE + self.reserved_pages
-    }
-
     fn note_peaks(&mut self) {
         let kernel = &self.kernel;
         let peaks = &mut self.peaks;
@@ -199,6 +206,17 @@ impl Accounts {
         if run.kind == InstallKind::Thp {
             self.once_huge.extend(block..pages.end.div_ceil(BLOCK_PAGES));
         }
+    }
+
+    /// Installs that stand in a range: single pages, and huge pages that lie in it whole.
+    fn installed_in(&self, pages: Range<u64>) -> u64 {
+        let states = self.kernel.page_states(pages);
+        let installs = states.iter().map(|run| match run.state {
+            kernel::PageState::Base => run.pages,
+            kernel::PageState::Thp => run.pages / BLOCK_PAGES,
+            _ => 0,
+        });
+        installs.sum()
     }
 
     fn called(&mut self, outcome: kernel::Outcome, cause: Cause) -> Result<(), Errno> {
@@ -237,8 +255,14 @@ impl Accounts {
     }
 }
 
-fn shifted(pages: &Range<u64>) -> Range<u64> {
-    BASE_PAGE + pages.start..BASE_PAGE + pages.end
+fn map_flags(mapping: Mapping) -> MapFlags {
+    let hugetlb = matches!(mapping, Mapping::Hugetlb | Mapping::HugetlbPopulated);
+    MapFlags {
+        protection: Protection::ReadWrite,
+        noreserve: !hugetlb,
+        populate: matches!(mapping, Mapping::Populated | Mapping::HugetlbPopulated),
+        hugetlb,
+    }
 }
 
 impl Hooks for Accounts {
@@ -250,8 +274,8 @@ impl Hooks for Accounts {
             Touch::WriteZero => Access::Write(Content::Zero),
             Touch::Write => Access::Write(Content::NonZero),
         };
-        let was_huge_zero = matches!(self.kernel.block_state(BASE_PAGE + page), kernel::BlockState::HugeZero);
-        match self.kernel.touch(BASE_PAGE + page, access) {
+        let was_huge_zero = matches!(self.kernel.block_state(page), kernel::BlockState::HugeZero);
+        match self.kernel.touch(page, access) {
             Ok(None) => {}
             Ok(Some(install)) => {
                 let run = InstallRun {
@@ -265,38 +289,48 @@ impl Hooks for Accounts {
                 self.note_peaks();
             }
             // The policy touches only what it has mapped, so this is a bug in it, or in the model.
-            Err(signal) => unreachable!("an access to page {page} of the reservation raised {signal}"),
+            Err(signal) => unreachable!("an access to page {page:#x} raised {signal}"),
         }
     }
 
     fn access(&mut self, _pages: Range<u64>, _why: Why) {}
 
-    fn reserve(&mut self, pages: u64) {
-        self.reserved_pages = pages;
-        let flags = MapFlags { protection: Protection::ReadWrite, noreserve: true, populate: false, hugetlb: false };
+    fn reserve(&mut self, pages: Range<u64>) {
         self.os_calls.mmap += 1;
-        let outcome = self.kernel.map(shifted(&(0..pages)), flags);
+        let outcome = self.kernel.map(pages, map_flags(Mapping::Plain));
         assert!(outcome.result.is_ok(), "a fresh address space has room for the reservation");
         self.note_peaks();
     }
 
     fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
-        let pages = shifted(&pages);
-        let hugetlb = matches!(mapping, Mapping::Hugetlb | Mapping::HugetlbPopulated);
-        let flags = MapFlags {
-            protection: Protection::ReadWrite,
-            noreserve: !hugetlb,
-            populate: matches!(mapping, Mapping::Populated | Mapping::HugetlbPopulated),
-            hugetlb,
-        };
         self.os_calls.mmap += 1;
         self.dropping(&pages);
-        let outcome = self.kernel.map(pages, flags);
+        let outcome = self.kernel.map(pages, map_flags(mapping));
         self.called(outcome, Cause::Populated)
     }
 
+    fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
+        self.os_calls.mmap += 1;
+        let modelled = || self.kernel.unmapped_area(pages, self.giver.top() / PAGE_BYTES);
+        let Some(first) = self.giver.given().map(|address| address / PAGE_BYTES).or_else(modelled) else {
+            return self.returned(Err(kernel::Errno::NoMemory)).map(|()| 0);
+        };
+        let outcome = self.kernel.map(first..first + pages, map_flags(mapping));
+        self.called(outcome, Cause::Populated)?;
+        self.giver.mapped();
+        Ok(first)
+    }
+
+    fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno> {
+        let populated = self.installed_in(pages.clone());
+        self.by_reason.populated -= populated;
+        self.by_reason.trimmed += populated;
+        self.os_calls.munmap += 1;
+        let result = self.kernel.unmap(pages);
+        self.returned(result)
+    }
+
     fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
-        let pages = shifted(&pages);
         self.os_calls.munmap += 1;
         self.dropping(&pages);
         let result = self.kernel.unmap(pages);
@@ -304,11 +338,10 @@ impl Hooks for Accounts {
     }
 
     fn content(&mut self, page: u64, content: Content) {
-        self.kernel.set_content(BASE_PAGE + page, content);
+        self.kernel.set_content(page, content);
     }
 
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
-        let pages = shifted(&pages);
         self.os_calls.madvise += 1;
         if advice == Advice::DontNeed {
             self.dropping(&pages);
@@ -327,7 +360,6 @@ impl Hooks for Accounts {
     }
 
     fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {
-        let (pages, to) = (shifted(&pages), BASE_PAGE + to);
         self.os_calls.mremap += 1;
         self.dropping(&(to..to + pages.end - pages.start));
         let result = self.kernel.remap(pages.start, pages.end - pages.start, to, RemapSource::Unmapped);

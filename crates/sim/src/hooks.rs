@@ -43,7 +43,7 @@ pub enum Touch {
     Write,
 }
 
-/// A consumer of placement hooks. Pages are 4 KiB, numbered from the start of the reservation.
+/// A consumer of placement hooks. Pages are 4 KiB, numbered from address 0: where each lies is known by then.
 pub trait Hooks {
     /// Whether every access is wanted (a TLB model does), or only those that may change a page.
     const EVERY_ACCESS: bool;
@@ -55,10 +55,16 @@ pub trait Hooks {
     fn access(&mut self, pages: Range<u64>, why: Why);
 
     /// The reservation itself is mapped, before anything else.
-    fn reserve(&mut self, pages: u64);
+    fn reserve(&mut self, pages: Range<u64>);
 
     /// `mmap(MAP_FIXED)`.
     fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno>;
+
+    /// `mmap` at an address that the kernel chooses; its first page.
+    fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno>;
+
+    /// `munmap` of pages that were mapped too much, so that SuperSlabs could be aligned.
+    fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno>;
 
     /// `munmap`.
     fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno>;

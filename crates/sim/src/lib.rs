@@ -2,11 +2,13 @@
 //!
 //! - [`memory`]: the policy's memory in the simulator; it emits [`hooks`].
 //! - [`kernel`]: Linux's rules for anonymous memory, a library of its own; [`accounts`] feeds one with hooks.
+//! - [`addresses`]: which addresses maps get that ask for none.
 //! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many; [`report`]: what comes out.
 //! - [`placement`]: just where every object lies.
 //! - [`tlb`]: models of TLBs; [`reach`]: what they could cover, and what they miss.
 
 pub mod accounts;
+pub mod addresses;
 pub mod hooks;
 pub mod kernel;
 pub mod memory;
@@ -17,6 +19,7 @@ pub mod simulate;
 pub mod sweep;
 pub mod tlb;
 
+pub use addresses::Addresses;
 pub use report::SimReport;
 pub use simulate::{Setup, SimError, Simulated, simulate};
 pub use sweep::{Input, Sweep, sweep};

@@ -9,7 +9,6 @@ use serde::Serialize;
 use crate::accounts::Accounts;
 use crate::hooks::{Hooks, Touch, Watch, Why};
 use crate::kernel::{BLOCK_PAGES, BlockState, Content, Kernel};
-use crate::memory::BASE_PAGE;
 use crate::tlb::{Geometry, HitCounts, LiveMix, PageSize, Reach, TwoLevel};
 
 /// What one core's data TLB makes of a run.
@@ -65,7 +64,7 @@ impl TlbWatch {
 
     /// Entries die with what they map.
     fn changed(&mut self, pages: &Range<u64>) {
-        self.tlb.invalidate(BASE_PAGE + pages.start..BASE_PAGE + pages.end);
+        self.tlb.invalidate(pages.clone());
     }
 }
 
@@ -100,7 +99,7 @@ impl Hooks for TlbWatch {
 
     fn access(&mut self, pages: Range<u64>, why: Why) {
         let before = self.tlb.counts();
-        for page in BASE_PAGE + pages.start..BASE_PAGE + pages.end {
+        for page in pages {
             let size = page_size(self.accounts.kernel(), page);
             self.tlb.access(page, size);
         }
@@ -112,13 +111,22 @@ impl Hooks for TlbWatch {
         }
     }
 
-    fn reserve(&mut self, pages: u64) {
+    fn reserve(&mut self, pages: Range<u64>) {
         self.accounts.reserve(pages);
     }
 
     fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
         self.changed(&pages);
         self.accounts.map(pages, mapping)
+    }
+
+    fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
+        self.accounts.map_anywhere(pages, mapping)
+    }
+
+    fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno> {
+        self.changed(&pages);
+        self.accounts.trim(pages)
     }
 
     fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
@@ -144,16 +152,16 @@ impl Hooks for TlbWatch {
     }
 }
 
-/// Looks at the pages under live objects; `live` are page ranges of the reservation, in any order.
+/// Looks at the pages under live objects; `live` are page ranges, in any order.
 pub(crate) fn sample(event: u64, core: &Geometry, kernel: &Kernel, mut live: Vec<Range<u64>>) -> ReachSample {
     live.sort_unstable_by_key(|range| range.start);
     let (mut mix, mut under_huge, mut done, mut last_huge) = (LiveMix::default(), 0, 0, None);
     for range in live {
         let mut page = range.start.max(done);
         while page < range.end {
-            let block = (BASE_PAGE + page) / BLOCK_PAGES;
-            let block_end = ((block + 1) * BLOCK_PAGES - BASE_PAGE).min(range.end);
-            match page_size(kernel, BASE_PAGE + page) {
+            let block = page / BLOCK_PAGES;
+            let block_end = ((block + 1) * BLOCK_PAGES).min(range.end);
+            match page_size(kernel, page) {
                 PageSize::Base => mix.base_pages += block_end - page,
                 PageSize::Huge => {
                     under_huge += block_end - page;

@@ -8,6 +8,7 @@ use hksim_trace::source::EventSource;
 use serde::Serialize;
 
 use crate::accounts::ByReason;
+use crate::addresses::AddressLabel;
 use crate::kernel::{KernelConfig, KhugepagedBound};
 use crate::reach::TlbReport;
 
@@ -125,8 +126,11 @@ pub struct SimReport {
     pub os_calls_failed: u64,
     /// Requests that could not be served.
     pub failed: u64,
-    /// SuperSlabs that hugetlb refused.
+    /// SuperSlabs that hugetlb refused, and maps that the kernel did not align.
     pub fell_back: FellBack,
+    /// Where the addresses of maps came from, where SuperSlabs have maps of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<AddressLabel>,
     /// What khugepaged could change; `None` where no mapping can have huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub khugepaged: Option<KhugepagedBound>,

@@ -17,9 +17,10 @@ use hksim_trace::source::EventSource;
 use thiserror::Error;
 
 use crate::accounts::Accounts;
+use crate::addresses::Addresses;
 use crate::hooks::Watch;
 use crate::kernel::{Kernel, KernelConfig, PageState};
-use crate::memory::{BASE_PAGE, SimMemory};
+use crate::memory::SimMemory;
 use crate::reach::{self, ReachSample, TlbReport, TlbWatch};
 use crate::report::{Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel};
 use crate::tlb::Geometry;
@@ -38,6 +39,8 @@ pub struct Setup {
     pub kernel: KernelConfig,
     /// The core whose TLB is modelled.
     pub tlb: Option<&'static Geometry>,
+    /// Which addresses maps get that ask for none.
+    pub addresses: Addresses,
     /// The file's name, for the label.
     pub file: Option<String>,
 }
@@ -115,7 +118,7 @@ pub fn simulate(
     marks: Marks,
     progress: &dyn Fn(u64),
 ) -> Result<Simulated, SimError> {
-    let accounts = Accounts::new(Kernel::new(setup.kernel.clone()));
+    let accounts = Accounts::new(Kernel::new(setup.kernel.clone())).with_addresses(setup.addresses.clone());
     // Misses mean something only where the trace has every access and the run makes just those.
     let is_full = source.header().touch == Touch::FullStream && setup.touch == TouchRule::Recorded;
     match setup.tlb.filter(|_| is_full) {
@@ -251,7 +254,7 @@ impl<H: Watch> Run<H> {
         let mem = &self.driver.allocator().mem;
         if self.collects_pages {
             let hooks = mem.hooks();
-            let pages = page_set(hooks.accounts().kernel(), hooks.accounts().reserved());
+            let pages = page_set(hooks.accounts().kernel(), mem.pieces());
             self.marked.push(MarkedPages { event: self.done, pages });
         }
         if let Some(core) = self.core {
@@ -322,6 +325,7 @@ impl<H: Watch> Run<H> {
             os_calls_failed: accounts.os_calls_failed(),
             failed: self.driver.failed(),
             fell_back: FellBack::of(pool),
+            addresses: accounts.addresses(),
             khugepaged: kernel.khugepaged_bound(self.time_ns),
             placement: format!("{:016x}", self.driver.placement()),
             timeline: self.timeline.clone(),
@@ -331,10 +335,14 @@ impl<H: Watch> Run<H> {
     }
 }
 
-/// The present pages of a reservation, numbered from its start.
-fn page_set(kernel: &Kernel, reserved: Range<u64>) -> PageSet {
+/// The present pages of pieces of the address space, in the order of their names: first page by name, and pages.
+fn page_set(kernel: &Kernel, pieces: impl Iterator<Item = (u64, Range<u64>)>) -> PageSet {
     let mut set = PageSet::default();
-    for run in kernel.page_states(reserved) {
+    let runs = pieces.flat_map(|(name, pages)| {
+        let runs = kernel.page_states(pages.clone()).into_iter();
+        runs.map(move |run| (name + run.first_page - pages.start, run))
+    });
+    for (first_page, run) in runs {
         let state = match run.state {
             PageState::None => continue,
             PageState::Zero => SetState::Zero,
@@ -343,7 +351,7 @@ fn page_set(kernel: &Kernel, reserved: Range<u64>) -> PageSet {
             PageState::HugeZero => SetState::HugeZero,
             PageState::Hugetlb => SetState::Hugetlb,
         };
-        set.push(PageRun { first_page: run.first_page - BASE_PAGE, pages: run.pages, state });
+        set.push(PageRun { first_page, pages: run.pages, state });
     }
     set
 }

@@ -13,6 +13,7 @@ pub mod cases;
 pub mod events;
 mod naive;
 pub mod pattern;
+mod places;
 mod plain;
 mod player;
 mod pool_check;

@@ -6,11 +6,12 @@ use std::ops::Range;
 use hksim_policy::layout::{HEAPS_MAX, Layout};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
-use hksim_policy::options::MetaPlace;
+use hksim_policy::options::{Align, MetaPlace};
 use hksim_policy::{Errno, Geometry, HUGE_PAGE_BYTES, PAGE_BYTES, Word};
 
 use crate::Random;
 use crate::bytes::{Backing, Bytes};
+use crate::places::Places;
 use crate::superslab::{PlainSuperSlab, PlainWord};
 
 const ENOMEM: Errno = Errno(12);
@@ -47,6 +48,8 @@ pub struct PlainMemory<W = PlainWord> {
     failed_calls: Cell<u64>,
     hugetlb_pages_left: Cell<u64>,
     now_ns: Cell<u64>,
+    /// Where SuperSlabs lie that have maps of their own.
+    places: Option<Places>,
 }
 
 /// Holds the pool's lock; taking it twice is a panic.
@@ -78,8 +81,31 @@ impl<W: Word + Default> PlainMemory<W> {
             failed_calls: Cell::new(0),
             hugetlb_pages_left: Cell::new(u64::MAX),
             now_ns: Cell::new(0),
+            places: (layout.align != Align::Arena).then(|| Places::new(ordinals, layout.superslab_shift)),
             layout,
         }
+        .without_maps()
+    }
+
+    /// Where SuperSlabs have maps of their own, there is none at first.
+    fn without_maps(self) -> PlainMemory<W> {
+        if self.places.is_some() {
+            self.bytes.borrow_mut().set_backing(0..self.layout.arena_bytes / PAGE_BYTES, Backing::Hole);
+        }
+        self
+    }
+
+    /// Address of a block: what its alignment is about.
+    pub fn address(&self, block: Block<u32>) -> u64 {
+        match &self.places {
+            None => self.arena_offset(block),
+            Some(places) => places.address_of(block.superslab) + u64::from(block.offset),
+        }
+    }
+
+    /// Bytes that are mapped for SuperSlabs and hold none: what could not be unmapped.
+    pub fn unbound_bytes(&self) -> u64 {
+        self.places.as_ref().map_or(0, Places::unbound_bytes)
     }
 
     /// Chooses which OS calls fail from now on.
@@ -133,6 +159,10 @@ impl<W: Word + Default> PlainMemory<W> {
         self.bytes.borrow().is_zero(at, bytes)
     }
 
+    fn superslab_range(&self, ordinal: u32) -> ArenaRange {
+        ArenaRange { start: self.offset_in(ordinal, 0), bytes: 1 << self.layout.superslab_shift }
+    }
+
     fn offset_in(&self, superslab: u32, at: u64) -> u64 {
         (u64::from(superslab) << self.layout.superslab_shift) + at
     }
@@ -159,6 +189,15 @@ impl<W: Word + Default> PlainMemory<W> {
             "metadata of SuperSlab {ordinal} is used, but is purged, overwritten or not made"
         );
         superslab
+    }
+
+    /// The pages that a call is made on.
+    #[track_caller]
+    fn called_on(&self, range: ArenaRange) -> Range<u64> {
+        if let Some(places) = &self.places {
+            places.expect_side_by_side(range.start, range.bytes);
+        }
+        Self::pages(range)
     }
 
     fn pages(range: ArenaRange) -> Range<u64> {
@@ -188,7 +227,7 @@ impl<W: Word + Default> PlainMemory<W> {
 
     /// Whether a range begins or ends inside a reserved huge page, where the kernel cannot split it.
     fn splits_hugetlb(&self, range: ArenaRange) -> bool {
-        let pages = Self::pages(range);
+        let pages = self.called_on(range);
         let bytes = self.bytes.borrow();
         let backing = bytes.backing(pages);
         let cuts =
@@ -349,7 +388,7 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
     }
 
     fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
-        let pages = Self::pages(range);
+        let pages = self.called_on(range);
         if self.bytes.borrow().backing(pages.clone()).contains(&Backing::Hole) || self.fails() {
             return Err(ENOMEM);
         }
@@ -374,6 +413,8 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
 
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
         let to = ArenaRange { start: to_start, ..from };
+        self.called_on(from);
+        self.called_on(to);
         if self.fails() {
             self.change(to, Backing::Hole);
             return Err(ENOMEM);
@@ -381,7 +422,55 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
         self.overwritten(from.start, from.bytes);
         self.overwritten(to.start, to.bytes);
         self.bytes.borrow_mut().move_pages(Self::pages(from), to_start / PAGE_BYTES);
+        if let Some(places) = &self.places {
+            places.unmap(places.address_of((from.start >> self.layout.superslab_shift) as u32), from.bytes);
+        }
         Ok(())
+    }
+
+    fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
+        assert!(
+            matches!(mapping, Mapping::Plain | Mapping::Populated),
+            "reserved huge pages have no maps of their own"
+        );
+        match &self.places {
+            None => panic!("a map outside the arena"),
+            Some(_) if self.fails() => Err(ENOMEM),
+            Some(places) => places.map(bytes, &mut self.random.borrow_mut()).ok_or(ENOMEM),
+        }
+    }
+
+    fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
+        match &self.places {
+            None => panic!("an unmap outside the arena"),
+            Some(_) if self.fails() => Err(ENOMEM),
+            Some(places) => {
+                places.unmap(address, bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn bind(&self, first: u32, count: u32, address: u64) {
+        for (ordinal, address) in (first..first + count).zip((address..).step_by(1 << self.layout.superslab_shift)) {
+            if let Some(places) = &self.places {
+                places.bind(ordinal, address);
+            }
+            self.change(self.superslab_range(ordinal), Backing::Mapped);
+        }
+    }
+
+    fn unbind(&self, first: u32, count: u32) {
+        for ordinal in first..first + count {
+            if let Some(places) = &self.places {
+                places.unbind(ordinal);
+            }
+            self.change(self.superslab_range(ordinal), Backing::Hole);
+        }
+    }
+
+    fn address_of(&self, ordinal: u32) -> u64 {
+        self.address(Block { superslab: ordinal, offset: 0 })
     }
 
     fn touch_pages(&self, range: ArenaRange) {

@@ -206,6 +206,10 @@ impl<G: Geometry> Player<G> {
         if end > u64::from(mem.ordinals()) << shift {
             return Err(format!("{request:?} is served at {start:#x}, {usable_bytes} bytes, beyond the arena"));
         }
+        // The model sees the offset in the arena; where a SuperSlab has a map of its own, its address is aligned alike.
+        if (mem.address(block) ^ start) & (request.align - 1) != 0 {
+            return Err(format!("{request:?} is served at address {:#x}", mem.address(block)));
+        }
         for ordinal in start >> shift..=(end - 1) >> shift {
             let metadata = mem.metadata_range(ordinal as u32);
             // A huge run may lie where an empty SuperSlab left its metadata; a block beside other blocks may not.

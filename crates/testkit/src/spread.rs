@@ -4,7 +4,7 @@ use hksim_policy::RunGeometry;
 use hksim_policy::classes::Scheme;
 use hksim_policy::geometry::Shape;
 use hksim_policy::layout::Layout;
-use hksim_policy::options::{Carve, Fallback, Header, Huge, MetaPlace, Options, Prefault, PrefaultScope, Purge};
+use hksim_policy::options::{Align, Carve, Fallback, Header, Huge, MetaPlace, Options, Prefault, PrefaultScope, Purge};
 
 use crate::Random;
 
@@ -60,7 +60,8 @@ impl SmallDesign {
 
     /// A layout with room for the arena.
     pub fn layout(&self) -> Layout {
-        Layout::new(&self.geometry(), u64::from(self.ordinals) * self.shape.superslab_bytes)
+        let layout = Layout::new(&self.geometry(), u64::from(self.ordinals) * self.shape.superslab_bytes);
+        layout.with_align(self.options.align)
     }
 }
 
@@ -87,15 +88,21 @@ fn random_shape(random: &mut Random) -> Shape {
 
 fn random_options(random: &mut Random, superslab_bytes: u64, ordinals: u64) -> Options {
     let quarter = (ordinals / 4).max(1);
+    let huge = random.pick(&[
+        Huge::Never,
+        Huge::Thp,
+        Huge::Always,
+        Huge::Collapse,
+        Huge::Hugetlb(Fallback::Thp),
+        Huge::Hugetlb(Fallback::Plain),
+    ]);
     Options {
-        huge: random.pick(&[
-            Huge::Never,
-            Huge::Thp,
-            Huge::Always,
-            Huge::Collapse,
-            Huge::Hugetlb(Fallback::Thp),
-            Huge::Hugetlb(Fallback::Plain),
-        ]),
+        huge,
+        align: match huge {
+            // Reserved huge pages are mapped over an arena only.
+            Huge::Hugetlb(_) => Align::Arena,
+            _ => random.pick(&[Align::Arena, Align::Trim, Align::Kernel]),
+        },
         prefault: random.pick(&[
             Prefault::Off,
             Prefault::Populate,

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use hksim_drive::design::{CarveRule, Classes, Header, Meta, Prefault, PrefaultScope, Purge};
+use hksim_drive::design::{Align, CarveRule, Classes, Header, Meta, Prefault, PrefaultScope, Purge};
 use hksim_drive::{Design, Driver, Huge, Plan, TouchRule};
 use hksim_native::{MmapMemory, Os, Syscalls};
 use hksim_policy::memory::{Advice, Mapping};
@@ -26,6 +26,10 @@ impl Os for SetClock {
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
         // SAFETY: the caller's promise.
         unsafe { Syscalls.map(at, bytes, mapping) }
+    }
+
+    fn map_anywhere(&self, bytes: usize, mapping: Mapping) -> Result<NonNull<u8>, Errno> {
+        Syscalls.map_anywhere(bytes, mapping)
     }
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
@@ -116,13 +120,18 @@ fn random_design(random: &mut Random) -> Design {
     let superslab_shift = 16 + random.below(10);
     let slab_least = (superslab_shift - 9).max(14);
     let cache_superslabs = random.below(9) as u32;
+    let huge = random.pick(Huge::ALL);
     Design {
         superslab_bytes: 1 << superslab_shift,
         slab_bytes: 1 << (slab_least + random.below((superslab_shift - slab_least).min(3) + 1)),
         classes: random.pick(Classes::ALL),
         header: random.pick(Header::ALL),
         header_bytes: random.pick(&[1, 16]),
-        huge: random.pick(Huge::ALL),
+        huge,
+        align: match huge {
+            Huge::Hugetlb | Huge::HugetlbPlain => Align::Arena,
+            _ => random.pick(Align::ALL),
+        },
         prefault: random.pick(Prefault::ALL),
         prefault_scope: random.pick(PrefaultScope::ALL),
         prewarm_superslabs: if superslab_shift < 23 { random.below(3) as u32 } else { 0 },

@@ -114,6 +114,8 @@ mod tests {
         agree(&Choice::of(Design { header_bytes: 16, ..Design::hakmem() }));
         for flag in FLAGS.iter().filter(|flag| flag.subject == Subject::Policy) {
             let values = match flag.values {
+                // The others are refused.
+                Values::Words(_) if flag.name == "align" => vec!["arena"],
                 Values::Words(words) => words(),
                 Values::Size(_) => vec!["1M"],
                 Values::Count(_) => vec!["16"],
@@ -141,7 +143,7 @@ mod tests {
     fn what_cannot_run_is_refused_with_the_reason() {
         let why = |words| Setup::read(words).expect_err(words).to_string();
         assert!(why("preset=hakmem").contains("header-bytes=16"));
-        assert!(why("align=trim").contains("use align=arena"));
+        assert!(["align=trim", "align=kernel"].into_iter().all(|words| why(words).contains("use align=arena")));
         assert!(why("touch=all").contains("leave it out"));
         assert!(why("thp=never").contains("leave it out"));
         assert!(why("superslab=3M").contains("powers of two"));

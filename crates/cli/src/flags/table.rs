@@ -1,7 +1,7 @@
 //! The policy flags: one table, from which arguments, help and docs/policy-flags.md are made.
 
 use hksim_drive::TouchRule;
-use hksim_drive::design::{CarveRule, Classes, Design, Header, Huge, Meta, Prefault, PrefaultScope, Purge};
+use hksim_drive::design::{Align, CarveRule, Classes, Design, Header, Huge, Meta, Prefault, PrefaultScope, Purge};
 use hksim_sim::kernel::{KernelVersion, ThpMode};
 
 use super::choice::Choice;
@@ -52,14 +52,12 @@ pub struct Flag {
 }
 
 /// Values that this version knows of and does not simulate: flag, value (a `*` stands for any end), why.
-pub const NOT_SIMULATED: [(&str, &str, &str); 4] = [
+pub const NOT_SIMULATED: [(&str, &str, &str); 2] = [
     (
         "huge",
         "mthp-*",
         "the kernel has no such size of anonymous pages; use mthp-16K and its doubles up to mthp-1M, or thp",
     ),
-    ("align", "trim", "this version places SuperSlabs in one arena only; use --align arena"),
-    ("align", "kernel", "this version places SuperSlabs in one arena only; use --align arena"),
     (
         "kernel",
         "*",
@@ -218,15 +216,13 @@ pub const FLAGS: &[Flag] = &[
         },
         show: |choice| YES_NO[usize::from(choice.design.purge_spans)].to_string(),
     },
-    Flag {
-        name: "align",
-        subject: Subject::Policy,
-        values: Values::Words(|| vec!["arena"]),
-        default: None,
-        help: "How SuperSlabs are aligned: arena: at multiples of their size in one 2 MiB-aligned map",
-        set: |_, word| if word == "arena" { Ok(()) } else { Err(refuse("align", word, &["arena"])) },
-        show: |_| "arena".to_string(),
-    },
+    word_flag!(
+        "align",
+        Align,
+        align,
+        "Where SuperSlabs lie: arena: at multiples of their size in one map; trim: each on a map of its own, made too large and \
+         trimmed; kernel: as the kernel aligns it, else trimmed"
+    ),
     number_flag!("arena", Values::Size("64M to 16T"), parse_size, show_size, arena_bytes, "Address space of the arena"),
     word_flag!("meta", Meta, meta, "Where metadata lies: in the SuperSlab, or in a dense map of its own"),
     word_flag!(
@@ -372,7 +368,7 @@ mod tests {
 
     #[test]
     fn values_not_simulated_are_refused_by_name() {
-        for (name, value) in [("huge", "mthp-2M"), ("align", "trim"), ("kernel", "6.6")] {
+        for (name, value) in [("huge", "mthp-2M"), ("kernel", "6.6")] {
             let Some(flag) = FLAGS.iter().find(|flag| flag.name == name) else { panic!("--{name} is gone") };
             let why = (flag.set)(&mut Choice::of(Design::default()), value).unwrap_err();
             assert!(!why.contains("none of its values"), "--{name} {value}: {why}");

@@ -3,6 +3,7 @@
 //! The replay's figures come from the kernel alone. Where they cannot be had the row is skipped with the reason; where
 //! they contradict themselves, or the prediction, it has failed.
 
+mod layout;
 mod residual;
 mod verdict;
 
@@ -11,12 +12,13 @@ use std::path::Path;
 use hksim_drive::{Design, Huge, PageSet};
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
 use hksim_sim::kernel::KernelConfig;
-use hksim_sim::simulate::{MarkedPages, Marks, Setup, simulate};
-use hksim_sim::{SimReport, report::SCHEMA};
+use hksim_sim::simulate::{MarkedPages, Marks, Setup, Simulated, simulate};
+use hksim_sim::{Addresses, SimReport, report::SCHEMA};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
 use serde::Serialize;
 
+pub use layout::LayoutResidual;
 pub use residual::Residual;
 pub use verdict::{Class, Judged, Verdict};
 
@@ -43,6 +45,9 @@ pub struct Row {
     pub measured: Box<Replayed>,
     /// Prediction minus measurement.
     pub residual: Residual,
+    /// What the addresses of maps do to the prediction, where SuperSlabs have maps of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout_residual: Option<LayoutResidual>,
     /// System time, where a profile of costs was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_time: Option<SystemTime>,
@@ -77,9 +82,8 @@ const TRIES_MAX: u32 = 4;
 /// # Errors
 /// Damaged traces, impossible designs, and replays that cannot be made at all.
 pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row> {
-    let mut source = Borrowing::new(TraceReader::open(trace)?);
     let setup = Setup { file: Some(label.to_string()), ..setup.clone() };
-    let simulated = simulate(&mut source, &setup, Marks::Collect, &|_| {})?;
+    let modelled = predict(trace, &setup)?;
     let spec = ReplaySpec {
         trace: trace.to_path_buf(),
         on: Target::Native(setup.design.clone()),
@@ -89,8 +93,12 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
         stop_at: None,
     };
     let mut tries = 1;
-    let (replayed, residual, judged) = loop {
+    let (replayed, simulated, residual, judged) = loop {
         let replayed = hksim_replay::replay(&spec)?;
+        let simulated = match &replayed.addresses {
+            None => modelled.clone(),
+            Some(given) => predict(trace, &Setup { addresses: Addresses::Given(given.clone()), ..setup.clone() })?,
+        };
         let pages = compare_pages(&simulated.marks, &replayed);
         let residual = Residual::new(&simulated.report, &replayed, pages);
         let judged = verdict::judge(&simulated.report, &replayed, &residual);
@@ -99,7 +107,7 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
         let disturbed = judged.class == Class::Bounded || moved.is_some();
         let judged = moved.map_or(judged, Judged::skipped);
         if tries == TRIES_MAX || !disturbed {
-            break (replayed, residual, judged);
+            break (replayed, simulated, residual, judged);
         }
         tries += 1;
     };
@@ -109,12 +117,19 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
         class: judged.class,
         verdict: judged.verdict,
         reason: judged.reason,
+        layout_residual: replayed.addresses.as_ref().map(|_| LayoutResidual::new(&modelled.report, &simulated.report)),
         system_time: None,
         environment: replayed.environment.clone(),
         predicted: Box::new(simulated.report),
         measured: Box::new(replayed),
         residual,
     })
+}
+
+/// Simulates a trace file.
+fn predict(trace: &Path, setup: &Setup) -> anyhow::Result<Simulated> {
+    let mut source = Borrowing::new(TraceReader::open(trace)?);
+    Ok(simulate(&mut source, setup, Marks::Collect, &|_| {})?)
 }
 
 /// Modes and the hugetlb pool belong to the whole machine: where they are not what the prediction saw, somebody changed them,

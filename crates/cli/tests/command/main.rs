@@ -1,6 +1,7 @@
 //! The real binary on real commands.
 
 mod accesses;
+mod alignment;
 mod calibrate;
 mod call_sites;
 mod comparisons;

@@ -167,6 +167,26 @@ impl Memory for Jitter {
         self.0.remap(from, to_start)
     }
 
+    fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
+        self.0.map_anywhere(bytes, mapping)
+    }
+
+    fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
+        self.0.unmap_at(address, bytes)
+    }
+
+    fn bind(&self, first: u32, count: u32, address: u64) {
+        self.0.bind(first, count, address);
+    }
+
+    fn unbind(&self, first: u32, count: u32) {
+        self.0.unbind(first, count);
+    }
+
+    fn address_of(&self, ordinal: u32) -> u64 {
+        self.0.address_of(ordinal)
+    }
+
     fn touch_pages(&self, range: ArenaRange) {
         self.0.touch_pages(range);
     }

@@ -222,6 +222,26 @@ impl<F: Flaw> Memory for LoomMemory<F> {
         self.plain.remap(from, to_start)
     }
 
+    fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
+        self.plain.map_anywhere(bytes, mapping)
+    }
+
+    fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
+        self.plain.unmap_at(address, bytes)
+    }
+
+    fn bind(&self, first: u32, count: u32, address: u64) {
+        self.plain.bind(first, count, address);
+    }
+
+    fn unbind(&self, first: u32, count: u32) {
+        self.plain.unbind(first, count);
+    }
+
+    fn address_of(&self, ordinal: u32) -> u64 {
+        self.plain.address_of(ordinal)
+    }
+
     fn touch_pages(&self, range: ArenaRange) {
         self.plain.touch_pages(range);
     }

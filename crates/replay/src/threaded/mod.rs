@@ -104,7 +104,7 @@ impl Threaded<'_> {
             }
             Run::Measured => {
                 let (traps, mut skipped) = count_traps();
-                let observer = Observer::new(plan.layout.bytes(), None).map_err(ChildError::system("observe pages"))?;
+                let observer = Observer::new(&plan.layout, None).map_err(ChildError::system("observe pages"))?;
                 let mut sampled = Sampled { observer, traps };
                 let shared = OnceLock::new();
                 let outcome = self.window(&shared, &mut sampled, Heap::Apart, |sampled| {

@@ -33,6 +33,7 @@ mod map;
 mod memory;
 mod outcome;
 mod page_tables;
+mod place;
 mod populate;
 mod protect;
 mod remap;

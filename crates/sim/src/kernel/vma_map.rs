@@ -60,6 +60,18 @@ impl VmaMap {
         below..above
     }
 
+    /// First page of the highest room for `pages` pages that ends at or below `top`; it ends where that room does.
+    pub fn highest_room(&self, pages: u64, top: u64) -> Option<u64> {
+        let mut end = top;
+        for vma in self.by_start.range(..top).rev().map(|(_, vma)| vma) {
+            if end.saturating_sub(vma.end) >= pages {
+                break;
+            }
+            end = vma.start;
+        }
+        end.checked_sub(pages)
+    }
+
     /// Puts a mapping into free space, as part of its neighbours where it merges with them, and returns what it
     /// became. Where left and right could each take it but not each other, only left does (R20).
     pub fn insert(&mut self, vma: Vma) -> Vma {

@@ -2,6 +2,7 @@
 
 mod contents;
 mod filter;
+mod places;
 mod superslab;
 mod zeroed;
 
@@ -11,13 +12,14 @@ use std::ops::Range;
 use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
 use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SlabMeta, SuperSlabMeta};
-use hksim_policy::options::Header;
+use hksim_policy::options::{Align, Header};
 use hksim_policy::{Errno, Geometry, PAGE_BYTES};
 
 use crate::hooks::{Hooks, Touch, Why};
 use crate::kernel::{BLOCK_PAGES, Content};
 use contents::{Bytes, Contents};
 use filter::TouchFilter;
+use places::Places;
 use superslab::SimSuperSlab;
 pub use superslab::SimWord;
 
@@ -43,6 +45,8 @@ pub struct SimMemory<H: Hooks> {
     pool: PoolMeta,
     mail: Box<[SimWord]>,
     now_ns: Cell<u64>,
+    /// Where SuperSlabs lie that have maps of their own.
+    places: Option<Places>,
 }
 
 impl<H: Hooks> SimMemory<H> {
@@ -51,7 +55,7 @@ impl<H: Hooks> SimMemory<H> {
         let ordinals = layout.ordinals() as usize;
         let memory = SimMemory {
             hooks: RefCell::new(hooks),
-            filter: TouchFilter::new(layout.bytes() / PAGE_BYTES),
+            filter: TouchFilter::new(layout.named_bytes() / PAGE_BYTES),
             contents: None,
             units: geometry.units(),
             keeps_tags: matches!(geometry.header(), Header::Light | Header::Off),
@@ -60,9 +64,11 @@ impl<H: Hooks> SimMemory<H> {
             pool: PoolMeta::new(),
             mail: (0..HEAPS_MAX).map(|_| SimWord::default()).collect(),
             now_ns: Cell::new(0),
+            places: (layout.align != Align::Arena)
+                .then(|| Places::new(layout.ordinals(), (1 << layout.superslab_shift) / PAGE_BYTES)),
             layout,
         };
-        memory.hooks.borrow_mut().reserve(memory.layout.bytes() / PAGE_BYTES);
+        memory.hooks.borrow_mut().reserve(memory.reserved());
         memory.touch(0, PAGE_BYTES, Touch::WriteZero, Why::Metadata);
         memory
     }
@@ -80,13 +86,46 @@ impl<H: Hooks> SimMemory<H> {
 
     /// A block's address in the simulated address space.
     pub fn address_of(&self, block: Block<u32>) -> u64 {
-        BASE_ADDRESS + self.layout.superslab_of(block.superslab) + u64::from(block.offset)
+        let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset);
+        self.page_at(at / PAGE_BYTES) * PAGE_BYTES + at % PAGE_BYTES
     }
 
-    /// Pages of the reservation that a block's bytes lie on.
+    /// Pages of the simulated address space that a block's bytes lie on.
     pub fn pages_of(&self, block: Block<u32>, bytes: u64) -> Range<u64> {
         let first = self.layout.superslab_of(block.superslab) + u64::from(block.offset);
-        first / PAGE_BYTES..(first + bytes).div_ceil(PAGE_BYTES)
+        self.pages_at(&(first / PAGE_BYTES..(first + bytes).div_ceil(PAGE_BYTES)))
+    }
+
+    /// The reservation, as pages of the simulated address space.
+    fn reserved(&self) -> Range<u64> {
+        BASE_PAGE..BASE_PAGE + self.layout.bytes() / PAGE_BYTES
+    }
+
+    /// Everything that has a name, in the order of names: its first page by name, and its pages of the simulated address space.
+    pub fn pieces(&self) -> impl Iterator<Item = (u64, Range<u64>)> + '_ {
+        let superslab_pages = (1 << self.layout.superslab_shift) / PAGE_BYTES;
+        let ordinals = self.places.iter().flat_map(|_| 0..self.pool.high_water.get());
+        let bound = ordinals.filter_map(move |ordinal| {
+            let first = self.places.as_ref()?.first_page(ordinal)?;
+            Some((self.layout.superslab_of(ordinal) / PAGE_BYTES, first..first + superslab_pages))
+        });
+        std::iter::once((0, self.reserved())).chain(bound)
+    }
+
+    /// The page of the simulated address space that a page's name stands for.
+    #[inline]
+    fn page_at(&self, page: u64) -> u64 {
+        match (&self.places, page.checked_sub(self.layout.arena / PAGE_BYTES)) {
+            (Some(places), Some(arena_page)) => places.page_of(arena_page),
+            _ => BASE_PAGE + page,
+        }
+    }
+
+    /// The same of pages that lie side by side: those of one block, or of what a call is made on.
+    #[inline]
+    fn pages_at(&self, pages: &Range<u64>) -> Range<u64> {
+        let first = self.page_at(pages.start);
+        first..first + (pages.end - pages.start)
     }
 
     /// Touches bytes, counted from the start of the reservation.
@@ -101,14 +140,14 @@ impl<H: Hooks> SimMemory<H> {
             page += 1;
         }
         if H::EVERY_ACCESS {
-            self.hooks.borrow_mut().access(first..last + 1, why);
+            self.hooks.borrow_mut().access(self.pages_at(&(first..last + 1)), why);
         }
     }
 
     #[cold]
     #[inline(never)]
     fn pass_on(&self, page: u64, touch: Touch, why: Why) {
-        self.hooks.borrow_mut().touch(page, touch, why);
+        self.hooks.borrow_mut().touch(self.page_at(page), touch, why);
     }
 
     #[inline(always)]
@@ -123,7 +162,7 @@ impl<H: Hooks> SimMemory<H> {
     fn observe_meta(&self, ordinal: u32) {
         if H::EVERY_ACCESS {
             let page = self.layout.meta_of(ordinal) / PAGE_BYTES;
-            self.hooks.borrow_mut().access(page..page + 1, Why::Metadata);
+            self.hooks.borrow_mut().access(self.pages_at(&(page..page + 1)), Why::Metadata);
         }
     }
 
@@ -180,18 +219,32 @@ impl<H: Hooks> SimMemory<H> {
     fn tell_contents(&self, pages: &Range<u64>) {
         let Some(contents) = &self.contents else { return };
         let arena_page = self.layout.arena / PAGE_BYTES;
-        // BASE_PAGE is a multiple of a block, so blocks of the reservation are blocks of the address space.
-        let first = (pages.start - pages.start % BLOCK_PAGES).max(arena_page);
-        let end = pages.end.next_multiple_of(BLOCK_PAGES).min(self.layout.bytes() / PAGE_BYTES);
         let mut hooks = self.hooks.borrow_mut();
-        for page in first..end {
+        for page in self.sharing_blocks(pages).into_iter().flatten() {
             let at = (page - arena_page) * PAGE_BYTES;
             let holds_bytes = contents.holds_bytes(at) || self.holds_meta(at);
             if !holds_bytes {
                 // It may be the zero page afterwards, and its next write a fault.
                 self.filter.pass_again(page);
             }
-            hooks.content(page, if holds_bytes { Content::NonZero } else { Content::Zero });
+            hooks.content(self.page_at(page), if holds_bytes { Content::NonZero } else { Content::Zero });
+        }
+    }
+
+    /// All pages of the arena that lie in the 2 MiB blocks that these pages lie in.
+    fn sharing_blocks(&self, pages: &Range<u64>) -> Vec<Range<u64>> {
+        let arena_page = self.layout.arena / PAGE_BYTES;
+        let at = self.pages_at(pages);
+        let blocks = at.start - at.start % BLOCK_PAGES..at.end.next_multiple_of(BLOCK_PAGES);
+        match &self.places {
+            None => {
+                let (first, end) = (blocks.start - BASE_PAGE, blocks.end - BASE_PAGE);
+                std::iter::once(first.max(arena_page)..end.min(self.layout.bytes() / PAGE_BYTES)).collect()
+            }
+            Some(places) => {
+                let named = places.named_within(&blocks).into_iter();
+                named.map(|pages| arena_page + pages.start..arena_page + pages.end).collect()
+            }
         }
     }
 
@@ -308,7 +361,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
     fn read_link(&self, superslab: u32, at: u32) -> Link {
         if H::EVERY_ACCESS {
             let page = (self.layout.superslab_of(superslab) + u64::from(at)) / PAGE_BYTES;
-            self.hooks.borrow_mut().access(page..page + 1, Why::Link);
+            self.hooks.borrow_mut().access(self.pages_at(&(page..page + 1)), Why::Link);
         }
         self.superslab_at(superslab).read_link(at)
     }
@@ -369,13 +422,47 @@ impl<H: Hooks> Memory for SimMemory<H> {
     fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
         self.forget(self.pages(range));
         self.wiped(&self.pages(range));
-        self.hooks.borrow_mut().map(self.pages(range), mapping)
+        self.hooks.borrow_mut().map(self.pages_at(&self.pages(range)), mapping)
+    }
+
+    fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
+        self.hooks.borrow_mut().map_anywhere(bytes / PAGE_BYTES, mapping).map(|page| page * PAGE_BYTES)
+    }
+
+    fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
+        let first = address / PAGE_BYTES;
+        let pages = first..first + bytes / PAGE_BYTES;
+        let is_bound = self.places.as_ref().is_some_and(|places| places.is_bound_at(first));
+        let mut hooks = self.hooks.borrow_mut();
+        if is_bound { hooks.unmap(pages) } else { hooks.trim(pages) }
+    }
+
+    fn bind(&self, first: u32, count: u32, address: u64) {
+        let superslab_pages = (1 << self.layout.superslab_shift) / PAGE_BYTES as usize;
+        let pages = (address / PAGE_BYTES..).step_by(superslab_pages);
+        for (ordinal, page) in (first..first + count).zip(pages) {
+            self.places.iter().for_each(|places| places.bind(ordinal, page));
+        }
+    }
+
+    fn unbind(&self, first: u32, count: u32) {
+        let shift = self.layout.superslab_shift;
+        let pages = self.pages(ArenaRange { start: u64::from(first) << shift, bytes: u64::from(count) << shift });
+        self.forget(pages.clone());
+        self.wiped(&pages);
+        for ordinal in first..first + count {
+            self.places.iter().for_each(|places| places.unbind(ordinal));
+        }
+    }
+
+    fn address_of(&self, ordinal: u32) -> u64 {
+        self.address_of(Block { superslab: ordinal, offset: 0 })
     }
 
     fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
         self.forget(self.pages(range));
         self.wiped(&self.pages(range));
-        self.hooks.borrow_mut().unmap(self.pages(range))
+        self.hooks.borrow_mut().unmap(self.pages_at(&self.pages(range)))
     }
 
     fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
@@ -387,7 +474,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
             Advice::Free => self.tell_contents(&self.pages(range)),
             _ => {}
         }
-        self.hooks.borrow_mut().advise(self.pages(range), advice)
+        self.hooks.borrow_mut().advise(self.pages_at(&self.pages(range)), advice)
     }
 
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
@@ -399,7 +486,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
             contents.copy(to_start, from.start, from.bytes);
             self.wiped(&pages);
         }
-        self.hooks.borrow_mut().remap(pages, to.start)
+        self.hooks.borrow_mut().remap(self.pages_at(&pages), self.page_at(to.start))
     }
 
     fn touch_pages(&self, range: ArenaRange) {

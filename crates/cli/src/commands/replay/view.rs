@@ -27,7 +27,17 @@ fn head(report: &ReplayReport) -> Vec<String> {
         lines.extend(Choice::of(design.clone()).policy_lines());
     }
     lines.push(format!("touches  {}", report.touch.rule.word()));
+    lines.extend(report.replayed.addresses.as_deref().and_then(addresses));
     lines
+}
+
+/// Where the kernel put the maps of SuperSlabs.
+fn addresses(given: &[u64]) -> Option<String> {
+    let (lowest, highest) = (given.iter().min()?, given.iter().max()?);
+    Some(format!(
+        "maps     {} at addresses of the kernel's choice, {lowest:#x} to {highest:#x} (--format json has all)",
+        count(given.len() as u64)
+    ))
 }
 
 /// What the kernel said; `-` for what could not be measured.
@@ -76,9 +86,10 @@ fn run(report: &ReplayReport) -> Vec<String> {
         calls.into_iter().for_each(|(name, calls)| push(name, count(calls)));
     }
     push("OS calls refused", replayed.os_calls_failed.map_or("-".to_string(), count));
-    if let Some(fell_back) = &replayed.fell_back.filter(|fell_back| fell_back.values() != [0; 2]) {
+    if let Some(fell_back) = &replayed.fell_back.filter(|fell_back| fell_back.values() != [0; 3]) {
         push("fell back to thp", count(fell_back.thp));
         push("fell back to a plain map", count(fell_back.plain));
+        push("fell back to trimming", count(fell_back.trim));
     }
     push("requests refused", count(replayed.failed));
     push("control: faults without a heap", count(replayed.control.faults));

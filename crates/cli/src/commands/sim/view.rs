@@ -45,6 +45,12 @@ fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
     let rule = report.touch.rule.word();
     lines.push(format!("touches  {rule}{assumed} (the trace knows: {})", touch_text(trace.knowledge)));
     lines.push(format!("kernel   {}", kernel_text(report, choice.thp.is_some())));
+    lines.extend(report.addresses.map(|label| {
+        format!(
+            "maps     {} at modelled addresses: a process with nothing else there; validate takes real ones",
+            count(label.maps)
+        )
+    }));
     lines
 }
 
@@ -122,6 +128,9 @@ fn calls(report: &SimReport) -> Vec<String> {
     table.push(["requests refused".to_string(), count(report.failed)]);
     table.push(["fell back to thp".to_string(), count(report.fell_back.thp)]);
     table.push(["fell back to a plain map".to_string(), count(report.fell_back.plain)]);
+    if report.addresses.is_some() {
+        table.push(["fell back to trimming".to_string(), count(report.fell_back.trim)]);
+    }
     table.lines()
 }
 

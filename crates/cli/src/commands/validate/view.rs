@@ -37,6 +37,7 @@ pub fn table(validation: &Validation) -> String {
             lines.push(format!("row {index}: {}: {reason}", word(row.verdict)));
         }
     }
+    lines.extend(layouts(&validation.rows));
     lines.extend(system_times(&validation.rows));
     lines.push(format!("verdict: {}", word(validation.verdict)));
     lines.push(
@@ -48,6 +49,22 @@ pub fn table(validation: &Validation) -> String {
         lines.extend(environment(row));
     }
     text(&lines)
+}
+
+/// What the addresses of maps did, where SuperSlabs have maps of their own: no part of the verdict.
+fn layouts(rows: &[Row]) -> Vec<String> {
+    let layouts = rows.iter().enumerate().filter_map(|(index, row)| Some((index, row.layout_residual?)));
+    let differ = layouts.clone().filter(|(_, layout)| !layout.is_zero());
+    let mut lines: Vec<String> =
+        differ.map(|(index, layout)| format!("row {index}: layout: {}", layout.text())).collect();
+    let rows = layouts.count();
+    if rows > 0 {
+        let same = rows - lines.len();
+        lines.push(format!(
+            "layout: {rows} rows are predicted at the addresses that the replay got; in {same} modelled ones make no difference"
+        ));
+    }
+    lines
 }
 
 /// Times beside the counts, where a profile was named: no part of the verdict.

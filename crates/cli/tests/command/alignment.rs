@@ -1,0 +1,127 @@
+//! SuperSlabs on maps of their own: one verdict whatever addresses the kernel gives, and what alignment costs.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Bench, number};
+
+/// Runs of a design, each in an address space of its own. benches/validate-align.sh makes 20.
+const RUNS: usize = 3;
+const PAGES_OF_2M: u64 = 512;
+
+/// The rows of a validation that could be measured; of these each must be equal to the last page.
+fn exact(line: &str, validation: &Value) -> Vec<Value> {
+    let rows = validation["rows"].as_array().unwrap_or_else(|| panic!("{line}: no rows")).clone();
+    let (skipped, rows): (Vec<Value>, Vec<Value>) = rows.into_iter().partition(|row| row["verdict"] == "skipped");
+    skipped.iter().for_each(|row| eprintln!("skipped: {line}: {}", row["reason"]));
+    for row in &rows {
+        let at = format!("{line}: {}: {}: {}", row["policy"], row["reason"], row["residual"]);
+        assert_eq!(row["verdict"], "ok", "{at}");
+        // Where khugepaged or another user of the machine came in between, the class says so.
+        if row["class"] == "exact" {
+            assert_eq!(
+                (number(&row["residual"], "pages_only_predicted"), &row["residual"]["vmas_peak"]),
+                (0, &0.into()),
+                "{at}"
+            );
+        }
+    }
+    rows
+}
+
+fn server() -> Bench {
+    let bench = Bench::new();
+    bench.ok("gen server --live 6M --events 30k --threads 2 -o server.hkt");
+    bench
+}
+
+const GRID: &str = "validate server.hkt --arena 1G --superslab 256K,1M,2M,4M --huge never,thp --align trim,kernel \
+                    --purge-delay 300us";
+
+#[test]
+fn every_address_space_gives_the_same_verdict() {
+    let bench = server();
+    let mut layouts = BTreeSet::new();
+    for _ in 0..RUNS {
+        for row in exact(GRID, &bench.json(GRID)) {
+            assert!(number(&row["layout_residual"], "maps") > 0, "no maps: {}", row["policy"]);
+            layouts.insert(row["measured"]["addresses"].to_string());
+        }
+    }
+    eprintln!("{} layouts", layouts.len());
+}
+
+#[test]
+fn an_address_space_that_is_not_random_gives_it_too() {
+    let bench = server();
+    let plain = bench.command(&format!("{GRID} --format json"));
+    let mut fixed = Command::new("setarch");
+    fixed.arg("-R").arg(plain.get_program()).args(plain.get_args()).current_dir(bench.folder());
+    let ran = match fixed.output() {
+        Ok(ran) if ran.status.code() == Some(1) && ran.stdout.is_empty() => {
+            return eprintln!("skipped: setarch -R: {}", String::from_utf8_lossy(&ran.stderr).trim());
+        }
+        Ok(ran) => ran,
+        Err(why) => return eprintln!("skipped: setarch: {why}"),
+    };
+    let validation: Value = serde_json::from_slice(&ran.stdout).unwrap_or_else(|why| panic!("{GRID}: {why}"));
+    exact(GRID, &validation);
+}
+
+#[test]
+fn a_populated_map_that_is_trimmed_is_paid_twice() {
+    let bench = server();
+    let line = |align: &str| {
+        format!(
+            "validate server.hkt --arena 1G --superslab 2M --huge never --prefault populate --purge none --align {align}"
+        )
+    };
+    let both = ["kernel", "trim"].map(|align| exact(align, &bench.json(&line(align))).pop());
+    let [Some(kernel), Some(trim)] = both else { return };
+    let predicted = |row: &Value, path: &str| number(&row["predicted"], path);
+    let superslabs = predicted(&kernel, "installs.by_reason.populated") / PAGES_OF_2M;
+    assert!(superslabs >= 3, "{superslabs} SuperSlabs populated");
+    // The kernel aligns maps of 2 MiB by itself, so nothing is trimmed there.
+    assert_eq!(predicted(&kernel, "installs.by_reason.trimmed"), 0);
+    assert_eq!(predicted(&trim, "installs.by_reason.populated"), superslabs * PAGES_OF_2M);
+    assert_eq!(predicted(&trim, "installs.by_reason.trimmed"), superslabs * PAGES_OF_2M);
+    let measured = |row: &Value| number(&row["measured"], "installs.total");
+    assert_eq!(measured(&trim), measured(&kernel) + superslabs * PAGES_OF_2M, "measured, too");
+    assert_eq!(trim["measured"]["rss_bytes_end"], kernel["measured"]["rss_bytes_end"], "nothing of it stays");
+}
+
+/// strace is the witness of the addresses: what mmap returned without an address, in the measured child.
+#[test]
+fn the_addresses_are_those_that_strace_sees() {
+    let bench = server();
+    let log = bench.path("strace");
+    let plain = bench.command("replay server.hkt --arena 1G --superslab 1M --huge thp --align trim --format json");
+    let mut traced = Command::new("strace");
+    traced.args(["-ff", "-e", "trace=mmap,munmap", "-o"]).arg(&log);
+    traced.arg(plain.get_program()).args(plain.get_args()).current_dir(bench.folder());
+    let ran = match traced.output() {
+        Ok(ran) if ran.status.success() => ran,
+        Ok(ran) => return eprintln!("skipped: strace: {}", String::from_utf8_lossy(&ran.stderr).trim()),
+        Err(why) => return eprintln!("skipped: strace: {why}"),
+    };
+    let replay: Value = serde_json::from_slice(&ran.stdout).unwrap_or_else(|why| panic!("{why}"));
+    let given: Vec<u64> = serde_json::from_value(replay["addresses"].clone()).unwrap_or_default();
+    assert!(given.len() > 3, "{} maps", given.len());
+    let logs = std::fs::read_dir(bench.folder()).expect("a folder").flatten().map(|entry| entry.path());
+    let seen = logs.filter(|path| path.file_stem().is_some_and(|stem| stem == "strace")).map(|path| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let placed = text.lines().filter(|line| line.starts_with("mmap(NULL") && line.contains("MAP_NORESERVE"));
+        let address = |line: &str| u64::from_str_radix(line.rsplit("= 0x").next()?, 16).ok();
+        (placed.filter_map(address).collect::<Vec<u64>>(), text)
+    });
+    let Some((_, text)) = seen.into_iter().find(|(addresses, _)| *addresses == given) else {
+        panic!("no process of the replay got these maps: {given:x?}");
+    };
+    // After each map its two ends go, where there are two.
+    let unmaps = |address: u64| text.contains(&format!("munmap({address:#x}, "));
+    let trimmed = given.iter().filter(|&&address| unmaps(address)).count();
+    let aligned = given.iter().filter(|address| address.is_multiple_of(1 << 20)).count();
+    assert!(trimmed + aligned >= given.len(), "{trimmed} of {} maps lost their start, {aligned} had none", given.len());
+}

@@ -1,0 +1,177 @@
+//! Where SuperSlabs lie that have maps of their own: from an ordinal to an address, and back.
+//!
+//! A table, and a hash of what stands in it, both written whole when they are made: later uses take no page fault. Whoever
+//! measures an allocator makes them before, so they are left out of what it costs.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hksim_policy::layout::Layout;
+
+/// An ordinal that is bound nowhere.
+const UNBOUND: u64 = u64::MAX;
+/// A slot of the hash in which nothing ever was, or behind which nothing is.
+const EMPTY: u64 = u64::MAX;
+/// A slot whose SuperSlab is gone, while others may stand behind it.
+const GONE: u64 = u64::MAX - 1;
+
+/// The table of a layout's SuperSlabs. Changed by the holder of the pool's lock only; read by everybody.
+pub struct Addresses {
+    superslab_shift: u32,
+    by_ordinal: Box<[AtomicU64]>,
+    /// Number of the SuperSlab's place in the address space, and its ordinal in the low half.
+    slots: Box<[AtomicU64]>,
+}
+
+fn filled(count: usize, with: u64) -> Box<[AtomicU64]> {
+    (0..count).map(|_| AtomicU64::new(with)).collect()
+}
+
+impl Addresses {
+    /// A table in which nothing is bound.
+    pub fn new(layout: &Layout) -> Addresses {
+        let ordinals = layout.ordinals() as usize;
+        Addresses {
+            superslab_shift: layout.superslab_shift,
+            by_ordinal: filled(ordinals, UNBOUND),
+            slots: filled((2 * ordinals).next_power_of_two(), EMPTY),
+        }
+    }
+
+    /// SuperSlabs lie side by side from an address on.
+    pub(crate) fn bind(&self, first: u32, count: u32, address: u64) {
+        for (ordinal, address) in (first..first + count).zip((address..).step_by(1 << self.superslab_shift)) {
+            self.by_ordinal[ordinal as usize].store(address, Ordering::Relaxed);
+            let place = address >> self.superslab_shift;
+            let free = self.probe(place).find(|&slot| self.slots[slot].load(Ordering::Relaxed) >= GONE);
+            if let Some(slot) = free {
+                self.slots[slot].store(place << 32 | u64::from(ordinal), Ordering::Release);
+            }
+        }
+    }
+
+    /// SuperSlabs lie nowhere any more.
+    pub(crate) fn unbind(&self, first: u32, count: u32) {
+        for ordinal in first..first + count {
+            let address = self.by_ordinal[ordinal as usize].swap(UNBOUND, Ordering::Relaxed);
+            if let Some(slot) = self.slot_of(address) {
+                self.slots[slot].store(GONE, Ordering::Release);
+                self.sweep(slot);
+            }
+        }
+    }
+
+    /// Empties a slot, and those like it before it, if nothing stands behind it.
+    fn sweep(&self, mut slot: usize) {
+        let mask = self.slots.len() - 1;
+        if self.slots[(slot + 1) & mask].load(Ordering::Relaxed) != EMPTY {
+            return;
+        }
+        while self.slots[slot].load(Ordering::Relaxed) == GONE {
+            self.slots[slot].store(EMPTY, Ordering::Release);
+            slot = slot.wrapping_sub(1) & mask;
+        }
+    }
+
+    /// The slots in which a place may stand, in order.
+    fn probe(&self, place: u64) -> impl Iterator<Item = usize> + use<> {
+        let mask = self.slots.len() - 1;
+        // Fibonacci hashing: neighbours spread.
+        let home = (place.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
+        (0..=mask).map(move |step| home.wrapping_add(step) & mask)
+    }
+
+    fn slot_of(&self, address: u64) -> Option<usize> {
+        let place = address >> self.superslab_shift;
+        for slot in self.probe(place) {
+            match self.slots[slot].load(Ordering::Acquire) {
+                EMPTY => return None,
+                found if found != GONE && found >> 32 == place => return Some(slot),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Where an ordinal is bound.
+    #[inline]
+    pub fn address_of(&self, ordinal: u32) -> Option<u64> {
+        Some(self.by_ordinal[ordinal as usize].load(Ordering::Relaxed)).filter(|&address| address != UNBOUND)
+    }
+
+    /// The ordinal of the SuperSlab that begins at an address.
+    #[inline]
+    pub fn ordinal_at(&self, address: u64) -> Option<u32> {
+        self.slot_of(address).map(|slot| self.slots[slot].load(Ordering::Acquire) as u32)
+    }
+
+    /// The first byte of a SuperSlab; dangling where it is not bound.
+    #[inline]
+    pub(crate) fn superslab(&self, ordinal: u32) -> NonNull<u8> {
+        let address = self.address_of(ordinal).unwrap_or(0) as usize;
+        NonNull::new(std::ptr::with_exposed_provenance_mut(address)).unwrap_or(NonNull::dangling())
+    }
+}
+
+impl Drop for Addresses {
+    fn drop(&mut self) {
+        for ordinal in 0..self.by_ordinal.len() as u32 {
+            if self.address_of(ordinal).is_some() {
+                // SAFETY: the SuperSlab lies on a map of ours, and whoever used it is gone.
+                unsafe { libc::munmap(self.superslab(ordinal).as_ptr().cast(), 1 << self.superslab_shift) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use hksim_policy::classes::Scheme;
+    use hksim_policy::geometry::{RunGeometry, Shape};
+    use hksim_policy::options::{Align, Carve, Header, MetaPlace};
+
+    /// Against a plain map, with places close by and far apart, until slots have been used again and again.
+    #[test]
+    fn finds_what_is_bound_and_nothing_else() {
+        let shape = Shape {
+            superslab_bytes: 2 << 20,
+            slab_bytes: 64 << 10,
+            scheme: Scheme::Default,
+            header: Header::None,
+            header_bytes: 1,
+            carve: Carve::Page,
+            meta_place: MetaPlace::InBand,
+        };
+        let geometry = RunGeometry::new(shape).unwrap();
+        let addresses = Addresses::new(&Layout::new(&geometry, 64 << 20).with_align(Align::Trim));
+        let mut bound: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut seed = 7u64;
+        let mut draw = |below: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % below
+        };
+        for round in 0..20_000 {
+            let ordinal = draw(32) as u32;
+            match bound.remove(&ordinal) {
+                Some(_) => addresses.unbind(ordinal, 1),
+                None => {
+                    let address = 0x7f00_0000_0000 + (draw(200) << 21);
+                    if !bound.values().any(|&other| other == address) {
+                        addresses.bind(ordinal, 1, address);
+                        bound.insert(ordinal, address);
+                    }
+                }
+            }
+            for place in 0..200u64 {
+                let address = 0x7f00_0000_0000 + (place << 21);
+                let ordinal = bound.iter().find(|(_, at)| **at == address).map(|(ordinal, _)| *ordinal);
+                assert_eq!(addresses.ordinal_at(address), ordinal, "round {round}");
+            }
+        }
+        let left: Vec<u32> = bound.into_keys().collect();
+        left.into_iter().for_each(|ordinal| addresses.unbind(ordinal, 1));
+    }
+}

@@ -1,0 +1,99 @@
+//! Which entry of the shadow is a frame's: in a table for the frames of the reservation, in a hash for all others.
+
+use std::io;
+
+use hksim_linux::resident::Resident;
+
+/// Frames count from address 0, 2 MiB each.
+pub(crate) struct FrameIndex {
+    first: u64,
+    /// Entry + 1 of the reservation's frames; 0 where there is none.
+    table: Resident<u32>,
+    /// Frame + 1, and in the low half the entry; 0 where there is none. A power of two, or nothing.
+    hash: Resident<u64>,
+    hashed: usize,
+}
+
+impl FrameIndex {
+    /// For a reservation of so many frames, and for so many others at most (0, or a power of two).
+    pub(crate) fn new(frames: usize, others_max: usize) -> io::Result<FrameIndex> {
+        Ok(FrameIndex {
+            first: 0,
+            table: Resident::zeroed(frames)?,
+            hash: Resident::zeroed(2 * others_max)?,
+            hashed: 0,
+        })
+    }
+
+    /// The reservation begins at this frame.
+    pub(crate) fn locate(&mut self, first: u64) {
+        self.first = first;
+    }
+
+    /// The place of a frame in the table, if it is one of the reservation's.
+    pub(crate) fn in_table(&self, frame: u64) -> Option<usize> {
+        let at = frame.checked_sub(self.first)? as usize;
+        (at < self.table.len()).then_some(at)
+    }
+
+    /// The slot in which a frame's entry stands, or could.
+    fn slot_of(&self, frame: u64) -> Option<usize> {
+        let mask = self.hash.len().checked_sub(1)?;
+        let mut slot = (frame.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
+        // At most half of it is full.
+        while self.hash[slot] != 0 && self.hash[slot] >> 32 != frame + 1 {
+            slot = (slot + 1) & mask;
+        }
+        Some(slot)
+    }
+
+    /// A frame's entry.
+    pub(crate) fn get(&self, frame: u64) -> Option<usize> {
+        match self.in_table(frame) {
+            Some(at) => (self.table[at] as usize).checked_sub(1),
+            None => {
+                let found = self.hash[self.slot_of(frame)?];
+                (found != 0).then_some(found as u32 as usize)
+            }
+        }
+    }
+
+    /// Gives a frame that has none this entry. False if there is no room.
+    pub(crate) fn set(&mut self, frame: u64, entry: usize) -> bool {
+        if let Some(at) = self.in_table(frame) {
+            self.table[at] = entry as u32 + 1;
+            return true;
+        }
+        match self.slot_of(frame) {
+            Some(slot) if 2 * (self.hashed + 1) <= self.hash.len() => {
+                self.hash[slot] = (frame + 1) << 32 | entry as u64;
+                self.hashed += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_the_reservation_and_others_have_entries_of_their_own() {
+        let mut index = FrameIndex::new(10, 64).unwrap();
+        index.locate(1000);
+        let others = (0..64u64).map(|n| 0x3FF_0000 + n * n);
+        let frames: Vec<u64> = (1000..1010).chain(others).collect();
+        for (entry, &frame) in frames.iter().enumerate() {
+            assert_eq!(index.get(frame), None);
+            assert!(index.set(frame, entry), "frame {frame}");
+        }
+        for (entry, &frame) in frames.iter().enumerate() {
+            assert_eq!(index.get(frame), Some(entry), "frame {frame}");
+        }
+        assert!(!index.set(7, 99), "it is half full");
+        assert_eq!(index.get(7), None);
+        assert!(!FrameIndex::new(10, 0).unwrap().set(99, 1));
+    }
+}

@@ -1,0 +1,64 @@
+//! Where SuperSlabs lie that have maps of their own: from a name to pages of the address space, and back.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+const UNBOUND: u64 = u64::MAX;
+
+/// The table. Pages count from address 0.
+pub(super) struct Places {
+    superslab_pages: u64,
+    /// First page, by ordinal.
+    by_ordinal: Box<[Cell<u64>]>,
+    /// Ordinal, by first page.
+    by_page: RefCell<BTreeMap<u64, u32>>,
+}
+
+impl Places {
+    pub(super) fn new(ordinals: u32, superslab_pages: u64) -> Places {
+        let by_ordinal = (0..ordinals).map(|_| Cell::new(UNBOUND)).collect();
+        Places { superslab_pages, by_ordinal, by_page: RefCell::default() }
+    }
+
+    pub(super) fn bind(&self, ordinal: u32, first_page: u64) {
+        self.by_ordinal[ordinal as usize].set(first_page);
+        self.by_page.borrow_mut().insert(first_page, ordinal);
+    }
+
+    pub(super) fn unbind(&self, ordinal: u32) {
+        let first_page = self.by_ordinal[ordinal as usize].replace(UNBOUND);
+        self.by_page.borrow_mut().remove(&first_page);
+    }
+
+    /// The first page of a SuperSlab, if it is bound.
+    pub(super) fn first_page(&self, ordinal: u32) -> Option<u64> {
+        Some(self.by_ordinal[ordinal as usize].get()).filter(|&page| page != UNBOUND)
+    }
+
+    /// The page of the address space that a page of the arena is.
+    #[inline]
+    pub(super) fn page_of(&self, arena_page: u64) -> u64 {
+        let (ordinal, at) = (arena_page / self.superslab_pages, arena_page % self.superslab_pages);
+        let first = self.by_ordinal[ordinal as usize].get();
+        assert!(first != UNBOUND, "SuperSlab {ordinal} is used, but lies nowhere");
+        first + at
+    }
+
+    /// Whether a SuperSlab begins at this page.
+    pub(super) fn is_bound_at(&self, page: u64) -> bool {
+        self.by_page.borrow().contains_key(&page)
+    }
+
+    /// The pages of the arena that lie in a range of the address space.
+    pub(super) fn named_within(&self, pages: &Range<u64>) -> Vec<Range<u64>> {
+        let lowest = (pages.start + 1).saturating_sub(self.superslab_pages);
+        let by_page = self.by_page.borrow();
+        let within = by_page.range(lowest..pages.end).map(|(&first, &ordinal)| {
+            let end = (first + self.superslab_pages).min(pages.end);
+            let start = u64::from(ordinal) * self.superslab_pages + pages.start.saturating_sub(first);
+            start..start + end - pages.start.max(first)
+        });
+        within.collect()
+    }
+}
