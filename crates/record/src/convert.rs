@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hksim_trace::header::{Clock, Header, Origin, Quality, Summary, Touch};
-use hksim_trace::hkt::TraceWriter;
-use hksim_trace::resolve::{RawEvent, Resolver, Window};
+use hksim_trace::hkt::ResolvingWriter;
+use hksim_trace::resolve::{RawEvent, Window};
 
 use crate::clock::TickRate;
 use crate::control::Entry;
@@ -15,7 +15,7 @@ use crate::error::RecordError;
 use crate::lane_events::{Extent, LaneEvents, Stamps};
 use crate::marks::MarkNames;
 use crate::merge::{Merge, Taker};
-use crate::outflow::{Outflow, Sink};
+use crate::outflow::Outflow;
 use crate::pages::PageTouches;
 use crate::report::Touches;
 use crate::sites::SiteReader;
@@ -123,8 +123,7 @@ impl Conversion {
             names: Arc::clone(&names),
             pages,
             sites: SiteReader::new(Arc::clone(&spool)),
-            resolver: Resolver::new(Window { hold_ns: 0, ..window }),
-            sink: Sink::new(TraceWriter::create(path, &header)?),
+            writer: ResolvingWriter::create(path, &header, Window { hold_ns: 0, ..window })?,
             last: (0, 0),
         };
         let (merge, hold_ns, path) = (Merge::new(), window.hold_ns, path.to_path_buf());
@@ -189,7 +188,7 @@ impl Conversion {
         })?;
         // Within one lane the order of calls is certain.
         if self.merge.lanes() > 1 || self.outflow.pages.is_some() {
-            self.outflow.resolver.hold_frees(self.hold_ns);
+            self.outflow.writer.hold_frees(self.hold_ns);
         }
         // The log has time stamps, so numbered events and it have no common time.
         if matches!(self.stamps, Stamps::Ticks(_)) {

@@ -3,18 +3,25 @@
 use std::sync::Arc;
 
 use hksim_trace::event::{AllocCall, Birth, ReallocCall, SiteId};
-use hksim_trace::resolve::{RawEvent, RawOp};
+use hksim_trace::resolve::{Plain, PlainCall, RawEvent, RawOp};
 
 use crate::clock::TickRate;
 use crate::encoding::{ESCAPE_WORDS, Kind, NUMBER_SHIFT, RECORD_WORDS, Record, Regions, read_escape};
 use crate::error::RecordError;
 use crate::marks::{MarkNames, MarkPieces};
-use crate::merge::{Taker, take_rare};
+use crate::merge::Taker;
 use crate::spool::{FRAME_BYTES, NESTED_OFFSET, NESTED_RECORDS};
 use crate::spool_reader::{FilledFrame, LaneFrames, SpoolReader};
 
 /// Words read at a time.
 const WINDOW_WORDS: usize = 2048;
+/// Common calls decoded at once.
+const PLAIN_CALLS: usize = 128;
+/// The calls of compact records, by the number of their kind. Looked up: which comes next nobody can guess.
+const CALLS: [PlainCall; 4] = [PlainCall::Malloc, PlainCall::Malloc, PlainCall::Free, PlainCall::Calloc];
+const _: () = assert!(Kind::Malloc as u8 == 1 && Kind::Free as u8 == 2 && Kind::Calloc as u8 == 3);
+/// No event is later: [`u64::MAX`] is the time of what never comes.
+const TIME_NS_MAX: u64 = u64::MAX - 1;
 
 /// What the stamps of a spool's records are.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +30,17 @@ pub enum Stamps {
     Ticks(TickRate),
     /// Numbers of one order for all threads, from 1. A resizing call stands at its end.
     Numbers,
+}
+
+impl Stamps {
+    /// Nanoseconds since the start of an image that began at `start_ticks`, or the number.
+    #[inline(always)]
+    fn time_ns(self, ticks: u64, start_ticks: u64) -> u64 {
+        match self {
+            Stamps::Ticks(rate) => rate.ns(ticks.saturating_sub(start_ticks)),
+            Stamps::Numbers => ticks >> NUMBER_SHIFT,
+        }
+    }
 }
 
 /// An event, and whether it is a realloc that moves its block.
@@ -34,34 +52,10 @@ pub struct LaneEvent {
     pub moving_since_ns: Option<u64>,
 }
 
-/// A compact record: nearly all there are.
-#[derive(Clone, Copy, Debug)]
-struct Plain {
-    /// Malloc, free or calloc.
-    kind: Kind,
-    time_ns: u64,
-    thread: u32,
-    address: u64,
-    size: u64,
-}
-
-impl Plain {
-    #[inline(always)]
-    fn op(&self) -> RawOp {
-        let &Self { address, size, .. } = self;
-        let call = match self.kind {
-            Kind::Free => return RawOp::Free { address },
-            Kind::Calloc => AllocCall::Calloc,
-            _ => AllocCall::Malloc,
-        };
-        RawOp::Alloc { address, size, align_log2: 0, call, birth: Birth::None }
-    }
-}
-
 /// What a lane stands at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
-    /// `plain`.
+    /// The next one of `plain`.
     Plain,
     /// The next one of the batch.
     Batched,
@@ -100,8 +94,11 @@ pub struct LaneEvents {
     thread: Option<u32>,
     time_ns: u64,
     head: Head,
-    plain: Plain,
-    /// Events decoded one by one.
+    /// Common calls decoded at once.
+    plain: Vec<Plain>,
+    /// Index of the next one.
+    next_plain: usize,
+    /// Events decoded one by one, which come behind those.
     batch: Vec<LaneEvent>,
     /// Index of the next one.
     next: usize,
@@ -138,7 +135,8 @@ impl LaneEvents {
             thread: None,
             time_ns: 0,
             head: Head::End,
-            plain: Plain { kind: Kind::Free, time_ns: 0, thread: 0, address: 0, size: 0 },
+            plain: Vec::with_capacity(PLAIN_CALLS),
+            next_plain: 0,
             batch: Vec::with_capacity(2 * NESTED_RECORDS),
             next: 0,
             ended: false,
@@ -176,8 +174,7 @@ impl LaneEvents {
     pub fn head(&self) -> Option<LaneEvent> {
         match self.head {
             Head::Plain => {
-                let raw = RawEvent::new(self.plain.time_ns, self.plain.thread, self.plain.op());
-                Some(LaneEvent { raw, moving_since_ns: None })
+                self.plain.get(self.next_plain).map(|call| LaneEvent { raw: call.raw(), moving_since_ns: None })
             }
             Head::Batched => self.batch.get(self.next).copied(),
             Head::Awaited | Head::End => None,
@@ -195,7 +192,7 @@ impl LaneEvents {
     #[inline]
     pub fn time_ns(&self) -> u64 {
         match self.head {
-            Head::Plain => self.plain.time_ns,
+            Head::Plain => self.plain.get(self.next_plain).map_or(u64::MAX, Plain::time_ns),
             Head::Batched => self.batch.get(self.next).map_or(u64::MAX, |event| event.raw.time_ns),
             Head::Awaited => self.time_ns,
             Head::End => u64::MAX,
@@ -208,9 +205,32 @@ impl LaneEvents {
     /// The spool cannot be read or is damaged.
     pub fn advance(&mut self) -> Result<(), RecordError> {
         self.head = match self.head {
+            Head::Plain => return self.pass_plain(),
             Head::Batched => self.next_batched()?,
-            Head::Plain | Head::Awaited | Head::End => self.next_head()?,
+            Head::Awaited | Head::End => self.next_head()?,
         };
+        Ok(())
+    }
+
+    /// The event it stands at, if that is a common call.
+    #[inline(always)]
+    pub fn plain(&self) -> Option<&Plain> {
+        self.plain.get(self.next_plain)
+    }
+
+    /// Goes on from a common call to the next event.
+    ///
+    /// # Errors
+    /// The spool cannot be read or is damaged.
+    #[inline(always)]
+    pub fn pass_plain(&mut self) -> Result<(), RecordError> {
+        self.next_plain += 1;
+        if self.next_plain < self.plain.len() { Ok(()) } else { self.advance_head() }
+    }
+
+    #[inline(never)]
+    fn advance_head(&mut self) -> Result<(), RecordError> {
+        self.head = self.next_head()?;
         Ok(())
     }
 
@@ -218,15 +238,22 @@ impl LaneEvents {
     ///
     /// # Errors
     /// The spool cannot be read or is damaged, or `each` failed.
-    #[inline]
     pub fn run_ahead(&mut self, end_ns: u64, each: &mut impl Taker) -> Result<(), RecordError> {
         while self.time_ns() < end_ns {
             match self.head {
-                Head::Plain => self.run_plain(end_ns, each)?,
+                Head::Plain => {
+                    let calls = self.plain.get(self.next_plain..).unwrap_or_default();
+                    let before_end = calls.partition_point(|call| call.time_ns() < end_ns);
+                    each.take_plain(&calls[..before_end])?;
+                    self.next_plain += before_end;
+                    if self.next_plain == self.plain.len() {
+                        self.advance_head()?;
+                    }
+                }
                 Head::Batched if self.moving().is_some() => return Ok(()),
                 Head::Batched => {
                     if let Some(event) = self.batch.get(self.next) {
-                        take_rare(&event.raw, each)?;
+                        each.take(&event.raw)?;
                     }
                     self.head = self.next_batched()?;
                 }
@@ -236,44 +263,49 @@ impl LaneEvents {
         Ok(())
     }
 
-    /// Hands `plain` and what follows it to `each`, as long as it is before `end_ns` and compact.
-    #[inline(always)]
-    fn run_plain(&mut self, end_ns: u64, each: &mut impl Taker) -> Result<(), RecordError> {
-        let mut plain = self.plain;
-        while plain.time_ns < end_ns {
-            // A branch for each of the two, so that everything behind it is made for one of them.
-            match plain.op() {
-                op @ RawOp::Free { .. } => each.take(&RawEvent::new(plain.time_ns, plain.thread, op))?,
-                op => each.take(&RawEvent::new(plain.time_ns, plain.thread, op))?,
-            }
-            match self.next_plain() {
-                Some(next) => plain = next,
+    /// Decodes common calls, up to one that is not.
+    fn decode_plain(&mut self) {
+        self.batch.clear();
+        self.next = 0;
+        self.plain.clear();
+        self.next_plain = 0;
+        let (Some(thread), Some(words)) = (self.thread, self.window.get(self.used..)) else {
+            return;
+        };
+        let start_ticks = self.spool.control.start_ticks;
+        let mut time_ns = self.time_ns;
+        let mut other = None;
+        for &word in words.iter().take(PLAIN_CALLS) {
+            let Some(record) = self.regions.decode_compact(word) else { break };
+            self.used += 1;
+            let call = CALLS[record.kind as usize % CALLS.len()];
+            time_ns = time_ns.max(self.stamps.time_ns(record.ticks, start_ticks)).min(TIME_NS_MAX);
+            match Plain::new(time_ns, thread, call, record.address, record.size as u32) {
+                Some(call) => self.plain.push(call),
                 None => {
-                    self.head = self.decode_batch()?;
-                    return Ok(());
+                    other = Some(record);
+                    break;
                 }
             }
         }
-        self.plain = plain;
-        Ok(())
+        self.time_ns = time_ns;
+        if let Some(record) = other {
+            self.add(&record);
+        }
     }
 
-    #[inline(always)]
-    fn next_plain(&mut self) -> Option<Plain> {
-        let (thread, &word) = (self.thread?, self.window.get(self.used)?);
-        let record = self.regions.decode_compact(word)?;
-        self.used += 1;
-        let time_ns = self.time(record.ticks);
-        Some(Plain { kind: record.kind, time_ns, thread, address: record.address, size: record.size })
-    }
-
+    /// Decodes what comes next, when everything decoded is passed.
     fn next_head(&mut self) -> Result<Head, RecordError> {
-        match self.next_plain() {
-            Some(plain) => {
-                self.plain = plain;
-                Ok(Head::Plain)
-            }
-            None => self.decode_batch(),
+        if self.next < self.batch.len() {
+            return Ok(Head::Batched);
+        }
+        self.decode_plain();
+        if !self.plain.is_empty() {
+            Ok(Head::Plain)
+        } else if !self.batch.is_empty() {
+            Ok(Head::Batched)
+        } else {
+            self.decode_batch()
         }
     }
 
@@ -389,15 +421,10 @@ impl LaneEvents {
         }
     }
 
-    /// Nanoseconds since the start of the image (or the number), never before the lane's previous event, below
-    /// [`u64::MAX`].
-    #[inline(always)]
+    /// Nanoseconds since the start of the image (or the number), never before the lane's previous event.
     fn time(&mut self, ticks: u64) -> u64 {
-        let time_ns = match self.stamps {
-            Stamps::Ticks(rate) => rate.ns(ticks.saturating_sub(self.spool.control.start_ticks)),
-            Stamps::Numbers => ticks >> NUMBER_SHIFT,
-        };
-        self.time_ns = self.time_ns.max(time_ns).min(u64::MAX - 1);
+        let time_ns = self.stamps.time_ns(ticks, self.spool.control.start_ticks);
+        self.time_ns = self.time_ns.max(time_ns).min(TIME_NS_MAX);
         self.time_ns
     }
 

@@ -5,21 +5,31 @@
 //! milliseconds apart where the thread was interrupted. It is placed at its second stamp, when the new address is
 //! surely free, or, if the old address is given out again before that, just before it is.
 
-use hksim_trace::resolve::{RawEvent, RawOp};
+use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 
 use crate::error::RecordError;
 use crate::lane_events::{Extent, LaneEvent, LaneEvents};
 use crate::spool_reader::LaneFrames;
 use crate::tournament::Tournament;
 
-/// Where the events of a process go. A trait, and no closure, so that its way for the commonest events becomes part of
-/// the loop that decodes them.
+/// Calls gathered from several lanes before they are handed on.
+const GATHERED_CALLS: usize = 128;
+
+/// Where the events of a process go.
 pub trait Taker {
     /// Takes the next event.
     ///
     /// # Errors
     /// Whatever keeps it from going on.
     fn take(&mut self, raw: &RawEvent) -> Result<(), RecordError>;
+
+    /// Takes the next events, which are common calls.
+    ///
+    /// # Errors
+    /// As for [`Taker::take`].
+    fn take_plain(&mut self, calls: &[Plain]) -> Result<(), RecordError> {
+        calls.iter().try_for_each(|call| self.take(&call.raw()))
+    }
 }
 
 /// A lane whose head is a realloc that moves its block.
@@ -37,12 +47,14 @@ pub struct Merge {
     /// Times of the lanes' heads.
     order: Tournament,
     moving: Vec<Moving>,
+    /// Common calls in order; empty between two runs.
+    gathered: Vec<Plain>,
 }
 
 impl Merge {
     /// A merge of no lanes.
     pub fn new() -> Self {
-        Self { lanes: Vec::new(), order: Tournament::new(Vec::new()), moving: Vec::new() }
+        Self { lanes: Vec::new(), order: Tournament::new(Vec::new()), moving: Vec::new(), gathered: Vec::new() }
     }
 
     /// How many lanes there are.
@@ -88,6 +100,11 @@ impl Merge {
     /// A lane cannot be read, or `each` failed.
     pub fn run(&mut self, end_ns: u64, each: &mut impl Taker) -> Result<(), RecordError> {
         loop {
+            if self.lanes.len() > 1 && self.moving.is_empty() {
+                self.gather(end_ns)?;
+                each.take_plain(&self.gathered)?;
+                self.gathered.clear();
+            }
             let index = self.order.winner();
             match self.order.key(index) {
                 time_ns if time_ns >= end_ns => return Ok(()),
@@ -95,6 +112,26 @@ impl Merge {
                 time_ns => self.emit_head(index, time_ns, each)?,
             }
         }
+    }
+
+    /// Gathers the common calls before `end_ns` of all lanes, up to any other event.
+    fn gather(&mut self, end_ns: u64) -> Result<(), RecordError> {
+        while self.gathered.len() < GATHERED_CALLS {
+            let index = self.order.winner();
+            if self.order.key(index) >= end_ns {
+                return Ok(());
+            }
+            let Some(lane) = self.lanes.get_mut(index) else { return Ok(()) };
+            let Some(call) = lane.plain() else { return Ok(()) };
+            self.gathered.push(*call);
+            lane.pass_plain()?;
+            self.order.set(index, lane.time_ns());
+            if lane.moving().is_some() {
+                self.note_move(index);
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     fn head(&self, index: usize) -> Option<LaneEvent> {
@@ -130,7 +167,7 @@ impl Merge {
             self.moving.retain(|moving| moving.lane != index);
             self.emit_move_away(&raw, each)?;
         }
-        take_rare(&raw, each)?;
+        each.take(&raw)?;
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.advance()?;
             self.order.set(index, lane.time_ns());
@@ -150,12 +187,6 @@ impl Merge {
         }
         Ok(())
     }
-}
-
-/// Takes an event out of the way of the commonest ones.
-#[inline(never)]
-pub(super) fn take_rare(raw: &RawEvent, each: &mut impl Taker) -> Result<(), RecordError> {
-    each.take(raw)
 }
 
 /// The address that an event gives out.

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use hksim_trace::error::TraceError;
-use hksim_trace::event::{Event, SiteId};
+use hksim_trace::event::SiteId;
 use hksim_trace::header::{Footer, Quality, Summary};
-use hksim_trace::hkt::TraceWriter;
-use hksim_trace::resolve::{Emit, RawEvent, RawOp, Resolver};
+use hksim_trace::hkt::ResolvingWriter;
+use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 
 use crate::convert::ImageEnd;
 use crate::error::RecordError;
@@ -15,6 +14,7 @@ use crate::marks::MarkNames;
 use crate::merge::Taker;
 use crate::pages::PageTouches;
 use crate::sites::SiteReader;
+use crate::spool::Control;
 use crate::spool_reader::SpoolReader;
 use crate::timeline::Timeline;
 
@@ -24,8 +24,7 @@ pub(super) struct Outflow {
     pub(super) names: Arc<MarkNames>,
     pub(super) pages: Option<PageTouches>,
     pub(super) sites: SiteReader,
-    pub(super) resolver: Resolver,
-    pub(super) sink: Sink,
+    pub(super) writer: ResolvingWriter,
     /// Time and thread of the last event.
     pub(super) last: (u64, u32),
 }
@@ -43,8 +42,16 @@ impl Taker for Outflow {
         if raw.site != SiteId::UNKNOWN || self.pages.is_some() {
             return self.take_more(raw);
         }
-        self.resolver.take(raw, &mut self.sink)?;
-        self.sink.check()
+        Ok(self.writer.push(raw)?)
+    }
+
+    fn take_plain(&mut self, calls: &[Plain]) -> Result<(), RecordError> {
+        let Some(last) = calls.last() else { return Ok(()) };
+        if self.timeline.is_due(last.time_ns()) || self.timeline.is_off() || self.pages.is_some() {
+            return calls.iter().try_for_each(|call| self.take(&call.raw()));
+        }
+        self.last = (last.time_ns(), last.thread());
+        Ok(self.writer.push_plain(calls)?)
     }
 }
 
@@ -53,13 +60,12 @@ impl Outflow {
     #[inline(never)]
     fn take_more(&mut self, raw: &RawEvent) -> Result<(), RecordError> {
         let raw = RawEvent { site: self.sites.site_at(raw.site)?, ..*raw };
-        let (resolver, sink) = (&mut self.resolver, &mut self.sink);
-        let mut push = |raw| Ok(resolver.push(raw, sink)?);
+        let writer = &mut self.writer;
+        let mut push = |raw| Ok(writer.push(&raw)?);
         match &mut self.pages {
-            Some(pages) => pages.pass(raw, push)?,
-            None => push(raw)?,
+            Some(pages) => pages.pass(raw, push),
+            None => push(raw),
         }
-        self.sink.check()
     }
 
     /// Puts in the marks up to `time_ns`, as `thread`.
@@ -75,19 +81,17 @@ impl Outflow {
     }
 
     fn push(&mut self, raw: RawEvent) -> Result<(), RecordError> {
-        self.resolver.push(raw, &mut self.sink)?;
-        self.sink.check()
+        Ok(self.writer.push(&raw)?)
     }
 
     /// Events written so far.
     pub(super) fn events(&self) -> u64 {
-        self.sink.writer.events()
+        self.writer.events()
     }
 
     /// Waits until everything so far is written, and leaves no thread of the writer's behind.
     pub(super) fn settle(&mut self) -> Result<(), RecordError> {
-        self.sink.check()?;
-        Ok(self.sink.writer.settle()?)
+        Ok(self.writer.settle()?)
     }
 
     /// Ends the trace of an image that ended so and lost so many events.
@@ -102,47 +106,13 @@ impl Outflow {
             ImageEnd::Exec => self.push(RawEvent::new(time_ns, thread, RawOp::Exec))?,
             ImageEnd::Process => {}
         }
-        let Self { timeline, names, sites, resolver, mut sink, .. } = self;
-        let mut quality = resolver.finish(&mut sink)?;
-        sink.check()?;
-        (quality.events_lost, quality.sites_lost) = (spool.control.events_lost, spool.control.sites_lost);
-        quality.watched = watched;
-        quality.stopped_ns = timeline.off_ns(time_ns);
-        let mark_names = names.names();
-        let footer = Footer { mark_names, quality, sites: sites.finish(), profiles };
-        Ok((sink.writer.finish(&footer)?, quality))
-    }
-}
-
-/// The writer behind the resolver's callback, which cannot return an error itself.
-pub(super) struct Sink {
-    writer: TraceWriter,
-    failed: Option<TraceError>,
-}
-
-impl Sink {
-    pub(super) fn new(writer: TraceWriter) -> Self {
-        Self { writer, failed: None }
-    }
-
-    #[inline(always)]
-    fn check(&mut self) -> Result<(), RecordError> {
-        if self.failed.is_none() { Ok(()) } else { self.fail() }
-    }
-
-    #[cold]
-    fn fail(&mut self) -> Result<(), RecordError> {
-        self.failed.take().map_or(Ok(()), |why| Err(why.into()))
-    }
-}
-
-impl Emit for Sink {
-    #[inline(always)]
-    fn take(&mut self, event: Event) {
-        if self.failed.is_none()
-            && let Err(why) = self.writer.push(&event)
-        {
-            self.failed = Some(why);
-        }
+        let Self { timeline, names, sites, writer, .. } = self;
+        let mut quality = Quality::default();
+        let summary = writer.finish(|repaired| {
+            let &Control { events_lost, sites_lost, .. } = &spool.control;
+            quality = Quality { events_lost, sites_lost, watched, stopped_ns: timeline.off_ns(time_ns), ..repaired };
+            Footer { mark_names: names.names(), quality, sites: sites.finish(), profiles }
+        })?;
+        Ok((summary, quality))
     }
 }

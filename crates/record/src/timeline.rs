@@ -94,6 +94,11 @@ impl Timeline {
         self.off_since_ns.is_none() || matches!(op, RawOp::ThreadStart | RawOp::ThreadExit)
     }
 
+    /// Whether recording is stopped at the time reached so far.
+    pub fn is_off(&self) -> bool {
+        self.off_since_ns.is_some()
+    }
+
     /// Nanoseconds up to `end_ns` whose records do not count.
     pub fn off_ns(&self, end_ns: u64) -> u64 {
         self.off_ns + self.off_since_ns.map_or(0, |since| end_ns.saturating_sub(since))

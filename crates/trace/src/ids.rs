@@ -75,11 +75,6 @@ impl ObjectIds {
         self.peak - self.dead.len() as u32
     }
 
-    /// The live ids.
-    pub fn live_set(&self) -> ObjectSet {
-        ObjectSet { bits: self.live_bits.clone() }
-    }
-
     /// Forgets every object and keeps the memory.
     pub fn clear(&mut self) {
         self.dead.clear();
@@ -108,6 +103,23 @@ pub struct ObjectSet {
 }
 
 impl ObjectSet {
+    /// An empty set with room for the ids below `end`.
+    pub(crate) fn with_room(end: u32) -> Self {
+        ObjectSet { bits: vec![0; (end as usize).div_ceil(64)] }
+    }
+
+    /// Puts in an id that there is room for.
+    pub(crate) fn insert(&mut self, id: u32) {
+        if let Some(bits) = self.bits.get_mut(id as usize / 64) {
+            *bits |= 1 << (id % 64);
+        }
+    }
+
+    /// Whether there is room for none.
+    pub(crate) fn has_no_room(&self) -> bool {
+        self.bits.is_empty()
+    }
+
     /// Whether the id is among them.
     #[inline]
     pub fn contains(&self, object: ObjectId) -> bool {

@@ -11,65 +11,47 @@
 //! or until their address is given out again.
 
 mod addresses;
+mod flow;
 mod held;
+mod holding;
+mod objects;
 mod parked;
+mod plain;
 mod raw;
+mod recycler;
+mod window;
 
+pub use plain::{Plain, PlainCall, Resolved};
 pub use raw::{RawEvent, RawOp};
+pub use window::Window;
 
 use crate::error::TraceError;
 use crate::event::{AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId, ThreadId};
 use crate::header::Quality;
-use crate::ids::{ObjectIds, ObjectSet};
+use crate::ids::ObjectSet;
 use addresses::Addresses;
+use flow::Flow;
 use held::Held;
+use objects::Objects;
 use parked::{Awaited, Now, Parked};
+use recycler::Recycler;
 use std::collections::VecDeque;
-
-/// How long a thread may wait for another thread's event. Whichever limit is passed first ends the wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Events pushed since the wait began.
-    pub events: u64,
-    /// Nanoseconds that an allocation waits until its address is dead. A realloc is stamped before the
-    /// call or after it, so the other stamp is off by the whole call.
-    pub death_ns: u64,
-    /// Nanoseconds that a free waits until its address is live. Shorter, as only the skew between the clocks of
-    /// two cores matters here, and an unknown free must not wait for the next block at its address.
-    pub birth_ns: u64,
-    /// Nanoseconds that a free is held back, unless its thread goes on or its address is given out before. A free is
-    /// stamped before the call; a clock that runs a little ahead of it would make it end the block before the right one.
-    /// 0 where the order of frees is certain.
-    pub hold_ns: u64,
-}
-
-impl Window {
-    /// Where the order is certain, or there is one thread only: nothing waits.
-    pub const CERTAIN: Window = Window { events: 0, death_ns: 0, birth_ns: 0, hold_ns: 0 };
-
-    /// For stamps taken on several cores without a lock.
-    pub const UNLOCKED_STAMPS: Window = Window { events: 4096, death_ns: 1_000_000, birth_ns: 10_000, hold_ns: 2_000 };
-
-    /// 4096 events; 1 ms; 10 us; frees are not held. The largest step back measured between two cores was 350 ns.
-    pub const DEFAULT: Window = Window { hold_ns: 0, ..Window::UNLOCKED_STAMPS };
-}
-
-impl Window {
-    fn patience(&self) -> Patience {
-        if *self == Window::CERTAIN { Patience::GiveUp } else { Patience::Park }
-    }
-}
-
-impl Default for Window {
-    fn default() -> Self {
-        Window::DEFAULT
-    }
-}
+use window::Patience;
 
 /// Where emitted events go: a closure, or a type whose method is made part of the merge.
 pub trait Emit {
     /// Takes the next event.
     fn take(&mut self, event: Event);
+
+    /// How many [`Emit::take_all`] may be given.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Takes the next events.
+    fn take_all(&mut self, resolved: &[Resolved]) {
+        resolved.iter().for_each(|resolved| self.take(resolved.event()));
+    }
 }
 
 impl<F: FnMut(Event)> Emit for F {
@@ -87,18 +69,21 @@ impl<F: FnMut(Event)> Emit for F {
 pub struct Resolver {
     window: Window,
     patience: Patience,
-    objects: Addresses,
-    ids: ObjectIds,
+    objects: Objects,
+    ids: Recycler,
     /// One queue per thread: empty unless the thread waits, its head being what waits.
     threads: Vec<Thread>,
     /// Raw thread number to index in `threads`, and the pairs used last, each at the place of its low bits.
     thread_of: Addresses,
     threads_last: [(u32, usize); THREADS_LAST],
+    /// Raw and emitted number of threads, each at the place of the raw number's low bits.
+    emitted_last: [(u32, u32); THREADS_LAST],
     parked: Parked,
     /// Objects that were live at the last gap, and still are as far as is known.
     doubtful: ObjectSet,
     /// Frees that are held back.
     held: Held,
+    flow: Flow,
     /// Threads whose awaited address has changed, to be tried again.
     woken: VecDeque<usize>,
     now: Now,
@@ -107,7 +92,7 @@ pub struct Resolver {
 }
 
 /// Threads found without a search; a power of two.
-const THREADS_LAST: usize = 8;
+const THREADS_LAST: usize = 64;
 
 #[derive(Debug, Default)]
 struct Thread {
@@ -122,29 +107,23 @@ struct Emitter {
     threads: u32,
 }
 
-/// How an event that cannot happen yet is to be treated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
-    /// Let it wait.
-    Park,
-    /// It waited long enough: make it happen.
-    GiveUp,
-}
-
 impl Resolver {
     /// A merge with no live object.
     pub fn new(window: Window) -> Self {
         Resolver {
             window,
             patience: window.patience(),
-            objects: Addresses::new(),
-            ids: ObjectIds::new(),
+            objects: Objects::new(),
+            ids: Recycler::default(),
             threads: Vec::new(),
             thread_of: Addresses::new(),
             threads_last: [(0, usize::MAX); THREADS_LAST],
+            // Raw numbers that belong to other places: they are never found.
+            emitted_last: std::array::from_fn(|place| (u32::from(place == 0), 0)),
             parked: Parked::default(),
             doubtful: ObjectSet::default(),
             held: Held::default(),
+            flow: Flow::default(),
             woken: VecDeque::new(),
             now: Now::default(),
             emitter: Emitter::default(),
@@ -186,7 +165,7 @@ impl Resolver {
                 && address != 0
                 && self.threads[thread].waiting.is_empty()
             {
-                self.held.add(thread, address, raw, self.window.hold_ns);
+                self.held.add(thread, address, raw);
                 return Ok(());
             }
         }
@@ -237,7 +216,7 @@ impl Resolver {
     /// Lets the frees happen that cannot be held back behind `op` of `thread`.
     #[inline(always)]
     fn admit_held(&mut self, thread: usize, op: &RawOp, emit: &mut impl Emit) -> Result<(), TraceError> {
-        while let Some((holder, free)) = self.held.take_due(self.now.time_ns, thread) {
+        while let Some((holder, free)) = self.held.take_due(self.now.time_ns, self.window.hold_ns, thread) {
             self.admit(holder, &free, emit)?;
         }
         while let Some((holder, free)) = self.take_behind(thread, op) {
@@ -306,8 +285,17 @@ impl Resolver {
 
     #[inline(always)]
     fn thread_index(&mut self, raw: u32) -> Result<usize, TraceError> {
+        match self.last_index(raw) {
+            Some(index) => Ok(index),
+            None => self.find_thread(raw),
+        }
+    }
+
+    /// Index of a thread, if it was used of late.
+    #[inline(always)]
+    fn last_index(&self, raw: u32) -> Option<usize> {
         let (last, index) = self.threads_last[raw as usize % THREADS_LAST];
-        if last == raw && index != usize::MAX { Ok(index) } else { self.find_thread(raw) }
+        (last == raw && index != usize::MAX).then_some(index)
     }
 
     #[inline(never)]
@@ -390,7 +378,8 @@ impl Resolver {
             RawOp::Fork { child_pid } => self.emit(out, Op::Fork { child_pid }),
             RawOp::Exec => self.emit(out, Op::Exec),
             RawOp::Gap => {
-                self.doubtful = self.ids.live_set();
+                self.doubtful = self.ids.empty_set();
+                self.objects.ids().for_each(|id| self.doubtful.insert(id));
                 Ok(None)
             }
             RawOp::Mark { name } => self.emit(out, Op::Mark { name }),
@@ -410,11 +399,9 @@ impl Resolver {
         if address == 0 {
             return self.emit(out, Op::AllocFailed { size, align_log2, call });
         }
-        let mut object = self.ids.upcoming();
+        let mut object = ObjectId(self.ids.upcoming().ok_or(TraceError::TooManyObjects)?);
         if self.objects.insert_new(address, object.0) {
-            if self.ids.allocate().is_none() {
-                return Err(TraceError::TooManyObjects);
-            }
+            self.ids.allocate();
             self.parked.wake(Awaited::Birth(address), &mut self.woken);
         } else if out.patience == Patience::Park && !self.is_doubtful(address) {
             return Ok(Some(Awaited::Death(address)));
@@ -473,7 +460,7 @@ impl Resolver {
             }
             self.objects.remove(old);
             self.parked.wake(Awaited::Death(old), &mut self.woken);
-            self.objects.insert(new, id);
+            self.objects.insert_new(new, id);
             self.parked.wake(Awaited::Birth(new), &mut self.woken);
         }
         self.quality.reallocs_to_zero_kept += (size == 0) as u64;
@@ -531,8 +518,8 @@ impl Resolver {
 
     #[cold]
     fn bear(&mut self, address: u64) -> Result<ObjectId, TraceError> {
-        let object = self.ids.allocate().ok_or(TraceError::TooManyObjects)?;
-        self.objects.insert(address, object.0);
+        let object = ObjectId(self.ids.allocate().ok_or(TraceError::TooManyObjects)?);
+        self.objects.insert_new(address, object.0);
         self.parked.wake(Awaited::Birth(address), &mut self.woken);
         Ok(object)
     }
@@ -546,17 +533,23 @@ impl Resolver {
 
     #[inline(always)]
     fn bury(&mut self, address: u64, object: ObjectId) {
-        self.ids.release(object);
+        self.ids.release(object.0);
         self.doubtful.remove(object);
         self.parked.wake(Awaited::Death(address), &mut self.woken);
     }
 
+    /// The number under which a thread's events are emitted.
+    #[inline(always)]
+    fn emitted_as(&mut self, thread: usize) -> ThreadId {
+        match self.threads[thread].emitted_as {
+            Some(thread) => thread,
+            None => self.emitter.number(&mut self.threads[thread]),
+        }
+    }
+
     #[inline(always)]
     fn emit<E: Emit>(&mut self, out: Out<E>, op: Op) -> Result<Option<Awaited>, TraceError> {
-        let thread = match self.threads[out.thread].emitted_as {
-            Some(thread) => thread,
-            None => self.emitter.number(&mut self.threads[out.thread]),
-        };
+        let thread = self.emitted_as(out.thread);
         self.emitter.time_ns = self.emitter.time_ns.max(out.time_ns);
         let site = if op.asks_for_memory() { out.site } else { SiteId::UNKNOWN };
         out.emit.take(Event { time_ns: self.emitter.time_ns, thread, site, op });

@@ -8,7 +8,7 @@ mod support;
 
 use hksim_trace::event::*;
 use hksim_trace::header::Quality;
-use hksim_trace::resolve::{RawEvent, RawOp, Resolver, Window};
+use hksim_trace::resolve::{Emit, Plain, PlainCall, RawEvent, RawOp, Resolver, Window};
 use std::collections::{HashMap, VecDeque};
 use support::Random;
 
@@ -130,7 +130,7 @@ fn check_against(calls: &[Call], events: &[Event], seed: u64) {
     assert!(expected.values().all(|calls| calls.is_empty()), "seed {seed}: calls are missing");
 }
 
-fn resolve(raws: &[RawEvent]) -> (Vec<Event>, hksim_trace::header::Quality) {
+fn resolve(raws: &[RawEvent]) -> (Vec<Event>, Quality) {
     let mut events = Vec::new();
     let mut resolver = Resolver::new(Window::default());
     for raw in raws {
@@ -138,6 +138,91 @@ fn resolve(raws: &[RawEvent]) -> (Vec<Event>, hksim_trace::header::Quality) {
     }
     let quality = resolver.finish(&mut |event| events.push(event)).unwrap();
     (events, quality)
+}
+
+/// What a common call is for [`Resolver::take_plain`].
+fn plain(raw: &RawEvent) -> Option<Plain> {
+    let (call, address, size) = match raw.op {
+        RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, .. } => {
+            (PlainCall::Malloc, address, size)
+        }
+        RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Calloc, .. } => {
+            (PlainCall::Calloc, address, size)
+        }
+        RawOp::Free { address } => (PlainCall::Free, address, 0),
+        _ => return None,
+    };
+    Plain::new(raw.time_ns, raw.thread, call, address, size.try_into().ok()?)
+}
+
+/// Takes few events at once, as a chunk does that is nearly full.
+struct Narrow {
+    events: Vec<Event>,
+    room: usize,
+}
+
+impl Emit for Narrow {
+    fn take(&mut self, event: Event) {
+        self.events.push(event);
+    }
+
+    fn room(&self) -> usize {
+        self.room - self.events.len() % self.room
+    }
+}
+
+/// As [`resolve`], with common calls handed over many at once.
+fn resolve_at_once(raws: &[RawEvent], window: Window, random: &mut Random) -> (Vec<Event>, Quality) {
+    let mut out = Narrow { events: Vec::new(), room: 1 + random.below(300) as usize };
+    let mut resolver = Resolver::new(window);
+    let mut rest = raws;
+    while let Some((first, others)) = rest.split_first() {
+        let most = 1 + random.below(400) as usize;
+        let calls: Vec<Plain> = rest.iter().take(most).map_while(plain).collect();
+        if calls.is_empty() {
+            resolver.push(*first, &mut out).unwrap();
+            rest = others;
+        } else {
+            resolver.take_plain(&calls, &mut out).unwrap();
+            rest = &rest[calls.len()..];
+        }
+    }
+    let quality = resolver.finish(&mut out).unwrap();
+    (out.events, quality)
+}
+
+/// One after another and many at once, the same happens: on one thread, on more than are told apart; in order and not;
+/// densely and with pauses that end what is held back; with frees lost, and with unknown ones.
+#[test]
+fn many_calls_at_once_come_to_the_same() {
+    let (mut repaired, mut parked) = (0, 0);
+    for seed in 0..120 {
+        let mut random = Random::new(seed);
+        let threads = [1, 2, 3, 5, 17, 70][seed as usize % 6];
+        let skew_ns = [0, 0, 30, 300][random.below(4) as usize];
+        let pace = [1, 1, 40][random.below(3) as usize];
+        let lost_percent = [0, 0, 1][random.below(3) as usize];
+        let mut calls = program(&mut random, threads, 4_000);
+        calls.iter_mut().for_each(|call| call.raw.time_ns *= pace);
+        calls.retain(|_| !random.chance(lost_percent));
+        let mut raws = disturb(&mut random, &calls, skew_ns);
+        if random.chance(30) {
+            let at = raws.len() / 2;
+            raws.insert(at, RawEvent::new(raws[at].time_ns, raws[at].thread, RawOp::Gap));
+        }
+        for window in [Window::DEFAULT, Window::UNLOCKED_STAMPS, Window::CERTAIN] {
+            let (mut resolver, mut events) = (Resolver::new(window), Vec::new());
+            let mut emit = |event: Event| events.push(event);
+            raws.iter().for_each(|raw| resolver.push(*raw, &mut emit).unwrap());
+            let quality = resolver.finish(&mut emit).unwrap();
+            let (at_once, quality_at_once) = resolve_at_once(&raws, window, &mut random);
+            let different = events.iter().zip(&at_once).position(|(one, other)| one != other);
+            assert_eq!(different, None, "seed {seed}, {threads} threads, {window:?}");
+            assert_eq!((events.len(), quality), (at_once.len(), quality_at_once), "seed {seed}");
+            (repaired, parked) = (repaired + quality.reuse_repaired, parked + quality.parked);
+        }
+    }
+    assert!(repaired > 100 && parked > 1000, "{repaired} repaired, {parked} waited: too little to tell anything");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! All values take the same width, so decoding has no branch on the width of each. A value too wide
 //! is stored as 0 in the planes and patched from a side list afterwards.
 
-use zstd::bulk::{Compressor, Decompressor};
+use super::pack::{ColumnHabits, Habit, Packer};
+use zstd::bulk::Decompressor;
 
 /// An integer type of columns.
 pub(super) trait Value: Copy + Default {
@@ -32,76 +33,64 @@ const CONSTANT: u8 = 2;
 
 /// Stored bytes of one exception: 2 of position, 8 of value. The true cost is lower after compression.
 const EXCEPTION_BYTES: usize = 10;
-const ZSTD_LEVEL: i32 = 1;
 
 /// Writes columns; its buffers are re-used.
 pub(super) struct ColumnEncoder {
-    zstd: Compressor<'static>,
+    packer: Packer,
     fitting: Vec<u64>,
     plane: Vec<u8>,
-    packed: Vec<u8>,
 }
 
 impl ColumnEncoder {
     pub(super) fn new() -> std::io::Result<Self> {
-        let zstd = Compressor::new(ZSTD_LEVEL)?;
-        Ok(ColumnEncoder { zstd, fitting: Vec::new(), plane: Vec::new(), packed: Vec::new() })
+        Ok(ColumnEncoder { packer: Packer::new()?, fitting: Vec::new(), plane: Vec::new() })
     }
 
-    /// Appends `values` (at most [`super::CHUNK_EVENTS_MAX`]) to `out`.
-    pub(super) fn encode<V: Value>(&mut self, values: &[V], out: &mut Vec<u8>) {
+    /// Appends `values` (at most [`super::CHUNK_EVENTS_MAX`]) to `out`. What it learns of them is kept in `habits`, for
+    /// the same column of the next chunk.
+    pub(super) fn encode<V: Value>(&mut self, values: &[V], habits: &mut ColumnHabits, out: &mut Vec<u8>) {
         let Width { bytes: width, exceptions } = best_width(values);
         out.extend_from_slice(&(values.len() as u16).to_le_bytes());
         out.extend_from_slice(&(exceptions as u16).to_le_bytes());
         out.push(width as u8);
         if exceptions == 0 {
-            return self.planes(width, values, out);
+            return self.planes(width, values, habits, out);
         }
         let too_wide = |value: u64| value >> (8 * width) != 0;
         let mut fitting = std::mem::take(&mut self.fitting);
         fitting.clear();
         fitting.extend(values.iter().map(|value| value.widen()).map(|value| if too_wide(value) { 0 } else { value }));
-        self.planes(width, &fitting, out);
+        self.planes(width, &fitting, habits, out);
         self.fitting = fitting;
         let wide = (0u16..).zip(values).map(|(position, value)| (position, value.widen()));
         let (positions, wide): (Vec<u16>, Vec<u64>) = wide.filter(|&(_, value)| too_wide(value)).unzip();
-        self.planes(2, &positions, out);
-        self.planes(8, &wide, out);
+        self.planes(2, &positions, &mut ColumnHabits::default(), out);
+        self.planes(8, &wide, &mut ColumnHabits::default(), out);
     }
 
-    fn planes<V: Value>(&mut self, width: usize, values: &[V], out: &mut Vec<u8>) {
-        for byte in 0..width {
+    fn planes<V: Value>(&mut self, width: usize, values: &[V], habits: &mut ColumnHabits, out: &mut Vec<u8>) {
+        for (byte, habit) in habits.0.iter_mut().enumerate().take(width) {
             self.plane.clear();
             self.plane.extend(values.iter().map(|value| (value.widen() >> (8 * byte)) as u8));
-            self.plane(out);
+            store_plane(&mut self.packer, &self.plane, habit, out);
         }
     }
+}
 
-    /// Stores the plane in the shortest of three ways. An empty plane takes no byte.
-    fn plane(&mut self, out: &mut Vec<u8>) {
-        let Some(&first) = self.plane.first() else {
-            return;
-        };
-        if self.plane.iter().all(|&byte| byte == first) {
-            out.extend_from_slice(&[CONSTANT, first]);
-            return;
-        }
-        self.packed.clear();
-        // A plane that would grow does not fit and is an error of zstd: stored raw. So is one that saves less
-        // than a sixteenth, as decompressing it would cost more time than reading it.
-        self.packed.reserve_exact(self.plane.len());
-        let packed = self.zstd.compress_to_buffer(&self.plane, &mut self.packed);
-        match packed {
-            Ok(bytes) if bytes + self.plane.len() / 16 + 2 < self.plane.len() => {
-                out.push(ZSTD);
-                out.extend_from_slice(&(bytes as u16).to_le_bytes());
-                out.extend_from_slice(&self.packed);
-            }
-            _ => {
-                out.push(RAW);
-                out.extend_from_slice(&self.plane);
-            }
-        }
+/// Stores a plane in the shortest of three ways. An empty plane takes no byte.
+fn store_plane(packer: &mut Packer, plane: &[u8], habit: &mut Habit, out: &mut Vec<u8>) {
+    let Some(&first) = plane.first() else {
+        return;
+    };
+    if plane.iter().fold(0, |differences, &byte| differences | (byte ^ first)) == 0 {
+        out.extend_from_slice(&[CONSTANT, first]);
+    } else if let Some(packed) = packer.pack(plane, habit) {
+        out.push(ZSTD);
+        out.extend_from_slice(&(packed.len() as u16).to_le_bytes());
+        out.extend_from_slice(packed);
+    } else {
+        out.push(RAW);
+        out.extend_from_slice(plane);
     }
 }
 
@@ -115,11 +104,12 @@ struct Width {
 
 /// The width with the fewest stored bytes before compression.
 fn best_width<V: Value>(values: &[V]) -> Width {
-    // Counted without a branch: this looks at every value of every trace.
+    // The bits of all values say which widths have no exception, so that few columns need to be looked at again.
+    let all_bits = values.iter().fold(0, |bits, value| bits | value.widen());
     let wider = |bytes: usize| values.iter().map(|value| usize::from(value.widen() >> (8 * bytes) != 0)).sum();
     let mut best = Width { bytes: V::BYTES, exceptions: 0 };
     for bytes in [4, 2, 1].into_iter().filter(|&bytes| bytes < V::BYTES) {
-        let exceptions: usize = wider(bytes);
+        let exceptions: usize = if all_bits >> (8 * bytes) == 0 { 0 } else { wider(bytes) };
         let stored = |width: &Width| values.len() * width.bytes + width.exceptions * EXCEPTION_BYTES;
         let width = Width { bytes, exceptions };
         if stored(&width) <= stored(&best) {
@@ -247,7 +237,7 @@ mod tests {
 
     fn round_trip<V: Value + PartialEq + Debug>(values: &[V]) -> usize {
         let mut stored = Vec::new();
-        ColumnEncoder::new().unwrap().encode(values, &mut stored);
+        ColumnEncoder::new().unwrap().encode(values, &mut ColumnHabits::default(), &mut stored);
         let mut decoded: Vec<V> = Vec::with_capacity(super::super::CHUNK_EVENTS_MAX);
         let mut input = stored.as_slice();
         let mut decoder = ColumnDecoder::new(super::super::CHUNK_EVENTS_MAX).unwrap();

@@ -2,8 +2,10 @@
 
 use super::code::{self, Detail, Takes};
 use super::column::{ColumnDecoder, ColumnEncoder, Flaw};
+use super::pack::ColumnHabits;
 use super::{CHUNK_EVENTS_MAX, Version};
 use crate::event::{Access, Birth, Event, ObjectId, Op, SiteId};
+use crate::resolve::{PlainCall, Resolved};
 
 /// The events of a chunk, by column. Ids of new objects are not stored: the recycler gives them.
 pub(super) struct Columns {
@@ -24,6 +26,23 @@ pub(super) struct Columns {
     pub(super) sites: Vec<u32>,
     /// While events are added: the thread of the open run, and where it began.
     open: (u32, usize),
+}
+
+const _: () = assert!(PlainCall::Free as u8 == code::FREE);
+
+/// How each column was compressed best of late.
+#[derive(Default)]
+pub(super) struct Habits {
+    ops: ColumnHabits,
+    time_deltas: ColumnHabits,
+    sizes: ColumnHabits,
+    objects: ColumnHabits,
+    details: ColumnHabits,
+    numbers: ColumnHabits,
+    offsets: ColumnHabits,
+    run_threads: ColumnHabits,
+    run_lengths: ColumnHabits,
+    sites: ColumnHabits,
 }
 
 impl Columns {
@@ -65,7 +84,7 @@ impl Columns {
     #[inline(always)]
     pub(super) fn push(&mut self, time_delta_ns: u64, event: &Event) {
         if event.thread.0 != self.open.0 {
-            self.begin_run(event.thread.0);
+            self.begin_run(event.thread.0, self.len());
         }
         self.time_deltas.push(time_delta_ns);
         let code = self.push_op(&event.op);
@@ -75,15 +94,60 @@ impl Columns {
         }
     }
 
-    /// Closes the open run and begins one of `thread`.
-    fn begin_run(&mut self, thread: u32) {
-        self.close_run();
-        self.open = (thread, self.len());
+    /// Takes events apart, the first of which follows an event at `time_ns`; as [`Columns::push`].
+    pub(super) fn push_all(&mut self, mut time_ns: u64, events: &[Resolved]) {
+        let before = self.len();
+        let (mut size, mut object) = (self.sizes.len(), self.objects.len());
+        self.ops.resize(before + events.len(), 0);
+        self.time_deltas.resize(before + events.len(), 0);
+        self.sizes.resize(size + events.len(), 0);
+        self.objects.resize(object + events.len(), 0);
+        let (sizes, objects) = (self.sizes.as_mut_slice(), self.objects.as_mut_slice());
+        let mut other_threads = 0;
+        let per_event = self.ops[before..].iter_mut().zip(&mut self.time_deltas[before..]);
+        for (event, (op, time_delta)) in events.iter().zip(per_event) {
+            let &Resolved { time_ns: now_ns, object: id, size: bytes, thread, call } = event;
+            other_threads |= thread ^ self.open.0;
+            *op = call as u8;
+            *time_delta = now_ns - time_ns;
+            time_ns = now_ns;
+            // Both are written, and what does not belong there is written over: to choose would cost more.
+            let (Some(next_size), Some(next_object)) = (sizes.get_mut(size), objects.get_mut(object)) else { break };
+            *next_size = bytes.into();
+            *next_object = id;
+            let is_free = usize::from(call == PlainCall::Free);
+            size += 1 - is_free;
+            object += is_free;
+        }
+        self.sizes.truncate(size);
+        self.objects.truncate(object);
+        if other_threads != 0 {
+            self.push_runs(before, events);
+        }
+        if !self.sites.is_empty() {
+            self.sites.resize(self.sizes.len(), SiteId::UNKNOWN.0);
+        }
+    }
+
+    /// Notes the runs of threads of events that stand from event `at` on.
+    #[inline(never)]
+    fn push_runs(&mut self, at: usize, events: &[Resolved]) {
+        for (event, at) in events.iter().zip(at..) {
+            if event.thread != self.open.0 {
+                self.begin_run(event.thread, at);
+            }
+        }
+    }
+
+    /// Closes the open run and begins one of `thread` at event `at`.
+    fn begin_run(&mut self, thread: u32, at: usize) {
+        self.close_run(at);
+        self.open = (thread, at);
         self.run_threads.push(thread);
     }
 
-    fn close_run(&mut self) {
-        let events = self.len() - self.open.1;
+    fn close_run(&mut self, at: usize) {
+        let events = at - self.open.1;
         if events > 0 {
             self.run_lengths.push(events as u16);
         }
@@ -170,18 +234,18 @@ impl Columns {
     }
 
     /// Appends the stored form to `out`, and forgets the events.
-    pub(super) fn drain_to(&mut self, encoder: &mut ColumnEncoder, out: &mut Vec<u8>) {
-        self.close_run();
-        encoder.encode(&self.ops, out);
-        encoder.encode(&self.time_deltas, out);
-        encoder.encode(&self.sizes, out);
-        encoder.encode(&self.objects, out);
-        encoder.encode(&self.details, out);
-        encoder.encode(&self.numbers, out);
-        encoder.encode(&self.offsets, out);
-        encoder.encode(&self.run_threads, out);
-        encoder.encode(&self.run_lengths, out);
-        encoder.encode(&self.sites, out);
+    pub(super) fn drain_to(&mut self, encoder: &mut ColumnEncoder, habits: &mut Habits, out: &mut Vec<u8>) {
+        self.close_run(self.len());
+        encoder.encode(&self.ops, &mut habits.ops, out);
+        encoder.encode(&self.time_deltas, &mut habits.time_deltas, out);
+        encoder.encode(&self.sizes, &mut habits.sizes, out);
+        encoder.encode(&self.objects, &mut habits.objects, out);
+        encoder.encode(&self.details, &mut habits.details, out);
+        encoder.encode(&self.numbers, &mut habits.numbers, out);
+        encoder.encode(&self.offsets, &mut habits.offsets, out);
+        encoder.encode(&self.run_threads, &mut habits.run_threads, out);
+        encoder.encode(&self.run_lengths, &mut habits.run_lengths, out);
+        encoder.encode(&self.sites, &mut habits.sites, out);
         self.clear();
     }
 

@@ -1,18 +1,22 @@
 //! The `.hkt` file format; `docs/trace-format.md` describes it byte by byte.
 
+mod appending;
 mod assemble;
 mod chunk;
 mod code;
 mod column;
 mod columns;
 mod envelope;
+mod pack;
 mod reader;
+mod resolving;
 mod skim;
 mod storing;
 mod writer;
 
 pub use envelope::MAGIC;
 pub use reader::TraceReader;
+pub use resolving::ResolvingWriter;
 pub use skim::Tail;
 pub use writer::TraceWriter;
 

@@ -5,7 +5,7 @@
 
 use super::chunk::{Kind, SECTION_BYTES, Section};
 use super::column::ColumnEncoder;
-use super::columns::Columns;
+use super::columns::{Columns, Habits};
 use crate::error::TraceError;
 use std::fs::File;
 use std::io::Write;
@@ -22,6 +22,7 @@ pub(super) struct SectionFile {
     path: PathBuf,
     file: File,
     encoder: ColumnEncoder,
+    habits: Box<Habits>,
     bytes: Vec<u8>,
 }
 
@@ -29,14 +30,14 @@ impl SectionFile {
     /// Appends to `file`, whose path is for errors.
     pub(super) fn new(path: &Path, file: File) -> Result<Self, TraceError> {
         let encoder = ColumnEncoder::new().map_err(|why| TraceError::io(path, "compress", why))?;
-        Ok(SectionFile { path: path.to_path_buf(), file, encoder, bytes: Vec::new() })
+        Ok(SectionFile { path: path.to_path_buf(), file, encoder, habits: Box::default(), bytes: Vec::new() })
     }
 
     /// Appends a chunk, and empties its columns. Of `section` everything but the payload is known.
     pub(super) fn chunk(&mut self, columns: &mut Columns, section: Section) -> Result<(), TraceError> {
         self.bytes.clear();
         self.bytes.resize(SECTION_BYTES, 0);
-        columns.drain_to(&mut self.encoder, &mut self.bytes);
+        columns.drain_to(&mut self.encoder, &mut self.habits, &mut self.bytes);
         self.write(section)
     }
 

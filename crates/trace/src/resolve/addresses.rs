@@ -15,6 +15,17 @@ impl Addresses {
     }
 
     #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0 && self.of_zero.is_none()
+    }
+
+    /// Every address with its number.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let cells = self.cells.iter().copied().filter(|&(address, _)| address != 0);
+        cells.chain(self.of_zero.map(|number| (0, number)))
+    }
+
+    #[inline]
     pub(super) fn get(&self, address: u64) -> Option<u32> {
         if address == 0 {
             return self.of_zero;

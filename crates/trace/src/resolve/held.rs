@@ -1,25 +1,23 @@
 //! Frees that are held back for a moment, one a thread at the most.
 
+use super::plain::{Plain, PlainCall};
 use super::{RawEvent, RawOp};
-use crate::event::SiteId;
 use std::collections::VecDeque;
 
-/// A free, in words of their own: put together again only when it is taken.
+/// A free, in words of their own: put together again only when it is taken. (Its call site does not count: it asks for no
+/// memory.)
 #[derive(Debug)]
 struct Entry {
     thread: usize,
     address: u64,
-    until_ns: u64,
     time_ns: u64,
     raw_thread: u32,
-    site: SiteId,
 }
 
 impl Entry {
     #[inline(always)]
     fn free(&self) -> (usize, RawEvent) {
-        let op = RawOp::Free { address: self.address };
-        (self.thread, RawEvent { time_ns: self.time_ns, thread: self.raw_thread, site: self.site, op })
+        (self.thread, RawEvent::new(self.time_ns, self.raw_thread, RawOp::Free { address: self.address }))
     }
 }
 
@@ -36,17 +34,32 @@ impl Held {
     }
 
     #[inline]
-    pub(super) fn add(&mut self, thread: usize, address: u64, free: &RawEvent, hold_ns: u64) {
-        let &RawEvent { time_ns, thread: raw_thread, site, .. } = free;
-        let until_ns = time_ns.saturating_add(hold_ns);
-        self.entries.push_back(Entry { thread, address, until_ns, time_ns, raw_thread, site });
+    pub(super) fn add(&mut self, thread: usize, address: u64, free: &RawEvent) {
+        let &RawEvent { time_ns, thread: raw_thread, .. } = free;
+        self.entries.push_back(Entry { thread, address, time_ns, raw_thread });
     }
 
-    /// Takes the oldest if it was held long enough at `now_ns`, or is of `thread`, whose next event has come.
+    /// The index of each one's thread, and the free; `None` for a free of an address that is not ordinary.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, Option<Plain>)> + '_ {
+        let plain = |entry: &Entry| Plain::new(entry.time_ns, entry.raw_thread, PlainCall::Free, entry.address, 0);
+        self.entries.iter().map(move |entry| (entry.thread, plain(entry)))
+    }
+
+    /// Holds back these instead, by the index of their thread.
+    pub(super) fn replace(&mut self, frees: impl Iterator<Item = (usize, Plain)>) {
+        let entry = |(thread, free): (usize, Plain)| {
+            let Plain { time_ns, address, thread: raw_thread, .. } = free;
+            Entry { thread, address, time_ns, raw_thread }
+        };
+        self.entries.clear();
+        self.entries.extend(frees.map(entry));
+    }
+
+    /// Takes the oldest if it was held longer than `hold_ns` at `now_ns`, or is of `thread`, whose next event has come.
     #[inline]
-    pub(super) fn take_due(&mut self, now_ns: u64, thread: usize) -> Option<(usize, RawEvent)> {
+    pub(super) fn take_due(&mut self, now_ns: u64, hold_ns: u64, thread: usize) -> Option<(usize, RawEvent)> {
         let first = self.entries.front()?;
-        if first.until_ns < now_ns || first.thread == thread {
+        if first.time_ns.saturating_add(hold_ns) < now_ns || first.thread == thread {
             let free = first.free();
             self.entries.pop_front();
             return Some(free);

@@ -1,0 +1,125 @@
+//! The events of a file on their way into chunks, as they come: whoever gives them knows that they are in order.
+
+use super::chunk::{FOOTER_BYTES_MAX, Kind, Section};
+use super::columns::Columns;
+use super::storing::{SectionFile, Storing};
+use super::{CHUNK_EVENTS_MAX, envelope};
+use crate::error::TraceError;
+use crate::event::Event;
+use crate::header::{Footer, Header, Summary};
+use crate::resolve::Resolved;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A file being written, without a check of its events.
+pub(super) struct Appender {
+    pub(super) path: PathBuf,
+    /// `None` after an error.
+    storing: Option<Storing>,
+    columns: Columns,
+    pub(super) events: u64,
+    pub(super) threads: u32,
+    pub(super) time_ns: u64,
+    /// Ids used are below it.
+    objects_peak: u32,
+}
+
+impl Appender {
+    /// Creates or replaces the file and writes its header.
+    pub(super) fn create(path: &Path, header: &Header) -> Result<Self, TraceError> {
+        let bytes = envelope::encode(path, header)?;
+        let mut file = File::create(path).map_err(|why| TraceError::io(path, "create", why))?;
+        file.write_all(&bytes).map_err(|why| TraceError::io(path, "write", why))?;
+        Ok(Appender {
+            path: path.to_path_buf(),
+            storing: Some(Storing::Here(SectionFile::new(path, file)?)),
+            columns: Columns::new(),
+            events: 0,
+            threads: 0,
+            time_ns: 0,
+            objects_peak: 0,
+        })
+    }
+
+    /// Appends an event that can follow. The error may be that of a chunk before.
+    #[inline(always)]
+    pub(super) fn push(&mut self, event: &Event) -> Result<(), TraceError> {
+        self.columns.push(event.time_ns - self.time_ns, event);
+        self.threads = self.threads.max(event.thread.0 + 1);
+        self.time_ns = event.time_ns;
+        self.events += 1;
+        if event.op.is_birth() {
+            self.objects_peak = self.objects_peak.max(event.op.object().map_or(0, |object| object.0 + 1));
+        }
+        if self.room() == 0 { self.store_chunk() } else { Ok(()) }
+    }
+
+    /// Events that still go into the chunk, at least one.
+    pub(super) fn room(&self) -> usize {
+        CHUNK_EVENTS_MAX - self.columns.len()
+    }
+
+    /// Appends events that can follow, at most [`Appender::room`].
+    pub(super) fn push_all(&mut self, events: &[Resolved]) -> Result<(), TraceError> {
+        let Some(last) = events.last() else { return Ok(()) };
+        self.columns.push_all(self.time_ns, events);
+        for event in events {
+            self.threads = self.threads.max(event.thread + 1);
+            self.objects_peak = self.objects_peak.max(event.object + 1);
+        }
+        self.time_ns = last.time_ns;
+        self.events += events.len() as u64;
+        if self.room() == 0 { self.store_chunk() } else { Ok(()) }
+    }
+
+    /// Waits until all full chunks are written, and ends the thread that writes them; the next one begins it anew.
+    pub(super) fn settle(&mut self) -> Result<(), TraceError> {
+        self.storing = Some(Storing::Here(self.storing()?.end()?));
+        Ok(())
+    }
+
+    /// Writes what is pending and the footer, and says how large the trace became.
+    pub(super) fn finish(mut self, footer: &Footer) -> Result<Summary, TraceError> {
+        let json = envelope::to_json(&self.path, "footer", FOOTER_BYTES_MAX, footer)?;
+        let totals = self.totals();
+        let mut file = self.storing()?.end()?;
+        if self.columns.len() > 0 {
+            file.chunk(&mut self.columns, totals)?;
+        }
+        file.footer(&json, totals)?;
+        Ok(Summary {
+            events: self.events,
+            objects_peak: self.objects_peak,
+            threads: self.threads,
+            duration_ns: self.time_ns,
+            complete: true,
+        })
+    }
+
+    #[inline(never)]
+    fn store_chunk(&mut self) -> Result<(), TraceError> {
+        let (storing, totals) = (self.storing()?, self.totals());
+        self.storing = Some(storing.take(&mut self.columns, totals)?);
+        Ok(())
+    }
+
+    fn storing(&mut self) -> Result<Storing, TraceError> {
+        let gone = || TraceError::io(&self.path, "write", io::Error::other("it could not be written before"));
+        self.storing.take().ok_or_else(gone)
+    }
+
+    /// The header of a chunk of the pending events, but for its payload.
+    fn totals(&self) -> Section {
+        Section {
+            kind: Kind::Chunk,
+            payload_bytes: 0,
+            payload_crc: 0,
+            events: self.columns.len() as u32,
+            events_total: self.events,
+            objects_peak: self.objects_peak,
+            threads: self.threads,
+            time_last_ns: self.time_ns,
+        }
+    }
+}

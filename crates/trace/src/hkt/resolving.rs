@@ -1,0 +1,124 @@
+//! Writing a trace from calls with addresses.
+
+use super::appending::Appender;
+use crate::error::TraceError;
+use crate::event::Event;
+use crate::header::{Footer, Header, Quality, Summary};
+use crate::resolve::{Emit, Plain, RawEvent, Resolved, Resolver, Window};
+use std::path::Path;
+
+/// A [`Resolver`] and the file that its events go to. What a merge emits is in order and names the right objects, so it is
+/// not checked again, as [`super::TraceWriter`] checks what may come from anywhere.
+pub struct ResolvingWriter {
+    resolver: Resolver,
+    sink: Sink,
+}
+
+impl ResolvingWriter {
+    /// Creates or replaces the file and writes its header; `window` is for the merge.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the header is too long.
+    pub fn create(path: &Path, header: &Header, window: Window) -> Result<Self, TraceError> {
+        let sink = Sink { appender: Appender::create(path, header)?, failed: None };
+        Ok(ResolvingWriter { resolver: Resolver::new(window), sink })
+    }
+
+    /// Events appended so far.
+    pub fn events(&self) -> u64 {
+        self.sink.appender.events
+    }
+
+    /// As [`Resolver::hold_frees`].
+    pub fn hold_frees(&mut self, hold_ns: u64) {
+        self.resolver.hold_frees(hold_ns);
+    }
+
+    /// Takes the next event in order of time stamps.
+    ///
+    /// # Errors
+    /// Too many objects, a value out of range, or the file cannot be written, which may show only some ten thousand
+    /// events later.
+    pub fn push(&mut self, raw: &RawEvent) -> Result<(), TraceError> {
+        self.resolver.take(raw, &mut self.sink)?;
+        self.sink.check()
+    }
+
+    /// Takes the next calls in order of time stamps.
+    ///
+    /// # Errors
+    /// As for [`ResolvingWriter::push`].
+    pub fn push_plain(&mut self, calls: &[Plain]) -> Result<(), TraceError> {
+        self.resolver.take_plain(calls, &mut self.sink)?;
+        self.sink.check()
+    }
+
+    /// As [`super::TraceWriter::settle`].
+    ///
+    /// # Errors
+    /// A chunk could not be written.
+    pub fn settle(&mut self) -> Result<(), TraceError> {
+        self.sink.appender.settle()
+    }
+
+    /// Writes what is pending and the footer, which `footer` makes of what the merge had to repair, and says how large the
+    /// trace became.
+    ///
+    /// # Errors
+    /// As for [`ResolvingWriter::push`], or the footer is too long.
+    pub fn finish(self, footer: impl FnOnce(Quality) -> Footer) -> Result<Summary, TraceError> {
+        let Self { resolver, mut sink } = self;
+        let quality = resolver.finish(&mut sink)?;
+        sink.check()?;
+        sink.appender.finish(&footer(quality))
+    }
+}
+
+/// The file behind the resolver's callback, which cannot return an error itself.
+struct Sink {
+    appender: Appender,
+    failed: Option<TraceError>,
+}
+
+impl Sink {
+    fn check(&mut self) -> Result<(), TraceError> {
+        match self.failed.take() {
+            Some(why) => Err(why),
+            None => Ok(()),
+        }
+    }
+
+    fn note(&mut self, result: Result<(), TraceError>) {
+        if let Err(why) = result {
+            self.failed = Some(why);
+        }
+    }
+}
+
+impl Emit for Sink {
+    #[inline(always)]
+    fn take(&mut self, event: Event) {
+        if self.failed.is_some() {
+            return;
+        }
+        let result = match event.flaw() {
+            None => self.appender.push(&event),
+            Some(why) => {
+                let Appender { path, events, .. } = &self.appender;
+                Err(TraceError::BadEvent { path: path.clone(), event: *events, why })
+            }
+        };
+        self.note(result);
+    }
+
+    fn room(&self) -> usize {
+        self.appender.room()
+    }
+
+    fn take_all(&mut self, resolved: &[Resolved]) {
+        if self.failed.is_none() {
+            let result = self.appender.push_all(resolved);
+            self.note(result);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Many common calls at once, as long as each finds its address as it should be: no address waits to be born or to die.
+//!
+//! Whether a call allocates or frees, and which object it is about, is as good as random. So the loop here does the same for
+//! all of them and chooses values, not ways: a branch guessed wrong costs as much as all the rest. What is seldom so (an
+//! address never seen, a thread's first event) is done in between; what must wait is left to [`Resolver::take`].
+
+use super::holding::Holding;
+use super::objects::{DEAD, Objects};
+use super::plain::{Plain, PlainCall, Resolved};
+use super::{Emit, Resolver, THREADS_LAST};
+use crate::error::TraceError;
+use crate::event::ObjectId;
+use std::hint::select_unpredictable;
+
+/// Calls in one go, at the most.
+pub(super) const FLOW_CALLS: usize = 128;
+/// Calls taken one by one after so many flows, one after another, of fewer calls than [`FLOW_CALLS_MIN`].
+const PAUSE_CALLS: u32 = 64;
+const SHORT_FLOWS_MAX: u32 = 4;
+const FLOW_CALLS_MIN: usize = 8;
+
+/// What is kept from one flow to the next.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    /// Buffers, of no meaning in between.
+    pub(super) holding: Holding,
+    resolved: Vec<Resolved>,
+    /// Calls to take one by one before a flow is tried again.
+    pause: u32,
+    short_flows: u32,
+}
+
+impl Resolver {
+    /// Takes calls in order of time stamps, as [`Resolver::push`] takes each of them.
+    ///
+    /// # Errors
+    /// As for [`Resolver::push`].
+    pub fn take_plain(&mut self, calls: &[Plain], emit: &mut impl Emit) -> Result<(), TraceError> {
+        let mut rest = calls;
+        while let Some((first, others)) = rest.split_first() {
+            let done = if self.parked.is_empty() && self.flow.pause == 0 { self.flow(rest, emit) } else { 0 };
+            if done == 0 {
+                self.flow.pause = self.flow.pause.saturating_sub(1);
+                self.take(&first.raw(), emit)?;
+                rest = others;
+            } else {
+                rest = &rest[done..];
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the first of the calls, as many as flow; how many.
+    fn flow(&mut self, calls: &[Plain], emit: &mut impl Emit) -> usize {
+        let room = emit.room().min(FLOW_CALLS);
+        let done = if self.window.hold_ns > 0 {
+            let done = self.flow_held(calls, room, emit);
+            // To begin and to end a flow costs more than a few calls are worth.
+            self.flow.short_flows =
+                if done < FLOW_CALLS_MIN.min(calls.len()).min(room) { self.flow.short_flows + 1 } else { 0 };
+            if self.flow.short_flows == SHORT_FLOWS_MAX {
+                (self.flow.short_flows, self.flow.pause) = (0, PAUSE_CALLS);
+            }
+            done
+        } else {
+            let calls = &calls[..calls.len().min(room)];
+            self.resolve(calls, emit)
+        };
+        if let Some(last) = calls[..done].last() {
+            self.now.event += done as u64;
+            self.now.time_ns = self.now.time_ns.max(last.time_ns);
+        }
+        done
+    }
+
+    /// Resolves the first of the calls, at most [`FLOW_CALLS`], and emits them; how many.
+    pub(super) fn resolve(&mut self, calls: &[Plain], emit: &mut impl Emit) -> usize {
+        let mut resolved = std::mem::take(&mut self.flow.resolved);
+        resolved.resize(FLOW_CALLS, Resolved::NONE);
+        self.ids.stock(calls.len());
+        let mut done = 0;
+        loop {
+            done += self.resolve_known(&calls[done..], &mut resolved[done..]);
+            let Some(first) = calls.get(done).and_then(|call| self.resolve_first(call)) else { break };
+            resolved[done] = first;
+            done += 1;
+        }
+        if !self.doubtful.has_no_room() {
+            let frees = resolved[..done].iter().filter(|resolved| resolved.call == PlainCall::Free);
+            frees.for_each(|free| self.doubtful.remove(ObjectId(free.object)));
+        }
+        if done > 0 {
+            emit.take_all(&resolved[..done]);
+        }
+        self.flow.resolved = resolved;
+        done
+    }
+
+    /// Resolves calls up to one whose address or thread is not known, or whose address is not as it should be.
+    fn resolve_known(&mut self, calls: &[Plain], resolved: &mut [Resolved]) -> usize {
+        let (lines, lines_log2) = self.objects.lines();
+        let (stack, mut top) = (self.ids.stack.as_mut_slice(), self.ids.top);
+        let mut time_ns = self.emitter.time_ns;
+        let before = top;
+        let mut done = 0;
+        for (call, into) in calls.iter().zip(resolved) {
+            let (raw, thread) = self.emitted_last[call.thread as usize % THREADS_LAST];
+            let place = Objects::place(lines_log2, call.address);
+            let Some(line) = lines.get_mut(place.line) else { break };
+            let (Some(slot), true) = (line.find(place.bits), raw == call.thread) else { break };
+            let is_free = call.is_free();
+            let known = line.ids[slot];
+            if (known == DEAD) == is_free {
+                break;
+            }
+            let Some([upcoming, freed]) = top.checked_sub(1).and_then(|last| stack.get_mut(last..=top)) else { break };
+            let object = select_unpredictable(is_free, known, *upcoming);
+            line.ids[slot] = select_unpredictable(is_free, DEAD, *upcoming);
+            // Above the top after an allocation, where it does not count.
+            *freed = object;
+            top = top + 2 * usize::from(is_free) - 1;
+            time_ns = time_ns.max(call.time_ns);
+            *into = Resolved { time_ns, object, size: call.size, thread, call: call.call };
+            done += 1;
+        }
+        // Each call moved the top by one.
+        let frees = (done + top - before) / 2;
+        self.ids.top = top;
+        self.objects.count(done - frees, frees);
+        self.emitter.time_ns = time_ns;
+        done
+    }
+
+    /// Resolves a call whose address or thread may be new; `None` where it cannot happen now.
+    #[inline(never)]
+    fn resolve_first(&mut self, call: &Plain) -> Option<Resolved> {
+        let index = self.thread_index(call.thread).ok()?;
+        let object = match call.call {
+            PlainCall::Free => {
+                let object = self.objects.remove(call.address)?;
+                self.ids.release(object);
+                object
+            }
+            _ => {
+                let object = self.ids.upcoming().filter(|&object| self.objects.insert_new(call.address, object))?;
+                self.ids.allocate();
+                object
+            }
+        };
+        let thread = self.emitted_as(index).0;
+        self.emitted_last[call.thread as usize % THREADS_LAST] = (call.thread, thread);
+        self.emitter.time_ns = self.emitter.time_ns.max(call.time_ns);
+        Some(Resolved { time_ns: self.emitter.time_ns, object, size: call.size, thread, call: call.call })
+    }
+}

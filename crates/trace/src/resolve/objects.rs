@@ -1,0 +1,260 @@
+//! Which object lives at an address.
+//!
+//! An address that was used will be used again, so its place in the table stays when its object dies: then nearly every
+//! call finds its address in one cache line, without a branch that depends on anything but that. A line holds the low
+//! 32 bits of eight scrambled addresses; the line's number holds the rest, so equal bits are equal addresses.
+
+use super::addresses::Addresses;
+
+/// In place of an id: no object lives there.
+pub(super) const DEAD: u32 = u32::MAX;
+const SLOTS: usize = 8;
+/// Address bits that tell one block from another: below 2^47, in units of 8 bytes.
+const KEY_BITS: u32 = 44;
+/// With so many, number and 32 bits make a whole key.
+const LINES_LOG2_MIN: u32 = KEY_BITS - u32::BITS;
+/// Live objects a line, on average, from which on the table grows.
+const LIVE_PER_LINE_MAX: usize = 3;
+
+/// Eight addresses and what lives there. No address stands in it twice, but for slots never used, which look like that of
+/// bits 0: the first of them counts.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub(super) struct Line {
+    bits: [u32; SLOTS],
+    pub(super) ids: [u32; SLOTS],
+}
+
+/// The table.
+#[derive(Debug)]
+pub(super) struct Objects {
+    lines: Vec<Line>,
+    lines_log2: u32,
+    /// Objects in the lines.
+    live: usize,
+    /// Objects whose line is full, or whose address is not one of an ordinary block.
+    rest: Addresses,
+}
+
+/// Where an address stands if it stands in a line.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) line: usize,
+    pub(super) bits: u32,
+}
+
+/// Whether a block of any common allocator can have the address: 0 < address < 2^47, a multiple of 8.
+#[inline(always)]
+pub(super) fn is_ordinary(address: u64) -> bool {
+    // Rotated, what must be 0 stands above the key; less 1, address 0 is far above it, too.
+    address.rotate_right(3).wrapping_sub(1) < (1 << KEY_BITS) - 1
+}
+
+impl Line {
+    const EMPTY: Line = Line { bits: [0; SLOTS], ids: [DEAD; SLOTS] };
+
+    /// The slot of an address.
+    #[inline(always)]
+    pub(super) fn find(&self, bits: u32) -> Option<usize> {
+        let found = equal_slots(&self.bits, bits);
+        (found != 0).then_some(found.trailing_zeros() as usize % SLOTS)
+    }
+
+    /// A slot in which nothing lives.
+    fn dead_slot(&self, bits: u32) -> Option<usize> {
+        // Any of them, so that none is always the one to be lost.
+        let start = (bits >> 8) as usize;
+        (0..SLOTS).map(|slot| (start + slot) % SLOTS).find(|&slot| self.ids[slot] == DEAD)
+    }
+
+    fn put(&mut self, slot: usize, bits: u32, id: u32) {
+        self.bits[slot] = bits;
+        self.ids[slot] = id;
+    }
+}
+
+/// Which of the numbers equal `bits`, a bit for each from the lowest up.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn equal_slots(stored: &[u32; SLOTS], bits: u32) -> u32 {
+    use std::arch::x86_64 as simd;
+    let [a, b, c, d, e, f, g, h] = stored.map(u32::cast_signed);
+    // SAFETY: every x86_64 has SSE2.
+    let equal = unsafe {
+        let wanted = simd::_mm_set1_epi32(bits.cast_signed());
+        let low = simd::_mm_cmpeq_epi32(simd::_mm_set_epi32(d, c, b, a), wanted);
+        let high = simd::_mm_cmpeq_epi32(simd::_mm_set_epi32(h, g, f, e), wanted);
+        let halves = simd::_mm_packs_epi32(low, high);
+        simd::_mm_movemask_epi8(simd::_mm_packs_epi16(halves, halves))
+    };
+    // They stand there twice.
+    equal.cast_unsigned() & 0xFF
+}
+
+/// Which of the numbers equal `bits`, a bit for each from the lowest up.
+#[cfg(not(target_arch = "x86_64"))]
+fn equal_slots(stored: &[u32; SLOTS], bits: u32) -> u32 {
+    stored.iter().rev().fold(0, |found, &stored| found << 1 | u32::from(stored == bits))
+}
+
+impl Objects {
+    pub(super) fn new() -> Self {
+        let lines = vec![Line::EMPTY; 1 << LINES_LOG2_MIN];
+        Objects { lines, lines_log2: LINES_LOG2_MIN, live: 0, rest: Addresses::new() }
+    }
+
+    /// The place of an ordinary address.
+    #[inline(always)]
+    pub(super) fn place(lines_log2: u32, address: u64) -> Place {
+        // Odd, so that different keys stay different; the key fills the upper bits, and so does the product.
+        let key = (address << (64 - KEY_BITS - 3)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        Place { line: (key >> (64 - lines_log2)) as usize, bits: (key >> (64 - KEY_BITS)) as u32 }
+    }
+
+    /// The lines and the logarithm of their number. Who changes them tells [`Objects::count`].
+    #[inline(always)]
+    pub(super) fn lines(&mut self) -> (&mut [Line], u32) {
+        (&mut self.lines, self.lines_log2)
+    }
+
+    /// Notes that so many objects were put into lines, and so many taken out, by way of [`Objects::lines`].
+    #[inline(always)]
+    pub(super) fn count(&mut self, born: usize, dead: usize) {
+        self.live = self.live + born - dead;
+    }
+
+    pub(super) fn get(&self, address: u64) -> Option<u32> {
+        if is_ordinary(address) {
+            let place = Self::place(self.lines_log2, address);
+            let line = &self.lines[place.line];
+            if let Some(slot) = line.find(place.bits) {
+                return Some(line.ids[slot]).filter(|&id| id != DEAD);
+            }
+        }
+        if self.rest.is_empty() { None } else { self.rest.get(address) }
+    }
+
+    /// Adds an address; false, and nothing is done, where something lives there already.
+    #[inline]
+    pub(super) fn insert_new(&mut self, address: u64, id: u32) -> bool {
+        if !is_ordinary(address) {
+            return self.rest.insert_new(address, id);
+        }
+        let place = Self::place(self.lines_log2, address);
+        let line = &mut self.lines[place.line];
+        match line.find(place.bits) {
+            Some(slot) if line.ids[slot] == DEAD => {
+                line.ids[slot] = id;
+                self.live += 1;
+                true
+            }
+            Some(_) => false,
+            None if !self.rest.is_empty() && self.rest.get(address).is_some() => false,
+            None => {
+                self.insert_first(address, id);
+                true
+            }
+        }
+    }
+
+    /// Adds an address that has no slot.
+    fn insert_first(&mut self, address: u64, id: u32) {
+        if self.live >= self.lines.len() * LIVE_PER_LINE_MAX {
+            self.grow();
+        }
+        let place = Self::place(self.lines_log2, address);
+        let line = &mut self.lines[place.line];
+        match line.dead_slot(place.bits) {
+            Some(slot) => {
+                line.put(slot, place.bits, id);
+                self.live += 1;
+            }
+            None => self.rest.insert(address, id),
+        }
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, address: u64) -> Option<u32> {
+        if is_ordinary(address) {
+            let place = Self::place(self.lines_log2, address);
+            let line = &mut self.lines[place.line];
+            if let Some(slot) = line.find(place.bits) {
+                let id = std::mem::replace(&mut line.ids[slot], DEAD);
+                self.live -= usize::from(id != DEAD);
+                return Some(id).filter(|&id| id != DEAD);
+            }
+        }
+        if self.rest.is_empty() { None } else { self.rest.remove(address) }
+    }
+
+    /// The objects that live anywhere.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
+        let ids = self.lines.iter().flat_map(|line| line.ids).filter(|&id| id != DEAD);
+        ids.chain(self.rest.iter().map(|(_, id)| id))
+    }
+
+    /// Doubles the lines: each becomes two, by the next bit of the key.
+    #[cold]
+    fn grow(&mut self) {
+        let next_bit = KEY_BITS - self.lines_log2 - 1;
+        let mut lines = vec![Line::EMPTY; 2 * self.lines.len()];
+        for (old, pair) in self.lines.iter().zip(lines.chunks_exact_mut(2)) {
+            let mut used = [0; 2];
+            for (&bits, &id) in old.bits.iter().zip(&old.ids).filter(|&(_, &id)| id != DEAD) {
+                let half = (bits >> next_bit) as usize & 1;
+                pair[half].put(used[half], bits, id);
+                used[half] += 1;
+            }
+        }
+        self.lines = lines;
+        self.lines_log2 += 1;
+        for (address, id) in std::mem::replace(&mut self.rest, Addresses::new()).iter() {
+            self.insert_new(address, id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// Ordinary addresses, some that fall into one line, and some that no allocator gives.
+    fn address(random: u64, range: u64) -> u64 {
+        match random % 16 {
+            0 => random >> 8 & 0xFFF | 1,
+            1 => 1 << 47 | (random >> 8 & 0xFFF0),
+            // Multiples of the inverse of the multiplier, modulo 2^44: all in line 0.
+            2 | 3 => ((random >> 8) % 40).wrapping_mul(0xF1DE_83E1_9937_733D) << 20 >> 17 & ((1 << 47) - 1),
+            _ => (random >> 8) % range * 16 + 0x7f00_0000_0000,
+        }
+    }
+
+    #[test]
+    fn agrees_with_a_hash_map() {
+        for range in [300, 60_000] {
+            let (mut map, mut oracle) = (Objects::new(), HashMap::new());
+            let mut random = 88_172_645_463_325_252u64;
+            for step in 0..400_000u32 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let address = address(random, range);
+                assert_eq!(map.get(address), oracle.get(&address).copied(), "step {step}");
+                if random >> 62 == 0 {
+                    assert_eq!(map.remove(address), oracle.remove(&address), "step {step}");
+                } else {
+                    let new = !oracle.contains_key(&address);
+                    assert_eq!(map.insert_new(address, step), new, "step {step}");
+                    oracle.entry(address).or_insert(step);
+                }
+            }
+            let mut ids: Vec<u32> = map.ids().collect();
+            let mut expected: Vec<u32> = oracle.values().copied().collect();
+            ids.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(ids, expected);
+            assert!(!map.rest.is_empty(), "lines overflow here");
+        }
+    }
+}

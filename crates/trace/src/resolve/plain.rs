@@ -1,0 +1,104 @@
+//! The commonest calls in a form of their own, before and after the merge.
+
+use super::objects::is_ordinary;
+use super::{RawEvent, RawOp};
+use crate::event::{AllocCall, Birth, Event, ObjectId, Op, ThreadId};
+
+/// The function called, numbered as in the trace's op column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PlainCall {
+    /// `malloc(size)`.
+    Malloc = 0,
+    /// `calloc(n, size)`.
+    Calloc = 3,
+    /// `free(address)`.
+    Free = 6,
+}
+
+impl PlainCall {
+    fn alloc(self) -> AllocCall {
+        if self == PlainCall::Calloc { AllocCall::Calloc } else { AllocCall::Malloc }
+    }
+}
+
+/// A call of an ordinary block about which nothing more is known: nearly all calls are of this kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plain {
+    pub(super) time_ns: u64,
+    pub(super) address: u64,
+    pub(super) size: u32,
+    pub(super) thread: u32,
+    pub(super) call: PlainCall,
+}
+
+impl Plain {
+    /// In a buffer, where there is no call yet.
+    pub(super) const NONE: Plain = Plain { time_ns: 0, address: 0, size: 0, thread: 0, call: PlainCall::Malloc };
+
+    /// A call of `thread`, by any number, at a time in nanoseconds. `None` where the address is none that an ordinary block
+    /// has: 0, not a multiple of 8, or from 2^47 on. A free has size 0.
+    #[inline(always)]
+    pub fn new(time_ns: u64, thread: u32, call: PlainCall, address: u64, size: u32) -> Option<Self> {
+        is_ordinary(address).then_some(Plain { time_ns, address, size, thread, call })
+    }
+
+    /// Nanoseconds since the start of the recording.
+    #[inline(always)]
+    pub fn time_ns(&self) -> u64 {
+        self.time_ns
+    }
+
+    /// The thread, as it was given.
+    #[inline(always)]
+    pub fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// The same as any other event.
+    pub fn raw(&self) -> RawEvent {
+        let &Plain { address, size, .. } = self;
+        let op = match self.call {
+            PlainCall::Free => RawOp::Free { address },
+            call => {
+                let (size, call) = (size.into(), call.alloc());
+                RawOp::Alloc { address, size, align_log2: 0, call, birth: Birth::None }
+            }
+        };
+        RawEvent::new(self.time_ns, self.thread, op)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_free(&self) -> bool {
+        self.call == PlainCall::Free
+    }
+}
+
+/// What the merge makes of a [`Plain`]. It alone makes them, so they are in order and name the right objects.
+#[derive(Clone, Copy, Debug)]
+pub struct Resolved {
+    pub(crate) time_ns: u64,
+    /// The object made or ended.
+    pub(crate) object: u32,
+    /// Requested bytes.
+    pub(crate) size: u32,
+    pub(crate) thread: u32,
+    pub(crate) call: PlainCall,
+}
+
+impl Resolved {
+    pub(super) const NONE: Resolved = Resolved { time_ns: 0, object: 0, size: 0, thread: 0, call: PlainCall::Malloc };
+
+    /// The same as any other event.
+    pub fn event(&self) -> Event {
+        let object = ObjectId(self.object);
+        let op = match self.call {
+            PlainCall::Free => Op::Free { object },
+            call => {
+                let (size, call) = (self.size.into(), call.alloc());
+                Op::Alloc { object, size, align_log2: 0, call, birth: Birth::None }
+            }
+        };
+        Event::new(self.time_ns, ThreadId(self.thread), op)
+    }
+}
