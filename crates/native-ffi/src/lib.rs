@@ -27,8 +27,7 @@ fn allocate(bytes: usize, align: usize, zeroed: bool) -> *mut c_void {
 /// C `malloc`.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
-    let block = process::allocate_plain(bytes as u64);
-    if block.is_null() { fail(libc::ENOMEM) } else { block.cast() }
+    process::allocate_plain(bytes as u64).cast()
 }
 
 /// C `calloc`.
@@ -46,10 +45,8 @@ pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
 /// `address` is null or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(address: *mut c_void) {
-    if let Some(address) = NonNull::new(address.cast()) {
-        // SAFETY: the caller's promise.
-        unsafe { process::free(address) };
-    }
+    // SAFETY: the caller's promise.
+    unsafe { process::free(address.cast()) };
 }
 
 /// C23 `free_sized`.
@@ -91,7 +88,7 @@ pub unsafe extern "C" fn realloc(address: *mut c_void, bytes: usize) -> *mut c_v
     let Some(old) = NonNull::new(address.cast()) else { return malloc(bytes) };
     if bytes == 0 {
         // SAFETY: the caller's promise.
-        unsafe { process::free(old) };
+        unsafe { process::free(old.as_ptr()) };
         return ptr::null_mut();
     }
     // SAFETY: the caller's promise.

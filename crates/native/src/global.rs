@@ -41,10 +41,8 @@ unsafe impl GlobalAlloc for SuperSlabs {
 
     #[inline]
     unsafe fn dealloc(&self, address: *mut u8, _layout: Layout) {
-        if let Some(address) = NonNull::new(address) {
-            // SAFETY: the caller's promise.
-            unsafe { process::free(address) };
-        }
+        // SAFETY: the caller's promise.
+        unsafe { process::free(address) };
     }
 
     unsafe fn realloc(&self, address: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
@@ -58,7 +56,7 @@ unsafe impl GlobalAlloc for SuperSlabs {
             // SAFETY: both blocks hold that many bytes and are apart; the old one is freed once.
             unsafe {
                 ptr::copy_nonoverlapping(address, new, layout.size().min(new_size));
-                process::free(old);
+                process::free(old.as_ptr());
             }
         }
         new

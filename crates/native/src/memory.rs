@@ -95,6 +95,16 @@ impl<O: Os> MmapMemory<O> {
         self.base
     }
 
+    /// First byte of the arena.
+    pub fn arena(&self) -> NonNull<u8> {
+        self.arena
+    }
+
+    /// Length of the arena.
+    pub fn arena_bytes(&self) -> usize {
+        self.layout.arena_bytes as usize
+    }
+
     /// The address of a block.
     #[inline(always)]
     pub fn address(&self, block: Block<NonNull<u8>>) -> NonNull<u8> {
@@ -228,10 +238,14 @@ impl<O: Os> Memory for MmapMemory<O> {
     }
 
     #[inline(always)]
-    fn slab(&self, superslab: NonNull<u8>, unit: u32) -> &SlabMeta {
+    fn slab(&self, place: MetaPlace, superslab: NonNull<u8>, unit: u32) -> &SlabMeta {
+        let meta = match place {
+            MetaPlace::InBand => superslab,
+            MetaPlace::Sidecar => self.meta_base(superslab),
+        };
         let at = SLABS_AT as usize + unit as usize * size_of::<SlabMeta>();
         // SAFETY: the array of slab metadata lies inside the initialised metadata; units are below the SuperSlab's.
-        unsafe { self.meta_base(superslab).add(at).cast().as_ref() }
+        unsafe { meta.add(at).cast().as_ref() }
     }
 
     #[inline(always)]

@@ -1,32 +1,37 @@
-//! Two pointers per thread: its heap in either allocator.
+//! Two pointers per thread: its desk at either allocator.
 //!
 //! Initial-exec thread-local storage. `thread_local!` in a shared object would go through `__tls_get_addr`, which may
-//! allocate; this form is there before the first line of a thread runs, and costs two loads.
+//! allocate; this form is there before the first line of a thread runs, and costs two loads. Both begin as pointers to
+//! nobody's desk, so that no fast path asks whether there is one: the loader relocates a program's thread-local storage
+//! before it makes the first thread's.
 
 use std::arch::{asm, global_asm};
+
+use crate::process::desk::{Desk, NOBODYS};
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("the native allocator knows Linux on x86_64 only: thread-local storage is written for it");
 
 global_asm!(
-    ".pushsection .tbss.hksim_heaps,\"awT\",@nobits",
-    ".globl hksim_heap_constant",
-    ".hidden hksim_heap_constant",
+    ".pushsection .tdata.hksim_desks,\"awT\",@progbits",
+    ".globl hksim_desk_constant",
+    ".hidden hksim_desk_constant",
     ".p2align 3",
-    "hksim_heap_constant: .zero 8",
-    ".globl hksim_heap_chosen",
-    ".hidden hksim_heap_chosen",
-    "hksim_heap_chosen: .zero 8",
+    "hksim_desk_constant: .quad {nobodys}",
+    ".globl hksim_desk_chosen",
+    ".hidden hksim_desk_chosen",
+    "hksim_desk_chosen: .quad {nobodys}",
     ".popsection",
+    nobodys = sym NOBODYS,
 );
 
 /// Reads and writes one of the two.
 macro_rules! pointer {
     ($symbol:literal, $get:ident, $set:ident) => {
-        /// The calling thread's pointer; null before it is set.
+        /// The calling thread's desk.
         #[inline(always)]
-        pub(crate) fn $get() -> *mut () {
-            let value: *mut ();
+        pub(crate) fn $get() -> *mut Desk {
+            let value: *mut Desk;
             // SAFETY: reads the eight bytes that the symbol reserves in every thread's static block.
             unsafe {
                 asm!(
@@ -40,9 +45,9 @@ macro_rules! pointer {
             value
         }
 
-        /// Sets the calling thread's pointer.
+        /// Sets it.
         #[inline(always)]
-        pub(crate) fn $set(value: *mut ()) {
+        pub(crate) fn $set(value: *mut Desk) {
             // SAFETY: writes the eight bytes that the symbol reserves in the calling thread's static block.
             unsafe {
                 asm!(
@@ -57,5 +62,5 @@ macro_rules! pointer {
     };
 }
 
-pointer!("hksim_heap_constant", constant, set_constant);
-pointer!("hksim_heap_chosen", chosen, set_chosen);
+pointer!("hksim_desk_constant", constant, set_constant);
+pointer!("hksim_desk_chosen", chosen, set_chosen);

@@ -18,7 +18,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         drop(guard);
         let id = word as u32 * 64 + bit;
         self.mem.init_heap(id);
-        Some(ThreadHeap::new(&self.mem, id))
+        Some(ThreadHeap::new(&self.mem, id, self.geometry.classes()))
     }
 
     /// Closes the heap of a thread that exits: empty spans go back, the rest is abandoned. Its slot is free afterwards.
@@ -69,8 +69,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if !core::mem::replace(&mut bin.has_active, false) {
             return;
         }
-        let span = Span { superslab: bin.superslab, unit: bin.unit };
-        let list = core::mem::replace(&mut bin.free, Link::NONE);
+        let span = Span { superslab: heap.sources[class], unit: bin.unit };
+        let list = core::mem::replace(&mut heap.ready[class], Link::NONE);
         let slab = self.slab_meta(span);
         slab.set_state(SpanState::Partial);
         slab.used.set(slab.used.get() - self.prepend_local(span, list));

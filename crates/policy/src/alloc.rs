@@ -1,8 +1,9 @@
 //! Allocation: the fast path, and the way down when a bin runs dry.
 
 use crate::allocator::Allocator;
+use crate::classes::Classes;
 use crate::geometry::Geometry;
-use crate::heap::ThreadHeap;
+use crate::heap::{Ready, ThreadHeap};
 use crate::limits::{ALIGN_BYTES_MAX, LINK_BYTES, PAGE_BYTES};
 use crate::memory::{Block, Memory};
 use crate::options::Header;
@@ -46,7 +47,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if need > u64::from(self.geometry.stride_max()) {
             return self.allocate_beyond(heap, request.bytes, request.align, request.zeroed);
         }
-        self.allocate_class(heap, self.geometry.classes().class_of(need as u32), request)
+        let class = if need <= Classes::STEP_BYTES_MAX {
+            usize::from(heap.steps[Classes::step_of(need)])
+        } else {
+            self.geometry.classes().class_of(need as u32)
+        };
+        self.allocate_class(heap, class, request)
     }
 
     /// Larger than any class. Takes a request's parts, in registers: a request passed on would be built in memory on the
@@ -68,20 +74,19 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if request.zeroed {
             return self.allocate_zeroed(heap, class, request.bytes);
         }
-        let (superslab, start) = self.take_block(heap, class)?;
-        Some(self.hand_out(superslab, start, class))
-    }
-
-    /// Takes a block of a class out of the heap: the fast path.
-    #[inline(always)]
-    fn take_block(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<(M::SuperSlab, u32)> {
-        let bin = &mut heap.bins[class];
-        if let Some(start) = bin.free.offset() {
-            bin.free = self.mem.read_link(bin.superslab, self.link_at(start));
-            return Some((bin.superslab, start));
+        if let Some(ready) = heap.ready_in(&self.geometry, class) {
+            return Some(self.take(heap, ready));
         }
         let refilled = self.refill(heap, class)?;
-        Some((refilled.superslab, refilled.start))
+        Some(self.hand_out(refilled.superslab, refilled.start, class))
+    }
+
+    /// Hands out the block that the heap has [ready](ThreadHeap::ready), asked a moment ago: the fast path.
+    #[inline(always)]
+    pub fn take(&self, heap: &mut ThreadHeap<M>, ready: Ready<M>) -> Block<M::SuperSlab> {
+        let Ready { class, superslab, start } = ready;
+        heap.ready[class] = self.mem.read_link(superslab, self.link_at(start));
+        self.hand_out(superslab, start, class)
     }
 
     #[inline(always)]
@@ -108,20 +113,18 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// `calloc`: zeroes only what is not known to be zero.
     #[inline(never)]
     fn allocate_zeroed(&self, heap: &mut ThreadHeap<M>, class: usize, bytes: u64) -> Option<Block<M::SuperSlab>> {
-        let bin = &mut heap.bins[class];
-        let (superslab, start, contents) = match bin.free.offset() {
-            Some(start) => {
-                let slab = self.mem.slab(bin.superslab, bin.unit);
+        let (block, contents) = match heap.ready_in(&self.geometry, class) {
+            Some(ready) => {
+                let slab = self.unit_meta(ready.superslab, heap.bins[class].unit);
                 let fresh = slab.fresh.get() && slab.zeroed.get();
-                bin.free = self.mem.read_link(bin.superslab, self.link_at(start));
-                (bin.superslab, start, if fresh { Contents::ZeroButLink } else { Contents::Unknown })
+                (self.take(heap, ready), if fresh { Contents::ZeroButLink } else { Contents::Unknown })
             }
             None => {
                 let refilled = self.refill(heap, class)?;
-                (refilled.superslab, refilled.start, refilled.contents)
+                (self.hand_out(refilled.superslab, refilled.start, class), refilled.contents)
             }
         };
-        let block = self.hand_out(superslab, start, class);
+        let superslab = block.superslab;
         match contents {
             Contents::Zero => {}
             Contents::ZeroButLink => self.mem.zero(superslab, u64::from(block.offset), LINK_BYTES),

@@ -1,7 +1,9 @@
 //! The allocator itself, and how its parts name a span. What it does is told by the other files, one idea each.
 
 use crate::geometry::Geometry;
+use crate::link::Link;
 use crate::memory::Memory;
+use crate::meta::SlabMeta;
 use crate::options::Options;
 
 /// The allocator: a memory, a geometry and the run-time choices. Holds no state of its own.
@@ -15,6 +17,24 @@ pub struct Allocator<M: Memory, G: Geometry> {
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// The metadata of one unit.
+    #[inline(always)]
+    pub(crate) fn unit_meta(&self, superslab: M::SuperSlab, unit: u32) -> &SlabMeta {
+        self.mem.slab(self.geometry.meta_place(), superslab, unit)
+    }
+
+    /// A link to the block that starts at an offset.
+    #[inline(always)]
+    pub(crate) fn free_link(&self, start: u32) -> Link {
+        Link::to(start, self.geometry.link_bias())
+    }
+
+    /// Where a link leads.
+    #[inline(always)]
+    pub(crate) fn start_at(&self, link: Link) -> Option<u32> {
+        link.offset(self.geometry.link_bias())
+    }
+
     /// Where a free block's link lies: after the header, which stays as it is.
     #[inline(always)]
     pub(crate) fn link_at(&self, start: u32) -> u32 {

@@ -64,7 +64,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let holding = if slab.is_large() { &mut census.large } else { &mut census.classes[class] };
         // The bin's list is counted as used in its active slab.
         let in_bin = match heap {
-            Some(heap) if slab.span_state() == SpanState::Active => self.list_length(span, heap.bins[class].free),
+            Some(heap) if slab.span_state() == SpanState::Active => self.list_length(span, heap.ready[class]),
             _ => 0,
         };
         holding.slabs += 1;
@@ -74,7 +74,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     fn list_length(&self, span: Span<M>, list: crate::link::Link) -> u64 {
         let (mut next, mut count) = (list, 0);
-        while let Some(at) = next.offset() {
+        while let Some(at) = self.start_at(next) {
             count += 1;
             next = self.mem.read_link(span.superslab, self.link_at(at));
         }

@@ -7,6 +7,8 @@
 pub const CLASSES_MAX: usize = 96;
 /// Requests up to this many bytes are looked up in the table.
 pub const TABLE_BYTES: u32 = 1024;
+/// Entries of the table.
+pub(crate) const STEPS: usize = TABLE_BYTES as usize / 8 + 1;
 /// No class is larger than this.
 pub const STRIDE_MAX: u32 = 64 << 10;
 
@@ -25,7 +27,7 @@ pub enum Scheme {
 /// A scheme's tables.
 #[derive(Clone, Debug)]
 pub struct Classes {
-    table: [u8; TABLE_BYTES as usize / 8 + 1],
+    table: [u8; STEPS],
     strides: [u32; CLASSES_MAX],
     small_count: u8,
     count: u8,
@@ -34,8 +36,7 @@ pub struct Classes {
 impl Classes {
     /// Builds the tables of a scheme.
     pub const fn new(scheme: Scheme) -> Classes {
-        let mut classes =
-            Classes { table: [0; TABLE_BYTES as usize / 8 + 1], strides: [0; CLASSES_MAX], small_count: 0, count: 0 };
+        let mut classes = Classes { table: [0; STEPS], strides: [0; CLASSES_MAX], small_count: 0, count: 0 };
         let mut stride = 8;
         let mut bytes = 0;
         while stride <= TABLE_BYTES {
@@ -71,6 +72,20 @@ impl Classes {
         let doubling = below.ilog2();
         let quarter = (below >> (doubling - 2)) & 3;
         self.small_count as usize + ((doubling - TABLE_BYTES.ilog2()) * 4 + quarter) as usize
+    }
+
+    /// Requests up to this many bytes find their class in [`steps`](Self::steps).
+    pub(crate) const STEP_BYTES_MAX: u64 = TABLE_BYTES as u64;
+
+    /// The entry of the table for a request.
+    #[inline(always)]
+    pub(crate) const fn step_of(bytes: u64) -> usize {
+        (bytes as usize).div_ceil(8)
+    }
+
+    /// The class of requests, by [`step_of`](Self::step_of).
+    pub(crate) const fn steps(&self) -> &[u8; STEPS] {
+        &self.table
     }
 
     /// Bytes from one block of a class to the next.

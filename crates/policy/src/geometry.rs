@@ -29,6 +29,15 @@ pub trait Geometry {
     /// Where metadata lives.
     fn meta_place(&self) -> MetaPlace;
 
+    /// What is added to a block's offset to make a link of it: 1 where a block may begin at offset 0.
+    #[inline(always)]
+    fn link_bias(&self) -> u32 {
+        match self.meta_place() {
+            MetaPlace::InBand => 0,
+            MetaPlace::Sidecar => 1,
+        }
+    }
+
     /// Units in a SuperSlab.
     #[inline(always)]
     fn units(&self) -> u32 {

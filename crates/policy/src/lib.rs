@@ -18,6 +18,7 @@ mod fork;
 mod free;
 pub mod geometry;
 mod heap;
+pub mod home;
 pub mod layout;
 mod limits;
 mod link;
@@ -37,8 +38,9 @@ mod word;
 
 pub use alloc::Request;
 pub use allocator::Allocator;
+pub use free::Quickly;
 pub use geometry::{ConstGeometry, Geometry, RunGeometry};
-pub use heap::ThreadHeap;
+pub use heap::{Ready, ThreadHeap};
 pub use limits::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 pub use memory::{Block, Errno, Memory, World};
 pub use options::Options;

@@ -11,6 +11,7 @@
 
 pub use crate::link::Link;
 use crate::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use crate::options::MetaPlace;
 use crate::word::Word;
 
 /// An errno value as the kernel returns it (positive).
@@ -91,7 +92,8 @@ pub trait Memory {
     /// The SuperSlab's own metadata.
     fn meta(&self, superslab: Self::SuperSlab) -> &SuperSlabMeta<Self::Word>;
     /// The metadata of one unit; that of a span stands at its first unit.
-    fn slab(&self, superslab: Self::SuperSlab, unit: u32) -> &SlabMeta;
+    /// Told where metadata lies, so that a fast path that knows it need not ask.
+    fn slab(&self, place: MetaPlace, superslab: Self::SuperSlab, unit: u32) -> &SlabMeta;
     /// The remote-free word of a slab.
     fn remote(&self, superslab: Self::SuperSlab, unit: u32) -> &Self::Word;
     /// The link of a slab in its owner's mail.

@@ -10,6 +10,7 @@
 use core::cell::Cell;
 
 use crate::bits::UnitBits;
+use crate::home::Home;
 use crate::limits::HEAPS_MAX;
 use crate::link::Link;
 
@@ -67,6 +68,8 @@ pub const CLASS_LARGE: u8 = u8::MAX;
 /// Metadata of one unit (64 bytes). Only that of a span's first unit describes the span.
 #[repr(C, align(64))]
 pub struct SlabMeta {
+    /// Who frees into it quickly.
+    pub home: Home,
     /// Neighbours in the bin's list of partial slabs.
     pub next: Cell<SlabId>,
     /// See `next`.
@@ -101,6 +104,7 @@ impl SlabMeta {
     /// Zeroed, as a world that has no raw memory makes it.
     pub fn new() -> SlabMeta {
         SlabMeta {
+            home: Home::none(),
             next: Cell::new(SlabId::NONE),
             prev: Cell::new(SlabId::NONE),
             local_free: Cell::new(Link::NONE),
@@ -121,7 +125,8 @@ impl SlabMeta {
     /// Makes it as [`SlabMeta::new`] does: what zeroing its memory does.
     pub fn clear(&self) {
         let SlabMeta { next, prev, local_free, carved, used, capacity, stride, area, .. } = self;
-        let SlabMeta { span_back, span_units, class, state, zeroed, fresh, .. } = self;
+        let SlabMeta { home, span_back, span_units, class, state, zeroed, fresh, .. } = self;
+        home.clear();
         [next, prev].into_iter().for_each(|id| id.set(SlabId::NONE));
         local_free.set(Link::NONE);
         [carved, used, capacity, stride, area].into_iter().for_each(|number| number.set(0));
@@ -133,8 +138,9 @@ impl SlabMeta {
     /// Whether its memory is all zeros.
     pub fn is_clear(&self) -> bool {
         let SlabMeta { next, prev, local_free, carved, used, capacity, stride, area, .. } = self;
-        let SlabMeta { span_back, span_units, class, state, zeroed, fresh, .. } = self;
-        [next, prev].iter().all(|id| id.get() == SlabId::NONE)
+        let SlabMeta { home, span_back, span_units, class, state, zeroed, fresh, .. } = self;
+        home.word() == 0
+            && [next, prev].iter().all(|id| id.get() == SlabId::NONE)
             && local_free.get() == Link::NONE
             && [carved, used, capacity, stride, area].iter().all(|number| number.get() == 0)
             && [span_back, span_units].iter().all(|number| number.get() == 0)
@@ -164,10 +170,11 @@ impl SlabMeta {
         }
     }
 
-    /// Sets the state.
+    /// Sets the state of the span that the unit begins.
     #[inline]
     pub fn set_state(&self, state: SpanState) {
         self.state.set(state as u8);
+        self.home.set_full(state == SpanState::Full);
     }
 }
 

@@ -89,7 +89,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let meta = self.mem.meta(superslab);
         meta.in_room.set(false);
         meta.in_purge.set(false);
-        meta.owner.store(heap.owner_word());
+        self.hand_over(superslab, heap.owner_word());
         if let Some(head) = self.insert(superslab, 0, heap.own_head, own_links) {
             heap.own_head = head;
         }
@@ -103,7 +103,18 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         heap.own_head = self.remove(superslab, heap.own_head, own_links);
         self.leave_room_list(heap, superslab);
         self.unschedule_purge(heap, superslab);
-        self.mem.meta(superslab).owner.store(0);
+        self.hand_over(superslab, 0);
+    }
+
+    /// Names a SuperSlab's owner: in its metadata, and in the homes of the units that spans hold.
+    fn hand_over(&self, superslab: M::SuperSlab, owner: u64) {
+        let meta = self.mem.meta(superslab);
+        meta.owner.store(owner);
+        let (mut from, end) = (self.first_unit(), self.geometry.units());
+        while let Some(unit) = meta.free.find(from, end, false) {
+            self.unit_meta(superslab, unit).home.hand_to(owner);
+            from = unit + 1;
+        }
     }
 
     /// Lists a SuperSlab as having free units, by ordinal: spans go to the lowest address.
@@ -164,7 +175,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 break;
             }
             self.unschedule_purge(heap, superslab);
-            self.purge_free_spans(superslab);
+            self.purge_free_spans(heap, superslab);
             if self.mem.meta(superslab).free.find(self.first_unit(), self.geometry.units(), true).is_none() {
                 self.leave_room_list(heap, superslab);
             }
@@ -172,7 +183,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.purge_pool(now_ns);
     }
 
-    fn purge_free_spans(&self, superslab: M::SuperSlab) {
+    fn purge_free_spans(&self, heap: &ThreadHeap<M>, superslab: M::SuperSlab) {
         let meta = self.mem.meta(superslab);
         let end = self.geometry.units();
         let mut from = self.first_unit();
@@ -188,7 +199,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 meta.clean.put(start, stop - start, true);
                 meta.zero.put(start, stop - start, purged == Purged::Zero);
                 if purged == Purged::Hole {
-                    self.lose_units(superslab, start, stop - start);
+                    self.lose_units(heap, superslab, start, stop - start);
                 }
                 dirty = stop;
             }

@@ -48,7 +48,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.mem.meta(span.superslab).owner.load() != heap.owner_word() {
             return false; // another heap's units
         }
-        let grows = self.slab_meta(span).is_large() && self.grow_span(span, bytes);
+        let grows = self.slab_meta(span).is_large() && self.grow_span(heap, span, bytes);
         if grows && self.mem.meta(span.superslab).free.find(self.first_unit(), self.geometry.units(), true).is_none() {
             self.leave_room_list(heap, span.superslab);
         }

@@ -59,7 +59,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             // A letter under way tells of this block, too.
             let posts = seen & (FULL | POSTED) == FULL;
             let flags = if posts { POSTED } else { seen & (FULL | POSTED) };
-            let new = u64::from(Link::to(block).to_bits()) | flags | u64::from(count(seen) + 1) << COUNT_SHIFT;
+            let new = u64::from(self.free_link(block).to_bits()) | flags | u64::from(count(seen) + 1) << COUNT_SHIFT;
             match word.compare_exchange(seen, new) {
                 Ok(_) => break posts,
                 Err(found) => seen = found,
@@ -185,9 +185,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Puts a list of free blocks before a slab's local list; returns how many they are.
     pub(crate) fn prepend_local(&self, span: Span<M>, list: Link) -> u32 {
         let slab = self.slab_meta(span);
-        let Some(first) = list.offset() else { return 0 };
+        let Some(first) = self.start_at(list) else { return 0 };
         let (mut last, mut count) = (first, 1);
-        while let Some(next) = self.mem.read_link(span.superslab, self.link_at(last)).offset() {
+        while let Some(next) = self.start_at(self.mem.read_link(span.superslab, self.link_at(last))) {
             (last, count) = (next, count + 1);
         }
         self.mem.write_link(span.superslab, self.link_at(last), slab.local_free.get());

@@ -35,7 +35,7 @@ pub(crate) struct Refilled<M: Memory> {
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     #[inline(always)]
     pub(crate) fn slab_meta(&self, span: Span<M>) -> &SlabMeta {
-        self.mem.slab(span.superslab, span.unit)
+        self.unit_meta(span.superslab, span.unit)
     }
 
     fn span_of(&self, id: SlabId) -> Option<Span<M>> {
@@ -57,7 +57,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let mut may_adopt = true;
         loop {
             if heap.bins[class].has_active {
-                let span = Span { superslab: heap.bins[class].superslab, unit: heap.bins[class].unit };
+                let span = Span { superslab: heap.sources[class], unit: heap.bins[class].unit };
                 if let Some(refilled) = self.refill_from(heap, class, span) {
                     return Some(refilled);
                 }
@@ -88,7 +88,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             bin.warm = bin.warm.saturating_sub(1);
         }
         slab.set_state(SpanState::Active);
-        (bin.superslab, bin.unit, bin.has_active) = (span.superslab, span.unit, true);
+        (bin.unit, bin.has_active) = (span.unit, true);
+        heap.sources[class] = span.superslab;
     }
 
     /// Takes a block out of the active slab, and its further free blocks into the bin.
@@ -99,9 +100,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if list == Link::NONE {
             list = self.take_remote(span).list;
         }
-        let Some(start) = list.offset() else { return self.carve(heap, class, span) };
+        let Some(start) = self.start_at(list) else { return self.carve(heap, class, span) };
         slab.fresh.set(false);
-        heap.bins[class].free = self.mem.read_link(span.superslab, self.link_at(start));
+        heap.ready[class] = self.mem.read_link(span.superslab, self.link_at(start));
         Some(Refilled { superslab: span.superslab, start, contents: Contents::Unknown })
     }
 
@@ -124,28 +125,25 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         };
         for block in first + 1..end {
             let at = slab.area.get() + block * stride;
-            let link = if block + 1 < end { Link::to(at + stride) } else { Link::NONE };
+            let link = if block + 1 < end { self.free_link(at + stride) } else { Link::NONE };
             self.mem.write_link(span.superslab, self.link_at(at), link);
         }
         slab.carved.set(end);
         slab.used.set(end);
         slab.fresh.set(true);
-        heap.bins[class].free = if first + 1 < end { Link::to(start + stride) } else { Link::NONE };
+        heap.ready[class] = if first + 1 < end { self.free_link(start + stride) } else { Link::NONE };
         let contents = if slab.zeroed.get() { Contents::Zero } else { Contents::Unknown };
         Some(Refilled { superslab: span.superslab, start, contents })
     }
 
-    /// Takes back a block of a slab the heap owns.
+    /// Takes back a block of a slab the heap owns. Returns whether none of its blocks is in use now.
     #[inline(always)]
-    pub(crate) fn free_local(&self, heap: &mut ThreadHeap<M>, span: Span<M>, slab: &SlabMeta, start: u32) {
-        self.mem.write_link(span.superslab, self.link_at(start), slab.local_free.get());
-        slab.local_free.set(Link::to(start));
+    pub(crate) fn push_local(&self, superslab: M::SuperSlab, slab: &SlabMeta, start: u32) -> bool {
+        self.mem.write_link(superslab, self.link_at(start), slab.local_free.get());
+        slab.local_free.set(self.free_link(start));
         let used = slab.used.get() - 1;
         slab.used.set(used);
-        let state = slab.state.get();
-        if state != SpanState::Active as u8 && (used == 0 || state == SpanState::Full as u8) {
-            self.settle(heap, span);
-        }
+        used == 0
     }
 
     /// Puts a slab that is not active where its counts say it belongs.

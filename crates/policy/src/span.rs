@@ -1,5 +1,7 @@
 //! Spans: runs of units inside the heap's SuperSlabs, taken first fit from the lowest address.
 
+use core::ops::Range;
+
 use crate::allocator::{Allocator, Span};
 use crate::fork::in_steps;
 use crate::geometry::Geometry;
@@ -105,9 +107,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if is_last {
             self.leave_room_list(heap, superslab);
         }
-        for unit in first..first + units {
-            self.mem.slab(superslab, unit).span_back.set((unit - first) as u16);
-        }
+        self.hold_units(heap.id, superslab, first, first..first + units);
         let span = Span { superslab, unit: first };
         let slab = self.slab_meta(span);
         slab.span_units.set(units as u16);
@@ -130,6 +130,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         span
     }
 
+    /// Notes that a span which begins at unit `first` holds these units.
+    fn hold_units(&self, heap: u32, superslab: M::SuperSlab, first: u32, units: Range<u32>) {
+        for unit in units {
+            let meta = self.unit_meta(superslab, unit);
+            meta.span_back.set((unit - first) as u16);
+            meta.home.begin(heap, unit == first);
+        }
+    }
+
     /// A new slab of a class.
     pub(crate) fn new_slab(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Span<M>> {
         let stride = self.geometry.classes().stride(class);
@@ -147,7 +156,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Grows a large span over the units behind it, if they are free. `bytes` is counted from its payload.
-    pub(crate) fn grow_span(&self, span: Span<M>, bytes: u64) -> bool {
+    pub(crate) fn grow_span(&self, heap: &ThreadHeap<M>, span: Span<M>, bytes: u64) -> bool {
         let slab = self.slab_meta(span);
         let meta = self.mem.meta(span.superslab);
         let end_bytes = u64::from(slab.area.get()).saturating_add(bytes);
@@ -161,9 +170,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         meta.clean.put(old_end, more, false);
         meta.zero.put(old_end, more, false);
         meta.used_units.set(meta.used_units.get() + more);
-        for unit in old_end..old_end + more {
-            self.mem.slab(span.superslab, unit).span_back.set((unit - span.unit) as u16);
-        }
+        self.hold_units(heap.id, span.superslab, span.unit, old_end..old_end + more);
         slab.span_units.set((end as u32 - span.unit) as u16);
         slab.stride.set(self.span_end(span) - slab.area.get());
         true
@@ -205,15 +212,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Takes free units that lie in a hole of the arena out of use for ever: they become a large block that nobody has.
-    pub(crate) fn lose_units(&self, superslab: M::SuperSlab, first: u32, units: u32) {
+    pub(crate) fn lose_units(&self, heap: &ThreadHeap<M>, superslab: M::SuperSlab, first: u32, units: u32) {
         let meta = self.mem.meta(superslab);
         meta.free.put(first, units, false);
         meta.clean.put(first, units, false);
         meta.zero.put(first, units, false);
         meta.used_units.set(meta.used_units.get() + units);
-        for unit in first..first + units {
-            self.mem.slab(superslab, unit).span_back.set((unit - first) as u16);
-        }
+        self.hold_units(heap.id, superslab, first, first..first + units);
         let span = Span { superslab, unit: first };
         let slab = self.slab_meta(span);
         slab.span_units.set(units as u16);
@@ -234,6 +239,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let meta = self.mem.meta(span.superslab);
         let units = u32::from(slab.span_units.get());
         slab.set_state(SpanState::None);
+        for unit in span.unit..span.unit + units {
+            self.unit_meta(span.superslab, unit).home.clear();
+        }
         meta.free.put(span.unit, units, true);
         meta.used_units.set(meta.used_units.get() - units);
     }

@@ -56,7 +56,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 return Err(violation("a span lies in its superslab"));
             }
             for part in unit..unit + units {
-                let back = u32::from(self.mem.slab(superslab, part).span_back.get());
+                let back = u32::from(self.unit_meta(superslab, part).span_back.get());
                 if meta.free.get(part) || part - back != unit {
                     return Err(violation("every unit of a span leads to its first"));
                 }
@@ -82,10 +82,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let local = self.validate_list(span, slab.local_free.get())?;
         holds("used counts what is not in the local list", slab.used.get() + local == slab.carved.get())?;
         let bin = &heap.bins[usize::from(slab.class.get())];
-        let is_active = bin.has_active && bin.superslab == span.superslab && bin.unit == span.unit;
+        let is_active =
+            bin.has_active && heap.sources[usize::from(slab.class.get())] == span.superslab && bin.unit == span.unit;
         holds("the active slab is its bin's", is_active == (state == SpanState::Active))?;
         if is_active {
-            let listed = self.validate_list(span, bin.free)?;
+            let listed = self.validate_list(span, heap.ready[usize::from(slab.class.get())])?;
             return holds("a bin holds carved blocks", listed + local <= slab.carved.get());
         }
         let has_room = local > 0 || slab.carved.get() < slab.capacity.get();
@@ -96,7 +97,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn validate_list(&self, span: Span<M>, list: Link) -> Result<u32, &'static str> {
         let slab = self.slab_meta(span);
         let (mut next, mut count) = (list, 0);
-        while let Some(at) = next.offset() {
+        while let Some(at) = self.start_at(next) {
             let from_area = at.checked_sub(slab.area.get()).ok_or("a free block lies in its slab")?;
             if !from_area.is_multiple_of(slab.stride.get()) || from_area / slab.stride.get() >= slab.carved.get() {
                 return Err("a free block starts where a block was carved");

@@ -275,7 +275,7 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
     }
 
     #[track_caller]
-    fn slab(&self, superslab: u32, unit: u32) -> &SlabMeta {
+    fn slab(&self, _place: MetaPlace, superslab: u32, unit: u32) -> &SlabMeta {
         &self.standing(superslab).slabs[unit as usize]
     }
 

@@ -99,6 +99,7 @@ fn clear_slab(slab: &SlabMeta) {
     slab.span_units.set(0);
     slab.class.set(0);
     slab.set_state(SpanState::None);
+    slab.home.clear();
     slab.zeroed.set(false);
     slab.fresh.set(false);
 }

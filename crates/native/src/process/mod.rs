@@ -4,6 +4,7 @@
 //! ([`POLICY_VARIABLE`](crate::setup::POLICY_VARIABLE)). Threads of the first never ask which: their heap's pointer tells.
 //! Nothing here allocates: the allocator is made in place in a static, thread heaps live in the reservation.
 
+pub(crate) mod desk;
 mod fork;
 mod say;
 mod served;
@@ -12,14 +13,14 @@ mod statistics;
 
 use std::ptr::{self, NonNull};
 
-use hksim_policy::{Allocator, Block, Geometry, Request, ThreadHeap};
+use hksim_policy::{Allocator, Block, Geometry, Quickly, Request, ThreadHeap};
 
 use crate::memory::MmapMemory;
 use crate::tally::Counted;
 pub use statistics::{Form, STATISTICS_VARIABLE};
 
 use say::foreign;
-use served::{CHOSEN, CONSTANT};
+use served::{CHOSEN, CONSTANT, Constant};
 use start::{Kind, start};
 
 type World = MmapMemory<Counted>;
@@ -94,7 +95,19 @@ impl Work for Free {
 
     #[inline(always)]
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) {
-        allocator.free(heap, block_of(allocator, self.0));
+        allocator.free_slowly(heap, block_of(allocator, self.0));
+    }
+}
+
+struct Settle(NonNull<u8>);
+
+impl Work for Settle {
+    type Output = ();
+    const WITHOUT_HEAP: () = ();
+
+    #[inline(always)]
+    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) {
+        allocator.settle_after(heap, block_of(allocator, self.0));
     }
 }
 
@@ -127,7 +140,6 @@ fn address_or_null<G: Geometry>(allocator: &Allocator<World, G>, block: Option<B
     block.map_or(ptr::null_mut(), |block| allocator.mem.address(block).as_ptr())
 }
 
-#[inline(always)]
 fn block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) -> Block<NonNull<u8>> {
     if !allocator.mem.holds(address) {
         foreign(address);
@@ -135,10 +147,28 @@ fn block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) 
     allocator.mem.block_at(address)
 }
 
-/// Allocates as [`allocate`] does with [`Request::plain`], faster.
+/// Allocates as [`allocate`] does with [`Request::plain`], faster; sets `errno` where there is no memory.
 #[inline(always)]
 pub fn allocate_plain(bytes: u64) -> *mut u8 {
-    with_heap(AllocatePlain(bytes))
+    let desk = CONSTANT.desk();
+    // SAFETY: this thread's desk, or nobody's; neither is being changed.
+    let ready = unsafe { desk.as_ref() }.heap.ready(&Constant::default(), bytes);
+    let Some(ready) = ready else { return allocate_slowly(bytes) };
+    // SAFETY: a heap that has a block is not nobody's, so it is this thread's alone, and there is an allocator.
+    let heap = unsafe { &mut (*desk.as_ptr()).heap };
+    let allocator = CONSTANT.allocator();
+    allocator.mem.address(allocator.take(heap, ready)).as_ptr()
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn allocate_slowly(bytes: u64) -> *mut u8 {
+    let block = with_heap(AllocatePlain(bytes));
+    if block.is_null() {
+        // SAFETY: the location is this thread's errno.
+        unsafe { *libc::__errno_location() = libc::ENOMEM };
+    }
+    block
 }
 
 /// Allocates; null where there is no memory.
@@ -147,13 +177,43 @@ pub fn allocate(request: Request) -> *mut u8 {
     with_heap(Allocate(request))
 }
 
-/// Frees what [`allocate`] or [`resize`] gave.
+/// Frees what [`allocate`] or [`resize`] gave; nothing, where that was null.
 ///
 /// # Safety
-/// `address` is live and not used afterwards. (An address outside the arena is recognised and ends the process.)
+/// `address` is null, or live and not used afterwards. (An address outside the arena is recognised and ends the process.)
 #[inline(always)]
-pub unsafe fn free(address: NonNull<u8>) {
-    with_heap(Free(address))
+pub unsafe fn free(address: *mut u8) {
+    let desk = CONSTANT.desk();
+    // SAFETY: this thread's desk, or nobody's, which no address lies in.
+    if let Some(block) = unsafe { desk.as_ref() }.block_at(&Constant::default(), address) {
+        // SAFETY: not nobody's desk, so it is this thread's alone, and there is an allocator.
+        let heap = unsafe { &mut (*desk.as_ptr()).heap };
+        match CONSTANT.allocator().free_quickly(heap, block) {
+            Quickly::Done => return,
+            Quickly::Emptied => return settle_slowly(address),
+            Quickly::Not => {}
+        }
+    }
+    free_slowly(address);
+}
+
+// The three slow ways are `extern "C"` since such a function never unwinds, so that a fast path ends with a jump to it and
+// needs no stack.
+
+#[cold]
+#[inline(never)]
+extern "C" fn settle_slowly(address: *mut u8) {
+    if let Some(address) = NonNull::new(address) {
+        with_heap(Settle(address));
+    }
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn free_slowly(address: *mut u8) {
+    if let Some(address) = NonNull::new(address) {
+        with_heap(Free(address));
+    }
 }
 
 /// Resizes; null where there is no memory, and the block is unchanged then.

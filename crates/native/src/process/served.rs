@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use hksim_policy::{Allocator, ConstGeometry, Geometry, RunGeometry};
 
+use super::desk::{Desk, NOBODYS};
 use super::{Heap, World};
 use crate::tls;
 
@@ -18,42 +19,49 @@ const OPEN: u32 = 1;
 
 /// What the two differ in beside their geometry. A trait, so that all of it is known when the fast paths are compiled.
 pub(super) trait Place: Geometry + 'static {
-    /// The calling thread's heap; null if it has none.
-    fn heap() -> *mut ();
+    /// The calling thread's desk.
+    fn desk() -> *mut Desk;
     /// Sets it.
-    fn set_heap(heap: *mut ());
+    fn set_desk(desk: *mut Desk);
     /// Closes the heap of a thread that ends. Calls after this open a new heap, and its key runs this again.
-    extern "C" fn close(heap: *mut libc::c_void);
+    extern "C" fn close(desk: *mut libc::c_void);
 }
 
 impl Place for Constant {
     #[inline(always)]
-    fn heap() -> *mut () {
+    fn desk() -> *mut Desk {
         tls::constant()
     }
 
-    fn set_heap(heap: *mut ()) {
-        tls::set_constant(heap);
+    fn set_desk(desk: *mut Desk) {
+        tls::set_constant(desk);
     }
 
-    extern "C" fn close(heap: *mut libc::c_void) {
-        CONSTANT.close(heap);
+    extern "C" fn close(desk: *mut libc::c_void) {
+        CONSTANT.close(desk.cast());
     }
 }
 
 impl Place for RunGeometry {
     #[inline(always)]
-    fn heap() -> *mut () {
+    fn desk() -> *mut Desk {
         tls::chosen()
     }
 
-    fn set_heap(heap: *mut ()) {
-        tls::set_chosen(heap);
+    fn set_desk(desk: *mut Desk) {
+        tls::set_chosen(desk);
     }
 
-    extern "C" fn close(heap: *mut libc::c_void) {
-        CHOSEN.close(heap);
+    extern "C" fn close(desk: *mut libc::c_void) {
+        CHOSEN.close(desk.cast());
     }
+}
+
+/// The heap of a desk.
+#[inline(always)]
+fn heap_at(desk: *mut Desk) -> NonNull<Heap> {
+    // SAFETY: desks that were made, and maps that one fits into, are not at 0.
+    unsafe { NonNull::new_unchecked(&raw mut (*desk).heap) }
 }
 
 /// An allocator that may serve the process.
@@ -77,10 +85,18 @@ impl<G: Place> Served<G> {
         Served { allocator: UnsafeCell::new(MaybeUninit::uninit()), exit_key: AtomicU32::new(0) }
     }
 
+    /// The calling thread's desk, or nobody's.
+    #[inline(always)]
+    pub(super) fn desk(&self) -> NonNull<Desk> {
+        // SAFETY: begins as the address of a static, and is never set to null.
+        unsafe { NonNull::new_unchecked(G::desk()) }
+    }
+
     /// The calling thread's heap, if it has one here.
     #[inline(always)]
     pub(super) fn heap(&self) -> Option<NonNull<Heap>> {
-        NonNull::new(G::heap().cast())
+        let desk = self.desk().as_ptr();
+        if ptr::eq(desk, &NOBODYS) { None } else { Some(heap_at(desk)) }
     }
 
     /// The allocator. Only for threads that have a heap here, and for those whom `start` named it.
@@ -112,21 +128,23 @@ impl<G: Place> Served<G> {
         let allocator = self.allocator();
         let heap = allocator.open_heap()?;
         let id = heap.id();
-        let at = allocator.mem.heap_storage(id).cast::<Heap>();
-        // SAFETY: the slot's map is this heap's, page-aligned and large enough (`ThreadHeap` asserts that).
-        unsafe { at.write(heap) };
+        let at = allocator.mem.heap_storage(id).cast::<Desk>().as_ptr();
+        // SAFETY: the slot's map is this heap's, page-aligned and large enough (`desk.rs` asserts that).
+        unsafe { at.write(Desk::new(&allocator.mem, heap)) };
         allocator.mem.heap_mark(id).store(OPEN, Ordering::Release);
-        G::set_heap(at.as_ptr().cast());
+        G::set_desk(at);
         // SAFETY: the key exists. That this call may allocate is no harm: the heap is set.
-        unsafe { libc::pthread_setspecific(self.exit_key.load(Ordering::Relaxed), at.as_ptr().cast()) };
-        Some(at)
+        unsafe { libc::pthread_setspecific(self.exit_key.load(Ordering::Relaxed), at.cast()) };
+        Some(heap_at(at))
     }
 
-    fn close(&'static self, heap: *mut libc::c_void) {
-        G::set_heap(ptr::null_mut());
-        let Some(heap) = NonNull::new(heap.cast::<Heap>()) else { return };
+    fn close(&'static self, desk: *mut Desk) {
+        G::set_desk((&raw const NOBODYS).cast_mut());
+        if desk.is_null() {
+            return;
+        }
         // SAFETY: the pointer was stored by `open` for this thread, which gives the heap up here.
-        let heap = unsafe { heap.read() };
+        let heap = unsafe { heap_at(desk).read() };
         let allocator = self.allocator();
         allocator.mem.heap_mark(heap.id()).store(0, Ordering::Release);
         allocator.close_heap(heap);
@@ -134,7 +152,7 @@ impl<G: Place> Served<G> {
 
     /// Where the heap in a slot lies, if there is one.
     pub(super) fn storage(&'static self, heap: u32) -> NonNull<Heap> {
-        self.allocator().mem.heap_storage(heap).cast()
+        heap_at(self.allocator().mem.heap_storage(heap).cast().as_ptr())
     }
 
     /// In the child of a fork: the heap of a thread that is not there. `None` where the fork met it on a slow path.

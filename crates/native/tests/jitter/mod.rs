@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use hksim_native::{AtomicWord, MmapMemory, Syscalls};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::options::MetaPlace;
 use hksim_policy::{Errno, Word};
 
 type Native = MmapMemory<Syscalls>;
@@ -94,8 +95,8 @@ impl Memory for Jitter {
         unsafe { &*std::ptr::from_ref(self.0.meta(superslab)).cast() }
     }
 
-    fn slab(&self, superslab: NonNull<u8>, unit: u32) -> &SlabMeta {
-        self.0.slab(superslab, unit)
+    fn slab(&self, place: MetaPlace, superslab: NonNull<u8>, unit: u32) -> &SlabMeta {
+        self.0.slab(place, superslab, unit)
     }
 
     fn remote(&self, superslab: NonNull<u8>, unit: u32) -> &JitterWord {

@@ -11,6 +11,7 @@ use hksim_policy::geometry::Shape;
 use hksim_policy::layout::Layout;
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::options::MetaPlace;
 use hksim_policy::{Errno, RunGeometry, Word, order};
 use hksim_testkit::PlainMemory;
 use loom::cell::UnsafeCell;
@@ -147,8 +148,8 @@ impl<F: Flaw> Memory for LoomMemory<F> {
         self.plain.meta(superslab)
     }
 
-    fn slab(&self, superslab: u32, unit: u32) -> &SlabMeta {
-        self.plain.slab(superslab, unit)
+    fn slab(&self, place: MetaPlace, superslab: u32, unit: u32) -> &SlabMeta {
+        self.plain.slab(place, superslab, unit)
     }
 
     fn remote(&self, superslab: u32, unit: u32) -> &LoomWord<F> {

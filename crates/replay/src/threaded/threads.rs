@@ -11,7 +11,7 @@ use hksim_policy::PAGE_BYTES;
 use hksim_linux::resident::Resident;
 
 /// A thread's stack, its guard page included.
-const STACK_BYTES: usize = 64 << 10;
+const STACK_BYTES: usize = 128 << 10;
 
 /// What a thread does.
 pub(crate) trait Task: Sync {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
 use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SlabMeta, SuperSlabMeta};
-use hksim_policy::options::{Align, Header};
+use hksim_policy::options::{Align, Header, MetaPlace};
 use hksim_policy::{Errno, Geometry, PAGE_BYTES};
 
 use crate::hooks::{Hooks, Touch, Why};
@@ -314,7 +314,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
     }
 
     #[inline(always)]
-    fn slab(&self, superslab: u32, unit: u32) -> &SlabMeta {
+    fn slab(&self, _place: MetaPlace, superslab: u32, unit: u32) -> &SlabMeta {
         self.observe_meta(superslab);
         &self.superslab_at(superslab).slabs[unit as usize]
     }
