@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Validates the whole grid of superslab x huge x prefault x purge on two workloads and two recordings, and prints one line
-# for each (trace, huge). Ends with 1 if any row fails. As root it switches on what the kernel needs (a hugetlb pool, sizes
-# below 2M, mode always) and restores it whichever way it ends, killed included; without, those rows are skipped with the reason.
+# for each (trace, huge): of the rows that are ok, how many only within a bound. Ends with 1 if any row fails. As root it
+# switches on what the kernel needs (a hugetlb pool, sizes below 2M, mode always) and restores it whichever way it ends,
+# killed included; without, those rows are skipped with the reason.
 #
 #   benches/validate-grid.sh [HKSIM]                   default: target/release/hksim
 #   HUGE="never thp" SUPERSLAB=2M benches/validate-grid.sh      a part of it; also PREFAULT, PURGE, TRACES
@@ -80,8 +81,8 @@ for huge in $huge_list; do
         "$hksim" validate "$trace" --huge "$huge" --superslab "$superslab" --prefault "$prefault" --purge "$purge" \
             --purge-delay "$delay" --arena 4G >"$result" 7>&- || status=$?
         count() { grep -v '^verdict' "$result" | grep -c " $1\$" || true; }
-        printf '%-18s %-12s ok %4d  skipped %4d  failed %4d\n' "$(basename "$trace" .hkt)" "$huge" \
-            "$(count ok)" "$(count skipped)" "$(count FAILED)"
+        printf '%-18s %-12s ok %4d, bounded %4d  skipped %4d  failed %4d\n' "$(basename "$trace" .hkt)" "$huge" \
+            "$(count ok)" "$(count 'bounded  *ok')" "$(count skipped)" "$(count FAILED)"
         grep -E '^row [0-9]+: skipped' "$result" | sed 's/^row [0-9]*: //' | sort -u | head -2 || true
         if [ "$status" != 0 ]; then
             failed=1

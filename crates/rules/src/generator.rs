@@ -16,6 +16,18 @@ enum Kind {
     Forks,
 }
 
+impl Kind {
+    /// One operation of so many is a fork. With promised pages none is: where the pool is empty the parent takes its
+    /// children's, which is not modelled.
+    fn ops_to_a_fork(self) -> Option<u64> {
+        match self {
+            Kind::Forks => Some(4),
+            Kind::HugetlbUnpromised | Kind::TwoThreads => Some(8),
+            Kind::Plain | Kind::HugetlbPromised | Kind::OffBorder | Kind::NearlyFull => None,
+        }
+    }
+}
+
 /// By weight. Filling the list of mappings takes long.
 const KINDS: [Kind; 20] = {
     let mut kinds = [Kind::Plain; 20];
@@ -67,9 +79,9 @@ impl Generator {
             script.steps.push(Op::Advise(Advice::HugePage, start, length).into());
         }
         while (script.steps.len() as u64) < length {
-            let is_fork = self.kind == Kind::Forks && self.below(4) == 0;
+            let is_fork = self.kind.ops_to_a_fork().is_some_and(|ops| self.below(ops) == 0);
             let op = if is_fork { self.fork() } else { self.op() };
-            let is_second = self.kind == Kind::TwoThreads && self.below(2) == 0;
+            let is_second = self.kind == Kind::TwoThreads && !is_fork && self.below(2) == 0;
             script.steps.push(Step { op, thread: if is_second { Thread::Second } else { Thread::First } });
         }
         script

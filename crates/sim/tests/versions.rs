@@ -3,7 +3,7 @@
 //! by other tests.
 
 use hksim_sim::kernel::script::{ARENA_PAGES, Script};
-use hksim_sim::kernel::{Kernel, KernelConfig, KernelVersion, PageState, Rules, SizeMode};
+use hksim_sim::kernel::{Errno, Kernel, KernelConfig, KernelVersion, PageState, Rules, SizeMode};
 
 /// Name, script with `;` between lines, what is looked at after it, its value by version from 5.15 to 6.18.
 type Case = (&'static str, &'static str, Figure, [i64; 6]);
@@ -14,6 +14,8 @@ enum Figure {
     Faults,
     /// 0 or -1, of the last operation.
     Ret,
+    /// Of the last operation, as Linux numbers them.
+    ErrnoNumber,
     RssPages,
     HugePages,
     /// Pages that are free to go.
@@ -24,7 +26,7 @@ enum Figure {
     PageTablesKib,
 }
 
-use Figure::{Faults, FolioPages, HugePages, LazyPages, Mappings, PageTablesKib, Ret, RssPages};
+use Figure::{ErrnoNumber, Faults, FolioPages, HugePages, LazyPages, Mappings, PageTablesKib, Ret, RssPages};
 
 #[rustfmt::skip]
 const CASES: &[Case] = &[
@@ -67,6 +69,7 @@ const CASES: &[Case] = &[
         "adv HUGEPAGE 0 512; w 0 1 1; adv FREE 0 512; w 0 1 1; fork 0 1 1; w 0 1 1; prot 0 512 r", LazyPages, [0, 0, 0, 0, 0, 0]),
     ("the same, protected while it was shared",
         "adv HUGEPAGE 0 512; w 0 1 1; adv FREE 0 512; w 0 1 1; fork 9 0 1; prot 0 512 r", LazyPages, [0, 0, 0, 0, 0, 0]),
+    ("mmap over part of a reserved huge page", "map 1024 512 w NH; map 1024 1 w N", ErrnoNumber, [12, 12, 12, 22, 22, 22]),
     ("a page kept beside its copy", "remap 2048 1 1 1", Mappings, [3, 1, 3, 1, 1, 1]),
     ("offsets of a mapping kept whole", "w 0 16 1; remap 0 16 1024 0; remap 1024 16 2048 1; unmap 1040 16; map 1040 16 w N", Mappings,
         [4, 5, 4, 5, 5, 5]),
@@ -99,6 +102,7 @@ fn each_version_gives_its_figures() {
             match figure {
                 Faults => last.faults as i64,
                 Ret => last.ret,
+                ErrnoNumber => last.errno.map_or(0, number),
                 RssPages => kernel.rss_pages() as i64,
                 FolioPages => folio_pages(&kernel),
                 HugePages => kernel.huge_pages() as i64,
@@ -108,6 +112,16 @@ fn each_version_gives_its_figures() {
             }
         });
         assert_eq!(seen, *expected, "{name}: `{script}`, {figure:?} under 5.15 to 6.18");
+    }
+}
+
+/// As include/uapi/asm-generic/errno-base.h has it.
+fn number(errno: Errno) -> i64 {
+    match errno {
+        Errno::Again => 11,
+        Errno::NoMemory => 12,
+        Errno::Fault => 14,
+        Errno::Invalid => 22,
     }
 }
 

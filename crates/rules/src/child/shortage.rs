@@ -1,13 +1,13 @@
-//! Whether memory was short while a script ran, on the whole machine: then a fault gets less than it asked for, and what
-//! is free to go goes.
+//! Whether memory was short while a script ran, on the whole machine: then a fault gets less than it asked for, what is free
+//! to go goes, and a page that is being moved cannot be written in place.
 
 use std::fs;
 
 use hksim_linux::procfs::ProcText;
 use hksim_linux::sysfs::THP;
 
-/// Lines of `/proc/vmstat`: faults that found no huge page, and pages that reclaim looked at.
-const IN_VMSTAT: [&str; 3] = ["thp_fault_fallback ", "pgscan_kswapd ", "pgscan_direct "];
+/// Lines of `/proc/vmstat`: faults that found no huge page, and pages that reclaim and compaction looked at.
+const IN_VMSTAT: [&str; 4] = ["thp_fault_fallback ", "pgscan_kswapd ", "pgscan_direct ", "compact_migrate_scanned "];
 
 /// Counters that stand still while memory is plenty.
 pub(super) struct Shortage {

@@ -7,7 +7,7 @@ use super::config::{Overcommit, ThpAdvice};
 use super::entry::Access;
 use super::outcome::{Errno, Outcome};
 use super::populate::POPULATE_WRITE;
-use super::rules::EmptyTables;
+use super::rules::{EmptyTables, RefusedReplace};
 use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, is_block_aligned};
 use super::vma::{Protection, Vma, VmaFlags};
 
@@ -78,7 +78,10 @@ impl Kernel {
         if range.end > ADDRESS_SPACE_PAGES || self.map_count() > self.config.max_map_count {
             return Err(Errno::NoMemory);
         }
-        self.unmap_range(&range)?;
+        self.unmap_range(&range).map_err(|errno| match self.config.rules.refused_replace {
+            RefusedReplace::NoMemory => Errno::NoMemory,
+            RefusedReplace::AsUnmap => errno,
+        })?;
         if flags.hugetlb && !flags.noreserve {
             self.memory.get().pool.reserve((range.end - range.start) / BLOCK_PAGES)?;
         }

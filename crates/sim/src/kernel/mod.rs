@@ -58,8 +58,8 @@ pub use remap::RemapSource;
 pub use rules::{
     AdviceAtLimit, AgingSharers, AgingSplit, AnonMerge, ChargeAfterProtect, Collapse, DirtyOnSplit, EmptyTables,
     ForbiddenHuge, GrowMerge, HugeZeroWrite, HugetlbDontneed, HugetlbPopulate, KeptSource, LargeReuse, MapAlignment,
-    MidSizes, PopulateHoles, ProtectDirty, ProtectHugeDirty, RemapReach, RemapTables, Rules, WriteAfterProtect,
-    ZerosOnSplit,
+    MidSizes, PopulateHoles, ProtectDirty, ProtectHugeDirty, RefusedReplace, RemapReach, RemapTables, Rules,
+    WriteAfterProtect, ZerosOnSplit,
 };
 pub use span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, PAGE_BYTES};
 pub use state::{BlockState, PageState, StateRun};

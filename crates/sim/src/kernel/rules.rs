@@ -251,6 +251,17 @@ pub enum AgingSharers {
     FirstPage,
 }
 
+/// What mmap says where the mapping it would replace cannot be cut: the border lies inside a reserved huge page (R13).
+/// `mmap_region` in mm/mmap.c, later mm/vma.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusedReplace {
+    /// ENOMEM, as of everything that goes wrong there.
+    NoMemory,
+    /// EINVAL, as munmap.
+    AsUnmap,
+}
+
 /// Whether a populate of a hugetlb mapping is charged as faults (R13). `follow_hugetlb_page` in mm/hugetlb.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -320,6 +331,8 @@ pub struct Rules {
     pub dirty_on_split: DirtyOnSplit,
     /// What MADV_FREE takes for shared.
     pub aging_sharers: AgingSharers,
+    /// The error of mmap over part of a reserved huge page.
+    pub refused_replace: RefusedReplace,
     /// What a populate of hugetlb costs.
     pub hugetlb_populate: HugetlbPopulate,
     /// What smaps leaves out.
@@ -352,6 +365,7 @@ impl Rules {
         grow_merge: GrowMerge::Never,
         dirty_on_split: DirtyOnSplit::FolioAlone,
         aging_sharers: AgingSharers::Known,
+        refused_replace: RefusedReplace::NoMemory,
         hugetlb_populate: HugetlbPopulate::Free,
         forbidden_huge: ForbiddenHuge::Counted,
     };
@@ -400,6 +414,7 @@ impl Rules {
         kept_source: KeptSource::AsAny,
         large_reuse: LargeReuse::Never,
         populate_holes: PopulateHoles::Stop,
+        refused_replace: RefusedReplace::AsUnmap,
         ..Self::LINUX_6_8
     };
 
