@@ -8,6 +8,7 @@ use hksim_trace::hkt::TraceReader;
 use hksim_trace::import::{Format, ImportReport, Options, import};
 use hksim_trace::row::Row;
 use hksim_trace::source::EventSource;
+use hksim_trace::tools::verify;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
@@ -310,6 +311,28 @@ fn marks_of_a_table_have_names() {
                 );
             }
             (done, names) => panic!("{number}: {done:?}, expected {names:?}"),
+        }
+    }
+}
+
+/// A table cut short has call sites and no footer that lists them.
+#[test]
+fn call_sites_of_a_table_have_stacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, out] = ["t.csv", "out.hkt"].map(|name| folder.path().join(name));
+    for (site, sound) in [(3, true), (u32::MAX, false)] {
+        std::fs::write(
+            &file,
+            format!("time_ns,thread,op,size,align_log2,call,site\n0,0,alloc-failed,16,0,malloc,{site}\n"),
+        )
+        .unwrap();
+        match import(&file, &Options::default(), &out) {
+            Ok(_) if sound => {
+                assert_eq!(TraceReader::open(&out).unwrap().footer().sites.stacks, vec![Vec::<u32>::new(); 3]);
+                assert_eq!(verify(&out).unwrap().findings, []);
+            }
+            Err(why) if !sound => assert!(why.to_string().contains("has no stack"), "{why}"),
+            done => panic!("{site}: {done:?}"),
         }
     }
 }

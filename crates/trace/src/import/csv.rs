@@ -25,8 +25,9 @@ pub(super) const FORMAT: Format = Format {
     convert,
 };
 
-/// Names made up for marks; above that a number is no index.
+/// Names made up for marks, and empty stacks for call sites; above that a number is no index.
 const MARKS_UNNAMED_MAX: u64 = 1 << 12;
+const SITES_UNNAMED_MAX: u64 = 1 << 20;
 
 const MEND: &str = "mend the row; docs/export.md describes the columns";
 
@@ -125,7 +126,8 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
             }
         }
     }
-    name_marks(&mut sink.footer.mark_names, program.marks).map_err(refused)
+    name_marks(&mut sink.footer.mark_names, program.marks).map_err(refused)?;
+    add_sites(&mut sink.footer.sites.stacks, program.sites).map_err(refused)
 }
 
 /// Gives marks without a name, as those of a table that has lost its footer, the name of their number.
@@ -139,6 +141,15 @@ fn name_marks(names: &mut Vec<String>, marks: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Gives call sites without a stack, as those of a table that has lost its footer, an empty one.
+fn add_sites(stacks: &mut Vec<Vec<u32>>, sites: u64) -> Result<(), String> {
+    if sites.saturating_sub(stacks.len() as u64) > SITES_UNNAMED_MAX {
+        return Err(format!("call site {sites} has no stack in the footer, which has {}", stacks.len()));
+    }
+    stacks.resize(stacks.len().max(sites as usize), Vec::new());
+    Ok(())
+}
+
 /// Numbers objects and threads as a trace does.
 #[derive(Default)]
 struct Program {
@@ -148,6 +159,8 @@ struct Program {
     time_ns: u64,
     /// The highest number of a mark, and one more.
     marks: u64,
+    /// The highest number of a call site.
+    sites: u64,
 }
 
 impl Program {
@@ -163,6 +176,7 @@ impl Program {
         if let Op::Mark { name } = event.op {
             self.marks = self.marks.max(u64::from(name) + 1);
         }
+        self.sites = self.sites.max(event.site.0.into());
         event.flaw().map_or(Ok(event), |why| Err(why.to_string()))
     }
 
