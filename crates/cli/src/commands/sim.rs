@@ -1,16 +1,19 @@
 //! `hksim sim`: one design on one trace.
 
+mod layouts;
 pub mod view;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
+use hksim_drive::design::Align;
 use hksim_sim::report::Bracket;
 use hksim_sim::simulate::{Marks, simulate};
 use hksim_sim::tlb::Geometry;
 use hksim_sim::{Setup, SimReport};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
+use serde::Serialize;
 
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs::Trace;
@@ -18,6 +21,7 @@ use crate::output::{self, OutputArgs, pages};
 use crate::point::Point;
 use crate::runs::{BRACKET, setup, simulate_all};
 use crate::system_time::{Priced, ProfileArgs};
+use layouts::Layouts;
 
 /// Arguments of `sim`.
 #[derive(Debug, clap::Args)]
@@ -70,14 +74,32 @@ pub fn run(args: &Args) -> Result<()> {
     let others = BRACKET.into_iter().filter(|&rule| is_assumed && rule != headline.touch);
     let setups =
         std::iter::once(headline.clone()).chain(others.map(|touch| Setup { touch, tlb: None, ..headline.clone() }));
-    let rows = simulate_all(&[(trace, setups.collect())])?.rows;
+    let mut setups: Vec<Setup> = setups.collect();
+    let touches = setups.len();
+    if headline.design.align != Align::Arena {
+        setups.extend(layouts::setups(&headline));
+    }
+    let mut rows = simulate_all(&[(trace, setups)])?.rows;
+    let elsewhere = rows.split_off(touches);
     let report = with_bracket(rows).ok_or_else(|| anyhow!("no result"))?;
+    let layouts = (!elsewhere.is_empty()).then(|| Layouts::of(&report, &elsewhere));
     let priced = Priced::new(report, profile.as_ref())?;
     let table = || {
         view::table(&priced.report, &choice)
+            + &layouts.iter().map(|layouts| format!("\n{}\n", layouts.text())).collect::<String>()
             + &priced.system_time.iter().map(|time| format!("\n{}\n", time.text())).collect::<String>()
     };
-    args.output.emit(&priced, &[&priced], table)
+    let placed = Placed { priced: &priced, layouts };
+    args.output.emit(&placed, &[&placed], table)
+}
+
+/// The result, and what other address spaces would make of it, where that can be something else.
+#[derive(Serialize)]
+struct Placed<'a> {
+    #[serde(flatten)]
+    priced: &'a Priced,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layouts: Option<Layouts>,
 }
 
 fn dump_pages(args: &Args, file: &Path, setup: &Setup) -> Result<()> {

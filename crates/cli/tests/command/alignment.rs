@@ -125,3 +125,17 @@ fn the_addresses_are_those_that_strace_sees() {
     let aligned = given.iter().filter(|address| address.is_multiple_of(1 << 20)).count();
     assert!(trimmed + aligned >= given.len(), "{trimmed} of {} maps lost their start, {aligned} had none", given.len());
 }
+
+#[test]
+fn a_prediction_without_a_replay_is_a_range() {
+    let bench = server();
+    let flags = "server.hkt --arena 1G --superslab 1M --huge never --prefault populate --purge none --align kernel";
+    let layouts = bench.json(&format!("sim {flags} --kernel host"))["layouts"].clone();
+    let (least, most) = (number(&layouts, "installs.min"), number(&layouts, "installs.max"));
+    assert!(least < most, "what lies above the first map decides what all cost: {layouts}");
+    let line = format!("validate {flags}");
+    for row in exact(&line, &bench.json(&line)) {
+        let measured = number(&row["measured"], "installs.total");
+        assert!((least..=most).contains(&measured), "{measured} measured, {layouts}");
+    }
+}

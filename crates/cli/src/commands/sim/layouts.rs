@@ -1,0 +1,80 @@
+//! What a prediction without a replay cannot know: where the kernel puts maps. So it is made in several address spaces.
+
+use hksim_policy::HUGE_PAGE_BYTES;
+use hksim_sim::addresses::MODELLED_TOP;
+use hksim_sim::{Addresses, Setup, SimReport};
+use serde::Serialize;
+
+use crate::output::units::{bytes, count};
+
+/// Address spaces tried beside the headline's, whose top lies a page below a border of 2 MiB: how far theirs lie below it. What
+/// lies above may be anything, so some are borders of SuperSlabs, and some of nothing.
+const BELOW_BORDER_BYTES: [u64; 7] =
+    [0, 64 << 10, 256 << 10, 512 << 10, 1 << 20, (1 << 20) + (4 << 10), (1 << 20) + (516 << 10)];
+
+/// The lowest and the highest value of a figure.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Range {
+    min: u64,
+    max: u64,
+}
+
+/// Figures of one design over several address spaces.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Layouts {
+    /// Address spaces, the headline's included.
+    spaces: u64,
+    /// All installs.
+    installs: Range,
+    /// Faults.
+    faults: Range,
+    /// Peak resident bytes.
+    rss_bytes_peak: Range,
+    /// Mappings at their peak.
+    vmas_peak: Range,
+    /// OS calls of all kinds.
+    os_calls: Range,
+}
+
+/// The headline's setup in other address spaces.
+pub fn setups(headline: &Setup) -> impl Iterator<Item = Setup> + '_ {
+    BELOW_BORDER_BYTES.into_iter().map(|below| {
+        let top = MODELLED_TOP.next_multiple_of(HUGE_PAGE_BYTES) - below;
+        Setup { addresses: Addresses::Modelled { top }, tlb: None, ..headline.clone() }
+    })
+}
+
+impl Layouts {
+    /// Of a headline and the rows of [`setups`].
+    pub fn of(headline: &SimReport, others: &[SimReport]) -> Layouts {
+        let range = |figure: fn(&SimReport) -> u64| {
+            let figures = || std::iter::once(headline).chain(others).map(figure);
+            Range { min: figures().min().unwrap_or(0), max: figures().max().unwrap_or(0) }
+        };
+        Layouts {
+            spaces: others.len() as u64 + 1,
+            installs: range(|row| row.installs.total),
+            faults: range(|row| row.faults),
+            rss_bytes_peak: range(|row| row.rss_bytes_peak),
+            vmas_peak: range(|row| row.vmas_peak),
+            os_calls: range(|row| row.os_calls.values().iter().sum()),
+        }
+    }
+
+    /// In a line.
+    pub fn text(&self) -> String {
+        let shown = |range: Range, show: fn(u64) -> String| match range {
+            Range { min, max } if min == max => show(min),
+            Range { min, max } => format!("{} to {}", show(min), show(max)),
+        };
+        format!(
+            "in {} address spaces: installs {}, faults {}, RSS peak {}, VMAs {}, OS calls {}",
+            self.spaces,
+            shown(self.installs, count),
+            shown(self.faults, count),
+            shown(self.rss_bytes_peak, bytes),
+            shown(self.vmas_peak, count),
+            shown(self.os_calls, count),
+        )
+    }
+}
