@@ -8,7 +8,7 @@ use super::Kernel;
 use super::entry::{BlockEntry, HugePage, PteKind, PteTable};
 use super::rules::ForbiddenHuge;
 use super::span::{BLOCK_PAGES, PAGE_BYTES, block_of, blocks_touching, index_of, pages_of};
-use super::vma::Protection;
+use super::vma::{Protection, Vma};
 
 /// What is behind one page of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -71,13 +71,18 @@ impl Kernel {
     /// Huge pages that smaps counts, in Rss and in AnonHugePages, in units of 2 MiB: one version leaves out those that
     /// may not be accessed.
     pub fn huge_pages_in_smaps(&self) -> u64 {
-        if self.config.rules.forbidden_huge == ForbiddenHuge::Counted {
-            return self.huge_pages();
-        }
-        let forbidden = self.vmas.all().into_iter().filter(|vma| vma.flags.protection == Protection::None);
-        let blocks = forbidden.flat_map(|vma| blocks_touching(&vma.pages()));
-        self.huge_pages()
-            - blocks.filter(|&block| matches!(self.tables.entry(block), BlockEntry::Huge(_))).count() as u64
+        self.huge_pages() - self.left_out_of_smaps().count() as u64
+    }
+
+    fn left_out_of_smaps(&self) -> impl Iterator<Item = &HugePage> {
+        let is_left_out = |vma: &Vma| {
+            self.config.rules.forbidden_huge == ForbiddenHuge::LeftOut && vma.flags.protection == Protection::None
+        };
+        let forbidden = self.vmas.all().into_iter().filter(is_left_out);
+        forbidden.flat_map(|vma| blocks_touching(&vma.pages())).filter_map(|block| match self.tables.entry(block) {
+            BlockEntry::Huge(huge) => Some(&**huge),
+            _ => None,
+        })
     }
 
     /// Pages of the hugetlb pool mapped, in units of 2 MiB: Private_Hugetlb.
@@ -113,7 +118,7 @@ impl Kernel {
             };
             from = block + 1;
         }
-        pages
+        pages - BLOCK_PAGES * self.left_out_of_smaps().filter(|huge| self.is_free_to_go(huge)).count() as u64
     }
 
     /// The state of one page.
