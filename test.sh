@@ -49,6 +49,8 @@ for library in libjemalloc.so.2:libjemalloc2 libtcmalloc_minimal.so.4:libtcmallo
 done
 if want shellcheck shellcheck; then
     shellcheck -x try.sh test.sh .ci/run .ci/packages.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh tools/kernel-matrix/run.sh
+    # Functions that a trap or another function calls look unreachable.
+    shellcheck -x -e SC2317,SC2086 tools/native-programs.sh tools/native-tests.sh tools/native-limits.sh tools/native-races.sh
 else
     echo "skipped: shellcheck of the scripts: it is not installed"
 fi

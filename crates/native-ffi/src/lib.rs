@@ -124,7 +124,7 @@ pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
     if align.is_power_of_two() { allocate(bytes, align, false) } else { fail(libc::EINVAL) }
 }
 
-/// POSIX `posix_memalign`; leaves `errno` alone.
+/// POSIX `posix_memalign`; like glibc it also sets `errno` where there is no memory.
 ///
 /// # Safety
 /// `out` is valid to write to.
@@ -135,6 +135,7 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, byt
     }
     let block = process::allocate(Request { bytes: bytes as u64, align: align as u64, zeroed: false });
     if block.is_null() {
+        fail(libc::ENOMEM);
         return libc::ENOMEM;
     }
     // SAFETY: the caller's promise.

@@ -7,15 +7,8 @@ use hksim_policy::Request;
 
 use crate::process;
 
-/// `preset default` as a global allocator:
-///
-/// ```
-/// #[global_allocator]
-/// static ALLOCATOR: hksim_native::SuperSlabs = hksim_native::SuperSlabs;
-///
-/// let words: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
-/// assert_eq!(words[999], "999");
-/// ```
+/// `preset default`, or the policy of the environment, as a global allocator (the crate's front page has an example).
+/// All of it may be used from any thread, before `main` and after it, and in the child of a fork.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SuperSlabs;
 

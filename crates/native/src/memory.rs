@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::MutexGuard;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hksim_policy::layout::{HEAP_BYTES, Layout, SLABS_AT};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
@@ -15,6 +15,7 @@ use hksim_policy::options::{Align, MetaPlace};
 use hksim_policy::{Errno, PAGE_BYTES};
 
 use crate::addresses::Addresses;
+use crate::lock::ForkLock;
 use crate::os::Os;
 use crate::reservation::{Reservation, ReserveError};
 use crate::word::AtomicWord;
@@ -38,7 +39,7 @@ pub struct MmapMemory<O: Os> {
     offset_mask: usize,
     layout: Layout,
     os: O,
-    lock: Mutex<()>,
+    lock: ForkLock<()>,
     /// Where SuperSlabs lie that have maps of their own.
     addresses: Option<Addresses>,
     _reservation: Reservation,
@@ -76,13 +77,22 @@ impl<O: Os> MmapMemory<O> {
             offset_mask,
             layout,
             os,
-            lock: Mutex::new(()),
+            lock: ForkLock::new(()),
             addresses,
             _reservation: reservation,
         };
         // SAFETY: the control page is the first of the reservation.
         unsafe { memory.base.as_ptr().write_bytes(0, PAGE_BYTES as usize) };
         Ok(memory)
+    }
+
+    /// Makes the pool's lock free after a fork. Returns whether a thread that is not there held it.
+    ///
+    /// # Safety
+    /// Called in the child of a fork, while it has one thread, which does not hold the lock.
+    pub unsafe fn renew_lock(&self) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.lock.renew() }
     }
 
     /// The system calls.
@@ -268,8 +278,12 @@ impl<O: Os> Memory for MmapMemory<O> {
         unsafe { self.base.cast().as_ref() }
     }
 
+    fn heaps(&self) -> u32 {
+        self.layout.heaps_max
+    }
+
     fn lock(&self) -> MutexGuard<'_, ()> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lock.lock()
     }
 
     fn init_heap(&self, heap: u32) {

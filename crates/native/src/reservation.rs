@@ -31,6 +31,37 @@ impl std::error::Error for ReserveError {
     }
 }
 
+/// Maps private, anonymous memory, at an address or (0) anywhere, over no existing map.
+#[cfg(not(miri))]
+fn map_at(at: usize, bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags;
+    // SAFETY: without MAP_FIXED no existing map is touched.
+    let got = unsafe { libc::mmap(at as *mut libc::c_void, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    match NonNull::new(got.cast::<u8>()) {
+        Some(base) if got != libc::MAP_FAILED => Ok(base),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Gives a range back that [`map_at`] gave. Nobody has any more use for it.
+#[cfg(not(miri))]
+fn unmap(base: NonNull<u8>, bytes: usize) {
+    // SAFETY: the range is ours.
+    unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+}
+
+/// Miri knows no such maps: memory of its own, as large and as zero.
+#[cfg(miri)]
+fn map_at(_: usize, bytes: usize, _: libc::c_int) -> io::Result<NonNull<u8>> {
+    let layout = std::alloc::Layout::from_size_align(bytes, 4096).map_err(io::Error::other)?;
+    // SAFETY: never empty.
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+/// Parts of an allocation cannot be given back: it stays.
+#[cfg(miri)]
+fn unmap(_: NonNull<u8>, _: usize) {}
+
 /// One private anonymous map, unmapped on drop.
 #[derive(Debug)]
 pub struct Reservation {
@@ -43,33 +74,48 @@ const BASE_STEP: usize = 1 << 40;
 const BASES: usize = 64;
 
 impl Reservation {
-    /// Maps a layout at a base that it can have, with one successful `mmap`.
+    /// Maps a layout at a base that it can have, so that the arena's address is a multiple of
+    /// [`base_align`](Layout::base_align).
     ///
     /// # Errors
     /// Where address space is limited (`RLIMIT_AS`, `overcommit_memory=2`).
     pub fn map(layout: &Layout) -> Result<Reservation, ReserveError> {
-        let bytes = usize::try_from(layout.bytes()).unwrap_or(usize::MAX);
-        let mut source = io::Error::from_raw_os_error(libc::ENOMEM);
+        let refused = |source| ReserveError { bytes: layout.bytes(), source };
+        let Ok(bytes) = usize::try_from(layout.bytes()) else {
+            return Err(refused(io::Error::from_raw_os_error(libc::ENOMEM)));
+        };
+        let before_arena = (layout.arena.next_multiple_of(layout.base_align) - layout.arena) as usize;
         for attempt in 0..BASES {
-            let at = (BASE_ADDRESS as usize + attempt * BASE_STEP) as *mut libc::c_void;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-            // SAFETY: NOREPLACE: no existing map is touched.
-            let got = unsafe { libc::mmap(at, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-            if got != libc::MAP_FAILED {
-                if got == at
-                    && let Some(base) = NonNull::new(got.cast::<u8>())
-                {
-                    return Ok(Reservation { base, bytes });
+            let at = BASE_ADDRESS as usize + attempt * BASE_STEP + before_arena;
+            match map_at(at, bytes, libc::MAP_FIXED_NOREPLACE) {
+                Ok(base) if base.as_ptr() as usize == at => return Ok(Reservation { base, bytes }),
+                Ok(elsewhere) => {
+                    // A kernel that does not know NOREPLACE, or a tool that keeps this part of the address space.
+                    unmap(elsewhere, bytes);
+                    break;
                 }
-                // SAFETY: a kernel that does not know NOREPLACE put the map elsewhere; it is ours alone.
-                unsafe { libc::munmap(got, bytes) };
-            }
-            source = io::Error::last_os_error();
-            if source.raw_os_error() != Some(libc::EEXIST) {
-                break;
+                Err(source) if source.raw_os_error() == Some(libc::ENOMEM) => return Err(refused(source)),
+                Err(_) => {}
             }
         }
-        Err(ReserveError { bytes: layout.bytes(), source })
+        Reservation::anywhere(bytes, before_arena, layout.base_align as usize).map_err(refused)
+    }
+
+    /// Wherever the kernel likes: more than is needed, and both ends given back.
+    fn anywhere(bytes: usize, behind_multiple: usize, align: usize) -> io::Result<Reservation> {
+        let more = bytes.checked_add(align).ok_or(io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let got = map_at(0, more, 0)?;
+        let start = got.as_ptr() as usize;
+        let skip = (align + behind_multiple - start % align) % align;
+        // SAFETY: `skip` is below `align`, so `bytes` bytes follow it in the map.
+        let (base, end) = unsafe { (got.add(skip), got.add(skip + bytes)) };
+        if skip > 0 {
+            unmap(got, skip);
+        }
+        if skip < align {
+            unmap(end, align - skip);
+        }
+        Ok(Reservation { base, bytes })
     }
 
     /// First byte.
@@ -85,7 +131,6 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: the map is ours, and whoever owned the reservation has no more use for it.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+        unmap(self.base, self.bytes);
     }
 }

@@ -6,13 +6,13 @@ mod jitter;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-use hksim_native::{MmapMemory, Syscalls};
+use hksim_native::MmapMemory;
 use hksim_policy::geometry::Shape;
 use hksim_policy::layout::Layout;
 use hksim_policy::options::{Carve, Header, Huge, MetaPlace, Options, Purge};
 use hksim_policy::{Allocator, Memory, Request, RunGeometry, ThreadHeap};
 use hksim_testkit::{Random, drain_abandoned, pattern, test_scale};
-use jitter::Jitter;
+use jitter::{Jitter, Kernel};
 
 type Shared = Allocator<Jitter, RunGeometry>;
 type Heap = ThreadHeap<Jitter>;
@@ -157,11 +157,12 @@ impl Worker<'_> {
 
 /// Runs threads on one allocator; every thread opens `lives` heaps one after the other.
 fn stress(shape: Shape, options: Options, threads: usize, lives: u64, seed: u64) {
+    let threads = if cfg!(miri) { threads.min(3) } else { threads };
     let named = format!("seed {seed:#x}, {threads} threads, {shape:?}, {options:?}");
     eprintln!("{named}");
     let geometry = RunGeometry::new(shape).expect("a legal shape");
-    let layout = Layout::new(&geometry, 1 << 30);
-    let memory = MmapMemory::new(layout, Syscalls).expect("address space for the arena");
+    let layout = if cfg!(miri) { Layout::compact(&geometry, 32 << 20) } else { Layout::new(&geometry, 1 << 30) };
+    let memory = MmapMemory::new(layout, Kernel).expect("address space for the arena");
     let shared: Shared = Allocator::new(Jitter(memory), geometry, options, &layout);
     let exchange = Exchange((0..threads).map(|_| Mutex::new(Vec::new())).collect());
     let worker = |me: usize| Worker {
@@ -177,7 +178,7 @@ fn stress(shape: Shape, options: Options, threads: usize, lives: u64, seed: u64)
             scope.spawn(move || {
                 jitter::stumble(seed + 1 + me as u64);
                 for _ in 0..lives {
-                    let operations = 20 + worker.random.below(400);
+                    let operations = 20 + worker.random.below(if cfg!(miri) { 60 } else { 400 });
                     worker.live(me, operations);
                 }
                 // What others sent and what is held now: half is freed here, half by the main thread.
@@ -208,7 +209,7 @@ const SMALL: Shape = Shape {
 };
 
 fn lives() -> u64 {
-    30 * test_scale()
+    if cfg!(miri) { 2 } else { 30 * test_scale() }
 }
 
 #[test]
@@ -229,6 +230,13 @@ fn threads_share_small_superslabs_that_are_purged_at_once() {
         lives() / 2,
         0x52,
     );
+}
+
+/// Most blocks end in another thread than the one they began in, and heaps end while others hold their blocks.
+#[test]
+fn a_crowd_of_threads_shares_one_arena() {
+    let options = Options { huge: Huge::Never, purge_delay_ns: 100_000, purge_spans: true, ..Options::default() };
+    stress(SMALL, options, 64, lives() / 6, 0x56);
 }
 
 #[test]

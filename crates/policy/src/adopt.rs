@@ -7,16 +7,18 @@ use crate::memory::{Link, Memory};
 use crate::meta::{SpanState, Use};
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Opens a heap for a new thread, in the lowest free slot. `None` if all [`HEAPS_MAX`](crate::limits::HEAPS_MAX)
-    /// slots are taken.
+    /// Opens a heap for a new thread, in the lowest free slot. `None` if all [slots](Memory::heaps) are taken.
     pub fn open_heap(&self) -> Option<ThreadHeap<M>> {
         let guard = self.mem.lock();
         let slots = &self.mem.pool().heaps;
         let word = slots.iter().position(|word| word.get() != u64::MAX)?;
         let bit = slots[word].get().trailing_ones();
+        let id = word as u32 * 64 + bit;
+        if id >= self.mem.heaps() {
+            return None;
+        }
         slots[word].set(slots[word].get() | 1 << bit);
         drop(guard);
-        let id = word as u32 * 64 + bit;
         self.mem.init_heap(id);
         Some(ThreadHeap::new(&self.mem, id, self.geometry.classes()))
     }

@@ -12,6 +12,7 @@ use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::Memory;
+use crate::meta::Use;
 
 /// Whether a heap is being changed by a slow path.
 pub(crate) struct Stage(AtomicBool);
@@ -41,6 +42,28 @@ pub(crate) fn in_steps<M: Memory, R>(heap: &mut ThreadHeap<M>, work: impl FnOnce
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// In the child of a fork that met another thread with the pool's lock: what that one was changing may be half done. So
+    /// nothing that the pool keeps or has free is used again, but for ordinals that never were; live blocks are safe.
+    pub fn salvage_pool(&self) {
+        let guard = self.mem.lock();
+        let pool = self.mem.pool();
+        for list in [&pool.idle, &pool.abandoned, &pool.huge_idle] {
+            list.head.set(0);
+            list.tail.set(0);
+            list.count.set(0);
+        }
+        pool.huge_idle_bytes.set(0);
+        for ordinal in 0..pool.high_water.get() {
+            let entry = self.mem.entry(ordinal);
+            if matches!(entry.usage(), Use::Free | Use::Idle | Use::Warm | Use::HugeIdle) {
+                entry.set_usage(Use::Lost);
+                pool.lost_superslabs.set(pool.lost_superslabs.get() + 1);
+            }
+        }
+        pool.free_hint.set(pool.high_water.get());
+        drop(guard);
+    }
+
     /// In the child of a fork, for the heap of the thread that forked: letters of threads that are not there never come.
     pub fn recover_heap(&self, heap: &mut ThreadHeap<M>) {
         in_steps(heap, |heap| {

@@ -19,6 +19,13 @@ use crate::options::{Align, MetaPlace};
 /// Where worlds place a reservation if they can: a multiple of every alignment, far from stacks and shared objects.
 pub const BASE_ADDRESS: u64 = 0x2000_0000_0000;
 
+/// Thread heaps in a [compact](Layout::compact) layout.
+pub const COMPACT_HEAPS: u32 = 64;
+
+fn base_align(geometry: &impl Geometry) -> u64 {
+    HUGE_PAGE_BYTES.max(ALIGN_BYTES_MAX).max(1 << geometry.superslab_shift())
+}
+
 /// The reservation's parts, as byte offsets from its base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -34,8 +41,10 @@ pub struct Layout {
     pub arena_bytes: u64,
     /// Where SuperSlabs lie. Unless it is [`Align::Arena`] the arena gives them their names only: page numbers and order.
     pub align: Align,
-    /// What the base and the arena are multiples of.
+    /// What the address of the arena is a multiple of; in a roomy layout that of the base, too.
     pub base_align: u64,
+    /// Thread heaps that there is room for.
+    pub heaps_max: u32,
     /// log2 of the SuperSlab's bytes.
     pub superslab_shift: u32,
     /// Bytes of a SuperSlab's metadata, a multiple of the page.
@@ -51,14 +60,23 @@ pub struct Layout {
 impl Layout {
     /// Lays out an arena of `arena_bytes` (rounded up to whole SuperSlabs and huge pages).
     pub fn new(geometry: &impl Geometry, arena_bytes: u64) -> Layout {
-        let superslab_bytes = 1u64 << geometry.superslab_shift();
-        let base_align = superslab_bytes.max(HUGE_PAGE_BYTES).max(ALIGN_BYTES_MAX);
-        let arena_bytes = arena_bytes.max(1).next_multiple_of(base_align);
+        let arena_align = base_align(geometry);
+        Layout::divided(geometry, arena_bytes.max(1).next_multiple_of(arena_align), arena_align, HEAPS_MAX)
+    }
+
+    /// The same where address space is scarce: no gap before the arena, room for [`COMPACT_HEAPS`] thread heaps, and an
+    /// arena of whole SuperSlabs and huge pages of 2 MiB, which may be a single one.
+    pub fn compact(geometry: &impl Geometry, arena_bytes: u64) -> Layout {
+        let whole = HUGE_PAGE_BYTES.max(1 << geometry.superslab_shift());
+        Layout::divided(geometry, arena_bytes.max(1).next_multiple_of(whole), PAGE_BYTES, COMPACT_HEAPS)
+    }
+
+    fn divided(geometry: &impl Geometry, arena_bytes: u64, arena_align: u64, heaps_max: u32) -> Layout {
         let ordinals = arena_bytes >> geometry.superslab_shift();
         let meta = MetaBytes::of(geometry);
         let meta_place = geometry.meta_place();
         let heaps = PAGE_BYTES;
-        let table = heaps + HEAP_BYTES * u64::from(HEAPS_MAX);
+        let table = heaps + HEAP_BYTES * u64::from(heaps_max);
         let sidecar = (table + ordinals * ENTRY_BYTES).next_multiple_of(PAGE_BYTES);
         let sidecar_bytes = match meta_place {
             MetaPlace::InBand => 0,
@@ -68,10 +86,11 @@ impl Layout {
             heaps,
             table,
             sidecar,
-            arena: (sidecar + sidecar_bytes).next_multiple_of(base_align),
+            arena: (sidecar + sidecar_bytes).next_multiple_of(arena_align),
             arena_bytes,
             align: Align::Arena,
-            base_align,
+            base_align: base_align(geometry),
+            heaps_max,
             superslab_shift: geometry.superslab_shift(),
             meta_bytes: meta.total,
             remote_words: meta.remote_words,

@@ -103,6 +103,10 @@ pub trait Memory {
     fn entry(&self, ordinal: u32) -> &Entry;
     /// The pool's control block (out of band).
     fn pool(&self) -> &PoolMeta;
+    /// Thread heaps that the memory has room for, [`HEAPS_MAX`](crate::layout::HEAPS_MAX) at most.
+    fn heaps(&self) -> u32 {
+        crate::layout::HEAPS_MAX
+    }
     /// Takes the pool's lock: held whenever `pool` or an entry is changed.
     fn lock(&self) -> Self::Guard<'_>;
     /// Writes (zeroes) every page of a thread heap's map, the mail word included.

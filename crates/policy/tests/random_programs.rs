@@ -4,38 +4,10 @@
 use hksim_policy::options::{Huge, Options, Purge};
 use hksim_policy::{ConstGeometry, Geometry};
 use hksim_testkit::spread::SmallDesign;
-use hksim_testkit::{Failing, Limits, PlainMemory, Player, Random, Tally, test_scale};
-
-/// What is done to the world beside the program's own operations.
-#[derive(Clone, Copy, Debug)]
-struct Hardship {
-    failing: Failing,
-    hugetlb_pages: u64,
-}
-
-const EASY: Hardship = Hardship { failing: Failing::Nothing, hugetlb_pages: u64::MAX };
-
-/// Every panic of the world or the policy must name the seed, too.
-struct Named<'a>(&'a str);
-
-impl Drop for Named<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("in {}", self.0);
-        }
-    }
-}
+use hksim_testkit::{EASY, Failing, Hardship, Limits, Random, Tally, test_scale};
 
 fn play(design: &SmallDesign, geometry: impl Geometry, hardship: Hardship, limits: Limits, seed: u64) -> Tally {
-    let what = format!("seed {seed:#x}: {hardship:?}, {limits:?}, {design:?}");
-    let _named = Named(&what);
-    let memory = PlainMemory::new(design.layout(), &geometry, design.ordinals, seed);
-    memory.set_failing(hardship.failing);
-    memory.set_hugetlb_pages(hardship.hugetlb_pages);
-    match Player::new(memory, geometry, design.options, limits, seed).run() {
-        Ok(tally) => tally,
-        Err(error) => panic!("{error}"),
-    }
+    hksim_testkit::play(design, geometry, hardship, limits, seed).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn random_limits(random: &mut Random, operations: u64, validate_every: u64) -> Limits {
@@ -55,7 +27,8 @@ fn add(total: &mut Tally, tally: Tally) {
 
 fn play_many(seed: u64, programs: u64, hardship: impl Fn(&mut Random) -> Hardship) -> Tally {
     let mut total = Tally::default();
-    for program in 0..programs * test_scale() {
+    // Miri is some hundred times slower.
+    for program in 0..if cfg!(miri) { 2 } else { programs * test_scale() } {
         let seed = seed + program;
         let mut random = Random::new(seed);
         let design = SmallDesign::random(&mut random);
@@ -79,7 +52,7 @@ fn random_programs_get_what_an_allocator_promises() {
         total.freed_foreign,
         total.threads_ended,
     ];
-    assert!(each.iter().all(|&count| count > 100), "something was hardly tested: {total:?}");
+    assert!(cfg!(miri) || each.iter().all(|&count| count > 100), "something was hardly tested: {total:?}");
 }
 
 #[test]
@@ -99,6 +72,7 @@ fn promises_hold_whichever_single_os_call_fails() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "too slow there")]
 fn constant_and_run_time_geometry_place_alike() {
     for seed in 0x4_0000..0x4_0000 + 4 * test_scale() {
         let mut random = Random::new(seed);

@@ -20,12 +20,14 @@ mod pool_check;
 mod random;
 pub mod spread;
 mod superslab;
+mod trial;
 
 pub use c_program::CProgram;
 pub use naive::{Alignment, NaiveModel, Object};
 pub use plain::{Failing, PlainGuard, PlainMemory};
 pub use player::{Limits, Player, Tally, drain_abandoned};
 pub use random::Random;
+pub use trial::{EASY, Hardship, play};
 
 /// How much longer than by default the random tests run: `HKSIM_TEST_SCALE`, 1 where it is not set.
 ///

@@ -1,5 +1,7 @@
 //! C programs on the native allocator: each prints what it saw, and glibc's own output is what it must be.
 
+mod limits;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -74,6 +76,12 @@ fn the_c_interface_is_glibcs() {
 fn children_of_a_fork_allocate_and_free() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("fork.c", &[]), &[]);
+}
+
+#[test]
+fn forks_do_not_wait_for_streams_that_wait_for_memory() {
+    let Some(programs) = Programs::new() else { return };
+    programs.compare(&programs.build("streams.c", &[]), &[]);
 }
 
 #[test]

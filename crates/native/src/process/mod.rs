@@ -55,10 +55,8 @@ fn with_another_heap<W: Work>(work: W) -> Option<W::Output> {
         return Some(work.run(CHOSEN.allocator(), unsafe { heap.as_mut() }));
     }
     match start()? {
-        // SAFETY: as above.
-        Kind::Constant => Some(work.run(CONSTANT.allocator(), unsafe { CONSTANT.open()?.as_mut() })),
-        // SAFETY: as above.
-        Kind::Chosen => Some(work.run(CHOSEN.allocator(), unsafe { CHOSEN.open()?.as_mut() })),
+        Kind::Constant => CONSTANT.with_new_heap(|heap| work.run(CONSTANT.allocator(), heap)),
+        Kind::Chosen => CHOSEN.with_new_heap(|heap| work.run(CHOSEN.allocator(), heap)),
     }
 }
 

@@ -3,12 +3,14 @@
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hksim_policy::{Allocator, ConstGeometry, Geometry, RunGeometry};
+use hksim_policy::{Allocator, ConstGeometry, Geometry, Memory, RunGeometry};
 
 use super::desk::{Desk, NOBODYS};
 use super::{Heap, World};
+use crate::lock::ForkLock;
 use crate::tls;
 
 /// The geometry of `preset default` as constants: 2 MiB SuperSlabs, 64 KiB units.
@@ -64,9 +66,28 @@ fn heap_at(desk: *mut Desk) -> NonNull<Heap> {
     unsafe { NonNull::new_unchecked(&raw mut (*desk).heap) }
 }
 
+/// The heap in the last slot, which all threads use that found no slot.
+#[derive(Clone, Copy)]
+pub(super) struct Common {
+    heap: Option<NonNull<Heap>>,
+    /// Calls that it has served.
+    pub(super) calls: u64,
+}
+
+// SAFETY: a heap is no thread's in particular; who holds the lock has it.
+unsafe impl Send for Common {}
+
+impl Common {
+    /// The heap, where there are so many threads that it was opened.
+    pub(super) fn heap(&self) -> Option<NonNull<Heap>> {
+        self.heap
+    }
+}
+
 /// An allocator that may serve the process.
 pub(super) struct Served<G: Place> {
     allocator: UnsafeCell<MaybeUninit<Allocator<World, G>>>,
+    common: ForkLock<Common>,
     /// Its destructor closes a thread's heap.
     exit_key: AtomicU32,
 }
@@ -82,7 +103,11 @@ pub(super) static CHOSEN: Served<RunGeometry> = Served::new();
 
 impl<G: Place> Served<G> {
     const fn new() -> Served<G> {
-        Served { allocator: UnsafeCell::new(MaybeUninit::uninit()), exit_key: AtomicU32::new(0) }
+        Served {
+            allocator: UnsafeCell::new(MaybeUninit::uninit()),
+            common: ForkLock::new(Common { heap: None, calls: 0 }),
+            exit_key: AtomicU32::new(0),
+        }
     }
 
     /// The calling thread's desk, or nobody's.
@@ -122,9 +147,53 @@ impl<G: Place> Served<G> {
         true
     }
 
-    /// Opens a heap for the calling thread.
+    /// Does something with a heap for a thread that has none: opens one, or, where all slots but the last are taken, takes
+    /// the common one. `None` where even that cannot be had.
     #[cold]
-    pub(super) fn open(&'static self) -> Option<NonNull<Heap>> {
+    pub(super) fn with_new_heap<R>(&'static self, work: impl FnOnce(&mut Heap) -> R) -> Option<R> {
+        // The lock comes first, so that whoever finds no slot also finds the common heap.
+        let mut common = self.common();
+        if let Some((id, desk)) = self.open() {
+            if id + 1 < self.allocator().mem.heaps() {
+                drop(common);
+                self.give_to_thread(desk);
+                // SAFETY: the heap is this thread's alone.
+                return Some(work(unsafe { heap_at(desk).as_mut() }));
+            }
+            common.heap = Some(heap_at(desk));
+        }
+        common.calls += 1;
+        // SAFETY: the heap is the lock holder's alone, and no call of the policy comes back here.
+        common.heap.map(|mut heap| work(unsafe { heap.as_mut() }))
+    }
+
+    /// The heap of threads that found no slot.
+    pub(super) fn common(&'static self) -> MutexGuard<'static, Common> {
+        self.common.lock()
+    }
+
+    /// In the child of a fork: frees the locks that other threads held. What they were in the middle of is lost. Returns
+    /// how many heaps are.
+    ///
+    /// # Safety
+    /// Called once in the child of a fork, while it has one thread.
+    pub(super) unsafe fn renew_locks(&'static self) -> u32 {
+        // SAFETY: the caller's promise; the thread that forked was in no call of the allocator.
+        let (pool_was_held, common_was_held) = unsafe { (self.allocator().mem.renew_lock(), self.common.renew()) };
+        if pool_was_held {
+            self.allocator().salvage_pool();
+        }
+        let mut common = self.common();
+        // SAFETY: the heap is this thread's alone now.
+        let torn = common_was_held && common.heap.is_some_and(|heap| unsafe { !heap.as_ref().is_settled() });
+        if torn {
+            common.heap = None;
+        }
+        u32::from(torn)
+    }
+
+    /// Opens a heap in the lowest free slot.
+    fn open(&'static self) -> Option<(u32, *mut Desk)> {
         let allocator = self.allocator();
         let heap = allocator.open_heap()?;
         let id = heap.id();
@@ -132,10 +201,13 @@ impl<G: Place> Served<G> {
         // SAFETY: the slot's map is this heap's, page-aligned and large enough (`desk.rs` asserts that).
         unsafe { at.write(Desk::new(&allocator.mem, heap)) };
         allocator.mem.heap_mark(id).store(OPEN, Ordering::Release);
-        G::set_desk(at);
+        Some((id, at))
+    }
+
+    fn give_to_thread(&'static self, desk: *mut Desk) {
+        G::set_desk(desk);
         // SAFETY: the key exists. That this call may allocate is no harm: the heap is set.
-        unsafe { libc::pthread_setspecific(self.exit_key.load(Ordering::Relaxed), at.cast()) };
-        Some(heap_at(at))
+        unsafe { libc::pthread_setspecific(self.exit_key.load(Ordering::Relaxed), desk.cast()) };
     }
 
     fn close(&'static self, desk: *mut Desk) {

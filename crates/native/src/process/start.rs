@@ -5,7 +5,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use hksim_policy::layout::Layout;
-use hksim_policy::{Allocator, Geometry, RunGeometry};
+use hksim_policy::options::Options;
+use hksim_policy::{Allocator, Geometry, HUGE_PAGE_BYTES, RunGeometry};
 
 use super::World;
 use super::say::Line;
@@ -23,8 +24,8 @@ pub(super) enum Kind {
     Chosen = 2,
 }
 
-/// Least arena that is tried, in bytes.
-const ARENA_BYTES_MIN: u64 = 32 << 20;
+/// Smaller arenas, in bytes, get a compact layout.
+const ROOMY_BYTES_MIN: u64 = 128 << 20;
 /// Exit status where the environment holds no policy that can be.
 const BAD_POLICY: libc::c_int = 2;
 
@@ -98,18 +99,34 @@ pub(super) fn variable(name: &CStr) -> Option<&'static CStr> {
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
-/// An allocator in the arena that was asked for, or, where address space is limited, in half of the largest that can be
-/// had: the program needs maps of its own.
+/// An allocator in the arena that was asked for, or, where address space is limited, on the rung below the highest that can
+/// be had: the program needs maps of its own.
 fn make<G: Geometry + Clone>(geometry: &G, setup: &Setup) -> Option<Allocator<World, G>> {
-    let reserve = |bytes: u64| {
-        let layout = Layout::new(geometry, bytes);
-        MmapMemory::new(layout, Counted).ok().map(|memory| (memory, layout))
-    };
-    let halves =
-        |from: u64| std::iter::successors(Some(from), |bytes| Some(bytes / 2).filter(|&b| b >= ARENA_BYTES_MIN));
-    let (memory, layout) = reserve(setup.arena_bytes).or_else(|| {
-        let largest = halves(setup.arena_bytes / 2).find(|&bytes| reserve(bytes).is_some())?;
-        halves(largest / 2).find_map(reserve).or_else(|| reserve(largest))
+    let reserve = |layout: Layout| MmapMemory::new(layout, Counted).ok().map(|memory| (memory, layout));
+    let first = Layout::new(geometry, setup.arena_bytes);
+    let (memory, layout) = reserve(first).or_else(|| {
+        let mut below = rungs(geometry, setup.arena_bytes).skip_while(|&layout| reserve(layout).is_none());
+        let highest = below.next()?;
+        below.find_map(reserve).or_else(|| reserve(highest))
     })?;
-    Some(Allocator::new(memory, geometry.clone(), setup.options, &layout))
+    Some(Allocator::new(memory, geometry.clone(), within(setup.options, geometry, layout.arena_bytes), &layout))
+}
+
+/// Ever smaller layouts, each of half the arena of the one before: roomy ones, then compact ones down to one SuperSlab.
+fn rungs<G: Geometry>(geometry: &G, asked_bytes: u64) -> impl Iterator<Item = Layout> {
+    let least = HUGE_PAGE_BYTES.max(1 << geometry.superslab_shift());
+    let halves = std::iter::successors(Some(asked_bytes / 2), |bytes| Some(bytes / 2));
+    halves.take_while(move |&bytes| bytes >= least).map(|bytes| {
+        if bytes >= ROOMY_BYTES_MIN { Layout::new(geometry, bytes) } else { Layout::compact(geometry, bytes) }
+    })
+}
+
+/// What is made present at start stays within a quarter of an arena that came out smaller than asked.
+fn within(options: Options, geometry: &impl Geometry, arena_bytes: u64) -> Options {
+    let superslabs = (arena_bytes / 4) >> geometry.superslab_shift();
+    Options {
+        startup_touch_bytes: options.startup_touch_bytes.min(superslabs << geometry.superslab_shift()),
+        prewarm_superslabs: options.prewarm_superslabs.min(superslabs as u32),
+        ..options
+    }
 }

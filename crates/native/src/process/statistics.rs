@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use hksim_policy::Memory;
 use hksim_policy::census::{Census, Holding};
-use hksim_policy::layout::HEAPS_MAX;
 
 use super::fork::HEAPS_LOST;
 use super::served::{CHOSEN, CONSTANT, Place, Served};
@@ -133,7 +132,7 @@ struct Report {
     geometry: &'static str,
     superslab_bytes: u64,
     slab_bytes: u64,
-    numbers: [(&'static str, u64); 17],
+    numbers: [(&'static str, u64); 20],
     census: Census,
     strides: [u32; hksim_policy::classes::CLASSES_MAX],
 }
@@ -148,10 +147,12 @@ impl Report {
             allocator.count_heap(unsafe { heap.as_ref() }, &mut census);
         }
         allocator.count_abandoned(&mut census);
+        let common_calls = served.common().calls;
         let guard = allocator.mem.lock();
         let pool = allocator.mem.pool();
-        let heaps = (0..HEAPS_MAX).filter(|&heap| allocator.is_open(heap)).count();
+        let heaps = (0..allocator.mem.heaps()).filter(|&heap| allocator.is_open(heap)).count();
         let numbers = [
+            ("arena_bytes", allocator.mem.arena_bytes() as u64),
             ("superslabs", u64::from(pool.superslabs.get())),
             ("superslabs_huge_blocks", u64::from(pool.huge_superslabs.get())),
             ("superslabs_peak", u64::from(pool.superslabs_peak.get())),
@@ -166,7 +167,9 @@ impl Report {
             ("fell_back_to_thp", u64::from(pool.fell_back_thp.get())),
             ("fell_back_to_4k", u64::from(pool.fell_back_plain.get())),
             ("superslabs_lost", u64::from(pool.lost_superslabs.get())),
+            ("heaps_max", u64::from(allocator.mem.heaps())),
             ("heaps_open", heaps as u64),
+            ("common_heap_calls", common_calls),
             ("heaps_not_counted", (heaps - usize::from(own.is_some())) as u64),
             ("heaps_lost_in_fork", u64::from(HEAPS_LOST.load(Ordering::Relaxed))),
         ];
@@ -233,8 +236,8 @@ impl Report {
         write!(out, ",\"large_blocks\":{},\"classes\":[", self.census.large.slabs)?;
         for (index, (stride, Holding { slabs, carved, live })) in self.classes().enumerate() {
             let comma = if index == 0 { "" } else { "," };
-            let class = format_args!("\"stride_bytes\":{stride},\"slabs\":{slabs},\"carved\":{carved},\"live\":{live}");
-            write!(out, "{comma}{{{class}}}")?;
+            write!(out, "{comma}{{\"stride_bytes\":{stride},\"slabs\":{slabs}")?;
+            write!(out, ",\"carved\":{carved},\"live\":{live}}}")?;
         }
         writeln!(out, "]}}")
     }

@@ -4,13 +4,17 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use hksim_native::{AtomicWord, MmapMemory, Syscalls};
+use hksim_native::{AtomicWord, MmapMemory};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use hksim_policy::options::MetaPlace;
 use hksim_policy::{Errno, Word};
 
-type Native = MmapMemory<Syscalls>;
+mod kernel;
+
+pub use kernel::Kernel;
+
+type Native = MmapMemory<Kernel>;
 
 thread_local! {
     static STUMBLES: Cell<u64> = const { Cell::new(0) };

@@ -1,0 +1,115 @@
+//! Programs where something is scarce: address space, heaps, maps.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::{POLICIES, Programs};
+
+/// What a program told, on an allocator that was preloaded by itself under a limit of the shell's. hksim needs more
+/// address space than the program.
+fn limited(
+    programs: &Programs,
+    limit: &str,
+    policy: &str,
+    program: &Path,
+    words: &[&str],
+) -> (Output, serde_json::Value) {
+    let (object, told) = (programs.path("native.so"), programs.path("told.json"));
+    std::fs::write(&object, hksim_carry::ALLOCATOR).expect("written");
+    let mut sh = Command::new("sh");
+    sh.args(["-c", &format!("{limit}; LD_PRELOAD={} exec \"$@\"", object.display()), "sh"]);
+    sh.arg(program).args(words).env("HKSIM_NATIVE_POLICY", policy);
+    sh.env("HKSIM_NATIVE_STATS", format!("json:{}", told.display()));
+    let ran = sh.output().expect("sh starts");
+    let line = std::fs::read_to_string(&told).unwrap_or_default();
+    let _ = std::fs::remove_file(&told);
+    (ran, serde_json::from_str(&line).unwrap_or_default())
+}
+
+fn stdout(ran: &Output) -> String {
+    String::from_utf8_lossy(&ran.stdout).trim().to_string()
+}
+
+#[test]
+fn the_arena_shrinks_with_the_address_space() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("scarce.c", &[]);
+    for policy in [
+        "",
+        "superslab=64K slab=16K huge=never",
+        "meta=sidecar prewarm=4 startup-touch=30M header=full header-bytes=16",
+    ] {
+        let mut arenas = Vec::new();
+        for limit_mib in [16, 30, 100, 200, 1000, 100_000] {
+            let limit = format!("ulimit -v {}", limit_mib << 10);
+            let (ran, told) = limited(&programs, &limit, policy, &program, &[]);
+            let words = stdout(&ran);
+            let served = words.strip_suffix(" kept").and_then(|bytes| bytes.parse::<u64>().ok());
+            let served = served.unwrap_or_else(|| panic!("{limit_mib} MiB, {policy}: {ran:?}"));
+            let arena = told["arena_bytes"].as_u64().expect("told");
+            eprintln!("{limit_mib} MiB, {policy:?}: arena {} MiB, served {} KiB", arena >> 20, served >> 10);
+            // What is touched at start stays taken, a quarter at most; every class has a slab of its own.
+            assert!(served >= (arena / 3).min(32 << 20), "of {arena} bytes {served} were served: {told}");
+            arenas.push(arena);
+        }
+        assert!(arenas.is_sorted() && arenas[0] < 16 << 20, "{arenas:?}");
+        assert_eq!(arenas.last(), Some(&(64 << 30)), "{policy}");
+    }
+}
+
+#[test]
+fn with_no_address_space_at_all_every_request_is_refused() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("scarce.c", &["-static-pie"]);
+    // A static program does not load the object; it shows that the limit lets a program run at all.
+    let (alone, _) = limited(&programs, "ulimit -v 9000", "superslab=32M", &program, &[]);
+    if !alone.status.success() {
+        eprintln!("skipped: no program runs in so little address space here");
+        return;
+    }
+    let program = programs.build("scarce.c", &[]);
+    let (ran, _) = limited(&programs, "ulimit -v 9000", "superslab=32M", &program, &[]);
+    assert_eq!(stdout(&ran), "0 kept", "{ran:?}");
+}
+
+#[test]
+fn more_threads_than_heaps_share_one() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("crowd.c", &[]);
+    for (limit, policy, threads, heaps_max) in [
+        (":", "huge=never", "4500", 4096),
+        (":", "huge=never meta=sidecar superslab=64K slab=16K", "4500", 4096),
+        ("ulimit -v 300000", "huge=never superslab=64K slab=16K", "200", 64),
+    ] {
+        let (ran, told) = limited(&programs, limit, policy, &program, &[threads]);
+        if ran.status.code() == Some(3) {
+            eprintln!("skipped: {}", stdout(&ran));
+            continue;
+        }
+        assert_eq!(stdout(&ran), format!("{threads} threads"), "{policy}: {ran:?}");
+        assert_eq!(told["heaps_max"], heaps_max, "{told}");
+        let shared = told["common_heap_calls"].as_u64().expect("told");
+        assert!(shared > 0, "threads without a heap of their own: {told}");
+    }
+}
+
+#[test]
+fn a_process_without_room_for_another_map_goes_on() {
+    let Some(programs) = Programs::new() else { return };
+    programs.compare(&programs.build("maps.c", &[]), &[]);
+}
+
+#[test]
+fn a_foreign_pointer_ends_in_one_line() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("foreign.c", &[]);
+    for policy in POLICIES {
+        for (what, call) in [("fixed", "free"), ("local", "free"), ("mapped", "free"), ("local", "realloc")] {
+            let ran = programs.on_native(policy, &program, &[Path::new(what), Path::new(call)]);
+            assert_eq!(ran.status.signal(), Some(6), "SIGABRT, {what}: {ran:?}");
+            let told = String::from_utf8_lossy(&ran.stderr);
+            assert!(told.starts_with("hksim: ") && told.lines().count() == 1 && told.contains("0x"), "{what}: {told}");
+        }
+    }
+}

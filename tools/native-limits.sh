@@ -1,0 +1,70 @@
+#!/bin/sh
+# The native allocator where the machine itself is short of something: vm.overcommit_memory=2, a hugetlb pool that is too
+# small. Changes settings of the machine for some seconds, as root, and restores them whichever way it ends.
+#
+#     tools/native-limits.sh [HKSIM]
+#
+# One line a case: ok, FAILED, or skipped with the reason. Exit status 1 if one failed.
+set -u
+
+hksim=$(realpath "$(command -v "${1:-hksim}")") || exit 2
+here=$(cd "$(dirname "$0")/.." && pwd)
+vm=/proc/sys/vm
+[ -w $vm/overcommit_memory ] || { echo 'skipped: all: only root may change vm settings'; exit 0; }
+command -v cc >/dev/null 2>&1 || { echo 'skipped: all: no C compiler (cc) is installed'; exit 0; }
+work=$(mktemp -d)
+mode=$(cat $vm/overcommit_memory)
+ratio=$(cat $vm/overcommit_ratio)
+kbytes=$(cat $vm/overcommit_kbytes)
+pool=$(cat $vm/nr_hugepages)
+restore() {
+    echo "$mode" >$vm/overcommit_memory
+    # Setting one of the two clears the other.
+    if [ "$kbytes" = 0 ]; then echo "$ratio" >$vm/overcommit_ratio; else echo "$kbytes" >$vm/overcommit_kbytes; fi
+    [ "$(cat $vm/nr_hugepages)" = "$pool" ] || echo "$pool" >$vm/nr_hugepages
+    rm -rf "$work"
+}
+trap restore EXIT
+trap 'exit 2' INT TERM
+failed=0
+for program in scarce crowd; do
+    cc -O1 -w -fno-builtin -pthread -o "$work/$program" "$here/crates/cli/tests/native/c/$program.c" || exit 2
+done
+
+# told NAME: a number of the statistics.
+told() {
+    sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p" "$work/told"
+}
+
+# case NAME WANTED-OUTPUT POLICY... -- PROGRAM...
+check() {
+    name=$1
+    wanted=$2
+    shift 2
+    rm -f "$work/told"
+    got=$("$hksim" run --stats "json:$work/told" "$@" 2>&1)
+    if echo "$got" | grep -q "$wanted"; then
+        echo "ok: $name: $got; arena $(($(told arena_bytes) >> 20)) MiB, fell back to thp $(told fell_back_to_thp), to 4K $(told fell_back_to_4k)"
+    else
+        echo "FAILED: $name: $got"
+        failed=1
+    fi
+}
+
+# Room for so many MiB more than is committed now.
+for room_mib in 4096 600; do
+    committed=$(sed -n 's/^Committed_AS: *\([0-9]*\) kB/\1/p' /proc/meminfo)
+    echo $((committed + room_mib * 1024)) >$vm/overcommit_kbytes
+    echo 2 >$vm/overcommit_memory
+    check "overcommit_memory=2, $room_mib MiB left" ' kept$' --huge never -- "$work/scarce"
+    check "overcommit_memory=2, $room_mib MiB left, threads" '^60 threads$' --huge never --superslab 64K --slab 16K -- "$work/crowd" 60
+    echo "$mode" >$vm/overcommit_memory
+done
+
+if echo 8 2>/dev/null >$vm/nr_hugepages && [ "$(cat $vm/nr_hugepages)" -ge 8 ]; then
+    check 'a pool of 8 huge pages' ' kept$' --huge hugetlb -- "$work/scarce"
+    check 'a pool of 8 huge pages, else 4K' ' kept$' --huge hugetlb-plain -- "$work/scarce"
+else
+    echo 'skipped: a small hugetlb pool: the kernel gives no huge pages'
+fi
+exit $failed

@@ -1,0 +1,60 @@
+#!/bin/sh
+# The native allocator under tools that need a nightly toolchain: Miri (aliasing under both of Rust's models, data races,
+# weak memory) and ThreadSanitizer (data races on the real kernel). Not part of ./test.sh: it takes some ten minutes.
+#
+#     tools/native-races.sh [miri|tsan...]
+#
+# Each is skipped, with the reason, where its toolchain is missing:
+#     rustup toolchain install nightly --component miri,rust-src
+# SEEDS (default 8) is the number of schedules that Miri tries of every test of threads. Exit status 1 if something is found.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+seeds=${SEEDS:-8}
+target=${CARGO_TARGET_DIR:-target}
+failed=0
+
+step() {
+    printf '\n==> %s\n' "$1"
+    shift
+    "$@" || failed=1
+}
+
+has() {
+    cargo +nightly --version >/dev/null 2>&1 || { echo "skipped: $1: no nightly toolchain (rustup toolchain install nightly)"; return 1; }
+    rustup component list --toolchain nightly --installed 2>/dev/null | grep -q "^$2" ||
+        { echo "skipped: $1: the nightly toolchain has no $2 (rustup component add $2 --toolchain nightly)"; return 1; }
+}
+
+# miri MODEL-FLAG ARGS...
+miri() {
+    flags=$1
+    shift
+    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-ignore-leaks -Zmiri-permissive-provenance $flags" CARGO_TARGET_DIR="$target/miri" cargo +nightly miri test -q "$@"
+}
+
+run_miri() {
+    has Miri miri || return 0
+    for borrows in '' -Zmiri-tree-borrows; do
+        step "Miri${borrows:+ $borrows}: the policy" miri "$borrows" -p hksim-policy --test regressions --test random_programs
+        step "Miri${borrows:+ $borrows}: threads of the native allocator, $seeds schedules" \
+            miri "$borrows -Zmiri-many-seeds=0..$seeds -Zmiri-preemption-rate=0.05" -p hksim-native --test threads
+    done
+}
+
+run_tsan() {
+    has ThreadSanitizer rust-src || return 0
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    RUSTFLAGS='-Zsanitizer=thread' CARGO_TARGET_DIR="$target/tsan" \
+        step 'ThreadSanitizer: threads of the native allocator' \
+        cargo +nightly test -q -Zbuild-std --target "$host" -p hksim-native --test threads
+}
+
+tools=${*:-miri tsan}
+for tool in $tools; do
+    case $tool in
+    miri) run_miri ;;
+    tsan) run_tsan ;;
+    *) echo "no such tool: $tool" >&2; exit 2 ;;
+    esac
+done
+exit $failed
