@@ -20,6 +20,9 @@
 //! [`process`] is one allocator for a whole process, [`SuperSlabs`] the same as Rust's global allocator; [`setup`] reads
 //! its policy.
 
+// Miri runs nothing at load, exit and fork.
+#![cfg_attr(miri, allow(dead_code))]
+
 mod addresses;
 mod global;
 mod lock;

@@ -12,7 +12,6 @@ pub(super) static HEAPS_LOST: AtomicU32 = AtomicU32::new(0);
 
 /// Runs when the object or the program is loaded, before its threads. Not at the first allocation: the C library may hold
 /// the lock of its own list while it allocates for it.
-#[cfg_attr(miri, expect(dead_code, reason = "Miri knows no handlers of fork"))]
 extern "C" fn register() {
     // SAFETY: both have the right signature and stay. Where there is no memory for it, forks are as unsafe as before.
     unsafe { libc::pthread_atfork(Some(before), None, Some(after_in_child)) };

@@ -83,10 +83,12 @@ extern "C" fn at_exit() {
     }
 }
 
+#[cfg(not(miri))]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;
 
+#[cfg(not(miri))]
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = at_exit;

@@ -32,6 +32,10 @@ mod pretended {
             Ok(())
         }
 
+        fn map_anywhere(&self, _: usize, _: Mapping) -> Result<NonNull<u8>, Errno> {
+            Err(Errno(12))
+        }
+
         unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
             // SAFETY: the caller's promise.
             unsafe { at.as_ptr().write_bytes(GONE, bytes) };
