@@ -7,7 +7,7 @@ use super::config::{Overcommit, ThpAdvice};
 use super::entry::Access;
 use super::outcome::{Errno, Outcome};
 use super::populate::POPULATE_WRITE;
-use super::rules::{EmptyTables, RefusedReplace};
+use super::rules::{EmptyTables, FreshMerge, RefusedReplace};
 use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, is_block_aligned};
 use super::vma::{Protection, Vma, VmaFlags};
 
@@ -85,14 +85,18 @@ impl Kernel {
         if flags.hugetlb && !flags.noreserve {
             self.memory.get().pool.reserve((range.end - range.start) / BLOCK_PAGES)?;
         }
-        self.vmas.insert(Vma {
+        let vma = Vma {
             start: range.start,
             end: range.end,
             flags: flags.vma_flags(self.config.overcommit),
             displacement: 0,
             anon: None,
             inherited: false,
-        });
+        };
+        match self.config.rules.fresh_merge {
+            FreshMerge::AsAny => self.vmas.insert(vma),
+            FreshMerge::BehindFirst => self.vmas.insert_behind_first(vma),
+        };
         Ok(range)
     }
 

@@ -57,9 +57,9 @@ pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Si
 pub use remap::RemapSource;
 pub use rules::{
     AdviceAtLimit, AgingSharers, AgingSplit, AnonMerge, ChargeAfterProtect, Collapse, DirtyOnSplit, EmptyTables,
-    ForbiddenHuge, GrowMerge, HugeZeroWrite, HugetlbDontneed, HugetlbPopulate, KeptSource, LargeReuse, MapAlignment,
-    MidSizes, PopulateHoles, ProtectDirty, ProtectHugeDirty, RefusedReplace, RemapReach, RemapTables, Rules,
-    WriteAfterProtect, ZerosOnSplit,
+    ForbiddenHuge, FreshMerge, GrowMerge, HugeZeroWrite, HugetlbDontneed, HugetlbPopulate, KeptSource, LargeReuse,
+    MapAlignment, MidSizes, PopulateHoles, ProtectDirty, ProtectHugeDirty, RefusedReplace, RemapReach, RemapTables,
+    Rules, WriteAfterProtect, ZerosOnSplit,
 };
 pub use span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, PAGE_BYTES};
 pub use state::{BlockState, PageState, StateRun};

@@ -106,6 +106,17 @@ pub enum AnonMerge {
     Either,
 }
 
+/// Which neighbours a map made by mmap becomes one with, where one of them was written and the other was not, or both
+/// were (R20). `mmap_region` in mm/mmap.c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FreshMerge {
+    /// Both if they can be one, else the one before.
+    AsAny,
+    /// The one behind, and the one before only if it has the same anonymous memory, or alone has any.
+    BehindFirst,
+}
+
 /// Whether mprotect gives the charge of memory back that was never written and stops being writable (R18).
 /// `mprotect_fixup` in mm/mprotect.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -305,6 +316,8 @@ pub struct Rules {
     pub hugetlb_dontneed: HugetlbDontneed,
     /// Merging where one mapping has no anonymous memory.
     pub anon_merge: AnonMerge,
+    /// Merging of fresh maps.
+    pub fresh_merge: FreshMerge,
     /// The charge of memory that stops being writable.
     pub charge_after_protect: ChargeAfterProtect,
     /// Dirty bits under mprotect.
@@ -352,6 +365,7 @@ impl Rules {
         collapse: Collapse::Absent,
         hugetlb_dontneed: HugetlbDontneed::Refused,
         anon_merge: AnonMerge::IntoTouched,
+        fresh_merge: FreshMerge::AsAny,
         charge_after_protect: ChargeAfterProtect::Kept,
         protect_dirty: ProtectDirty::PerPage,
         protect_huge_dirty: ProtectHugeDirty::Kept,
@@ -378,6 +392,7 @@ impl Rules {
         write_after_protect: WriteAfterProtect::CleanFault,
         remap_reach: RemapReach::One,
         kept_source: KeptSource::AsAny,
+        fresh_merge: FreshMerge::BehindFirst,
         advice_at_limit: AdviceAtLimit::Again,
         grow_merge: GrowMerge::AsMade,
         aging_sharers: AgingSharers::FirstPage,
@@ -414,6 +429,7 @@ impl Rules {
         kept_source: KeptSource::AsAny,
         large_reuse: LargeReuse::Never,
         populate_holes: PopulateHoles::Stop,
+        fresh_merge: FreshMerge::AsAny,
         refused_replace: RefusedReplace::AsUnmap,
         ..Self::LINUX_6_8
     };

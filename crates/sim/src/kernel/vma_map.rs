@@ -77,6 +77,20 @@ impl VmaMap {
     pub fn insert(&mut self, vma: Vma) -> Vma {
         let left = self.left_of(&vma);
         let right = self.right_of(&vma).filter(|right| left.is_none_or(|left| anon_compatible(left.anon, right.anon)));
+        self.join(vma, left, right)
+    }
+
+    /// The same for a map without anonymous memory, where the neighbour behind is asked first, and the one before joins only
+    /// if it has the same anonymous memory as that, or alone has any.
+    pub fn insert_behind_first(&mut self, vma: Vma) -> Vma {
+        let right = self.right_of(&vma);
+        let joins =
+            |left: &Vma| right.is_none_or(|right| left.anon == right.anon || right.anon.is_none() && !left.inherited);
+        let left = self.left_of(&vma).filter(joins);
+        self.join(vma, left, right)
+    }
+
+    fn join(&mut self, vma: Vma, left: Option<Vma>, right: Option<Vma>) -> Vma {
         let mut merged = vma;
         for neighbour in [left, right].into_iter().flatten() {
             self.take(neighbour.start);
