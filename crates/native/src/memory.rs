@@ -65,7 +65,11 @@ impl<O: Os> MmapMemory<O> {
     ///
     /// # Errors
     /// As [`new`](Self::new).
+    ///
+    /// # Panics
+    /// If they have, and the system calls are not made for that ([`Os::OWN_MAPS`]).
     pub fn with_addresses(layout: Layout, os: O, addresses: Option<Addresses>) -> Result<MmapMemory<O>, ReserveError> {
+        assert!(O::OWN_MAPS || addresses.is_none(), "SuperSlabs cannot have maps of their own here");
         let reservation = Reservation::map(&layout)?;
         let base = reservation.base();
         // SAFETY: the arena is a part of the reservation.
@@ -137,8 +141,9 @@ impl<O: Os> MmapMemory<O> {
     }
 
     /// Where SuperSlabs lie, if they have maps of their own.
+    #[inline(always)]
     pub fn addresses(&self) -> Option<&Addresses> {
-        self.addresses.as_ref()
+        if O::OWN_MAPS { self.addresses.as_ref() } else { None }
     }
 
     /// Everything that has a name, in the order of names: its first page by name (from the base of the layout), and its pages
@@ -181,7 +186,7 @@ impl<O: Os> MmapMemory<O> {
     }
 
     fn arena_at(&self, start: u64) -> NonNull<u8> {
-        match &self.addresses {
+        match self.addresses() {
             None => self.at(self.layout.arena + start),
             Some(addresses) => {
                 let superslab = addresses.superslab((start >> self.layout.superslab_shift) as u32);
@@ -221,7 +226,7 @@ impl<O: Os> Memory for MmapMemory<O> {
 
     #[inline(always)]
     fn superslab(&self, ordinal: u32) -> NonNull<u8> {
-        match &self.addresses {
+        match self.addresses() {
             None => self.at(self.layout.superslab_of(ordinal)),
             Some(addresses) => addresses.superslab(ordinal),
         }
@@ -229,7 +234,7 @@ impl<O: Os> Memory for MmapMemory<O> {
 
     #[inline(always)]
     fn ordinal(&self, superslab: NonNull<u8>) -> u32 {
-        if let Some(addresses) = &self.addresses {
+        if let Some(addresses) = self.addresses() {
             return bound_ordinal(addresses, superslab);
         }
         let from_arena = superslab.as_ptr() as usize - self.arena.as_ptr() as usize;

@@ -7,6 +7,9 @@ use hksim_policy::memory::{Advice, Mapping};
 
 /// The system calls of an allocator, one method a call. All ranges are whole pages of the reservation.
 pub trait Os {
+    /// Whether SuperSlabs may have maps of their own under it. Where not, that is known when the fast paths are compiled.
+    const OWN_MAPS: bool = true;
+
     /// `mmap(MAP_FIXED)`, private, anonymous, readable and writable.
     ///
     /// # Safety

@@ -54,6 +54,9 @@ fn kind_of(mapping: Mapping) -> usize {
 }
 
 impl Os for Counted {
+    /// Policies with maps of their own are refused in a program (`setup.rs`).
+    const OWN_MAPS: bool = false;
+
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
         // SAFETY: the caller's promise.
         counted(kind_of(mapping), unsafe { Syscalls.map(at, bytes, mapping) })
