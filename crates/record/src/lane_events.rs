@@ -3,25 +3,21 @@
 use std::sync::Arc;
 
 use hksim_trace::event::{AllocCall, Birth, ReallocCall, SiteId};
-use hksim_trace::resolve::{Plain, PlainCall, RawEvent, RawOp};
+use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 
 use crate::clock::TickRate;
 use crate::encoding::{ESCAPE_WORDS, Kind, NUMBER_SHIFT, RECORD_WORDS, Record, Regions, read_escape};
 use crate::error::RecordError;
 use crate::marks::{MarkNames, MarkPieces};
 use crate::merge::Taker;
+use crate::plain_calls::{Lane, PlainCalls};
 use crate::spool::{FRAME_BYTES, NESTED_OFFSET, NESTED_RECORDS};
 use crate::spool_reader::{FilledFrame, LaneFrames, SpoolReader};
 
 /// Words read at a time.
 const WINDOW_WORDS: usize = 2048;
-/// Common calls decoded at once.
-const PLAIN_CALLS: usize = 128;
-/// The calls of compact records, by the number of their kind. Looked up: which comes next nobody can guess.
-const CALLS: [PlainCall; 4] = [PlainCall::Malloc, PlainCall::Malloc, PlainCall::Free, PlainCall::Calloc];
-const _: () = assert!(Kind::Malloc as u8 == 1 && Kind::Free as u8 == 2 && Kind::Calloc as u8 == 3);
 /// No event is later: [`u64::MAX`] is the time of what never comes.
-const TIME_NS_MAX: u64 = u64::MAX - 1;
+pub const TIME_NS_MAX: u64 = u64::MAX - 1;
 
 /// What the stamps of a spool's records are.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +31,7 @@ pub enum Stamps {
 impl Stamps {
     /// Nanoseconds since the start of an image that began at `start_ticks`, or the number.
     #[inline(always)]
-    fn time_ns(self, ticks: u64, start_ticks: u64) -> u64 {
+    pub fn time_ns(self, ticks: u64, start_ticks: u64) -> u64 {
         match self {
             Stamps::Ticks(rate) => rate.ns(ticks.saturating_sub(start_ticks)),
             Stamps::Numbers => ticks >> NUMBER_SHIFT,
@@ -95,9 +91,7 @@ pub struct LaneEvents {
     time_ns: u64,
     head: Head,
     /// Common calls decoded at once.
-    plain: Vec<Plain>,
-    /// Index of the next one.
-    next_plain: usize,
+    plain: PlainCalls,
     /// Events decoded one by one, which come behind those.
     batch: Vec<LaneEvent>,
     /// Index of the next one.
@@ -135,8 +129,7 @@ impl LaneEvents {
             thread: None,
             time_ns: 0,
             head: Head::End,
-            plain: Vec::with_capacity(PLAIN_CALLS),
-            next_plain: 0,
+            plain: PlainCalls::default(),
             batch: Vec::with_capacity(2 * NESTED_RECORDS),
             next: 0,
             ended: false,
@@ -173,9 +166,7 @@ impl LaneEvents {
     /// The event it stands at; `None` at the end, or where it is not written yet.
     pub fn head(&self) -> Option<LaneEvent> {
         match self.head {
-            Head::Plain => {
-                self.plain.get(self.next_plain).map(|call| LaneEvent { raw: call.raw(), moving_since_ns: None })
-            }
+            Head::Plain => self.plain.rest().first().map(|call| LaneEvent { raw: call.raw(), moving_since_ns: None }),
             Head::Batched => self.batch.get(self.next).copied(),
             Head::Awaited | Head::End => None,
         }
@@ -192,7 +183,7 @@ impl LaneEvents {
     #[inline]
     pub fn time_ns(&self) -> u64 {
         match self.head {
-            Head::Plain => self.plain.get(self.next_plain).map_or(u64::MAX, Plain::time_ns),
+            Head::Plain => self.plain.rest().first().map_or(u64::MAX, Plain::time_ns),
             Head::Batched => self.batch.get(self.next).map_or(u64::MAX, |event| event.raw.time_ns),
             Head::Awaited => self.time_ns,
             Head::End => u64::MAX,
@@ -205,32 +196,51 @@ impl LaneEvents {
     /// The spool cannot be read or is damaged.
     pub fn advance(&mut self) -> Result<(), RecordError> {
         self.head = match self.head {
-            Head::Plain => return self.pass_plain(),
+            Head::Plain => return self.pass_plain(1),
             Head::Batched => self.next_batched()?,
             Head::Awaited | Head::End => self.next_head()?,
         };
         Ok(())
     }
 
-    /// The event it stands at, if that is a common call.
-    #[inline(always)]
-    pub fn plain(&self) -> Option<&Plain> {
-        self.plain.get(self.next_plain)
-    }
-
-    /// Goes on from a common call to the next event.
+    /// The time before which all its common calls are decoded. Decodes more where they run short.
     ///
     /// # Errors
     /// The spool cannot be read or is damaged.
-    #[inline(always)]
-    pub fn pass_plain(&mut self) -> Result<(), RecordError> {
-        self.next_plain += 1;
-        if self.next_plain < self.plain.len() { Ok(()) } else { self.advance_head() }
+    pub fn look_ahead(&mut self) -> Result<u64, RecordError> {
+        if self.head != Head::Plain {
+            return Ok(self.time_ns());
+        }
+        let is_last = |events: &Self| events.next >= events.batch.len();
+        if self.plain.runs_short() && is_last(self) {
+            self.decode_plain();
+            if !self.plain.is_full() && is_last(self) {
+                return Ok(match self.decode_batch()? {
+                    Head::Plain | Head::Awaited => self.time_ns,
+                    Head::Batched => self.batch.first().map_or(u64::MAX, |event| event.raw.time_ns),
+                    Head::End => u64::MAX,
+                });
+            }
+        }
+        let last = self.plain.rest().last().map_or(u64::MAX, Plain::time_ns);
+        Ok(self.batch.get(self.next).map_or(last, |event| event.raw.time_ns))
     }
 
-    #[inline(never)]
-    fn advance_head(&mut self) -> Result<(), RecordError> {
-        self.head = self.next_head()?;
+    /// The common calls from the present event on that are before `end_ns`.
+    pub fn plain_before(&self, end_ns: u64) -> &[Plain] {
+        let calls = self.plain.rest();
+        &calls[..calls.partition_point(|call| call.time_ns() < end_ns)]
+    }
+
+    /// Goes on over so many common calls.
+    ///
+    /// # Errors
+    /// The spool cannot be read or is damaged.
+    pub fn pass_plain(&mut self, calls: usize) -> Result<(), RecordError> {
+        self.plain.pass(calls);
+        if self.plain.rest().is_empty() {
+            self.head = self.next_head()?;
+        }
         Ok(())
     }
 
@@ -242,13 +252,10 @@ impl LaneEvents {
         while self.time_ns() < end_ns {
             match self.head {
                 Head::Plain => {
-                    let calls = self.plain.get(self.next_plain..).unwrap_or_default();
-                    let before_end = calls.partition_point(|call| call.time_ns() < end_ns);
-                    each.take_plain(&calls[..before_end])?;
-                    self.next_plain += before_end;
-                    if self.next_plain == self.plain.len() {
-                        self.advance_head()?;
-                    }
+                    let calls = self.plain_before(end_ns);
+                    let passed = calls.len();
+                    each.take_plain(calls)?;
+                    self.pass_plain(passed)?;
                 }
                 Head::Batched if self.moving().is_some() => return Ok(()),
                 Head::Batched => {
@@ -263,33 +270,19 @@ impl LaneEvents {
         Ok(())
     }
 
-    /// Decodes common calls, up to one that is not.
+    /// Decodes common calls behind those that are left, up to one that is not, when no other event is decoded.
     fn decode_plain(&mut self) {
         self.batch.clear();
         self.next = 0;
-        self.plain.clear();
-        self.next_plain = 0;
         let (Some(thread), Some(words)) = (self.thread, self.window.get(self.used..)) else {
             return;
         };
         let start_ticks = self.spool.control.start_ticks;
-        let mut time_ns = self.time_ns;
-        let mut other = None;
-        for &word in words.iter().take(PLAIN_CALLS) {
-            let Some(record) = self.regions.decode_compact(word) else { break };
-            self.used += 1;
-            let call = CALLS[record.kind as usize % CALLS.len()];
-            time_ns = time_ns.max(self.stamps.time_ns(record.ticks, start_ticks)).min(TIME_NS_MAX);
-            match Plain::new(time_ns, thread, call, record.address, record.size as u32) {
-                Some(call) => self.plain.push(call),
-                None => {
-                    other = Some(record);
-                    break;
-                }
-            }
-        }
-        self.time_ns = time_ns;
-        if let Some(record) = other {
+        let lane = Lane { thread, stamps: self.stamps, start_ticks, time_ns: self.time_ns };
+        let decoded = self.plain.decode(words, &lane, &mut self.regions);
+        self.used += decoded.words;
+        self.time_ns = decoded.time_ns;
+        if let Some(record) = decoded.other {
             self.add(&record);
         }
     }
@@ -300,7 +293,7 @@ impl LaneEvents {
             return Ok(Head::Batched);
         }
         self.decode_plain();
-        if !self.plain.is_empty() {
+        if !self.plain.rest().is_empty() {
             Ok(Head::Plain)
         } else if !self.batch.is_empty() {
             Ok(Head::Batched)

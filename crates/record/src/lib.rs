@@ -12,6 +12,7 @@ mod convert;
 mod elf;
 mod epoch;
 mod error;
+mod gathered;
 #[cfg(test)]
 mod growing;
 mod lane_events;
@@ -22,6 +23,7 @@ mod merge;
 mod object;
 mod outflow;
 mod pages;
+mod plain_calls;
 mod program;
 mod report;
 mod run;

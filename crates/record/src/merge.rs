@@ -8,12 +8,10 @@
 use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 
 use crate::error::RecordError;
+use crate::gathered::Gathered;
 use crate::lane_events::{Extent, LaneEvent, LaneEvents};
 use crate::spool_reader::LaneFrames;
 use crate::tournament::Tournament;
-
-/// Calls gathered from several lanes before they are handed on.
-const GATHERED_CALLS: usize = 128;
 
 /// Where the events of a process go.
 pub trait Taker {
@@ -47,14 +45,18 @@ pub struct Merge {
     /// Times of the lanes' heads.
     order: Tournament,
     moving: Vec<Moving>,
-    /// Common calls in order; empty between two runs.
-    gathered: Vec<Plain>,
+    gathered: Gathered,
 }
 
 impl Merge {
     /// A merge of no lanes.
     pub fn new() -> Self {
-        Self { lanes: Vec::new(), order: Tournament::new(Vec::new()), moving: Vec::new(), gathered: Vec::new() }
+        Self {
+            lanes: Vec::new(),
+            order: Tournament::new(Vec::new()),
+            moving: Vec::new(),
+            gathered: Gathered::default(),
+        }
     }
 
     /// How many lanes there are.
@@ -102,8 +104,7 @@ impl Merge {
         loop {
             if self.lanes.len() > 1 && self.moving.is_empty() {
                 self.gather(end_ns)?;
-                each.take_plain(&self.gathered)?;
-                self.gathered.clear();
+                each.take_plain(self.gathered.in_order())?;
             }
             let index = self.order.winner();
             match self.order.key(index) {
@@ -114,21 +115,22 @@ impl Merge {
         }
     }
 
-    /// Gathers the common calls before `end_ns` of all lanes, up to any other event.
+    /// Gathers common calls of all lanes, up to any other event, to `end_ns`, or as far as they are decoded.
     fn gather(&mut self, end_ns: u64) -> Result<(), RecordError> {
-        while self.gathered.len() < GATHERED_CALLS {
-            let index = self.order.winner();
-            if self.order.key(index) >= end_ns {
-                return Ok(());
-            }
-            let Some(lane) = self.lanes.get_mut(index) else { return Ok(()) };
-            let Some(call) = lane.plain() else { return Ok(()) };
-            self.gathered.push(*call);
-            lane.pass_plain()?;
-            self.order.set(index, lane.time_ns());
-            if lane.moving().is_some() {
+        self.gathered.clear();
+        let mut until_ns = end_ns;
+        for lane in &mut self.lanes {
+            until_ns = until_ns.min(lane.look_ahead()?);
+        }
+        for index in 0..self.lanes.len() {
+            let lane = &mut self.lanes[index];
+            let calls = lane.plain_before(until_ns);
+            let passed = calls.len();
+            if passed > 0 {
+                self.gathered.add(calls);
+                lane.pass_plain(passed)?;
+                self.order.set(index, lane.time_ns());
                 self.note_move(index);
-                return Ok(());
             }
         }
         Ok(())

@@ -23,7 +23,7 @@ const FLOW_CALLS_MIN: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     /// Buffers, of no meaning in between.
-    pub(super) holding: Holding,
+    pub(super) holding: Option<Box<Holding>>,
     resolved: Vec<Resolved>,
     /// Calls to take one by one before a flow is tried again.
     pause: u32,

@@ -13,14 +13,16 @@ const THREADS_MAX: usize = 64;
 /// Entries of the filter; a power of two.
 const FILTER: usize = 1024;
 
-/// The frees held back, by thread.
-#[derive(Debug, Default)]
+/// The frees held back, by thread. Arrays, so that no index into them needs a check.
+#[derive(Debug)]
 pub(super) struct Holding {
-    threads: Vec<Slot>,
+    threads: [Slot; THREADS_MAX],
+    /// How many of them may hold anything.
+    used: usize,
     /// Held frees whose addresses fall on each entry: 0 means that none of them has the address.
-    filter: Vec<u8>,
-    /// Calls in the order in which they can happen.
-    admitted: Vec<Plain>,
+    filter: [u8; FILTER],
+    /// Calls in the order in which they can happen, and room for those that are written and do not count.
+    admitted: [Plain; 2 * FLOW_CALLS],
 }
 
 /// What a thread has held back.
@@ -28,9 +30,11 @@ pub(super) struct Holding {
 struct Slot {
     /// Its last call: the free if `held` is 1.
     call: Plain,
-    held: u8,
     /// Place in the order in which they were held.
     order: u32,
+    /// That of the address in the filter.
+    entry: u16,
+    held: u8,
 }
 
 /// How far a pass came.
@@ -39,7 +43,7 @@ struct Passed {
     admitted: usize,
 }
 
-const EMPTY: Slot = Slot { call: Plain::NONE, held: 0, order: 0 };
+const EMPTY: Slot = Slot { call: Plain::NONE, order: 0, entry: 0, held: 0 };
 
 impl Resolver {
     /// As [`Resolver::resolve`], with frees held back; at most `room` calls are emitted.
@@ -47,7 +51,7 @@ impl Resolver {
         if self.threads.len() > THREADS_MAX {
             return 0;
         }
-        let mut holding = std::mem::take(&mut self.flow.holding);
+        let mut holding = self.flow.holding.take().unwrap_or_else(Holding::new);
         let mut passed = self.pass(&mut holding, calls, room);
         let done = self.resolve(&holding.admitted[..passed.admitted], emit);
         if done < passed.admitted {
@@ -61,53 +65,50 @@ impl Resolver {
         if passed.calls > 0 || done > 0 {
             holding.put_back(&mut self.held);
         }
-        self.flow.holding = holding;
+        self.flow.holding = Some(holding);
         passed.calls
     }
 
     /// Admits calls in order, up to one of a new thread, one that needs a look at what lives at its address, or one after which
     /// more than `room` are admitted.
     fn pass(&self, holding: &mut Holding, calls: &[Plain], room: usize) -> Passed {
-        let mut passed = Passed { calls: 0, admitted: 0 };
         let Some(mut order) = holding.take_from(&self.held, self.threads.len()) else {
-            return passed;
+            return Passed { calls: 0, admitted: 0 };
         };
-        let Holding { threads, filter, admitted } = holding;
-        let room = room.min(admitted.len());
+        let Holding { threads, used, filter, admitted } = holding;
+        let used = (*used).min(THREADS_MAX);
+        let (room, hold_ns) = (room.min(FLOW_CALLS), self.window.hold_ns);
         let mut now_ns = self.now.time_ns;
         // No later than the time of the first that is held.
-        let mut due_ns = due_ns(threads, self.window.hold_ns);
+        let mut due_ns = due_ns(&threads[..used], hold_ns);
+        let (mut taken, mut count) = (0, 0);
         for call in calls {
-            let Some(index) = self.last_index(call.thread) else { break };
+            let Some(index) = self.last_index(call.thread).filter(|&index| index < used) else { break };
             now_ns = now_ns.max(call.time_ns);
             if now_ns > due_ns {
-                due_ns = self::due_ns(threads, self.window.hold_ns);
+                due_ns = self::due_ns(&threads[..used], hold_ns);
                 if now_ns > due_ns {
                     break;
                 }
             }
             let is_free = u8::from(call.is_free());
-            let slot = &mut threads[index];
-            let [own, counted] = [entry(slot.call.address), entry(call.address)];
-            filter[own] -= slot.held;
-            let reused = filter[counted] & is_free.wrapping_sub(1);
-            let after = passed.admitted + usize::from(slot.held) + usize::from(1 - is_free);
-            if reused != 0 || after > room {
-                filter[own] += slot.held;
+            let Slot { call: own, entry: own_entry, held, .. } = threads[index];
+            let entry = entry(call.address);
+            let others = filter[usize::from(entry)] - held * u8::from(entry == own_entry);
+            let after = count + usize::from(held) + usize::from(1 - is_free);
+            if others & is_free.wrapping_sub(1) != 0 || after > room {
                 break;
             }
-            let Some(into) = admitted.get_mut(passed.admitted) else { break };
-            *into = slot.call;
-            if let Some(into) = admitted.get_mut(passed.admitted + usize::from(slot.held)) {
-                *into = *call;
-            }
-            filter[counted] += is_free;
+            admitted[count % admitted.len()] = own;
+            admitted[(count + usize::from(held)) % admitted.len()] = *call;
+            filter[usize::from(own_entry)] -= held;
+            filter[usize::from(entry)] += is_free;
             order += 1;
-            *slot = Slot { call: *call, held: is_free, order };
-            due_ns = due_ns.min(call.time_ns.saturating_add(self.window.hold_ns));
-            passed = Passed { calls: passed.calls + 1, admitted: after };
+            threads[index] = Slot { call: *call, order, entry, held: is_free };
+            due_ns = due_ns.min(call.time_ns.saturating_add(hold_ns));
+            (taken, count) = (taken + 1, after);
         }
-        passed
+        Passed { calls: taken, admitted: count }
     }
 }
 
@@ -119,37 +120,42 @@ fn due_ns(threads: &[Slot], hold_ns: u64) -> u64 {
 
 /// The entry of the filter for an address: of all its bits, as the heaps of two threads are often laid out alike.
 #[inline(always)]
-fn entry(address: u64) -> usize {
-    (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - FILTER.ilog2())) as usize
+fn entry(address: u64) -> u16 {
+    (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - FILTER.ilog2())) as u16 % FILTER as u16
 }
 
 impl Holding {
+    fn new() -> Box<Self> {
+        let admitted = [Plain::NONE; 2 * FLOW_CALLS];
+        Box::new(Holding { threads: [EMPTY; THREADS_MAX], used: 0, filter: [0; FILTER], admitted })
+    }
+
     /// Takes what is held over; how many frees that is. `None` where one cannot be handled here.
     fn take_from(&mut self, held: &Held, threads: usize) -> Option<u32> {
-        (0..self.threads.len()).for_each(|index| self.release(index));
-        self.threads.resize(threads, EMPTY);
-        self.filter.resize(FILTER, 0);
-        self.admitted.resize(FLOW_CALLS, Plain::NONE);
+        (0..self.used).for_each(|index| self.release(index));
+        self.used = threads;
         let mut order = 0;
         for (index, free) in held.iter() {
             let call = free?;
+            let entry = entry(call.address);
             order += 1;
-            self.filter[entry(call.address)] += 1;
-            self.threads[index] = Slot { call, held: 1, order };
+            self.filter[usize::from(entry)] += 1;
+            self.threads[index] = Slot { call, order, entry, held: 1 };
         }
         Some(order)
     }
 
     /// Lets go of what a thread has held.
     fn release(&mut self, index: usize) {
-        let Slot { call, held, .. } = std::mem::replace(&mut self.threads[index], EMPTY);
-        self.filter[entry(call.address)] -= held;
+        let slot = &mut self.threads[index];
+        self.filter[usize::from(slot.entry)] -= slot.held;
+        slot.held = 0;
     }
 
     /// Gives back what is held now.
     fn put_back(&mut self, held: &mut Held) {
         let mut slots: Vec<(usize, Slot)> =
-            self.threads.iter().copied().enumerate().filter(|(_, slot)| slot.held != 0).collect();
+            self.threads[..self.used].iter().copied().enumerate().filter(|(_, slot)| slot.held != 0).collect();
         slots.sort_unstable_by_key(|(_, slot)| slot.order);
         held.replace(slots.into_iter().map(|(index, slot)| (index, slot.call)));
     }
