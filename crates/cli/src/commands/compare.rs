@@ -119,7 +119,8 @@ fn draw(path: &Path, report: &ComparisonReport) -> Result<()> {
     ];
     let lines: Vec<Series> = rows.iter().map(|row| line(row)).collect();
     let file = report.trace.file.as_deref().unwrap_or_default();
-    let title = format!("{}, {} rounds", file.rsplit('/').next().unwrap_or(file), report.runs);
+    let rounds = if report.runs == 1 { "1 round".to_string() } else { format!("{} rounds", report.runs) };
+    let title = format!("{}, {rounds}", file.rsplit('/').next().unwrap_or(file));
     comparison::write(path, &title, &bars, lines)
 }
 
