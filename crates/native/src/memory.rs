@@ -6,13 +6,13 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::MutexGuard;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hksim_policy::layout::{HEAP_BYTES, Layout, SLABS_AT};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use hksim_policy::options::{Align, MetaPlace};
-use hksim_policy::{Errno, PAGE_BYTES};
+use hksim_policy::{Errno, Misuse, PAGE_BYTES};
 
 use crate::addresses::Addresses;
 use crate::lock::ForkLock;
@@ -20,6 +20,8 @@ use crate::os::Os;
 use crate::reservation::{Reservation, ReserveError};
 use crate::word::AtomicWord;
 
+/// Bytes of a link; a key stands behind it.
+const LINK_BYTES: usize = size_of::<u32>();
 /// Bytes of metadata words.
 const WORD_BYTES: u64 = 8;
 /// What applications write in a replay: never zero, since the kernel looks at zero-filled pages (KSM, splits).
@@ -311,6 +313,31 @@ impl<O: Os> Memory for MmapMemory<O> {
     fn write_link(&self, superslab: NonNull<u8>, at: u32, link: Link) {
         // SAFETY: a free block of at least 8 bytes lies there.
         unsafe { superslab.add(at as usize).cast::<u32>().write_unaligned(link.to_bits()) };
+    }
+
+    #[inline(always)]
+    fn read_key(&self, superslab: NonNull<u8>, at: u32) -> u32 {
+        // SAFETY: behind a link, in a block of at least 8 bytes; anonymous memory is always initialised.
+        unsafe { superslab.add(at as usize + LINK_BYTES).cast::<u32>().read() }
+    }
+
+    #[inline(always)]
+    fn write_key(&self, superslab: NonNull<u8>, at: u32, key: u32) {
+        // SAFETY: as for `read_key`; the block is free, or on its way to the program.
+        unsafe { superslab.add(at as usize + LINK_BYTES).cast::<u32>().write(key) };
+    }
+
+    fn exchange(&self, superslab: NonNull<u8>, at: u32, link: Link, key: u32) -> (Link, u32) {
+        let new = u64::from(link.to_bits()) | u64::from(key) << 32;
+        // SAFETY: the block begins at a multiple of 8 and has as many bytes at least; it is on its way from the program, and
+        // what may race with this are other threads that free it once more, by this function.
+        let before =
+            unsafe { AtomicU64::from_ptr(superslab.add(at as usize).cast().as_ptr()) }.swap(new, Ordering::Relaxed);
+        (Link::from_bits(before as u32), (before >> 32) as u32)
+    }
+
+    fn misuse(&self, block: Block<NonNull<u8>>, what: Misuse) {
+        self.os.misuse(self.address(block), block.superslab, self.ordinal(block.superslab), what);
     }
 
     #[inline(always)]

@@ -2,8 +2,8 @@
 
 use std::ptr::NonNull;
 
-use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Mapping};
+use hksim_policy::{Errno, Misuse};
 
 /// The system calls of an allocator, one method a call. All ranges are whole pages of the reservation.
 pub trait Os {
@@ -39,6 +39,12 @@ pub trait Os {
 
     /// Nanoseconds on the clock of the purge delay.
     fn now_ns(&self) -> u64;
+
+    /// The program freed or resized `address`, which is no live block's. Here it ends.
+    fn misuse(&self, address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32, what: Misuse) {
+        eprintln!("hksim: {what:?} of {address:p}, in SuperSlab {ordinal} at {superslab:p}");
+        std::process::abort();
+    }
 
     /// Sets that clock, where it can be set: a replay's runs on trace time.
     #[inline(always)]

@@ -8,7 +8,9 @@ use std::ffi::CStr;
 use hksim_policy::HUGE_PAGE_BYTES;
 use hksim_policy::classes::Scheme;
 use hksim_policy::geometry::{RunGeometry, Shape, ShapeError};
-use hksim_policy::options::{Carve, Fallback, Header, Huge, MetaPlace, Options, Prefault, PrefaultScope, Purge};
+use hksim_policy::options::{
+    Carve, Checks, Fallback, Header, Huge, MetaPlace, Options, Prefault, PrefaultScope, Purge,
+};
 
 /// The environment variable that holds a policy.
 pub const POLICY_VARIABLE: &CStr = c"HKSIM_NATIVE_POLICY";
@@ -27,6 +29,20 @@ pub struct Setup {
     pub options: Options,
     /// Address space of the arena; a program that is limited gets less.
     pub arena_bytes: u64,
+    /// What follows when the program errs.
+    pub on_misuse: OnMisuse,
+}
+
+/// What follows when a program frees what is no live block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnMisuse {
+    /// One line on standard error, and the end.
+    #[default]
+    Abort,
+    /// The same, and every free is checked closely.
+    Check,
+    /// Every free is checked closely; such calls are counted, and nothing else comes of them.
+    Count,
 }
 
 /// Why a policy is refused.
@@ -87,6 +103,8 @@ const METAS: Words<MetaPlace> = &[("inband", MetaPlace::InBand), ("sidecar", Met
 const CARVES: Words<Carve> = &[("page", Carve::Page), ("bump", Carve::Bump), ("eager", Carve::Eager)];
 const YES_NO: Words<bool> = &[("no", false), ("yes", true)];
 
+const MISUSES: Words<OnMisuse> = &[("abort", OnMisuse::Abort), ("check", OnMisuse::Check), ("count", OnMisuse::Count)];
+
 const NO_VALUE: &str = "no such value of this flag; docs/policy-flags.md has its values";
 
 impl Default for Setup {
@@ -104,6 +122,7 @@ impl Default for Setup {
             },
             options: Options::default(),
             arena_bytes: 64 << 30,
+            on_misuse: OnMisuse::Abort,
         }
     }
 }
@@ -171,6 +190,13 @@ impl Setup {
             "startup-touch" => options.startup_touch_bytes = size(value)?,
             "huge-cache" => options.huge_cache_bytes = size(value)?,
             "arena" => self.arena_bytes = size(value)?,
+            "misuse" => {
+                self.on_misuse = one_of(MISUSES, value)?;
+                options.checks = match self.on_misuse {
+                    OnMisuse::Abort => Checks::Quick,
+                    OnMisuse::Check | OnMisuse::Count => Checks::Full,
+                };
+            }
             "align" if value == "arena" => {}
             "align" => {
                 return Err(
@@ -187,7 +213,7 @@ impl Setup {
     }
 
     fn check(&mut self) -> Result<(), &'static str> {
-        let Setup { shape, options, arena_bytes } = self;
+        let Setup { shape, options, arena_bytes, .. } = self;
         if !matches!(shape.header_bytes, 1 | 16) {
             return Err("a header has 1 or 16 bytes");
         }

@@ -3,10 +3,11 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Mapping};
+use hksim_policy::{Errno, Misuse};
 
 use crate::os::{Os, Syscalls};
+use crate::process::misuse::misused;
 
 /// Kinds of calls, in the order of the report.
 pub(crate) const KINDS: [&str; 11] = [
@@ -64,6 +65,10 @@ impl Os for Counted {
 
     fn map_anywhere(&self, bytes: usize, mapping: Mapping) -> Result<NonNull<u8>, Errno> {
         counted(kind_of(mapping), Syscalls.map_anywhere(bytes, mapping))
+    }
+
+    fn misuse(&self, address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32, what: Misuse) {
+        misused(address, superslab, ordinal, what);
     }
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {

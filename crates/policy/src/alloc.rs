@@ -86,6 +86,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     pub fn take(&self, heap: &mut ThreadHeap<M>, ready: Ready<M>) -> Block<M::SuperSlab> {
         let Ready { class, superslab, start } = ready;
         heap.ready[class] = self.mem.read_link(superslab, self.link_at(start));
+        if self.has_keys() {
+            self.mem.write_key(superslab, self.link_at(start), 0);
+        }
         self.hand_out(superslab, start, class)
     }
 

@@ -3,9 +3,11 @@
 use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
-use crate::memory::{Block, Memory};
+use crate::memory::{Block, Link, Memory};
 use crate::meta::{SlabMeta, SpanState};
-use crate::options::MetaPlace;
+use crate::misuse::Misuse;
+use crate::options::{Checks, MetaPlace};
+use crate::slab::Pushed;
 use crate::word::Word;
 
 /// How far the fast path of a free came.
@@ -15,6 +17,8 @@ pub enum Quickly {
     Done,
     /// It is, and its slab has no other in use: [`settle_after`](Allocator::settle_after) is to follow.
     Emptied,
+    /// It may have been free before: [`free_suspect`](Allocator::free_suspect) is to follow.
+    Suspect,
     /// Nothing has happened: [`free_slowly`](Allocator::free_slowly) is to follow.
     Not,
 }
@@ -50,6 +54,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         match self.free_quickly(heap, block) {
             Quickly::Done => {}
             Quickly::Emptied => self.settle_after(heap, block),
+            Quickly::Suspect => self.free_suspect(heap, block),
             Quickly::Not => self.free_slowly(heap, block),
         }
     }
@@ -65,8 +70,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return Quickly::Not;
         }
         match self.push_local(block.superslab, slab, block.offset - self.geometry.header_bytes()) {
-            true => Quickly::Emptied,
-            false => Quickly::Done,
+            Pushed::Done => Quickly::Done,
+            Pushed::Last => Quickly::Emptied,
+            Pushed::Suspect => Quickly::Suspect,
         }
     }
 
@@ -80,36 +86,84 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
+    /// Does what [`Quickly::Suspect`] leaves to be done: looks whether the block was free before.
+    #[cold]
+    #[inline(never)]
+    pub fn free_suspect(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
+        let (span, slab) = self.span_at(block);
+        let start = block.offset - self.geometry.header_bytes();
+        if self.is_free(heap, span, start) {
+            return self.mem.misuse(block, Misuse::DoubleFree);
+        }
+        let pushed = self.list_local(slab, start);
+        self.settle_pushed(heap, span, pushed);
+    }
+
     /// Frees any block.
     #[cold]
     #[inline(never)]
     pub fn free_slowly(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
+        if let Some(misuse) = self.misuse_of(block) {
+            return self.mem.misuse(block, misuse);
+        }
         if self.is_huge(block) {
             return self.free_huge(block);
         }
         let (span, slab) = self.span_at(block);
         if self.mem.meta(block.superslab).owner.load() != heap.owner_word() {
-            return self.free_foreign(span, block.offset);
+            return self.free_foreign(span, block);
         }
         if slab.is_large() {
+            if self.remote_list(span) != Link::NONE {
+                return self.mem.misuse(block, Misuse::DoubleFree);
+            }
             return self.retire(heap, span);
         }
-        let is_empty = self.push_local(block.superslab, slab, block.offset - self.geometry.header_bytes());
-        match slab.span_state() {
+        let start = block.offset - self.geometry.header_bytes();
+        let looks_before = self.options.checks == Checks::Full && self.has_keys();
+        if looks_before && self.mem.read_key(block.superslab, self.link_at(start)) == slab.key.get() {
+            return self.free_suspect_unchanged(heap, span, block);
+        }
+        match self.push_local(block.superslab, slab, start) {
+            Pushed::Suspect => self.free_suspect(heap, block),
+            pushed => self.settle_pushed(heap, span, pushed),
+        }
+    }
+
+    /// A block that has the key of a free one, and nothing of which was changed.
+    fn free_suspect_unchanged(&self, heap: &mut ThreadHeap<M>, span: Span<M>, block: Block<M::SuperSlab>) {
+        let slab = self.slab_meta(span);
+        let start = block.offset - self.geometry.header_bytes();
+        if self.is_free(heap, span, start) {
+            return self.mem.misuse(block, Misuse::DoubleFree);
+        }
+        self.mem.write_link(span.superslab, self.link_at(start), slab.local_free.get());
+        let pushed = self.list_local(slab, start);
+        self.settle_pushed(heap, span, pushed);
+    }
+
+    fn settle_pushed(&self, heap: &mut ThreadHeap<M>, span: Span<M>, pushed: Pushed) {
+        match self.slab_meta(span).span_state() {
             SpanState::Active => {}
             SpanState::Full => self.settle(heap, span),
-            SpanState::Partial | SpanState::None if is_empty => self.settle(heap, span),
+            SpanState::Partial | SpanState::None if pushed == Pushed::Last => self.settle(heap, span),
             SpanState::Partial | SpanState::None => {}
         }
     }
 
-    fn free_foreign(&self, span: Span<M>, offset: u32) {
-        if self.slab_meta(span).is_large() {
-            // A large block is its own slab of capacity 1: its owner takes it back through the mail. The payload may
-            // begin anywhere in the span, so its link is written at the payload.
-            return self.free_remote(span, offset, offset);
+    fn free_foreign(&self, span: Span<M>, block: Block<M::SuperSlab>) {
+        let slab = self.slab_meta(span);
+        // A large block is its own slab of capacity 1: its owner takes it back through the mail. The payload may
+        // begin anywhere in the span, so its link is written at the payload.
+        let start = block.offset - if slab.is_large() { 0 } else { self.geometry.header_bytes() };
+        let at = if slab.is_large() { start } else { self.link_at(start) };
+        if self.has_keys() {
+            let (link, key) = self.mem.exchange(span.superslab, at, Link::NONE, slab.key.get());
+            if self.looks_free(slab, link, key) {
+                self.mem.exchange(span.superslab, at, link, key);
+                return self.mem.misuse(block, Misuse::DoubleFree);
+            }
         }
-        let start = offset - self.geometry.header_bytes();
-        self.free_remote(span, start, self.link_at(start));
+        self.free_remote(span, start, at);
     }
 }

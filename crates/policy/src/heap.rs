@@ -3,11 +3,12 @@
 use crate::classes::{CLASSES_MAX, Classes, STEPS};
 use crate::fork::Stage;
 use crate::geometry::Geometry;
-use crate::home::quick_word;
+use crate::home::{NO_HOME, quick_word};
 use crate::limits::HEAP_BYTES;
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::meta::SlabId;
+use crate::options::Checks;
 
 /// One size class of a heap: what its fast path does not look at.
 #[derive(Clone, Copy)]
@@ -91,9 +92,13 @@ impl<M: Memory> ThreadHeap<M> {
     }
 
     /// An empty heap in slot `id`.
-    pub(crate) fn new(mem: &M, id: u32, classes: &Classes) -> ThreadHeap<M> {
+    pub(crate) fn new(mem: &M, id: u32, classes: &Classes, checks: Checks) -> ThreadHeap<M> {
         let nobodys = ThreadHeap::nobodys(mem.superslab(0));
-        ThreadHeap { id, quick: quick_word(id), steps: *classes.steps(), ..nobodys }
+        let quick = match checks {
+            Checks::Quick => quick_word(id),
+            Checks::Full => NO_HOME,
+        };
+        ThreadHeap { id, quick, steps: *classes.steps(), ..nobodys }
     }
 
     /// The heap's slot.

@@ -1,6 +1,6 @@
 //! A unit's home: one word that tells a free at once whether it may take the fast path.
 //!
-//! It equals the [quick word](quick_word) of one heap where the unit is the first of a slab which that heap owns and which is
+//! It equals the *quick word* of one heap where the unit is the first of a slab which that heap owns and which is
 //! not full. In every other case it differs from all quick words, and the slow path finds out why. Any thread may read it.
 //! What a reader can see, if it holds a block of the span, is old only as to the owner, and an old owner is another one
 //! than the reader: only a heap's own thread writes its name, and a slot's next heap opens after all its homes were cleared.
@@ -31,6 +31,9 @@ pub(crate) const fn quick_word(id: u32) -> u32 {
     (id + 1) | HELD
 }
 
+/// Equals no home word: a heap that looks closely at every free has it for its quick word.
+pub(crate) const NO_HOME: u32 = u32::MAX;
+
 impl Home {
     /// No span's.
     pub const fn none() -> Home {
@@ -55,6 +58,11 @@ impl Home {
     /// The unit is the first of a span of heap `id`, or a further one.
     pub(crate) fn begin(&self, id: u32, is_first: bool) {
         self.set((id + 1) | HELD | if is_first { 0 } else { FURTHER });
+    }
+
+    /// Whether a span holds the unit.
+    pub(crate) fn is_held(&self) -> bool {
+        self.word() & HELD != 0
     }
 
     /// The span changes hands: to this owner word, which is 0 for nobody.

@@ -11,6 +11,7 @@
 
 pub use crate::link::Link;
 use crate::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use crate::misuse::Misuse;
 use crate::options::MetaPlace;
 use crate::word::Word;
 
@@ -118,6 +119,14 @@ pub trait Memory {
     fn read_link(&self, superslab: Self::SuperSlab, at: u32) -> Link;
     /// Writes a link (4 bytes, any alignment).
     fn write_link(&self, superslab: Self::SuperSlab, at: u32, link: Link);
+    /// Reads the four bytes behind a link at `at`, written a moment ago. What a world does not keep reads as 0.
+    fn read_key(&self, superslab: Self::SuperSlab, at: u32) -> u32;
+    /// Writes a key, or 0 in its place, behind a link at `at`, a multiple of 8.
+    fn write_key(&self, superslab: Self::SuperSlab, at: u32, key: u32);
+    /// Writes a link and a key behind it, and returns what stood there, with one access that writes.
+    fn exchange(&self, superslab: Self::SuperSlab, at: u32, link: Link, key: u32) -> (Link, u32);
+    /// The program erred. A world that returns has the call ignored.
+    fn misuse(&self, block: Block<Self::SuperSlab>, what: Misuse);
     /// Reads a block header's tag; the only read that may meet fresh memory.
     fn read_header(&self, superslab: Self::SuperSlab, at: u32) -> u8;
     /// Writes a block header of `bytes` bytes that starts with `tag`.

@@ -8,6 +8,7 @@
 //! change while it is live, but for a large block's stride, which only its holder makes grow), those of [`Entry`] and [`PoolMeta`] to the holder of the pool's lock.
 
 use core::cell::Cell;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::bits::UnitBits;
 use crate::home::Home;
@@ -80,6 +81,8 @@ pub struct SlabMeta {
     pub carved: Cell<u32>,
     /// Carved blocks that are not in `local_free`.
     pub used: Cell<u32>,
+    /// What a free block of it has behind its link.
+    pub key: Cell<u32>,
     /// Blocks the slab can hold; 0 in a hole.
     pub capacity: Cell<u32>,
     /// Bytes from one block to the next; of a large block its usable bytes.
@@ -110,6 +113,7 @@ impl SlabMeta {
             local_free: Cell::new(Link::NONE),
             carved: Cell::new(0),
             used: Cell::new(0),
+            key: Cell::new(0),
             capacity: Cell::new(0),
             stride: Cell::new(0),
             area: Cell::new(0),
@@ -124,12 +128,12 @@ impl SlabMeta {
 
     /// Makes it as [`SlabMeta::new`] does: what zeroing its memory does.
     pub fn clear(&self) {
-        let SlabMeta { next, prev, local_free, carved, used, capacity, stride, area, .. } = self;
+        let SlabMeta { next, prev, local_free, carved, used, key, capacity, stride, area, .. } = self;
         let SlabMeta { home, span_back, span_units, class, state, zeroed, fresh, .. } = self;
         home.clear();
         [next, prev].into_iter().for_each(|id| id.set(SlabId::NONE));
         local_free.set(Link::NONE);
-        [carved, used, capacity, stride, area].into_iter().for_each(|number| number.set(0));
+        [carved, used, key, capacity, stride, area].into_iter().for_each(|number| number.set(0));
         [span_back, span_units].into_iter().for_each(|number| number.set(0));
         [class, state].into_iter().for_each(|number| number.set(0));
         [zeroed, fresh].into_iter().for_each(|flag| flag.set(false));
@@ -137,12 +141,12 @@ impl SlabMeta {
 
     /// Whether its memory is all zeros.
     pub fn is_clear(&self) -> bool {
-        let SlabMeta { next, prev, local_free, carved, used, capacity, stride, area, .. } = self;
+        let SlabMeta { next, prev, local_free, carved, used, key, capacity, stride, area, .. } = self;
         let SlabMeta { home, span_back, span_units, class, state, zeroed, fresh, .. } = self;
         home.word() == 0
             && [next, prev].iter().all(|id| id.get() == SlabId::NONE)
             && local_free.get() == Link::NONE
-            && [carved, used, capacity, stride, area].iter().all(|number| number.get() == 0)
+            && [carved, used, key, capacity, stride, area].iter().all(|number| number.get() == 0)
             && [span_back, span_units].iter().all(|number| number.get() == 0)
             && [class, state].iter().all(|number| number.get() == 0)
             && [zeroed, fresh].iter().all(|flag| !flag.get())
@@ -282,8 +286,8 @@ const PART_SHIFT: u32 = 4;
 #[repr(C)]
 #[derive(Default)]
 pub struct Entry {
-    /// A [`Use`], and above it a [`Part`].
-    usage: Cell<u8>,
+    /// A [`Use`], and above it a [`Part`]. Changed under the lock; who holds a block may read it without.
+    usage: AtomicU8,
     /// Its memory reads as zeros.
     pub zeroed: Cell<bool>,
     /// Purged since its last use, or never used.
@@ -315,7 +319,7 @@ impl Entry {
     /// The use, typed.
     #[inline]
     pub fn usage(&self) -> Use {
-        match self.usage.get() & USE_BITS {
+        match self.usage.load(Ordering::Relaxed) & USE_BITS {
             1 => Use::Slabs,
             2 => Use::Abandoned,
             3 => Use::Idle,
@@ -331,19 +335,19 @@ impl Entry {
     /// Sets the use.
     #[inline]
     pub fn set_usage(&self, usage: Use) {
-        self.usage.set(self.usage.get() & !USE_BITS | usage as u8);
+        self.usage.store(self.usage.load(Ordering::Relaxed) & !USE_BITS | usage as u8, Ordering::Relaxed);
     }
 
     /// Makes it that of a SuperSlab that is free and has no map of its own. Reads nothing: it may be the first access.
     #[inline]
     pub fn reset(&self) {
-        self.usage.set(Use::Free as u8);
+        self.usage.store(Use::Free as u8, Ordering::Relaxed);
     }
 
     /// The place in a map, typed.
     #[inline]
     pub fn part(&self) -> Part {
-        match self.usage.get() >> PART_SHIFT {
+        match self.usage.load(Ordering::Relaxed) >> PART_SHIFT {
             1 => Part::First,
             2 => Part::Later,
             _ => Part::Unmapped,
@@ -353,7 +357,7 @@ impl Entry {
     /// Sets the place in a map.
     #[inline]
     pub fn set_part(&self, part: Part) {
-        self.usage.set(self.usage.get() & USE_BITS | (part as u8) << PART_SHIFT);
+        self.usage.store(self.usage.load(Ordering::Relaxed) & USE_BITS | (part as u8) << PART_SHIFT, Ordering::Relaxed);
     }
 }
 
@@ -410,6 +414,8 @@ pub struct PoolMeta {
     pub huge_taken_idle: Cell<u64>,
     /// See `huge_taken_idle`.
     pub huge_taken_free: Cell<u64>,
+    /// Spans that were made. The one field that is changed without the lock.
+    spans: AtomicU32,
 }
 
 impl PoolMeta {
@@ -435,7 +441,13 @@ impl PoolMeta {
             taken_free: Cell::new(0),
             huge_taken_idle: Cell::new(0),
             huge_taken_free: Cell::new(0),
+            spans: AtomicU32::new(0),
         }
+    }
+
+    /// Counts a span; how many there were before it.
+    pub(crate) fn count_span(&self) -> u32 {
+        self.spans.fetch_add(1, Ordering::Relaxed)
     }
 }
 

@@ -118,6 +118,16 @@ pub enum Align {
     Kernel,
 }
 
+/// How closely frees are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Checks {
+    /// As far as costs next to nothing: see `misuse.rs`.
+    #[default]
+    Quick,
+    /// Every free takes the slow path, which checks whether the pointer is a block's, and in use, before anything is changed.
+    Full,
+}
+
 /// Run-time choices of a policy. Times in nanoseconds of the event clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -147,6 +157,8 @@ pub struct Options {
     pub startup_touch_bytes: u64,
     /// Moves of huge blocks by `mremap` stop when they may have added this many VMAs (half of `max_map_count`).
     pub moved_vmas_max: u32,
+    /// How closely frees are looked at; no business of a simulation, whose programs do not err.
+    pub checks: Checks,
 }
 
 impl Default for Options {
@@ -165,6 +177,7 @@ impl Default for Options {
             huge_cache_bytes: 64 << 20,
             startup_touch_bytes: 0,
             moved_vmas_max: 65_530 / 2,
+            checks: Checks::Quick,
         }
     }
 }

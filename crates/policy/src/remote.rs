@@ -121,6 +121,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         update(self.mem.remote(span.superslab, span.unit), |word| word & !FULL);
     }
 
+    /// What other threads have freed of a slab, for its owner to look through: they put blocks before it, and take none.
+    pub(crate) fn remote_list(&self, span: Span<M>) -> Link {
+        head(self.mem.remote(span.superslab, span.unit).load())
+    }
+
     /// Whether a post of this slab is on its way or in the mail.
     pub(crate) fn is_posted(&self, span: Span<M>) -> bool {
         self.mem.remote(span.superslab, span.unit).load() & POSTED != 0

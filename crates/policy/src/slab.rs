@@ -32,6 +32,17 @@ pub(crate) struct Refilled<M: Memory> {
     pub(crate) contents: Contents,
 }
 
+/// What came of taking back a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// The block is free.
+    Done,
+    /// It is, and none of the slab's is in use now.
+    Last,
+    /// It may have been free before. Only its link is written.
+    Suspect,
+}
+
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     #[inline(always)]
     pub(crate) fn slab_meta(&self, span: Span<M>) -> &SlabMeta {
@@ -103,6 +114,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let Some(start) = self.start_at(list) else { return self.carve(heap, class, span) };
         slab.fresh.set(false);
         heap.ready[class] = self.mem.read_link(span.superslab, self.link_at(start));
+        if self.has_keys() {
+            self.mem.write_key(span.superslab, self.link_at(start), 0);
+        }
         Some(Refilled { superslab: span.superslab, start, contents: Contents::Unknown })
     }
 
@@ -136,14 +150,27 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(Refilled { superslab: span.superslab, start, contents })
     }
 
-    /// Takes back a block of a slab the heap owns. Returns whether none of its blocks is in use now.
+    /// Takes back a block of a slab the heap owns.
     #[inline(always)]
-    pub(crate) fn push_local(&self, superslab: M::SuperSlab, slab: &SlabMeta, start: u32) -> bool {
+    pub(crate) fn push_local(&self, superslab: M::SuperSlab, slab: &SlabMeta, start: u32) -> Pushed {
         self.mem.write_link(superslab, self.link_at(start), slab.local_free.get());
+        if self.has_keys() {
+            let (at, key) = (self.link_at(start), slab.key.get());
+            if self.mem.read_key(superslab, at) == key {
+                return Pushed::Suspect;
+            }
+            self.mem.write_key(superslab, at, key);
+        }
+        self.list_local(slab, start)
+    }
+
+    /// The rest of it: the block's link and key are written.
+    #[inline(always)]
+    pub(crate) fn list_local(&self, slab: &SlabMeta, start: u32) -> Pushed {
         slab.local_free.set(self.free_link(start));
         let used = slab.used.get() - 1;
         slab.used.set(used);
-        used == 0
+        if used == 0 { Pushed::Last } else { Pushed::Done }
     }
 
     /// Puts a slab that is not active where its counts say it belongs.

@@ -117,6 +117,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         slab.used.set(0);
         slab.zeroed.set(zeroed);
         slab.fresh.set(false);
+        slab.key.set(self.new_key());
         slab.next.set(SlabId::NONE);
         slab.prev.set(SlabId::NONE);
         slab.set_state(state);

@@ -7,7 +7,7 @@ use hksim_policy::layout::{HEAPS_MAX, Layout};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use hksim_policy::options::{Align, MetaPlace};
-use hksim_policy::{Errno, Geometry, HUGE_PAGE_BYTES, PAGE_BYTES, Word};
+use hksim_policy::{Errno, Geometry, HUGE_PAGE_BYTES, Misuse, PAGE_BYTES, Word};
 
 use crate::Random;
 use crate::bytes::{Backing, Bytes};
@@ -167,6 +167,12 @@ impl<W: Word + Default> PlainMemory<W> {
         (u64::from(superslab) << self.layout.superslab_shift) + at
     }
 
+    fn read_number(&self, superslab: u32, at: u32) -> u32 {
+        let mut number = [0; 4];
+        self.load(self.offset_in(superslab, u64::from(at)), &mut number);
+        u32::from_le_bytes(number)
+    }
+
     /// In-band metadata that bytes are written over, or whose pages are given back, stands no longer.
     fn overwritten(&self, at: u64, bytes: u64) {
         if self.layout.meta_place == MetaPlace::Sidecar || bytes == 0 {
@@ -319,6 +325,25 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
         let at = self.offset_in(superslab, u64::from(at));
         self.overwritten(at, 4);
         self.bytes.borrow_mut().write_link(at, link.to_bits());
+    }
+
+    fn read_key(&self, superslab: u32, at: u32) -> u32 {
+        self.read_number(superslab, at + 4)
+    }
+
+    fn write_key(&self, superslab: u32, at: u32, key: u32) {
+        self.store(self.offset_in(superslab, u64::from(at) + 4), &key.to_le_bytes());
+    }
+
+    fn exchange(&self, superslab: u32, at: u32, link: Link, key: u32) -> (Link, u32) {
+        let before = (Link::from_bits(self.read_number(superslab, at)), self.read_key(superslab, at));
+        self.write_link(superslab, at, link);
+        self.write_key(superslab, at, key);
+        before
+    }
+
+    fn misuse(&self, block: Block<u32>, what: Misuse) {
+        panic!("{what:?} of {block:?}, and the test frees live blocks only");
     }
 
     fn read_header(&self, superslab: u32, at: u32) -> u8 {

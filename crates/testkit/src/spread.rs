@@ -4,7 +4,9 @@ use hksim_policy::RunGeometry;
 use hksim_policy::classes::Scheme;
 use hksim_policy::geometry::Shape;
 use hksim_policy::layout::Layout;
-use hksim_policy::options::{Align, Carve, Fallback, Header, Huge, MetaPlace, Options, Prefault, PrefaultScope, Purge};
+use hksim_policy::options::{
+    Align, Carve, Checks, Fallback, Header, Huge, MetaPlace, Options, Prefault, PrefaultScope, Purge,
+};
 
 use crate::Random;
 
@@ -121,5 +123,6 @@ fn random_options(random: &mut Random, superslab_bytes: u64, ordinals: u64) -> O
         huge_cache_bytes: random.pick(&[0, 1 << 20, 64 << 20]),
         startup_touch_bytes: if random.per_mille(150) { random.below(quarter * superslab_bytes) } else { 0 },
         moved_vmas_max: random.pick(&[0, 4, 1000]),
+        checks: random.pick(&[Checks::Quick, Checks::Quick, Checks::Full]),
     }
 }

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
+mod misuse;
+
 /// Policies that differ in what programs meet: constant and run-time geometry, headers, metadata, purges, huge pages.
 const POLICIES: [&[&str]; 5] = [
     &[],

@@ -6,6 +6,7 @@
 
 pub(crate) mod desk;
 mod fork;
+pub(crate) mod misuse;
 mod say;
 mod served;
 mod start;
@@ -13,13 +14,13 @@ mod statistics;
 
 use std::ptr::{self, NonNull};
 
-use hksim_policy::{Allocator, Block, Geometry, Quickly, Request, ThreadHeap};
+use hksim_policy::{Allocator, Block, Geometry, Memory, Quickly, Request, ThreadHeap};
 
 use crate::memory::MmapMemory;
 use crate::tally::Counted;
 pub use statistics::{Form, STATISTICS_VARIABLE};
 
-use say::foreign;
+use misuse::foreign;
 use served::{CHOSEN, CONSTANT, Constant};
 use start::{Kind, start};
 
@@ -93,19 +94,28 @@ impl Work for Free {
 
     #[inline(always)]
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) {
-        allocator.free_slowly(heap, block_of(allocator, self.0));
+        if let Some(block) = block_of(allocator, self.0) {
+            allocator.free_slowly(heap, block);
+        }
     }
 }
 
-struct Settle(NonNull<u8>);
+/// The rest of a free that began on the fast path.
+struct Finish(NonNull<u8>, Quickly);
 
-impl Work for Settle {
+impl Work for Finish {
     type Output = ();
     const WITHOUT_HEAP: () = ();
 
     #[inline(always)]
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) {
-        allocator.settle_after(heap, block_of(allocator, self.0));
+        let Some(block) = block_of(allocator, self.0) else { return };
+        match self.1 {
+            Quickly::Done => {}
+            Quickly::Emptied => allocator.settle_after(heap, block),
+            Quickly::Suspect => allocator.free_suspect(heap, block),
+            Quickly::Not => allocator.free_slowly(heap, block),
+        }
     }
 }
 
@@ -117,7 +127,7 @@ impl Work for Resize {
 
     #[inline(always)]
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) -> *mut u8 {
-        let block = block_of(allocator, self.0);
+        let Some(block) = checked_block_of(allocator, self.0) else { return ptr::null_mut() };
         address_or_null(allocator, allocator.resize(heap, block, self.1))
     }
 }
@@ -129,7 +139,7 @@ impl Work for UsableBytes {
     const WITHOUT_HEAP: u64 = 0;
 
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, _heap: &mut Heap) -> u64 {
-        allocator.usable_bytes(block_of(allocator, self.0))
+        checked_block_of(allocator, self.0).map_or(0, |block| allocator.usable_bytes(block))
     }
 }
 
@@ -138,11 +148,25 @@ fn address_or_null<G: Geometry>(allocator: &Allocator<World, G>, block: Option<B
     block.map_or(ptr::null_mut(), |block| allocator.mem.address(block).as_ptr())
 }
 
-fn block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) -> Block<NonNull<u8>> {
-    if !allocator.mem.holds(address) {
-        foreign(address);
+/// The block at an address of the arena; others end the process, or are counted.
+fn block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) -> Option<Block<NonNull<u8>>> {
+    if allocator.mem.holds(address) {
+        return Some(allocator.mem.block_at(address));
     }
-    allocator.mem.block_at(address)
+    foreign(address);
+    None
+}
+
+/// The same where the policy does not look itself whether it is a block.
+fn checked_block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) -> Option<Block<NonNull<u8>>> {
+    let block = block_of(allocator, address)?;
+    match allocator.misuse_of(block) {
+        None => Some(block),
+        Some(what) => {
+            allocator.mem.misuse(block, what);
+            None
+        }
+    }
 }
 
 /// Allocates as [`allocate`] does with [`Request::plain`], faster; sets `errno` where there is no memory.
@@ -189,20 +213,29 @@ pub unsafe fn free(address: *mut u8) {
         match CONSTANT.allocator().free_quickly(heap, block) {
             Quickly::Done => return,
             Quickly::Emptied => return settle_slowly(address),
+            Quickly::Suspect => return look_closely(address),
             Quickly::Not => {}
         }
     }
     free_slowly(address);
 }
 
-// The three slow ways are `extern "C"` since such a function never unwinds, so that a fast path ends with a jump to it and
+// The slow ways are `extern "C"` since such a function never unwinds, so that a fast path ends with a jump to it and
 // needs no stack.
 
 #[cold]
 #[inline(never)]
 extern "C" fn settle_slowly(address: *mut u8) {
     if let Some(address) = NonNull::new(address) {
-        with_heap(Settle(address));
+        with_heap(Finish(address, Quickly::Emptied));
+    }
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn look_closely(address: *mut u8) {
+    if let Some(address) = NonNull::new(address) {
+        with_heap(Finish(address, Quickly::Suspect));
     }
 }
 

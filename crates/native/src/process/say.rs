@@ -1,7 +1,6 @@
 //! Words on standard error, written without allocating.
 
 use std::fmt::{self, Write};
-use std::ptr::NonNull;
 
 /// One line of text in place; what does not fit is cut.
 pub(super) struct Line {
@@ -33,12 +32,4 @@ impl Write for Line {
         self.used += fits;
         Ok(())
     }
-}
-
-/// A pointer that this allocator did not hand out. The process cannot go on.
-#[cold]
-pub(super) fn foreign(address: NonNull<u8>) -> ! {
-    Line::of(format_args!("free or realloc of a foreign pointer {address:p}: it lies outside the arena")).tell();
-    // SAFETY: never returns.
-    unsafe { libc::abort() }
 }

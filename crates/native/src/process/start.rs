@@ -8,9 +8,9 @@ use hksim_policy::layout::Layout;
 use hksim_policy::options::Options;
 use hksim_policy::{Allocator, Geometry, HUGE_PAGE_BYTES, RunGeometry};
 
-use super::World;
 use super::say::Line;
 use super::served::{CHOSEN, CONSTANT, Constant};
+use super::{World, misuse};
 use crate::memory::MmapMemory;
 use crate::setup::{POLICY_VARIABLE, Setup};
 use crate::tally::Counted;
@@ -40,6 +40,7 @@ pub(super) fn start() -> Option<Kind> {
     WANTED.store(true, Ordering::Release);
     ONCE.call_once(|| {
         let setup = policy();
+        misuse::choose(setup.on_misuse);
         // SAFETY: `call_once` runs once, and nobody knows of either allocator before `STARTED` is set.
         let made = unsafe {
             if setup.shape == Setup::default().shape {

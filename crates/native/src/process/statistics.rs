@@ -8,6 +8,7 @@ use hksim_policy::Memory;
 use hksim_policy::census::{Census, Holding};
 
 use super::fork::HEAPS_LOST;
+use super::misuse::IGNORED;
 use super::served::{CHOSEN, CONSTANT, Place, Served};
 use super::start::{Kind, started, variable};
 use crate::tally::{CALLS, KINDS};
@@ -134,7 +135,7 @@ struct Report {
     geometry: &'static str,
     superslab_bytes: u64,
     slab_bytes: u64,
-    numbers: [(&'static str, u64); 20],
+    numbers: [(&'static str, u64); 21],
     census: Census,
     strides: [u32; hksim_policy::classes::CLASSES_MAX],
 }
@@ -174,6 +175,7 @@ impl Report {
             ("common_heap_calls", common_calls),
             ("heaps_not_counted", (heaps - usize::from(own.is_some())) as u64),
             ("heaps_lost_in_fork", u64::from(HEAPS_LOST.load(Ordering::Relaxed))),
+            ("misuses_ignored", IGNORED.load(Ordering::Relaxed)),
         ];
         drop(guard);
         let classes = allocator.geometry.classes();

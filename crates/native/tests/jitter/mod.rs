@@ -8,7 +8,7 @@ use hksim_native::{AtomicWord, MmapMemory};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use hksim_policy::options::MetaPlace;
-use hksim_policy::{Errno, Word};
+use hksim_policy::{Errno, Misuse, Word};
 
 mod kernel;
 
@@ -138,6 +138,22 @@ impl Memory for Jitter {
 
     fn write_link(&self, superslab: NonNull<u8>, at: u32, link: Link) {
         self.0.write_link(superslab, at, link);
+    }
+
+    fn read_key(&self, superslab: NonNull<u8>, at: u32) -> u32 {
+        self.0.read_key(superslab, at)
+    }
+
+    fn write_key(&self, superslab: NonNull<u8>, at: u32, key: u32) {
+        self.0.write_key(superslab, at, key);
+    }
+
+    fn exchange(&self, superslab: NonNull<u8>, at: u32, link: Link, key: u32) -> (Link, u32) {
+        self.0.exchange(superslab, at, link, key)
+    }
+
+    fn misuse(&self, block: Block<NonNull<u8>>, what: Misuse) {
+        self.0.misuse(block, what);
     }
 
     fn read_header(&self, superslab: NonNull<u8>, at: u32) -> u8 {

@@ -12,7 +12,7 @@ use hksim_policy::layout::Layout;
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use hksim_policy::options::MetaPlace;
-use hksim_policy::{Errno, RunGeometry, Word, order};
+use hksim_policy::{Errno, Misuse, RunGeometry, Word, order};
 use hksim_testkit::PlainMemory;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
@@ -189,6 +189,23 @@ impl<F: Flaw> Memory for LoomMemory<F> {
     fn write_link(&self, superslab: u32, at: u32, link: Link) {
         self.start_in(superslab, at).with_mut(|_| ());
         self.plain.write_link(superslab, at, link);
+    }
+
+    fn read_key(&self, superslab: u32, at: u32) -> u32 {
+        self.plain.read_key(superslab, at)
+    }
+
+    fn write_key(&self, superslab: u32, at: u32, key: u32) {
+        self.plain.write_key(superslab, at, key);
+    }
+
+    fn exchange(&self, superslab: u32, at: u32, link: Link, key: u32) -> (Link, u32) {
+        self.start_in(superslab, at).with_mut(|_| ());
+        self.plain.exchange(superslab, at, link, key)
+    }
+
+    fn misuse(&self, block: Block<u32>, what: Misuse) {
+        self.plain.misuse(block, what);
     }
 
     fn read_header(&self, superslab: u32, at: u32) -> u8 {

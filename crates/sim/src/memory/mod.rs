@@ -13,7 +13,7 @@ use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
 use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use hksim_policy::options::{Align, Header, MetaPlace};
-use hksim_policy::{Errno, Geometry, PAGE_BYTES};
+use hksim_policy::{Errno, Geometry, Misuse, PAGE_BYTES};
 
 use crate::hooks::{Hooks, Touch, Why};
 use crate::kernel::{BLOCK_PAGES, Content};
@@ -169,6 +169,14 @@ impl<H: Hooks> SimMemory<H> {
     fn pages(&self, range: ArenaRange) -> Range<u64> {
         let first = (self.layout.arena + range.start) / PAGE_BYTES;
         first..first + range.bytes / PAGE_BYTES
+    }
+
+    /// The same for the bytes of a number.
+    #[cold]
+    fn written_number(&self, at: u64, number: u32) {
+        for (place, byte) in (at..).zip(number.to_le_bytes()) {
+            self.written(place, 1, if byte == 0 { Bytes::Zero } else { Bytes::Other });
+        }
     }
 
     /// Bytes, counted from the start of the reservation, are written: what matters where contents are kept.
@@ -373,10 +381,31 @@ impl<H: Hooks> Memory for SimMemory<H> {
         self.superslab_at(superslab).write_link(at, link);
         if self.contents.is_some() {
             let first = self.layout.superslab_of(superslab) + u64::from(at);
-            for (place, byte) in (first..).zip(link.to_bits().to_le_bytes()) {
-                self.written(place, 1, if byte == 0 { Bytes::Zero } else { Bytes::Other });
-            }
+            self.written_number(first, link.to_bits());
         }
+    }
+
+    /// Contents are not kept, and no program of a trace frees twice.
+    #[inline(always)]
+    fn read_key(&self, _superslab: u32, _at: u32) -> u32 {
+        0
+    }
+
+    #[inline(always)]
+    fn write_key(&self, superslab: u32, at: u32, key: u32) {
+        if self.contents.is_some() {
+            self.written_number(self.layout.superslab_of(superslab) + u64::from(at) + LINK_BYTES, key);
+        }
+    }
+
+    fn exchange(&self, superslab: u32, at: u32, link: Link, key: u32) -> (Link, u32) {
+        self.write_link(superslab, at, link);
+        self.write_key(superslab, at, key);
+        (Link::NONE, 0)
+    }
+
+    fn misuse(&self, block: Block<u32>, what: Misuse) {
+        unreachable!("an event of a trace is a misuse: {what:?} of {block:?}")
     }
 
     fn read_header(&self, superslab: u32, at: u32) -> u8 {

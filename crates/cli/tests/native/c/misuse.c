@@ -1,0 +1,73 @@
+// Frees what must not be freed, in the way that its argument names; prints "went on" if it may.
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MANY = 3000 };
+
+static void *volatile shared;
+static char *many[MANY];
+
+static void *free_shared(void *unused) { (void)unused; free(shared); return 0; }
+
+static void elsewhere(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, 0, free_shared, 0) || pthread_join(thread, 0)) exit(3);
+}
+
+static char *block(size_t bytes) {
+    char *made = malloc(bytes);
+    if (!made) exit(3);
+    memset(made, 1, bytes);
+    return made;
+}
+
+int main(int count, char **word) {
+    const char *how = count > 1 ? word[1] : "";
+    char *a = block(48), *b = block(48), *stays = block(48);
+    if (!strcmp(how, "right-away")) free(a), free(a);
+    else if (!strcmp(how, "later")) free(a), free(b), free(a);
+    else if (!strcmp(how, "much-later")) { // its slab's list was taken into the bin since, and blocks were handed out of it
+        for (int i = 0; i < MANY; i++) many[i] = block(48);
+        for (int i = 0; i < MANY; i++) free(many[i]);
+        for (int i = 0; i < MANY / 2; i++) many[i] = block(48);
+        free(a), free(b);
+        for (int i = 0; i < MANY / 2; i++) free(many[i]);
+        free(b);
+    } else if (!strcmp(how, "untouched")) { // nothing of it was ever written
+        char *c = malloc(4000);
+        free(c), free(c);
+    } else if (!strcmp(how, "elsewhere-then-here")) shared = a, elsewhere(), free(a);
+    else if (!strcmp(how, "here-then-elsewhere")) free(a), shared = a, elsewhere();
+    else if (!strcmp(how, "elsewhere-twice")) shared = a, elsewhere(), elsewhere();
+    else if (!strcmp(how, "large")) { char *c = block(300000); free(c), free(c); }
+    else if (!strcmp(how, "large-elsewhere")) { char *c = block(300000); shared = c, elsewhere(), free(c); }
+    else if (!strcmp(how, "huge")) { char *c = block(5 << 20); free(c), free(c); }
+    else if (!strcmp(how, "idle-span")) { // its slab was given back to its SuperSlab since
+        for (int i = 0; i < MANY; i++) many[i] = block(4096);
+        for (int i = 0; i < MANY; i++) free(many[i]);
+        free(many[MANY - 1]);
+    } else if (!strcmp(how, "inside")) free(a + 16);
+    else if (!strcmp(how, "inside-elsewhere")) shared = a + 16, elsewhere();
+    else if (!strcmp(how, "inside-large")) { char *c = block(300000); free(c + 4096); }
+    else if (!strcmp(how, "inside-huge")) { char *c = block(5 << 20); free(c + (3 << 20)); }
+    else if (!strcmp(how, "foreign")) free(&count);
+    else if (!strcmp(how, "foreign-realloc")) { if (realloc(&count, 100)) exit(4); }
+    else if (!strcmp(how, "nothing")) { // what looks like a free block, and is none: data of a block that is freed once
+        for (int i = 0; i < MANY; i++) many[i] = malloc(64), free(many[i]), many[i] = malloc(64);
+        for (int i = 0; i < MANY; i++) free(many[i]);
+        char *c = block(48), *d = block(48);
+        free(c), memcpy(d, c, 48), free(d); // reads freed memory: what it finds there is the key of a free block
+    } else return 2;
+    // The heap is whole: no block is handed out twice, and what is live stays as it was.
+    for (int i = 0; i < MANY; i++) {
+        many[i] = block(48);
+        memset(many[i], i, 48);
+    }
+    for (int i = 0; i < MANY; i++)
+        for (int at = 0; at < 48; at++) if (many[i][at] != (char)i) return 5;
+    if (stays[0] != 1 || stays[47] != 1) return 6;
+    puts("went on");
+    return 0;
+}

@@ -1,0 +1,95 @@
+//! C programs that free what they must not: each ends with one line, or goes on where the user asked for that.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::Programs;
+
+/// What a program does wrong, what the line begins with, and whether the quick checks see it.
+const MISUSES: &[(&str, &str, bool)] = &[
+    ("right-away", "hksim: double free of 0x", true),
+    ("later", "hksim: double free of 0x", true),
+    ("much-later", "hksim: double free of 0x", true),
+    ("untouched", "hksim: double free of 0x", true),
+    ("elsewhere-then-here", "hksim: double free of 0x", true),
+    ("here-then-elsewhere", "hksim: double free of 0x", true),
+    ("elsewhere-twice", "hksim: double free of 0x", true),
+    ("large", "hksim: double free", true),
+    ("large-elsewhere", "hksim: double free of 0x", true),
+    ("huge", "hksim: double free", true),
+    ("idle-span", "hksim: double free", true),
+    ("inside", "hksim: free or realloc of a pointer into the middle of a block, 0x", false),
+    ("inside-elsewhere", "hksim: free or realloc of a pointer into the middle of a block, 0x", true),
+    ("inside-large", "hksim: free or realloc of a pointer into the middle of a block, 0x", true),
+    ("inside-huge", "hksim: free or realloc of a pointer into the middle of a block, 0x", true),
+    ("foreign", "hksim: free or realloc of a foreign pointer 0x", true),
+    ("foreign-realloc", "hksim: free or realloc of a foreign pointer 0x", true),
+];
+
+fn run(programs: &Programs, program: &Path, policy: &str, how: &str) -> Output {
+    let object = programs.path("native.so");
+    if !object.exists() {
+        std::fs::write(&object, hksim_carry::ALLOCATOR).expect("written");
+    }
+    let mut command = Command::new(program);
+    command.arg(how).env("LD_PRELOAD", object).env("HKSIM_NATIVE_POLICY", policy).env("HKSIM_NATIVE_STATS", "text");
+    command.output().expect("the program starts")
+}
+
+fn assert_ends(ran: &Output, how: &str, begins: &str, policy: &str) {
+    let told = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.signal(), Some(6), "{policy} {how}: {ran:?}");
+    assert_eq!((told.lines().count(), told.starts_with(begins)), (1, true), "{policy} {how}: {told}");
+    let names_superslab = told.contains("SuperSlab") || how.starts_with("foreign");
+    assert!(names_superslab, "{policy} {how}: {told}");
+}
+
+const POLICIES: [&str; 3] = ["", "superslab=1M huge=never purge-delay=0", "meta=sidecar carve=bump"];
+
+#[test]
+fn misuse_ends_in_one_line() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("misuse.c", &[]);
+    for policy in POLICIES {
+        for &(how, begins, is_quick) in MISUSES {
+            if is_quick {
+                assert_ends(&run(&programs, &program, policy, how), how, begins, policy);
+            }
+            let close = format!("{policy} misuse=check");
+            assert_ends(&run(&programs, &program, &close, how), how, begins, &close);
+        }
+    }
+}
+
+#[test]
+fn misuse_is_counted_where_asked_for() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("misuse.c", &[]);
+    for policy in POLICIES {
+        for &(how, _, _) in MISUSES {
+            let ran = run(&programs, &program, &format!("{policy} misuse=count"), how);
+            let told = String::from_utf8_lossy(&ran.stderr);
+            assert_eq!((ran.status.code(), &ran.stdout[..]), (Some(0), &b"went on\n"[..]), "{policy} {how}: {ran:?}");
+            let count = told.lines().find_map(|line| line.trim().strip_prefix("misuses_ignored"));
+            assert_eq!(count.map(str::trim), Some("1"), "{policy} {how}: {told}");
+        }
+    }
+}
+
+#[test]
+fn what_only_looks_like_misuse_is_none() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("misuse.c", &[]);
+    for policy in POLICIES {
+        for misuse in ["abort", "check", "count"] {
+            let ran = run(&programs, &program, &format!("{policy} misuse={misuse}"), "nothing");
+            assert_eq!(
+                (ran.status.code(), &ran.stdout[..]),
+                (Some(0), &b"went on\n"[..]),
+                "{policy} {misuse}: {ran:?}"
+            );
+            assert!(String::from_utf8_lossy(&ran.stderr).contains("misuses_ignored"), "{ran:?}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What follows when the program errs: one line and the end, or a count.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use hksim_policy::Misuse;
+
+use super::say::Line;
+use crate::setup::OnMisuse;
+
+/// Calls that were ignored.
+pub(super) static IGNORED: AtomicU64 = AtomicU64::new(0);
+static GOES_ON: AtomicBool = AtomicBool::new(false);
+
+/// Chooses what follows. At start, before there is an allocator.
+pub(super) fn choose(on_misuse: OnMisuse) {
+    GOES_ON.store(on_misuse == OnMisuse::Count, Ordering::Relaxed);
+}
+
+/// A call that must not be made: counted where the user asked for that.
+fn end_or_count(words: std::fmt::Arguments<'_>) {
+    if GOES_ON.load(Ordering::Relaxed) {
+        IGNORED.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    Line::of(words).tell();
+    // SAFETY: never returns.
+    unsafe { libc::abort() }
+}
+
+/// A pointer into the arena that is no live block's.
+#[cold]
+pub(crate) fn misused(address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32, what: Misuse) {
+    let what = match what {
+        Misuse::DoubleFree => "double free of",
+        Misuse::Inside => "free or realloc of a pointer into the middle of a block,",
+        Misuse::NotInUse => "double free, or free or realloc of memory that is not in use,",
+    };
+    end_or_count(format_args!("{what} {address:p}: SuperSlab {ordinal} at {superslab:p}"));
+}
+
+/// A pointer that this allocator did not hand out.
+#[cold]
+pub(super) fn foreign(address: NonNull<u8>) {
+    end_or_count(format_args!("free or realloc of a foreign pointer {address:p}: it lies outside the arena"));
+}

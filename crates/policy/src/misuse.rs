@@ -1,0 +1,101 @@
+//! Programs that err: blocks freed twice, pointers that are no block's.
+//!
+//! A free block that was handed out before carries its slab's *key* behind its link. Handing it out clears the key, so a
+//! block that has it when it is freed is free already, or holds four bytes of data that happen to equal it: a slow path looks
+//! through the lists. Each span gets another key, so what an earlier use of the memory left is none. Blocks with headers
+//! have no room for a key.
+//!
+//! The link is written before the key is looked at: a page that the program never touched takes one fault, not two.
+
+use crate::allocator::{Allocator, Span};
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::memory::{Block, Link, Memory};
+use crate::meta::{SlabMeta, SpanState, Use};
+
+/// What a program did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misuse {
+    /// Freed a block that is free.
+    DoubleFree,
+    /// Freed or resized what is no block's first byte.
+    Inside,
+    /// The same with memory that holds no block: all of its span is free.
+    NotInUse,
+}
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Whether free blocks carry a key.
+    #[inline(always)]
+    pub(crate) fn has_keys(&self) -> bool {
+        self.geometry.header_bytes() == 0
+    }
+
+    /// A key for a new span: never 0, and the same for no other of 2^32 spans.
+    pub(crate) fn new_key(&self) -> u32 {
+        const SPREAD: u32 = 0x9E37_79B1; // odd, so that no two products are equal
+        self.mem.pool().count_span().wrapping_add(1).wrapping_mul(SPREAD).max(1)
+    }
+
+    /// What is wrong with a pointer, seen from outside its heap: asked on slow paths.
+    pub fn misuse_of(&self, block: Block<M::SuperSlab>) -> Option<Misuse> {
+        match self.mem.entry(self.mem.ordinal(block.superslab)).usage() {
+            Use::Slabs | Use::Abandoned => {}
+            Use::Huge if block.offset == 0 => return None,
+            Use::Huge | Use::HugeTail => return Some(Misuse::Inside),
+            Use::Free | Use::Idle | Use::Warm | Use::HugeIdle | Use::Lost => return Some(Misuse::NotInUse),
+        }
+        if !self.unit_meta(block.superslab, block.offset >> self.geometry.unit_shift()).home.is_held() {
+            return Some(Misuse::NotInUse);
+        }
+        let (_, slab) = self.span_at(block);
+        if slab.is_large() {
+            return (block.offset != slab.area.get()).then_some(Misuse::Inside);
+        }
+        let is_start = |start| self.index_of(slab, start).is_some();
+        let start = block.offset.checked_sub(self.geometry.header_bytes());
+        if start.is_some_and(is_start) { None } else { Some(Misuse::Inside) }
+    }
+
+    /// Which block of a slab starts at an offset.
+    fn index_of(&self, slab: &SlabMeta, start: u32) -> Option<u32> {
+        let from_area = start.checked_sub(slab.area.get())?;
+        let (index, rest) = (from_area / slab.stride.get(), from_area % slab.stride.get());
+        (rest == 0 && index < slab.capacity.get()).then_some(index)
+    }
+
+    /// Whether a block of a slab that the heap owns is free. Its link may be written anew already.
+    pub(crate) fn is_free(&self, heap: &ThreadHeap<M>, span: Span<M>, start: u32) -> bool {
+        let slab = self.slab_meta(span);
+        let in_bin = match slab.span_state() {
+            SpanState::Active => heap.ready[usize::from(slab.class.get())],
+            _ => Link::NONE,
+        };
+        [slab.local_free.get(), in_bin, self.remote_list(span)].into_iter().any(|list| self.leads_to(span, list, start))
+    }
+
+    fn leads_to(&self, span: Span<M>, list: Link, start: u32) -> bool {
+        let slab = self.slab_meta(span);
+        let mut next = list;
+        for _ in 0..slab.capacity.get() {
+            match self.start_at(next) {
+                Some(at) if at == start => return true,
+                // Behind a block that was freed twice anything may follow.
+                Some(at) if self.index_of(slab, at).is_some() => {
+                    next = self.mem.read_link(span.superslab, self.link_at(at));
+                }
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// Whether what stood in a block of another heap's slab is what a free block holds: its key, and a link of its slab.
+    pub(crate) fn looks_free(&self, slab: &SlabMeta, link: Link, key: u32) -> bool {
+        key == slab.key.get()
+            && match self.start_at(link) {
+                None => true,
+                Some(at) => slab.is_large() || self.index_of(slab, at).is_some(),
+            }
+    }
+}
