@@ -40,7 +40,7 @@ STILL = """Every difference is made small by the run itself, and is `hksim rules
   anonymous memory (`mmap_region` in mm/mmap.c), so it merges with the one behind alone.
 - smaps of 6.1 leaves out huge pages under `PROT_NONE` in LazyFree, too.
 
-The last two are in the model since, by version, and were not tried again under emulation.
+The last two are in the model since, by version, and these scripts are equal now under emulation (`KERNEL_SCRIPT`).
 """
 
 
