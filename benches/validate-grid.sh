@@ -17,52 +17,7 @@ purge=${PURGE:-none,dontneed,free,unmap}
 # Short enough that the workloads purge and reuse.
 delay=${PURGE_DELAY:-200us}
 
-thp=/sys/kernel/mm/transparent_hugepage
-pool=/proc/sys/vm/nr_hugepages
-pool_pages=256
-
-work=$(mktemp -d)
-settings=$work/settings
-: >"$settings"
-
-# What a setting is now: the word in brackets, or the number.
-current() { if grep -q '\[' "$1"; then sed 's/.*\[\(.*\)\].*/\1/' "$1"; else cat "$1"; fi; }
-
-# Sets FILE to VALUE and notes what it was, so that the guard can restore it. Nothing happens without the right to.
-change() {
-    [ -w "$1" ] || return 0
-    echo "$1 $(current "$1")" >>"$settings"
-    echo "$2" >"$1" || true
-}
-
-# Puts back what is noted, the newest first.
-restore() {
-    tac "$settings" 2>/dev/null | while read -r file value; do echo "$value" >"$file" || true; done
-    : >"$settings"
-}
-
-# The guard outlives this script, however that ends: it waits for the end of a pipe that nobody else holds open.
-exec 7> >(
-    trap '' INT TERM HUP
-    cat >/dev/null
-    restore
-    rm -rf "$work"
-)
-guard=$!
-trap 'exec 7>&-; wait "$guard" || true' EXIT
-
-settings_for() {
-    case $1 in
-    hugetlb*) change "$pool" "$pool_pages" ;;
-    thp-always) change "$thp/enabled" always ;;
-    mthp-*)
-        local size=${1#mthp-}
-        case $size in *M) size=$((${size%M} * 1024)) ;; *K) size=${size%K} ;; esac
-        change "$thp/hugepages-${size}kB/enabled" madvise
-        change "$thp/hugepages-2048kB/enabled" never
-        ;;
-    esac
-}
+source benches/settings.sh
 
 if [ -n "${TRACES:-}" ]; then
     read -ra traces <<<"$TRACES"

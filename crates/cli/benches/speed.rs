@@ -84,6 +84,7 @@ fn sim(path: &Path) -> u64 {
         touch: TouchRule::Recorded,
         kernel: KernelConfig::default(),
         tlb: None,
+        forks: Vec::new(),
         file: None,
     };
     let simulated = simulate(&mut reader, &setup, Marks::Skip, &|_| {}).expect("a possible design");

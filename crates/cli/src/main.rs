@@ -8,6 +8,7 @@
 mod chart;
 mod commands;
 mod flags;
+mod forks;
 mod host;
 mod inputs;
 mod output;

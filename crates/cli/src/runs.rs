@@ -21,6 +21,7 @@ pub fn setup(choice: &Choice, trace: &Trace, base: BaseKernel) -> Result<Setup> 
         kernel: choice.kernel(base)?,
         tlb: None,
         addresses: Addresses::default(),
+        forks: Vec::new(),
         file: trace.input.file.clone(),
     })
 }

@@ -1,17 +1,24 @@
 //! Counts made into system time, by a machine's profile.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Result;
-use hksim_cost::{Price, Profile, Work};
-use hksim_drive::Huge;
+use hksim_cost::{FirstTouch, Operation, Price, Profile, Work};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
+use hksim_replay::{SystemEffort, SystemRuns, WarmUp};
 use hksim_sim::SimReport;
 use serde::Serialize;
 
-/// Processor time below which the kernel does not tell user and system time apart: it looks at each tick, up to 10 ms, which of
-/// them it is.
-const TOLD_APART_S: f64 = 0.1;
+/// How long a replay is measured.
+pub const EFFORT: SystemEffort = SystemEffort { error_share: 0.05, time_max: Duration::from_secs(10) };
+
+/// A measured time with a larger standard error is not judged.
+const ERROR_SHARE_MAX: f64 = 0.1;
+/// Nor is a wider range.
+const FACTOR_MAX: f64 = 1.5;
+/// Nor is a run on a machine that is so much faster or slower than it was when it was calibrated.
+const DRIFT_MAX: f64 = 1.25;
 
 /// The flag of commands that print system time.
 #[derive(Clone, Debug, clap::Args)]
@@ -47,11 +54,35 @@ pub struct SystemTime {
     /// The profile's kernel.
     pub kernel: String,
     /// Measured, where it was.
+    #[serde(flatten)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub measured_s: Option<f64>,
-    /// Whether the measured time lay inside; absent where the run was too short to tell.
+    pub measured: Option<Measured>,
+    /// Whether the measured time lay inside; absent where that cannot be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inside: Option<bool>,
+    /// Why it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+}
+
+/// A measured system time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// Seconds of a run.
+    pub measured_s: f64,
+    /// Its standard error, as a share of it.
+    pub measured_error_share: f64,
+    /// Runs.
+    pub measured_runs: usize,
+    /// What touching the memory of the warm-up took, by what the profile says of it; absent where nothing was to be warmed up.
+    pub drift: Option<f64>,
+}
+
+/// What a replay touches and gives back before it is measured: as much memory as the design will have.
+pub fn warm_up(report: &SimReport) -> WarmUp {
+    let huge_bytes = report.huge_pages_peak * HUGE_PAGE_BYTES;
+    let page_bytes = report.rss_bytes_peak.saturating_sub(huge_bytes + report.hugetlb_bytes_peak);
+    WarmUp { page_bytes, huge_bytes }
 }
 
 impl SystemTime {
@@ -61,28 +92,75 @@ impl SystemTime {
     /// The profile lacks a cost.
     pub fn predicted(report: &SimReport, profile: &Profile) -> Result<SystemTime> {
         let (machine, kernel) = (profile.machine.clone(), profile.kernel.clone());
-        Ok(SystemTime { price: work(report).price(profile)?, machine, kernel, measured_s: None, inside: None })
+        let price = work(report).price(profile)?;
+        Ok(SystemTime { price, machine, kernel, measured: None, inside: None, skipped: None })
     }
 
-    /// Beside a measurement: user and system seconds.
-    pub fn beside(self, user_s: Option<f64>, sys_s: Option<f64>) -> SystemTime {
-        let told = sys_s.zip(user_s).filter(|(sys_s, user_s)| sys_s + user_s >= TOLD_APART_S);
-        SystemTime { measured_s: sys_s, inside: told.map(|(sys_s, _)| self.price.contains(sys_s)), ..self }
+    /// Beside a measurement.
+    ///
+    /// # Errors
+    /// The profile lacks a cost.
+    pub fn beside(self, runs: &SystemRuns, warm: WarmUp, profile: &Profile) -> Result<SystemTime> {
+        let Some((measured_s, measured_error_share)) = runs.system_s().zip(runs.error_share()) else {
+            return Ok(SystemTime { skipped: Some("noise: no moment of it was found in the kernel".into()), ..self });
+        };
+        let measured = Measured {
+            measured_s,
+            measured_error_share,
+            measured_runs: runs.0.len(),
+            drift: drift(runs, warm, profile)?,
+        };
+        let skipped = noise(&self.price, &measured);
+        let inside = skipped.is_none().then(|| self.price.contains(measured_s));
+        Ok(SystemTime { measured: Some(measured), inside, skipped, ..self })
     }
 
     /// For people.
     pub fn text(&self) -> String {
         let Price { low_s, median_s, high_s } = self.price;
         let [low, median, high] = [low_s, median_s, high_s].map(milliseconds);
-        let measured = match (self.measured_s, self.inside) {
-            (None, _) => String::new(),
-            (Some(seconds), None) => format!("; measured {}, too short a run to tell", milliseconds(seconds)),
-            (Some(seconds), Some(inside)) => {
-                format!("; measured {}, {}", milliseconds(seconds), if inside { "inside" } else { "OUTSIDE" })
-            }
+        let measured = self.measured.map_or(String::new(), |measured| {
+            let error = measured.measured_error_share * 100.0;
+            format!("; measured {} (standard error {error:.0} %)", milliseconds(measured.measured_s))
+        });
+        let verdict = match (&self.skipped, self.inside) {
+            (Some(why), _) => format!(", skipped: {why}"),
+            (None, Some(true)) => ", inside".into(),
+            (None, Some(false)) => ", OUTSIDE".into(),
+            (None, None) => String::new(),
         };
-        format!("system time {low} to {high} (median {median}){measured}")
+        format!("system time {low} to {high} (median {median}){measured}{verdict}")
     }
+}
+
+/// Why a measured time is not judged, if it is not.
+fn noise(price: &Price, measured: &Measured) -> Option<String> {
+    if measured.measured_error_share > ERROR_SHARE_MAX {
+        return Some(format!(
+            "noise: too short a run, its standard error is {:.0} %",
+            measured.measured_error_share * 100.0
+        ));
+    }
+    if price.factor() > FACTOR_MAX {
+        return Some(format!(
+            "noise: the range is a factor of {:.2} wide; calibrate on a quieter machine",
+            price.factor()
+        ));
+    }
+    let drift = measured.drift.filter(|drift| !(1.0 / DRIFT_MAX..=DRIFT_MAX).contains(drift))?;
+    Some(format!("noise: touching memory takes {drift:.2} times what it took when the machine was calibrated"))
+}
+
+/// What touching the memory of the warm-up took, by what the profile says of it.
+fn drift(runs: &SystemRuns, warm: WarmUp, profile: &Profile) -> Result<Option<f64>> {
+    let mut work = Work::default();
+    let bytes = warm.page_bytes + warm.huge_bytes;
+    work.add_first_touches(FirstTouch::Pages, warm.page_bytes / PAGE_BYTES, bytes, 0.0);
+    work.add_first_touches(FirstTouch::Huge, warm.huge_bytes / HUGE_PAGE_BYTES, bytes, 0.0);
+    let predicted_s = work.price(profile)?.median_s;
+    let (pages_s, huge_s) = runs.warm_s();
+    let measured_s = (pages_s + huge_s) * profile.kernel_share.unwrap_or(1.0);
+    Ok((predicted_s > 0.0).then(|| measured_s / predicted_s))
 }
 
 /// A simulation, and its system time where a profile of costs was named.
@@ -107,34 +185,66 @@ impl Priced {
     }
 }
 
-/// What a simulated design made the kernel do. What was given back is what was installed and is not there at the end.
+/// The share of first touches that come after much else, by the events between two installs: with as few as 32 the kernel's way
+/// of a fault is still in the cache, with as many as 512 it is not.
+fn apart(report: &SimReport) -> f64 {
+    const NEAR: f64 = 32.0;
+    const FAR: f64 = 512.0;
+    let between = report.events as f64 / report.installs.total.max(1) as f64;
+    ((between / NEAR).log2() / (FAR / NEAR).log2()).clamp(0.0, 1.0)
+}
+
+/// What a simulated design made the kernel do. Memory is new to the process up to the peak; what is installed beyond it
+/// was given back before, and is still in the cache.
 fn work(report: &SimReport) -> Work {
-    let kinds = report.installs.by_kind;
+    let (kinds, done, calls) = (report.installs.by_kind, &report.kernel_work, report.os_calls);
     let order = report.policy.huge.mthp_order().unwrap_or(0);
-    let larger = kinds.thp + kinds.hugetlb + kinds.mthp;
-    let populated = report.installs.by_reason.populated;
-    let populated_pages = populated.saturating_sub(larger).min(kinds.base_4k);
-    let huge_end = report.timeline.last().map_or(0, |sample| sample.huge_pages);
-    let hugetlb = matches!(report.policy.huge, Huge::Hugetlb | Huge::HugetlbPlain) && kinds.hugetlb > 0;
-    let small_end_bytes = report.rss_bytes_end.saturating_sub(huge_end * HUGE_PAGE_BYTES);
-    let small_end_bytes = if hugetlb { small_end_bytes % HUGE_PAGE_BYTES } else { small_end_bytes };
-    let small_pages = kinds.base_4k + kinds.cow + (kinds.mthp << order);
-    let calls = report.os_calls;
-    Work {
-        faulted_pages: kinds.base_4k - populated_pages,
-        populated_pages,
-        mid_folios: kinds.mthp,
-        mid_bytes: PAGE_BYTES << order,
-        huge_pages_new: kinds.thp.min(report.huge_pages_peak),
-        huge_pages_again: kinds.thp.saturating_sub(report.huge_pages_peak),
-        hugetlb_pages: kinds.hugetlb,
-        zero_pages: kinds.zero,
-        zero_pages_written: kinds.cow,
-        dropped_pages: small_pages.saturating_sub(small_end_bytes / PAGE_BYTES),
-        dropped_huge_pages: kinds.thp.saturating_sub(huge_end + report.splits),
-        splits: report.splits,
-        mmap_calls: calls.mmap,
-        munmap_calls: calls.munmap,
-        madvise_calls: calls.madvise,
+    let footprint = report.rss_bytes_peak;
+    let mut work = Work::default();
+    let apart = apart(report);
+
+    let collapsed = done.collapsed_blocks;
+    let huge = kinds.thp.saturating_sub(collapsed);
+    let huge_new = huge.min(report.huge_pages_peak);
+    work.add_first_touches(FirstTouch::Huge, huge_new, footprint, apart);
+    work.add(Operation::HugeFault, huge - huge_new);
+    work.add_collapses(collapsed, done.collapsed_pages);
+
+    let small = kinds.base_4k.saturating_sub(done.populated_pages);
+    let small_peak = footprint.saturating_sub(report.huge_pages_peak * HUGE_PAGE_BYTES) / PAGE_BYTES;
+    let small_new = small.min(small_peak);
+    work.add_first_touches(FirstTouch::Pages, small_new, footprint, apart);
+    work.add(Operation::Refault, small - small_new);
+    work.add_first_touches(FirstTouch::Populated, done.populated_pages, footprint, 0.0);
+    work.set_mid_folios(kinds.mthp, PAGE_BYTES << order);
+
+    for (operation, number) in [
+        (Operation::HugetlbFault, kinds.hugetlb),
+        (Operation::HugetlbDrop, done.unmapped_hugetlb),
+        (Operation::ZeroReadFault, kinds.zero),
+        (Operation::WriteAfterZero, kinds.cow.saturating_sub(report.installs.by_reason.copied_after_fork)),
+        (Operation::PageTable, done.page_tables),
+        (Operation::DontneedPage, done.dontneed_pages),
+        (Operation::DontneedHuge, done.dontneed_huge),
+        (Operation::FreePage, done.freed_pages),
+        (Operation::FreeHuge, done.freed_huge),
+        (Operation::MunmapPage, done.unmapped_pages),
+        (Operation::MunmapHuge, done.unmapped_huge),
+        (Operation::MoveTable, done.moved_tables),
+        (Operation::MoveHuge, done.moved_huge),
+        (Operation::SplitHuge, report.splits - report.forks.iter().map(|fork| fork.split_huge).sum::<u64>()),
+        (Operation::MmapCall, calls.mmap),
+        (Operation::MunmapCall, calls.munmap),
+        (Operation::MadviseCall, calls.madvise),
+    ] {
+        work.add(operation, number);
     }
+    for fork in &report.forks {
+        work.add(Operation::ForkCall, 1);
+        work.add(Operation::ForkPage, fork.shared_pages);
+        work.add(Operation::SplitAfterFork, fork.split_huge);
+        work.add(Operation::CopyAfterFork, fork.copies - fork.split_huge);
+        work.add(Operation::ReuseAfterFork, fork.reuses);
+    }
+    work
 }

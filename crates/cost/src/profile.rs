@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// Version of the file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// No profile is larger.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -18,8 +18,18 @@ const NS_MAX: f64 = 1e10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// First write to a 4 KiB page.
+    /// First write to a 4 KiB page, of 4 MiB.
     WriteFault,
+    /// The same, of 32 MiB.
+    #[serde(rename = "write_fault_32m")]
+    WriteFault32m,
+    /// The same, of 128 MiB.
+    #[serde(rename = "write_fault_128m")]
+    WriteFault128m,
+    /// First write to a 4 KiB page by a program that did much else since the last one: the kernel's way of it is out of the cache.
+    WriteFaultApart,
+    /// What the first write in 2 MiB costs beyond that of a page: a page table is made.
+    PageTable,
     /// Write to a page that was purged.
     Refault,
     /// First read: the zero page.
@@ -36,10 +46,14 @@ pub enum Operation {
     MemsetUntouched,
     /// `memset` of resident memory, per page: user time.
     MemsetResident,
-    /// First write to a huge page, in a mapping just made.
+    /// First write to a huge page, of 4 MiB.
     HugeFault,
-    /// The same after its memory was given back.
-    HugeRefault,
+    /// The same, of 32 MiB.
+    #[serde(rename = "huge_fault_32m")]
+    HugeFault32m,
+    /// The same, of 128 MiB.
+    #[serde(rename = "huge_fault_128m")]
+    HugeFault128m,
     /// First write to 16 KiB, where that is the largest size that is on.
     #[serde(rename = "mthp_fault_16k")]
     MthpFault16k,
@@ -52,14 +66,20 @@ pub enum Operation {
     /// The same of 1 MiB.
     #[serde(rename = "mthp_fault_1m")]
     MthpFault1m,
+    /// First write to a huge page by a program that did much else since the last one.
+    HugeFaultApart,
     /// First write to a page of the hugetlb pool.
     HugetlbFault,
+    /// `munmap`, per page of the pool.
+    HugetlbDrop,
     /// `MADV_DONTNEED`, per resident page.
     DontneedPage,
     /// `MADV_DONTNEED`, per huge page.
     DontneedHuge,
     /// `MADV_FREE`, per resident page.
     FreePage,
+    /// `MADV_FREE`, per huge page.
+    FreeHuge,
     /// Write to a page given up by `MADV_FREE`, which is still there.
     RewriteFreed,
     /// `munmap`, per resident page.
@@ -68,15 +88,47 @@ pub enum Operation {
     MunmapHuge,
     /// `MADV_DONTNEED` of one page of a huge page, which splits it.
     SplitHuge,
+    /// `MADV_COLLAPSE` of 2 MiB with one page.
+    CollapseSparse,
+    /// The same with 512.
+    CollapseFull,
+    /// `mremap` of 2 MiB in single pages.
+    MoveTable,
+    /// `mremap` of a huge page.
+    MoveHuge,
     /// `mmap` of 2 MiB.
     MmapCall,
     /// `munmap` of 2 MiB that were not touched.
     MunmapCall,
     /// `madvise` that finds nothing to do.
     MadviseCall,
+    /// `fork` of a process that has next to no memory.
+    ForkCall,
     /// `fork`, per resident page of the parent.
     ForkPage,
+    /// First write to a huge page shared after fork: it is split, and a page copied.
+    SplitAfterFork,
+    /// Write to a page that was shared after fork and is no more.
+    ReuseAfterFork,
 }
+
+/// First touches of an amount of memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Footprint {
+    /// How much.
+    pub bytes: u64,
+    /// In single pages.
+    pub write_fault: Operation,
+    /// In huge pages.
+    pub huge_fault: Operation,
+}
+
+/// The amounts that are measured, ascending. Caches hold the first, and not the last.
+pub const FOOTPRINTS: [Footprint; 3] = [
+    Footprint { bytes: 4 << 20, write_fault: Operation::WriteFault, huge_fault: Operation::HugeFault },
+    Footprint { bytes: 32 << 20, write_fault: Operation::WriteFault32m, huge_fault: Operation::HugeFault32m },
+    Footprint { bytes: 128 << 20, write_fault: Operation::WriteFault128m, huge_fault: Operation::HugeFault128m },
+];
 
 impl Operation {
     /// Its name, as in a profile.
@@ -85,15 +137,15 @@ impl Operation {
     }
 }
 
-/// What an operation costs: between the first and the last tenth of the rounds, and in the middle.
+/// What an operation costs: between the quartiles of the rounds, and in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
-    /// A tenth of the rounds were faster.
+    /// A quarter of the rounds were faster.
     pub low_ns: f64,
     /// Half of them.
     pub median_ns: f64,
-    /// A tenth were slower.
+    /// A quarter were slower.
     pub high_ns: f64,
     /// Rounds.
     pub rounds: u32,
@@ -104,8 +156,8 @@ impl Cost {
     pub fn of(mut rounds_ns: Vec<f64>) -> Option<Cost> {
         rounds_ns.sort_by(f64::total_cmp);
         let last = rounds_ns.len().checked_sub(1)?;
-        let at = |tenths: usize| rounds_ns[(last * tenths + 5) / 10];
-        Some(Cost { low_ns: at(1), median_ns: at(5), high_ns: at(9), rounds: rounds_ns.len() as u32 })
+        let at = |quarters: usize| rounds_ns[(last * quarters + 2) / 4];
+        Some(Cost { low_ns: at(1), median_ns: at(2), high_ns: at(3), rounds: rounds_ns.len() as u32 })
     }
 }
 
@@ -133,6 +185,9 @@ pub struct Profile {
     pub kernel: String,
     /// Wall seconds it took.
     pub elapsed_s: f64,
+    /// Of all that was timed, the kernel's share by its own account; absent where it tells nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_share: Option<f64>,
     /// What could not be timed.
     #[serde(default)]
     pub skipped: Vec<NotMeasured>,
@@ -207,9 +262,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_are_tenths_of_the_rounds() {
+    fn costs_are_quartiles_of_the_rounds() {
         let cost = Cost::of((0..=100).rev().map(f64::from).collect());
-        assert_eq!(cost, Some(Cost { low_ns: 10.0, median_ns: 50.0, high_ns: 90.0, rounds: 101 }));
+        assert_eq!(cost, Some(Cost { low_ns: 25.0, median_ns: 50.0, high_ns: 75.0, rounds: 101 }));
         assert_eq!(Cost::of(Vec::new()), None);
     }
 
@@ -222,6 +277,7 @@ mod tests {
             processors: 2,
             kernel: "6.18.1".into(),
             elapsed_s: 1.5,
+            kernel_share: Some(0.9),
             skipped: vec![NotMeasured { operation: Operation::HugetlbFault, reason: "no pool".into() }],
             costs: [(Operation::MthpFault64k, cost), (Operation::WriteFault, cost)].into(),
         };
@@ -231,7 +287,7 @@ mod tests {
         std::fs::write(&path, profile.text()).expect("a file");
         assert_eq!(Profile::read(&path).expect("a profile"), profile);
         for (from, to) in [
-            ("version = 1", "version = 2"),
+            ("version = 2", "version = 1"),
             ("low_ns = 1.0", "low_ns = nan"),
             ("high_ns = 3.0", "high_ns = inf"),
             ("write_fault", "write_fold"),

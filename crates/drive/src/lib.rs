@@ -7,6 +7,7 @@
 mod counts;
 pub mod design;
 mod driver;
+mod fork;
 mod live;
 mod pages;
 mod points;
@@ -16,6 +17,7 @@ mod touch;
 pub use counts::{ByKind, FellBack, OsCalls};
 pub use design::{Design, DesignError, Huge, Plan};
 pub use driver::{DriveError, Driver};
+pub use fork::{ForkSchedule, ForkWindow, Step};
 pub use live::Live;
 pub use pages::{PageRun, PageSet, PageState};
 pub use points::{PointFinder, even_points};

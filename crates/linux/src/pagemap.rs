@@ -59,6 +59,17 @@ impl PageMap {
         PagesSeen { map: self, ranges, at: 0, end: 0, filled: 0, next: 0 }
     }
 
+    /// The numbers of the page frames behind pages; 0 where there is none, and everywhere for one who is not root.
+    pub fn frame_numbers(&self, first_page: u64, into: &mut [u64]) {
+        const PRESENT: u64 = 1 << 63;
+        const NUMBER: u64 = (1 << 55) - 1;
+        into.fill(0);
+        let (bytes, at) = (size_of_val(into), (first_page * 8) as libc::off_t);
+        // SAFETY: the kernel writes at most that many bytes into the slice, of which every value is valid.
+        unsafe { libc::pread(self.file.as_raw_fd(), into.as_mut_ptr().cast(), bytes, at) };
+        into.iter_mut().for_each(|entry| *entry = if *entry & PRESENT != 0 { *entry & NUMBER } else { 0 });
+    }
+
     /// Scans that the kernel broke off; what they would have shown is missing.
     pub fn failures(&self) -> u64 {
         self.failures

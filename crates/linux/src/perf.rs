@@ -52,6 +52,8 @@ struct Attributes {
 pub const TYPE_SOFTWARE: u32 = 1;
 /// Events of tracepoints.
 pub const TYPE_TRACEPOINT: u32 = 2;
+/// `PERF_COUNT_SW_CPU_CLOCK`.
+pub const SOFTWARE_CPU_CLOCK: u64 = 0;
 /// `PERF_COUNT_SW_PAGE_FAULTS`.
 pub const SOFTWARE_PAGE_FAULTS: u64 = 2;
 /// The instruction.

@@ -21,6 +21,8 @@ pub const RECORD_SAMPLE: u32 = 9;
 pub struct RecordHeader {
     /// `RECORD_*`.
     pub kind: u32,
+    /// Flags; the lowest three bits say in which mode the processor was.
+    pub misc: u16,
     /// With the header.
     pub bytes: u64,
 }
@@ -88,7 +90,7 @@ impl Ring {
         let mut bytes = [0; HEADER_BYTES];
         self.copy(position, &mut bytes);
         let word = u64::from_ne_bytes(bytes);
-        RecordHeader { kind: word as u32, bytes: (word >> 48).max(HEADER_BYTES as u64) }
+        RecordHeader { kind: word as u32, misc: (word >> 32) as u16, bytes: (word >> 48).max(HEADER_BYTES as u64) }
     }
 
     /// Copies bytes from a position on, around the ring's end. No more than the ring holds.

@@ -106,6 +106,11 @@ impl<O: Os> MmapMemory<O> {
         &self.os
     }
 
+    /// Bytes of the reservation.
+    pub fn bytes(&self) -> u64 {
+        self.layout.bytes()
+    }
+
     /// First byte of the reservation.
     pub fn base(&self) -> NonNull<u8> {
         self.base

@@ -67,6 +67,7 @@ fn perform(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         mode: if argument(4, "ordered") == "threaded" { Mode::Threaded } else { Mode::Ordered },
         measure: Measure::default(),
         stop_at: None,
+        forks: Vec::new(),
     };
     println!("{}", serde_json::to_string_pretty(&replay(&spec)?)?);
     Ok(())

@@ -15,6 +15,7 @@ use crate::malloc::MallocRun;
 use crate::native;
 use crate::protocol::{Channel, Report};
 use crate::spec::{Job, Mode, Run, Target};
+use crate::system;
 use crate::threaded::Threaded;
 use crate::window::Prepared;
 
@@ -66,7 +67,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
         .map_err(io::Error::from)
         .map_err(ChildError::system("read the job"))?;
     let pause_after = job.spec.stop_at.filter(|_| job.run == Run::Measured);
-    let mut trace = Prepared::new(Borrowing::new(TraceReader::open(&job.spec.trace)?), pause_after)?;
+    let mut trace = Prepared::new(Borrowing::new(TraceReader::open(&job.spec.trace)?), pause_after, &job.spec.forks)?;
     let touch = job.spec.touch;
     match (&job.spec.on, job.spec.mode) {
         (Target::Native(design), Mode::Ordered) => {
@@ -75,6 +76,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
                 Run::Control => native::control(&plan, &mut trace),
                 Run::Measured => native::measured(plan, touch, &mut trace, channel),
                 Run::Timed => native::timed(plan, touch, &mut trace),
+                Run::System(warm_up, watched) => system::run(plan, touch, &mut trace, warm_up, watched),
             }
         }
         (Target::Malloc { preload }, Mode::Ordered) => {
@@ -84,6 +86,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
                 Run::Control => malloc.control(&mut trace),
                 Run::Measured => malloc.measured(&mut trace),
                 Run::Timed => malloc.timed(&mut trace),
+                Run::System(..) => Err(ChildError::OrderedNativeOnly),
             }
         }
         (Target::Native(design), Mode::Threaded) => {

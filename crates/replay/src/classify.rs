@@ -4,6 +4,7 @@ use hksim_drive::{ByKind, PageState};
 use serde::{Deserialize, Serialize};
 
 use crate::shadow::{FRAME_PAGES, Frame};
+use crate::shared::Changed;
 
 /// A change that fits no rule: a page, what it was and is, and the traps on it (or on its frame).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +24,8 @@ pub struct Unclassified {
 pub(crate) enum Cause<'a> {
     /// The program ran; its traps on each page of the frame.
     Ran(&'a [u8; FRAME_PAGES]),
+    /// The same after a fork, and the pages whose page frame changed since.
+    RanForked(&'a [u8; FRAME_PAGES], &'a Changed),
     /// A system call that populates.
     Populated,
     /// A system call that makes huge pages of what is there.
@@ -59,7 +62,10 @@ impl Tally {
     /// Counts what happened to a frame that begins at `first_page`.
     pub(crate) fn classify(&mut self, first_page: u64, before: &Frame, after: &Frame, cause: Cause<'_>) {
         match cause {
-            Cause::Ran(traps) => Ran { first_page, before, after, traps, tally: self }.classify(),
+            Cause::Ran(traps) => Ran { first_page, before, after, traps, copied: None, tally: self }.classify(),
+            Cause::RanForked(traps, copied) => {
+                Ran { first_page, before, after, traps, copied: Some(copied), tally: self }.classify();
+            }
             Cause::Populated => self.populated(first_page, before, after),
             Cause::Collapsed => self.collapsed(first_page, before, after),
             Cause::Called => self.called(first_page, before, after),
@@ -154,6 +160,8 @@ struct Ran<'a> {
     before: &'a Frame,
     after: &'a Frame,
     traps: &'a [u8; FRAME_PAGES],
+    /// Pages whose page frame changed since a fork, if there was one.
+    copied: Option<&'a Changed>,
     tally: &'a mut Tally,
 }
 
@@ -172,6 +180,8 @@ impl Ran<'_> {
         let installs = &mut self.tally.installs;
         match (whole(self.before), after, traps) {
             (Some(before), after, 0) if before == after => {}
+            // The child is gone: the write only took the permission back.
+            (Some(PageState::Thp), PageState::Thp, 1) if self.copied.is_some_and(|copied| !copied[0]) => {}
             (Some(PageState::HugeZero), PageState::Thp, 1) => installs.thp += 1,
             (None, PageState::Thp, 1) if was_empty => installs.thp += 1,
             (None, PageState::Thp, 2) if was_empty => {
@@ -210,6 +220,9 @@ impl Ran<'_> {
                     installs.cow += 1;
                 }
                 (Some(PageState::Zero), Some(PageState::Base), 1) => installs.cow += 1,
+                (Some(PageState::Base), Some(PageState::Base), 1) if self.copied.is_some() => {
+                    installs.cow += u64::from(self.copied.is_some_and(|copied| copied[at]));
+                }
                 _ => {
                     let page = self.first_page + at as u64;
                     self.tally.reject(Unclassified { page, before, after, traps: u64::from(traps) });
@@ -284,6 +297,23 @@ mod tests {
             got.unclassified,
             [Unclassified { page: 519, before: None, after: Some(PageState::Base), traps: 0 }]
         );
+    }
+
+    #[test]
+    fn after_a_fork_a_page_is_copied_or_taken_back() {
+        let base = frame(0..2, PageState::Base);
+        let thp = frame(0..FRAME_PAGES, PageState::Thp);
+        let run = |before: &Frame, after: &Frame, trapped: &[usize], changed: &[usize]| {
+            let (mut traps, mut copied, mut tally) = ([0; FRAME_PAGES], [false; FRAME_PAGES], Tally::new());
+            trapped.iter().for_each(|&at| traps[at] = 1);
+            changed.iter().for_each(|&at| copied[at] = true);
+            tally.classify(0, before, after, Cause::RanForked(&traps, &copied));
+            (tally.installs.cow, tally.unclassified_pages)
+        };
+        assert_eq!(run(&base, &base, &[0, 1], &[0]), (1, 0));
+        assert_eq!(run(&thp, &frame(0..FRAME_PAGES, PageState::Base), &[7, 9], &[7, 9]), (2, 0), "split");
+        assert_eq!(run(&thp, &thp, &[7], &[]), (0, 0));
+        assert_eq!(run(&thp, &thp, &[7, 8], &[]), (0, 1));
     }
 
     #[test]

@@ -89,6 +89,8 @@ pub(crate) enum ChildError {
     NoAllocator { path: PathBuf },
     #[error("the trace has {threads} threads, and a threaded replay takes {most} at most; use the ordered mode")]
     TooManyThreads { threads: u32, most: u32 },
+    #[error("system time is taken of ordered replays on the native allocator only")]
+    OrderedNativeOnly,
 }
 
 impl ChildError {

@@ -2,7 +2,7 @@
 
 use std::mem::ManuallyDrop;
 
-use hksim_drive::{Driver, FellBack, Plan, Tables, TouchRule};
+use hksim_drive::{Driver, FellBack, Plan, Step as ForkStep, Tables, TouchRule};
 use hksim_native::{Addresses, MmapMemory, Os};
 use hksim_policy::options::Align;
 use hksim_policy::{Allocator, Memory, RunGeometry};
@@ -12,6 +12,7 @@ use hksim_trace::source::EventSource;
 use crate::calls::Counted;
 use crate::coarse;
 use crate::error::ChildError;
+use crate::fork::{IdleChild, keep_apart};
 use crate::null::Null;
 use crate::observer::Observer;
 use crate::protocol::{Channel, MeasuredReport, Report, Timing};
@@ -98,6 +99,7 @@ struct Measured<'a> {
     heap: ManuallyDrop<Native<Watched>>,
     channel: &'a mut Channel,
     marks: Vec<Mark>,
+    child: Option<IdleChild>,
 }
 
 impl Step for Measured<'_> {
@@ -122,6 +124,18 @@ impl Step for Measured<'_> {
         });
         sent.and_then(|()| channel.end_mark(at)).map_err(ChildError::system("send pages"))?;
         self.marks.push(mark);
+        Ok(())
+    }
+
+    fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
+        let mut observer = self.heap.allocator().mem.os().observer().borrow_mut();
+        observer.look();
+        // Its exit comes first: windows do not overlap.
+        self.child = None;
+        if step == ForkStep::Fork {
+            observer.before_fork().map_err(ChildError::system("keep memory from a child"))?;
+            self.child = Some(IdleChild::fork().map_err(ChildError::system("fork"))?);
+        }
         Ok(())
     }
 
@@ -152,7 +166,7 @@ pub(crate) fn measured(
         memory.os().observer().borrow_mut().locate(memory.base().as_ptr() as u64);
     };
     let heap = open(plan, os, ready, touch, located)?;
-    let mut measured = Measured { heap: ManuallyDrop::new(heap), channel, marks };
+    let mut measured = Measured { heap: ManuallyDrop::new(heap), channel, marks, child: None };
     let driven = drive(trace, &mut measured)?;
     let traps = measured.heap.allocator().mem.os().observer().borrow_mut().end();
     let faults = Usage::now().since(&before).faults;
@@ -204,6 +218,12 @@ fn report(
             replayed.skipped.push(Skipped::new("addresses, installs, marks", reason));
         }
     }
+    if !observer.tells_copies() {
+        replayed.installs = None;
+        replayed
+            .skipped
+            .push(Skipped::new("installs", "copies after a fork are told by page frames, which only root may see"));
+    }
     if observer.scan_failures() > 0 {
         let reason = format!("{} scans were broken off by the kernel", observer.scan_failures());
         replayed.skipped.push(Skipped::new("marks", reason));
@@ -212,7 +232,7 @@ fn report(
 }
 
 /// A heap that nobody watches.
-struct Timed(Native<Counted>);
+struct Timed(Native<Counted>, Option<IdleChild>);
 
 impl Step for Timed {
     #[inline]
@@ -223,6 +243,17 @@ impl Step for Timed {
     fn stop(&mut self, _events: u64) -> Result<(), ChildError> {
         Ok(())
     }
+
+    fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
+        self.1 = None;
+        if step == ForkStep::Fork {
+            let mem = &self.0.allocator().mem;
+            keep_apart(mem.base().as_ptr() as u64, mem.bytes())
+                .map_err(ChildError::system("keep memory from a child"))?;
+            self.1 = Some(IdleChild::fork().map_err(ChildError::system("fork"))?);
+        }
+        Ok(())
+    }
 }
 
 /// The timed run.
@@ -230,7 +261,7 @@ pub(crate) fn timed(plan: Plan, touch: TouchRule, trace: &mut Prepared) -> Resul
     let ready = ready(&plan, trace);
     settle(Heap::Apart);
     let before = Usage::now();
-    let mut timed = Timed(open(plan, Counted::default(), ready, touch, |_| {})?);
+    let mut timed = Timed(open(plan, Counted::default(), ready, touch, |_| {})?, None);
     let driven = drive(trace, &mut timed)?;
     let usage = Usage::now().since(&before);
     std::mem::forget(timed); // as in `Measured`

@@ -13,8 +13,10 @@ use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use crate::classify::{Cause, Tally, Unclassified};
 use crate::environment;
 use crate::extents::Extents;
+use crate::fork::keep_apart;
 use crate::result::Mark;
 use crate::shadow::{ABSENT, FRAME_PAGES, Frame, Shadow};
+use crate::shared::{Changed, Shared};
 use crate::usage::Usage;
 use crate::window::Watch;
 use hksim_linux::pagemap::{PageMap, PagesSeen, PresentPages};
@@ -62,6 +64,8 @@ pub(crate) struct Observer {
     /// Frames of the reservation that reserved huge pages are mapped in: 1.
     hugetlb: Resident<u8>,
     page_table_bytes_before: u64,
+    /// What was shared at the last fork, if there was one.
+    shared: Option<Shared>,
     pub(crate) shadow: Shadow,
     pub(crate) tally: Tally,
     pub(crate) peaks: Peaks,
@@ -90,6 +94,7 @@ impl Observer {
             status: ProcText::open("/proc/self/status")?,
             hugetlb: Resident::zeroed(frames)?,
             page_table_bytes_before: 0,
+            shared: None,
             folio_pages: environment::only_folio_pages(),
             shadow: Shadow::new(frames, others_max)?,
             tally: Tally::new(),
@@ -171,7 +176,10 @@ impl Observer {
                 *on_page = on_page.saturating_add(1);
                 next += 1;
             }
-            self.rescan(pages_of(frame), Cause::Ran(&on_pages));
+            match self.changed(frame) {
+                None => self.rescan(pages_of(frame), Cause::Ran(&on_pages)),
+                Some(changed) => self.rescan(pages_of(frame), Cause::RanForked(&on_pages, &changed)),
+            }
         }
     }
 
@@ -185,8 +193,8 @@ impl Observer {
             let hugetlb = is_hugetlb(&self.shadow, &self.hugetlb, frame);
             let after = frames_seen.frame(frame, hugetlb);
             if after.is_none() && !self.shadow.is_known(frame) {
-                if let Cause::Ran(traps) = cause {
-                    self.tally.classify(first_page, &ABSENT, &ABSENT, Cause::Ran(traps));
+                if matches!(cause, Cause::Ran(_) | Cause::RanForked(..)) {
+                    self.tally.classify(first_page, &ABSENT, &ABSENT, cause);
                 }
                 continue;
             }
@@ -220,7 +228,11 @@ impl Observer {
     /// After a call that populated a range; `faults` is what the kernel charged for it.
     pub(crate) fn after_populate(&mut self, start: u64, bytes: u64, faults: u64) {
         let before = self.tally.installs;
+        self.tally.installs.cow += self.copied_within(&pages_at(start, bytes));
         self.rescan(pages_at(start, bytes), Cause::Populated);
+        // What is left after a fork took permissions back.
+        let made = self.tally.installs.total() - before.total();
+        let faults = if self.shared.is_some() { faults.min(made) } else { faults };
         if !self.tally.join_populated(&before, faults, self.folio_pages) {
             let page = start / PAGE_BYTES;
             self.tally.reject(Unclassified { page, before: None, after: None, traps: faults });
@@ -251,6 +263,7 @@ impl Observer {
         self.rescan(pages_at(from, bytes), Cause::Unseen);
         self.rescan(pages_at(to, bytes), Cause::Unseen);
         let after = self.shadow.counts();
+        self.note_shared(frames_of(&pages_at(to, bytes)));
         if before.resident_bytes() != after.resident_bytes() {
             let page = to / PAGE_BYTES;
             self.tally.reject(Unclassified { page, before: None, after: None, traps: 0 });
@@ -323,6 +336,74 @@ impl Observer {
             discrepancies,
             pages: Default::default(),
         }
+    }
+}
+
+/// After a fork.
+impl Observer {
+    /// To be called before a fork: everything so far is accounted for, and what the child will share is noted.
+    pub(crate) fn before_fork(&mut self) -> io::Result<()> {
+        self.look();
+        let (base, bytes) = (self.base_page * PAGE_BYTES, self.reserved_pages * PAGE_BYTES);
+        self.aside(|observer| {
+            let mut shared = Shared::new();
+            let frames = frames_of(&(observer.base_page..observer.base_page + observer.reserved_pages));
+            for frame in frames.filter(|&frame| observer.shadow.is_known(frame)) {
+                shared.note(&observer.page_map, frame, pages_of(frame).start);
+            }
+            observer.shared = Some(shared);
+            keep_apart(base, bytes)
+        })
+    }
+
+    /// Whether copies can be told from what only took a permission back.
+    pub(crate) fn tells_copies(&self) -> bool {
+        self.shared.as_ref().is_none_or(Shared::is_told)
+    }
+
+    /// Does something that costs this process faults of its own.
+    fn aside<T>(&mut self, run: impl FnOnce(&mut Observer) -> T) -> T {
+        self.traps.iter().for_each(|traps| traps.counter().disable());
+        let (faults, tables) = (Usage::now().faults, self.page_tables());
+        let result = run(self);
+        self.own.faults += Usage::now().faults - faults;
+        self.own.page_table_bytes += self.page_tables().saturating_sub(tables);
+        self.traps.iter().for_each(|traps| traps.counter().enable());
+        result
+    }
+
+    /// The pages of a frame that were copied since the last fork; `None` without one.
+    fn changed(&mut self, frame: u64) -> Option<Changed> {
+        Some(self.shared.as_mut()?.changed(&self.page_map, frame, pages_of(frame).start))
+    }
+
+    /// Single pages of frames that were there before a populating call and were copied by it. Comes before the scan.
+    fn copied_within(&mut self, pages: &Range<u64>) -> u64 {
+        let mut copied = 0;
+        for frame in frames_of(pages) {
+            if !self.shadow.is_known(frame) {
+                continue;
+            }
+            let Some(changed) = self.changed(frame) else { return 0 };
+            let was_there = self.shadow.frame(frame).iter().map(|&state| state == Some(PageState::Base));
+            let copies = was_there.zip(changed).filter(|&(was_there, changed)| was_there && changed).count() as u64;
+            if copies > 0 {
+                self.note_shared(frame..frame + 1);
+            }
+            copied += copies;
+        }
+        copied
+    }
+
+    /// Notes afresh what frames hold, where a fork matters.
+    fn note_shared(&mut self, frames: Range<u64>) {
+        let Some(mut shared) = self.shared.take() else { return };
+        self.aside(|observer| {
+            for frame in frames {
+                shared.note(&observer.page_map, frame, pages_of(frame).start);
+            }
+            observer.shared = Some(shared);
+        });
     }
 }
 

@@ -64,7 +64,7 @@ pub fn replay(spec: &ReplaySpec) -> Result<Replayed, ReplayError> {
 }
 
 /// What can be checked before a child runs; paths made absolute.
-fn checked(spec: &ReplaySpec) -> Result<ReplaySpec, ReplayError> {
+pub(crate) fn checked(spec: &ReplaySpec) -> Result<ReplaySpec, ReplayError> {
     let mut spec = spec.clone();
     match &mut spec.on {
         Target::Native(design) => {
@@ -87,17 +87,18 @@ fn name(run: Run) -> &'static str {
         Run::Control => "control",
         Run::Measured => "measured",
         Run::Timed => "timed",
+        Run::System(..) => "system time",
     }
 }
 
-fn unexpected(run: Run, report: &Report) -> ReplayError {
+pub(crate) fn unexpected(run: Run, report: &Report) -> ReplayError {
     match report {
         Report::Failed { message } => ReplayError::Failed { message: message.clone() },
         _ => ReplayError::Garbled { run: name(run), why: "the report of another run".into() },
     }
 }
 
-fn run(spec: &ReplaySpec, run: Run) -> Result<Received, ReplayError> {
+pub(crate) fn run(spec: &ReplaySpec, run: Run) -> Result<Received, ReplayError> {
     let failed = |action| move |source| ReplayError::Child { action, source };
     let job = Job { spec: spec.clone(), run };
     let job = serde_json::to_vec(&job).map_err(|why| failed("prepare the job of")(why.into()))?;

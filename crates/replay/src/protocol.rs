@@ -10,6 +10,7 @@ use hksim_drive::{PageRun, PageSet, PageState};
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Control, Mark, Replayed};
+use crate::system::SystemRun;
 use crate::usage::Usage;
 use hksim_linux::resident::{Resident, Zeroable};
 
@@ -31,6 +32,7 @@ pub(crate) enum Report {
     Control(Control),
     Measured(Box<MeasuredReport>),
     Timed(Timing),
+    System(SystemRun),
 }
 
 /// A measured run: the figures that it could find, and its marks.

@@ -51,23 +51,25 @@ pub(crate) fn settle(heap: Heap<'_>) {
 }
 
 /// A line of `/proc/self/maps`.
-struct Map<'a> {
-    start: usize,
-    bytes: usize,
+pub(crate) struct Map<'a> {
+    pub(crate) start: usize,
+    pub(crate) bytes: usize,
     is_readable: bool,
     is_writable: bool,
+    pub(crate) is_executable: bool,
     name: &'a str,
 }
 
 impl Map<'_> {
-    fn parse(line: &str) -> Option<Map<'_>> {
+    pub(crate) fn parse(line: &str) -> Option<Map<'_>> {
         let mut fields = line.splitn(6, ' ');
         let (start, end) = fields.next()?.split_once('-')?;
         let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
         let mode = fields.next()?;
         let name = fields.nth(3).unwrap_or("").trim();
         let (is_readable, is_writable) = (mode.starts_with('r'), mode[1..].starts_with('w'));
-        Some(Map { start, bytes: end - start, is_readable, is_writable, name })
+        let is_executable = mode[2..].starts_with('x');
+        Some(Map { start, bytes: end - start, is_readable, is_writable, is_executable, name })
     }
 }
 

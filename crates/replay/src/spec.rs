@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hksim_drive::{Design, TouchRule};
+use hksim_drive::{Design, ForkWindow, TouchRule};
 use serde::{Deserialize, Serialize};
 
 /// A replay to perform.
@@ -21,6 +21,8 @@ pub struct ReplaySpec {
     /// Events after which the measured run stops itself (SIGSTOP) and tells its process id and the base of its
     /// reservation on standard error; for ordered native runs.
     pub stop_at: Option<u64>,
+    /// Children that the program forks; for ordered native runs.
+    pub forks: Vec<ForkWindow>,
 }
 
 /// An allocator that really runs.
@@ -71,6 +73,28 @@ pub(crate) enum Run {
     Measured,
     /// Nothing watched.
     Timed,
+    /// Nothing watched but the processor time, or whose it is, after a warm-up.
+    System(WarmUp, Watched),
+}
+
+/// What of a run's processor time is watched: not both at once, since looking takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Watched {
+    /// How much it is.
+    Clock,
+    /// Whether it is the kernel's or the program's.
+    Modes,
+}
+
+/// Memory that is touched and given back right before a run, so that the host of a virtual machine has it there. Pages of
+/// the hugetlb pool are always there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmUp {
+    /// In single pages.
+    pub page_bytes: u64,
+    /// In huge pages.
+    pub huge_bytes: u64,
 }
 
 /// What a child is told.

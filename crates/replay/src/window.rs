@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hksim_drive::PointFinder;
+use hksim_drive::{ForkSchedule, ForkWindow, PointFinder, Step as ForkStep};
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
@@ -19,6 +19,8 @@ pub(crate) struct Prepared {
     pub(crate) stops: Vec<u64>,
     /// Events after which the process stops itself; one of the stops.
     pause_after: Option<u64>,
+    /// When children are forked, and exit.
+    pub(crate) forks: ForkSchedule,
     /// Calls of the allocator in the whole trace.
     pub(crate) operations: u64,
     /// By thread: events up to and including its last one.
@@ -27,7 +29,11 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// Reads a trace through and rewinds it.
-    pub(crate) fn new(mut reader: Borrowing<TraceReader>, pause_after: Option<u64>) -> Result<Prepared, ChildError> {
+    pub(crate) fn new(
+        mut reader: Borrowing<TraceReader>,
+        pause_after: Option<u64>,
+        forks: &[ForkWindow],
+    ) -> Result<Prepared, ChildError> {
         let mut marks = PointFinder::default();
         let (mut operations, mut events) = (0, 0);
         let mut last_events = vec![0; reader.summary().threads as usize];
@@ -44,7 +50,8 @@ impl Prepared {
         stops.extend(pause_after);
         stops.sort_unstable();
         stops.dedup();
-        Ok(Prepared { reader, stops, pause_after, operations, last_events })
+        let forks = ForkSchedule::new(forks);
+        Ok(Prepared { reader, stops, pause_after, forks, operations, last_events })
     }
 }
 
@@ -89,11 +96,19 @@ pub(crate) trait Step {
     /// Performs an event; `number` is its place in the trace.
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError>;
 
+    /// Called before each batch of events, which was read then.
+    fn batch_begins(&mut self) {}
+
     /// Called after each batch of events.
     fn batch_done(&mut self) {}
 
     /// Called at each stop, after so many events.
     fn stop(&mut self, events: u64) -> Result<(), ChildError>;
+
+    /// A child is forked, or exits.
+    fn fork(&mut self, _step: ForkStep) -> Result<(), ChildError> {
+        Ok(())
+    }
 
     /// Where the reservation lies, if there is one.
     fn base(&self) -> Option<u64> {
@@ -115,8 +130,10 @@ pub(crate) fn drive(trace: &mut Prepared, driver: &mut impl Step) -> Result<Driv
     let mut next_stop = stops.next().unwrap_or(u64::MAX);
     while let Some(batch) = trace.reader.next_batch()? {
         let mut rest = batch;
+        driver.batch_begins();
         while !rest.is_empty() {
-            let before_stop = rest.len().min((next_stop - driven.events).try_into().unwrap_or(usize::MAX));
+            let next = trace.forks.next_event().map_or(next_stop, |fork| fork.min(next_stop));
+            let before_stop = rest.len().min((next - driven.events).try_into().unwrap_or(usize::MAX));
             let (now, later) = rest.split_at(before_stop);
             let start = Instant::now();
             for event in now {
@@ -132,6 +149,9 @@ pub(crate) fn drive(trace: &mut Prepared, driver: &mut impl Step) -> Result<Driv
                 {
                     pause(base, driven.events);
                 }
+            }
+            while let Some(step) = trace.forks.due(driven.events) {
+                driver.fork(step)?;
             }
             rest = later;
         }

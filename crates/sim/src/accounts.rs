@@ -9,12 +9,16 @@ use hksim_policy::memory::{Advice, Mapping};
 use serde::Serialize;
 
 use crate::addresses::{AddressLabel, Addresses, Giver};
+use crate::forks::{ForkReport, Forks};
 use crate::hooks::{Hooks, Touch, Watch, Why};
 use crate::kernel::{
-    self, Access, BLOCK_PAGES, Content, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, Protection, RemapSource,
+    self, Access, BLOCK_PAGES, Content, Install, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, Protection,
+    RemapSource,
 };
+use crate::work::{KernelWork, Present};
 
-/// Why a page-table entry was made. The first that fits, in this order of precedence: populated (trimmed where it was for nothing) or collapsed; zero_then_write;
+/// Why a page-table entry was made. The first that fits, in this order of precedence: populated (trimmed where it was for
+/// nothing) or collapsed; copied_after_fork; zero_then_write;
 /// hole_after_split; refault_after_purge; else what touched the page. The sums equal the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ByReason {
@@ -44,6 +48,8 @@ pub struct ByReason {
     pub hole_after_split: u64,
     /// A write to a page that a read had made a zero page.
     pub zero_then_write: u64,
+    /// A write to a page that a forked child holds too.
+    pub copied_after_fork: u64,
 }
 
 impl ByReason {
@@ -63,8 +69,10 @@ impl ByReason {
     pub fn total(&self) -> u64 {
         let ByReason { application, header, link, metadata, zeroing, copy, prefault, populated, .. } = *self;
         let ByReason { trimmed, collapsed, refault_after_purge, hole_after_split, zero_then_write, .. } = *self;
+        let copied = self.copied_after_fork;
         let touched = application + header + link + metadata + zeroing + copy + prefault;
-        touched + populated + trimmed + collapsed + refault_after_purge + hole_after_split + zero_then_write
+        let called = populated + trimmed + collapsed;
+        touched + called + refault_after_purge + hole_after_split + zero_then_write + copied
     }
 }
 
@@ -77,6 +85,8 @@ enum Cause {
     Populated,
     /// A call that collapses.
     Collapsed,
+    /// A write to a page shared with a child.
+    Copied,
 }
 
 /// Highest values so far. Bytes of resident memory include hugetlb pages.
@@ -101,6 +111,8 @@ pub struct Accounts {
     os_calls: OsCalls,
     os_calls_failed: u64,
     peaks: Peaks,
+    work: KernelWork,
+    forks: Forks,
     /// Pages that held data when they were purged.
     purged: HashSet<u64>,
     /// 2 MiB blocks that were a huge page and were not dropped whole since.
@@ -117,6 +129,8 @@ impl Accounts {
             os_calls: OsCalls::default(),
             os_calls_failed: 0,
             peaks: Peaks::default(),
+            work: KernelWork::default(),
+            forks: Forks::default(),
             purged: HashSet::new(),
             once_huge: HashSet::new(),
             giver: Giver::new(Addresses::default()),
@@ -166,6 +180,53 @@ impl Accounts {
         }
     }
 
+    /// What the kernel did beside installs.
+    pub fn work(&self) -> KernelWork {
+        self.work
+    }
+
+    /// The forks so far.
+    pub fn forks(&self) -> &[ForkReport] {
+        self.forks.reports()
+    }
+
+    /// The program forks, after so many events; these are all its pages. The memory above must let every write pass again.
+    pub(crate) fn fork(&mut self, event: u64, pieces: &[Range<u64>]) {
+        let mut shared = Present::default();
+        for piece in pieces {
+            let Present { pages, huge, hugetlb } = self.present(piece);
+            shared.pages += pages;
+            shared.huge += huge;
+            shared.hugetlb += hugetlb;
+        }
+        self.forks.begin(self.kernel.fork(), shared, event);
+    }
+
+    /// The child exits.
+    pub(crate) fn child_exits(&mut self, event: u64) {
+        self.forks.end(event);
+    }
+
+    /// A touch after a fork: tells copies, and what copies nothing, from first touches.
+    fn touch_after_fork(&mut self, page: u64, access: Access, why: Why) {
+        let state = self.kernel.page_states(page..page + 1).first().map(|run| run.state);
+        let was_present = state.is_some_and(holds_data);
+        let before = *self.kernel.counters();
+        let installed = self.touch_kernel(page, access, if was_present { Cause::Copied } else { Cause::Touched(why) });
+        let (after, has_child) = (*self.kernel.counters(), self.forks.has_child());
+        self.forks.newest(|report| {
+            report.reuses += after.reuses - before.reuses;
+            if was_present
+                && has_child
+                && let Some(install) = installed
+            {
+                report.copies += 1;
+                report.copied_bytes += install.pages * PAGE_BYTES;
+                report.split_huge += after.entry_splits - before.entry_splits;
+            }
+        });
+    }
+
     /// Highest values.
     pub fn peaks(&self) -> Peaks {
         self.peaks
@@ -190,6 +251,7 @@ impl Accounts {
         let reason = match cause {
             Cause::Populated => &mut reasons.populated,
             Cause::Collapsed => &mut reasons.collapsed,
+            Cause::Copied => &mut reasons.copied_after_fork,
             Cause::Touched(_) if upgrades => &mut reasons.zero_then_write,
             Cause::Touched(_) if run.pages < BLOCK_PAGES && self.once_huge.contains(&block) => {
                 &mut reasons.hole_after_split
@@ -219,8 +281,35 @@ impl Accounts {
         installs.sum()
     }
 
+    /// Touches a page of the simulated address space, and accounts for what that installed.
+    fn touch_kernel(&mut self, page: u64, access: Access, cause: Cause) -> Option<Install> {
+        let was_huge_zero = matches!(self.kernel.block_state(page), kernel::BlockState::HugeZero);
+        let tables_bytes = self.kernel.page_table_bytes();
+        let installed = match self.kernel.touch(page, access) {
+            Ok(installed) => installed,
+            // The policy touches only what it has mapped, so this is a bug in it, or in the model.
+            Err(signal) => unreachable!("an access to page {page:#x} raised {signal}"),
+        };
+        if let Some(install) = installed {
+            if install.pages < BLOCK_PAGES {
+                self.work.page_tables += self.kernel.page_table_bytes().saturating_sub(tables_bytes) / PAGE_BYTES;
+            }
+            let run =
+                InstallRun { kind: install.kind, first_page: install.first_page, pages: install.pages, installs: 1 };
+            let upgrades = install.kind == InstallKind::Cow || was_huge_zero;
+            self.attribute(run, cause, upgrades);
+            self.note_peaks();
+        }
+        installed
+    }
+
     fn called(&mut self, outcome: kernel::Outcome, cause: Cause) -> Result<(), Errno> {
         for run in outcome.installs {
+            match (cause, run.kind) {
+                (Cause::Collapsed, _) => self.work.collapsed_blocks += run.installs,
+                (Cause::Populated, InstallKind::Base4k | InstallKind::Cow) => self.work.populated_pages += run.installs,
+                _ => {}
+            }
             self.attribute(run, cause, false);
         }
         self.returned(outcome.result)
@@ -239,12 +328,14 @@ impl Accounts {
         })
     }
 
+    fn present(&self, pages: &Range<u64>) -> Present {
+        Present::of(self.kernel.page_states(pages.clone()).into_iter())
+    }
+
     /// Pages are about to be dropped: what is installed there later is a refault.
     fn dropping(&mut self, pages: &Range<u64>) {
         for run in self.kernel.page_states(pages.clone()) {
-            let holds_data =
-                !matches!(run.state, kernel::PageState::None | kernel::PageState::Zero | kernel::PageState::HugeZero);
-            if holds_data {
+            if holds_data(run.state) {
                 self.purged.extend(run.first_page..run.first_page + run.pages);
             }
         }
@@ -265,6 +356,11 @@ fn map_flags(mapping: Mapping) -> MapFlags {
     }
 }
 
+/// Whether a page in that state has memory of its own.
+fn holds_data(state: kernel::PageState) -> bool {
+    !matches!(state, kernel::PageState::None | kernel::PageState::Zero | kernel::PageState::HugeZero)
+}
+
 impl Hooks for Accounts {
     const EVERY_ACCESS: bool = false;
 
@@ -274,22 +370,10 @@ impl Hooks for Accounts {
             Touch::WriteZero => Access::Write(Content::Zero),
             Touch::Write => Access::Write(Content::NonZero),
         };
-        let was_huge_zero = matches!(self.kernel.block_state(page), kernel::BlockState::HugeZero);
-        match self.kernel.touch(page, access) {
-            Ok(None) => {}
-            Ok(Some(install)) => {
-                let run = InstallRun {
-                    kind: install.kind,
-                    first_page: install.first_page,
-                    pages: install.pages,
-                    installs: 1,
-                };
-                let upgrades = install.kind == InstallKind::Cow || was_huge_zero;
-                self.attribute(run, Cause::Touched(why), upgrades);
-                self.note_peaks();
-            }
-            // The policy touches only what it has mapped, so this is a bug in it, or in the model.
-            Err(signal) => unreachable!("an access to page {page:#x} raised {signal}"),
+        if self.forks.any() {
+            self.touch_after_fork(page, access, why);
+        } else {
+            self.touch_kernel(page, access, Cause::Touched(why));
         }
     }
 
@@ -304,6 +388,7 @@ impl Hooks for Accounts {
 
     fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
         self.os_calls.mmap += 1;
+        self.work.unmapped(self.present(&pages));
         self.dropping(&pages);
         let outcome = self.kernel.map(pages, map_flags(mapping));
         self.called(outcome, Cause::Populated)
@@ -326,12 +411,14 @@ impl Hooks for Accounts {
         self.by_reason.populated -= populated;
         self.by_reason.trimmed += populated;
         self.os_calls.munmap += 1;
+        self.work.unmapped(self.present(&pages));
         let result = self.kernel.unmap(pages);
         self.returned(result)
     }
 
     fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
         self.os_calls.munmap += 1;
+        self.work.unmapped(self.present(&pages));
         self.dropping(&pages);
         let result = self.kernel.unmap(pages);
         self.returned(result)
@@ -343,6 +430,9 @@ impl Hooks for Accounts {
 
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         self.os_calls.madvise += 1;
+        if matches!(advice, Advice::DontNeed | Advice::Free | Advice::Collapse) {
+            self.work.advised(advice, self.present(&pages));
+        }
         if advice == Advice::DontNeed {
             self.dropping(&pages);
         }
@@ -361,6 +451,7 @@ impl Hooks for Accounts {
 
     fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {
         self.os_calls.mremap += 1;
+        self.work.moved(self.present(&pages));
         self.dropping(&(to..to + pages.end - pages.start));
         let result = self.kernel.remap(pages.start, pages.end - pages.start, to, RemapSource::Unmapped);
         self.returned(result)
@@ -369,6 +460,10 @@ impl Hooks for Accounts {
 
 impl Watch for Accounts {
     fn accounts(&self) -> &Accounts {
+        self
+    }
+
+    fn accounts_mut(&mut self) -> &mut Accounts {
         self
     }
 }

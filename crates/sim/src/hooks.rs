@@ -85,6 +85,9 @@ pub trait Watch: Hooks {
     /// Its accounts.
     fn accounts(&self) -> &Accounts;
 
+    /// The same, to tell them what no access tells.
+    fn accounts_mut(&mut self) -> &mut Accounts;
+
     /// Its TLB's hits and misses, if it has one.
     fn misses(&self) -> Option<TlbMisses> {
         None

@@ -4,11 +4,13 @@
 //! - [`kernel`]: Linux's rules for anonymous memory, a library of its own; [`accounts`] feeds one with hooks.
 //! - [`addresses`]: which addresses maps get that ask for none.
 //! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many; [`report`]: what comes out.
+//! - [`forks`]: what a forked child costs. [`work`]: what the kernel had to do beside installs.
 //! - [`placement`]: just where every object lies.
 //! - [`tlb`]: models of TLBs; [`reach`]: what they could cover, and what they miss.
 
 pub mod accounts;
 pub mod addresses;
+pub mod forks;
 pub mod hooks;
 pub mod kernel;
 pub mod memory;
@@ -18,6 +20,7 @@ pub mod report;
 pub mod simulate;
 pub mod sweep;
 pub mod tlb;
+pub mod work;
 
 pub use addresses::Addresses;
 pub use report::SimReport;

@@ -84,6 +84,10 @@ impl Watch for TlbWatch {
         &self.accounts
     }
 
+    fn accounts_mut(&mut self) -> &mut Accounts {
+        &mut self.accounts
+    }
+
     fn misses(&self) -> Option<TlbMisses> {
         let allocator = less(self.tlb.counts(), self.application);
         Some(TlbMisses { application: self.application, allocator })

@@ -9,8 +9,10 @@ use serde::Serialize;
 
 use crate::accounts::ByReason;
 use crate::addresses::AddressLabel;
+use crate::forks::ForkReport;
 use crate::kernel::{KernelConfig, KhugepagedBound};
 use crate::reach::TlbReport;
+use crate::work::KernelWork;
 
 /// Version of every JSON result; raised when a name changes or goes.
 pub const SCHEMA: u32 = 1;
@@ -124,6 +126,11 @@ pub struct SimReport {
     pub os_calls: OsCalls,
     /// Those of them that failed.
     pub os_calls_failed: u64,
+    /// What the kernel did beside installs.
+    pub kernel_work: KernelWork,
+    /// What forked children cost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forks: Vec<ForkReport>,
     /// Requests that could not be served.
     pub failed: u64,
     /// SuperSlabs that hugetlb refused, and maps that the kernel did not align.

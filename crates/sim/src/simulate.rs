@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::Instant;
 
 use hksim_drive::{
-    Design, DesignError, DriveError, Driver, FellBack, PageRun, PageSet, PageState as SetState, PointFinder, TouchRule,
-    even_points,
+    Design, DesignError, DriveError, Driver, FellBack, ForkSchedule, ForkWindow, PageRun, PageSet,
+    PageState as SetState, PointFinder, Step, TouchRule, even_points,
 };
 use hksim_policy::options::Purge;
 use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::accounts::Accounts;
 use crate::addresses::Addresses;
+use crate::forks::ForkWatch;
 use crate::hooks::Watch;
 use crate::kernel::{Kernel, KernelConfig, PageState};
 use crate::memory::SimMemory;
@@ -41,6 +42,8 @@ pub struct Setup {
     pub tlb: Option<&'static Geometry>,
     /// Which addresses maps get that ask for none.
     pub addresses: Addresses,
+    /// Children that the program forks.
+    pub forks: Vec<ForkWindow>,
     /// The file's name, for the label.
     pub file: Option<String>,
 }
@@ -123,6 +126,7 @@ pub fn simulate(
     let is_full = source.header().touch == Touch::FullStream && setup.touch == TouchRule::Recorded;
     match setup.tlb.filter(|_| is_full) {
         Some(core) => simulate_on(TlbWatch::new(accounts, core), source, setup, marks, progress),
+        None if !setup.forks.is_empty() => simulate_on(ForkWatch(accounts), source, setup, marks, progress),
         None => simulate_on(accounts, source, setup, marks, progress),
     }
 }
@@ -175,6 +179,7 @@ struct Run<H: Watch> {
     timeline: Vec<Sample>,
     marked: Vec<MarkedPages>,
     collects_pages: bool,
+    forks: ForkSchedule,
     core: Option<&'static Geometry>,
     reach: Vec<ReachSample>,
 }
@@ -197,6 +202,7 @@ impl<H: Watch> Run<H> {
             timeline: Vec::new(),
             marked: Vec::new(),
             collects_pages: false,
+            forks: ForkSchedule::new(&setup.forks),
             core: setup.tlb,
             reach: Vec::new(),
         })
@@ -210,6 +216,7 @@ impl<H: Watch> Run<H> {
             for (index, event) in now.iter().enumerate() {
                 let numbered = |source| SimError::Drive { event: self.done + index as u64 + 1, source };
                 self.driver.step(event).map_err(numbered)?;
+                self.driver.allocator().mem.settle();
             }
             self.done += now.len() as u64;
             self.time_ns = now.last().map_or(self.time_ns, |event| event.time_ns);
@@ -222,7 +229,7 @@ impl<H: Watch> Run<H> {
     fn next_point(&self) -> Option<u64> {
         let sample = self.points.timeline.get(self.next_sample).copied();
         let mark = self.points.marks.get(self.next_mark).copied();
-        sample.into_iter().chain(mark).min()
+        sample.into_iter().chain(mark).chain(self.forks.next_event()).min()
     }
 
     /// Takes every sample and mark that is due.
@@ -234,6 +241,27 @@ impl<H: Watch> Run<H> {
         while self.points.marks.get(self.next_mark).is_some_and(|&point| point <= self.done) {
             self.next_mark += 1;
             self.mark();
+        }
+        while let Some(step) = self.forks.due(self.done) {
+            self.fork_or_exit(step);
+        }
+    }
+
+    fn fork_or_exit(&mut self, step: Step) {
+        let mem = &self.driver.allocator().mem;
+        if step == Step::Exit {
+            return mem.hooks().accounts_mut().child_exits(self.done);
+        }
+        let pieces: Vec<(u64, Range<u64>)> = mem.pieces().collect();
+        let pages: Vec<Range<u64>> = pieces.iter().map(|(_, pages)| pages.clone()).collect();
+        mem.hooks().accounts_mut().fork(self.done, &pages);
+        let hooks = mem.hooks();
+        for (name, pages) in pieces {
+            let states = hooks.accounts().kernel().page_states(pages.clone());
+            for run in states.into_iter().filter(|run| run.state != PageState::None) {
+                let first = name + (run.first_page - pages.start);
+                mem.forked(first..first + run.pages);
+            }
         }
     }
 
@@ -323,6 +351,8 @@ impl<H: Watch> Run<H> {
             page_table_bytes_peak: peaks.page_table_bytes,
             os_calls: accounts.os_calls(),
             os_calls_failed: accounts.os_calls_failed(),
+            kernel_work: accounts.work(),
+            forks: accounts.forks().to_vec(),
             failed: self.driver.failed(),
             fell_back: FellBack::of(pool),
             addresses: accounts.addresses(),

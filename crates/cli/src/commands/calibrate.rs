@@ -76,7 +76,7 @@ fn table(profile: &Profile, lines: &[Line]) -> String {
     all.extend(table.lines());
     all.push(String::new());
     all.push(
-        "for each page of 4K, huge page of 2M, or call; low and high leave a tenth of the rounds below and above"
+        "for each page of 4K, huge page of 2M, or call; low and high leave a quarter of the rounds below and above"
             .into(),
     );
     all.extend(

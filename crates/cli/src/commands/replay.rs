@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let stop_at = args.stop_at.as_ref().map(|point| point.event(&args.trace)).transpose()?;
     let (mode, measure) = (args.mode, Measure::default());
-    let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, mode, measure, stop_at };
+    let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, mode, measure, stop_at, forks: Vec::new() };
     let replayed = replay(&spec)?;
     let knowledge = if rule == TouchRule::Recorded { trace.header.touch } else { Touch::Assumed };
     let report = ReplayReport {

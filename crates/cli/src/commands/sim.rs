@@ -16,6 +16,7 @@ use hksim_trace::profile::Borrowing;
 use serde::Serialize;
 
 use crate::flags::{BaseKernel, PolicyArgs};
+use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::output::{self, OutputArgs, pages};
 use crate::point::Point;
@@ -40,6 +41,8 @@ pub struct Args {
     /// Of those only the pages after that event, or at that mark, or at the end
     #[arg(long, value_name = "N|MARK|end", requires = "dump_pages")]
     at: Option<Point>,
+    #[command(flatten)]
+    forks: ForkArgs,
     #[command(flatten)]
     profile: ProfileArgs,
     #[command(flatten)]
@@ -66,7 +69,8 @@ pub fn run(args: &Args) -> Result<()> {
     let choice = args.policy.choice()?;
     let profile = args.profile.read()?;
     let trace = Trace::file(&args.trace)?;
-    let headline = Setup { tlb: args.tlb, ..setup(&choice, &trace, BaseKernel::AsItComes)? };
+    let headline =
+        Setup { tlb: args.tlb, forks: args.forks.windows(&trace)?, ..setup(&choice, &trace, BaseKernel::AsItComes)? };
     if let Some(file) = &args.dump_pages {
         dump_pages(args, file, &headline)?;
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::chart;
 use crate::flags::{BaseKernel, Choice, HugeList, PolicyArgs};
+use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::output::{OutputArgs, note};
 use crate::runs::{setup, simulate_all};
@@ -28,6 +29,8 @@ pub struct Args {
     traces: Vec<PathBuf>,
     #[command(flatten)]
     policy: PolicyArgs,
+    #[command(flatten)]
+    forks: ForkArgs,
     #[command(flatten)]
     profile: ProfileArgs,
     #[command(flatten)]
@@ -52,7 +55,10 @@ pub fn run(args: &Args) -> Result<()> {
     let profile = args.profile.read()?;
     let traces = if args.traces.is_empty() { Trace::built_in()? } else { open(&args.traces)? };
     let runs = traces.into_iter().map(|trace| {
-        let setups = choices.iter().map(|choice| setup(choice, &trace, BaseKernel::AsItComes));
+        let forks = args.forks.windows(&trace)?;
+        let setups = choices
+            .iter()
+            .map(|choice| Ok(Setup { forks: forks.clone(), ..setup(choice, &trace, BaseKernel::AsItComes)? }));
         let setups = setups.collect::<Result<Vec<Setup>>>()?;
         Ok((trace, setups))
     });

@@ -5,18 +5,21 @@ mod view;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use hksim_drive::design::Align;
+use hksim_sim::Setup;
 use hksim_trace::header::Origin;
 use hksim_trace::hkt::TraceWriter;
 use tempfile::TempDir;
 
 use crate::flags::{BaseKernel, Choice, HostPolicyArgs, HugeList};
+use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
 use crate::output::progress::Progress;
 use crate::runs::setup;
-use crate::system_time::{ProfileArgs, SystemTime};
-use crate::validate::{Row, Validation, Verdict, validate};
+use crate::system_time::ProfileArgs;
+use crate::validate::{Row, Validation, Verdict, judge_system_time, validate, validate_threads};
 
 /// Exit status when a check failed.
 const CHECK_FAILED: u8 = 1;
@@ -30,6 +33,11 @@ pub struct Args {
     /// Policies to check
     #[command(flatten)]
     pub policy: HostPolicyArgs,
+    /// Replay with the trace's real threads, so many times, and judge the prediction by all of these runs
+    #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "9", conflicts_with_all = ["fork_at", "profile"], value_parser = clap::value_parser!(u32).range(2..=1000))]
+    threaded: Option<u32>,
+    #[command(flatten)]
+    forks: ForkArgs,
     #[command(flatten)]
     profile: ProfileArgs,
     /// Where the result goes
@@ -52,15 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let choices = args.policy.checked()?.choices(HugeList::All)?;
     let folder = TempDir::with_prefix("hksim-").context("cannot make a temporary folder; set TMPDIR")?;
     let traces = replayable(&args.traces, folder.path())?;
-    let profile = args.profile.read()?;
-    let mut rows = rows(&traces, &choices)?;
-    if let Some(profile) = profile {
-        for row in &mut rows {
-            let predicted = SystemTime::predicted(&row.predicted, &profile)?;
-            row.system_time = Some(predicted.beside(row.measured.user_s, row.measured.sys_s));
-        }
-    }
-    let validation = Validation::new(rows);
+    let validation = Validation::new(rows(args, &traces, &choices)?);
     args.output.emit(&validation, &validation.rows, || view::table(&validation))?;
     Ok(match validation.verdict {
         Verdict::Failed => ExitCode::from(CHECK_FAILED),
@@ -68,13 +68,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn rows(traces: &[Replayable], choices: &[Choice]) -> Result<Vec<Row>> {
+fn rows(args: &Args, traces: &[Replayable], choices: &[Choice]) -> Result<Vec<Row>> {
+    let profile = args.profile.read()?;
     let progress = Progress::events((traces.len() * choices.len()) as u64);
     let mut rows = Vec::new();
     for replayable in traces {
+        let forks = args.forks.windows(&replayable.trace)?;
         for choice in choices {
             let setup = setup(choice, &replayable.trace, BaseKernel::Host)?;
-            rows.push(validate(&replayable.path, &replayable.label, &setup)?);
+            if !forks.is_empty() && setup.design.align != Align::Arena {
+                bail!("--fork-at: children are forked from SuperSlabs of one reservation only; use --align arena");
+            }
+            let setup = Setup { forks: forks.clone(), ..setup };
+            let mut row = match args.threaded {
+                Some(runs) => validate_threads(&replayable.path, &replayable.label, &setup, runs)?,
+                None => validate(&replayable.path, &replayable.label, &setup)?,
+            };
+            if let Some(profile) = &profile {
+                judge_system_time(&replayable.path, &setup, &mut row, profile)?;
+            }
+            rows.push(row);
             progress.advance(1);
         }
     }

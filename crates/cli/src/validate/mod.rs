@@ -5,10 +5,12 @@
 
 mod layout;
 mod residual;
+mod statistical;
 mod verdict;
 
 use std::path::Path;
 
+use hksim_cost::Profile;
 use hksim_drive::{Design, Huge, PageSet};
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
 use hksim_sim::kernel::KernelConfig;
@@ -20,11 +22,12 @@ use serde::Serialize;
 
 pub use layout::LayoutResidual;
 pub use residual::Residual;
+pub use statistical::Spread;
 pub use verdict::{Class, Judged, Verdict};
 
 use crate::flags::table::thp_word;
 use crate::host;
-use crate::system_time::SystemTime;
+use crate::system_time::{self, SystemTime};
 
 /// One trace under one design, both ways.
 #[derive(Debug, Serialize)]
@@ -48,6 +51,9 @@ pub struct Row {
     /// What the addresses of maps do to the prediction, where SuperSlabs have maps of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout_residual: Option<LayoutResidual>,
+    /// Figures over all runs, in class statistical.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub spreads: Vec<Spread>,
     /// System time, where a profile of costs was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_time: Option<SystemTime>,
@@ -84,14 +90,7 @@ const TRIES_MAX: u32 = 4;
 pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row> {
     let setup = Setup { file: Some(label.to_string()), ..setup.clone() };
     let modelled = predict(trace, &setup)?;
-    let spec = ReplaySpec {
-        trace: trace.to_path_buf(),
-        on: Target::Native(setup.design.clone()),
-        touch: setup.touch,
-        mode: Mode::Ordered,
-        measure: Measure::default(),
-        stop_at: None,
-    };
+    let spec = spec(trace, &setup);
     let mut tries = 1;
     let (replayed, simulated, residual, judged) = loop {
         let replayed = hksim_replay::replay(&spec)?;
@@ -118,6 +117,7 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
         verdict: judged.verdict,
         reason: judged.reason,
         layout_residual: replayed.addresses.as_ref().map(|_| LayoutResidual::new(&modelled.report, &simulated.report)),
+        spreads: Vec::new(),
         system_time: None,
         environment: replayed.environment.clone(),
         predicted: Box::new(simulated.report),
@@ -130,6 +130,86 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
 fn predict(trace: &Path, setup: &Setup) -> anyhow::Result<Simulated> {
     let mut source = Borrowing::new(TraceReader::open(trace)?);
     Ok(simulate(&mut source, setup, Marks::Collect, &|_| {})?)
+}
+
+/// Simulates a trace file, and replays it so many times with real threads.
+///
+/// # Errors
+/// Damaged traces, impossible designs, and replays that cannot be made at all.
+pub fn validate_threads(trace: &Path, label: &str, setup: &Setup, runs: u32) -> anyhow::Result<Row> {
+    let mut source = Borrowing::new(TraceReader::open(trace)?);
+    let setup = Setup { file: Some(label.to_string()), ..setup.clone() };
+    let report = simulate(&mut source, &setup, Marks::Skip, &|_| {})?.report;
+    let measure = Measure { pages: true, time: false };
+    let spec = ReplaySpec { mode: Mode::Threaded, measure, ..spec(trace, &setup) };
+    let mut replayed = Vec::new();
+    for _ in 0..runs.max(1) {
+        replayed.push(hksim_replay::replay(&spec)?);
+    }
+    let spreads = statistical::spreads(&report, &replayed);
+    let (verdict, reason) = judge_threads(&report, &replayed, &spreads);
+    replayed.sort_by_key(|run| run.faults);
+    let measured = replayed.swap_remove(replayed.len() / 2);
+    Ok(Row {
+        trace: label.to_string(),
+        policy: setup.design,
+        class: Class::Statistical,
+        verdict,
+        reason: Some(reason),
+        residual: Residual::new(&report, &measured, None),
+        layout_residual: None,
+        spreads,
+        system_time: None,
+        environment: measured.environment.clone(),
+        predicted: Box::new(report),
+        measured: Box::new(measured),
+    })
+}
+
+fn judge_threads(report: &SimReport, runs: &[Replayed], spreads: &[Spread]) -> (Verdict, String) {
+    let texts = |spreads: Vec<&Spread>| spreads.iter().map(|spread| spread.text()).collect::<Vec<_>>().join("; ");
+    if let Some(reason) = runs.first().and_then(|run| verdict::impossible_here(report, run)) {
+        return (Verdict::Skipped, reason);
+    }
+    if let Some(reason) = runs.iter().find_map(verdict::unsound) {
+        return (Verdict::Failed, reason);
+    }
+    let outside: Vec<&Spread> = spreads.iter().filter(|spread| !spread.holds()).collect();
+    match (spreads.is_empty(), outside.is_empty()) {
+        (true, _) => (Verdict::Skipped, "no figure could be measured in every run".into()),
+        (false, false) => (Verdict::Failed, format!("outside all {} runs: {}", runs.len(), texts(outside))),
+        (false, true) => (Verdict::Ok, format!("{} runs: {}", runs.len(), texts(spreads.iter().collect()))),
+    }
+}
+
+/// The replay of a row.
+fn spec(trace: &Path, setup: &Setup) -> ReplaySpec {
+    ReplaySpec {
+        trace: trace.to_path_buf(),
+        on: Target::Native(setup.design.clone()),
+        touch: setup.touch,
+        mode: Mode::Ordered,
+        measure: Measure::default(),
+        stop_at: None,
+        forks: setup.forks.clone(),
+    }
+}
+
+/// Judges a row's system time, by runs of their own.
+///
+/// # Errors
+/// The profile lacks a cost, or a run cannot be made.
+pub fn judge_system_time(trace: &Path, setup: &Setup, row: &mut Row, profile: &Profile) -> anyhow::Result<()> {
+    let predicted = SystemTime::predicted(&row.predicted, profile)?;
+    row.system_time = Some(match row.verdict {
+        Verdict::Skipped => predicted,
+        Verdict::Ok | Verdict::Failed => {
+            let warm_up = system_time::warm_up(&row.predicted);
+            let runs = hksim_replay::system_time(&spec(trace, setup), warm_up, system_time::EFFORT)?;
+            predicted.beside(&runs, warm_up, profile)?
+        }
+    });
+    Ok(())
 }
 
 /// Modes and the hugetlb pool belong to the whole machine: where they are not what the prediction saw, somebody changed them,

@@ -18,6 +18,8 @@ pub enum Class {
     /// Something that nobody can predict disturbed the replay, and was counted. All figures lie as near to the measurement
     /// as that many huge pages allow; what the allocator did equals the prediction.
     Bounded,
+    /// Real threads ran, in an order of their own: figures lie among those of many runs.
+    Statistical,
 }
 
 impl Class {
@@ -26,6 +28,7 @@ impl Class {
         match self {
             Class::Exact => "exact",
             Class::Bounded => "bounded",
+            Class::Statistical => "statistical",
         }
     }
 }
@@ -100,7 +103,7 @@ fn not_measured(skipped: &Skipped) -> String {
 }
 
 /// What this machine cannot do.
-fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Option<String> {
+pub(super) fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Option<String> {
     let environment = &measured.environment;
     if let Some(lack) = host::lacks(predicted.policy.huge, &predicted.kernel.thp) {
         return Some(format!("on this machine {lack}"));
@@ -114,7 +117,7 @@ fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Option<String>
 }
 
 /// Why a measurement cannot be trusted.
-fn unsound(measured: &Replayed) -> Option<String> {
+pub(super) fn unsound(measured: &Replayed) -> Option<String> {
     let control = measured.control;
     if control.faults > 0 || control.traps.unwrap_or(0) > 0 {
         let traps = control.traps.unwrap_or(0);

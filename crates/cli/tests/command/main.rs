@@ -11,6 +11,7 @@ mod exports;
 mod faults;
 mod files;
 mod flags;
+mod forks;
 mod generators;
 mod limits;
 mod page_sets;

@@ -78,3 +78,22 @@ fn help_shows_what_a_command_takes() {
     }
     assert!(bench.ok("sim --help").contains("--thp <"));
 }
+
+#[test]
+fn real_threads_are_judged_by_many_runs() {
+    let bench = Bench::new();
+    bench.ok("gen server --live 2M --threads 2 --events 20k -o server.hkt");
+    let row = bench.json("validate server.hkt --huge never --threaded=3")["rows"][0].clone();
+    assert_eq!(row["class"], "statistical");
+    let spreads = row["spreads"].as_array().expect("spreads");
+    assert!(!spreads.is_empty());
+    for spread in spreads {
+        let [predicted, low, high] = ["predicted", "lowest", "highest"].map(|name| number(spread, name));
+        assert!(low <= high && number(spread, "median") >= low, "{spread}");
+        let slack = (high - low).max(predicted / 50);
+        let holds = (low.saturating_sub(slack)..=high + slack).contains(&predicted);
+        assert!(holds || row["verdict"] == "failed", "{row}");
+    }
+    assert_eq!(row["verdict"], "ok", "{}", row["reason"]);
+    bench.refused("validate server.hkt --threaded=1");
+}

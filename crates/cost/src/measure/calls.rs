@@ -1,21 +1,38 @@
-//! Calls that find nothing to do.
+//! Calls that find nothing to do, and moves.
 
-use super::area::{Area, HUGE_BYTES, timed};
-use super::{MeasureError, Samples};
+use hksim_linux::area::{Area, Granule, HUGE_BYTES};
+
+use super::MeasureError;
+use super::samples::Samples;
 use crate::profile::Operation;
 
 /// Calls of a round.
 const CALLS: u64 = 200;
+/// Mappings that are moved in a round, of 2 MiB.
+const MOVES: u64 = 8;
 
 /// `mmap` and `munmap` of 2 MiB that nobody touches, `madvise` of nothing.
 pub(super) fn empty(samples: &mut Samples) -> Result<(), MeasureError> {
     let mut areas = Vec::with_capacity(CALLS as usize);
-    let (mapped, spent) = timed(|| (0..CALLS).try_for_each(|_| Area::new(HUGE_BYTES).map(|area| areas.push(area))));
-    mapped?;
-    samples.add(Operation::MmapCall, CALLS, spent);
+    samples.time(Operation::MmapCall, CALLS, || {
+        (0..CALLS).try_for_each(|_| Area::new(HUGE_BYTES).map(|area| areas.push(area)))
+    })?;
     let Some(area) = areas.pop() else { return Ok(()) };
-    let advise = || (0..CALLS).filter(|_| !area.advise(libc::MADV_DONTNEED)).count();
-    samples.add(Operation::MadviseCall, CALLS, timed(advise).1);
-    samples.add(Operation::MunmapCall, CALLS - 1, timed(|| drop(areas)).1);
+    samples.time(Operation::MadviseCall, CALLS, || (0..CALLS).filter(|_| !area.advise(libc::MADV_DONTNEED)).count());
+    samples.time(Operation::MunmapCall, CALLS - 1, || drop(areas));
+    Ok(())
+}
+
+/// `mremap` of 2 MiB, all of it present.
+pub(super) fn moves(samples: &mut Samples) -> Result<(), MeasureError> {
+    for (granule, operation) in [(Granule::Page, Operation::MoveTable), (Granule::Huge, Operation::MoveHuge)] {
+        let areas = (0..MOVES).map(|_| Ok((Area::of(granule, HUGE_BYTES)?, Area::of(granule, HUGE_BYTES)?)));
+        let areas = areas.collect::<Result<Vec<(Area, Area)>, MeasureError>>()?;
+        areas.iter().for_each(|(from, _)| from.write(granule.bytes()));
+        let moved = || areas.iter().all(|(from, to)| from.move_to(to));
+        if !samples.time_if(operation, MOVES, moved, |moved| moved) {
+            samples.skip(operation, "the kernel does not leave the source mapped (MREMAP_DONTUNMAP)");
+        }
+    }
     Ok(())
 }

@@ -1,15 +1,18 @@
-//! `fork`, and the copies after it.
+//! `fork`, and the writes after it.
 
 use hksim_linux::PAGE_BYTES;
+use hksim_linux::area::{Area, Granule, HUGE_BYTES, timed};
 
-use super::area::{Area, timed};
-use super::{MeasureError, Samples};
+use super::MeasureError;
+use super::samples::Samples;
 use crate::profile::Operation;
 
 /// Pages that are forked: 32 MiB, far above what else the process has.
 const FORKED_PAGES: u64 = 8192;
 /// Pages that are copied.
 const COPIED_PAGES: u64 = 2048;
+/// Huge pages that are forked.
+const FORKED_HUGE: u64 = 16;
 
 /// A child that does nothing; it is killed and waited for when dropped.
 struct Child(libc::pid_t);
@@ -45,17 +48,28 @@ impl Drop for Child {
 pub(super) fn costs(samples: &mut Samples) -> Result<(), MeasureError> {
     let (child, without) = timed(Child::new);
     drop(child?);
-    let area = Area::new(FORKED_PAGES * PAGE_BYTES)?;
-    area.advise(libc::MADV_NOHUGEPAGE);
+    samples.note(Operation::ForkCall, 1, without, Default::default());
+    let area = Area::of(Granule::Page, FORKED_PAGES * PAGE_BYTES)?;
     area.write(PAGE_BYTES);
     let (child, with) = timed(Child::new);
-    samples.add(Operation::ForkPage, FORKED_PAGES, with.saturating_sub(without));
     drop((child?, area));
-    let area = Area::new(COPIED_PAGES * PAGE_BYTES)?;
-    area.advise(libc::MADV_NOHUGEPAGE);
+    samples.note(Operation::ForkPage, FORKED_PAGES, with.saturating_sub(without), Default::default());
+    let area = Area::of(Granule::Page, COPIED_PAGES * PAGE_BYTES)?;
     area.write(PAGE_BYTES);
     let child = Child::new()?;
-    samples.add(Operation::CopyAfterFork, COPIED_PAGES, timed(|| area.write(PAGE_BYTES)).1);
+    let half = COPIED_PAGES / 2 * PAGE_BYTES;
+    samples.time(Operation::CopyAfterFork, COPIED_PAGES / 2, || area.write_part(0, half, PAGE_BYTES));
+    drop(child);
+    samples.time(Operation::ReuseAfterFork, COPIED_PAGES / 2, || area.write_part(half, half, PAGE_BYTES));
+    huge(samples)
+}
+
+/// The first write to each huge page after a fork: it is split, and one page of it copied.
+fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
+    let area = Area::of(Granule::Huge, FORKED_HUGE * HUGE_BYTES)?;
+    area.write(HUGE_BYTES);
+    let child = Child::new()?;
+    samples.time(Operation::SplitAfterFork, FORKED_HUGE, || area.write(HUGE_BYTES));
     drop(child);
     Ok(())
 }

@@ -2,20 +2,22 @@
 //!
 //! Each round performs every operation once on fresh memory and reads the processor time of this thread, so that being
 //! preempted costs nothing; what other load does to caches and clocks stays in the figures, and shows as dispersion.
+//! Of that time the kernel's part counts, as [`CpuModes`] tells it, like in the runs that are judged by it.
 
-mod area;
 mod calls;
+mod footprint;
 mod fork;
 mod pages;
+mod samples;
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use hksim_linux::sysfs;
 
-use crate::profile::{Cost, NotMeasured, Operation, Profile, VERSION};
+use crate::profile::{NotMeasured, Profile, VERSION};
+use samples::{Look, Samples};
 
-/// The clock of this thread went wrong, or memory could not be mapped.
+/// Memory could not be mapped, or a process not forked.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what}: {source}")]
 pub struct MeasureError {
@@ -29,6 +31,15 @@ impl MeasureError {
     }
 }
 
+impl From<std::io::Error> for MeasureError {
+    fn from(source: std::io::Error) -> MeasureError {
+        MeasureError { what: "map memory", source }
+    }
+}
+
+/// Rounds by the clock for each one that is looked at.
+const ROUNDS_PER_LOOK: u32 = 2;
+
 /// How long to measure: both bounds hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
@@ -38,49 +49,36 @@ pub struct Effort {
     pub time_max: Duration,
 }
 
-/// What rounds found.
-#[derive(Default)]
-struct Samples {
-    ns: BTreeMap<Operation, Vec<f64>>,
-    skipped: BTreeMap<Operation, String>,
-}
-
-impl Samples {
-    /// Notes the time of so many operations.
-    fn add(&mut self, operation: Operation, number: u64, spent: Duration) {
-        self.ns.entry(operation).or_default().push(spent.as_nanos() as f64 / number as f64);
-    }
-
-    fn skip(&mut self, operation: Operation, reason: impl Into<String>) {
-        self.skipped.entry(operation).or_insert_with(|| reason.into());
-    }
-}
-
 /// Measures this machine.
 ///
 /// # Errors
 /// Memory cannot be mapped, or a process not forked.
 pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
     let began = Instant::now();
-    round(&mut Samples::default())?;
-    let mut samples = Samples::default();
-    for _ in 0..effort.rounds {
+    round(&mut Samples::by_clock())?;
+    let (mut samples, mut looked) = (Samples::by_clock(), Samples::by_looks());
+    for number in 0..effort.rounds {
         round(&mut samples)?;
+        // Looking takes time of its own, so it has rounds of its own.
+        if let Some(looked) = looked.as_mut().filter(|_| number.is_multiple_of(ROUNDS_PER_LOOK)) {
+            looked.look(Look::On);
+            round(looked)?;
+            looked.look(Look::Off);
+        }
         if began.elapsed() >= effort.time_max {
             break;
         }
     }
-    let Samples { ns, skipped } = samples;
-    let costs: BTreeMap<Operation, Cost> =
-        ns.into_iter().filter_map(|(operation, ns)| Some((operation, Cost::of(ns)?))).collect();
-    let skipped = skipped.into_iter().filter(|(operation, _)| !costs.contains_key(operation));
+    let kernel_share = looked.as_ref().and_then(Samples::kernel_share);
+    let (costs, skipped) = samples.finish(looked.as_ref());
     Ok(Profile {
         version: VERSION,
         machine: processor(),
         processors: std::thread::available_parallelism().map_or(1, |number| number.get() as u32),
         kernel: sysfs::text("/proc/sys/kernel/osrelease").unwrap_or_default(),
         elapsed_s: (began.elapsed().as_secs_f64() * 1e3).round() / 1e3,
-        skipped: skipped.map(|(operation, reason)| NotMeasured { operation, reason }).collect(),
+        kernel_share,
+        skipped: skipped.into_iter().map(|(operation, reason)| NotMeasured { operation, reason }).collect(),
         costs,
     })
 }
@@ -89,9 +87,13 @@ fn round(samples: &mut Samples) -> Result<(), MeasureError> {
     pages::base(samples)?;
     pages::populated(samples)?;
     pages::huge(samples)?;
+    pages::collapse(samples)?;
     pages::mid_sizes(samples)?;
     pages::hugetlb(samples)?;
+    footprint::first_touches(samples)?;
+    footprint::touches_apart(samples)?;
     calls::empty(samples)?;
+    calls::moves(samples)?;
     fork::costs(samples)
 }
 

@@ -1,9 +1,11 @@
 //! Faults, populating, and giving back.
 
+use hksim_linux::area::{Area, Granule, HUGE_BYTES, faults, timed};
+use hksim_linux::cpu_modes::Looks;
 use hksim_linux::{PAGE_BYTES, sysfs};
 
-use super::area::{Area, HUGE_BYTES, faults, timed};
-use super::{MeasureError, Samples};
+use super::MeasureError;
+use super::samples::Samples;
 use crate::profile::Operation;
 
 /// Single pages are measured on so many at once: 8 MiB.
@@ -12,73 +14,90 @@ const PAGES: u64 = 2048;
 const HUGE_PAGES: u64 = 16;
 /// Pages of the hugetlb pool.
 const POOL_PAGES: u64 = 4;
+/// Linux 6.1.
+const MADV_COLLAPSE: i32 = 25;
 
-/// Single pages: touched, written, given back.
+/// Single pages: written again, given back.
 pub(super) fn base(samples: &mut Samples) -> Result<(), MeasureError> {
-    let area = Area::new(PAGES * PAGE_BYTES)?;
-    area.advise(libc::MADV_NOHUGEPAGE);
-    let mut note = |operation, spent| samples.add(operation, PAGES, spent);
-    note(Operation::WriteFault, timed(|| area.write(PAGE_BYTES)).1);
-    note(Operation::MemsetResident, timed(|| area.fill()).1);
-    note(Operation::FreePage, timed(|| area.advise(libc::MADV_FREE)).1);
-    note(Operation::RewriteFreed, timed(|| area.write(PAGE_BYTES)).1);
-    note(Operation::DontneedPage, timed(|| area.advise(libc::MADV_DONTNEED)).1);
-    note(Operation::Refault, timed(|| area.write(PAGE_BYTES)).1);
+    let area = Area::of(Granule::Page, PAGES * PAGE_BYTES)?;
+    area.write(PAGE_BYTES);
+    samples.time(Operation::MemsetResident, PAGES, || area.fill());
+    samples.time(Operation::FreePage, PAGES, || area.advise(libc::MADV_FREE));
+    samples.time(Operation::RewriteFreed, PAGES, || area.write(PAGE_BYTES));
+    samples.time(Operation::DontneedPage, PAGES, || area.advise(libc::MADV_DONTNEED));
+    samples.time(Operation::Refault, PAGES, || area.write(PAGE_BYTES));
     area.advise(libc::MADV_DONTNEED);
-    note(Operation::ZeroReadFault, timed(|| area.read()).1);
-    note(Operation::WriteAfterZero, timed(|| area.write(PAGE_BYTES)).1);
-    note(Operation::MunmapPage, timed(|| area.unmap()).1);
+    samples.time(Operation::ZeroReadFault, PAGES, || area.read());
+    samples.time(Operation::WriteAfterZero, PAGES, || area.write(PAGE_BYTES));
+    samples.time(Operation::MunmapPage, PAGES, || area.unmap());
+    page_tables(samples)
+}
+
+/// Two writes into each of some empty blocks: only the first needs a page table.
+fn page_tables(samples: &mut Samples) -> Result<(), MeasureError> {
+    let bytes = HUGE_PAGES * HUGE_BYTES;
+    let area = Area::of(Granule::Page, bytes)?;
+    let first = timed(|| area.write(HUGE_BYTES)).1;
+    let second = timed(|| area.write_part(PAGE_BYTES, bytes - PAGE_BYTES, HUGE_BYTES)).1;
+    samples.note(Operation::PageTable, HUGE_PAGES, first.saturating_sub(second), Looks::default());
     Ok(())
 }
 
 /// Single pages that the kernel makes present, or a `memset`.
 pub(super) fn populated(samples: &mut Samples) -> Result<(), MeasureError> {
-    let (area, spent) = timed(|| Area::populated(PAGES * PAGE_BYTES));
-    area?.unmap();
-    samples.add(Operation::MapPopulate, PAGES, spent);
-    let area = Area::new(PAGES * PAGE_BYTES)?;
-    area.advise(libc::MADV_NOHUGEPAGE);
-    match timed(|| area.advise(libc::MADV_POPULATE_WRITE)) {
-        (true, spent) => samples.add(Operation::PopulateWrite, PAGES, spent),
-        (false, _) => samples.skip(Operation::PopulateWrite, "the kernel has no MADV_POPULATE_WRITE"),
+    samples.time(Operation::MapPopulate, PAGES, || Area::populated(PAGES * PAGE_BYTES))?.unmap();
+    let area = Area::of(Granule::Page, PAGES * PAGE_BYTES)?;
+    let populate = || area.advise(libc::MADV_POPULATE_WRITE);
+    if !samples.time_if(Operation::PopulateWrite, PAGES, populate, |done| done) {
+        samples.skip(Operation::PopulateWrite, "the kernel has no MADV_POPULATE_WRITE");
     }
     area.advise(libc::MADV_DONTNEED);
-    samples.add(Operation::MemsetUntouched, PAGES, timed(|| area.fill()).1);
+    samples.time(Operation::MemsetUntouched, PAGES, || area.fill());
     Ok(())
 }
 
-/// Huge pages: touched, split, given back. One fault each proves that they were huge.
-pub(super) fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
-    const OPERATIONS: [Operation; 5] = [
-        Operation::HugeFault,
-        Operation::HugeRefault,
-        Operation::DontneedHuge,
-        Operation::SplitHuge,
-        Operation::MunmapHuge,
-    ];
-    let area = Area::new(HUGE_PAGES * HUGE_BYTES)?;
-    let mut note = |operation, spent| samples.add(operation, HUGE_PAGES, spent);
-    area.advise(libc::MADV_HUGEPAGE);
+/// Huge pages that are there, or `None` where the kernel gives none: one fault each proves that they are huge.
+fn huge_pages() -> Result<Option<Area>, MeasureError> {
+    let area = Area::of(Granule::Huge, HUGE_PAGES * HUGE_BYTES)?;
     let before = faults();
-    let fault = timed(|| area.write(HUGE_BYTES)).1;
-    if faults() - before != HUGE_PAGES || area.advise(libc::MADV_POPULATE_WRITE) && faults() - before != HUGE_PAGES {
-        for operation in OPERATIONS {
+    area.write(HUGE_BYTES);
+    let is_whole = faults() - before == HUGE_PAGES;
+    Ok((is_whole && area.advise(libc::MADV_POPULATE_WRITE) && faults() - before == HUGE_PAGES).then_some(area))
+}
+
+/// Huge pages: split, given back.
+pub(super) fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
+    let Some(area) = huge_pages()? else {
+        for operation in [Operation::FreeHuge, Operation::DontneedHuge, Operation::SplitHuge, Operation::MunmapHuge] {
             samples.skip(operation, "the kernel gave no huge pages (off, or memory is short)");
         }
         return Ok(());
-    }
-    note(Operation::HugeFault, fault);
-    note(Operation::DontneedHuge, timed(|| area.advise(libc::MADV_DONTNEED)).1);
-    note(Operation::HugeRefault, timed(|| area.write(HUGE_BYTES)).1);
-    let split = || {
+    };
+    samples.time(Operation::FreeHuge, HUGE_PAGES, || area.advise(libc::MADV_FREE));
+    samples.time(Operation::DontneedHuge, HUGE_PAGES, || area.advise(libc::MADV_DONTNEED));
+    area.write(HUGE_BYTES);
+    samples.time(Operation::SplitHuge, HUGE_PAGES, || {
         for offset in (0..HUGE_PAGES).map(|huge| huge * HUGE_BYTES) {
             area.advise_part(offset, PAGE_BYTES, libc::MADV_DONTNEED);
         }
-    };
-    note(Operation::SplitHuge, timed(split).1);
+    });
     area.advise(libc::MADV_DONTNEED);
     area.write(HUGE_BYTES);
-    note(Operation::MunmapHuge, timed(|| area.unmap()).1);
+    samples.time(Operation::MunmapHuge, HUGE_PAGES, || area.unmap());
+    Ok(())
+}
+
+/// `MADV_COLLAPSE` of a block with one page, and of a full one.
+pub(super) fn collapse(samples: &mut Samples) -> Result<(), MeasureError> {
+    for (operation, stride) in [(Operation::CollapseSparse, HUGE_BYTES), (Operation::CollapseFull, PAGE_BYTES)] {
+        let area = Area::of(Granule::Page, POOL_PAGES * HUGE_BYTES)?;
+        area.write(stride);
+        area.advise(libc::MADV_HUGEPAGE);
+        let collapse = || area.advise(MADV_COLLAPSE);
+        if !samples.time_if(operation, POOL_PAGES, collapse, |done| done) {
+            samples.skip(operation, "the kernel refused MADV_COLLAPSE (older than 6.1, or memory is short)");
+        }
+    }
     Ok(())
 }
 
@@ -90,7 +109,7 @@ pub(super) fn mid_sizes(samples: &mut Samples) -> Result<(), MeasureError> {
         (Operation::MthpFault64k, 64 << 10),
         (Operation::MthpFault16k, 16 << 10),
     ];
-    /// Holds 16 folios of any of the sizes, and no huge page.
+    /// Holds 16 folios of any of the sizes but the largest, and no huge page.
     const BYTES: u64 = 1 << 20;
     for (operation, size) in SIZES {
         let mode = sysfs::choice(&format!("{}/hugepages-{}kB/enabled", sysfs::THP, size >> 10));
@@ -98,13 +117,10 @@ pub(super) fn mid_sizes(samples: &mut Samples) -> Result<(), MeasureError> {
             samples.skip(operation, "this size is off");
             continue;
         }
-        let area = Area::new(BYTES)?;
-        area.advise(libc::MADV_HUGEPAGE);
+        let area = Area::of(Granule::Huge, BYTES)?;
         let before = faults();
-        let spent = timed(|| area.write(PAGE_BYTES)).1;
-        if faults() - before == area.pages() * PAGE_BYTES / size {
-            samples.add(operation, BYTES / size, spent);
-        } else {
+        let is_it = |()| faults() - before == BYTES / size;
+        if !samples.time_if(operation, BYTES / size, || area.write(PAGE_BYTES), is_it) {
             samples.skip(operation, "it is not the largest size that is on");
         }
     }
@@ -113,11 +129,13 @@ pub(super) fn mid_sizes(samples: &mut Samples) -> Result<(), MeasureError> {
 
 /// Pages of the pool.
 pub(super) fn hugetlb(samples: &mut Samples) -> Result<(), MeasureError> {
-    match Area::of_pool(POOL_PAGES * HUGE_BYTES)? {
-        Some(area) => samples.add(Operation::HugetlbFault, POOL_PAGES, timed(|| area.write(HUGE_BYTES)).1),
-        None => {
-            samples.skip(Operation::HugetlbFault, format!("no {POOL_PAGES} free pages in the pool (vm.nr_hugepages)"))
+    let Some(area) = Area::of_pool(POOL_PAGES * HUGE_BYTES)? else {
+        for operation in [Operation::HugetlbFault, Operation::HugetlbDrop] {
+            samples.skip(operation, format!("no {POOL_PAGES} free pages in the pool (vm.nr_hugepages)"));
         }
-    }
+        return Ok(());
+    };
+    samples.time(Operation::HugetlbFault, POOL_PAGES, || area.write(HUGE_BYTES));
+    samples.time(Operation::HugetlbDrop, POOL_PAGES, || area.unmap());
     Ok(())
 }

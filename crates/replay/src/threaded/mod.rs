@@ -97,6 +97,7 @@ impl Threaded<'_> {
         self.check_threads()?;
         match run {
             Run::Control => self.control(Heap::Apart),
+            Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
                 let shared = OnceLock::new();
                 let outcome = self.window(&shared, &mut Unwatched, Heap::Apart, |_| open(plan))?;
@@ -131,6 +132,7 @@ impl Threaded<'_> {
         let heap = Heap::Process { library };
         match run {
             Run::Control => self.control(heap),
+            Run::System(..) => Err(ChildError::OrderedNativeOnly),
             Run::Timed => {
                 let outcome = self.window(&OnceLock::new(), &mut Unwatched, heap, |_| Ok(Malloc))?;
                 Ok(self.timing(&outcome))

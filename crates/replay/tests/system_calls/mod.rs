@@ -14,7 +14,8 @@ pub fn traced(arguments: &[String]) -> ExitCode {
     let measure = Measure { pages: true, time: false };
     let on = Target::Native(design(&arguments[1]));
     let trace = (&arguments[0]).into();
-    let spec = ReplaySpec { trace, on, touch: TouchRule::All, mode: Mode::Ordered, measure, stop_at: None };
+    let (touch, mode) = (TouchRule::All, Mode::Ordered);
+    let spec = ReplaySpec { trace, on, touch, mode, measure, stop_at: None, forks: Vec::new() };
     let calls = replay(&spec).unwrap().os_calls.unwrap();
     println!("{}", serde_json::to_string(&calls).unwrap());
     ExitCode::SUCCESS

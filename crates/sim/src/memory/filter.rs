@@ -56,6 +56,11 @@ impl TouchFilter {
         true
     }
 
+    /// Whether a write of a page would be without effect.
+    pub(crate) fn is_written(&self, page: u64) -> bool {
+        self.pages[page as usize].get() & WRITTEN != 0
+    }
+
     /// Lets the next touch of a page pass. What was written there stays.
     pub(crate) fn pass_again(&self, page: u64) {
         let seen = &self.pages[page as usize];

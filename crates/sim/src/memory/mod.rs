@@ -2,6 +2,8 @@
 
 mod contents;
 mod filter;
+mod forked;
+mod meta_watch;
 mod places;
 mod superslab;
 mod zeroed;
@@ -19,6 +21,7 @@ use crate::hooks::{Hooks, Touch, Why};
 use crate::kernel::{BLOCK_PAGES, Content};
 use contents::{Bytes, Contents};
 use filter::TouchFilter;
+use meta_watch::{MetaWatch, Piece};
 use places::Places;
 use superslab::SimSuperSlab;
 pub use superslab::SimWord;
@@ -47,6 +50,8 @@ pub struct SimMemory<H: Hooks> {
     now_ns: Cell<u64>,
     /// Where SuperSlabs lie that have maps of their own.
     places: Option<Places>,
+    /// On after a fork; used where the hooks see every access.
+    watch: MetaWatch,
 }
 
 impl<H: Hooks> SimMemory<H> {
@@ -66,6 +71,7 @@ impl<H: Hooks> SimMemory<H> {
             now_ns: Cell::new(0),
             places: (layout.align != Align::Arena)
                 .then(|| Places::new(layout.ordinals(), (1 << layout.superslab_shift) / PAGE_BYTES)),
+            watch: MetaWatch::default(),
             layout,
         };
         memory.hooks.borrow_mut().reserve(memory.reserved());
@@ -159,10 +165,11 @@ impl<H: Hooks> SimMemory<H> {
     }
 
     #[inline(always)]
-    fn observe_meta(&self, ordinal: u32) {
+    fn observe_meta(&self, ordinal: u32, piece: impl FnOnce() -> Piece) {
         if H::EVERY_ACCESS {
             let page = self.layout.meta_of(ordinal) / PAGE_BYTES;
             self.hooks.borrow_mut().access(self.pages_at(&(page..page + 1)), Why::Metadata);
+            self.remember(piece());
         }
     }
 
@@ -317,25 +324,25 @@ impl<H: Hooks> Memory for SimMemory<H> {
 
     #[inline(always)]
     fn meta(&self, superslab: u32) -> &SuperSlabMeta<SimWord> {
-        self.observe_meta(superslab);
+        self.observe_meta(superslab, || Piece::Header(superslab));
         &self.superslab_at(superslab).meta
     }
 
     #[inline(always)]
     fn slab(&self, _place: MetaPlace, superslab: u32, unit: u32) -> &SlabMeta {
-        self.observe_meta(superslab);
+        self.observe_meta(superslab, || Piece::Slab(superslab, unit));
         &self.superslab_at(superslab).slabs[unit as usize]
     }
 
     #[inline(always)]
     fn remote(&self, superslab: u32, unit: u32) -> &SimWord {
-        self.observe_meta(superslab);
+        self.observe_meta(superslab, || Piece::Remote(superslab, unit));
         &self.superslab_at(superslab).remote[unit as usize]
     }
 
     #[inline(always)]
     fn mail_next(&self, superslab: u32, unit: u32) -> &SimWord {
-        self.observe_meta(superslab);
+        self.observe_meta(superslab, || Piece::MailNext(superslab, unit));
         &self.superslab_at(superslab).mail[unit as usize]
     }
 
@@ -346,10 +353,16 @@ impl<H: Hooks> Memory for SimMemory<H> {
             self.touch(at, 1, Touch::Write, Why::Metadata);
             Box::new(std::array::from_fn(|_| Entry::default()))
         });
+        if H::EVERY_ACCESS {
+            self.remember(Piece::Entry(ordinal));
+        }
         &entries[index]
     }
 
     fn pool(&self) -> &PoolMeta {
+        if H::EVERY_ACCESS {
+            self.remember(Piece::Pool);
+        }
         &self.pool
     }
 
@@ -362,6 +375,9 @@ impl<H: Hooks> Memory for SimMemory<H> {
     }
 
     fn mail(&self, heap: u32) -> &SimWord {
+        if H::EVERY_ACCESS {
+            self.remember(Piece::Mail(heap));
+        }
         &self.mail[heap as usize]
     }
 
@@ -449,6 +465,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
     }
 
     fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
+        self.settle();
         self.forget(self.pages(range));
         self.wiped(&self.pages(range));
         self.hooks.borrow_mut().map(self.pages_at(&self.pages(range)), mapping)
@@ -489,12 +506,14 @@ impl<H: Hooks> Memory for SimMemory<H> {
     }
 
     fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
+        self.settle();
         self.forget(self.pages(range));
         self.wiped(&self.pages(range));
         self.hooks.borrow_mut().unmap(self.pages_at(&self.pages(range)))
     }
 
     fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
+        self.settle();
         if matches!(advice, Advice::DontNeed | Advice::Free) {
             self.forget(self.pages(range));
         }
@@ -507,6 +526,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
     }
 
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
+        self.settle();
         let pages = self.pages(from);
         let to = self.pages(ArenaRange { start: to_start, ..from });
         self.forget(pages.clone());

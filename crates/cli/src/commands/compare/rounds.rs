@@ -136,7 +136,8 @@ impl<'a> Contestant<'a> {
         let (Found::Here(on), None) = (&self.allocator.found, &self.ended) else { return Ok(()) };
         let (trace, on) = (plan.trace.to_path_buf(), on.clone());
         let measure = Measure { pages: counts, time: true };
-        match replay(&ReplaySpec { trace, on, touch: plan.touch, mode: plan.mode, measure, stop_at: None }) {
+        let (touch, mode, forks) = (plan.touch, plan.mode, Vec::new());
+        match replay(&ReplaySpec { trace, on, touch, mode, measure, stop_at: None, forks }) {
             Ok(run) if counts => self.runs.push(run),
             Ok(_) => {}
             Err(why @ (ReplayError::Signal { .. } | ReplayError::NoResult { .. })) => {

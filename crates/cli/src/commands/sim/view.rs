@@ -2,6 +2,7 @@
 
 use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
+use hksim_sim::forks::ForkReport;
 use hksim_sim::reach::{ReachSample, TlbReport};
 use serde::Serialize;
 use serde_json::Value;
@@ -21,6 +22,7 @@ pub fn table(report: &SimReport, choice: &Choice) -> String {
     lines.push(String::new());
     lines.extend(beside(&reasons(report), &calls(report)));
     lines.extend(khugepaged(report));
+    lines.extend(report.forks.iter().map(fork));
     if !report.bracket.is_empty() {
         lines.push(String::new());
         lines.extend(bracket(report));
@@ -143,6 +145,26 @@ fn khugepaged(report: &SimReport) -> Option<String> {
         bytes(bound.rss_bytes_more_max),
         count(bound.installs_fewer_max)
     ))
+}
+
+/// What a child cost.
+fn fork(fork: &ForkReport) -> String {
+    let until = fork.until_event.map_or("to the end".into(), |event| format!("to event {}", count(event)));
+    let huge = match fork.shared_huge + fork.shared_hugetlb {
+        0 => String::new(),
+        huge => format!(" and {} huge ones", count(huge)),
+    };
+    format!(
+        "fork after event {}, {until}: {} pages{huge} shared, page tables {}; {} copied by {} writes, {} huge pages split, \
+         {} faults that only took a permission back",
+        count(fork.from_event),
+        count(fork.shared_pages),
+        bytes(fork.page_table_bytes),
+        bytes(fork.copied_bytes),
+        count(fork.copies),
+        count(fork.split_huge),
+        count(fork.reuses)
+    )
 }
 
 /// What other assumptions about touches give.

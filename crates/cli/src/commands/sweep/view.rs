@@ -49,7 +49,7 @@ macro_rules! count_of {
     };
 }
 
-const COLUMNS: [Column; 17] = [
+const COLUMNS: [Column; 18] = [
     count_of!(low, "faults", faults),
     count_of!(low, "traps", traps),
     count_of!(low, "installs", installs.total),
@@ -72,6 +72,13 @@ const COLUMNS: [Column; 17] = [
     low("OS calls", |row| os_calls(row) as f64, |row| count(os_calls(row))),
     low("x floor", floor_ratio, |row| format!("{:.2}", floor_ratio(row))),
     Column {
+        head: "copied",
+        key: |row| copied_bytes(row) as f64,
+        show: |row| bytes(copied_bytes(row)),
+        best: Best::Lowest,
+        is_optional: true,
+    },
+    Column {
         head: "system time",
         key: |row| row.system_time.as_ref().map_or(0.0, |time| time.price.median_s),
         show: |row| row.system_time.as_ref().map_or("-".into(), time_text),
@@ -85,6 +92,11 @@ const COLUMNS: [Column; 17] = [
 fn time_text(time: &SystemTime) -> String {
     let Price { low_s, median_s, high_s } = time.price;
     format!("{} ({:.2}-{:.2})", milliseconds(median_s), low_s * 1e3, high_s * 1e3)
+}
+
+/// Bytes copied since forked children held them too.
+fn copied_bytes(row: &Priced) -> u64 {
+    row.report.forks.iter().map(|fork| fork.copied_bytes).sum()
 }
 
 fn os_calls(row: &Priced) -> u64 {

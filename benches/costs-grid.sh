@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# How often the measured system time lies inside the predicted range: calibrates, then predicts and replays traces under
+# policies, and prints a line for each pair, the share inside, and how wide the ranges are. As root it switches on what the
+# kernel needs (a hugetlb pool, 64K pages) and restores it; without, those rows are skipped.
+#
+#   benches/costs-grid.sh [HKSIM]                      default: target/release/hksim
+#   TRACES="a.hkt b.hkt" HUGE="never thp" ROUNDS=20 benches/costs-grid.sh       a part of it; also PROFILE=p.toml to use one
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+hksim=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/hksim}")
+huge_list=${HUGE:-never thp hugetlb mthp-64K}
+source benches/settings.sh
+
+if [ -n "${TRACES:-}" ]; then
+    read -ra traces <<<"$TRACES"
+else
+    # Live sets of 60 and of 130 MiB, and recordings that take memory for more than a moment.
+    "$hksim" gen random-mixed --cycles 400k --ws 30k --min 100 --max 4k -o "$work/random-mixed.hkt" >"$work/told" 2>&1 7>&-
+    "$hksim" gen server --live 128M --events 400k -o "$work/server.hkt" >>"$work/told" 2>&1 7>&-
+    traces=("$work/random-mixed.hkt" "$work/server.hkt" traces/sqlite-memory.hkt traces/cc1plus.hkt
+        traces/git-pack-objects.hkt traces/python-json.hkt)
+fi
+
+# The policies of one kind of huge pages: flags behind --huge.
+policies() {
+    case $1 in
+    never) printf '%s\n' "--purge none" "--purge dontneed" "--purge free" "--purge unmap" \
+        "--prefault populate --purge none" "--prefault populate-write" ;;
+    thp) printf '%s\n' "--purge none" "--purge dontneed" "--purge free" "--prefault populate-write" ;;
+    *) printf '%s\n' "--purge none" "--purge dontneed" ;;
+    esac
+}
+
+profile=${PROFILE:-$work/machine.toml}
+if [ -z "${PROFILE:-}" ]; then
+    change "$thp/hugepages-64kB/enabled" madvise
+    change "$pool" "$pool_pages"
+    "$hksim" calibrate --rounds "${ROUNDS:-60}" -o "$profile" 7>&- | head -1
+    restore
+fi
+
+rows=$work/rows.jsonl
+: >"$rows"
+for huge in $huge_list; do
+    settings_for "$huge"
+    for trace in "${traces[@]}"; do
+        while read -r flags; do
+            # shellcheck disable=SC2086 # flags are words
+            "$hksim" validate "$trace" --huge "$huge" --superslab 2M --purge-delay 1ms $flags --profile "$profile" \
+                --format json >"$work/result.json" 2>"$work/told" 7>&- || true
+            python3 benches/costs_grid.py row "$(basename "$trace" .hkt)" "$huge $flags" "$work/result.json" >>"$rows" 7>&-
+            tail -n 1 "$rows" | python3 benches/costs_grid.py show 7>&-
+        done < <(policies "$huge")
+    done
+    restore
+done
+python3 benches/costs_grid.py sum <"$rows" 7>&-

@@ -1,0 +1,156 @@
+//! Forks of the program that a trace does not tell of: `--fork-at` and `--fork-for`.
+
+use std::str::FromStr;
+
+use anyhow::{Result, bail};
+use hksim_drive::ForkWindow;
+use hksim_trace::event::{Event, Op};
+
+use crate::flags::values::{parse_count, parse_time};
+use crate::inputs::Trace;
+use crate::point::Point;
+
+/// The flags of commands that can fork.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ForkArgs {
+    /// Fork a child that does nothing there, as a server does for a snapshot: what is written from then on is copied
+    #[arg(long, value_name = "N|MARK,..", value_delimiter = ',')]
+    fork_at: Vec<Point>,
+    /// The child exits after so much trace time, or so many events [default: at the end]
+    #[arg(long, value_name = "TIME|EVENTS", requires = "fork_at")]
+    fork_for: Option<Life>,
+}
+
+/// How long a child lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Ns(u64),
+    Events(u64),
+}
+
+impl FromStr for Life {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Life, String> {
+        let count = parse_count(word).map(Life::Events);
+        count
+            .or_else(|_| parse_time(word).map(Life::Ns))
+            .map_err(|_| format!("`{word}` is neither a time nor a count of events; write 200ms, or 100k"))
+    }
+}
+
+impl ForkArgs {
+    /// The windows on a trace, in order.
+    ///
+    /// # Errors
+    /// The trace has no such event or mark; a child would be forked while another lives.
+    pub fn windows(&self, trace: &Trace) -> Result<Vec<ForkWindow>> {
+        if self.fork_at.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut source = (trace.input.open)()?;
+        let names = source.footer().mark_names.clone();
+        let mut finder = Finder::new(self, names);
+        while let Some(batch) = source.next_batch()? {
+            batch.iter().for_each(|event| finder.see(event));
+        }
+        finder.finish(trace.input.file.as_deref().unwrap_or("the workload"))
+    }
+}
+
+/// Finds windows as a trace is read.
+struct Finder {
+    wanted: Vec<Point>,
+    life: Option<Life>,
+    names: Vec<String>,
+    /// Windows, and the time of their forks.
+    found: Vec<(ForkWindow, u64)>,
+    events: u64,
+}
+
+impl Finder {
+    fn new(args: &ForkArgs, names: Vec<String>) -> Finder {
+        Finder { wanted: args.fork_at.clone(), life: args.fork_for, names, found: Vec::new(), events: 0 }
+    }
+
+    fn see(&mut self, event: &Event) {
+        self.events += 1;
+        let (number, time_ns) = (self.events, event.time_ns);
+        for (window, forked_ns) in &mut self.found {
+            let is_over = match self.life {
+                Some(Life::Events(events)) => number == window.from_event.saturating_add(events),
+                Some(Life::Ns(ns)) => time_ns >= forked_ns.saturating_add(ns),
+                None => false,
+            };
+            if is_over && window.until_event == u64::MAX {
+                window.until_event = number;
+            }
+        }
+        let mark = match event.op {
+            Op::Mark { name } => self.names.get(name as usize),
+            _ => None,
+        };
+        let is_here = |point: &Point| match point {
+            Point::Event(event) => *event == number,
+            Point::Mark(name) => mark == Some(name),
+            Point::End => false,
+        };
+        if let Some(index) = self.wanted.iter().position(is_here) {
+            self.wanted.swap_remove(index);
+            self.found.push((ForkWindow { from_event: number, until_event: u64::MAX }, time_ns));
+        }
+    }
+
+    fn finish(self, trace: &str) -> Result<Vec<ForkWindow>> {
+        match self.wanted.first() {
+            Some(Point::Mark(name)) => bail!("{trace}: has no mark `{name}`; it has: {}", self.names.join(", ")),
+            Some(Point::Event(event)) => bail!("{trace}: has no event {event}; name one of 1 to {}", self.events),
+            Some(Point::End) => bail!("--fork-at end: nothing is written after the end; name a mark or an event"),
+            None => {}
+        }
+        let windows: Vec<ForkWindow> = self.found.into_iter().map(|(window, _)| window).collect();
+        if let Some(pair) = windows.windows(2).find(|pair| pair[0].until_event > pair[1].from_event) {
+            let (first, second) = (pair[0].from_event, pair[1].from_event);
+            bail!(
+                "{trace}: the child forked after event {first} is alive when event {second} forks; shorten --fork-for"
+            );
+        }
+        Ok(windows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hksim_trace::event::ThreadId;
+
+    fn windows(at: &[&str], life: Option<&str>) -> Result<Vec<ForkWindow>> {
+        let fork_at = at.iter().flat_map(|word| word.parse()).collect();
+        let fork_for = life.map(|word| word.parse().expect("a life"));
+        let mut finder = Finder::new(&ForkArgs { fork_at, fork_for }, vec!["save".into()]);
+        for number in 1..=20u64 {
+            let op = if number == 4 { Op::Mark { name: 0 } } else { Op::FreeNull };
+            finder.see(&Event::new(number * 10, ThreadId(0), op));
+        }
+        finder.finish("t")
+    }
+
+    #[test]
+    fn windows_begin_at_events_and_marks_and_end_after_events_or_time() {
+        let window = |from_event, until_event| ForkWindow { from_event, until_event };
+        assert_eq!(windows(&["10", "save"], Some("3")).expect("two"), [window(4, 7), window(10, 13)]);
+        assert_eq!(windows(&["save"], Some("25ns")).expect("one"), [window(4, 7)], "40 + 25 ns are over at 70");
+        assert_eq!(windows(&["save"], None).expect("one"), [window(4, u64::MAX)]);
+        assert_eq!(windows(&["3", "5"], Some("2")).expect("one after the other"), [window(3, 5), window(5, 7)]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let refused = |at: &[&str], life| windows(at, life).expect_err("refused").to_string();
+        assert!(refused(&["load"], None).contains("has no mark `load`; it has: save"));
+        assert!(refused(&["21"], None).contains("1 to 20"));
+        assert!(refused(&["end"], None).contains("end"));
+        assert!(refused(&["3", "5"], Some("3")).contains("alive when event 5 forks"));
+        assert!("3 minutes".parse::<Life>().is_err());
+    }
+}

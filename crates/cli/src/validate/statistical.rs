@@ -1,0 +1,79 @@
+//! The class `statistical`: what real threads do is another thing each time, so the prediction is held against many runs.
+
+use hksim_replay::Replayed;
+use hksim_sim::SimReport;
+use serde::Serialize;
+
+/// How far beyond the runs a prediction may lie at least, as a share of it: what runs that happen to agree cannot exclude.
+const SLACK: f64 = 0.02;
+
+/// A figure over all runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// Which.
+    pub figure: &'static str,
+    /// What is predicted: of the same events in the trace's order.
+    pub predicted: u64,
+    /// The lowest of the runs.
+    pub lowest: u64,
+    /// The one in the middle.
+    pub median: u64,
+    /// The highest.
+    pub highest: u64,
+}
+
+impl Spread {
+    fn new(figure: &'static str, predicted: u64, mut runs: Vec<u64>) -> Option<Spread> {
+        runs.sort_unstable();
+        let (&lowest, &highest) = (runs.first()?, runs.last()?);
+        Some(Spread { figure, predicted, lowest, median: runs[runs.len() / 2], highest })
+    }
+
+    /// Whether the prediction lies among the runs, or no farther outside than they lie apart, or 2 %.
+    pub fn holds(&self) -> bool {
+        let slack = (self.highest - self.lowest).max((self.predicted as f64 * SLACK) as u64);
+        (self.lowest.saturating_sub(slack)..=self.highest.saturating_add(slack)).contains(&self.predicted)
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let Spread { figure, predicted, lowest, median, highest } = self;
+        format!("{figure} {predicted} predicted, {lowest} to {highest} measured (median {median})")
+    }
+}
+
+/// What is compared: figures that do not depend on when somebody looks.
+pub fn spreads(predicted: &SimReport, runs: &[Replayed]) -> Vec<Spread> {
+    let figure = |name, predicted, of: fn(&Replayed) -> Option<u64>| {
+        let values: Option<Vec<u64>> = runs.iter().map(of).collect();
+        Spread::new(name, predicted, values?)
+    };
+    let calls = predicted.os_calls.values().iter().sum();
+    [
+        figure("faults", predicted.faults, |run| run.faults),
+        figure("traps", predicted.traps, |run| run.traps),
+        figure("rss_bytes_end", predicted.rss_bytes_end, |run| run.rss_bytes_end),
+        figure("os_calls", calls, |run| Some(run.os_calls?.values().iter().sum())),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prediction_may_lie_as_far_outside_as_runs_lie_apart() {
+        let holds =
+            |predicted, runs: &[u64]| Spread::new("faults", predicted, runs.to_vec()).map(|spread| spread.holds());
+        assert_eq!([90, 110, 100].map(|predicted| holds(predicted, &[105, 100, 95])), [Some(true); 3]);
+        assert_eq!([84, 116].map(|predicted| holds(predicted, &[105, 100, 95])), [Some(false); 2]);
+        assert_eq!(
+            [980, 1020, 960].map(|predicted| holds(predicted, &[1000, 1000])),
+            [Some(true), Some(true), Some(false)]
+        );
+        assert_eq!(holds(1, &[]), None);
+    }
+}

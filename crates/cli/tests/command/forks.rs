@@ -1,0 +1,76 @@
+//! Forks in the middle of a trace: the model beside the kernel, page by page, and what is refused.
+
+use serde_json::Value;
+
+use crate::support::{Bench, number};
+
+/// A row must be exact, unless the machine cannot do it.
+fn exact(row: &Value) -> bool {
+    let told = || format!("{} {}: {}", row["policy"]["huge"], row["policy"]["purge"], row["reason"]);
+    if row["verdict"] == "skipped" {
+        eprintln!("skipped: {}", told());
+        return false;
+    }
+    assert_eq!((&row["verdict"], &row["class"]), (&Value::from("ok"), &Value::from("exact")), "{}", told());
+    true
+}
+
+#[test]
+fn copies_are_those_of_the_kernel() {
+    let bench = Bench::new();
+    bench.ok("gen random-mixed --cycles 40k --ws 2000 --min 100 --max 6k -o rm.hkt");
+    bench.ok("gen server --live 4M --threads 2 --events 30k -o server.hkt");
+    for (design, forks) in [
+        ("--superslab 256K --huge never,thp --purge free --purge-delay 100us", "--fork-at 5k,12k --fork-for 4k"),
+        ("--superslab 2M --huge never --purge dontneed --meta sidecar --header full", "--fork-at 9k"),
+        ("--superslab 2M --huge never --prefault populate-write", "--fork-at 5k --fork-for 2k"),
+    ] {
+        let validation = bench.json(&format!("validate rm.hkt server.hkt {design} {forks}"));
+        for row in validation["rows"].as_array().expect("rows").iter().filter(|row| exact(row)) {
+            let forks = row["predicted"]["forks"].as_array().expect("forks");
+            let copies: u64 = forks.iter().map(|fork| number(fork, "copies")).sum();
+            assert!(copies > 0, "{design}: {forks:?}");
+            let reasons = number(&row["predicted"], "installs.by_reason.copied_after_fork");
+            assert!(reasons <= number(&row["measured"], "installs.by_kind.cow") && reasons > 0, "{design}");
+        }
+    }
+}
+
+#[test]
+fn a_child_costs_copies_and_nothing_else() {
+    let bench = Bench::with_trace();
+    let plain = bench.json("sim rm.hkt --huge never");
+    let forked = bench.json("sim rm.hkt --huge never --fork-at 10k --fork-for 5k");
+    let fork = &forked["forks"][0];
+    assert_eq!((number(fork, "from_event"), number(fork, "until_event")), (10_000, 15_000));
+    assert_eq!(number(fork, "copied_bytes"), number(fork, "copies") * 4096);
+    let more = |name: &str| number(&forked, name) - number(&plain, name);
+    assert_eq!(more("installs.total"), number(fork, "copies"));
+    assert_eq!(more("faults"), number(fork, "copies") + number(fork, "reuses"));
+    assert_eq!(more("installs.by_reason.copied_after_fork"), number(fork, "copies"));
+    for same in ["rss_bytes_peak", "rss_bytes_end", "os_calls.madvise"] {
+        assert_eq!(more(same), 0, "{same}");
+    }
+    assert!(plain.get("forks").is_none());
+    // A sweep says the same, and a column of it.
+    let sweep = bench.json("sweep rm.hkt --huge never --fork-at 10k --fork-for 5k");
+    assert_eq!(sweep["rows"][0]["forks"], forked["forks"]);
+    assert!(bench.ok("sweep rm.hkt --huge never,thp --fork-at 10k").contains("copied"));
+    assert!(bench.ok("sim rm.hkt --huge never --fork-at 10k").contains("fork after event 10 000, to the end"));
+}
+
+#[test]
+fn forks_that_cannot_be_are_refused() {
+    let bench = Bench::with_trace();
+    for (flags, needle) in [
+        ("--fork-at 99M", "has no event 99000000"),
+        ("--fork-at nowhere", "no mark `nowhere`"),
+        ("--fork-at end", "--fork-at end"),
+        ("--fork-at 5k,6k --fork-for 2k", "shorten --fork-for"),
+        ("--fork-at 5k --fork-for 3x", "neither a time nor a count"),
+        ("--fork-for 3k", "--fork-at"),
+    ] {
+        let told = bench.refused(&format!("sim rm.hkt {flags}"));
+        assert!(told.contains(needle), "{flags}: {told}");
+    }
+}

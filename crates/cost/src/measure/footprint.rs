@@ -1,0 +1,75 @@
+//! First touches of memory of several sizes.
+//!
+//! What a fault costs depends on how much memory goes through it: few pages are given out again while they are still in
+//! the cache, many are fetched from memory to be zeroed. Before each the same amount is touched and given back, as in the
+//! runs that are judged by it.
+
+use hksim_linux::PAGE_BYTES;
+use hksim_linux::area::{Area, Granule, faults, timed, warm_up};
+use hksim_linux::cpu_modes::Looks;
+
+use super::MeasureError;
+use super::samples::Samples;
+use crate::profile::{FOOTPRINTS, Operation};
+
+const CACHE_LINE_BYTES: u64 = 64;
+
+/// What a program does between two faults that lie far apart: it goes through so much memory of its own.
+const BETWEEN_BYTES: u64 = 1 << 20;
+/// The same before a huge page, whose memory is the larger part of its cost.
+const BETWEEN_HUGE_BYTES: u64 = 8 << 20;
+
+/// First touches with much else between them: what they cost beyond the same work without them.
+pub(super) fn touches_apart(samples: &mut Samples) -> Result<(), MeasureError> {
+    for (granule, operation, number, between_bytes) in [
+        (Granule::Page, Operation::WriteFaultApart, 128, BETWEEN_BYTES),
+        (Granule::Huge, Operation::HugeFaultApart, 4, BETWEEN_HUGE_BYTES),
+    ] {
+        let bytes = number * granule.bytes();
+        let work = Area::of(Granule::Page, between_bytes)?;
+        work.write(CACHE_LINE_BYTES);
+        warm_up(granule, bytes)?;
+        let area = Area::of(granule, bytes)?;
+        let before = faults();
+        let rounds = |touch: &dyn Fn(u64)| {
+            timed(|| {
+                for offset in (0..number).map(|index| index * granule.bytes()) {
+                    work.write(CACHE_LINE_BYTES);
+                    touch(offset);
+                }
+            })
+            .1
+        };
+        let with = rounds(&|offset| area.write_part(offset, 1, PAGE_BYTES));
+        if faults() - before != number {
+            samples.skip(operation, "the kernel gave no huge pages (off, or memory is short)");
+            continue;
+        }
+        let without = rounds(&|_| {});
+        samples.note(operation, number, with.saturating_sub(without), Looks::default());
+    }
+    Ok(())
+}
+
+/// Every footprint, in single and in huge pages.
+pub(super) fn first_touches(samples: &mut Samples) -> Result<(), MeasureError> {
+    for footprint in FOOTPRINTS {
+        for (granule, operation) in [(Granule::Page, footprint.write_fault), (Granule::Huge, footprint.huge_fault)] {
+            let number = footprint.bytes / granule.bytes();
+            warm_up(granule, footprint.bytes)?;
+            let area = Area::of(granule, footprint.bytes)?;
+            let before = faults();
+            let touch = || area.write(granule.bytes());
+            // Other pages of what should be huge pages are there, too.
+            let is_whole = |()| {
+                let last = granule.bytes() - PAGE_BYTES;
+                area.write_part(last, footprint.bytes - last, granule.bytes());
+                faults() - before == number
+            };
+            if !samples.time_if(operation, number, touch, is_whole) {
+                samples.skip(operation, "the kernel gave no huge pages (off, or memory is short)");
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! Memory to try page operations on, and the clock for it.
+
+use std::io;
+use std::ptr::{NonNull, null_mut};
+use std::time::Duration;
+
+use crate::PAGE_BYTES;
+
+/// Bytes of a huge page.
+pub const HUGE_BYTES: u64 = 2 << 20;
+
+/// Pages of which size are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granule {
+    /// 4 KiB.
+    Page,
+    /// 2 MiB, where the machine has them.
+    Huge,
+}
+
+impl Granule {
+    /// Bytes of one.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Granule::Page => PAGE_BYTES,
+            Granule::Huge => HUGE_BYTES,
+        }
+    }
+}
+
+/// An anonymous private mapping, unmapped when dropped.
+pub struct Area {
+    /// Where it lies.
+    map: NonNull<u8>,
+    map_bytes: u64,
+    /// First byte used: where huge pages begin, if asked for.
+    start: u64,
+    bytes: u64,
+}
+
+impl Area {
+    /// A mapping of so many bytes that begins on a border of 2 MiB.
+    ///
+    /// # Errors
+    /// The address space cannot be had.
+    pub fn new(bytes: u64) -> io::Result<Area> {
+        Area::with_flags(bytes, libc::MAP_NORESERVE, HUGE_BYTES)?.ok_or_else(io::Error::last_os_error)
+    }
+
+    /// The same, advised to have pages of a size.
+    ///
+    /// # Errors
+    /// The address space cannot be had.
+    pub fn of(granule: Granule, bytes: u64) -> io::Result<Area> {
+        let area = Area::new(bytes)?;
+        area.advise(match granule {
+            Granule::Page => libc::MADV_NOHUGEPAGE,
+            Granule::Huge => libc::MADV_HUGEPAGE,
+        });
+        Ok(area)
+    }
+
+    /// One of pages of the hugetlb pool; `None` where it has none.
+    ///
+    /// # Errors
+    /// The kernel mapped it at address 0.
+    pub fn of_pool(bytes: u64) -> io::Result<Option<Area>> {
+        Area::with_flags(bytes, libc::MAP_HUGETLB, 0)
+    }
+
+    /// One that the kernel fills.
+    ///
+    /// # Errors
+    /// Memory cannot be had.
+    pub fn populated(bytes: u64) -> io::Result<Area> {
+        Area::with_flags(bytes, libc::MAP_POPULATE, 0)?.ok_or_else(io::Error::last_os_error)
+    }
+
+    fn with_flags(bytes: u64, flags: i32, slack: u64) -> io::Result<Option<Area>> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+        let map_bytes = bytes + slack;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let map =
+            unsafe { libc::mmap(null_mut(), map_bytes as usize, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if map == libc::MAP_FAILED {
+            return Ok(None);
+        }
+        let Some(map) = NonNull::new(map.cast::<u8>()) else { return Err(io::Error::last_os_error()) };
+        let start = if slack > 0 { (map.as_ptr() as u64).next_multiple_of(slack) - map.as_ptr() as u64 } else { 0 };
+        Ok(Some(Area { map, map_bytes, start, bytes }))
+    }
+
+    /// Pages of 4 KiB.
+    pub fn pages(&self) -> u64 {
+        self.bytes / PAGE_BYTES
+    }
+
+    fn at(&self, offset: u64) -> *mut u8 {
+        assert!(offset < self.bytes, "inside the area");
+        // SAFETY: `start + bytes <= map_bytes`, and the offset is below `bytes`.
+        unsafe { self.map.as_ptr().add((self.start + offset) as usize) }
+    }
+
+    /// Writes a byte every `stride` bytes.
+    pub fn write(&self, stride: u64) {
+        self.write_part(0, self.bytes, stride);
+    }
+
+    /// The same in a part.
+    pub fn write_part(&self, offset: u64, bytes: u64, stride: u64) {
+        // SAFETY: `at` points into a writable mapping of ours; nobody holds a reference to it.
+        (0..bytes).step_by(stride as usize).for_each(|at| unsafe { self.at(offset + at).write_volatile(1) });
+    }
+
+    /// Reads a byte of every page.
+    pub fn read(&self) {
+        for offset in (0..self.bytes).step_by(PAGE_BYTES as usize) {
+            // SAFETY: as in `write`; anonymous memory is initialised.
+            let _ = unsafe { self.at(offset).read_volatile() };
+        }
+    }
+
+    /// Writes every byte.
+    pub fn fill(&self) {
+        // SAFETY: the whole range lies in a writable mapping of ours.
+        unsafe { std::ptr::write_bytes(self.at(0), 1, self.bytes as usize) };
+    }
+
+    /// `madvise` of all of it; whether the kernel took it.
+    pub fn advise(&self, advice: i32) -> bool {
+        self.advise_part(0, self.bytes, advice)
+    }
+
+    /// `madvise` of a part.
+    pub fn advise_part(&self, offset: u64, bytes: u64, advice: i32) -> bool {
+        assert!(offset + bytes <= self.bytes, "inside the area");
+        // SAFETY: the range is ours, and nothing is kept in it.
+        unsafe { libc::madvise(self.at(offset).cast(), bytes as usize, advice) == 0 }
+    }
+
+    /// Moves it over another of the same length with `mremap`; whether the kernel did.
+    pub fn move_to(&self, other: &Area) -> bool {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        let bytes = self.bytes.min(other.bytes) as usize;
+        // SAFETY: both ranges are ours, and nothing is kept in either.
+        unsafe { libc::mremap(self.at(0).cast(), bytes, bytes, flags, other.at(0)) != libc::MAP_FAILED }
+    }
+
+    /// Unmaps it, as a drop would.
+    pub fn unmap(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing points into it any more.
+        unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_bytes as usize) };
+    }
+}
+
+/// Processor time of this thread, in user and kernel, that something takes.
+pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
+    let before = thread_time();
+    let result = run();
+    (result, thread_time().saturating_sub(before))
+}
+
+/// Touches so much memory and gives it back, twice, and returns the processor time of the second touch.
+///
+/// In a virtual machine memory that lay free may have gone back to the host; afterwards as much of it is there, and hot or cold
+/// in the caches as the amount allows.
+///
+/// # Errors
+/// The address space cannot be had.
+pub fn warm_up(granule: Granule, bytes: u64) -> io::Result<Duration> {
+    let touch = || -> io::Result<Duration> {
+        let area = Area::of(granule, bytes)?;
+        Ok(timed(|| area.write(granule.bytes())).1)
+    };
+    touch()?;
+    touch()
+}
+
+/// Processor time of this thread so far, in user and kernel.
+pub fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes to `time` only. The clock of the calling thread always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Page faults of this thread so far.
+pub fn faults() -> u64 {
+    // SAFETY: `rusage` is valid when zeroed, and the kernel writes to it only.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage
+    };
+    usage.ru_minflt as u64
+}

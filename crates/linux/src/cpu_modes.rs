@@ -1,0 +1,143 @@
+//! Whether a thread runs in user mode or in the kernel: looked at 4 000 times a second of its processor time.
+//!
+//! The kernel's own account (`ru_stime`) looks at each tick, 100 to 1 000 times a second, which tells nothing of a run of
+//! some milliseconds. This looks in the same way (at timer interrupts), only oftener. Looking is not free: each look took 12 us
+//! in a virtual machine, so times are to be taken of runs that nobody looks at.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use crate::area::thread_time;
+use crate::perf::{self, Request};
+use crate::ring::{HEADER_BYTES, RECORD_SAMPLE, Ring};
+
+/// Processor time between two looks.
+const PERIOD_NS: u64 = 250_000;
+/// Records have a header only. So many bytes hold sixteen seconds of one thread.
+const RING_BYTES: usize = 512 << 10;
+/// `PERF_RECORD_MISC_CPUMODE_MASK`, and two of its values.
+const MODE_MASK: u16 = 7;
+const MODE_KERNEL: u16 = 1;
+const MODE_USER: u16 = 2;
+
+/// Looks at a thread, by what it was doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looks {
+    /// In the kernel.
+    pub kernel: u64,
+    /// In the program.
+    pub user: u64,
+}
+
+impl Looks {
+    /// Both together.
+    pub fn total(&self) -> u64 {
+        self.kernel + self.user
+    }
+
+    /// The share of the kernel, 0 to 1; `None` of no look.
+    pub fn kernel_share(&self) -> Option<f64> {
+        (self.total() > 0).then(|| self.kernel as f64 / self.total() as f64)
+    }
+
+    /// Adds those of another stretch.
+    pub fn add(&mut self, more: Looks) {
+        self.kernel += more.kernel;
+        self.user += more.user;
+    }
+}
+
+/// Looks at the thread that opened it, while it is enabled.
+#[derive(Debug)]
+pub struct CpuModes {
+    event: OwnedFd,
+    ring: Ring,
+}
+
+impl CpuModes {
+    /// Opens it, off, its pages present.
+    ///
+    /// # Errors
+    /// The kernel gives no such event, or no ring: mostly, `kernel.perf_event_paranoid` is above 1 for one who is not root.
+    pub fn open() -> io::Result<CpuModes> {
+        let request = Request {
+            kind: perf::TYPE_SOFTWARE,
+            config: perf::SOFTWARE_CPU_CLOCK,
+            sample_period: PERIOD_NS,
+            flags: perf::FLAG_DISABLED,
+            ..Request::default()
+        };
+        let event = perf::open(&request, None)?;
+        let ring = Ring::map(&event, RING_BYTES)?;
+        ring.touch();
+        Ok(CpuModes { event, ring })
+    }
+
+    /// Starts looking.
+    pub fn enable(&self) {
+        perf::enable(&self.event);
+    }
+
+    /// Stops looking.
+    pub fn disable(&self) {
+        perf::disable(&self.event);
+    }
+
+    /// The looks since the last call.
+    pub fn take(&mut self) -> Looks {
+        let (head, mut tail) = (self.ring.head(), self.ring.tail());
+        let mut looks = Looks::default();
+        while tail + HEADER_BYTES as u64 <= head {
+            let header = self.ring.header(tail);
+            if header.kind == RECORD_SAMPLE {
+                looks.kernel += u64::from(header.misc & MODE_MASK == MODE_KERNEL);
+                looks.user += u64::from(header.misc & MODE_MASK == MODE_USER);
+            }
+            tail += header.bytes;
+        }
+        self.ring.release(tail);
+        looks
+    }
+}
+
+/// Spends so much processor time in user mode, and asks nothing of the kernel.
+pub fn spin(spent: Duration) {
+    let start = thread_time();
+    while thread_time().saturating_sub(start) < spent {
+        std::hint::black_box((0..400_000u64).fold(1u64, |sum, n| sum.wrapping_mul(31) ^ std::hint::black_box(n)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_loop_is_user_time_and_zeroed_pages_are_the_kernels() {
+        let mut modes = match CpuModes::open() {
+            Ok(modes) => modes,
+            Err(why) => return eprintln!("skipped: {why}"),
+        };
+        let mut looked = |work: &dyn Fn()| {
+            let start = Instant::now();
+            modes.take();
+            modes.enable();
+            while start.elapsed() < Duration::from_millis(150) {
+                work();
+            }
+            modes.disable();
+            modes.take()
+        };
+        let user = looked(&|| spin(Duration::from_millis(1)));
+        let kernel = looked(&|| {
+            let area = crate::area::Area::new(4 << 20).expect("memory");
+            area.write(crate::PAGE_BYTES);
+        });
+        for looks in [user, kernel] {
+            assert!(looks.total() > 10, "{looks:?}");
+        }
+        assert!(user.kernel_share() < Some(0.2) && kernel.kernel_share() > Some(0.6), "{user:?} {kernel:?}");
+    }
+}

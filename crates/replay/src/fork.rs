@@ -1,0 +1,92 @@
+//! A real child that does nothing, forked in the middle of a replay.
+//!
+//! It gets the heap and the program's code, and nothing else: neither stack nor data. So the parent's own memory is not
+//! write-protected, and every fault that the fork brings is the heap's.
+
+use std::io;
+
+use crate::settle::Map;
+
+/// A child that sleeps. Killed and waited for when dropped; it dies with its parent, too.
+#[derive(Debug)]
+pub(crate) struct IdleChild(libc::pid_t);
+
+impl IdleChild {
+    /// Forks. [`keep_apart`] comes first.
+    pub(crate) fn fork() -> io::Result<IdleChild> {
+        let got: i64;
+        // SAFETY: the parent only loses registers that are named. The child never leaves these instructions: it asks to die
+        // with its parent and sleeps, touching neither stack nor data, which it does not have.
+        unsafe {
+            std::arch::asm!(
+                "syscall",
+                "test rax, rax",
+                "jnz 2f",
+                "mov eax, {prctl}",
+                "mov edi, {pdeathsig}",
+                "mov esi, {kill}",
+                "syscall",
+                "3:",
+                "mov eax, {pause}",
+                "syscall",
+                "jmp 3b",
+                "2:",
+                prctl = const libc::SYS_prctl,
+                pdeathsig = const libc::PR_SET_PDEATHSIG,
+                kill = const libc::SIGKILL,
+                pause = const libc::SYS_pause,
+                inlateout("rax") libc::SYS_fork => got,
+                lateout("rcx") _, lateout("r11") _, lateout("rdi") _, lateout("rsi") _,
+                options(nostack),
+            );
+        }
+        if got < 0 { Err(io::Error::from_raw_os_error(-got as i32)) } else { Ok(IdleChild(got as libc::pid_t)) }
+    }
+}
+
+impl Drop for IdleChild {
+    fn drop(&mut self) {
+        // SAFETY: the child is ours and was not waited for, so its number is still its own.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// Keeps everything but a range of addresses, and code, from children that this thread forks from now on.
+///
+/// # Errors
+/// What stands in the way.
+pub(crate) fn keep_apart(heap_start: u64, heap_bytes: u64) -> io::Result<()> {
+    leave_rseq();
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let heap = heap_start as usize..(heap_start + heap_bytes) as usize;
+    for map in maps.lines().filter_map(Map::parse) {
+        if !map.is_executable && !heap.contains(&map.start) {
+            // What the kernel keeps for itself it refuses; nobody writes there.
+            // SAFETY: the advice changes what a child gets, and nothing here.
+            unsafe { libc::madvise(map.start as *mut libc::c_void, map.bytes, libc::MADV_DONTFORK) };
+        }
+    }
+    Ok(())
+}
+
+/// Takes back glibc's registration of this thread's restartable sequences: the kernel writes to their area, in the thread's own
+/// memory, whenever it moves the thread, and kills a child that lacks it.
+fn leave_rseq() {
+    /// `struct rseq` as it was first defined, which glibc registers; and its flag and signature on x86.
+    const AREA_BYTES: usize = 32;
+    const UNREGISTER: libc::c_int = 1;
+    const SIGNATURE: u32 = 0x5305_3053;
+    // SAFETY: looks a name up. Where glibc has it, it is a `ptrdiff_t` that never changes.
+    let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>().as_ref() };
+    // glibc before 2.35 registers nothing.
+    let Some(&offset) = offset else { return };
+    let thread: usize;
+    // SAFETY: the first word of a thread's control block is its own address, in the x86-64 ABI.
+    unsafe { std::arch::asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly, preserves_flags)) };
+    let area = thread.wrapping_add_signed(offset);
+    // SAFETY: the kernel only forgets the address. A second time, or of an area of another size, it refuses.
+    unsafe { libc::syscall(libc::SYS_rseq, area, AREA_BYTES, UNREGISTER, SIGNATURE) };
+}

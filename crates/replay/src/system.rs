@@ -1,0 +1,270 @@
+//! Runs that tell how much processor time the kernel took.
+//!
+//! The kernel's account of a process looks at each tick, which says nothing of runs of some milliseconds. Here a run is looked at
+//! 4 000 times a second, and made again until there are looks enough.
+
+use std::mem::ManuallyDrop;
+use std::time::{Duration, Instant};
+
+use hksim_drive::{Plan, Step as ForkStep, TouchRule};
+use hksim_linux::area::{Granule, thread_time, warm_up};
+use hksim_linux::cpu_modes::{CpuModes, Looks, spin};
+use hksim_trace::event::Event;
+use serde::{Deserialize, Serialize};
+
+use crate::calls::Counted;
+use crate::error::{ChildError, ReplayError};
+use crate::fork::{IdleChild, keep_apart};
+use crate::native::{Native, open, ready, step};
+use crate::parent;
+use crate::protocol::Report;
+use crate::settle::{Heap, settle};
+use crate::spec::{ReplaySpec, Run, WarmUp, Watched};
+use crate::window::{Prepared, Step, drive};
+
+/// One run, in the parts that it was watched for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SystemRun {
+    /// Processor seconds of the window, in user and kernel, reading the trace left out; 0 in a run that was looked at.
+    pub cpu_s: f64,
+    /// Looks that found it in the kernel.
+    pub kernel_looks: u64,
+    /// Looks that found it in the program.
+    pub user_looks: u64,
+    /// Looks at a loop that asks nothing of the kernel, which found it there all the same: interrupts, other programs' turns.
+    pub idle_kernel_looks: u64,
+    /// Looks that found it in that loop.
+    pub idle_user_looks: u64,
+    /// Processor seconds of touching the memory of the warm-up for the second time, single pages.
+    pub warm_pages_s: f64,
+    /// The same of huge pages.
+    pub warm_huge_s: f64,
+}
+
+/// Until when runs are made.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemEffort {
+    /// The standard error that is good enough, as a share of the system time.
+    pub error_share: f64,
+    /// Wall time after which no further run begins.
+    pub time_max: Duration,
+}
+
+/// Least time in which the loop is looked at that asks nothing of the kernel.
+const SPIN_MIN: Duration = Duration::from_millis(20);
+
+/// Fewest and most runs.
+const RUNS_MIN: usize = 10;
+const RUNS_MAX: usize = 1000;
+
+/// Runs of one trace on one design: every second one is looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SystemRuns(pub Vec<SystemRun>);
+
+impl SystemRuns {
+    fn sum(&self, of: fn(&SystemRun) -> u64) -> f64 {
+        self.0.iter().map(of).sum::<u64>() as f64
+    }
+
+    fn timed(&self, of: fn(&SystemRun) -> f64) -> Option<f64> {
+        median(self.0.iter().filter(|run| run.cpu_s > 0.0).map(of))
+    }
+
+    /// The kernel's share of the window for what was asked of it, and its standard error. What it takes of a loop that asks
+    /// nothing is taken off.
+    fn share(&self) -> Option<(f64, f64)> {
+        let (kernel, user) = (self.sum(|run| run.kernel_looks), self.sum(|run| run.user_looks));
+        let (idle_kernel, idle_user) = (self.sum(|run| run.idle_kernel_looks), self.sum(|run| run.idle_user_looks));
+        if kernel + user == 0.0 || idle_user == 0.0 {
+            return None;
+        }
+        let (share, idle) = (kernel / (kernel + user), idle_kernel / idle_user);
+        // One more than was seen: a few looks that found nothing do not prove that there is nothing.
+        let variance =
+            share * (1.0 - share) / (kernel + user) + (1.0 - share).powi(2) * (idle_kernel + 1.0) / idle_user.powi(2);
+        Some((share - (1.0 - share) * idle, variance.sqrt()))
+    }
+
+    /// System seconds of a run: the median of processor time by the kernel's share of it. `None` where no look found it.
+    pub fn system_s(&self) -> Option<f64> {
+        Some(self.timed(|run| run.cpu_s)? * self.share().filter(|&(share, _)| share > 0.0)?.0)
+    }
+
+    /// Standard error of the system time, as a part of it.
+    pub fn error_share(&self) -> Option<f64> {
+        self.share().filter(|&(share, _)| share > 0.0).map(|(share, error)| error / share)
+    }
+
+    /// Median of what touching the memory of the warm-up took, in seconds: single pages, huge pages.
+    pub fn warm_s(&self) -> (f64, f64) {
+        (self.timed(|run| run.warm_pages_s).unwrap_or(0.0), self.timed(|run| run.warm_huge_s).unwrap_or(0.0))
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// Replays a trace, in order, on the native allocator, until it is known what the kernel took of its processor time.
+///
+/// # Errors
+/// A run cannot be made; the kernel lets nobody look (`kernel.perf_event_paranoid` above 1 for one who is not root).
+pub fn system_time(spec: &ReplaySpec, warm_up: WarmUp, effort: SystemEffort) -> Result<SystemRuns, ReplayError> {
+    let spec = &parent::checked(spec)?;
+    let began = Instant::now();
+    let mut runs = SystemRuns::default();
+    loop {
+        for watched in [Watched::Clock, Watched::Modes] {
+            let run = Run::System(warm_up, watched);
+            match parent::run(spec, run)?.report {
+                Report::System(found) => runs.0.push(found),
+                other => return Err(parent::unexpected(run, &other)),
+            }
+        }
+        let is_known = runs.error_share().is_some_and(|share| share <= effort.error_share);
+        let is_late = began.elapsed() >= effort.time_max;
+        if runs.0.len() >= RUNS_MIN && (is_known || is_late || runs.0.len() >= RUNS_MAX) {
+            return Ok(runs);
+        }
+    }
+}
+
+/// A heap whose processor time is watched.
+struct Looked {
+    /// As in a measured run: never dropped.
+    heap: ManuallyDrop<Native<Counted>>,
+    modes: Option<CpuModes>,
+    looks: Looks,
+    since: Duration,
+    spent: Duration,
+    child: Option<IdleChild>,
+}
+
+impl Looked {
+    /// Stops the clock.
+    fn pause(&mut self) {
+        self.spent += thread_time().saturating_sub(self.since);
+        self.looks.add(take(&mut self.modes));
+    }
+
+    /// Starts it again.
+    fn resume(&mut self) {
+        take(&mut self.modes);
+        self.since = thread_time();
+    }
+}
+
+impl Step for Looked {
+    #[inline]
+    fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
+        step(&mut self.heap, event, number)
+    }
+
+    fn batch_begins(&mut self) {
+        // What was seen of reading is forgotten. To switch off and on again would cost more kernel time than many a batch.
+        self.resume();
+    }
+
+    fn batch_done(&mut self) {
+        self.pause();
+    }
+
+    fn stop(&mut self, _events: u64) -> Result<(), ChildError> {
+        Ok(())
+    }
+
+    fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
+        self.pause();
+        // To wait for a child is no page work.
+        self.child = None;
+        if step == ForkStep::Fork {
+            let mem = &self.heap.allocator().mem;
+            keep_apart(mem.base().as_ptr() as u64, mem.bytes())
+                .map_err(ChildError::system("keep memory from a child"))?;
+        }
+        self.resume();
+        if step == ForkStep::Fork {
+            self.child = Some(IdleChild::fork().map_err(ChildError::system("fork"))?);
+        }
+        Ok(())
+    }
+}
+
+fn take(modes: &mut Option<CpuModes>) -> Looks {
+    modes.as_mut().map(CpuModes::take).unwrap_or_default()
+}
+
+/// The child's part.
+pub(crate) fn run(
+    plan: Plan,
+    touch: TouchRule,
+    trace: &mut Prepared,
+    warm: WarmUp,
+    watched: Watched,
+) -> Result<Report, ChildError> {
+    let ready = ready(&plan, trace);
+    let mut modes = match watched {
+        Watched::Clock => None,
+        Watched::Modes => {
+            Some(CpuModes::open().map_err(ChildError::system("look at processor time (kernel.perf_event_paranoid)"))?)
+        }
+    };
+    settle(Heap::Apart);
+    let touched = |granule: Granule, bytes: u64| {
+        let bytes = bytes.next_multiple_of(granule.bytes());
+        if bytes == 0 { Ok(Duration::ZERO) } else { warm_up(granule, bytes).map_err(ChildError::system("warm up")) }
+    };
+    let warm_pages = touched(Granule::Page, warm.page_bytes)?;
+    let warm_huge = touched(Granule::Huge, warm.huge_bytes)?;
+    modes.iter().for_each(CpuModes::enable);
+    take(&mut modes);
+    let since = thread_time();
+    let heap = ManuallyDrop::new(open(plan, Counted::default(), ready, touch, |_| {})?);
+    let spent = thread_time().saturating_sub(since);
+    let looks = take(&mut modes);
+    let mut looked = Looked { heap, modes, looks, since, spent, child: None };
+    drive(trace, &mut looked)?;
+    let Looked { looks, spent, mut modes, .. } = looked;
+    take(&mut modes);
+    if modes.is_some() {
+        spin(spent.max(SPIN_MIN));
+    }
+    let idle = take(&mut modes);
+    Ok(Report::System(SystemRun {
+        cpu_s: if modes.is_none() { spent.as_secs_f64() } else { 0.0 },
+        kernel_looks: looks.kernel,
+        user_looks: looks.user,
+        idle_kernel_looks: idle.kernel,
+        idle_user_looks: idle.user,
+        warm_pages_s: warm_pages.as_secs_f64(),
+        warm_huge_s: warm_huge.as_secs_f64(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_time_is_the_median_by_the_share_of_all_looks() {
+        let timed = |cpu_s| SystemRun { cpu_s, ..SystemRun::default() };
+        let looked = |kernel_looks, user_looks, idle_kernel_looks| SystemRun {
+            kernel_looks,
+            user_looks,
+            idle_kernel_looks,
+            idle_user_looks: 1000,
+            ..SystemRun::default()
+        };
+        let runs = SystemRuns(vec![timed(1.0), looked(100, 300, 0), timed(9.0), looked(300, 100, 0), timed(2.0)]);
+        assert_eq!(runs.system_s(), Some(1.0), "half of 2.0");
+        let error = ((0.25f64 / 800.0) + 0.25 / 2000.0f64.powi(2)).sqrt() / 0.5;
+        assert!((runs.error_share().unwrap_or(0.0) - error).abs() < 1e-12);
+        // Of 400 looks in the program, 40 more would be in the kernel though it asked for nothing.
+        let runs = SystemRuns(vec![timed(1.0), looked(100, 400, 100)]);
+        assert!((runs.system_s().unwrap_or(0.0) - (0.2 - 0.8 * 0.1)).abs() < 1e-12);
+        assert_eq!(SystemRuns::default().system_s(), None);
+        assert_eq!(SystemRuns(vec![timed(1.0), looked(0, 9, 0)]).error_share(), None, "0 has no error to speak of");
+    }
+}

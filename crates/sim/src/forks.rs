@@ -1,0 +1,137 @@
+//! What a forked child makes its parent pay: pages that are copied since both hold them.
+
+use std::ops::Range;
+
+use hksim_policy::Errno;
+use hksim_policy::memory::{Advice, Mapping};
+use serde::Serialize;
+
+use crate::accounts::Accounts;
+use crate::hooks::{Hooks, Touch, Watch, Why};
+use crate::kernel::{Content, Kernel};
+use crate::work::Present;
+
+/// One fork.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ForkReport {
+    /// Events before it.
+    pub from_event: u64,
+    /// Events before the child's exit; absent where it lives on to the end.
+    pub until_event: Option<u64>,
+    /// Pages that were shared, in entries of their own.
+    pub shared_pages: u64,
+    /// Huge pages.
+    pub shared_huge: u64,
+    /// Pages of the hugetlb pool.
+    pub shared_hugetlb: u64,
+    /// Page tables copied for the child.
+    pub page_table_bytes: u64,
+    /// Writes that copied a page.
+    pub copies: u64,
+    /// Bytes copied: the memory that the child costs as long as it lives.
+    pub copied_bytes: u64,
+    /// Huge pages that such writes split.
+    pub split_huge: u64,
+    /// Faults that copied nothing, since the child was gone.
+    pub reuses: u64,
+}
+
+/// The child that is alive, and all forks so far.
+#[derive(Default)]
+pub(crate) struct Forks {
+    child: Option<Kernel>,
+    reports: Vec<ForkReport>,
+}
+
+impl Forks {
+    /// Whether there was one.
+    pub(crate) fn any(&self) -> bool {
+        !self.reports.is_empty()
+    }
+
+    /// Whether a child is alive.
+    pub(crate) fn has_child(&self) -> bool {
+        self.child.is_some()
+    }
+
+    pub(crate) fn begin(&mut self, child: Kernel, shared: Present, event: u64) {
+        self.reports.push(ForkReport {
+            from_event: event,
+            shared_pages: shared.pages,
+            shared_huge: shared.huge,
+            shared_hugetlb: shared.hugetlb,
+            page_table_bytes: child.page_table_bytes(),
+            ..ForkReport::default()
+        });
+        self.child = Some(child);
+    }
+
+    pub(crate) fn end(&mut self, event: u64) {
+        self.child = None;
+        self.newest(|report| report.until_event = Some(event));
+    }
+
+    /// Tells the newest report something.
+    pub(crate) fn newest(&mut self, tell: impl FnOnce(&mut ForkReport)) {
+        self.reports.last_mut().map(tell);
+    }
+
+    pub(crate) fn reports(&self) -> &[ForkReport] {
+        &self.reports
+    }
+}
+
+/// Accounts of a run in which forks happen: metadata are watched more closely.
+pub(crate) struct ForkWatch(pub(crate) Accounts);
+
+impl Watch for ForkWatch {
+    fn accounts(&self) -> &Accounts {
+        &self.0
+    }
+
+    fn accounts_mut(&mut self) -> &mut Accounts {
+        &mut self.0
+    }
+}
+
+impl Hooks for ForkWatch {
+    const EVERY_ACCESS: bool = true;
+
+    fn touch(&mut self, page: u64, touch: Touch, why: Why) {
+        self.0.touch(page, touch, why);
+    }
+
+    fn access(&mut self, _pages: Range<u64>, _why: Why) {}
+
+    fn reserve(&mut self, pages: Range<u64>) {
+        self.0.reserve(pages);
+    }
+
+    fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
+        self.0.map_anywhere(pages, mapping)
+    }
+
+    fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno> {
+        self.0.trim(pages)
+    }
+
+    fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
+        self.0.map(pages, mapping)
+    }
+
+    fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
+        self.0.unmap(pages)
+    }
+
+    fn content(&mut self, page: u64, content: Content) {
+        self.0.content(page, content);
+    }
+
+    fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
+        self.0.advise(pages, advice)
+    }
+
+    fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {
+        self.0.remap(pages, to)
+    }
+}

@@ -1,0 +1,116 @@
+//! Which metadata pages are written, where that matters: after a fork a write copies a page, and a read does not.
+//!
+//! The policy gets references to metadata, through which it reads or writes. What it asked for is remembered as it was, and
+//! compared after the event: what changed was written. (What was written as it stood before would be missed.)
+
+use std::cell::{Cell, RefCell};
+
+use hksim_policy::Word;
+use hksim_policy::meta::{Entry, EntryList, PoolMeta, SlabMeta, SuperSlabMeta};
+
+use super::SimWord;
+
+/// A piece of metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// The pool's control block.
+    Pool,
+    /// An entry of the arena table.
+    Entry(u32),
+    /// A heap's mail word.
+    Mail(u32),
+    /// The header of a SuperSlab's metadata.
+    Header(u32),
+    /// A unit's.
+    Slab(u32, u32),
+    /// A unit's remote word.
+    Remote(u32, u32),
+    /// A unit's place in a mail.
+    MailNext(u32, u32),
+}
+
+/// Pieces that were asked for since the last look, with a digest of what they were.
+#[derive(Default)]
+pub(super) struct MetaWatch {
+    is_on: Cell<bool>,
+    seen: RefCell<Vec<(Piece, u64)>>,
+}
+
+impl MetaWatch {
+    pub(super) fn switch_on(&self) {
+        self.is_on.set(true);
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.get()
+    }
+
+    /// Remembers a piece, once.
+    pub(super) fn remember(&self, piece: Piece, digest: impl FnOnce() -> u64) {
+        let mut seen = self.seen.borrow_mut();
+        if !seen.iter().any(|&(known, _)| known == piece) {
+            seen.push((piece, digest()));
+        }
+    }
+
+    /// The next piece remembered, which is forgotten.
+    pub(super) fn pop(&self) -> Option<(Piece, u64)> {
+        self.seen.borrow_mut().pop()
+    }
+}
+
+fn digest_of(values: impl IntoIterator<Item = u64>) -> u64 {
+    values.into_iter().fold(0xcbf2_9ce4_8422_2325, |digest, value| {
+        (digest ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    })
+}
+
+pub(super) fn of_word(word: &SimWord) -> u64 {
+    word.load()
+}
+
+pub(super) fn of_slab(slab: &SlabMeta) -> u64 {
+    let SlabMeta { next, prev, local_free, carved, used, capacity, stride, area, .. } = slab;
+    let SlabMeta { home, span_back, span_units, class, state, zeroed, fresh, .. } = slab;
+    let numbers = [carved, used, capacity, stride, area].map(|number| u64::from(number.get()));
+    let small = [span_back, span_units].map(|number| u64::from(number.get()));
+    let bytes = [class, state].map(|number| u64::from(number.get()));
+    let flags = [zeroed, fresh].map(|flag| u64::from(flag.get()));
+    let links = [next.get().to_bits(), prev.get().to_bits(), u64::from(local_free.get().to_bits()), home.word().into()];
+    digest_of(links.into_iter().chain(numbers).chain(small).chain(bytes).chain(flags))
+}
+
+pub(super) fn of_header(meta: &SuperSlabMeta<SimWord>, units: u32) -> u64 {
+    let SuperSlabMeta { owner, free, clean, zero, used_units, purge_at_ns, .. } = meta;
+    let SuperSlabMeta { room_next, room_prev, purge_next, purge_prev, own_next, own_prev, .. } = meta;
+    let SuperSlabMeta { in_room, in_purge, collapsed, .. } = meta;
+    let numbers = [used_units, room_next, room_prev, purge_next, purge_prev, own_next, own_prev];
+    let flags = [in_room, in_purge, collapsed].map(|flag| u64::from(flag.get()));
+    let bits = [free, clean, zero].into_iter().flat_map(|bits| (0..units).map(|unit| u64::from(bits.get(unit))));
+    let rest = [owner.load(), purge_at_ns.get()];
+    digest_of(rest.into_iter().chain(numbers.map(|number| u64::from(number.get()))).chain(flags).chain(bits))
+}
+
+pub(super) fn of_entry(entry: &Entry) -> u64 {
+    let Entry { zeroed, clean, prepared, run, bytes, since_ns, next, prev, .. } = entry;
+    let flags = [zeroed, clean, prepared].map(|flag| u64::from(flag.get()));
+    let numbers = [run, next, prev].map(|number| u64::from(number.get()));
+    let rest = [entry.usage() as u64 | (entry.part() as u64) << 8, bytes.get(), since_ns.get()];
+    digest_of(rest.into_iter().chain(flags).chain(numbers))
+}
+
+pub(super) fn of_pool(pool: &PoolMeta) -> u64 {
+    let PoolMeta { heaps, high_water, free_hint, idle, abandoned, huge_idle, huge_idle_bytes, .. } = pool;
+    let PoolMeta { moved_vmas, fell_back_thp, fell_back_plain, superslabs, superslabs_peak, .. } = pool;
+    let PoolMeta { huge_superslabs, lost_superslabs, fell_back_trim, taken_idle, taken_free, .. } = pool;
+    let PoolMeta { huge_taken_idle, huge_taken_free, .. } = pool;
+    let list = |list: &EntryList| [&list.head, &list.tail, &list.count].map(|number| u64::from(number.get()));
+    let counts = [high_water, free_hint, moved_vmas, fell_back_thp, fell_back_plain, superslabs, superslabs_peak];
+    let counts = counts
+        .into_iter()
+        .chain([huge_superslabs, lost_superslabs, fell_back_trim])
+        .map(|number| u64::from(number.get()));
+    let wide = [huge_idle_bytes, taken_idle, taken_free, huge_taken_idle, huge_taken_free];
+    let lists = [idle, abandoned, huge_idle].into_iter().flat_map(list);
+    digest_of(heaps.iter().chain(wide).map(Cell::get).chain(counts).chain(lists))
+}
