@@ -2,7 +2,7 @@
 //!
 //! Each round performs every operation once on fresh memory and reads the processor time of this thread, so that being
 //! preempted costs nothing; what other load does to caches and clocks stays in the figures, and shows as dispersion.
-//! Of that time the kernel's part counts, as [`CpuModes`] tells it, like in the runs that are judged by it.
+//! Of that time the kernel's part counts, as [`hksim_linux::cpu_modes`] tells it, like in the runs that are judged by it.
 
 mod calls;
 mod footprint;
