@@ -445,6 +445,11 @@ impl PoolMeta {
         }
     }
 
+    /// Spans counted so far.
+    pub fn spans(&self) -> u32 {
+        self.spans.load(Ordering::Relaxed)
+    }
+
     /// Counts a span; how many there were before it.
     pub(crate) fn count_span(&self) -> u32 {
         self.spans.fetch_add(1, Ordering::Relaxed)

@@ -5,7 +5,6 @@
 
 use std::cell::{Cell, RefCell};
 
-use hksim_policy::Word;
 use hksim_policy::meta::{Entry, EntryList, PoolMeta, SlabMeta, SuperSlabMeta};
 
 use super::SimWord;
@@ -66,7 +65,7 @@ fn digest_of(values: impl IntoIterator<Item = u64>) -> u64 {
 }
 
 pub(super) fn of_word(word: &SimWord) -> u64 {
-    word.load()
+    u64::from(word.writes())
 }
 
 pub(super) fn of_slab(slab: &SlabMeta) -> u64 {
@@ -87,7 +86,7 @@ pub(super) fn of_header(meta: &SuperSlabMeta<SimWord>, units: u32) -> u64 {
     let numbers = [used_units, room_next, room_prev, purge_next, purge_prev, own_next, own_prev];
     let flags = [in_room, in_purge, collapsed].map(|flag| u64::from(flag.get()));
     let bits = [free, clean, zero].into_iter().flat_map(|bits| (0..units).map(|unit| u64::from(bits.get(unit))));
-    let rest = [owner.load(), purge_at_ns.get()];
+    let rest = [owner.writes().into(), purge_at_ns.get()];
     digest_of(rest.into_iter().chain(numbers.map(|number| u64::from(number.get()))).chain(flags).chain(bits))
 }
 
@@ -112,5 +111,5 @@ pub(super) fn of_pool(pool: &PoolMeta) -> u64 {
         .map(|number| u64::from(number.get()));
     let wide = [huge_idle_bytes, taken_idle, taken_free, huge_taken_idle, huge_taken_free];
     let lists = [idle, abandoned, huge_idle].into_iter().flat_map(list);
-    digest_of(heaps.iter().chain(wide).map(Cell::get).chain(counts).chain(lists))
+    digest_of(heaps.iter().chain(wide).map(Cell::get).chain(counts).chain(lists).chain([pool.spans().into()]))
 }

@@ -10,36 +10,53 @@ use hksim_policy::{PAGE_BYTES, Word};
 
 use super::zeroed::zeroed_cells;
 
+/// Bytes of a word natively.
+const WORD_BYTES: usize = 8;
+
 /// The simulated remote word: one OS thread drives all heaps.
 #[derive(Default)]
-#[repr(transparent)]
-pub struct SimWord(Cell<u64>);
+pub struct SimWord {
+    value: Cell<u64>,
+    /// How often it was written, with whatever value: natively each of these is a write to its page, also an exchange that
+    /// finds another value than it expects.
+    writes: Cell<u32>,
+}
+
+impl SimWord {
+    fn write(&self, value: u64) {
+        self.value.set(value);
+        self.writes.set(self.writes.get().wrapping_add(1));
+    }
+
+    /// How often it was written.
+    pub(super) fn writes(&self) -> u32 {
+        self.writes.get()
+    }
+}
 
 impl Word for SimWord {
     #[inline(always)]
     fn load(&self) -> u64 {
-        self.0.get()
+        self.value.get()
     }
 
     #[inline(always)]
     fn store(&self, value: u64) {
-        self.0.set(value);
+        self.write(value);
     }
 
     #[inline(always)]
     fn swap(&self, value: u64) -> u64 {
-        self.0.replace(value)
+        let found = self.value.get();
+        self.write(value);
+        found
     }
 
     #[inline(always)]
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
-        match self.0.get() {
-            found if found == current => {
-                self.0.set(new);
-                Ok(found)
-            }
-            found => Err(found),
-        }
+        let found = self.value.get();
+        self.write(if found == current { new } else { found });
+        if found == current { Ok(found) } else { Err(found) }
     }
 }
 
@@ -127,7 +144,7 @@ impl SimSuperSlab {
         let slabs = self.slabs.iter().enumerate().filter(|(_, slab)| !slab.is_clear());
         let words = |words: &'_ [SimWord], first: u32| {
             let set: Vec<usize> = (0..words.len()).filter(|&unit| words[unit].load() != 0).collect();
-            set.into_iter().map(move |unit| item(first, unit, size_of::<SimWord>()))
+            set.into_iter().map(move |unit| item(first, unit, WORD_BYTES))
         };
         std::iter::once(0..u64::from(SLABS_AT))
             .chain(slabs.map(move |(unit, _)| item(SLABS_AT, unit, size_of::<SlabMeta>())))
