@@ -71,7 +71,7 @@ mod tests {
         assert_eq!([90, 110, 100].map(|predicted| holds(predicted, &[105, 100, 95])), [Some(true); 3]);
         assert_eq!([84, 116].map(|predicted| holds(predicted, &[105, 100, 95])), [Some(false); 2]);
         assert_eq!(
-            [980, 1020, 960].map(|predicted| holds(predicted, &[1000, 1000])),
+            [981, 1020, 960].map(|predicted| holds(predicted, &[1000, 1000])),
             [Some(true), Some(true), Some(false)]
         );
         assert_eq!(holds(1, &[]), None);
