@@ -22,8 +22,10 @@ pub fn import_as(format: &str, data: &[u8]) {
     let options = Options { format: Some(format), ..Options::default() };
     if import(&source, &options, &out).is_ok() {
         let verified = verify(&out).expect("an import is a trace");
-        // A program may touch its block up to what the allocator rounded it to.
-        let mut flaws = verified.findings.iter().filter(|finding| !finding.what.starts_with("a touch beyond"));
+        // A program may touch its block up to what the allocator rounded it to; a footer may be wrong about what it lists.
+        let known = ["a touch beyond", "a call site that"];
+        let mut flaws =
+            verified.findings.iter().filter(|finding| !known.iter().any(|start| finding.what.starts_with(start)));
         assert!(verified.sound && flaws.next().is_none(), "{verified:?}");
         read(&out);
     }

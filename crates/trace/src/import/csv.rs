@@ -103,7 +103,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     let Some(head) = input.line(Lines::Table)? else { return Err("the table is empty".into()) };
     let columns = Columns::find(head).map_err(refused)?;
     let mut program = Program::default();
-    let mut events = 0u64;
+    let (mut events, mut has_footer) = (0u64, false);
     while let Some(line) = input.line(Lines::Table)? {
         let cells = cells(line).map_err(refused)?;
         let row = columns.row(&cells).map_err(refused)?;
@@ -116,7 +116,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
             }
             "footer" => {
                 let footer: Footer = from_json(json.as_bytes()).map_err(|why| refused(format!("footer: {why}")))?;
-                sink.footer = footer;
+                (sink.footer, has_footer) = (footer, true);
             }
             _ => {
                 let time_ns = columns.number(&cells, 1).map_err(refused)?.ok_or("the row has no time_ns")?;
@@ -127,7 +127,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         }
     }
     name_marks(&mut sink.footer.mark_names, program.marks).map_err(refused)?;
-    add_sites(&mut sink.footer.sites.stacks, program.sites).map_err(refused)
+    if has_footer { Ok(()) } else { add_sites(&mut sink.footer.sites.stacks, program.sites).map_err(refused) }
 }
 
 /// Gives marks without a name, as those of a table that has lost its footer, the name of their number.
@@ -141,12 +141,12 @@ fn name_marks(names: &mut Vec<String>, marks: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Gives call sites without a stack, as those of a table that has lost its footer, an empty one.
+/// Gives the call sites of a table that has lost its footer empty stacks.
 fn add_sites(stacks: &mut Vec<Vec<u32>>, sites: u64) -> Result<(), String> {
-    if sites.saturating_sub(stacks.len() as u64) > SITES_UNNAMED_MAX {
-        return Err(format!("call site {sites} has no stack in the footer, which has {}", stacks.len()));
+    if sites > SITES_UNNAMED_MAX {
+        return Err(format!("call site {sites} has no stack: the table has no footer"));
     }
-    stacks.resize(stacks.len().max(sites as usize), Vec::new());
+    stacks.resize(sites as usize, Vec::new());
     Ok(())
 }
 
