@@ -5,6 +5,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use hksim_trace::event::{ObjectId, Op};
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
+
 use crate::clock::{ClockPair, TickRate};
 use crate::control::{Deed, Entry};
 use crate::convert::{Conversion, How, ImageEnd, convert};
@@ -35,6 +39,8 @@ struct Lane {
     words: Vec<u64>,
     /// When its thread ended; 0 while it lives.
     ended_ticks: u64,
+    /// The resize that it is in: when that ends, and the block's new address.
+    resize: Option<(u64, u64)>,
 }
 
 /// A process as its recorder would write it: threads that begin one after another, and free each other's blocks.
@@ -66,6 +72,7 @@ impl Process {
             regions: Regions::new(),
             words: Vec::new(),
             ended_ticks: 0,
+            resize: None,
         });
         self.frames += 1;
         self.show();
@@ -106,23 +113,37 @@ impl Process {
         }
     }
 
+    /// Ends a thread's resize if it is over; whether the thread is in none. Nobody can know the new address before.
+    fn is_free_to_call(&mut self, index: usize) -> bool {
+        let ticks = self.ticks;
+        let ended = self.lanes[index].resize.take_if(|(end_ticks, _)| *end_ticks < ticks);
+        self.live.extend(ended.map(|(_, address)| address));
+        self.lanes[index].resize.is_none()
+    }
+
     /// A thread's next call.
     fn step(&mut self, index: usize, random: &mut Random) {
         self.ticks += 1 + random.below(60);
+        if !self.is_free_to_call(index) {
+            return;
+        }
         let place = random.below(self.live.len().max(1) as u64) as usize;
         // An address is given out again soon after it was freed.
         let address = 0x7f00_0000_0000 + 64 * random.below(3000);
-        let is_live = self.live.contains(&address);
+        let is_moved_to = |lane: &Lane| lane.resize.is_some_and(|(_, new)| new == address);
+        let is_live = self.live.contains(&address) || self.lanes.iter().any(is_moved_to);
         match random.below(10) {
             0..=4 if !is_live => {
                 self.live.push(address);
                 self.push(index, &Record::new(Kind::Malloc, self.ticks, address, 1 + random.below(60)));
             }
             5 if !is_live && !self.live.is_empty() => {
-                let old = std::mem::replace(&mut self.live[place], address);
-                let duration = 1 + random.below(400);
+                let old = self.live.swap_remove(place);
+                // Some take so long that their thread must have been interrupted; the others go on, and the old address is theirs.
+                let longest = if random.below(50) == 0 { 40_000 } else { 400 };
+                let duration = 1 + random.below(longest);
                 let record = Record { old, duration, ..Record::new(Kind::Realloc, self.ticks, address, 50) };
-                self.ticks += duration; // nobody else does anything meanwhile
+                self.lanes[index].resize = Some((self.ticks + duration, address));
                 self.push(index, &record);
             }
             _ if !self.live.is_empty() => {
@@ -159,7 +180,7 @@ fn a_growing_spool_gives_the_same_trace() {
         let mut log = Vec::new();
         let mut conversion = Conversion::begin(open(&path, true), how(), &folder.path().join("partial")).unwrap();
         let mut taken = Vec::new();
-        for step in 0..150_000 {
+        for step in 0..200_000 {
             if random.below(30_000) == 0 && process.lanes.len() < 5 {
                 process.begin_thread();
             }
@@ -193,4 +214,48 @@ fn a_growing_spool_gives_the_same_trace() {
         assert!(taken.last() > Some(&(whole.summary.events / 2)), "most came ahead: {taken:?}");
         assert!(fs::read(&ahead).unwrap() == fs::read(&at_end).unwrap(), "both traces are the same");
     }
+}
+
+/// A resize takes so long that another thread gets the address that it left, keeps it and goes on: the resize comes first in the
+/// trace, though its end comes last, and the block is its own.
+#[test]
+fn an_address_that_a_long_resize_left_is_given_out_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, output) = (folder.path().join("7-0.spool"), folder.path().join("app.hkt"));
+    let mut process = Process::begin(&path);
+    process.begin_thread();
+    process.begin_thread();
+    let [left, new, short, other] = [0, 1, 2, 3].map(|block| 0x7f00_0000_0000 + 64 * block);
+    let call = |kind, ticks, address, size| Record::new(kind, ticks, address, size);
+    process.push(0, &call(Kind::Malloc, 1050, left, 11));
+    // The first thread stands at a common call when those of the second are taken.
+    process.push(0, &call(Kind::Malloc, 2000, short, 12));
+    process.push(0, &call(Kind::Free, 2050, short, 0));
+    process.push(0, &Record { old: left, duration: 5_000_000, ..call(Kind::Realloc, 2100, new, 50) });
+    process.push(0, &call(Kind::Free, 6_000_000, new, 0));
+    process.push(1, &call(Kind::Malloc, 1000, other, 13));
+    process.push(1, &call(Kind::Free, 1900, other, 0));
+    process.push(1, &call(Kind::Malloc, 3000, left, 14));
+    for pair in 0..6000 {
+        process.push(1, &call(Kind::Malloc, 4000 + 800 * pair, other, 13));
+        process.push(1, &call(Kind::Free, 4400 + 800 * pair, other, 0));
+    }
+    process.push(1, &call(Kind::Free, 6_100_000, left, 0));
+    process.show();
+    let converted = convert(&open(&path, false), how(), ImageEnd::Session, &[], &output).unwrap();
+    assert_eq!(converted.quality, Default::default());
+    let mut reader = TraceReader::open(&output).unwrap();
+    let mut told = Vec::new();
+    while let Some(events) = reader.next_batch().unwrap() {
+        told.extend(events.iter().filter_map(|event| match event.op {
+            Op::Alloc { object, size, .. } if size != 13 => Some(("alloc", object, size)),
+            Op::Realloc { object, size, .. } => Some(("realloc", object, size)),
+            _ => None,
+        }));
+    }
+    let size_of = |told: &[(&str, ObjectId, u64)], object| {
+        told.iter().rev().find(|(_, other, _)| *other == object).map(|(_, _, size)| *size)
+    };
+    let at = told.iter().position(|(what, ..)| *what == "realloc").unwrap();
+    assert_eq!(size_of(&told[..at], told[at].1), Some(11), "{told:?}");
 }

@@ -48,6 +48,13 @@ pub struct LaneEvent {
     pub moving_since_ns: Option<u64>,
 }
 
+impl LaneEvent {
+    /// When it begins to have an effect. The old block of a realloc may be given out again from its first stamp on.
+    fn begins_ns(&self) -> u64 {
+        self.moving_since_ns.unwrap_or(self.raw.time_ns)
+    }
+}
+
 /// What a lane stands at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
@@ -203,7 +210,8 @@ impl LaneEvents {
         Ok(())
     }
 
-    /// The time before which all its common calls are decoded. Decodes more where they run short.
+    /// The time before which all its common calls are decoded, and nothing else of it has an effect. Decodes more where
+    /// they run short.
     ///
     /// # Errors
     /// The spool cannot be read or is damaged.
@@ -217,13 +225,13 @@ impl LaneEvents {
             if !self.plain.is_full() && is_last(self) {
                 return Ok(match self.decode_batch()? {
                     Head::Plain | Head::Awaited => self.time_ns,
-                    Head::Batched => self.batch.first().map_or(u64::MAX, |event| event.raw.time_ns),
+                    Head::Batched => self.batch.first().map_or(u64::MAX, LaneEvent::begins_ns),
                     Head::End => u64::MAX,
                 });
             }
         }
         let last = self.plain.rest().last().map_or(u64::MAX, Plain::time_ns);
-        Ok(self.batch.get(self.next).map_or(last, |event| event.raw.time_ns))
+        Ok(self.batch.get(self.next).map_or(last, LaneEvent::begins_ns))
     }
 
     /// The common calls from the present event on that are before `end_ns`.
