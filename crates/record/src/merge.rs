@@ -46,6 +46,8 @@ pub struct Merge {
     order: Tournament,
     moving: Vec<Moving>,
     gathered: Gathered,
+    /// Rounds of one lane each before calls are gathered again.
+    rounds_left: usize,
 }
 
 impl Merge {
@@ -56,6 +58,7 @@ impl Merge {
             order: Tournament::new(Vec::new()),
             moving: Vec::new(),
             gathered: Gathered::default(),
+            rounds_left: 0,
         }
     }
 
@@ -102,9 +105,16 @@ impl Merge {
     /// A lane cannot be read, or `each` failed.
     pub fn run(&mut self, end_ns: u64, each: &mut impl Taker) -> Result<(), RecordError> {
         loop {
-            if self.lanes.len() > 1 && self.moving.is_empty() {
+            if self.rounds_left > 0 {
+                self.rounds_left -= 1;
+            } else if self.lanes.len() > 1 && self.moving.is_empty() {
                 self.gather(end_ns)?;
-                each.take_plain(self.gathered.in_order())?;
+                let calls = self.gathered.in_order();
+                // To look at all lanes costs more than a few calls are worth.
+                if calls.len() < self.lanes.len() {
+                    self.rounds_left = self.lanes.len();
+                }
+                each.take_plain(calls)?;
             }
             let index = self.order.winner();
             match self.order.key(index) {
