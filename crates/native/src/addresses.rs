@@ -129,23 +129,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use hksim_policy::classes::Scheme;
-    use hksim_policy::geometry::{RunGeometry, Shape};
-    use hksim_policy::options::{Align, Carve, Header, MetaPlace};
+    use crate::setup::Setup;
+    use hksim_policy::geometry::RunGeometry;
+    use hksim_policy::options::Align;
 
     /// Against a plain map, with places close by and far apart, until slots have been used again and again.
     #[test]
     fn finds_what_is_bound_and_nothing_else() {
-        let shape = Shape {
-            superslab_bytes: 2 << 20,
-            slab_bytes: 64 << 10,
-            scheme: Scheme::Default,
-            header: Header::None,
-            header_bytes: 1,
-            carve: Carve::Page,
-            meta_place: MetaPlace::InBand,
-        };
-        let geometry = RunGeometry::new(shape).unwrap();
+        let geometry = RunGeometry::new(Setup::default().shape).unwrap();
         let addresses = Addresses::new(&Layout::new(&geometry, 64 << 20).with_align(Align::Trim));
         let mut bound: BTreeMap<u32, u64> = BTreeMap::new();
         let mut seed = 7u64;

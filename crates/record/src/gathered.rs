@@ -66,17 +66,13 @@ fn merge(low: &[Plain], high: &[Plain], merged: &mut Vec<Plain>) {
 #[cfg(test)]
 mod tests {
     use super::Gathered;
+    use hksim_testkit::Random;
     use hksim_trace::resolve::{Plain, PlainCall};
 
     #[test]
     fn runs_come_out_as_a_stable_sort_puts_them() {
-        let mut random = 88_172_645_463_325_252u64;
-        let mut next = |below: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % below
-        };
+        let mut random = Random::new(88_172);
+        let mut next = |below: u64| random.below(below);
         let mut gathered = Gathered::default();
         for _ in 0..500 {
             gathered.clear();

@@ -67,16 +67,12 @@ impl Tournament {
 #[cfg(test)]
 mod tests {
     use super::Tournament;
+    use hksim_testkit::Random;
 
     #[test]
     fn agrees_with_a_search_through_all_keys() {
-        let mut random = 88_172_645_463_325_252u64;
-        let mut next = |below: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % below
-        };
+        let mut random = Random::new(88_172);
+        let mut next = |below: u64| random.below(below);
         for count in 1..20 {
             let mut keys: Vec<u64> = (0..count).map(|_| next(10)).collect();
             let mut tournament = Tournament::new(keys.clone());

@@ -37,6 +37,15 @@ fn address(at: NonNull<u8>) -> u64 {
     at.as_ptr() as u64
 }
 
+/// Looks at a range that was mapped; `faults` is what the kernel charged for it.
+fn after_map(observer: &mut Observer, at: NonNull<u8>, bytes: usize, mapping: Mapping, faults: u64) {
+    match mapping {
+        Mapping::Plain | Mapping::Hugetlb => observer.after_call(address(at), bytes as u64),
+        Mapping::Populated | Mapping::HugetlbPopulated => observer.after_populate(address(at), bytes as u64, faults),
+    }
+    observer.note_vmas();
+}
+
 impl Os for Watched {
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
         let mut observer = self.observer.borrow_mut();
@@ -49,13 +58,7 @@ impl Os for Watched {
             let hugetlb = matches!(mapping, Mapping::Hugetlb | Mapping::HugetlbPopulated);
             observer.mapped_anew(address(at), bytes as u64, hugetlb);
         }
-        match mapping {
-            Mapping::Plain | Mapping::Hugetlb => observer.after_call(address(at), bytes as u64),
-            Mapping::Populated | Mapping::HugetlbPopulated => {
-                observer.after_populate(address(at), bytes as u64, faults);
-            }
-        }
-        observer.note_vmas();
+        after_map(&mut observer, at, bytes, mapping, faults);
         result
     }
 
@@ -67,13 +70,7 @@ impl Os for Watched {
         let faults = Usage::now().since(&before).faults;
         if let Ok(at) = result {
             observer.mapped_anywhere(address(at), bytes as u64);
-            match mapping {
-                Mapping::Plain | Mapping::Hugetlb => observer.after_call(address(at), bytes as u64),
-                Mapping::Populated | Mapping::HugetlbPopulated => {
-                    observer.after_populate(address(at), bytes as u64, faults);
-                }
-            }
-            observer.note_vmas();
+            after_map(&mut observer, at, bytes, mapping, faults);
         }
         result
     }

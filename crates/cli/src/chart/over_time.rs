@@ -6,7 +6,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::scatter::drawing;
-use super::style::{GRID, INK, SMALL_PX, text, tick};
+use super::style::{INK, plain, text, tick};
 
 const SIZE: (u32, u32) = (900, 420);
 const TITLE_HEIGHT: i32 = 44;
@@ -48,17 +48,12 @@ pub fn chart<'svg>(page: &Page<'svg>, title: &str, time: &Axis<'_>, value: &Axis
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..time.end, 0.0..value.end * 1.08)
         .map_err(drawing)?;
-    chart
-        .configure_mesh()
+    let mut mesh = chart.configure_mesh();
+    plain(&mut mesh)
         .x_desc(time.name)
         .y_desc(value.name)
-        .axis_style(INK)
-        .bold_line_style(GRID)
-        .light_line_style(TRANSPARENT)
         .x_label_formatter(&tick)
         .y_label_formatter(&tick)
-        .label_style(text(SMALL_PX, &INK))
-        .axis_desc_style(text(SMALL_PX + 1, &INK))
         .draw()
         .map_err(drawing)?;
     Ok(chart)

@@ -6,7 +6,7 @@ use plotters::prelude::*;
 
 use super::data::{Panel, Series};
 use super::labels::{Box, LABEL_HEIGHT, first_free, label_width, place};
-use super::style::{FRONT, GRID, INK, Look, SMALL_PX, byte_unit, rss_bytes_max, text, tick};
+use super::style::{FRONT, Look, SMALL_PX, byte_unit, plain, rss_bytes_max, text, tick};
 use crate::output::units::count;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -23,18 +23,13 @@ pub fn draw(area: &Area, panel: &Panel) -> Result<()> {
         .y_label_area_size(64)
         .build_cartesian_2d(installs_range(&panel.series).log_scale(), rss_range(panel, unit))
         .map_err(drawing)?;
-    chart
-        .configure_mesh()
+    let mut mesh = chart.configure_mesh();
+    plain(&mut mesh)
         .x_desc("page-table installs (log scale)")
         .y_desc(format!("peak RSS ({unit_name})"))
-        .axis_style(INK)
-        .bold_line_style(GRID)
-        .light_line_style(TRANSPARENT)
         .x_labels(7)
         .x_label_formatter(&|installs| count(*installs as u64))
         .y_label_formatter(&tick)
-        .label_style(text(SMALL_PX, &INK))
-        .axis_desc_style(text(SMALL_PX + 1, &INK))
         .draw()
         .map_err(drawing)?;
     floor_line(&mut chart, panel.floor_bytes as f64 / unit)?;

@@ -1,6 +1,9 @@
 //! Colours, fonts and scales of pictures.
 
-use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TextStyle};
+use plotters::chart::MeshStyle;
+use plotters::coord::ranged1d::Ranged;
+use plotters::prelude::SVGBackend;
+use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TRANSPARENT, TextStyle};
 
 use super::data::Series;
 
@@ -19,7 +22,7 @@ pub const GREY: RGBColor = RGBColor(176, 176, 176);
 /// Text and axes.
 pub const INK: RGBColor = RGBColor(51, 51, 51);
 /// Lines of the grid.
-pub const GRID: RGBColor = RGBColor(232, 232, 232);
+const GRID: RGBColor = RGBColor(232, 232, 232);
 /// Points of the front, and what they are joined by.
 pub const FRONT: RGBColor = RGBColor(130, 130, 130);
 
@@ -32,6 +35,17 @@ pub const SMALL_PX: i32 = 12;
 /// Small text in a colour.
 pub fn text(px: i32, colour: &RGBColor) -> TextStyle<'static> {
     ("sans-serif", px).into_font().color(colour)
+}
+
+/// Gives axes and grid the look that all charts have.
+pub fn plain<'m, 'a, 'b, X: Ranged, Y: Ranged>(
+    mesh: &'m mut MeshStyle<'a, 'b, X, Y, SVGBackend<'a>>,
+) -> &'m mut MeshStyle<'a, 'b, X, Y, SVGBackend<'a>> {
+    mesh.axis_style(INK)
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .label_style(text(SMALL_PX, &INK))
+        .axis_desc_style(text(SMALL_PX + 1, &INK))
 }
 
 /// How a series is drawn.

@@ -6,7 +6,7 @@ use plotters::prelude::*;
 
 use super::data::{Panel, Sample, Series};
 use super::scatter::drawing;
-use super::style::{GRID, INK, Look, SMALL_PX, byte_unit, event_unit, rss_bytes_max, text, tick};
+use super::style::{INK, Look, SMALL_PX, byte_unit, event_unit, plain, rss_bytes_max, text, tick};
 
 /// Colour of the live bytes.
 const LIVE: RGBColor = RGBColor(214, 214, 214);
@@ -32,19 +32,14 @@ pub fn draw(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()> 
     let corners = [live.first(), live.last()].map(|sample| sample.map(|sample| point(sample, 0)));
     let outline: Vec<(f64, f64)> = corners[0].into_iter().chain(live_top).chain(corners[1]).collect();
     chart.draw_series([Polygon::new(outline, LIVE.filled())]).map_err(drawing)?;
-    chart
-        .configure_mesh()
+    let mut mesh = chart.configure_mesh();
+    plain(&mut mesh)
         .x_desc(events_name)
         .y_desc(format!("RSS ({unit_name})"))
-        .axis_style(INK)
-        .bold_line_style(GRID)
-        .light_line_style(TRANSPARENT)
         .x_labels(7)
         .y_labels(6)
         .x_label_formatter(&tick)
         .y_label_formatter(&tick)
-        .label_style(text(SMALL_PX, &INK))
-        .axis_desc_style(text(SMALL_PX + 1, &INK))
         .draw()
         .map_err(drawing)?;
     for (index, series) in panel.series.iter().enumerate().rev() {

@@ -89,14 +89,17 @@ const TRIES_MAX: u32 = 4;
 /// Damaged traces, impossible designs, and replays that cannot be made at all.
 pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row> {
     let setup = Setup { file: Some(label.to_string()), ..setup.clone() };
-    let modelled = predict(trace, &setup)?;
+    let modelled = predict(trace, &setup, Marks::Collect)?;
     let spec = spec(trace, &setup);
     let mut tries = 1;
     let (replayed, simulated, residual, judged) = loop {
         let replayed = hksim_replay::replay(&spec)?;
         let simulated = match &replayed.addresses {
             None => modelled.clone(),
-            Some(given) => predict(trace, &Setup { addresses: Addresses::Given(given.clone()), ..setup.clone() })?,
+            Some(given) => {
+                let setup = Setup { addresses: Addresses::Given(given.clone()), ..setup.clone() };
+                predict(trace, &setup, Marks::Collect)?
+            }
         };
         let pages = compare_pages(&simulated.marks, &replayed);
         let residual = Residual::new(&simulated.report, &replayed, pages);
@@ -127,9 +130,9 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
 }
 
 /// Simulates a trace file.
-fn predict(trace: &Path, setup: &Setup) -> anyhow::Result<Simulated> {
+fn predict(trace: &Path, setup: &Setup, marks: Marks) -> anyhow::Result<Simulated> {
     let mut source = Borrowing::new(TraceReader::open(trace)?);
-    Ok(simulate(&mut source, setup, Marks::Collect, &|_| {})?)
+    Ok(simulate(&mut source, setup, marks, &|_| {})?)
 }
 
 /// Simulates a trace file, and replays it so many times with real threads.
@@ -137,9 +140,8 @@ fn predict(trace: &Path, setup: &Setup) -> anyhow::Result<Simulated> {
 /// # Errors
 /// Damaged traces, impossible designs, and replays that cannot be made at all.
 pub fn validate_threads(trace: &Path, label: &str, setup: &Setup, runs: u32) -> anyhow::Result<Row> {
-    let mut source = Borrowing::new(TraceReader::open(trace)?);
     let setup = Setup { file: Some(label.to_string()), ..setup.clone() };
-    let report = simulate(&mut source, &setup, Marks::Skip, &|_| {})?.report;
+    let report = predict(trace, &setup, Marks::Skip)?.report;
     let measure = Measure { pages: true, time: false };
     let spec = ReplaySpec { mode: Mode::Threaded, measure, ..spec(trace, &setup) };
     let mut replayed = Vec::new();
