@@ -42,7 +42,7 @@ impl Kernel {
             self.lose_dirty(part);
         }
         if self.config.rules.protect_dirty == ProtectDirty::PerRun {
-            self.spread_dirty(part);
+            self.spread_dirty(part, vma.flags.protection);
         }
         if self.config.rules.write_after_protect != WriteAfterProtect::NoFault {
             self.write_protect(part, protection);
@@ -88,8 +88,9 @@ impl Kernel {
         }
     }
 
-    /// R26: entries are changed in batches per large folio, and one dirty entry makes its whole batch dirty.
-    fn spread_dirty(&mut self, part: &Range<u64>) {
+    /// R26: entries are changed in runs per large folio, and one dirty entry makes its whole run dirty. A run ends where
+    /// the entries' permission to write changes: in a mapping that was writable `before`, at what a fork left protected.
+    fn spread_dirty(&mut self, part: &Range<u64>, before: Protection) {
         let blocks = blocks_touching(part);
         let mut from = blocks.start;
         while let Some(block) = self.tables.next_present(from, blocks.end) {
@@ -100,13 +101,22 @@ impl Kernel {
             let end = at + (pages.end - pages.start) as usize;
             while at < end {
                 let batch = table.batch(at, end).max(1);
-                let entries = &mut table.ptes[at..at + batch];
+                let run = match before {
+                    Protection::ReadWrite => alike(&table.ptes[at..at + batch]),
+                    Protection::None | Protection::Read => batch,
+                };
+                let entries = &mut table.ptes[at..at + run];
                 let dirty = entries.iter().any(|pte| pte.dirty());
                 entries.iter_mut().for_each(|pte| pte.set_dirty(dirty));
-                at += batch;
+                at += run;
             }
         }
     }
+}
+
+/// How many entries from the first on are all protected, or all not.
+fn alike(entries: &[Pte]) -> usize {
+    entries.iter().take_while(|pte| pte.protected() == entries[0].protected()).count()
 }
 
 /// The flags of a mapping under another protection. Memory that becomes writable is charged from then on; memory that
