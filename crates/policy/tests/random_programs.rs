@@ -1,6 +1,7 @@
 //! Random programs over random designs: the policy against the independent naive model, on a memory that forgives
 //! nothing. Every failure names the seed that shows it again.
 
+use hksim_policy::geometry::Shape;
 use hksim_policy::options::{Huge, Options, Purge};
 use hksim_policy::{ConstGeometry, Geometry};
 use hksim_testkit::spread::SmallDesign;
@@ -71,13 +72,32 @@ fn promises_hold_whichever_single_os_call_fails() {
     });
 }
 
+/// The kernel takes one range after another and refuses to map it again, until nothing is left: that is no leak.
+#[test]
+#[cfg_attr(miri, ignore = "too slow there")]
+fn programs_end_well_in_arenas_that_are_lost_whole() {
+    let shape = SmallDesign::random(&mut Random::new(1)).shape;
+    let shape = Shape { superslab_bytes: 1 << 20, slab_bytes: 64 << 10, ..shape };
+    let purge_at_once = Options { purge: Purge::Unmap, purge_delay_ns: 0, purge_spans: true, ..Options::default() };
+    let options = Options { huge: Huge::Never, cache_superslabs: 0, ..purge_at_once };
+    let hardship = Hardship { failing: Failing::PerMille(100), ..EASY };
+    let mut lost_whole = 0;
+    for seed in 0x5_0000..0x5_0000 + 20 * test_scale() {
+        let design = SmallDesign { shape, options, ordinals: 3 };
+        let limits = random_limits(&mut Random::new(seed), 3000, 64);
+        let tally = play(&design, design.geometry(), hardship, limits, seed);
+        lost_whole += u64::from(tally.superslabs_lost == u64::from(design.ordinals));
+    }
+    assert!(lost_whole > 3, "{lost_whole} arenas were lost whole: too few to tell anything");
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "too slow there")]
 fn constant_and_run_time_geometry_place_alike() {
     for seed in 0x4_0000..0x4_0000 + 4 * test_scale() {
         let mut random = Random::new(seed);
         let mut design = SmallDesign::random(&mut random);
-        design.shape = hksim_policy::geometry::Shape {
+        design.shape = Shape {
             superslab_bytes: 2 << 20,
             slab_bytes: 64 << 10,
             scheme: Default::default(),

@@ -8,8 +8,8 @@ use hksim_policy::{Allocator, Geometry, Request, ThreadHeap};
 
 use crate::naive::{Alignment, Object};
 use crate::pattern::{self, SLICE_BYTES};
-use crate::pool_check::check_pool;
-use crate::{NaiveModel, PlainMemory, Random};
+use crate::pool_check::{check_pool, has_nothing_left};
+use crate::{Failing, NaiveModel, PlainMemory, Random};
 
 /// Objects above this size are written and checked at both ends only.
 const WHOLE_BYTES_MAX: u64 = 128 << 10;
@@ -46,6 +46,8 @@ pub struct Tally {
     pub freed_foreign: u64,
     /// Threads that ended.
     pub threads_ended: u64,
+    /// SuperSlabs that lie in holes of the arena at the end: the kernel took what it then refused to map again.
+    pub superslabs_lost: u64,
     /// Digest of all addresses, in order.
     pub digest: u64,
 }
@@ -328,8 +330,11 @@ impl<G: Geometry> Player<G> {
         }
         self.validate()?;
         (0..self.heaps.len()).try_for_each(|thread| self.end_thread(thread))?;
+        // A call that is refused here would leave open whether there was memory.
+        self.allocator.mem.set_failing(Failing::Nothing);
         drain_abandoned(&self.allocator)?;
         check_pool(&self.allocator.mem)?;
+        self.tally.superslabs_lost = self.allocator.mem.pool().lost_superslabs.get().into();
         let superslabs = self.allocator.mem.pool().superslabs.get();
         if superslabs > 0 {
             return Err(format!("{superslabs} superslabs stay in use although nothing is live"));
@@ -351,10 +356,11 @@ fn slices(tag: u64, part: Range<u64>) -> impl Iterator<Item = (u64, &'static [u8
     (start..end).step_by(SLICE_BYTES as usize).map(move |at| (at, pattern::slice(tag, at, (end - at).min(SLICE_BYTES))))
 }
 
-/// Adopts abandoned SuperSlabs until none is left: with nothing live, each of them must turn out empty.
+/// Adopts abandoned SuperSlabs until none is left: with nothing live, each of them must turn out empty, or hold nothing but
+/// holes.
 ///
 /// # Errors
-/// If abandoned SuperSlabs stay although a heap looked for blocks.
+/// If abandoned SuperSlabs stay although a heap looked for blocks, or if it found none in an arena that is not all holes.
 pub fn drain_abandoned<M: Memory, G: Geometry>(allocator: &Allocator<M, G>) -> Result<(), String> {
     loop {
         let before = allocator.mem.pool().abandoned.count.get();
@@ -362,8 +368,11 @@ pub fn drain_abandoned<M: Memory, G: Geometry>(allocator: &Allocator<M, G>) -> R
             return Ok(());
         }
         let mut heap = allocator.open_heap().ok_or("no heap can be opened")?;
-        let block = allocator.allocate(&mut heap, Request::plain(1)).ok_or("an arena without blocks is full")?;
-        allocator.free(&mut heap, block);
+        match allocator.allocate(&mut heap, Request::plain(1)) {
+            Some(block) => allocator.free(&mut heap, block),
+            None if has_nothing_left(&allocator.mem) => {}
+            None => return Err("an arena without blocks is full".into()),
+        }
         allocator.close_heap(heap);
         let after = allocator.mem.pool().abandoned.count.get();
         if after >= before {

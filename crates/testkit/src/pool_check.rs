@@ -57,6 +57,7 @@ pub(crate) fn check_pool(memory: &impl Memory) -> Result<(), String> {
     expect("superslabs of huge blocks", runs(Use::Huge), u64::from(pool.huge_superslabs.get()))?;
     let idle_bytes = having(&[Use::HugeIdle]).iter().map(|&head| memory.entry(head).bytes.get()).sum();
     expect("bytes of huge idle runs", idle_bytes, pool.huge_idle_bytes.get())?;
+    expect("lost superslabs", having(&[Use::Lost]).len() as u64, u64::from(pool.lost_superslabs.get()))?;
     let mut tails = HashSet::new();
     for head in having(&[Use::Huge, Use::HugeIdle]) {
         tails.extend(head + 1..head + memory.entry(head).run.get());
@@ -68,4 +69,10 @@ pub(crate) fn check_pool(memory: &impl Memory) -> Result<(), String> {
         Some(ordinal) => Err(format!("superslab {ordinal} is free below the hint")),
         None => Ok(()),
     }
+}
+
+/// Whether every SuperSlab of the arena lies in a hole, or holds a huge block.
+pub(crate) fn has_nothing_left(memory: &impl Memory) -> bool {
+    let is_gone = |ordinal| matches!(memory.entry(ordinal).usage(), Use::Lost | Use::Huge | Use::HugeTail);
+    memory.pool().high_water.get() == memory.ordinals() && (0..memory.ordinals()).all(is_gone)
 }
