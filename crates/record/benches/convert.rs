@@ -1,7 +1,7 @@
 //! Speed of the conversion from spool to trace, in events per second of one core.
 //!
-//! The spools are written here, by the recorder's own encoding, from random_mixed in one thread or in two whose events
-//! alternate in time.
+//! The spools are written here, by the recorder's own encoding, from random_mixed in one thread, in two whose events
+//! alternate in time, or in many of which each comes when the one before it is done.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -71,8 +71,15 @@ impl Lane {
     }
 }
 
+/// How threads share the time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turns {
+    Alternate,
+    OneAfterAnother,
+}
+
 /// Writes the spool of random_mixed with `ws` slots in each of `threads` threads.
-fn write_spool(path: &Path, threads: u32, ws: u32) {
+fn write_spool(path: &Path, threads: u32, turns: Turns, ws: u32) {
     let mut spool = Spool { file: File::create(path).unwrap(), frames: 1 + threads };
     // SAFETY: all fields are integers, for which zero is valid.
     let mut control: Control = unsafe { std::mem::zeroed() };
@@ -82,22 +89,25 @@ fn write_spool(path: &Path, threads: u32, ws: u32) {
     spool.file.write_all_at(bytes, 0).unwrap();
     spool.file.set_len(FRAME_BYTES as u64).unwrap();
     let parameters = RandomMixed { cycles: EVENTS / u64::from(threads), ws, ..RandomMixed::default() };
-    let mut source = Workload::RandomMixed(parameters).source().unwrap();
     let new_lane = |number| Lane { number, regions: Regions::new(), fill: 0, words: Vec::new() };
     let mut lanes: Vec<Lane> = (1..=threads).map(new_lane).collect();
     let mut ticks = 1000;
-    while let Some(batch) = source.next_batch().unwrap() {
-        for event in batch {
-            let (kind, object, size) = match event.op {
-                Op::Alloc { object, size, .. } => (Kind::Malloc, object.0, size),
-                Op::Free { object } => (Kind::Free, object.0, 0),
-                _ => continue,
-            };
-            // A block of 1 KiB per id, so that every slot has an address of its own.
-            for lane in &mut lanes {
-                ticks += PACE;
-                let address = 0x7f00_0000_0000 + (u64::from(lane.number) << 31) + u64::from(object) * 1040;
-                lane.push(&mut spool, &Record::new(kind, ticks, address, size));
+    let together = if turns == Turns::Alternate { threads as usize } else { 1 };
+    for lanes in lanes.chunks_mut(together) {
+        let mut source = Workload::RandomMixed(parameters.clone()).source().unwrap();
+        while let Some(batch) = source.next_batch().unwrap() {
+            for event in batch {
+                let (kind, object, size) = match event.op {
+                    Op::Alloc { object, size, .. } => (Kind::Malloc, object.0, size),
+                    Op::Free { object } => (Kind::Free, object.0, 0),
+                    _ => continue,
+                };
+                // A block of 1 KiB per id, so that every slot has an address of its own.
+                for lane in &mut *lanes {
+                    ticks += PACE;
+                    let address = 0x7f00_0000_0000 + (u64::from(lane.number) << 31) + u64::from(object) * 1040;
+                    lane.push(&mut spool, &Record::new(kind, ticks, address, size));
+                }
             }
         }
     }
@@ -110,8 +120,13 @@ fn conversion(criterion: &mut Criterion) {
     let folder = tempfile::tempdir().unwrap();
     let (spool, output) = (folder.path().join("1-0.spool"), folder.path().join("out.hkt"));
     let mut group = criterion.benchmark_group("convert");
-    for (name, threads, ws) in [("ws=400 x1", 1, 400), ("ws=400 x2", 2, 400), ("ws=100k x1", 1, 100_000)] {
-        write_spool(&spool, threads, ws);
+    for (name, threads, turns, ws) in [
+        ("ws=400 x1", 1, Turns::Alternate, 400),
+        ("ws=400 x2", 2, Turns::Alternate, 400),
+        ("ws=400 x100, one after another", 100, Turns::OneAfterAnother, 400),
+        ("ws=100k x1", 1, Turns::Alternate, 100_000),
+    ] {
+        write_spool(&spool, threads, turns, ws);
         let events = convert_spool(&spool, &output).unwrap();
         assert!(events >= EVENTS, "all events arrive: {events}");
         println!("{name}: {:.2} bytes per event", std::fs::metadata(&output).unwrap().len() as f64 / events as f64);

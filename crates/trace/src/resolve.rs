@@ -75,7 +75,7 @@ pub struct Resolver {
     threads: Vec<Thread>,
     /// Raw thread number to index in `threads`, and the pairs used last, each at the place of its low bits.
     thread_of: Addresses,
-    threads_last: [(u32, usize); THREADS_LAST],
+    threads_last: ThreadsLast,
     /// Raw and emitted number of threads, each at the place of the raw number's low bits.
     emitted_last: [(u32, u32); THREADS_LAST],
     parked: Parked,
@@ -93,6 +93,22 @@ pub struct Resolver {
 
 /// Threads found without a search; a power of two.
 const THREADS_LAST: usize = 64;
+
+/// Raw number and index of the threads used last, each at its [place](place_of).
+type ThreadsLast = [(u32, usize); THREADS_LAST];
+
+/// The place of a raw thread number.
+#[inline(always)]
+fn place_of(raw: u32) -> usize {
+    raw as usize % THREADS_LAST
+}
+
+/// Index of a thread, if it has its place.
+#[inline(always)]
+fn last_index(threads_last: &ThreadsLast, raw: u32) -> Option<usize> {
+    let (last, index) = threads_last[place_of(raw)];
+    (last == raw && index != usize::MAX).then_some(index)
+}
 
 #[derive(Debug, Default)]
 struct Thread {
@@ -285,17 +301,10 @@ impl Resolver {
 
     #[inline(always)]
     fn thread_index(&mut self, raw: u32) -> Result<usize, TraceError> {
-        match self.last_index(raw) {
+        match last_index(&self.threads_last, raw) {
             Some(index) => Ok(index),
             None => self.find_thread(raw),
         }
-    }
-
-    /// Index of a thread, if it was used of late.
-    #[inline(always)]
-    fn last_index(&self, raw: u32) -> Option<usize> {
-        let (last, index) = self.threads_last[raw as usize % THREADS_LAST];
-        (last == raw && index != usize::MAX).then_some(index)
     }
 
     #[inline(never)]
@@ -309,7 +318,8 @@ impl Resolver {
                 index
             }
         };
-        self.threads_last[raw as usize % THREADS_LAST] = (raw, index);
+        self.threads_last[place_of(raw)] = (raw, index);
+        self.flow.places = self.flow.places.max(place_of(raw) + 1);
         Ok(index)
     }
 

@@ -7,7 +7,7 @@
 use super::holding::Holding;
 use super::objects::{DEAD, Objects};
 use super::plain::{Plain, PlainCall, Resolved};
-use super::{Emit, Resolver, THREADS_LAST};
+use super::{Emit, Resolver, place_of};
 use crate::error::TraceError;
 use crate::event::ObjectId;
 use std::hint::select_unpredictable;
@@ -25,6 +25,8 @@ pub(super) struct Flow {
     /// Buffers, of no meaning in between.
     pub(super) holding: Option<Box<Holding>>,
     resolved: Vec<Resolved>,
+    /// Places of threads that were ever used, the first of all.
+    pub(super) places: usize,
     /// Calls to take one by one before a flow is tried again.
     pause: u32,
     short_flows: u32,
@@ -104,7 +106,7 @@ impl Resolver {
         let before = top;
         let mut done = 0;
         for (call, into) in calls.iter().zip(resolved) {
-            let (raw, thread) = self.emitted_last[call.thread as usize % THREADS_LAST];
+            let (raw, thread) = self.emitted_last[place_of(call.thread)];
             let place = Objects::place(lines_log2, call.address);
             let Some(line) = lines.get_mut(place.line) else { break };
             let (Some(slot), true) = (line.find(place.bits), raw == call.thread) else { break };
@@ -148,8 +150,36 @@ impl Resolver {
             }
         };
         let thread = self.emitted_as(index).0;
-        self.emitted_last[call.thread as usize % THREADS_LAST] = (call.thread, thread);
+        self.emitted_last[place_of(call.thread)] = (call.thread, thread);
         self.emitter.time_ns = self.emitter.time_ns.max(call.time_ns);
         Some(Resolved { time_ns: self.emitter.time_ns, object, size: call.size, thread, call: call.call })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FLOW_CALLS, Plain, PlainCall, Resolver};
+    use crate::event::Event;
+    use crate::resolve::Window;
+
+    /// Rounds of `malloc` and `free` by one thread after another: all of each thread's but the first flow.
+    #[test]
+    fn calls_flow_however_many_threads_came_before() {
+        let mut resolver = Resolver::new(Window::UNLOCKED_STAMPS);
+        let (mut time_ns, mut events) = (0, 0);
+        let mut emit = |_: Event| events += 1;
+        for thread in 0..1000 {
+            time_ns += 10_000; // what the last thread had held is due
+            let mut next = |call, round: u64| {
+                time_ns += 10;
+                Plain::new(time_ns, thread, call, 0x10_000 + 64 * round, 8).expect("an ordinary address")
+            };
+            let pair = |round| [next(PlainCall::Malloc, round), next(PlainCall::Free, round)];
+            let calls: Vec<Plain> = (0..FLOW_CALLS as u64 / 2).flat_map(pair).collect();
+            resolver.take_plain(&calls[..2], &mut emit).expect("room");
+            assert_eq!(resolver.flow(&calls[2..], &mut emit), FLOW_CALLS - 2, "thread {thread}");
+        }
+        assert_eq!(resolver.finish(&mut emit).expect("room"), Default::default());
+        assert_eq!(events, 1000 * FLOW_CALLS);
     }
 }

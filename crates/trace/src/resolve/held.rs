@@ -39,10 +39,10 @@ impl Held {
         self.entries.push_back(Entry { thread, address, time_ns, raw_thread });
     }
 
-    /// The index of each one's thread, and the free; `None` for a free of an address that is not ordinary.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, Option<Plain>)> + '_ {
+    /// Each of them; `None` for a free of an address that is not ordinary.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Option<Plain>> + '_ {
         let plain = |entry: &Entry| Plain::new(entry.time_ns, entry.raw_thread, PlainCall::Free, entry.address, 0);
-        self.entries.iter().map(move |entry| (entry.thread, plain(entry)))
+        self.entries.iter().map(plain)
     }
 
     /// Holds back these instead, by the index of their thread.

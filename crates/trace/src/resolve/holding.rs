@@ -2,21 +2,22 @@
 //!
 //! A thread has one free held back at the most, up to its next call. So each call admits what its thread has held, if
 //! anything, and then either itself or nothing: copied always, and counted where it counts, as in `flow.rs`.
+//!
+//! A thread has the place of its number's low bits, as long as no other thread of that place makes a call. So threads that
+//! come later have the places of those that ended, however many a program starts.
 
 use super::flow::FLOW_CALLS;
 use super::held::Held;
 use super::plain::Plain;
-use super::{Emit, Resolver};
+use super::{Emit, Resolver, THREADS_LAST, ThreadsLast, last_index, place_of};
 
-/// Threads that are told apart here; more take the slower way.
-const THREADS_MAX: usize = 64;
 /// Entries of the filter; a power of two.
 const FILTER: usize = 1024;
 
-/// The frees held back, by thread. Arrays, so that no index into them needs a check.
+/// The frees held back, by the place of their thread. Arrays, so that no index into them needs a check.
 #[derive(Debug)]
 pub(super) struct Holding {
-    threads: [Slot; THREADS_MAX],
+    threads: [Slot; THREADS_LAST],
     /// How many of them may hold anything.
     used: usize,
     /// Held frees whose addresses fall on each entry: 0 means that none of them has the address.
@@ -48,42 +49,41 @@ const EMPTY: Slot = Slot { call: Plain::NONE, order: 0, entry: 0, held: 0 };
 impl Resolver {
     /// As [`Resolver::resolve`], with frees held back; at most `room` calls are emitted.
     pub(super) fn flow_held(&mut self, calls: &[Plain], room: usize, emit: &mut impl Emit) -> usize {
-        if self.threads.len() > THREADS_MAX {
-            return 0;
-        }
         let mut holding = self.flow.holding.take().unwrap_or_else(Holding::new);
         let mut passed = self.pass(&mut holding, calls, room);
         let done = self.resolve(&holding.admitted[..passed.admitted], emit);
         if done < passed.admitted {
             // The next one must wait. What was held when its turn came is found by a second pass up to there.
             passed = self.pass(&mut holding, calls, done);
-            let waiting = calls.get(passed.calls).filter(|_| done > passed.admitted);
-            if let Some(index) = waiting.and_then(|call| self.last_index(call.thread)) {
-                holding.release(index); // Its free has happened.
+            if let Some(waiting) = calls.get(passed.calls).filter(|_| done > passed.admitted) {
+                holding.release(place_of(waiting.thread)); // Its free has happened.
             }
         }
         if passed.calls > 0 || done > 0 {
-            holding.put_back(&mut self.held);
+            holding.put_back(&mut self.held, &self.threads_last);
         }
         self.flow.holding = Some(holding);
         passed.calls
     }
 
-    /// Admits calls in order, up to one of a new thread, one that needs a look at what lives at its address, or one after which
-    /// more than `room` are admitted.
+    /// Admits calls in order, up to one of a thread that does not have its place, one that needs a look at what lives at its
+    /// address, or one after which more than `room` are admitted.
     fn pass(&self, holding: &mut Holding, calls: &[Plain], room: usize) -> Passed {
-        let Some(mut order) = holding.take_from(&self.held, self.threads.len()) else {
+        let Some(mut order) = holding.take_from(&self.held, &self.threads_last, self.flow.places) else {
             return Passed { calls: 0, admitted: 0 };
         };
         let Holding { threads, used, filter, admitted } = holding;
-        let used = (*used).min(THREADS_MAX);
+        let used = (*used).min(THREADS_LAST);
         let (room, hold_ns) = (room.min(FLOW_CALLS), self.window.hold_ns);
         let mut now_ns = self.now.time_ns;
         // No later than the time of the first that is held.
         let mut due_ns = due_ns(&threads[..used], hold_ns);
         let (mut taken, mut count) = (0, 0);
         for call in calls {
-            let Some(index) = self.last_index(call.thread).filter(|&index| index < used) else { break };
+            if last_index(&self.threads_last, call.thread).is_none() {
+                break;
+            }
+            let place = place_of(call.thread);
             now_ns = now_ns.max(call.time_ns);
             if now_ns > due_ns {
                 due_ns = self::due_ns(&threads[..used], hold_ns);
@@ -92,7 +92,7 @@ impl Resolver {
                 }
             }
             let is_free = u8::from(call.is_free());
-            let Slot { call: own, entry: own_entry, held, .. } = threads[index];
+            let Slot { call: own, entry: own_entry, held, .. } = threads[place];
             let entry = entry(call.address);
             let others = filter[usize::from(entry)] - held * u8::from(entry == own_entry);
             let after = count + usize::from(held) + usize::from(1 - is_free);
@@ -104,7 +104,7 @@ impl Resolver {
             filter[usize::from(own_entry)] -= held;
             filter[usize::from(entry)] += is_free;
             order += 1;
-            threads[index] = Slot { call: *call, order, entry, held: is_free };
+            threads[place] = Slot { call: *call, order, entry, held: is_free };
             due_ns = due_ns.min(call.time_ns.saturating_add(hold_ns));
             (taken, count) = (taken + 1, after);
         }
@@ -127,36 +127,37 @@ fn entry(address: u64) -> u16 {
 impl Holding {
     fn new() -> Box<Self> {
         let admitted = [Plain::NONE; 2 * FLOW_CALLS];
-        Box::new(Holding { threads: [EMPTY; THREADS_MAX], used: 0, filter: [0; FILTER], admitted })
+        Box::new(Holding { threads: [EMPTY; THREADS_LAST], used: 0, filter: [0; FILTER], admitted })
     }
 
-    /// Takes what is held over; how many frees that is. `None` where one cannot be handled here.
-    fn take_from(&mut self, held: &Held, threads: usize) -> Option<u32> {
-        (0..self.used).for_each(|index| self.release(index));
-        self.used = threads;
+    /// Takes what is held over, at the first `places`; how many frees that is. `None` where one cannot be handled here: another
+    /// thread has its place, or its address is not ordinary.
+    fn take_from(&mut self, held: &Held, threads_last: &ThreadsLast, places: usize) -> Option<u32> {
+        (0..self.used).for_each(|place| self.release(place));
+        self.used = places;
         let mut order = 0;
-        for (index, free) in held.iter() {
-            let call = free?;
+        for free in held.iter() {
+            let call = free.filter(|call| last_index(threads_last, call.thread).is_some())?;
             let entry = entry(call.address);
             order += 1;
             self.filter[usize::from(entry)] += 1;
-            self.threads[index] = Slot { call, order, entry, held: 1 };
+            self.threads[place_of(call.thread)] = Slot { call, order, entry, held: 1 };
         }
         Some(order)
     }
 
-    /// Lets go of what a thread has held.
-    fn release(&mut self, index: usize) {
-        let slot = &mut self.threads[index];
+    /// Lets go of what the thread of a place has held.
+    fn release(&mut self, place: usize) {
+        let slot = &mut self.threads[place];
         self.filter[usize::from(slot.entry)] -= slot.held;
         slot.held = 0;
     }
 
     /// Gives back what is held now.
-    fn put_back(&mut self, held: &mut Held) {
-        let mut slots: Vec<(usize, Slot)> =
-            self.threads[..self.used].iter().copied().enumerate().filter(|(_, slot)| slot.held != 0).collect();
-        slots.sort_unstable_by_key(|(_, slot)| slot.order);
-        held.replace(slots.into_iter().map(|(index, slot)| (index, slot.call)));
+    fn put_back(&mut self, held: &mut Held, threads_last: &ThreadsLast) {
+        let mut slots: Vec<Slot> = self.threads[..self.used].iter().copied().filter(|slot| slot.held != 0).collect();
+        slots.sort_unstable_by_key(|slot| slot.order);
+        let index_of = |slot: Slot| Some((last_index(threads_last, slot.call.thread)?, slot.call));
+        held.replace(slots.into_iter().filter_map(index_of));
     }
 }
