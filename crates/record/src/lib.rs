@@ -5,6 +5,11 @@
 //! under the output's name, those of other processes beside it. Nothing is converted while the program
 //! runs, and a session is complete without its recorder: [`recover`] turns it into traces later.
 
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!(
+    "recording knows Linux on x86_64 only: what is preloaded is written for it, and so is the reading of its clock"
+);
+
 mod ahead;
 mod clock;
 pub mod control;
