@@ -65,6 +65,12 @@ impl Home {
         self.word() & HELD != 0
     }
 
+    /// Whether the unit is the first of a span that the heap with this quick word owns, full or not.
+    #[inline(always)]
+    pub(crate) fn is_in(&self, quick: u32) -> bool {
+        self.word() & !FULL == quick
+    }
+
     /// The span changes hands: to this owner word, which is 0 for nobody.
     pub(crate) fn hand_to(&self, owner: u64) {
         self.set(self.word() & !OWNER | owner as u32 & OWNER);

@@ -12,11 +12,13 @@ use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Block, Link, Memory};
 use crate::meta::{SlabMeta, SpanState, Use};
+use crate::options::Checks;
+use crate::word::Word;
 
 /// What a program did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misuse {
-    /// Freed a block that is free.
+    /// Freed or resized a block that is free.
     DoubleFree,
     /// Freed or resized what is no block's first byte.
     Inside,
@@ -48,7 +50,46 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if !self.unit_meta(block.superslab, block.offset >> self.geometry.unit_shift()).home.is_held() {
             return Some(Misuse::NotInUse);
         }
-        let (_, slab) = self.span_at(block);
+        self.misuse_in(self.span_at(block).1, block)
+    }
+
+    /// What is wrong with a pointer to a block that is to be resized. Whether the block is free is looked at here where close
+    /// checks were asked for: that reads a page of it which need not be there. Else `resize` looks, where the block moves.
+    pub fn misuse_of_resized(&self, heap: &ThreadHeap<M>, block: Block<M::SuperSlab>) -> Option<Misuse> {
+        if !self.is_huge(block) {
+            let slab = self.unit_meta(block.superslab, block.offset >> self.geometry.unit_shift());
+            if slab.home.is_in(heap.quick) {
+                return self.misuse_in(slab, block);
+            }
+        }
+        let misuse = self.misuse_of(block);
+        let looks = misuse.is_none() && self.options.checks == Checks::Full;
+        if looks && self.is_seen_free(heap, block) { Some(Misuse::DoubleFree) } else { misuse }
+    }
+
+    /// Whether a block is free, as far as reading it can tell.
+    #[inline]
+    pub(crate) fn is_seen_free(&self, heap: &ThreadHeap<M>, block: Block<M::SuperSlab>) -> bool {
+        if self.is_huge(block) {
+            return false; // then it would not be in use
+        }
+        let (span, slab) = self.span_at(block);
+        if slab.is_large() {
+            return self.remote_list(span) != Link::NONE;
+        }
+        let start = block.offset - self.geometry.header_bytes();
+        let at = self.link_at(start);
+        if !self.has_keys() || self.mem.read_key(span.superslab, at) != slab.key.get() {
+            return false;
+        }
+        if self.mem.meta(span.superslab).owner.load() == heap.owner_word() {
+            return self.is_free(heap, span, start);
+        }
+        self.looks_free(slab, self.mem.read_link(span.superslab, at), slab.key.get())
+    }
+
+    /// What is wrong with a pointer into a span that is held.
+    fn misuse_in(&self, slab: &SlabMeta, block: Block<M::SuperSlab>) -> Option<Misuse> {
         if slab.is_large() {
             return (block.offset != slab.area.get()).then_some(Misuse::Inside);
         }

@@ -7,6 +7,7 @@ use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::limits::PAGE_BYTES;
 use crate::memory::{ArenaRange, Block, Memory};
+use crate::misuse::Misuse;
 use crate::options::{Align, Huge};
 use crate::word::Word;
 
@@ -24,6 +25,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let usable = self.usable_bytes(block);
         if bytes <= usable && bytes >= usable / 2 {
             return Some(block);
+        }
+        // Before anything is allocated: what looks for room takes in what others freed, and might hand out this very block.
+        if self.is_seen_free(heap, block) {
+            self.mem.misuse(block, Misuse::DoubleFree);
+            return None;
         }
         if bytes > usable {
             if in_steps(heap, |heap| self.grow_in_place(heap, block, bytes)) {

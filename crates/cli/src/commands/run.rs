@@ -16,6 +16,28 @@ use crate::flags::table::{FLAGS, Subject};
 use crate::flags::{Choice, HostPolicyArgs};
 use crate::host;
 
+/// What follows where the program frees or resizes what is no live block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Misuse {
+    /// One line on standard error, and the end; most double frees are noticed
+    Abort,
+    /// The same, and every free and realloc is looked at closely: slower
+    Check,
+    /// Every one is looked at closely; such calls are ignored, and counted in the statistics
+    Count,
+}
+
+impl Misuse {
+    /// As the native allocator reads it.
+    fn word(self) -> &'static str {
+        match self {
+            Misuse::Abort => "misuse=abort",
+            Misuse::Check => "misuse=check",
+            Misuse::Count => "misuse=count",
+        }
+    }
+}
+
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -24,6 +46,9 @@ pub struct Args {
     /// Write statistics of the allocator when the program ends, to standard error or appended to a file
     #[arg(long, value_name = "text|json[:FILE]")]
     stats: Option<String>,
+    /// What follows where the program frees or resizes what is no live block
+    #[arg(long, value_enum, default_value = "abort")]
+    misuse: Misuse,
     /// The program and its arguments; it runs in hksim's process, and its exit status is its own
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -40,7 +65,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let choice = policy.choice()?;
     host::can_serve(&choice)?;
-    let words = words(&choice);
+    let words = format!("{} {}", words(&choice), args.misuse.word());
     Setup::read(&words).map_err(|why| anyhow!("{why}"))?;
     let object = cached("native", ALLOCATOR)?;
     let statistics = args.stats.as_deref().map(statistics).transpose()?;

@@ -25,6 +25,19 @@ const MISUSES: &[(&str, &str, bool)] = &[
     ("inside-huge", "hksim: free or realloc of a pointer into the middle of a block, 0x", true),
     ("foreign", "hksim: free or realloc of a foreign pointer 0x", true),
     ("foreign-realloc", "hksim: free or realloc of a foreign pointer 0x", true),
+    ("realloc-grows", "hksim: double free of 0x", true),
+    ("realloc-shrinks", "hksim: double free of 0x", true),
+    ("realloc-stays", "hksim: double free of 0x", false),
+    ("realloc-stays-untouched", "hksim: double free of 0x", false),
+    ("realloc-elsewhere-freed", "hksim: double free of 0x", true),
+    ("realloc-elsewhere-freed-alone", "hksim: double free of 0x", true),
+    ("realloc-elsewhere-freed-stays", "hksim: double free of 0x", false),
+    ("realloc-elsewhere", "hksim: double free of 0x", true),
+    ("realloc-elsewhere-stays", "hksim: double free of 0x", false),
+    ("realloc-large", "hksim: double free", true),
+    ("realloc-large-elsewhere-freed", "hksim: double free of 0x", true),
+    ("realloc-large-elsewhere-freed-stays", "hksim: double free of 0x", false),
+    ("realloc-huge", "hksim: double free", true),
 ];
 
 fn run(programs: &Programs, program: &Path, policy: &str, how: &str) -> Output {
@@ -92,4 +105,25 @@ fn what_only_looks_like_misuse_is_none() {
             assert!(String::from_utf8_lossy(&ran.stderr).contains("misuses_ignored"), "{ran:?}");
         }
     }
+}
+
+/// The flag of `hksim run` does what the word of the environment does; the program does the same in both.
+#[test]
+fn hksim_run_has_a_flag_for_it() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("misuse.c", &[]);
+    let inside = |flags: &[&str]| programs.on_native(flags, &program, &["inside".as_ref()]);
+    let begins = "hksim: free or realloc of a pointer into the middle of a block, 0x";
+    assert_ends(&inside(&["--misuse", "check"]), "inside", begins, "--misuse check");
+    let counted = inside(&["--superslab", "1M", "--misuse", "count", "--stats", "json"]);
+    assert_eq!((counted.status.code(), &counted.stdout[..]), (Some(0), &b"went on\n"[..]), "{counted:?}");
+    let told: serde_json::Value = serde_json::from_slice(&counted.stderr).expect("statistics");
+    assert_eq!((&told["misuses_ignored"], &told["superslab_bytes"]), (&1.into(), &(1 << 20).into()), "{told}");
+    for flags in [&[][..], &["--misuse", "abort"]] {
+        let twice = programs.on_native(flags, &program, &["right-away".as_ref()]);
+        assert_ends(&twice, "right-away", "hksim: double free of 0x", "--misuse abort");
+    }
+    let refused = inside(&["--misuse", "ignore"]);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!((refused.status.code(), told.contains("abort, check, count")), (Some(2), true), "{told}");
 }

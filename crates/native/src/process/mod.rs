@@ -14,7 +14,7 @@ mod statistics;
 
 use std::ptr::{self, NonNull};
 
-use hksim_policy::{Allocator, Block, Geometry, Memory, Quickly, Request, ThreadHeap};
+use hksim_policy::{Allocator, Block, Geometry, Memory, Misuse, Quickly, Request, ThreadHeap};
 
 use crate::memory::MmapMemory;
 use crate::tally::Counted;
@@ -128,7 +128,8 @@ impl Work for Resize {
 
     #[inline(always)]
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) -> *mut u8 {
-        let Some(block) = checked_block_of(allocator, self.0) else { return ptr::null_mut() };
+        let look = |block| allocator.misuse_of_resized(heap, block);
+        let Some(block) = checked_block_of(allocator, self.0, look) else { return ptr::null_mut() };
         address_or_null(allocator, allocator.resize(heap, block, self.1))
     }
 }
@@ -140,7 +141,8 @@ impl Work for UsableBytes {
     const WITHOUT_HEAP: u64 = 0;
 
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, _heap: &mut Heap) -> u64 {
-        checked_block_of(allocator, self.0).map_or(0, |block| allocator.usable_bytes(block))
+        let block = checked_block_of(allocator, self.0, |block| allocator.misuse_of(block));
+        block.map_or(0, |block| allocator.usable_bytes(block))
     }
 }
 
@@ -158,10 +160,15 @@ fn block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) 
     None
 }
 
-/// The same where the policy does not look itself whether it is a block.
-fn checked_block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) -> Option<Block<NonNull<u8>>> {
+/// The same where the policy does not look itself whether it is a block: `look` does.
+#[inline(always)]
+fn checked_block_of<G: Geometry>(
+    allocator: &Allocator<World, G>,
+    address: NonNull<u8>,
+    look: impl FnOnce(Block<NonNull<u8>>) -> Option<Misuse>,
+) -> Option<Block<NonNull<u8>>> {
     let block = block_of(allocator, address)?;
-    match allocator.misuse_of(block) {
+    match look(block) {
         None => Some(block),
         Some(what) => {
             allocator.mem.misuse(block, what);

@@ -16,6 +16,21 @@ static void elsewhere(void) {
     if (pthread_create(&thread, 0, free_shared, 0) || pthread_join(thread, 0)) exit(3);
 }
 
+static size_t wanted;
+
+// What the allocator says is misuse, and goes on after, gives nothing that may be used.
+static void resized(char *freed, size_t bytes) { shared = realloc(freed, bytes); }
+
+static void grown(char *live, size_t bytes) { free(live), resized(live, bytes); }
+
+static void *resize_shared(void *unused) { (void)unused; resized(shared, wanted); return 0; }
+
+static void resize_elsewhere(size_t bytes) {
+    pthread_t thread;
+    wanted = bytes;
+    if (pthread_create(&thread, 0, resize_shared, 0) || pthread_join(thread, 0)) exit(3);
+}
+
 static char *block(size_t bytes) {
     char *made = malloc(bytes);
     if (!made) exit(3);
@@ -54,6 +69,25 @@ int main(int count, char **word) {
     else if (!strcmp(how, "inside-huge")) { char *c = block(5 << 20); free(c + (3 << 20)); }
     else if (!strcmp(how, "foreign")) free(&count);
     else if (!strcmp(how, "foreign-realloc")) { if (realloc(&count, 100)) exit(4); }
+    else if (!strcmp(how, "realloc-grows")) grown(a, 5000);
+    else if (!strcmp(how, "realloc-shrinks")) { char *c = block(4000); grown(c, 20); }
+    else if (!strcmp(how, "realloc-stays")) grown(a, 40);
+    else if (!strcmp(how, "realloc-stays-untouched")) { char *c = malloc(8000); grown(c, 7000); }
+    else if (!strcmp(how, "realloc-elsewhere-freed")) shared = a, elsewhere(), resized(a, 5000);
+    else if (!strcmp(how, "realloc-elsewhere-freed-alone")) { // taken in by the call, all of its slab would be free
+        char *c = block(24000);
+        shared = c, elsewhere(), resized(c, 5000);
+    } else if (!strcmp(how, "realloc-elsewhere-freed-stays")) shared = a, elsewhere(), resized(a, 40);
+    else if (!strcmp(how, "realloc-elsewhere")) free(a), shared = a, resize_elsewhere(5000);
+    else if (!strcmp(how, "realloc-elsewhere-stays")) free(a), shared = a, resize_elsewhere(40);
+    else if (!strcmp(how, "realloc-large")) { char *c = block(300000); grown(c, 300001); }
+    else if (!strcmp(how, "realloc-large-elsewhere-freed")) {
+        char *c = block(300000);
+        shared = c, elsewhere(), resized(c, 5000);
+    } else if (!strcmp(how, "realloc-large-elsewhere-freed-stays")) {
+        char *c = block(300000);
+        shared = c, elsewhere(), resized(c, 300001);
+    } else if (!strcmp(how, "realloc-huge")) { char *c = block(5 << 20); grown(c, (5 << 20) + 1); }
     else if (!strcmp(how, "nothing")) { // what looks like a free block, and is none: data of a block that is freed once
         for (int i = 0; i < MANY; i++) many[i] = malloc(64), free(many[i]), many[i] = malloc(64);
         for (int i = 0; i < MANY; i++) free(many[i]);
