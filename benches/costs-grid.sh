@@ -17,7 +17,7 @@ if [ -n "${TRACES:-}" ]; then
 else
     # Live sets of 60 and of 130 MiB, and recordings that take memory for more than a moment.
     "$hksim" gen random-mixed --cycles 400k --ws 30k --min 100 --max 4k -o "$work/random-mixed.hkt" >"$work/told" 2>&1 7>&-
-    "$hksim" gen server --live 128M --events 400k -o "$work/server.hkt" >>"$work/told" 2>&1 7>&-
+    "$hksim" gen server --live 128M --events 600k -o "$work/server.hkt" >>"$work/told" 2>&1 7>&-
     traces=("$work/random-mixed.hkt" "$work/server.hkt" traces/sqlite-memory.hkt traces/cc1plus.hkt
         traces/git-pack-objects.hkt traces/python-json.hkt)
 fi

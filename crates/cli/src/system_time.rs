@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use hksim_cost::{FirstTouch, Operation, Price, Profile, Work};
+use hksim_cost::{FirstTouch, Operation, Pace, Price, Profile, Work};
+use hksim_drive::design::Prefault;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::{SystemEffort, SystemRuns, WarmUp};
 use hksim_sim::SimReport;
@@ -18,7 +19,9 @@ const ERROR_SHARE_MAX: f64 = 0.1;
 /// Nor is a wider range.
 const FACTOR_MAX: f64 = 1.5;
 /// Nor is a run on a machine that is so much faster or slower than it was when it was calibrated.
-const DRIFT_MAX: f64 = 1.25;
+const DRIFT_MAX: f64 = 1.2;
+/// Less memory is touched too soon to tell.
+const DRIFT_BYTES_MIN: u64 = 1 << 20;
 
 /// The flag of commands that print system time.
 #[derive(Clone, Debug, clap::Args)]
@@ -81,8 +84,13 @@ pub struct Measured {
 /// What a replay touches and gives back before it is measured: as much memory as the design will have.
 pub fn warm_up(report: &SimReport) -> WarmUp {
     let huge_bytes = report.huge_pages_peak * HUGE_PAGE_BYTES;
-    let page_bytes = report.rss_bytes_peak.saturating_sub(huge_bytes + report.hugetlb_bytes_peak);
-    WarmUp { page_bytes, huge_bytes }
+    let pool_bytes = report.hugetlb_bytes_peak;
+    let small_bytes = report.rss_bytes_peak.saturating_sub(huge_bytes + pool_bytes);
+    let up = WarmUp { huge_bytes, pool_bytes, ..WarmUp::default() };
+    match report.policy.huge.mthp_order() {
+        Some(order) => WarmUp { folio_bytes: small_bytes, folio_size_bytes: PAGE_BYTES << order, ..up },
+        None => WarmUp { page_bytes: small_bytes, ..up },
+    }
 }
 
 impl SystemTime {
@@ -151,16 +159,20 @@ fn noise(price: &Price, measured: &Measured) -> Option<String> {
     Some(format!("noise: touching memory takes {drift:.2} times what it took when the machine was calibrated"))
 }
 
-/// What touching the memory of the warm-up took, by what the profile says of it.
+/// What touching the memory of the warm-up took, by what the profile says of it; `None` of less than can be told.
 fn drift(runs: &SystemRuns, warm: WarmUp, profile: &Profile) -> Result<Option<f64>> {
     let mut work = Work::default();
-    let bytes = warm.page_bytes + warm.huge_bytes;
-    work.add_first_touches(FirstTouch::Pages, warm.page_bytes / PAGE_BYTES, bytes, 0.0);
-    work.add_first_touches(FirstTouch::Huge, warm.huge_bytes / HUGE_PAGE_BYTES, bytes, 0.0);
+    let bytes = warm.page_bytes + warm.folio_bytes + warm.huge_bytes + warm.pool_bytes;
+    let mut add = |touch, number| work.add_first_touches(touch, number, bytes);
+    add(FirstTouch::Pages(Pace::default()), warm.page_bytes / PAGE_BYTES);
+    add(FirstTouch::Huge(Pace::default()), warm.huge_bytes / HUGE_PAGE_BYTES);
+    add(FirstTouch::Pool(Pace::default()), warm.pool_bytes / HUGE_PAGE_BYTES);
+    if let Some(folios) = warm.folio_bytes.checked_div(warm.folio_size_bytes) {
+        add(FirstTouch::Folios(warm.folio_size_bytes, Pace::default()), folios);
+    }
     let predicted_s = work.price(profile)?.median_s;
-    let (pages_s, huge_s) = runs.warm_s();
-    let measured_s = (pages_s + huge_s) * profile.kernel_share.unwrap_or(1.0);
-    Ok((predicted_s > 0.0).then(|| measured_s / predicted_s))
+    let measured_s = runs.warm_s() * profile.kernel_share.unwrap_or(1.0);
+    Ok((bytes >= DRIFT_BYTES_MIN).then(|| measured_s / predicted_s))
 }
 
 /// A simulation, and its system time where a profile of costs was named.
@@ -185,41 +197,55 @@ impl Priced {
     }
 }
 
-/// The share of first touches that come after much else, by the events between two installs: with as few as 32 the kernel's way
-/// of a fault is still in the cache, with as many as 512 it is not.
-fn apart(report: &SimReport) -> f64 {
-    const NEAR: f64 = 32.0;
-    const FAR: f64 = 512.0;
-    let between = report.events as f64 / report.installs.total.max(1) as f64;
-    ((between / NEAR).log2() / (FAR / NEAR).log2()).clamp(0.0, 1.0)
+/// What the program does between first touches, by the events between them. In one event it writes an object from end to end. With as
+/// few as 32 events between two the kernel's way of a fault is still in the cache, with as many as 512 it is not.
+fn pace(report: &SimReport) -> Pace {
+    const NEAR: u64 = 32;
+    const FAR: u64 = 512;
+    let by_hand = if report.policy.prefault == Prefault::Touch { report.installs.by_reason.prefault } else { 0 };
+    let mut pace = Pace::default();
+    let mut all = 0.0;
+    for (events, installs) in report.kernel_work.gaps.iter() {
+        all += installs as f64;
+        if events == 0 {
+            pace.filling += installs.saturating_sub(by_hand) as f64;
+        } else {
+            let way = (events.max(NEAR) / NEAR).ilog2() as f64 / (FAR / NEAR).ilog2() as f64;
+            pace.apart += installs as f64 * way.min(1.0);
+        }
+    }
+    let all = f64::max(all, 1.0);
+    Pace { filling: pace.filling / all, apart: pace.apart / all }
 }
 
 /// What a simulated design made the kernel do. Memory is new to the process up to the peak; what is installed beyond it
 /// was given back before, and is still in the cache.
 fn work(report: &SimReport) -> Work {
     let (kinds, done, calls) = (report.installs.by_kind, &report.kernel_work, report.os_calls);
-    let order = report.policy.huge.mthp_order().unwrap_or(0);
+    let folio_bytes = PAGE_BYTES << report.policy.huge.mthp_order().unwrap_or(0);
     let footprint = report.rss_bytes_peak;
     let mut work = Work::default();
-    let apart = apart(report);
+    let pace = pace(report);
 
     let collapsed = done.collapsed_blocks;
     let huge = kinds.thp.saturating_sub(collapsed);
     let huge_new = huge.min(report.huge_pages_peak);
-    work.add_first_touches(FirstTouch::Huge, huge_new, footprint, apart);
+    work.add_first_touches(FirstTouch::Huge(pace), huge_new, footprint);
     work.add(Operation::HugeFault, huge - huge_new);
     work.add_collapses(collapsed, done.collapsed_pages);
 
     let small = kinds.base_4k.saturating_sub(done.populated_pages);
     let small_peak = footprint.saturating_sub(report.huge_pages_peak * HUGE_PAGE_BYTES) / PAGE_BYTES;
     let small_new = small.min(small_peak);
-    work.add_first_touches(FirstTouch::Pages, small_new, footprint, apart);
-    work.add(Operation::Refault, small - small_new);
-    work.add_first_touches(FirstTouch::Populated, done.populated_pages, footprint, 0.0);
-    work.set_mid_folios(kinds.mthp, PAGE_BYTES << order);
+    work.add_first_touches(FirstTouch::Pages(pace), small_new, footprint);
+    work.add_refaults(small - small_new, pace);
+    work.add_first_touches(FirstTouch::Populated, done.populated_pages, footprint);
+    if kinds.mthp > 0 {
+        work.add_first_touches(FirstTouch::Folios(folio_bytes, pace), kinds.mthp, footprint);
+    }
+    work.add_first_touches(FirstTouch::Pool(pace), kinds.hugetlb, footprint);
 
     for (operation, number) in [
-        (Operation::HugetlbFault, kinds.hugetlb),
         (Operation::HugetlbDrop, done.unmapped_hugetlb),
         (Operation::ZeroReadFault, kinds.zero),
         (Operation::WriteAfterZero, kinds.cow.saturating_sub(report.installs.by_reason.copied_after_fork)),

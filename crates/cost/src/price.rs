@@ -6,51 +6,69 @@ use serde::Serialize;
 
 use crate::profile::{Cost, CostError, FOOTPRINTS, Footprint, Operation, Profile};
 
-/// How far costs of one operation lie apart for reasons that are not counted: what the program did to caches in between,
-/// where in its memory pages lie. The ends of a range are put apart by it.
-const UNCOUNTED: f64 = 0.08;
+/// How far costs of one operation lie apart for reasons that are not counted: what the program and its neighbours did to caches in
+/// between, where in its memory pages lie. It adds to the dispersion of the rounds as independent errors do, by squares.
+const UNCOUNTED: f64 = 0.18;
 
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
 /// Pages in a huge page.
 const PAGES_PER_HUGE: u64 = 512;
 
-/// How often each thing was done. Counts may be fractions, where one lies between two that are measured.
+/// What a program does between first touches: shares of them, 0 to 1 and no more than 1 together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pace {
+    /// Of those that come while one object is written from its first byte to its last.
+    pub filling: f64,
+    /// Of those that come after much else.
+    pub apart: f64,
+}
+
+impl Pace {
+    /// The footprints around an amount of memory, as [`around`]. For what comes after much else little memory is as
+    /// far away as the middle one.
+    fn around(self, bytes: u64) -> impl Iterator<Item = (&'static Footprint, f64)> {
+        let part =
+            |bytes: u64, part: f64| around(bytes).into_iter().map(move |(footprint, share)| (footprint, share * part));
+        part(bytes, 1.0 - self.apart).chain(part(bytes.max(FOOTPRINTS[1].bytes), self.apart))
+    }
+}
+
+/// How memory is first touched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FirstTouch {
+    /// Single pages, by a fault each.
+    Pages(Pace),
+    /// Single pages, by a populating call.
+    Populated,
+    /// Folios of so many bytes, between a page and a huge page.
+    Folios(u64, Pace),
+    /// Huge pages.
+    Huge(Pace),
+    /// Pages of the hugetlb pool.
+    Pool(Pace),
+}
+
+/// As much memory of the pool is measured at once.
+pub(crate) const POOL_BYTES: u64 = 8 << 20;
+
+/// How often each thing was done. Counts may be fractions, where one lies between two that are measured, and below zero where a
+/// difference counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Work {
     counts: BTreeMap<Operation, f64>,
-    /// Folios between a page and a huge page, and the bytes of one.
-    mid_folios: Option<(u64, u64)>,
-}
-
-/// How pages are first touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FirstTouch {
-    /// Single pages, by a fault each.
-    Pages,
-    /// Single pages, by a populating call.
-    Populated,
-    /// Huge pages.
-    Huge,
-}
-
-impl FirstTouch {
-    fn operation(self, footprint: &Footprint) -> Operation {
-        match self {
-            // Only a small amount was measured; of larger ones it is the memory that counts, not the way.
-            FirstTouch::Populated if footprint.bytes == FOOTPRINTS[0].bytes => Operation::PopulateWrite,
-            FirstTouch::Pages | FirstTouch::Populated => footprint.write_fault,
-            FirstTouch::Huge => footprint.huge_fault,
-        }
-    }
+    /// Folios between a page and a huge page, by the bytes of one.
+    folios: BTreeMap<u64, f64>,
 }
 
 /// A range of seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Price {
-    /// With every cost at its low end, less 8 % for what is not counted.
+    /// With every cost at its low end, and lower for what is not counted.
     pub low_s: f64,
     /// With every cost at its median.
     pub median_s: f64,
-    /// With every cost at its high end, and 8 % more.
+    /// With every cost at its high end, and higher for what is not counted.
     pub high_s: f64,
 }
 
@@ -67,9 +85,16 @@ impl Price {
 
     fn add(&mut self, number: f64, cost: &Cost) {
         let number = number / 1e9;
-        self.low_s += number * cost.low_ns * (1.0 - UNCOUNTED);
+        self.low_s += number * cost.low_ns;
         self.median_s += number * cost.median_ns;
-        self.high_s += number * cost.high_ns * (1.0 + UNCOUNTED);
+        self.high_s += number * cost.high_ns;
+    }
+
+    /// The ends put apart for what is not counted.
+    fn widened(self) -> Price {
+        let Price { low_s, median_s, high_s } = self;
+        let off = |dispersion_s: f64| dispersion_s.hypot(UNCOUNTED * median_s);
+        Price { low_s: median_s - off(median_s - low_s), median_s, high_s: median_s + off(high_s - median_s) }
     }
 }
 
@@ -80,35 +105,61 @@ impl Work {
     }
 
     fn add_part(&mut self, operation: Operation, number: f64) {
-        if number > 0.0 {
+        if number != 0.0 {
             *self.counts.entry(operation).or_default() += number;
         }
     }
 
-    /// Counts pages of memory that is new to the process, of so many bytes in all, of which a share (0 to 1) comes after much
-    /// else: the cost of the rest lies between those of the two footprints around it, by the logarithm.
-    pub fn add_first_touches(&mut self, touch: FirstTouch, number: u64, footprint_bytes: u64, apart: f64) {
-        let apart_cost = match touch {
-            FirstTouch::Pages => Some(Operation::WriteFaultApart),
-            FirstTouch::Huge => Some(Operation::HugeFaultApart),
-            // The kernel makes many at once.
-            FirstTouch::Populated => None,
-        };
-        let number = match apart_cost {
-            Some(operation) => {
-                self.add_part(operation, number as f64 * apart);
-                number as f64 * (1.0 - apart)
+    /// Counts first touches of memory that is new to the process, of so many bytes in all.
+    pub fn add_first_touches(&mut self, touch: FirstTouch, number: u64, footprint_bytes: u64) {
+        let number = number as f64;
+        match touch {
+            FirstTouch::Huge(pace) => {
+                for (footprint, share) in pace.around(footprint_bytes) {
+                    self.add_part(footprint.huge_fault, number * share);
+                }
             }
-            None => number as f64,
-        };
-        let [first, .., last] = &FOOTPRINTS;
-        let bytes = footprint_bytes.clamp(first.bytes, last.bytes);
-        let pairs = FOOTPRINTS.windows(2).filter(|pair| pair[1].bytes >= bytes);
-        let Some([below, above]) = pairs.take(1).next() else { return };
-        let log = |bytes: u64| (bytes as f64).log2();
-        let share = (log(bytes) - log(below.bytes)) / (log(above.bytes) - log(below.bytes));
-        self.add_part(touch.operation(below), number * (1.0 - share));
-        self.add_part(touch.operation(above), number * share);
+            FirstTouch::Pages(Pace { filling, apart }) => {
+                self.add_part(Operation::MemsetUntouched, number * filling);
+                self.add_part(Operation::WriteFaultApart, number * apart);
+                self.add_part(Operation::WriteFault, number * (1.0 - filling - apart));
+                self.add_distance(number * (1.0 - apart), around(footprint_bytes));
+            }
+            FirstTouch::Populated => {
+                self.add_part(Operation::PopulateWrite, number);
+                self.add_distance(number, around(footprint_bytes));
+            }
+            FirstTouch::Folios(bytes, pace) => {
+                *self.folios.entry(bytes).or_default() += number;
+                self.add_part(Operation::MemsetUntouched, number * pace.filling);
+                self.add_part(Operation::Refault, number * -pace.filling);
+                self.add_part(Operation::WriteFaultApart, number * pace.apart);
+                self.add_part(Operation::WriteFault, number * -pace.apart);
+                self.add_distance(number * (bytes / PAGE_BYTES) as f64, pace.around(footprint_bytes));
+            }
+            FirstTouch::Pool(pace) => {
+                self.add_part(Operation::HugetlbFault, number);
+                let pages = number * PAGES_PER_HUGE as f64;
+                self.add_distance(pages, pace.around(footprint_bytes));
+                self.add_distance(-pages, around(POOL_BYTES));
+            }
+        }
+    }
+
+    /// Counts what it costs more to make so many pages of zeros where that much memory goes through the caches than where little does.
+    fn add_distance(&mut self, pages: f64, footprints: impl IntoIterator<Item = (&'static Footprint, f64)>) {
+        self.add_part(Operation::WriteFault, -pages);
+        for (footprint, share) in footprints {
+            self.add_part(footprint.write_fault, pages * share);
+        }
+    }
+
+    /// Counts writes to pages that were given back, and have not left the caches since.
+    pub fn add_refaults(&mut self, number: u64, pace: Pace) {
+        let Pace { filling, apart } = pace;
+        self.add_part(Operation::MemsetUntouched, number as f64 * filling);
+        self.add_part(Operation::WriteFaultApart, number as f64 * apart);
+        self.add_part(Operation::Refault, number as f64 * (1.0 - filling - apart));
     }
 
     /// Counts blocks of 2 MiB that `MADV_COLLAPSE` made huge, in which so many pages were present.
@@ -116,11 +167,6 @@ impl Work {
         let full = (present_pages as f64 / PAGES_PER_HUGE as f64).min(blocks as f64);
         self.add_part(Operation::CollapseFull, full);
         self.add_part(Operation::CollapseSparse, blocks as f64 - full);
-    }
-
-    /// Says how many folios there were of a size between a page and a huge page.
-    pub fn set_mid_folios(&mut self, number: u64, bytes: u64) {
-        self.mid_folios = (number > 0).then_some((number, bytes));
     }
 
     /// The system time of the work on the profile's machine.
@@ -132,11 +178,21 @@ impl Work {
         for (&operation, &number) in &self.counts {
             price.add(number, cost_of(profile, operation)?);
         }
-        if let Some((folios, bytes)) = self.mid_folios {
-            price.add(folios as f64, &mid_cost(profile, bytes)?);
+        for (&bytes, &folios) in &self.folios {
+            price.add(folios, &folio_cost(profile, bytes)?);
         }
-        Ok(price)
+        Ok(price.widened())
     }
+}
+
+/// The footprints around an amount of memory, and how near it is to each, by the logarithm: the shares sum to 1.
+fn around(bytes: u64) -> [(&'static Footprint, f64); 2] {
+    let [first, middle, last] = &FOOTPRINTS;
+    let (below, above) = if bytes <= middle.bytes { (first, middle) } else { (middle, last) };
+    let log = |bytes: u64| (bytes as f64).log2();
+    let way = log(bytes.clamp(below.bytes, above.bytes)) - log(below.bytes);
+    let share = way / (log(above.bytes) - log(below.bytes));
+    [(below, 1.0 - share), (above, share)]
 }
 
 fn cost_of(profile: &Profile, operation: Operation) -> Result<&Cost, CostError> {
@@ -144,7 +200,7 @@ fn cost_of(profile: &Profile, operation: Operation) -> Result<&Cost, CostError> 
 }
 
 /// The cost of a folio: measured, or on the line between a page and a huge page, by bytes.
-fn mid_cost(profile: &Profile, bytes: u64) -> Result<Cost, CostError> {
+fn folio_cost(profile: &Profile, bytes: u64) -> Result<Cost, CostError> {
     let measured = match bytes {
         0x4000 => profile.costs.get(&Operation::MthpFault16k),
         0x1_0000 => profile.costs.get(&Operation::MthpFault64k),
@@ -156,7 +212,7 @@ fn mid_cost(profile: &Profile, bytes: u64) -> Result<Cost, CostError> {
         return Ok(*cost);
     }
     let (page, huge) = (cost_of(profile, Operation::WriteFault)?, cost_of(profile, Operation::HugeFault)?);
-    let share = bytes.clamp(4096, 2 << 20).saturating_sub(4096) as f64 / ((2 << 20) - 4096) as f64;
+    let share = bytes.clamp(PAGE_BYTES, 2 << 20).saturating_sub(PAGE_BYTES) as f64 / ((2 << 20) - PAGE_BYTES) as f64;
     let between = |page: f64, huge: f64| page + share * (huge - page);
     Ok(Cost {
         low_ns: between(page.low_ns, huge.low_ns),
@@ -201,18 +257,24 @@ mod tests {
         let price = work(&[(Operation::WriteFault, 2_000_000), (Operation::MadviseCall, 1_000_000)])
             .price(&profile)
             .expect("a price");
-        assert!(
-            (price.median_s - 2.3).abs() < 1e-9
-                && (price.low_s - 1.15 * 0.92).abs() < 1e-9
-                && (price.high_s - 4.6 * 1.08).abs() < 1e-9
-        );
-        assert!(price.contains(2.0) && !price.contains(1.0) && (price.factor() - 4.0 * 1.08 / 0.92).abs() < 1e-9);
+        // By Pythagoras: the quartiles are 1.15 below and 2.3 above, and 18 % of 2.3 are 0.414.
+        let (below, above) = (1.222_25, 2.336_96);
+        assert!((price.median_s - 2.3).abs() < 1e-9);
+        assert!((2.3 - price.low_s - below).abs() < 1e-4 && (price.high_s - 2.3 - above).abs() < 1e-4, "{price:?}");
+        assert!(price.contains(1.1) && !price.contains(1.0));
+        assert!((price.factor() - (2.3 + above) / (2.3 - below)).abs() < 1e-4);
         // 16 of 512 pages lie 15/511 up the line: 1000 + 15 * 101100 / 511.
-        let mut mid = Work::default();
-        mid.set_mid_folios(1, 64 << 10);
-        let price = mid.price(&profile).expect("a price");
+        let mut folio = Work::default();
+        folio.add_first_touches(FirstTouch::Folios(64 << 10, Pace::default()), 1, 4 << 20);
+        let price = folio.price(&profile).expect("a price");
         assert!((price.median_s * 1e9 - (1000.0 + 15.0 * 101_100.0 / 511.0)).abs() < 1e-6);
         assert!(matches!(work(&[(Operation::SplitHuge, 1)]).price(&profile), Err(CostError::Lacks { .. })));
+    }
+
+    fn first_touch(profile: &Profile, touch: FirstTouch, bytes: u64) -> f64 {
+        let mut work = Work::default();
+        work.add_first_touches(touch, 1, bytes);
+        (work.price(profile).expect("a price").median_s * 1e9).round()
     }
 
     #[test]
@@ -222,20 +284,44 @@ mod tests {
             (Operation::HugeFault32m, 40_000.0),
             (Operation::HugeFault128m, 80_000.0),
         ]);
-        let cost = |bytes: u64| {
-            let mut work = Work::default();
-            work.add_first_touches(FirstTouch::Huge, 1, bytes, 0.0);
-            (work.price(&profile).expect("a price").median_s * 1e9).round()
-        };
+        let cost = |bytes: u64| first_touch(&profile, FirstTouch::Huge(Pace::default()), bytes);
         assert_eq!([cost(1 << 20), cost(4 << 20), cost(32 << 20), cost(1 << 40)], [10e3, 10e3, 40e3, 80e3]);
         // A third of the way from 4 to 32 MiB, and the middle of that from 32 to 128, by logarithm.
         assert_eq!([cost(8 << 20), cost(64 << 20)], [20e3, 60e3]);
-        let mut apart = Work::default();
-        apart.add_first_touches(FirstTouch::Huge, 1, 4 << 20, 0.5);
-        assert!(
-            matches!(apart.price(&profile), Err(CostError::Lacks { .. })),
-            "half of it at a cost that is not known"
-        );
+        let apart = FirstTouch::Huge(Pace { filling: 0.0, apart: 0.5 });
+        let costs = [4 << 20, 64 << 20].map(|bytes| first_touch(&profile, apart, bytes));
+        assert_eq!(costs, [25e3, 60e3], "half of little memory as far away as 32 MiB");
+    }
+
+    #[test]
+    fn what_the_program_does_meanwhile_and_how_much_memory_there_is_add_up() {
+        let profile = profile(&[
+            (Operation::WriteFault, 1000.0),
+            (Operation::WriteFault32m, 1200.0),
+            (Operation::WriteFault128m, 1300.0),
+            (Operation::WriteFaultApart, 3000.0),
+            (Operation::MemsetUntouched, 1800.0),
+            (Operation::PopulateWrite, 900.0),
+            (Operation::Refault, 1100.0),
+            (Operation::HugetlbFault, 50_000.0),
+            (Operation::MthpFault64k, 5000.0),
+        ]);
+        let pace = |filling, apart| Pace { filling, apart };
+        let cost = |touch, bytes| first_touch(&profile, touch, bytes);
+        let pages = |filling, apart| cost(FirstTouch::Pages(pace(filling, apart)), 32 << 20);
+        assert_eq!([pages(0.0, 0.0), pages(1.0, 0.0), pages(0.0, 1.0)], [1200.0, 2000.0, 3000.0]);
+        assert_eq!(pages(0.25, 0.5), 0.25 * 2000.0 + 0.5 * 3000.0 + 0.25 * 1200.0);
+        assert_eq!([cost(FirstTouch::Populated, 0), cost(FirstTouch::Populated, 1 << 40)], [900.0, 1200.0]);
+        let folio = |filling, apart, bytes| cost(FirstTouch::Folios(64 << 10, pace(filling, apart)), bytes);
+        assert_eq!(folio(0.5, 0.0, 32 << 20), 5000.0 + 16.0 * 200.0 + 350.0);
+        assert_eq!(folio(0.0, 0.5, 0), 5000.0 + 8.0 * 200.0 + 1000.0);
+        // Measured with 8 MiB, a third of the way to 32.
+        let pool = |bytes| cost(FirstTouch::Pool(pace(0.0, 0.0)), bytes);
+        assert_eq!([pool(8 << 20), pool(1 << 40)], [50_000.0, (50_000.0 + 512.0 * (300.0 - 200.0 / 3.0f64)).round()]);
+        let mut refaults = Work::default();
+        refaults.add_refaults(4, pace(0.25, 0.25));
+        let refaults_ns = refaults.price(&profile).expect("a price").median_s * 1e9;
+        assert!((refaults_ns - (1800.0 + 3000.0 + 2200.0)).abs() < 1e-6);
     }
 
     #[test]

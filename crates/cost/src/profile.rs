@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// Version of the file.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// No profile is larger.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -66,8 +66,6 @@ pub enum Operation {
     /// The same of 1 MiB.
     #[serde(rename = "mthp_fault_1m")]
     MthpFault1m,
-    /// First write to a huge page by a program that did much else since the last one.
-    HugeFaultApart,
     /// First write to a page of the hugetlb pool.
     HugetlbFault,
     /// `munmap`, per page of the pool.
@@ -287,7 +285,7 @@ mod tests {
         std::fs::write(&path, profile.text()).expect("a file");
         assert_eq!(Profile::read(&path).expect("a profile"), profile);
         for (from, to) in [
-            ("version = 2", "version = 1"),
+            ("version = 3", "version = 2"),
             ("low_ns = 1.0", "low_ns = nan"),
             ("high_ns = 3.0", "high_ns = inf"),
             ("write_fault", "write_fold"),

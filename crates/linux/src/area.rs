@@ -14,6 +14,8 @@ pub const HUGE_BYTES: u64 = 2 << 20;
 pub enum Granule {
     /// 4 KiB.
     Page,
+    /// So many bytes: a size between the two, where that is the largest one that is on.
+    Between(u64),
     /// 2 MiB, where the machine has them.
     Huge,
 }
@@ -23,6 +25,7 @@ impl Granule {
     pub fn bytes(self) -> u64 {
         match self {
             Granule::Page => PAGE_BYTES,
+            Granule::Between(bytes) => bytes,
             Granule::Huge => HUGE_BYTES,
         }
     }
@@ -55,7 +58,7 @@ impl Area {
         let area = Area::new(bytes)?;
         area.advise(match granule {
             Granule::Page => libc::MADV_NOHUGEPAGE,
-            Granule::Huge => libc::MADV_HUGEPAGE,
+            Granule::Between(_) | Granule::Huge => libc::MADV_HUGEPAGE,
         });
         Ok(area)
     }

@@ -13,7 +13,7 @@ use crate::perf::{self, Request};
 use crate::ring::{HEADER_BYTES, RECORD_SAMPLE, Ring};
 
 /// Processor time between two looks.
-const PERIOD_NS: u64 = 250_000;
+pub const LOOK_PERIOD: Duration = Duration::from_micros(250);
 /// Records have a header only. So many bytes hold sixteen seconds of one thread.
 const RING_BYTES: usize = 512 << 10;
 /// `PERF_RECORD_MISC_CPUMODE_MASK`, and two of its values.
@@ -41,6 +41,11 @@ impl Looks {
         (self.total() > 0).then(|| self.kernel as f64 / self.total() as f64)
     }
 
+    /// The processor time that so many looks stand for.
+    pub fn time(&self) -> Duration {
+        LOOK_PERIOD.saturating_mul(self.total().try_into().unwrap_or(u32::MAX))
+    }
+
     /// Adds those of another stretch.
     pub fn add(&mut self, more: Looks) {
         self.kernel += more.kernel;
@@ -64,7 +69,7 @@ impl CpuModes {
         let request = Request {
             kind: perf::TYPE_SOFTWARE,
             config: perf::SOFTWARE_CPU_CLOCK,
-            sample_period: PERIOD_NS,
+            sample_period: LOOK_PERIOD.as_nanos() as u64,
             flags: perf::FLAG_DISABLED,
             ..Request::default()
         };
@@ -104,8 +109,9 @@ impl CpuModes {
 /// Spends so much processor time in user mode, and asks nothing of the kernel.
 pub fn spin(spent: Duration) {
     let start = thread_time();
+    // Some milliseconds between two questions, as each is a call to the kernel.
     while thread_time().saturating_sub(start) < spent {
-        std::hint::black_box((0..400_000u64).fold(1u64, |sum, n| sum.wrapping_mul(31) ^ std::hint::black_box(n)));
+        std::hint::black_box((0..4_000_000u64).fold(1u64, |sum, n| sum.wrapping_mul(31) ^ std::hint::black_box(n)));
     }
 }
 

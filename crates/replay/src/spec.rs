@@ -87,14 +87,19 @@ pub(crate) enum Watched {
     Modes,
 }
 
-/// Memory that is touched and given back right before a run, so that the host of a virtual machine has it there. Pages of
-/// the hugetlb pool are always there.
+/// Memory that is touched and given back right before a run, so that the host of a virtual machine has it there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarmUp {
     /// In single pages.
     pub page_bytes: u64,
+    /// In folios of a size between a page and a huge page.
+    pub folio_bytes: u64,
+    /// That size; 0 where there are none.
+    pub folio_size_bytes: u64,
     /// In huge pages.
     pub huge_bytes: u64,
+    /// In pages of the hugetlb pool, which may never have been touched either.
+    pub pool_bytes: u64,
 }
 
 /// What a child is told.

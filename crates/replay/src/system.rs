@@ -3,12 +3,13 @@
 //! The kernel's account of a process looks at each tick, which says nothing of runs of some milliseconds. Here a run is looked at
 //! 4 000 times a second, and made again until there are looks enough.
 
+use std::hash::{BuildHasher, RandomState};
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use hksim_drive::{Plan, Step as ForkStep, TouchRule};
-use hksim_linux::area::{Granule, thread_time, warm_up};
-use hksim_linux::cpu_modes::{CpuModes, Looks, spin};
+use hksim_linux::area::{Area, Granule, HUGE_BYTES, thread_time, timed, warm_up};
+use hksim_linux::cpu_modes::{CpuModes, LOOK_PERIOD, Looks, spin};
 use hksim_trace::event::Event;
 use serde::{Deserialize, Serialize};
 
@@ -35,10 +36,8 @@ pub struct SystemRun {
     pub idle_kernel_looks: u64,
     /// Looks that found it in that loop.
     pub idle_user_looks: u64,
-    /// Processor seconds of touching the memory of the warm-up for the second time, single pages.
-    pub warm_pages_s: f64,
-    /// The same of huge pages.
-    pub warm_huge_s: f64,
+    /// Processor seconds of touching the memory of the warm-up for the second time, in pages of every size.
+    pub warm_s: f64,
 }
 
 /// Until when runs are made.
@@ -95,9 +94,9 @@ impl SystemRuns {
         self.share().filter(|&(share, _)| share > 0.0).map(|(share, error)| error / share)
     }
 
-    /// Median of what touching the memory of the warm-up took, in seconds: single pages, huge pages.
-    pub fn warm_s(&self) -> (f64, f64) {
-        (self.timed(|run| run.warm_pages_s).unwrap_or(0.0), self.timed(|run| run.warm_huge_s).unwrap_or(0.0))
+    /// Median of what touching the memory of the warm-up took, in seconds.
+    pub fn warm_s(&self) -> f64 {
+        self.timed(|run| run.warm_s).unwrap_or(0.0)
     }
 }
 
@@ -131,29 +130,47 @@ pub fn system_time(spec: &ReplaySpec, warm_up: WarmUp, effort: SystemEffort) -> 
     }
 }
 
+/// What of the processor time of a window is watched, and was found.
+enum Gauge {
+    /// How much it is, and since when it runs.
+    Clock { spent: Duration, since: Duration },
+    /// Whose it is. What was seen outside the window is forgotten: to switch off and on would cost more kernel time than many
+    /// a batch. The clock is not read, since each reading is a call to the kernel, and would be found there.
+    Modes { modes: CpuModes, looks: Looks },
+}
+
+impl Gauge {
+    fn open(watched: Watched) -> Result<Gauge, ChildError> {
+        Ok(match watched {
+            Watched::Clock => Gauge::Clock { spent: Duration::ZERO, since: Duration::ZERO },
+            Watched::Modes => {
+                let why = ChildError::system("look at processor time (kernel.perf_event_paranoid)");
+                Gauge::Modes { modes: CpuModes::open().map_err(why)?, looks: Looks::default() }
+            }
+        })
+    }
+
+    fn pause(&mut self) {
+        match self {
+            Gauge::Clock { spent, since } => *spent += thread_time().saturating_sub(*since),
+            Gauge::Modes { modes, looks } => looks.add(modes.take()),
+        }
+    }
+
+    fn resume(&mut self) {
+        match self {
+            Gauge::Clock { since, .. } => *since = thread_time(),
+            Gauge::Modes { modes, .. } => _ = modes.take(),
+        }
+    }
+}
+
 /// A heap whose processor time is watched.
 struct Looked {
     /// As in a measured run: never dropped.
     heap: ManuallyDrop<Native<Counted>>,
-    modes: Option<CpuModes>,
-    looks: Looks,
-    since: Duration,
-    spent: Duration,
+    gauge: Gauge,
     child: Option<IdleChild>,
-}
-
-impl Looked {
-    /// Stops the clock.
-    fn pause(&mut self) {
-        self.spent += thread_time().saturating_sub(self.since);
-        self.looks.add(take(&mut self.modes));
-    }
-
-    /// Starts it again.
-    fn resume(&mut self) {
-        take(&mut self.modes);
-        self.since = thread_time();
-    }
 }
 
 impl Step for Looked {
@@ -163,12 +180,11 @@ impl Step for Looked {
     }
 
     fn batch_begins(&mut self) {
-        // What was seen of reading is forgotten. To switch off and on again would cost more kernel time than many a batch.
-        self.resume();
+        self.gauge.resume();
     }
 
     fn batch_done(&mut self) {
-        self.pause();
+        self.gauge.pause();
     }
 
     fn stop(&mut self, _events: u64) -> Result<(), ChildError> {
@@ -176,7 +192,7 @@ impl Step for Looked {
     }
 
     fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
-        self.pause();
+        self.gauge.pause();
         // To wait for a child is no page work.
         self.child = None;
         if step == ForkStep::Fork {
@@ -184,7 +200,7 @@ impl Step for Looked {
             keep_apart(mem.base().as_ptr() as u64, mem.bytes())
                 .map_err(ChildError::system("keep memory from a child"))?;
         }
-        self.resume();
+        self.gauge.resume();
         if step == ForkStep::Fork {
             self.child = Some(IdleChild::fork().map_err(ChildError::system("fork"))?);
         }
@@ -192,8 +208,32 @@ impl Step for Looked {
     }
 }
 
-fn take(modes: &mut Option<CpuModes>) -> Looks {
-    modes.as_mut().map(CpuModes::take).unwrap_or_default()
+/// Lets a random part of the time between two looks pass: else no run is ever looked at before its first 250 us are over, and
+/// a short one has most of its faults then.
+fn out_of_step() {
+    let random = RandomState::new().hash_one(0);
+    let until = thread_time() + Duration::from_nanos(random % LOOK_PERIOD.as_nanos() as u64);
+    while thread_time() < until {}
+}
+
+/// Touches the memory of the warm-up and gives it back; seconds of processor time.
+fn warm(up: WarmUp) -> Result<f64, ChildError> {
+    let folios = (up.folio_size_bytes > 0).then_some((Granule::Between(up.folio_size_bytes), up.folio_bytes));
+    let parts = [Some((Granule::Page, up.page_bytes)), folios, Some((Granule::Huge, up.huge_bytes))];
+    let mut spent = Duration::ZERO;
+    for (granule, bytes) in parts.into_iter().flatten().filter(|&(_, bytes)| bytes > 0) {
+        spent += warm_up(granule, bytes.next_multiple_of(granule.bytes())).map_err(ChildError::system("warm up"))?;
+    }
+    // Where the pool is empty by now, the run will say so.
+    let areas = || Area::of_pool(up.pool_bytes).map_err(ChildError::system("warm up"));
+    if up.pool_bytes > 0
+        && let Some(first) = areas()?
+    {
+        first.write(HUGE_BYTES);
+        first.unmap();
+        spent += areas()?.map_or(Duration::ZERO, |area| timed(|| area.write(HUGE_BYTES)).1);
+    }
+    Ok(spent.as_secs_f64())
 }
 
 /// The child's part.
@@ -201,45 +241,36 @@ pub(crate) fn run(
     plan: Plan,
     touch: TouchRule,
     trace: &mut Prepared,
-    warm: WarmUp,
+    up: WarmUp,
     watched: Watched,
 ) -> Result<Report, ChildError> {
     let ready = ready(&plan, trace);
-    let mut modes = match watched {
-        Watched::Clock => None,
-        Watched::Modes => {
-            Some(CpuModes::open().map_err(ChildError::system("look at processor time (kernel.perf_event_paranoid)"))?)
-        }
-    };
+    let mut gauge = Gauge::open(watched)?;
     settle(Heap::Apart);
-    let touched = |granule: Granule, bytes: u64| {
-        let bytes = bytes.next_multiple_of(granule.bytes());
-        if bytes == 0 { Ok(Duration::ZERO) } else { warm_up(granule, bytes).map_err(ChildError::system("warm up")) }
-    };
-    let warm_pages = touched(Granule::Page, warm.page_bytes)?;
-    let warm_huge = touched(Granule::Huge, warm.huge_bytes)?;
-    modes.iter().for_each(CpuModes::enable);
-    take(&mut modes);
-    let since = thread_time();
-    let heap = ManuallyDrop::new(open(plan, Counted::default(), ready, touch, |_| {})?);
-    let spent = thread_time().saturating_sub(since);
-    let looks = take(&mut modes);
-    let mut looked = Looked { heap, modes, looks, since, spent, child: None };
-    drive(trace, &mut looked)?;
-    let Looked { looks, spent, mut modes, .. } = looked;
-    take(&mut modes);
-    if modes.is_some() {
-        spin(spent.max(SPIN_MIN));
+    let warm_s = warm(up)?;
+    if let Gauge::Modes { modes, .. } = &gauge {
+        modes.enable();
+        out_of_step();
     }
-    let idle = take(&mut modes);
-    Ok(Report::System(SystemRun {
-        cpu_s: if modes.is_none() { spent.as_secs_f64() } else { 0.0 },
-        kernel_looks: looks.kernel,
-        user_looks: looks.user,
-        idle_kernel_looks: idle.kernel,
-        idle_user_looks: idle.user,
-        warm_pages_s: warm_pages.as_secs_f64(),
-        warm_huge_s: warm_huge.as_secs_f64(),
+    gauge.resume();
+    let heap = ManuallyDrop::new(open(plan, Counted::default(), ready, touch, |_| {})?);
+    gauge.pause();
+    let mut looked = Looked { heap, gauge, child: None };
+    drive(trace, &mut looked)?;
+    Ok(Report::System(match looked.gauge {
+        Gauge::Clock { spent, .. } => SystemRun { cpu_s: spent.as_secs_f64(), warm_s, ..SystemRun::default() },
+        Gauge::Modes { mut modes, looks } => {
+            modes.take();
+            spin(looks.time().max(SPIN_MIN));
+            let idle = modes.take();
+            SystemRun {
+                kernel_looks: looks.kernel,
+                user_looks: looks.user,
+                idle_kernel_looks: idle.kernel,
+                idle_user_looks: idle.user,
+                ..SystemRun::default()
+            }
+        }
     }))
 }
 

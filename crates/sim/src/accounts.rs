@@ -1,6 +1,7 @@
 //! One kernel fed by one placement, with every install accounted for: by kind, by reason, by OS call.
 
 use std::collections::HashSet;
+use std::mem;
 use std::ops::Range;
 
 use hksim_drive::{ByKind, OsCalls};
@@ -112,6 +113,8 @@ pub struct Accounts {
     os_calls_failed: u64,
     peaks: Peaks,
     work: KernelWork,
+    /// Events since the last install by an access.
+    gap: u64,
     forks: Forks,
     /// Pages that held data when they were purged.
     purged: HashSet<u64>,
@@ -130,6 +133,7 @@ impl Accounts {
             os_calls_failed: 0,
             peaks: Peaks::default(),
             work: KernelWork::default(),
+            gap: 0,
             forks: Forks::default(),
             purged: HashSet::new(),
             once_huge: HashSet::new(),
@@ -178,6 +182,12 @@ impl Accounts {
             zero: count(InstallKind::Zero),
             cow: count(InstallKind::Cow),
         }
+    }
+
+    /// An event of the trace is over.
+    #[inline]
+    pub(crate) fn event_done(&mut self) {
+        self.gap += 1;
     }
 
     /// What the kernel did beside installs.
@@ -291,6 +301,7 @@ impl Accounts {
             Err(signal) => unreachable!("an access to page {page:#x} raised {signal}"),
         };
         if let Some(install) = installed {
+            self.work.gaps.add(mem::take(&mut self.gap));
             if install.pages < BLOCK_PAGES {
                 self.work.page_tables += self.kernel.page_table_bytes().saturating_sub(tables_bytes) / PAGE_BYTES;
             }

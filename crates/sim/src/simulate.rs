@@ -216,7 +216,9 @@ impl<H: Watch> Run<H> {
             for (index, event) in now.iter().enumerate() {
                 let numbered = |source| SimError::Drive { event: self.done + index as u64 + 1, source };
                 self.driver.step(event).map_err(numbered)?;
-                self.driver.allocator().mem.settle();
+                let mem = &self.driver.allocator().mem;
+                mem.settle();
+                mem.hooks().accounts_mut().event_done();
             }
             self.done += now.len() as u64;
             self.time_ns = now.last().map_or(self.time_ns, |event| event.time_ns);

@@ -40,6 +40,28 @@ impl Present {
     }
 }
 
+/// Installs by accesses, by how long the one before was ago: the first number counts those of the same event, the n-th one
+/// behind it those after 2^(n-1) to 2^n - 1 events, the last one those after more, too. The kernel's way of a fault leaves the caches while the program does other things.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Gaps([u64; Gaps::NUMBER]);
+
+impl Gaps {
+    const NUMBER: usize = 15;
+
+    pub(crate) fn add(&mut self, events: u64) {
+        let class = events.checked_ilog2().map_or(0, |log| log as usize + 1);
+        if let Some(installs) = self.0.get_mut(class.min(Gaps::NUMBER - 1)) {
+            *installs += 1;
+        }
+    }
+
+    /// The least number of events since the install before, and how many installs were that late, for each class.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().enumerate().map(|(n, &installs)| ((1 << n) >> 1, installs))
+    }
+}
+
 /// Counts of work. Pages are 4 KiB unless they are called huge (2 MiB).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelWork {
@@ -69,6 +91,8 @@ pub struct KernelWork {
     pub moved_huge: u64,
     /// Page tables made, those that come with a huge page left out.
     pub page_tables: u64,
+    /// Installs by accesses.
+    pub gaps: Gaps,
 }
 
 impl KernelWork {

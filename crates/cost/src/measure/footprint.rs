@@ -16,38 +16,28 @@ const CACHE_LINE_BYTES: u64 = 64;
 
 /// What a program does between two faults that lie far apart: it goes through so much memory of its own.
 const BETWEEN_BYTES: u64 = 1 << 20;
-/// The same before a huge page, whose memory is the larger part of its cost.
-const BETWEEN_HUGE_BYTES: u64 = 8 << 20;
+/// Pages that are touched so.
+const APART_PAGES: u64 = 128;
 
 /// First touches with much else between them: what they cost beyond the same work without them.
 pub(super) fn touches_apart(samples: &mut Samples) -> Result<(), MeasureError> {
-    for (granule, operation, number, between_bytes) in [
-        (Granule::Page, Operation::WriteFaultApart, 128, BETWEEN_BYTES),
-        (Granule::Huge, Operation::HugeFaultApart, 4, BETWEEN_HUGE_BYTES),
-    ] {
-        let bytes = number * granule.bytes();
-        let work = Area::of(Granule::Page, between_bytes)?;
-        work.write(CACHE_LINE_BYTES);
-        warm_up(granule, bytes)?;
-        let area = Area::of(granule, bytes)?;
-        let before = faults();
-        let rounds = |touch: &dyn Fn(u64)| {
-            timed(|| {
-                for offset in (0..number).map(|index| index * granule.bytes()) {
-                    work.write(CACHE_LINE_BYTES);
-                    touch(offset);
-                }
-            })
-            .1
-        };
-        let with = rounds(&|offset| area.write_part(offset, 1, PAGE_BYTES));
-        if faults() - before != number {
-            samples.skip(operation, "the kernel gave no huge pages (off, or memory is short)");
-            continue;
-        }
-        let without = rounds(&|_| {});
-        samples.note(operation, number, with.saturating_sub(without), Looks::default());
-    }
+    let bytes = APART_PAGES * PAGE_BYTES;
+    let work = Area::of(Granule::Page, BETWEEN_BYTES)?;
+    work.write(CACHE_LINE_BYTES);
+    warm_up(Granule::Page, bytes)?;
+    let area = Area::of(Granule::Page, bytes)?;
+    let rounds = |touch: &dyn Fn(u64)| {
+        timed(|| {
+            for offset in (0..APART_PAGES).map(|page| page * PAGE_BYTES) {
+                work.write(CACHE_LINE_BYTES);
+                touch(offset);
+            }
+        })
+        .1
+    };
+    let with = rounds(&|offset| area.write_part(offset, 1, PAGE_BYTES));
+    let without = rounds(&|_| {});
+    samples.note(Operation::WriteFaultApart, APART_PAGES, with.saturating_sub(without), Looks::default());
     Ok(())
 }
 

@@ -1,11 +1,12 @@
 //! Faults, populating, and giving back.
 
-use hksim_linux::area::{Area, Granule, HUGE_BYTES, faults, timed};
+use hksim_linux::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up};
 use hksim_linux::cpu_modes::Looks;
 use hksim_linux::{PAGE_BYTES, sysfs};
 
 use super::MeasureError;
 use super::samples::Samples;
+use crate::price::POOL_BYTES;
 use crate::profile::Operation;
 
 /// Single pages are measured on so many at once: 8 MiB.
@@ -13,7 +14,7 @@ const PAGES: u64 = 2048;
 /// Huge pages on so many.
 const HUGE_PAGES: u64 = 16;
 /// Pages of the hugetlb pool.
-const POOL_PAGES: u64 = 4;
+const POOL_PAGES: u64 = POOL_BYTES / HUGE_BYTES;
 /// Linux 6.1.
 const MADV_COLLAPSE: i32 = 25;
 
@@ -117,7 +118,8 @@ pub(super) fn mid_sizes(samples: &mut Samples) -> Result<(), MeasureError> {
             samples.skip(operation, "this size is off");
             continue;
         }
-        let area = Area::of(Granule::Huge, BYTES)?;
+        warm_up(Granule::Between(size), BYTES)?;
+        let area = Area::of(Granule::Between(size), BYTES)?;
         let before = faults();
         let is_it = |()| faults() - before == BYTES / size;
         if !samples.time_if(operation, BYTES / size, || area.write(PAGE_BYTES), is_it) {
@@ -135,6 +137,10 @@ pub(super) fn hugetlb(samples: &mut Samples) -> Result<(), MeasureError> {
         }
         return Ok(());
     };
+    // Once before: pages that the pool took anew may not be with the guest yet.
+    area.write(HUGE_BYTES);
+    area.unmap();
+    let Some(area) = Area::of_pool(POOL_PAGES * HUGE_BYTES)? else { return Ok(()) };
     samples.time(Operation::HugetlbFault, POOL_PAGES, || area.write(HUGE_BYTES));
     samples.time(Operation::HugetlbDrop, POOL_PAGES, || area.unmap());
     Ok(())
