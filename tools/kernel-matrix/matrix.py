@@ -80,7 +80,7 @@ def add(version, package, output):
         elif row["verdict"] == "skipped":
             counts["reason"] = row["reason"]
     failures = [{"seed": one["seed"], "script": one["script"], "difference": one["difference"]} for one in random["failures"]]
-    counts = {name: random[name] for name in ("seed", "scripts", "operations", "skipped", "skipped_reason")}
+    counts = {name: random[name] for name in ("seed", "scripts", "operations", "skipped", "skipped_for")}
     counts.update(unsteady=len(random["unsteady"]), failures=failures)
     results = load()
     results[version] = {"release": rules["kernel"], "package": package, "rules": by_rule, "random": counts}

@@ -11,20 +11,26 @@ enum Kind {
     /// Promised pages; nothing moves: mremap of part of such a mapping loses the promises of the rest for good.
     HugetlbPromised,
     HugetlbUnpromised,
-    OffBorder,
     NearlyFull,
     Forks,
+    /// Everything happens to the same few pages, and forks are among it: large folios in every state.
+    Narrow,
 }
 
 impl Kind {
     /// One operation of so many is a fork. With promised pages none is: where the pool is empty the parent takes its
-    /// children's, which is not modelled.
+    /// children's, which is not modelled. Nor with a list of mappings that is nearly full: the
+    /// process that measures reads it after a fork, and needs memory and mappings of its own for that.
     fn ops_to_a_fork(self) -> Option<u64> {
         match self {
             Kind::Forks => Some(4),
-            Kind::HugetlbUnpromised | Kind::TwoThreads => Some(8),
-            Kind::Plain | Kind::HugetlbPromised | Kind::OffBorder | Kind::NearlyFull => None,
+            Kind::HugetlbUnpromised | Kind::TwoThreads | Kind::Narrow => Some(8),
+            Kind::Plain | Kind::HugetlbPromised | Kind::NearlyFull => None,
         }
+    }
+
+    fn is_hugetlb(self) -> bool {
+        matches!(self, Kind::HugetlbPromised | Kind::HugetlbUnpromised)
     }
 }
 
@@ -33,31 +39,40 @@ const KINDS: [Kind; 20] = {
     let mut kinds = [Kind::Plain; 20];
     (kinds[0], kinds[1], kinds[2]) = (Kind::TwoThreads, Kind::TwoThreads, Kind::TwoThreads);
     (kinds[3], kinds[4], kinds[5]) = (Kind::HugetlbPromised, Kind::HugetlbPromised, Kind::HugetlbUnpromised);
-    (kinds[6], kinds[7]) = (Kind::OffBorder, Kind::OffBorder);
-    kinds[8] = Kind::NearlyFull;
-    (kinds[9], kinds[10], kinds[11], kinds[12]) = (Kind::Forks, Kind::Forks, Kind::Forks, Kind::Forks);
+    (kinds[6], kinds[7], kinds[8]) = (Kind::Forks, Kind::Forks, Kind::Forks);
+    (kinds[9], kinds[10], kinds[11], kinds[12]) = (Kind::Narrow, Kind::Narrow, Kind::Narrow, Kind::Narrow);
+    kinds[13] = Kind::NearlyFull;
     kinds
 };
 
 /// Most operations of a script, where nothing else is said.
 pub const OPS_MAX: u64 = 24;
 
+/// Where a narrow script does most of what it does: four folios of 64 kB.
+const WINDOW_PAGES: u64 = 64;
+
 /// Draws scripts from a seed.
 #[derive(Clone, Debug)]
 pub struct Generator {
     state: u64,
     kind: Kind,
+    /// Where a narrow script's pages begin.
+    window: u64,
 }
 
 impl Generator {
     /// Nearby seeds give unlike scripts.
     pub fn new(seed: u64) -> Self {
         // Nearby seeds must not give similar scripts.
-        Self { state: (seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xD129_0D3F_1CE5_5A6B) | 1, kind: Kind::Plain }
+        Self {
+            state: (seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xD129_0D3F_1CE5_5A6B) | 1,
+            kind: Kind::Plain,
+            window: 0,
+        }
     }
 
     /// A script of 4 to 24 operations. Most begin by advising; some use what is rare: a second thread, the hugetlb pool,
-    /// an arena that begins off a block's border, a list of mappings that is nearly full.
+    /// an arena that begins off a block's border, a list of mappings that is nearly full, forks, the same few pages again and again.
     pub fn script(&mut self) -> Script {
         self.script_of(OPS_MAX)
     }
@@ -65,18 +80,19 @@ impl Generator {
     /// A script of at most so many operations (and at least one).
     pub fn script_of(&mut self, ops_max: u64) -> Script {
         self.kind = self.pick(&KINDS);
+        self.window = self.start() / WINDOW_PAGES * WINDOW_PAGES;
         let ops_max = ops_max.max(1);
         let least = ops_max.min(4);
         let length = least + self.below(ops_max - least + 1);
         let mut script = Script::default();
-        match self.kind {
-            Kind::OffBorder => script.header.base = self.pick(&[1, 16, 100, 256, 511]),
-            Kind::NearlyFull => script.header.room = Some(self.below(6)),
-            Kind::Plain | Kind::HugetlbPromised | Kind::HugetlbUnpromised | Kind::TwoThreads | Kind::Forks => {}
+        if self.below(10) == 0 {
+            script.header.base = self.pick(&[1, 16, 100, 256, 511]);
+        }
+        if self.kind == Kind::NearlyFull {
+            script.header.room = Some(self.below(6));
         }
         if length > 1 && self.below(4) > 0 {
-            let (start, length) = self.large_range();
-            script.steps.push(Op::Advise(Advice::HugePage, start, length).into());
+            script.steps.push(self.first().into());
         }
         while (script.steps.len() as u64) < length {
             let is_fork = self.kind.ops_to_a_fork().is_some_and(|ops| self.below(ops) == 0);
@@ -98,6 +114,16 @@ impl Generator {
         choices[self.below(choices.len() as u64) as usize]
     }
 
+    /// What most scripts begin with: huge pages of one sort or the other.
+    fn first(&mut self) -> Op {
+        let (start, length) = self.large_range();
+        if self.kind.is_hugetlb() {
+            let flags = MapFlags { hugetlb: true, noreserve: self.kind == Kind::HugetlbUnpromised, ..self.map_flags() };
+            return Op::Map(start, length.min(4 * BLOCK_PAGES), flags);
+        }
+        Op::Advise(Advice::HugePage, start, length)
+    }
+
     fn op(&mut self) -> Op {
         match self.below(100) {
             0..40 => self.touch(),
@@ -114,7 +140,9 @@ impl Generator {
                     Advice::PopulateWrite,
                     Advice::Collapse,
                 ]);
-                let (start, length) = self.range();
+                // Of anything but whole blocks a collapse makes little.
+                let is_large = advice == Advice::Collapse && self.below(2) == 0;
+                let (start, length) = if is_large { self.large_range() } else { self.range() };
                 Op::Advise(advice, start, length)
             }
             68..76 => {
@@ -167,7 +195,7 @@ impl Generator {
     }
 
     fn map_flags(&mut self) -> MapFlags {
-        let is_hugetlb = matches!(self.kind, Kind::HugetlbPromised | Kind::HugetlbUnpromised) && self.below(4) > 0;
+        let is_hugetlb = self.kind.is_hugetlb() && self.below(4) > 0;
         MapFlags {
             protection: self.protection(),
             noreserve: if is_hugetlb { self.kind == Kind::HugetlbUnpromised } else { self.below(2) == 0 },
@@ -188,6 +216,9 @@ impl Generator {
     }
 
     fn range(&mut self) -> (u64, u64) {
+        if self.kind == Kind::Narrow && self.below(8) > 0 {
+            return self.narrow_range();
+        }
         if self.below(5) == 0 {
             return self.large_range();
         }
@@ -207,6 +238,22 @@ impl Generator {
     fn large_range(&mut self) -> (u64, u64) {
         let start = self.below(7) * BLOCK_PAGES;
         let length = (1 + self.below(8)) * BLOCK_PAGES;
+        (start, length.min(ARENA_PAGES - start))
+    }
+
+    fn narrow_range(&mut self) -> (u64, u64) {
+        let start = match self.below(3) {
+            0 => self.window,
+            1 => self.window + self.below(WINDOW_PAGES / 16) * 16,
+            _ => self.window + self.below(WINDOW_PAGES),
+        };
+        let length = match self.below(4) {
+            0 => 1,
+            1 => self.pick(&[4, 8, 16, 32, 64]),
+            2 => 1 + self.below(WINDOW_PAGES),
+            // Up to the window's end.
+            _ => WINDOW_PAGES - (start - self.window),
+        };
         (start, length.min(ARENA_PAGES - start))
     }
 }

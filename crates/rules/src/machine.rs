@@ -93,7 +93,8 @@ impl Machine {
     }
 }
 
-fn maps_hugetlb(script: &Script) -> bool {
+/// Whether any of it asks for pages of the pool.
+pub(crate) fn maps_hugetlb(script: &Script) -> bool {
     script.steps.iter().any(|step| matches!(step.op, Op::Map(_, _, flags) if flags.hugetlb))
 }
 

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
-use hksim_linux::sysfs::{HUGETLB, THP, choice, text};
+use hksim_linux::sysfs::{HUGETLB, THP, choice, number, text};
 use hksim_sim::kernel::Overcommit;
 use hksim_sim::kernel::script::Header;
 use thiserror::Error;
@@ -92,7 +92,7 @@ impl SetModes {
         }
         match header.pool {
             // Pages in use or promised, by whomever, come on top of the free ones.
-            Some(pages) => self.set(&format!("{HUGETLB}/nr_hugepages"), &(pages + taken_hugetlb_pages()).to_string()),
+            Some(pages) => self.set(&pool_file(), &(pages + taken_hugetlb_pages()).to_string()),
             None => Ok(()),
         }
     }
@@ -164,7 +164,21 @@ const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 
 /// The value of a mode file: the bracketed word, or all of it.
 fn current(path: &str) -> Option<String> {
+    if path == pool_file() {
+        return pool_pages().map(|pages| pages.to_string());
+    }
     choice(path).or_else(|| text(path))
+}
+
+fn pool_file() -> String {
+    format!("{HUGETLB}/nr_hugepages")
+}
+
+/// Pages of the pool as somebody set it. Its file counts those too that the pool was made smaller by while they were in use
+/// or promised, and writing that number would keep them for good.
+fn pool_pages() -> Option<u64> {
+    let surplus = number(&format!("{HUGETLB}/surplus_hugepages")).unwrap_or(0);
+    Some(number(&pool_file())?.saturating_sub(surplus))
 }
 
 /// The file behind a header's line, and what to write there. `room` and `base` are no modes; `pool` takes more.
@@ -206,4 +220,19 @@ pub fn guard_main() -> ExitCode {
         }
     }
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is put back is what was set. `/proc/sys/vm` tells that where huge pages are of 2 MiB unless asked for otherwise.
+    #[test]
+    fn the_pool_that_was_set_is_known() {
+        let huge_page = text("/proc/meminfo").unwrap_or_default();
+        if !huge_page.lines().any(|line| line.starts_with("Hugepagesize:") && line.ends_with(" 2048 kB")) {
+            return eprintln!("skipped: no pool of 2 MiB pages, or not the usual one");
+        }
+        assert_eq!(current(&pool_file()), text("/proc/sys/vm/nr_hugepages"));
+    }
 }

@@ -1,11 +1,14 @@
 //! Random scripts on the running kernel; one that fails is made small.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use hksim_sim::kernel::Defrag;
 use hksim_sim::kernel::script::{Header, Script};
 use serde::Serialize;
 
 use crate::generator::Generator;
+use crate::machine::maps_hugetlb;
 use crate::session::ExecuteError;
 use crate::shrink::shrunk;
 use crate::suite::{Ran, Runner};
@@ -62,8 +65,8 @@ pub struct Outcome {
     pub operations: u64,
     /// Scripts that could not be executed, or were disturbed.
     pub skipped: u64,
-    /// Why the last one was.
-    pub skipped_reason: Option<String>,
+    /// Why, and how many for each reason.
+    pub skipped_for: BTreeMap<String, u64>,
     /// Scripts that differed once, and not when they were tried again.
     pub unsteady: Vec<Unsteady>,
     /// Those that differ. After 5 the run ends.
@@ -88,11 +91,26 @@ pub fn all_modes() -> Vec<Header> {
         "thp madvise\npool 4",
         "thp always\npool 7",
         "thp madvise\npool 2\nmthp 64 inherit",
-        "thp madvise\novercommit never\ndefrag defer+madvise",
+        "thp madvise\novercommit never",
     ];
     let parsed = SETS.iter().filter_map(|lines| lines.parse::<Script>().ok());
-    parsed.map(|script| Header { pool: script.header.pool.or(Some(0)), ..script.header.with_all_modes() }).collect()
+    let named = parsed.map(|script| script.header.with_all_modes());
+    // What should change nothing takes its values in turn.
+    let harmless = MAX_PTES_NONE.iter().cycle().zip(DEFRAG.iter().cycle());
+    let with_harmless = |(header, (&max_ptes_none, &defrag)): (Header, _)| Header {
+        max_ptes_none: Some(max_ptes_none),
+        defrag: Some(defrag),
+        pool: header.pool.or(Some(0)),
+        ..header
+    };
+    named.zip(harmless).map(with_harmless).collect()
 }
+
+const MAX_PTES_NONE: [u64; 3] = [511, 0, 64];
+const DEFRAG: [Defrag; 5] = [Defrag::Madvise, Defrag::Always, Defrag::DeferMadvise, Defrag::Never, Defrag::Defer];
+
+/// Pages of the pool for a script with reserved huge pages, where its modes have none: up to so many.
+const POOL_MAX: u64 = 7;
 
 /// Runs scripts until all are done, `each` breaks off, or five failed. `each` hears of the outcome so far.
 ///
@@ -110,7 +128,7 @@ pub fn run(
         match runner.run(&script)? {
             Ran::Skipped(reason) => {
                 outcome.skipped += 1;
-                outcome.skipped_reason = Some(reason);
+                *outcome.skipped_for.entry(reason).or_default() += 1;
             }
             Ran::Unsteady(difference) => outcome.unsteady.push(Unsteady { seed, difference }),
             Ran::Checked(checked) => {
@@ -134,6 +152,10 @@ impl Plan {
         let turn = (number / SCRIPTS_PER_MODES) as usize;
         if let Some(modes) = self.modes.get(turn % self.modes.len().max(1)) {
             script.header = Header { base: script.header.base, room: script.header.room, ..modes.clone() };
+            // Most have no pool, where little can be tried.
+            if modes.pool == Some(0) && maps_hugetlb(&script) {
+                script.header.pool = Some(seed % (POOL_MAX + 1));
+            }
         }
         script
     }

@@ -72,7 +72,7 @@ pub fn random(outcome: &Outcome) -> String {
         lines.extend(failure.script.lines().map(str::to_string));
         lines.extend(["end".to_string(), String::new()]);
     }
-    let Outcome { seed, scripts, operations, skipped, skipped_reason, unsteady, failures } = outcome;
+    let Outcome { seed, scripts, operations, skipped, skipped_for, unsteady, failures } = outcome;
     for once in unsteady {
         lines.push(format!("seed {}: differed once, and not when tried again: {}", once.seed, once.difference));
     }
@@ -81,8 +81,6 @@ pub fn random(outcome: &Outcome) -> String {
         failures.len(),
         unsteady.len()
     ));
-    if let Some(reason) = skipped_reason {
-        lines.push(format!("skipped: {reason}"));
-    }
+    lines.extend(skipped_for.iter().map(|(reason, scripts)| format!("skipped {scripts}: {reason}")));
     text(&lines)
 }
