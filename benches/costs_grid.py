@@ -12,12 +12,17 @@ def row(trace, policy, path):
     print(json.dumps({"trace": trace, "policy": policy, **{key: time.get(key) for key in keys}}))
 
 
+def ratio(row):
+    """What was measured, on the machine as it was when it was calibrated, by what was predicted."""
+    return row["measured_s"] / (row["drift"] or 1) / row["median_s"]
+
+
 def show(row):
     line = f"{row['trace']:18} {row['policy']:44}"
     if row["low_s"] is not None:
         line += f" {row['low_s'] * 1e3:8.2f} to {row['high_s'] * 1e3:8.2f} ms ({row['high_s'] / row['low_s']:.2f})"
     if row["measured_s"] is not None:
-        line += f"  measured {row['measured_s'] * 1e3:8.2f} ({row['measured_s'] / row['median_s']:.2f} of the median,"
+        line += f"  measured {row['measured_s'] * 1e3:8.2f} ({ratio(row):.2f} of the median,"
         line += f" error {row['measured_error_share'] * 100:.0f} %"
         line += f", drift {row['drift']:.2f})" if row["drift"] else ")"
     line += {True: "  inside", False: "  OUTSIDE", None: f"  skipped: {row['skipped'] or 'by validate'}"}[row["inside"]]
@@ -36,7 +41,7 @@ def total(rows):
     widths = [row["high_s"] / row["low_s"] for row in rows if row["low_s"]]
     narrow = sum(width <= 1.5 for width in widths)
     print(f"ranges: {narrow} of {len(widths)} no wider than 1.5; median {middle(widths):.2f}, widest {max(widths, default=0):.2f}")
-    ratios = [row["measured_s"] / row["median_s"] for row in judged]
+    ratios = [ratio(row) for row in judged]
     print(f"measured by median: median {middle(ratios):.2f}, from {min(ratios, default=0):.2f} to {max(ratios, default=0):.2f}")
 
 

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use hksim_cost::profile::FOOTPRINTS;
 use hksim_cost::{FirstTouch, Operation, Pace, Price, Profile, Work};
 use hksim_drive::design::Prefault;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
-use hksim_replay::{SystemEffort, SystemRuns, WarmUp};
+use hksim_replay::{SystemEffort, SystemRuns, WarmUp, YARDSTICK_BYTES};
 use hksim_sim::SimReport;
 use serde::Serialize;
 
@@ -18,10 +19,8 @@ pub const EFFORT: SystemEffort = SystemEffort { error_share: 0.05, time_max: Dur
 const ERROR_SHARE_MAX: f64 = 0.1;
 /// Nor is a wider range.
 const FACTOR_MAX: f64 = 1.5;
-/// Nor is a run on a machine that is so much faster or slower than it was when it was calibrated.
-const DRIFT_MAX: f64 = 1.2;
-/// Less memory is touched too soon to tell.
-const DRIFT_BYTES_MIN: u64 = 1 << 20;
+/// Nor is a run on a machine that is so much faster or slower than when it was calibrated that it can hardly be the same.
+const DRIFT_MAX: f64 = 1.6;
 
 /// The flag of commands that print system time.
 #[derive(Clone, Debug, clap::Args)]
@@ -77,7 +76,8 @@ pub struct Measured {
     pub measured_error_share: f64,
     /// Runs.
     pub measured_runs: usize,
-    /// What touching the memory of the warm-up took, by what the profile says of it; absent where nothing was to be warmed up.
+    /// How much slower the machine was than when it was calibrated, by first touches of 4 MiB right before each run. The measured
+    /// time divided by it is what is held against the range.
     pub drift: Option<f64>,
 }
 
@@ -108,18 +108,14 @@ impl SystemTime {
     ///
     /// # Errors
     /// The profile lacks a cost.
-    pub fn beside(self, runs: &SystemRuns, warm: WarmUp, profile: &Profile) -> Result<SystemTime> {
+    pub fn beside(self, runs: &SystemRuns, profile: &Profile) -> Result<SystemTime> {
         let Some((measured_s, measured_error_share)) = runs.system_s().zip(runs.error_share()) else {
             return Ok(SystemTime { skipped: Some("noise: no moment of it was found in the kernel".into()), ..self });
         };
-        let measured = Measured {
-            measured_s,
-            measured_error_share,
-            measured_runs: runs.0.len(),
-            drift: drift(runs, warm, profile)?,
-        };
+        let measured =
+            Measured { measured_s, measured_error_share, measured_runs: runs.0.len(), drift: drift(runs, profile)? };
         let skipped = noise(&self.price, &measured);
-        let inside = skipped.is_none().then(|| self.price.contains(measured_s));
+        let inside = skipped.is_none().then(|| self.price.contains(measured_s / measured.drift.unwrap_or(1.0)));
         Ok(SystemTime { measured: Some(measured), inside, skipped, ..self })
     }
 
@@ -129,7 +125,10 @@ impl SystemTime {
         let [low, median, high] = [low_s, median_s, high_s].map(milliseconds);
         let measured = self.measured.map_or(String::new(), |measured| {
             let error = measured.measured_error_share * 100.0;
-            format!("; measured {} (standard error {error:.0} %)", milliseconds(measured.measured_s))
+            let drift = measured
+                .drift
+                .map_or(String::new(), |drift| format!(", the machine {drift:.2} times slower than then"));
+            format!("; measured {} (standard error {error:.0} %{drift})", milliseconds(measured.measured_s))
         });
         let verdict = match (&self.skipped, self.inside) {
             (Some(why), _) => format!(", skipped: {why}"),
@@ -159,20 +158,14 @@ fn noise(price: &Price, measured: &Measured) -> Option<String> {
     Some(format!("noise: touching memory takes {drift:.2} times what it took when the machine was calibrated"))
 }
 
-/// What touching the memory of the warm-up took, by what the profile says of it; `None` of less than can be told.
-fn drift(runs: &SystemRuns, warm: WarmUp, profile: &Profile) -> Result<Option<f64>> {
+/// How much slower the machine is than when it was calibrated: what the yardstick takes, by what the profile says of it.
+fn drift(runs: &SystemRuns, profile: &Profile) -> Result<Option<f64>> {
+    const _: () = assert!(YARDSTICK_BYTES == FOOTPRINTS[0].bytes, "the cost of a write fault is measured on as much");
     let mut work = Work::default();
-    let bytes = warm.page_bytes + warm.folio_bytes + warm.huge_bytes + warm.pool_bytes;
-    let mut add = |touch, number| work.add_first_touches(touch, number, bytes);
-    add(FirstTouch::Pages(Pace::default()), warm.page_bytes / PAGE_BYTES);
-    add(FirstTouch::Huge(Pace::default()), warm.huge_bytes / HUGE_PAGE_BYTES);
-    add(FirstTouch::Pool(Pace::default()), warm.pool_bytes / HUGE_PAGE_BYTES);
-    if let Some(folios) = warm.folio_bytes.checked_div(warm.folio_size_bytes) {
-        add(FirstTouch::Folios(warm.folio_size_bytes, Pace::default()), folios);
-    }
+    work.add(Operation::WriteFault, YARDSTICK_BYTES / PAGE_BYTES);
     let predicted_s = work.price(profile)?.median_s;
-    let measured_s = runs.warm_s() * profile.kernel_share.unwrap_or(1.0);
-    Ok((bytes >= DRIFT_BYTES_MIN).then(|| measured_s / predicted_s))
+    let share = profile.kernel_share.unwrap_or(1.0);
+    Ok(runs.yardstick_s().filter(|_| predicted_s > 0.0).map(|measured_s| measured_s * share / predicted_s))
 }
 
 /// A simulation, and its system time where a profile of costs was named.

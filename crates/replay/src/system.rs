@@ -8,6 +8,7 @@ use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use hksim_drive::{Plan, Step as ForkStep, TouchRule};
+use hksim_linux::PAGE_BYTES;
 use hksim_linux::area::{Area, Granule, HUGE_BYTES, thread_time, timed, warm_up};
 use hksim_linux::cpu_modes::{CpuModes, LOOK_PERIOD, Looks, spin};
 use hksim_trace::event::Event;
@@ -36,8 +37,8 @@ pub struct SystemRun {
     pub idle_kernel_looks: u64,
     /// Looks that found it in that loop.
     pub idle_user_looks: u64,
-    /// Processor seconds of touching the memory of the warm-up for the second time, in pages of every size.
-    pub warm_s: f64,
+    /// Processor seconds of touching [`YARDSTICK_BYTES`] in single pages right before: how fast the machine is now.
+    pub yardstick_s: f64,
 }
 
 /// Until when runs are made.
@@ -51,6 +52,9 @@ pub struct SystemEffort {
 
 /// Least time in which the loop is looked at that asks nothing of the kernel.
 const SPIN_MIN: Duration = Duration::from_millis(20);
+
+/// Memory that is touched to tell how fast the machine is.
+pub const YARDSTICK_BYTES: u64 = 4 << 20;
 
 /// Fewest and most runs.
 const RUNS_MIN: usize = 10;
@@ -94,9 +98,9 @@ impl SystemRuns {
         self.share().filter(|&(share, _)| share > 0.0).map(|(share, error)| error / share)
     }
 
-    /// Median of what touching the memory of the warm-up took, in seconds.
-    pub fn warm_s(&self) -> f64 {
-        self.timed(|run| run.warm_s).unwrap_or(0.0)
+    /// Median of what touching [`YARDSTICK_BYTES`] took, in seconds.
+    pub fn yardstick_s(&self) -> Option<f64> {
+        self.timed(|run| run.yardstick_s)
     }
 }
 
@@ -216,24 +220,29 @@ fn out_of_step() {
     while thread_time() < until {}
 }
 
-/// Touches the memory of the warm-up and gives it back; seconds of processor time.
-fn warm(up: WarmUp) -> Result<f64, ChildError> {
+/// Touches the memory of the warm-up and gives it back.
+fn warm(up: WarmUp) -> Result<(), ChildError> {
+    let failed = || ChildError::system("warm up");
     let folios = (up.folio_size_bytes > 0).then_some((Granule::Between(up.folio_size_bytes), up.folio_bytes));
     let parts = [Some((Granule::Page, up.page_bytes)), folios, Some((Granule::Huge, up.huge_bytes))];
-    let mut spent = Duration::ZERO;
     for (granule, bytes) in parts.into_iter().flatten().filter(|&(_, bytes)| bytes > 0) {
-        spent += warm_up(granule, bytes.next_multiple_of(granule.bytes())).map_err(ChildError::system("warm up"))?;
+        warm_up(granule, bytes.next_multiple_of(granule.bytes())).map_err(failed())?;
     }
-    // Where the pool is empty by now, the run will say so.
-    let areas = || Area::of_pool(up.pool_bytes).map_err(ChildError::system("warm up"));
-    if up.pool_bytes > 0
-        && let Some(first) = areas()?
-    {
-        first.write(HUGE_BYTES);
-        first.unmap();
-        spent += areas()?.map_or(Duration::ZERO, |area| timed(|| area.write(HUGE_BYTES)).1);
+    if up.pool_bytes > 0 {
+        // Where the pool is empty by now, the run will say so.
+        if let Some(area) = Area::of_pool(up.pool_bytes).map_err(failed())? {
+            area.write(HUGE_BYTES);
+        }
     }
-    Ok(spent.as_secs_f64())
+    Ok(())
+}
+
+/// Seconds of processor time of touching [`YARDSTICK_BYTES`], as when a machine is calibrated.
+fn yardstick() -> Result<f64, ChildError> {
+    let failed = || ChildError::system("touch memory");
+    warm_up(Granule::Page, YARDSTICK_BYTES).map_err(failed())?;
+    let area = Area::of(Granule::Page, YARDSTICK_BYTES).map_err(failed())?;
+    Ok(timed(|| area.write(PAGE_BYTES)).1.as_secs_f64())
 }
 
 /// The child's part.
@@ -247,7 +256,8 @@ pub(crate) fn run(
     let ready = ready(&plan, trace);
     let mut gauge = Gauge::open(watched)?;
     settle(Heap::Apart);
-    let warm_s = warm(up)?;
+    let yardstick_s = yardstick()?;
+    warm(up)?;
     if let Gauge::Modes { modes, .. } = &gauge {
         modes.enable();
         out_of_step();
@@ -258,7 +268,7 @@ pub(crate) fn run(
     let mut looked = Looked { heap, gauge, child: None };
     drive(trace, &mut looked)?;
     Ok(Report::System(match looked.gauge {
-        Gauge::Clock { spent, .. } => SystemRun { cpu_s: spent.as_secs_f64(), warm_s, ..SystemRun::default() },
+        Gauge::Clock { spent, .. } => SystemRun { cpu_s: spent.as_secs_f64(), yardstick_s, ..SystemRun::default() },
         Gauge::Modes { mut modes, looks } => {
             modes.take();
             spin(looks.time().max(SPIN_MIN));
