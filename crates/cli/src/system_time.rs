@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use hksim_cost::profile::FOOTPRINTS;
 use hksim_cost::{FirstTouch, Operation, Pace, Price, Profile, Work};
 use hksim_drive::design::Prefault;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
-use hksim_replay::{SystemEffort, SystemRuns, WarmUp, YARDSTICK_BYTES};
+use hksim_replay::{SystemEffort, SystemRuns, WarmUp};
 use hksim_sim::SimReport;
+use hksim_sim::work::Gaps;
 use serde::Serialize;
 
 /// How long a replay is measured.
@@ -76,8 +76,8 @@ pub struct Measured {
     pub measured_error_share: f64,
     /// Runs.
     pub measured_runs: usize,
-    /// How much slower the machine was than when it was calibrated, by first touches of 4 MiB right before each run. The measured
-    /// time divided by it is what is held against the range.
+    /// How much slower the machine was than when it was calibrated, by first touches of 4 MiB right before each run (1: as fast). The
+    /// measured time divided by it is what is held against the range.
     pub drift: Option<f64>,
 }
 
@@ -105,18 +105,15 @@ impl SystemTime {
     }
 
     /// Beside a measurement.
-    ///
-    /// # Errors
-    /// The profile lacks a cost.
-    pub fn beside(self, runs: &SystemRuns, profile: &Profile) -> Result<SystemTime> {
+    pub fn beside(self, runs: &SystemRuns, profile: &Profile) -> SystemTime {
         let Some((measured_s, measured_error_share)) = runs.system_s().zip(runs.error_share()) else {
-            return Ok(SystemTime { skipped: Some("noise: no moment of it was found in the kernel".into()), ..self });
+            return SystemTime { skipped: Some("noise: no moment of it was found in the kernel".into()), ..self };
         };
         let measured =
-            Measured { measured_s, measured_error_share, measured_runs: runs.0.len(), drift: drift(runs, profile)? };
+            Measured { measured_s, measured_error_share, measured_runs: runs.0.len(), drift: drift(runs, profile) };
         let skipped = noise(&self.price, &measured);
         let inside = skipped.is_none().then(|| self.price.contains(measured_s / measured.drift.unwrap_or(1.0)));
-        Ok(SystemTime { measured: Some(measured), inside, skipped, ..self })
+        SystemTime { measured: Some(measured), inside, skipped, ..self }
     }
 
     /// For people.
@@ -158,14 +155,9 @@ fn noise(price: &Price, measured: &Measured) -> Option<String> {
     Some(format!("noise: touching memory takes {drift:.2} times what it took when the machine was calibrated"))
 }
 
-/// How much slower the machine is than when it was calibrated: what the yardstick takes, by what the profile says of it.
-fn drift(runs: &SystemRuns, profile: &Profile) -> Result<Option<f64>> {
-    const _: () = assert!(YARDSTICK_BYTES == FOOTPRINTS[0].bytes, "the cost of a write fault is measured on as much");
-    let mut work = Work::default();
-    work.add(Operation::WriteFault, YARDSTICK_BYTES / PAGE_BYTES);
-    let predicted_s = work.price(profile)?.median_s;
-    let share = profile.kernel_share.unwrap_or(1.0);
-    Ok(runs.yardstick_s().filter(|_| predicted_s > 0.0).map(|measured_s| measured_s * share / predicted_s))
+/// How much slower the machine is than when it was calibrated.
+fn drift(runs: &SystemRuns, profile: &Profile) -> Option<f64> {
+    runs.yardstick_s().map(|measured_s| measured_s * 1e9 / profile.yardstick_ns)
 }
 
 /// A simulation, and its system time where a profile of costs was named.
@@ -192,13 +184,13 @@ impl Priced {
 
 /// What the program does between first touches, by the events between them. In one event it writes an object from end to end. With as
 /// few as 32 events between two the kernel's way of a fault is still in the cache, with as many as 512 it is not.
-fn pace(report: &SimReport) -> Pace {
+/// `by_hand` of them write a byte of each page in turn.
+fn pace(gaps: &Gaps, by_hand: u64) -> Pace {
     const NEAR: u64 = 32;
     const FAR: u64 = 512;
-    let by_hand = if report.policy.prefault == Prefault::Touch { report.installs.by_reason.prefault } else { 0 };
     let mut pace = Pace::default();
     let mut all = 0.0;
-    for (events, installs) in report.kernel_work.gaps.iter() {
+    for (events, installs) in gaps.iter() {
         all += installs as f64;
         if events == 0 {
             pace.filling += installs.saturating_sub(by_hand) as f64;
@@ -218,12 +210,14 @@ fn work(report: &SimReport) -> Work {
     let folio_bytes = PAGE_BYTES << report.policy.huge.mthp_order().unwrap_or(0);
     let footprint = report.rss_bytes_peak;
     let mut work = Work::default();
-    let pace = pace(report);
+    let by_hand = if report.policy.prefault == Prefault::Touch { report.installs.by_reason.prefault } else { 0 };
+    let huge_pace = pace(&done.huge_gaps, 0);
+    let pace = pace(&done.gaps, by_hand);
 
     let collapsed = done.collapsed_blocks;
     let huge = kinds.thp.saturating_sub(collapsed);
     let huge_new = huge.min(report.huge_pages_peak);
-    work.add_first_touches(FirstTouch::Huge(pace), huge_new, footprint);
+    work.add_first_touches(FirstTouch::Huge(huge_pace), huge_new, footprint);
     work.add(Operation::HugeFault, huge - huge_new);
     work.add_collapses(collapsed, done.collapsed_pages);
 
@@ -236,7 +230,7 @@ fn work(report: &SimReport) -> Work {
     if kinds.mthp > 0 {
         work.add_first_touches(FirstTouch::Folios(folio_bytes, pace), kinds.mthp, footprint);
     }
-    work.add_first_touches(FirstTouch::Pool(pace), kinds.hugetlb, footprint);
+    work.add_first_touches(FirstTouch::Pool(huge_pace), kinds.hugetlb, footprint);
 
     for (operation, number) in [
         (Operation::HugetlbDrop, done.unmapped_hugetlb),

@@ -139,7 +139,7 @@ impl Operation {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
-    /// A quarter of the rounds were faster.
+    /// A quarter of the rounds were faster, each told at the speed that the machine had in most of them.
     pub low_ns: f64,
     /// Half of them.
     pub median_ns: f64,
@@ -183,6 +183,8 @@ pub struct Profile {
     pub kernel: String,
     /// Wall seconds it took.
     pub elapsed_s: f64,
+    /// Processor time of first touches of 4 MiB, in ns: the speed of the machine that costs are told at.
+    pub yardstick_ns: f64,
     /// Of all that was timed, the kernel's share by its own account; absent where it tells nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_share: Option<f64>,
@@ -240,6 +242,9 @@ impl Profile {
         if profile.version != VERSION {
             return Err(refused(format!("version {}, but this hksim knows {VERSION}", profile.version)));
         }
+        if !(1.0..=NS_MAX).contains(&profile.yardstick_ns) {
+            return Err(refused("yardstick_ns: no time that first touches of 4 MiB take".into()));
+        }
         for (operation, cost) in &profile.costs {
             let ordered = 0.0 <= cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
             if !ordered || cost.high_ns > NS_MAX {
@@ -275,6 +280,7 @@ mod tests {
             processors: 2,
             kernel: "6.18.1".into(),
             elapsed_s: 1.5,
+            yardstick_ns: 1e6,
             kernel_share: Some(0.9),
             skipped: vec![NotMeasured { operation: Operation::HugetlbFault, reason: "no pool".into() }],
             costs: [(Operation::MthpFault64k, cost), (Operation::WriteFault, cost)].into(),
@@ -287,6 +293,7 @@ mod tests {
         for (from, to) in [
             ("version = 3", "version = 2"),
             ("low_ns = 1.0", "low_ns = nan"),
+            ("yardstick_ns = 1000000.0", "yardstick_ns = 0.0"),
             ("high_ns = 3.0", "high_ns = inf"),
             ("write_fault", "write_fold"),
             ("[costs", "costs"),

@@ -43,4 +43,4 @@ pub use error::ReplayError;
 pub use parent::{CHILD_ARGUMENT, replay};
 pub use result::{Control, Installs, Mark, Replayed, Skipped};
 pub use spec::{Measure, Mode, ReplaySpec, Target, WarmUp};
-pub use system::{SystemEffort, SystemRun, SystemRuns, YARDSTICK_BYTES, system_time};
+pub use system::{SystemEffort, SystemRun, SystemRuns, system_time};

@@ -8,8 +8,7 @@ use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use hksim_drive::{Plan, Step as ForkStep, TouchRule};
-use hksim_linux::PAGE_BYTES;
-use hksim_linux::area::{Area, Granule, HUGE_BYTES, thread_time, timed, warm_up};
+use hksim_linux::area::{Area, Granule, HUGE_BYTES, thread_time, warm_up, yardstick};
 use hksim_linux::cpu_modes::{CpuModes, LOOK_PERIOD, Looks, spin};
 use hksim_trace::event::Event;
 use serde::{Deserialize, Serialize};
@@ -37,7 +36,7 @@ pub struct SystemRun {
     pub idle_kernel_looks: u64,
     /// Looks that found it in that loop.
     pub idle_user_looks: u64,
-    /// Processor seconds of touching [`YARDSTICK_BYTES`] in single pages right before: how fast the machine is now.
+    /// Processor seconds of [`yardstick`] right before: how fast the machine is now.
     pub yardstick_s: f64,
 }
 
@@ -52,9 +51,6 @@ pub struct SystemEffort {
 
 /// Least time in which the loop is looked at that asks nothing of the kernel.
 const SPIN_MIN: Duration = Duration::from_millis(20);
-
-/// Memory that is touched to tell how fast the machine is.
-pub const YARDSTICK_BYTES: u64 = 4 << 20;
 
 /// Fewest and most runs.
 const RUNS_MIN: usize = 10;
@@ -98,7 +94,7 @@ impl SystemRuns {
         self.share().filter(|&(share, _)| share > 0.0).map(|(share, error)| error / share)
     }
 
-    /// Median of what touching [`YARDSTICK_BYTES`] took, in seconds.
+    /// Median of the yardstick, in seconds.
     pub fn yardstick_s(&self) -> Option<f64> {
         self.timed(|run| run.yardstick_s)
     }
@@ -237,14 +233,6 @@ fn warm(up: WarmUp) -> Result<(), ChildError> {
     Ok(())
 }
 
-/// Seconds of processor time of touching [`YARDSTICK_BYTES`], as when a machine is calibrated.
-fn yardstick() -> Result<f64, ChildError> {
-    let failed = || ChildError::system("touch memory");
-    warm_up(Granule::Page, YARDSTICK_BYTES).map_err(failed())?;
-    let area = Area::of(Granule::Page, YARDSTICK_BYTES).map_err(failed())?;
-    Ok(timed(|| area.write(PAGE_BYTES)).1.as_secs_f64())
-}
-
 /// The child's part.
 pub(crate) fn run(
     plan: Plan,
@@ -256,7 +244,7 @@ pub(crate) fn run(
     let ready = ready(&plan, trace);
     let mut gauge = Gauge::open(watched)?;
     settle(Heap::Apart);
-    let yardstick_s = yardstick()?;
+    let yardstick_s = yardstick().map_err(ChildError::system("touch memory"))?.as_secs_f64();
     warm(up)?;
     if let Gauge::Modes { modes, .. } = &gauge {
         modes.enable();

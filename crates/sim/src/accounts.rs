@@ -301,7 +301,11 @@ impl Accounts {
             Err(signal) => unreachable!("an access to page {page:#x} raised {signal}"),
         };
         if let Some(install) = installed {
-            self.work.gaps.add(mem::take(&mut self.gap));
+            let gap = mem::take(&mut self.gap);
+            match install.kind {
+                InstallKind::Thp | InstallKind::Hugetlb => self.work.huge_gaps.add(gap),
+                _ => self.work.gaps.add(gap),
+            }
             if install.pages < BLOCK_PAGES {
                 self.work.page_tables += self.kernel.page_table_bytes().saturating_sub(tables_bytes) / PAGE_BYTES;
             }
@@ -319,6 +323,9 @@ impl Accounts {
             match (cause, run.kind) {
                 (Cause::Collapsed, _) => self.work.collapsed_blocks += run.installs,
                 (Cause::Populated, InstallKind::Base4k | InstallKind::Cow) => self.work.populated_pages += run.installs,
+                (Cause::Populated, InstallKind::Thp | InstallKind::Hugetlb) => {
+                    (0..run.installs).for_each(|_| self.work.huge_gaps.add(mem::take(&mut self.gap)));
+                }
                 _ => {}
             }
             self.attribute(run, cause, false);

@@ -40,7 +40,7 @@ impl Present {
     }
 }
 
-/// Installs by accesses, by how long the one before was ago: the first number counts those of the same event, the n-th one
+/// Installs by how long the one before was ago: the first number counts those of the same event, the n-th one
 /// behind it those after 2^(n-1) to 2^n - 1 events, the last one those after more, too. The kernel's way of a fault leaves the caches while the program does other things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
@@ -91,8 +91,10 @@ pub struct KernelWork {
     pub moved_huge: u64,
     /// Page tables made, those that come with a huge page left out.
     pub page_tables: u64,
-    /// Installs by accesses.
+    /// Installs by accesses, huge pages left out.
     pub gaps: Gaps,
+    /// Installs of huge pages and of pages of the hugetlb pool, by accesses and by calls.
+    pub huge_gaps: Gaps,
 }
 
 impl KernelWork {

@@ -39,7 +39,8 @@ fn costs_are_what_a_c_program_measures() {
 }
 
 /// A profile with round costs.
-const PROFILE: &str = "version = 3\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\n";
+const PROFILE: &str =
+    "version = 3\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nyardstick_ns = 1e6\n";
 
 fn profile(operations: &[&str]) -> String {
     let cost = |name: &&str| format!("[costs.{name}]\nlow_ns = 1000\nmedian_ns = 1200.0\nhigh_ns = 1500\nrounds = 3\n");
@@ -55,8 +56,8 @@ fn a_profile_makes_counts_a_range_of_time() {
     let calls = ["mmap", "munmap", "madvise"].map(|call| sim["os_calls"][call].as_f64().expect("a count"));
     let number = sim["installs"]["total"].as_f64().expect("a count") + calls.iter().sum::<f64>();
     let number = number + sim["kernel_work"]["page_tables"].as_f64().expect("a count");
-    // By Pythagoras: 200 and 300 ns of dispersion, and 18 % of the median.
-    let (below, above) = (f64::sqrt(200.0 * 200.0 + 216.0 * 216.0), f64::sqrt(300.0 * 300.0 + 216.0 * 216.0));
+    // By Pythagoras: 200 and 300 ns of dispersion, and 10 and 25 % of the median.
+    let (below, above) = (f64::hypot(200.0, 120.0), f64::hypot(300.0, 300.0));
     for (field, ns) in [("low_s", 1200.0 - below), ("median_s", 1200.0), ("high_s", 1200.0 + above)] {
         let told = sim["system_time"][field].as_f64().expect("seconds");
         assert!((told - number * ns / 1e9).abs() < 1e-12, "{field}: {told} of {number}");

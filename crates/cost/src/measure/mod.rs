@@ -12,6 +12,7 @@ mod samples;
 
 use std::time::{Duration, Instant};
 
+use hksim_linux::area::yardstick;
 use hksim_linux::sysfs;
 
 use crate::profile::{NotMeasured, Profile, VERSION};
@@ -70,6 +71,7 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
         }
     }
     let kernel_share = looked.as_ref().and_then(Samples::kernel_share);
+    let yardstick_ns = samples.yardstick_ns();
     let (costs, skipped) = samples.finish(looked.as_ref());
     Ok(Profile {
         version: VERSION,
@@ -77,6 +79,7 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
         processors: std::thread::available_parallelism().map_or(1, |number| number.get() as u32),
         kernel: sysfs::text("/proc/sys/kernel/osrelease").unwrap_or_default(),
         elapsed_s: (began.elapsed().as_secs_f64() * 1e3).round() / 1e3,
+        yardstick_ns,
         kernel_share,
         skipped: skipped.into_iter().map(|(operation, reason)| NotMeasured { operation, reason }).collect(),
         costs,
@@ -84,6 +87,7 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
 }
 
 fn round(samples: &mut Samples) -> Result<(), MeasureError> {
+    samples.begin_round(yardstick()?);
     pages::base(samples)?;
     pages::populated(samples)?;
     pages::huge(samples)?;

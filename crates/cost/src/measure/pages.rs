@@ -1,13 +1,13 @@
 //! Faults, populating, and giving back.
 
-use hksim_linux::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up};
+use hksim_linux::area::{Area, Granule, HUGE_BYTES, faults, timed};
 use hksim_linux::cpu_modes::Looks;
 use hksim_linux::{PAGE_BYTES, sysfs};
 
 use super::MeasureError;
 use super::samples::Samples;
 use crate::price::POOL_BYTES;
-use crate::profile::Operation;
+use crate::profile::{FOOTPRINTS, Operation};
 
 /// Single pages are measured on so many at once: 8 MiB.
 const PAGES: u64 = 2048;
@@ -110,19 +110,23 @@ pub(super) fn mid_sizes(samples: &mut Samples) -> Result<(), MeasureError> {
         (Operation::MthpFault64k, 64 << 10),
         (Operation::MthpFault16k, 16 << 10),
     ];
-    /// Holds 16 folios of any of the sizes but the largest, and no huge page.
+    /// Holds folios of any of the sizes, and no huge page.
     const BYTES: u64 = 1 << 20;
+    /// So many make as much memory as the smallest footprint.
+    const AREAS: u64 = FOOTPRINTS[0].bytes / BYTES;
     for (operation, size) in SIZES {
         let mode = sysfs::choice(&format!("{}/hugepages-{}kB/enabled", sysfs::THP, size >> 10));
         if !matches!(mode.as_deref(), Some("always" | "madvise")) {
             samples.skip(operation, "this size is off");
             continue;
         }
-        warm_up(Granule::Between(size), BYTES)?;
-        let area = Area::of(Granule::Between(size), BYTES)?;
-        let before = faults();
-        let is_it = |()| faults() - before == BYTES / size;
-        if !samples.time_if(operation, BYTES / size, || area.write(PAGE_BYTES), is_it) {
+        let areas = || (0..AREAS).map(|_| Area::of(Granule::Between(size), BYTES)).collect::<Result<Vec<Area>, _>>();
+        let touch = |areas: &[Area]| areas.iter().for_each(|area| area.write(PAGE_BYTES));
+        // Once before, so that the memory is warm.
+        touch(&areas()?);
+        let areas = areas()?;
+        let (before, number) = (faults(), AREAS * BYTES / size);
+        if !samples.time_if(operation, number, || touch(&areas), |()| faults() - before == number) {
             samples.skip(operation, "it is not the largest size that is on");
         }
     }

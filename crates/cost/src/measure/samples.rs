@@ -16,6 +16,8 @@ pub(super) struct Samples {
     modes: Option<CpuModes>,
     all: Looks,
     of: BTreeMap<Operation, Found>,
+    /// What the yardstick took, by round.
+    rounds_ns: Vec<f64>,
     skipped: BTreeMap<Operation, String>,
 }
 
@@ -28,20 +30,38 @@ pub(super) enum Look {
 
 #[derive(Default)]
 struct Found {
-    ns: Vec<f64>,
+    /// By what the round's yardstick took.
+    relative: Vec<f64>,
     looks: Looks,
 }
 
 impl Samples {
     /// Nothing yet, by the clock alone.
     pub(super) fn by_clock() -> Samples {
-        Samples { modes: None, all: Looks::default(), of: BTreeMap::new(), skipped: BTreeMap::new() }
+        Samples {
+            modes: None,
+            all: Looks::default(),
+            of: BTreeMap::new(),
+            rounds_ns: Vec::new(),
+            skipped: BTreeMap::new(),
+        }
     }
 
     /// Nothing yet, with looks; where the kernel lets nobody look, `None`.
     pub(super) fn by_looks() -> Option<Samples> {
         let modes = CpuModes::open().ok()?;
         Some(Samples { modes: Some(modes), ..Samples::by_clock() })
+    }
+
+    /// A round begins, and the machine is so fast. What is noted until the next one is taken by it: a processor changes its
+    /// speed, and with it that of all operations.
+    pub(super) fn begin_round(&mut self, yardstick: Duration) {
+        self.rounds_ns.push(yardstick.as_nanos() as f64);
+    }
+
+    /// What the yardstick took in most rounds.
+    pub(super) fn yardstick_ns(&self) -> f64 {
+        Cost::of(self.rounds_ns.clone()).map_or(f64::NAN, |cost| cost.median_ns)
     }
 
     /// Looks from now on, where it is for looks, or no more.
@@ -85,7 +105,8 @@ impl Samples {
     /// Notes the time of so many operations.
     pub(super) fn note(&mut self, operation: Operation, number: u64, spent: Duration, looks: Looks) {
         let found = self.of.entry(operation).or_default();
-        found.ns.push(spent.as_nanos() as f64 / number as f64);
+        let round_ns = self.rounds_ns.last().copied().unwrap_or(f64::NAN);
+        found.relative.push(spent.as_nanos() as f64 / number as f64 / round_ns);
         found.looks.add(looks);
         self.all.add(looks);
     }
@@ -107,12 +128,13 @@ impl Samples {
             let own = looked.of.get(operation).map(|found| found.looks).filter(|looks| looks.total() >= LOOKS_MIN);
             own.unwrap_or(looked.all).kernel_share()
         };
+        let yardstick_ns = self.yardstick_ns();
         let costs: BTreeMap<Operation, Cost> = self
             .of
             .into_iter()
             .filter_map(|(operation, found)| {
-                let share = share_of(&operation).unwrap_or(1.0);
-                Some((operation, Cost::of(found.ns.into_iter().map(|ns| ns * share).collect())?))
+                let scale = yardstick_ns * share_of(&operation).unwrap_or(1.0);
+                Some((operation, Cost::of(found.relative.into_iter().map(|time| time * scale).collect())?))
             })
             .collect();
         let mut skipped = self.skipped;
