@@ -48,9 +48,9 @@ pub fn milliseconds(seconds: f64) -> String {
 /// The system time of a design on a trace.
 #[derive(Clone, Debug, Serialize)]
 pub struct SystemTime {
-    /// Predicted.
+    /// Predicted; absent where the profile lacks a cost.
     #[serde(flatten)]
-    pub price: Price,
+    pub price: Option<Price>,
     /// The profile's processor.
     pub machine: String,
     /// The profile's kernel.
@@ -95,36 +95,53 @@ pub fn warm_up(report: &SimReport) -> WarmUp {
 
 impl SystemTime {
     /// Of a prediction.
-    ///
-    /// # Errors
-    /// The profile lacks a cost.
-    pub fn predicted(report: &SimReport, profile: &Profile) -> Result<SystemTime> {
+    pub fn predicted(report: &SimReport, profile: &Profile) -> SystemTime {
         let (machine, kernel) = (profile.machine.clone(), profile.kernel.clone());
-        let price = work(report).price(profile)?;
-        Ok(SystemTime { price, machine, kernel, measured: None, inside: None, skipped: None })
+        let (price, skipped) = match work(report).price(profile) {
+            Ok(price) => (Some(price), None),
+            Err(why) => (None, Some(why.to_string())),
+        };
+        SystemTime { price, machine, kernel, measured: None, inside: None, skipped }
+    }
+
+    /// The middle of the range in seconds, for order: what has none is behind all others.
+    pub fn rank_s(&self) -> f64 {
+        self.price.map_or(f64::INFINITY, |price| price.median_s)
+    }
+
+    /// Not measured, for a reason.
+    pub fn not_measured(self, why: String) -> SystemTime {
+        SystemTime { skipped: Some(why), ..self }
     }
 
     /// Beside a measurement.
     pub fn beside(self, runs: &SystemRuns, profile: &Profile) -> SystemTime {
+        let Some(price) = self.price else { return self };
         let Some((measured_s, measured_error_share)) = runs.system_s().zip(runs.error_share()) else {
-            return SystemTime { skipped: Some("noise: no moment of it was found in the kernel".into()), ..self };
+            return self.not_measured("noise: no moment of it was found in the kernel".into());
         };
         let measured =
             Measured { measured_s, measured_error_share, measured_runs: runs.0.len(), drift: drift(runs, profile) };
-        let skipped = noise(&self.price, &measured);
-        let inside = skipped.is_none().then(|| self.price.contains(measured_s / measured.drift.unwrap_or(1.0)));
+        let skipped = match profile.kernel_share {
+            Some(_) => noise(&price, &measured),
+            None => Some(
+                "the profile counts all time as the kernel's: it was made where nobody may look at processor time"
+                    .into(),
+            ),
+        };
+        let inside = skipped.is_none().then(|| price.contains(measured_s / measured.drift.unwrap_or(1.0)));
         SystemTime { measured: Some(measured), inside, skipped, ..self }
     }
 
     /// For people.
     pub fn text(&self) -> String {
-        let Price { low_s, median_s, high_s } = self.price;
+        let Some(Price { low_s, median_s, high_s }) = self.price else {
+            return format!("system time skipped: {}", self.skipped.as_deref().unwrap_or_default());
+        };
         let [low, median, high] = [low_s, median_s, high_s].map(milliseconds);
         let measured = self.measured.map_or(String::new(), |measured| {
             let error = measured.measured_error_share * 100.0;
-            let drift = measured
-                .drift
-                .map_or(String::new(), |drift| format!(", the machine {drift:.2} times slower than then"));
+            let drift = measured.drift.map_or(String::new(), |drift| format!(", {}", pace_word(drift)));
             format!("; measured {} (standard error {error:.0} %{drift})", milliseconds(measured.measured_s))
         });
         let verdict = match (&self.skipped, self.inside) {
@@ -137,22 +154,26 @@ impl SystemTime {
     }
 }
 
+/// How fast the machine was, for people.
+fn pace_word(drift: f64) -> String {
+    let (times, word) = if drift < 1.0 { (1.0 / drift, "faster") } else { (drift, "slower") };
+    format!("the machine {times:.2} times {word} than when it was calibrated")
+}
+
 /// Why a measured time is not judged, if it is not.
 fn noise(price: &Price, measured: &Measured) -> Option<String> {
+    let drift = measured.drift.filter(|drift| !(1.0 / DRIFT_MAX..=DRIFT_MAX).contains(drift));
+    if let Some(drift) = drift {
+        return Some(format!("noise: {}", pace_word(drift)));
+    }
     if measured.measured_error_share > ERROR_SHARE_MAX {
         return Some(format!(
             "noise: too short a run, its standard error is {:.0} %",
             measured.measured_error_share * 100.0
         ));
     }
-    if price.factor() > FACTOR_MAX {
-        return Some(format!(
-            "noise: the range is a factor of {:.2} wide; calibrate on a quieter machine",
-            price.factor()
-        ));
-    }
-    let drift = measured.drift.filter(|drift| !(1.0 / DRIFT_MAX..=DRIFT_MAX).contains(drift))?;
-    Some(format!("noise: touching memory takes {drift:.2} times what it took when the machine was calibrated"))
+    (price.factor() > FACTOR_MAX)
+        .then(|| format!("noise: the range is a factor of {:.3} wide; calibrate on a quieter machine", price.factor()))
 }
 
 /// How much slower the machine is than when it was calibrated.
@@ -173,12 +194,9 @@ pub struct Priced {
 
 impl Priced {
     /// Prices a report.
-    ///
-    /// # Errors
-    /// The profile lacks a cost.
-    pub fn new(report: SimReport, profile: Option<&Profile>) -> Result<Priced> {
-        let system_time = profile.map(|profile| SystemTime::predicted(&report, profile)).transpose()?;
-        Ok(Priced { report, system_time })
+    pub fn new(report: SimReport, profile: Option<&Profile>) -> Priced {
+        let system_time = profile.map(|profile| SystemTime::predicted(&report, profile));
+        Priced { report, system_time }
     }
 }
 

@@ -80,9 +80,9 @@ impl Price {
         (self.low_s..=self.high_s).contains(&seconds)
     }
 
-    /// The high end over the low one; 1 of nothing.
+    /// The high end over the low one; 1 of nothing, infinite where there is no low end.
     pub fn factor(&self) -> f64 {
-        if self.low_s > 0.0 { self.high_s / self.low_s } else { 1.0 }
+        if self.high_s > 0.0 { self.high_s / self.low_s } else { 1.0 }
     }
 
     fn add(&mut self, number: f64, cost: &Cost) {
@@ -96,7 +96,7 @@ impl Price {
     fn widened(self) -> Price {
         let Price { low_s, median_s, high_s } = self;
         Price {
-            low_s: median_s - (median_s - low_s).hypot(UNCOUNTED_BELOW * median_s),
+            low_s: (median_s - (median_s - low_s).hypot(UNCOUNTED_BELOW * median_s)).max(0.0),
             median_s,
             high_s: median_s + (high_s - median_s).hypot(UNCOUNTED_ABOVE * median_s),
         }

@@ -195,6 +195,12 @@ pub struct Profile {
     pub costs: BTreeMap<Operation, Cost>,
 }
 
+/// What a profile of any version has.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
 /// Why a profile cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -231,17 +237,24 @@ impl Profile {
     pub fn read(path: &Path) -> Result<Profile, CostError> {
         let io = |source| CostError::Io { path: path.to_path_buf(), source };
         let refused = |why: String| CostError::NotAProfile { path: path.to_path_buf(), why };
-        if std::fs::metadata(path).map_err(io)?.len() > FILE_BYTES_MAX {
+        let file = std::fs::metadata(path).map_err(io)?;
+        if !file.is_file() {
+            return Err(refused("this is no plain file".into()));
+        }
+        if file.len() > FILE_BYTES_MAX {
             return Err(refused("the file is larger than 1 MiB".into()));
         }
         let text = std::fs::read_to_string(path).map_err(io)?;
+        // Before all else: another version has other operations.
+        if let Ok(Versioned { version }) = toml::from_str(&text)
+            && version != VERSION
+        {
+            return Err(refused(format!("version {version}, but this hksim knows {VERSION}")));
+        }
         let profile: Profile = toml::from_str(&text).map_err(|why| {
             let line = why.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
             refused(format!("line {line}: {}", why.message()))
         })?;
-        if profile.version != VERSION {
-            return Err(refused(format!("version {}, but this hksim knows {VERSION}", profile.version)));
-        }
         if !(1.0..=NS_MAX).contains(&profile.yardstick_ns) {
             return Err(refused("yardstick_ns: no time that first touches of 4 MiB take".into()));
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::shadow::FRAME_PAGES;
+use hksim_linux::PAGE_BYTES;
 use hksim_linux::pagemap::PageMap;
 
 /// The numbers of the page frames behind 2 MiB; 0 where there is none, or where nobody may know.
@@ -42,4 +43,14 @@ impl Shared {
     pub(crate) fn is_told(&self) -> bool {
         self.told
     }
+}
+/// Has this processor let go of pages that `MADV_FREE` marked. The kernel marks them in lots of 31, and holds those of an unfinished lot as
+/// if it were another owner; a write to one of them after a fork then copies it, although the child is gone. When a lot ends depends on
+/// whatever else runs on the processor, so it is ended at once.
+pub(crate) fn empty_free_list() {
+    let here = 0u8;
+    let page = std::ptr::from_ref(&here).map_addr(|at| at & !(PAGE_BYTES as usize - 1));
+    // SAFETY: advice about a page of this thread's stack, whose contents stay. That it is used little changes nothing; the
+    // kernel ends its lots before it looks.
+    unsafe { libc::madvise(page.cast_mut().cast(), PAGE_BYTES as usize, libc::MADV_COLD) };
 }

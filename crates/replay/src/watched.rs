@@ -9,6 +9,7 @@ use hksim_policy::memory::{Advice, Mapping};
 
 use crate::calls::Counted;
 use crate::observer::Observer;
+use crate::shared::empty_free_list;
 use crate::usage::Usage;
 
 /// [`Counted`] calls that an [`Observer`] follows. For one thread.
@@ -100,7 +101,11 @@ impl Os for Watched {
                 observer.after_populate(address(at), bytes as u64, faults);
             }
             Advice::Collapse => observer.after_collapse(address(at), bytes as u64),
-            Advice::DontNeed | Advice::Free => observer.after_call(address(at), bytes as u64),
+            Advice::DontNeed => observer.after_call(address(at), bytes as u64),
+            Advice::Free => {
+                empty_free_list();
+                observer.after_call(address(at), bytes as u64);
+            }
             Advice::HugePage => {
                 observer.after_call(address(at), bytes as u64);
                 observer.note_vmas();

@@ -48,6 +48,12 @@ pub fn run(args: &Args) -> Result<()> {
         file::write(path, profile.text().as_bytes())?;
         note(&format!("wrote {}", path.display()));
     }
+    if profile.kernel_share.is_none() {
+        note(
+            "nobody may look at processor time here, so all of it counts as the kernel's, and `validate` will judge no time \
+             by this profile; calibrate as root, or with kernel.perf_event_paranoid at 1 or less",
+        );
+    }
     let line = |(operation, cost): (&hksim_cost::Operation, &hksim_cost::Cost)| Line {
         operation: operation.word(),
         low_ns: cost.low_ns,

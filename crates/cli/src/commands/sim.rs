@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<()> {
     let elsewhere = rows.split_off(touches);
     let report = with_bracket(rows).ok_or_else(|| anyhow!("no result"))?;
     let layouts = (!elsewhere.is_empty()).then(|| Layouts::of(&report, &elsewhere));
-    let priced = Priced::new(report, profile.as_ref())?;
+    let priced = Priced::new(report, profile.as_ref());
     let table = || {
         view::table(&priced.report, &choice)
             + &layouts.iter().map(|layouts| format!("\n{}\n", layouts.text())).collect::<String>()

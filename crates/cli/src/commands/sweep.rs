@@ -16,7 +16,7 @@ use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::output::{OutputArgs, note};
 use crate::runs::{setup, simulate_all};
-use crate::system_time::{Priced, ProfileArgs};
+use crate::system_time::{Priced, ProfileArgs, SystemTime};
 
 /// The picture's name where none was given.
 const DEFAULT_PLOT: &str = "hksim-sweep.svg";
@@ -86,7 +86,7 @@ impl PricedSweep {
     /// Prices the rows of a sweep of so many designs on each trace.
     fn new(sweep: Sweep, profile: Option<&Profile>, designs: usize) -> Result<PricedSweep> {
         let Sweep { schema, rows, pareto } = sweep;
-        let rows = rows.into_iter().map(|row| Priced::new(row, profile)).collect::<Result<Vec<Priced>>>()?;
+        let rows = rows.into_iter().map(|row| Priced::new(row, profile)).collect::<Vec<Priced>>();
         let pareto_system_time = profile.is_some().then(|| fronts(&rows, designs.max(1)));
         Ok(PricedSweep { schema, rows, pareto, pareto_system_time })
     }
@@ -94,7 +94,7 @@ impl PricedSweep {
 
 /// Rows that no other row of their trace beats in system time or peak resident bytes without losing in the other.
 fn fronts(rows: &[Priced], designs: usize) -> Vec<usize> {
-    let time = |row: &Priced| row.system_time.as_ref().map_or(0.0, |time| time.price.median_s);
+    let time = |row: &Priced| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s);
     let beats = |other: &Priced, row: &Priced| {
         let costs = [(time(other), time(row)), (other.report.rss_bytes_peak as f64, row.report.rss_bytes_peak as f64)];
         costs.iter().all(|(other, own)| other <= own) && costs.iter().any(|(other, own)| other < own)

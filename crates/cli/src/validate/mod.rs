@@ -12,6 +12,7 @@ use std::path::Path;
 
 use hksim_cost::Profile;
 use hksim_drive::{Design, Huge, PageSet};
+use hksim_linux::cpu_modes::CpuModes;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
 use hksim_sim::kernel::KernelConfig;
 use hksim_sim::simulate::{MarkedPages, Marks, Setup, Simulated, simulate};
@@ -200,12 +201,16 @@ fn spec(trace: &Path, setup: &Setup) -> ReplaySpec {
 /// Judges a row's system time, by runs of their own.
 ///
 /// # Errors
-/// The profile lacks a cost, or a run cannot be made.
+/// A run cannot be made.
 pub fn judge_system_time(trace: &Path, setup: &Setup, row: &mut Row, profile: &Profile) -> anyhow::Result<()> {
-    let predicted = SystemTime::predicted(&row.predicted, profile)?;
-    row.system_time = Some(match row.verdict {
-        Verdict::Skipped => predicted,
-        Verdict::Ok | Verdict::Failed => {
+    let predicted = SystemTime::predicted(&row.predicted, profile);
+    row.system_time = Some(match (row.verdict, CpuModes::open()) {
+        (Verdict::Skipped, _) => predicted,
+        _ if predicted.price.is_none() => predicted,
+        (Verdict::Ok | Verdict::Failed, Err(why)) => predicted.not_measured(format!(
+            "cannot look at processor time: {why} (run it as root, or with kernel.perf_event_paranoid at 1 or less)"
+        )),
+        (Verdict::Ok | Verdict::Failed, Ok(_)) => {
             let warm_up = system_time::warm_up(&row.predicted);
             let runs = hksim_replay::system_time(&spec(trace, setup), warm_up, system_time::EFFORT)?;
             predicted.beside(&runs, profile)

@@ -19,11 +19,14 @@ fn exact(row: &Value) -> bool {
 fn copies_are_those_of_the_kernel() {
     let bench = Bench::new();
     bench.ok("gen random-mixed --cycles 40k --ws 2000 --min 100 --max 6k -o rm.hkt");
-    bench.ok("gen server --live 4M --threads 2 --events 30k -o server.hkt");
+    bench.ok("gen server --live 9M --threads 2 --events 60k -o server.hkt");
     for (design, forks) in [
         ("--superslab 256K --huge never,thp --purge free --purge-delay 100us", "--fork-at 5k,12k --fork-for 4k"),
         ("--superslab 2M --huge never --purge dontneed --meta sidecar --header full", "--fork-at 9k"),
         ("--superslab 2M --huge never --prefault populate-write", "--fork-at 5k --fork-for 2k"),
+        ("--superslab 256K --huge never,thp --prefault populate-write,populate-read --purge none", "--fork-at 9k"),
+        // What was given up is written again when the child is gone.
+        ("--superslab 256K --huge never,thp --purge free --purge-delay 100us", "--fork-at 30k --fork-for 6001"),
     ] {
         let validation = bench.json(&format!("validate rm.hkt server.hkt {design} {forks}"));
         for row in validation["rows"].as_array().expect("rows").iter().filter(|row| exact(row)) {

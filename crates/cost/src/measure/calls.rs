@@ -1,8 +1,10 @@
 //! Calls that find nothing to do, and moves.
 
-use hksim_linux::area::{Area, Granule, HUGE_BYTES};
+use hksim_linux::PAGE_BYTES;
+use hksim_linux::area::{Area, Granule, HUGE_BYTES, faults};
 
 use super::MeasureError;
+use super::pages::NO_HUGE_PAGES;
 use super::samples::Samples;
 use crate::profile::Operation;
 
@@ -28,7 +30,12 @@ pub(super) fn moves(samples: &mut Samples) -> Result<(), MeasureError> {
     for (granule, operation) in [(Granule::Page, Operation::MoveTable), (Granule::Huge, Operation::MoveHuge)] {
         let areas = (0..MOVES).map(|_| Ok((Area::of(granule, HUGE_BYTES)?, Area::of(granule, HUGE_BYTES)?)));
         let areas = areas.collect::<Result<Vec<(Area, Area)>, MeasureError>>()?;
-        areas.iter().for_each(|(from, _)| from.write(granule.bytes()));
+        let before = faults();
+        areas.iter().for_each(|(from, _)| from.write(PAGE_BYTES));
+        if faults() - before != MOVES * HUGE_BYTES / granule.bytes() {
+            samples.skip(operation, NO_HUGE_PAGES);
+            continue;
+        }
         let moved = || areas.iter().all(|(from, to)| from.move_to(to));
         if !samples.time_if(operation, MOVES, moved, |moved| moved) {
             samples.skip(operation, "the kernel does not leave the source mapped (MREMAP_DONTUNMAP)");

@@ -9,6 +9,7 @@ use hksim_linux::area::{Area, Granule, faults, timed, warm_up};
 use hksim_linux::cpu_modes::Looks;
 
 use super::MeasureError;
+use super::pages::NO_HUGE_PAGES;
 use super::samples::Samples;
 use crate::profile::{FOOTPRINTS, Operation};
 
@@ -57,7 +58,7 @@ pub(super) fn first_touches(samples: &mut Samples) -> Result<(), MeasureError> {
                 faults() - before == number
             };
             if !samples.time_if(operation, number, touch, is_whole) {
-                samples.skip(operation, "the kernel gave no huge pages (off, or memory is short)");
+                samples.skip(operation, NO_HUGE_PAGES);
             }
         }
     }

@@ -4,6 +4,7 @@ use hksim_linux::PAGE_BYTES;
 use hksim_linux::area::{Area, Granule, HUGE_BYTES, timed};
 
 use super::MeasureError;
+use super::pages::{NO_HUGE_PAGES, huge_pages};
 use super::samples::Samples;
 use crate::profile::Operation;
 
@@ -66,8 +67,10 @@ pub(super) fn costs(samples: &mut Samples) -> Result<(), MeasureError> {
 
 /// The first write to each huge page after a fork: it is split, and one page of it copied.
 fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
-    let area = Area::of(Granule::Huge, FORKED_HUGE * HUGE_BYTES)?;
-    area.write(HUGE_BYTES);
+    let Some(area) = huge_pages(FORKED_HUGE)? else {
+        samples.skip(Operation::SplitAfterFork, NO_HUGE_PAGES);
+        return Ok(());
+    };
     let child = Child::new()?;
     samples.time(Operation::SplitAfterFork, FORKED_HUGE, || area.write(HUGE_BYTES));
     drop(child);

@@ -15,6 +15,8 @@ const PAGES: u64 = 2048;
 const HUGE_PAGES: u64 = 16;
 /// Pages of the hugetlb pool.
 const POOL_PAGES: u64 = POOL_BYTES / HUGE_BYTES;
+/// Why operations on huge pages were not timed.
+pub(super) const NO_HUGE_PAGES: &str = "the kernel gave no huge pages (off, or memory is short)";
 /// Linux 6.1.
 const MADV_COLLAPSE: i32 = 25;
 
@@ -58,19 +60,19 @@ pub(super) fn populated(samples: &mut Samples) -> Result<(), MeasureError> {
 }
 
 /// Huge pages that are there, or `None` where the kernel gives none: one fault each proves that they are huge.
-fn huge_pages() -> Result<Option<Area>, MeasureError> {
-    let area = Area::of(Granule::Huge, HUGE_PAGES * HUGE_BYTES)?;
+pub(super) fn huge_pages(number: u64) -> Result<Option<Area>, MeasureError> {
+    let area = Area::of(Granule::Huge, number * HUGE_BYTES)?;
     let before = faults();
     area.write(HUGE_BYTES);
-    let is_whole = faults() - before == HUGE_PAGES;
-    Ok((is_whole && area.advise(libc::MADV_POPULATE_WRITE) && faults() - before == HUGE_PAGES).then_some(area))
+    let is_whole = faults() - before == number;
+    Ok((is_whole && area.advise(libc::MADV_POPULATE_WRITE) && faults() - before == number).then_some(area))
 }
 
 /// Huge pages: split, given back.
 pub(super) fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
-    let Some(area) = huge_pages()? else {
+    let Some(area) = huge_pages(HUGE_PAGES)? else {
         for operation in [Operation::FreeHuge, Operation::DontneedHuge, Operation::SplitHuge, Operation::MunmapHuge] {
-            samples.skip(operation, "the kernel gave no huge pages (off, or memory is short)");
+            samples.skip(operation, NO_HUGE_PAGES);
         }
         return Ok(());
     };

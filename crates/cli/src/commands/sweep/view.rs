@@ -80,7 +80,7 @@ const COLUMNS: [Column; 18] = [
     },
     Column {
         head: "system time",
-        key: |row| row.system_time.as_ref().map_or(0.0, |time| time.price.median_s),
+        key: |row| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s),
         show: |row| row.system_time.as_ref().map_or("-".into(), time_text),
         best: Best::Lowest,
         is_optional: true,
@@ -90,7 +90,7 @@ const COLUMNS: [Column; 18] = [
 
 /// The range, in milliseconds.
 fn time_text(time: &SystemTime) -> String {
-    let Price { low_s, median_s, high_s } = time.price;
+    let Some(Price { low_s, median_s, high_s }) = time.price else { return "skipped".into() };
     format!("{} ({:.2}-{:.2})", milliseconds(median_s), low_s * 1e3, high_s * 1e3)
 }
 
