@@ -39,8 +39,7 @@ fn costs_are_what_a_c_program_measures() {
 }
 
 /// A profile with round costs.
-const PROFILE: &str =
-    "version = 3\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nyardstick_ns = 1e6\n";
+const PROFILE: &str = "version = 3\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nyardstick_ns = 1e6\nkernel_share = 0.9\n";
 
 fn profile(operations: &[&str]) -> String {
     let cost = |name: &&str| format!("[costs.{name}]\nlow_ns = 1000\nmedian_ns = 1200.0\nhigh_ns = 1500\nrounds = 3\n");
@@ -127,15 +126,42 @@ fn rows_of_a_sweep_have_times_and_a_front_of_them() {
     assert!(plain.get("pareto_system_time").is_none() && plain["rows"][0].get("system_time").is_none());
 }
 
+/// What cannot be priced or measured costs a design its time, and nothing else.
+#[test]
+fn a_missing_cost_is_told_beside_the_counts() {
+    let bench = Bench::with_trace();
+    std::fs::write(bench.path("p.toml"), profile(&["madvise_call"])).expect("a file");
+    let skipped = |time: &Value| {
+        assert!(time["skipped"].as_str().is_some_and(|why| why.contains("no cost of ")), "{time}");
+        assert!(time["median_s"].is_null() && time["inside"].is_null(), "{time}");
+    };
+    let sim = bench.json("sim rm.hkt --huge never --profile p.toml");
+    skipped(&sim["system_time"]);
+    assert!(sim["installs"]["total"].as_u64() > Some(0));
+    assert!(bench.ok("sim rm.hkt --huge never --profile p.toml").contains("system time skipped: "));
+    let sweep = bench.json("sweep rm.hkt --huge never,thp --profile p.toml");
+    sweep["rows"].as_array().expect("rows").iter().for_each(|row| skipped(&row["system_time"]));
+    assert!(bench.ok("sweep rm.hkt --huge never,thp --profile p.toml").contains("skipped"));
+    let validation = bench.json("validate rm.hkt --huge never --profile p.toml");
+    skipped(&validation["rows"][0]["system_time"]);
+    // Wide enough for any time, which is why none is judged.
+    std::fs::write(bench.path("p.toml"), profile(&OPERATIONS).replace("low_ns = 1000", "low_ns = 0")).expect("a file");
+    let validation = bench.json("validate rm.hkt --huge never --profile p.toml");
+    let time = &validation["rows"][0]["system_time"];
+    assert!(time["inside"].is_null() && time["low_s"].as_f64() >= Some(0.0), "{time}");
+    assert!(time["skipped"].as_str().is_some(), "{time}");
+}
+
 #[test]
 fn what_is_no_profile_is_refused() {
     let bench = Bench::with_trace();
     for (text, needle) in [
         ("", "no profile"),
-        ("version = 1\n", "p.toml"),
+        ("version = 1\n", "version 1"),
+        (&profile(&["madvise_call"]).replace("version = 3", "version = 2"), "version 2"),
+        (&profile(&["madvise_call"]).replace("yardstick_ns = 1e6", "yardstick_ns = 0.0"), "yardstick_ns"),
         (&profile(&["write_fold"]), "write_fold"),
         (&profile(&["write_fault"]).replace("low_ns = 1000", "low_ns = 9000"), "not in order"),
-        (&profile(&["madvise_call"]), "no cost of write_fault"),
     ] {
         std::fs::write(bench.path("p.toml"), text).expect("a file");
         let told = bench.refused("sim rm.hkt --huge never --profile p.toml");
