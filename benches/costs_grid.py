@@ -14,7 +14,7 @@ def row(trace, policy, path):
 
 def ratio(row):
     """What was measured, on the machine as it was when it was calibrated, by what was predicted."""
-    return row["measured_s"] / (row["drift"] or 1) / row["median_s"]
+    return row["measured_s"] / row["drift"] / row["median_s"]
 
 
 def show(row):
@@ -23,8 +23,7 @@ def show(row):
         line += f" {row['low_s'] * 1e3:8.2f} to {row['high_s'] * 1e3:8.2f} ms ({row['high_s'] / row['low_s']:.2f})"
     if row["measured_s"] is not None:
         line += f"  measured {row['measured_s'] * 1e3:8.2f} ({ratio(row):.2f} of the median,"
-        line += f" error {row['measured_error_share'] * 100:.0f} %"
-        line += f", drift {row['drift']:.2f})" if row["drift"] else ")"
+        line += f" error {row['measured_error_share'] * 100:.0f} %, drift {row['drift']:.2f})"
     line += {True: "  inside", False: "  OUTSIDE", None: f"  skipped: {row['skipped'] or 'by validate'}"}[row["inside"]]
     print(line)
 

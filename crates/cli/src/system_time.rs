@@ -78,7 +78,7 @@ pub struct Measured {
     pub measured_runs: usize,
     /// How much slower the machine was than when it was calibrated, by first touches of 4 MiB right before each run (1: as fast). The
     /// measured time divided by it is what is held against the range.
-    pub drift: Option<f64>,
+    pub drift: f64,
 }
 
 /// What a replay touches and gives back before it is measured: as much memory as the design will have.
@@ -86,11 +86,13 @@ pub fn warm_up(report: &SimReport) -> WarmUp {
     let huge_bytes = report.huge_pages_peak * HUGE_PAGE_BYTES;
     let pool_bytes = report.hugetlb_bytes_peak;
     let small_bytes = report.rss_bytes_peak.saturating_sub(huge_bytes + pool_bytes);
-    let up = WarmUp { huge_bytes, pool_bytes, ..WarmUp::default() };
-    match report.policy.huge.mthp_order() {
-        Some(order) => WarmUp { folio_bytes: small_bytes, folio_size_bytes: PAGE_BYTES << order, ..up },
-        None => WarmUp { page_bytes: small_bytes, ..up },
-    }
+    WarmUp { small_bytes, folio_bytes: folio_bytes(report), huge_bytes, pool_bytes }
+}
+
+/// Bytes of a folio between a page and a huge page; of several sizes, the power of two below their mean.
+fn folio_bytes(report: &SimReport) -> Option<u64> {
+    let pages = report.kernel_work.folio_pages.checked_div(report.installs.by_kind.mthp)?;
+    Some(PAGE_BYTES << pages.max(1).ilog2())
 }
 
 impl SystemTime {
@@ -117,11 +119,13 @@ impl SystemTime {
     /// Beside a measurement.
     pub fn beside(self, runs: &SystemRuns, profile: &Profile) -> SystemTime {
         let Some(price) = self.price else { return self };
-        let Some((measured_s, measured_error_share)) = runs.system_s().zip(runs.error_share()) else {
+        let (Some(measured_s), Some(measured_error_share), Some(yardstick_s)) =
+            (runs.system_s(), runs.error_share(), runs.yardstick_s())
+        else {
             return self.not_measured("noise: no moment of it was found in the kernel".into());
         };
-        let measured =
-            Measured { measured_s, measured_error_share, measured_runs: runs.0.len(), drift: drift(runs, profile) };
+        let drift = yardstick_s * 1e9 / profile.yardstick_ns;
+        let measured = Measured { measured_s, measured_error_share, measured_runs: runs.0.len(), drift };
         let skipped = match profile.kernel_share {
             Some(_) => noise(&price, &measured),
             None => Some(
@@ -129,7 +133,7 @@ impl SystemTime {
                     .into(),
             ),
         };
-        let inside = skipped.is_none().then(|| price.contains(measured_s / measured.drift.unwrap_or(1.0)));
+        let inside = skipped.is_none().then(|| price.contains(measured_s / drift));
         SystemTime { measured: Some(measured), inside, skipped, ..self }
     }
 
@@ -141,8 +145,8 @@ impl SystemTime {
         let [low, median, high] = [low_s, median_s, high_s].map(milliseconds);
         let measured = self.measured.map_or(String::new(), |measured| {
             let error = measured.measured_error_share * 100.0;
-            let drift = measured.drift.map_or(String::new(), |drift| format!(", {}", pace_word(drift)));
-            format!("; measured {} (standard error {error:.0} %{drift})", milliseconds(measured.measured_s))
+            let (time, speed) = (milliseconds(measured.measured_s), speed(measured.drift));
+            format!("; measured {time} (standard error {error:.0} %, {speed})")
         });
         let verdict = match (&self.skipped, self.inside) {
             (Some(why), _) => format!(", skipped: {why}"),
@@ -155,16 +159,15 @@ impl SystemTime {
 }
 
 /// How fast the machine was, for people.
-fn pace_word(drift: f64) -> String {
+fn speed(drift: f64) -> String {
     let (times, word) = if drift < 1.0 { (1.0 / drift, "faster") } else { (drift, "slower") };
     format!("the machine {times:.2} times {word} than when it was calibrated")
 }
 
 /// Why a measured time is not judged, if it is not.
 fn noise(price: &Price, measured: &Measured) -> Option<String> {
-    let drift = measured.drift.filter(|drift| !(1.0 / DRIFT_MAX..=DRIFT_MAX).contains(drift));
-    if let Some(drift) = drift {
-        return Some(format!("noise: {}", pace_word(drift)));
+    if !(1.0 / DRIFT_MAX..=DRIFT_MAX).contains(&measured.drift) {
+        return Some(format!("noise: {}", speed(measured.drift)));
     }
     if measured.measured_error_share > ERROR_SHARE_MAX {
         return Some(format!(
@@ -174,11 +177,6 @@ fn noise(price: &Price, measured: &Measured) -> Option<String> {
     }
     (price.factor() > FACTOR_MAX)
         .then(|| format!("noise: the range is a factor of {:.3} wide; calibrate on a quieter machine", price.factor()))
-}
-
-/// How much slower the machine is than when it was calibrated.
-fn drift(runs: &SystemRuns, profile: &Profile) -> Option<f64> {
-    runs.yardstick_s().map(|measured_s| measured_s * 1e9 / profile.yardstick_ns)
 }
 
 /// A simulation, and its system time where a profile of costs was named.
@@ -225,7 +223,6 @@ fn pace(gaps: &Gaps, by_hand: u64) -> Pace {
 /// was given back before, and is still in the cache.
 fn work(report: &SimReport) -> Work {
     let (kinds, done, calls) = (report.installs.by_kind, &report.kernel_work, report.os_calls);
-    let folio_bytes = PAGE_BYTES << report.policy.huge.mthp_order().unwrap_or(0);
     let footprint = report.rss_bytes_peak;
     let mut work = Work::default();
     let by_hand = if report.policy.prefault == Prefault::Touch { report.installs.by_reason.prefault } else { 0 };
@@ -245,8 +242,8 @@ fn work(report: &SimReport) -> Work {
     work.add_first_touches(FirstTouch::Pages(pace), small_new, footprint);
     work.add_refaults(small - small_new, pace);
     work.add_first_touches(FirstTouch::Populated, done.populated_pages, footprint);
-    if kinds.mthp > 0 {
-        work.add_first_touches(FirstTouch::Folios(folio_bytes, pace), kinds.mthp, footprint);
+    if let Some(bytes) = folio_bytes(report) {
+        work.add_first_touches(FirstTouch::Folios(bytes, pace), kinds.mthp, footprint);
     }
     work.add_first_touches(FirstTouch::Pool(huge_pace), kinds.hugetlb, footprint);
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use hksim_linux::PAGE_BYTES;
+use hksim_linux::area::HUGE_BYTES;
 use serde::Serialize;
 
 use crate::profile::{Cost, CostError, FOOTPRINTS, Footprint, Operation, Profile};
@@ -12,10 +14,8 @@ use crate::profile::{Cost, CostError, FOOTPRINTS, Footprint, Operation, Profile}
 const UNCOUNTED_BELOW: f64 = 0.10;
 const UNCOUNTED_ABOVE: f64 = 0.25;
 
-/// Bytes of a page.
-const PAGE_BYTES: u64 = 4096;
 /// Pages in a huge page.
-const PAGES_PER_HUGE: u64 = 512;
+const PAGES_PER_HUGE: u64 = HUGE_BYTES / PAGE_BYTES;
 
 /// What a program does between first touches: shares of them, 0 to 1 and no more than 1 together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -117,6 +117,9 @@ impl Work {
 
     /// Counts first touches of memory that is new to the process, of so many bytes in all.
     pub fn add_first_touches(&mut self, touch: FirstTouch, number: u64, footprint_bytes: u64) {
+        if number == 0 {
+            return;
+        }
         let number = number as f64;
         match touch {
             FirstTouch::Huge(pace) => {
@@ -124,11 +127,9 @@ impl Work {
                     self.add_part(footprint.huge_fault, number * share);
                 }
             }
-            FirstTouch::Pages(Pace { filling, apart }) => {
-                self.add_part(Operation::MemsetUntouched, number * filling);
-                self.add_part(Operation::WriteFaultApart, number * apart);
-                self.add_part(Operation::WriteFault, number * (1.0 - filling - apart));
-                self.add_distance(number * (1.0 - apart), around(footprint_bytes));
+            FirstTouch::Pages(pace) => {
+                self.add_paced(Operation::WriteFault, number, pace);
+                self.add_distance(number * (1.0 - pace.apart), around(footprint_bytes));
             }
             FirstTouch::Populated => {
                 self.add_part(Operation::PopulateWrite, number);
@@ -161,10 +162,14 @@ impl Work {
 
     /// Counts writes to pages that were given back, and have not left the caches since.
     pub fn add_refaults(&mut self, number: u64, pace: Pace) {
-        let Pace { filling, apart } = pace;
-        self.add_part(Operation::MemsetUntouched, number as f64 * filling);
-        self.add_part(Operation::WriteFaultApart, number as f64 * apart);
-        self.add_part(Operation::Refault, number as f64 * (1.0 - filling - apart));
+        self.add_paced(Operation::Refault, number as f64, pace);
+    }
+
+    /// Counts faults of single pages: as `operation` what is neither filling nor apart.
+    fn add_paced(&mut self, operation: Operation, number: f64, Pace { filling, apart }: Pace) {
+        self.add_part(Operation::MemsetUntouched, number * filling);
+        self.add_part(Operation::WriteFaultApart, number * apart);
+        self.add_part(operation, number * (1.0 - filling - apart));
     }
 
     /// Counts blocks of 2 MiB that `MADV_COLLAPSE` made huge, in which so many pages were present.
@@ -217,7 +222,7 @@ fn folio_cost(profile: &Profile, bytes: u64) -> Result<Cost, CostError> {
         return Ok(*cost);
     }
     let (page, huge) = (cost_of(profile, Operation::WriteFault)?, cost_of(profile, Operation::HugeFault)?);
-    let share = bytes.clamp(PAGE_BYTES, 2 << 20).saturating_sub(PAGE_BYTES) as f64 / ((2 << 20) - PAGE_BYTES) as f64;
+    let share = (bytes.clamp(PAGE_BYTES, HUGE_BYTES) - PAGE_BYTES) as f64 / (HUGE_BYTES - PAGE_BYTES) as f64;
     let between = |page: f64, huge: f64| page + share * (huge - page);
     Ok(Cost {
         low_ns: between(page.low_ns, huge.low_ns),

@@ -90,12 +90,10 @@ pub(crate) enum Watched {
 /// Memory that is touched and given back right before a run, so that the host of a virtual machine has it there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarmUp {
-    /// In single pages.
-    pub page_bytes: u64,
-    /// In folios of a size between a page and a huge page.
-    pub folio_bytes: u64,
-    /// That size; 0 where there are none.
-    pub folio_size_bytes: u64,
+    /// In single pages, or in folios.
+    pub small_bytes: u64,
+    /// Bytes of a folio, between a page and a huge page, where the small memory is of such.
+    pub folio_bytes: Option<u64>,
     /// In huge pages.
     pub huge_bytes: u64,
     /// In pages of the hugetlb pool, which may never have been touched either.

@@ -219,9 +219,9 @@ fn out_of_step() {
 /// Touches the memory of the warm-up and gives it back.
 fn warm(up: WarmUp) -> Result<(), ChildError> {
     let failed = || ChildError::system("warm up");
-    let folios = (up.folio_size_bytes > 0).then_some((Granule::Between(up.folio_size_bytes), up.folio_bytes));
-    let parts = [Some((Granule::Page, up.page_bytes)), folios, Some((Granule::Huge, up.huge_bytes))];
-    for (granule, bytes) in parts.into_iter().flatten().filter(|&(_, bytes)| bytes > 0) {
+    let small = up.folio_bytes.map_or(Granule::Page, Granule::Between);
+    let parts = [(small, up.small_bytes), (Granule::Huge, up.huge_bytes)];
+    for (granule, bytes) in parts.into_iter().filter(|&(_, bytes)| bytes > 0) {
         warm_up(granule, bytes.next_multiple_of(granule.bytes())).map_err(failed())?;
     }
     if up.pool_bytes > 0 {

@@ -275,8 +275,10 @@ impl Accounts {
                 self.purged.remove(&page);
             }
         }
-        if run.kind == InstallKind::Thp {
-            self.once_huge.extend(block..pages.end.div_ceil(BLOCK_PAGES));
+        match run.kind {
+            InstallKind::Thp => self.once_huge.extend(block..pages.end.div_ceil(BLOCK_PAGES)),
+            InstallKind::Mthp => self.work.folio_pages += run.pages,
+            _ => {}
         }
     }
 
@@ -301,11 +303,7 @@ impl Accounts {
             Err(signal) => unreachable!("an access to page {page:#x} raised {signal}"),
         };
         if let Some(install) = installed {
-            let gap = mem::take(&mut self.gap);
-            match install.kind {
-                InstallKind::Thp | InstallKind::Hugetlb => self.work.huge_gaps.add(gap),
-                _ => self.work.gaps.add(gap),
-            }
+            self.note_gaps(install.kind, 1);
             if install.pages < BLOCK_PAGES {
                 self.work.page_tables += self.kernel.page_table_bytes().saturating_sub(tables_bytes) / PAGE_BYTES;
             }
@@ -318,13 +316,22 @@ impl Accounts {
         installed
     }
 
+    /// Notes how long ago the install before was; of several at once, the first alone was late.
+    fn note_gaps(&mut self, kind: InstallKind, installs: u64) {
+        let gaps = match kind {
+            InstallKind::Thp | InstallKind::Hugetlb => &mut self.work.huge_gaps,
+            InstallKind::Base4k | InstallKind::Mthp | InstallKind::Zero | InstallKind::Cow => &mut self.work.gaps,
+        };
+        (0..installs).for_each(|_| gaps.add(mem::take(&mut self.gap)));
+    }
+
     fn called(&mut self, outcome: kernel::Outcome, cause: Cause) -> Result<(), Errno> {
         for run in outcome.installs {
             match (cause, run.kind) {
                 (Cause::Collapsed, _) => self.work.collapsed_blocks += run.installs,
                 (Cause::Populated, InstallKind::Base4k | InstallKind::Cow) => self.work.populated_pages += run.installs,
                 (Cause::Populated, InstallKind::Thp | InstallKind::Hugetlb) => {
-                    (0..run.installs).for_each(|_| self.work.huge_gaps.add(mem::take(&mut self.gap)));
+                    self.note_gaps(run.kind, run.installs);
                 }
                 _ => {}
             }

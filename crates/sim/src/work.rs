@@ -67,6 +67,8 @@ impl Gaps {
 pub struct KernelWork {
     /// Single pages that a populating call made.
     pub populated_pages: u64,
+    /// Pages in folios of a size between a page and a huge page, however they were made.
+    pub folio_pages: u64,
     /// Blocks that `MADV_COLLAPSE` made huge.
     pub collapsed_blocks: u64,
     /// Pages that were present in them.

@@ -204,17 +204,16 @@ fn spec(trace: &Path, setup: &Setup) -> ReplaySpec {
 /// A run cannot be made.
 pub fn judge_system_time(trace: &Path, setup: &Setup, row: &mut Row, profile: &Profile) -> anyhow::Result<()> {
     let predicted = SystemTime::predicted(&row.predicted, profile);
-    row.system_time = Some(match (row.verdict, CpuModes::open()) {
-        (Verdict::Skipped, _) => predicted,
-        _ if predicted.price.is_none() => predicted,
-        (Verdict::Ok | Verdict::Failed, Err(why)) => predicted.not_measured(format!(
+    row.system_time = Some(if row.verdict == Verdict::Skipped || predicted.price.is_none() {
+        predicted
+    } else if let Err(why) = CpuModes::open() {
+        predicted.not_measured(format!(
             "cannot look at processor time: {why} (run it as root, or with kernel.perf_event_paranoid at 1 or less)"
-        )),
-        (Verdict::Ok | Verdict::Failed, Ok(_)) => {
-            let warm_up = system_time::warm_up(&row.predicted);
-            let runs = hksim_replay::system_time(&spec(trace, setup), warm_up, system_time::EFFORT)?;
-            predicted.beside(&runs, profile)
-        }
+        ))
+    } else {
+        let warm_up = system_time::warm_up(&row.predicted);
+        let runs = hksim_replay::system_time(&spec(trace, setup), warm_up, system_time::EFFORT)?;
+        predicted.beside(&runs, profile)
     });
     Ok(())
 }
