@@ -20,7 +20,7 @@ const ERROR_SHARE_MAX: f64 = 0.1;
 /// Nor is a wider range.
 const FACTOR_MAX: f64 = 1.5;
 /// Nor is a run on a machine that is so much faster or slower than when it was calibrated that it can hardly be the same.
-const DRIFT_MAX: f64 = 1.6;
+const DRIFT_MAX: f64 = 2.0;
 
 /// The flag of commands that print system time.
 #[derive(Clone, Debug, clap::Args)]
@@ -76,8 +76,8 @@ pub struct Measured {
     pub measured_error_share: f64,
     /// Runs.
     pub measured_runs: usize,
-    /// How much slower the machine was than when it was calibrated, by first touches of 4 MiB right before each run (1: as fast). The
-    /// measured time divided by it is what is held against the range.
+    /// How much slower the machine was than when it was calibrated: what the warm-up right before each run took, by what it should by
+    /// the profile (1: as fast). The measured time divided by it is what is held against the range.
     pub drift: f64,
 }
 
@@ -87,6 +87,20 @@ pub fn warm_up(report: &SimReport) -> WarmUp {
     let pool_bytes = report.hugetlb_bytes_peak;
     let small_bytes = report.rss_bytes_peak.saturating_sub(huge_bytes + pool_bytes);
     WarmUp { small_bytes, folio_bytes: folio_bytes(report), huge_bytes, pool_bytes }
+}
+
+/// What a warm-up has to do: each of its parts goes through the caches alone.
+fn warm_up_work(up: WarmUp) -> Work {
+    let pace = Pace::default();
+    let (small, number) = match up.folio_bytes {
+        Some(bytes) => (FirstTouch::Folios(bytes, pace), up.small_bytes.div_ceil(bytes)),
+        None => (FirstTouch::Pages(pace), up.small_bytes / PAGE_BYTES),
+    };
+    let mut work = Work::default();
+    work.add_first_touches(small, number, up.small_bytes);
+    work.add_first_touches(FirstTouch::Huge(pace), up.huge_bytes / HUGE_PAGE_BYTES, up.huge_bytes);
+    work.add_first_touches(FirstTouch::Pool(pace), up.pool_bytes / HUGE_PAGE_BYTES, up.pool_bytes);
+    work
 }
 
 /// Bytes of a folio between a page and a huge page; of several sizes, the power of two below their mean.
@@ -116,15 +130,17 @@ impl SystemTime {
         SystemTime { skipped: Some(why), ..self }
     }
 
-    /// Beside a measurement.
-    pub fn beside(self, runs: &SystemRuns, profile: &Profile) -> SystemTime {
+    /// Beside a measurement, whose runs each had this warm-up before.
+    pub fn beside(self, runs: &SystemRuns, up: WarmUp, profile: &Profile) -> SystemTime {
         let Some(price) = self.price else { return self };
-        let (Some(measured_s), Some(measured_error_share), Some(yardstick_s)) =
-            (runs.system_s(), runs.error_share(), runs.yardstick_s())
-        else {
+        let (Some(measured_s), Some(measured_error_share)) = (runs.system_s(), runs.error_share()) else {
             return self.not_measured("noise: no moment of it was found in the kernel".into());
         };
-        let drift = yardstick_s * 1e9 / profile.yardstick_ns;
+        let due_s = match warm_up_work(up).processor_s(profile) {
+            Ok(due_s) => due_s,
+            Err(why) => return self.not_measured(why.to_string()),
+        };
+        let drift = runs.warm_up_s().map_or(1.0, |warm_up_s| warm_up_s / due_s);
         let measured = Measured { measured_s, measured_error_share, measured_runs: runs.0.len(), drift };
         let skipped = match profile.kernel_share {
             Some(_) => noise(&price, &measured),
@@ -211,7 +227,7 @@ fn pace(gaps: &Gaps, by_hand: u64) -> Pace {
         if events == 0 {
             pace.filling += installs.saturating_sub(by_hand) as f64;
         } else {
-            let way = (events.max(NEAR) / NEAR).ilog2() as f64 / (FAR / NEAR).ilog2() as f64;
+            let way = f64::from((events.max(NEAR) / NEAR).ilog2()) / f64::from((FAR / NEAR).ilog2());
             pace.apart += installs as f64 * way.min(1.0);
         }
     }

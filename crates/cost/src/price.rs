@@ -123,9 +123,7 @@ impl Work {
         let number = number as f64;
         match touch {
             FirstTouch::Huge(pace) => {
-                for (footprint, share) in pace.around(footprint_bytes) {
-                    self.add_part(footprint.huge_fault, number * share);
-                }
+                self.add_huge(number, pace.around(footprint_bytes));
             }
             FirstTouch::Pages(pace) => {
                 self.add_paced(Operation::WriteFault, number, pace);
@@ -145,9 +143,8 @@ impl Work {
             }
             FirstTouch::Pool(pace) => {
                 self.add_part(Operation::HugetlbFault, number);
-                let pages = number * PAGES_PER_HUGE as f64;
-                self.add_distance(pages, pace.around(footprint_bytes.max(POOL_BYTES)));
-                self.add_distance(-pages, around(POOL_BYTES));
+                self.add_huge(number, pace.around(footprint_bytes.max(POOL_BYTES)));
+                self.add_huge(-number, around(POOL_BYTES));
             }
         }
     }
@@ -157,6 +154,13 @@ impl Work {
         self.add_part(Operation::WriteFault, -pages);
         for (footprint, share) in footprints {
             self.add_part(footprint.write_fault, pages * share);
+        }
+    }
+
+    /// Counts huge pages that are made where so much memory goes through the caches.
+    fn add_huge(&mut self, number: f64, footprints: impl IntoIterator<Item = (&'static Footprint, f64)>) {
+        for (footprint, share) in footprints {
+            self.add_part(footprint.huge_fault, number * share);
         }
     }
 
@@ -185,13 +189,23 @@ impl Work {
     /// Work of a kind that the profile has no cost of.
     pub fn price(&self, profile: &Profile) -> Result<Price, CostError> {
         let mut price = Price::default();
-        for (&operation, &number) in &self.counts {
-            price.add(number, cost_of(profile, operation)?);
-        }
-        for (&bytes, &folios) in &self.folios {
-            price.add(folios, &folio_cost(profile, bytes)?);
-        }
+        self.costs(profile)?.iter().for_each(|(number, cost)| price.add(*number, cost));
         Ok(price.widened())
+    }
+
+    /// Processor time of the work, in kernel and user, in seconds: in the middle of what was timed.
+    ///
+    /// # Errors
+    /// Work of a kind that the profile has no cost of.
+    pub fn processor_s(&self, profile: &Profile) -> Result<f64, CostError> {
+        Ok(self.costs(profile)?.iter().map(|(number, cost)| number * cost.processor_ns()).sum::<f64>() / 1e9)
+    }
+
+    /// Each count with what one costs.
+    fn costs(&self, profile: &Profile) -> Result<Vec<(f64, Cost)>, CostError> {
+        let operations = self.counts.iter().map(|(&operation, &number)| Ok((number, cost_of(profile, operation)?)));
+        let folios = self.folios.iter().map(|(&bytes, &folios)| Ok((folios, folio_cost(profile, bytes)?)));
+        operations.chain(folios).collect()
     }
 }
 
@@ -205,8 +219,8 @@ fn around(bytes: u64) -> [(&'static Footprint, f64); 2] {
     [(below, 1.0 - share), (above, share)]
 }
 
-fn cost_of(profile: &Profile, operation: Operation) -> Result<&Cost, CostError> {
-    profile.costs.get(&operation).ok_or_else(|| CostError::Lacks { operation: operation.word() })
+fn cost_of(profile: &Profile, operation: Operation) -> Result<Cost, CostError> {
+    profile.costs.get(&operation).copied().ok_or_else(|| CostError::Lacks { operation: operation.word() })
 }
 
 /// The cost of a folio: measured, or on the line between a page and a huge page, by bytes.
@@ -228,6 +242,7 @@ fn folio_cost(profile: &Profile, bytes: u64) -> Result<Cost, CostError> {
         low_ns: between(page.low_ns, huge.low_ns),
         median_ns: between(page.median_ns, huge.median_ns),
         high_ns: between(page.high_ns, huge.high_ns),
+        kernel_share: between(page.kernel_share, huge.kernel_share),
         rounds: page.rounds.min(huge.rounds),
     })
 }
@@ -237,7 +252,7 @@ mod tests {
     use super::*;
 
     fn profile(costs: &[(Operation, f64)]) -> Profile {
-        let cost = |ns: f64| Cost { low_ns: ns / 2.0, median_ns: ns, high_ns: ns * 2.0, rounds: 5 };
+        let cost = |ns: f64| Cost { low_ns: ns / 2.0, median_ns: ns, high_ns: ns * 2.0, kernel_share: 0.5, rounds: 5 };
         let costs = costs.iter().map(|&(operation, ns)| (operation, cost(ns))).collect();
         Profile {
             version: crate::profile::VERSION,
@@ -245,7 +260,6 @@ mod tests {
             processors: 1,
             kernel: String::new(),
             elapsed_s: 0.0,
-            yardstick_ns: 1e6,
             kernel_share: None,
             skipped: Vec::new(),
             costs,
@@ -274,6 +288,9 @@ mod tests {
         assert!((2.3 - price.low_s - below).abs() < 1e-4 && (price.high_s - 2.3 - above).abs() < 1e-4, "{price:?}");
         assert!(price.contains(1.2) && !price.contains(1.1));
         assert!((price.factor() - (2.3 + above) / (2.3 - below)).abs() < 1e-3);
+        let both =
+            work(&[(Operation::WriteFault, 2_000_000), (Operation::MadviseCall, 1_000_000)]).processor_s(&profile);
+        assert!((both.expect("a time") - 4.6).abs() < 1e-9, "half of it is the kernel's");
         // 16 of 512 pages lie 15/511 up the line: 1000 + 15 * 101100 / 511.
         let mut folio = Work::default();
         folio.add_first_touches(FirstTouch::Folios(64 << 10, Pace::default()), 1, 4 << 20);
@@ -314,6 +331,9 @@ mod tests {
             (Operation::MemsetUntouched, 1800.0),
             (Operation::PopulateWrite, 900.0),
             (Operation::Refault, 1100.0),
+            (Operation::HugeFault, 10_000.0),
+            (Operation::HugeFault32m, 40_000.0),
+            (Operation::HugeFault128m, 80_000.0),
             (Operation::HugetlbFault, 50_000.0),
             (Operation::MthpFault64k, 5000.0),
         ]);
@@ -329,7 +349,7 @@ mod tests {
         // Measured with 8 MiB, a third of the way to 32.
         let pool = |bytes| cost(FirstTouch::Pool(pace(0.0, 0.0)), bytes);
         assert_eq!([pool(0), pool(8 << 20)], [50_000.0, 50_000.0]);
-        assert_eq!(pool(1 << 40), (50_000.0 + 512.0 * (300.0 - 200.0 / 3.0f64)).round());
+        assert_eq!(pool(1 << 40), 50_000.0 + 80_000.0 - 20_000.0, "as much more as of huge pages");
         let mut refaults = Work::default();
         refaults.add_refaults(4, pace(0.25, 0.25));
         let refaults_ns = refaults.price(&profile).expect("a price").median_s * 1e9;

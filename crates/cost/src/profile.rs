@@ -6,13 +6,16 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// Version of the file.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// No profile is larger.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// No operation takes longer: ten seconds.
 const NS_MAX: f64 = 1e10;
+
+/// Of no operation that is timed does the kernel have less.
+const SHARE_MIN: f64 = 0.01;
 
 /// What is timed. Costs are in ns for each page (4 KiB), huge page (2 MiB) or call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -135,7 +138,7 @@ impl Operation {
     }
 }
 
-/// What an operation costs: between the quartiles of the rounds, and in the middle.
+/// What an operation costs the kernel: between the quartiles of the rounds, and in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
@@ -145,17 +148,24 @@ pub struct Cost {
     pub median_ns: f64,
     /// A quarter were slower.
     pub high_ns: f64,
+    /// Of the processor time that was measured, the part which is the kernel's and stands above; 1 where nobody could look.
+    pub kernel_share: f64,
     /// Rounds.
     pub rounds: u32,
 }
 
 impl Cost {
-    /// Of some rounds; `None` of none.
-    pub fn of(mut rounds_ns: Vec<f64>) -> Option<Cost> {
+    /// Of processor times in some rounds, of which the kernel has a share; `None` of none.
+    pub fn of(mut rounds_ns: Vec<f64>, kernel_share: f64) -> Option<Cost> {
         rounds_ns.sort_by(f64::total_cmp);
         let last = rounds_ns.len().checked_sub(1)?;
-        let at = |quarters: usize| rounds_ns[(last * quarters + 2) / 4];
-        Some(Cost { low_ns: at(1), median_ns: at(2), high_ns: at(3), rounds: rounds_ns.len() as u32 })
+        let at = |quarters: usize| rounds_ns[(last * quarters + 2) / 4] * kernel_share;
+        Some(Cost { low_ns: at(1), median_ns: at(2), high_ns: at(3), kernel_share, rounds: rounds_ns.len() as u32 })
+    }
+
+    /// Processor time, in kernel and user, in the middle of the rounds.
+    pub fn processor_ns(&self) -> f64 {
+        self.median_ns / self.kernel_share
     }
 }
 
@@ -183,8 +193,6 @@ pub struct Profile {
     pub kernel: String,
     /// Wall seconds it took.
     pub elapsed_s: f64,
-    /// Processor time of first touches of 4 MiB, in ns: the speed of the machine that costs are told at.
-    pub yardstick_ns: f64,
     /// Of all that was timed, the kernel's share by its own account; absent where it tells nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_share: Option<f64>,
@@ -255,13 +263,13 @@ impl Profile {
             let line = why.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
             refused(format!("line {line}: {}", why.message()))
         })?;
-        if !(1.0..=NS_MAX).contains(&profile.yardstick_ns) {
-            return Err(refused("yardstick_ns: no time that first touches of 4 MiB take".into()));
-        }
         for (operation, cost) in &profile.costs {
             let ordered = 0.0 <= cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
             if !ordered || cost.high_ns > NS_MAX {
                 return Err(refused(format!("{}: low, median and high are not in order from 0", operation.word())));
+            }
+            if !(SHARE_MIN..=1.0).contains(&cost.kernel_share) {
+                return Err(refused(format!("{}: kernel_share is no part of 1", operation.word())));
             }
         }
         Ok(profile)
@@ -279,21 +287,22 @@ mod tests {
 
     #[test]
     fn costs_are_quartiles_of_the_rounds() {
-        let cost = Cost::of((0..=100).rev().map(f64::from).collect());
-        assert_eq!(cost, Some(Cost { low_ns: 25.0, median_ns: 50.0, high_ns: 75.0, rounds: 101 }));
-        assert_eq!(Cost::of(Vec::new()), None);
+        let cost = Cost::of((0..=100).rev().map(f64::from).collect(), 0.5);
+        let expected = Cost { low_ns: 12.5, median_ns: 25.0, high_ns: 37.5, kernel_share: 0.5, rounds: 101 };
+        assert_eq!(cost, Some(expected));
+        assert_eq!(expected.processor_ns(), 50.0);
+        assert_eq!(Cost::of(Vec::new(), 1.0), None);
     }
 
     #[test]
     fn a_profile_is_read_as_it_was_written_and_nothing_else_is() {
-        let cost = Cost { low_ns: 1.0, median_ns: 2.5, high_ns: 3.0, rounds: 9 };
+        let cost = Cost { low_ns: 1.0, median_ns: 2.5, high_ns: 3.0, kernel_share: 0.75, rounds: 9 };
         let profile = Profile {
             version: VERSION,
             machine: "a \"processor\"".into(),
             processors: 2,
             kernel: "6.18.1".into(),
             elapsed_s: 1.5,
-            yardstick_ns: 1e6,
             kernel_share: Some(0.9),
             skipped: vec![NotMeasured { operation: Operation::HugetlbFault, reason: "no pool".into() }],
             costs: [(Operation::MthpFault64k, cost), (Operation::WriteFault, cost)].into(),
@@ -304,9 +313,9 @@ mod tests {
         std::fs::write(&path, profile.text()).expect("a file");
         assert_eq!(Profile::read(&path).expect("a profile"), profile);
         for (from, to) in [
-            ("version = 3", "version = 2"),
+            ("version = 4", "version = 3"),
             ("low_ns = 1.0", "low_ns = nan"),
-            ("yardstick_ns = 1000000.0", "yardstick_ns = 0.0"),
+            ("kernel_share = 0.75", "kernel_share = 0.0"),
             ("high_ns = 3.0", "high_ns = inf"),
             ("write_fault", "write_fold"),
             ("[costs", "costs"),

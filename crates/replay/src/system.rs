@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use hksim_drive::{Plan, Step as ForkStep, TouchRule};
-use hksim_linux::area::{Area, Granule, HUGE_BYTES, thread_time, warm_up, yardstick};
+use hksim_linux::area::{Area, Granule, HUGE_BYTES, thread_time, timed, warm_up, warm_up_by};
 use hksim_linux::cpu_modes::{CpuModes, LOOK_PERIOD, Looks, spin};
 use hksim_trace::event::Event;
 use serde::{Deserialize, Serialize};
@@ -36,8 +36,8 @@ pub struct SystemRun {
     pub idle_kernel_looks: u64,
     /// Looks that found it in that loop.
     pub idle_user_looks: u64,
-    /// Processor seconds of [`yardstick`] right before: how fast the machine is now.
-    pub yardstick_s: f64,
+    /// Processor seconds of the last of some first touches of the memory of the [`WarmUp`], right before; 0 in a run that was looked at.
+    pub warm_up_s: f64,
 }
 
 /// Until when runs are made.
@@ -94,9 +94,11 @@ impl SystemRuns {
         self.share().filter(|&(share, _)| share > 0.0).map(|(share, error)| error / share)
     }
 
-    /// Median of the yardstick, in seconds.
-    pub fn yardstick_s(&self) -> Option<f64> {
-        self.timed(|run| run.yardstick_s)
+    /// Processor seconds of the warm-up when the machine was as fast as it was in the median of the runs: each run is compared with
+    /// its own warm-up, since the speed of a machine changes from one to the next. `None` where nothing was touched.
+    pub fn warm_up_s(&self) -> Option<f64> {
+        let warm_ups_a_run = self.timed(|run| run.warm_up_s / run.cpu_s)?;
+        Some(self.timed(|run| run.cpu_s)? * warm_ups_a_run).filter(|&seconds| seconds > 0.0)
     }
 }
 
@@ -216,21 +218,22 @@ fn out_of_step() {
     while thread_time() < until {}
 }
 
-/// Touches the memory of the warm-up and gives it back.
-fn warm(up: WarmUp) -> Result<(), ChildError> {
+/// Touches the memory of the warm-up and gives it back, as often as warms it, and returns the processor time of the last touch.
+fn warm(up: WarmUp) -> Result<Duration, ChildError> {
     let failed = || ChildError::system("warm up");
     let small = up.folio_bytes.map_or(Granule::Page, Granule::Between);
     let parts = [(small, up.small_bytes), (Granule::Huge, up.huge_bytes)];
+    let mut spent = Duration::ZERO;
     for (granule, bytes) in parts.into_iter().filter(|&(_, bytes)| bytes > 0) {
-        warm_up(granule, bytes.next_multiple_of(granule.bytes())).map_err(failed())?;
+        spent += warm_up(granule, bytes.next_multiple_of(granule.bytes())).map_err(failed())?;
     }
     if up.pool_bytes > 0 {
         // Where the pool is empty by now, the run will say so.
-        if let Some(area) = Area::of_pool(up.pool_bytes).map_err(failed())? {
-            area.write(HUGE_BYTES);
-        }
+        let touch =
+            || Ok(Area::of_pool(up.pool_bytes)?.map_or(Duration::ZERO, |area| timed(|| area.write(HUGE_BYTES)).1));
+        spent += warm_up_by(up.pool_bytes, touch).map_err(failed())?;
     }
-    Ok(())
+    Ok(spent)
 }
 
 /// The child's part.
@@ -244,8 +247,7 @@ pub(crate) fn run(
     let ready = ready(&plan, trace);
     let mut gauge = Gauge::open(watched)?;
     settle(Heap::Apart);
-    let yardstick_s = yardstick().map_err(ChildError::system("touch memory"))?.as_secs_f64();
-    warm(up)?;
+    let warm_up_s = warm(up)?.as_secs_f64();
     if let Gauge::Modes { modes, .. } = &gauge {
         modes.enable();
         out_of_step();
@@ -256,7 +258,7 @@ pub(crate) fn run(
     let mut looked = Looked { heap, gauge, child: None };
     drive(trace, &mut looked)?;
     Ok(Report::System(match looked.gauge {
-        Gauge::Clock { spent, .. } => SystemRun { cpu_s: spent.as_secs_f64(), yardstick_s, ..SystemRun::default() },
+        Gauge::Clock { spent, .. } => SystemRun { cpu_s: spent.as_secs_f64(), warm_up_s, ..SystemRun::default() },
         Gauge::Modes { mut modes, looks } => {
             modes.take();
             spin(looks.time().max(SPIN_MIN));
@@ -294,6 +296,11 @@ mod tests {
         let runs = SystemRuns(vec![timed(1.0), looked(100, 400, 100)]);
         assert!((runs.system_s().unwrap_or(0.0) - (0.2 - 0.8 * 0.1)).abs() < 1e-12);
         assert_eq!(SystemRuns::default().system_s(), None);
+        // Two of three runs took half as long as their own warm-ups; the median of the runs is 2.0.
+        let run = |cpu_s, warm_up_s| SystemRun { warm_up_s, ..timed(cpu_s) };
+        let runs = SystemRuns(vec![run(1.0, 2.0), run(2.0, 4.0), run(9.0, 1.0), looked(1, 1, 0)]);
+        assert_eq!(runs.warm_up_s(), Some(4.0));
+        assert_eq!(SystemRuns(vec![timed(1.0)]).warm_up_s(), None, "nothing was touched");
         assert_eq!(SystemRuns(vec![timed(1.0), looked(0, 9, 0)]).error_share(), None, "0 has no error to speak of");
     }
 }

@@ -213,7 +213,7 @@ pub fn judge_system_time(trace: &Path, setup: &Setup, row: &mut Row, profile: &P
     } else {
         let warm_up = system_time::warm_up(&row.predicted);
         let runs = hksim_replay::system_time(&spec(trace, setup), warm_up, system_time::EFFORT)?;
-        predicted.beside(&runs, profile)
+        predicted.beside(&runs, warm_up, profile)
     });
     Ok(())
 }

@@ -39,10 +39,13 @@ fn costs_are_what_a_c_program_measures() {
 }
 
 /// A profile with round costs.
-const PROFILE: &str = "version = 3\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nyardstick_ns = 1e6\nkernel_share = 0.9\n";
+const PROFILE: &str =
+    "version = 4\nmachine = \"m\"\nprocessors = 1\nkernel = \"k\"\nelapsed_s = 1.0\nkernel_share = 0.9\n";
 
 fn profile(operations: &[&str]) -> String {
-    let cost = |name: &&str| format!("[costs.{name}]\nlow_ns = 1000\nmedian_ns = 1200.0\nhigh_ns = 1500\nrounds = 3\n");
+    let cost = |name: &&str| {
+        format!("[costs.{name}]\nlow_ns = 1000\nmedian_ns = 1200.0\nhigh_ns = 1500\nkernel_share = 0.9\nrounds = 3\n")
+    };
     PROFILE.to_string() + &operations.iter().map(cost).collect::<String>()
 }
 
@@ -158,8 +161,8 @@ fn what_is_no_profile_is_refused() {
     for (text, needle) in [
         ("", "no profile"),
         ("version = 1\n", "version 1"),
-        (&profile(&["madvise_call"]).replace("version = 3", "version = 2"), "version 2"),
-        (&profile(&["madvise_call"]).replace("yardstick_ns = 1e6", "yardstick_ns = 0.0"), "yardstick_ns"),
+        (&profile(&["madvise_call"]).replace("version = 4", "version = 3"), "version 3"),
+        (&profile(&["madvise_call"]).replace("kernel_share = 0.9\nrounds", "kernel_share = 0\nrounds"), "kernel_share"),
         (&profile(&["write_fold"]), "write_fold"),
         (&profile(&["write_fault"]).replace("low_ns = 1000", "low_ns = 9000"), "not in order"),
     ] {

@@ -71,7 +71,6 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
         }
     }
     let kernel_share = looked.as_ref().and_then(Samples::kernel_share);
-    let yardstick_ns = samples.yardstick_ns();
     let (costs, skipped) = samples.finish(looked.as_ref());
     Ok(Profile {
         version: VERSION,
@@ -79,7 +78,6 @@ pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
         processors: std::thread::available_parallelism().map_or(1, |number| number.get() as u32),
         kernel: sysfs::text("/proc/sys/kernel/osrelease").unwrap_or_default(),
         elapsed_s: (began.elapsed().as_secs_f64() * 1e3).round() / 1e3,
-        yardstick_ns,
         kernel_share,
         skipped: skipped.into_iter().map(|(operation, reason)| NotMeasured { operation, reason }).collect(),
         costs,

@@ -1,6 +1,9 @@
 //! Faults, populating, and giving back.
 
-use hksim_linux::area::{Area, Granule, HUGE_BYTES, faults, timed};
+use std::io;
+use std::time::Duration;
+
+use hksim_linux::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up_by};
 use hksim_linux::cpu_modes::Looks;
 use hksim_linux::{PAGE_BYTES, sysfs};
 
@@ -122,10 +125,12 @@ pub(super) fn mid_sizes(samples: &mut Samples) -> Result<(), MeasureError> {
             samples.skip(operation, "this size is off");
             continue;
         }
-        let areas = || (0..AREAS).map(|_| Area::of(Granule::Between(size), BYTES)).collect::<Result<Vec<Area>, _>>();
+        let areas = || (0..AREAS).map(|_| Area::of(Granule::Between(size), BYTES)).collect::<io::Result<Vec<Area>>>();
         let touch = |areas: &[Area]| areas.iter().for_each(|area| area.write(PAGE_BYTES));
-        // Once before, so that the memory is warm.
-        touch(&areas()?);
+        warm_up_by(AREAS * BYTES, || {
+            let areas = areas()?;
+            Ok(timed(|| touch(&areas)).1)
+        })?;
         let areas = areas()?;
         let (before, number) = (faults(), AREAS * BYTES / size);
         if !samples.time_if(operation, number, || touch(&areas), |()| faults() - before == number) {
@@ -137,16 +142,15 @@ pub(super) fn mid_sizes(samples: &mut Samples) -> Result<(), MeasureError> {
 
 /// Pages of the pool.
 pub(super) fn hugetlb(samples: &mut Samples) -> Result<(), MeasureError> {
-    let Some(area) = Area::of_pool(POOL_PAGES * HUGE_BYTES)? else {
+    let pool = || Area::of_pool(POOL_BYTES);
+    if pool()?.is_none() {
         for operation in [Operation::HugetlbFault, Operation::HugetlbDrop] {
             samples.skip(operation, format!("no {POOL_PAGES} free pages in the pool (vm.nr_hugepages)"));
         }
         return Ok(());
-    };
-    // Once before: pages that the pool took anew may not be with the guest yet.
-    area.write(HUGE_BYTES);
-    area.unmap();
-    let Some(area) = Area::of_pool(POOL_PAGES * HUGE_BYTES)? else { return Ok(()) };
+    }
+    warm_up_by(POOL_BYTES, || Ok(pool()?.map_or(Duration::ZERO, |area| timed(|| area.write(HUGE_BYTES)).1)))?;
+    let Some(area) = pool()? else { return Ok(()) };
     samples.time(Operation::HugetlbFault, POOL_PAGES, || area.write(HUGE_BYTES));
     samples.time(Operation::HugetlbDrop, POOL_PAGES, || area.unmap());
     Ok(())

@@ -60,8 +60,8 @@ impl Samples {
     }
 
     /// What the yardstick took in most rounds.
-    pub(super) fn yardstick_ns(&self) -> f64 {
-        Cost::of(self.rounds_ns.clone()).map_or(f64::NAN, |cost| cost.median_ns)
+    fn yardstick_ns(&self) -> f64 {
+        Cost::of(self.rounds_ns.clone(), 1.0).map_or(f64::NAN, |cost| cost.median_ns)
     }
 
     /// Looks from now on, where it is for looks, or no more.
@@ -133,8 +133,8 @@ impl Samples {
             .of
             .into_iter()
             .filter_map(|(operation, found)| {
-                let scale = yardstick_ns * share_of(&operation).unwrap_or(1.0);
-                Some((operation, Cost::of(found.relative.into_iter().map(|time| time * scale).collect())?))
+                let rounds_ns = found.relative.into_iter().map(|time| time * yardstick_ns).collect();
+                Some((operation, Cost::of(rounds_ns, share_of(&operation).unwrap_or(1.0))?))
             })
             .collect();
         let mut skipped = self.skipped;
