@@ -57,6 +57,8 @@ const CASES: &[Case] = &[
     ("growing up to a neighbour", "w 0 16 1; unmap 16 16; resize 0 16 32", Mappings, [2, 1, 1, 1, 1, 1]),
     ("shrinking what is not there", "resize 0 4096 193; resize 456 256 136", Ret, [0, -1, -1, -1, -1, -1]),
     ("reserved huge pages moved", "map 1536 2048 w NH; remap 2560 1 3072 0", Ret, [-1, 0, 0, 0, 0, 0]),
+    ("reserved huge pages resized within one", "map 2048 1024 w NH; resize 2560 105 365", Ret, [-1, 0, 0, 0, 0, 0]),
+    ("huge pages and more moved", "map 1024 1024 w NH; remap 1536 1024 3072 0", ErrnoNumber, [22, 14, 14, 14, 14, 0]),
     ("a refused move unmaps nothing", "map 1536 2048 w NH; remap 2561 1 512 0", Mappings, [4, 3, 3, 3, 3, 3]),
     ("clean entries of a split huge page", "adv HUGEPAGE 0 512; w 0 512 1; prot 8 1 r; w 0 4 1; prot 0 512 r; prot 0 512 w; w 0 512 1",
         Faults, [512, 508, 0, 0, 0, 0]),

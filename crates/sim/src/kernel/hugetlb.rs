@@ -6,7 +6,7 @@ use super::Kernel;
 use super::entry::{Access, BlockEntry};
 use super::outcome::{Errno, InstallKind, Signal};
 use super::remap::RemapSource;
-use super::rules::{HugetlbDontneed, RemapReach};
+use super::rules::HugetlbDontneed;
 use super::span::{BLOCK_PAGES, block_of, blocks_touching, is_block_aligned};
 use super::vma::Vma;
 
@@ -135,8 +135,7 @@ impl Kernel {
 
     /// mremap of part of a hugetlb mapping: rounded up to 2 MiB, and refused before the target is unmapped.
     pub(super) fn move_hugetlb(&mut self, part: Range<u64>, target: u64, source: RemapSource) -> Result<(), Errno> {
-        let can_move = self.config.rules.remap_reach != RemapReach::OneFoundLate && source == RemapSource::Unmapped;
-        if !can_move || !is_block_aligned(part.start) || !is_block_aligned(target) {
+        if source == RemapSource::Kept || !is_block_aligned(part.start) || !is_block_aligned(target) {
             return Err(Errno::Invalid);
         }
         let part = part.start..part.end.next_multiple_of(BLOCK_PAGES);

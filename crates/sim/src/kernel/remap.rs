@@ -43,7 +43,7 @@ impl Kernel {
     /// like moves of their parts.
     ///
     /// # Errors
-    /// EINVAL for an empty, impossible or overlapping range, EFAULT if nothing is mapped at `old` (or the range leaves
+    /// EINVAL for an empty, impossible or overlapping range, or of hugetlb where the version cannot move it; EFAULT if nothing is mapped at `old` (or the range leaves
     /// its mapping, where the version moves only one), ENOMEM near `max_map_count`.
     pub fn remap(&mut self, old: u64, length: u64, new: u64, source: RemapSource) -> Result<(), Errno> {
         let fits = |start: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
@@ -88,11 +88,14 @@ impl Kernel {
             self.unmap_range(target)?;
         }
         let first = self.vmas.covering(old.start).ok_or(Errno::Fault)?;
+        if first.flags.hugetlb && !self.config.rules.remap_reach.takes_hugetlb() {
+            return Err(Errno::Invalid);
+        }
         if moves_one && first.end < old.end { Err(Errno::Fault) } else { Ok(()) }
     }
 
     /// mremap in place, without `MREMAP_MAYMOVE`: shrinks like munmap, grows into free space behind the mapping.
-    /// hugetlb mappings cannot grow; their lengths are rounded up to 2 MiB.
+    /// hugetlb mappings cannot grow; their lengths are rounded up to 2 MiB, where the version knows mremap of them.
     ///
     /// # Errors
     /// EFAULT if nothing is mapped at `start` or a growing range leaves its mapping, EINVAL for an empty range, ENOMEM
@@ -110,7 +113,8 @@ impl Kernel {
             return self.unmap_range(&(new_end..old_end));
         }
         let vma = self.vmas.covering(start).ok_or(Errno::Fault)?;
-        let unit = if vma.flags.hugetlb { BLOCK_PAGES } else { 1 };
+        let is_rounded = vma.flags.hugetlb && self.config.rules.remap_reach.takes_hugetlb();
+        let unit = if is_rounded { BLOCK_PAGES } else { 1 };
         if !start.is_multiple_of(unit) {
             return Err(Errno::Invalid);
         }

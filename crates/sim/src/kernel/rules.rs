@@ -166,12 +166,21 @@ pub enum WriteAfterProtect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RemapReach {
-    /// One mapping. That nothing is mapped at the start is found out when the target is unmapped already.
+    /// One mapping, and not one of hugetlb pages. That nothing is mapped at the start, or such pages are, is found out when the
+    /// target is unmapped already.
     OneFoundLate,
     /// One mapping. That the range leaves it is found out when the target is unmapped already.
     One,
     /// Every mapping in the range, with the gaps.
     Many,
+}
+
+impl RemapReach {
+    /// Whether mremap knows hugetlb mappings. Where it does not it refuses them before it asks whether the range leaves the
+    /// mapping (`vma_to_resize` in mm/mremap.c).
+    pub(super) fn takes_hugetlb(self) -> bool {
+        self != RemapReach::OneFoundLate
+    }
 }
 
 /// What `MREMAP_DONTUNMAP` makes of the mapping it leaves behind (R20). `copy_vma` in mm/mmap.c, `move_vma` in
