@@ -36,11 +36,6 @@ STILL = """Every difference is made small by the run itself, and is `hksim rules
 
 - A lazily freed huge page that was written again is clean after `mprotect` on 6.18.15: a kernel error from 6.6 on, mended in
   6.18.44, whose rules 6.18 has here ([versions](kernel-rules.md#versions)). 6.12 and 6.14 are predicted with it.
-- `mmap` between an untouched mapping and a touched one: 6.1 and 6.8 ask the one behind first, and then whether the one before has the same
-  anonymous memory (`mmap_region` in mm/mmap.c), so it merges with the one behind alone.
-- smaps of 6.1 leaves out huge pages under `PROT_NONE` in LazyFree, too.
-
-The last two are in the model since, by version, and these scripts are equal now under emulation (`KERNEL_SCRIPT`).
 """
 
 
