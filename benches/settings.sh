@@ -9,6 +9,15 @@ work=$(mktemp -d)
 settings=$work/settings
 : >"$settings"
 
+# Settings belong to the whole machine: one at a time changes them, as `hksim rules --set-modes` does, by the same lock. All that
+# this script starts holds it, the guard below longest.
+if [ -w "$thp/enabled" ] && exec 6</sys/kernel/mm; then
+    flock -n 6 || {
+        echo "waiting: another process changes this machine's settings" >&2
+        flock 6
+    }
+fi
+
 # What a setting is now: the word in brackets, or the number.
 current() { if grep -q '\[' "$1"; then sed 's/.*\[\(.*\)\].*/\1/' "$1"; else cat "$1"; fi; }
 

@@ -12,6 +12,13 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 vm=/proc/sys/vm
 [ -w $vm/overcommit_memory ] || { echo 'skipped: all: only root may change vm settings'; exit 0; }
 command -v cc >/dev/null 2>&1 || { echo 'skipped: all: no C compiler (cc) is installed'; exit 0; }
+# One at a time changes settings, as `hksim rules --set-modes` does, by the same lock.
+if exec 6</sys/kernel/mm; then
+    flock -n 6 || {
+        echo "waiting: another process changes this machine's settings" >&2
+        flock 6
+    }
+fi
 work=$(mktemp -d)
 mode=$(cat $vm/overcommit_memory)
 ratio=$(cat $vm/overcommit_ratio)

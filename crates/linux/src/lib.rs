@@ -3,7 +3,8 @@
 //! - [`scan`]: the form of `PAGEMAP_SCAN`, for callers that bring their own system calls; [`pagemap`]: scans of this process.
 //! - [`perf`]: events of the kernel; [`ring`]: their records; [`traps`]: page-fault exceptions, counted and with addresses.
 //! - [`cpu_modes`]: how much of a thread's time the kernel takes; [`area`]: memory to try things on.
-//! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`file_size`]: a limit of this process.
+//! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`damon`]: who looks at pages from outside;
+//!   [`file_size`]: a limit of this process.
 //! - [`resident`]: memory for those who watch faults and must take none themselves.
 
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -12,6 +13,8 @@
 pub mod area;
 #[cfg(feature = "std")]
 pub mod cpu_modes;
+#[cfg(feature = "std")]
+pub mod damon;
 #[cfg(feature = "std")]
 pub mod file_size;
 #[cfg(feature = "std")]

@@ -4,6 +4,7 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
+use hksim_linux::damon;
 use hksim_linux::sysfs::{THP, choice, khugepaged_collapses, number, text};
 use hksim_linux::traps::TrapCounter;
 
@@ -31,6 +32,9 @@ pub struct Environment {
     /// Faults that got no page of the size they should have, for want of memory in one piece, while the replay ran; on the
     /// whole machine.
     pub thp_fallbacks: Option<u64>,
+    /// Processor time that DAMON took while the replay ran, in nanoseconds, on the whole machine: it makes faults be taken
+    /// twice ([`damon`]).
+    pub damon_ns: Option<u64>,
     /// Reserved huge pages of 2 MiB.
     pub nr_hugepages: Option<u64>,
     /// `vm.max_map_count`.
@@ -44,7 +48,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Reads what stays, and khugepaged's count so far.
+    /// Reads what stays, and the counts so far.
     pub(crate) fn read() -> Environment {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok();
         let field = |key: &str| {
@@ -62,6 +66,7 @@ impl Environment {
             memcg_max: memcg_max(),
             khugepaged_collapses: khugepaged_collapses(),
             thp_fallbacks: thp_fallbacks(),
+            damon_ns: damon::run_ns(),
             nr_hugepages: number("/proc/sys/vm/nr_hugepages"),
             max_map_count: number("/proc/sys/vm/max_map_count"),
             perf: TrapCounter::of_process().map_or_else(|why| why.to_string(), |_| "yes".into()),
@@ -76,6 +81,7 @@ impl Environment {
             |now: Option<u64>, before: Option<u64>| now.zip(before).map(|(now, before)| now.saturating_sub(before));
         self.khugepaged_collapses = since(khugepaged_collapses(), self.khugepaged_collapses);
         self.thp_fallbacks = since(thp_fallbacks(), self.thp_fallbacks);
+        self.damon_ns = since(damon::run_ns(), self.damon_ns);
         self
     }
 }

@@ -1,23 +1,22 @@
 //! Changing the machine's modes, and putting them back on every way out.
 //!
 //! A guard process, in a session of its own so that Ctrl-C does not reach it, is told every old value before it is changed.
-//! When its input ends, because this process ended in whatever way, it writes the old values back.
+//! When its input ends, because this process ended in whatever way, it writes the old values back. One guard at a time: a
+//! second run would take the modes of the first for the machine's own ([`crate::guard`]).
 
 use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use hksim_linux::sysfs::{HUGETLB, THP, choice, number, text};
 use hksim_sim::kernel::Overcommit;
 use hksim_sim::kernel::script::Header;
 use thiserror::Error;
 
+use crate::guard::{GUARD_ARGUMENT, KNOWN, MINE, WAITING};
 use crate::host::taken_hugetlb_pages;
-
-/// First argument of a guard process.
-pub const GUARD_ARGUMENT: &str = "__hksim-rules-guard";
 
 /// A mode could not be set.
 #[derive(Debug, Error)]
@@ -60,11 +59,12 @@ pub struct SetModes {
 }
 
 impl SetModes {
-    /// Starts the guard. Nothing is changed yet.
+    /// Starts the guard. Nothing is changed yet. Where another process holds the machine's modes, `waiting` is called, and this
+    /// returns when that has put them back.
     ///
     /// # Errors
-    /// It does not start.
-    pub fn new() -> Result<SetModes, ModeError> {
+    /// It does not start, or has no file to lock (no /sys).
+    pub fn new(waiting: impl FnOnce()) -> Result<SetModes, ModeError> {
         let failed = |source| ModeError::Guard { source };
         let mut command = Command::new("/proc/self/exe");
         command.arg(GUARD_ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -74,7 +74,13 @@ impl SetModes {
         let (Some(told), Some(answers)) = (guard.stdin.take(), guard.stdout.take()) else {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));
         };
-        Ok(SetModes { guard, told: Some(told), answers: BufReader::new(answers) })
+        let mut modes = SetModes { guard, told: Some(told), answers: BufReader::new(answers) };
+        let mut answer = modes.answer().map_err(failed)?;
+        if answer == WAITING {
+            waiting();
+            answer = modes.answer().map_err(failed)?;
+        }
+        if answer == MINE { Ok(modes) } else { Err(failed(io::ErrorKind::BrokenPipe.into())) }
     }
 
     /// Sets everything that a script's header names.
@@ -135,9 +141,14 @@ impl SetModes {
         let told = self.told.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         writeln!(told, "{path} {value}")?;
         told.flush()?;
+        if self.answer()? == KNOWN { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+    }
+
+    /// A line of the guard's; empty where it has ended.
+    fn answer(&mut self) -> io::Result<String> {
         let mut answer = String::new();
         self.answers.read_line(&mut answer)?;
-        if answer.trim() == "ok" { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+        Ok(answer.trim().to_string())
     }
 }
 
@@ -196,30 +207,6 @@ fn file_of(line: &str) -> Option<(String, String)> {
         ["max_map_count", count] => ("/proc/sys/vm/max_map_count".to_string(), count.to_string()),
         _ => return None,
     })
-}
-
-/// The `main` of a process started with [`GUARD_ARGUMENT`]: keeps old values, and puts them back when its input ends.
-pub fn guard_main() -> ExitCode {
-    let mut kept: Vec<(String, String)> = Vec::new();
-    for line in io::stdin().lock().lines().map_while(Result::ok) {
-        if let Some((path, value)) = line.split_once(' ') {
-            // The oldest value is the one to put back.
-            if !kept.iter().any(|(known, _)| known == path) {
-                kept.push((path.into(), value.into()));
-            }
-        }
-        let mut out = io::stdout().lock();
-        // The other end may be gone; then the input ends too.
-        let _ = writeln!(out, "ok").and_then(|()| out.flush());
-    }
-    let mut code = ExitCode::SUCCESS;
-    for (path, value) in kept.iter().rev() {
-        if let Err(why) = fs::write(path, value) {
-            eprintln!("hksim: {path}: cannot be set back to `{value}`: {why}");
-            code = ExitCode::FAILURE;
-        }
-    }
-    code
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@ struct Line {
 /// # Errors
 /// Memory cannot be mapped, or the profile not written.
 pub fn run(args: &Args) -> Result<()> {
+    args.output.as_deref().map_or(Ok(()), file::check)?;
     let profile = measure(Effort { rounds: args.rounds, time_max: Duration::from_secs(args.seconds) })?;
     if let Some(path) = &args.output {
         file::write(path, profile.text().as_bytes())?;

@@ -16,7 +16,7 @@ use hksim_trace::row;
 use hksim_trace::source::EventSource;
 
 use crate::flags::PolicyArgs;
-use crate::output::file::Staged;
+use crate::output::file::{self, Staged};
 use crate::output::{note, units};
 
 /// First line of the addresses.
@@ -31,11 +31,18 @@ pub struct Args {
     /// The format; addresses: where the design of the policy flags places every object, as CSV
     #[arg(long, value_name = "KIND", value_enum)]
     to: To,
-    /// File to write instead of standard output
+    /// File to write instead of standard output (-)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
     policy: PolicyArgs,
+}
+
+impl Args {
+    /// `None` is standard output.
+    fn output(&self) -> Option<&Path> {
+        self.output.as_deref().filter(|path| !file::is_standard(path))
+    }
 }
 
 /// What can be written.
@@ -67,10 +74,10 @@ pub fn run(args: &Args) -> Result<()> {
         bail!("--{flag}: only `--to addresses` depends on a design; leave it out");
     }
     let mut source = open(&args.trace)?;
-    if kind.is_binary() && args.output.is_none() && std::io::stdout().is_terminal() {
+    if kind.is_binary() && args.output().is_none() && std::io::stdout().is_terminal() {
         bail!("--to {}: binary, and standard output is a terminal; name a file with -o", kind.name());
     }
-    let report = to_output(args.output.as_deref(), |name, out| Ok(export(&mut source, kind, name, out)?))?;
+    let report = to_output(args.output(), |name, out| Ok(export(&mut source, kind, name, out)?))?;
     report.map_or(Ok(()), |report| {
         tell(&args.trace, &report);
         Ok(())
@@ -83,7 +90,7 @@ fn addresses(args: &Args) -> Result<()> {
         bail!("--{flag}: only the allocator decides on addresses; leave it out");
     }
     let mut source = open(&args.trace)?;
-    to_output(args.output.as_deref(), |name, out| {
+    to_output(args.output(), |name, out| {
         write_addresses(&mut source, &choice.design, out).map_err(|why| match why {
             Broken::Sim(why) => why.into(),
             Broken::Write(source) => TraceError::Io { path: name.to_path_buf(), action: "write", source }.into(),

@@ -15,10 +15,11 @@ use crate::output::{Format, print, render, units};
 /// Arguments of `import`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Trace of another program: plain, gz, bz2, xz, zstd or a zip archive
+    /// Trace of another program: plain, gz, bz2, xz, zstd or a zip archive (- for standard input, which cannot be zip)
     #[arg(value_name = "FILE", required_unless_present = "faults")]
     trace: Option<PathBuf>,
-    /// Explain page faults instead, by region, reason and time: what `perf script` printed (docs/faults.md)
+    /// Explain page faults instead, by region, reason and time: what `perf script` printed (docs/faults.md; - for standard
+    /// input)
     #[arg(long, value_name = "SCRIPT", conflicts_with_all = ["trace", "from"])]
     faults: Option<PathBuf>,
     /// With --faults: a copy of the program's /proc/PID/maps, where the script has no mappings

@@ -17,7 +17,7 @@ use hksim_record::{
 
 use crate::flags::values::{parse_size, parse_time};
 use crate::output::progress::Recording;
-use crate::output::{Format, note, render};
+use crate::output::{Format, file, note, render};
 
 /// How the program is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -107,6 +107,7 @@ impl Args {
 /// # Errors
 /// A program that cannot be recorded.
 pub fn run(args: &Args) -> Result<()> {
+    args.output.as_deref().map_or(Ok(()), file::refuse_standard_output)?;
     if args.backend == Backend::Ltrace && args.recover.is_none() {
         return record_with_ltrace(args);
     }

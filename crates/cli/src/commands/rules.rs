@@ -70,6 +70,7 @@ pub struct Report {
 /// # Errors
 /// Bad input; a process that executes died or hung.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    args.output.check()?;
     let failed = match (&args.script, args.random) {
         (Some(path), _) => scripts::run(args, path)?,
         (None, Some(count)) => run_random(args, count)?,
@@ -80,7 +81,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// A runner, or why this machine or this user cannot run scripts.
 fn runner(args: &Args) -> Result<std::result::Result<Runner, String>> {
-    let modes = if args.set_modes { Some(SetModes::new()?) } else { None };
+    let waiting = || note("waiting: another process changes this machine's modes, and has not put them back yet");
+    let modes = if args.set_modes { Some(SetModes::new(waiting)?) } else { None };
     match Runner::new(modes) {
         Ok(runner) => {
             for unseen in runner.unseen() {

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
-use crate::output::{self, OutputArgs, pages};
+use crate::output::{OutputArgs, file, pages};
 use crate::point::Point;
 use crate::runs::{BRACKET, setup, simulate_all};
 use crate::system_time::{Priced, ProfileArgs};
@@ -66,13 +66,15 @@ fn tlb_help() -> String {
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
+    args.output.check()?;
+    args.dump_pages.as_deref().map_or(Ok(()), file::check)?;
     let choice = args.policy.choice()?;
     let profile = args.profile.read()?;
     let trace = Trace::file(&args.trace)?;
     let headline =
         Setup { tlb: args.tlb, forks: args.forks.windows(&trace)?, ..setup(&choice, &trace, BaseKernel::AsItComes)? };
-    if let Some(file) = &args.dump_pages {
-        dump_pages(args, file, &headline)?;
+    if let Some(path) = &args.dump_pages {
+        dump_pages(args, path, &headline)?;
     }
     let is_assumed = choice.touch.is_none() && headline.touch != hksim_drive::TouchRule::Recorded;
     let others = BRACKET.into_iter().filter(|&rule| is_assumed && rule != headline.touch);
@@ -106,12 +108,12 @@ struct Placed<'a> {
     layouts: Option<Layouts>,
 }
 
-fn dump_pages(args: &Args, file: &Path, setup: &Setup) -> Result<()> {
+fn dump_pages(args: &Args, path: &Path, setup: &Setup) -> Result<()> {
     let at = args.at.as_ref().map(|point| point.event(&args.trace)).transpose()?;
     let mut source = Borrowing::new(TraceReader::open(&args.trace)?);
     let mut marks = simulate(&mut source, setup, at.map_or(Marks::Collect, Marks::At), &|_| {})?.marks;
     marks.retain(|mark| at.is_none_or(|event| mark.event == event));
-    output::file::write(file, pages::text(&setup.design.plan()?.layout, &marks).as_bytes())
+    file::write(path, pages::text(&setup.design.plan()?.layout, &marks).as_bytes())
 }
 
 /// The first row, told the figures of all of them where there are more.

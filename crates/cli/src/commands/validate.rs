@@ -57,9 +57,14 @@ struct Replayable {
 /// # Errors
 /// Bad input, and replays that cannot be made at all.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    args.output.check()?;
     let choices = args.policy.checked()?.choices(HugeList::All)?;
-    let folder = TempDir::with_prefix("hksim-").context("cannot make a temporary folder; set TMPDIR")?;
-    let traces = replayable(&args.traces, folder.path())?;
+    // Replays read files: the built-in traces need some, which stay as long as this does.
+    let folder = if args.traces.is_empty() { Some(temporary_folder()?) } else { None };
+    let traces = match &folder {
+        Some(folder) => built_in(folder.path())?,
+        None => files(&args.traces)?,
+    };
     let validation = Validation::new(rows(args, &traces, &choices)?);
     args.output.emit(&validation, &validation.rows, || view::table(&validation))?;
     Ok(match validation.verdict {
@@ -94,11 +99,18 @@ fn rows(args: &Args, traces: &[Replayable], choices: &[Choice]) -> Result<Vec<Ro
     Ok(rows)
 }
 
-/// The traces named, or the built-in ones written to files.
-fn replayable(paths: &[PathBuf], folder: &Path) -> Result<Vec<Replayable>> {
-    if paths.is_empty() {
-        return Trace::built_in()?.into_iter().map(|trace| written(trace, folder)).collect();
-    }
+fn temporary_folder() -> Result<TempDir> {
+    TempDir::with_prefix("hksim-").with_context(|| {
+        let place = std::env::temp_dir();
+        format!("{}: no room for the built-in traces; set TMPDIR to a folder that can be written", place.display())
+    })
+}
+
+fn built_in(folder: &Path) -> Result<Vec<Replayable>> {
+    Trace::built_in()?.into_iter().map(|trace| written(trace, folder)).collect()
+}
+
+fn files(paths: &[PathBuf]) -> Result<Vec<Replayable>> {
     let file = |path: &PathBuf| -> Result<Replayable> {
         Ok(Replayable { trace: Trace::file(path)?, path: path.clone(), label: path.display().to_string() })
     };

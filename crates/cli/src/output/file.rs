@@ -23,6 +23,7 @@ impl Staged {
     /// # Errors
     /// `wanted` is a directory, or its directory is not there.
     pub fn new(wanted: &Path) -> Result<Staged> {
+        refuse_standard_output(wanted)?;
         let metadata = fs::metadata(wanted);
         if metadata.as_ref().is_ok_and(fs::Metadata::is_dir) {
             bail!("{}: is a directory; name a file", wanted.display());
@@ -55,6 +56,17 @@ impl Staged {
             bail!("{}: is a trace, which a result must not replace; write to another file", wanted.display());
         }
         Ok(staged)
+    }
+
+    /// Makes sure that it can be written, for work that takes long before it does. What stands there stays.
+    ///
+    /// # Errors
+    /// The system refuses.
+    fn probe(self) -> Result<()> {
+        if self.path != self.wanted {
+            fs::File::create(&self.path).with_context(|| format!("{}: cannot write", self.wanted.display()))?;
+        }
+        Ok(())
     }
 
     /// Where to write.
@@ -91,6 +103,38 @@ impl Drop for Staged {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Whether a path stands for standard output (or input), as `-` does everywhere.
+pub fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Refuses `-` where a file has to be: traces, pictures, profiles.
+///
+/// # Errors
+/// It is `-`.
+pub fn refuse_standard_output(wanted: &Path) -> Result<()> {
+    if is_standard(wanted) {
+        bail!("-: this is written to a file, not to standard output; name one (`./-` is a file called `-`)");
+    }
+    Ok(())
+}
+
+/// Makes sure that the file of a result can be written, before the work that makes the result.
+///
+/// # Errors
+/// The system refuses, or a trace stands there.
+pub fn check(wanted: &Path) -> Result<()> {
+    Staged::result(wanted)?.probe()
+}
+
+/// Makes sure that a trace can be written, before the work that makes it.
+///
+/// # Errors
+/// The system refuses.
+pub fn check_trace(wanted: &Path) -> Result<()> {
+    Staged::new(wanted)?.probe()
 }
 
 /// Whether a file begins like an `.hkt` trace.

@@ -9,7 +9,7 @@ pub mod trace;
 pub mod units;
 
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -31,12 +31,24 @@ pub struct OutputArgs {
     /// Form of the result
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
-    /// Write the result to a file instead of standard output
+    /// Write the result to a file instead of standard output (-)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
 impl OutputArgs {
+    /// Makes sure that the result can be written, before the work that makes it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn check(&self) -> Result<()> {
+        self.file().map_or(Ok(()), file::check)
+    }
+
+    fn file(&self) -> Option<&Path> {
+        self.output.as_deref().filter(|path| !file::is_standard(path))
+    }
+
     /// Writes a result: `rows` are the lines of its CSV form.
     ///
     /// # Errors
@@ -48,7 +60,7 @@ impl OutputArgs {
         table: impl FnOnce() -> String,
     ) -> Result<()> {
         let text = render(self.format, result, rows, table)?;
-        match &self.output {
+        match self.file() {
             Some(path) => file::write(path, text.as_bytes()),
             None => print(&text),
         }

@@ -8,7 +8,7 @@ use hksim_trace::error::TraceError;
 use hksim_trace::header::Summary;
 use serde::Serialize;
 
-use super::file::Staged;
+use super::file::{self, Staged};
 use super::{Format, print, render, units};
 
 /// Where a trace goes, and how the report about it looks.
@@ -23,6 +23,15 @@ pub struct TraceOut {
 }
 
 impl TraceOut {
+    /// Makes sure that the trace can be written, before the work that makes it.
+    ///
+    /// # Errors
+    /// The output is an input, or cannot be written.
+    pub fn check(&self, inputs: &[&Path]) -> Result<()> {
+        refuse_inputs(&self.output, inputs)?;
+        file::check_trace(&self.output)
+    }
+
     /// Lets `write` make the trace under a passing name, and gives it its own when it is whole. `inputs` are not replaced.
     ///
     /// # Errors
@@ -50,14 +59,19 @@ impl TraceOut {
 /// # Errors
 /// Those of `write`; the output is an input, or cannot be written.
 pub fn write_new<T>(output: &Path, inputs: &[&Path], write: impl FnOnce(&Path) -> Result<T, TraceError>) -> Result<T> {
-    let same = |input: &&Path| matches!((fs::canonicalize(input), fs::canonicalize(output)), (Ok(one), Ok(other)) if one == other);
-    if let Some(input) = inputs.iter().copied().find(same) {
-        return Err(TraceError::SameFile { path: input.to_path_buf() }.into());
-    }
+    refuse_inputs(output, inputs)?;
     let staged = Staged::new(output)?;
     let written = write(staged.path()).map_err(|why| staged.rename_error(why))?;
     staged.keep()?;
     Ok(written)
+}
+
+fn refuse_inputs(output: &Path, inputs: &[&Path]) -> Result<(), TraceError> {
+    let same = |input: &&Path| matches!((fs::canonicalize(input), fs::canonicalize(output)), (Ok(one), Ok(other)) if one == other);
+    if let Some(input) = inputs.iter().copied().find(same) {
+        return Err(TraceError::SameFile { path: input.to_path_buf() });
+    }
+    Ok(())
 }
 
 /// How large a trace is, in words.

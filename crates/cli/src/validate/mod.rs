@@ -107,7 +107,7 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
         let judged = verdict::judge(&simulated.report, &replayed, &residual);
         let moved = if judged.verdict == Verdict::Failed { settings_moved(&setup) } else { None };
         // What was disturbed is measured again.
-        let disturbed = judged.class == Class::Bounded || moved.is_some();
+        let disturbed = judged.class == Class::Bounded || moved.is_some() || judged.may_be_damon(&replayed);
         let judged = moved.map_or(judged, Judged::skipped);
         if tries == TRIES_MAX || !disturbed {
             break (replayed, simulated, residual, judged);

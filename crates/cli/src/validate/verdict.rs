@@ -50,6 +50,11 @@ impl Judged {
         Judged::exact(Verdict::Skipped, Some(reason))
     }
 
+    /// Whether it failed while DAMON ran, which nobody can predict. Something else fails again.
+    pub fn may_be_damon(&self, measured: &Replayed) -> bool {
+        self.verdict == Verdict::Failed && measured.environment.damon_ns.is_some_and(|ns| ns > 0)
+    }
+
     fn exact(verdict: Verdict, reason: Option<String>) -> Judged {
         Judged { class: Class::Exact, verdict, reason }
     }
@@ -133,6 +138,21 @@ pub(super) fn unsound(measured: &Replayed) -> Option<String> {
     (contradictions > 0).then(|| format!("{contradictions} pages contradict the record of traps and calls"))
 }
 
+/// The rules about zero pages, and about copies after forks.
+fn copy_suspects(forked: bool, residual: &Residual) -> Vec<&'static str> {
+    let kinds = residual.by_kind.unwrap_or_default();
+    // Faults that are no installs took permissions back.
+    let reuses = residual.faults.zip(residual.installs).map_or(0, |(faults, installs)| faults - installs);
+    let mut found = Vec::new();
+    if forked && (kinds.cow != 0 || reuses != 0) {
+        found.push("R27 (a fork's first writes: what is shared is copied, what no longer is is written in place)");
+    }
+    if kinds.zero != 0 || (!forked && kinds.cow != 0) {
+        found.push("R4 (zero page at a read, copied at a write)");
+    }
+    found
+}
+
 /// Names the rules (docs/kernel-rules.md) that residuals point at.
 fn suspects(predicted: &SimReport, residual: &Residual) -> String {
     let kinds = residual.by_kind.unwrap_or_default();
@@ -166,9 +186,7 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
     if policy.purge == Purge::Free && predicted.installs.by_kind.thp > 0 && predicted.splits > 0 {
         found.push("R10 (a split maps zero-filled pages to the zero page)".into());
     }
-    if kinds.zero != 0 || kinds.cow != 0 {
-        found.push("R4 (zero page at a read, copied at a write)".into());
-    }
+    found.extend(copy_suspects(!predicted.forks.is_empty(), residual).into_iter().map(String::from));
     if predicted.installs.by_reason.refault_after_purge > 0 && residual.installs.unwrap_or(0) > 0 {
         found.push("R7/R8 (MADV_DONTNEED drops pages, and tables of whole huge pages)".into());
     }
@@ -182,4 +200,40 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
         found.push("no rule stands out: compare by_kind and the page sets".into());
     }
     format!("layout residual {}, rule residual {}: {}", residual.layout(), residual.rules(), found.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use hksim_drive::ByKind;
+
+    use super::*;
+
+    fn named(forked: bool, cow: i64, zero: i64, faults: i64) -> Vec<&'static str> {
+        let kinds = ByKind { cow, zero, base_4k: 0, mthp: 0, thp: 0, hugetlb: 0 };
+        let installs = Some(cow + zero);
+        let residual = Residual { by_kind: Some(kinds), installs, faults: Some(faults), ..Residual::default() };
+        let rule = |text: &'static str| text.split(' ').next().unwrap_or_default();
+        copy_suspects(forked, &residual).into_iter().map(rule).collect()
+    }
+
+    #[test]
+    fn copies_point_at_forks_where_there_were_some_and_at_zero_pages_else() {
+        assert_eq!(named(true, -3, 0, -3), ["R27"]);
+        assert_eq!(named(true, 0, 0, 2), ["R27"], "only what no longer is shared differs");
+        assert_eq!(named(false, -3, 0, -3), ["R4"]);
+        assert_eq!(named(true, -3, 2, -1), ["R27", "R4"]);
+        assert_eq!(named(true, 0, 2, 2), ["R4"]);
+        assert!(named(true, 0, 0, 0).is_empty() && named(false, 0, 0, 1).is_empty());
+    }
+
+    #[test]
+    fn what_failed_beside_damon_is_not_believed_at_once() {
+        let beside = |verdict, damon_ns| {
+            let mut measured = Replayed::default();
+            measured.environment.damon_ns = damon_ns;
+            Judged::exact(verdict, None).may_be_damon(&measured)
+        };
+        assert!(beside(Verdict::Failed, Some(1)));
+        assert!(!beside(Verdict::Failed, Some(0)) && !beside(Verdict::Failed, None) && !beside(Verdict::Ok, Some(1)));
+    }
 }

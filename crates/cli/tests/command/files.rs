@@ -1,7 +1,8 @@
 //! Files and pipes: whole or not at all, and quiet when the reader has seen enough.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use crate::support::Bench;
@@ -74,4 +75,117 @@ fn an_output_file_holds_what_would_be_printed() {
         assert_eq!(bench.ok(&format!("info rm.hkt --format {format} -o out")), "");
         assert_eq!(fs::read_to_string(bench.path("out")).expect("the file"), printed, "{format}");
     }
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_named_before_the_work() {
+    let bench = Bench::with_trace();
+    fs::write(bench.path("ran-once"), "#!/bin/sh\nmkdir ran\n").expect("a program");
+    fs::set_permissions(bench.path("ran-once"), fs::Permissions::from_mode(0o755)).expect("it can be run");
+    // Each would say something else, or take an hour, if it began with its work.
+    for line in [
+        "calibrate --rounds 10000 --seconds 3600",
+        "sim none.hkt",
+        "sweep none.hkt",
+        "info none.hkt",
+        "replay none.hkt",
+        "validate none.hkt",
+        "compare none.hkt",
+        "rules --script none.txt",
+        "import --faults none.txt",
+        "trace shrink rm.hkt --while ./ran-once{}",
+        "record --backend ltrace",
+        "record",
+    ] {
+        let line = match line.split_once(' ') {
+            Some(("record", _)) | None => format!("{line} -o nowhere/x -- ./ran-once"),
+            Some(_) => format!("{line} -o nowhere/x"),
+        };
+        let said = bench.refused(&line);
+        assert!(said.contains("nowhere/x"), "{line}: {said}");
+        assert!(!bench.path("ran").exists(), "{line}: ran");
+    }
+    for line in
+        ["sim none.hkt --dump-pages", "sweep none.hkt --plot", "info none.hkt --plot", "compare none.hkt --plot"]
+    {
+        let said = bench.refused(&format!("{line}=nowhere/x.svg"));
+        assert!(said.contains("nowhere/x.svg"), "{line}: {said}");
+    }
+    // What was there stays where the work fails later.
+    fs::write(bench.path("kept"), "kept").expect("a file");
+    bench.refused("validate none.hkt -o kept");
+    assert_eq!(fs::read(bench.path("kept")).expect("the file"), b"kept");
+    assert_eq!(fs::read_dir(bench.folder()).expect("the folder").count(), 3, "rm.hkt, ran-once and kept");
+}
+
+#[test]
+fn a_dash_is_standard_output_for_results_and_refused_for_files() {
+    let bench = Bench::with_trace();
+    for line in ["info rm.hkt --format csv", "export rm.hkt --to rep"] {
+        assert_eq!(bench.ok(&format!("{line} -o -")), bench.ok(line), "{line}");
+    }
+    for line in [
+        "gen tiny-hot --cycles 10 -o -",
+        "import t.script -o -",
+        "trace anonymise rm.hkt -o -",
+        "record -o - -- true",
+        "calibrate -o -",
+        "sweep rm.hkt --plot=-",
+        "info rm.hkt --plot -",
+        "sim rm.hkt --dump-pages -",
+    ] {
+        fs::write(bench.path("t.script"), "a 0 16\nf 0\n").expect("a script trace");
+        let said = bench.refused(line);
+        assert!(said.contains("not to standard output"), "{line}: {said}");
+    }
+    assert!(!bench.path("-").exists());
+    bench.ok("gen tiny-hot --cycles 10 -o ./-");
+    assert_eq!(bench.json("info ./-")["events"], 20);
+}
+
+#[test]
+fn a_dash_is_standard_input_for_what_is_read_once() {
+    let bench = Bench::new();
+    let from_input = |line: &str, bytes: &[u8]| {
+        let mut command = bench.command(line);
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("hksim starts");
+        // What refuses it at once may not read it all.
+        let _ = child.stdin.take().expect("stdin is piped").write_all(bytes);
+        let ended = child.wait_with_output().expect("hksim ends");
+        (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned(), ended.stdout)
+    };
+    let script = b"a 0 16\na 1 100\nf 0\nf 1\n";
+    assert_eq!(from_input("import - -o t.hkt", script).0, Some(0));
+    assert_eq!(bench.json("info t.hkt")["events"], 4);
+    let (code, said, _) = from_input("import - -o t.hkt", b"a 0 16\nf 0\nwhat\n");
+    assert!(code == Some(2) && said.contains("-:3"), "{said}");
+    let (code, said, _) = from_input("import - -o t.hkt", b"PK\x03\x04 and more of it");
+    assert!(code == Some(2) && said.contains("from a file"), "{said}");
+
+    let faults: String = (0..9).map(|page| format!("t 1 1.{page}: 1 page-faults: 7f0000{page}000\n")).collect();
+    fs::write(bench.path("k.txt"), &faults).expect("a script of perf's");
+    let named = bench.ok("import --faults k.txt --format csv");
+    let (code, said, told) = from_input("import --faults - --format csv", faults.as_bytes());
+    assert_eq!((code, String::from_utf8_lossy(&told).into_owned()), (Some(0), named), "{said}");
+    assert!(bench.refused("import --faults - --maps -").contains("--maps"));
+
+    // Traces are read twice.
+    for line in ["info -", "sim -", "trace verify -", "validate -"] {
+        assert!(bench.refused(line).contains("save a pipe to a file"), "{line}");
+    }
+}
+
+#[test]
+fn a_trace_of_ones_own_is_validated_without_a_temporary_folder() {
+    let bench = Bench::with_trace();
+    let validated = |line: &str| {
+        let ran = bench.command(line).env("TMPDIR", bench.path("nowhere")).output().expect("hksim starts");
+        (ran.status.code(), String::from_utf8_lossy(&ran.stderr).into_owned())
+    };
+    let (code, said) = validated("validate rm.hkt --huge never");
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = validated("validate --huge never");
+    assert!(code == Some(2) && said.contains("set TMPDIR") && said.contains("nowhere"), "{said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
 }

@@ -1,6 +1,8 @@
 //! `hksim rules`: scripts predicted and executed; the figures are those of the kernel rules' specification.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -103,4 +105,23 @@ fn random_scripts_are_counted_with_their_seed() {
     let result: Value = serde_json::from_str(&ran.stdout).expect("JSON");
     assert_eq!((&result["seed"], &result["failures"]), (&json!(7), &json!([])));
     assert!(result["operations"].as_u64() <= Some(6));
+}
+
+/// Who changes modes holds this lock until they are put back.
+#[test]
+fn a_run_that_sets_modes_waits_for_another() {
+    let Ok(lock) = File::open(hksim_rules::LOCKED) else { return eprintln!("skipped: no {}", hksim_rules::LOCKED) };
+    // SAFETY: an open descriptor.
+    if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+        return eprintln!("skipped: another process holds the machine's modes");
+    }
+    let bench = with_script("w 0 1 1\n");
+    let mut command = bench.command("rules --script s.txt --set-modes");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("hksim starts");
+    let mut said = String::new();
+    BufReader::new(child.stderr.take().expect("stderr is piped")).read_line(&mut said).expect("text");
+    assert!(said.contains("another process changes this machine's modes"), "{said}");
+    assert!(child.try_wait().expect("a child").is_none(), "it did not wait");
+    drop(lock);
+    assert!(child.wait().expect("it ends").success());
 }

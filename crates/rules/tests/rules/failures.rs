@@ -1,7 +1,7 @@
 //! What happens when processes die.
 
-use std::io::Read;
-use std::process::{Command, ExitCode, Stdio};
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use hksim_rules::{ExecuteError, Machine, SetModes, check};
@@ -11,6 +11,11 @@ use hksim_sim::kernel::script::Script;
 pub const SETS_MODES_ARGUMENT: &str = "sets-modes";
 /// A mode that no other measurement feels.
 const HARMLESS: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";
+/// What [`SetModes::calm_khugepaged`] sets it to.
+const ASLEEP: &str = "3600000";
+/// What a process says that has set the mode, and before if it has to wait.
+const SET: &str = "set";
+const WAITS: &str = "waits";
 
 fn children_of(parent: u32) -> Vec<u32> {
     let stat = |entry: std::fs::DirEntry| {
@@ -42,9 +47,9 @@ pub fn a_killed_child_is_an_error() -> Result<(), String> {
 
 /// The `main` of the process that is killed.
 pub fn sets_modes() -> ExitCode {
-    match SetModes::new().and_then(|mut modes| modes.calm_khugepaged().map(|()| modes)) {
+    match SetModes::new(|| println!("{WAITS}")).and_then(|mut modes| modes.calm_khugepaged().map(|()| modes)) {
         Ok(modes) => {
-            println!("set");
+            println!("{SET}");
             std::thread::sleep(Duration::from_secs(60));
             drop(modes);
         }
@@ -53,30 +58,94 @@ pub fn sets_modes() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-pub fn modes_are_put_back_after_a_kill() -> Result<(), String> {
-    let value = || std::fs::read_to_string(HARMLESS).map_err(|why| format!("{HARMLESS}: {why}"));
+/// A process that sets a mode, or waits for that.
+struct Setter {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Setter {
+    fn start() -> Setter {
+        let program = std::env::current_exe().expect("this program");
+        let mut command = Command::new(program);
+        let mut process = command.arg(SETS_MODES_ARGUMENT).stdout(Stdio::piped()).spawn().expect("this program starts");
+        let lines = BufReader::new(process.stdout.take().expect("stdout is piped")).lines();
+        Setter { process, lines }
+    }
+
+    /// What it says next; empty when it has ended.
+    fn said(&mut self) -> String {
+        self.lines.next().map_or(String::new(), |line| line.expect("text"))
+    }
+}
+
+impl Drop for Setter {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn value() -> Result<String, String> {
+    std::fs::read_to_string(HARMLESS).map_err(|why| format!("{HARMLESS}: {why}"))
+}
+
+/// The mode as nobody has set it, and a process that has set it since.
+fn first_setter() -> Result<(String, Setter), String> {
     let before = value()?;
-    if before.trim() == "3600000" {
-        return Err("another run keeps khugepaged asleep".into());
+    let mut setter = Setter::start();
+    match setter.said().as_str() {
+        SET if before.trim() == ASLEEP => Err("somebody keeps khugepaged asleep".into()),
+        SET => Ok((before, setter)),
+        WAITS => Err("another run holds the machine's modes".into()),
+        why => Err(format!("modes cannot be set here: {why}")),
     }
-    let program = std::env::current_exe().expect("this program");
-    let mut child =
-        Command::new(program).arg(SETS_MODES_ARGUMENT).stdout(Stdio::piped()).spawn().expect("this program starts");
-    let mut said = [0; 4];
-    let stdout = child.stdout.as_mut().expect("stdout is piped");
-    let read = stdout.read_exact(&mut said);
-    if read.is_err() || &said != b"set\n" {
-        child.wait().expect("it ends");
-        return Err("modes cannot be set here".into());
-    }
-    let meanwhile = value();
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
-    assert_ne!(meanwhile?, before);
+}
+
+fn put_back(before: &str) -> Result<(), String> {
     let deadline = Instant::now() + Duration::from_secs(5);
     while value()? != before {
         assert!(Instant::now() < deadline, "{HARMLESS} is still {}, and was {before}", value()?);
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
+}
+
+pub fn modes_are_put_back_after_a_kill() -> Result<(), String> {
+    let (before, setter) = first_setter()?;
+    assert_eq!(value()?.trim(), ASLEEP);
+    drop(setter);
+    put_back(&before)
+}
+
+/// The second would take the modes of the first for the machine's own, and leave them behind.
+pub fn two_at_once_set_modes_in_turn() -> Result<(), String> {
+    let (before, first) = first_setter()?;
+    let mut second = Setter::start();
+    assert_eq!(second.said(), WAITS);
+    drop(first);
+    assert_eq!(second.said(), SET);
+    assert_eq!(value()?.trim(), ASLEEP, "the first run's guard is done before the second begins");
+    drop(second);
+    put_back(&before)
+}
+
+/// Whoever is killed while it waits leaves nothing behind that would take the lock later.
+pub fn who_is_killed_while_waiting_is_out_of_the_queue() -> Result<(), String> {
+    let (before, first) = first_setter()?;
+    let mut waiting = Setter::start();
+    assert_eq!(waiting.said(), WAITS);
+    let guards = children_of(waiting.process.id());
+    assert_eq!(guards.len(), 1, "the guard that waits");
+    drop(waiting);
+    let is_there = |pid: &u32| std::path::Path::new("/proc").join(pid.to_string()).exists();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while guards.iter().any(is_there) {
+        assert!(Instant::now() < deadline, "the guard of a run that was killed still waits");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(value()?.trim(), ASLEEP, "the first run goes on");
+    drop(first);
+    put_back(&before)
 }

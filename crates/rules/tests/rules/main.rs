@@ -27,6 +27,8 @@ const CASES: &[(&str, Case)] = &[
     ("a_wrong_model_is_found_and_shrunk", random::a_wrong_model_is_found_and_shrunk),
     ("a_killed_child_is_an_error", failures::a_killed_child_is_an_error),
     ("modes_are_put_back_after_a_kill", failures::modes_are_put_back_after_a_kill),
+    ("two_at_once_set_modes_in_turn", failures::two_at_once_set_modes_in_turn),
+    ("who_is_killed_while_waiting_is_out_of_the_queue", failures::who_is_killed_while_waiting_is_out_of_the_queue),
 ];
 
 fn main() -> ExitCode {

@@ -67,7 +67,11 @@ impl TraceReader {
 
     fn open_with(path: &Path, on_damage: OnDamage) -> Result<Self, TraceError> {
         // Asked before opening: opening a pipe would wait for its writer.
-        let metadata = std::fs::metadata(path).map_err(|why| TraceError::io(path, "open", why))?;
+        let metadata = match std::fs::metadata(path) {
+            // Meant as standard input, elsewhere.
+            Err(_) if path.as_os_str() == "-" => return Err(TraceError::NotAFile { path: path.to_path_buf() }),
+            metadata => metadata.map_err(|why| TraceError::io(path, "open", why))?,
+        };
         if !metadata.is_file() {
             return Err(TraceError::NotAFile { path: path.to_path_buf() });
         }

@@ -144,7 +144,7 @@ pub struct ImportReport {
     pub notes: Vec<String>,
 }
 
-/// Reads `path` (plain, gz, bz2, xz, zstd or a zip archive, one inside another at most) and writes the trace `out`.
+/// Reads `path` (plain, gz, bz2, xz, zstd or a zip archive, one inside another at most; `-` is standard input) and writes the trace `out`.
 ///
 /// Of an archive, the first member of a known format (of the one asked for) is read.
 ///

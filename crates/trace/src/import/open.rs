@@ -30,8 +30,11 @@ pub(super) enum Container {
     Zip(Box<ZipArchive<BufReader<File>>>),
 }
 
-/// Opens a regular file and whatever container its first bytes announce.
+/// Opens a regular file, or standard input (`-`), and whatever container its first bytes announce.
 pub(super) fn container(path: &Path) -> Result<Container, TraceError> {
+    if path.as_os_str() == "-" {
+        return standard_input(path);
+    }
     let cannot = |action| move |why| TraceError::io(path, action, why);
     let metadata = std::fs::metadata(path).map_err(cannot("open"))?;
     if !metadata.is_file() {
@@ -46,10 +49,25 @@ pub(super) fn container(path: &Path) -> Result<Container, TraceError> {
         }
         return Ok(Container::Zip(Box::new(archive)));
     }
-    let outer = unpack(Box::new(file)).map_err(cannot("decompress"))?;
+    stream(path, Box::new(file))
+}
+
+/// What comes on standard input. An archive has its table at the end, so it cannot come so.
+fn standard_input(path: &Path) -> Result<Container, TraceError> {
+    let mut input = io::stdin().lock();
+    if input.fill_buf().map_err(|why| TraceError::io(path, "read", why))?.starts_with(b"PK\x03\x04") {
+        let why = io::Error::other("an archive is read from a file, not from standard input");
+        return Err(TraceError::io(path, "open the archive", why));
+    }
+    stream(path, Box::new(input))
+}
+
+fn stream(path: &Path, reader: Box<dyn BufRead>) -> Result<Container, TraceError> {
+    let cannot = |why| TraceError::io(path, "decompress", why);
+    let outer = unpack(reader).map_err(cannot)?;
     let (reader, packed) = match outer {
         Unpacked::Plain(reader) => (reader, false),
-        Unpacked::Stream(reader) => (unpack(reader).map_err(cannot("decompress"))?.reader(), true),
+        Unpacked::Stream(reader) => (unpack(reader).map_err(cannot)?.reader(), true),
     };
     Ok(Container::Stream { reader, packed })
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use hksim_trace::import::faults::{FaultReport, Reasons, RegionKind, RegionRow, read};
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use super::Args;
 use crate::chart;
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count, of, percent, time};
-use crate::output::{OutputArgs, note};
+use crate::output::{OutputArgs, file, note};
 
 /// Rows of each table for people; JSON has the rest.
 const ROWS_SHOWN: usize = 12;
@@ -28,6 +28,12 @@ struct Explained {
 /// # Errors
 /// Input that holds no page faults with addresses; output that cannot be written.
 pub fn run(args: &Args, script: &Path) -> Result<()> {
+    let output = OutputArgs { format: args.format, output: args.output.clone() };
+    output.check()?;
+    args.plot.as_deref().map_or(Ok(()), file::check)?;
+    if file::is_standard(script) && args.maps.as_deref().is_some_and(file::is_standard) {
+        bail!("--maps -: standard input is the script; copy /proc/PID/maps to a file");
+    }
     let report = read(script, &args.faults_options())?;
     if !report.has_mappings {
         note(
@@ -39,7 +45,6 @@ pub fn run(args: &Args, script: &Path) -> Result<()> {
         note(&format!("drew {}", path.display()));
     }
     let explained = Explained { schema: hksim_sim::report::SCHEMA, file: script.display().to_string(), report };
-    let output = OutputArgs { format: args.format, output: args.output.clone() };
     output.emit(&explained, &explained.report.regions, || table(&explained))
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use hksim_trace::import::{Format, Options, import};
 
 use crate::commands::import::{Imported, table};
-use crate::output::file::Staged;
+use crate::output::file::{self, Staged};
 use crate::output::{Format as Form, note, render};
 
 /// Breakpoints at the functions themselves (-x), not at calls through the PLT (-e): a program built with `-fno-plt` has
@@ -24,6 +24,7 @@ const NOTHING: &str = "hksim_traces_no_such_call";
 /// # Errors
 /// There is no ltrace, or it wrote nothing that can be imported.
 pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Result<()> {
+    file::check_trace(output)?;
     let staged = Staged::new(output)?;
     let dir = tempfile::tempdir().context("a temporary directory for ltrace's output")?;
     let text = dir.path().join("ltrace.txt");

@@ -72,6 +72,7 @@ struct Shrunk {
 /// Input that is no trace or does not have the property; output that cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     let mut reader = open(&args.trace)?;
+    args.out.check(&[&args.trace])?;
     let events_before = reader.summary().events;
     let (selection, tries_left, parameters) = match (&args.keep, &args.command) {
         (Some(property), _) => {

@@ -2,7 +2,7 @@
 
 use crate::flags::{Choice, varied};
 use crate::output::table::{Table, text};
-use crate::output::units::{bytes, count};
+use crate::output::units::{bytes, count, time};
 use crate::validate::{Row, Validation, Verdict};
 
 /// The word of a verdict.
@@ -104,7 +104,7 @@ fn environment(row: &Row) -> Vec<String> {
     let number = |value: Option<u64>| value.map_or_else(|| "unknown".into(), |value| value.to_string());
     vec![format!(
         "environment: Linux {}, {}, THP {} (defrag {}; sizes below 2M: {}), hugetlb pool {}, swap {} bytes, numa_balancing {}, \
-         perf {}, khugepaged collapses {}, failed allocations of huge pages {}",
+         perf {}, khugepaged collapses {}, failed allocations of huge pages {}, DAMON {}",
         or_unknown(&environment.kernel),
         or_unknown(&environment.cpu_model),
         or_unknown(&environment.thp_enabled),
@@ -116,5 +116,9 @@ fn environment(row: &Row) -> Vec<String> {
         environment.perf,
         number(environment.khugepaged_collapses),
         number(environment.thp_fallbacks),
+        match environment.damon_ns {
+            Some(0) => "off".into(),
+            ns => ns.map_or_else(|| "unknown".into(), |ns| format!("ran {}", time(ns))),
+        },
     )]
 }
