@@ -19,13 +19,12 @@ enum Kind {
 
 impl Kind {
     /// One operation of so many is a fork. With promised pages none is: where the pool is empty the parent takes its
-    /// children's, which is not modelled. Nor with a list of mappings that is nearly full: the
-    /// process that measures reads it after a fork, and needs memory and mappings of its own for that.
+    /// children's, which is not modelled.
     fn ops_to_a_fork(self) -> Option<u64> {
         match self {
             Kind::Forks => Some(4),
-            Kind::HugetlbUnpromised | Kind::TwoThreads | Kind::Narrow => Some(8),
-            Kind::Plain | Kind::HugetlbPromised | Kind::NearlyFull => None,
+            Kind::HugetlbUnpromised | Kind::TwoThreads | Kind::Narrow | Kind::NearlyFull => Some(8),
+            Kind::Plain | Kind::HugetlbPromised => None,
         }
     }
 

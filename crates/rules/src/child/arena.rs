@@ -119,14 +119,10 @@ impl Arena {
     }
 }
 
-/// Makes mappings elsewhere until `max_map_count` has room for `room` more.
-pub(super) fn fill(room: u64) -> io::Result<()> {
+/// Makes mappings elsewhere until `max_map_count` has room for `room` more; the process has so many of its own.
+pub(super) fn fill(room: u64, own: u64) -> io::Result<()> {
     let limit = hksim_linux::sysfs::number("/proc/sys/vm/max_map_count").ok_or(io::ErrorKind::NotFound)?;
-    // [vsyscall] is listed, and no mapping.
-    let maps = std::fs::read_to_string("/proc/self/maps")?;
-    let have = maps.lines().filter(|line| !line.ends_with("[vsyscall]")).count() as u64;
-    drop(maps);
-    for page in have..limit.saturating_sub(room) {
+    for page in own..limit.saturating_sub(room) {
         // Alternating protections keep the pages apart.
         let protection = if page % 2 == 0 { libc::PROT_NONE } else { libc::PROT_READ };
         let place = (FILLER + page * PAGE_BYTES) as *mut libc::c_void;

@@ -9,7 +9,7 @@ use hksim_sim::kernel::script::{ForkWriter, Touch};
 use libc::pid_t;
 
 use super::arena::Arena;
-use super::settle::settle;
+use super::settle::OwnMemory;
 use super::{die_with_parent, minflt};
 
 /// A page that children share with the process.
@@ -38,6 +38,7 @@ impl Forked {
     pub(super) fn start(
         &self,
         arena: Arena,
+        own: &OwnMemory,
         writer: ForkWriter,
         [start, length, stride]: [u64; 3],
     ) -> io::Result<Running> {
@@ -56,7 +57,7 @@ impl Forked {
                 unsafe { libc::pause() };
             }
         }
-        settle();
+        own.settle();
         self.word().store(u64::MAX, Ordering::Relaxed);
         let before = minflt();
         arena.touch(Touch::WriteOne, start, length, stride);

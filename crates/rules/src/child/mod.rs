@@ -27,6 +27,7 @@ use arena::{Arena, Returned, fill};
 use fork::Forked;
 use look::Look;
 use second::Second;
+use settle::OwnMemory;
 
 /// First argument of a process that executes scripts.
 pub const CHILD_ARGUMENT: &str = "__hksim-rules-child";
@@ -137,6 +138,7 @@ struct Child {
     mode: Mode,
     second: Second,
     forked: Forked,
+    own: OwnMemory,
     zero: File,
     out: Output,
 }
@@ -159,6 +161,7 @@ impl Child {
             mode,
             second: Second::start(mode)?,
             forked: Forked::new().map_err(|why| Unable::new("shared memory", why))?,
+            own: OwnMemory::default(),
             zero: File::open("/dev/zero").map_err(|why| Unable::new("/dev/zero", why))?,
             out: Output::new().map_err(|why| Unable::new("memory", why))?,
         })
@@ -179,7 +182,7 @@ impl Child {
         let script: Script = WARM_UP.parse().map_err(io::Error::other)?;
         for _ in 0..2 {
             self.run(&script)?;
-            settle::settle();
+            self.own.settle();
         }
         self.out.discard();
         Ok(())
@@ -196,9 +199,10 @@ impl Child {
 
     fn start(&mut self, header: &Header) -> io::Result<Arena> {
         Arena::clear();
+        self.own.note()?;
         if let Some(room) = header.room {
             // The arena is one mapping itself.
-            fill(room.saturating_add(1))?;
+            fill(room.saturating_add(1), self.own.mappings())?;
         }
         let arena = Arena::new(header.base, &self.zero);
         self.look.begin();
@@ -221,8 +225,8 @@ impl Child {
 
     /// Forks, and measures from when both processes have their own memory back.
     fn fork_step(&mut self, arena: Arena, writer: ForkWriter, pages: [u64; 3]) -> io::Result<()> {
-        let child = self.forked.start(arena, writer, pages)?;
-        settle::settle();
+        let child = self.forked.start(arena, &self.own, writer, pages)?;
+        self.own.settle();
         let (faults, traps) = (minflt(), self.traps_taken());
         let ret = match writer {
             ForkWriter::Child => {
