@@ -20,10 +20,10 @@ use crate::spool_reader::SpoolReader;
 use crate::touch_full::Merging;
 
 /// xorshift64.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -32,7 +32,7 @@ impl Random {
 }
 
 /// A thread's lane: its own frame, as it would stand in memory.
-struct Lane {
+pub(crate) struct Lane {
     number: u64,
     fill: u64,
     regions: Regions,
@@ -41,19 +41,21 @@ struct Lane {
     ended_ticks: u64,
     /// The resize that it is in: when that ends, and the block's new address.
     resize: Option<(u64, u64)>,
+    /// All that was written, in its order, at the times that can be read back.
+    pub(crate) records: Vec<Record>,
 }
 
 /// A process as its recorder would write it: threads that begin one after another, and free each other's blocks.
-struct Process {
+pub(crate) struct Process {
     file: File,
     frames: u64,
-    lanes: Vec<Lane>,
+    pub(crate) lanes: Vec<Lane>,
     live: Vec<u64>,
     ticks: u64,
 }
 
 impl Process {
-    fn begin(path: &Path) -> Self {
+    pub(crate) fn begin(path: &Path) -> Self {
         // SAFETY: all fields are integers, for which zero is valid.
         let mut control: Control = unsafe { std::mem::zeroed() };
         (control.magic, control.pid) = (SPOOL_MAGIC, 7);
@@ -65,7 +67,7 @@ impl Process {
         Self { file, frames: 1, lanes: Vec::new(), live: Vec::new(), ticks: 1000 }
     }
 
-    fn begin_thread(&mut self) {
+    pub(crate) fn begin_thread(&mut self) {
         self.lanes.push(Lane {
             number: self.frames,
             fill: 0,
@@ -73,6 +75,7 @@ impl Process {
             words: Vec::new(),
             ended_ticks: 0,
             resize: None,
+            records: Vec::new(),
         });
         self.frames += 1;
         self.show();
@@ -90,7 +93,7 @@ impl Process {
     }
 
     /// Puts what stands in the lanes' memory into the file, as a shared mapping does.
-    fn show(&self) {
+    pub(crate) fn show(&self) {
         self.lanes.iter().for_each(|lane| self.write(lane.number, FRAME_LANE, lane));
     }
 
@@ -107,10 +110,18 @@ impl Process {
             let thread = Record::new(Kind::Thread, record.ticks, 100 + lane.number, lane.number);
             lane.words.extend(lane.regions.escape(&thread));
         }
-        match lane.regions.compact(record) {
-            Some(word) => lane.words.push(word),
-            None => lane.words.extend(lane.regions.escape(record)),
-        }
+        // A compact record's time is a little coarser.
+        let ticks = match lane.regions.compact(record) {
+            Some(word) => {
+                lane.words.push(word);
+                lane.regions.last_ticks()
+            }
+            None => {
+                lane.words.extend(lane.regions.escape(record));
+                record.ticks
+            }
+        };
+        lane.records.push(Record { ticks, ..*record });
     }
 
     /// Ends a thread's resize if it is over; whether the thread is in none. Nobody can know the new address before.
@@ -122,7 +133,7 @@ impl Process {
     }
 
     /// A thread's next call.
-    fn step(&mut self, index: usize, random: &mut Random) {
+    pub(crate) fn step(&mut self, index: usize, random: &mut Random) {
         self.ticks += 1 + random.below(60);
         if !self.is_free_to_call(index) {
             return;
@@ -155,12 +166,12 @@ impl Process {
     }
 }
 
-fn how() -> How {
+pub(crate) fn how() -> How {
     let (start, end) = (ClockPair { ticks: 0, ns: 0 }, ClockPair { ticks: 1, ns: 1 });
     How { rate: TickRate::between(start, end).unwrap(), merging: Merging::default(), clock_events: 1 }
 }
 
-fn open(path: &Path, live: bool) -> Arc<SpoolReader> {
+pub(crate) fn open(path: &Path, live: bool) -> Arc<SpoolReader> {
     Arc::new(SpoolReader::open(path, live).unwrap().unwrap())
 }
 

@@ -25,6 +25,8 @@ mod marks;
 #[doc(hidden)]
 pub mod measure;
 mod merge;
+#[cfg(test)]
+mod merge_order;
 mod object;
 mod outflow;
 mod pages;
