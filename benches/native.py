@@ -11,6 +11,7 @@ tcmalloc where they are installed, and those named by a path. Figures:
               the difference of two lengths of the same run, so that start-up cancels out. Exact but for threads.
     ns        CPU time per pair in the program's own loop: median and [least, most] of the rounds, after one that is not
               counted. On a busy or virtual machine compare neighbours of a row only.
+    sys       ns of system time per pair within it, median: what faults cost, and with huge pages how warm the host's memory was
     faults    minor faults of the loops; RSS: the whole process at its highest
 
 What cannot be had is skipped, and said so.
@@ -86,13 +87,13 @@ def environment(library):
 
 
 def timed(program, library, load, cycles):
-    """(ns of CPU per pair, faults, bytes of RSS at its highest)."""
+    """(ns of CPU per pair, of which system time, faults, bytes of RSS at its highest)."""
     kind, first, second, *_ = load
     child = subprocess.Popen([program, kind, str(cycles), str(first), str(second)], env=environment(library), stdout=subprocess.PIPE, text=True)
     printed = child.stdout.read().split()
-    if child.wait() != 0 or len(printed) != 5:
+    if child.wait() != 0 or len(printed) != 6:
         sys.exit(f"{library}: {kind} ended with {child.returncode}")
-    return float(printed[1]), int(printed[3]), int(printed[4]) * 1024
+    return float(printed[1]), float(printed[3]), int(printed[4]), int(printed[5]) * 1024
 
 
 def counted(program, library, load, folder):
@@ -148,14 +149,15 @@ def main():
 
 def show(load, row):
     """A table of one load."""
-    print(f"\n{load}\n{'':12} {'instr':>8} {'ns':>22} {'faults':>8} {'RSS MiB':>8}")
+    print(f"\n{load}\n{'':12} {'instr':>8} {'ns':>22} {'sys':>6} {'faults':>8} {'RSS MiB':>8}")
     for name, figure in row.items():
         instructions = "-" if figure["instructions"] is None else f"{figure['instructions']:.1f}"
-        times = "-", "-", "-"
+        times = "-", "-", "-", "-"
         if figure["runs"]:
-            ns, faults, rss = zip(*figure["runs"])
-            times = f"{statistics.median(ns):.2f} [{min(ns):.2f}, {max(ns):.2f}]", statistics.median_low(faults), f"{statistics.median(rss) / 2**20:.1f}"
-        print(f"{name:12} {instructions:>8} {times[0]:>22} {times[1]:>8} {times[2]:>8}", flush=True)
+            ns, system_ns, faults, rss = zip(*figure["runs"])
+            spread = f"{statistics.median(ns):.2f} [{min(ns):.2f}, {max(ns):.2f}]"
+            times = spread, f"{statistics.median(system_ns):.1f}", statistics.median_low(faults), f"{statistics.median(rss) / 2**20:.1f}"
+        print(f"{name:12} {instructions:>8} {times[0]:>22} {times[1]:>6} {times[2]:>8} {times[3]:>8}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 #   benches/native/rivals.sh FOLDER
 #   benches/native.py $(cat FOLDER/libraries)
 #
-# Needs cargo (crates.io), cc, c++ and make. A rival that does not build is skipped, and said so.
+# Needs cargo (crates.io), cc, c++ and make. A rival that does not build is skipped, and said so. snmalloc gets no instruction
+# counts: it aborts under valgrind, which has less address space than it asks for.
 set -u
 folder=${1:?usage: rivals.sh FOLDER}
 mkdir -p "$folder/get/src" && cd "$folder" || exit 2

@@ -9,6 +9,8 @@
 //!   last access is putting the letter into the mail.
 //! - Only the owner clears `POSTED`, on reading the letter. So each slab is in one letter at most, whatever happens to
 //!   it meanwhile, and a slab that is posted is neither retired nor does its SuperSlab change hands.
+//! - A slab that is full has `FULL` set. One that is not may have it still: the letter that a push then posts is stale, and
+//!   its reader leaves the blocks for the time when the slab runs dry, as if there had been no letter.
 //! - A heap that closes first makes none of its slabs `FULL`, so that no new letter is begun, and then waits for the
 //!   letters that were. Abandoned slabs are never `FULL`: whoever adopts them looks at every one.
 
@@ -19,7 +21,7 @@ use crate::memory::{Link, Memory};
 use crate::meta::{SlabId, SpanState};
 use crate::word::Word;
 
-/// Set while the slab is in no list.
+/// Set while the slab is in no list. May outlive that, until a letter that it brings about, or until its owner takes blocks.
 const FULL: u64 = 1 << 32;
 /// Set from the post to the mail until the owner reads it.
 const POSTED: u64 = 1 << 33;
@@ -92,7 +94,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if head(seen) == Link::NONE {
             return Taken { list: Link::NONE, count: 0 };
         }
-        let before = update(word, |word| word & POSTED);
+        // A letter under way stays known for a stale one.
+        let before = update(word, |word| if word & POSTED == 0 { 0 } else { word & (POSTED | FULL) });
         Taken { list: head(before), count: count(before) }
     }
 
@@ -108,6 +111,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         loop {
             if head(seen) != Link::NONE {
                 return false;
+            }
+            if seen & FULL != 0 {
+                return true; // since it was full before
             }
             match word.compare_exchange(seen, seen | FULL) {
                 Ok(_) => return true,
@@ -165,16 +171,20 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Does what a letter about a slab asks for.
     pub(crate) fn take_letter(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
-        update(self.mem.remote(span.superslab, span.unit), |word| word & !POSTED);
-        self.collect_remote(heap, span);
+        let state = self.slab_meta(span).span_state();
+        let ends = if state == SpanState::Full { POSTED } else { POSTED | FULL };
+        let before = update(self.mem.remote(span.superslab, span.unit), |word| word & !ends);
+        let is_stale = state != SpanState::Full && before & FULL != 0;
+        match state {
+            SpanState::Active => {} // its blocks are taken when its bin runs dry
+            _ if is_stale => self.settle(heap, span),
+            _ => self.collect_remote(heap, span),
+        }
     }
 
     /// Moves remotely freed blocks of a slab that is not active into its local list.
-    pub(crate) fn collect_remote(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+    fn collect_remote(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
         let slab = self.slab_meta(span);
-        if slab.span_state() == SpanState::Active {
-            return; // collected when its bin runs dry
-        }
         let taken = self.take_remote(span);
         if slab.is_large() {
             if taken.count > 0 {

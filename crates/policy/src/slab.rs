@@ -185,7 +185,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return;
         }
         if slab.span_state() == SpanState::Full {
-            self.note_listed(span);
+            // Without a letter under way the word is left as it is: a slab is listed and full again by turns, and changing a
+            // word waits for all that was stored before, among it links in blocks that no cache holds.
+            if self.is_posted(span) {
+                self.note_listed(span);
+            }
             slab.set_state(SpanState::Partial);
             self.list(heap, span);
         }

@@ -202,6 +202,26 @@ fn a_slab_becomes_full_while_a_block_returns<F: Flaw>() {
     program.end(None);
 }
 
+/// A slab that was full is in a list again, through its owner's own free, and becomes full once more while another thread
+/// frees into it. Its word says all the time that it is full, so the first letter is stale or not.
+fn a_slab_becomes_full_again_while_a_block_returns<F: Flaw>() {
+    let program = Program::<F>::new();
+    let mut heap = program.open();
+    let mut blocks = program.allocate_many(&mut heap, IN_FIRST_SLAB + 1, SMALL);
+    let (second, first, own) = (blocks.remove(2), blocks.remove(1), blocks.remove(0));
+    program.free(&mut heap, own);
+    let thread = spawn(&program, move |program, heap| {
+        [first, second].into_iter().for_each(|block| program.free(heap, block));
+        Vec::new()
+    });
+    // The rest of the second slab, the one block of the first, and one that the first has or has not.
+    blocks.extend(program.allocate_many(&mut heap, IN_OTHER_SLABS + 1, SMALL));
+    program.allocator.validate(&heap).unwrap_or_else(|violation| panic!("{violation:?}"));
+    thread.join().unwrap();
+    program.close(heap);
+    program.end(blocks);
+}
+
 /// A thread ends while another frees its blocks and a third looks for memory.
 fn an_owner_leaves_while_others_free_and_adopt<F: Flaw>() {
     let program = Program::<F>::new();
@@ -269,6 +289,7 @@ fn no_interleaving_breaks_mail() {
 #[test]
 fn no_interleaving_breaks_a_slab_that_becomes_full() {
     model("a slab becomes full", a_slab_becomes_full_while_a_block_returns::<Sound>);
+    model("a slab becomes full again", a_slab_becomes_full_again_while_a_block_returns::<Sound>);
 }
 
 #[test]
