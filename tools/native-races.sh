@@ -44,9 +44,12 @@ run_miri() {
 run_tsan() {
     has ThreadSanitizer rust-src || return 0
     host=$(rustc -vV | sed -n 's/^host: //p')
+    # ThreadSanitizer takes away the address that the reservation asks for; root would then be given address 0.
+    runner=
+    [ "$(id -u)" = 0 ] && runner='setpriv --bounding-set=-sys_rawio --inh-caps=-sys_rawio'
     RUSTFLAGS='-Zsanitizer=thread' CARGO_TARGET_DIR="$target/tsan" \
         step 'ThreadSanitizer: threads of the native allocator' \
-        cargo +nightly test -q -Zbuild-std --target "$host" -p hksim-native --test threads
+        env ${runner:+"CARGO_TARGET_$(echo "$host" | tr a-z- A-Z_)_RUNNER=$runner"} cargo +nightly test -q -Zbuild-std --target "$host" -p hksim-native --test threads
 }
 
 tools=${*:-miri tsan}
