@@ -7,7 +7,7 @@ use anyhow::Result;
 use hksim_cost::{FirstTouch, Operation, Pace, Price, Profile, Work};
 use hksim_drive::design::Prefault;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
-use hksim_replay::{SystemEffort, SystemRuns, WarmUp};
+use hksim_replay::{SmallMemory, SystemEffort, SystemRuns, WarmUp};
 use hksim_sim::SimReport;
 use hksim_sim::work::Gaps;
 use serde::Serialize;
@@ -86,15 +86,22 @@ pub fn warm_up(report: &SimReport) -> WarmUp {
     let huge_bytes = report.huge_pages_peak * HUGE_PAGE_BYTES;
     let pool_bytes = report.hugetlb_bytes_peak;
     let small_bytes = report.rss_bytes_peak.saturating_sub(huge_bytes + pool_bytes);
-    WarmUp { small_bytes, folio_bytes: folio_bytes(report), huge_bytes, pool_bytes }
+    let small = match folio_bytes(report) {
+        Some(bytes) => SmallMemory::Folios(bytes),
+        None if report.kernel_work.populated_pages > report.installs.by_kind.base_4k / 2 => SmallMemory::Populated,
+        None => SmallMemory::Pages,
+    };
+    WarmUp { small_bytes, small, huge_bytes, pool_bytes }
 }
 
 /// What a warm-up has to do: each of its parts goes through the caches alone.
 fn warm_up_work(up: WarmUp) -> Work {
     let pace = Pace::default();
-    let (small, number) = match up.folio_bytes {
-        Some(bytes) => (FirstTouch::Folios(bytes, pace), up.small_bytes.div_ceil(bytes)),
-        None => (FirstTouch::Pages(pace), up.small_bytes / PAGE_BYTES),
+    let pages = up.small_bytes / PAGE_BYTES;
+    let (small, number) = match up.small {
+        SmallMemory::Pages => (FirstTouch::Pages(pace), pages),
+        SmallMemory::Populated => (FirstTouch::Populated, pages),
+        SmallMemory::Folios(bytes) => (FirstTouch::Folios(bytes, pace), up.small_bytes.div_ceil(bytes)),
     };
     let mut work = Work::default();
     work.add_first_touches(small, number, up.small_bytes);
@@ -214,12 +221,14 @@ impl Priced {
     }
 }
 
-/// What the program does between first touches, by the events between them. In one event it writes an object from end to end. With as
-/// few as 32 events between two the kernel's way of a fault is still in the cache, with as many as 512 it is not.
+/// Events between two first touches with which the kernel's way of a fault is still in the caches, and with which it is not.
+const FAULT_EVENTS: [u64; 2] = [32, 512];
+/// The same of memory to be made a huge page, which the outer cache keeps for longer.
+const HUGE_EVENTS: [u64; 2] = [256, 8192];
+
+/// What the program does between first touches, by the events between them. In one event it writes an object from end to end.
 /// `by_hand` of them write a byte of each page in turn.
-fn pace(gaps: &Gaps, by_hand: u64) -> Pace {
-    const NEAR: u64 = 32;
-    const FAR: u64 = 512;
+fn pace(gaps: &Gaps, by_hand: u64, [near, far]: [u64; 2]) -> Pace {
     let mut pace = Pace::default();
     let mut all = 0.0;
     for (events, installs) in gaps.iter() {
@@ -227,7 +236,7 @@ fn pace(gaps: &Gaps, by_hand: u64) -> Pace {
         if events == 0 {
             pace.filling += installs.saturating_sub(by_hand) as f64;
         } else {
-            let way = f64::from((events.max(NEAR) / NEAR).ilog2()) / f64::from((FAR / NEAR).ilog2());
+            let way = f64::from((events.max(near) / near).ilog2()) / f64::from((far / near).ilog2());
             pace.apart += installs as f64 * way.min(1.0);
         }
     }
@@ -242,8 +251,8 @@ fn work(report: &SimReport) -> Work {
     let footprint = report.rss_bytes_peak;
     let mut work = Work::default();
     let by_hand = if report.policy.prefault == Prefault::Touch { report.installs.by_reason.prefault } else { 0 };
-    let huge_pace = pace(&done.huge_gaps, 0);
-    let pace = pace(&done.gaps, by_hand);
+    let huge_pace = pace(&done.huge_gaps, 0, HUGE_EVENTS);
+    let pace = pace(&done.gaps, by_hand, FAULT_EVENTS);
 
     let collapsed = done.collapsed_blocks;
     let huge = kinds.thp.saturating_sub(collapsed);

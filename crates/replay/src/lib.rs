@@ -42,5 +42,5 @@ pub use environment::Environment;
 pub use error::ReplayError;
 pub use parent::{CHILD_ARGUMENT, replay};
 pub use result::{Control, Installs, Mark, Replayed, Skipped};
-pub use spec::{Measure, Mode, ReplaySpec, Target, WarmUp};
+pub use spec::{Measure, Mode, ReplaySpec, SmallMemory, Target, WarmUp};
 pub use system::{SystemEffort, SystemRun, SystemRuns, system_time};

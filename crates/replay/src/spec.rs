@@ -92,12 +92,24 @@ pub(crate) enum Watched {
 pub struct WarmUp {
     /// In single pages, or in folios.
     pub small_bytes: u64,
-    /// Bytes of a folio, between a page and a huge page, where the small memory is of such.
-    pub folio_bytes: Option<u64>,
+    /// Which, and how.
+    pub small: SmallMemory,
     /// In huge pages.
     pub huge_bytes: u64,
     /// In pages of the hugetlb pool, which may never have been touched either.
     pub pool_bytes: u64,
+}
+
+/// How memory that is not in huge pages is first touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SmallMemory {
+    /// Page by page, by a fault each.
+    #[default]
+    Pages,
+    /// In single pages, by a populating call.
+    Populated,
+    /// In folios of so many bytes, between a page and a huge page.
+    Folios(u64),
 }
 
 /// What a child is told.

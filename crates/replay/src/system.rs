@@ -4,10 +4,12 @@
 //! 4 000 times a second, and made again until there are looks enough.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use hksim_drive::{Plan, Step as ForkStep, TouchRule};
+use hksim_linux::PAGE_BYTES;
 use hksim_linux::area::{Area, Granule, HUGE_BYTES, thread_time, timed, warm_up, warm_up_by};
 use hksim_linux::cpu_modes::{CpuModes, LOOK_PERIOD, Looks, spin};
 use hksim_trace::event::Event;
@@ -20,7 +22,7 @@ use crate::native::{Native, open, ready, step};
 use crate::parent;
 use crate::protocol::Report;
 use crate::settle::{Heap, settle};
-use crate::spec::{ReplaySpec, Run, WarmUp, Watched};
+use crate::spec::{ReplaySpec, Run, SmallMemory, WarmUp, Watched};
 use crate::window::{Prepared, Step, drive};
 
 /// One run, in the parts that it was watched for.
@@ -221,11 +223,18 @@ fn out_of_step() {
 /// Touches the memory of the warm-up and gives it back, as often as warms it, and returns the processor time of the last touch.
 fn warm(up: WarmUp) -> Result<Duration, ChildError> {
     let failed = || ChildError::system("warm up");
-    let small = up.folio_bytes.map_or(Granule::Page, Granule::Between);
-    let parts = [(small, up.small_bytes), (Granule::Huge, up.huge_bytes)];
     let mut spent = Duration::ZERO;
-    for (granule, bytes) in parts.into_iter().filter(|&(_, bytes)| bytes > 0) {
-        spent += warm_up(granule, bytes.next_multiple_of(granule.bytes())).map_err(failed())?;
+    if up.small_bytes > 0 {
+        let granule = match up.small {
+            SmallMemory::Pages | SmallMemory::Populated => Granule::Page,
+            SmallMemory::Folios(bytes) => Granule::Between(bytes),
+        };
+        let bytes = up.small_bytes.next_multiple_of(granule.bytes());
+        let touch = if up.small == SmallMemory::Populated { populate(bytes) } else { warm_up(granule, bytes) };
+        spent += touch.map_err(failed())?;
+    }
+    if up.huge_bytes > 0 {
+        spent += warm_up(Granule::Huge, up.huge_bytes).map_err(failed())?;
     }
     if up.pool_bytes > 0 {
         // Where the pool is empty by now, the run will say so.
@@ -234,6 +243,15 @@ fn warm(up: WarmUp) -> Result<Duration, ChildError> {
         spent += warm_up_by(up.pool_bytes, touch).map_err(failed())?;
     }
     Ok(spent)
+}
+
+/// Warms memory up by populating it; by faults where the kernel has no such call.
+fn populate(bytes: u64) -> io::Result<Duration> {
+    warm_up_by(bytes, || {
+        let area = Area::of(Granule::Page, bytes)?;
+        let (is_done, spent) = timed(|| area.advise(libc::MADV_POPULATE_WRITE));
+        Ok(if is_done { spent } else { timed(|| area.write(PAGE_BYTES)).1 })
+    })
 }
 
 /// The child's part.
