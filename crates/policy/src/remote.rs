@@ -60,7 +60,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.mem.write_link(span.superslab, at, head(seen));
             // A letter under way tells of this block, too.
             let posts = seen & (FULL | POSTED) == FULL;
-            let flags = if posts { POSTED } else { seen & (FULL | POSTED) };
+            let flags = seen & (FULL | POSTED) | if posts { POSTED } else { 0 };
             let new = u64::from(self.free_link(block).to_bits()) | flags | u64::from(count(seen) + 1) << COUNT_SHIFT;
             match word.compare_exchange(seen, new) {
                 Ok(_) => break posts,
