@@ -19,6 +19,9 @@ pub const EFFORT: SystemEffort = SystemEffort { error_share: 0.05, time_max: Dur
 const ERROR_SHARE_MAX: f64 = 0.1;
 /// Nor is a wider range.
 const FACTOR_MAX: f64 = 1.5;
+/// Nor is a design that has less memory in huge pages or folios, unless most of it is in single pages: a cache holds it or does not,
+/// by what the program and its neighbours do, and a huge page of a cached one took 42 to 200 us where this was measured.
+const LARGE_BYTES_MIN: u64 = 32 << 20;
 /// Nor is a run on a machine that is so much faster or slower than when it was calibrated that it can hardly be the same.
 const DRIFT_MAX: f64 = 2.0;
 
@@ -150,7 +153,7 @@ impl SystemTime {
         let drift = runs.warm_up_s().map_or(1.0, |warm_up_s| warm_up_s / due_s);
         let measured = Measured { measured_s, measured_error_share, measured_runs: runs.0.len(), drift };
         let skipped = match profile.kernel_share {
-            Some(_) => noise(&price, &measured),
+            Some(_) => noise(&price, &measured).or_else(|| few_large(up)),
             None => Some(
                 "the profile counts all time as the kernel's: it was made where nobody may look at processor time"
                     .into(),
@@ -200,6 +203,17 @@ fn noise(price: &Price, measured: &Measured) -> Option<String> {
     }
     (price.factor() > FACTOR_MAX)
         .then(|| format!("noise: the range is a factor of {:.3} wide; calibrate on a quieter machine", price.factor()))
+}
+
+/// Why the time of little memory in large pages is not judged.
+fn few_large(up: WarmUp) -> Option<String> {
+    let folios = if matches!(up.small, SmallMemory::Folios(_)) { up.small_bytes } else { 0 };
+    let large = folios + up.huge_bytes + up.pool_bytes;
+    let is_most = large > up.small_bytes - folios;
+    (is_most && large < LARGE_BYTES_MIN).then(|| {
+        let [large, least] = [large, LARGE_BYTES_MIN].map(|bytes| bytes >> 20);
+        format!("noise: {large} MiB in huge pages or folios (below {least}), which a cache may hold or not")
+    })
 }
 
 /// A simulation, and its system time where a profile of costs was named.
@@ -300,4 +314,22 @@ fn work(report: &SimReport) -> Work {
         work.add(Operation::ReuseAfterFork, fork.reuses);
     }
     work
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_memory_in_large_pages_is_not_judged() {
+        const MIB: u64 = 1 << 20;
+        let judged = |small_bytes, small, huge_bytes, pool_bytes| {
+            few_large(WarmUp { small_bytes, small, huge_bytes, pool_bytes }).is_none()
+        };
+        let folios = SmallMemory::Folios(64 << 10);
+        assert!(judged(MIB, SmallMemory::Pages, 0, 0) && judged(15 * MIB, SmallMemory::Pages, 14 * MIB, 0));
+        assert!(!judged(MIB, SmallMemory::Pages, 14 * MIB, 0) && judged(MIB, SmallMemory::Pages, 32 * MIB, 0));
+        assert!(!judged(MIB, SmallMemory::Populated, 0, 30 * MIB) && judged(0, SmallMemory::Pages, 16 * MIB, 16 * MIB));
+        assert!(!judged(20 * MIB, folios, 0, 0) && judged(32 * MIB, folios, 0, 0));
+    }
 }
