@@ -17,7 +17,9 @@ pub const EFFORT: SystemEffort = SystemEffort { error_share: 0.05, time_max: Dur
 
 /// A measured time with a larger standard error is not judged.
 const ERROR_SHARE_MAX: f64 = 0.1;
-/// Nor is a wider range.
+/// Nor is one by a profile of fewer rounds, which tell no dispersion.
+const ROUNDS_MIN: u32 = 8;
+/// Nor is a wider range. What is not counted makes each 1.47 wide at the least.
 const FACTOR_MAX: f64 = 1.5;
 /// Nor is a design that has less memory in huge pages or folios, unless most of it is in single pages: a cache holds it or does not,
 /// by what the program and its neighbours do, and a huge page of a cached one took 42 to 200 us where this was measured.
@@ -34,6 +36,11 @@ pub struct ProfileArgs {
 }
 
 impl ProfileArgs {
+    /// Its file.
+    pub fn path(&self) -> Option<&Path> {
+        self.profile.as_deref()
+    }
+
     /// The profile, where one is named.
     ///
     /// # Errors
@@ -86,15 +93,18 @@ pub struct Measured {
 
 /// What a replay touches and gives back before it is measured: as much memory as the design will have.
 pub fn warm_up(report: &SimReport) -> WarmUp {
-    let huge_bytes = report.huge_pages_peak * HUGE_PAGE_BYTES;
-    let pool_bytes = report.hugetlb_bytes_peak;
-    let small_bytes = report.rss_bytes_peak.saturating_sub(huge_bytes + pool_bytes);
+    let (huge_bytes, pool_bytes) = (report.huge_pages_peak * HUGE_PAGE_BYTES, report.hugetlb_bytes_peak);
     let small = match folio_bytes(report) {
         Some(bytes) => SmallMemory::Folios(bytes),
         None if report.kernel_work.populated_pages > report.installs.by_kind.base_4k / 2 => SmallMemory::Populated,
         None => SmallMemory::Pages,
     };
-    WarmUp { small_bytes, small, huge_bytes, pool_bytes }
+    WarmUp { small_bytes: small_bytes(report), small, huge_bytes, pool_bytes }
+}
+
+/// Peak of memory in neither huge pages nor the pool's.
+fn small_bytes(report: &SimReport) -> u64 {
+    report.rss_bytes_peak.saturating_sub(report.huge_pages_peak * HUGE_PAGE_BYTES + report.hugetlb_bytes_peak)
 }
 
 /// What a warm-up has to do: each of its parts goes through the caches alone.
@@ -124,6 +134,7 @@ impl SystemTime {
     pub fn predicted(report: &SimReport, profile: &Profile) -> SystemTime {
         let (machine, kernel) = (profile.machine.clone(), profile.kernel.clone());
         let (price, skipped) = match work(report).price(profile) {
+            Ok(price) if price.median_s < 0.0 => (None, Some("the profile's costs contradict each other".into())),
             Ok(price) => (Some(price), None),
             Err(why) => (None, Some(why.to_string())),
         };
@@ -150,9 +161,15 @@ impl SystemTime {
             Ok(due_s) => due_s,
             Err(why) => return self.not_measured(why.to_string()),
         };
-        let drift = runs.warm_up_s().map_or(1.0, |warm_up_s| warm_up_s / due_s);
+        let Some(drift) = runs.warm_up_s().filter(|_| due_s > 0.0).map(|warm_up_s| warm_up_s / due_s) else {
+            return self.not_measured("noise: the memory to warm up with could not be had, or costs nothing".into());
+        };
         let measured = Measured { measured_s, measured_error_share, measured_runs: runs.0.len(), drift };
         let skipped = match profile.kernel_share {
+            Some(_) if profile.rounds_min() < ROUNDS_MIN => Some(format!(
+                "noise: some cost was timed in {} rounds only (of {ROUNDS_MIN}); calibrate for longer",
+                profile.rounds_min()
+            )),
             Some(_) => noise(&price, &measured).or_else(|| few_large(up)),
             None => Some(
                 "the profile counts all time as the kernel's: it was made where nobody may look at processor time"
@@ -171,8 +188,8 @@ impl SystemTime {
         let [low, median, high] = [low_s, median_s, high_s].map(milliseconds);
         let measured = self.measured.map_or(String::new(), |measured| {
             let error = measured.measured_error_share * 100.0;
-            let (time, speed) = (milliseconds(measured.measured_s), speed(measured.drift));
-            format!("; measured {time} (standard error {error:.0} %, {speed})")
+            let [time, then] = [measured.measured_s, measured.measured_s / measured.drift].map(milliseconds);
+            format!("; measured {time}, at that speed {then} (standard error {error:.0} %, {})", speed(measured.drift))
         });
         let verdict = match (&self.skipped, self.inside) {
             (Some(why), _) => format!(", skipped: {why}"),
@@ -276,8 +293,7 @@ fn work(report: &SimReport) -> Work {
     work.add_collapses(collapsed, done.collapsed_pages);
 
     let small = kinds.base_4k.saturating_sub(done.populated_pages);
-    let small_peak = footprint.saturating_sub(report.huge_pages_peak * HUGE_PAGE_BYTES) / PAGE_BYTES;
-    let small_new = small.min(small_peak);
+    let small_new = small.min(small_bytes(report) / PAGE_BYTES);
     work.add_first_touches(FirstTouch::Pages(pace), small_new, footprint);
     work.add_refaults(small - small_new, pace);
     work.add_first_touches(FirstTouch::Populated, done.populated_pages, footprint);

@@ -148,7 +148,8 @@ pub struct Cost {
     pub median_ns: f64,
     /// A quarter were slower.
     pub high_ns: f64,
-    /// Of the processor time that was measured, the part which is the kernel's and stands above; 1 where nobody could look.
+    /// Of the processor time that was measured, the part which stands above: the kernel's, or all of it where nobody could look, and
+    /// of what is the program's alone (`memset_resident`).
     pub kernel_share: f64,
     /// Rounds.
     pub rounds: u32,
@@ -263,16 +264,28 @@ impl Profile {
             let line = why.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
             refused(format!("line {line}: {}", why.message()))
         })?;
+        let is_share = profile.kernel_share.is_none_or(|share| (0.0..=1.0).contains(&share));
+        if !is_share || !(0.0..=NS_MAX).contains(&profile.elapsed_s) {
+            return Err(refused("kernel_share is no part of 1, or elapsed_s no time".into()));
+        }
         for (operation, cost) in &profile.costs {
             let ordered = 0.0 <= cost.low_ns && cost.low_ns <= cost.median_ns && cost.median_ns <= cost.high_ns;
             if !ordered || cost.high_ns > NS_MAX {
                 return Err(refused(format!("{}: low, median and high are not in order from 0", operation.word())));
             }
-            if !(SHARE_MIN..=1.0).contains(&cost.kernel_share) {
-                return Err(refused(format!("{}: kernel_share is no part of 1", operation.word())));
+            if !(SHARE_MIN..=1.0).contains(&cost.kernel_share) || cost.rounds == 0 {
+                return Err(refused(format!(
+                    "{}: kernel_share is no part of 1, or there are no rounds",
+                    operation.word()
+                )));
             }
         }
         Ok(profile)
+    }
+
+    /// The fewest rounds of any cost; 0 where there are none.
+    pub fn rounds_min(&self) -> u32 {
+        self.costs.values().map(|cost| cost.rounds).min().unwrap_or(0)
     }
 
     /// As a file.
@@ -316,6 +329,9 @@ mod tests {
             ("version = 4", "version = 3"),
             ("low_ns = 1.0", "low_ns = nan"),
             ("kernel_share = 0.75", "kernel_share = 0.0"),
+            ("kernel_share = 0.9", "kernel_share = -7.0"),
+            ("elapsed_s = 1.5", "elapsed_s = -inf"),
+            ("rounds = 9", "rounds = 0"),
             ("high_ns = 3.0", "high_ns = inf"),
             ("write_fault", "write_fold"),
             ("[costs", "costs"),

@@ -97,7 +97,8 @@ impl SystemRuns {
     }
 
     /// Processor seconds of the warm-up when the machine was as fast as it was in the median of the runs: each run is compared with
-    /// its own warm-up, since the speed of a machine changes from one to the next. `None` where nothing was touched.
+    /// its own warm-up, since the speed of a machine changes from one to the next. `None` where nothing was touched, or most runs could
+    /// not have its memory.
     pub fn warm_up_s(&self) -> Option<f64> {
         let warm_ups_a_run = self.timed(|run| run.warm_up_s / run.cpu_s)?;
         Some(self.timed(|run| run.cpu_s)? * warm_ups_a_run).filter(|&seconds| seconds > 0.0)
@@ -220,7 +221,8 @@ fn out_of_step() {
     while thread_time() < until {}
 }
 
-/// Touches the memory of the warm-up and gives it back, as often as warms it, and returns the processor time of the last touch.
+/// Touches the memory of the warm-up and gives it back, as often as warms it, and returns the processor time of the last touch; 0 where
+/// the pool has not got so many pages now.
 fn warm(up: WarmUp) -> Result<Duration, ChildError> {
     let failed = || ChildError::system("warm up");
     let mut spent = Duration::ZERO;
@@ -237,10 +239,11 @@ fn warm(up: WarmUp) -> Result<Duration, ChildError> {
         spent += warm_up(Granule::Huge, up.huge_bytes).map_err(failed())?;
     }
     if up.pool_bytes > 0 {
-        // Where the pool is empty by now, the run will say so.
         let touch =
             || Ok(Area::of_pool(up.pool_bytes)?.map_or(Duration::ZERO, |area| timed(|| area.write(HUGE_BYTES)).1));
-        spent += warm_up_by(up.pool_bytes, touch).map_err(failed())?;
+        let pool = warm_up_by(up.pool_bytes, touch).map_err(failed())?;
+        // Where somebody else has the pool by now, the rest of it tells nothing.
+        spent = if pool.is_zero() { pool } else { spent + pool };
     }
     Ok(spent)
 }

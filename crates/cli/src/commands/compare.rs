@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use crate::chart::comparison::{self, Bar, Bars, Sample, Series};
 use crate::inputs::Trace;
+use crate::output::OutputArgs;
 use crate::output::units::{bytes, count};
-use crate::output::{OutputArgs, file};
 use allocators::Allocator;
 use rounds::{Outcome, Plan, Row, WARM_UP_ROUNDS, rows};
 use spread::Spread;
@@ -78,8 +78,7 @@ pub struct ComparisonReport {
 /// # Errors
 /// Bad input; a run that cannot be made at all.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    args.output.check()?;
-    args.plot.as_deref().map_or(Ok(()), file::check)?;
+    args.output.check(&[args.plot.as_deref()], &[])?;
     let trace = Trace::file(&args.trace)?;
     let allocators = args.allocators.iter().map(|word| Allocator::named(word)).collect::<Result<Vec<_>>>()?;
     let knowledge = trace.header.touch;

@@ -15,7 +15,7 @@ use sites::{By, TopSites};
 pub use view::{origin_text, quality_lines, touch_text};
 
 use crate::chart;
-use crate::output::{OutputArgs, file, note};
+use crate::output::{OutputArgs, note};
 
 /// Arguments of `info`.
 #[derive(Debug, clap::Args)]
@@ -41,8 +41,7 @@ pub struct Args {
 /// # Errors
 /// Input that is no trace; output that cannot be written.
 pub fn run(args: &Args) -> Result<()> {
-    args.output.check()?;
-    args.plot.as_deref().map_or(Ok(()), file::check)?;
+    args.output.check(&[args.plot.as_deref()], &[])?;
     let mut reader = TraceReader::open(&args.trace)?;
     let truncated = reader.tail().map(|tail| tail.to_string());
     if let Some(tail) = &truncated {

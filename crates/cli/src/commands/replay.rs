@@ -69,7 +69,7 @@ pub struct ReplayReport {
 /// # Errors
 /// Bad input; a child that cannot run.
 pub fn run(args: &Args) -> Result<()> {
-    args.output.check()?;
+    args.output.check(&[], &[])?;
     let policy = args.policy.checked()?;
     let choice = policy.choice()?;
     let trace = Trace::file(&args.trace)?;

@@ -70,7 +70,7 @@ pub struct Report {
 /// # Errors
 /// Bad input; a process that executes died or hung.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    args.output.check()?;
+    args.output.check(&[], &[args.script.as_deref()])?;
     let failed = match (&args.script, args.random) {
         (Some(path), _) => scripts::run(args, path)?,
         (None, Some(count)) => run_random(args, count)?,

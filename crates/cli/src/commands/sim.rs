@@ -66,8 +66,7 @@ fn tlb_help() -> String {
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
-    args.output.check()?;
-    args.dump_pages.as_deref().map_or(Ok(()), file::check)?;
+    args.output.check(&[args.dump_pages.as_deref()], &[args.profile.path()])?;
     let choice = args.policy.choice()?;
     let profile = args.profile.read()?;
     let trace = Trace::file(&args.trace)?;

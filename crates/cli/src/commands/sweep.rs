@@ -14,7 +14,7 @@ use crate::chart;
 use crate::flags::{BaseKernel, Choice, HugeList, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
-use crate::output::{OutputArgs, file, note};
+use crate::output::{OutputArgs, note};
 use crate::runs::{setup, simulate_all};
 use crate::system_time::{Priced, ProfileArgs, SystemTime};
 
@@ -51,8 +51,7 @@ pub struct Args {
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
-    args.output.check()?;
-    args.plot.as_deref().map_or(Ok(()), file::check)?;
+    args.output.check(&[args.plot.as_deref()], &[args.profile.path()])?;
     let choices = args.policy.choices(HugeList::All)?;
     let profile = args.profile.read()?;
     let traces = if args.traces.is_empty() { Trace::built_in()? } else { open(&args.traces)? };

@@ -57,7 +57,7 @@ struct Replayable {
 /// # Errors
 /// Bad input, and replays that cannot be made at all.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    args.output.check()?;
+    args.output.check(&[], &[args.profile.path()])?;
     let choices = args.policy.checked()?.choices(HugeList::All)?;
     // Replays read files: the built-in traces need some, which stay as long as this does.
     let folder = if args.traces.is_empty() { Some(temporary_folder()?) } else { None };

@@ -129,6 +129,28 @@ pub fn check(wanted: &Path) -> Result<()> {
     Staged::result(wanted)?.probe()
 }
 
+/// Makes sure that no output is one of the inputs, or another output.
+///
+/// # Errors
+/// Two of them are one file.
+pub fn refuse_same(outputs: &[Option<&Path>], inputs: &[Option<&Path>]) -> Result<()> {
+    let outputs: Vec<&Path> = outputs.iter().flatten().copied().filter(|path| !is_standard(path)).collect();
+    for (n, output) in outputs.iter().enumerate() {
+        let others =
+            inputs.iter().flatten().copied().filter(|path| !is_standard(path)).chain(outputs[..n].iter().copied());
+        if let Some(other) = others.into_iter().find(|other| same_file(other, output)) {
+            bail!("{}: this is {} too, which would be lost; write to another file", output.display(), other.display());
+        }
+    }
+    Ok(())
+}
+
+/// Whether two paths are one file, which need not be there yet.
+pub fn same_file(one: &Path, other: &Path) -> bool {
+    one == other
+        || matches!((fs::canonicalize(one), fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other && one.is_file())
+}
+
 /// Makes sure that a trace can be written, before the work that makes it.
 ///
 /// # Errors

@@ -37,12 +37,14 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Makes sure that the result can be written, before the work that makes it.
+    /// Makes sure that the result and the `others` that a command writes can be written, before the work that makes them.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn check(&self) -> Result<()> {
-        self.file().map_or(Ok(()), file::check)
+    /// A file cannot be written, would replace one of the `inputs`, or is named twice.
+    pub fn check(&self, others: &[Option<&Path>], inputs: &[Option<&Path>]) -> Result<()> {
+        let outputs: Vec<Option<&Path>> = others.iter().copied().chain([self.file()]).collect();
+        outputs.iter().flatten().try_for_each(|path| file::check(path))?;
+        file::refuse_same(&outputs, inputs)
     }
 
     fn file(&self) -> Option<&Path> {

@@ -1,6 +1,5 @@
 //! Traces that commands write.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -8,7 +7,7 @@ use hksim_trace::error::TraceError;
 use hksim_trace::header::Summary;
 use serde::Serialize;
 
-use super::file::{self, Staged};
+use super::file::{self, Staged, same_file};
 use super::{Format, print, render, units};
 
 /// Where a trace goes, and how the report about it looks.
@@ -67,8 +66,7 @@ pub fn write_new<T>(output: &Path, inputs: &[&Path], write: impl FnOnce(&Path) -
 }
 
 fn refuse_inputs(output: &Path, inputs: &[&Path]) -> Result<(), TraceError> {
-    let same = |input: &&Path| matches!((fs::canonicalize(input), fs::canonicalize(output)), (Ok(one), Ok(other)) if one == other);
-    if let Some(input) = inputs.iter().copied().find(same) {
+    if let Some(input) = inputs.iter().copied().find(|input| same_file(input, output)) {
         return Err(TraceError::SameFile { path: input.to_path_buf() });
     }
     Ok(())

@@ -92,7 +92,7 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
     let setup = Setup { file: Some(label.to_string()), ..setup.clone() };
     let modelled = predict(trace, &setup, Marks::Collect)?;
     let spec = spec(trace, &setup);
-    let mut tries = 1;
+    let (mut tries, mut differed) = (1, Vec::new());
     let (replayed, simulated, residual, judged) = loop {
         let replayed = hksim_replay::replay(&spec)?;
         let simulated = match &replayed.addresses {
@@ -107,10 +107,14 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
         let judged = verdict::judge(&simulated.report, &replayed, &residual);
         let moved = if judged.verdict == Verdict::Failed { settings_moved(&setup) } else { None };
         // What was disturbed is measured again.
-        let disturbed = judged.class == Class::Bounded || moved.is_some() || judged.may_be_damon(&replayed);
+        let is_damon = moved.is_none() && judged.may_be_damon(&replayed, &residual);
+        let disturbed = judged.class == Class::Bounded || moved.is_some() || is_damon;
         let judged = moved.map_or(judged, Judged::skipped);
         if tries == TRIES_MAX || !disturbed {
-            break (replayed, simulated, residual, judged);
+            break (replayed, simulated, residual, judged.after(&differed));
+        }
+        if is_damon {
+            differed.extend(judged.reason);
         }
         tries += 1;
     };

@@ -107,6 +107,16 @@ impl Residual {
             && within(&[thp], huge_pages)
     }
 
+    /// Whether it is a few faults and nothing else: where things lie, what was called and what was mapped equal the prediction.
+    pub fn is_few_faults(&self) -> bool {
+        const FEW: u64 = 16;
+        let faults = [self.installs, self.faults, self.traps];
+        self.layout() == 0
+            && self.os_calls.unwrap_or_default().values() == [0; 4]
+            && [self.vmas_peak, self.os_calls_failed].iter().flatten().all(|&n| n == 0)
+            && faults.iter().flatten().all(|n| n.unsigned_abs() <= FEW)
+    }
+
     /// Whether everything that was measured equals its prediction.
     pub fn is_zero(&self) -> bool {
         self.magnitude() == 0
@@ -122,6 +132,9 @@ mod tests {
         let kinds = ByKind { thp: 1, base_4k: -512, mthp: 0, hugetlb: 0, zero: 0, cow: 0 };
         let lost = Residual { installs: Some(-511), faults: Some(-511), by_kind: Some(kinds), ..Residual::default() };
         assert!(lost.within_huge_pages(1) && !lost.within_huge_pages(0));
+        let twice = Residual { faults: Some(-2), traps: Some(-2), ..Residual::default() };
+        let elsewhere = Residual { placement_equal: Some(false), ..twice };
+        assert!(twice.is_few_faults() && !lost.is_few_faults() && !elsewhere.is_few_faults());
         let too_many = Residual { installs: Some(-1025), ..lost };
         assert!(!too_many.within_huge_pages(1) && too_many.within_huge_pages(2));
         let calls = OsCalls { madvise: 1, mmap: 0, munmap: 0, mremap: 0 };

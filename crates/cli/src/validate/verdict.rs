@@ -50,9 +50,18 @@ impl Judged {
         Judged::exact(Verdict::Skipped, Some(reason))
     }
 
-    /// Whether it failed while DAMON ran, which nobody can predict. Something else fails again.
-    pub fn may_be_damon(&self, measured: &Replayed) -> bool {
-        self.verdict == Verdict::Failed && measured.environment.damon_ns.is_some_and(|ns| ns > 0)
+    /// Whether it failed by a few faults while DAMON ran, which nobody can predict. Something else fails again.
+    pub fn may_be_damon(&self, measured: &Replayed, residual: &Residual) -> bool {
+        let ran = measured.environment.damon_ns.is_some_and(|ns| ns > 0);
+        self.verdict == Verdict::Failed && ran && residual.is_few_faults()
+    }
+
+    /// With what replays before this one differed by while DAMON ran, if any did: an ok is not told without it.
+    pub fn after(mut self, differed: &[String]) -> Judged {
+        let Some(first) = differed.first() else { return self };
+        let before = format!("while DAMON ran, {} before this one differed: {first}", times(differed.len()));
+        self.reason = Some(self.reason.map_or(before.clone(), |reason| format!("{reason}; {before}")));
+        self
     }
 
     fn exact(verdict: Verdict, reason: Option<String>) -> Judged {
@@ -119,6 +128,10 @@ pub(super) fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Opt
         }
         _ => None,
     }
+}
+
+fn times(replays: usize) -> String {
+    if replays == 1 { "a replay".into() } else { format!("{replays} replays") }
 }
 
 /// Why a measurement cannot be trusted.
@@ -231,9 +244,13 @@ mod tests {
         let beside = |verdict, damon_ns| {
             let mut measured = Replayed::default();
             measured.environment.damon_ns = damon_ns;
-            Judged::exact(verdict, None).may_be_damon(&measured)
+            Judged::exact(verdict, None).may_be_damon(&measured, &Residual::default())
         };
         assert!(beside(Verdict::Failed, Some(1)));
+        let told = |differed: &[String]| Judged::exact(Verdict::Ok, None).after(differed).reason;
+        assert_eq!(told(&[]), None);
+        let twice = told(&["R1".into(), "R2".into()]);
+        assert_eq!(twice.as_deref(), Some("while DAMON ran, 2 replays before this one differed: R1"));
         assert!(!beside(Verdict::Failed, Some(0)) && !beside(Verdict::Failed, None) && !beside(Verdict::Ok, Some(1)));
     }
 }

@@ -189,3 +189,30 @@ fn a_trace_of_ones_own_is_validated_without_a_temporary_folder() {
     assert!(code == Some(2) && said.contains("set TMPDIR") && said.contains("nowhere"), "{said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
 }
+
+#[test]
+fn an_output_replaces_no_input_and_no_other_output() {
+    let bench = Bench::with_trace();
+    let faults: String = (0..9).map(|page| format!("t 1 1.{page}: 1 page-faults: 7f0000{page}000\n")).collect();
+    fs::write(bench.path("f.txt"), &faults).expect("a script of perf's");
+    fs::write(bench.path("s.txt"), "w 0 1 1\n").expect("a page-op script");
+    fs::write(bench.path("p.toml"), "version = 1\n").expect("a profile");
+    for (line, named) in [
+        ("import --faults f.txt -o f.txt", "f.txt"),
+        ("import --faults f.txt -o ./f.txt", "f.txt"),
+        ("import --faults f.txt --plot f.txt", "f.txt"),
+        ("import --faults f.txt --maps s.txt -o s.txt", "s.txt"),
+        ("import --faults f.txt -o out.svg --plot out.svg", "out.svg"),
+        ("rules --script s.txt --predict-only -o s.txt", "s.txt"),
+        ("sim rm.hkt --profile p.toml -o p.toml", "p.toml"),
+        ("sim rm.hkt -o d.json --dump-pages d.json", "d.json"),
+        ("sweep rm.hkt --profile p.toml --plot=p.toml", "p.toml"),
+        ("validate rm.hkt --profile p.toml -o p.toml", "p.toml"),
+    ] {
+        let told = bench.refused(line);
+        assert!(told.contains(named) && told.contains("would be lost"), "{line}: {told}");
+    }
+    assert_eq!(fs::read_to_string(bench.path("f.txt")).expect("it stays"), faults);
+    assert_eq!(fs::read_to_string(bench.path("p.toml")).expect("it stays"), "version = 1\n");
+    assert!(!bench.path("out.svg").exists() && !bench.path("d.json").exists());
+}
