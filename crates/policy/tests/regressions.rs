@@ -119,3 +119,23 @@ fn every_step_down_from_reserved_huge_pages_is_counted() {
         assert_eq!((pool.fell_back_thp.get(), pool.fell_back_plain.get()), expected, "{fallback:?}");
     }
 }
+
+#[test]
+fn a_letter_about_a_slab_that_is_listed_leaves_its_blocks_until_it_runs_dry() {
+    let allocator = allocator(shape(), Options::default(), |_| {});
+    let (mut owner, mut other) = (allocator.open_heap().unwrap(), allocator.open_heap().unwrap());
+    let mut allocate = || allocator.allocate(&mut owner, Request::plain(1 << 10)).unwrap();
+    let first = allocate();
+    let mut blocks = vec![first];
+    let slab_of = |offset: u32| offset / (64 << 10);
+    while slab_of(blocks[blocks.len() - 1].offset) == slab_of(first.offset) {
+        blocks.push(allocate());
+    }
+    let (own, others) = (blocks[3], blocks[5]);
+    // The slab was full; a free of its owner's lists it, and then another heap's posts a letter that says nothing new.
+    allocator.free(&mut owner, own);
+    allocator.free(&mut other, others);
+    let mut again = (0..200).map(|_| allocator.allocate(&mut owner, Request::plain(1 << 10)).unwrap());
+    let mut in_first = again.by_ref().filter(|block| slab_of(block.offset) == slab_of(first.offset));
+    assert_eq!([in_first.next(), in_first.next()], [Some(own), Some(others)]);
+}
