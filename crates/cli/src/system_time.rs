@@ -24,7 +24,7 @@ const FACTOR_MAX: f64 = 1.5;
 /// Nor is a design that has less memory in huge pages or folios, unless most of it is in single pages: a cache holds it or does not,
 /// by what the program and its neighbours do, and a huge page of a cached one took 42 to 200 us where this was measured.
 const LARGE_BYTES_MIN: u64 = 32 << 20;
-/// Nor is a run on a machine that is so much faster or slower than when it was calibrated that it can hardly be the same.
+/// Nor is a run on a machine that is so much faster or slower than when it was calibrated that it may be another one.
 const DRIFT_MAX: f64 = 2.0;
 
 /// The flag of commands that print system time.
