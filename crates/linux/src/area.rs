@@ -199,6 +199,14 @@ pub fn warm_up_by(bytes: u64, mut touch: impl FnMut() -> io::Result<Duration>) -
     touch()
 }
 
+/// The same of the hugetlb pool's pages; no time at all where the pool has not got so many free.
+///
+/// # Errors
+/// The address space cannot be had.
+pub fn warm_up_pool(bytes: u64) -> io::Result<Duration> {
+    warm_up_by(bytes, || Ok(Area::of_pool(bytes)?.map_or(Duration::ZERO, |area| timed(|| area.write(HUGE_BYTES)).1)))
+}
+
 /// Memory that is touched to tell how fast the machine is.
 const YARDSTICK_BYTES: u64 = 4 << 20;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use hksim_drive::{Plan, Step as ForkStep, TouchRule};
 use hksim_linux::PAGE_BYTES;
-use hksim_linux::area::{Area, Granule, HUGE_BYTES, thread_time, timed, warm_up, warm_up_by};
+use hksim_linux::area::{Area, Granule, thread_time, timed, warm_up, warm_up_by, warm_up_pool};
 use hksim_linux::cpu_modes::{CpuModes, LOOK_PERIOD, Looks, spin};
 use hksim_trace::event::Event;
 use serde::{Deserialize, Serialize};
@@ -239,9 +239,7 @@ fn warm(up: WarmUp) -> Result<Duration, ChildError> {
         spent += warm_up(Granule::Huge, up.huge_bytes).map_err(failed())?;
     }
     if up.pool_bytes > 0 {
-        let touch =
-            || Ok(Area::of_pool(up.pool_bytes)?.map_or(Duration::ZERO, |area| timed(|| area.write(HUGE_BYTES)).1));
-        let pool = warm_up_by(up.pool_bytes, touch).map_err(failed())?;
+        let pool = warm_up_pool(up.pool_bytes).map_err(failed())?;
         // Where somebody else has the pool by now, the rest of it tells nothing.
         spent = if pool.is_zero() { pool } else { spent + pool };
     }

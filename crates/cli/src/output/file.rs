@@ -133,12 +133,10 @@ pub fn check(wanted: &Path) -> Result<()> {
 ///
 /// # Errors
 /// Two of them are one file.
-pub fn refuse_same(outputs: &[Option<&Path>], inputs: &[Option<&Path>]) -> Result<()> {
-    let outputs: Vec<&Path> = outputs.iter().flatten().copied().filter(|path| !is_standard(path)).collect();
+pub fn refuse_same(outputs: &[&Path], inputs: &[Option<&Path>]) -> Result<()> {
     for (n, output) in outputs.iter().enumerate() {
-        let others =
-            inputs.iter().flatten().copied().filter(|path| !is_standard(path)).chain(outputs[..n].iter().copied());
-        if let Some(other) = others.into_iter().find(|other| same_file(other, output)) {
+        let files = inputs.iter().flatten().copied().filter(|path| !is_standard(path));
+        if let Some(other) = files.chain(outputs[..n].iter().copied()).find(|other| same_file(other, output)) {
             bail!("{}: this is {} too, which would be lost; write to another file", output.display(), other.display());
         }
     }

@@ -42,8 +42,8 @@ impl OutputArgs {
     /// # Errors
     /// A file cannot be written, would replace one of the `inputs`, or is named twice.
     pub fn check(&self, others: &[Option<&Path>], inputs: &[Option<&Path>]) -> Result<()> {
-        let outputs: Vec<Option<&Path>> = others.iter().copied().chain([self.file()]).collect();
-        outputs.iter().flatten().try_for_each(|path| file::check(path))?;
+        let outputs: Vec<&Path> = others.iter().copied().chain([self.file()]).flatten().collect();
+        outputs.iter().try_for_each(|path| file::check(path))?;
         file::refuse_same(&outputs, inputs)
     }
 

@@ -1,9 +1,8 @@
 //! Faults, populating, and giving back.
 
 use std::io;
-use std::time::Duration;
 
-use hksim_linux::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up_by};
+use hksim_linux::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up_by, warm_up_pool};
 use hksim_linux::cpu_modes::Looks;
 use hksim_linux::{PAGE_BYTES, sysfs};
 
@@ -149,7 +148,7 @@ pub(super) fn hugetlb(samples: &mut Samples) -> Result<(), MeasureError> {
         }
         return Ok(());
     }
-    warm_up_by(POOL_BYTES, || Ok(pool()?.map_or(Duration::ZERO, |area| timed(|| area.write(HUGE_BYTES)).1)))?;
+    warm_up_pool(POOL_BYTES)?;
     let Some(area) = pool()? else { return Ok(()) };
     samples.time(Operation::HugetlbFault, POOL_PAGES, || area.write(HUGE_BYTES));
     samples.time(Operation::HugetlbDrop, POOL_PAGES, || area.unmap());

@@ -103,12 +103,21 @@ fn first_setter() -> Result<(String, Setter), String> {
     }
 }
 
-fn put_back(before: &str) -> Result<(), String> {
+/// Whether it comes to hold within five seconds.
+fn soon(mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
-    while value()? != before {
-        assert!(Instant::now() < deadline, "{HARMLESS} is still {}, and was {before}", value()?);
+    while !holds() {
+        if Instant::now() >= deadline {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
+    true
+}
+
+fn put_back(before: &str) -> Result<(), String> {
+    let is_back = soon(|| value().is_ok_and(|now| now == before));
+    assert!(is_back, "{HARMLESS} is still {}, and was {before}", value()?);
     Ok(())
 }
 
@@ -140,11 +149,7 @@ pub fn who_is_killed_while_waiting_is_out_of_the_queue() -> Result<(), String> {
     assert_eq!(guards.len(), 1, "the guard that waits");
     drop(waiting);
     let is_there = |pid: &u32| std::path::Path::new("/proc").join(pid.to_string()).exists();
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while guards.iter().any(is_there) {
-        assert!(Instant::now() < deadline, "the guard of a run that was killed still waits");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    assert!(soon(|| !guards.iter().any(is_there)), "the guard of a run that was killed still waits");
     assert_eq!(value()?.trim(), ASLEEP, "the first run goes on");
     drop(first);
     put_back(&before)

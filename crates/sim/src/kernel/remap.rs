@@ -43,8 +43,9 @@ impl Kernel {
     /// like moves of their parts.
     ///
     /// # Errors
-    /// EINVAL for an empty, impossible or overlapping range, or of hugetlb where the version cannot move it; EFAULT if nothing is mapped at `old` (or the range leaves
-    /// its mapping, where the version moves only one), ENOMEM near `max_map_count`.
+    /// EINVAL for an empty, impossible or overlapping range, or of hugetlb where the version cannot move it, EFAULT if
+    /// nothing is mapped at `old` (or the range leaves its mapping, where the version moves only one), ENOMEM near
+    /// `max_map_count`.
     pub fn remap(&mut self, old: u64, length: u64, new: u64, source: RemapSource) -> Result<(), Errno> {
         let fits = |start: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
         let (Some(end), Some(new_end)) = (fits(old), fits(new)) else { return Err(Errno::Invalid) };
