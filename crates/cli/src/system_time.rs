@@ -189,7 +189,10 @@ impl SystemTime {
         let measured = self.measured.map_or(String::new(), |measured| {
             let error = measured.measured_error_share * 100.0;
             let [time, then] = [measured.measured_s, measured.measured_s / measured.drift].map(milliseconds);
-            format!("; measured {time}, at that speed {then} (standard error {error:.0} %, {})", speed(measured.drift))
+            format!(
+                "; measured {time}, {then} at the speed of the calibration (standard error {error:.0} %, {})",
+                speed(measured.drift)
+            )
         });
         let verdict = match (&self.skipped, self.inside) {
             (Some(why), _) => format!(", skipped: {why}"),
