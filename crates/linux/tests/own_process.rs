@@ -9,17 +9,20 @@ use hksim_linux::traps::TrapStream;
 
 const PAGES: usize = 64;
 
-/// A fresh private map of 64 pages on small pages.
+/// A fresh private map of 64 pages on small pages, between two that may not be used: what other threads map beside it would
+/// otherwise become one mapping with it, now and then.
 struct Map(*mut u8);
 
 impl Map {
     fn new() -> Map {
-        let bytes = PAGES * PAGE_BYTES as usize;
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new map, at a place of the kernel's choice; advice changes no contents.
+        let (bytes, guard_bytes) = (PAGES * PAGE_BYTES as usize, PAGE_BYTES as usize);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new map, at a place of the kernel's choice; what follows changes its middle alone.
         let at = unsafe {
-            let at = libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0);
-            assert_ne!(at, libc::MAP_FAILED);
+            let around = libc::mmap(ptr::null_mut(), bytes + 2 * guard_bytes, libc::PROT_NONE, flags, -1, 0);
+            assert_ne!(around, libc::MAP_FAILED);
+            let at = around.byte_add(guard_bytes);
+            assert_eq!(libc::mprotect(at, bytes, libc::PROT_READ | libc::PROT_WRITE), 0);
             libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE);
             at
         };
@@ -49,8 +52,9 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: the map is this value's own.
-        unsafe { libc::munmap(self.0.cast(), PAGES * PAGE_BYTES as usize) };
+        let guard_bytes = PAGE_BYTES as usize;
+        // SAFETY: the map and the page on either side are this value's own.
+        unsafe { libc::munmap(self.0.sub(guard_bytes).cast(), PAGES * PAGE_BYTES as usize + 2 * guard_bytes) };
     }
 }
 
