@@ -44,19 +44,7 @@ pub trait Geometry {
         1 << (self.superslab_shift() - self.unit_shift())
     }
 
-    /// Units of a medium span: 8, or the whole SuperSlab where that is less.
-    #[inline(always)]
-    fn medium_units(&self) -> u32 {
-        if self.units() < 8 { self.units() } else { 8 }
-    }
-
-    /// Largest stride that lives in a one-unit span (an eighth of it).
-    #[inline(always)]
-    fn small_stride_max(&self) -> u32 {
-        1 << (self.unit_shift() - 3)
-    }
-
-    /// Largest stride that lives in a slab at all (an eighth of a medium span, 64 KiB at most).
+    /// Largest stride that lives in a slab at all (a unit or an eighth of the SuperSlab, 64 KiB at most).
     #[inline(always)]
     fn stride_max(&self) -> u32 {
         stride_max(self)
@@ -71,8 +59,8 @@ pub trait Geometry {
 
 #[inline(always)]
 fn stride_max(geometry: &(impl Geometry + ?Sized)) -> u32 {
-    let eighth = (geometry.medium_units() << geometry.unit_shift()) / 8;
-    if eighth < STRIDE_MAX { eighth } else { STRIDE_MAX }
+    let shift = geometry.unit_shift().min(geometry.superslab_shift() - 3);
+    if shift < STRIDE_MAX.ilog2() { 1 << shift } else { STRIDE_MAX }
 }
 
 /// Why a geometry can't be.

@@ -176,3 +176,19 @@ pub fn reserved_bytes(geometry: &impl Geometry) -> u32 {
         MetaPlace::Sidecar => 0,
     }
 }
+
+/// Units of a slab whose blocks lie `stride` bytes apart: the fewest that leave at most an eighth of them over. More would make
+/// refills rarer; but each class that a heap has ever used keeps a slab, and huge pages make all of it present.
+pub fn slab_units(geometry: &impl Geometry, stride: u32) -> u32 {
+    let mut bytes = block_units(geometry, stride) << geometry.unit_shift();
+    while bytes % stride > bytes / 8 {
+        bytes += 1 << geometry.unit_shift();
+    }
+    bytes >> geometry.unit_shift()
+}
+
+/// The fewest units that hold a block of `stride` bytes wherever they lie, behind the metadata, too.
+pub fn block_units(geometry: &impl Geometry, stride: u32) -> u32 {
+    let unit_bytes = 1 << geometry.unit_shift();
+    (reserved_bytes(geometry) % unit_bytes + stride).div_ceil(unit_bytes)
+}

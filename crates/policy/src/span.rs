@@ -6,7 +6,7 @@ use crate::allocator::{Allocator, Span};
 use crate::fork::in_steps;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
-use crate::layout::reserved_bytes;
+use crate::layout::{block_units, reserved_bytes, slab_units};
 use crate::memory::{ArenaRange, Link, Memory};
 use crate::meta::{CLASS_LARGE, SlabId, SpanState};
 
@@ -143,17 +143,18 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// A new slab of a class.
     pub(crate) fn new_slab(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Span<M>> {
         let stride = self.geometry.classes().stride(class);
-        let units = if stride <= self.geometry.small_stride_max() {
-            1
-        } else {
-            self.geometry.medium_units().min(self.geometry.units() - self.first_unit())
-        };
-        let span = self.take_span(heap, Need::Units(units), SpanState::Partial)?;
+        let span = self.take_slab_span(heap, stride)?;
         let slab = self.slab_meta(span);
         slab.class.set(class as u8);
         slab.stride.set(stride);
         slab.capacity.set((self.span_end(span) - slab.area.get()) / stride);
         Some(span)
+    }
+
+    /// Where the arena is full, what is left of it may lie in pieces that are too short for a slab as it should be.
+    fn take_slab_span(&self, heap: &mut ThreadHeap<M>, stride: u32) -> Option<Span<M>> {
+        let (least, best) = (block_units(&self.geometry, stride), slab_units(&self.geometry, stride));
+        (least..=best).rev().find_map(|units| self.take_span(heap, Need::Units(units), SpanState::Partial))
     }
 
     /// Grows a large span over the units behind it, if they are free. `bytes` is counted from its payload.

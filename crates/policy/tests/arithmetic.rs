@@ -2,7 +2,7 @@
 
 use hksim_policy::classes::{Classes, STRIDE_MAX};
 use hksim_policy::geometry::{Geometry, RunGeometry, SUPERSLAB_BYTES, Shape, ShapeError, UNIT_BYTES_MIN};
-use hksim_policy::layout::{Layout, reserved_bytes};
+use hksim_policy::layout::{Layout, block_units, reserved_bytes, slab_units};
 use hksim_policy::options::{Carve, Header, MetaPlace};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_testkit::spread::{META_PLACES, SCHEMES};
@@ -47,6 +47,21 @@ fn every_size_gets_the_smallest_class_that_holds_it() {
     }
 }
 
+/// Units of a slab as the documentation says: seen from the blocks, of which there are as few as may be.
+fn documented_span_units(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
+    let wastes_little = |units: u64| {
+        let blocks = units * slab_bytes / u64::from(stride);
+        blocks * u64::from(stride) * 8 >= units * slab_bytes * 7
+    };
+    (least_span_units(stride, slab_bytes, reserved)..).find(|&units| wastes_little(units)).expect("some number will do")
+}
+
+/// Units that hold one block, behind the metadata, too.
+fn least_span_units(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
+    let end = |units: u64| (reserved / slab_bytes + units) * slab_bytes;
+    (1..).find(|&units| end(units) >= reserved + u64::from(stride)).expect("some number will do")
+}
+
 fn shapes() -> impl Iterator<Item = Shape> {
     let powers = || (10..=30).map(|shift| 1u64 << shift);
     powers().flat_map(move |superslab_bytes| {
@@ -89,14 +104,15 @@ fn every_class_a_shape_admits_has_room_in_every_place_of_a_span() {
         let strides = documented_strides(shape.scheme);
         assert!(strides.contains(&geometry.stride_max()), "{shape:?}");
         for stride in strides.into_iter().filter(|&stride| stride <= geometry.stride_max()) {
-            let small = stride <= geometry.small_stride_max();
-            let span_units = if small { 1 } else { u64::from(geometry.medium_units()).min(units - first_unit) };
-            for unit in first_unit..=units - span_units {
+            let span_units = documented_span_units(stride, shape.slab_bytes, reserved);
+            assert_eq!(u64::from(slab_units(&geometry, stride)), span_units, "{stride} of {shape:?}");
+            assert!(span_units <= 3 && first_unit + span_units <= units, "{span_units} for {stride} of {shape:?}");
+            let least = u64::from(block_units(&geometry, stride));
+            assert_eq!(least, least_span_units(stride, shape.slab_bytes, reserved), "{stride} of {shape:?}");
+            for unit in first_unit..=units - least {
                 let area = (unit * shape.slab_bytes).max(reserved);
-                let capacity = ((unit + span_units) * shape.slab_bytes - area) / u64::from(stride);
+                let capacity = ((unit + least) * shape.slab_bytes - area) / u64::from(stride);
                 assert!(capacity >= 1, "no block of {stride} bytes fits at unit {unit} of {shape:?}");
-                // Away from the metadata a span holds at least 8 blocks; that bounds what is wasted.
-                assert!(unit == first_unit || capacity >= 8, "{capacity} of {stride} at unit {unit} of {shape:?}");
                 spans += 1;
             }
         }

@@ -139,3 +139,17 @@ fn a_letter_about_a_slab_that_is_listed_leaves_its_blocks_until_it_runs_dry() {
     let mut in_first = again.by_ref().filter(|block| slab_of(block.offset) == slab_of(first.offset));
     assert_eq!([in_first.next(), in_first.next()], [Some(own), Some(others)]);
 }
+
+#[test]
+fn where_the_arena_is_full_a_slab_lies_in_any_piece_that_holds_a_block() {
+    let allocator = allocator(shape(), Options::default(), |_| {});
+    let mut heap = allocator.open_heap().unwrap();
+    // Each fills a unit of its own.
+    let mut take = |bytes| allocator.allocate(&mut heap, Request::plain(bytes));
+    let blocks: Vec<_> = std::iter::from_fn(|| take(56 << 10)).collect();
+    assert!(blocks.len() >= 500, "{} blocks in 512 units", blocks.len());
+    assert_eq!(take(48 << 10), None);
+    let every_other = blocks.iter().step_by(2).map(|&block| allocator.free(&mut heap, block)).count();
+    let in_gaps = (0..every_other).map_while(|_| allocator.allocate(&mut heap, Request::plain(48 << 10))).count();
+    assert!(in_gaps + 1 >= every_other, "{in_gaps} in {every_other} gaps");
+}

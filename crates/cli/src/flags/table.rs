@@ -135,7 +135,7 @@ pub const FLAGS: &[Flag] = &[
         parse_size,
         show_size,
         slab_bytes,
-        "Size of a slab, which holds blocks of one size class"
+        "Size of a slab, which holds blocks of one size class; up to three such where fewer would waste over an eighth"
     ),
     word_flag!("classes", Classes, classes, "Size classes"),
     word_flag!(
