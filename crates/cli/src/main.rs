@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use hksim_record::RecordError;
 
 use commands::Command;
 
@@ -48,12 +49,19 @@ fn main() -> ExitCode {
     }
     hksim_linux::file_size::let_writes_fail();
     match Cli::try_parse_from(flags::argv::join_optional_values(words)) {
-        Ok(cli) => cli.command.run().unwrap_or_else(|why| {
-            output::note(&told(&why));
-            ExitCode::from(BAD_INPUT)
-        }),
+        Ok(cli) => cli.command.run().unwrap_or_else(|why| failed(&why)),
         Err(why) => usage(&why),
     }
+}
+
+/// Says what went wrong. Where that is a signal, it ends the process, so that a shell that waits knows.
+fn failed(why: &anyhow::Error) -> ExitCode {
+    output::note(&told(why));
+    if let Some(signal) = why.downcast_ref().and_then(RecordError::signal) {
+        // SAFETY: no memory is touched; its handler is as it was before the recording.
+        unsafe { libc::raise(signal) };
+    }
+    ExitCode::from(BAD_INPUT)
 }
 
 /// Help goes to standard output as it is; everything else is one line with the mend.

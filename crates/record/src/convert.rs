@@ -1,6 +1,5 @@
 //! From a spool to a trace: the lanes merged by time, addresses resolved to objects.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use crate::merge::{Merge, Taker};
 use crate::outflow::Outflow;
 use crate::pages::PageTouches;
 use crate::report::Touches;
+use crate::signals;
 use crate::sites::SiteReader;
 use crate::spool_reader::SpoolReader;
 use crate::timeline::Timeline;
@@ -61,7 +61,8 @@ const CERTAIN_ORDER: Window = Window { events: 0, death_ns: 0, birth_ns: 0, hold
 /// Nanoseconds of events taken over before somebody is asked whether to go on.
 const SLICE_NS: u64 = 20_000_000;
 
-/// Writes the trace of `spool`, cut and marked as `log` says, to `output`, which appears only when it is complete.
+/// Writes the trace of `spool`, cut and marked as `log` says, to `output`, which appears only when it is complete. Until then
+/// it stands at `partial`, on the same file system.
 ///
 /// # Errors
 /// The spool cannot be read or the trace not be written.
@@ -70,21 +71,14 @@ pub fn convert(
     how: How,
     end: ImageEnd,
     log: &[Entry],
+    partial: &Path,
     output: &Path,
 ) -> Result<Converted, RecordError> {
-    let partial = partial_path(output);
-    let begun = Conversion::begin(Arc::clone(spool), how, &partial);
+    let begun = Conversion::begin(Arc::clone(spool), how, partial);
     begun.and_then(|conversion| conversion.finish(end, spool, log, output)).inspect_err(|_| {
         // The error at hand says more than a failure to tidy up.
-        let _ = fs::remove_file(&partial);
+        let _ = fs::remove_file(partial);
     })
-}
-
-fn partial_path(output: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(output.file_name().unwrap_or_default());
-    name.push(format!(".partial-{}", std::process::id()));
-    output.with_file_name(name)
 }
 
 /// A trace on its way out of a spool, which may still grow.
@@ -168,10 +162,10 @@ impl Conversion {
         self.look(spool.is_live(), Extent::Whole, log)?;
         let Self { mut merge, stream, mut outflow, path, .. } = self;
         let touches = match stream {
-            None => merge.run(u64::MAX, &mut outflow).map(|()| None)?,
+            None => run_to_end(&mut merge, &mut outflow).map(|()| None)?,
             Some(stream) => {
                 let mut interleaved = Interleaved { stream, outflow: &mut outflow };
-                merge.run(u64::MAX, &mut interleaved)?;
+                run_to_end(&mut merge, &mut interleaved)?;
                 Some(interleaved.stream.finish(&mut |raw| outflow.take(&raw))?)
             }
         };
@@ -196,6 +190,15 @@ impl Conversion {
         }
         Ok(())
     }
+}
+
+/// Takes over all events that are left.
+fn run_to_end(merge: &mut Merge, taker: &mut impl Taker) -> Result<(), RecordError> {
+    while let Some(next_ns) = merge.next_ns() {
+        signals::check()?;
+        merge.run(next_ns.saturating_add(SLICE_NS), taker)?;
+    }
+    Ok(())
 }
 
 impl How {

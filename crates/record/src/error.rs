@@ -70,11 +70,13 @@ pub enum RecordError {
         /// What gives it privileges.
         why: &'static str,
     },
-    /// The output is a directory, a device or a pipe. A trace would take its place.
-    #[error("{}: is no regular file; name one for the trace", path.display())]
-    OutputIsNoFile {
+    /// No trace can be written there: a trace would take the place of a directory, a device, a pipe or the program.
+    #[error("{}: {why}", path.display())]
+    BadOutput {
         /// The output.
         path: PathBuf,
+        /// Why not, with the mend.
+        why: &'static str,
     },
     /// A file operation failed.
     #[error("{}: cannot {action}: {source}", path.display())]
@@ -152,8 +154,17 @@ pub enum RecordError {
     /// The trace could not be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// A signal came before the program had started, or after it had ended.
+    #[error("interrupted by signal {signal}")]
+    Interrupted {
+        /// Its number.
+        signal: i32,
+    },
     /// The program was recorded, but not turned into a trace.
-    #[error("{why}; the recording is kept in {}: mend this, then recover it from there", session.display())]
+    #[error(
+        "{why}; the recording is kept: `hksim record --recover {}` writes its traces, with -o to another place",
+        session.display()
+    )]
     Kept {
         /// The session directory, for [`crate::recover`].
         session: PathBuf,
@@ -164,6 +175,16 @@ pub enum RecordError {
 }
 
 impl RecordError {
+    /// The signal that ended the work, if one did.
+    #[must_use]
+    pub fn signal(&self) -> Option<i32> {
+        match self {
+            Self::Interrupted { signal } => Some(*signal),
+            Self::Kept { why, .. } => why.signal(),
+            _ => None,
+        }
+    }
+
     /// A function that wraps an I/O error of `path`.
     pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();

@@ -189,7 +189,7 @@ fn a_growing_spool_gives_the_same_trace() {
         process.begin_thread();
         process.begin_thread();
         let mut log = Vec::new();
-        let mut conversion = Conversion::begin(open(&path, true), how(), &folder.path().join("partial")).unwrap();
+        let mut conversion = Conversion::begin(open(&path, true), how(), &folder.path().join("ahead")).unwrap();
         let mut taken = Vec::new();
         for step in 0..200_000 {
             if random.below(30_000) == 0 && process.lanes.len() < 5 {
@@ -219,7 +219,8 @@ fn a_growing_spool_gives_the_same_trace() {
         process.show();
         let spool = open(&path, false);
         conversion.finish(ImageEnd::Session, &spool, &log, &ahead).unwrap();
-        let whole = convert(&spool, how(), ImageEnd::Session, &log, &at_end).unwrap();
+        let partial = folder.path().join("partial");
+        let whole = convert(&spool, how(), ImageEnd::Session, &log, &partial, &at_end).unwrap();
         assert!(whole.quality == Default::default(), "{:?}", whole.quality);
         assert!(process.frames > process.lanes.len() as u64 + 1, "some lanes were drained");
         assert!(taken.last() > Some(&(whole.summary.events / 2)), "most came ahead: {taken:?}");
@@ -253,7 +254,8 @@ fn an_address_that_a_long_resize_left_is_given_out_after_it() {
     }
     process.push(1, &call(Kind::Free, 6_100_000, left, 0));
     process.show();
-    let converted = convert(&open(&path, false), how(), ImageEnd::Session, &[], &output).unwrap();
+    let partial = folder.path().join("partial");
+    let converted = convert(&open(&path, false), how(), ImageEnd::Session, &[], &partial, &output).unwrap();
     assert_eq!(converted.quality, Default::default());
     let mut reader = TraceReader::open(&output).unwrap();
     let mut told = Vec::new();

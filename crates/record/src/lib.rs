@@ -2,8 +2,8 @@
 //!
 //! [`record`] runs a command with the recorder preloaded. Each process image leaves a *spool* (`spool.rs`) in a *session*
 //! directory beside the output; when the program has ended, each spool becomes a trace: that of the program itself
-//! under the output's name, those of other processes beside it. Nothing is converted while the program
-//! runs, and a session is complete without its recorder: [`recover`] turns it into traces later.
+//! under the output's name, those of other processes beside it. A session is complete without its recorder:
+//! [`recover`] turns it into traces later.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!(
@@ -29,12 +29,14 @@ mod merge;
 mod merge_order;
 mod object;
 mod outflow;
+mod output;
 mod pages;
 mod plain_calls;
 mod program;
 mod report;
 mod run;
 mod session;
+mod signals;
 mod sites;
 mod spool_reader;
 mod timeline;
@@ -58,7 +60,6 @@ pub mod stacks;
 pub mod touched;
 
 use std::ffi::OsString;
-use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -74,6 +75,7 @@ use object::{Unpacked, Variant};
 use pages::Collector;
 use run::{Host, Outcome, Running};
 use session::{Plan, Session};
+use signals::Interruptible;
 use touch_full::{Merging, TouchFull};
 use traces::Work;
 pub use watch::Progress;
@@ -138,13 +140,13 @@ impl Options {
 /// Runs `command` (program and arguments) and records it.
 ///
 /// The program's standard streams are untouched; its exit status is in the report, and never an error. SIGHUP, SIGINT,
-/// SIGQUIT and SIGTERM sent to the caller while the program runs are passed on to it. Processes that the program
-/// leaves behind are not waited for. A second call in the same process waits until the first one's program has ended.
-/// SIGUSR1 sent to the caller sets a mark, SIGUSR2 stops recording or starts it again.
+/// SIGQUIT and SIGTERM sent to the caller while the program runs are passed on to it; before and after they end the call in good
+/// order. Processes that the program leaves behind are not waited for. A second call in the same process waits until the
+/// first one's program has ended. SIGUSR1 sent to the caller sets a mark, SIGUSR2 stops recording or starts it again.
 ///
 /// # Errors
-/// The program cannot be recorded (see [`RecordError`]), or nothing was; [`RecordError::Kept`] if it was recorded but
-/// not converted.
+/// The program cannot be recorded (see [`RecordError`]), or nothing was; [`RecordError::Interrupted`] by a signal before it
+/// was started; [`RecordError::Kept`] if it was recorded but not converted.
 pub fn record(options: &Options, command: &[OsString]) -> Result<RecordReport, RecordError> {
     record_watched(options, command, &mut |_| {})
 }
@@ -158,11 +160,13 @@ pub fn record_watched(
     command: &[OsString],
     show: &mut dyn FnMut(&Progress),
 ) -> Result<RecordReport, RecordError> {
+    let _interruptible = Interruptible::begin();
     let program = command.first().ok_or(RecordError::NoCommand)?;
-    let recordable = program::check(&program::find(program)?)?;
-    let output = absolute_output(&options.output)?;
+    let program = program::find(program)?;
+    let recordable = program::check(&program)?;
+    let output = output::absolute(&options.output)?;
     let parent = options.session_parent.as_deref().or_else(|| output.parent()).unwrap_or(Path::new("/"));
-    check_writable(&output)?;
+    output::check(&output, &program)?;
     let sees_operators = options.operators == Operators::Always || recordable.serves_operators;
     let object = object::unpack(if sees_operators { Variant::MallocAndOperators } else { Variant::Malloc })?;
     let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -180,8 +184,7 @@ pub fn record_watched(
     };
     let mut session = Session::begin(plan)?;
     let began = Instant::now();
-    let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.dir)).transpose()?;
-    let (running, collector) = match start(options, command, &object.path, &session) {
+    let Started { running, collector, epochs } = match start(options, command, &object.path, &session) {
         Ok(started) => started,
         Err(why) => {
             session.remove()?;
@@ -192,14 +195,15 @@ pub fn record_watched(
     let _ = session.set_root(running.pid());
     let mut watch = Watch::new(&session, options.duration);
     let ahead = matches!(options.touch, Touch::None).then(|| Ahead::begin(&session.dir, &output)).flatten();
-    let outcome = match running.watch(|| watch.look(show)) {
-        Ok(outcome) => outcome,
-        Err(why) => return Err(RecordError::Kept { session: session.dir, why: Box::new(why) }),
-    };
+    let outcome = running.watch(|| watch.look(show));
     let begun = ahead.map(Ahead::end).unwrap_or_default();
     drop(epochs);
     let recorded_s = Some(began.elapsed().as_secs_f64());
-    collector.map_or(Ok(()), Collector::end)?;
+    let collected = collector.map_or(Ok(()), Collector::end);
+    let outcome = match outcome.and_then(|outcome| collected.map(|()| outcome)) {
+        Ok(outcome) => outcome,
+        Err(why) => return Err(session.kept(why)),
+    };
     let unseen_calls = recordable.unseen_calls;
     let merging = match &options.touch {
         Touch::Full(tool) => tool.merging(),
@@ -212,13 +216,18 @@ pub fn record_watched(
     })
 }
 
-/// Starts the program, and before it what watches its touches.
-fn start(
-    options: &Options,
-    command: &[OsString],
-    object: &Path,
-    session: &Session,
-) -> Result<(Running, Option<Collector>), RecordError> {
+/// A program that runs, and what works beside it.
+struct Started {
+    running: Running,
+    /// Where its touches are watched.
+    collector: Option<Collector>,
+    /// Where its clock is coarse.
+    epochs: Option<Epochs>,
+}
+
+/// Starts the program, and before it what works beside it.
+fn start(options: &Options, command: &[OsString], object: &Path, session: &Session) -> Result<Started, RecordError> {
+    let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.dir)).transpose()?;
     let mut host = Host::default();
     let mut collector = None;
     match &options.touch {
@@ -232,7 +241,7 @@ fn start(
             host = tool.host(&session.dir);
         }
     }
-    Ok((run::start(command, object, &session.dir, &host)?, collector))
+    Ok(Started { running: run::start(command, object, &session.dir, &host)?, collector, epochs })
 }
 
 /// Writes the traces, at once where the recording ended before the program, and waits for the program.
@@ -267,11 +276,12 @@ pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
 /// As for [`recover`].
 pub fn recover_to(dir: &Path, output: &Path) -> Result<RecordReport, RecordError> {
     let mut session = Session::open(dir)?;
-    session.info.output = absolute_output(output)?;
+    session.info.output = output::absolute(output)?;
     recover_session(session)
 }
 
 fn recover_session(session: Session) -> Result<RecordReport, RecordError> {
+    let _interruptible = Interruptible::begin();
     session.remove_ahead();
     let object = session.info.object.clone();
     let report = collect(session, None, Work::default())?;
@@ -289,7 +299,7 @@ fn collect(session: Session, exit: Option<Exit>, work: Work) -> Result<RecordRep
                 Some(Exit::Signal(libc::SIGTRAP)) => touch_full::TRAPPED,
                 _ => traces::why_none(&session, &report)?,
             };
-            let command = session.info.command.join(" ");
+            let command = shortened(&session.info.command);
             session.remove()?;
             Err(RecordError::NothingRecorded { command, why })
         }
@@ -297,25 +307,16 @@ fn collect(session: Session, exit: Option<Exit>, work: Work) -> Result<RecordRep
             session.remove()?;
             Ok(report)
         }
-        Err(why) => {
-            session.remove_ahead();
-            Err(RecordError::Kept { session: session.dir, why: Box::new(why) })
-        }
+        Err(why) => Err(session.kept(why)),
     }
 }
 
-/// Refuses before the run what could not be written after it.
-fn check_writable(output: &Path) -> Result<(), RecordError> {
-    let dir = output.parent().unwrap_or(Path::new("/"));
-    tempfile::tempfile_in(dir).map(drop).map_err(RecordError::io(output, "create the trace here"))
-}
-
-/// The output as an absolute path.
-fn absolute_output(output: &Path) -> Result<PathBuf, RecordError> {
-    let path = std::path::absolute(output).map_err(RecordError::io(output, "create the trace here"))?;
-    let taken = fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file());
-    if taken || path.file_name().is_none() {
-        return Err(RecordError::OutputIsNoFile { path: output.to_path_buf() });
+/// The beginning of a command: a command line may have megabytes.
+fn shortened(command: &[String]) -> String {
+    const CHARACTERS: usize = 200;
+    let whole = command.join(" ");
+    match whole.char_indices().nth(CHARACTERS) {
+        Some((end, _)) => format!("{}...", whole.get(..end).unwrap_or_default()),
+        None => whole,
     }
-    Ok(path)
 }

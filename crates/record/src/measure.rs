@@ -19,5 +19,6 @@ pub fn convert_spool(spool: &Path, output: &Path) -> Result<u64, RecordError> {
     let (start, end) = (ClockPair { ticks: 0, ns: 0 }, ClockPair { ticks: 1, ns: 1 });
     let rate = TickRate::between(start, end).ok_or_else(|| bad("no rate"))?;
     let how = How { rate, merging: Merging::default(), clock_events: 1 };
-    Ok(convert(&Arc::new(spool_reader), how, ImageEnd::Process, &[], output)?.summary.events)
+    let partial = output.with_extension("partial");
+    Ok(convert(&Arc::new(spool_reader), how, ImageEnd::Process, &[], &partial, output)?.summary.events)
 }

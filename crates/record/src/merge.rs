@@ -67,6 +67,11 @@ impl Merge {
         self.lanes.len()
     }
 
+    /// Time of the next event, or the least that it can have; `None` at the end.
+    pub fn next_ns(&self) -> Option<u64> {
+        Some(self.order.key(self.order.winner())).filter(|&time_ns| time_ns != u64::MAX)
+    }
+
     /// Takes the lanes as they are now: those known go on, those new are opened, which `open` does.
     ///
     /// # Errors

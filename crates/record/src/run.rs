@@ -7,7 +7,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,12 +16,8 @@ use hksim_carry::{PRELOAD_VARIABLE, preload_with};
 
 use crate::error::RecordError;
 use crate::report::Exit;
+use crate::signals::{self, ENDING, Handler, Installed, REQUESTS};
 use crate::spool::SESSION_VARIABLE;
-
-/// Signals that are meant for the program: the recorder passes them on and goes on to convert.
-const PASSED_ON: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
-/// Signals that are meant for the recorder.
-const REQUESTS: [c_int; 2] = [libc::SIGUSR1, libc::SIGUSR2];
 
 /// The program while it runs, 0 before and after.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -96,6 +91,8 @@ pub fn start(command: &[OsString], object: &Path, session: &Path, host: &Host) -
     let words: Vec<&OsString> = host.words.iter().chain(command).collect();
     let (program, arguments) = words.split_first().ok_or(RecordError::NoCommand)?;
     let signals = PassedOn::begin();
+    // One that came before is not passed on.
+    signals::check()?;
     let child = Command::new(program)
         .args(arguments)
         .env(PRELOAD_VARIABLE, preload_with(object))
@@ -117,7 +114,7 @@ impl Running {
     /// back, still running, as soon as `each` says that it has seen enough.
     ///
     /// # Errors
-    /// The system refuses to wait.
+    /// The system refuses to wait, or `each` failed; the program has ended even then.
     pub fn watch(self, mut each: impl FnMut() -> Result<Interest, RecordError>) -> Result<Outcome, RecordError> {
         let pid = self.child.id();
         let failed = |source| RecordError::Start { command: format!("process {pid}"), source };
@@ -129,8 +126,10 @@ impl Running {
             if end.came_within(WATCH_INTERVAL_MS).map_err(failed)? {
                 return self.wait().map(Outcome::Ended);
             }
-            if each()? == Interest::Lost {
-                return Ok(Outcome::Runs(self));
+            match each() {
+                Ok(Interest::Kept) => {}
+                Ok(Interest::Lost) => return Ok(Outcome::Runs(self)),
+                Err(why) => return self.wait().and(Err(why)),
             }
         }
     }
@@ -197,11 +196,11 @@ fn exit(status: ExitStatus) -> Exit {
     }
 }
 
-/// Handlers that pass signals on, with what stood there before.
+/// Handlers that pass signals on.
 struct PassedOn {
     /// Handlers belong to the whole process, so one recording at a time may have them.
     _turn: MutexGuard<'static, ()>,
-    before: Vec<(c_int, libc::sigaction)>,
+    installed: Installed,
 }
 
 impl PassedOn {
@@ -209,10 +208,9 @@ impl PassedOn {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         EARLY_SIGNAL.store(0, Ordering::Relaxed);
-        let handlers = PASSED_ON.map(|signal| (signal, pass_on as Handler)).into_iter();
+        let handlers = ENDING.map(|signal| (signal, pass_on as Handler)).into_iter();
         let handlers = handlers.chain(REQUESTS.map(|signal| (signal, note_request as Handler)));
-        let before = handlers.filter_map(|(signal, handler)| Some((signal, install(signal, handler)?)));
-        Self { _turn: turn, before: before.collect() }
+        Self { _turn: turn, installed: Installed::begin(handlers, 0) }
     }
 
     fn to(pid: u32) {
@@ -228,27 +226,7 @@ impl PassedOn {
 impl Drop for PassedOn {
     fn drop(&mut self) {
         PROGRAM.store(0, Ordering::SeqCst);
-        for (signal, before) in &self.before {
-            // SAFETY: restores what sigaction itself reported.
-            unsafe { libc::sigaction(*signal, before, null_mut()) };
-        }
-    }
-}
-
-type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-
-/// Installs the handler; `None` where the signal is ignored and shall stay so (nohup).
-fn install(signal: c_int, handler: Handler) -> Option<libc::sigaction> {
-    // SAFETY: sigaction is plain data for which all zero is valid; the handler is async-signal-safe.
-    unsafe {
-        let mut before = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        if libc::sigaction(signal, null_mut(), &raw mut before) != 0 || before.sa_sigaction == libc::SIG_IGN {
-            return None;
-        }
-        let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        action.sa_sigaction = handler as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-        (libc::sigaction(signal, &raw const action, null_mut()) == 0).then_some(before)
+        self.installed.restore();
     }
 }
 

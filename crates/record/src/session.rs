@@ -5,6 +5,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process;
 
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -86,6 +87,11 @@ impl SpoolFile {
     /// Where it is converted to while its process runs.
     pub fn ahead_path(&self) -> PathBuf {
         self.path.with_extension("ahead")
+    }
+
+    /// Where this process writes its trace until that is whole; another may write it at the same time.
+    pub fn partial_path(&self) -> PathBuf {
+        self.path.with_extension(format!("partial-{}", process::id()))
     }
 }
 
@@ -188,6 +194,22 @@ impl Session {
             // Where it cannot be removed it only takes room.
             let _ = fs::remove_file(spool.ahead_path());
         }
+    }
+
+    /// Leaves the session for a recovery: why it is needed, and where, unless the session is gone.
+    pub fn kept(self, why: RecordError) -> RecordError {
+        if !self.dir.exists() {
+            return why;
+        }
+        self.remove_ahead();
+        RecordError::Kept { session: self.dir, why: Box::new(why) }
+    }
+
+    /// Whether the session's folder and the output lie in the same one.
+    pub fn lies_beside_output(&self) -> bool {
+        let beside = |path: &Path| path.parent().and_then(|folder| folder.canonicalize().ok());
+        let session = self.dir.canonicalize().ok();
+        session.as_deref().and_then(Path::parent) == beside(&self.info.output).as_deref()
     }
 
     /// Removes the session with all its spools. Processes that still write to them stop recording: they would fill the

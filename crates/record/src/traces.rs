@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -98,6 +99,7 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<Re
     let (images, unrecorded_pids) = open_images(&session.spools()?)?;
     let images = in_order(images, session.info.root_pid);
     let log = session.control.entries()?;
+    let partial_of = partial_paths(session);
     let bytes: u64 = images.iter().map(|image| image.facts.record_bytes).sum();
     let own_malloc = images.iter().filter(|image| !image.has_records() && image.facts.control.own_malloc != 0);
     let own_malloc =
@@ -112,13 +114,14 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<Re
             let end = end_of(image, index);
             let begun = begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&image.file.path);
             let spool = image.open()?;
+            let partial = partial_of(&image.file, &path);
             let converted = match begun.map(|begun| begun.finish(end, &spool, &log, &path)) {
                 Some(Ok(converted)) => converted,
-                None => convert(&spool, how, end, &log, &path)?,
+                None => convert(&spool, how, end, &log, &partial, &path)?,
                 Some(Err(_)) => {
                     // It takes room that the trace may need; where it stays, the trace says so.
                     let _ = fs::remove_file(image.file.ahead_path());
-                    convert(&spool, how, end, &log, &path)?
+                    convert(&spool, how, end, &log, &partial, &path)?
                 }
             };
             Ok(describe(image, path, &converted))
@@ -233,6 +236,21 @@ fn path_beside(output: &Path, file: &SpoolFile, images: &[Image]) -> PathBuf {
         name.push(extension);
     }
     output.with_file_name(name)
+}
+
+/// Where traces are written until they are whole: in the session's folder, so that a recorder that is killed leaves nothing
+/// besides it; beside the output where that lies elsewhere, as a file cannot be renamed to another file system.
+fn partial_paths(session: &Session) -> impl Fn(&SpoolFile, &Path) -> PathBuf {
+    let is_beside = session.lies_beside_output();
+    move |file, output| {
+        if is_beside {
+            return file.partial_path();
+        }
+        let mut name = OsString::from(".");
+        name.push(output.file_name().unwrap_or_default());
+        name.push(format!(".partial-{}", process::id()));
+        output.with_file_name(name)
+    }
 }
 
 /// Whether a process of that id runs: no zombie, whose spool is final.

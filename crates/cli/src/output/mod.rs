@@ -8,6 +8,7 @@ pub mod table;
 pub mod trace;
 pub mod units;
 
+use std::borrow::Cow;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -98,8 +99,20 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Says something beside the result.
+/// Says something beside the result, in one line.
 pub fn note(text: &str) {
     // A standard error that is closed must not end the work.
-    let _ = writeln!(std::io::stderr(), "hksim: {text}");
+    let _ = writeln!(std::io::stderr(), "hksim: {}", plain(text));
+}
+
+/// A text without what would move the cursor: names of files and words of commands may hold anything.
+pub fn plain(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = |character: char| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    };
+    Cow::Owned(text.chars().map(escaped).collect())
 }

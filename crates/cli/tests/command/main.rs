@@ -13,6 +13,7 @@ mod files;
 mod flags;
 mod forks;
 mod generators;
+mod interrupts;
 mod limits;
 mod page_sets;
 mod pairwise;

@@ -119,6 +119,31 @@ fn a_killed_recorder_leaves_what_recover_reads() {
 }
 
 #[test]
+fn a_program_that_removes_its_session_is_waited_for() {
+    let bench = Bench::new();
+    let job = "rm -r .app.hkt.recording-*; sleep 1; touch done; exit 0";
+    std::fs::write(bench.path("job.sh"), job).expect("a script");
+    let line = bench.refused("record -o app.hkt -- sh job.sh");
+    assert!(bench.path("done").exists(), "the program has ended before its recorder");
+    assert!(line.contains("No such file") && !line.contains("is kept"), "nothing is there to recover: {line}");
+}
+
+#[test]
+fn names_with_control_characters_stay_in_their_line() {
+    let bench = Bench::new();
+    let record = |name: &str, program: &str| {
+        let mut command = bench.command("record -o");
+        let output = command.arg(name).args(["--", program]).output().expect("hksim starts");
+        (output.status.code(), String::from_utf8(output.stderr).expect("UTF-8"))
+    };
+    let (code, told) = record("a\nb.hkt", "ls");
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("/a\\nb.hkt: ") && told.lines().count() == 2, "{told}");
+    let (code, told) = record("no\nfolder/b.hkt", "ls");
+    assert_eq!((code, told.lines().count()), (Some(2), 1), "{told}");
+}
+
+#[test]
 fn an_imported_script_has_its_calls() {
     let bench = Bench::new();
     std::fs::write(bench.path("t.script"), "a 0 100\na 1 200\nr 0 5000\nf 1\nf 7\n").expect("a script trace");

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -70,13 +71,57 @@ fn static_and_foreign_programs() {
 #[test]
 fn outputs_that_cannot_be_written() {
     let dir = scratch();
-    assert!(matches!(refusal(dir.path(), &["true"]), RecordError::OutputIsNoFile { .. }));
+    assert!(matches!(refusal(dir.path(), &["true"]), RecordError::BadOutput { .. }));
     let fifo = dir.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
-    assert!(matches!(refusal(&fifo, &["true"]), RecordError::OutputIsNoFile { .. }));
+    assert!(matches!(refusal(&fifo, &["true"]), RecordError::BadOutput { .. }));
     fs::remove_file(&fifo).expect("the pipe, still there");
     assert!(matches!(refusal(&dir.path().join("no/such/app.hkt"), &["true"]), RecordError::Io { .. }));
+    for name in [OsString::from("app/"), OsString::from("x".repeat(238)), OsString::from_vec(vec![0xff])] {
+        let why = refusal(&dir.path().join(&name), &["true"]);
+        assert!(matches!(why, RecordError::BadOutput { .. }), "{name:?}: {why}");
+    }
     assert_only(dir.path(), &[]);
+}
+
+#[test]
+fn an_output_that_is_the_program() {
+    let dir = scratch();
+    let program = compile(dir.path(), "rounds", &[]);
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&program, &link).expect("a link");
+    let before = fs::read(&program).expect("the program");
+    for output in [&program, &link] {
+        let why = refusal(output, &[program.to_str().expect("UTF-8"), "5"]);
+        assert!(why.to_string().contains("is the program to record"), "{why}");
+    }
+    assert!(fs::read(&program).expect("the program, still there") == before);
+    assert_only(dir.path(), &["link", "rounds"]);
+}
+
+#[test]
+fn names_that_just_fit_and_links_are_written() {
+    let dir = scratch();
+    let longest = dir.path().join("x".repeat(237));
+    let script = "sh -c :; :".into();
+    let options = Options { output: longest.clone(), ..Options::default() };
+    let report = record(&options, &["sh".into(), "-c".into(), script]).expect("a recording");
+    assert!(longest.exists() && report.traces.len() > 1, "{report:?}");
+    let (link, target) = (dir.path().join("link.hkt"), dir.path().join("target.hkt"));
+    fs::write(&target, "old").expect("a file");
+    std::os::unix::fs::symlink(&target, &link).expect("a link");
+    let options = Options { output: link.clone(), ..Options::default() };
+    record(&options, &["ls".into()]).expect("a recording");
+    assert!(link.is_symlink(), "a link stays a link");
+    assert!(!crate::support::read(&target).is_empty(), "what it names is written");
+}
+
+#[test]
+fn a_long_command_line_is_named_in_a_short_line() {
+    let dir = scratch();
+    let program = compile(dir.path(), "empty", &[]);
+    let why = refusal(&dir.path().join("app.hkt"), &[program.to_str().expect("UTF-8"), &"x".repeat(100_000)]);
+    assert!(matches!(why, RecordError::NothingRecorded { .. }) && why.to_string().len() < 600, "{why}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use hksim_record::control::EndReason;
 use hksim_record::{Exit, RecordReport, RecordedTrace, Touches};
 
 use crate::commands::info::quality_lines;
+use crate::output::plain;
 use crate::output::table::{self, Table};
 use crate::output::trace::totals as totals_of_trace;
 use crate::output::units;
@@ -27,7 +28,8 @@ pub fn text(report: &RecordReport) -> String {
         Some(EndReason::Recorder) | None => (),
     }
     if let Some((own, others)) = report.traces.split_first() {
-        text += &format!("{}: {}\n", own.path.display(), totals_of_trace(own.events, own.threads, own.objects_peak));
+        let path = own.path.to_string_lossy();
+        text += &format!("{}: {}\n", plain(&path), totals_of_trace(own.events, own.threads, own.objects_peak));
         text += &quality_lines(&own.quality);
         text += &touch_lines(own.touches.as_ref());
         if !others.is_empty() {
@@ -59,7 +61,7 @@ fn beside(others: &[RecordedTrace]) -> String {
         let name = trace.path.file_name().unwrap_or_default().to_string_lossy();
         let how = if trace.forked { "forked: " } else { "" };
         table.push([
-            name.into_owned(),
+            plain(&name).into_owned(),
             units::count(trace.events),
             trace.threads.to_string(),
             units::count(trace.quality.events_lost),
@@ -113,9 +115,9 @@ fn unseen(report: &RecordReport) -> String {
     if report.unrecorded > 0 {
         let count = report.unrecorded as usize;
         text += &format!(
-            "{count} {} could not be recorded: no room where the trace goes, or a user who may not write there {:?}\n",
+            "{count} {} could not be recorded: no room where the trace goes, a user who may not write there, or no file to be opened{}\n",
             plural(count, "process", "processes"),
-            report.unrecorded_pids
+            listed(&report.unrecorded_pids)
         );
     }
     for image in report.own_malloc.iter().take(TRACES_SHOWN) {
@@ -135,6 +137,11 @@ fn unseen(report: &RecordReport) -> String {
         text += &format!("the program has calls of {names}, which are not seen\n");
     }
     text
+}
+
+/// Process ids, as far as they are known.
+fn listed(pids: &[u32]) -> String {
+    if pids.is_empty() { String::new() } else { format!(" {pids:?}") }
 }
 
 fn plural<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {

@@ -1,0 +1,208 @@
+//! Signals to `hksim record`, as a terminal, a service manager or a user sends them.
+
+use std::fs;
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::ptr::null_mut;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::support::{Bench, number};
+
+const INTERVAL: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A shell's work, which makes events until it is told to end; its status is the number of interrupts that it got.
+const COUNTS_INTERRUPTS: &str = "n=0; trap 'n=$((n+1)); touch got' INT; touch ready; \
+     while [ ! -e end ]; do sleep 0.02; done; exit $n";
+/// The same without an end, and without a process that would outlive the shell.
+const RUNS_ON: &str = "touch ready; while :; do :; done";
+
+fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "nothing came within {PATIENCE:?}");
+        sleep(INTERVAL);
+    }
+}
+
+fn send(pid: u32, signal: i32) {
+    // SAFETY: touches no memory; the process is a child of ours that is not waited for yet.
+    assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+}
+
+/// A recorder of a shell that runs `script`, not started.
+fn recorder(bench: &Bench, script: &str) -> Command {
+    fs::write(bench.path("job.sh"), script).expect("a script");
+    let mut command = bench.command("record -o app.hkt -- sh job.sh");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // What is started in a shell's background ignores interrupts, and so do its children: a shell could not trap them.
+    // SAFETY: system calls alone.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
+    command
+}
+
+fn wait_until_ready(bench: &Bench) {
+    wait_for(|| bench.path("ready").exists().then_some(()));
+}
+
+/// What `hksim` says, its trace being complete up to the signal and nothing else left.
+fn told(bench: &Bench, output: Output) -> String {
+    let text = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("app.hkt: ") && text.contains("; lost 0, repaired 0"), "a summary: {text}");
+    let info = bench.json("info app.hkt");
+    assert!(info["complete"] == true && number(&info, "events") > 20, "{info}");
+    bench.ok("trace verify app.hkt");
+    assert_eq!(hidden(bench), Vec::<PathBuf>::new());
+    text
+}
+
+/// Hidden files and folders beside the trace.
+fn hidden(bench: &Bench) -> Vec<PathBuf> {
+    let entries = fs::read_dir(bench.folder()).expect("the folder").flatten();
+    let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    entries.map(|entry| entry.path()).filter(is_hidden).collect()
+}
+
+#[test]
+fn a_signal_to_the_recorder_alone_ends_the_program_and_the_trace_is_written() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let bench = Bench::new();
+        let recorder = recorder(&bench, RUNS_ON).spawn().expect("hksim starts");
+        wait_until_ready(&bench);
+        send(recorder.id(), signal);
+        let text = told(&bench, recorder.wait_with_output().expect("it ends"));
+        assert!(text.contains(&format!("hksim: signal {signal} ended the program\n")), "{text}");
+    }
+}
+
+#[test]
+fn a_program_that_survives_a_signal_is_recorded_to_its_end() {
+    let bench = Bench::new();
+    let recorder = recorder(&bench, COUNTS_INTERRUPTS).spawn().expect("hksim starts");
+    wait_until_ready(&bench);
+    send(recorder.id(), libc::SIGINT);
+    wait_for(|| bench.path("got").exists().then_some(()));
+    fs::write(bench.path("end"), "").expect("a file");
+    let text = told(&bench, recorder.wait_with_output().expect("it ends"));
+    assert!(text.contains("hksim: the program exited with 1\n"), "{text}");
+}
+
+/// A terminal: the side on which keys are pressed, and the programs' side.
+fn terminal() -> (OwnedFd, OwnedFd) {
+    let (mut keys, mut programs) = (-1, -1);
+    // SAFETY: two valid places for descriptors, which are ours then; no name, settings and size.
+    unsafe {
+        let made = libc::openpty(&raw mut keys, &raw mut programs, null_mut(), null_mut(), null_mut());
+        assert_eq!(made, 0, "a terminal");
+        (OwnedFd::from_raw_fd(keys), OwnedFd::from_raw_fd(programs))
+    }
+}
+
+/// Starts a command as the foreground of a terminal of its own.
+fn start_in(terminal: OwnedFd, mut command: Command) -> Child {
+    command.stdin(Stdio::from(terminal));
+    // SAFETY: two system calls.
+    unsafe {
+        command.pre_exec(|| {
+            assert!(libc::setsid() > 0 && libc::ioctl(0, libc::TIOCSCTTY, 0) == 0);
+            Ok(())
+        });
+    }
+    command.spawn().expect("hksim starts")
+}
+
+#[test]
+fn an_interrupt_from_the_terminal_reaches_the_program_once() {
+    let bench = Bench::new();
+    let (keys, programs) = terminal();
+    let recorder = start_in(programs, recorder(&bench, COUNTS_INTERRUPTS));
+    wait_until_ready(&bench);
+    // Passed on at once, a second interrupt would be one with the first.
+    send(recorder.id(), libc::SIGSTOP);
+    fs::File::from(keys).write_all(&[3]).expect("Ctrl-C");
+    wait_for(|| bench.path("got").exists().then_some(()));
+    send(recorder.id(), libc::SIGCONT);
+    sleep(Duration::from_millis(100));
+    fs::write(bench.path("end"), "").expect("a file");
+    let text = told(&bench, recorder.wait_with_output().expect("it ends"));
+    assert!(text.contains("hksim: the program exited with 1\n"), "neither lost nor doubled: {text}");
+    let bench = Bench::new();
+    let (keys, programs) = terminal();
+    let recorder = start_in(programs, self::recorder(&bench, RUNS_ON));
+    wait_until_ready(&bench);
+    fs::File::from(keys).write_all(&[3]).expect("Ctrl-C");
+    let text = told(&bench, recorder.wait_with_output().expect("it ends"));
+    assert!(text.contains("hksim: signal 2 ended the program\n"), "{text}");
+}
+
+/// Records a program with that many rounds of work, and sends `signal` when it has ended and its trace is being written.
+fn record_and_send(bench: &Bench, rounds: u32, signal: i32) -> Output {
+    let script = format!("i=0; while [ $i -lt {rounds} ]; do i=$((i+1)); done");
+    let recorder = recorder(bench, &script).spawn().expect("hksim starts");
+    let program = wait_for(|| {
+        let session = hidden(bench).pop()?;
+        let info = fs::read_to_string(session.join("session.json")).ok()?;
+        info.split("\"root_pid\": ").nth(1)?.split(',').next()?.trim().parse::<u32>().ok()
+    });
+    wait_for(|| (!fs::exists(format!("/proc/{program}")).expect("/proc")).then_some(()));
+    send(recorder.id(), signal);
+    recorder.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn an_interrupt_while_the_trace_is_written_leaves_a_session_to_recover_and_nothing_else() {
+    let bench = Bench::new();
+    // A fast machine has the trace written before the signal comes.
+    let (output, session) = (0..7)
+        .find_map(|doubled| {
+            let output = record_and_send(&bench, 100_000 << doubled, libc::SIGINT);
+            Some((output, hidden(&bench).pop()?))
+        })
+        .expect("a recording that is interrupted");
+    let text = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.signal(), Some(libc::SIGINT), "a shell must see the interrupt: {text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    let mend =
+        format!("interrupted by signal 2; the recording is kept: `hksim record --recover {}`", session.display());
+    assert!(text.contains(&mend), "{text}");
+    let names = |folder: PathBuf| {
+        let entries = fs::read_dir(folder).expect("a folder").flatten();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.file_name().into_string().expect("UTF-8"))
+            .filter(|name| name != "job.sh")
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(bench.folder().to_path_buf()).len(), 1, "the session alone");
+    let inside = names(session.clone());
+    assert!(inside.len() == 3 && inside[0].ends_with(".spool"), "what was recorded alone: {inside:?}");
+    // One that was ended harder leaves what it had begun.
+    fs::write(session.join("7-0.partial-7"), "half").expect("a file");
+    bench.ok(&format!("record --recover {}", session.display()));
+    assert_eq!(names(bench.folder().to_path_buf()), ["app.hkt"]);
+    assert!(number(&bench.json("info app.hkt"), "events") > 100_000);
+    bench.ok("trace verify app.hkt");
+}
+
+#[test]
+fn a_mark_asked_for_while_the_trace_is_written_comes_too_late_and_does_no_harm() {
+    let bench = Bench::new();
+    let output = record_and_send(&bench, 100_000, libc::SIGUSR1);
+    told(&bench, output);
+}

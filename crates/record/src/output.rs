@@ -1,0 +1,48 @@
+//! Where the trace goes: what could not be written after the run is refused before it.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::RecordError;
+
+/// Longest name of a file. Those made of the output's are longer by 18 bytes at the most: `.NAME.recording-XXXXXX`.
+const NAME_BYTES_MAX: usize = 255 - 18;
+
+/// The output as an absolute path. A link stays a link: what it names is the output.
+///
+/// # Errors
+/// No trace can have that name.
+pub fn absolute(output: &Path) -> Result<PathBuf, RecordError> {
+    let path = std::path::absolute(output).map_err(RecordError::io(output, "create the trace here"))?;
+    let path = if path.is_symlink() { path.canonicalize().unwrap_or(path) } else { path };
+    let refused = |why| Err(RecordError::BadOutput { path: output.to_path_buf(), why });
+    let taken = fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file());
+    let Some(name) = path.file_name().filter(|_| !taken && !output.as_os_str().as_bytes().ends_with(b"/")) else {
+        return refused("is no regular file; name one for the trace");
+    };
+    if name.len() > NAME_BYTES_MAX {
+        return refused(
+            "its name leaves no room for the longer ones of the files beside it; take one of 237 bytes or less",
+        );
+    }
+    if path.to_str().is_none() {
+        return refused("is no UTF-8, so that the session could not note it; choose another name or folder");
+    }
+    Ok(path)
+}
+
+/// Makes sure that `output` can be written, and is not the program itself.
+///
+/// # Errors
+/// It cannot, or is.
+pub fn check(output: &Path, program: &Path) -> Result<(), RecordError> {
+    let identity = |path| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
+    if identity(output).is_some_and(|file| identity(program) == Some(file)) {
+        let why = "is the program to record, which would be lost; name another file for the trace";
+        return Err(RecordError::BadOutput { path: output.to_path_buf(), why });
+    }
+    let folder = output.parent().unwrap_or(Path::new("/"));
+    tempfile::tempfile_in(folder).map(drop).map_err(RecordError::io(output, "create the trace here"))
+}

@@ -1,0 +1,113 @@
+//! Signals to the recorder.
+//!
+//! While the program runs they are its own (`run.rs`). Before and after, the first one has the work end in good order: nothing
+//! half made stays, and what was recorded is kept. A second one of the same kind ends the process at once.
+
+use std::mem::{MaybeUninit, take};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libc::{c_int, c_void, siginfo_t};
+
+use crate::error::RecordError;
+
+/// Signals that end a process: while the program runs they are meant for it.
+pub const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+/// Signals that are meant for the recorder while the program runs.
+pub const REQUESTS: [c_int; 2] = [libc::SIGUSR1, libc::SIGUSR2];
+
+/// The signal that ends the work, 0 for none.
+static ENDING_CAME: AtomicI32 = AtomicI32::new(0);
+
+/// Handlers belong to the whole process, so all who work share them: how many do, and what stood there before.
+static SHARED: Mutex<(usize, Installed)> = Mutex::new((0, Installed(Vec::new())));
+
+/// A handler's form.
+pub type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+
+/// Handlers, with what stood there before and comes back with [`Installed::restore`].
+#[derive(Default)]
+pub struct Installed(Vec<(c_int, libc::sigaction)>);
+
+impl Installed {
+    /// Installs a handler for each signal, but for those that are ignored and shall stay so (nohup).
+    pub fn begin(handlers: impl IntoIterator<Item = (c_int, Handler)>, flags: c_int) -> Self {
+        let install = |(signal, handler)| Some((signal, install(signal, handler, flags)?));
+        Self(handlers.into_iter().filter_map(install).collect())
+    }
+
+    /// Puts back what stood there.
+    pub fn restore(&mut self) {
+        for (signal, before) in take(&mut self.0) {
+            // SAFETY: restores what sigaction itself reported.
+            unsafe { libc::sigaction(signal, &raw const before, null_mut()) };
+        }
+    }
+}
+
+/// Installs a handler; `None` where the signal is ignored.
+fn install(signal: c_int, handler: Handler, flags: c_int) -> Option<libc::sigaction> {
+    // SAFETY: sigaction is plain data for which all zero is valid; the handlers are async-signal-safe.
+    unsafe {
+        let mut before = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+        if libc::sigaction(signal, null_mut(), &raw mut before) != 0 || before.sa_sigaction == libc::SIG_IGN {
+            return None;
+        }
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | flags;
+        (libc::sigaction(signal, &raw const action, null_mut()) == 0).then_some(before)
+    }
+}
+
+/// As long as it lives, the first signal that would end the process only has [`check`] fail.
+pub struct Interruptible(());
+
+impl Interruptible {
+    /// Begins, unless another has: then this joins it.
+    pub fn begin() -> Self {
+        let mut shared = lock();
+        if shared.0 == 0 {
+            ENDING_CAME.store(0, Ordering::SeqCst);
+            let ending = ENDING.map(|signal| (signal, note_ending as Handler));
+            shared.1 = Installed::begin(ending, libc::SA_RESETHAND);
+            // A mark may be asked for just as the program ends; it would end the recorder.
+            let late = Installed::begin(REQUESTS.map(|signal| (signal, pass_over as Handler)), 0);
+            shared.1.0.extend(late.0);
+        }
+        shared.0 += 1;
+        Self(())
+    }
+}
+
+impl Drop for Interruptible {
+    fn drop(&mut self) {
+        let mut shared = lock();
+        shared.0 -= 1;
+        if shared.0 == 0 {
+            shared.1.restore();
+        }
+    }
+}
+
+fn lock() -> MutexGuard<'static, (usize, Installed)> {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether work may go on.
+///
+/// # Errors
+/// A signal came that ends it.
+pub fn check() -> Result<(), RecordError> {
+    match ENDING_CAME.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        signal => Err(RecordError::Interrupted { signal }),
+    }
+}
+
+extern "C" fn note_ending(signal: c_int, _info: *mut siginfo_t, _context: *mut c_void) {
+    ENDING_CAME.store(signal, Ordering::SeqCst);
+}
+
+extern "C" fn pass_over(_signal: c_int, _info: *mut siginfo_t, _context: *mut c_void) {}
