@@ -12,14 +12,25 @@ hksim=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/hksim}")
 huge_list=${HUGE:-never thp hugetlb mthp-64K}
 source benches/settings.sh
 
+# Records a program as one more trace, or says why not.
+record() { # NAME COMMAND...
+    if "$hksim" record -o "$work/$1.hkt" -- "${@:2}" >>"$work/told" 2>&1 7>&-; then
+        traces+=("$work/$1.hkt")
+    else
+        echo "skipped: $1: $(tail -n 1 "$work/told")"
+    fi
+}
+
 if [ -n "${TRACES:-}" ]; then
     read -ra traces <<<"$TRACES"
 else
-    # Live sets of 60 and of 130 MiB, and recordings that take memory for more than a moment.
+    # Live sets of 60 and of 130 MiB, and recordings of programs that take 40 to 100 MiB: what is judged is more than caches hold.
     "$hksim" gen random-mixed --cycles 400k --ws 30k --min 100 --max 4k -o "$work/random-mixed.hkt" >"$work/told" 2>&1 7>&-
     "$hksim" gen server --live 128M --events 600k -o "$work/server.hkt" >>"$work/told" 2>&1 7>&-
-    traces=("$work/random-mixed.hkt" "$work/server.hkt" traces/sqlite-memory.hkt traces/cc1plus.hkt
-        traces/git-pack-objects.hkt traces/python-json.hkt)
+    traces=("$work/random-mixed.hkt" "$work/server.hkt" traces/git-pack-objects.hkt traces/mariadbd.hkt)
+    record sqlite sqlite3 :memory: ".read benches/costs_sqlite.sql"
+    PYTHONMALLOC=malloc PYTHONHASHSEED=0 record python /usr/bin/python3 traces/jobs/json_job.py 30000
+    record ruby ruby traces/jobs/ruby_job.rb 15000
 fi
 
 # The policies of one kind of huge pages: flags behind --huge.

@@ -19,7 +19,7 @@ pub const EFFORT: SystemEffort = SystemEffort { error_share: 0.05, time_max: Dur
 const ERROR_SHARE_MAX: f64 = 0.1;
 /// Nor is one by a profile of fewer rounds, which tell no dispersion.
 const ROUNDS_MIN: u32 = 8;
-/// Nor is a wider range. What is not counted makes each 1.47 wide at the least.
+/// Nor is a wider range. What is not counted makes each 1.48 wide at the least.
 const FACTOR_MAX: f64 = 1.5;
 /// Nor is a design that has less memory in huge pages or folios, unless most of it is in single pages: a cache holds it or does not,
 /// by what the program and its neighbours do, and a huge page of a cached one took 42 to 200 us where this was measured.
@@ -260,9 +260,28 @@ const FAULT_EVENTS: [u64; 2] = [32, 512];
 /// The same of memory to be made a huge page, which the outer cache keeps for longer.
 const HUGE_EVENTS: [u64; 2] = [256, 8192];
 
+/// The same with which nothing that a huge page needs is in any cache.
+const FAR_EVENTS: [u64; 2] = [8192, 1 << 17];
+
+/// How far a number of events lies on the way from one to another, by the logarithm: 0 to 1.
+fn way(events: u64, [near, far]: [u64; 2]) -> f64 {
+    (f64::from((events.max(near) / near).ilog2()) / f64::from((far / near).ilog2())).min(1.0)
+}
+
+/// What the program does between first touches of huge pages.
+fn huge_pace(gaps: &Gaps) -> Pace {
+    let Pace { filling, apart, .. } = pace(gaps, 0, HUGE_EVENTS);
+    let (all, far) = gaps.iter().fold((0.0, 0.0), |(all, far), (events, installs)| {
+        (all + installs as f64, far + installs as f64 * way(events, FAR_EVENTS))
+    });
+    let far = far / f64::max(all, 1.0);
+    // What is far is apart, too.
+    Pace { filling, apart: (apart - far).max(0.0), far }
+}
+
 /// What the program does between first touches, by the events between them. In one event it writes an object from end to end.
 /// `by_hand` of them write a byte of each page in turn.
-fn pace(gaps: &Gaps, by_hand: u64, [near, far]: [u64; 2]) -> Pace {
+fn pace(gaps: &Gaps, by_hand: u64, ends: [u64; 2]) -> Pace {
     let mut pace = Pace::default();
     let mut all = 0.0;
     for (events, installs) in gaps.iter() {
@@ -270,40 +289,41 @@ fn pace(gaps: &Gaps, by_hand: u64, [near, far]: [u64; 2]) -> Pace {
         if events == 0 {
             pace.filling += installs.saturating_sub(by_hand) as f64;
         } else {
-            let way = f64::from((events.max(near) / near).ilog2()) / f64::from((far / near).ilog2());
-            pace.apart += installs as f64 * way.min(1.0);
+            pace.apart += installs as f64 * way(events, ends);
         }
     }
     let all = f64::max(all, 1.0);
-    Pace { filling: pace.filling / all, apart: pace.apart / all }
+    Pace { filling: pace.filling / all, apart: pace.apart / all, far: 0.0 }
 }
 
-/// What a simulated design made the kernel do. Memory is new to the process up to the peak; what is installed beyond it
-/// was given back before, and is still in the cache.
+/// What a simulated design made the kernel do. Memory that the process had before costs what as much costs as was given back with it.
 fn work(report: &SimReport) -> Work {
     let (kinds, done, calls) = (report.installs.by_kind, &report.kernel_work, report.os_calls);
     let footprint = report.rss_bytes_peak;
     let mut work = Work::default();
     let by_hand = if report.policy.prefault == Prefault::Touch { report.installs.by_reason.prefault } else { 0 };
-    let huge_pace = pace(&done.huge_gaps, 0, HUGE_EVENTS);
+    let huge_pace = huge_pace(&done.huge_gaps);
     let pace = pace(&done.gaps, by_hand, FAULT_EVENTS);
 
     let collapsed = done.collapsed_blocks;
     let huge = kinds.thp.saturating_sub(collapsed);
-    let huge_new = huge.min(report.huge_pages_peak);
-    work.add_first_touches(FirstTouch::Huge(huge_pace), huge_new, footprint);
-    work.add(Operation::HugeFault, huge - huge_new);
-    work.add_collapses(collapsed, done.collapsed_pages);
-
     let small = kinds.base_4k.saturating_sub(done.populated_pages);
-    let small_new = small.min(small_bytes(report) / PAGE_BYTES);
-    work.add_first_touches(FirstTouch::Pages(pace), small_new, footprint);
-    work.add_refaults(small - small_new, pace);
-    work.add_first_touches(FirstTouch::Populated, done.populated_pages, footprint);
-    if let Some(bytes) = folio_bytes(report) {
-        work.add_first_touches(FirstTouch::Folios(bytes, pace), kinds.mthp, footprint);
+    let of = &done.refaults;
+    let folios = folio_bytes(report).map(|bytes| (FirstTouch::Folios(bytes, pace), kinds.mthp, &of.folios));
+    for (touch, number, refaults) in [
+        (FirstTouch::Huge(huge_pace), huge, &of.huge),
+        (FirstTouch::Populated, done.populated_pages, &of.populated),
+        (FirstTouch::Pool(huge_pace), kinds.hugetlb, &of.pool),
+    ]
+    .into_iter()
+    .chain(folios)
+    {
+        work.add_first_touches(touch, number.saturating_sub(refaults.total()), footprint);
+        refaults.iter().for_each(|(bytes, number)| work.add_first_touches(touch, number, bytes));
     }
-    work.add_first_touches(FirstTouch::Pool(huge_pace), kinds.hugetlb, footprint);
+    work.add_first_touches(FirstTouch::Pages(pace), small.saturating_sub(of.pages.total()), footprint);
+    of.pages.iter().for_each(|(bytes, number)| work.add_refaults(number, pace, bytes));
+    work.add_collapses(collapsed, done.collapsed_pages);
 
     for (operation, number) in [
         (Operation::HugetlbDrop, done.unmapped_hugetlb),
@@ -312,8 +332,10 @@ fn work(report: &SimReport) -> Work {
         (Operation::PageTable, done.page_tables),
         (Operation::DontneedPage, done.dontneed_pages),
         (Operation::DontneedHuge, done.dontneed_huge),
-        (Operation::FreePage, done.freed_pages),
-        (Operation::FreeHuge, done.freed_huge),
+        (Operation::FreePage, done.freed_pages.saturating_sub(done.freed_again_pages)),
+        (Operation::FreePageAgain, done.freed_again_pages),
+        (Operation::FreeHuge, done.freed_huge.saturating_sub(done.freed_again_huge)),
+        (Operation::FreeHugeAgain, done.freed_again_huge),
         (Operation::MunmapPage, done.unmapped_pages),
         (Operation::MunmapHuge, done.unmapped_huge),
         (Operation::MoveTable, done.moved_tables),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// Version of the file.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// No profile is larger.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -23,6 +23,12 @@ const SHARE_MIN: f64 = 0.01;
 pub enum Operation {
     /// First write to a 4 KiB page, of 4 MiB.
     WriteFault,
+    /// The same, of 8 MiB.
+    #[serde(rename = "write_fault_8m")]
+    WriteFault8m,
+    /// The same, of 16 MiB.
+    #[serde(rename = "write_fault_16m")]
+    WriteFault16m,
     /// The same, of 32 MiB.
     #[serde(rename = "write_fault_32m")]
     WriteFault32m,
@@ -51,12 +57,20 @@ pub enum Operation {
     MemsetResident,
     /// First write to a huge page, of 4 MiB.
     HugeFault,
+    /// The same, of 8 MiB.
+    #[serde(rename = "huge_fault_8m")]
+    HugeFault8m,
+    /// The same, of 16 MiB.
+    #[serde(rename = "huge_fault_16m")]
+    HugeFault16m,
     /// The same, of 32 MiB.
     #[serde(rename = "huge_fault_32m")]
     HugeFault32m,
     /// The same, of 128 MiB.
     #[serde(rename = "huge_fault_128m")]
     HugeFault128m,
+    /// First write to a huge page by a program that did very much else since the last one: all it needs is out of the caches.
+    HugeFaultFar,
     /// First write to 16 KiB, where that is the largest size that is on.
     #[serde(rename = "mthp_fault_16k")]
     MthpFault16k,
@@ -79,8 +93,12 @@ pub enum Operation {
     DontneedHuge,
     /// `MADV_FREE`, per resident page.
     FreePage,
+    /// `MADV_FREE`, per resident page that had it before and was written since.
+    FreePageAgain,
     /// `MADV_FREE`, per huge page.
     FreeHuge,
+    /// `MADV_FREE`, per huge page that had it before and was written since.
+    FreeHugeAgain,
     /// Write to a page given up by `MADV_FREE`, which is still there.
     RewriteFreed,
     /// `munmap`, per resident page.
@@ -124,9 +142,12 @@ pub struct Footprint {
     pub huge_fault: Operation,
 }
 
-/// The amounts that are measured, ascending. Caches hold the first, and not the last.
-pub const FOOTPRINTS: [Footprint; 3] = [
+/// The amounts that are measured, ascending. Caches hold the first, and not the last; where between them they cease to is a matter of
+/// one doubling.
+pub const FOOTPRINTS: [Footprint; 5] = [
     Footprint { bytes: 4 << 20, write_fault: Operation::WriteFault, huge_fault: Operation::HugeFault },
+    Footprint { bytes: 8 << 20, write_fault: Operation::WriteFault8m, huge_fault: Operation::HugeFault8m },
+    Footprint { bytes: 16 << 20, write_fault: Operation::WriteFault16m, huge_fault: Operation::HugeFault16m },
     Footprint { bytes: 32 << 20, write_fault: Operation::WriteFault32m, huge_fault: Operation::HugeFault32m },
     Footprint { bytes: 128 << 20, write_fault: Operation::WriteFault128m, huge_fault: Operation::HugeFault128m },
 ];
@@ -326,7 +347,7 @@ mod tests {
         std::fs::write(&path, profile.text()).expect("a file");
         assert_eq!(Profile::read(&path).expect("a profile"), profile);
         for (from, to) in [
-            ("version = 4", "version = 3"),
+            ("version = 5", "version = 4"),
             ("low_ns = 1.0", "low_ns = nan"),
             ("kernel_share = 0.75", "kernel_share = 0.0"),
             ("kernel_share = 0.9", "kernel_share = -7.0"),

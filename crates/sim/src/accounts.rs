@@ -14,7 +14,7 @@ use crate::forks::{ForkReport, Forks};
 use crate::hooks::{Hooks, Touch, Watch, Why};
 use crate::kernel::{
     self, Access, BLOCK_PAGES, Content, Install, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, Protection,
-    RemapSource,
+    RemapSource, Signal,
 };
 use crate::work::{KernelWork, Present};
 
@@ -221,13 +221,14 @@ impl Accounts {
     fn touch_after_fork(&mut self, page: u64, access: Access, why: Why) {
         let state = self.kernel.page_states(page..page + 1).first().map(|run| run.state);
         let was_present = state.is_some_and(holds_data);
-        let before = *self.kernel.counters();
+        let (before, lost) = (*self.kernel.counters(), self.forks.lost());
         let installed = self.touch_kernel(page, access, if was_present { Cause::Copied } else { Cause::Touched(why) });
-        let (after, has_child) = (*self.kernel.counters(), self.forks.has_child());
+        // What the child lost is no longer shared, so it is not copied.
+        let (after, may_copy) = (*self.kernel.counters(), self.forks.has_child() && self.forks.lost() == lost);
         self.forks.newest(|report| {
             report.reuses += after.reuses - before.reuses;
             if was_present
-                && has_child
+                && may_copy
                 && let Some(install) = installed
             {
                 report.copies += 1;
@@ -297,7 +298,11 @@ impl Accounts {
     fn touch_kernel(&mut self, page: u64, access: Access, cause: Cause) -> Option<Install> {
         let was_huge_zero = matches!(self.kernel.block_state(page), kernel::BlockState::HugeZero);
         let tables_bytes = self.kernel.page_table_bytes();
-        let installed = match self.kernel.touch(page, access) {
+        let mut touched = self.kernel.touch(page, access);
+        if touched == Err(Signal::Bus) && self.forks.child_loses(page) {
+            touched = self.kernel.touch(page, access);
+        }
+        let installed = match touched {
             Ok(installed) => installed,
             // The policy touches only what it has mapped, so this is a bug in it, or in the model.
             Err(signal) => unreachable!("an access to page {page:#x} raised {signal}"),
@@ -310,6 +315,10 @@ impl Accounts {
             let run =
                 InstallRun { kind: install.kind, first_page: install.first_page, pages: install.pages, installs: 1 };
             let upgrades = install.kind == InstallKind::Cow || was_huge_zero;
+            // A copy takes memory that the process did not have, though it has no more of it then.
+            if !matches!(cause, Cause::Copied) {
+                self.note_refaults(&[run], false);
+            }
             self.attribute(run, cause, upgrades);
             self.note_peaks();
         }
@@ -325,11 +334,28 @@ impl Accounts {
         (0..installs).for_each(|_| gaps.add(mem::take(&mut self.gap)));
     }
 
+    /// Notes which installs, the newest there are, made memory present that the process had before.
+    fn note_refaults(&mut self, runs: &[InstallRun], by_call: bool) {
+        let made_bytes = |run: &InstallRun| match run.kind {
+            InstallKind::Zero | InstallKind::Cow => 0,
+            _ => run.pages * PAGE_BYTES,
+        };
+        let all_bytes: u64 = runs.iter().map(made_bytes).sum();
+        let mut resident_bytes = self.kernel.resident_bytes().saturating_sub(all_bytes);
+        for run in runs {
+            self.work.refaults.add(*run, by_call, resident_bytes, self.peaks.rss_bytes);
+            resident_bytes += made_bytes(run);
+        }
+    }
+
     fn called(&mut self, outcome: kernel::Outcome, cause: Cause) -> Result<(), Errno> {
+        if matches!(cause, Cause::Populated) {
+            self.note_refaults(&outcome.installs, true);
+        }
         for run in outcome.installs {
             match (cause, run.kind) {
                 (Cause::Collapsed, _) => self.work.collapsed_blocks += run.installs,
-                (Cause::Populated, InstallKind::Base4k | InstallKind::Cow) => self.work.populated_pages += run.installs,
+                (Cause::Populated, InstallKind::Base4k) => self.work.populated_pages += run.installs,
                 (Cause::Populated, InstallKind::Thp | InstallKind::Hugetlb) => {
                     self.note_gaps(run.kind, run.installs);
                 }
@@ -456,7 +482,7 @@ impl Hooks for Accounts {
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         self.os_calls.madvise += 1;
         if matches!(advice, Advice::DontNeed | Advice::Free | Advice::Collapse) {
-            self.work.advised(advice, self.present(&pages));
+            self.work.advised(advice, self.present(&pages), || self.kernel.marked_free(&pages));
         }
         if advice == Advice::DontNeed {
             self.dropping(&pages);
@@ -490,5 +516,82 @@ impl Watch for Accounts {
 
     fn accounts_mut(&mut self) -> &mut Accounts {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::KernelConfig;
+    use crate::work::Refaults;
+
+    const BLOCK: u64 = 1 << 20;
+
+    fn write(accounts: &mut Accounts, pages: Range<u64>) {
+        pages.for_each(|page| accounts.touch(page, Touch::Write, Why::Application));
+    }
+
+    #[test]
+    fn memory_that_is_taken_again_is_told_from_new_memory_by_what_made_it() {
+        let mut accounts = Accounts::new(Kernel::new(KernelConfig::default()));
+        let area = |number: u64| (BLOCK + number) * BLOCK_PAGES..(BLOCK + number + 1) * BLOCK_PAGES;
+        let (small, huge, pool) = (area(0), area(1), area(2));
+        for (pages, mapping) in [(&small, Mapping::Plain), (&huge, Mapping::Plain), (&pool, Mapping::Hugetlb)] {
+            assert_eq!(accounts.map(pages.clone(), mapping), Ok(()));
+        }
+        let [ten, six] = [10, 6].map(|pages| small.start..small.start + pages);
+        write(&mut accounts, ten.clone());
+        assert_eq!(accounts.advise(six.clone(), Advice::DontNeed), Ok(()));
+        write(&mut accounts, ten.start..ten.end + 2);
+        assert_eq!(accounts.advise(six.clone(), Advice::DontNeed), Ok(()));
+        assert_eq!(accounts.advise(six.start..ten.end + 4, Advice::PopulateWrite), Ok(()));
+        assert_eq!(accounts.work().populated_pages, 8);
+        assert_eq!(accounts.advise(huge.clone(), Advice::HugePage), Ok(()));
+        for pages in [&huge, &pool] {
+            write(&mut accounts, pages.start..pages.start + 1);
+            assert_eq!(accounts.advise(pages.clone(), Advice::DontNeed), Ok(()));
+            write(&mut accounts, pages.start..pages.start + 1);
+        }
+        let refaults = accounts.work().refaults;
+        let totals = |of: [Refaults; 5]| of.map(|refaults| refaults.total());
+        assert_eq!(
+            totals([refaults.pages, refaults.populated, refaults.folios, refaults.huge, refaults.pool]),
+            [6, 6, 0, 1, 1]
+        );
+        // What is copied after a fork was not given back before, nor is it made by a call that populates.
+        accounts.fork(0, &[small.clone(), pool.clone()]);
+        write(&mut accounts, pool.start..pool.start + 1);
+        assert_eq!(accounts.advise(ten, Advice::PopulateWrite), Ok(()));
+        assert_eq!((accounts.work().refaults, accounts.work().populated_pages), (refaults, 8));
+    }
+
+    #[test]
+    fn a_child_loses_pages_of_an_empty_pool_to_its_parent() {
+        let mut accounts =
+            Accounts::new(Kernel::new(KernelConfig { hugetlb_pool: Some(3), ..KernelConfig::default() }));
+        let pool = BLOCK * BLOCK_PAGES..(BLOCK + 2) * BLOCK_PAGES;
+        assert_eq!(accounts.map(pool.clone(), Mapping::Hugetlb), Ok(()));
+        write(&mut accounts, pool.clone());
+        accounts.fork(0, std::slice::from_ref(&pool));
+        // One page is left for a copy; the other one the child has to give up.
+        write(&mut accounts, pool.clone());
+        assert_eq!((accounts.forks()[0].copies, accounts.kernel().hugetlb_pages()), (1, 2));
+        assert_eq!(accounts.forks.lost(), 1);
+        accounts.child_exits(1);
+        accounts.fork(1, std::slice::from_ref(&pool));
+        write(&mut accounts, pool);
+        assert_eq!(accounts.forks()[1].copies, 1, "the first child's page is back in the pool");
+    }
+
+    #[test]
+    fn pages_marked_free_twice_are_counted_apart() {
+        let mut accounts = Accounts::new(Kernel::new(KernelConfig::default()));
+        let pages = BLOCK * BLOCK_PAGES..BLOCK * BLOCK_PAGES + 8;
+        assert_eq!(accounts.map(pages.clone(), Mapping::Plain), Ok(()));
+        write(&mut accounts, pages.clone());
+        assert_eq!(accounts.advise(pages.start..pages.start + 3, Advice::Free), Ok(()));
+        assert_eq!(accounts.work().freed_again_pages, 0);
+        assert_eq!(accounts.advise(pages, Advice::Free), Ok(()));
+        assert_eq!((accounts.work().freed_pages, accounts.work().freed_again_pages), (11, 3));
     }
 }

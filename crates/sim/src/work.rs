@@ -3,7 +3,7 @@
 use hksim_policy::memory::Advice;
 use serde::Serialize;
 
-use crate::kernel::{BLOCK_PAGES, PageState, StateRun};
+use crate::kernel::{BLOCK_PAGES, InstallKind, InstallRun, PAGE_BYTES, PageState, StateRun};
 
 /// Present pages of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Present {
 pub struct Gaps([u64; Gaps::NUMBER]);
 
 impl Gaps {
-    const NUMBER: usize = 15;
+    const NUMBER: usize = 19;
 
     pub(crate) fn add(&mut self, events: u64) {
         let class = events.checked_ilog2().map_or(0, |log| log as usize + 1);
@@ -59,6 +59,75 @@ impl Gaps {
     /// The least number of events since the install before, and how many installs were that late, for each class.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().enumerate().map(|(n, &installs)| ((1 << n) >> 1, installs))
+    }
+}
+
+/// Installs of memory that the process had before, by how much it had given back and not taken again since: less than 8 MiB, 8 to 16,
+/// and so on by doubling, 128 MiB and more. What was given back last is taken again first, so this is how much memory went through the
+/// caches meanwhile, at the least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Refaults([u64; Refaults::NUMBER]);
+
+impl Refaults {
+    const NUMBER: usize = 6;
+    /// Where the first class ends.
+    const FIRST_BYTES: u64 = 8 << 20;
+
+    fn add(&mut self, given_back_bytes: u64) {
+        let class = (given_back_bytes / Refaults::FIRST_BYTES).checked_ilog2().map_or(0, |log| log as usize + 1);
+        if let Some(installs) = self.0.get_mut(class.min(Refaults::NUMBER - 1)) {
+            *installs += 1;
+        }
+    }
+
+    /// What had been given back, in bytes, in the middle of each class (the last as if it ended a doubling on), and how many installs there were.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().enumerate().map(|(class, &installs)| {
+            let least_bytes = if class == 0 { 0 } else { Refaults::FIRST_BYTES << (class - 1) };
+            ((least_bytes + (Refaults::FIRST_BYTES << class)) / 2, installs)
+        })
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}
+
+/// The same, by what was installed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RefaultsByKind {
+    /// Single pages, by accesses.
+    pub pages: Refaults,
+    /// Single pages, by populating calls.
+    pub populated: Refaults,
+    /// Folios of a size between a page and a huge page.
+    pub folios: Refaults,
+    /// Huge pages.
+    pub huge: Refaults,
+    /// Pages of the hugetlb pool.
+    pub pool: Refaults,
+}
+
+impl RefaultsByKind {
+    /// Notes installs, the first of them with so many bytes resident of the most so far.
+    pub(crate) fn add(&mut self, run: InstallRun, by_call: bool, resident_bytes: u64, peak_bytes: u64) {
+        let refaults = match run.kind {
+            InstallKind::Base4k if by_call => &mut self.populated,
+            InstallKind::Base4k => &mut self.pages,
+            InstallKind::Mthp => &mut self.folios,
+            InstallKind::Thp => &mut self.huge,
+            InstallKind::Hugetlb => &mut self.pool,
+            InstallKind::Zero | InstallKind::Cow => return,
+        };
+        let each_bytes = run.pages * PAGE_BYTES / run.installs.max(1);
+        for number in 0..run.installs {
+            let given_back_bytes = peak_bytes.saturating_sub(resident_bytes + number * each_bytes);
+            if given_back_bytes >= each_bytes {
+                refaults.add(given_back_bytes);
+            }
+        }
     }
 }
 
@@ -79,8 +148,12 @@ pub struct KernelWork {
     pub dontneed_huge: u64,
     /// Pages that `MADV_FREE` marked.
     pub freed_pages: u64,
+    /// Those of them that it had marked before: the kernel moves their memory to another list only once.
+    pub freed_again_pages: u64,
     /// Huge pages that it marked whole.
     pub freed_huge: u64,
+    /// Those of them that it had marked before.
+    pub freed_again_huge: u64,
     /// Pages that `munmap`, or a map over them, took.
     pub unmapped_pages: u64,
     /// The same of huge pages.
@@ -97,11 +170,13 @@ pub struct KernelWork {
     pub gaps: Gaps,
     /// Installs of huge pages and of pages of the hugetlb pool, by accesses and by calls.
     pub huge_gaps: Gaps,
+    /// Installs of memory that the process had before.
+    pub refaults: RefaultsByKind,
 }
 
 impl KernelWork {
-    /// A range is advised.
-    pub(crate) fn advised(&mut self, advice: Advice, present: Present) {
+    /// A range is advised, some pages and huge pages of which were marked free before.
+    pub(crate) fn advised(&mut self, advice: Advice, present: Present, marked: impl FnOnce() -> (u64, u64)) {
         match advice {
             Advice::DontNeed => {
                 self.dontneed_pages += present.pages;
@@ -111,6 +186,9 @@ impl KernelWork {
             Advice::Free => {
                 self.freed_pages += present.pages;
                 self.freed_huge += present.huge;
+                let (pages, huge) = marked();
+                self.freed_again_pages += pages;
+                self.freed_again_huge += huge;
             }
             Advice::Collapse => self.collapsed_pages += present.pages,
             Advice::HugePage | Advice::PopulateRead | Advice::PopulateWrite => {}
@@ -134,6 +212,38 @@ impl KernelWork {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn run(kind: InstallKind, pages: u64, installs: u64) -> InstallRun {
+        InstallRun { kind, first_page: 0, pages, installs }
+    }
+
+    #[test]
+    fn refaults_are_told_apart_by_what_was_given_back() {
+        const MIB: u64 = 1 << 20;
+        let mut refaults = Refaults::default();
+        [1, 7 * MIB, 8 * MIB, 15 * MIB, 16 * MIB, 127 * MIB, 128 * MIB, 1 << 50]
+            .into_iter()
+            .for_each(|bytes| refaults.add(bytes));
+        let classes = [(4 * MIB, 2), (12 * MIB, 2), (24 * MIB, 1), (48 * MIB, 0), (96 * MIB, 1), (192 * MIB, 2)];
+        assert!(refaults.iter().eq(classes), "{refaults:?}");
+        assert_eq!(refaults.total(), 8);
+    }
+
+    #[test]
+    fn memory_is_new_up_to_the_most_there_was() {
+        const MIB: u64 = 1 << 20;
+        let mut refaults = RefaultsByKind::default();
+        // Four huge pages where three of ten were given back: three refaults, with 6, 4 and 2 MiB to be had.
+        refaults.add(run(InstallKind::Thp, 4 * BLOCK_PAGES, 4), true, 14 * MIB, 20 * MIB);
+        assert_eq!(refaults.huge.total(), 3);
+        refaults.add(run(InstallKind::Base4k, 2, 2), false, 20 * MIB - PAGE_BYTES, 20 * MIB);
+        refaults.add(run(InstallKind::Base4k, 2, 2), true, 3 * MIB, 20 * MIB);
+        refaults.add(run(InstallKind::Zero, 1, 1), false, 0, 20 * MIB);
+        assert_eq!([refaults.pages.total(), refaults.populated.total(), refaults.folios.total()], [1, 2, 0]);
+        assert!(refaults.populated.iter().any(|class| class == (24 * MIB, 2)), "17 MiB were given back: {refaults:?}");
+        refaults.add(run(InstallKind::Hugetlb, BLOCK_PAGES, 1), false, 19 * MIB, 20 * MIB);
+        assert_eq!(refaults.pool.total(), 0, "half of it is new");
+    }
 
     #[test]
     fn only_whole_huge_pages_count_as_huge() {

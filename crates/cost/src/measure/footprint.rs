@@ -4,8 +4,10 @@
 //! the cache, many are fetched from memory to be zeroed. Before each the same amount is touched and given back, as in the
 //! runs that are judged by it.
 
+use std::time::Duration;
+
 use hksim_linux::PAGE_BYTES;
-use hksim_linux::area::{Area, Granule, faults, timed, warm_up};
+use hksim_linux::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up};
 use hksim_linux::cpu_modes::Looks;
 
 use super::MeasureError;
@@ -39,6 +41,36 @@ pub(super) fn touches_apart(samples: &mut Samples) -> Result<(), MeasureError> {
     let with = rounds(&|offset| area.write_part(offset, 1, PAGE_BYTES));
     let without = rounds(&|_| {});
     samples.note(Operation::WriteFaultApart, APART_PAGES, with.saturating_sub(without), Looks::default());
+    Ok(())
+}
+
+/// What a program does between two huge pages that lie far apart: no cache holds any of what the fault needs then, tables of the
+/// host's among it.
+const FAR_BYTES: u64 = 64 << 20;
+/// Huge pages that are touched so.
+const FAR_PAGES: u64 = 4;
+
+/// First touches of huge pages with very much else between them.
+pub(super) fn huge_touches_far_apart(samples: &mut Samples) -> Result<(), MeasureError> {
+    let work = Area::of(Granule::Page, FAR_BYTES)?;
+    warm_up(Granule::Huge, FAR_PAGES * HUGE_BYTES)?;
+    let area = Area::of(Granule::Huge, FAR_PAGES * HUGE_BYTES)?;
+    let (mut spent, mut looks) = (Duration::ZERO, Looks::default());
+    let mut touch_faults = 0;
+    for offset in (0..FAR_PAGES).map(|page| page * HUGE_BYTES) {
+        work.write(CACHE_LINE_BYTES);
+        let before = faults();
+        let (_, time, found) = samples.timed(|| area.write_part(offset, 1, HUGE_BYTES));
+        area.write_part(offset, HUGE_BYTES, PAGE_BYTES);
+        touch_faults += faults() - before;
+        spent += time;
+        looks.add(found);
+    }
+    if touch_faults == FAR_PAGES {
+        samples.note(Operation::HugeFaultFar, FAR_PAGES, spent, looks);
+    } else {
+        samples.skip(Operation::HugeFaultFar, NO_HUGE_PAGES);
+    }
     Ok(())
 }
 

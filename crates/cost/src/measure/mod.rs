@@ -94,6 +94,7 @@ fn round(samples: &mut Samples) -> Result<(), MeasureError> {
     pages::hugetlb(samples)?;
     footprint::first_touches(samples)?;
     footprint::touches_apart(samples)?;
+    footprint::huge_touches_far_apart(samples)?;
     calls::empty(samples)?;
     calls::moves(samples)?;
     fork::costs(samples)

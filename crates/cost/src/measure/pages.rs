@@ -19,6 +19,14 @@ const HUGE_PAGES: u64 = 16;
 const POOL_PAGES: u64 = POOL_BYTES / HUGE_BYTES;
 /// Why operations on huge pages were not timed.
 pub(super) const NO_HUGE_PAGES: &str = "the kernel gave no huge pages (off, or memory is short)";
+/// What is timed of huge pages that are there.
+const OF_HUGE_PAGES: [Operation; 5] = [
+    Operation::FreeHuge,
+    Operation::FreeHugeAgain,
+    Operation::DontneedHuge,
+    Operation::SplitHuge,
+    Operation::MunmapHuge,
+];
 /// Linux 6.1.
 const MADV_COLLAPSE: i32 = 25;
 
@@ -29,6 +37,8 @@ pub(super) fn base(samples: &mut Samples) -> Result<(), MeasureError> {
     samples.time(Operation::MemsetResident, PAGES, || area.fill());
     samples.time(Operation::FreePage, PAGES, || area.advise(libc::MADV_FREE));
     samples.time(Operation::RewriteFreed, PAGES, || area.write(PAGE_BYTES));
+    samples.time(Operation::FreePageAgain, PAGES, || area.advise(libc::MADV_FREE));
+    area.write(PAGE_BYTES);
     samples.time(Operation::DontneedPage, PAGES, || area.advise(libc::MADV_DONTNEED));
     samples.time(Operation::Refault, PAGES, || area.write(PAGE_BYTES));
     area.advise(libc::MADV_DONTNEED);
@@ -73,12 +83,14 @@ pub(super) fn huge_pages(number: u64) -> Result<Option<Area>, MeasureError> {
 /// Huge pages: split, given back.
 pub(super) fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
     let Some(area) = huge_pages(HUGE_PAGES)? else {
-        for operation in [Operation::FreeHuge, Operation::DontneedHuge, Operation::SplitHuge, Operation::MunmapHuge] {
+        for operation in OF_HUGE_PAGES {
             samples.skip(operation, NO_HUGE_PAGES);
         }
         return Ok(());
     };
     samples.time(Operation::FreeHuge, HUGE_PAGES, || area.advise(libc::MADV_FREE));
+    area.write(PAGE_BYTES);
+    samples.time(Operation::FreeHugeAgain, HUGE_PAGES, || area.advise(libc::MADV_FREE));
     samples.time(Operation::DontneedHuge, HUGE_PAGES, || area.advise(libc::MADV_DONTNEED));
     area.write(HUGE_BYTES);
     samples.time(Operation::SplitHuge, HUGE_PAGES, || {

@@ -96,7 +96,8 @@ impl Samples {
         is_it
     }
 
-    fn timed<T>(&mut self, run: impl FnOnce() -> T) -> (T, Duration, Looks) {
+    /// The time of what `run` does, which is not noted, and whose time it was.
+    pub(super) fn timed<T>(&mut self, run: impl FnOnce() -> T) -> (T, Duration, Looks) {
         self.modes.as_mut().map(CpuModes::take);
         let (result, spent) = timed(run);
         (result, spent, self.modes.as_mut().map(CpuModes::take).unwrap_or_default())

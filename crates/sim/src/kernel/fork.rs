@@ -16,7 +16,7 @@ impl Kernel {
     ///
     /// The child counts its own faults from zero. Dropping it is its exit. The kernel's fork itself costs the parent
     /// no fault. Reserved huge pages are promised to the parent alone; where the pool is empty a write to a shared one
-    /// is a SIGBUS in the child, and (unlike the kernel, which takes the page from the child) in the parent.
+    /// is a SIGBUS in the child, and in the parent, too (the kernel takes the page from the child; here who simulates the program does).
     pub fn fork(&mut self) -> Kernel {
         let mut child = Kernel {
             config: self.config.clone(),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Kernel;
 use super::entry::{BlockEntry, HugePage, PteKind, PteTable};
 use super::rules::ForbiddenHuge;
-use super::span::{BLOCK_PAGES, PAGE_BYTES, block_of, blocks_touching, index_of, pages_of};
+use super::span::{BLOCK_PAGES, PAGE_BYTES, block_of, blocks_touching, clip, index_of, is_whole_block, pages_of};
 use super::vma::{Protection, Vma};
 
 /// What is behind one page of the address space.
@@ -121,6 +121,26 @@ impl Kernel {
         pages - BLOCK_PAGES * self.left_out_of_smaps().filter(|huge| self.is_free_to_go(huge)).count() as u64
     }
 
+    /// Pages of `range` that `MADV_FREE` was called on since they were installed, written since or not: single ones, and whole huge pages.
+    pub fn marked_free(&self, range: &Range<u64>) -> (u64, u64) {
+        let (mut pages, mut huge_pages) = (0, 0);
+        let blocks = blocks_touching(range);
+        let mut from = blocks.start;
+        while let Some(block) = self.tables.next_present(from, blocks.end) {
+            let part = clip(range, block);
+            match self.tables.entry(block) {
+                BlockEntry::Huge(huge) if self.is_marked(huge) && is_whole_block(&part) => huge_pages += 1,
+                BlockEntry::Huge(huge) if self.is_marked(huge) => pages += part.end - part.start,
+                BlockEntry::Table(table) => {
+                    pages += part.filter(|&page| self.is_entry_marked(table, index_of(page))).count() as u64;
+                }
+                _ => {}
+            }
+            from = block + 1;
+        }
+        (pages, huge_pages)
+    }
+
     /// The state of one page.
     pub fn page_state(&self, page: u64) -> PageState {
         self.state_in(self.tables.entry(block_of(page)), index_of(page))
@@ -181,6 +201,17 @@ impl Kernel {
         }
     }
 
+    fn is_marked(&self, huge: &HugePage) -> bool {
+        huge.lazy || huge.folio.is_some_and(|folio| self.memory.get().folios.get(folio).lazy)
+    }
+
+    fn is_entry_marked(&self, table: &PteTable, index: usize) -> bool {
+        match table.piece(index) {
+            Some(piece) => self.memory.get().folios.get(piece.folio).lazy,
+            None => table.ptes[index].kind() == PteKind::Base && table.ptes[index].lazy(),
+        }
+    }
+
     /// Whether a huge page was freed lazily and is dirty nowhere.
     fn is_free_to_go(&self, huge: &HugePage) -> bool {
         let (mut dirty, mut lazy) = (huge.dirty || huge.page_dirty, huge.lazy);
@@ -216,5 +247,33 @@ fn push_run(runs: &mut Vec<StateRun>, pages: Range<u64>, state: PageState) {
     match runs.last_mut() {
         Some(run) if run.state == state => run.pages += length,
         _ => runs.push(StateRun { first_page: pages.start, pages: length, state }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{Access, Advice, Content, KernelConfig, MapFlags};
+
+    #[test]
+    fn what_was_marked_free_stays_marked_when_it_is_written() {
+        let mut kernel = Kernel::new(KernelConfig::default());
+        let mapped = 4 * BLOCK_PAGES..8 * BLOCK_PAGES;
+        assert!(kernel.map(mapped.clone(), MapFlags::READ_WRITE).result.is_ok());
+        assert!(kernel.advise(4 * BLOCK_PAGES..6 * BLOCK_PAGES, Advice::HugePage).result.is_ok());
+        let write = |kernel: &mut Kernel, page| {
+            kernel.touch(page, Access::Write(Content::NonZero)).expect("an access");
+        };
+        let small = 6 * BLOCK_PAGES;
+        [4 * BLOCK_PAGES, small, small + 1, small + 2].into_iter().for_each(|page| write(&mut kernel, page));
+        assert_eq!(kernel.marked_free(&mapped), (0, 0));
+        assert!(kernel.advise(mapped.start..small + 2, Advice::Free).result.is_ok());
+        [4 * BLOCK_PAGES, small].into_iter().for_each(|page| write(&mut kernel, page));
+        assert_eq!((kernel.marked_free(&mapped), kernel.lazy_free_pages()), ((2, 1), 1));
+        assert_eq!(kernel.marked_free(&(small..small + 1)), (1, 0));
+        assert_eq!(kernel.marked_free(&(mapped.start + 1..mapped.start + 4)), (3, 0), "a part of a huge page");
+        assert!(kernel.advise(small..small + 1, Advice::DontNeed).result.is_ok());
+        write(&mut kernel, small);
+        assert_eq!(kernel.marked_free(&mapped), (1, 1), "a new page is not marked");
     }
 }
