@@ -1,16 +1,22 @@
 //! Random programs on random designs against the naive model, for as many operations as one likes:
 //!
-//!     cargo bench -p hksim-policy --bench endurance -- --ops 1000000000 --seed 1
+//!     cargo bench -p hksim-policy --bench endurance -- --ops 1000000000 --seed 1 --jobs 2
 //!     cargo bench -p hksim-policy --bench endurance -- --program 0x4d00000153
 //!
 //! Prints progress every ten seconds. Ends with status 1 at the first broken promise, which names the seed of its program; a
-//! SuperSlab that is still in use when nothing is live is one. `--program` plays the one program of such a seed.
+//! SuperSlab that is still in use when nothing is live is one. `--program` plays the one program of such a seed. Programs know
+//! nothing of each other, so what they come to, and which is the first to fail, depends on `--ops` and `--seed` alone: `--jobs`,
+//! all cores where it is not given, changes the time it takes. The digest is that of all addresses that were handed out.
 
+use std::panic::catch_unwind;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use hksim_testkit::spread::SmallDesign;
-use hksim_testkit::{EASY, Failing, Hardship, Limits, Random, Tally, play};
+use hksim_testkit::{EASY, Failing, Hardship, Limits, Looks, Random, Tally, play};
 
 /// Operations of one program.
 const PROGRAM_OPERATIONS: u64 = 20_000;
@@ -21,6 +27,8 @@ struct Args {
     seed: u64,
     /// Seed of the one program to play.
     program: Option<u64>,
+    /// Programs that are played at once.
+    jobs: u64,
 }
 
 /// A number, decimal or hexadecimal.
@@ -32,7 +40,8 @@ fn number(text: &str) -> Option<u64> {
 }
 
 fn args() -> Result<Args, String> {
-    let mut found = Args { operations: 1_000_000, seed: 1, program: None };
+    let cores = available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let mut found = Args { operations: 1_000_000, seed: 1, program: None, jobs: cores };
     let mut words = std::env::args().skip(1).filter(|word| word != "--bench"); // cargo's own
     while let Some(word) = words.next() {
         let text = words.next().ok_or(format!("{word}: a number is missing"))?;
@@ -41,7 +50,9 @@ fn args() -> Result<Args, String> {
             "--ops" => found.operations = value,
             "--seed" => found.seed = value,
             "--program" => found.program = Some(value),
-            _ => return Err(format!("{word}: there are --ops N, --seed N and --program SEED")),
+            "--jobs" if value > 0 => found.jobs = value,
+            "--jobs" => return Err(format!("{word} {text}: at least 1 is needed")),
+            _ => return Err(format!("{word}: there are --ops N, --seed N, --jobs N and --program SEED")),
         }
     }
     Ok(found)
@@ -67,6 +78,7 @@ fn play_one(seed: u64, operations_max: u64) -> Result<Tally, String> {
         objects: random.pick(&[8, 60, 400, 2000]),
         threads: random.pick(&[1, 2, 5, 12]),
         validate_every: random.pick(&[64, 512, 4096]),
+        looks: Looks::Spaced,
     };
     play(&design, design.geometry(), hardship, limits, seed)
 }
@@ -79,6 +91,7 @@ struct Sum {
     blocks: u64,
     refused: u64,
     lost: u64,
+    digest: u64,
 }
 
 impl Sum {
@@ -88,35 +101,96 @@ impl Sum {
         self.blocks += tally.allocated;
         self.refused += tally.refused;
         self.lost += tally.superslabs_lost;
+        // In no order: several are played at once.
+        self.digest = self.digest.wrapping_add(tally.digest);
     }
 
     fn tell(&self, start: Instant) {
-        let Sum { programs, operations, blocks, refused, lost } = self;
+        let Sum { programs, operations, blocks, refused, lost, digest } = self;
         let rate = *operations as f64 / start.elapsed().as_secs_f64() / 1000.0;
         println!(
             "{operations} operations on {programs} designs, {rate:.0} k/s: {blocks} blocks, {refused} refused, \
-             {lost} SuperSlabs lost to maps that were refused, 0 leaked"
+             {lost} SuperSlabs lost to maps that were refused, 0 leaked, digest {digest:#018x}"
         );
     }
 }
 
-fn run(args: &Args) -> Result<(), String> {
+/// A program that was played: its number, and what it came to.
+type Played = (u64, Result<Tally, String>);
+
+/// The programs of a run, numbered from 0, each with a seed of its own.
+struct Programs {
+    operations: u64,
+    seed: u64,
+    next: AtomicU64,
+    /// The least number of a program that failed.
+    failed: AtomicU64,
+}
+
+impl Programs {
+    fn play(&self, number: u64) -> Result<Tally, String> {
+        let seed = self.seed.wrapping_mul(1 << 32).wrapping_add(number);
+        let played = catch_unwind(|| play_one(seed, self.operations - number * PROGRAM_OPERATIONS));
+        played.unwrap_or_else(|_| Err(format!("the panic in seed {seed:#x}, told above")))
+    }
+
+    /// Plays one program after another, until none is left or one failed. Numbers are given out in order, so whichever is the
+    /// first to fail was given out, and is played to its end, before any later one can end the run.
+    fn play_in_turn(&self, played: &Sender<Played>) {
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let is_over = number >= self.operations.div_ceil(PROGRAM_OPERATIONS);
+            if is_over || self.failed.load(Ordering::Relaxed) < number {
+                return;
+            }
+            let result = self.play(number);
+            if result.is_err() {
+                self.failed.fetch_min(number, Ordering::Relaxed);
+            }
+            // Nobody hears it only if the one who counts has ended.
+            let Ok(()) = played.send((number, result)) else { return };
+        }
+    }
+}
+
+/// Adds up what programs come to, and tells of it now and then.
+fn count(played: &Receiver<Played>, operations: u64) -> Result<(), String> {
     let (start, mut told) = (Instant::now(), Instant::now());
     let mut sum = Sum::default();
-    if let Some(seed) = args.program {
-        sum.add(&play_one(seed, u64::MAX)?);
-        sum.tell(start);
-        return Ok(());
-    }
-    while sum.operations < args.operations {
-        let seed = args.seed.wrapping_mul(1 << 32).wrapping_add(sum.programs);
-        sum.add(&play_one(seed, args.operations - sum.operations)?);
-        if told.elapsed() >= PROGRESS_EVERY || sum.operations >= args.operations {
+    let mut failure: Option<(u64, String)> = None;
+    for (number, result) in played {
+        match result {
+            Ok(tally) => sum.add(&tally),
+            Err(why) if failure.as_ref().is_none_or(|(first, _)| number < *first) => failure = Some((number, why)),
+            Err(_) => {}
+        }
+        if failure.is_none() && (told.elapsed() >= PROGRESS_EVERY || sum.operations >= operations) {
             told = Instant::now();
             sum.tell(start);
         }
     }
-    Ok(())
+    failure.map_or(Ok(()), |(_, why)| Err(why))
+}
+
+fn run(args: &Args) -> Result<(), String> {
+    if let Some(seed) = args.program {
+        let start = Instant::now();
+        let mut sum = Sum::default();
+        sum.add(&play_one(seed, u64::MAX)?);
+        sum.tell(start);
+        return Ok(());
+    }
+    let Args { operations, seed, .. } = *args;
+    let programs = Programs { operations, seed, next: AtomicU64::new(0), failed: AtomicU64::new(u64::MAX) };
+    let (sender, played) = channel();
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs {
+            let (programs, sender) = (&programs, sender.clone());
+            scope.spawn(move || programs.play_in_turn(&sender));
+        }
+        drop(sender); // The last thread's end is then that of the channel.
+        count(&played, operations)
+    })
 }
 
 fn main() -> ExitCode {

@@ -5,14 +5,15 @@ use hksim_policy::geometry::Shape;
 use hksim_policy::options::{Huge, Options, Purge};
 use hksim_policy::{ConstGeometry, Geometry};
 use hksim_testkit::spread::SmallDesign;
-use hksim_testkit::{EASY, Failing, Hardship, Limits, Random, Tally, test_scale};
+use hksim_testkit::{EASY, Failing, Hardship, Limits, Looks, Random, Tally, test_scale};
 
 fn play(design: &SmallDesign, geometry: impl Geometry, hardship: Hardship, limits: Limits, seed: u64) -> Tally {
     hksim_testkit::play(design, geometry, hardship, limits, seed).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn random_limits(random: &mut Random, operations: u64, validate_every: u64) -> Limits {
-    Limits { operations, objects: random.pick(&[8, 60, 400]), threads: random.pick(&[1, 2, 5]), validate_every }
+    let (objects, threads) = (random.pick(&[8, 60, 400]), random.pick(&[1, 2, 5]));
+    Limits { operations, objects, threads, validate_every, looks: Looks::Always }
 }
 
 /// Adds up what happened, to show that no kind of event stayed untested.

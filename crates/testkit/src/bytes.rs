@@ -17,31 +17,51 @@ pub(crate) enum Backing {
     Hole,
 }
 
-/// A page that was written: its bytes, and where in it a link begins.
+/// Bytes of a page, and where in it a link begins.
 struct Page {
     bytes: [u8; PAGE],
     links: [u64; PAGE / 64],
 }
 
 impl Page {
-    fn forget_links(&mut self, from: usize, to: usize) {
+    /// Forgets the links in a part that has bytes.
+    fn forget_links(&mut self, part: &Range<usize>) {
         // A link that begins up to three bytes before is damaged as well.
-        for at in from.saturating_sub(LINK_BYTES as usize - 1)..to {
-            self.links[at / 64] &= !(1 << (at % 64));
+        let (from, to) = (part.start.saturating_sub(LINK_BYTES as usize - 1), part.end);
+        let mut at = from;
+        while at < to {
+            let end = (at / 64 * 64 + 64).min(to);
+            self.links[at / 64] &= !(u64::MAX >> (64 - (end - at)) << (at % 64));
+            at = end;
         }
     }
 }
 
+/// What was written on a page. Most pages that are zeroed or populated hold one byte throughout, and need no memory for that.
+enum Contents {
+    /// Nothing: it reads as zeros.
+    Untouched,
+    /// This byte throughout, and no link.
+    Filled(u8),
+    Mixed(Box<Page>),
+}
+
 /// All pages of an arena.
 pub(crate) struct Bytes {
-    pages: Vec<Option<Box<Page>>>,
+    pages: Vec<Contents>,
     backing: Vec<Backing>,
+    /// Pages to write on, left by others: the process's own allocator gives their memory back, which costs a fault each time.
+    spare: Vec<Box<Page>>,
 }
 
 impl Bytes {
     pub(crate) fn new(bytes: u64) -> Bytes {
         let pages = (bytes / PAGE_BYTES) as usize;
-        Bytes { pages: (0..pages).map(|_| None).collect(), backing: vec![Backing::Mapped; pages] }
+        Bytes {
+            pages: (0..pages).map(|_| Contents::Untouched).collect(),
+            backing: vec![Backing::Mapped; pages],
+            spare: Vec::new(),
+        }
     }
 
     pub(crate) fn backing(&self, pages: Range<u64>) -> &[Backing] {
@@ -53,19 +73,31 @@ impl Bytes {
         self.drop_pages(pages);
     }
 
+    /// What a page holds from now on.
+    fn put(&mut self, page: usize, contents: Contents) {
+        if let Contents::Mixed(page) = std::mem::replace(&mut self.pages[page], contents) {
+            self.spare.push(page);
+        }
+    }
+
     /// Pages read as zeros again.
     pub(crate) fn drop_pages(&mut self, pages: Range<u64>) {
-        self.pages[pages.start as usize..pages.end as usize].fill_with(|| None);
+        for page in pages {
+            self.put(page as usize, Contents::Untouched);
+        }
     }
 
     /// Pages may be dropped, or keep what they had; links on them are lost, since nobody may rely on either.
     pub(crate) fn free_pages(&mut self, pages: Range<u64>, random: &mut Random) {
-        for page in &mut self.pages[pages.start as usize..pages.end as usize] {
-            let Some(kept) = page else { continue };
-            kept.links.fill(0);
+        for page in pages.start as usize..pages.end as usize {
+            match &mut self.pages[page] {
+                Contents::Untouched => continue,
+                Contents::Filled(_) => {}
+                Contents::Mixed(kept) => kept.links.fill(0),
+            }
             match random.below(3) {
-                0 => *page = None,
-                1 => kept.bytes.fill(random.bits() as u8),
+                0 => self.put(page, Contents::Untouched),
+                1 => self.put(page, Contents::Filled(random.bits() as u8)),
                 _ => {}
             }
         }
@@ -74,7 +106,8 @@ impl Bytes {
     /// Moves page contents; the source becomes a hole.
     pub(crate) fn move_pages(&mut self, from: Range<u64>, to: u64) {
         for (index, page) in from.clone().enumerate() {
-            self.pages[to as usize + index] = self.pages[page as usize].take();
+            let contents = std::mem::replace(&mut self.pages[page as usize], Contents::Untouched);
+            self.put(to as usize + index, contents);
             self.backing[to as usize + index] = self.backing[page as usize];
         }
         self.set_backing(from, Backing::Hole);
@@ -100,17 +133,31 @@ impl Bytes {
         assert!(self.backing[page] != Backing::Hole, "page {page} of the arena is touched, but not mapped");
     }
 
+    /// A page to write a part of.
     #[track_caller]
     fn page_mut(&mut self, page: usize) -> &mut Page {
         self.expect_mapped(page);
-        self.pages[page].get_or_insert_with(|| Box::new(Page { bytes: [0; PAGE], links: [0; PAGE / 64] }))
+        let byte = match self.pages[page] {
+            Contents::Untouched => Some(0),
+            Contents::Filled(byte) => Some(byte),
+            Contents::Mixed(_) => None,
+        };
+        if let Some(byte) = byte {
+            let mut fresh =
+                self.spare.pop().unwrap_or_else(|| Box::new(Page { bytes: [0; PAGE], links: [0; PAGE / 64] }));
+            fresh.bytes.fill(byte);
+            fresh.links.fill(0);
+            self.pages[page] = Contents::Mixed(fresh);
+        }
+        let Contents::Mixed(page) = &mut self.pages[page] else { unreachable!("it was made above") };
+        page
     }
 
     #[track_caller]
     pub(crate) fn write(&mut self, at: u64, data: &[u8]) {
         for (page, range, from) in Bytes::parts(at, data.len() as u64) {
             let page = self.page_mut(page);
-            page.forget_links(range.start, range.end);
+            page.forget_links(&range);
             let bytes = range.len();
             page.bytes[range].copy_from_slice(&data[from as usize..from as usize + bytes]);
         }
@@ -119,9 +166,38 @@ impl Bytes {
     #[track_caller]
     pub(crate) fn fill(&mut self, at: u64, bytes: u64, with: u8) {
         for (page, range, _) in Bytes::parts(at, bytes) {
-            let page = self.page_mut(page);
-            page.forget_links(range.start, range.end);
-            page.bytes[range].fill(with);
+            self.expect_mapped(page);
+            let is_kept = match self.pages[page] {
+                Contents::Untouched => with == 0,
+                Contents::Filled(byte) => with == byte,
+                Contents::Mixed(_) => false,
+            };
+            if is_kept || range.len() == PAGE {
+                self.put(page, Contents::Filled(with));
+            } else {
+                let page = self.page_mut(page);
+                page.forget_links(&range);
+                page.bytes[range].fill(with);
+            }
+        }
+    }
+
+    /// Copies bytes, but no links: to whoever reads them there they are mere bytes.
+    #[track_caller]
+    pub(crate) fn copy(&mut self, to: u64, from: u64, bytes: u64) {
+        let mut copied = [0; PAGE];
+        for (page, range, done) in Bytes::parts(from, bytes) {
+            self.expect_mapped(page);
+            let part_bytes = range.len() as u64;
+            match &self.pages[page] {
+                Contents::Untouched => self.fill(to + done, part_bytes, 0),
+                &Contents::Filled(byte) => self.fill(to + done, part_bytes, byte),
+                Contents::Mixed(page) => {
+                    let copied = &mut copied[..range.len()];
+                    copied.copy_from_slice(&page.bytes[range]);
+                    self.write(to + done, copied);
+                }
+            }
         }
     }
 
@@ -131,37 +207,135 @@ impl Bytes {
             self.expect_mapped(page);
             let target = &mut into[from as usize..from as usize + range.len()];
             match &self.pages[page] {
-                Some(page) => target.copy_from_slice(&page.bytes[range]),
-                None => target.fill(0),
+                Contents::Untouched => target.fill(0),
+                Contents::Filled(byte) => target.fill(*byte),
+                Contents::Mixed(page) => target.copy_from_slice(&page.bytes[range]),
             }
         }
+    }
+
+    /// Whether bytes stand at an address.
+    #[track_caller]
+    pub(crate) fn holds(&self, at: u64, data: &[u8]) -> bool {
+        Bytes::parts(at, data.len() as u64).all(|(page, range, from)| {
+            self.expect_mapped(page);
+            let data = &data[from as usize..from as usize + range.len()];
+            match &self.pages[page] {
+                Contents::Untouched => data.iter().all(|&byte| byte == 0),
+                Contents::Filled(with) => data.iter().all(|byte| byte == with),
+                Contents::Mixed(page) => page.bytes[range] == *data,
+            }
+        })
     }
 
     #[track_caller]
     pub(crate) fn is_zero(&self, at: u64, bytes: u64) -> bool {
         Bytes::parts(at, bytes).all(|(page, range, _)| {
             self.expect_mapped(page);
-            self.pages[page].as_ref().is_none_or(|page| page.bytes[range.clone()] == [0; PAGE][range])
+            match &self.pages[page] {
+                Contents::Untouched | Contents::Filled(0) => true,
+                Contents::Filled(_) => false,
+                Contents::Mixed(page) => page.bytes[range.clone()] == [0; PAGE][range],
+            }
         })
     }
 
     #[track_caller]
     pub(crate) fn write_link(&mut self, at: u64, bits: u32) {
-        self.write(at, &bits.to_le_bytes());
         let first = (at % PAGE_BYTES) as usize;
         assert!(first + LINK_BYTES as usize <= PAGE, "the link at {at:#x} straddles two pages");
-        self.page_mut((at / PAGE_BYTES) as usize).links[first / 64] |= 1 << (first % 64);
+        let page = self.page_mut((at / PAGE_BYTES) as usize);
+        let range = first..first + LINK_BYTES as usize;
+        page.forget_links(&range);
+        page.bytes[range].copy_from_slice(&bits.to_le_bytes());
+        page.links[first / 64] |= 1 << (first % 64);
     }
 
     #[track_caller]
     pub(crate) fn read_link(&self, at: u64) -> u32 {
         let first = (at % PAGE_BYTES) as usize;
-        let page = self.pages[(at / PAGE_BYTES) as usize].as_ref();
-        let page = page.filter(|page| page.links[first / 64] >> (first % 64) & 1 == 1);
-        let Some(page) = page else {
-            panic!("a link is read at {at:#x} of the arena, where none was written or it was overwritten");
-        };
-        let bytes = &page.bytes;
-        u32::from_le_bytes([bytes[first], bytes[first + 1], bytes[first + 2], bytes[first + 3]])
+        if let Contents::Mixed(page) = &self.pages[(at / PAGE_BYTES) as usize]
+            && page.links[first / 64] >> (first % 64) & 1 == 1
+        {
+            let bytes = &page.bytes[first..];
+            return u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        }
+        panic!("a link is read at {at:#x} of the arena, where none was written or it was overwritten");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGES: u64 = 4;
+
+    /// A range in the arena: short, long, or of whole pages.
+    fn random_range(random: &mut Random) -> Range<u64> {
+        let granule = random.pick(&[1, 64, PAGE_BYTES]);
+        let start = random.below(PAGES * PAGE_BYTES / granule) * granule;
+        let bytes = random.pick(&[8, 200, 2 * PAGE_BYTES]).next_multiple_of(granule);
+        start..(start + bytes).min(PAGES * PAGE_BYTES)
+    }
+
+    #[test]
+    fn bytes_and_links_are_those_of_a_plain_array() {
+        let mut random = Random::new(1);
+        let mut bytes = Bytes::new(PAGES * PAGE_BYTES);
+        let mut array = vec![0; (PAGES * PAGE_BYTES) as usize];
+        let mut links = vec![false; array.len()];
+        for step in 0..if cfg!(miri) { 100 } else { 1000 } {
+            let range = random_range(&mut random);
+            let (at, count) = (range.start as usize, (range.end - range.start) as usize);
+            let byte = random.pick(&[0, 0, 7, 255]);
+            let mut is_link = false;
+            match random.below(5) {
+                0 => {
+                    let data: Vec<u8> = (0..count).map(|_| random.bits() as u8).collect();
+                    bytes.write(range.start, &data);
+                    array[at..at + count].copy_from_slice(&data);
+                }
+                1 => {
+                    bytes.fill(range.start, count as u64, byte);
+                    array[at..at + count].fill(byte);
+                }
+                2 => {
+                    let from = (at + count + random.below(99) as usize) % (array.len() - count + 1);
+                    if from < at + count && at < from + count {
+                        continue;
+                    }
+                    bytes.copy(range.start, from as u64, count as u64);
+                    array.copy_within(from..from + count, at);
+                }
+                3 if at % PAGE <= PAGE - 4 && count >= 4 => {
+                    is_link = true;
+                    bytes.write_link(range.start, step);
+                    array[at..at + 4].copy_from_slice(&step.to_le_bytes());
+                }
+                _ => {
+                    let page = range.start / PAGE_BYTES;
+                    bytes.drop_pages(page..page + 1);
+                    let dropped = page as usize * PAGE..(page as usize + 1) * PAGE;
+                    array[dropped.clone()].fill(0);
+                    links[dropped].fill(false);
+                    continue;
+                }
+            }
+            links[at.saturating_sub(3)..at + if is_link { 4 } else { count }].fill(false);
+            links[at] = is_link;
+            let looked = random_range(&mut random);
+            let expected = &array[looked.start as usize..looked.end as usize];
+            let mut read = vec![1; expected.len()];
+            bytes.read(looked.start, &mut read);
+            assert!(read == expected && bytes.holds(looked.start, expected), "step {step}: {looked:x?}");
+            assert_eq!(bytes.is_zero(looked.start, read.len() as u64), read.iter().all(|&byte| byte == 0));
+            read[0] ^= 1;
+            assert!(!bytes.holds(looked.start, &read), "step {step}: {looked:x?}");
+            let is_listed = |(at, &link): (usize, &bool)| match &bytes.pages[at / PAGE] {
+                Contents::Mixed(page) => (page.links[at % PAGE / 64] >> (at % 64) & 1 == 1) == link,
+                _ => !link,
+            };
+            assert!(links.iter().enumerate().all(is_listed), "step {step}: links");
+        }
     }
 }

@@ -11,6 +11,7 @@ mod bytes;
 mod c_program;
 pub mod cases;
 pub mod events;
+mod looks;
 mod naive;
 pub mod pattern;
 mod places;
@@ -23,6 +24,7 @@ mod superslab;
 mod trial;
 
 pub use c_program::CProgram;
+pub use looks::Looks;
 pub use naive::{Alignment, NaiveModel, Object};
 pub use plain::{Failing, PlainGuard, PlainMemory};
 pub use player::{Limits, Player, Tally, drain_abandoned};

@@ -1,6 +1,6 @@
 //! What an allocator promises, from requests and addresses alone. Knows nothing of SuperSlabs, slabs or classes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// What an allocator must hold to about alignment, beside what a request asks for.
@@ -23,8 +23,8 @@ pub struct Object {
     pub usable_bytes: u64,
     /// Which [`pattern`](crate::pattern) was written into it.
     pub tag: u64,
-    /// The parts of it that hold the pattern.
-    pub written: Vec<Range<u64>>,
+    /// The parts of it that hold the pattern; either may be empty.
+    pub written: [Range<u64>; 2],
 }
 
 impl Object {
@@ -36,19 +36,24 @@ impl Object {
 /// The live objects of a program, by the program's own names for them.
 pub struct NaiveModel {
     alignment: Alignment,
-    objects: HashMap<u32, Object>,
+    /// By name: the test's names are small.
+    objects: Vec<Option<Object>>,
     starts: BTreeMap<u64, u32>,
 }
 
 impl NaiveModel {
     /// No objects yet.
     pub fn new(alignment: Alignment) -> NaiveModel {
-        NaiveModel { alignment, objects: HashMap::new(), starts: BTreeMap::new() }
+        NaiveModel { alignment, objects: Vec::new(), starts: BTreeMap::new() }
     }
 
     /// Number of live objects.
     pub fn count(&self) -> usize {
-        self.objects.len()
+        self.starts.len()
+    }
+
+    fn get(&self, name: u32) -> Option<&Object> {
+        self.objects.get(name as usize)?.as_ref()
     }
 
     /// A live object.
@@ -56,12 +61,12 @@ impl NaiveModel {
     /// # Panics
     /// If there is none of that name.
     pub fn object(&self, name: u32) -> &Object {
-        &self.objects[&name]
+        self.get(name).expect("the test names live objects only")
     }
 
     /// All live objects, in order of address.
     pub fn objects(&self) -> impl Iterator<Item = &Object> {
-        self.starts.values().map(|name| &self.objects[name])
+        self.starts.values().map(|&name| self.object(name))
     }
 
     /// An object appears. `align` is what was asked for.
@@ -86,7 +91,10 @@ impl NaiveModel {
             return Err(format!("a block at {range:x?} overlaps the live block at {:x?}", other.range()));
         }
         self.starts.insert(object.start, name);
-        match self.objects.insert(name, object) {
+        if self.objects.len() <= name as usize {
+            self.objects.resize(name as usize + 1, None);
+        }
+        match self.objects[name as usize].replace(object) {
             None => Ok(()),
             Some(_) => Err(format!("object {name} is live already: the test is wrong")),
         }
@@ -95,13 +103,13 @@ impl NaiveModel {
     /// The live object that shares a byte with a range.
     pub fn overlapping(&self, range: &Range<u64>) -> Option<&Object> {
         let (_, name) = self.starts.range(..range.end).next_back()?;
-        let last = &self.objects[name];
+        let last = self.object(*name);
         (last.range().end > range.start).then_some(last)
     }
 
     /// Notes what was written into an object: the pattern of `tag` in these parts, and in no other.
-    pub fn wrote(&mut self, name: u32, tag: u64, written: Vec<Range<u64>>) {
-        if let Some(object) = self.objects.get_mut(&name) {
+    pub fn wrote(&mut self, name: u32, tag: u64, written: [Range<u64>; 2]) {
+        if let Some(Some(object)) = self.objects.get_mut(name as usize) {
             object.tag = tag;
             object.written = written;
         }
@@ -112,7 +120,8 @@ impl NaiveModel {
     /// # Panics
     /// If there is none of that name.
     pub fn remove(&mut self, name: u32) -> Object {
-        let object = self.objects.remove(&name).expect("the test frees live objects only");
+        let object = self.objects.get_mut(name as usize).and_then(Option::take);
+        let object = object.expect("the test frees live objects only");
         self.starts.remove(&object.start);
         object
     }

@@ -46,6 +46,7 @@ pub struct PlainMemory<W = PlainWord> {
     random: RefCell<Random>,
     failing: Cell<Failing>,
     failed_calls: Cell<u64>,
+    links_read: Cell<u64>,
     hugetlb_pages_left: Cell<u64>,
     now_ns: Cell<u64>,
     /// Where SuperSlabs lie that have maps of their own.
@@ -79,6 +80,7 @@ impl<W: Word + Default> PlainMemory<W> {
             random: RefCell::new(Random::new(seed)),
             failing: Cell::new(Failing::Nothing),
             failed_calls: Cell::new(0),
+            links_read: Cell::new(0),
             hugetlb_pages_left: Cell::new(u64::MAX),
             now_ns: Cell::new(0),
             places: (layout.align != Align::Arena).then(|| Places::new(ordinals, layout.superslab_shift)),
@@ -118,6 +120,11 @@ impl<W: Word + Default> PlainMemory<W> {
         self.failed_calls.get()
     }
 
+    /// Links that were read so far.
+    pub fn links_read(&self) -> u64 {
+        self.links_read.get()
+    }
+
     /// How many reserved huge pages there are from now on.
     pub fn set_hugetlb_pages(&self, pages: u64) {
         self.hugetlb_pages_left.set(pages);
@@ -151,6 +158,12 @@ impl<W: Word + Default> PlainMemory<W> {
     #[track_caller]
     pub fn load(&self, at: u64, into: &mut [u8]) {
         self.bytes.borrow().read(at, into);
+    }
+
+    /// Whether the application would load these bytes from an offset of the arena.
+    #[track_caller]
+    pub fn holds(&self, at: u64, data: &[u8]) -> bool {
+        self.bytes.borrow().holds(at, data)
     }
 
     /// Whether a range of the arena reads as zeros.
@@ -318,6 +331,7 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
     }
 
     fn read_link(&self, superslab: u32, at: u32) -> Link {
+        self.links_read.set(self.links_read.get() + 1);
         Link::from_bits(self.bytes.borrow().read_link(self.offset_in(superslab, u64::from(at))))
     }
 
@@ -367,14 +381,8 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
     fn copy(&self, to: Block<u32>, from: Block<u32>, bytes: u64) {
         let (to, from) = (self.arena_offset(to), self.arena_offset(from));
         assert!(to + bytes <= from || from + bytes <= to, "a copy of {bytes} bytes overlaps: {from:#x} to {to:#x}");
-        let mut part = [0; PAGE_BYTES as usize];
-        let mut done = 0;
-        while done < bytes {
-            let part = &mut part[..(bytes - done).min(PAGE_BYTES) as usize];
-            self.load(from + done, part);
-            self.store(to + done, part);
-            done += part.len() as u64;
-        }
+        self.overwritten(to, bytes);
+        self.bytes.borrow_mut().copy(to, from, bytes);
     }
 
     fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
@@ -500,7 +508,8 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
 
     fn touch_pages(&self, range: ArenaRange) {
         for page in Self::pages(range) {
-            self.store(page * PAGE_BYTES, &[0]);
+            self.overwritten(page * PAGE_BYTES, 1);
+            self.bytes.borrow_mut().fill(page * PAGE_BYTES, 1, 0);
         }
     }
 

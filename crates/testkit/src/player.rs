@@ -6,6 +6,7 @@ use hksim_policy::memory::{Block, Memory, World};
 use hksim_policy::options::Options;
 use hksim_policy::{Allocator, Geometry, Request, ThreadHeap};
 
+use crate::looks::{Looks, Spacing};
 use crate::naive::{Alignment, Object};
 use crate::pattern::{self, SLICE_BYTES};
 use crate::pool_check::{check_pool, has_nothing_left};
@@ -15,6 +16,11 @@ use crate::{Failing, NaiveModel, PlainMemory, Random};
 const WHOLE_BYTES_MAX: u64 = 128 << 10;
 /// How much of each end.
 const END_BYTES: u64 = 16 << 10;
+/// Spaced looks at the invariants read so many links for each operation at most. A few heaps with long lists took most of
+/// the time otherwise; with this and the next figure, looks take a third of it, and nine of ten are still made.
+const LINKS_PER_OPERATION: u64 = 200;
+/// Spaced looks at the contents compare so many bytes for each operation at most.
+const BYTES_PER_OPERATION: u64 = 32 << 10;
 
 /// How a program behaves.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +33,8 @@ pub struct Limits {
     pub threads: u32,
     /// Operations from one [`Allocator::validate`] of all heaps to the next.
     pub validate_every: u64,
+    /// Whether that, and the looks at all contents, may be put off.
+    pub looks: Looks,
 }
 
 /// What a program came to.
@@ -63,6 +71,8 @@ pub struct Player<G: Geometry> {
     now_ns: u64,
     next_tag: u64,
     grows: bool,
+    validated: Spacing,
+    compared: Spacing,
     tally: Tally,
 }
 
@@ -84,6 +94,8 @@ impl<G: Geometry> Player<G> {
             now_ns: 0,
             next_tag: 0,
             grows: true,
+            validated: Spacing::new(limits.looks, LINKS_PER_OPERATION),
+            compared: Spacing::new(limits.looks, BYTES_PER_OPERATION),
             tally: Tally::default(),
         }
     }
@@ -100,15 +112,15 @@ impl<G: Geometry> Player<G> {
     pub fn run(mut self) -> Result<Tally, String> {
         for operation in 0..self.limits.operations {
             self.step().map_err(|error| format!("operation {operation}: {error}"))?;
+            self.tally.operations += 1;
             if operation % self.limits.validate_every == 0 {
-                self.validate().map_err(|error| format!("after operation {operation}: {error}"))?;
+                self.look_at_invariants().map_err(|error| format!("after operation {operation}: {error}"))?;
             }
             if operation % 1024 == 1023 {
-                self.check_all_contents()?;
+                self.look_at_contents()?;
             }
         }
         self.finish().map_err(|error| format!("at the end: {error}"))?;
-        self.tally.operations = self.limits.operations;
         Ok(self.tally)
     }
 
@@ -136,11 +148,13 @@ impl<G: Geometry> Player<G> {
         }
     }
 
-    fn open(&mut self, thread: usize) -> Result<ThreadHeap<PlainMemory>, String> {
-        match self.heaps[thread].take() {
-            Some(heap) => Ok(heap),
-            None => self.allocator.open_heap().ok_or_else(|| "no heap can be opened".into()),
+    /// The allocator, and a thread's heap, opened where it was not.
+    fn open(&mut self, thread: usize) -> Result<(&Allocator<PlainMemory, G>, &mut ThreadHeap<PlainMemory>), String> {
+        let heap = &mut self.heaps[thread];
+        if heap.is_none() {
+            *heap = Some(self.allocator.open_heap().ok_or("no heap can be opened")?);
         }
+        Ok((&self.allocator, heap.as_mut().expect("it was opened above")))
     }
 
     fn end_thread(&mut self, thread: usize) -> Checked {
@@ -180,9 +194,8 @@ impl<G: Geometry> Player<G> {
 
     fn allocate(&mut self, name: usize, thread: usize) -> Checked {
         let request = self.random_request();
-        let mut heap = self.open(thread)?;
-        let block = self.allocator.allocate(&mut heap, request);
-        self.heaps[thread] = Some(heap);
+        let (allocator, heap) = self.open(thread)?;
+        let block = allocator.allocate(heap, request);
         let Some(block) = block else {
             self.tally.refused += 1;
             return self.after_refusal();
@@ -219,7 +232,7 @@ impl<G: Geometry> Player<G> {
                 return Err(format!("{request:?} is served at {start:#x}, on metadata at {metadata:x?}"));
             }
         }
-        let object = Object { start, bytes: request.bytes, usable_bytes, tag: 0, written: Vec::new() };
+        let object = Object { start, bytes: request.bytes, usable_bytes, tag: 0, written: [0..0, 0..0] };
         self.model.place(name as u32, object, request.align).map_err(|error| format!("{request:?}: {error}"))
     }
 
@@ -228,8 +241,8 @@ impl<G: Geometry> Player<G> {
         if self.tally.refused % 64 != 1 {
             return Ok(());
         }
-        self.check_all_contents()?;
-        self.validate()
+        self.look_at_contents()?;
+        self.look_at_invariants()
     }
 
     fn free(&mut self, name: usize, thread: usize) -> Checked {
@@ -237,9 +250,8 @@ impl<G: Geometry> Player<G> {
         let Some((block, owner)) = self.blocks[name].take() else { return Ok(()) };
         self.model.remove(name as u32);
         self.tally.freed_foreign += u64::from(owner != thread);
-        let mut heap = self.open(thread)?;
-        self.allocator.free(&mut heap, block);
-        self.heaps[thread] = Some(heap);
+        let (allocator, heap) = self.open(thread)?;
+        allocator.free(heap, block);
         Ok(())
     }
 
@@ -252,9 +264,8 @@ impl<G: Geometry> Player<G> {
             1 => old.bytes / 2 + 1,
             _ => old.bytes.saturating_add(1 + self.random.below(old.bytes / 2 + 64)),
         };
-        let mut heap = self.open(thread)?;
-        let new = self.allocator.resize(&mut heap, block, bytes);
-        self.heaps[thread] = Some(heap);
+        let (allocator, heap) = self.open(thread)?;
+        let new = allocator.resize(heap, block, bytes);
         let Some(new) = new else {
             self.tally.refused += 1;
             self.check_contents(name)?;
@@ -267,7 +278,7 @@ impl<G: Geometry> Player<G> {
         self.blocks[name] = Some((new, if moved { thread } else { owner }));
         self.model.remove(name as u32);
         self.place(name, new, Request::plain(bytes))?;
-        let kept = old.written.iter().map(|range| range.start.min(bytes)..range.end.min(bytes)).collect();
+        let kept = old.written.map(|range| range.start.min(bytes)..range.end.min(bytes));
         self.model.wrote(name as u32, old.tag, kept);
         self.check_contents(name)?;
         self.write(name, bytes);
@@ -277,11 +288,8 @@ impl<G: Geometry> Player<G> {
     /// Writes an object anew: all of it, or both ends of a long one.
     fn write(&mut self, name: usize, bytes: u64) {
         self.next_tag += 1;
-        let parts: Vec<Range<u64>> = if bytes <= WHOLE_BYTES_MAX {
-            std::iter::once(0..bytes).collect()
-        } else {
-            vec![0..END_BYTES, bytes - END_BYTES..bytes]
-        };
+        let parts =
+            if bytes <= WHOLE_BYTES_MAX { [0..bytes, bytes..bytes] } else { [0..END_BYTES, bytes - END_BYTES..bytes] };
         let start = self.model.object(name as u32).start;
         for (at, slice) in parts.iter().flat_map(|part| slices(self.next_tag, part.clone())) {
             self.allocator.mem.store(start + at, slice);
@@ -294,12 +302,11 @@ impl<G: Geometry> Player<G> {
     }
 
     fn check_object(&self, object: &Object) -> Checked {
-        let mut found = [0; SLICE_BYTES as usize];
+        let mem = &self.allocator.mem;
         for (at, slice) in object.written.iter().flat_map(|part| slices(object.tag, part.clone())) {
-            let found = &mut found[..slice.len()];
-            self.allocator.mem.load(object.start + at, found);
-            if found != slice {
-                let first = at + found.iter().zip(slice).take_while(|(found, wrote)| found == wrote).count() as u64;
+            if !mem.holds(object.start + at, slice) {
+                let same = |byte: &usize| mem.holds(object.start + at + *byte as u64, &slice[*byte..=*byte]);
+                let first = at + (0..slice.len()).take_while(same).count() as u64;
                 return Err(format!("byte {first} of the {} bytes at {:#x} changed", object.bytes, object.start));
             }
         }
@@ -308,6 +315,24 @@ impl<G: Geometry> Player<G> {
 
     fn check_all_contents(&self) -> Checked {
         self.model.objects().try_for_each(|object| self.check_object(object))
+    }
+
+    fn look_at_contents(&mut self) -> Checked {
+        if self.compared.is_due(self.tally.operations) {
+            self.check_all_contents()?;
+            let written = |object: &Object| object.written.iter().map(|part| part.end - part.start).sum::<u64>();
+            self.compared.looked(self.tally.operations, self.model.objects().map(written).sum());
+        }
+        Ok(())
+    }
+
+    fn look_at_invariants(&mut self) -> Checked {
+        if self.validated.is_due(self.tally.operations) {
+            let before = self.allocator.mem.links_read();
+            self.validate()?;
+            self.validated.looked(self.tally.operations, self.allocator.mem.links_read() - before);
+        }
+        Ok(())
     }
 
     fn validate(&self) -> Checked {
