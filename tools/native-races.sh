@@ -35,7 +35,7 @@ miri() {
 run_miri() {
     has Miri miri || return 0
     for borrows in '' -Zmiri-tree-borrows; do
-        step "Miri${borrows:+ $borrows}: the policy" miri "$borrows" -p hksim-policy --test regressions --test random_programs
+        step "Miri${borrows:+ $borrows}: the policy" miri "$borrows" -p hksim-policy --test short_programs --test random_programs
         step "Miri${borrows:+ $borrows}: threads of the native allocator, $seeds schedules" \
             miri "$borrows -Zmiri-many-seeds=0..$seeds -Zmiri-preemption-rate=0.05" -p hksim-native --test threads
     done

@@ -51,7 +51,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some((Block { superslab: span.superslab, offset }, slab.zeroed.get()))
     }
 
-    /// A run of SuperSlabs: a cached one that fits well, else the lowest free one. `bytes` is a multiple of the page.
+    /// A run of SuperSlabs: a cached one that fits well, else other memory that is [present](crate::reuse), else the lowest free one. `bytes` is a multiple of the page.
     pub(crate) fn allocate_huge(&self, bytes: u64, align: u64) -> Option<Block<M::SuperSlab>> {
         let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?;
         let shift = self.geometry.superslab_shift();
@@ -60,7 +60,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let run = u32::try_from(bytes.div_ceil(1 << shift)).ok()?;
         let guard = self.mem.lock();
         let pool = self.mem.pool();
-        let ordinal = match self.take_cached(bytes, align_superslabs) {
+        let cached = self.take_cached(bytes, align_superslabs);
+        let ordinal = match cached.or_else(|| self.take_present_run(run, align_superslabs, bytes)) {
             Some(ordinal) => {
                 count_one(&pool.huge_taken_idle);
                 ordinal

@@ -32,6 +32,7 @@ mod placing;
 mod pool;
 mod realloc;
 mod remote;
+mod reuse;
 mod slab;
 mod span;
 mod validate;

@@ -406,11 +406,11 @@ pub struct PoolMeta {
     pub lost_superslabs: Cell<u32>,
     /// Maps that the kernel did not align, and that were mapped again to be trimmed.
     pub fell_back_trim: Cell<u32>,
-    /// SuperSlabs that heaps took out of `idle`, and where none was there.
+    /// SuperSlabs that heaps took out of `idle` or cut off a run in `huge_idle`, and where none was there.
     pub taken_idle: Cell<u64>,
     /// See `taken_idle`.
     pub taken_free: Cell<u64>,
-    /// Huge blocks that were taken out of `huge_idle`, and where none fitted.
+    /// Huge blocks that were taken out of `huge_idle` or `idle`, and where none fitted.
     pub huge_taken_idle: Cell<u64>,
     /// See `huge_taken_idle`.
     pub huge_taken_free: Cell<u64>,

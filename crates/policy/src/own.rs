@@ -17,6 +17,8 @@ pub(crate) enum Metadata {
     Lost,
     /// It tells which units are clean and which read as zeros.
     Kept,
+    /// There is none, and no unit is clean: a huge block had the memory.
+    Overwritten,
 }
 
 /// Links of one of the lists: which fields of the metadata it uses.
@@ -210,17 +212,20 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Gets a SuperSlab from the pool and makes it the heap's.
     pub(crate) fn new_superslab(&self, heap: &mut ThreadHeap<M>) -> Option<M::SuperSlab> {
         let (superslab, metadata, zeroed) = self.take_superslab()?;
-        if metadata == Metadata::Lost {
+        if metadata != Metadata::Kept {
             self.mem.init_meta(superslab);
             let meta = self.mem.meta(superslab);
             meta.used_units.set(0);
             meta.collapsed.set(false);
             let (first, count) = (self.first_unit(), self.geometry.units() - self.first_unit());
             meta.free.put(first, count, true);
-            meta.clean.put(first, count, true);
+            meta.clean.put(first, count, metadata == Metadata::Lost);
             meta.zero.put(first, count, zeroed);
         }
         self.own(heap, superslab);
+        if metadata == Metadata::Overwritten {
+            self.schedule_purge(heap, superslab);
+        }
         Some(superslab)
     }
 }

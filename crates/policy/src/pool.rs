@@ -50,13 +50,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         list.count.set(list.count.get() - 1);
     }
 
-    /// A SuperSlab for a heap: the most recently idle one, else the lowest free one.
+    /// A SuperSlab for a heap: the most recently idle one, else one [cut](crate::reuse) off a freed huge run, else the lowest free one.
     pub(crate) fn take_superslab(&self) -> Option<(M::SuperSlab, Metadata, bool)> {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
-        let ordinal = match pool.idle.head.get().checked_sub(1) {
+        let ordinal = match self.take_kept() {
             Some(ordinal) => {
-                self.unlink(&pool.idle, ordinal);
                 count_one(&pool.taken_idle);
                 ordinal
             }
@@ -68,7 +67,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         };
         let entry = self.mem.entry(ordinal);
         let before = entry.usage();
-        let metadata = if before == Use::Idle && !entry.clean.get() { Metadata::Kept } else { Metadata::Lost };
+        let metadata = match before {
+            Use::Idle if !entry.clean.get() => Metadata::Kept,
+            Use::HugeIdle => Metadata::Overwritten,
+            _ => Metadata::Lost,
+        };
         entry.set_usage(Use::Slabs);
         entry.bytes.set(0);
         let needs_preparing = before != Use::Warm && (entry.clean.get() || !entry.prepared.get());
@@ -82,6 +85,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.note_peak();
         drop(guard);
         Some((self.mem.superslab(ordinal), metadata, zeroed))
+    }
+
+    fn take_kept(&self) -> Option<u32> {
+        let idle = &self.mem.pool().idle;
+        match idle.head.get().checked_sub(1) {
+            Some(ordinal) => {
+                self.unlink(idle, ordinal);
+                Some(ordinal)
+            }
+            None => self.cut_cached(1, 1),
+        }
     }
 
     pub(crate) fn note_peak(&self) {

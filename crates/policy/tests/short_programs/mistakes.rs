@@ -1,39 +1,11 @@
 //! Mistakes that were made once, each as the shortest program that showed it.
 
 use hksim_policy::geometry::Shape;
-use hksim_policy::layout::Layout;
-use hksim_policy::memory::World;
 use hksim_policy::options::{Fallback, Header, Huge, MetaPlace, Options, Purge};
-use hksim_policy::{Allocator, Memory, Request, RunGeometry};
-use hksim_testkit::{Failing, PlainMemory};
+use hksim_policy::{Memory, Request, World};
+use hksim_testkit::Failing;
 
-type Plain = Allocator<PlainMemory, RunGeometry>;
-
-const MIB: u64 = 1 << 20;
-
-fn shape() -> Shape {
-    Shape {
-        superslab_bytes: 2 * MIB,
-        slab_bytes: 64 << 10,
-        scheme: Default::default(),
-        header: Header::None,
-        header_bytes: 1,
-        carve: Default::default(),
-        meta_place: MetaPlace::InBand,
-    }
-}
-
-fn allocator(shape: Shape, options: Options, before: impl Fn(&PlainMemory)) -> Plain {
-    let geometry = RunGeometry::new(shape).unwrap();
-    let layout = Layout::new(&geometry, 32 * MIB);
-    let memory = PlainMemory::new(layout, &geometry, layout.ordinals(), 1);
-    before(&memory);
-    Allocator::new(memory, geometry, options, &layout)
-}
-
-fn zeroed(bytes: u64) -> Request {
-    Request { zeroed: true, ..Request::plain(bytes) }
-}
+use crate::{MIB, allocator, shape, zeroed};
 
 #[test]
 fn what_lies_behind_a_moved_block_is_not_taken_for_zeros() {

@@ -1,0 +1,95 @@
+//! Who gets memory that is present and unused: counted in SuperSlabs, which stand for what must be made present.
+
+use hksim_policy::geometry::Shape;
+use hksim_policy::memory::Block;
+use hksim_policy::options::{Align, Huge, Options, Prefault};
+use hksim_policy::{Memory, Request, ThreadHeap, World};
+use hksim_testkit::PlainMemory;
+
+use crate::{MIB, Plain, allocator, shape, zeroed};
+
+/// SuperSlabs that were ever used.
+fn used(allocator: &Plain) -> u32 {
+    allocator.mem.pool().high_water.get()
+}
+
+fn take(allocator: &Plain, heap: &mut ThreadHeap<PlainMemory>, bytes: u64) -> Block<u32> {
+    allocator.allocate(heap, Request::plain(bytes)).unwrap()
+}
+
+/// Six SuperSlabs of a block that was written and freed, in an arena of sixteen.
+fn with_a_freed_run(shape: Shape, options: Options) -> (Plain, ThreadHeap<PlainMemory>) {
+    let allocator = allocator(shape, options, |_| {});
+    let mut heap = allocator.open_heap().unwrap();
+    let bytes = 6 * shape.superslab_bytes;
+    let run = take(&allocator, &mut heap, bytes);
+    allocator.mem.app_write(run, 0, bytes);
+    allocator.free(&mut heap, run);
+    (allocator, heap)
+}
+
+#[test]
+fn superslabs_and_shorter_blocks_are_cut_off_a_freed_run() {
+    let (allocator, mut heap) = with_a_freed_run(shape(), Options::default());
+    take(&allocator, &mut heap, 100);
+    take(&allocator, &mut heap, 4 * MIB);
+    take(&allocator, &mut heap, 2 * MIB);
+    assert_eq!(allocator.mem.pool().huge_idle_bytes.get(), 4 * MIB, "two of six are left");
+    take(&allocator, &mut heap, 4 * MIB);
+    assert_eq!((used(&allocator), allocator.mem.pool().huge_idle.count.get()), (6, 0));
+    take(&allocator, &mut heap, 2 * MIB);
+    assert_eq!(used(&allocator), 7, "now there is nothing to take from");
+}
+
+#[test]
+fn what_is_cut_off_is_not_taken_for_zeros() {
+    let (allocator, mut heap) = with_a_freed_run(shape(), Options::default());
+    for bytes in [100, 60 << 10, 500 << 10, 2 * MIB, 6 * MIB] {
+        let block = allocator.allocate(&mut heap, zeroed(bytes)).unwrap();
+        assert!(allocator.mem.is_zero(allocator.mem.arena_offset(block), bytes), "{bytes} bytes");
+    }
+    assert_eq!(used(&allocator), 6);
+}
+
+#[test]
+fn a_block_of_one_superslab_gets_an_empty_one() {
+    let allocator = allocator(shape(), Options::default(), |_| {});
+    let mut heap = allocator.open_heap().unwrap();
+    let small = take(&allocator, &mut heap, 1 << 10);
+    allocator.free(&mut heap, small);
+    // The bin keeps its slab until its heap closes.
+    allocator.close_heap(heap);
+    let mut heap = allocator.open_heap().unwrap();
+    let block = allocator.allocate(&mut heap, zeroed(2 * MIB)).unwrap();
+    assert_eq!((used(&allocator), block.superslab), (1, small.superslab));
+    assert!(allocator.mem.is_zero(allocator.mem.arena_offset(block), 2 * MIB));
+}
+
+#[test]
+fn a_freed_run_of_about_the_size_comes_first_and_the_oldest_is_cut() {
+    let allocator = allocator(shape(), Options::default(), |_| {});
+    let mut heap = allocator.open_heap().unwrap();
+    let [old, young] = [6, 4].map(|superslabs| take(&allocator, &mut heap, superslabs * 2 * MIB));
+    allocator.free(&mut heap, old);
+    allocator.free(&mut heap, young);
+    let small = take(&allocator, &mut heap, 100);
+    assert_eq!(small.superslab, old.superslab, "cut off the one that is to be purged first");
+    assert_eq!(take(&allocator, &mut heap, 7 * MIB), young, "whole, though the other has room");
+}
+
+#[test]
+fn nothing_is_lent_where_it_would_not_be_used_as_it_is() {
+    let of = |options| (shape(), options);
+    let apart = [
+        of(Options { huge: Huge::Never, ..Options::default() }),
+        of(Options { huge: Huge::Collapse, ..Options::default() }),
+        of(Options { align: Align::Trim, ..Options::default() }),
+        of(Options { prefault: Prefault::Touch, ..Options::default() }),
+        (Shape { superslab_bytes: 4 * MIB, ..shape() }, Options::default()),
+    ];
+    for (shape, options) in apart {
+        let (allocator, mut heap) = with_a_freed_run(shape, options);
+        take(&allocator, &mut heap, 100);
+        assert_eq!(used(&allocator), 7, "{shape:?} {options:?}");
+    }
+}
