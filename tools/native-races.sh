@@ -1,6 +1,6 @@
 #!/bin/sh
 # The native allocator under tools that need a nightly toolchain: Miri (aliasing under both of Rust's models, data races,
-# weak memory) and ThreadSanitizer (data races on the real kernel). Not part of ./test.sh: it takes some ten minutes.
+# weak memory) and ThreadSanitizer (data races on the real kernel). Not part of ./test.sh: it takes some twenty minutes of a core.
 #
 #     tools/native-races.sh [miri|tsan...]
 #
@@ -25,19 +25,20 @@ has() {
         { echo "skipped: $1: the nightly toolchain has no $2 (rustup component add $2 --toolchain nightly)"; return 1; }
 }
 
-# miri MODEL-FLAG ARGS...
+# miri FLAGS MODULE...: what is found would be swallowed with the output of the test it is found in.
 miri() {
     flags=$1
     shift
-    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-ignore-leaks -Zmiri-permissive-provenance $flags" CARGO_TARGET_DIR="$target/miri" cargo +nightly miri test -q "$@"
+    MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-ignore-leaks -Zmiri-permissive-provenance $flags" CARGO_TARGET_DIR="$target/miri" \
+        cargo +nightly miri test -q -p hksim-native --test memory -- --no-capture "$@"
 }
 
 run_miri() {
     has Miri miri || return 0
     for borrows in '' -Zmiri-tree-borrows; do
-        step "Miri${borrows:+ $borrows}: the policy" miri "$borrows" -p hksim-policy --test short_programs --test random_programs
-        step "Miri${borrows:+ $borrows}: threads of the native allocator, $seeds schedules" \
-            miri "$borrows -Zmiri-many-seeds=0..$seeds -Zmiri-preemption-rate=0.05" -p hksim-native --test threads
+        step "Miri${borrows:+ $borrows}: refused calls and forks" miri "$borrows" faults forks
+        step "Miri${borrows:+ $borrows}: threads, $seeds schedules" \
+            miri "$borrows -Zmiri-many-seeds=0..$seeds -Zmiri-preemption-rate=0.05" threads
     done
 }
 
@@ -48,8 +49,8 @@ run_tsan() {
     runner=
     [ "$(id -u)" = 0 ] && runner='setpriv --bounding-set=-sys_rawio --inh-caps=-sys_rawio'
     RUSTFLAGS='-Zsanitizer=thread' CARGO_TARGET_DIR="$target/tsan" \
-        step 'ThreadSanitizer: threads of the native allocator' \
-        env ${runner:+"CARGO_TARGET_$(echo "$host" | tr a-z- A-Z_)_RUNNER=$runner"} cargo +nightly test -q -Zbuild-std --target "$host" -p hksim-native --test threads
+        step 'ThreadSanitizer' \
+        env ${runner:+"CARGO_TARGET_$(echo "$host" | tr a-z- A-Z_)_RUNNER=$runner"} cargo +nightly test -q -Zbuild-std --target "$host" -p hksim-native --test memory
 }
 
 tools=${*:-miri tsan}

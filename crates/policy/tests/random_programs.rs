@@ -29,8 +29,7 @@ fn add(total: &mut Tally, tally: Tally) {
 
 fn play_many(seed: u64, programs: u64, hardship: impl Fn(&mut Random) -> Hardship) -> Tally {
     let mut total = Tally::default();
-    // Miri is some hundred times slower.
-    for program in 0..if cfg!(miri) { 2 } else { programs * test_scale() } {
+    for program in 0..programs * test_scale() {
         let seed = seed + program;
         let mut random = Random::new(seed);
         let design = SmallDesign::random(&mut random);
@@ -54,7 +53,7 @@ fn random_programs_get_what_an_allocator_promises() {
         total.freed_foreign,
         total.threads_ended,
     ];
-    assert!(cfg!(miri) || each.iter().all(|&count| count > 100), "something was hardly tested: {total:?}");
+    assert!(each.iter().all(|&count| count > 100), "something was hardly tested: {total:?}");
 }
 
 #[test]
@@ -75,7 +74,6 @@ fn promises_hold_whichever_single_os_call_fails() {
 
 /// The kernel takes one range after another and refuses to map it again, until nothing is left: that is no leak.
 #[test]
-#[cfg_attr(miri, ignore = "too slow there")]
 fn programs_end_well_in_arenas_that_are_lost_whole() {
     let shape = SmallDesign::random(&mut Random::new(1)).shape;
     let shape = Shape { superslab_bytes: 1 << 20, slab_bytes: 64 << 10, ..shape };
@@ -93,7 +91,6 @@ fn programs_end_well_in_arenas_that_are_lost_whole() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "too slow there")]
 fn constant_and_run_time_geometry_place_alike() {
     for seed in 0x4_0000..0x4_0000 + 4 * test_scale() {
         let mut random = Random::new(seed);

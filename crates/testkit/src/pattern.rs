@@ -15,7 +15,7 @@ fn table() -> &'static [u8] {
     TABLE.get_or_init(|| {
         let mut random = Random::new(1);
         let period: Vec<u8> = (0..PERIOD).map(|_| 1 + random.below(255) as u8).collect();
-        period.iter().cycle().take((PERIOD + SLICE_BYTES) as usize).copied().collect()
+        period.repeat((1 + SLICE_BYTES.div_ceil(PERIOD)) as usize)
     })
 }
 

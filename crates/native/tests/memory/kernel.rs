@@ -7,6 +7,7 @@ pub use pretended::Kernel;
 
 #[cfg(miri)]
 mod pretended {
+    use std::alloc::{Layout, alloc_zeroed};
     use std::ptr::NonNull;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,13 +28,15 @@ mod pretended {
             if matches!(mapping, Mapping::Hugetlb | Mapping::HugetlbPopulated) {
                 return Err(Errno(12));
             }
-            // SAFETY: the caller's promise; so below.
+            // SAFETY: the caller's promise.
             unsafe { at.as_ptr().write_bytes(0, bytes) };
             Ok(())
         }
 
-        fn map_anywhere(&self, _: usize, _: Mapping) -> Result<NonNull<u8>, Errno> {
-            Err(Errno(12))
+        fn map_anywhere(&self, bytes: usize, _: Mapping) -> Result<NonNull<u8>, Errno> {
+            let layout = Layout::from_size_align(bytes, 4096).map_err(|_| Errno(12))?;
+            // SAFETY: never empty.
+            NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno(12))
         }
 
         unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {

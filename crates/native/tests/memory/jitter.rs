@@ -1,7 +1,9 @@
 //! The native memory with threads that stumble: now and then a thread gives its core away right before it looks at, or
-//! changes, a word that others change as well. Windows of a few instructions become wide enough to be met.
+//! changes, a word that others change as well. Windows of a few instructions become wide enough to be met. Or a thread
+//! vanishes at such an access, or at one to metadata, a free block or the kernel, as in the child of a fork.
 
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use hksim_native::{AtomicWord, MmapMemory};
@@ -10,14 +12,37 @@ use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use hksim_policy::options::MetaPlace;
 use hksim_policy::{Errno, Misuse, Word};
 
-mod kernel;
-
-pub use kernel::Kernel;
+use crate::kernel::Kernel;
 
 type Native = MmapMemory<Kernel>;
 
 thread_local! {
     static STUMBLES: Cell<u64> = const { Cell::new(0) };
+    static ACCESSES_LEFT: Cell<u64> = const { Cell::new(STAYS) };
+}
+
+/// The number of accesses of a thread that does not vanish, and whose accesses nobody counts.
+const STAYS: u64 = u64::MAX;
+
+/// What unwinds a thread that vanishes.
+pub struct Vanished;
+
+/// Has the calling thread vanish, after so many accesses: it unwinds, changes nothing any more, and what it locked stays locked.
+pub fn vanish_at(access: u64) {
+    ACCESSES_LEFT.set(access);
+}
+
+/// Has it stay after all. Returns how many accesses there were.
+pub fn accesses_until_now(vanish_at: u64) -> u64 {
+    vanish_at - ACCESSES_LEFT.replace(STAYS)
+}
+
+fn perhaps_vanish() {
+    match ACCESSES_LEFT.get() {
+        STAYS => {}
+        0 => std::panic::resume_unwind(Box::new(Vanished)),
+        left => ACCESSES_LEFT.set(left - 1),
+    }
 }
 
 /// How often this thread stumbles: `seed` 0 never, else about once in 32 accesses.
@@ -26,6 +51,7 @@ pub fn stumble(seed: u64) {
 }
 
 fn perhaps_stumble() {
+    perhaps_vanish();
     let mut state = STUMBLES.get();
     if state == 0 {
         return;
@@ -70,13 +96,25 @@ fn jittery(word: &AtomicWord) -> &JitterWord {
     unsafe { &*std::ptr::from_ref(word).cast() }
 }
 
+/// Holds the pool's lock, for ever if its thread vanishes.
+pub struct Guard<'a>(ManuallyDrop<<Native as Memory>::Guard<'a>>);
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: dropped here alone.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
+}
+
 /// The memory.
 pub struct Jitter(pub Native);
 
 impl Memory for Jitter {
     type SuperSlab = NonNull<u8>;
     type Word = JitterWord;
-    type Guard<'a> = <Native as Memory>::Guard<'a>;
+    type Guard<'a> = Guard<'a>;
 
     fn ordinals(&self) -> u32 {
         self.0.ordinals()
@@ -95,11 +133,13 @@ impl Memory for Jitter {
     }
 
     fn meta(&self, superslab: NonNull<u8>) -> &SuperSlabMeta<JitterWord> {
+        perhaps_vanish();
         // SAFETY: `repr(C)` over a word that is `repr(transparent)`: the same layout.
         unsafe { &*std::ptr::from_ref(self.0.meta(superslab)).cast() }
     }
 
     fn slab(&self, place: MetaPlace, superslab: NonNull<u8>, unit: u32) -> &SlabMeta {
+        perhaps_vanish();
         self.0.slab(place, superslab, unit)
     }
 
@@ -112,16 +152,28 @@ impl Memory for Jitter {
     }
 
     fn entry(&self, ordinal: u32) -> &Entry {
+        perhaps_vanish();
         self.0.entry(ordinal)
     }
 
     fn pool(&self) -> &PoolMeta {
+        perhaps_vanish();
         self.0.pool()
     }
 
     fn lock(&self) -> Self::Guard<'_> {
         perhaps_stumble();
-        self.0.lock()
+        let guard = Guard(ManuallyDrop::new(self.0.lock()));
+        perhaps_vanish();
+        guard
+    }
+
+    fn heaps(&self) -> u32 {
+        self.0.heaps()
+    }
+
+    fn let_others_go_on(&self) {
+        self.0.let_others_go_on();
     }
 
     fn init_heap(&self, heap: u32) {
@@ -133,10 +185,12 @@ impl Memory for Jitter {
     }
 
     fn read_link(&self, superslab: NonNull<u8>, at: u32) -> Link {
+        perhaps_vanish();
         self.0.read_link(superslab, at)
     }
 
     fn write_link(&self, superslab: NonNull<u8>, at: u32, link: Link) {
+        perhaps_vanish();
         self.0.write_link(superslab, at, link);
     }
 
@@ -149,6 +203,7 @@ impl Memory for Jitter {
     }
 
     fn exchange(&self, superslab: NonNull<u8>, at: u32, link: Link, key: u32) -> (Link, u32) {
+        perhaps_vanish();
         self.0.exchange(superslab, at, link, key)
     }
 
@@ -165,26 +220,32 @@ impl Memory for Jitter {
     }
 
     fn zero(&self, superslab: NonNull<u8>, at: u64, bytes: u64) {
+        perhaps_vanish();
         self.0.zero(superslab, at, bytes);
     }
 
     fn copy(&self, to: Block<NonNull<u8>>, from: Block<NonNull<u8>>, bytes: u64) {
+        perhaps_vanish();
         self.0.copy(to, from, bytes);
     }
 
     fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
+        perhaps_vanish();
         self.0.map(range, mapping)
     }
 
     fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
+        perhaps_vanish();
         self.0.unmap(range)
     }
 
     fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
+        perhaps_vanish();
         self.0.advise(range, advice)
     }
 
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
+        perhaps_vanish();
         self.0.remap(from, to_start)
     }
 
