@@ -50,9 +50,13 @@ fn unmap(base: NonNull<u8>, bytes: usize) {
     unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
 }
 
-/// Miri knows no such maps: memory of its own, as large and as zero.
+/// Miri knows no such maps: memory of its own, as large and as zero, and nowhere in particular. It never comes back, so none
+/// is made to see where it lies.
 #[cfg(miri)]
-fn map_at(_: usize, bytes: usize, _: libc::c_int) -> io::Result<NonNull<u8>> {
+fn map_at(at: usize, bytes: usize, _: libc::c_int) -> io::Result<NonNull<u8>> {
+    if at != 0 {
+        return Err(io::Error::from_raw_os_error(libc::EEXIST));
+    }
     let layout = std::alloc::Layout::from_size_align(bytes, 4096).map_err(io::Error::other)?;
     // SAFETY: never empty.
     NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(io::Error::from_raw_os_error(libc::ENOMEM))
