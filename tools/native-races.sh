@@ -6,10 +6,10 @@
 #
 # Each is skipped, with the reason, where its toolchain is missing:
 #     rustup toolchain install nightly --component miri,rust-src
-# SEEDS (default 8) is the number of schedules that Miri tries of every test of threads. Exit status 1 if something is found.
+# SEEDS (default 5) is the number of schedules that Miri tries of every test of threads. Exit status 1 if something is found.
 set -u
 cd "$(dirname "$0")/.." || exit 2
-seeds=${SEEDS:-8}
+seeds=${SEEDS:-5}
 target=${CARGO_TARGET_DIR:-target}
 failed=0
 
