@@ -396,6 +396,10 @@ impl Design {
         };
         Options {
             huge,
+            huge_page_bytes: self
+                .huge
+                .mthp_order()
+                .map_or(hksim_policy::HUGE_PAGE_BYTES, |order| hksim_policy::PAGE_BYTES << order),
             align: self.align.policy(),
             prefault: self.prefault.policy(),
             prefault_scope: self.prefault_scope.policy(),

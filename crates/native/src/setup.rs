@@ -178,7 +178,10 @@ impl Setup {
             "header-bytes" => shape.header_bytes = count(value)?,
             "carve" => shape.carve = one_of(CARVES, value)?,
             "meta" => shape.meta_place = one_of(METAS, value)?,
-            "huge" => options.huge = one_of(HUGE, value)?,
+            "huge" => {
+                options.huge = one_of(HUGE, value)?;
+                options.huge_page_bytes = value.strip_prefix("mthp-").map_or(Ok(HUGE_PAGE_BYTES), size)?;
+            }
             "prefault" => options.prefault = one_of(PREFAULTS, value)?,
             "prefault-scope" => options.prefault_scope = one_of(SCOPES, value)?,
             "prewarm" => options.prewarm_superslabs = count(value)?,

@@ -12,6 +12,7 @@ use crate::meta::{CLASS_LARGE, SpanState, Use};
 use crate::options::Purge;
 use crate::placing::Backed;
 use crate::pool::count_one;
+use crate::reuse::Wanted;
 use crate::span::Need;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
@@ -27,7 +28,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             in_steps(heap, |heap| self.allocate_large(heap, bytes, align))?
         } else {
             in_steps(heap, |heap| self.tick(heap));
-            let block = self.allocate_huge(bytes, align)?;
+            let wanted = if request.zeroed { Wanted::Zeros } else { Wanted::Memory };
+            let block = self.allocate_huge(bytes, align, wanted)?;
             let entry = self.mem.entry(self.mem.ordinal(block.superslab));
             (block, entry.zeroed.replace(false))
         };
@@ -52,7 +54,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// A run of SuperSlabs: a cached one that fits well, else other memory that is [present](crate::reuse), else the lowest free one. `bytes` is a multiple of the page.
-    pub(crate) fn allocate_huge(&self, bytes: u64, align: u64) -> Option<Block<M::SuperSlab>> {
+    pub(crate) fn allocate_huge(&self, bytes: u64, align: u64, wanted: Wanted) -> Option<Block<M::SuperSlab>> {
         let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?;
         let shift = self.geometry.superslab_shift();
         let align = if bytes >= HUGE_PAGE_BYTES { align.max(HUGE_PAGE_BYTES) } else { align };
@@ -60,8 +62,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let run = u32::try_from(bytes.div_ceil(1 << shift)).ok()?;
         let guard = self.mem.lock();
         let pool = self.mem.pool();
-        let cached = self.take_cached(bytes, align_superslabs);
-        let ordinal = match cached.or_else(|| self.take_present_run(run, align_superslabs, bytes)) {
+        let ordinal = match self.take_kept_run(run, align_superslabs, bytes, wanted) {
             Some(ordinal) => {
                 count_one(&pool.huge_taken_idle);
                 ordinal
@@ -79,7 +80,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Best fit among freed runs, at most a quarter of it wasted.
-    fn take_cached(&self, bytes: u64, align_superslabs: u32) -> Option<u32> {
+    pub(crate) fn take_cached(&self, bytes: u64, align_superslabs: u32) -> Option<u32> {
         let pool = self.mem.pool();
         let mut best: Option<(u64, u32)> = None;
         let mut next = pool.huge_idle.head.get();
@@ -92,9 +93,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
             next = entry.next.get();
         }
-        let (has, ordinal) = best?;
-        self.unlink(&pool.huge_idle, ordinal);
-        pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() - has);
+        let (_, ordinal) = best?;
+        self.unlink_cached(ordinal);
         let entry = self.mem.entry(ordinal);
         entry.set_usage(Use::Huge);
         // A map of its own may have been made for less: the name stays, on another map.
@@ -122,7 +122,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Marks SuperSlabs `from..run` as parts of the run at `ordinal`; its head knows whether all of it reads as zeros.
-    fn join_run(&self, ordinal: u32, from: u32, run: u32) {
+    pub(crate) fn join_run(&self, ordinal: u32, from: u32, run: u32) {
         let head = self.mem.entry(ordinal);
         for part in ordinal + from..ordinal + run {
             let entry = self.mem.entry(part);
@@ -155,29 +155,40 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Grows a huge block over free SuperSlabs behind it. Returns whether that was possible.
+    /// Grows a huge block over the SuperSlabs behind it, if they are free or [lent](crate::reuse). Returns whether that was possible.
     pub(crate) fn grow_huge(&self, block: Block<M::SuperSlab>, bytes: u64) -> bool {
         let guard = self.mem.lock();
         let ordinal = self.mem.ordinal(block.superslab);
         let entry = self.mem.entry(ordinal);
         let Ok(run) = u32::try_from(bytes.div_ceil(1 << self.geometry.superslab_shift())) else { return false };
         let have = entry.run.get();
-        if run > have && !(self.continues(ordinal + have, run - have) && self.extend_free(ordinal + have, run - have)) {
-            return false;
-        }
         if run > have {
-            if self.back(ordinal + have, run - have, 1, Mapping::Plain) == Backed::Refused {
-                self.free_unless_lost(ordinal + have, run - have);
+            if !self.lengthen(ordinal, run) {
                 return false;
             }
-            self.join_run(ordinal, have, run);
-            entry.run.set(run);
             let pool = self.mem.pool();
             pool.huge_superslabs.set(pool.huge_superslabs.get() + run - have);
             self.note_peak();
         }
         entry.bytes.set(bytes);
         drop(guard);
+        true
+    }
+
+    /// Makes a run longer, by SuperSlabs behind it that are free or a freed run's. Lock held. Nothing has changed if it cannot be.
+    pub(crate) fn lengthen(&self, ordinal: u32, run: u32) -> bool {
+        let have = self.mem.entry(ordinal).run.get();
+        let (behind, more) = (ordinal + have, run - have);
+        if self.lends_from(behind, more) {
+            self.take_front(behind, more);
+        } else if !self.continues(behind, more) || !self.extend_free(behind, more) {
+            return false;
+        } else if self.back(behind, more, 1, Mapping::Plain) == Backed::Refused {
+            self.free_unless_lost(behind, more);
+            return false;
+        }
+        self.join_run(ordinal, have, run);
+        self.mem.entry(ordinal).run.set(run);
         true
     }
 

@@ -1,5 +1,7 @@
 //! What a policy can choose beside its geometry: everything the slow paths look at.
 
+use crate::limits::HUGE_PAGE_BYTES;
+
 /// Whether blocks carry a header, and when it is written. The three that do share one placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Header {
@@ -133,6 +135,8 @@ pub enum Checks {
 pub struct Options {
     /// Huge pages.
     pub huge: Huge,
+    /// Bytes of the huge pages that are asked for: those of a folio where only such are had.
+    pub huge_page_bytes: u64,
     /// Where SuperSlabs lie.
     pub align: Align,
     /// Prefault verb.
@@ -165,6 +169,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             huge: Huge::Thp,
+            huge_page_bytes: HUGE_PAGE_BYTES,
             align: Align::Arena,
             prefault: Prefault::Off,
             prefault_scope: PrefaultScope::SuperSlab,

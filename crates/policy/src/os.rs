@@ -12,6 +12,7 @@ use crate::memory::{Advice, ArenaRange, Mapping, Memory};
 use crate::meta::Use;
 use crate::options::{Align, Fallback, Huge, Options, Prefault, PrefaultScope, Purge};
 use crate::placing::Backed;
+use crate::reuse::Wanted;
 
 /// What a purge made of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     fn touch_at_start(&self) {
         let bytes = self.options.startup_touch_bytes;
-        if let Some(block) = self.allocate_huge(bytes, 1) {
+        if let Some(block) = self.allocate_huge(bytes, 1, Wanted::Memory) {
             let ordinal = self.mem.ordinal(block.superslab);
             self.mem.touch_pages(self.run_range(ordinal, bytes.next_multiple_of(crate::limits::PAGE_BYTES)));
         }

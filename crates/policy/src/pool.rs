@@ -50,7 +50,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         list.count.set(list.count.get() - 1);
     }
 
-    /// A SuperSlab for a heap: the most recently idle one, else one [cut](crate::reuse) off a freed huge run, else the lowest free one.
+    /// A SuperSlab for a heap: the most recently idle one, unless it was purged and there is [another](crate::reuse) that is present; else the lowest free one.
     pub(crate) fn take_superslab(&self) -> Option<(M::SuperSlab, Metadata, bool)> {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
@@ -89,13 +89,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     fn take_kept(&self) -> Option<u32> {
         let idle = &self.mem.pool().idle;
-        match idle.head.get().checked_sub(1) {
-            Some(ordinal) => {
-                self.unlink(idle, ordinal);
-                Some(ordinal)
-            }
-            None => self.cut_cached(1, 1),
+        let kept = idle.head.get().checked_sub(1);
+        let is_purged = |ordinal| self.mem.entry(ordinal).usage() == Use::Idle && self.mem.entry(ordinal).clean.get();
+        if kept.is_none_or(is_purged)
+            && let Some(cut) = self.cut_cached(1, 1)
+        {
+            return Some(cut);
         }
+        self.unlink(idle, kept?);
+        kept
     }
 
     pub(crate) fn note_peak(&self) {
@@ -220,9 +222,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     pub(crate) fn evict_huge(&self, ordinal: u32) {
         let entry = self.mem.entry(ordinal);
-        let pool = self.mem.pool();
-        self.unlink(&pool.huge_idle, ordinal);
-        pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() - entry.bytes.get());
+        self.unlink_cached(ordinal);
         let run = entry.run.get();
         let purged = self.purge_superslabs(ordinal, run);
         if purged == Purged::Hole {

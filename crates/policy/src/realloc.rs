@@ -9,6 +9,7 @@ use crate::limits::PAGE_BYTES;
 use crate::memory::{ArenaRange, Block, Memory};
 use crate::misuse::Misuse;
 use crate::options::{Align, Huge};
+use crate::reuse::Wanted;
 use crate::word::Word;
 
 /// Huge blocks from this size on are moved by `mremap`.
@@ -77,7 +78,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return None;
         }
         self.tick(heap);
-        let new = self.allocate_huge(bytes, 1)?;
+        let new = self.allocate_huge(bytes, 1, Wanted::Space)?;
         self.mem.entry(self.mem.ordinal(new.superslab)).zeroed.set(false);
         let from = self.whole_run(self.mem.ordinal(block.superslab));
         let to = self.run_range(self.mem.ordinal(new.superslab), from.bytes);

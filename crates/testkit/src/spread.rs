@@ -1,12 +1,12 @@
 //! Designs: the whole space at random.
 
-use hksim_policy::RunGeometry;
 use hksim_policy::classes::Scheme;
 use hksim_policy::geometry::Shape;
 use hksim_policy::layout::Layout;
 use hksim_policy::options::{
     Align, Carve, Checks, Fallback, Header, Huge, MetaPlace, Options, Prefault, PrefaultScope, Purge,
 };
+use hksim_policy::{HUGE_PAGE_BYTES, RunGeometry};
 
 use crate::Random;
 
@@ -122,6 +122,11 @@ fn random_options(random: &mut Random, superslab_bytes: u64, ordinals: u64) -> O
         warm_slabs: random.below(3) as u32,
         huge_cache_bytes: random.pick(&[0, 1 << 20, 64 << 20]),
         startup_touch_bytes: if random.per_mille(150) { random.below(quarter * superslab_bytes) } else { 0 },
+        // So that SuperSlabs and huge blocks lend to each other wherever that is sound.
+        huge_page_bytes: match huge {
+            Huge::Hugetlb(_) => HUGE_PAGE_BYTES,
+            _ => superslab_bytes,
+        },
         moved_vmas_max: random.pick(&[0, 4, 1000]),
         checks: random.pick(&[Checks::Quick, Checks::Quick, Checks::Full]),
     }

@@ -44,11 +44,11 @@ fn superslabs_and_shorter_blocks_are_cut_off_a_freed_run() {
 #[test]
 fn what_is_cut_off_is_not_taken_for_zeros() {
     let (allocator, mut heap) = with_a_freed_run(shape(), Options::default());
-    for bytes in [100, 60 << 10, 500 << 10, 2 * MIB, 6 * MIB] {
+    for bytes in [100, 60 << 10, 500 << 10, 1 << 20, 900 << 10] {
         let block = allocator.allocate(&mut heap, zeroed(bytes)).unwrap();
         assert!(allocator.mem.is_zero(allocator.mem.arena_offset(block), bytes), "{bytes} bytes");
     }
-    assert_eq!(used(&allocator), 6);
+    assert_eq!((used(&allocator), allocator.mem.pool().huge_idle_bytes.get()), (6, 8 * MIB));
 }
 
 #[test]
@@ -60,9 +60,8 @@ fn a_block_of_one_superslab_gets_an_empty_one() {
     // The bin keeps its slab until its heap closes.
     allocator.close_heap(heap);
     let mut heap = allocator.open_heap().unwrap();
-    let block = allocator.allocate(&mut heap, zeroed(2 * MIB)).unwrap();
+    let block = take(&allocator, &mut heap, 2 * MIB);
     assert_eq!((used(&allocator), block.superslab), (1, small.superslab));
-    assert!(allocator.mem.is_zero(allocator.mem.arena_offset(block), 2 * MIB));
 }
 
 #[test]
@@ -78,6 +77,69 @@ fn a_freed_run_of_about_the_size_comes_first_and_the_oldest_is_cut() {
 }
 
 #[test]
+fn a_buffer_that_is_used_again_finds_its_run_though_some_was_cut_off() {
+    let allocator = allocator(shape(), Options::default(), |_| {});
+    let mut heap = allocator.open_heap().unwrap();
+    for round in 0..4 {
+        let buffer = take(&allocator, &mut heap, 12 * MIB);
+        assert_eq!(buffer.superslab, round, "what was cut off its front is added behind");
+        allocator.free(&mut heap, buffer);
+        take(&allocator, &mut heap, 1100 << 10);
+    }
+    assert_eq!(used(&allocator), 6 + 3, "no more than is in use");
+}
+
+#[test]
+fn a_block_grows_over_the_rest_of_the_run_it_was_cut_off() {
+    let (allocator, mut heap) = with_a_freed_run(shape(), Options::default());
+    let block = take(&allocator, &mut heap, 2 * MIB);
+    let grown = allocator.resize(&mut heap, block, 6 * MIB).unwrap();
+    assert_eq!((grown, used(&allocator)), (block, 6));
+    assert_eq!(allocator.mem.pool().huge_idle_bytes.get(), 6 * MIB);
+    assert_eq!(allocator.resize(&mut heap, grown, 12 * MIB), Some(block));
+    assert_eq!(allocator.mem.pool().huge_idle.count.get(), 0);
+}
+
+#[test]
+fn nothing_present_is_taken_for_pages_that_come_from_elsewhere() {
+    let allocator = allocator(shape(), Options::default(), |_| {});
+    let mut heap = allocator.open_heap().unwrap();
+    let block = take(&allocator, &mut heap, 2 * MIB);
+    let wall = take(&allocator, &mut heap, 2 * MIB);
+    let freed = take(&allocator, &mut heap, 10 * MIB);
+    allocator.free(&mut heap, freed);
+    let moved = allocator.resize(&mut heap, block, 8 * MIB).unwrap();
+    assert!(moved.superslab > freed.superslab, "its pages are moved to where there are none");
+    assert_eq!(allocator.mem.pool().huge_idle_bytes.get(), 10 * MIB);
+    allocator.free(&mut heap, wall);
+}
+
+#[test]
+fn zeros_are_not_written_where_they_can_be_had() {
+    let (allocator, mut heap) = with_a_freed_run(shape(), Options::default());
+    let block = allocator.allocate(&mut heap, zeroed(4 * MIB)).unwrap();
+    assert_eq!(block.superslab, 6);
+    let same = allocator.allocate(&mut heap, zeroed(12 * MIB)).unwrap();
+    assert_eq!(same.superslab, 0, "a run of the block's own size is written");
+    assert!(allocator.mem.is_zero(allocator.mem.arena_offset(same), 12 * MIB));
+}
+
+#[test]
+fn a_purged_superslab_comes_after_what_is_present() {
+    let options = Options { purge_delay_ns: 10, ..Options::default() };
+    let allocator = allocator(shape(), options, |_| {});
+    let mut heap = allocator.open_heap().unwrap();
+    let run = take(&allocator, &mut heap, 4 * MIB);
+    let small = take(&allocator, &mut heap, 1 << 10);
+    allocator.free(&mut heap, small);
+    allocator.close_heap(heap);
+    allocator.mem.set_now(20);
+    let mut heap = allocator.open_heap().unwrap();
+    allocator.free(&mut heap, run);
+    assert_eq!(take(&allocator, &mut heap, 1 << 10).superslab, run.superslab);
+}
+
+#[test]
 fn nothing_is_lent_where_it_would_not_be_used_as_it_is() {
     let of = |options| (shape(), options);
     let apart = [
@@ -85,7 +147,9 @@ fn nothing_is_lent_where_it_would_not_be_used_as_it_is() {
         of(Options { huge: Huge::Collapse, ..Options::default() }),
         of(Options { align: Align::Trim, ..Options::default() }),
         of(Options { prefault: Prefault::Touch, ..Options::default() }),
+        of(Options { huge_page_bytes: 64 << 10, ..Options::default() }),
         (Shape { superslab_bytes: 4 * MIB, ..shape() }, Options::default()),
+        (Shape { superslab_bytes: MIB, ..shape() }, Options::default()),
     ];
     for (shape, options) in apart {
         let (allocator, mut heap) = with_a_freed_run(shape, options);
