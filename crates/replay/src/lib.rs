@@ -32,6 +32,7 @@ mod shared;
 mod spec;
 mod system;
 mod threaded;
+mod torn;
 mod usage;
 mod watched;
 mod window;

@@ -17,6 +17,7 @@ use crate::fork::keep_apart;
 use crate::result::Mark;
 use crate::shadow::{ABSENT, FRAME_PAGES, Frame, Shadow};
 use crate::shared::{Changed, Shared};
+use crate::torn::Torn;
 use crate::usage::Usage;
 use crate::window::Watch;
 use hksim_linux::pagemap::{PageMap, PagesSeen, PresentPages};
@@ -66,6 +67,7 @@ pub(crate) struct Observer {
     page_table_bytes_before: u64,
     /// What was shared at the last fork, if there was one.
     shared: Option<Shared>,
+    torn: Torn,
     pub(crate) shadow: Shadow,
     pub(crate) tally: Tally,
     pub(crate) peaks: Peaks,
@@ -96,6 +98,7 @@ impl Observer {
             page_table_bytes_before: 0,
             shared: None,
             folio_pages: environment::only_folio_pages(),
+            torn: Torn::new(frames)?,
             shadow: Shadow::new(frames, others_max)?,
             tally: Tally::new(),
             peaks: Peaks::default(),
@@ -219,6 +222,16 @@ impl Observer {
         self.note_resident();
     }
 
+    /// After `MADV_FREE`, which splits the memory of huge pages of which the range holds a part: zeros give way to the zero page
+    /// in all of it (R10), even where another part lies in another frame.
+    pub(crate) fn after_free(&mut self, start: u64, bytes: u64) {
+        let pages = pages_at(start, bytes);
+        if self.torn.overlaps(&pages) {
+            (0..self.torn.len()).for_each(|at| self.rescan(self.torn.get(at), Cause::Called));
+        }
+        self.after_call(start, bytes);
+    }
+
     /// After a call that made huge pages of what was there.
     pub(crate) fn after_collapse(&mut self, start: u64, bytes: u64) {
         self.rescan(pages_at(start, bytes), Cause::Collapsed);
@@ -244,6 +257,7 @@ impl Observer {
     pub(crate) fn mapped_anew(&mut self, start: u64, bytes: u64, hugetlb: bool) {
         let pages = pages_at(start, bytes);
         self.ours.add(pages.clone());
+        self.torn.forget(&pages);
         for frame in frames_of(&pages) {
             let whole = pages_of(frame);
             let part = pages.start.max(whole.start) - whole.start..pages.end.min(whole.end) - whole.start;
@@ -260,6 +274,7 @@ impl Observer {
         self.mapped_anew(to, bytes, false);
         let before = self.shadow.counts();
         self.disappeared(from, bytes);
+        self.torn.moved(pages_at(from, bytes), pages_at(to, bytes));
         self.rescan(pages_at(from, bytes), Cause::Unseen);
         self.rescan(pages_at(to, bytes), Cause::Unseen);
         let after = self.shadow.counts();

@@ -104,7 +104,7 @@ impl Os for Watched {
             Advice::DontNeed => observer.after_call(address(at), bytes as u64),
             Advice::Free => {
                 empty_free_list();
-                observer.after_call(address(at), bytes as u64);
+                observer.after_free(address(at), bytes as u64);
             }
             Advice::HugePage => {
                 observer.after_call(address(at), bytes as u64);

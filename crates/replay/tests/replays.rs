@@ -15,6 +15,10 @@ const CASES: &[(&str, Case)] = &[
     ("a_huge_block_has_as_many_installs_as_pages", figures::a_huge_block_has_as_many_installs_as_pages),
     ("a_full_superslab_is_collapsed_once", figures::a_full_superslab_is_collapsed_once),
     ("every_design_adds_up", figures::every_design_adds_up),
+    (
+        "a_huge_page_that_a_move_tore_is_split_in_both_places",
+        figures::a_huge_page_that_a_move_tore_is_split_in_both_places,
+    ),
     ("disabled_huge_pages_show", figures::disabled_huge_pages_show),
     ("a_header_that_is_read_first_costs_twice", figures::a_header_that_is_read_first_costs_twice),
     ("malloc_grows_by_what_is_written", figures::malloc_grows_by_what_is_written),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hksim_drive::{Design, TouchRule};
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
-use hksim_trace::event::{AllocCall, Birth, Event, ObjectId, Op, ThreadId};
+use hksim_trace::event::{AllocCall, Birth, Event, ObjectId, Op, ReallocCall, ThreadId};
 use hksim_trace::generate::Workload;
 use hksim_trace::header::{Clock, Footer, Header, Origin, Touch};
 use hksim_trace::hkt::TraceWriter;
@@ -64,6 +64,11 @@ impl Trace {
 /// A plain allocation.
 pub fn malloc(object: u32, size: u64) -> Op {
     Op::Alloc { object: ObjectId(object), size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None }
+}
+
+/// A plain reallocation.
+pub fn realloc(object: u32, size: u64) -> Op {
+    Op::Realloc { object: ObjectId(object), size, call: ReallocCall::Realloc, birth: Birth::None }
 }
 
 /// Its free.

@@ -3,7 +3,7 @@
 use hksim_drive::{ByKind, PageRun, PageState, TouchRule};
 use hksim_replay::{Control, Mode, Replayed, Target, replay};
 
-use crate::common::{Trace, design, free, malloc, needs_kinds, server};
+use crate::common::{Trace, design, free, malloc, needs_kinds, realloc, server};
 
 /// Pages that one thread with one huge block needs beside it: control page, two of the thread's heap, one of the table.
 const OWN_PAGES: u64 = 4;
@@ -104,6 +104,21 @@ pub fn every_design_adds_up() -> Result<(), String> {
         let again = trace.replay(&design(json), TouchRule::All);
         assert_eq!(replayed.placement, again.placement, "{json}");
     }
+    Ok(())
+}
+
+pub fn a_huge_page_that_a_move_tore_is_split_in_both_places() -> Result<(), String> {
+    // Nine SuperSlabs of half a huge page, and behind them some with small blocks: the block moves to grow, and leaves half of
+    // its last huge page to these. When its own half is given up, theirs loses its zeros.
+    let small = (1..40).map(|object| malloc(object, 60_000));
+    let events = std::iter::once(malloc(0, 9 << 20)).chain(small).chain([realloc(0, 16 << 20), free(0), malloc(0, 1)]);
+    let trace = Trace::of(events.map(|op| (0, op)));
+    let json = r#"{"superslab_bytes":1048576,"purge":"free","purge_delay_ns":0}"#;
+    let replayed = trace.replay(&design(json), TouchRule::All);
+    needs_kinds(&replayed)?;
+    assert_sound(&replayed, json);
+    assert_eq!(replayed.os_calls.unwrap().mremap, 1);
+    assert!(replayed.marks.last().unwrap().pages.pages(PageState::Zero) > 0, "nothing was split");
     Ok(())
 }
 

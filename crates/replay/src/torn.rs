@@ -1,0 +1,97 @@
+//! Frames that may hold part of a huge page of which another frame holds the rest, since `mremap` took only one of them along.
+//!
+//! When such a page's memory is split, pages change in all its frames, whichever the call was about.
+
+use std::io;
+use std::ops::Range;
+
+use crate::extents::Extents;
+use crate::shadow::FRAME_PAGES;
+
+const FRAME: u64 = FRAME_PAGES as u64;
+
+/// Those frames. There may be more than such pages are left in.
+pub(crate) struct Torn {
+    pages: Extents,
+}
+
+impl Torn {
+    /// In a reservation of so many frames, where all moves take place.
+    pub(crate) fn new(frames: usize) -> io::Result<Torn> {
+        // Ranges do not touch; the reservation may begin inside a frame.
+        Ok(Torn { pages: Extents::new((frames + 1).div_ceil(2))? })
+    }
+
+    /// Pages were moved.
+    pub(crate) fn moved(&mut self, from: Range<u64>, to: Range<u64>) {
+        let stay_in_one_frame = from.start % FRAME == to.start % FRAME && !self.pages.overlaps(&from);
+        self.add_cut(&from);
+        if stay_in_one_frame {
+            self.add_cut(&to);
+        } else {
+            self.pages.add(to.start / FRAME * FRAME..to.end.next_multiple_of(FRAME));
+        }
+    }
+
+    /// Adds the frames that hold a part of the range and more.
+    fn add_cut(&mut self, pages: &Range<u64>) {
+        for border in [pages.start, pages.end] {
+            if !border.is_multiple_of(FRAME) {
+                self.pages.add(border / FRAME * FRAME..border.next_multiple_of(FRAME));
+            }
+        }
+    }
+
+    /// What was in the range is gone.
+    pub(crate) fn forget(&mut self, pages: &Range<u64>) {
+        let whole = pages.start.next_multiple_of(FRAME)..pages.end / FRAME * FRAME;
+        if !whole.is_empty() {
+            self.pages.remove(whole);
+        }
+    }
+
+    /// Whether a page of the range may be of a page that lies in several frames.
+    pub(crate) fn overlaps(&self, pages: &Range<u64>) -> bool {
+        self.pages.overlaps(pages)
+    }
+
+    /// All of them, as ranges of pages: how many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// One of these ranges.
+    pub(crate) fn get(&self, at: usize) -> Range<u64> {
+        self.pages.get(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(torn: &Torn) -> Vec<Range<u64>> {
+        (0..torn.len()).map(|at| torn.get(at)).map(|pages| pages.start / FRAME..pages.end / FRAME).collect()
+    }
+
+    #[test]
+    fn frames_that_a_move_cuts_are_torn() {
+        let mut torn = Torn::new(100).unwrap();
+        torn.moved(0..4 * FRAME, 10 * FRAME..14 * FRAME);
+        assert_eq!(frames(&torn), [], "huge pages moved whole");
+        torn.moved(10 * FRAME..14 * FRAME + 256, 20 * FRAME..24 * FRAME + 256);
+        assert_eq!(frames(&torn), [14..15, 24..25], "one was cut");
+        torn.moved(24 * FRAME..25 * FRAME, 30 * FRAME..31 * FRAME);
+        assert_eq!(frames(&torn), [14..15, 24..25, 30..31], "and its part moved on");
+    }
+
+    #[test]
+    fn a_move_by_less_than_a_frame_tears_all() {
+        let mut torn = Torn::new(100).unwrap();
+        torn.moved(0..3 * FRAME, 10 * FRAME + 256..13 * FRAME + 256);
+        assert_eq!(frames(&torn), vec![10..14]);
+        torn.forget(&(10 * FRAME + 1..12 * FRAME));
+        assert_eq!(frames(&torn), [10..11, 12..14], "part of the first is left");
+        assert!(torn.overlaps(&(13 * FRAME..13 * FRAME + 1)) && !torn.overlaps(&(11 * FRAME..12 * FRAME)));
+    }
+}
