@@ -161,13 +161,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn take_abandoned(&self) -> Option<u32> {
         let guard = self.mem.lock();
         let list = &self.mem.pool().abandoned;
-        let mut lowest: Option<u32> = None;
-        let mut next = list.head.get();
-        while let Some(ordinal) = next.checked_sub(1) {
-            lowest = Some(lowest.map_or(ordinal, |lowest| lowest.min(ordinal)));
-            next = self.mem.entry(ordinal).next.get();
-        }
-        let ordinal = lowest?;
+        let ordinal = self.listed(list).min()?;
         self.unlink(list, ordinal);
         self.mem.entry(ordinal).set_usage(Use::Slabs);
         drop(guard);

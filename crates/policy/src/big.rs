@@ -53,7 +53,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some((Block { superslab: span.superslab, offset }, slab.zeroed.get()))
     }
 
-    /// A run of SuperSlabs: a cached one that fits well, else other memory that is [present](crate::reuse), else the lowest free one. `bytes` is a multiple of the page.
+    /// A run of SuperSlabs: a cached one that fits well, else other memory that is [present](crate::reuse), else the lowest free
+    /// one. `bytes` is a multiple of the page.
     pub(crate) fn allocate_huge(&self, bytes: u64, align: u64, wanted: Wanted) -> Option<Block<M::SuperSlab>> {
         let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?;
         let shift = self.geometry.superslab_shift();
@@ -82,18 +83,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Best fit among freed runs, at most a quarter of it wasted.
     pub(crate) fn take_cached(&self, bytes: u64, align_superslabs: u32) -> Option<u32> {
         let pool = self.mem.pool();
-        let mut best: Option<(u64, u32)> = None;
-        let mut next = pool.huge_idle.head.get();
-        while let Some(ordinal) = next.checked_sub(1) {
-            let entry = self.mem.entry(ordinal);
-            let has = entry.bytes.get();
-            let fits = has >= bytes && has - bytes <= has / 4 && ordinal.is_multiple_of(align_superslabs);
-            if fits && best.is_none_or(|(least, _)| has < least) {
-                best = Some((has, ordinal));
-            }
-            next = entry.next.get();
-        }
-        let (_, ordinal) = best?;
+        let bytes_of = |ordinal: &u32| self.mem.entry(*ordinal).bytes.get();
+        let fits = |ordinal: &u32| {
+            let has = bytes_of(ordinal);
+            has >= bytes && has - bytes <= has / 4 && ordinal.is_multiple_of(align_superslabs)
+        };
+        let ordinal = self.listed(&pool.huge_idle).filter(fits).min_by_key(bytes_of)?;
         self.unlink_cached(ordinal);
         let entry = self.mem.entry(ordinal);
         entry.set_usage(Use::Huge);
@@ -122,7 +117,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Marks SuperSlabs `from..run` as parts of the run at `ordinal`; its head knows whether all of it reads as zeros.
-    pub(crate) fn join_run(&self, ordinal: u32, from: u32, run: u32) {
+    fn join_run(&self, ordinal: u32, from: u32, run: u32) {
         let head = self.mem.entry(ordinal);
         for part in ordinal + from..ordinal + run {
             let entry = self.mem.entry(part);

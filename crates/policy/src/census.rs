@@ -50,10 +50,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Adds what threads have left behind that ended.
     pub fn count_abandoned(&self, census: &mut Census) {
         let guard = self.mem.lock();
-        let mut next = self.mem.pool().abandoned.head.get();
-        while let Some(ordinal) = next.checked_sub(1) {
+        for ordinal in self.listed(&self.mem.pool().abandoned) {
             self.for_each_span(self.mem.superslab(ordinal), |span| self.count_span(None, span, census));
-            next = self.mem.entry(ordinal).next.get();
         }
         drop(guard);
     }

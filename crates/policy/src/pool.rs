@@ -50,7 +50,20 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         list.count.set(list.count.get() - 1);
     }
 
-    /// A SuperSlab for a heap: the most recently idle one, unless it was purged and there is [another](crate::reuse) that is present; else the lowest free one.
+    /// What a list holds, the most recent first.
+    pub(crate) fn listed(&self, list: &EntryList) -> impl Iterator<Item = u32> {
+        let next = |&ordinal: &u32| self.mem.entry(ordinal).next.get().checked_sub(1);
+        core::iter::successors(list.head.get().checked_sub(1), next)
+    }
+
+    /// What a list holds, the oldest first.
+    pub(crate) fn listed_from_the_oldest(&self, list: &EntryList) -> impl Iterator<Item = u32> {
+        let prev = |&ordinal: &u32| self.mem.entry(ordinal).prev.get().checked_sub(1);
+        core::iter::successors(list.tail.get().checked_sub(1), prev)
+    }
+
+    /// A SuperSlab for a heap: the most recently idle one, unless it was purged and there is [another](crate::reuse) that is
+    /// present; else the lowest free one.
     pub(crate) fn take_superslab(&self) -> Option<(M::SuperSlab, Metadata, bool)> {
         let guard = self.mem.lock();
         let pool = self.mem.pool();

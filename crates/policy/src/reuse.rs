@@ -3,7 +3,8 @@
 //! The pool keeps empty SuperSlabs and the runs of freed huge blocks apart, since each serves its own kind best. Where its own has
 //! nothing, a request takes from the other before it takes memory that must be made present: a SuperSlab, or a shorter run, is cut off a
 //! freed run; a huge block of one SuperSlab gets an empty one. What is left of a run stays where it was in the order of purges.
-//! A buffer that is used again and again may so find its run a little shorter: then the run is lengthened, which costs no more than was taken.
+//! A buffer that is used again and again may so find its run a little shorter: then the run is lengthened, which costs no more
+//! than was taken.
 //!
 //! Only where what changes hands is used as a whole, and needs nothing else done to it: where a SuperSlab is one huge page. (In larger
 //! SuperSlabs, or with small pages, some that the new owner does not need would stay present; smaller SuperSlabs would split huge pages.
@@ -16,7 +17,7 @@ use crate::meta::{EntryList, Use};
 use crate::options::{Align, Huge, Prefault};
 
 /// What a huge block needs beside its address.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Wanted {
     /// Memory, whatever it holds.
     Memory,
@@ -82,35 +83,23 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if !self.lends() {
             return None;
         }
-        let fits = |ordinal: u32| self.mem.entry(ordinal).run.get() >= run && ordinal.is_multiple_of(align_superslabs);
-        let ordinal =
-            self.find_cached(self.mem.pool().huge_idle.tail.get(), |ordinal| self.mem.entry(ordinal).prev.get(), fits)?;
+        let fits =
+            |ordinal: &u32| self.mem.entry(*ordinal).run.get() >= run && ordinal.is_multiple_of(align_superslabs);
+        let ordinal = self.listed_from_the_oldest(&self.mem.pool().huge_idle).find(fits)?;
         self.take_front(ordinal, run);
         Some(ordinal)
     }
 
     /// Lengthens the run that was freed last, of those that lack at most a quarter and have free SuperSlabs behind them.
     fn lengthen_cached(&self, run: u32, align_superslabs: u32) -> Option<u32> {
-        let fits = |ordinal: u32| {
-            let has = self.mem.entry(ordinal).run.get();
-            has < run && run - has <= run / 4 && ordinal.is_multiple_of(align_superslabs) && self.lengthen(ordinal, run)
+        let lacks_little = |ordinal: &u32| {
+            let has = self.mem.entry(*ordinal).run.get();
+            has < run && run - has <= run / 4 && ordinal.is_multiple_of(align_superslabs)
         };
-        let ordinal =
-            self.find_cached(self.mem.pool().huge_idle.head.get(), |ordinal| self.mem.entry(ordinal).next.get(), fits)?;
+        let mut candidates = self.listed(&self.mem.pool().huge_idle).filter(lacks_little);
+        let ordinal = candidates.find(|&ordinal| self.lengthen(ordinal, run))?;
         self.unlink_cached(ordinal);
         Some(ordinal)
-    }
-
-    /// The first freed run with a property, from a place in their list on.
-    fn find_cached(&self, from: u32, next: impl Fn(u32) -> u32, is_such: impl Fn(u32) -> bool) -> Option<u32> {
-        let mut at = from;
-        while let Some(ordinal) = at.checked_sub(1) {
-            if is_such(ordinal) {
-                return Some(ordinal);
-            }
-            at = next(ordinal);
-        }
-        None
     }
 
     /// Whether a freed run with as many SuperSlabs begins there.

@@ -10,25 +10,18 @@ use std::sync::atomic::Ordering;
 use hksim_native::MmapMemory;
 use hksim_policy::geometry::Shape;
 use hksim_policy::layout::Layout;
-use hksim_policy::options::{Carve, Header, Huge, MetaPlace, Options};
+use hksim_policy::options::{Huge, MetaPlace, Options};
 use hksim_policy::{Allocator, Memory, Request, RunGeometry, ThreadHeap};
 use hksim_testkit::Random;
 
+use crate::SMALL;
 use crate::jitter::{self, Jitter};
 use crate::kernel::Kernel;
 
 type Heap = ThreadHeap<Jitter>;
 
-/// Few blocks in a slab and few slabs in a SuperSlab: most calls change more than one.
-const SMALL: Shape = Shape {
-    superslab_bytes: 64 << 10,
-    slab_bytes: 16 << 10,
-    scheme: hksim_policy::classes::Scheme::Default,
-    header: Header::None,
-    header_bytes: 1,
-    carve: Carve::Page,
-    meta_place: MetaPlace::InBand,
-};
+/// Few slabs in a SuperSlab, too: most calls change more than one.
+const SMALLEST: Shape = Shape { superslab_bytes: 64 << 10, ..SMALL };
 /// Small, of slabs that soon are full; large; huge.
 const SIZES: [u64; 6] = [200, 2000, 2000, 3000, 12 << 10, 70 << 10];
 const OPERATIONS: u64 = if cfg!(miri) { 24 } else { 60 };
@@ -72,7 +65,7 @@ struct Process {
 
 impl Process {
     fn new(meta_place: MetaPlace) -> Process {
-        let geometry = RunGeometry::new(Shape { meta_place, ..SMALL }).expect("a legal shape");
+        let geometry = RunGeometry::new(Shape { meta_place, ..SMALLEST }).expect("a legal shape");
         let layout = Layout::compact(&geometry, 4 << 20);
         let options = Options {
             huge: Huge::Never,

@@ -11,6 +11,7 @@ use hksim_policy::options::{Align, Carve, Header, Huge, MetaPlace, Options, Purg
 use hksim_policy::{Allocator, Memory, Request, RunGeometry, ThreadHeap};
 use hksim_testkit::{Random, drain_abandoned, pattern, test_scale};
 
+use crate::SMALL;
 use crate::jitter::{self, Jitter};
 use crate::kernel::Kernel;
 
@@ -207,17 +208,6 @@ fn stress(shape: Shape, options: Options, threads: usize, lives: u64, seed: u64)
         std::mem::forget(shared); // Miri knows no munmap of what it did not map
     }
 }
-
-/// Many SuperSlabs and few blocks in a slab: slabs fill, post, empty and change hands all the time.
-const SMALL: Shape = Shape {
-    superslab_bytes: 256 << 10,
-    slab_bytes: 16 << 10,
-    scheme: hksim_policy::classes::Scheme::Default,
-    header: Header::None,
-    header_bytes: 1,
-    carve: Carve::Page,
-    meta_place: MetaPlace::InBand,
-};
 
 /// Heaps that each thread has one after the other: so many, or under Miri as many as show what happens between them.
 fn lives(natively: u64) -> u64 {
