@@ -9,7 +9,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hksim_policy::layout::{HEAP_BYTES, Layout, SLABS_AT};
-use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
+use hksim_policy::memory::{APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Mapping, Memory, World};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use hksim_policy::options::{Align, MetaPlace};
 use hksim_policy::{Errno, Misuse, PAGE_BYTES};
@@ -24,8 +24,6 @@ use crate::word::AtomicWord;
 const LINK_BYTES: usize = size_of::<u32>();
 /// Bytes of metadata words.
 const WORD_BYTES: u64 = 8;
-/// What applications write in a replay: never zero, since the kernel looks at zero-filled pages (KSM, splits).
-const APPLICATION_BYTE: u8 = 0xA5;
 /// The mail word stands alone on the last cache line of a heap's map.
 const MAIL_AT: u64 = HEAP_BYTES - 64;
 

@@ -1,6 +1,6 @@
 //! A bitmap over the units of a SuperSlab.
 
-use core::cell::Cell;
+use crate::field::Field;
 
 /// Most units a SuperSlab can have.
 pub const UNITS_MAX: u32 = 512;
@@ -8,18 +8,23 @@ const WORDS: usize = (UNITS_MAX / 64) as usize;
 
 /// One bit a unit; all clear when its memory is zero.
 #[repr(C)]
-pub struct UnitBits([Cell<u64>; WORDS]);
+pub struct UnitBits([Field<u64>; WORDS]);
 
 impl UnitBits {
     /// All clear.
     pub const fn new() -> UnitBits {
-        UnitBits([const { Cell::new(0) }; WORDS])
+        UnitBits([const { Field::new(0) }; WORDS])
     }
 
     /// Whether the bit of `unit` is set.
     #[inline]
     pub fn get(&self, unit: u32) -> bool {
         self.0[(unit / 64) as usize].get() >> (unit % 64) & 1 == 1
+    }
+
+    /// The bits, 64 a word.
+    pub fn words(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.iter().map(Field::get)
     }
 
     /// Sets or clears the bits of `count` units from `first`.

@@ -51,8 +51,11 @@ impl Home {
         self.set(0);
     }
 
+    /// As [`Field::set`](crate::field::Field::set).
     fn set(&self, word: u32) {
-        self.0.store(word, Ordering::Relaxed);
+        if self.word() != word {
+            self.0.store(word, Ordering::Relaxed);
+        }
     }
 
     /// The unit is the first of a span of heap `id`, or a further one.

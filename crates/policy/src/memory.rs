@@ -15,6 +15,10 @@ use crate::misuse::Misuse;
 use crate::options::MetaPlace;
 use crate::word::Word;
 
+/// What applications write in both worlds. Never zero, since the kernel looks at zero-filled pages (KSM, splits), and one
+/// value, since header modes light and off read what a program left.
+pub const APPLICATION_BYTE: u8 = 0xA5;
+
 /// An errno value as the kernel returns it (positive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
@@ -174,7 +178,7 @@ pub trait World: Memory {
     /// The application reads bytes of a block it holds.
     fn app_read(&self, block: Block<Self::SuperSlab>, offset: u64, bytes: u64);
 
-    /// The application writes bytes of a block it holds; what it writes is never zero.
+    /// The application writes bytes of a block it holds; what it writes is [`APPLICATION_BYTE`].
     fn app_write(&self, block: Block<Self::SuperSlab>, offset: u64, bytes: u64);
 
     /// Sets the clock that [`Memory::now_ns`] shows, where the world's clock can be set.

@@ -3,11 +3,11 @@
 //! The same types are used in both worlds, so the layout is equal by construction; the asserts below keep the
 //! byte budget that [`layout`](crate::layout) counts pages with. All are valid when zeroed.
 //!
-//! `Cell` fields belong to one thread at a time: those of [`SuperSlabMeta`] and [`SlabMeta`] to the owning heap
+//! [`Field`]s belong to one thread at a time: those of [`SuperSlabMeta`] and [`SlabMeta`] to the owning heap
 //! (`span_back`, `class` and `stride` of a live span may be read by anyone who holds a block of it, since they do not
 //! change while it is live, but for a large block's stride, which only its holder makes grow), those of [`Entry`] and [`PoolMeta`] to the holder of the pool's lock.
 
-use core::cell::Cell;
+use crate::field::Field;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::bits::UnitBits;
@@ -72,35 +72,35 @@ pub struct SlabMeta {
     /// Who frees into it quickly.
     pub home: Home,
     /// Neighbours in the bin's list of partial slabs.
-    pub next: Cell<SlabId>,
+    pub next: Field<SlabId>,
     /// See `next`.
-    pub prev: Cell<SlabId>,
+    pub prev: Field<SlabId>,
     /// Blocks the owner freed while the slab was active or since it left.
-    pub local_free: Cell<Link>,
+    pub local_free: Field<Link>,
     /// Blocks carved so far.
-    pub carved: Cell<u32>,
+    pub carved: Field<u32>,
     /// Carved blocks that are not in `local_free`.
-    pub used: Cell<u32>,
+    pub used: Field<u32>,
     /// What a free block of it has behind its link.
-    pub key: Cell<u32>,
+    pub key: Field<u32>,
     /// Blocks the slab can hold; 0 in a hole.
-    pub capacity: Cell<u32>,
+    pub capacity: Field<u32>,
     /// Bytes from one block to the next; of a large block its usable bytes.
-    pub stride: Cell<u32>,
+    pub stride: Field<u32>,
     /// Offset of the first block in the SuperSlab.
-    pub area: Cell<u32>,
+    pub area: Field<u32>,
     /// Units back to the span's first unit (set for every unit of a span).
-    pub span_back: Cell<u16>,
+    pub span_back: Field<u16>,
     /// Units of the span.
-    pub span_units: Cell<u16>,
+    pub span_units: Field<u16>,
     /// Size class, or [`CLASS_LARGE`].
-    pub class: Cell<u8>,
+    pub class: Field<u8>,
     /// State of the span.
-    pub state: Cell<u8>,
+    pub state: Field<u8>,
     /// Whether the span's memory above the carved blocks reads as zeros.
-    pub zeroed: Cell<bool>,
+    pub zeroed: Field<bool>,
     /// Whether the bin's list holds only blocks of the last carve, none of them ever handed out.
-    pub fresh: Cell<bool>,
+    pub fresh: Field<bool>,
 }
 
 impl SlabMeta {
@@ -108,21 +108,21 @@ impl SlabMeta {
     pub fn new() -> SlabMeta {
         SlabMeta {
             home: Home::none(),
-            next: Cell::new(SlabId::NONE),
-            prev: Cell::new(SlabId::NONE),
-            local_free: Cell::new(Link::NONE),
-            carved: Cell::new(0),
-            used: Cell::new(0),
-            key: Cell::new(0),
-            capacity: Cell::new(0),
-            stride: Cell::new(0),
-            area: Cell::new(0),
-            span_back: Cell::new(0),
-            span_units: Cell::new(0),
-            class: Cell::new(0),
-            state: Cell::new(SpanState::None as u8),
-            zeroed: Cell::new(false),
-            fresh: Cell::new(false),
+            next: Field::new(SlabId::NONE),
+            prev: Field::new(SlabId::NONE),
+            local_free: Field::new(Link::NONE),
+            carved: Field::new(0),
+            used: Field::new(0),
+            key: Field::new(0),
+            capacity: Field::new(0),
+            stride: Field::new(0),
+            area: Field::new(0),
+            span_back: Field::new(0),
+            span_units: Field::new(0),
+            class: Field::new(0),
+            state: Field::new(SpanState::None as u8),
+            zeroed: Field::new(false),
+            fresh: Field::new(false),
         }
     }
 
@@ -195,27 +195,27 @@ pub struct SuperSlabMeta<W> {
     /// Free units that read as zeros.
     pub zero: UnitBits,
     /// Units that spans hold.
-    pub used_units: Cell<u32>,
+    pub used_units: Field<u32>,
     /// Neighbours (ordinal + 1) in the owner's list of SuperSlabs that have free units, by ordinal.
-    pub room_next: Cell<u32>,
+    pub room_next: Field<u32>,
     /// See `room_next`.
-    pub room_prev: Cell<u32>,
+    pub room_prev: Field<u32>,
     /// Neighbours (ordinal + 1) in the owner's queue of SuperSlabs with spans to purge.
-    pub purge_next: Cell<u32>,
+    pub purge_next: Field<u32>,
     /// See `purge_next`.
-    pub purge_prev: Cell<u32>,
+    pub purge_prev: Field<u32>,
     /// Neighbours (ordinal + 1) in the owner's list of all its SuperSlabs.
-    pub own_next: Cell<u32>,
+    pub own_next: Field<u32>,
     /// See `own_next`.
-    pub own_prev: Cell<u32>,
+    pub own_prev: Field<u32>,
     /// Whether it stands in the room list, and in the purge queue.
-    pub in_room: Cell<bool>,
+    pub in_room: Field<bool>,
     /// See `in_room`.
-    pub in_purge: Cell<bool>,
+    pub in_purge: Field<bool>,
     /// Whether it was collapsed into huge pages since its memory was last purged.
-    pub collapsed: Cell<bool>,
+    pub collapsed: Field<bool>,
     /// When its free spans are due to be purged, ns.
-    pub purge_at_ns: Cell<u64>,
+    pub purge_at_ns: Field<u64>,
 }
 
 impl<W> SuperSlabMeta<W> {
@@ -227,17 +227,17 @@ impl<W> SuperSlabMeta<W> {
             free: UnitBits::new(),
             clean: UnitBits::new(),
             zero: UnitBits::new(),
-            used_units: Cell::new(0),
-            room_next: Cell::new(0),
-            room_prev: Cell::new(0),
-            purge_next: Cell::new(0),
-            purge_prev: Cell::new(0),
-            own_next: Cell::new(0),
-            own_prev: Cell::new(0),
-            in_room: Cell::new(false),
-            in_purge: Cell::new(false),
-            collapsed: Cell::new(false),
-            purge_at_ns: Cell::new(0),
+            used_units: Field::new(0),
+            room_next: Field::new(0),
+            room_prev: Field::new(0),
+            purge_next: Field::new(0),
+            purge_prev: Field::new(0),
+            own_next: Field::new(0),
+            own_prev: Field::new(0),
+            in_room: Field::new(false),
+            in_purge: Field::new(false),
+            collapsed: Field::new(false),
+            purge_at_ns: Field::new(0),
         }
     }
 }
@@ -289,21 +289,21 @@ pub struct Entry {
     /// A [`Use`], and above it a [`Part`]. Changed under the lock; who holds a block may read it without.
     usage: AtomicU8,
     /// Its memory reads as zeros.
-    pub zeroed: Cell<bool>,
+    pub zeroed: Field<bool>,
     /// Purged since its last use, or never used.
-    pub clean: Cell<bool>,
+    pub clean: Field<bool>,
     /// Its pages were mapped or prefaulted as the policy asks; false before the first use.
-    pub prepared: Cell<bool>,
+    pub prepared: Field<bool>,
     /// SuperSlabs in the huge run that starts here.
-    pub run: Cell<u32>,
+    pub run: Field<u32>,
     /// Usable bytes of the huge block that starts here; 0 while a heap's SuperSlab does.
-    pub bytes: Cell<u64>,
+    pub bytes: Field<u64>,
     /// When it became idle, ns.
-    pub since_ns: Cell<u64>,
+    pub since_ns: Field<u64>,
     /// Neighbours (ordinal + 1) in the list of its use.
-    pub next: Cell<u32>,
+    pub next: Field<u32>,
     /// See `next`.
-    pub prev: Cell<u32>,
+    pub prev: Field<u32>,
 }
 
 /// Bytes of an [`Entry`].
@@ -335,7 +335,7 @@ impl Entry {
     /// Sets the use.
     #[inline]
     pub fn set_usage(&self, usage: Use) {
-        self.usage.store(self.usage.load(Ordering::Relaxed) & !USE_BITS | usage as u8, Ordering::Relaxed);
+        self.set_byte(self.usage.load(Ordering::Relaxed) & !USE_BITS | usage as u8);
     }
 
     /// Makes it that of a SuperSlab that is free and has no map of its own. Reads nothing: it may be the first access.
@@ -357,7 +357,14 @@ impl Entry {
     /// Sets the place in a map.
     #[inline]
     pub fn set_part(&self, part: Part) {
-        self.usage.store(self.usage.load(Ordering::Relaxed) & USE_BITS | (part as u8) << PART_SHIFT, Ordering::Relaxed);
+        self.set_byte(self.usage.load(Ordering::Relaxed) & USE_BITS | (part as u8) << PART_SHIFT);
+    }
+
+    /// As [`Field::set`], for the one byte that is read without the lock.
+    fn set_byte(&self, byte: u8) {
+        if self.usage.load(Ordering::Relaxed) != byte {
+            self.usage.store(byte, Ordering::Relaxed);
+        }
     }
 }
 
@@ -366,22 +373,22 @@ impl Entry {
 #[derive(Default)]
 pub struct EntryList {
     /// First (ordinal + 1).
-    pub head: Cell<u32>,
+    pub head: Field<u32>,
     /// Last (ordinal + 1).
-    pub tail: Cell<u32>,
+    pub tail: Field<u32>,
     /// Length.
-    pub count: Cell<u32>,
+    pub count: Field<u32>,
 }
 
 /// The pool's control block (one page, out of band).
 #[repr(C)]
 pub struct PoolMeta {
     /// Thread heap slots in use, one bit each.
-    pub heaps: [Cell<u64>; HEAPS_MAX as usize / 64],
+    pub heaps: [Field<u64>; HEAPS_MAX as usize / 64],
     /// Ordinals below this were used at least once: their entries are written.
-    pub high_water: Cell<u32>,
+    pub high_water: Field<u32>,
     /// No ordinal below this is free.
-    pub free_hint: Cell<u32>,
+    pub free_hint: Field<u32>,
     /// Empty SuperSlabs.
     pub idle: EntryList,
     /// SuperSlabs whose owner is gone.
@@ -389,31 +396,31 @@ pub struct PoolMeta {
     /// Freed huge runs.
     pub huge_idle: EntryList,
     /// Usable bytes in `huge_idle`.
-    pub huge_idle_bytes: Cell<u64>,
+    pub huge_idle_bytes: Field<u64>,
     /// VMAs that moved huge blocks may have added.
-    pub moved_vmas: Cell<u32>,
+    pub moved_vmas: Field<u32>,
     /// SuperSlabs of ours that hugetlb refused: the step taken instead was thp, or plain.
-    pub fell_back_thp: Cell<u32>,
+    pub fell_back_thp: Field<u32>,
     /// See `fell_back_thp`.
-    pub fell_back_plain: Cell<u32>,
+    pub fell_back_plain: Field<u32>,
     /// SuperSlabs in use by heaps, abandoned ones included.
-    pub superslabs: Cell<u32>,
+    pub superslabs: Field<u32>,
     /// Highest value of `superslabs` plus huge runs' SuperSlabs.
-    pub superslabs_peak: Cell<u32>,
+    pub superslabs_peak: Field<u32>,
     /// SuperSlabs that huge blocks hold.
-    pub huge_superslabs: Cell<u32>,
+    pub huge_superslabs: Field<u32>,
     /// SuperSlabs in holes of the arena: see [`Use::Lost`].
-    pub lost_superslabs: Cell<u32>,
+    pub lost_superslabs: Field<u32>,
     /// Maps that the kernel did not align, and that were mapped again to be trimmed.
-    pub fell_back_trim: Cell<u32>,
+    pub fell_back_trim: Field<u32>,
     /// SuperSlabs that heaps took out of `idle` or cut off a run in `huge_idle`, and where none was there.
-    pub taken_idle: Cell<u64>,
+    pub taken_idle: Field<u64>,
     /// See `taken_idle`.
-    pub taken_free: Cell<u64>,
+    pub taken_free: Field<u64>,
     /// Huge blocks that were taken out of `huge_idle` or `idle`, and where none fitted.
-    pub huge_taken_idle: Cell<u64>,
+    pub huge_taken_idle: Field<u64>,
     /// See `huge_taken_idle`.
-    pub huge_taken_free: Cell<u64>,
+    pub huge_taken_free: Field<u64>,
     /// Spans that were made. The one field that is changed without the lock.
     spans: AtomicU32,
 }
@@ -422,25 +429,25 @@ impl PoolMeta {
     /// Zeroed, as a world that has no raw memory makes it.
     pub fn new() -> PoolMeta {
         PoolMeta {
-            heaps: [const { Cell::new(0) }; HEAPS_MAX as usize / 64],
-            high_water: Cell::new(0),
-            free_hint: Cell::new(0),
+            heaps: [const { Field::new(0) }; HEAPS_MAX as usize / 64],
+            high_water: Field::new(0),
+            free_hint: Field::new(0),
             idle: EntryList::default(),
             abandoned: EntryList::default(),
             huge_idle: EntryList::default(),
-            huge_idle_bytes: Cell::new(0),
-            moved_vmas: Cell::new(0),
-            fell_back_thp: Cell::new(0),
-            fell_back_plain: Cell::new(0),
-            superslabs: Cell::new(0),
-            superslabs_peak: Cell::new(0),
-            huge_superslabs: Cell::new(0),
-            lost_superslabs: Cell::new(0),
-            fell_back_trim: Cell::new(0),
-            taken_idle: Cell::new(0),
-            taken_free: Cell::new(0),
-            huge_taken_idle: Cell::new(0),
-            huge_taken_free: Cell::new(0),
+            huge_idle_bytes: Field::new(0),
+            moved_vmas: Field::new(0),
+            fell_back_thp: Field::new(0),
+            fell_back_plain: Field::new(0),
+            superslabs: Field::new(0),
+            superslabs_peak: Field::new(0),
+            huge_superslabs: Field::new(0),
+            lost_superslabs: Field::new(0),
+            fell_back_trim: Field::new(0),
+            taken_idle: Field::new(0),
+            taken_free: Field::new(0),
+            huge_taken_idle: Field::new(0),
+            huge_taken_free: Field::new(0),
             spans: AtomicU32::new(0),
         }
     }

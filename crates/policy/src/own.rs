@@ -1,6 +1,6 @@
 //! The SuperSlabs a heap owns: three intrusive lists through their metadata.
 
-use core::cell::Cell;
+use crate::field::Field;
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
@@ -23,8 +23,8 @@ pub(crate) enum Metadata {
 
 /// Links of one of the lists: which fields of the metadata it uses.
 struct Links<'a> {
-    next: &'a Cell<u32>,
-    prev: &'a Cell<u32>,
+    next: &'a Field<u32>,
+    prev: &'a Field<u32>,
 }
 
 fn own_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {

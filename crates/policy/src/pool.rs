@@ -1,6 +1,6 @@
 //! The pool: which SuperSlabs of the arena are free, idle or held by huge blocks. Shared, under one lock.
 
-use core::cell::Cell;
+use crate::field::Field;
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
@@ -11,7 +11,7 @@ use crate::os::Purged;
 use crate::own::Metadata;
 use crate::placing::Backed;
 
-pub(crate) fn count_one(counter: &Cell<u64>) {
+pub(crate) fn count_one(counter: &Field<u64>) {
     counter.set(counter.get() + 1);
 }
 

@@ -167,9 +167,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// The rest of it: the block's link and key are written.
     #[inline(always)]
     pub(crate) fn list_local(&self, slab: &SlabMeta, start: u32) -> Pushed {
-        slab.local_free.set(self.free_link(start));
+        slab.local_free.change(self.free_link(start));
         let used = slab.used.get() - 1;
-        slab.used.set(used);
+        slab.used.change(used);
         if used == 0 { Pushed::Last } else { Pushed::Done }
     }
 

@@ -97,10 +97,11 @@ impl Forks {
     }
 }
 
-/// Accounts of a run in which forks happen: metadata are watched more closely.
-pub(crate) struct ForkWatch(pub(crate) Accounts);
+/// Accounts of a run in which writes of metadata must be seen: after a fork they copy pages, after a split of a huge page they
+/// fill pages that were all zeros.
+pub(crate) struct MetadataWatch(pub(crate) Accounts);
 
-impl Watch for ForkWatch {
+impl Watch for MetadataWatch {
     fn accounts(&self) -> &Accounts {
         &self.0
     }
@@ -110,7 +111,7 @@ impl Watch for ForkWatch {
     }
 }
 
-impl Hooks for ForkWatch {
+impl Hooks for MetadataWatch {
     const EVERY_ACCESS: bool = true;
 
     fn touch(&mut self, page: u64, touch: Touch, why: Why) {

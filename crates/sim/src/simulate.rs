@@ -6,9 +6,8 @@ use std::time::Instant;
 
 use hksim_drive::{
     Design, DesignError, DriveError, Driver, FellBack, ForkSchedule, ForkWindow, PageRun, PageSet,
-    PageState as SetState, PointFinder, Step, TouchRule, even_points,
+    PageState as SetState, PointFinder, Step, TouchRule, design::Purge, even_points,
 };
-use hksim_policy::options::Purge;
 use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
 use hksim_trace::error::TraceError;
 use hksim_trace::event::Event;
@@ -18,7 +17,7 @@ use thiserror::Error;
 
 use crate::accounts::Accounts;
 use crate::addresses::Addresses;
-use crate::forks::ForkWatch;
+use crate::forks::MetadataWatch;
 use crate::hooks::Watch;
 use crate::kernel::{Kernel, KernelConfig, PageState};
 use crate::memory::SimMemory;
@@ -126,7 +125,9 @@ pub fn simulate(
     let is_full = source.header().touch == Touch::FullStream && setup.touch == TouchRule::Recorded;
     match setup.tlb.filter(|_| is_full) {
         Some(core) => simulate_on(TlbWatch::new(accounts, core), source, setup, marks, progress),
-        None if !setup.forks.is_empty() => simulate_on(ForkWatch(accounts), source, setup, marks, progress),
+        None if !setup.forks.is_empty() || setup.design.purge == Purge::Free => {
+            simulate_on(MetadataWatch(accounts), source, setup, marks, progress)
+        }
         None => simulate_on(accounts, source, setup, marks, progress),
     }
 }
@@ -188,7 +189,7 @@ impl<H: Watch> Run<H> {
     fn new(hooks: H, setup: &Setup, threads: u32, objects_peak: u32, points: Points) -> Result<Run<H>, SimError> {
         let plan = setup.design.plan()?;
         let mut memory = SimMemory::new(plan.layout, &plan.geometry, hooks);
-        if plan.options.purge == Purge::Free {
+        if setup.design.purge == Purge::Free {
             memory.keep_contents();
         }
         let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);

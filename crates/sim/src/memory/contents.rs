@@ -1,162 +1,46 @@
-//! Which bytes of the arena hold anything but zero: one bit a byte, kept only where the kernel looks at contents.
-//!
-//! A split of a huge page lets go of its zero-filled pages (R10), and MADV_FREE, which splits, leaves what stands on
-//! them. The bits cost memory only where something other than zero was written: an eighth of it.
+//! What is kept of the arena's contents, where somebody looks at them.
 
-use std::cell::{Cell, OnceCell};
-use std::ops::Range;
+use super::kept_bytes::KeptBytes;
+use super::nonzero::NonZero;
 
-use hksim_policy::PAGE_BYTES;
-
-use super::zeroed::zeroed_cells;
-
-const WORD_BITS: u64 = u64::BITS as u64;
-
-/// What is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bytes {
-    /// Zeros.
-    Zero,
-    /// Anything else, on every byte.
-    Other,
-}
-
-type Bits = Box<[Cell<u64>]>;
-
-/// The bits, by SuperSlab.
-pub(crate) struct Contents {
-    superslab_shift: u32,
-    superslabs: Box<[OnceCell<Bits>]>,
+/// Contents, as closely as the design needs them.
+pub(crate) enum Contents {
+    /// The kernel looks whether pages are all zeros.
+    NonZero(NonZero),
+    /// The allocator reads what programs left, too.
+    Bytes(KeptBytes),
 }
 
 impl Contents {
-    pub(crate) fn new(superslabs: u32, superslab_shift: u32) -> Contents {
-        Contents { superslab_shift, superslabs: (0..superslabs).map(|_| OnceCell::new()).collect() }
-    }
-
-    /// Bytes `at..at + count` of the arena are written.
-    #[inline(never)]
-    pub(crate) fn write(&self, at: u64, count: u64, bytes: Bytes) {
-        self.each_word(at..at + count, |contents, word_at, mask| match bytes {
-            Bytes::Other => contents.word(word_at, |word| word.set(word.get() | mask)),
-            Bytes::Zero => {
-                if let Some(word) = contents.existing(word_at) {
-                    word.set(word.get() & !mask);
-                }
-            }
-        });
+    /// Bytes `at..at + count` of the arena are all written with this one.
+    pub(crate) fn write(&self, at: u64, count: u64, byte: u8) {
+        match self {
+            Contents::NonZero(bits) => bits.write(at, count, byte),
+            Contents::Bytes(bytes) => bytes.write(at, count, byte),
+        }
     }
 
     /// Bytes are copied from one place of the arena to another.
-    #[inline(never)]
     pub(crate) fn copy(&self, to: u64, from: u64, count: u64) {
-        let mut done = 0;
-        while done < count {
-            let step = (WORD_BITS - (to + done) % WORD_BITS).min(count - done);
-            let bits = self.bits_at(from + done);
-            self.each_word(to + done..to + done + step, |contents, word_at, mask| {
-                let shifted = bits << ((to + done) % WORD_BITS);
-                if shifted & mask != 0 || contents.existing(word_at).is_some() {
-                    contents.word(word_at, |word| word.set(word.get() & !mask | shifted & mask));
-                }
-            });
-            done += step;
+        match self {
+            Contents::NonZero(bits) => bits.copy(to, from, count),
+            Contents::Bytes(bytes) => bytes.copy(to, from, count),
         }
     }
 
     /// Whether any byte of the page at `at` is not zero.
     pub(crate) fn holds_bytes(&self, at: u64) -> bool {
-        (at..at + PAGE_BYTES)
-            .step_by(WORD_BITS as usize)
-            .any(|word_at| self.existing(word_at).is_some_and(|word| word.get() != 0))
-    }
-
-    /// Calls `visit` with every word of bits that `range` lies on, as the place of its first byte and a mask.
-    fn each_word(&self, range: Range<u64>, mut visit: impl FnMut(&Contents, u64, u64)) {
-        let mut at = range.start;
-        while at < range.end {
-            let word_at = at - at % WORD_BITS;
-            let end = range.end.min(word_at + WORD_BITS);
-            let ones = u64::MAX >> (WORD_BITS - (end - at));
-            visit(self, word_at, ones << (at - word_at));
-            at = end;
+        match self {
+            Contents::NonZero(bits) => bits.holds_bytes(at),
+            Contents::Bytes(bytes) => bytes.holds_bytes(at),
         }
     }
 
-    /// 64 bits from a byte on that need not stand at the start of a word.
-    fn bits_at(&self, at: u64) -> u64 {
-        let word = |word_at: u64| self.existing(word_at).map_or(0, Cell::get);
-        let offset = at % WORD_BITS;
-        let low = word(at - offset) >> offset;
-        if offset == 0 { low } else { low | word(at - offset + WORD_BITS) << (WORD_BITS - offset) }
-    }
-
-    fn word(&self, at: u64, change: impl FnOnce(&Cell<u64>)) {
-        let bits = self.superslabs[(at >> self.superslab_shift) as usize]
-            .get_or_init(|| zeroed_cells((1usize << self.superslab_shift) / WORD_BITS as usize));
-        change(&bits[self.index(at)]);
-    }
-
-    fn existing(&self, at: u64) -> Option<&Cell<u64>> {
-        let bits = self.superslabs.get((at >> self.superslab_shift) as usize)?.get()?;
-        Some(&bits[self.index(at)])
-    }
-
-    fn index(&self, at: u64) -> usize {
-        ((at & ((1 << self.superslab_shift) - 1)) / WORD_BITS) as usize
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The same as bits, by bytes.
-    struct Plain(Vec<u8>);
-
-    impl Plain {
-        fn agrees(&self, contents: &Contents) -> bool {
-            self.0.iter().enumerate().all(|(at, &byte)| contents.bits_at(at as u64) & 1 == u64::from(byte != 0))
-        }
-    }
-
-    #[test]
-    fn bits_follow_bytes() {
-        const SHIFT: u32 = 16;
-        let contents = Contents::new(2, SHIFT);
-        let mut plain = Plain(vec![0; 2 << SHIFT]);
-        let mut state = 0x5EED_u64;
-        let mut below = |limit: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 11) % limit
-        };
-        for _ in 0..400 {
-            let (at, count) = (below((2 << SHIFT) - 9000), 1 + below(9000));
-            let (from, place) = (below((2 << SHIFT) - 9000) as usize, at as usize..(at + count) as usize);
-            match below(3) {
-                0 => {
-                    contents.write(at, count, Bytes::Other);
-                    plain.0[place].fill(0xA5);
-                }
-                1 => {
-                    contents.write(at, count, Bytes::Zero);
-                    plain.0[place].fill(0);
-                }
-                // Blocks that are copied never overlap.
-                _ if from as u64 >= at + count || from as u64 + count <= at => {
-                    contents.copy(at, from as u64, count);
-                    plain.0.copy_within(from..from + count as usize, at as usize);
-                }
-                _ => {}
-            }
-            assert!(plain.agrees(&contents));
-        }
-        for page in 0..(2u64 << SHIFT) / PAGE_BYTES {
-            let at = (page * PAGE_BYTES) as usize;
-            let holds = plain.0[at..at + PAGE_BYTES as usize].iter().any(|&byte| byte != 0);
-            assert_eq!(contents.holds_bytes(at as u64), holds, "page {page}");
+    /// The byte at `at`; `None` where only zero is told from the rest.
+    pub(crate) fn byte_at(&self, at: u64) -> Option<u8> {
+        match self {
+            Contents::NonZero(_) => None,
+            Contents::Bytes(bytes) => Some(bytes.byte_at(at)),
         }
     }
 }

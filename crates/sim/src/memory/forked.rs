@@ -26,16 +26,23 @@ impl<H: Hooks> SimMemory<H> {
         if !H::EVERY_ACCESS || !self.watch.is_on() {
             return;
         }
-        while let Some((piece, before)) = self.watch.pop() {
-            if self.digest(piece) != before {
-                let (at, bytes) = self.extent(piece);
-                self.touch(at, bytes, Touch::Write, Why::Metadata);
-            }
+        self.touch_changed();
+        self.watch.clear();
+    }
+
+    fn touch_changed(&self) {
+        for piece in self.watch.take_changed(|piece| self.digest(piece)) {
+            let (at, bytes) = self.extent(piece);
+            self.touch(at, bytes, Touch::Write, Why::Metadata);
         }
     }
 
     #[inline]
     pub(super) fn remember(&self, piece: Piece) {
+        if self.watch.is_on() {
+            // Before the next change: it may undo this one.
+            self.touch_changed();
+        }
         if self.watch.is_on() && !self.filter.is_written(self.extent(piece).0 / PAGE_BYTES) {
             self.watch.remember(piece, || self.digest(piece));
         }
@@ -49,7 +56,7 @@ impl<H: Hooks> SimMemory<H> {
                 self.table[page].get().map_or(0, |entries| meta_watch::of_entry(&entries[index]))
             }
             Piece::Mail(heap) => meta_watch::of_word(&self.mail[heap as usize]),
-            Piece::Header(superslab) => meta_watch::of_header(&self.superslab_at(superslab).meta, self.units),
+            Piece::Header(superslab) => meta_watch::of_header(&self.superslab_at(superslab).meta),
             Piece::Slab(superslab, unit) => meta_watch::of_slab(&self.superslab_at(superslab).slabs[unit as usize]),
             Piece::Remote(superslab, unit) => meta_watch::of_word(&self.superslab_at(superslab).remote[unit as usize]),
             Piece::MailNext(superslab, unit) => meta_watch::of_word(&self.superslab_at(superslab).mail[unit as usize]),

@@ -1,10 +1,13 @@
 //! Which metadata pages are written, where that matters: after a fork a write copies a page, and a read does not.
 //!
 //! The policy gets references to metadata, through which it reads or writes. What it asked for is remembered as it was, and
-//! compared after the event: what changed was written. (What was written as it stood before would be missed.)
+//! compared at the next access to metadata and after the event: what changed was written. The policy writes no field with the value that it has
+//! ([`Field`]).
 
 use std::cell::{Cell, RefCell};
 
+use hksim_policy::bits::UnitBits;
+use hksim_policy::field::Field;
 use hksim_policy::meta::{Entry, EntryList, PoolMeta, SlabMeta, SuperSlabMeta};
 
 use super::SimWord;
@@ -52,9 +55,22 @@ impl MetaWatch {
         }
     }
 
-    /// The next piece remembered, which is forgotten.
-    pub(super) fn pop(&self) -> Option<(Piece, u64)> {
-        self.seen.borrow_mut().pop()
+    /// Takes out the pieces whose digest is another one now.
+    pub(super) fn take_changed(&self, digest: impl Fn(Piece) -> u64) -> Vec<Piece> {
+        let mut changed = Vec::new();
+        self.seen.borrow_mut().retain(|&(piece, before)| {
+            let is_same = digest(piece) == before;
+            if !is_same {
+                changed.push(piece);
+            }
+            is_same
+        });
+        changed
+    }
+
+    /// Forgets all pieces.
+    pub(super) fn clear(&self) {
+        self.seen.borrow_mut().clear();
     }
 }
 
@@ -69,9 +85,9 @@ pub(super) fn of_word(word: &SimWord) -> u64 {
 }
 
 pub(super) fn of_slab(slab: &SlabMeta) -> u64 {
-    let SlabMeta { next, prev, local_free, carved, used, capacity, stride, area, .. } = slab;
+    let SlabMeta { next, prev, local_free, carved, used, key, capacity, stride, area, .. } = slab;
     let SlabMeta { home, span_back, span_units, class, state, zeroed, fresh, .. } = slab;
-    let numbers = [carved, used, capacity, stride, area].map(|number| u64::from(number.get()));
+    let numbers = [carved, used, key, capacity, stride, area].map(|number| u64::from(number.get()));
     let small = [span_back, span_units].map(|number| u64::from(number.get()));
     let bytes = [class, state].map(|number| u64::from(number.get()));
     let flags = [zeroed, fresh].map(|flag| u64::from(flag.get()));
@@ -79,13 +95,13 @@ pub(super) fn of_slab(slab: &SlabMeta) -> u64 {
     digest_of(links.into_iter().chain(numbers).chain(small).chain(bytes).chain(flags))
 }
 
-pub(super) fn of_header(meta: &SuperSlabMeta<SimWord>, units: u32) -> u64 {
+pub(super) fn of_header(meta: &SuperSlabMeta<SimWord>) -> u64 {
     let SuperSlabMeta { owner, free, clean, zero, used_units, purge_at_ns, .. } = meta;
     let SuperSlabMeta { room_next, room_prev, purge_next, purge_prev, own_next, own_prev, .. } = meta;
     let SuperSlabMeta { in_room, in_purge, collapsed, .. } = meta;
     let numbers = [used_units, room_next, room_prev, purge_next, purge_prev, own_next, own_prev];
     let flags = [in_room, in_purge, collapsed].map(|flag| u64::from(flag.get()));
-    let bits = [free, clean, zero].into_iter().flat_map(|bits| (0..units).map(|unit| u64::from(bits.get(unit))));
+    let bits = [free, clean, zero].into_iter().flat_map(UnitBits::words);
     let rest = [owner.writes().into(), purge_at_ns.get()];
     digest_of(rest.into_iter().chain(numbers.map(|number| u64::from(number.get()))).chain(flags).chain(bits))
 }
@@ -111,5 +127,5 @@ pub(super) fn of_pool(pool: &PoolMeta) -> u64 {
         .map(|number| u64::from(number.get()));
     let wide = [huge_idle_bytes, taken_idle, taken_free, huge_taken_idle, huge_taken_free];
     let lists = [idle, abandoned, huge_idle].into_iter().flat_map(list);
-    digest_of(heaps.iter().chain(wide).map(Cell::get).chain(counts).chain(lists).chain([pool.spans().into()]))
+    digest_of(heaps.iter().chain(wide).map(Field::get).chain(counts).chain(lists).chain([pool.spans().into()]))
 }

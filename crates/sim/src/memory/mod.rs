@@ -3,7 +3,9 @@
 mod contents;
 mod filter;
 mod forked;
+mod kept_bytes;
 mod meta_watch;
+mod nonzero;
 mod places;
 mod superslab;
 mod zeroed;
@@ -12,22 +14,28 @@ use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::ops::Range;
 
 use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
-use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
+use hksim_policy::memory::{APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Mapping, Memory, World};
 use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use hksim_policy::options::{Align, Header, MetaPlace};
 use hksim_policy::{Errno, Geometry, Misuse, PAGE_BYTES};
 
 use crate::hooks::{Hooks, Touch, Why};
 use crate::kernel::{BLOCK_PAGES, Content};
-use contents::{Bytes, Contents};
+use contents::Contents;
 use filter::TouchFilter;
+use kept_bytes::KeptBytes;
 use meta_watch::{MetaWatch, Piece};
+use nonzero::NonZero;
 use places::Places;
 use superslab::SimSuperSlab;
 pub use superslab::SimWord;
 
 /// Bytes of a link.
 const LINK_BYTES: u64 = 4;
+/// Bytes of a key, which stands behind a link.
+const KEY_BYTES: u64 = 4;
+/// Stands for bytes of metadata that a block was laid over: the simulator keeps none of them.
+const METADATA_BYTE: u8 = 1;
 /// Entries on one page of the arena table.
 const ENTRIES_PER_PAGE: usize = (PAGE_BYTES / ENTRY_BYTES) as usize;
 /// First page of the reservation in the simulated address space.
@@ -42,7 +50,6 @@ pub struct SimMemory<H: Hooks> {
     contents: Option<Contents>,
     layout: Layout,
     units: u32,
-    keeps_tags: bool,
     superslabs: Box<[OnceCell<Box<SimSuperSlab>>]>,
     table: Box<[OnceCell<EntryPage>]>,
     pool: PoolMeta,
@@ -61,9 +68,9 @@ impl<H: Hooks> SimMemory<H> {
         let memory = SimMemory {
             hooks: RefCell::new(hooks),
             filter: TouchFilter::new(layout.named_bytes() / PAGE_BYTES),
-            contents: None,
+            contents: matches!(geometry.header(), Header::Light | Header::Off)
+                .then(|| Contents::Bytes(KeptBytes::new(layout.ordinals(), layout.superslab_shift))),
             units: geometry.units(),
-            keeps_tags: matches!(geometry.header(), Header::Light | Header::Off),
             superslabs: (0..ordinals).map(|_| OnceCell::new()).collect(),
             table: (0..ordinals.div_ceil(ENTRIES_PER_PAGE)).map(|_| OnceCell::new()).collect(),
             pool: PoolMeta::new(),
@@ -80,9 +87,11 @@ impl<H: Hooks> SimMemory<H> {
     }
 
     /// Keeps track of which bytes are zero from now on, for designs whose purging lets the kernel look at them
-    /// (MADV_FREE). It costs time at every write.
+    /// (MADV_FREE): a split leaves pages of zeros absent, those of metadata too. It costs time at every write.
     pub fn keep_contents(&mut self) {
-        self.contents = Some(Contents::new(self.layout.ordinals(), self.layout.superslab_shift));
+        self.watch.switch_on();
+        let (superslabs, shift) = (self.layout.ordinals(), self.layout.superslab_shift);
+        self.contents.get_or_insert_with(|| Contents::NonZero(NonZero::new(superslabs, shift)));
     }
 
     /// The consumer.
@@ -173,6 +182,12 @@ impl<H: Hooks> SimMemory<H> {
         }
     }
 
+    /// Where the key behind a link lies, from the start of the reservation.
+    #[inline(always)]
+    fn key_at(&self, superslab: u32, link_at: u32) -> u64 {
+        self.layout.superslab_of(superslab) + u64::from(link_at) + LINK_BYTES
+    }
+
     fn pages(&self, range: ArenaRange) -> Range<u64> {
         let first = (self.layout.arena + range.start) / PAGE_BYTES;
         first..first + range.bytes / PAGE_BYTES
@@ -182,18 +197,18 @@ impl<H: Hooks> SimMemory<H> {
     #[cold]
     fn written_number(&self, at: u64, number: u32) {
         for (place, byte) in (at..).zip(number.to_le_bytes()) {
-            self.written(place, 1, if byte == 0 { Bytes::Zero } else { Bytes::Other });
+            self.written(place, 1, byte);
         }
     }
 
     /// Bytes, counted from the start of the reservation, are written: what matters where contents are kept.
     #[inline(always)]
-    fn written(&self, at: u64, count: u64, bytes: Bytes) {
+    fn written(&self, at: u64, count: u64, byte: u8) {
         if let Some(contents) = &self.contents
             && let Some(at) = at.checked_sub(self.layout.arena)
         {
             self.take_over_meta(contents, at, count);
-            contents.write(at, count, bytes);
+            contents.write(at, count, byte);
         }
     }
 
@@ -205,7 +220,7 @@ impl<H: Hooks> SimMemory<H> {
             let Some(superslab) = self.superslabs[ordinal as usize].get() else { continue };
             if self.is_meta_in_band() && superslab.has_meta() && at < start + u64::from(self.layout.meta_bytes) {
                 superslab.meta_bytes(&self.layout).for_each(|bytes| {
-                    contents.write(start + bytes.start, bytes.end - bytes.start, Bytes::Other);
+                    contents.write(start + bytes.start, bytes.end - bytes.start, METADATA_BYTE);
                 });
                 superslab.drop_meta();
             }
@@ -221,7 +236,7 @@ impl<H: Hooks> SimMemory<H> {
         let Some(contents) = &self.contents else { return };
         let Some(first) = (pages.start * PAGE_BYTES).checked_sub(self.layout.arena) else { return };
         let bytes = first..first + (pages.end - pages.start) * PAGE_BYTES;
-        contents.write(bytes.start, bytes.end - bytes.start, Bytes::Zero);
+        contents.write(bytes.start, bytes.end - bytes.start, 0);
         let shift = self.layout.superslab_shift;
         for ordinal in bytes.start.div_ceil(1 << shift)..bytes.end.div_ceil(1 << shift) {
             if let Some(superslab) = self.superslabs[ordinal as usize].get() {
@@ -316,7 +331,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
         self.superslabs[superslab as usize].get_or_init(|| Box::new(SimSuperSlab::new(bytes, self.units)));
         let meta_bytes = u64::from(self.layout.meta_bytes);
         if self.contents.is_some() {
-            self.written(self.layout.meta_of(superslab), meta_bytes, Bytes::Zero);
+            self.written(self.layout.meta_of(superslab), meta_bytes, 0);
             self.superslab_at(superslab).zero_meta();
         }
         self.touch(self.layout.meta_of(superslab), meta_bytes, Touch::Write, Why::Metadata);
@@ -401,16 +416,19 @@ impl<H: Hooks> Memory for SimMemory<H> {
         }
     }
 
-    /// Contents are not kept, and no program of a trace frees twice.
+    /// A touch, though the key itself is not kept: no program of a trace frees twice.
     #[inline(always)]
-    fn read_key(&self, _superslab: u32, _at: u32) -> u32 {
+    fn read_key(&self, superslab: u32, at: u32) -> u32 {
+        self.touch(self.key_at(superslab, at), KEY_BYTES, Touch::Read, Why::Link);
         0
     }
 
     #[inline(always)]
     fn write_key(&self, superslab: u32, at: u32, key: u32) {
+        let touch = if key == 0 { Touch::WriteZero } else { Touch::Write };
+        self.touch(self.key_at(superslab, at), KEY_BYTES, touch, Why::Link);
         if self.contents.is_some() {
-            self.written_number(self.layout.superslab_of(superslab) + u64::from(at) + LINK_BYTES, key);
+            self.written_number(self.key_at(superslab, at), key);
         }
     }
 
@@ -425,23 +443,22 @@ impl<H: Hooks> Memory for SimMemory<H> {
     }
 
     fn read_header(&self, superslab: u32, at: u32) -> u8 {
-        self.touch(self.layout.superslab_of(superslab) + u64::from(at), 1, Touch::Read, Why::Header);
-        self.superslab_at(superslab).read_tag(at)
+        let first = self.layout.superslab_of(superslab) + u64::from(at);
+        self.touch(first, 1, Touch::Read, Why::Header);
+        let contents = self.contents.as_ref().and_then(|contents| contents.byte_at(first - self.layout.arena));
+        contents.expect("bytes are kept where headers are read")
     }
 
     fn write_header(&self, superslab: u32, at: u32, bytes: u32, tag: u8) {
         let first = self.layout.superslab_of(superslab) + u64::from(at);
         self.touch(first, u64::from(bytes), Touch::Write, Why::Header);
-        self.written(first, u64::from(bytes), if tag == 0 { Bytes::Zero } else { Bytes::Other });
-        if self.keeps_tags {
-            self.superslab_at(superslab).write_tag(at, tag);
-        }
+        self.written(first, u64::from(bytes), tag);
     }
 
     fn zero(&self, superslab: u32, at: u64, bytes: u64) {
         if bytes > 0 {
             self.touch(self.layout.superslab_of(superslab) + at, bytes, Touch::WriteZero, Why::Zeroing);
-            self.written(self.layout.superslab_of(superslab) + at, bytes, Bytes::Zero);
+            self.written(self.layout.superslab_of(superslab) + at, bytes, 0);
         }
     }
 
@@ -542,13 +559,13 @@ impl<H: Hooks> Memory for SimMemory<H> {
         let pages = self.pages(range);
         self.touch(pages.start * PAGE_BYTES, range.bytes, Touch::WriteZero, Why::Prefault);
         for page in pages.filter(|_| self.contents.is_some()) {
-            self.written(page * PAGE_BYTES, 1, Bytes::Zero);
+            self.written(page * PAGE_BYTES, 1, 0);
         }
     }
 
     fn fill_pages(&self, range: ArenaRange) {
         self.touch_pages(range);
-        self.written(self.layout.arena + range.start, range.bytes, Bytes::Zero);
+        self.written(self.layout.arena + range.start, range.bytes, 0);
     }
 
     fn now_ns(&self) -> u64 {
@@ -567,7 +584,7 @@ impl<H: Hooks> World for SimMemory<H> {
     fn app_write(&self, block: Block<u32>, offset: u64, bytes: u64) {
         let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset) + offset;
         self.touch(at, bytes, Touch::Write, Why::Application);
-        self.written(at, bytes, Bytes::Other);
+        self.written(at, bytes, APPLICATION_BYTE);
     }
 
     #[inline(always)]

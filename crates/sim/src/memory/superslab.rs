@@ -1,6 +1,6 @@
-//! What the simulator holds in place of a SuperSlab's bytes: metadata, links and header tags, no contents.
+//! What the simulator holds in place of a SuperSlab's bytes: metadata and links, no contents.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 use std::ops::Range;
 
 use hksim_policy::layout::{Layout, SLABS_AT};
@@ -60,7 +60,7 @@ impl Word for SimWord {
     }
 }
 
-/// Blocks start at multiples of this, so links and tags are indexed by it.
+/// Blocks start at multiples of this, so links are indexed by it.
 const GRANULE_BYTES: u32 = 8;
 
 /// One SuperSlab in the simulator.
@@ -70,7 +70,6 @@ pub(crate) struct SimSuperSlab {
     pub(crate) remote: Box<[SimWord]>,
     pub(crate) mail: Box<[SimWord]>,
     links: Box<[Cell<u32>]>,
-    tags: OnceCell<Box<[Cell<u8>]>>,
     /// Whether its metadata stand in memory: written, and not dropped since.
     has_meta: Cell<bool>,
 }
@@ -83,7 +82,6 @@ impl SimSuperSlab {
             remote: (0..units).map(|_| SimWord::default()).collect(),
             mail: (0..units).map(|_| SimWord::default()).collect(),
             links: zeroed_cells((bytes / u64::from(GRANULE_BYTES)) as usize),
-            tags: OnceCell::new(),
             has_meta: Cell::new(false),
         }
     }
@@ -103,18 +101,6 @@ impl SimSuperSlab {
     pub(crate) fn write_link(&self, at: u32, link: Link) {
         // Stored plus one, so that zero is a link that was never written.
         self.links[(at / GRANULE_BYTES) as usize].set(link.to_bits() + 1);
-    }
-
-    fn tags(&self) -> &[Cell<u8>] {
-        self.tags.get_or_init(|| zeroed_cells(self.links.len()))
-    }
-
-    pub(crate) fn read_tag(&self, at: u32) -> u8 {
-        self.tags()[(at / GRANULE_BYTES) as usize].get()
-    }
-
-    pub(crate) fn write_tag(&self, at: u32, tag: u8) {
-        self.tags()[(at / GRANULE_BYTES) as usize].set(tag);
     }
 
     /// The metadata are zeroed, before they are filled in.
@@ -158,12 +144,9 @@ impl SimSuperSlab {
         self.has_meta() && self.meta_bytes(layout).any(|bytes| bytes.start < end && start < bytes.end)
     }
 
-    /// A page of it is gone, with the links and tags on it.
+    /// A page of it is gone, with the links on it.
     pub(crate) fn lose(&self, at: u32, bytes: u32) {
         let granules = (at / GRANULE_BYTES) as usize..((at + bytes) / GRANULE_BYTES) as usize;
-        self.links[granules.clone()].iter().for_each(|link| link.set(0));
-        if let Some(tags) = self.tags.get() {
-            tags[granules].iter().for_each(|tag| tag.set(0));
-        }
+        self.links[granules].iter().for_each(|link| link.set(0));
     }
 }

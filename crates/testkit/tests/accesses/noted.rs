@@ -1,0 +1,73 @@
+//! The simulated memory's accesses, page by page.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use hksim_policy::Errno;
+use hksim_policy::memory::{Advice, Mapping};
+use hksim_sim::hooks::{Hooks, Touch, Why};
+use hksim_sim::kernel::Content;
+use hksim_sim::memory::BASE_PAGE;
+
+/// What one operation did to a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// Whether the first touch that passed was a read.
+    pub reads_first: bool,
+    /// Whether it was touched: the kernel model hears of it.
+    pub touched: bool,
+    /// Whether it was written.
+    pub writes: bool,
+}
+
+/// Notes touches and accesses. Pages count from the base of the reservation.
+#[derive(Default)]
+pub struct Notes(pub BTreeMap<u64, Noted>);
+
+impl Hooks for Notes {
+    const EVERY_ACCESS: bool = true;
+
+    fn touch(&mut self, page: u64, touch: Touch, _why: Why) {
+        let noted = self.0.entry(page - BASE_PAGE).or_default();
+        if !noted.touched {
+            noted.reads_first = touch == Touch::Read;
+        }
+        noted.touched = true;
+        noted.writes |= touch != Touch::Read;
+    }
+
+    fn access(&mut self, pages: Range<u64>, _why: Why) {
+        pages.for_each(|page| _ = self.0.entry(page - BASE_PAGE).or_default());
+    }
+
+    fn reserve(&mut self, _pages: Range<u64>) {}
+
+    fn map(&mut self, _pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
+        match mapping {
+            Mapping::Plain | Mapping::Populated => Ok(()),
+            Mapping::Hugetlb | Mapping::HugetlbPopulated => Err(Errno(12)),
+        }
+    }
+
+    fn map_anywhere(&mut self, _pages: u64, _mapping: Mapping) -> Result<u64, Errno> {
+        unreachable!("SuperSlabs lie in the arena")
+    }
+
+    fn trim(&mut self, _pages: Range<u64>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn unmap(&mut self, _pages: Range<u64>) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn content(&mut self, _page: u64, _content: Content) {}
+
+    fn advise(&mut self, _pages: Range<u64>, _advice: Advice) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn remap(&mut self, _pages: Range<u64>, _to: u64) -> Result<(), Errno> {
+        Ok(())
+    }
+}
