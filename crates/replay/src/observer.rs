@@ -400,15 +400,10 @@ impl Observer {
                 continue;
             }
             let Some(changed) = self.changed(frame) else { return 0 };
-            // Pages of the frame beside the range may have been copied, and counted, before.
             let was_there = pages_of(frame)
                 .zip(self.shadow.frame(frame))
                 .map(|(page, &state)| pages.contains(&page) && state == Some(PageState::Base));
-            let copies = was_there.zip(changed).filter(|&(was_there, changed)| was_there && changed).count() as u64;
-            if copies > 0 {
-                self.note_shared(frame..frame + 1);
-            }
-            copied += copies;
+            copied += was_there.zip(changed).filter(|&(was_there, changed)| was_there && changed).count() as u64;
         }
         copied
     }

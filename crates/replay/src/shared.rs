@@ -1,4 +1,4 @@
-//! Which page frames were shared with a child: a page whose frame changed since was copied.
+//! Which page frames lay behind pages when they were last looked at, from a fork on: a page whose frame changed since was copied.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ pub(crate) type FrameNumbers = [u64; FRAME_PAGES];
 /// Pages that are not what they were.
 pub(crate) type Changed = [bool; FRAME_PAGES];
 
-/// What was shared at the last fork.
+/// What was shared at the last fork, as it was at the last look.
 pub(crate) struct Shared {
-    at_fork: BTreeMap<u64, Box<FrameNumbers>>,
+    known: BTreeMap<u64, Box<FrameNumbers>>,
     now: Box<FrameNumbers>,
     /// The kernel told a number.
     told: bool,
@@ -22,21 +22,24 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new() -> Shared {
-        Shared { at_fork: BTreeMap::new(), now: Box::new([0; FRAME_PAGES]), told: false }
+        Shared { known: BTreeMap::new(), now: Box::new([0; FRAME_PAGES]), told: false }
     }
 
     /// Notes what lies behind 2 MiB that begin at a page. It allocates.
     pub(crate) fn note(&mut self, map: &PageMap, frame: u64, first_page: u64) {
-        let numbers = self.at_fork.entry(frame).or_insert_with(|| Box::new([0; FRAME_PAGES]));
+        let numbers = self.known.entry(frame).or_insert_with(|| Box::new([0; FRAME_PAGES]));
         map.frame_numbers(first_page, &mut numbers[..]);
         self.told |= numbers.iter().any(|&number| number != 0);
     }
 
-    /// The pages whose frame is another one now. It allocates nothing.
+    /// The pages whose frame is another one than at the last look, of which this is the next: a copy is told once. It allocates
+    /// nothing.
     pub(crate) fn changed(&mut self, map: &PageMap, frame: u64, first_page: u64) -> Changed {
-        let Some(before) = self.at_fork.get(&frame) else { return [false; FRAME_PAGES] };
+        let Some(before) = self.known.get_mut(&frame) else { return [false; FRAME_PAGES] };
         map.frame_numbers(first_page, &mut self.now[..]);
-        std::array::from_fn(|at| before[at] != self.now[at])
+        let changed = std::array::from_fn(|at| before[at] != self.now[at]);
+        std::mem::swap(before, &mut self.now);
+        changed
     }
 
     /// Whether the kernel tells numbers at all: it does so to root only.
