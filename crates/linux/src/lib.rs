@@ -1,6 +1,7 @@
 //! What Linux tells of a process's memory, and how it is asked. Knows nothing of allocators, traces or models.
 //!
-//! - [`scan`]: the form of `PAGEMAP_SCAN`, for callers that bring their own system calls; [`pagemap`]: scans of this process.
+//! - [`scan`]: the form of `PAGEMAP_SCAN`, for callers that bring their own system calls; [`pagemap`]: scans of this process;
+//!   [`page_flags`]: which frames are one folio.
 //! - [`perf`]: events of the kernel; [`ring`]: their records; [`traps`]: page-fault exceptions, counted and with addresses.
 //! - [`cpu_modes`]: how much of a thread's time the kernel takes; [`area`]: memory to try things on.
 //! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`damon`]: who looks at pages from outside;
@@ -17,6 +18,8 @@ pub mod cpu_modes;
 pub mod damon;
 #[cfg(feature = "std")]
 pub mod file_size;
+#[cfg(feature = "std")]
+pub mod page_flags;
 #[cfg(feature = "std")]
 pub mod pagemap;
 #[cfg(feature = "std")]

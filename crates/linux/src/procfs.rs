@@ -7,6 +7,21 @@ use std::ops::Range;
 use crate::resident::Resident;
 
 const BUFFER_BYTES: usize = 64 << 10;
+/// What is kept of a line of smaps: its addresses or its figure stand first.
+const LINE_BYTES: usize = 64;
+
+/// The first decimal number in a line.
+fn first_number(line: &[u8]) -> Option<u64> {
+    let digits = line.iter().skip_while(|byte| !byte.is_ascii_digit()).take_while(|byte| byte.is_ascii_digit());
+    digits.fold(None, |sum, digit| Some(sum.unwrap_or(0) * 10 + u64::from(digit - b'0')))
+}
+
+/// The addresses at the start of a mapping's line: two hexadecimal numbers, `start-end `.
+fn addresses_of(line: &[u8]) -> Option<Range<u64>> {
+    let line = std::str::from_utf8(line.split(|&byte| byte == b' ').next()?).ok()?;
+    let (start, end) = line.split_once('-')?;
+    Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
+}
 
 /// A file of `/proc` that is read from its start each time.
 #[derive(Debug)]
@@ -45,8 +60,32 @@ impl ProcText {
         }
         let line =
             self.buffer[..filled].split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key.as_bytes()))?;
-        let digits = line.iter().skip_while(|byte| !byte.is_ascii_digit()).take_while(|byte| byte.is_ascii_digit());
-        digits.fold(None, |sum, digit| Some(sum.unwrap_or(0) * 10 + u64::from(digit - b'0')))
+        first_number(line)
+    }
+
+    /// Adds up the numbers behind `key` in `/proc/self/smaps`, over the mappings whose addresses are such.
+    pub fn sum_where(&mut self, key: &str, is_such: impl Fn(Range<u64>) -> bool) -> Option<u64> {
+        let (mut line, mut length) = ([0u8; LINE_BYTES], 0);
+        let (mut sum, mut counts) = (0, false);
+        self.each_piece(|piece| {
+            for &byte in piece {
+                if byte != b'\n' {
+                    if let Some(place) = line.get_mut(length) {
+                        (*place, length) = (byte, length + 1);
+                    }
+                    continue;
+                }
+                let text = &line[..length];
+                length = 0;
+                if let Some(addresses) = addresses_of(text) {
+                    counts = is_such(addresses);
+                } else if let Some(rest) = text.strip_prefix(key.as_bytes()).filter(|_| counts) {
+                    sum += first_number(rest).unwrap_or(0);
+                }
+            }
+        })
+        .ok()?;
+        Some(sum)
     }
 
     /// Lines of `/proc/self/maps` that begin at an address in `start..end`.

@@ -1,8 +1,10 @@
 //! Which installs lie between two looks at a frame. The kernel's answers and the traps are all that is known here.
 
 use hksim_drive::{ByKind, PageState};
+use hksim_linux::page_flags::FolioPart;
 use serde::{Deserialize, Serialize};
 
+use crate::folios::FolioParts;
 use crate::shadow::{FRAME_PAGES, Frame};
 use crate::shared::Changed;
 
@@ -26,8 +28,8 @@ pub(crate) enum Cause<'a> {
     Ran(&'a [u8; FRAME_PAGES]),
     /// The same after a fork, and the pages whose page frame changed since.
     RanForked(&'a [u8; FRAME_PAGES], &'a Changed),
-    /// A system call that populates.
-    Populated,
+    /// A system call that populates, and the folios that the pages are parts of, where the kernel tells them.
+    Populated(Option<&'a FolioParts>),
     /// A system call that makes huge pages of what is there.
     Collapsed,
     /// Another system call.
@@ -66,7 +68,7 @@ impl Tally {
             Cause::RanForked(traps, copied) => {
                 Ran { first_page, before, after, traps, copied: Some(copied), tally: self }.classify();
             }
-            Cause::Populated => self.populated(first_page, before, after),
+            Cause::Populated(parts) => self.populated(first_page, before, after, parts),
             Cause::Collapsed => self.collapsed(first_page, before, after),
             Cause::Called => self.called(first_page, before, after),
             Cause::Unseen => {}
@@ -74,7 +76,7 @@ impl Tally {
     }
 
     /// A populating call takes no trap: the two looks tell all.
-    fn populated(&mut self, first_page: u64, before: &Frame, after: &Frame) {
+    fn populated(&mut self, first_page: u64, before: &Frame, after: &Frame, parts: Option<&FolioParts>) {
         let was_empty = before.iter().all(Option::is_none);
         if let Some(huge) = whole(after) {
             match (whole(before), huge) {
@@ -91,7 +93,11 @@ impl Tally {
             match (before.map(alone), after) {
                 (before, after) if before == after => {}
                 (None, Some(PageState::Zero)) => self.installs.zero += 1,
-                (None, Some(PageState::Base)) => self.installs.base_4k += 1,
+                (None, Some(PageState::Base)) => match parts.map_or(FolioPart::Single, |parts| parts[at]) {
+                    FolioPart::Single => self.installs.base_4k += 1,
+                    FolioPart::Head => self.installs.mthp += 1,
+                    FolioPart::Tail => {}
+                },
                 (Some(PageState::Zero), Some(PageState::Base)) => self.installs.cow += 1,
                 _ => self.reject(Unclassified { page: first_page + at as u64, before, after, traps: 0 }),
             }
@@ -339,6 +345,18 @@ mod tests {
         assert_eq!(tally(&ABSENT, &hugetlb, &[(4, 2)]).installs.hugetlb, 2);
         assert_eq!(tally(&hugetlb, &hugetlb, &[(4, 1)]).installs.hugetlb, 1);
         assert_eq!(tally(&hugetlb, &hugetlb, &[(4, 2)]).unclassified_pages, 1);
+    }
+
+    #[test]
+    fn folios_that_the_kernel_tells_count_once_each() {
+        let mut parts = [FolioPart::Single; FRAME_PAGES];
+        for folio in [16..32usize, 64..128] {
+            parts[folio.clone()].fill(FolioPart::Tail);
+            parts[folio.start] = FolioPart::Head;
+        }
+        let mut tally = Tally::new();
+        tally.classify(0, &ABSENT, &frame(0..128, PageState::Base), Cause::Populated(Some(&parts)));
+        assert_eq!(tally.installs, ByKind { mthp: 2, base_4k: 48, ..ByKind::default() });
     }
 
     #[test]

@@ -100,13 +100,10 @@ fn thp_fallbacks() -> Option<u64> {
     Some(faults + counted("thp_collapse_alloc_failed").unwrap_or(0))
 }
 
-/// Pages of a folio between 4K and 2M where exactly one such size is not off: then counts of pages and of faults tell how
-/// many of them a call made.
-pub(crate) fn only_folio_pages() -> Option<u64> {
-    let enabled = mthp_enabled();
-    let [only] = enabled.as_slice() else { return None };
-    let (kilobytes, _) = only.split_once("kB=")?;
-    Some(kilobytes.parse::<u64>().ok()? / 4)
+/// Pages of a folio, of every size between 4K and 2M that is not off.
+pub(crate) fn folio_pages() -> Vec<u64> {
+    let kilobytes = |size: &String| size.split_once("kB=")?.0.parse::<u64>().ok();
+    mthp_enabled().iter().filter_map(kilobytes).map(|kilobytes| kilobytes / 4).collect()
 }
 
 fn mthp_enabled() -> Vec<String> {

@@ -14,6 +14,7 @@ mod coarse;
 mod environment;
 mod error;
 mod extents;
+mod folios;
 mod fork;
 mod frame_index;
 mod malloc;

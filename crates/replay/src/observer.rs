@@ -11,8 +11,8 @@ use hksim_policy::options::Align;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
 use crate::classify::{Cause, Tally, Unclassified};
-use crate::environment;
 use crate::extents::Extents;
+use crate::folios::Folios;
 use crate::fork::keep_apart;
 use crate::result::Mark;
 use crate::shadow::{ABSENT, FRAME_PAGES, Frame, Shadow};
@@ -59,9 +59,11 @@ pub(crate) struct Observer {
     trapped: Resident<u64>,
     page_map: PageMap,
     maps: ProcText,
+    smaps: ProcText,
     status: ProcText,
-    /// Pages of a folio between 4K and 2M, where one such size is switched on.
-    folio_pages: Option<u64>,
+    folios: Folios,
+    /// Populating calls made fewer faults than pages, and nothing tells which folios they made.
+    folios_untold: u64,
     /// Frames of the reservation that reserved huge pages are mapped in: 1.
     hugetlb: Resident<u8>,
     page_table_bytes_before: u64,
@@ -93,11 +95,13 @@ impl Observer {
             traps,
             page_map: PageMap::open()?,
             maps: ProcText::open("/proc/self/maps")?,
+            smaps: ProcText::open("/proc/self/smaps")?,
             status: ProcText::open("/proc/self/status")?,
             hugetlb: Resident::zeroed(frames)?,
             page_table_bytes_before: 0,
             shared: None,
-            folio_pages: environment::only_folio_pages(),
+            folios: Folios::new(),
+            folios_untold: 0,
             torn: Torn::new(frames)?,
             shadow: Shadow::new(frames, others_max)?,
             tally: Tally::new(),
@@ -141,6 +145,11 @@ impl Observer {
     /// The stream of traps.
     pub(crate) fn traps(&self) -> Option<&TrapStream> {
         self.traps.as_ref()
+    }
+
+    /// Populating calls whose folios nothing tells.
+    pub(crate) fn folios_untold(&self) -> u64 {
+        self.folios_untold
     }
 
     /// Scans that the kernel broke off.
@@ -202,6 +211,11 @@ impl Observer {
                 continue;
             }
             let after = after.unwrap_or(ABSENT);
+            let parts = match cause {
+                Cause::Populated(_) => self.folios.parts(first_page),
+                _ => None,
+            };
+            let cause = if parts.is_some() { Cause::Populated(parts.as_ref()) } else { cause };
             self.tally.classify(first_page, self.shadow.frame(frame), &after, cause);
             if self.shadow.is_full() {
                 grow(&mut self.shadow, &mut self.status, &mut self.own);
@@ -242,11 +256,14 @@ impl Observer {
     pub(crate) fn after_populate(&mut self, start: u64, bytes: u64, faults: u64) {
         let before = self.tally.installs;
         self.tally.installs.cow += self.copied_within(&pages_at(start, bytes));
-        self.rescan(pages_at(start, bytes), Cause::Populated);
+        self.rescan(pages_at(start, bytes), Cause::Populated(None));
         // What is left after a fork took permissions back.
         let made = self.tally.installs.total() - before.total();
         let faults = if self.shared.is_some() { faults.min(made) } else { faults };
-        if !self.tally.join_populated(&before, faults, self.folio_pages) {
+        let folio_pages = if let Folios::OneSize(pages) = self.folios { Some(pages) } else { None };
+        if matches!(self.folios, Folios::Untold) && made > faults {
+            self.folios_untold += 1;
+        } else if !self.tally.join_populated(&before, faults, folio_pages) {
             let page = start / PAGE_BYTES;
             self.tally.reject(Unclassified { page, before: None, after: None, traps: faults });
         }
@@ -301,6 +318,17 @@ impl Observer {
         vmas
     }
 
+    /// Page tables of the process when the window began.
+    pub(crate) fn page_table_bytes_before(&self) -> u64 {
+        self.page_table_bytes_before
+    }
+
+    fn lazy_free_bytes(&mut self) -> Option<u64> {
+        let ours = &self.ours;
+        let is_ours = |map: Range<u64>| ours.overlaps(&(map.start / PAGE_BYTES..map.end / PAGE_BYTES));
+        self.smaps.sum_where("LazyFree:", is_ours).map(|kilobytes| kilobytes * 1024)
+    }
+
     fn page_tables(&mut self) -> u64 {
         self.status.number("VmPTE:").unwrap_or(0) * 1024
     }
@@ -348,6 +376,7 @@ impl Observer {
             rss_bytes: Some(rss_bytes),
             vmas: Some(vmas),
             page_table_bytes: Some(page_table_bytes),
+            lazy_free_bytes: self.lazy_free_bytes(),
             discrepancies,
             pages: Default::default(),
         }

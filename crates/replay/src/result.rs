@@ -50,6 +50,8 @@ pub struct Mark {
     pub vmas: Option<u64>,
     /// Page tables made since the window began.
     pub page_table_bytes: Option<u64>,
+    /// Bytes that the kernel may drop: given up by `MADV_FREE` and not written since (smaps `LazyFree`).
+    pub lazy_free_bytes: Option<u64>,
     /// Pages on which a scan of the whole reservation contradicts what was followed call by call.
     pub discrepancies: u64,
     /// Every present page of the reservation. Not part of the JSON.
@@ -99,6 +101,8 @@ pub struct Replayed {
     pub vmas_peak: Option<u64>,
     /// Most page-table memory beyond what the window began with.
     pub page_table_bytes_peak: Option<u64>,
+    /// Page-table memory that the process had before the window: SuperSlabs on maps of their own may lie on the same tables.
+    pub page_table_bytes_before: Option<u64>,
     /// System calls of the allocator.
     pub os_calls: Option<OsCalls>,
     /// Those of them that the kernel refused.
@@ -143,6 +147,7 @@ impl Replayed {
         self.thp_end = Some(counts.pages(PageState::Thp) * PAGE_BYTES / HUGE_PAGE_BYTES);
         self.vmas_peak = Some(observer.peaks.vmas);
         self.page_table_bytes_peak = Some(observer.peaks.page_table_bytes);
+        self.page_table_bytes_before = Some(observer.page_table_bytes_before());
     }
 
     /// Takes over what is known of a process as a whole.

@@ -73,6 +73,8 @@ pub struct MarkedPages {
     pub event: u64,
     /// Present pages.
     pub pages: PageSet,
+    /// Bytes that the kernel may drop: given up by `MADV_FREE` and not written since (smaps `LazyFree`).
+    pub lazy_free_bytes: u64,
 }
 
 /// What a simulation gives.
@@ -286,7 +288,8 @@ impl<H: Watch> Run<H> {
         if self.collects_pages {
             let hooks = mem.hooks();
             let pages = page_set(hooks.accounts().kernel(), mem.pieces());
-            self.marked.push(MarkedPages { event: self.done, pages });
+            let lazy_free_bytes = hooks.accounts().kernel().lazy_free_pages() * PAGE_BYTES;
+            self.marked.push(MarkedPages { event: self.done, pages, lazy_free_bytes });
         }
         if let Some(core) = self.core {
             let live = self.driver.live_objects().map(|(block, bytes)| mem.pages_of(block, bytes)).collect();

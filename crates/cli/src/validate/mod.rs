@@ -11,18 +11,18 @@ mod verdict;
 use std::path::Path;
 
 use hksim_cost::Profile;
-use hksim_drive::{Design, Huge, PageSet};
+use hksim_drive::{Design, Huge};
 use hksim_linux::cpu_modes::CpuModes;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
 use hksim_sim::kernel::KernelConfig;
-use hksim_sim::simulate::{MarkedPages, Marks, Setup, Simulated, simulate};
+use hksim_sim::simulate::{Marks, Setup, Simulated, simulate};
 use hksim_sim::{Addresses, SimReport, report::SCHEMA};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
 use serde::Serialize;
 
 pub use layout::LayoutResidual;
-pub use residual::Residual;
+pub use residual::{MarksResidual, Residual};
 pub use statistical::Spread;
 pub use verdict::{Class, Judged, Verdict};
 
@@ -102,8 +102,8 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
                 predict(trace, &setup, Marks::Collect)?
             }
         };
-        let pages = compare_pages(&simulated.marks, &replayed);
-        let residual = Residual::new(&simulated.report, &replayed, pages);
+        let marks = MarksResidual::new(&simulated.marks, &replayed);
+        let residual = Residual::new(&simulated.report, &replayed, marks);
         let judged = verdict::judge(&simulated.report, &replayed, &residual);
         let moved = if judged.verdict == Verdict::Failed { settings_moved(&setup) } else { None };
         // What was disturbed is measured again.
@@ -242,18 +242,4 @@ fn settings_moved(setup: &Setup) -> Option<String> {
     Some(format!(
         "somebody changed this machine's settings meanwhile: {before} when this was predicted, {now} afterwards"
     ))
-}
-
-/// Pages that differ, over all marks: (only predicted, only measured). `None` where the replay has no page sets.
-fn compare_pages(predicted: &[MarkedPages], measured: &Replayed) -> Option<(u64, u64)> {
-    if measured.marks.is_empty() {
-        return None;
-    }
-    let at = |event: u64| measured.marks.iter().find(|mark| mark.events == event).map(|mark| &mark.pages);
-    let nothing = PageSet::default();
-    let differences = predicted.iter().map(|mark| {
-        let (ours, theirs) = mark.pages.symmetric_difference(at(mark.event).unwrap_or(&nothing));
-        (ours.pages_total(), theirs.pages_total())
-    });
-    Some(differences.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)))
 }

@@ -1,9 +1,11 @@
 //! Prediction minus measurement.
 
+use hksim_drive::design::Align;
 use hksim_drive::{ByKind, FellBack, OsCalls};
 use hksim_policy::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
-use hksim_replay::Replayed;
+use hksim_replay::{Mark, Replayed};
 use hksim_sim::SimReport;
+use hksim_sim::simulate::MarkedPages;
 use serde::Serialize;
 
 /// Prediction minus measurement, figure by figure; null where the machine could not measure it.
@@ -39,15 +41,65 @@ pub struct Residual {
     pub pages_only_predicted: Option<u64>,
     /// Pages present (or in that state) in the measurement only, over all marks.
     pub pages_only_measured: Option<u64>,
+    /// Bytes given up by `MADV_FREE` and not written since: differences over all marks, added up without their signs.
+    pub lazy_free_bytes: Option<u64>,
+    /// Page-table memory at its peak. Where SuperSlabs have maps of their own the kernel may put them on tables that the
+    /// process had before: then the prediction, which knows none of those, may be higher by as much.
+    pub page_table_bytes_peak: Option<i64>,
+    /// How much of that difference such tables cannot explain.
+    pub page_table_bytes_unexplained: Option<u64>,
+}
+
+/// What differs at the marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarksResidual {
+    pages_only_predicted: u64,
+    pages_only_measured: u64,
+    /// `None` where the kernel did not tell.
+    lazy_free_bytes: Option<u64>,
+}
+
+impl MarksResidual {
+    /// Compares all marks. `None` where the replay has none.
+    pub fn new(predicted: &[MarkedPages], measured: &Replayed) -> Option<MarksResidual> {
+        if measured.marks.is_empty() {
+            return None;
+        }
+        let nothing = Mark::default();
+        let one = |mark: &MarkedPages| {
+            let theirs = measured.marks.iter().find(|theirs| theirs.events == mark.event).unwrap_or(&nothing);
+            let (only_ours, only_theirs) = mark.pages.symmetric_difference(&theirs.pages);
+            MarksResidual {
+                pages_only_predicted: only_ours.pages_total(),
+                pages_only_measured: only_theirs.pages_total(),
+                lazy_free_bytes: theirs.lazy_free_bytes.map(|bytes| bytes.abs_diff(mark.lazy_free_bytes)),
+            }
+        };
+        predicted.iter().map(one).reduce(|sum, one| MarksResidual {
+            pages_only_predicted: sum.pages_only_predicted + one.pages_only_predicted,
+            pages_only_measured: sum.pages_only_measured + one.pages_only_measured,
+            lazy_free_bytes: sum.lazy_free_bytes.zip(one.lazy_free_bytes).map(|(sum, one)| sum + one),
+        })
+    }
 }
 
 fn minus(predicted: u64, measured: u64) -> i64 {
     predicted.wrapping_sub(measured) as i64
 }
 
+/// How much of a difference in page-table memory nothing explains, in bytes.
+fn page_tables_unexplained(predicted: &SimReport, measured: &Replayed) -> Option<u64> {
+    let surplus = minus(predicted.page_table_bytes_peak, measured.page_table_bytes_peak?);
+    let shared_max = match predicted.policy.align {
+        Align::Arena => 0,
+        Align::Trim | Align::Kernel => measured.page_table_bytes_before? as i64,
+    };
+    Some(if (0..=shared_max).contains(&surplus) { 0 } else { surplus.unsigned_abs() })
+}
+
 impl Residual {
-    /// Subtracts a measurement; `pages` are the differences over all marks.
-    pub fn new(predicted: &SimReport, measured: &Replayed, pages: Option<(u64, u64)>) -> Residual {
+    /// Subtracts a measurement; `marks` are the differences over all marks.
+    pub fn new(predicted: &SimReport, measured: &Replayed, marks: Option<MarksResidual>) -> Residual {
         let less = |predicted: u64, measured: Option<u64>| measured.map(|measured| minus(predicted, measured));
         Residual {
             installs: measured.installs.map(|installs| minus(predicted.installs.total, installs.total)),
@@ -63,8 +115,11 @@ impl Residual {
             misaligned_bytes: measured.base_address.map(|base| base % ALIGN_BYTES_MAX),
             failed: minus(predicted.failed, measured.failed),
             placement_equal: measured.placement.as_ref().map(|placement| *placement == predicted.placement),
-            pages_only_predicted: pages.map(|pages| pages.0),
-            pages_only_measured: pages.map(|pages| pages.1),
+            pages_only_predicted: marks.map(|marks| marks.pages_only_predicted),
+            pages_only_measured: marks.map(|marks| marks.pages_only_measured),
+            lazy_free_bytes: marks.and_then(|marks| marks.lazy_free_bytes),
+            page_table_bytes_peak: less(predicted.page_table_bytes_peak, measured.page_table_bytes_peak),
+            page_table_bytes_unexplained: page_tables_unexplained(predicted, measured),
         }
     }
 
@@ -88,7 +143,13 @@ impl Residual {
         let calls = self.os_calls.unwrap_or_default().values();
         let refused = self.fell_back.unwrap_or_default().values().into_iter().chain(self.os_calls_failed);
         let signed = figures.into_iter().flatten().chain(kinds).chain(calls).chain(refused);
-        let pages = [self.pages_only_predicted, self.pages_only_measured].into_iter().flatten();
+        let pages = [
+            self.pages_only_predicted,
+            self.pages_only_measured,
+            self.lazy_free_bytes,
+            self.page_table_bytes_unexplained,
+        ];
+        let pages = pages.into_iter().flatten();
         signed.map(i64::unsigned_abs).chain(pages).fold(0, u64::saturating_add)
     }
 

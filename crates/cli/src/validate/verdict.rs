@@ -199,6 +199,12 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
     if policy.purge == Purge::Free && predicted.installs.by_kind.thp > 0 && predicted.splits > 0 {
         found.push("R10 (a split maps zero-filled pages to the zero page)".into());
     }
+    if residual.lazy_free_bytes.unwrap_or(0) > 0 {
+        found.push("R9 (MADV_FREE marks pages, and a write takes the mark back)".into());
+    }
+    if residual.page_table_bytes_unexplained.unwrap_or(0) > 0 {
+        found.push("R15/R21 (page tables come with pages and go with whole huge pages)".into());
+    }
     found.extend(copy_suspects(!predicted.forks.is_empty(), residual).into_iter().map(String::from));
     if predicted.installs.by_reason.refault_after_purge > 0 && residual.installs.unwrap_or(0) > 0 {
         found.push("R7/R8 (MADV_DONTNEED drops pages, and tables of whole huge pages)".into());

@@ -12,6 +12,7 @@ use crate::support::Bench;
 const RESERVATION: u32 = 0x2000;
 const MADV_HUGEPAGE: u32 = 14;
 const MADV_DONTNEED: u32 = 4;
+const MADV_FREE: u32 = 8;
 const MADV_POPULATE_WRITE: u32 = 23;
 const MADV_COLLAPSE: u32 = 25;
 
@@ -88,6 +89,7 @@ fn sabotage_is_caught_and_the_rule_named() {
             Sabotage::Madvise { advice: MADV_POPULATE_WRITE, errno: einval },
             "R24 ",
         ),
+        ("--huge never --purge free --purge-delay 0", Sabotage::Madvise { advice: MADV_FREE, errno: 0 }, "R9 "),
         ("--huge collapse", Sabotage::Madvise { advice: MADV_COLLAPSE, errno: einval }, "R12' "),
     ];
     for (policy, sabotage, rule) in cases {
