@@ -32,6 +32,9 @@ pub struct Environment {
     /// Faults that got no page of the size they should have, for want of memory in one piece, while the replay ran; on the
     /// whole machine.
     pub thp_fallbacks: Option<u64>,
+    /// Pages that reclaim and compaction looked at while the replay ran, on the whole machine: a page that is being moved makes faults
+    /// be taken twice.
+    pub reclaim_scans: Option<u64>,
     /// Processor time that DAMON took while the replay ran, in nanoseconds, on the whole machine: it makes faults be taken
     /// twice ([`damon`]).
     pub damon_ns: Option<u64>,
@@ -66,6 +69,7 @@ impl Environment {
             memcg_max: memcg_max(),
             khugepaged_collapses: khugepaged_collapses(),
             thp_fallbacks: thp_fallbacks(),
+            reclaim_scans: reclaim_scans(),
             damon_ns: damon::run_ns(),
             nr_hugepages: number("/proc/sys/vm/nr_hugepages"),
             max_map_count: number("/proc/sys/vm/max_map_count"),
@@ -81,9 +85,18 @@ impl Environment {
             |now: Option<u64>, before: Option<u64>| now.zip(before).map(|(now, before)| now.saturating_sub(before));
         self.khugepaged_collapses = since(khugepaged_collapses(), self.khugepaged_collapses);
         self.thp_fallbacks = since(thp_fallbacks(), self.thp_fallbacks);
+        self.reclaim_scans = since(reclaim_scans(), self.reclaim_scans);
         self.damon_ns = since(damon::run_ns(), self.damon_ns);
         self
     }
+}
+
+/// Pages that reclaim and compaction looked at so far.
+fn reclaim_scans() -> Option<u64> {
+    const COUNTED: [&str; 3] = ["pgscan_kswapd ", "pgscan_direct ", "compact_migrate_scanned "];
+    let vmstat = text("/proc/vmstat")?;
+    let count = |line: &str| COUNTED.iter().find_map(|name| line.strip_prefix(name))?.parse::<u64>().ok();
+    Some(vmstat.lines().filter_map(count).sum())
 }
 
 /// Failed allocations of huge pages of all sizes so far, those of collapses included; before Linux 6.10 only those of 2 MiB

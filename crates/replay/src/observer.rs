@@ -20,6 +20,7 @@ use crate::shared::{Changed, Shared};
 use crate::torn::Torn;
 use crate::usage::Usage;
 use crate::window::Watch;
+use hksim_linux::modes::ModeFiles;
 use hksim_linux::pagemap::{PageMap, PagesSeen, PresentPages};
 use hksim_linux::procfs::ProcText;
 use hksim_linux::resident::Resident;
@@ -60,6 +61,11 @@ pub(crate) struct Observer {
     page_map: PageMap,
     maps: ProcText,
     smaps: ProcText,
+    modes: ModeFiles,
+    modes_before: u64,
+    /// Marks at which a mode or limit of the machine was not what it was at the start.
+    modes_moved: u64,
+    vmas_elsewhere: Option<u64>,
     status: ProcText,
     folios: Folios,
     /// Populating calls made fewer faults than pages, and nothing tells which folios they made.
@@ -96,6 +102,10 @@ impl Observer {
             page_map: PageMap::open()?,
             maps: ProcText::open("/proc/self/maps")?,
             smaps: ProcText::open("/proc/self/smaps")?,
+            modes: ModeFiles::open(),
+            modes_before: 0,
+            modes_moved: 0,
+            vmas_elsewhere: None,
             status: ProcText::open("/proc/self/status")?,
             hugetlb: Resident::zeroed(frames)?,
             page_table_bytes_before: 0,
@@ -115,7 +125,20 @@ impl Observer {
         self.base_page = base / PAGE_BYTES;
         self.shadow.locate(base / HUGE_PAGE_BYTES);
         self.ours.add(self.base_page..self.base_page + self.reserved_pages);
-        self.note_vmas();
+        let ours = self.note_vmas();
+        // The page of system calls in the kernel's half is listed, and is no mapping of the process.
+        let all = self.maps.maps_where(|map| map.start < 1 << 63);
+        self.vmas_elsewhere = all.map(|all| all.saturating_sub(ours));
+    }
+
+    /// Mappings of the process that are not the allocator's; none is made while it is measured.
+    pub(crate) fn vmas_elsewhere(&self) -> Option<u64> {
+        self.vmas_elsewhere
+    }
+
+    /// Marks at which the machine's modes were not those of the start.
+    pub(crate) fn modes_moved(&self) -> u64 {
+        self.modes_moved
     }
 
     /// The kernel put a map at an address of its choice.
@@ -371,6 +394,7 @@ impl Observer {
             }
         }
         let (vmas, page_table_bytes) = (self.note_vmas(), self.note_page_tables());
+        self.modes_moved += u64::from(self.modes.digest() != self.modes_before);
         Mark {
             events,
             rss_bytes: Some(rss_bytes),
@@ -451,6 +475,7 @@ impl Observer {
 
 impl Watch for Observer {
     fn begin(&mut self) {
+        self.modes_before = self.modes.digest();
         self.page_table_bytes_before = self.page_tables();
         self.traps.iter().for_each(|traps| traps.counter().enable());
     }

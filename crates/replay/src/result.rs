@@ -101,6 +101,10 @@ pub struct Replayed {
     pub vmas_peak: Option<u64>,
     /// Most page-table memory beyond what the window began with.
     pub page_table_bytes_peak: Option<u64>,
+    /// Mappings of the process outside the allocator's memory: they count towards `max_map_count`.
+    pub vmas_elsewhere: Option<u64>,
+    /// Marks at which a huge-page mode or a limit of the machine was not what it was when the run began.
+    pub modes_moved: Option<u64>,
     /// Page-table memory that the process had before the window: SuperSlabs on maps of their own may lie on the same tables.
     pub page_table_bytes_before: Option<u64>,
     /// System calls of the allocator.
@@ -147,6 +151,8 @@ impl Replayed {
         self.thp_end = Some(counts.pages(PageState::Thp) * PAGE_BYTES / HUGE_PAGE_BYTES);
         self.vmas_peak = Some(observer.peaks.vmas);
         self.page_table_bytes_peak = Some(observer.peaks.page_table_bytes);
+        self.vmas_elsewhere = observer.vmas_elsewhere();
+        self.modes_moved = Some(observer.modes_moved());
         self.page_table_bytes_before = Some(observer.page_table_bytes_before());
     }
 

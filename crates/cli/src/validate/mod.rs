@@ -94,27 +94,22 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
     let spec = spec(trace, &setup);
     let (mut tries, mut differed) = (1, Vec::new());
     let (replayed, simulated, residual, judged) = loop {
+        let moved_before = settings_moved(&setup);
         let replayed = hksim_replay::replay(&spec)?;
-        let simulated = match &replayed.addresses {
-            None => modelled.clone(),
-            Some(given) => {
-                let setup = Setup { addresses: Addresses::Given(given.clone()), ..setup.clone() };
-                predict(trace, &setup, Marks::Collect)?
-            }
-        };
+        let simulated = predict_again(trace, &setup, &modelled, &replayed)?;
         let marks = MarksResidual::new(&simulated.marks, &replayed);
         let residual = Residual::new(&simulated.report, &replayed, marks);
         let judged = verdict::judge(&simulated.report, &replayed, &residual);
-        let moved = if judged.verdict == Verdict::Failed { settings_moved(&setup) } else { None };
+        let moved = moved_before.or_else(|| settings_moved(&setup)).or_else(|| moved_meanwhile(&replayed));
         // What was disturbed is measured again.
-        let is_damon = moved.is_none() && judged.may_be_damon(&replayed, &residual);
-        let disturbed = judged.class == Class::Bounded || moved.is_some() || is_damon;
+        let by_others = moved.is_none() && judged.may_be_disturbed(&replayed, &residual);
+        let disturbed = judged.class == Class::Bounded || moved.is_some() || by_others;
         let judged = moved.map_or(judged, Judged::skipped);
         if tries == TRIES_MAX || !disturbed {
             break (replayed, simulated, residual, judged.after(&differed));
         }
-        if is_damon {
-            differed.extend(judged.reason);
+        if by_others {
+            differed.push(judged);
         }
         tries += 1;
     };
@@ -132,6 +127,28 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
         measured: Box::new(replayed),
         residual,
     })
+}
+
+/// The prediction for the address space that a replay had: the addresses of its maps, and how many other mappings it had
+/// where their limit is near.
+fn predict_again(trace: &Path, setup: &Setup, modelled: &Simulated, replayed: &Replayed) -> anyhow::Result<Simulated> {
+    /// The kernel refuses some calls a few mappings before the limit.
+    const NEAR: u64 = 8;
+    let mut setup = setup.clone();
+    let elsewhere = replayed.vmas_elsewhere.unwrap_or(0);
+    let vmas_max = modelled.report.vmas_peak.max(replayed.vmas_peak.unwrap_or(0)) + elsewhere;
+    let is_near = vmas_max + NEAR >= setup.kernel.max_map_count;
+    if is_near {
+        setup.kernel.vmas_elsewhere = elsewhere;
+    }
+    match &replayed.addresses {
+        None if !is_near => Ok(modelled.clone()),
+        None => predict(trace, &setup, Marks::Collect),
+        Some(given) => {
+            let setup = Setup { addresses: Addresses::Given(given.clone()), ..setup };
+            predict(trace, &setup, Marks::Collect)
+        }
+    }
 }
 
 /// Simulates a trace file.
@@ -220,6 +237,15 @@ pub fn judge_system_time(trace: &Path, setup: &Setup, row: &mut Row, profile: &P
         predicted.beside(&runs, warm_up, profile)
     });
     Ok(())
+}
+
+/// The same as [`settings_moved`], while the replay ran.
+fn moved_meanwhile(replayed: &Replayed) -> Option<String> {
+    let marks = replayed.modes_moved.filter(|&marks| marks > 0)?;
+    Some(format!(
+        "somebody changed this machine's huge-page modes or limits while the replay ran: at {marks} of {} points they were not those of its start",
+        replayed.marks.len()
+    ))
 }
 
 /// Modes and the hugetlb pool belong to the whole machine: where they are not what the prediction saw, somebody changed them,

@@ -50,16 +50,22 @@ impl Judged {
         Judged::exact(Verdict::Skipped, Some(reason))
     }
 
-    /// Whether it failed by a few faults while DAMON ran, which nobody can predict. Something else fails again.
-    pub fn may_be_damon(&self, measured: &Replayed, residual: &Residual) -> bool {
-        let ran = measured.environment.damon_ns.is_some_and(|ns| ns > 0);
-        self.verdict == Verdict::Failed && ran && residual.is_few_faults()
+    /// Whether it failed by a few faults while something else handled pages of the machine, which nobody can predict. What
+    /// has another cause fails again.
+    pub fn may_be_disturbed(&self, measured: &Replayed, residual: &Residual) -> bool {
+        self.verdict == Verdict::Failed && others_ran(measured) && residual.is_few_faults()
     }
 
-    /// With what replays before this one differed by while DAMON ran, if any did: an ok is not told without it.
-    pub fn after(mut self, differed: &[String]) -> Judged {
+    /// With what replays before this one differed by while something else handled pages, if any did: an ok is not told without
+    /// it, and a failure that comes again alike is none of that.
+    pub fn after(mut self, differed: &[Judged]) -> Judged {
         let Some(first) = differed.first() else { return self };
-        let before = format!("while DAMON ran, {} before this one differed: {first}", times(differed.len()));
+        let (replays, reason) = (times(differed.len()), first.reason.as_deref().unwrap_or("no reason"));
+        let before = if differed.iter().all(|judged| *judged == self) {
+            format!("the same in {replays} before this one")
+        } else {
+            format!("while DAMON, reclaim or compaction ran, {replays} before this one differed: {reason}")
+        };
         self.reason = Some(self.reason.map_or(before.clone(), |reason| format!("{reason}; {before}")));
         self
     }
@@ -128,6 +134,12 @@ pub(super) fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Opt
         }
         _ => None,
     }
+}
+
+/// Whether DAMON, reclaim or compaction handled pages of the machine while the replay ran.
+fn others_ran(measured: &Replayed) -> bool {
+    let environment = &measured.environment;
+    [environment.damon_ns, environment.reclaim_scans].iter().flatten().any(|&count| count > 0)
 }
 
 fn times(replays: usize) -> String {
@@ -246,17 +258,26 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_beside_damon_is_not_believed_at_once() {
-        let beside = |verdict, damon_ns| {
+    fn what_failed_beside_damon_or_compaction_is_not_believed_at_once() {
+        let beside = |verdict, damon_ns, reclaim_scans| {
             let mut measured = Replayed::default();
-            measured.environment.damon_ns = damon_ns;
-            Judged::exact(verdict, None).may_be_damon(&measured, &Residual::default())
+            (measured.environment.damon_ns, measured.environment.reclaim_scans) = (damon_ns, reclaim_scans);
+            Judged::exact(verdict, None).may_be_disturbed(&measured, &Residual::default())
         };
-        assert!(beside(Verdict::Failed, Some(1)));
-        let told = |differed: &[String]| Judged::exact(Verdict::Ok, None).after(differed).reason;
-        assert_eq!(told(&[]), None);
-        let twice = told(&["R1".into(), "R2".into()]);
-        assert_eq!(twice.as_deref(), Some("while DAMON ran, 2 replays before this one differed: R1"));
-        assert!(!beside(Verdict::Failed, Some(0)) && !beside(Verdict::Failed, None) && !beside(Verdict::Ok, Some(1)));
+        assert!(beside(Verdict::Failed, Some(1), None) && beside(Verdict::Failed, Some(0), Some(7)));
+        assert!(!beside(Verdict::Failed, Some(0), Some(0)) && !beside(Verdict::Failed, None, None));
+        assert!(!beside(Verdict::Ok, Some(1), Some(1)));
+    }
+
+    #[test]
+    fn a_failure_that_comes_again_alike_is_not_put_down_to_others() {
+        let failed = |reason: &str| Judged::exact(Verdict::Failed, Some(reason.into()));
+        let told = |last: Judged, differed: &[Judged]| last.after(differed).reason.unwrap_or_default();
+        let ok = Judged::exact(Verdict::Ok, None);
+        assert_eq!(ok.clone().after(&[]).reason, None);
+        let twice = told(ok, &[failed("R1"), failed("R2")]);
+        assert_eq!(twice, "while DAMON, reclaim or compaction ran, 2 replays before this one differed: R1");
+        assert_eq!(told(failed("R1"), &[failed("R1"), failed("R1")]), "R1; the same in 2 replays before this one");
+        assert!(told(failed("R1"), &[failed("R2")]).contains("differed: R2"));
     }
 }
