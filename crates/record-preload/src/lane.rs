@@ -130,11 +130,16 @@ pub fn is_recording() -> bool {
     session::is_recording() && !process::is_off()
 }
 
+/// Whether the record is kept for the time being: a memory policy is in force when recording begins again.
+fn counts(record: &Record) -> bool {
+    !session::is_stopped() || record.kind == Kind::MemoryPolicy
+}
+
 /// The first event of a thread.
 #[cold]
 #[inline(never)]
 fn begin_thread(record: &Record) {
-    if process::is_off() || session::is_stopped() {
+    if process::is_off() || !counts(record) {
         return;
     }
     let _errno = sys::Errno::save();
@@ -277,7 +282,7 @@ impl Lane {
     #[cold]
     #[inline(never)]
     fn make_room(&self, record: &Record) -> bool {
-        if process::is_off() || session::is_stopped() {
+        if process::is_off() || !counts(record) {
             self.set_room(0);
             return false;
         }

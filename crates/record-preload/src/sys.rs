@@ -74,6 +74,29 @@ pub fn parent_pid() -> u32 {
     unsafe { libc::syscall(libc::SYS_getppid) as u32 }
 }
 
+/// What `PR_GET_THP_DISABLE` returns; 0 where the kernel does not know it.
+pub fn thp_disable() -> u32 {
+    let (option, none) = (libc::PR_GET_THP_DISABLE as c_long, 0 as c_long);
+    // SAFETY: touches no memory.
+    let result = unsafe { libc::syscall(libc::SYS_prctl, option, none, none, none, none) };
+    u32::try_from(result).unwrap_or(0)
+}
+
+/// The caller's personality; 0, the usual one, where /proc does not tell. (A filter that the program runs under is more likely
+/// to forbid the call of that name.)
+pub fn personality() -> u32 {
+    // SAFETY: the path ends with a zero byte.
+    let fd = unsafe { open(c"/proc/self/personality".as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return 0;
+    }
+    let mut text = [0; 16];
+    let used = read(fd, &mut text);
+    close(fd);
+    let digits = text.get(..used).and_then(|text| core::str::from_utf8(text).ok()).unwrap_or_default();
+    u32::from_str_radix(digits.trim_ascii_end(), 16).unwrap_or(0)
+}
+
 /// Kernel thread id of the caller.
 pub fn tid() -> u32 {
     // SAFETY: no arguments.

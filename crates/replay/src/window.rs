@@ -72,7 +72,8 @@ fn calls_allocator(op: &Op) -> bool {
         | Op::Fork { .. }
         | Op::Exec
         | Op::Mark { .. }
-        | Op::Touch { .. } => false,
+        | Op::Touch { .. }
+        | Op::MemoryPolicy { .. } => false,
     }
 }
 
