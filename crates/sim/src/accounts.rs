@@ -1,5 +1,7 @@
 //! One kernel fed by one placement, with every install accounted for: by kind, by reason, by OS call.
 
+mod obey;
+
 use std::collections::HashSet;
 use std::mem;
 use std::ops::Range;
@@ -121,6 +123,7 @@ pub struct Accounts {
     /// 2 MiB blocks that were a huge page and were not dropped whole since.
     once_huge: HashSet<u64>,
     giver: Giver,
+    policy_changes: u64,
 }
 
 impl Accounts {
@@ -138,6 +141,7 @@ impl Accounts {
             purged: HashSet::new(),
             once_huge: HashSet::new(),
             giver: Giver::new(Addresses::default()),
+            policy_changes: 0,
         }
     }
 
