@@ -1,6 +1,6 @@
 //! A model of Linux anonymous memory: page operations in, faults, residency, huge pages and page tables out.
 //!
-//! The model follows the kernel's rules exactly (named R1 to R27 in the comments; the table of rules is in the
+//! The model follows the kernel's rules exactly (named R1 to R28 in the comments; the table of rules is in the
 //! project's documentation) and is compared with the running kernel operation by operation by `hksim rules`
 //! (crate `hksim-rules`). What it leaves out is what is not deterministic: memory pressure, allocation failure,
 //! khugepaged. It knows private anonymous memory, of one process and of those it forks.
