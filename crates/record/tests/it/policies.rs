@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use hksim_record::control::Begin;
 use hksim_record::{Exit, Options, RecordReport, record};
 use hksim_trace::event::{Event, Op};
 use hksim_trace::memory_policy::{LockAll, MemoryPolicy, ThpDisable};
@@ -97,4 +98,18 @@ fn children_and_programs_begin_with_what_they_inherit() {
     let first: Vec<Told> = of(101).take(3).collect();
     let again = Told::Policy(thp(ThpDisable::All), false);
     assert_eq!(first, [Told::Policy(thp(ThpDisable::All), true), Told::Malloc(101), again], "the executed program");
+}
+
+#[test]
+fn changes_count_while_recording_is_switched_off() {
+    let dir = scratch();
+    let program = compile(dir.path(), "policies", &[]);
+    let options = Options { output: dir.path().join("app.hkt"), begin: Begin::Stopped, ..Options::default() };
+    let report = record(&options, &[program.as_os_str().to_owned(), "calls".into()]).expect("a recording");
+    if report.exit == Some(Exit::Code(77)) {
+        return eprintln!("skipped: mlockall is not allowed (ulimit -l)");
+    }
+    let told = told(&events(&report.traces[0]));
+    let changes = told.iter().filter(|told| matches!(told, Told::Policy(_, false))).count();
+    assert_eq!((changes, told.iter().any(|told| matches!(told, Told::Malloc(_)))), (5, false), "{told:?}");
 }

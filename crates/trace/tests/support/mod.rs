@@ -91,16 +91,7 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
                 align_log2: random.below(64) as u8,
                 call: random.pick(&ALLOC_CALLS),
             },
-            9 => match random.below(8) {
-                0 => Op::FreeNull,
-                1 => Op::FreeUnknown,
-                2 => Op::ThreadStart,
-                3 => Op::ThreadExit,
-                4 => Op::Fork { child_pid: random.next() as u32 },
-                5 => Op::Exec,
-                6 => Op::MemoryPolicy { policy: random_policy(random), inherited: random.chance(50) },
-                _ => Op::Mark { name: random.next() as u32 },
-            },
+            9 => of_no_object(random),
             _ if live.is_empty() => Op::FreeNull,
             kind => {
                 let at = random.below(live.len() as u64) as usize;
@@ -129,6 +120,20 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
         events.push(Event { time_ns, thread, site, op });
     }
     events
+}
+
+/// An event about no object.
+fn of_no_object(random: &mut Random) -> Op {
+    match random.below(8) {
+        0 => Op::FreeNull,
+        1 => Op::FreeUnknown,
+        2 => Op::ThreadStart,
+        3 => Op::ThreadExit,
+        4 => Op::Fork { child_pid: random.next() as u32 },
+        5 => Op::Exec,
+        6 => Op::MemoryPolicy { policy: random_policy(random), inherited: random.chance(50) },
+        _ => Op::Mark { name: random.next() as u32 },
+    }
 }
 
 fn random_policy(random: &mut Random) -> MemoryPolicy {
