@@ -206,6 +206,9 @@ impl Lane {
         if (has_room && session::is_recording()) || self.make_room(record) {
             self.append(&sequence::numbered(record));
             self.note_clock_read();
+            if record.kind == Kind::MemoryPolicy && session::is_stopped() {
+                self.set_room(0); // the next one asks again
+            }
         }
         self.set_busy(false);
     }
@@ -288,7 +291,9 @@ impl Lane {
         }
         let _errno = sys::Errno::save();
         let _signals = sys::SignalsBlocked::new();
-        let Some(process) = Process::current().filter(|process| process.goes_on()) else {
+        let Some(process) =
+            Process::current().filter(|process| process.goes_on() || session::is_stopped() && counts(record))
+        else {
             return false;
         };
         if self.header.get().is_null() && !self.attach(process) {

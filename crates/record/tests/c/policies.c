@@ -1,5 +1,5 @@
 // Changes of memory policies between calls of malloc, by every route that the C library has.
-// Usage: policies calls|quiet PROGRAM...   (quiet: sets THP_DISABLE, forks a child that allocates, and becomes PROGRAM)
+// Usage: policies calls [READY GO]|quiet PROGRAM...   (quiet: sets THP_DISABLE, forks a child that allocates, and becomes PROGRAM)
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,5 +53,13 @@ int main(int count, char **words) {
     if (personality(personality(0xffffffff) | ADDR_NO_RANDOMIZE) == -1) return 7;
     tell();
     step(107);
+    if (count > 3) {
+        // Names its process in one file, and goes on when there is another.
+        FILE *ready = fopen(words[2], "w");
+        fprintf(ready, "%d\n", getpid());
+        fclose(ready);
+        while (access(words[3], F_OK)) usleep(1000);
+        step(108);
+    }
     return 0;
 }
