@@ -1,4 +1,4 @@
-"""Reads .hkt traces, versions 1 and 2, from docs/trace-format.md alone. Needs the package `zstandard`.
+"""Reads .hkt traces, versions 1 to 3, from docs/trace-format.md alone. Needs the package `zstandard`.
 
     for event in Trace("app.hkt"): print(event)
 
@@ -16,16 +16,18 @@ MAGIC = b"\x89HKT\r\n\x1a\n"
 SECTION = struct.Struct("<4sIIIQIIQII")
 CALLS = "malloc calloc realloc reallocarray posix_memalign aligned_alloc memalign valloc pvalloc".split()
 BIRTHS = ["none", "first", "all", "watched", "read", "read-then-write"]
+POLICIES = ["thp-disable", "mlockall", "personality"]
 NAMES = {
     6: "free", 7: "alloc", 8: "realloc", 9: "realloc_free", 10: "realloc_unknown", 11: "free_null",
     12: "free_unknown", 13: "usable_size", 14: "alloc_failed", 15: "realloc_failed", 16: "thread_start",
     17: "thread_exit", 18: "fork", 19: "exec", 20: "mark", 21: "read", 22: "write",
+    23: "memory_policy",
 }
 SIZE, OBJECT, DETAIL, NUMBER, OFFSET = "size object detail number offset".split()
 TAKES = {
     6: [OBJECT], 7: [SIZE, DETAIL], 8: [SIZE, OBJECT, DETAIL], 9: [OBJECT, DETAIL], 10: [SIZE, DETAIL],
     13: [OBJECT], 14: [SIZE, DETAIL], 15: [SIZE, OBJECT, DETAIL], 18: [NUMBER], 20: [NUMBER],
-    21: [OBJECT, NUMBER, OFFSET], 22: [OBJECT, NUMBER, OFFSET],
+    21: [OBJECT, NUMBER, OFFSET], 22: [OBJECT, NUMBER, OFFSET], 23: [DETAIL, NUMBER],
 }  # fmt: skip
 
 
@@ -75,7 +77,7 @@ class Trace:
         if self.data[:8] != MAGIC:
             raise ValueError("not an .hkt trace")
         version, length = struct.unpack_from("<II", self.data, 8)
-        if version not in (1, 2):
+        if version not in (1, 2, 3):
             raise ValueError(f"version {version} is not known")
         self.has_sites = version >= 2
         self.start = 16 + length + 4
@@ -119,6 +121,9 @@ class Trace:
                     fields["site"] = next(sites, 0)
                 if code < 6:
                     fields.update(call=CALLS[code // 3], birth=BIRTHS[code % 3], align_log2=0)
+                if code == 23:
+                    detail = fields.pop(DETAIL)
+                    fields.update(policy=POLICIES[detail & 15], inherited=bool(detail >> 4 & 1))
                 if DETAIL in fields:
                     detail = fields.pop(DETAIL)
                     calls = CALLS if code in (7, 14) else CALLS[2:]

@@ -81,6 +81,7 @@ fn sim(path: &Path) -> u64 {
     let setup = Setup {
         addresses: hksim_sim::Addresses::default(),
         design: Design::default(),
+        memory_policy: Default::default(),
         touch: TouchRule::Recorded,
         kernel: KernelConfig::default(),
         tlb: None,

@@ -19,6 +19,7 @@ pub fn setup(choice: &Choice, trace: &Trace, base: BaseKernel) -> Result<Setup> 
         design: choice.design.clone(),
         touch: choice.touch_rule(trace.header.touch),
         kernel: choice.kernel(base)?,
+        memory_policy: choice.memory_policy,
         tlb: None,
         addresses: Addresses::default(),
         forks: Vec::new(),

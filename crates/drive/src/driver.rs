@@ -131,7 +131,9 @@ impl<W: World, G: Geometry> Driver<W, G> {
             | Op::ReallocFailed { .. }
             | Op::Fork { .. }
             | Op::Exec
-            | Op::Mark { .. } => Ok(()),
+            | Op::Mark { .. }
+            // It is no call of the allocator: who drives obeys it, or not.
+            | Op::MemoryPolicy { .. } => Ok(()),
         }
     }
 

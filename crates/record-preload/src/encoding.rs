@@ -48,6 +48,12 @@ const THREAD_HEAD: u64 = (Kind::Thread as u64) << 8;
 pub const MARK_PIECE_BYTES: usize = 24;
 /// In `align_log2` of a mark: the next record of the thread goes on with the name.
 pub const MARK_GOES_ON: u8 = 0x80;
+/// Of a memory policy: what `PR_GET_THP_DISABLE` returns.
+pub const POLICY_THP_DISABLE: u64 = 0;
+/// Of a memory policy: the flags of `mlockall`, 0 for `munlockall`.
+pub const POLICY_LOCK_ALL: u64 = 1;
+/// Of a memory policy: the personality.
+pub const POLICY_PERSONALITY: u64 = 2;
 /// Low byte of a word that holds, in its high half, the call site of the record behind it.
 const SITE_TAG: u64 = 0x80;
 /// Most words that a record takes: a call site and an escape.
@@ -93,13 +99,16 @@ pub enum Kind {
     /// A piece of a mark's name: its bytes in `address`, `old` and `size`, how many in `align_log2`, with [`MARK_GOES_ON`]
     /// where another piece follows.
     Mark = 14,
+    /// A change of what the kernel does with all of the program's memory: which, in `address`, one of [`POLICY_THP_DISABLE`]
+    /// and those after it; `size` is its new value.
+    MemoryPolicy = 15,
 }
 
 impl Kind {
     /// The kind numbered `value`, if there is one.
     #[must_use]
     pub fn from_number(value: u8) -> Option<Self> {
-        const ALL: [Kind; 14] = [
+        const ALL: [Kind; 15] = [
             Kind::Malloc,
             Kind::Free,
             Kind::Calloc,
@@ -114,6 +123,7 @@ impl Kind {
             Kind::Thread,
             Kind::Fork,
             Kind::Mark,
+            Kind::MemoryPolicy,
         ];
         ALL.get(usize::from(value).wrapping_sub(1)).copied()
     }
@@ -121,7 +131,7 @@ impl Kind {
     /// Whether the call asks for memory: such calls may have a call site.
     #[must_use]
     pub const fn asks_for_memory(self) -> bool {
-        !matches!(self, Self::Free | Self::UsableSize | Self::Thread | Self::Fork | Self::Mark)
+        !matches!(self, Self::Free | Self::UsableSize | Self::Thread | Self::Fork | Self::Mark | Self::MemoryPolicy)
     }
 }
 

@@ -130,11 +130,16 @@ pub fn is_recording() -> bool {
     session::is_recording() && !process::is_off()
 }
 
+/// Whether the record is kept for the time being: a memory policy is in force when recording begins again.
+fn counts(record: &Record) -> bool {
+    !session::is_stopped() || record.kind == Kind::MemoryPolicy
+}
+
 /// The first event of a thread.
 #[cold]
 #[inline(never)]
 fn begin_thread(record: &Record) {
-    if process::is_off() || session::is_stopped() {
+    if process::is_off() || !counts(record) {
         return;
     }
     let _errno = sys::Errno::save();
@@ -201,6 +206,9 @@ impl Lane {
         if (has_room && session::is_recording()) || self.make_room(record) {
             self.append(&sequence::numbered(record));
             self.note_clock_read();
+            if record.kind == Kind::MemoryPolicy && session::is_stopped() {
+                self.set_room(0); // the next one asks again
+            }
         }
         self.set_busy(false);
     }
@@ -277,13 +285,15 @@ impl Lane {
     #[cold]
     #[inline(never)]
     fn make_room(&self, record: &Record) -> bool {
-        if process::is_off() || session::is_stopped() {
+        if process::is_off() || !counts(record) {
             self.set_room(0);
             return false;
         }
         let _errno = sys::Errno::save();
         let _signals = sys::SignalsBlocked::new();
-        let Some(process) = Process::current().filter(|process| process.goes_on()) else {
+        let Some(process) =
+            Process::current().filter(|process| process.goes_on() || session::is_stopped() && counts(record))
+        else {
             return false;
         };
         if self.header.get().is_null() && !self.attach(process) {

@@ -23,6 +23,7 @@ mod mark;
 mod modules;
 #[cfg(feature = "operators")]
 mod operators;
+mod policy;
 mod pool;
 mod process;
 mod real;

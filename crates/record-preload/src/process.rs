@@ -19,7 +19,7 @@ use crate::spool::{
     ALLOCATOR_BYTES, COMMAND_BYTES, CONTROL_BYTES, Control, FRAME_BYTES, FrameHeader, ORIGIN_EXEC, ORIGIN_FORK,
     SPOOL_MAGIC, SPOOL_SUFFIX, STREAM_SUFFIX,
 };
-use crate::{arch, clock, real, session, site, sys};
+use crate::{arch, clock, policy, real, session, site, sys};
 
 /// Spools that one process id may begin (one per exec or reused id).
 const SPOOLS_PER_PID: u32 = 10_000;
@@ -69,6 +69,7 @@ pub struct Process {
 static AT_LOAD: extern "C" fn() = {
     extern "C" fn at_load() {
         let _errno = sys::Errno::save();
+        policy::begin();
         let _signals = sys::SignalsBlocked::new();
         if let Some(process) = Process::current() {
             process.describe_image();
@@ -437,6 +438,7 @@ fn fill_control(control: &mut Control, pid: u32, origin: u32) {
     control.origin = origin;
     control.frames = 1;
     control.start_ticks = arch::ticks();
+    (control.thp_disable, control.personality) = policy::in_force();
     // SAFETY: the path ends with a zero byte.
     let fd = unsafe { sys::open(c"/proc/self/cmdline".as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if fd >= 0 {

@@ -123,6 +123,10 @@ pub struct Control {
     pub allocator: [u8; ALLOCATOR_BYTES],
     /// Recorded calls whose call site was wanted and could not be found out.
     pub sites_lost: u64,
+    /// What `PR_GET_THP_DISABLE` returned when the spool began.
+    pub thp_disable: u32,
+    /// The personality then.
+    pub personality: u32,
 }
 
 /// The first bytes of a lane or block.

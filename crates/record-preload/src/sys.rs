@@ -74,6 +74,46 @@ pub fn parent_pid() -> u32 {
     unsafe { libc::syscall(libc::SYS_getppid) as u32 }
 }
 
+/// What `PR_GET_THP_DISABLE` returns; 0 where the kernel does not know it. A process under a filter of system calls, which may not
+/// allow the question, reads it from /proc, where 3 (except advised memory) shows as 0.
+pub fn thp_disable() -> u32 {
+    let mut text = [0; 4096];
+    let used = read_file(c"/proc/self/status", &mut text);
+    let status = text.get(..used).unwrap_or_default();
+    if !has_line(status, b"Seccomp:\t0\n") {
+        return u32::from(has_line(status, b"THP_enabled:\t0\n"));
+    }
+    let (option, none) = (libc::PR_GET_THP_DISABLE as c_long, 0 as c_long);
+    // SAFETY: touches no memory.
+    let result = unsafe { libc::syscall(libc::SYS_prctl, option, none, none, none, none) };
+    u32::try_from(result).unwrap_or(0)
+}
+
+fn has_line(text: &[u8], line: &[u8]) -> bool {
+    text.windows(line.len()).any(|window| window == line)
+}
+
+/// The caller's personality; 0, the usual one, where /proc does not tell. (A filter that the program runs under is more likely
+/// to forbid the call of that name.)
+pub fn personality() -> u32 {
+    let mut text = [0; 16];
+    let used = read_file(c"/proc/self/personality", &mut text);
+    let digits = text.get(..used).and_then(|text| core::str::from_utf8(text).ok()).unwrap_or_default();
+    u32::from_str_radix(digits.trim_ascii_end(), 16).unwrap_or(0)
+}
+
+/// Reads the start of a file; the bytes used, 0 on failure.
+fn read_file(path: &CStr, into: &mut [u8]) -> usize {
+    // SAFETY: the path ends with a zero byte.
+    let fd = unsafe { open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return 0;
+    }
+    let used = read(fd, into);
+    close(fd);
+    used
+}
+
 /// Kernel thread id of the caller.
 pub fn tid() -> u32 {
     // SAFETY: no arguments.

@@ -112,7 +112,7 @@ impl Conversion {
         let pages = PageTouches::open(&spool, how.rate)?;
         let header = how.header(origin, touch_of(stream.is_some(), pages.is_some()), clock);
         let names = Arc::new(MarkNames::default());
-        let outflow = Outflow {
+        let mut outflow = Outflow {
             timeline: Timeline::new(spool.control.start_ticks, how.rate),
             names: Arc::clone(&names),
             pages,
@@ -120,6 +120,7 @@ impl Conversion {
             writer: ResolvingWriter::create(path, &header, Window { hold_ns: 0, ..window })?,
             last: (0, 0),
         };
+        outflow.inherit(&spool.control)?;
         let (merge, hold_ns, path) = (Merge::new(), window.hold_ns, path.to_path_buf());
         Ok(Self { spool, rate: how.rate, stamps, names, merge, stream, outflow, hold_ns, reached_ns: 0, path })
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hksim_trace::event::{AllocCall, Birth, ReallocCall, SiteId};
+use hksim_trace::memory_policy::MemoryPolicy;
 use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 
 use crate::clock::TickRate;
@@ -459,7 +460,9 @@ impl LaneEvents {
     fn add_other(&mut self, record: &Record) {
         if record.kind == Kind::Thread {
             self.begin_thread(record);
-        } else if let (Some(name), Some(thread)) = (self.pieces.add(record), self.thread) {
+        } else if record.kind == Kind::Mark
+            && let (Some(name), Some(thread)) = (self.pieces.add(record), self.thread)
+        {
             let time_ns = self.time(record.ticks);
             self.mark(time_ns, thread, RawOp::Mark { name: self.names.number(&name) });
         }
@@ -491,7 +494,7 @@ fn alloc(record: &Record, call: AllocCall) -> RawOp {
     RawOp::Alloc { address, size, align_log2, call, birth: Birth::None }
 }
 
-/// What the program did; `None` for a record that names a thread or a mark.
+/// What the program did; `None` for a record that names a thread or a mark, or a memory policy that there is none of.
 #[inline]
 fn op(record: &Record) -> Option<RawOp> {
     let &Record { kind, address, old, size, .. } = record;
@@ -510,6 +513,10 @@ fn op(record: &Record) -> Option<RawOp> {
         Kind::Free => RawOp::Free { address },
         Kind::UsableSize => RawOp::UsableSize { address },
         Kind::Fork => RawOp::Fork { child_pid: u32::try_from(address).unwrap_or(u32::MAX) },
+        Kind::MemoryPolicy => {
+            let numbers = (u8::try_from(address).ok()?, u32::try_from(size).ok()?);
+            RawOp::MemoryPolicy { policy: MemoryPolicy::of_numbers(numbers.0, numbers.1)?, inherited: false }
+        }
         Kind::Thread | Kind::Mark => return None,
     })
 }

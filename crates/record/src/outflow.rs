@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hksim_trace::event::SiteId;
 use hksim_trace::header::{Footer, Quality, Summary};
 use hksim_trace::hkt::ResolvingWriter;
+use hksim_trace::memory_policy::{MemoryPolicy, ThpDisable};
 use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 
 use crate::convert::ImageEnd;
@@ -82,6 +83,19 @@ impl Outflow {
 
     fn push(&mut self, raw: RawEvent) -> Result<(), RecordError> {
         Ok(self.writer.push(&raw)?)
+    }
+
+    /// Puts in the memory policies that an image began under, as the first thread of it.
+    pub(super) fn inherit(&mut self, control: &Control) -> Result<(), RecordError> {
+        let thp_disable = ThpDisable::of_number(control.thp_disable).unwrap_or_default();
+        let policies = [
+            (thp_disable != ThpDisable::Off, MemoryPolicy::ThpDisable(thp_disable)),
+            (control.personality != 0, MemoryPolicy::Personality(control.personality)),
+        ];
+        for (_, policy) in policies.into_iter().filter(|(is_in_force, _)| *is_in_force) {
+            self.push(RawEvent::new(0, 0, RawOp::MemoryPolicy { policy, inherited: true }))?;
+        }
+        Ok(())
     }
 
     /// Events written so far.

@@ -89,9 +89,10 @@ impl Timeline {
         time_ns >= self.next_ns
     }
 
-    /// Whether a record at the time reached so far counts. The beginnings and ends of threads always do.
+    /// Whether a record at the time reached so far counts. The beginnings and ends of threads always do, and changes of memory
+    /// policies, which last.
     pub fn keeps(&self, op: &RawOp) -> bool {
-        self.off_since_ns.is_none() || matches!(op, RawOp::ThreadStart | RawOp::ThreadExit)
+        self.off_since_ns.is_none() || matches!(op, RawOp::ThreadStart | RawOp::ThreadExit | RawOp::MemoryPolicy { .. })
     }
 
     /// Whether recording is stopped at the time reached so far.

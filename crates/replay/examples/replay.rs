@@ -63,6 +63,7 @@ fn perform(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             "glibc" => Target::Malloc { preload: None },
             library => Target::Malloc { preload: Some(library.into()) },
         },
+        memory_policy: Default::default(),
         touch: serde_json::from_value::<TouchRule>(argument(2, "all").into())?,
         mode: if argument(4, "ordered") == "threaded" { Mode::Threaded } else { Mode::Ordered },
         measure: Measure::default(),

@@ -67,7 +67,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
         .map_err(io::Error::from)
         .map_err(ChildError::system("read the job"))?;
     let pause_after = job.spec.stop_at.filter(|_| job.run == Run::Measured);
-    let mut trace = Prepared::new(Borrowing::new(TraceReader::open(&job.spec.trace)?), pause_after, &job.spec.forks)?;
+    let mut trace = Prepared::new(Borrowing::new(TraceReader::open(&job.spec.trace)?), pause_after, &job.spec)?;
     let touch = job.spec.touch;
     match (&job.spec.on, job.spec.mode) {
         (Target::Native(design), Mode::Ordered) => {

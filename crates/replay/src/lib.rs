@@ -24,6 +24,7 @@ mod null;
 mod observer;
 mod parent;
 mod pause;
+mod policy;
 mod process;
 mod protocol;
 mod result;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hksim_drive::{Design, ForkWindow, TouchRule};
+use hksim_drive::{Design, ForkWindow, PolicyRule, TouchRule};
 use serde::{Deserialize, Serialize};
 
 /// A replay to perform.
@@ -14,6 +14,8 @@ pub struct ReplaySpec {
     pub on: Target,
     /// How the application's touches are made up where the trace lacks them.
     pub touch: TouchRule,
+    /// Whether the program's memory policies are in force.
+    pub memory_policy: PolicyRule,
     /// One OS thread, or those of the trace.
     pub mode: Mode,
     /// What to find out.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hksim_drive::{ForkSchedule, ForkWindow, PointFinder, Step as ForkStep};
+use hksim_drive::{ForkSchedule, PointFinder, PolicyRule, Step as ForkStep};
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
@@ -10,7 +10,9 @@ use hksim_trace::source::EventSource;
 
 use crate::error::ChildError;
 use crate::pause::pause;
+use crate::policy::obey;
 use crate::result::Mark;
+use crate::spec::ReplaySpec;
 
 /// A trace made ready: read once, so that reading it again takes no page fault.
 pub(crate) struct Prepared {
@@ -19,6 +21,8 @@ pub(crate) struct Prepared {
     pub(crate) stops: Vec<u64>,
     /// Events after which the process stops itself; one of the stops.
     pause_after: Option<u64>,
+    /// Whether the program's memory policies are in force.
+    pub(crate) memory_policy: PolicyRule,
     /// When children are forked, and exit.
     pub(crate) forks: ForkSchedule,
     /// Calls of the allocator in the whole trace.
@@ -32,7 +36,7 @@ impl Prepared {
     pub(crate) fn new(
         mut reader: Borrowing<TraceReader>,
         pause_after: Option<u64>,
-        forks: &[ForkWindow],
+        spec: &ReplaySpec,
     ) -> Result<Prepared, ChildError> {
         let mut marks = PointFinder::default();
         let (mut operations, mut events) = (0, 0);
@@ -50,8 +54,8 @@ impl Prepared {
         stops.extend(pause_after);
         stops.sort_unstable();
         stops.dedup();
-        let forks = ForkSchedule::new(forks);
-        Ok(Prepared { reader, stops, pause_after, forks, operations, last_events })
+        let (forks, memory_policy) = (ForkSchedule::new(&spec.forks), spec.memory_policy);
+        Ok(Prepared { reader, stops, pause_after, memory_policy, forks, operations, last_events })
     }
 }
 
@@ -72,7 +76,8 @@ fn calls_allocator(op: &Op) -> bool {
         | Op::Fork { .. }
         | Op::Exec
         | Op::Mark { .. }
-        | Op::Touch { .. } => false,
+        | Op::Touch { .. }
+        | Op::MemoryPolicy { .. } => false,
     }
 }
 
@@ -137,6 +142,9 @@ pub(crate) fn drive(trace: &mut Prepared, driver: &mut impl Step) -> Result<Driv
             let (now, later) = rest.split_at(before_stop);
             let start = Instant::now();
             for event in now {
+                if let Some(change) = trace.memory_policy.change(&event.op) {
+                    obey(change)?;
+                }
                 driver.step(event, driven.events)?;
                 driven.events += 1;
             }

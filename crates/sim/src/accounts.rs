@@ -1,5 +1,6 @@
 //! One kernel fed by one placement, with every install accounted for: by kind, by reason, by OS call.
 
+mod obey;
 use std::collections::HashSet;
 use std::mem;
 use std::ops::Range;
@@ -16,11 +17,11 @@ use crate::kernel::{
     self, Access, BLOCK_PAGES, Content, Install, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, Protection,
     RemapSource, Signal,
 };
+use crate::report::PolicyLabel;
 use crate::work::{KernelWork, Present};
 
 /// Why a page-table entry was made. The first that fits, in this order of precedence: populated (trimmed where it was for
-/// nothing) or collapsed; copied_after_fork; zero_then_write;
-/// hole_after_split; refault_after_purge; else what touched the page. The sums equal the total.
+/// nothing) or collapsed; copied_after_fork; zero_then_write; hole_after_split; refault_after_purge; else what touched it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ByReason {
     /// The application used its block.
@@ -121,6 +122,7 @@ pub struct Accounts {
     /// 2 MiB blocks that were a huge page and were not dropped whole since.
     once_huge: HashSet<u64>,
     giver: Giver,
+    memory_policy: PolicyLabel,
 }
 
 impl Accounts {
@@ -138,6 +140,7 @@ impl Accounts {
             purged: HashSet::new(),
             once_huge: HashSet::new(),
             giver: Giver::new(Addresses::default()),
+            memory_policy: PolicyLabel::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hksim_drive::{ByKind, Design, FellBack, OsCalls, TouchRule};
+use hksim_drive::{ByKind, Design, FellBack, OsCalls, PolicyRule, TouchRule};
 use hksim_trace::header::{Header, Origin, Touch};
 use hksim_trace::source::EventSource;
 use serde::Serialize;
@@ -45,6 +45,19 @@ pub struct TouchLabel {
     pub rule: TouchRule,
     /// `assumed` unless the rule was what a trace of that knowledge recorded.
     pub knowledge: Touch,
+}
+
+/// What the program asked of the kernel for all of its memory, and what came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PolicyLabel {
+    /// Whether that was obeyed.
+    pub rule: PolicyRule,
+    /// Changes that it made, or began under.
+    pub changes: u64,
+    /// Calls of `mlockall` among them. They are not modelled.
+    pub locks: u64,
+    /// Installs of single pages where the modes allowed larger ones, and the program did not.
+    pub installs_kept_small: u64,
 }
 
 /// Page-table entries made, three ways.
@@ -138,6 +151,8 @@ pub struct SimReport {
     /// Where the addresses of maps came from, where SuperSlabs have maps of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addresses: Option<AddressLabel>,
+    /// What the program asked of the kernel for all of its memory.
+    pub memory_policy: PolicyLabel,
     /// What khugepaged could change; `None` where no mapping can have huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub khugepaged: Option<KhugepagedBound>,

@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use hksim_drive::{
     Design, DesignError, DriveError, Driver, FellBack, ForkSchedule, ForkWindow, PageRun, PageSet,
-    PageState as SetState, PointFinder, Step, TouchRule, design::Purge, even_points,
+    PageState as SetState, PointFinder, PolicyRule, Step, TouchRule, design::Purge, even_points,
 };
 use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
 use hksim_trace::error::TraceError;
-use hksim_trace::event::Event;
+use hksim_trace::event::{Event, Op};
 use hksim_trace::header::Touch;
 use hksim_trace::source::EventSource;
 use thiserror::Error;
@@ -39,6 +39,8 @@ pub struct Setup {
     pub kernel: KernelConfig,
     /// The core whose TLB is modelled.
     pub tlb: Option<&'static Geometry>,
+    /// Whether the program's memory policies are in force.
+    pub memory_policy: PolicyRule,
     /// Which addresses maps get that ask for none.
     pub addresses: Addresses,
     /// Children that the program forks.
@@ -183,6 +185,7 @@ struct Run<H: Watch> {
     marked: Vec<MarkedPages>,
     collects_pages: bool,
     forks: ForkSchedule,
+    memory_policy: PolicyRule,
     core: Option<&'static Geometry>,
     reach: Vec<ReachSample>,
 }
@@ -206,6 +209,7 @@ impl<H: Watch> Run<H> {
             marked: Vec::new(),
             collects_pages: false,
             forks: ForkSchedule::new(&setup.forks),
+            memory_policy: setup.memory_policy,
             core: setup.tlb,
             reach: Vec::new(),
         })
@@ -218,6 +222,10 @@ impl<H: Watch> Run<H> {
             let (now, later) = batch.split_at(batch.len().min(usize::try_from(until).unwrap_or(usize::MAX)));
             for (index, event) in now.iter().enumerate() {
                 let numbered = |source| SimError::Drive { event: self.done + index as u64 + 1, source };
+                if let Op::MemoryPolicy { policy, .. } = event.op {
+                    let hooks = &self.driver.allocator().mem;
+                    hooks.hooks().accounts_mut().change_policy(policy, self.memory_policy);
+                }
                 self.driver.step(event).map_err(numbered)?;
                 let mem = &self.driver.allocator().mem;
                 mem.settle();
@@ -362,6 +370,7 @@ impl<H: Watch> Run<H> {
             failed: self.driver.failed(),
             fell_back: FellBack::of(pool),
             addresses: accounts.addresses(),
+            memory_policy: accounts.memory_policy(setup.memory_policy),
             khugepaged: kernel.khugepaged_bound(self.time_ns),
             placement: format!("{:016x}", self.driver.placement()),
             timeline: self.timeline.clone(),

@@ -3,6 +3,8 @@
 //! Objects have dense ids that are recycled after the free, so every table indexed by [`ObjectId`] is
 //! O(peak live objects), never O(trace).
 
+use crate::memory_policy::MemoryPolicy;
+
 /// A thread of the recorded program: dense, from 0, in order of first appearance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(pub u32);
@@ -202,6 +204,13 @@ pub enum Op {
         /// Read or write.
         access: Access,
     },
+    /// The program changed what the kernel does with all of its memory.
+    MemoryPolicy {
+        /// The change.
+        policy: MemoryPolicy,
+        /// It was in force when the trace began, and this is its first event: not a call.
+        inherited: bool,
+    },
 }
 
 impl Op {
@@ -241,7 +250,8 @@ impl Op {
             | Op::ThreadExit
             | Op::Fork { .. }
             | Op::Exec
-            | Op::Mark { .. } => None,
+            | Op::Mark { .. }
+            | Op::MemoryPolicy { .. } => None,
         }
     }
 

@@ -9,6 +9,7 @@ mod threads;
 
 use crate::error::TraceError;
 use crate::header::{Origin, Quality, Touch};
+use crate::memory_policy::MemoryPolicy;
 use crate::source::EventSource;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -85,6 +86,11 @@ pub struct Info {
     pub touches: u64,
     /// Marks.
     pub marks: u64,
+    /// What the program asked of the kernel for all of its memory, in order: the first [`PolicyChange::KEPT_MAX`] of
+    /// these events.
+    pub memory_policies: Vec<PolicyChange>,
+    /// All of them.
+    pub memory_policy_changes: u64,
     /// Time of the last event in nanoseconds.
     pub duration_ns: u64,
     /// Whether the trace ends where its producer ended it.
@@ -110,6 +116,24 @@ pub struct Resizes {
     pub copied_bytes_max: u64,
     /// Most resizes of one object.
     pub of_one_object_max: u32,
+}
+
+/// One change of a memory policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PolicyChange {
+    /// Running number of the event, from 0.
+    pub event: u64,
+    /// Its time in nanoseconds.
+    pub time_ns: u64,
+    /// What was changed.
+    pub policy: MemoryPolicy,
+    /// It was in force from the start.
+    pub inherited: bool,
+}
+
+impl PolicyChange {
+    /// Changes that [`Info`] keeps.
+    pub const KEPT_MAX: usize = 64;
 }
 
 /// The heap at one event.

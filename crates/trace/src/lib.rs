@@ -15,6 +15,7 @@ pub mod hkt;
 pub mod ids;
 pub mod import;
 pub mod info;
+pub mod memory_policy;
 pub mod profile;
 pub mod resolve;
 pub mod row;

@@ -1,21 +1,29 @@
-//! What the objects of a call site touch: measured on a sample, lent to the rest.
+//! What the objects of a call site, or of a size, touch: measured on a sample, lent to the rest.
 //!
 //! A recorder that watches pages can watch only objects that have pages of their own: a sample of the small ones. The others borrow
-//! the profile of their call site, at their birth, in the proportions measured there. The borrowing is part of reading a
-//! trace, so a simulation and a replay of it touch alike, and one event stays one event.
+//! the profile of their call site, at their birth, in the proportions measured there; where it has none, that of their size,
+//! `calloc` apart: what it returns is often read before it is written, and other memory hardly ever. The borrowing is part of
+//! reading a trace, so a simulation and a replay of it touch alike, and one event stays one event.
 
 use crate::error::TraceError;
-use crate::event::{Birth, Event, Op};
+use crate::event::{AllocCall, Birth, Event, Op};
 use crate::header::{Footer, Header, Summary};
 use crate::source::{BATCH_EVENTS_MAX, EventSource};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-/// How many watched objects (smaller than a page) of one call site were touched how, over their whole life.
+/// How many watched objects (smaller than a page) of one call site or one size class were touched how, over their whole life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteProfile {
-    /// The call site; 0 sums up all sites, and serves those without a watched object.
+    /// The call site; 0 sums up all sites.
     pub site: u32,
+    /// The size class, by its largest size in bytes: objects above the next smaller class of the same `zeroed`, as they were
+    /// made. 0 sums up all sizes. A class serves objects whose site has no profile, and 0 those beyond all classes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes_max: u64,
+    /// Of a size class: the objects were made by `calloc`, or none was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub zeroed: bool,
     /// Objects never touched.
     #[serde(default)]
     pub untouched: u64,
@@ -30,7 +38,43 @@ pub struct SiteProfile {
     pub read_then_written: u64,
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl SiteProfile {
+    /// The profile without any object yet of the class of objects of `bytes` bytes, above 0.
+    pub fn of_size(bytes: u64, zeroed: bool) -> Self {
+        SiteProfile { bytes_max: bytes.next_multiple_of(Self::CLASS_BYTES), zeroed, ..SiteProfile::default() }
+    }
+
+    /// Width of a size class as they are recorded: the grain of the sampling, and of most allocators' sizes.
+    const CLASS_BYTES: u64 = 16;
+
+    /// Which objects it is about.
+    pub fn key(&self) -> (u32, u64, bool) {
+        (self.site, self.bytes_max, self.zeroed)
+    }
+
+    /// Adds the counts of another profile.
+    pub(crate) fn add(&mut self, other: &SiteProfile) {
+        self.untouched = self.untouched.saturating_add(other.untouched);
+        self.read = self.read.saturating_add(other.read);
+        self.written = self.written.saturating_add(other.written);
+        self.read_then_written = self.read_then_written.saturating_add(other.read_then_written);
+    }
+
+    /// Profiles whose size classes have other bounds, in order. Classes that became one are added up.
+    pub(crate) fn with_sizes(profiles: &[SiteProfile], size: impl Fn(u64) -> u64) -> Vec<SiteProfile> {
+        let mut sums: BTreeMap<_, SiteProfile> = BTreeMap::new();
+        for profile in profiles {
+            let bytes_max = if profile.bytes_max == 0 { 0 } else { size(profile.bytes_max) };
+            let kind = SiteProfile { site: profile.site, bytes_max, zeroed: profile.zeroed, ..SiteProfile::default() };
+            sums.entry(kind.key()).or_insert(kind).add(profile);
+        }
+        sums.into_values().collect()
+    }
+
     /// Shares in the order in which they are dealt out.
     fn shares(&self) -> [(Birth, u64); 4] {
         [
@@ -70,27 +114,61 @@ impl Dealer {
     }
 }
 
+/// One dealer per profile.
+#[derive(Clone, Debug, Default)]
+struct Dealers {
+    /// By call site; 0 is for all.
+    sites: HashMap<u32, Dealer>,
+    /// By largest size, ascending, for all sites: of objects not made by `calloc`, and of those that were.
+    sizes: [Vec<(u64, Dealer)>; 2],
+}
+
+impl Dealers {
+    fn new(profiles: &[SiteProfile]) -> Self {
+        let mut dealers = Dealers::default();
+        for profile in profiles {
+            let Some(dealer) = Dealer::new(profile) else { continue };
+            match profile.bytes_max {
+                0 => drop(dealers.sites.insert(profile.site, dealer)),
+                bytes_max => dealers.sizes[usize::from(profile.zeroed)].push((bytes_max, dealer)),
+            }
+        }
+        dealers.sizes.iter_mut().for_each(|sizes| sizes.sort_by_key(|(bytes_max, _)| *bytes_max));
+        dealers
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sites.is_empty() && self.sizes.iter().all(Vec::is_empty)
+    }
+
+    /// The birth of the next object that was not watched, of such a site and size.
+    fn lend(&mut self, site: u32, bytes: u64, zeroed: bool) -> Birth {
+        if site != 0
+            && let Some(dealer) = self.sites.get_mut(&site)
+        {
+            return dealer.deal();
+        }
+        let sizes = &mut self.sizes[usize::from(zeroed)];
+        let class = sizes.partition_point(|(bytes_max, _)| *bytes_max < bytes);
+        let dealer = sizes.get_mut(class).map(|(_, dealer)| dealer).or_else(|| self.sites.get_mut(&0));
+        dealer.map_or(Birth::None, Dealer::deal)
+    }
+}
+
 /// A sampled trace in which objects that were not watched have borrowed births. Any other trace passes unchanged.
 pub struct Borrowing<S> {
     source: S,
-    dealers: HashMap<u32, Dealer>,
-    fresh: HashMap<u32, Dealer>,
+    dealers: Dealers,
+    fresh: Dealers,
     batch: Vec<Event>,
 }
 
 impl<S: EventSource> Borrowing<S> {
     /// Lends the profiles of the source's footer.
     pub fn new(source: S) -> Self {
-        let profiles = source.footer().profiles.iter();
-        let fresh: HashMap<_, _> = profiles.filter_map(|profile| Some((profile.site, Dealer::new(profile)?))).collect();
+        let fresh = Dealers::new(&source.footer().profiles);
         Borrowing { source, dealers: fresh.clone(), fresh, batch: Vec::with_capacity(BATCH_EVENTS_MAX) }
     }
-}
-
-/// The birth of the site's next object that was not watched.
-fn lend(dealers: &mut HashMap<u32, Dealer>, site: u32) -> Birth {
-    let site = if dealers.contains_key(&site) { site } else { 0 };
-    dealers.get_mut(&site).map_or(Birth::None, Dealer::deal)
 }
 
 impl<S: EventSource> EventSource for Borrowing<S> {
@@ -102,10 +180,11 @@ impl<S: EventSource> EventSource for Borrowing<S> {
         self.batch.clear();
         self.batch.extend_from_slice(batch);
         for event in &mut self.batch {
-            if let Op::Alloc { birth, .. } | Op::Realloc { birth, .. } = &mut event.op
+            let zeroed = matches!(event.op, Op::Alloc { call: AllocCall::Calloc, .. });
+            if let Op::Alloc { birth, size, .. } | Op::Realloc { birth, size, .. } = &mut event.op
                 && *birth == Birth::None
             {
-                *birth = lend(&mut self.dealers, event.site.0);
+                *birth = self.dealers.lend(event.site.0, *size, zeroed);
             }
         }
         Ok(Some(&self.batch))

@@ -393,6 +393,7 @@ impl Resolver {
                 Ok(None)
             }
             RawOp::Mark { name } => self.emit(out, Op::Mark { name }),
+            RawOp::MemoryPolicy { policy, inherited } => self.emit(out, Op::MemoryPolicy { policy, inherited }),
         }
     }
 

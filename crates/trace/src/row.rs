@@ -1,6 +1,7 @@
 //! An event as the row of a table: what CSV and Parquet hold, every field of every event.
 
 use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId};
+use crate::memory_policy::MemoryPolicy;
 
 /// Allocating functions and their names.
 const ALLOC_CALLS: [(AllocCall, &str); 9] = [
@@ -25,6 +26,8 @@ const BIRTHS: [(Birth, &str); 6] = [
     (Birth::ReadThenWrite, "read-then-write"),
 ];
 const ACCESSES: [(Access, &str); 2] = [(Access::Read, "read"), (Access::Write, "write")];
+/// Calls that change a memory policy, by the number of its kind.
+const POLICY_CALLS: [(u8, &str); MemoryPolicy::KINDS] = [(0, "thp-disable"), (1, "mlockall"), (2, "personality")];
 
 /// What happened, in words and numbers. A field that the event does not have is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +40,7 @@ pub struct Row<'a> {
     pub size: Option<u64>,
     /// log2 of the alignment in bytes.
     pub align_log2: Option<u64>,
-    /// The function called, by its name in C.
+    /// The function called, by its name in C; of a memory policy, which: `thp-disable`, `mlockall`, `personality`.
     pub call: Option<&'a str>,
     /// What was touched at once: `none`, `first-byte`, `all`, `watched`, `read`, `read-then-write`.
     pub birth: Option<&'a str>,
@@ -47,7 +50,7 @@ pub struct Row<'a> {
     pub bytes: Option<u64>,
     /// `read` or `write`.
     pub access: Option<&'a str>,
-    /// Process id of a fork's child; index of a mark's name.
+    /// Process id of a fork's child; index of a mark's name; value of a memory policy.
     pub number: Option<u64>,
     /// The call site; of an event that can have one, 0 where it is not known.
     pub site: Option<u64>,
@@ -98,6 +101,10 @@ impl Row<'static> {
                 access: Some(name(&ACCESSES, access)),
                 ..row
             },
+            Op::MemoryPolicy { policy, .. } => {
+                let (kind, value) = policy.numbers();
+                Row { call: Some(name(&POLICY_CALLS, kind)), number: Some(u64::from(value)), ..row }
+            }
             Op::FreeNull | Op::FreeUnknown | Op::ThreadStart | Op::ThreadExit | Op::Exec => row,
         }
     }
@@ -140,6 +147,8 @@ impl Row<'_> {
                 bytes: narrow(self.bytes.ok_or_else(|| self.missing("bytes"))?, "bytes")?,
                 access: self.word(&ACCESSES, self.access, "access")?,
             },
+            "memory-policy" => Op::MemoryPolicy { policy: self.policy(number()?)?, inherited: false },
+            "memory-policy-inherited" => Op::MemoryPolicy { policy: self.policy(number()?)?, inherited: true },
             other => return Err(format!("no event is called `{other}`")),
         })
     }
@@ -160,6 +169,12 @@ impl Row<'_> {
             "realloc" | "realloc-failed" | "usable-size" | "touch" => Role::Used,
             _ => Role::Absent,
         }
+    }
+
+    fn policy(&self, value: u32) -> Result<MemoryPolicy, String> {
+        let kind = self.word(&POLICY_CALLS, self.call, "call")?;
+        let unknown = || format!("{value} is no value of {}", self.call.unwrap_or_default());
+        MemoryPolicy::of_numbers(kind, value).ok_or_else(unknown)
     }
 
     fn word<T: Copy>(&self, words: &[(T, &str)], word: Option<&str>, column: &str) -> Result<T, String> {
@@ -205,6 +220,8 @@ pub fn op_name(op: &Op) -> &'static str {
         Op::Exec => "exec",
         Op::Mark { .. } => "mark",
         Op::Touch { .. } => "touch",
+        Op::MemoryPolicy { inherited: false, .. } => "memory-policy",
+        Op::MemoryPolicy { inherited: true, .. } => "memory-policy-inherited",
     }
 }
 

@@ -26,7 +26,7 @@ fn births_are_lent_in_the_measured_proportions() {
     let profiles = vec![
         SiteProfile { site: 0, untouched: 1, written: 1, ..SiteProfile::default() },
         SiteProfile { site: 1, written: 7, ..SiteProfile::default() },
-        SiteProfile { site: 2, untouched: 10, read: 20, written: 30, read_then_written: 40 },
+        SiteProfile { site: 2, untouched: 10, read: 20, written: 30, read_then_written: 40, ..SiteProfile::default() },
     ];
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sampled.hkt");
@@ -57,4 +57,62 @@ fn births_are_lent_in_the_measured_proportions() {
     assert!(none > 0 && none.abs_diff(all) <= 1, "{none} {all}");
     source.rewind().unwrap();
     assert!(read_all(&mut source).unwrap() == lent, "the second reading lends otherwise");
+}
+
+/// One object of each size that a profile knows nothing else of, and the births they got.
+fn births_by_size(profiles: &[SiteProfile], call: AllocCall, sizes: &[u64]) -> Vec<Birth> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sizes.hkt");
+    let mut writer = TraceWriter::create(&path, &sample_header()).unwrap();
+    for (number, &size) in (0..).zip(sizes) {
+        let op = Op::Alloc { object: ObjectId(number), size, align_log2: 0, call, birth: Birth::None };
+        writer.push(&Event::new(0, ThreadId(0), op)).unwrap();
+    }
+    writer.finish(&Footer { profiles: profiles.to_vec(), ..Footer::default() }).unwrap();
+    let lent = read_all(&mut Borrowing::new(TraceReader::open(&path).unwrap())).unwrap();
+    let birth = |event: &Event| if let Op::Alloc { birth, .. } = event.op { birth } else { panic!() };
+    lent.iter().map(birth).collect()
+}
+
+#[test]
+fn a_size_borrows_from_its_class_and_calloc_from_calloc() {
+    let of = |bytes, zeroed| SiteProfile::of_size(bytes, zeroed);
+    let profiles = [
+        SiteProfile { untouched: 1, ..SiteProfile::default() },
+        SiteProfile { written: 1, ..of(20, false) },
+        SiteProfile { read: 1, ..of(100, false) },
+        SiteProfile { read_then_written: 1, ..of(20, true) },
+    ];
+    assert_eq!([profiles[1].bytes_max, profiles[2].bytes_max], [32, 112]);
+    let sizes = [17, 32, 33, 112, 113];
+    let malloc = births_by_size(&profiles, AllocCall::Malloc, &sizes);
+    // Sizes between two classes belong to the larger one; beyond the largest the sum of all serves.
+    assert_eq!(malloc, [Birth::All, Birth::All, Birth::Read, Birth::Read, Birth::None]);
+    let calloc = births_by_size(&profiles, AllocCall::Calloc, &sizes);
+    assert_eq!(calloc, [Birth::ReadThenWrite, Birth::ReadThenWrite, Birth::None, Birth::None, Birth::None]);
+}
+
+#[test]
+fn classes_follow_a_change_of_sizes() {
+    let profiles = [
+        SiteProfile { written: 1, ..SiteProfile::of_size(90, false) },
+        SiteProfile { read: 1, ..SiteProfile::of_size(100, false) },
+        SiteProfile { untouched: 1, ..SiteProfile::of_size(130, false) },
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let [from, to] = ["from.hkt", "to.hkt"].map(|name| folder.path().join(name));
+    TraceWriter::create(&from, &sample_header())
+        .and_then(|writer| writer.finish(&Footer { profiles: profiles.to_vec(), ..Footer::default() }))
+        .unwrap();
+    let bounds = |edit: &mut dyn hksim_trace::tools::Edit| -> Vec<(u64, u64)> {
+        hksim_trace::tools::rewrite(&mut TraceReader::open(&from).unwrap(), edit, &to).unwrap();
+        let profiles = TraceReader::open(&to).unwrap().footer().profiles.clone();
+        profiles.iter().map(|profile| (profile.bytes_max, profile.untouched + profile.read + profile.written)).collect()
+    };
+    let factor = hksim_trace::tools::Factor::new(1.5).unwrap();
+    let scaled = bounds(&mut hksim_trace::tools::ScaleSizes(factor));
+    assert_eq!(scaled, [(144, 1), (168, 1), (216, 1)]);
+    // Of 96, 112 and 144 only 144 is no such class, and becomes 160.
+    let rounded = bounds(&mut hksim_trace::tools::Anonymise::new(hksim_trace::tools::SizeDetail::Classes));
+    assert_eq!(rounded, [(96, 1), (112, 1), (160, 1)]);
 }

@@ -3,6 +3,7 @@
 mod support;
 
 use hksim_trace::event::*;
+use hksim_trace::memory_policy::{LockAll, MemoryPolicy, ThpDisable};
 use serde_json::{Value, json};
 use std::process::Command;
 use support::{Random, random_events, write_trace};
@@ -79,6 +80,18 @@ fn expected(event: &Event) -> Value {
             if access == Access::Read { "read" } else { "write" },
             json!({"object": object.0, "offset": offset, "number": bytes}),
         ),
+        Op::MemoryPolicy { policy, inherited } => {
+            let (policy, number) = match policy {
+                MemoryPolicy::ThpDisable(ThpDisable::Off) => ("thp-disable", 0),
+                MemoryPolicy::ThpDisable(ThpDisable::All) => ("thp-disable", 1),
+                MemoryPolicy::ThpDisable(ThpDisable::ExceptAdvised) => ("thp-disable", 3),
+                MemoryPolicy::LockAll(LockAll { current, future, on_fault }) => {
+                    ("mlockall", u32::from(current) + 2 * u32::from(future) + 4 * u32::from(on_fault))
+                }
+                MemoryPolicy::Personality(personality) => ("personality", personality),
+            };
+            ("memory_policy", json!({"policy": policy, "inherited": inherited, "number": number}))
+        }
     };
     if event.op.asks_for_memory() {
         fields["site"] = json!(event.site.0);

@@ -4,6 +4,7 @@ mod support;
 
 use hksim_trace::event::*;
 use hksim_trace::hkt::TraceReader;
+use hksim_trace::memory_policy::{LockAll, MemoryPolicy, ThpDisable};
 use hksim_trace::row::op_name;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::*;
@@ -23,9 +24,12 @@ struct Sample {
 impl Sample {
     fn new(seed: u64, length: usize) -> Self {
         println!("seed {seed}");
+        Self::of(random_events(&mut Random::new(seed), length))
+    }
+
+    fn of(events: Vec<Event>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("in.hkt");
-        let events = random_events(&mut Random::new(seed), length);
         write_trace(&path, &events);
         Sample { folder, path, events }
     }
@@ -203,6 +207,53 @@ fn what_was_touched_before_a_cut_is_touched_at_its_start() {
     assert!(grown > 50 && read > 50, "{grown} resizes, {read} reads");
 }
 
+/// All events but the memory policies, which are a process's and no object's.
+fn calls(events: Vec<Event>) -> Vec<Event> {
+    events.into_iter().filter(|event| !matches!(event.op, Op::MemoryPolicy { .. })).collect()
+}
+
+#[test]
+fn a_part_begins_under_the_memory_policies_it_had() {
+    let policy = |time_ns, thread, policy| {
+        Event::new(
+            time_ns,
+            ThreadId(thread),
+            Op::MemoryPolicy { policy: MemoryPolicy::ThpDisable(policy), inherited: false },
+        )
+    };
+    let lock = MemoryPolicy::LockAll(LockAll { future: true, ..LockAll::NONE });
+    let events = vec![
+        Event::new(0, ThreadId(0), Op::FreeNull),
+        policy(20, 1, ThpDisable::ExceptAdvised),
+        policy(30, 1, ThpDisable::All),
+        Event::new(40, ThreadId(1), Op::MemoryPolicy { policy: lock, inherited: false }),
+        Event::new(50, ThreadId(0), Op::FreeNull),
+        policy(60, 1, ThpDisable::Off),
+        Event::new(70, ThreadId(0), Op::FreeNull),
+    ];
+    let sample = Sample::of(events);
+    let told = |events: &[Event]| -> Vec<(u64, String, bool)> {
+        let one = |event: &Event| match event.op {
+            Op::MemoryPolicy { policy, inherited } => Some((event.time_ns, policy.to_string(), inherited)),
+            _ => None,
+        };
+        events.iter().filter_map(one).collect()
+    };
+    // The last word before the part counts, whoever said it, in a part of other threads, too.
+    for (threads, live) in [(None, LiveAtStart::Allocate), (Some(vec![0]), LiveAtStart::LeaveOut)] {
+        let part = sample.edited(&mut Cut::new(Part { events: 4..7, threads, ..Part::WHOLE }, live));
+        let expected = [
+            (0, MemoryPolicy::ThpDisable(ThpDisable::All), true),
+            (0, lock, true),
+            (10, MemoryPolicy::ThpDisable(ThpDisable::Off), false),
+        ];
+        assert_eq!(told(&part), expected.map(|(time_ns, policy, inherited)| (time_ns, policy.to_string(), inherited)));
+        assert_eq!(calls(part).len(), 2);
+    }
+    let whole = sample.edited(&mut Cut::new(Part::WHOLE, LiveAtStart::Allocate));
+    assert_eq!(told(&whole).len(), 4, "nothing is in force before the first event");
+}
+
 #[test]
 fn a_cut_without_events_keeps_what_is_live_there() {
     let sample = Sample::new(21, 1000);
@@ -216,7 +267,7 @@ fn a_cut_without_events_keeps_what_is_live_there() {
     assert!(cut.counts.live_at_start > 10 && part.iter().all(|event| event.time_ns == 0));
     // Nothing lies in both conditions, and nothing was live before all events or is told behind the last.
     assert_eq!(sample.edited(&mut Cut::new(between(0..10), LiveAtStart::Allocate)), []);
-    assert_eq!(sample.edited(&mut Cut::new(between(0..u64::MAX), LiveAtStart::LeaveOut)), []);
+    assert_eq!(calls(sample.edited(&mut Cut::new(between(0..u64::MAX), LiveAtStart::LeaveOut))), []);
     let behind = Part { time_ns: u64::MAX - 1..u64::MAX, ..Part::WHOLE };
     assert_eq!(sample.edited(&mut Cut::new(behind, LiveAtStart::Allocate)), []);
 }
@@ -225,7 +276,7 @@ fn a_cut_without_events_keeps_what_is_live_there() {
 fn a_cut_without_its_past_knows_nothing_of_it() {
     let sample = Sample::new(5, 2000);
     let mut cut = Cut::new(events_of(1000..2000), LiveAtStart::LeaveOut);
-    let part = sample.edited(&mut cut);
+    let part = calls(sample.edited(&mut cut));
     let mut known = std::collections::HashSet::new();
     let (mut unknown, mut left_out) = (0, 0);
     for event in &sample.events[1000..] {
@@ -249,7 +300,8 @@ fn a_cut_without_its_past_knows_nothing_of_it() {
     }
     assert!(unknown > 0 && left_out > 0);
     assert_eq!((cut.counts.became_unknown, cut.counts.left_out), (unknown, left_out));
-    assert_eq!(part.len() as u64, 1000 - left_out);
+    let kept = calls(sample.events[1000..].to_vec()).len() as u64;
+    assert_eq!(part.len() as u64, kept - left_out);
     let footer = TraceReader::open(&sample.out()).unwrap().footer().clone();
     assert_eq!(footer.quality.unknown_frees, sample_footer().quality.unknown_frees + unknown);
 }

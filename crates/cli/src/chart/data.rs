@@ -1,7 +1,7 @@
 //! What pictures are drawn from: a JSON result, whether just made or read from a file.
 
 use anyhow::{Context, Result};
-use hksim_drive::{Design, TouchRule};
+use hksim_drive::{Design, PolicyRule, TouchRule};
 use hksim_sim::kernel::KernelVersion;
 use hksim_trace::header::Origin;
 use serde::Deserialize;
@@ -18,6 +18,9 @@ struct Row {
     trace: Trace,
     policy: Design,
     touch: Touch,
+    /// Absent in older results.
+    #[serde(default)]
+    memory_policy: MemoryPolicy,
     kernel: Kernel,
     installs: Installs,
     rss_bytes_peak: u64,
@@ -34,6 +37,11 @@ struct Trace {
 #[derive(Clone, Debug, Deserialize)]
 struct Touch {
     rule: TouchRule,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct MemoryPolicy {
+    rule: PolicyRule,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -165,6 +173,7 @@ fn choice(row: &Row) -> Choice {
     Choice {
         design: row.policy.clone(),
         touch: Some(row.touch.rule),
+        memory_policy: row.memory_policy.rule,
         kernel_version: row.kernel.rules.version.as_deref().and_then(KernelVersion::from_word),
         thp: thp_from_word(&row.kernel.thp.global),
         hugetlb_pool: row.kernel.hugetlb_pool,

@@ -83,7 +83,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let stop_at = args.stop_at.as_ref().map(|point| point.event(&args.trace)).transpose()?;
     let (mode, measure) = (args.mode, Measure::default());
-    let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, mode, measure, stop_at, forks: Vec::new() };
+    let (memory_policy, forks) = (choice.memory_policy, Vec::new());
+    let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, memory_policy, mode, measure, stop_at, forks };
     let replayed = replay(&spec)?;
     let knowledge = if rule == TouchRule::Recorded { trace.header.touch } else { Touch::Assumed };
     let report = ReplayReport {

@@ -1,7 +1,7 @@
 //! What policy flags decide: a design, and what it is run under.
 
 use anyhow::{Context, Result};
-use hksim_drive::{Design, Huge, TouchRule};
+use hksim_drive::{Design, Huge, PolicyRule, TouchRule};
 use hksim_sim::SimReport;
 use hksim_sim::kernel::{BLOCK_ORDER, KernelConfig, KernelVersion, Rules, SizeMode, ThpMode};
 use hksim_trace::header::Touch;
@@ -16,6 +16,8 @@ pub struct Choice {
     pub design: Design,
     /// How the application touches its blocks.
     pub touch: Option<TouchRule>,
+    /// Whether the program's memory policies are in force.
+    pub memory_policy: PolicyRule,
     /// Version whose rules the simulated kernel follows.
     pub kernel_version: Option<KernelVersion>,
     /// Mode of the simulated kernel's transparent huge pages.
@@ -36,7 +38,8 @@ pub enum BaseKernel {
 impl Choice {
     /// A choice that says nothing beyond its design.
     pub fn of(design: Design) -> Choice {
-        Choice { design, touch: None, kernel_version: None, thp: None, hugetlb_pool: None }
+        let memory_policy = PolicyRule::default();
+        Choice { design, touch: None, memory_policy, kernel_version: None, thp: None, hugetlb_pool: None }
     }
 
     /// What a report was made under, everything decided.
@@ -44,6 +47,7 @@ impl Choice {
         Choice {
             design: report.policy.clone(),
             touch: Some(report.touch.rule),
+            memory_policy: report.memory_policy.rule,
             kernel_version: Some(report.kernel.rules.version),
             thp: Some(report.kernel.thp.global),
             hugetlb_pool: report.kernel.hugetlb_pool,

@@ -1,7 +1,7 @@
 //! The policy flags: one table, from which arguments, help and docs/policy-flags.md are made.
 
-use hksim_drive::TouchRule;
 use hksim_drive::design::{Align, CarveRule, Classes, Design, Header, Huge, Meta, Prefault, PrefaultScope, Purge};
+use hksim_drive::{PolicyRule, TouchRule};
 use hksim_sim::kernel::{KernelVersion, ThpMode};
 
 use super::choice::Choice;
@@ -261,6 +261,19 @@ pub const FLAGS: &[Flag] = &[
         show: |choice| choice.touch.map_or("by trace", TouchRule::word).to_string(),
     },
     Flag {
+        name: "memory-policy",
+        subject: Subject::Program,
+        values: Values::Words(memory_policy_words),
+        default: Some("recorded"),
+        help: "What the program asked of the kernel for all its memory (PR_SET_THP_DISABLE, mlockall): do it, or not",
+        set: |choice, word| {
+            let rule = PolicyRule::from_word(word);
+            choice.memory_policy = rule.ok_or_else(|| refuse("memory-policy", word, &memory_policy_words()))?;
+            Ok(())
+        },
+        show: |choice| choice.memory_policy.word().to_string(),
+    },
+    Flag {
         name: "kernel",
         subject: Subject::Kernel,
         values: Values::Words(kernel_words),
@@ -317,6 +330,10 @@ pub fn thp_from_word(word: &str) -> Option<ThpMode> {
 /// The word of a THP mode.
 pub fn thp_word(mode: ThpMode) -> &'static str {
     THP_WORDS.iter().find(|(_, known)| *known == mode).map_or("", |(word, _)| word)
+}
+
+fn memory_policy_words() -> Vec<&'static str> {
+    PolicyRule::ALL.map(PolicyRule::word).to_vec()
 }
 
 fn touch_words() -> Vec<&'static str> {

@@ -212,6 +212,7 @@ fn spec(trace: &Path, setup: &Setup) -> ReplaySpec {
         trace: trace.to_path_buf(),
         on: Target::Native(setup.design.clone()),
         touch: setup.touch,
+        memory_policy: setup.memory_policy,
         mode: Mode::Ordered,
         measure: Measure::default(),
         stop_at: None,

@@ -15,6 +15,7 @@ mod forks;
 mod generators;
 mod interrupts;
 mod limits;
+mod memory_policies;
 mod page_sets;
 mod pairwise;
 mod programs;

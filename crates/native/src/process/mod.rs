@@ -6,6 +6,7 @@
 
 pub(crate) mod desk;
 mod fork;
+mod memory_policy;
 pub(crate) mod misuse;
 mod say;
 mod served;

@@ -8,6 +8,7 @@ use hksim_policy::Memory;
 use hksim_policy::census::{Census, Holding};
 
 use super::fork::HEAPS_LOST;
+use super::memory_policy::{locked_bytes, thp_disable, thp_disable_text};
 use super::misuse::IGNORED;
 use super::served::{CHOSEN, CONSTANT, Place, Served};
 use super::start::{Kind, started, variable};
@@ -135,7 +136,7 @@ struct Report {
     geometry: &'static str,
     superslab_bytes: u64,
     slab_bytes: u64,
-    numbers: [(&'static str, u64); 21],
+    numbers: [(&'static str, u64); 23],
     census: Census,
     strides: [u32; hksim_policy::classes::CLASSES_MAX],
 }
@@ -176,6 +177,8 @@ impl Report {
             ("heaps_not_counted", (heaps - usize::from(own.is_some())) as u64),
             ("heaps_lost_in_fork", u64::from(HEAPS_LOST.load(Ordering::Relaxed))),
             ("misuses_ignored", IGNORED.load(Ordering::Relaxed)),
+            ("thp_disable", thp_disable()),
+            ("locked_bytes", locked_bytes()),
         ];
         drop(guard);
         let classes = allocator.geometry.classes();
@@ -216,6 +219,9 @@ impl Report {
         }
         for (name, value) in self.numbers {
             writeln!(out, "  {name:<24} {value:>12}")?;
+        }
+        if let Some(words) = thp_disable_text(thp_disable()) {
+            writeln!(out, "  {words}")?;
         }
         for (stride, Holding { slabs, carved, live }) in self.classes() {
             writeln!(out, "  class of {stride:>6} bytes    {slabs:>12} slabs {live:>10} live of {carved} blocks")?;

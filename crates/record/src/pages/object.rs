@@ -1,6 +1,7 @@
 //! A watched object while it lives: which of its pages were seen to be touched.
 
 use hksim_trace::event::{Access, SiteId};
+use hksim_trace::profile::SiteProfile;
 use hksim_trace::resolve::RawOp;
 
 use crate::touched::PAGE_BYTES;
@@ -28,6 +29,10 @@ pub struct Watched {
     pub thread: u32,
     /// Whether its touches are to be lent to others: it was made small, and stayed so.
     profiled: bool,
+    /// Bytes that it was made with.
+    bytes_made: u64,
+    /// Whether `calloc` made it.
+    zeroed: bool,
     /// Bytes that it had before it was resized to what it has now.
     bytes_before: u64,
     /// One entry per page, up to the last that was touched.
@@ -36,14 +41,15 @@ pub struct Watched {
 
 impl Watched {
     /// An object just made.
-    pub fn new(bytes: u64, site: SiteId, thread: u32) -> Self {
-        Self { bytes, site, thread, profiled: bytes < PAGE_BYTES, bytes_before: bytes, pages: Vec::new() }
+    pub fn new(bytes: u64, zeroed: bool, site: SiteId, thread: u32) -> Self {
+        let (profiled, bytes_made, bytes_before) = (bytes < PAGE_BYTES, bytes, bytes);
+        Self { bytes, site, thread, profiled, bytes_made, zeroed, bytes_before, pages: Vec::new() }
     }
 
     /// An object that has grown out of the real allocator's heap, where it was smaller than a page.
     pub fn moved_in(bytes: u64, thread: u32) -> Self {
-        let pages = vec![PageSeen::Written];
-        Self { bytes, site: SiteId::UNKNOWN, thread, profiled: false, bytes_before: bytes, pages }
+        let made = Self::new(bytes, false, SiteId::UNKNOWN, thread);
+        Self { profiled: false, pages: vec![PageSeen::Written], ..made }
     }
 
     /// The same object with another size.
@@ -60,9 +66,15 @@ impl Watched {
         self.bytes.div_ceil(PAGE_BYTES) as usize
     }
 
-    /// The call site whose profile it belongs to.
-    pub fn profiled_site(&self) -> Option<SiteId> {
-        self.profiled.then_some(self.site)
+    /// The profiles that it belongs to, without any object yet: of all objects, of its size, of its call site.
+    pub fn profiles(&self) -> impl Iterator<Item = SiteProfile> + use<> {
+        let all = SiteProfile::default();
+        let site = (self.site != SiteId::UNKNOWN).then_some(SiteProfile { site: self.site.0, ..all });
+        let profiles = [Some(all), Some(SiteProfile::of_size(self.bytes_made, self.zeroed)), site];
+        profiles.into_iter().flatten().filter({
+            let profiled = self.profiled;
+            move |_| profiled
+        })
     }
 
     /// What was seen of a page.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use hksim_trace::event::{Access, Birth, SiteId};
+use hksim_trace::event::{Access, AllocCall, Birth};
 use hksim_trace::header::Watched as Counts;
 use hksim_trace::profile::SiteProfile;
 use hksim_trace::resolve::{RawEvent, RawOp};
@@ -22,6 +22,9 @@ use crate::touched::PAGE_BYTES;
 /// How far the two clocks may lie apart: faults are read so much ahead of the calls.
 const SLACK_NS: u64 = 20_000;
 
+/// Site, size class and whether objects are zeroed.
+type ProfileKey = (u32, u64, bool);
+
 /// Puts touches between events.
 pub struct PageTouches {
     spool: Arc<SpoolReader>,
@@ -34,7 +37,7 @@ pub struct PageTouches {
     early: Vec<SeenFault>,
     /// Live watched objects by address.
     live: BTreeMap<u64, Watched>,
-    profiles: HashMap<u32, SiteProfile>,
+    profiles: HashMap<ProfileKey, SiteProfile>,
     counts: Counts,
     /// Time of the last event or touch.
     last_ns: u64,
@@ -69,11 +72,12 @@ impl PageTouches {
         self.touch_until(raw.time_ns, &mut each)?;
         self.last_ns = self.last_ns.max(raw.time_ns);
         match raw.op {
-            RawOp::Alloc { address, size, .. } if self.pages.is_watched(address) => {
-                self.bear(raw, address, Watched::new(size, raw.site, raw.thread), &mut each)
+            RawOp::Alloc { address, size, call, .. } if self.pages.is_watched(address) => {
+                let zeroed = call == AllocCall::Calloc;
+                self.bear(raw, address, Watched::new(size, zeroed, raw.site, raw.thread), &mut each)
             }
             RawOp::Realloc { old: 0, new, size, .. } if self.pages.is_watched(new) => {
-                self.bear(raw, new, Watched::new(size, raw.site, raw.thread), &mut each)
+                self.bear(raw, new, Watched::new(size, false, raw.site, raw.thread), &mut each)
             }
             RawOp::Free { address } if self.live.contains_key(&address) => {
                 if let Some(object) = self.bury(address, raw.time_ns, &mut each)? {
@@ -111,7 +115,7 @@ impl PageTouches {
             self.note(object);
         }
         let mut profiles: Vec<SiteProfile> = self.profiles.into_values().collect();
-        profiles.sort_by_key(|profile| profile.site);
+        profiles.sort_by_key(SiteProfile::key);
         Ok((profiles, self.counts))
     }
 
@@ -301,15 +305,10 @@ impl PageTouches {
         self.bear(raw, new, object, each)
     }
 
-    /// Adds an object's life to the profile of its call site.
+    /// Adds an object's life to its profiles.
     fn note(&mut self, object: &Watched) {
-        let Some(site) = object.profiled_site() else {
-            return;
-        };
-        let mut sites = vec![SiteId::UNKNOWN];
-        sites.extend((site != SiteId::UNKNOWN).then_some(site));
-        for SiteId(site) in sites {
-            let profile = self.profiles.entry(site).or_insert(SiteProfile { site, ..SiteProfile::default() });
+        for kind in object.profiles() {
+            let profile = self.profiles.entry(kind.key()).or_insert(kind);
             match object.seen(0) {
                 PageSeen::Nothing => profile.untouched += 1,
                 PageSeen::Read => profile.read += 1,

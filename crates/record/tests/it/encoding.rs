@@ -104,7 +104,7 @@ fn damaged_words_are_refused() {
     let mut regions = Regions::new();
     assert!(regions.decode(&[]).is_none());
     assert!(regions.decode(&[0; ESCAPE_WORDS]).is_none(), "no kind 0");
-    assert!(regions.decode(&[(15 << 8), 0, 0, 0, 0]).is_none(), "no kind 15");
+    assert!(regions.decode(&[(16 << 8), 0, 0, 0, 0]).is_none(), "no kind 16");
     assert!(regions.decode(&[(1 << 8), 0, 0]).is_none(), "cut off");
     assert!(regions.decode(&[1]).is_none(), "a region never learnt");
     assert!(regions.decode(&[site_word(1)]).is_none(), "a call site of nothing");

@@ -10,6 +10,7 @@ mod full_spool;
 mod handover;
 mod operators;
 mod pitfalls;
+mod policies;
 mod processes;
 mod programs;
 mod refusals;

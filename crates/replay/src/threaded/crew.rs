@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Condvar, Mutex, OnceLock, PoisonError};
 
-use hksim_drive::{DriveError, TouchRule};
+use hksim_drive::{DriveError, PolicyRule, TouchRule};
 use hksim_trace::event::Op;
 use hksim_trace::source::EventSource;
 
@@ -19,6 +19,7 @@ use super::threads::{Task, Threads};
 use super::world::Shared;
 use crate::apply::{Object, apply};
 use crate::error::ChildError;
+use crate::policy::{obey, refused};
 use crate::window::Prepared;
 use hksim_linux::resident::make_resident;
 
@@ -36,7 +37,10 @@ pub(crate) struct Crew<P> {
     slots: Box<[Slot<P>]>,
     queues: Vec<Queue>,
     touch: TouchRule,
+    memory_policy: PolicyRule,
     failed: AtomicU64,
+    /// Memory policies that the kernel refused.
+    disobeyed: AtomicU64,
     /// Heaps that could not be opened.
     homeless: AtomicU64,
     ready: Barrier,
@@ -75,7 +79,9 @@ impl<P: Copy + Send> Crew<P> {
             slots,
             queues: (0..threads).map(|_| Queue::new()).collect(),
             touch,
+            memory_policy: trace.memory_policy,
             failed: AtomicU64::new(0),
+            disobeyed: AtomicU64::new(0),
             homeless: AtomicU64::new(0),
             ready: Barrier::new(threads + 1),
             working: Mutex::new(threads),
@@ -136,6 +142,9 @@ impl<P: Copy + Send> Crew<P> {
             heap.take().into_iter().for_each(|heap| shared.leave(heap));
             return;
         }
+        if let Some(change) = self.memory_policy.change(op) {
+            self.disobeyed.fetch_add(u64::from(obey(change).is_err()), Ordering::Relaxed);
+        }
         let object = op.object();
         if heap.is_none() && (object.is_some() || matches!(op, Op::ThreadStart)) {
             *heap = shared.join();
@@ -185,6 +194,9 @@ impl<P: Copy + Send> Crew<P> {
         self.wait_until_done();
         if self.homeless.load(Ordering::Relaxed) > 0 {
             return Err(ChildError::Drive { event: events, why: DriveError::TooManyThreads });
+        }
+        if self.disobeyed.load(Ordering::Relaxed) > 0 {
+            return Err(refused());
         }
         Ok(Done { events, failed: self.failed.load(Ordering::Relaxed) })
     }

@@ -53,7 +53,16 @@ impl Trace {
     /// What a replay of it would be told; everything measured, nothing timed.
     pub fn spec(&self, on: Target, touch: TouchRule) -> ReplaySpec {
         let measure = Measure { pages: true, time: false };
-        ReplaySpec { trace: self.path(), on, touch, mode: Mode::Ordered, measure, stop_at: None, forks: Vec::new() }
+        ReplaySpec {
+            trace: self.path(),
+            on,
+            touch,
+            memory_policy: Default::default(),
+            mode: Mode::Ordered,
+            measure,
+            stop_at: None,
+            forks: Vec::new(),
+        }
     }
 
     pub fn replay(&self, design: &Design, touch: TouchRule) -> Replayed {

@@ -15,7 +15,8 @@ pub fn traced(arguments: &[String]) -> ExitCode {
     let on = Target::Native(design(&arguments[1]));
     let trace = (&arguments[0]).into();
     let (touch, mode) = (TouchRule::All, Mode::Ordered);
-    let spec = ReplaySpec { trace, on, touch, mode, measure, stop_at: None, forks: Vec::new() };
+    let memory_policy = Default::default();
+    let spec = ReplaySpec { trace, on, touch, memory_policy, mode, measure, stop_at: None, forks: Vec::new() };
     let calls = replay(&spec).unwrap().os_calls.unwrap();
     println!("{}", serde_json::to_string(&calls).unwrap());
     ExitCode::SUCCESS

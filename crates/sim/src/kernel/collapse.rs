@@ -6,13 +6,14 @@ use super::Kernel;
 use super::config::ThpAdvice;
 use super::entry::{BlockEntry, HugePage, Pte, PteTable};
 use super::outcome::{Errno, Install, InstallKind, InstallRun, append};
+use super::process_policy::ThpDisable;
 use super::rules::Collapse;
 use super::span::{BLOCK_PAGES, pages_of};
 use super::vma::{Protection, Vma};
 
 impl Kernel {
     /// Collapses the whole blocks of `part`, which lies in one mapping. It ignores modes and the mapping's protection,
-    /// but not NOHUGEPAGE, and takes no fault. A block without page table stops it.
+    /// but not NOHUGEPAGE nor a process without huge pages, and takes no fault. A block without page table stops it.
     ///
     /// EINVAL if any block is not huge afterwards, if the mapping holds no whole block or was never written, or if
     /// both ends of the part lie inside one block.
@@ -24,7 +25,9 @@ impl Kernel {
     ) -> Result<(), Errno> {
         let last_block_start = (vma.end / BLOCK_PAGES).checked_sub(1).map(|block| pages_of(block).start);
         let holds_block = last_block_start.is_some_and(|start| vma.start <= start);
-        if vma.flags.hugetlb || vma.flags.thp == ThpAdvice::NoHuge || vma.anon.is_none() || !holds_block {
+        // Except-advised does not bind it.
+        let is_forbidden = vma.flags.thp == ThpAdvice::NoHuge || self.thp_disable == ThpDisable::All;
+        if vma.flags.hugetlb || is_forbidden || vma.anon.is_none() || !holds_block {
             return Err(Errno::Invalid);
         }
         let (first, end) = (part.start.div_ceil(BLOCK_PAGES), part.end / BLOCK_PAGES);

@@ -122,7 +122,7 @@ impl Kernel {
 
     /// R1 (b) and (c): the mode allows 2 MiB here and the mapping holds the whole block.
     fn huge_fault_allowed(&self, vma: &Vma, page: u64) -> bool {
-        vma.covers_block_of(page) && self.config.orders(vma.flags.thp) & (1 << BLOCK_ORDER) != 0
+        vma.covers_block_of(page) && self.orders(vma.flags.thp) & (1 << BLOCK_ORDER) != 0
     }
 
     /// A first touch that may use a huge page: a read maps the huge zero page, unless that is switched off (R4c).
@@ -166,6 +166,7 @@ impl Kernel {
     fn small_fault(&mut self, vma: &Vma, page: u64, access: Access) -> Option<Install> {
         if !access.writes() {
             self.tables.set_pte(page, Pte::ZERO);
+            self.note_small(vma.flags.thp);
             return Some(self.installed(InstallKind::Zero, page, 1));
         }
         self.vmas.prepare_anon(vma);
@@ -182,6 +183,7 @@ impl Kernel {
                 }
                 None => {
                     self.install_base_page(page, access);
+                    self.note_small(vma.flags.thp);
                     self.installed(InstallKind::Base4k, page, 1)
                 }
             },
@@ -190,7 +192,7 @@ impl Kernel {
 
     /// The largest enabled, aligned run around `page` that lies in the mapping and has no entry yet (R3).
     fn mthp_pages(&self, vma: &Vma, page: u64) -> Option<std::ops::Range<u64>> {
-        let orders = self.config.orders(vma.flags.thp);
+        let orders = self.orders(vma.flags.thp);
         (1..BLOCK_ORDER).rev().filter(|order| orders & (1 << order) != 0).find_map(|order| {
             let length = 1u64 << order;
             let start = page - page % length;

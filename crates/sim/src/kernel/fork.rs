@@ -26,6 +26,8 @@ impl Kernel {
             memory: self.memory.clone(),
             counters: Counters::default(),
             promises_spent: Default::default(),
+            thp_disable: self.thp_disable,
+            installs_kept_small: 0,
         };
         for vma in self.vmas.all() {
             if vma.anon.is_some() || vma.flags.hugetlb && self.holds_pages(&vma) {

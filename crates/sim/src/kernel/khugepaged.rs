@@ -44,7 +44,7 @@ impl Kernel {
     /// processes are scanned too, and that a collapse takes time, only makes it less.
     pub fn khugepaged_bound(&self, time_ns: u64) -> Option<KhugepagedBound> {
         let Khugepaged { pages_to_scan, scan_sleep_ms, max_ptes_none } = self.config().khugepaged;
-        let eligible = self.vmas.all().iter().any(|vma| self.config().orders(vma.flags.thp) >> BLOCK_ORDER & 1 == 1);
+        let eligible = self.vmas.all().iter().any(|vma| self.orders(vma.flags.thp) >> BLOCK_ORDER & 1 == 1);
         // Without a sleep it never stops.
         let sleeps = time_ns.checked_div(scan_sleep_ms.saturating_mul(1_000_000));
         let scans = sleeps.map_or(u64::MAX, |sleeps| sleeps + 1);

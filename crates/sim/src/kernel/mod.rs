@@ -1,6 +1,6 @@
 //! A model of Linux anonymous memory: page operations in, faults, residency, huge pages and page tables out.
 //!
-//! The model follows the kernel's rules exactly (named R1 to R27 in the comments; the table of rules is in the
+//! The model follows the kernel's rules exactly (named R1 to R28 in the comments; the table of rules is in the
 //! project's documentation) and is compared with the running kernel operation by operation by `hksim rules`
 //! (crate `hksim-rules`). What it leaves out is what is not deterministic: memory pressure, allocation failure,
 //! khugepaged. It knows private anonymous memory, of one process and of those it forks.
@@ -35,6 +35,7 @@ mod outcome;
 mod page_tables;
 mod place;
 mod populate;
+mod process_policy;
 mod protect;
 mod remap;
 mod rules;
@@ -54,6 +55,7 @@ pub use entry::{Access, Content};
 pub use khugepaged::{Khugepaged, KhugepagedBound};
 pub use map::MapFlags;
 pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
+pub use process_policy::ThpDisable;
 pub use remap::RemapSource;
 pub use rules::{
     AdviceAtLimit, AgingSharers, AgingSplit, AnonMerge, ChargeAfterProtect, Collapse, DirtyOnSplit, EmptyTables,
@@ -85,6 +87,8 @@ pub struct Kernel {
     /// Blocks of hugetlb mappings whose promise of a page was kept and is not renewed (R13).
     promises_spent: BTreeSet<u64>,
     counters: Counters,
+    thp_disable: ThpDisable,
+    installs_kept_small: u64,
 }
 
 impl Kernel {
@@ -99,6 +103,8 @@ impl Kernel {
             config,
             tables: PageTables::default(),
             counters: Counters::default(),
+            thp_disable: ThpDisable::Off,
+            installs_kept_small: 0,
         }
     }
 

@@ -61,6 +61,7 @@ fn line(event: &Event, names: &mut Names, to: &mut Target<'_>) -> Result<(), Tra
         Op::Exec => lost(to, "exec, left out"),
         Op::Mark { .. } => lost(to, "mark, left out"),
         Op::Touch { .. } => lost(to, "touch, left out"),
+        Op::MemoryPolicy { .. } => lost(to, "memory policy, left out"),
     }
 }
 

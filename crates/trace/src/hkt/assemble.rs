@@ -5,6 +5,7 @@ use super::column::Flaw;
 use super::columns::Columns;
 use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId, ThreadId};
 use crate::ids::ObjectIds;
+use crate::memory_policy::MemoryPolicy;
 
 /// Where putting together stands within [`Columns`].
 #[derive(Default)]
@@ -182,6 +183,12 @@ impl Cursor {
             code::FORK => Op::Fork { child_pid: self.number(columns) },
             code::EXEC => Op::Exec,
             code::MARK => Op::Mark { name: self.number(columns) },
+            code::MEMORY_POLICY => {
+                let (detail, value) = (self.detail(columns), self.number(columns));
+                let policy = MemoryPolicy::of_numbers(detail.policy_kind(), value);
+                let policy = policy.ok_or(BadEvent::Flaw("a memory policy is unknown"))?;
+                Op::MemoryPolicy { policy, inherited: detail.is_inherited() }
+            }
             _ => {
                 let offset = columns.offsets[self.offset];
                 self.offset += 1;

@@ -19,6 +19,7 @@ pub(super) const EXEC: u8 = 19;
 pub(super) const MARK: u8 = 20;
 pub(super) const TOUCH_READ: u8 = 21;
 pub(super) const TOUCH_WRITE: u8 = 22;
+pub(super) const MEMORY_POLICY: u8 = 23;
 
 /// Call and birth of the common allocations, indexed by code.
 pub(super) const COMMON: [(AllocCall, Birth); FREE as usize] = [
@@ -86,7 +87,7 @@ impl Takes {
 static TAKES: [u128; 256] = {
     let mut table = [INVALID; 256];
     let mut code = 0;
-    while code <= TOUCH_WRITE {
+    while code <= MEMORY_POLICY {
         table[code as usize] = match code {
             FREE | USABLE_SIZE => OBJECT,
             ALLOC | REALLOC_UNKNOWN | ALLOC_FAILED => SIZE + DETAIL,
@@ -94,6 +95,7 @@ static TAKES: [u128; 256] = {
             REALLOC_FREE => OBJECT + DETAIL,
             FREE_NULL | FREE_UNKNOWN | THREAD_START | THREAD_EXIT | EXEC => 0,
             FORK | MARK => NUMBER,
+            MEMORY_POLICY => DETAIL + NUMBER,
             TOUCH_READ | TOUCH_WRITE => OBJECT + OFFSET + NUMBER,
             _ => SIZE, // the common allocations
         };
@@ -113,6 +115,19 @@ impl Detail {
 
     pub(super) fn of_realloc(call: ReallocCall, birth: Birth) -> Self {
         Detail(call as u16 | (birth_index(birth) as u16) << 4)
+    }
+
+    /// The kind of a memory policy in bits 0..4, whether it was inherited in bit 4.
+    pub(super) fn of_policy(kind: u8, inherited: bool) -> Self {
+        Detail(u16::from(kind) | u16::from(inherited) << 4)
+    }
+
+    pub(super) fn policy_kind(self) -> u8 {
+        self.0 as u8 & 0xF
+    }
+
+    pub(super) fn is_inherited(self) -> bool {
+        self.0 >> 4 & 1 == 1
     }
 
     pub(super) fn alloc_call(self) -> Option<AllocCall> {

@@ -208,6 +208,11 @@ impl Columns {
             Op::Fork { child_pid } => self.with_number(code::FORK, child_pid),
             Op::Exec => code::EXEC,
             Op::Mark { name } => self.with_number(code::MARK, name),
+            Op::MemoryPolicy { policy, inherited } => {
+                let (kind, value) = policy.numbers();
+                self.numbers.push(value);
+                self.with_detail(code::MEMORY_POLICY, Detail::of_policy(kind, inherited))
+            }
             Op::Touch { object, offset, bytes, access } => {
                 self.objects.push(object.0);
                 self.offsets.push(offset);
@@ -268,7 +273,7 @@ impl Columns {
         decoder.decode(input, &mut self.run_lengths)?;
         match version {
             Version::V1 => self.sites.clear(),
-            Version::V2 => decoder.decode(input, &mut self.sites)?,
+            Version::V2 | Version::V3 => decoder.decode(input, &mut self.sites)?,
         }
         if !payload.is_empty() {
             return Err("bytes are left over behind the last column");

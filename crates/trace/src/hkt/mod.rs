@@ -27,20 +27,23 @@ enum Version {
     V1,
     /// A tenth column: call sites. Three more births. Sites and touch profiles in the footer.
     V2,
+    /// Memory policies among the events; touch profiles by size.
+    V3,
 }
 
 impl Version {
-    const NEWEST: Version = Version::V2;
+    const NEWEST: Version = Version::V3;
 
     fn number(self) -> u32 {
         match self {
             Version::V1 => 1,
             Version::V2 => 2,
+            Version::V3 => 3,
         }
     }
 
     fn of_number(number: u32) -> Option<Self> {
-        [Version::V1, Version::V2].into_iter().find(|version| version.number() == number)
+        [Version::V1, Version::V2, Version::V3].into_iter().find(|version| version.number() == number)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::lifetimes::LifetimeTally;
 use super::sizes::Sizes;
 use super::threads::ThreadTally;
-use super::{INFO_SCHEMA, Info, Lifetimes, LivePoint, Resizes, SizeQuantiles};
+use super::{INFO_SCHEMA, Info, Lifetimes, LivePoint, PolicyChange, Resizes, SizeQuantiles};
 use crate::event::{AllocCall, Event, ObjectId, Op, ThreadId};
 use crate::source::EventSource;
 use std::cmp::Ordering;
@@ -70,6 +70,8 @@ impl Tally {
             usable_size_calls: 0,
             touches: 0,
             marks: 0,
+            memory_policies: Vec::new(),
+            memory_policy_changes: 0,
             duration_ns: summary.duration_ns,
             complete: summary.complete,
             origin: source.header().origin.clone(),
@@ -133,6 +135,13 @@ impl Tally {
             Op::UsableSize { .. } => self.info.usable_size_calls += 1,
             Op::Touch { .. } => self.info.touches += 1,
             Op::Mark { .. } => self.info.marks += 1,
+            Op::MemoryPolicy { policy, inherited } => {
+                self.info.memory_policy_changes += 1;
+                if self.info.memory_policies.len() < PolicyChange::KEPT_MAX {
+                    let (event, time_ns) = (self.info.events - 1, event.time_ns);
+                    self.info.memory_policies.push(PolicyChange { event, time_ns, policy, inherited });
+                }
+            }
             Op::ThreadStart | Op::ThreadExit | Op::Fork { .. } | Op::Exec => (),
         }
         if self.points.last() == Some(&self.info.events) {

@@ -1,6 +1,7 @@
 //! Events as a recorder or another program's trace has them: with addresses, not objects.
 
 use crate::event::{Access, AllocCall, Birth, ReallocCall, SiteId};
+use crate::memory_policy::MemoryPolicy;
 
 /// What a program did, in its own addresses. 0 is NULL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,13 @@ pub enum RawOp {
     Mark {
         /// Index of its name.
         name: u32,
+    },
+    /// The program changed what the kernel does with all of its memory.
+    MemoryPolicy {
+        /// The change.
+        policy: MemoryPolicy,
+        /// It was in force when the recording began.
+        inherited: bool,
     },
 }
 

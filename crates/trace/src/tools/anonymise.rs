@@ -3,6 +3,7 @@
 use super::Edit;
 use crate::event::{Event, Op};
 use crate::header::{Footer, Header, Origin, Step};
+use crate::profile::SiteProfile;
 use crate::sites::{Frame, Module, Sites};
 use serde_json::{Map, json};
 use std::collections::HashMap;
@@ -81,7 +82,12 @@ impl Edit for Anonymise {
 
     fn footer(&self, source: &Footer) -> Footer {
         let named = |what: &str, count: usize| (1..=count).map(|number| format!("{what}-{number}")).collect();
-        Footer { mark_names: named("mark", source.mark_names.len()), sites: sites(&source.sites), ..source.clone() }
+        Footer {
+            mark_names: named("mark", source.mark_names.len()),
+            sites: sites(&source.sites),
+            profiles: SiteProfile::with_sizes(&source.profiles, |bytes| self.size(bytes)),
+            ..source.clone()
+        }
     }
 }
 

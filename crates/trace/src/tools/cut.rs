@@ -5,6 +5,7 @@ use super::touched::Touched;
 use crate::error::TraceError;
 use crate::event::{Access, Birth, Event, ObjectId, Op, SiteId, ThreadId};
 use crate::header::{Footer, Header, Step};
+use crate::memory_policy::MemoryPolicy;
 use crate::source::EventSource;
 use serde::Serialize;
 use serde_json::json;
@@ -60,6 +61,8 @@ pub struct Cut {
     base_ns: u64,
     births: u64,
     objects: Vec<Option<Live>>,
+    /// The last change of each memory policy, by kind.
+    policies: [Option<Event>; MemoryPolicy::KINDS],
     /// What was changed so far.
     pub counts: CutCounts,
 }
@@ -111,11 +114,20 @@ impl Cut {
         );
         let counts = CutCounts::default();
         let (number, begun, base_ns, births, objects) = (0, false, 0, 0, Vec::new());
-        Cut { part, live_at_start, parameters, number, begun, base_ns, births, objects, counts }
+        let policies = [None; MemoryPolicy::KINDS];
+        Cut { part, live_at_start, parameters, number, begun, base_ns, births, objects, policies, counts }
     }
 
     fn has_thread(&self, thread: ThreadId) -> bool {
         self.part.threads.as_ref().is_none_or(|threads| threads.contains(&thread.0))
+    }
+
+    /// That thread, or one of the part in its place: a memory policy is the whole process's.
+    fn thread_in_part(&self, thread: ThreadId) -> ThreadId {
+        match &self.part.threads {
+            Some(threads) if !threads.contains(&thread.0) => threads.first().map_or(thread, |&first| ThreadId(first)),
+            _ => thread,
+        }
     }
 
     fn live(&mut self, object: ObjectId) -> &mut Option<Live> {
@@ -128,6 +140,11 @@ impl Cut {
 
     /// Keeps the table of live objects up to date, whether or not the event is in the part.
     fn follow(&mut self, event: &Event, in_part: bool) {
+        if let Op::MemoryPolicy { policy, .. } = event.op
+            && let Some(last) = self.policies.get_mut(usize::from(policy.numbers().0))
+        {
+            *last = Some(*event);
+        }
         let Some(object) = event.op.object() else { return };
         if event.op.is_birth() {
             let order = self.births;
@@ -149,10 +166,15 @@ impl Cut {
         }
     }
 
-    /// Allocates what is live where the part begins.
+    /// Puts the memory policies of the part's start in force, and allocates what is live there.
     fn begin(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
         self.begun = true;
         self.base_ns = event.time_ns;
+        for (event, policy) in self.policies.into_iter().flatten().filter_map(|event| Some((event, policy_of(&event)?)))
+        {
+            let op = Op::MemoryPolicy { policy, inherited: true };
+            emit(Event { time_ns: 0, thread: self.thread_in_part(event.thread), op, ..event });
+        }
         if self.live_at_start == LiveAtStart::LeaveOut {
             return;
         }
@@ -193,6 +215,10 @@ impl Cut {
         let site = if op.asks_for_memory() { event.site } else { SiteId::UNKNOWN };
         emit(Event { time_ns: event.time_ns - self.base_ns, op, site, ..*event });
     }
+}
+
+fn policy_of(event: &Event) -> Option<MemoryPolicy> {
+    if let Op::MemoryPolicy { policy, .. } = event.op { Some(policy) } else { None }
 }
 
 /// The allocation that makes such an object; what a resize of an unknown pointer gave back before the part is nobody's
@@ -245,6 +271,9 @@ impl Edit for Cut {
                 emit(Event { time_ns, thread: owner, ..*event });
             }
             (false, Some(_), Some(_)) => self.counts.left_out += 1,
+            (false, None, _) if policy_of(event).is_some() => {
+                emit(Event { time_ns, thread: self.thread_in_part(event.thread), ..*event });
+            }
             (false, ..) => (),
         }
     }

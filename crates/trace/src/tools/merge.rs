@@ -174,18 +174,16 @@ impl Names {
     }
 
     fn add_profiles(&mut self, from: &[SiteProfile], sites: &[u32]) {
-        let mut profiles: BTreeMap<u32, SiteProfile> =
-            std::mem::take(&mut self.footer.profiles).into_iter().map(|profile| (profile.site, profile)).collect();
+        let profiles = std::mem::take(&mut self.footer.profiles).into_iter();
+        let mut profiles: BTreeMap<_, SiteProfile> = profiles.map(|profile| (profile.key(), profile)).collect();
         for profile in from {
             let site = match (profile.site as usize).checked_sub(1) {
                 None => 0,
                 Some(at) => sites.get(at).copied().unwrap_or(0),
             };
-            let sum = profiles.entry(site).or_insert(SiteProfile { site, ..SiteProfile::default() });
-            sum.untouched += profile.untouched;
-            sum.read += profile.read;
-            sum.written += profile.written;
-            sum.read_then_written += profile.read_then_written;
+            let &SiteProfile { bytes_max, zeroed, .. } = profile;
+            let kind = SiteProfile { site, bytes_max, zeroed, ..SiteProfile::default() };
+            profiles.entry(kind.key()).or_insert(kind).add(profile);
         }
         self.footer.profiles = profiles.into_values().collect();
     }

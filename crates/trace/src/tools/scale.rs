@@ -2,7 +2,8 @@
 
 use super::Edit;
 use crate::event::{Event, Op};
-use crate::header::{Header, Step};
+use crate::header::{Footer, Header, Step};
+use crate::profile::SiteProfile;
 use serde_json::json;
 
 /// A positive factor, exact to a millionth.
@@ -86,5 +87,9 @@ impl Edit for ScaleSizes {
         let mut header = source.clone();
         header.history.push(Step::new("scale", [("size", json!(self.0.value()))]));
         header
+    }
+
+    fn footer(&self, source: &Footer) -> Footer {
+        Footer { profiles: SiteProfile::with_sizes(&source.profiles, |bytes| self.size(bytes)), ..source.clone() }
     }
 }

@@ -7,6 +7,7 @@ use hksim_trace::error::TraceError;
 use hksim_trace::event::*;
 use hksim_trace::header::*;
 use hksim_trace::hkt::TraceWriter;
+use hksim_trace::memory_policy::{LockAll, MemoryPolicy, ThpDisable};
 use hksim_trace::profile::SiteProfile;
 use hksim_trace::sites::{Frame, Module, Sites};
 use hksim_trace::source::EventSource;
@@ -90,15 +91,7 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
                 align_log2: random.below(64) as u8,
                 call: random.pick(&ALLOC_CALLS),
             },
-            9 => match random.below(7) {
-                0 => Op::FreeNull,
-                1 => Op::FreeUnknown,
-                2 => Op::ThreadStart,
-                3 => Op::ThreadExit,
-                4 => Op::Fork { child_pid: random.next() as u32 },
-                5 => Op::Exec,
-                _ => Op::Mark { name: random.next() as u32 },
-            },
+            9 => of_no_object(random),
             _ if live.is_empty() => Op::FreeNull,
             kind => {
                 let at = random.below(live.len() as u64) as usize;
@@ -129,6 +122,31 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
     events
 }
 
+/// An event about no object.
+fn of_no_object(random: &mut Random) -> Op {
+    match random.below(8) {
+        0 => Op::FreeNull,
+        1 => Op::FreeUnknown,
+        2 => Op::ThreadStart,
+        3 => Op::ThreadExit,
+        4 => Op::Fork { child_pid: random.next() as u32 },
+        5 => Op::Exec,
+        6 => Op::MemoryPolicy { policy: random_policy(random), inherited: random.chance(50) },
+        _ => Op::Mark { name: random.next() as u32 },
+    }
+}
+
+fn random_policy(random: &mut Random) -> MemoryPolicy {
+    match random.below(3) {
+        0 => MemoryPolicy::ThpDisable(random.pick(&[ThpDisable::Off, ThpDisable::All, ThpDisable::ExceptAdvised])),
+        1 => {
+            let lock = LockAll { current: random.chance(50), future: random.chance(50), on_fault: false };
+            MemoryPolicy::LockAll(LockAll { on_fault: lock != LockAll::NONE && random.chance(50), ..lock })
+        }
+        _ => MemoryPolicy::Personality(random.next() as u32),
+    }
+}
+
 pub fn sample_header() -> Header {
     let origin = Origin::Recorded { command: vec!["./app".into(), "-x".into()], pid: 77, program_version: None };
     Header::new(origin, Touch::FullStream, Clock::Measured)
@@ -145,7 +163,10 @@ pub fn sample_footer() -> Footer {
     };
     let frames = vec![place(0x1000, Some("main")), place(0x2000, None)];
     let sites = Sites { modules, frames, stacks: vec![vec![1, 0], vec![0]] };
-    let profiles = vec![SiteProfile { site: 1, written: 3, ..SiteProfile::default() }];
+    let profiles = vec![
+        SiteProfile { written: 2, ..SiteProfile::of_size(100, true) },
+        SiteProfile { site: 1, written: 3, ..SiteProfile::default() },
+    ];
     Footer { mark_names: vec!["main".into(), "end".into()], quality, sites, profiles }
 }
 

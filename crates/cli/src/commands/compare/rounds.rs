@@ -1,7 +1,7 @@
 //! The runs of a comparison: every allocator once a round, and what came of all rounds.
 
 use anyhow::Result;
-use hksim_drive::{Design, TouchRule};
+use hksim_drive::{Design, PolicyRule, TouchRule};
 use hksim_replay::{Measure, Mode, ReplayError, ReplaySpec, Replayed, Skipped, replay};
 use hksim_trace::event::Op;
 use hksim_trace::hkt::TraceReader;
@@ -136,8 +136,8 @@ impl<'a> Contestant<'a> {
         let (Found::Here(on), None) = (&self.allocator.found, &self.ended) else { return Ok(()) };
         let (trace, on) = (plan.trace.to_path_buf(), on.clone());
         let measure = Measure { pages: counts, time: true };
-        let (touch, mode, forks) = (plan.touch, plan.mode, Vec::new());
-        match replay(&ReplaySpec { trace, on, touch, mode, measure, stop_at: None, forks }) {
+        let (touch, mode, forks, memory_policy) = (plan.touch, plan.mode, Vec::new(), PolicyRule::default());
+        match replay(&ReplaySpec { trace, on, touch, memory_policy, mode, measure, stop_at: None, forks }) {
             Ok(run) if counts => self.runs.push(run),
             Ok(_) => {}
             Err(why @ (ReplayError::Signal { .. } | ReplayError::NoResult { .. })) => {

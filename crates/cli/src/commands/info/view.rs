@@ -50,6 +50,14 @@ fn summary(info: &Info, history: &[Step], truncated: Option<&str>) -> String {
     for (name, count) in counts {
         line(name, units::count(count));
     }
+    for change in info.memory_policies.iter().take(ROWS) {
+        let from =
+            if change.inherited { "from the start".into() } else { format!("event {}", units::count(change.event)) };
+        line("memory policy", format!("{} ({from})", change.policy));
+    }
+    if info.memory_policy_changes > ROWS as u64 {
+        line("", format!("and {} more", units::of(info.memory_policy_changes - ROWS as u64, "change")));
+    }
     let crossed = units::percent(info.cross_thread_frees, info.lifetimes.freed);
     line("cross-thread frees", format!("{} ({crossed} of all frees)", units::count(info.cross_thread_frees)));
     line(

@@ -1,9 +1,11 @@
 //! A simulation for people.
 
+use hksim_drive::PolicyRule;
 use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
 use hksim_sim::forks::ForkReport;
 use hksim_sim::reach::{ReachSample, TlbReport};
+use hksim_sim::report::PolicyLabel;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -11,7 +13,7 @@ use crate::commands::info::{origin_text, touch_text};
 use crate::flags::Choice;
 use crate::flags::table::thp_word;
 use crate::output::table::{Table, beside, text};
-use crate::output::units::{bytes, count, percent};
+use crate::output::units::{self, bytes, count, percent};
 use crate::runs::BRACKET;
 
 /// The whole of it.
@@ -47,6 +49,7 @@ fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
     let rule = report.touch.rule.word();
     lines.push(format!("touches  {rule}{assumed} (the trace knows: {})", touch_text(trace.knowledge)));
     lines.push(format!("kernel   {}", kernel_text(report, choice.thp.is_some())));
+    lines.extend(memory_policy_text(report));
     lines.extend(report.addresses.map(|label| {
         format!(
             "maps     {} at modelled addresses: a process with nothing else there; validate takes real ones",
@@ -54,6 +57,26 @@ fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
         )
     }));
     lines
+}
+
+/// What the program did to its own memory policy, where that matters.
+pub fn memory_policy_text(report: &SimReport) -> Option<String> {
+    let PolicyLabel { rule, changes, locks, installs_kept_small } = report.memory_policy;
+    match rule {
+        PolicyRule::Recorded if locks > 0 => Some(
+            "program  locks its memory (mlockall), which is not modelled: its pages would be present at once".into(),
+        ),
+        PolicyRule::Ignored if changes > 0 => Some(format!(
+            "program  what it asked of the kernel for all its memory ({}) is ignored",
+            units::of(changes, "call")
+        )),
+        PolicyRule::Recorded if installs_kept_small > 0 => Some(format!(
+            "program  switched huge pages off for itself (PR_SET_THP_DISABLE): {} are single pages for that \
+             (without: --memory-policy ignored)",
+            units::of(installs_kept_small, "install")
+        )),
+        _ => None,
+    }
 }
 
 /// The simulated kernel, and what of it was assumed.

@@ -8,7 +8,7 @@ use hksim_sim::SimReport;
 
 use super::{PricedSweep, is_thp_given};
 use crate::commands::info::{origin_text, touch_text};
-use crate::commands::sim::view::{huge_bytes_peak, kernel_text};
+use crate::commands::sim::view::{huge_bytes_peak, kernel_text, memory_policy_text};
 use crate::flags::{Choice, varied};
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count};
@@ -146,13 +146,17 @@ fn head(rows: &[Priced]) -> Vec<String> {
     let rules: Vec<&str> = rows.iter().map(|row| row.report.touch.rule.word()).collect();
     let rules = if rules.windows(2).all(|pair| pair[0] == pair[1]) { rules[0] } else { "as listed" };
     let (events, live, floor) = (count(row.events), bytes(row.live_bytes_peak), count(row.floor_pages));
-    vec![
+    let mut lines = vec![
         format!("{file}{}", origin_text(&trace.origin)),
         format!(
             "{events} events{truncated}, {live} live at the peak (floor {floor} pages); touches: {rules} (the trace knows: {})",
             touch_text(trace.knowledge)
         ),
-    ]
+    ];
+    // Of several rows, the one that says most.
+    let told = rows.iter().max_by_key(|row| row.report.memory_policy.installs_kept_small);
+    lines.extend(told.and_then(|row| memory_policy_text(&row.report)));
+    lines
 }
 
 fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep) -> Table {
@@ -208,7 +212,7 @@ fn twins(rows: &[Priced], first: usize) -> Vec<String> {
 fn figures(row: &SimReport) -> String {
     let mut value = serde_json::to_value(row).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
-        for told in ["policy", "touch", "kernel", "elapsed_s", "placement"] {
+        for told in ["policy", "touch", "memory_policy", "kernel", "elapsed_s", "placement"] {
             fields.remove(told);
         }
     }

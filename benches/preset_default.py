@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Makes the table of docs/preset-default.md: benches/preset_default.py HKSIM, in the repository's root."""
+
+import glob
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+
+# Constant, values, and the field of `policy` that holds it.
+CONSTANTS = [
+    ("slab", "32K,64K,128K"), ("superslab", "1M,2M,4M"), ("cache", "0,1,4,16"), ("purge-delay", "0,10ms,100ms,1s"),
+    ("huge-cache", "0,16M,64M,256M"), ("warm-slabs", "0,2"), ("carve", "page,bump,eager"), ("classes", "default,linear,hakmem"),
+]  # fmt: skip
+DEFAULTS = {"slab": "64K", "superslab": "2M", "cache": "4", "purge-delay": "100ms", "huge-cache": "64M", "warm-slabs": "0",
+            "carve": "page", "classes": "default"}  # fmt: skip
+
+
+def sweep(hksim, traces, flag, values, rule, path):
+    words = [*traces, f"--{flag}", values, "--memory-policy", rule]
+    subprocess.run([hksim, "sweep", *words, "--format", "json", "-o", path], check=True)
+    with open(path, encoding="utf-8") as file:
+        rows = json.load(file)["rows"]
+    os.remove(path)
+    return rows
+
+
+def installs(rows):
+    return str(sum(row["installs"]["total"] for row in rows))
+
+
+def main():
+    hksim, traces = sys.argv[1], sorted(glob.glob("traces/*.hkt"))
+    print("| Constant | Value | Installs | with huge pages for all | RSS peak, MiB | RSS end, MiB | x floor | OS calls |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "sweep.json")
+        for flag, values in CONSTANTS:
+            both = lambda rule: [row for part in (traces, []) for row in sweep(hksim, part, flag, values, rule, path)]
+            rows, ignored = both("recorded"), both("ignored")
+            words = values.split(",")
+            for at, word in enumerate(words):
+                # A trace's rows stand together, one for each value.
+                own = rows[at :: len(words)]
+                total = lambda field: sum(row[field] for row in own)
+                floor = sum(math.log(row["rss_bytes_peak"] / (4096 * max(row["floor_pages"], 1))) for row in own) / len(own)
+                calls = sum(sum(row["os_calls"][name] for name in ("mmap", "munmap", "madvise", "mremap")) for row in own)
+                cells = [
+                    flag if at == 0 else "", f"**{word}**" if DEFAULTS[flag] == word else word,
+                    installs(own), installs(ignored[at :: len(words)]), f"{total('rss_bytes_peak') / 2**20:.1f}",
+                    f"{total('rss_bytes_end') / 2**20:.1f}", f"{math.exp(floor):.2f}", str(calls),
+                ]  # fmt: skip
+                print("| " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

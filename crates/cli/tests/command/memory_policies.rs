@@ -1,0 +1,109 @@
+//! What a program did to its own memory policy: carried through every tool, obeyed by the model and by the kernel.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{Bench, number};
+
+/// A trace that sets PR_SET_THP_DISABLE to `value` before its event 2 000, and to 0 before its event 30 000.
+fn trace(value: u32) -> Bench {
+    let bench = Bench::new();
+    bench.ok("gen random-mixed --cycles 60k --ws 4000 --min 100 --max 3k -o plain.hkt");
+    bench.ok("export plain.hkt --to csv -o plain.csv");
+    let plain = fs::read_to_string(bench.path("plain.csv")).expect("a table");
+    let row = |line: &str, value: u32| {
+        let time_ns = line.split(',').nth(1).unwrap_or_default();
+        format!(",{time_ns},0,memory-policy,,,,thp-disable,,,,,{value},,\n")
+    };
+    let lines = plain.lines().map(|line| match line.split(',').next() {
+        Some("2000") => row(line, value) + line + "\n",
+        Some("30000") => row(line, 0) + line + "\n",
+        _ => format!("{line}\n"),
+    });
+    fs::write(bench.path("with.csv"), lines.collect::<String>()).expect("a table");
+    bench.ok("import with.csv -o with.hkt");
+    bench
+}
+
+/// The figures of a simulation that a policy can change.
+fn figures(bench: &Bench, line: &str) -> [u64; 3] {
+    let report = bench.json(line);
+    let kept_small = number(&report["memory_policy"], "installs_kept_small");
+    [number(&report["installs"], "total"), number(&report["installs"]["by_kind"], "thp"), kept_small]
+}
+
+#[test]
+fn the_model_and_the_kernel_obey_alike() {
+    for (value, is_none) in [(1, true), (3, false)] {
+        let bench = trace(value);
+        let [recorded, ignored] = ["recorded", "ignored"]
+            .map(|rule| figures(&bench, &format!("sim with.hkt --huge thp --superslab 1M --memory-policy {rule}")));
+        let plain = figures(&bench, "sim plain.hkt --huge thp --superslab 1M");
+        assert_eq!(ignored, plain, "as if it had not been");
+        assert_eq!(recorded[2] > 0, is_none, "only unadvised memory goes without: {recorded:?}");
+        assert_eq!(recorded[0] > 2 * ignored[0], is_none, "{recorded:?} {ignored:?}");
+        let line =
+            "validate with.hkt --superslab 1M --huge thp,collapse,never --memory-policy recorded,ignored --arena 1G";
+        for row in bench.json(line)["rows"].as_array().expect("rows") {
+            match row["verdict"].as_str() {
+                Some("skipped") => eprintln!("skipped: {}", row["reason"]),
+                verdict => assert_eq!(verdict, Some("ok"), "{value}: {}: {}", row["policy"]["huge"], row["reason"]),
+            }
+        }
+        // Other allocators and real threads do it, too.
+        bench.ok("replay with.hkt --on glibc");
+        bench.ok("replay with.hkt --mode threaded");
+    }
+}
+
+#[test]
+fn tables_say_what_it_changes() {
+    let bench = trace(1);
+    let told = "switched huge pages off for itself (PR_SET_THP_DISABLE)";
+    assert!(bench.ok("sim with.hkt --huge thp").contains(told));
+    assert!(bench.ok("sweep with.hkt --huge never,thp").contains(told));
+    assert!(!bench.ok("sim with.hkt --huge never").contains(told), "nothing is changed");
+    let ignored = bench.ok("sim with.hkt --huge thp --memory-policy ignored");
+    assert!(ignored.contains("(2 calls) is ignored") && !ignored.contains(told), "{ignored}");
+    let refused = bench.refused("sim with.hkt --memory-policy never");
+    assert!(refused.contains("recorded, ignored"), "{refused}");
+}
+
+/// The policies that `info` lists: event, call, value, inherited.
+fn listed(bench: &Bench, trace: &str) -> Vec<(u64, Value, Value, Value)> {
+    let info = bench.json(&format!("info {trace}"));
+    let rows = info["memory_policies"].as_array().expect("a list").iter();
+    let one = |row: &Value| {
+        let policy = &row["policy"];
+        (number(row, "event"), policy["call"].clone(), policy["value"].clone(), row["inherited"].clone())
+    };
+    rows.map(one).collect()
+}
+
+#[test]
+fn every_tool_keeps_them() {
+    let bench = trace(1);
+    let of = |event, value: &str, inherited: bool| {
+        (event, Value::from("thp-disable"), Value::from(value), Value::from(inherited))
+    };
+    let both = vec![of(2000, "all", false), of(30001, "off", false)];
+    assert_eq!(listed(&bench, "with.hkt"), both);
+    assert!(bench.ok("info with.hkt").contains("PR_SET_THP_DISABLE: no huge pages (event 2 000)"));
+    for line in [
+        "trace anonymise with.hkt -o t.hkt",
+        "trace anonymise with.hkt --sizes classes -o t.hkt",
+        "trace scale with.hkt --size 2 -o t.hkt",
+        "trace scale with.hkt --time 0.5 -o t.hkt",
+        "import with.csv -o t.hkt",
+    ] {
+        bench.ok(line);
+        assert_eq!(listed(&bench, "t.hkt"), both, "{line}");
+        fs::remove_file(bench.path("t.hkt")).expect("a trace");
+    }
+    bench.ok("trace cut with.hkt --events 10000..40000 -o cut.hkt");
+    let cut = listed(&bench, "cut.hkt");
+    assert_eq!((cut.len(), &cut[0]), (2, &of(0, "all", true)));
+    bench.ok("trace merge with.hkt plain.hkt -o merged.hkt");
+    assert_eq!(listed(&bench, "merged.hkt").len(), 2);
+}

@@ -1,0 +1,23 @@
+//! What a program did to its own memory policy is told with the statistics.
+
+use serde_json::Value;
+
+use super::Programs;
+
+#[test]
+fn statistics_tell_what_the_program_asked_of_the_kernel() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("memory_policy.c", &[]);
+    let ran = programs.on_native(&["--stats", "json"], &program, &[]);
+    if ran.status.code() == Some(77) {
+        return eprintln!("skipped: PR_SET_THP_DISABLE or mlock is not allowed (ulimit -l)");
+    }
+    let told: Value = serde_json::from_slice(&ran.stderr).expect("a line of JSON");
+    assert_eq!((&told["thp_disable"], &told["locked_bytes"]), (&Value::from(1), &Value::from(32 << 10)), "{told}");
+    let ran = programs.on_native(&["--stats", "text"], &program, &[]);
+    let text = String::from_utf8_lossy(&ran.stderr);
+    assert!(text.contains("switched huge pages off for itself (PR_SET_THP_DISABLE)"), "{text}");
+    let other = programs.on_native(&["--stats", "text"], &program, &["neither".as_ref()]);
+    let text = String::from_utf8_lossy(&other.stderr);
+    assert!(text.contains("thp_disable") && !text.contains("PR_SET"), "{text}");
+}

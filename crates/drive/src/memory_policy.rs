@@ -1,0 +1,43 @@
+//! Whether what the program asked of the kernel for all of its memory is asked again.
+
+use hksim_trace::event::Op;
+use hksim_trace::memory_policy::MemoryPolicy;
+use serde::{Deserialize, Serialize};
+
+/// What becomes of the trace's memory policies: alike in a simulation and in a replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyRule {
+    /// They are in force, as the trace says.
+    #[default]
+    Recorded,
+    /// They are not: what if the program left them alone?
+    Ignored,
+}
+
+impl PolicyRule {
+    /// Every rule, in the order of the help text.
+    pub const ALL: [PolicyRule; 2] = [PolicyRule::Recorded, PolicyRule::Ignored];
+
+    /// The word of the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            PolicyRule::Recorded => "recorded",
+            PolicyRule::Ignored => "ignored",
+        }
+    }
+
+    /// The rule of that word.
+    pub fn from_word(word: &str) -> Option<PolicyRule> {
+        PolicyRule::ALL.into_iter().find(|rule| rule.word() == word)
+    }
+
+    /// The change that an event makes, if it makes one under this rule.
+    #[inline(always)]
+    pub fn change(self, op: &Op) -> Option<MemoryPolicy> {
+        match *op {
+            Op::MemoryPolicy { policy, .. } if self == PolicyRule::Recorded => Some(policy),
+            _ => None,
+        }
+    }
+}
