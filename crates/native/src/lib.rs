@@ -31,6 +31,8 @@ mod os;
 pub mod process;
 mod reservation;
 pub mod setup;
+#[doc(hidden)]
+pub mod slots;
 mod tally;
 mod tls;
 mod word;

@@ -81,6 +81,12 @@ fn children_of_a_fork_allocate_and_free() {
 }
 
 #[test]
+fn children_of_children_fork_while_threads_come_and_go() {
+    let Some(programs) = Programs::new() else { return };
+    programs.compare(&programs.build("generations.c", &[]), &[]);
+}
+
+#[test]
 fn forks_do_not_wait_for_streams_that_wait_for_memory() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("streams.c", &[]), &[]);
