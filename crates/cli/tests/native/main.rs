@@ -153,6 +153,17 @@ fn statistics_tell_what_a_program_holds() {
     }
 }
 
+/// As in the simulator, where `a_thread_that_has_no_block_has_no_heap` holds it.
+#[test]
+fn threads_that_have_no_block_have_no_heap() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("idle.c", &[]);
+    for policy in [&["--stats", "json"][..], &["--stats", "json", "--meta", "sidecar"]] {
+        let told = statistics(&programs, policy, &program);
+        assert_eq!(told["heaps_open"], 1, "{told}");
+    }
+}
+
 #[test]
 fn statistics_are_appended_to_a_file_by_every_process() {
     let Some(programs) = Programs::new() else { return };
