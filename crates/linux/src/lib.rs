@@ -4,7 +4,7 @@
 //! - [`perf`]: events of the kernel; [`ring`]: their records; [`traps`]: page-fault exceptions, counted and with addresses.
 //! - [`cpu_modes`]: how much of a thread's time the kernel takes; [`area`]: memory to try things on.
 //! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`damon`]: who looks at pages from outside;
-//!   [`file_size`]: a limit of this process.
+//!   [`file_size`]: a limit of this process; [`lifetime`]: processes that end with their parent.
 //! - [`resident`]: memory for those who watch faults and must take none themselves.
 
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -17,6 +17,8 @@ pub mod cpu_modes;
 pub mod damon;
 #[cfg(feature = "std")]
 pub mod file_size;
+#[cfg(feature = "std")]
+pub mod lifetime;
 #[cfg(feature = "std")]
 pub mod pagemap;
 #[cfg(feature = "std")]
