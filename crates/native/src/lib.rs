@@ -24,6 +24,7 @@
 #![cfg_attr(miri, allow(dead_code))]
 
 mod addresses;
+mod errno;
 mod global;
 mod lock;
 mod memory;

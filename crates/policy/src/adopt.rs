@@ -101,13 +101,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
+    pub(crate) fn own_superslabs(&self, heap: &ThreadHeap<M>) -> impl Iterator<Item = M::SuperSlab> {
+        let at = |link: u32| link.checked_sub(1).map(|ordinal| self.mem.superslab(ordinal));
+        core::iter::successors(at(heap.own_head), move |&superslab| at(self.mem.meta(superslab).own_next.get()))
+    }
+
     pub(crate) fn for_each_own_span(&self, heap: &ThreadHeap<M>, mut visit: impl FnMut(Span<M>)) {
-        let mut next = heap.own_head;
-        while let Some(ordinal) = next.checked_sub(1) {
-            let superslab = self.mem.superslab(ordinal);
-            self.for_each_span(superslab, &mut visit);
-            next = self.mem.meta(superslab).own_next.get();
-        }
+        self.own_superslabs(heap).for_each(|superslab| self.for_each_span(superslab, &mut visit));
     }
 
     fn abandon(&self, ordinal: u32) {

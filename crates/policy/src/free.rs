@@ -93,7 +93,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let (span, slab) = self.span_at(block);
         let start = block.offset - self.geometry.header_bytes();
         if self.is_free(heap, span, start) {
-            return self.mem.misuse(block, Misuse::DoubleFree);
+            return self.mem.misuse(block, self.misuse_of_free(heap, span, start));
         }
         let pushed = self.list_local(slab, start);
         self.settle_pushed(heap, span, pushed);
@@ -135,7 +135,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let slab = self.slab_meta(span);
         let start = block.offset - self.geometry.header_bytes();
         if self.is_free(heap, span, start) {
-            return self.mem.misuse(block, Misuse::DoubleFree);
+            return self.mem.misuse(block, self.misuse_of_free(heap, span, start));
         }
         self.mem.write_link(span.superslab, self.link_at(start), slab.local_free.get());
         let pushed = self.list_local(slab, start);

@@ -75,6 +75,17 @@ fn the_c_interface_is_glibcs() {
 }
 
 #[test]
+fn questions_about_the_heap_are_about_this_one() {
+    let Some(programs) = Programs::new() else { return };
+    programs.compare(&programs.build("questions.c", &[]), &[]);
+    // The statistics, as the program asks for them.
+    let program = programs.build("asks.c", &[]);
+    let told = programs.on_native(&[], &program, &[]);
+    let text = String::from_utf8_lossy(&told.stderr);
+    assert!(text.starts_with("hksim: statistics of process ") && text.contains(" 500 live "), "{told:?}");
+}
+
+#[test]
 fn children_of_a_fork_allocate_and_free() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("fork.c", &[]), &[]);

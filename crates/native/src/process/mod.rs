@@ -6,6 +6,7 @@
 
 pub(crate) mod desk;
 mod fork;
+mod heap_info;
 pub(crate) mod misuse;
 mod say;
 mod served;
@@ -18,7 +19,8 @@ use hksim_policy::{Allocator, Block, Geometry, Memory, Misuse, Quickly, Request,
 
 use crate::memory::MmapMemory;
 use crate::tally::Counted;
-pub use statistics::{Form, STATISTICS_VARIABLE};
+pub use heap_info::{HeapInfo, heap_info, trim};
+pub use statistics::{Form, STATISTICS_VARIABLE, tell_statistics};
 
 use misuse::foreign;
 use served::{CHOSEN, CONSTANT, Constant};
