@@ -113,7 +113,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             list = self.take_remote(span).list;
         }
         let Some(start) = self.start_at(list) else { return self.carve(heap, class, span) };
-        if start >= slab.area.get() + slab.carved.get() * slab.stride.get() {
+        let carved = slab.carved.get();
+        if carved < slab.capacity.get() && start >= slab.area.get() + carved * slab.stride.get() {
             self.mem.misuse(Block { superslab: span.superslab, offset: self.link_at(start) }, Misuse::NeverHandedOut);
         }
         slab.fresh.set(false);
