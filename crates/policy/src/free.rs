@@ -110,7 +110,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return self.free_huge(block);
         }
         let (span, slab) = self.span_at(block);
-        if self.mem.meta(block.superslab).owner.load() != heap.owner_word() {
+        let owner = self.mem.meta(block.superslab).owner.load();
+        if owner == 0 && self.adopt_for_free(heap, block.superslab) {
+            // Blocks that came back meanwhile were collected, and their spans may be gone: all is looked at anew.
+            return self.free_slowly(heap, block);
+        }
+        if owner != heap.owner_word() {
             return self.free_foreign(span, block);
         }
         if slab.is_large() {
