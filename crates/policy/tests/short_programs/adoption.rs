@@ -43,8 +43,7 @@ fn memory_of_ended_threads_goes_back_when_others_free_their_blocks() {
     let allocator = allocator(shape(), options, |_| {});
     let mut main = allocator.open_heap().unwrap();
     let mut heaps: Vec<_> = (0..8).map(|_| allocator.open_heap().unwrap()).collect();
-    let blocks: Vec<_> =
-        heaps.iter_mut().map(|heap| allocator.allocate(heap, Request::plain(1000)).unwrap()).collect();
+    let blocks: Vec<_> = heaps.iter_mut().map(|heap| allocator.allocate(heap, Request::plain(1000)).unwrap()).collect();
     heaps.into_iter().for_each(|heap| allocator.close_heap(heap));
     assert_eq!(counts(&allocator), (8, 8, 0));
     blocks.into_iter().for_each(|block| allocator.free(&mut main, block));
