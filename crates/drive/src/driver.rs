@@ -118,14 +118,15 @@ impl<W: World, G: Geometry> Driver<W, G> {
                 }
                 Ok(())
             }
-            Op::ThreadStart => heap_of(&self.allocator, &mut self.tables.heaps, event.thread).map(|_| ()),
             Op::ThreadExit => {
                 if let Some(heap) = self.tables.heaps[event.thread.0 as usize].take() {
                     self.allocator.close_heap(heap);
                 }
                 Ok(())
             }
-            Op::FreeNull
+            // A thread has no heap before it allocates or frees: see `heap_of`.
+            Op::ThreadStart
+            | Op::FreeNull
             | Op::FreeUnknown
             | Op::AllocFailed { .. }
             | Op::ReallocFailed { .. }
@@ -198,9 +199,9 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     #[inline(always)]
     fn free(&mut self, thread: ThreadId, object: ObjectId) -> Result<(), DriveError> {
-        let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
         let Object { block, bytes, touched_bytes } = &mut self.tables.objects[object.0 as usize];
         if let Some(block) = block.take() {
+            let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
             if self.touch == TouchRule::AllAtDeath && *bytes > 0 {
                 self.allocator.mem.app_write(block, 0, *bytes);
             }
@@ -255,7 +256,8 @@ impl<W: World, G: Geometry> Driver<W, G> {
     }
 }
 
-/// The heap of a thread, opened at its first event.
+/// The heap of a thread, opened at its first allocation or free of a block, as the native allocator opens it. A thread that
+/// only starts, ends, or frees null (as glibc does at each thread's exit) has none.
 #[inline(always)]
 fn heap_of<'a, W: World, G: Geometry>(
     allocator: &Allocator<W, G>,

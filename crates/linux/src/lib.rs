@@ -4,8 +4,8 @@
 //!   [`page_flags`]: which frames are one folio.
 //! - [`perf`]: events of the kernel; [`ring`]: their records; [`traps`]: page-fault exceptions, counted and with addresses.
 //! - [`cpu_modes`]: how much of a thread's time the kernel takes; [`area`]: memory to try things on.
-//! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change; [`damon`]: who looks at pages from outside;
-//!   [`file_size`]: a limit of this process.
+//! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change; [`damon`]: who looks at
+//!   pages from outside; [`file_size`]: a limit of this process; [`lifetime`]: processes that end with their parent.
 //! - [`resident`]: memory for those who watch faults and must take none themselves.
 
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -18,6 +18,8 @@ pub mod cpu_modes;
 pub mod damon;
 #[cfg(feature = "std")]
 pub mod file_size;
+#[cfg(feature = "std")]
+pub mod lifetime;
 #[cfg(feature = "std")]
 pub mod modes;
 #[cfg(feature = "std")]

@@ -3,6 +3,9 @@
 //! Semantics are glibc's: `malloc(0)` gives a block, `realloc(p, 0)` frees, errors set `errno`. Apart from the rlib, so
 //! that linking that one never replaces a program's own `malloc`.
 
+mod info;
+mod open;
+
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 

@@ -24,6 +24,7 @@
 #![cfg_attr(miri, allow(dead_code))]
 
 mod addresses;
+mod errno;
 mod global;
 mod lock;
 mod memory;
@@ -31,6 +32,8 @@ mod os;
 pub mod process;
 mod reservation;
 pub mod setup;
+#[doc(hidden)]
+pub mod slots;
 mod tally;
 mod tls;
 mod word;

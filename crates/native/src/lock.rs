@@ -6,6 +6,8 @@
 use std::cell::UnsafeCell;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use crate::errno::keeping_errno;
+
 /// A mutex in a cell.
 pub(crate) struct ForkLock<T>(UnsafeCell<Mutex<T>>);
 
@@ -20,7 +22,13 @@ impl<T: Copy> ForkLock<T> {
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         // SAFETY: only `renew` takes it exclusively.
-        unsafe { &*self.0.get() }.lock().unwrap_or_else(PoisonError::into_inner)
+        let mutex = unsafe { &*self.0.get() };
+        match mutex.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Waiting asks the kernel, which may be in time or not.
+            Err(TryLockError::WouldBlock) => keeping_errno(|| mutex.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
     }
 
     /// Makes the lock free. Returns whether a thread held it: then what it guards may be half changed.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hksim_policy::memory::{Advice, Mapping};
 use hksim_policy::{Errno, Misuse};
 
+use crate::errno::keeping_errno;
 use crate::os::{Os, Syscalls};
 use crate::process::misuse::misused;
 
@@ -28,17 +29,37 @@ pub(crate) const KINDS: [&str; 11] = [
 pub(crate) struct Count {
     pub(crate) ok: AtomicU64,
     pub(crate) failed: AtomicU64,
+    /// Whether they give memory back.
+    pub(crate) gives_back: bool,
+}
+
+impl Count {
+    const fn new(gives_back: bool) -> Count {
+        Count { ok: AtomicU64::new(0), failed: AtomicU64::new(0), gives_back }
+    }
 }
 
 /// By [`KINDS`].
-pub(crate) static CALLS: [Count; KINDS.len()] =
-    [const { Count { ok: AtomicU64::new(0), failed: AtomicU64::new(0) } }; KINDS.len()];
+pub(crate) static CALLS: [Count; KINDS.len()] = [
+    Count::new(false),
+    Count::new(false),
+    Count::new(false),
+    Count::new(false),
+    Count::new(true),
+    Count::new(false),
+    Count::new(false),
+    Count::new(true),
+    Count::new(true),
+    Count::new(false),
+    Count::new(false),
+];
 
 /// The kernel, with its calls counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted;
 
-fn counted<T>(kind: usize, result: Result<T, Errno>) -> Result<T, Errno> {
+fn counted<T>(kind: usize, call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let result = keeping_errno(call);
     let count = &CALLS[kind];
     let of = if result.is_ok() { &count.ok } else { &count.failed };
     of.fetch_add(1, Ordering::Relaxed);
@@ -60,11 +81,11 @@ impl Os for Counted {
 
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
         // SAFETY: the caller's promise.
-        counted(kind_of(mapping), unsafe { Syscalls.map(at, bytes, mapping) })
+        counted(kind_of(mapping), || unsafe { Syscalls.map(at, bytes, mapping) })
     }
 
     fn map_anywhere(&self, bytes: usize, mapping: Mapping) -> Result<NonNull<u8>, Errno> {
-        counted(kind_of(mapping), Syscalls.map_anywhere(bytes, mapping))
+        counted(kind_of(mapping), || Syscalls.map_anywhere(bytes, mapping))
     }
 
     fn misuse(&self, address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32, what: Misuse) {
@@ -73,7 +94,7 @@ impl Os for Counted {
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
         // SAFETY: the caller's promise.
-        counted(4, unsafe { Syscalls.unmap(at, bytes) })
+        counted(4, || unsafe { Syscalls.unmap(at, bytes) })
     }
 
     unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
@@ -85,12 +106,12 @@ impl Os for Counted {
             Advice::Collapse => 10,
         };
         // SAFETY: the caller's promise.
-        counted(kind, unsafe { Syscalls.advise(at, bytes, advice) })
+        counted(kind, || unsafe { Syscalls.advise(at, bytes, advice) })
     }
 
     unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
         // SAFETY: the caller's promise.
-        counted(5, unsafe { Syscalls.remap(from, bytes, to) })
+        counted(5, || unsafe { Syscalls.remap(from, bytes, to) })
     }
 
     fn now_ns(&self) -> u64 {

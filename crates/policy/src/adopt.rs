@@ -1,6 +1,7 @@
 //! Threads come and go: a heap opens; at exit it abandons the SuperSlabs that still hold blocks, and another adopts them.
 
 use crate::allocator::{Allocator, Span};
+use crate::fork::in_steps;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Link, Memory};
@@ -101,13 +102,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
+    pub(crate) fn own_superslabs(&self, heap: &ThreadHeap<M>) -> impl Iterator<Item = M::SuperSlab> {
+        let at = |link: u32| link.checked_sub(1).map(|ordinal| self.mem.superslab(ordinal));
+        core::iter::successors(at(heap.own_head), move |&superslab| at(self.mem.meta(superslab).own_next.get()))
+    }
+
     pub(crate) fn for_each_own_span(&self, heap: &ThreadHeap<M>, mut visit: impl FnMut(Span<M>)) {
-        let mut next = heap.own_head;
-        while let Some(ordinal) = next.checked_sub(1) {
-            let superslab = self.mem.superslab(ordinal);
-            self.for_each_span(superslab, &mut visit);
-            next = self.mem.meta(superslab).own_next.get();
-        }
+        self.own_superslabs(heap).for_each(|superslab| self.for_each_span(superslab, &mut visit));
     }
 
     fn abandon(&self, ordinal: u32) {
@@ -120,7 +121,28 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Adopts the abandoned SuperSlab with the lowest ordinal. Returns whether there was one.
     pub(crate) fn adopt(&self, heap: &mut ThreadHeap<M>) -> bool {
         let Some(ordinal) = self.take_abandoned() else { return false };
-        let superslab = self.mem.superslab(ordinal);
+        self.take_over(heap, self.mem.superslab(ordinal));
+        true
+    }
+
+    /// Adopts a SuperSlab that a block is freed in, if it is abandoned: who else would find out that its last block is freed?
+    /// False where it is not, or is on its way from its owner into the list: then a free is a remote one.
+    pub(crate) fn adopt_for_free(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) -> bool {
+        let ordinal = self.mem.ordinal(superslab);
+        let guard = self.mem.lock();
+        let entry = self.mem.entry(ordinal);
+        if entry.usage() != Use::Abandoned {
+            return false;
+        }
+        self.unlink(&self.mem.pool().abandoned, ordinal);
+        entry.set_usage(Use::Slabs);
+        drop(guard);
+        in_steps(heap, |heap| self.take_over(heap, superslab));
+        true
+    }
+
+    /// Makes a SuperSlab that was taken out of the abandoned ones the heap's.
+    fn take_over(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
         self.own(heap, superslab);
         let mut holds_blocks = false;
         self.for_each_span(superslab, |span| {
@@ -155,7 +177,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.enter_room_list(heap, superslab);
             self.schedule_purge(heap, superslab);
         }
-        true
     }
 
     fn take_abandoned(&self) -> Option<u32> {

@@ -55,9 +55,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         pool.huge_idle_bytes.set(0);
         for ordinal in 0..pool.high_water.get() {
             let entry = self.mem.entry(ordinal);
-            if matches!(entry.usage(), Use::Free | Use::Idle | Use::Warm | Use::HugeIdle) {
-                entry.set_usage(Use::Lost);
-                pool.lost_superslabs.set(pool.lost_superslabs.get() + 1);
+            match entry.usage() {
+                Use::Free | Use::Idle | Use::Warm | Use::HugeIdle => {
+                    entry.set_usage(Use::Lost);
+                    pool.lost_superslabs.set(pool.lost_superslabs.get() + 1);
+                }
+                // In no list any more, so nobody adopts it.
+                Use::Abandoned => entry.set_usage(Use::Slabs),
+                Use::Slabs | Use::Huge | Use::HugeTail | Use::Lost => {}
             }
         }
         pool.free_hint.set(pool.high_water.get());

@@ -93,7 +93,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let (span, slab) = self.span_at(block);
         let start = block.offset - self.geometry.header_bytes();
         if self.is_free(heap, span, start) {
-            return self.mem.misuse(block, Misuse::DoubleFree);
+            return self.mem.misuse(block, self.misuse_of_free(heap, span, start));
         }
         let pushed = self.list_local(slab, start);
         self.settle_pushed(heap, span, pushed);
@@ -110,7 +110,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return self.free_huge(block);
         }
         let (span, slab) = self.span_at(block);
-        if self.mem.meta(block.superslab).owner.load() != heap.owner_word() {
+        let owner = self.mem.meta(block.superslab).owner.load();
+        if owner == 0 && self.adopt_for_free(heap, block.superslab) {
+            // Blocks that came back meanwhile were collected, and their spans may be gone: all is looked at anew.
+            return self.free_slowly(heap, block);
+        }
+        if owner != heap.owner_word() {
             return self.free_foreign(span, block);
         }
         if slab.is_large() {
@@ -135,7 +140,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let slab = self.slab_meta(span);
         let start = block.offset - self.geometry.header_bytes();
         if self.is_free(heap, span, start) {
-            return self.mem.misuse(block, Misuse::DoubleFree);
+            return self.mem.misuse(block, self.misuse_of_free(heap, span, start));
         }
         self.mem.write_link(span.superslab, self.link_at(start), slab.local_free.get());
         let pushed = self.list_local(slab, start);

@@ -66,6 +66,27 @@ pub enum SpanState {
 /// In place of a size class: the span holds one large block.
 pub const CLASS_LARGE: u8 = u8::MAX;
 
+/// A count that one thread changes and others may read, as cheap as a cell.
+#[derive(Default)]
+#[repr(transparent)]
+pub struct SharedCount(AtomicU32);
+
+impl SharedCount {
+    /// The count.
+    #[inline(always)]
+    pub fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// As [`Field::set`].
+    #[inline(always)]
+    pub fn set(&self, count: u32) {
+        if self.get() != count {
+            self.0.store(count, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Metadata of one unit (64 bytes). Only that of a span's first unit describes the span.
 #[repr(C, align(64))]
 pub struct SlabMeta {
@@ -77,8 +98,8 @@ pub struct SlabMeta {
     pub prev: Field<SlabId>,
     /// Blocks the owner freed while the slab was active or since it left.
     pub local_free: Field<Link>,
-    /// Blocks carved so far.
-    pub carved: Field<u32>,
+    /// Blocks carved so far. The owner changes it; whoever holds a block may read it, and finds that block counted.
+    pub carved: SharedCount,
     /// Carved blocks that are not in `local_free`.
     pub used: Field<u32>,
     /// What a free block of it has behind its link.
@@ -111,7 +132,7 @@ impl SlabMeta {
             next: Field::new(SlabId::NONE),
             prev: Field::new(SlabId::NONE),
             local_free: Field::new(Link::NONE),
-            carved: Field::new(0),
+            carved: SharedCount::default(),
             used: Field::new(0),
             key: Field::new(0),
             capacity: Field::new(0),
@@ -133,7 +154,8 @@ impl SlabMeta {
         home.clear();
         [next, prev].into_iter().for_each(|id| id.set(SlabId::NONE));
         local_free.set(Link::NONE);
-        [carved, used, key, capacity, stride, area].into_iter().for_each(|number| number.set(0));
+        carved.set(0);
+        [used, key, capacity, stride, area].into_iter().for_each(|number| number.set(0));
         [span_back, span_units].into_iter().for_each(|number| number.set(0));
         [class, state].into_iter().for_each(|number| number.set(0));
         [zeroed, fresh].into_iter().for_each(|flag| flag.set(false));
@@ -146,7 +168,8 @@ impl SlabMeta {
         home.word() == 0
             && [next, prev].iter().all(|id| id.get() == SlabId::NONE)
             && local_free.get() == Link::NONE
-            && [carved, used, key, capacity, stride, area].iter().all(|number| number.get() == 0)
+            && carved.get() == 0
+            && [used, key, capacity, stride, area].iter().all(|number| number.get() == 0)
             && [span_back, span_units].iter().all(|number| number.get() == 0)
             && [class, state].iter().all(|number| number.get() == 0)
             && [zeroed, fresh].iter().all(|flag| !flag.get())

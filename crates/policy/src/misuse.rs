@@ -24,6 +24,8 @@ pub enum Misuse {
     Inside,
     /// The same with memory that holds no block: all of its span is free.
     NotInUse,
+    /// The same with a place in a slab that no block was handed out from yet.
+    NeverHandedOut,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
@@ -93,9 +95,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if slab.is_large() {
             return (block.offset != slab.area.get()).then_some(Misuse::Inside);
         }
-        let is_start = |start| self.index_of(slab, start).is_some();
         let start = block.offset.checked_sub(self.geometry.header_bytes());
-        if start.is_some_and(is_start) { None } else { Some(Misuse::Inside) }
+        match start.and_then(|start| self.index_of(slab, start)) {
+            Some(index) if index < slab.carved.get() => None,
+            Some(_) => Some(Misuse::NeverHandedOut),
+            None => Some(Misuse::Inside),
+        }
     }
 
     /// Which block of a slab starts at an offset.
@@ -103,6 +108,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let from_area = start.checked_sub(slab.area.get())?;
         let (index, rest) = (from_area / slab.stride.get(), from_area % slab.stride.get());
         (rest == 0 && index < slab.capacity.get()).then_some(index)
+    }
+
+    /// What is wrong with a free of a block that [is free](Self::is_free). A bin's fresh blocks are in order of addresses.
+    pub(crate) fn misuse_of_free(&self, heap: &ThreadHeap<M>, span: Span<M>, start: u32) -> Misuse {
+        let slab = self.slab_meta(span);
+        let is_fresh = slab.span_state() == SpanState::Active && slab.fresh.get();
+        let fresh = is_fresh.then(|| self.start_at(heap.ready[usize::from(slab.class.get())])).flatten();
+        if fresh.is_some_and(|first| start >= first) { Misuse::NeverHandedOut } else { Misuse::DoubleFree }
     }
 
     /// Whether a block of a slab that the heap owns is free. Its link may be written anew already.

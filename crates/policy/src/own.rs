@@ -3,6 +3,7 @@
 use crate::field::Field;
 
 use crate::allocator::Allocator;
+use crate::fork::in_steps;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::Memory;
@@ -171,6 +172,19 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// The purge clock, looked at on slow paths: spans of this heap first, then what the pool keeps.
     pub(crate) fn tick(&self, heap: &mut ThreadHeap<M>) {
         let now_ns = self.mem.now_ns();
+        self.purge_spans_due(heap, now_ns);
+        self.purge_pool(now_ns);
+    }
+
+    /// Purges at once all that would be purged when its delay is over.
+    pub fn purge_now(&self, heap: Option<&mut ThreadHeap<M>>) {
+        if let Some(heap) = heap {
+            in_steps(heap, |heap| self.purge_spans_due(heap, u64::MAX));
+        }
+        self.purge_pool(u64::MAX);
+    }
+
+    fn purge_spans_due(&self, heap: &mut ThreadHeap<M>, now_ns: u64) {
         while let Some(ordinal) = heap.purge_head.checked_sub(1) {
             let superslab = self.mem.superslab(ordinal);
             if self.mem.meta(superslab).purge_at_ns.get() > now_ns {
@@ -182,7 +196,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 self.leave_room_list(heap, superslab);
             }
         }
-        self.purge_pool(now_ns);
     }
 
     fn purge_free_spans(&self, heap: &ThreadHeap<M>, superslab: M::SuperSlab) {

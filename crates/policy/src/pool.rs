@@ -124,21 +124,22 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let pool = self.mem.pool();
         let hint = pool.free_hint.get();
         let mut first = hint.next_multiple_of(align);
-        while let Some(taken) = self.first_taken(first, count)? {
+        while let Some(taken) = self.last_taken(first, count)? {
             first = (taken + 1).next_multiple_of(align);
         }
         self.claim(first, count);
-        if first == hint {
+        // With a single one wanted anywhere, each that was passed over is taken.
+        if first == hint || (count, align) == (1, 1) {
             pool.free_hint.set(first + count);
         }
         Some(first)
     }
 
-    /// The first SuperSlab of a run that is taken; `None` where the run leaves the arena.
-    fn first_taken(&self, first: u32, count: u32) -> Option<Option<u32>> {
+    /// The last SuperSlab of a run that is taken: no run that begins before it is free. `None` where the run leaves the arena.
+    fn last_taken(&self, first: u32, count: u32) -> Option<Option<u32>> {
         let end = first.checked_add(count).filter(|&end| end <= self.mem.ordinals())?;
         let written = end.min(self.mem.pool().high_water.get());
-        Some((first..written).find(|&ordinal| self.mem.entry(ordinal).usage() != Use::Free))
+        Some((first..written).rev().find(|&ordinal| self.mem.entry(ordinal).usage() != Use::Free))
     }
 
     /// Extends the table over newly used ordinals; their entries are written here first.
@@ -256,7 +257,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Takes exactly these SuperSlabs, if they are all free. Lock held.
     pub(crate) fn extend_free(&self, first: u32, count: u32) -> bool {
-        let free = self.first_taken(first, count) == Some(None);
+        let free = self.last_taken(first, count) == Some(None);
         if free {
             self.claim(first, count);
         }

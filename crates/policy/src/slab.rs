@@ -10,9 +10,10 @@ use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::limits::{LINK_BYTES, PAGE_BYTES};
 use crate::link::Link;
-use crate::memory::Memory;
+use crate::memory::{Block, Memory};
 use crate::meta::{SlabId, SlabMeta, SpanState};
-use crate::options::Carve;
+use crate::misuse::Misuse;
+use crate::options::{Carve, Checks};
 
 /// What a block holds before it is handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +113,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             list = self.take_remote(span).list;
         }
         let Some(start) = self.start_at(list) else { return self.carve(heap, class, span) };
+        let carved = slab.carved.get();
+        if carved < slab.capacity.get() && start >= slab.area.get() + carved * slab.stride.get() {
+            self.mem.misuse(Block { superslab: span.superslab, offset: self.link_at(start) }, Misuse::NeverHandedOut);
+        }
         slab.fresh.set(false);
         heap.ready[class] = self.mem.read_link(span.superslab, self.link_at(start));
         if self.has_keys() {
@@ -137,10 +142,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 capacity.min(first + 1 + room / stride)
             }
         };
+        // So that a free of a block that was never handed out is seen.
+        let has_keys = self.has_keys() && self.options.checks == Checks::Full;
         for block in first + 1..end {
             let at = slab.area.get() + block * stride;
             let link = if block + 1 < end { self.free_link(at + stride) } else { Link::NONE };
             self.mem.write_link(span.superslab, self.link_at(at), link);
+            if has_keys {
+                self.mem.write_key(span.superslab, self.link_at(at), slab.key.get());
+            }
         }
         slab.carved.set(end);
         slab.used.set(end);

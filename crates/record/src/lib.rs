@@ -66,6 +66,7 @@ use std::time::{Duration, Instant};
 
 pub use epoch::ClockReads;
 pub use error::RecordError;
+pub use program::{Obstacle, obstacle};
 pub use report::{Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
 
 use ahead::Ahead;

@@ -90,6 +90,31 @@ pub fn check(path: &Path) -> Result<Recordable, RecordError> {
     Err(RecordError::NotExecutable { path })
 }
 
+/// Why a preloaded allocator does not serve a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// The program, or the interpreter of a script.
+    pub path: PathBuf,
+    /// What it is, as the end of a sentence that begins with it.
+    pub why: String,
+}
+
+/// Why an object that is preloaded into `command` would not serve its `malloc`. `None` if it would, and where there is no
+/// such program.
+pub fn obstacle(command: &OsStr) -> Option<Obstacle> {
+    let (path, why) = match check(&find(command).ok()?).err()? {
+        RecordError::Static { path } => (path, "is statically linked".to_owned()),
+        RecordError::Privileged { path, why } => (path, format!("has more rights than its caller ({why})")),
+        RecordError::OwnMalloc { path } => (path, "defines malloc itself".to_owned()),
+        RecordError::OtherArchitecture { path } => (path, "is no 64-bit x86 program".to_owned()),
+        RecordError::OtherLibc { path, loader } => {
+            (path, format!("is loaded by {loader}, not by glibc's dynamic linker"))
+        }
+        _ => return None,
+    };
+    Some(Obstacle { path, why })
+}
+
 fn script_interpreter(head: &[u8]) -> Option<PathBuf> {
     let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let word = line.split(u8::is_ascii_whitespace).find(|word| !word.is_empty())?;

@@ -7,7 +7,7 @@ use std::io;
 
 use crate::settle::Map;
 
-/// A child that sleeps. Killed and waited for when dropped; it dies with its parent, too.
+/// A child that sleeps and holds no open file. Killed and waited for when dropped; it dies with its parent, too.
 #[derive(Debug)]
 pub(crate) struct IdleChild(libc::pid_t);
 
@@ -15,8 +15,10 @@ impl IdleChild {
     /// Forks. [`keep_apart`] comes first.
     pub(crate) fn fork() -> io::Result<IdleChild> {
         let got: i64;
+        let parent = std::process::id();
         // SAFETY: the parent only loses registers that are named. The child never leaves these instructions: it asks to die
-        // with its parent and sleeps, touching neither stack nor data, which it does not have.
+        // with its parent, ends if that is too late since another process is its parent by now, closes its files, and sleeps. It
+        // touches neither stack nor data, which it does not have. System calls keep r8.
         unsafe {
             std::arch::asm!(
                 "syscall",
@@ -26,17 +28,34 @@ impl IdleChild {
                 "mov edi, {pdeathsig}",
                 "mov esi, {kill}",
                 "syscall",
+                "mov eax, {getppid}",
+                "syscall",
+                "cmp eax, r8d",
+                "jne 4f",
+                "mov eax, {close_range}",
+                "xor edi, edi",
+                "mov esi, -1",
+                "xor edx, edx",
+                "syscall",
                 "3:",
                 "mov eax, {pause}",
                 "syscall",
                 "jmp 3b",
+                "4:",
+                "mov eax, {exit_group}",
+                "xor edi, edi",
+                "syscall",
                 "2:",
                 prctl = const libc::SYS_prctl,
                 pdeathsig = const libc::PR_SET_PDEATHSIG,
                 kill = const libc::SIGKILL,
+                getppid = const libc::SYS_getppid,
+                close_range = const libc::SYS_close_range,
                 pause = const libc::SYS_pause,
+                exit_group = const libc::SYS_exit_group,
                 inlateout("rax") libc::SYS_fork => got,
-                lateout("rcx") _, lateout("r11") _, lateout("rdi") _, lateout("rsi") _,
+                in("r8d") parent,
+                lateout("rcx") _, lateout("r11") _, lateout("rdi") _, lateout("rsi") _, lateout("rdx") _,
                 options(nostack),
             );
         }

@@ -237,12 +237,16 @@ fn report(
 }
 
 /// A heap that nobody watches.
-struct Timed(Native<Counted>, Option<IdleChild>);
+struct Timed {
+    /// Never dropped, as in [`Measured`].
+    heap: ManuallyDrop<Native<Counted>>,
+    child: Option<IdleChild>,
+}
 
 impl Step for Timed {
     #[inline]
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
-        step(&mut self.0, event, number)
+        step(&mut self.heap, event, number)
     }
 
     fn stop(&mut self, _events: u64) -> Result<(), ChildError> {
@@ -250,12 +254,12 @@ impl Step for Timed {
     }
 
     fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
-        self.1 = None;
+        self.child = None;
         if step == ForkStep::Fork {
-            let mem = &self.0.allocator().mem;
+            let mem = &self.heap.allocator().mem;
             keep_apart(mem.base().as_ptr() as u64, mem.bytes())
                 .map_err(ChildError::system("keep memory from a child"))?;
-            self.1 = Some(IdleChild::fork().map_err(ChildError::system("fork"))?);
+            self.child = Some(IdleChild::fork().map_err(ChildError::system("fork"))?);
         }
         Ok(())
     }
@@ -266,9 +270,9 @@ pub(crate) fn timed(plan: Plan, touch: TouchRule, trace: &mut Prepared) -> Resul
     let ready = ready(&plan, trace);
     settle(Heap::Apart);
     let before = Usage::now();
-    let mut timed = Timed(open(plan, Counted::default(), ready, touch, |_| {})?, None);
+    let heap = ManuallyDrop::new(open(plan, Counted::default(), ready, touch, |_| {})?);
+    let mut timed = Timed { heap, child: None };
     let driven = drive(trace, &mut timed)?;
     let usage = Usage::now().since(&before);
-    std::mem::forget(timed); // as in `Measured`
     Ok(Report::Timed(Timing::new(trace.operations, driven.time, usage)))
 }

@@ -10,6 +10,7 @@ use crate::error::ReplayError;
 use crate::protocol::{self, Received, Report};
 use crate::result::{Replayed, Skipped};
 use crate::spec::{Job, Mode, ReplaySpec, Run, Target};
+use hksim_linux::lifetime::die_with;
 use hksim_policy::options::Align;
 
 /// The hidden first argument that makes a program call [`child_main`](crate::child_main).
@@ -138,11 +139,11 @@ fn spawn(spec: &ReplaySpec) -> std::io::Result<Child> {
     if let Target::Malloc { preload: Some(library) } = &spec.on {
         command.env("LD_PRELOAD", library);
     }
-    // SAFETY: prctl is safe between fork and exec.
+    let parent = std::process::id() as libc::pid_t;
+    // SAFETY: `die_with` is safe between fork and exec. The child dies with the thread that waits for it.
     unsafe {
-        command.pre_exec(|| {
-            // The child dies with the thread that waits for it.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        command.pre_exec(move || {
+            die_with(parent);
             Ok(())
         });
     }

@@ -1,7 +1,7 @@
 //! One kernel fed by one placement, with every install accounted for: by kind, by reason, by OS call.
 
 mod obey;
-use std::collections::HashSet;
+
 use std::mem;
 use std::ops::Range;
 
@@ -17,6 +17,7 @@ use crate::kernel::{
     self, Access, BLOCK_PAGES, Content, Install, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, Protection,
     RemapSource, Signal,
 };
+use crate::page_set::PageSet;
 use crate::report::PolicyLabel;
 use crate::work::{KernelWork, Present};
 
@@ -118,9 +119,9 @@ pub struct Accounts {
     gap: u64,
     forks: Forks,
     /// Pages that held data when they were purged.
-    purged: HashSet<u64>,
+    purged: PageSet,
     /// 2 MiB blocks that were a huge page and were not dropped whole since.
-    once_huge: HashSet<u64>,
+    once_huge: PageSet,
     giver: Giver,
     memory_policy: PolicyLabel,
 }
@@ -137,8 +138,8 @@ impl Accounts {
             work: KernelWork::default(),
             gap: 0,
             forks: Forks::default(),
-            purged: HashSet::new(),
-            once_huge: HashSet::new(),
+            purged: PageSet::default(),
+            once_huge: PageSet::default(),
             giver: Giver::new(Addresses::default()),
             memory_policy: PolicyLabel::default(),
         }
@@ -260,14 +261,14 @@ impl Accounts {
     fn attribute(&mut self, run: InstallRun, cause: Cause, upgrades: bool) {
         let pages = run.first_page..run.first_page + run.pages;
         let block = run.first_page / BLOCK_PAGES;
-        let refaults = pages.clone().any(|page| self.purged.contains(&page));
+        let refaults = self.purged.meets(&pages);
         let reasons = &mut self.by_reason;
         let reason = match cause {
             Cause::Populated => &mut reasons.populated,
             Cause::Collapsed => &mut reasons.collapsed,
             Cause::Copied => &mut reasons.copied_after_fork,
             Cause::Touched(_) if upgrades => &mut reasons.zero_then_write,
-            Cause::Touched(_) if run.pages < BLOCK_PAGES && self.once_huge.contains(&block) => {
+            Cause::Touched(_) if run.pages < BLOCK_PAGES && self.once_huge.contains(block) => {
                 &mut reasons.hole_after_split
             }
             Cause::Touched(_) if refaults => &mut reasons.refault_after_purge,
@@ -275,12 +276,10 @@ impl Accounts {
         };
         *reason += run.installs;
         if run.kind != InstallKind::Zero {
-            for page in pages.clone() {
-                self.purged.remove(&page);
-            }
+            self.purged.remove(&pages);
         }
         match run.kind {
-            InstallKind::Thp => self.once_huge.extend(block..pages.end.div_ceil(BLOCK_PAGES)),
+            InstallKind::Thp => self.once_huge.insert(block..pages.end.div_ceil(BLOCK_PAGES)),
             InstallKind::Mthp => self.work.folio_pages += run.pages,
             _ => {}
         }
@@ -390,13 +389,10 @@ impl Accounts {
     fn dropping(&mut self, pages: &Range<u64>) {
         for run in self.kernel.page_states(pages.clone()) {
             if holds_data(run.state) {
-                self.purged.extend(run.first_page..run.first_page + run.pages);
+                self.purged.insert(run.first_page..run.first_page + run.pages);
             }
         }
-        let whole = pages.start.div_ceil(BLOCK_PAGES)..pages.end / BLOCK_PAGES;
-        if !whole.is_empty() {
-            self.once_huge.retain(|block| !whole.contains(block));
-        }
+        self.once_huge.remove(&(pages.start.div_ceil(BLOCK_PAGES)..pages.end / BLOCK_PAGES));
     }
 }
 

@@ -14,6 +14,7 @@ pub mod forks;
 pub mod hooks;
 pub mod kernel;
 pub mod memory;
+mod page_set;
 pub mod placement;
 pub mod reach;
 pub mod report;

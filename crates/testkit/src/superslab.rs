@@ -92,7 +92,8 @@ fn clear_slab(slab: &SlabMeta) {
     slab.next.set(SlabId::NONE);
     slab.prev.set(SlabId::NONE);
     slab.local_free.set(Link::NONE);
-    for cell in [&slab.carved, &slab.used, &slab.key, &slab.capacity, &slab.stride, &slab.area] {
+    slab.carved.set(0);
+    for cell in [&slab.used, &slab.key, &slab.capacity, &slab.stride, &slab.area] {
         cell.set(0);
     }
     slab.span_back.set(0);

@@ -14,6 +14,7 @@ use hksim_sim::kernel::{Kernel, KernelConfig};
 use hksim_sim::memory::SimMemory;
 use hksim_testkit::events::{RandomTrace, random_trace};
 use hksim_testkit::{PlainMemory, Random, test_scale};
+use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, SiteId, ThreadId};
 use hksim_trace::generate::{RandomMixed, Server, TinyHot, Workload};
 
 /// The kernel, with a clock that stands until it is set.
@@ -180,4 +181,29 @@ fn generated_workloads_are_placed_alike_under_the_presets() {
             assert_eq!(refused, 0, "{} under {name}", workload.name());
         }
     }
+}
+
+/// As natively, where `idle.c` of the command's tests holds it.
+#[test]
+fn a_thread_that_has_no_block_has_no_heap() {
+    let plan = Design { arena_bytes: 64 << 20, ..Design::default() }.plan().expect("a legal design");
+    let plain: PlainMemory = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
+    let allocator = Allocator::new(plain, plan.geometry.clone(), plan.options, &plan.layout);
+    let mut driver = Driver::new(allocator, 3, 1, TouchRule::Recorded);
+    let mut step = |thread, op| {
+        driver.step(&Event { time_ns: 0, thread: ThreadId(thread), site: SiteId::UNKNOWN, op }).expect("a slot");
+        driver.heaps().count()
+    };
+    let object = ObjectId(0);
+    let heaps = [
+        step(0, Op::ThreadStart),
+        step(1, Op::FreeNull),
+        step(0, Op::Alloc { object, size: 100, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None }),
+        step(1, Op::UsableSize { object }),
+        step(1, Op::Touch { object, offset: 0, bytes: 1, access: Access::Write }),
+        step(2, Op::Free { object }),
+        step(2, Op::ThreadExit),
+        step(1, Op::Free { object }), // which the allocator could not serve: null
+    ];
+    assert_eq!(heaps, [0, 0, 1, 1, 1, 2, 1, 1]);
 }

@@ -11,10 +11,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use hksim_carry::{ALLOCATOR, PRELOAD_VARIABLE, cached, preload_with};
 use hksim_native::process::{Form, STATISTICS_VARIABLE};
 use hksim_native::setup::{POLICY_VARIABLE, Setup};
+use hksim_record::Obstacle;
 
 use crate::flags::table::{FLAGS, Subject};
 use crate::flags::{Choice, HostPolicyArgs};
-use crate::host;
+use crate::{host, output};
 
 /// What follows where the program frees or resizes what is no live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -70,6 +71,10 @@ pub fn run(args: &Args) -> Result<()> {
     let object = cached("native", ALLOCATOR)?;
     let statistics = args.stats.as_deref().map(statistics).transpose()?;
     let (program, arguments) = args.command.split_first().context("no command")?;
+    if let Some(Obstacle { path, why }) = hksim_record::obstacle(program) {
+        let what = "so it runs on its own allocator, without statistics; programs that it starts may run on this one";
+        output::note(&format!("{} {why}, {what}", path.display()));
+    }
     let why = Command::new(program)
         .args(arguments)
         .env(PRELOAD_VARIABLE, preload_with(&object))
@@ -91,6 +96,9 @@ fn statistics(request: &str) -> Result<OsString> {
     };
     let mut words = OsString::from(form);
     if let Some(file) = file {
+        // As the program will open it. What it cannot say any more is said now.
+        let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
+        opened.with_context(|| format!("--stats: {file}: cannot be written"))?;
         words.push(":");
         words.push(std::path::absolute(file).with_context(|| format!("{file}: cannot be found"))?);
     }

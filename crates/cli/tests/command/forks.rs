@@ -1,5 +1,10 @@
 //! Forks in the middle of a trace: the model beside the kernel, page by page, and what is refused.
 
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::support::{Bench, number};
@@ -75,5 +80,66 @@ fn forks_that_cannot_be_are_refused() {
     ] {
         let told = bench.refused(&format!("sim rm.hkt {flags}"));
         assert!(told.contains(needle), "{flags}: {told}");
+    }
+}
+
+/// Processes of a session that are not zombies.
+fn running(session: u32) -> Vec<String> {
+    let stat = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("stat")).ok();
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten().filter_map(stat);
+    let is_running = |stat: &String| {
+        let mut fields = stat.rsplit_once(')').expect("a command").1.split_whitespace();
+        let state = fields.next().expect("a state");
+        !matches!(state, "Z" | "X") && fields.nth(2) == Some(&session.to_string())
+    };
+    processes.filter(is_running).collect()
+}
+
+/// Runs a command in a session of its own, and kills it, or the process that replays for it, after a while. Then standard
+/// error must come to its end, and no process be left.
+fn leaves_nothing(bench: &Bench, words: &str, kill: Option<(Duration, bool)>) {
+    let mut command = bench.command(words);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // SAFETY: one system call.
+    unsafe { command.pre_exec(|| if libc::setsid() < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }) };
+    let mut child = command.spawn().expect("hksim starts");
+    let session = child.id();
+    if let Some((after, its_child)) = kill {
+        std::thread::sleep(after);
+        let parent = format!(" {session} ");
+        let pid_of = |stat: &String| stat.split_once(' ')?.0.parse::<i32>().ok();
+        let replays =
+            running(session).into_iter().find(|stat| stat.split_once(") ").unwrap().1[1..].starts_with(&parent));
+        let victim = replays.filter(|_| its_child).as_ref().and_then(pid_of).unwrap_or(session as i32);
+        // SAFETY: touches no memory. The number is hksim's, which is not waited for, or its child's a moment ago.
+        unsafe { libc::kill(victim, libc::SIGKILL) };
+    }
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let mut stderr = child.stderr.take().expect("a pipe");
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        sender.send(stderr.read_to_string(&mut text).map(|_| text))
+    });
+    child.wait().expect("it ends");
+    let told = receiver.recv_timeout(Duration::from_secs(20)).expect("standard error is held open");
+    let begin = Instant::now();
+    while !running(session).is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{words}: left {:?} ({told:?})", running(session));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A child forked at the very end is hardly started when its parent ends.
+#[test]
+fn forked_children_end_with_the_replay() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("short.txt"), "a 0 8000\na 1 8000\nf 0\nf 1\na 2 8000\na 3 8000\n").expect("a script");
+    bench.ok("import --from script short.txt -o short.hkt");
+    for _ in 0..40 {
+        leaves_nothing(&bench, "validate short.hkt --huge never --touch none --fork-at 5", None);
+    }
+    for turn in 0..40 {
+        let kill = (Duration::from_micros(2_000 * turn), turn % 2 == 0);
+        leaves_nothing(&bench, "validate short.hkt --huge never --touch none --fork-at 1", Some(kill));
     }
 }

@@ -1,5 +1,6 @@
 //! `hksim run`: other programs, and the kernel's own view of them, say what it did.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
@@ -92,4 +93,45 @@ fn what_cannot_run_is_refused() {
     let mut missing = bench.command("run -- /nonexistent/program");
     let ran = missing.env("XDG_CACHE_HOME", bench.folder()).output().expect("hksim starts");
     assert_eq!(ran.status.code(), Some(2));
+}
+
+/// Which programs the dynamic linker preloads nothing into.
+#[test]
+fn a_program_that_cannot_be_served_is_named() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("p.c"), "int main(void) { return 3; }").expect("a source");
+    let built = |options: &[&str], out: &str| {
+        let cc = Command::new("cc").args(options).arg(bench.path("p.c")).arg("-o").arg(bench.path(out)).status();
+        cc.is_ok_and(|status| status.success())
+    };
+    let said = |program: &str| {
+        let mut command = bench.command(&format!("run -- {program}"));
+        let ran = command.env("XDG_CACHE_HOME", bench.folder()).output().expect("hksim starts");
+        assert_eq!(ran.status.code(), Some(3), "{ran:?}");
+        String::from_utf8_lossy(&ran.stderr).into_owned()
+    };
+    if !built(&[], "dynamic") || !built(&["-static"], "static") {
+        return eprintln!("skipped: no C compiler, or no static C library");
+    }
+    assert_eq!(said("./dynamic"), "");
+    let told = said("./static");
+    assert!(told.starts_with("hksim: ./static is statically linked, so it runs on its own allocator"), "{told}");
+    std::fs::write(bench.path("script"), format!("#!{}\n", bench.path("static").display())).expect("a script");
+    std::fs::set_permissions(bench.path("script"), PermissionsExt::from_mode(0o755)).expect("a mode");
+    assert!(said("./script").contains("/static is statically linked"));
+    let other_user = Command::new("chown").arg("65534").arg(bench.path("dynamic")).status();
+    if !other_user.is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: only root makes a program that is setuid for another user");
+    }
+    std::fs::set_permissions(bench.path("dynamic"), PermissionsExt::from_mode(0o4755)).expect("a mode");
+    let told = said("./dynamic");
+    assert!(told.starts_with("hksim: ./dynamic has more rights than its caller (it is setuid)"), "{told}");
+}
+
+#[test]
+fn statistics_that_cannot_be_written_are_refused_before_the_program_runs() {
+    let bench = Bench::new();
+    let told = bench.refused("run --stats json:/no/such/x -- touch ran");
+    assert!(told.contains("--stats: /no/such/x: cannot be written"), "{told}");
+    assert!(!bench.path("ran").exists());
 }

@@ -76,9 +76,26 @@ fn the_c_interface_is_glibcs() {
 }
 
 #[test]
+fn questions_about_the_heap_are_about_this_one() {
+    let Some(programs) = Programs::new() else { return };
+    programs.compare(&programs.build("questions.c", &[]), &[]);
+    // The statistics, as the program asks for them.
+    let program = programs.build("asks.c", &[]);
+    let told = programs.on_native(&[], &program, &[]);
+    let text = String::from_utf8_lossy(&told.stderr);
+    assert!(text.starts_with("hksim: statistics of process ") && text.contains(" 500 live "), "{told:?}");
+}
+
+#[test]
 fn children_of_a_fork_allocate_and_free() {
     let Some(programs) = Programs::new() else { return };
     programs.compare(&programs.build("fork.c", &[]), &[]);
+}
+
+#[test]
+fn children_of_children_fork_while_threads_come_and_go() {
+    let Some(programs) = Programs::new() else { return };
+    programs.compare(&programs.build("generations.c", &[]), &[]);
 }
 
 #[test]
@@ -145,6 +162,17 @@ fn statistics_tell_what_a_program_holds() {
         assert_eq!(class["live"], 500, "{told}");
         assert_eq!((&told["large_blocks"], &told["huge_blocks_new"]), (&1.into(), &1.into()), "{told}");
         assert_eq!((&told["heaps_open"], &told["heaps_not_counted"]), (&1.into(), &0.into()), "{told}");
+    }
+}
+
+/// As in the simulator, where `a_thread_that_has_no_block_has_no_heap` holds it.
+#[test]
+fn threads_that_have_no_block_have_no_heap() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("idle.c", &[]);
+    for policy in [&["--stats", "json"][..], &["--stats", "json", "--meta", "sidecar"]] {
+        let told = statistics(&programs, policy, &program);
+        assert_eq!(told["heaps_open"], 1, "{told}");
     }
 }
 

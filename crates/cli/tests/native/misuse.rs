@@ -19,6 +19,12 @@ const MISUSES: &[(&str, &str, bool)] = &[
     ("large-elsewhere", "hksim: double free of 0x", true),
     ("huge", "hksim: double free", true),
     ("idle-span", "hksim: double free", true),
+    // Carved and uncarved slots; a thread that does not own them sees a carved one's key.
+    ("never-near", "hksim: free or realloc of a block that was never handed out, 0x", false),
+    ("never-far", "hksim: free or realloc of a block that was never handed out, 0x", false),
+    ("never-near-elsewhere", "hksim: ", false),
+    ("never-far-elsewhere", "hksim: free or realloc of a block that was never handed out, 0x", true),
+    ("never-far-realloc", "hksim: free or realloc of a block that was never handed out, 0x", true),
     ("inside", "hksim: free or realloc of a pointer into the middle of a block, 0x", false),
     ("inside-elsewhere", "hksim: free or realloc of a pointer into the middle of a block, 0x", true),
     ("inside-large", "hksim: free or realloc of a pointer into the middle of a block, 0x", true),

@@ -2,6 +2,7 @@
 
 use hksim_linux::PAGE_BYTES;
 use hksim_linux::area::{Area, Granule, HUGE_BYTES, timed};
+use hksim_linux::lifetime::die_with;
 
 use super::MeasureError;
 use super::pages::{NO_HUGE_PAGES, huge_pages};
@@ -20,16 +21,17 @@ struct Child(libc::pid_t);
 
 impl Child {
     fn new() -> Result<Child, MeasureError> {
-        // SAFETY: the child makes two system calls that are safe whatever other threads held, and touches no memory.
+        let parent = std::process::id() as libc::pid_t;
+        // SAFETY: the child makes system calls that are safe whatever other threads held, and touches no memory.
         match unsafe { libc::fork() } {
             -1 => Err(MeasureError::last("fork")),
-            0 => loop {
-                // SAFETY: as above. It dies with its parent, should that be killed.
-                unsafe {
-                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                    libc::pause();
+            0 => {
+                die_with(parent);
+                loop {
+                    // SAFETY: as above.
+                    unsafe { libc::pause() };
                 }
-            },
+            }
             child => Ok(Child(child)),
         }
     }

@@ -2,10 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hksim_policy::Memory;
-
 use super::served::{CHOSEN, CONSTANT, Place, Served};
 use super::start::{Kind, start_if_wanted};
+use crate::slots;
 
 /// Heaps that were on a slow path when their process forked, and are lost to this one.
 pub(super) static HEAPS_LOST: AtomicU32 = AtomicU32::new(0);
@@ -37,22 +36,10 @@ extern "C" fn after_in_child() {
 
 /// Gives up the heaps of the threads that are not here.
 fn inherit<G: Place>(served: &'static Served<G>) {
-    let allocator = served.allocator();
-    // SAFETY: this is the child's only thread, and its first call.
-    HEAPS_LOST.fetch_add(unsafe { served.renew_locks() }, Ordering::Relaxed);
-    let kept = [served.heap(), served.common().heap()];
-    for id in 0..allocator.mem.heaps() {
-        let at = served.storage(id);
-        if !allocator.is_open(id) || kept.contains(&Some(at)) {
-            continue;
-        }
-        match served.orphan(id) {
-            Some(heap) => allocator.close_orphan(heap),
-            None => _ = HEAPS_LOST.fetch_add(1, Ordering::Relaxed),
-        }
-    }
-    for mut heap in kept.into_iter().flatten() {
-        // SAFETY: the heap is this thread's alone, or all threads', of which there is this one.
-        allocator.recover_heap(unsafe { heap.as_mut() });
-    }
+    // SAFETY: this is the child's only thread, and its first call: the thread that forked was in none.
+    let lost = unsafe {
+        let common = served.renew_common();
+        slots::inherit(served.allocator(), |id| served.storage(id), [served.heap(), common])
+    };
+    HEAPS_LOST.fetch_add(lost, Ordering::Relaxed);
 }

@@ -34,6 +34,7 @@ pub(crate) fn misused(address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32
     let what = match what {
         Misuse::DoubleFree => "double free of",
         Misuse::Inside => "free or realloc of a pointer into the middle of a block,",
+        Misuse::NeverHandedOut => "free or realloc of a block that was never handed out,",
         Misuse::NotInUse => "double free, or free or realloc of memory that is not in use,",
     };
     end_or_count(format_args!("{what} {address:p}: SuperSlab {ordinal} at {superslab:p}"));
@@ -42,5 +43,8 @@ pub(crate) fn misused(address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32
 /// A pointer that this allocator did not hand out.
 #[cold]
 pub(super) fn foreign(address: NonNull<u8>) {
-    end_or_count(format_args!("free or realloc of a foreign pointer {address:p}: it lies outside the arena"));
+    end_or_count(format_args!(
+        "free or realloc of a foreign pointer {address:p}: it lies outside the arena; another allocator gave it, as glibc's to \
+         code that was loaded by dlmopen, or it is none"
+    ));
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod desk;
 mod fork;
+mod heap_info;
 mod memory_policy;
 pub(crate) mod misuse;
 mod say;
@@ -19,11 +20,12 @@ use hksim_policy::{Allocator, Block, Geometry, Memory, Misuse, Quickly, Request,
 
 use crate::memory::MmapMemory;
 use crate::tally::Counted;
-pub use statistics::{Form, STATISTICS_VARIABLE};
+pub use heap_info::{HeapInfo, heap_info, trim};
+pub use statistics::{Form, STATISTICS_VARIABLE, tell_statistics};
 
 use misuse::foreign;
 use served::{CHOSEN, CONSTANT, Constant};
-use start::{Kind, start};
+use start::{Kind, start, started};
 
 type World = MmapMemory<Counted>;
 type Heap = ThreadHeap<World>;
@@ -135,16 +137,9 @@ impl Work for Resize {
     }
 }
 
-struct UsableBytes(NonNull<u8>);
-
-impl Work for UsableBytes {
-    type Output = u64;
-    const WITHOUT_HEAP: u64 = 0;
-
-    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, _heap: &mut Heap) -> u64 {
-        let block = checked_block_of(allocator, self.0, |block| allocator.misuse_of(block));
-        block.map_or(0, |block| allocator.usable_bytes(block))
-    }
+fn usable_bytes_at<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) -> u64 {
+    let block = checked_block_of(allocator, address, |block| allocator.misuse_of(block));
+    block.map_or(0, |block| allocator.usable_bytes(block))
 }
 
 #[inline(always)]
@@ -264,10 +259,17 @@ pub unsafe fn resize(address: NonNull<u8>, bytes: u64) -> *mut u8 {
     with_heap(Resize(address, bytes))
 }
 
-/// Usable bytes of a live block.
+/// Usable bytes of a live block. Opens no heap for the calling thread.
 ///
 /// # Safety
 /// `address` is live.
 pub unsafe fn usable_bytes(address: NonNull<u8>) -> u64 {
-    with_heap(UsableBytes(address))
+    match started() {
+        Some(Kind::Constant) => usable_bytes_at(CONSTANT.allocator(), address),
+        Some(Kind::Chosen) => usable_bytes_at(CHOSEN.allocator(), address),
+        None => {
+            foreign(address);
+            0
+        }
+    }
 }

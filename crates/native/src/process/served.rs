@@ -11,13 +11,10 @@ use hksim_policy::{Allocator, ConstGeometry, Geometry, Memory, RunGeometry};
 use super::desk::{Desk, NOBODYS};
 use super::{Heap, World};
 use crate::lock::ForkLock;
-use crate::tls;
+use crate::{slots, tls};
 
 /// The geometry of `preset default` as constants: 2 MiB SuperSlabs, 64 KiB units.
 pub(super) type Constant = ConstGeometry<21, 16>;
-
-/// The mark of a slot whose heap is there.
-const OPEN: u32 = 1;
 
 /// What the two differ in beside their geometry. A trait, so that all of it is known when the fast paths are compiled.
 pub(super) trait Place: Geometry + 'static {
@@ -76,13 +73,6 @@ pub(super) struct Common {
 
 // SAFETY: a heap is no thread's in particular; who holds the lock has it.
 unsafe impl Send for Common {}
-
-impl Common {
-    /// The heap, where there are so many threads that it was opened.
-    pub(super) fn heap(&self) -> Option<NonNull<Heap>> {
-        self.heap
-    }
-}
 
 /// An allocator that may serve the process.
 pub(super) struct Served<G: Place> {
@@ -172,36 +162,30 @@ impl<G: Place> Served<G> {
         self.common.lock()
     }
 
-    /// In the child of a fork: frees the locks that other threads held. What they were in the middle of is lost. Returns
-    /// how many heaps are.
+    /// In the child of a fork: frees the common heap's lock. Returns that heap, unless the fork met it on a slow path.
     ///
     /// # Safety
-    /// Called once in the child of a fork, while it has one thread.
-    pub(super) unsafe fn renew_locks(&'static self) -> u32 {
-        // SAFETY: the caller's promise; the thread that forked was in no call of the allocator.
-        let (pool_was_held, common_was_held) = unsafe { (self.allocator().mem.renew_lock(), self.common.renew()) };
-        if pool_was_held {
-            self.allocator().salvage_pool();
-        }
+    /// Called once in the child of a fork, while it has one thread, which does not hold the lock.
+    pub(super) unsafe fn renew_common(&'static self) -> Option<NonNull<Heap>> {
+        // SAFETY: the caller's promise.
+        let was_held = unsafe { self.common.renew() };
         let mut common = self.common();
         // SAFETY: the heap is this thread's alone now.
-        let torn = common_was_held && common.heap.is_some_and(|heap| unsafe { !heap.as_ref().is_settled() });
-        if torn {
+        let is_torn = was_held && common.heap.is_some_and(|heap| unsafe { !heap.as_ref().is_settled() });
+        if is_torn {
             common.heap = None;
         }
-        u32::from(torn)
+        common.heap
     }
 
     /// Opens a heap in the lowest free slot.
     fn open(&'static self) -> Option<(u32, *mut Desk)> {
         let allocator = self.allocator();
-        let heap = allocator.open_heap()?;
-        let id = heap.id();
-        let at = allocator.mem.heap_storage(id).cast::<Desk>().as_ptr();
-        // SAFETY: the slot's map is this heap's, page-aligned and large enough (`desk.rs` asserts that).
-        unsafe { at.write(Desk::new(&allocator.mem, heap)) };
-        allocator.mem.heap_mark(id).store(OPEN, Ordering::Release);
-        Some((id, at))
+        let id = slots::open(allocator, |at, heap| {
+            // SAFETY: the slot's map is this heap's, page-aligned and large enough (`desk.rs` asserts that).
+            unsafe { at.cast::<Desk>().write(Desk::new(&allocator.mem, heap)) };
+        })?;
+        Some((id, allocator.mem.heap_storage(id).cast::<Desk>().as_ptr()))
     }
 
     fn give_to_thread(&'static self, desk: *mut Desk) {
@@ -217,22 +201,11 @@ impl<G: Place> Served<G> {
         }
         // SAFETY: the pointer was stored by `open` for this thread, which gives the heap up here.
         let heap = unsafe { heap_at(desk).read() };
-        let allocator = self.allocator();
-        allocator.mem.heap_mark(heap.id()).store(0, Ordering::Release);
-        allocator.close_heap(heap);
+        slots::close(self.allocator(), heap);
     }
 
     /// Where the heap in a slot lies, if there is one.
     pub(super) fn storage(&'static self, heap: u32) -> NonNull<Heap> {
         heap_at(self.allocator().mem.heap_storage(heap).cast().as_ptr())
-    }
-
-    /// In the child of a fork: the heap of a thread that is not there. `None` where the fork met it on a slow path.
-    pub(super) fn orphan(&'static self, heap: u32) -> Option<Heap> {
-        if self.allocator().mem.heap_mark(heap).load(Ordering::Acquire) != OPEN {
-            return None; // it was being opened or closed
-        }
-        // SAFETY: written before the mark was; its thread is not here, and a heap has nothing to drop.
-        Some(unsafe { self.storage(heap).read() }).filter(Heap::is_settled)
     }
 }

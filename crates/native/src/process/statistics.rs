@@ -73,7 +73,17 @@ extern "C" fn at_load() {
 }
 
 extern "C" fn at_exit() {
-    let Some((form, file)) = requested() else { return };
+    if let Some((form, file)) = requested() {
+        write(form, file);
+    }
+}
+
+/// Writes the statistics of this moment to standard error, for people.
+pub fn tell_statistics() {
+    write(Form::Text, None);
+}
+
+fn write(form: Form, file: Option<&CStr>) {
     let mut block = Block { bytes: [0; BLOCK_BYTES], used: 0 };
     let written = match started() {
         Some(Kind::Constant) => Report::of(&CONSTANT, "constant").write(form, &mut block),
@@ -223,7 +233,7 @@ impl Report {
         if let Some(words) = thp_disable_text(thp_disable()) {
             writeln!(out, "  {words}")?;
         }
-        for (stride, Holding { slabs, carved, live }) in self.classes() {
+        for (stride, Holding { slabs, carved, live, .. }) in self.classes() {
             writeln!(out, "  class of {stride:>6} bytes    {slabs:>12} slabs {live:>10} live of {carved} blocks")?;
         }
         let Holding { slabs, .. } = self.census.large;
@@ -244,7 +254,7 @@ impl Report {
             write!(out, ",\"{name}\":{value}")?;
         }
         write!(out, ",\"large_blocks\":{},\"classes\":[", self.census.large.slabs)?;
-        for (index, (stride, Holding { slabs, carved, live })) in self.classes().enumerate() {
+        for (index, (stride, Holding { slabs, carved, live, .. })) in self.classes().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             write!(out, "{comma}{{\"stride_bytes\":{stride},\"slabs\":{slabs}")?;
             write!(out, ",\"carved\":{carved},\"live\":{live}}}")?;

@@ -1,13 +1,14 @@
 //! What the child of a fork does with the heaps of threads that it does not have, wherever the fork met them.
 //!
-//! Played in one process, so that Miri sees it: one thread is gone at each of its accesses in turn, with whatever it held;
-//! another one has stopped between two calls; the main thread then takes the steps of `process/fork.rs`, in their order.
+//! Played in one process, so that Miri sees it. Each generation has four threads. The main thread forks; one has stopped
+//! between two calls; two live from opening their heap to closing it, and are gone at an access of theirs, with whatever
+//! they held. The main thread then inherits by [`slots::inherit`], as real processes do, uses all memory, and becomes the
+//! parent of the next generation. The access at which a fork meets a thread takes every value in each generation in turn.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
-use hksim_native::MmapMemory;
+use hksim_native::{MmapMemory, slots};
 use hksim_policy::geometry::Shape;
 use hksim_policy::layout::Layout;
 use hksim_policy::options::{Huge, MetaPlace, Options};
@@ -27,8 +28,12 @@ const SIZES: [u64; 6] = [200, 2000, 2000, 3000, 12 << 10, 70 << 10];
 const OPERATIONS: u64 = if cfg!(miri) { 24 } else { 60 };
 /// What the others have.
 const BLOCKS: u64 = if cfg!(miri) { 12 } else { 24 };
-/// The mark of a heap that is neither being opened nor being closed.
-const OPEN: u32 = 1;
+/// Processes that fork one after the other, and the last child.
+const GENERATIONS: usize = 3;
+/// An access that no thread comes to.
+const NEVER: u64 = 1 << 40;
+/// More accesses than a child needs: it waits for ever, or a list has become a ring.
+const ENDLESS: u64 = 10_000_000;
 
 /// A live block; every byte of it is `tag`.
 struct Held {
@@ -66,7 +71,7 @@ struct Process {
 impl Process {
     fn new(meta_place: MetaPlace) -> Process {
         let geometry = RunGeometry::new(Shape { meta_place, ..SMALLEST }).expect("a legal shape");
-        let layout = Layout::compact(&geometry, 4 << 20);
+        let layout = Layout::compact(&geometry, 16 << 20);
         let options = Options {
             huge: Huge::Never,
             purge_delay_ns: 0,
@@ -75,24 +80,19 @@ impl Process {
             ..Options::default()
         };
         let memory = MmapMemory::new(layout, Kernel).expect("address space for the arena");
-        Process { allocator: Allocator::new(Jitter(memory), geometry, options, &layout), held: Mutex::default() }
+        Process { allocator: Allocator::new(Jitter::new(memory), geometry, options, &layout), held: Mutex::default() }
     }
 
     fn open(&self) -> Slot {
-        let heap = self.allocator.open_heap().expect("a free heap");
-        let (id, memory) = (heap.id(), &self.allocator.mem.0);
-        let at = memory.heap_storage(id).cast::<Heap>();
         // SAFETY: the slot's map is this heap's.
-        unsafe { at.write(heap) };
-        memory.heap_mark(id).store(OPEN, Ordering::Release);
-        Slot(at)
+        let store = |at: NonNull<u8>, heap| unsafe { at.cast::<Heap>().write(heap) };
+        let id = slots::open(&self.allocator, store).expect("a free heap");
+        Slot(self.allocator.mem.0.heap_storage(id).cast())
     }
 
     fn close(&self, slot: Slot) {
         // SAFETY: `open` wrote it, and this is its thread.
-        let heap = unsafe { slot.0.read() };
-        self.allocator.mem.0.heap_mark(heap.id()).store(0, Ordering::Release);
-        self.allocator.close_heap(heap);
+        slots::close(&self.allocator, unsafe { slot.0.read() });
     }
 
     fn allocate(&self, heap: &mut Heap, random: &mut Random) {
@@ -138,46 +138,30 @@ impl Process {
         }
     }
 
-    /// The whole life of a thread, or as much of it as the fork leaves. Returns whether it came to its end.
-    fn live(&self, slot: Slot, gone_at: u64) -> (bool, u64) {
+    /// The whole life of a thread, or as much of it as the fork leaves.
+    fn live(&self, seed: u64, gone_at: u64) -> Life {
         let whole = || {
             jitter::vanish_at(gone_at);
+            let slot = self.open();
             // SAFETY: the heap is this thread's.
-            self.work(unsafe { &mut *slot.0.as_ptr() }, &mut Random::new(2));
+            self.work(unsafe { &mut *slot.0.as_ptr() }, &mut Random::new(seed));
             self.close(slot);
-            jitter::accesses_until_now(gone_at)
+            Life { has_ended: true, accesses: jitter::accesses_until_now(gone_at) }
         };
         let life = std::panic::catch_unwind(std::panic::AssertUnwindSafe(whole));
-        life.map_or_else(
-            |why| if why.is::<jitter::Vanished>() { (false, gone_at) } else { std::panic::resume_unwind(why) },
-            |accesses| (true, accesses),
-        )
+        life.unwrap_or_else(|why| match why.is::<jitter::Vanished>() {
+            true => Life { has_ended: false, accesses: gone_at },
+            false => std::panic::resume_unwind(why),
+        })
     }
 
     /// The steps of a child. Returns whether something that threads were in the middle of is lost.
     fn inherit(&self, mine: Slot) -> bool {
-        let memory = &self.allocator.mem.0;
-        // SAFETY: this is the only thread, and it does not hold the lock.
-        let pool_was_held = unsafe { memory.renew_lock() };
-        if pool_was_held {
-            self.allocator.salvage_pool();
-        }
-        let mut heaps_lost = 0;
-        for id in (0..memory.heaps()).filter(|&id| self.allocator.is_open(id)) {
-            let at = memory.heap_storage(id).cast::<Heap>();
-            if at == mine.0 {
-                continue;
-            }
-            let is_whole = memory.heap_mark(id).load(Ordering::Acquire) == OPEN;
-            // SAFETY: written before the mark was; its thread is gone.
-            match is_whole.then(|| unsafe { at.read() }).filter(Heap::is_settled) {
-                Some(heap) => self.allocator.close_orphan(heap),
-                None => heaps_lost += 1,
-            }
-        }
-        // SAFETY: this thread's.
-        self.allocator.recover_heap(unsafe { &mut *mine.0.as_ptr() });
-        pool_was_held || heaps_lost > 0
+        let lost_before = self.allocator.mem.0.pool().lost_superslabs.get();
+        let heap_at = |id| self.allocator.mem.0.heap_storage(id).cast::<Heap>();
+        // SAFETY: this is the only thread now; what is there of the others is what they left.
+        let heaps_lost = unsafe { slots::inherit(&self.allocator, heap_at, [Some(mine.0), None]) };
+        heaps_lost > 0 || self.allocator.mem.0.pool().lost_superslabs.get() > lost_before
     }
 
     /// The child goes on: what all threads held is as it was, and stays so whatever is allocated.
@@ -206,47 +190,84 @@ impl Process {
     }
 }
 
-/// A process forks when one of its threads is at the access with this number. Returns how many accesses that one made.
-fn fork_at(meta_place: MetaPlace, access: u64) -> (bool, u64) {
-    let process = Process::new(meta_place);
-    let [mine, stopped, going] = [(); 3].map(|()| process.open());
+/// What came of a thread.
+#[derive(Clone, Copy)]
+struct Life {
+    has_ended: bool,
+    accesses: u64,
+}
+
+/// At which accesses the fork of one generation meets the two threads.
+type Met = [u64; 2];
+
+/// One generation: threads live, the process forks, the child inherits and uses everything. Returns the threads' lives,
+/// and whether something is lost.
+fn fork_once(process: &Process, mine: Slot, generation: usize, met: Met) -> ([Life; 2], bool) {
     let fill = |slot: Slot| {
         // SAFETY: one thread at a time has it.
         (0..BLOCKS).for_each(|seed| process.allocate(unsafe { &mut *slot.0.as_ptr() }, &mut Random::new(seed)));
     };
+    let stopped = process.open();
     fill(mine);
     std::thread::scope(|scope| scope.spawn(|| fill(stopped)).join().unwrap());
-    let (ended, accesses) = std::thread::scope(|scope| scope.spawn(|| process.live(going, access)).join().unwrap());
+    let lives = [0, 1].map(|thread| {
+        let seed = (2 * generation + thread) as u64 + 2;
+        std::thread::scope(|scope| scope.spawn(|| process.live(seed, met[thread])).join().unwrap())
+    });
+    jitter::vanish_at(ENDLESS);
     let is_lost = process.inherit(mine);
     process.go_on(mine);
+    jitter::accesses_until_now(ENDLESS);
+    (lives, is_lost)
+}
+
+/// A process forks, and so does each child of it. Returns the lives of the threads by generation, and whether anything was lost.
+fn fork_at(meta_place: MetaPlace, met: [Met; GENERATIONS]) -> ([[Life; 2]; GENERATIONS], bool) {
+    let process = Process::new(meta_place);
+    let mine = process.open();
+    let mut is_lost = false;
+    let lives = std::array::from_fn(|generation| {
+        let (lives, lost) = fork_once(&process, mine, generation, met[generation]);
+        is_lost |= lost;
+        lives
+    });
     if !is_lost {
         process.close(mine);
         process.adopt_all();
         let pool = process.allocator.mem.pool();
         let (superslabs, huge) = (pool.superslabs.get(), pool.huge_superslabs.get());
-        // A block on its way to or from the thread that is gone; two, if it was resizing.
-        let lost = if ended { (0, 0) } else { (2, 4) };
-        assert!(superslabs <= lost.0 && huge <= lost.1, "access {access}: {superslabs} and {huge} superslabs in use");
+        // A block on its way to or from a thread that is gone; two, if it was resizing.
+        let gone = lives.iter().flatten().filter(|life| !life.has_ended).count() as u32;
+        assert!(superslabs <= 2 * gone && huge <= 4 * gone, "{met:?}: {superslabs} and {huge} superslabs in use");
     }
-    (is_lost, accesses)
+    (lives, is_lost)
 }
 
-fn fork_everywhere(meta_place: MetaPlace) {
-    let (is_lost, accesses) = fork_at(meta_place, 1 << 40);
+/// Forks of which one generation meets a thread at each access in turn, or at every `step`th; the others, at any or at none.
+fn fork_everywhere(meta_place: MetaPlace, step: usize) {
+    let (whole, is_lost) = fork_at(meta_place, [[NEVER; 2]; GENERATIONS]);
     assert!(!is_lost, "nobody was in the middle of anything");
-    let step = if cfg!(miri) { accesses / 6 } else { 1 } as usize;
-    let losses = (0..accesses).step_by(step).filter(|&access| fork_at(meta_place, access).0).count();
-    eprintln!(
-        "{meta_place:?}: {accesses} accesses, every {step} met by a fork, {losses} of which lost a heap or the pool"
-    );
-    assert!(
-        cfg!(miri) || (losses > 20 && losses < accesses as usize - 20),
-        "{losses} of {accesses} forks lost something"
-    );
+    let mut random = Random::new(5);
+    for generation in 0..GENERATIONS {
+        let accesses = whole[generation][0].accesses;
+        let step = if cfg!(miri) { accesses as usize / 4 } else { step };
+        let mut losses = 0;
+        for access in (0..accesses).step_by(step) {
+            let mut any_or_none = |life: Life| if random.below(2) == 0 { NEVER } else { random.below(life.accesses) };
+            let mut met = whole.map(|lives| lives.map(&mut any_or_none));
+            met[generation][0] = access;
+            let run = || fork_at(meta_place, met).1;
+            let run = std::panic::catch_unwind(run);
+            losses += usize::from(run.unwrap_or_else(|_| panic!("{meta_place:?}: the forks at {met:?} went wrong")));
+        }
+        eprintln!("{meta_place:?}: fork {generation} at each {step} of {accesses} accesses; {losses} lost something");
+        let forks = accesses as usize / step;
+        assert!(cfg!(miri) || (losses > 20 && losses < forks), "{losses} of {forks} forks lost something");
+    }
 }
 
 #[test]
-fn a_child_goes_on_wherever_the_fork_met_a_thread() {
-    fork_everywhere(MetaPlace::InBand);
-    fork_everywhere(MetaPlace::Sidecar);
+fn children_of_children_go_on_wherever_the_forks_met_threads() {
+    fork_everywhere(MetaPlace::InBand, 1);
+    fork_everywhere(MetaPlace::Sidecar, 5);
 }

@@ -5,8 +5,11 @@
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use hksim_native::slots::SlotMemory;
 use hksim_native::{AtomicWord, MmapMemory};
+use hksim_policy::layout::HEAP_BYTES;
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use hksim_policy::options::MetaPlace;
@@ -42,6 +45,13 @@ fn perhaps_vanish() {
         STAYS => {}
         0 => std::panic::resume_unwind(Box::new(Vanished)),
         left => ACCESSES_LEFT.set(left - 1),
+    }
+}
+
+/// A thread that is counted and would wait for another one waits until the fork: in these tests one runs at a time.
+fn perhaps_vanish_waiting() {
+    if ACCESSES_LEFT.get() != STAYS {
+        std::panic::resume_unwind(Box::new(Vanished));
     }
 }
 
@@ -97,19 +107,49 @@ fn jittery(word: &AtomicWord) -> &JitterWord {
 }
 
 /// Holds the pool's lock, for ever if its thread vanishes.
-pub struct Guard<'a>(ManuallyDrop<<Native as Memory>::Guard<'a>>);
+pub struct Guard<'a> {
+    lock: ManuallyDrop<<Native as Memory>::Guard<'a>>,
+    is_stuck: &'a AtomicBool,
+}
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if std::thread::panicking() {
+            self.is_stuck.store(true, Ordering::Release);
+        } else {
             // SAFETY: dropped here alone.
-            unsafe { ManuallyDrop::drop(&mut self.0) };
+            unsafe { ManuallyDrop::drop(&mut self.lock) };
         }
     }
 }
 
-/// The memory.
-pub struct Jitter(pub Native);
+/// The memory, and whether a thread vanished with its lock.
+pub struct Jitter(pub Native, AtomicBool);
+
+impl Jitter {
+    /// Over native memory.
+    pub fn new(memory: Native) -> Jitter {
+        Jitter(memory, AtomicBool::new(false))
+    }
+}
+
+impl SlotMemory for Jitter {
+    fn heap_storage(&self, heap: u32) -> NonNull<u8> {
+        perhaps_vanish();
+        self.0.heap_storage(heap)
+    }
+
+    fn heap_mark(&self, heap: u32) -> &AtomicU32 {
+        perhaps_vanish();
+        self.0.heap_mark(heap)
+    }
+
+    unsafe fn renew_lock(&self) -> bool {
+        self.1.store(false, Ordering::Release);
+        // SAFETY: the caller's promise.
+        unsafe { self.0.renew_lock() }
+    }
+}
 
 impl Memory for Jitter {
     type SuperSlab = NonNull<u8>;
@@ -163,7 +203,10 @@ impl Memory for Jitter {
 
     fn lock(&self) -> Self::Guard<'_> {
         perhaps_stumble();
-        let guard = Guard(ManuallyDrop::new(self.0.lock()));
+        if self.1.load(Ordering::Acquire) {
+            perhaps_vanish_waiting();
+        }
+        let guard = Guard { lock: ManuallyDrop::new(self.0.lock()), is_stuck: &self.1 };
         perhaps_vanish();
         guard
     }
@@ -173,11 +216,17 @@ impl Memory for Jitter {
     }
 
     fn let_others_go_on(&self) {
+        perhaps_vanish_waiting();
         self.0.let_others_go_on();
     }
 
     fn init_heap(&self, heap: u32) {
+        perhaps_vanish();
+        // SAFETY: the slot's map belongs to the heap that is being opened.
+        unsafe { self.0.heap_storage(heap).as_ptr().write_bytes(0, HEAP_BYTES as usize / 2) };
+        perhaps_vanish();
         self.0.init_heap(heap);
+        perhaps_vanish();
     }
 
     fn mail(&self, heap: u32) -> &JitterWord {

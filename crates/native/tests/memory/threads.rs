@@ -172,7 +172,7 @@ fn stress(shape: Shape, options: Options, threads: usize, lives: u64, seed: u64)
     let layout = if cfg!(miri) { Layout::compact(&geometry, 32 << 20) } else { Layout::new(&geometry, 1 << 30) };
     let layout = layout.with_align(options.align);
     let memory = MmapMemory::new(layout, Kernel).expect("address space for the arena");
-    let shared: Shared = Allocator::new(Jitter(memory), geometry, options, &layout);
+    let shared: Shared = Allocator::new(Jitter::new(memory), geometry, options, &layout);
     let exchange = Exchange((0..threads).map(|_| Mutex::new(Vec::new())).collect());
     let worker = |me: usize| Worker {
         shared: &shared,

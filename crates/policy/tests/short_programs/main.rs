@@ -1,5 +1,6 @@
 //! Programs of a few calls whose every answer is known.
 
+mod adoption;
 mod mistakes;
 mod reuse;
 

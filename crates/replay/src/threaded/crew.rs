@@ -135,7 +135,8 @@ impl<P: Copy + Send> Crew<P> {
         }
     }
 
-    /// Performs an event. A heap is opened at a thread's first call, and closed where the trace says that it exits.
+    /// Performs an event. A heap is opened at a thread's first event that has an object, and closed where the trace says that
+    /// it exits.
     #[inline]
     fn perform<'s, S: Shared<Place = P>>(&self, shared: &'s S, heap: &mut Option<S::Heap<'s>>, op: &Op, ticket: u32) {
         if matches!(op, Op::ThreadExit) {
@@ -145,12 +146,11 @@ impl<P: Copy + Send> Crew<P> {
         if let Some(change) = self.memory_policy.change(op) {
             self.disobeyed.fetch_add(u64::from(obey(change).is_err()), Ordering::Relaxed);
         }
-        let object = op.object();
-        if heap.is_none() && (object.is_some() || matches!(op, Op::ThreadStart)) {
+        let Some(object) = op.object() else { return };
+        if heap.is_none() {
             *heap = shared.join();
             self.homeless.fetch_add(u64::from(heap.is_none()), Ordering::Relaxed);
         }
-        let Some(object) = object else { return };
         let slot = &self.slots[object.0 as usize];
         slot.done.wait(|done| done == ticket);
         if let Some(heap) = heap {

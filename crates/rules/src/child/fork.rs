@@ -5,12 +5,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hksim_linux::PAGE_BYTES;
+use hksim_linux::lifetime::die_with;
 use hksim_sim::kernel::script::{ForkWriter, Touch};
 use libc::pid_t;
 
 use super::arena::Arena;
+use super::minflt;
 use super::settle::OwnMemory;
-use super::{die_with_parent, minflt};
 
 /// A page that children share with the process.
 pub(super) struct Forked {
@@ -43,6 +44,7 @@ impl Forked {
         [start, length, stride]: [u64; 3],
     ) -> io::Result<Running> {
         self.word().store(0, Ordering::Relaxed);
+        let parent = std::process::id() as pid_t;
         // SAFETY: the other thread waits for its next job and holds no lock. Not by libc, whose handlers would run.
         let got = unsafe { libc::syscall(libc::SYS_fork) };
         match got {
@@ -50,7 +52,7 @@ impl Forked {
             pid if pid > 0 => return Ok(Running { pid: pid as pid_t }),
             _ => return Err(io::Error::last_os_error()),
         }
-        die_with_parent();
+        die_with(parent);
         if writer == ForkWriter::Parent {
             loop {
                 // SAFETY: touches no memory.

@@ -17,6 +17,7 @@ use std::fs::File;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
+use hksim_linux::lifetime::die_with;
 use hksim_linux::resident::Resident;
 use hksim_linux::traps::{Mode, TrapCounter};
 use hksim_sim::kernel::script::{ForkWriter, Header, Op, Script, Step, Thread, Touch};
@@ -58,7 +59,9 @@ pub fn child_main() -> ExitCode {
 }
 
 fn serve() -> io::Result<()> {
-    die_with_parent();
+    // A parent that is gone already has closed the input, which ends this process as well.
+    // SAFETY: touches no memory.
+    die_with(unsafe { libc::getppid() });
     let mut child = match Child::new() {
         Ok(child) => child,
         Err(why) => {
@@ -103,12 +106,6 @@ fn read_script(input: &mut impl BufRead, text: &mut String) -> io::Result<bool> 
             return Ok(true);
         }
     }
-}
-
-/// Nobody would read on.
-fn die_with_parent() {
-    // SAFETY: touches no memory.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
 /// Lists of the kernel that are drained by CPU are drained for good only on one.

@@ -87,12 +87,13 @@ pub(super) fn of_word(word: &SimWord) -> u64 {
 pub(super) fn of_slab(slab: &SlabMeta) -> u64 {
     let SlabMeta { next, prev, local_free, carved, used, key, capacity, stride, area, .. } = slab;
     let SlabMeta { home, span_back, span_units, class, state, zeroed, fresh, .. } = slab;
-    let numbers = [carved, used, key, capacity, stride, area].map(|number| u64::from(number.get()));
+    let carved = u64::from(carved.get());
+    let numbers = [used, key, capacity, stride, area].map(|number| u64::from(number.get()));
     let small = [span_back, span_units].map(|number| u64::from(number.get()));
     let bytes = [class, state].map(|number| u64::from(number.get()));
     let flags = [zeroed, fresh].map(|flag| u64::from(flag.get()));
     let links = [next.get().to_bits(), prev.get().to_bits(), u64::from(local_free.get().to_bits()), home.word().into()];
-    digest_of(links.into_iter().chain(numbers).chain(small).chain(bytes).chain(flags))
+    digest_of(links.into_iter().chain([carved]).chain(numbers).chain(small).chain(bytes).chain(flags))
 }
 
 pub(super) fn of_header(meta: &SuperSlabMeta<SimWord>) -> u64 {

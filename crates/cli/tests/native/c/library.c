@@ -19,6 +19,8 @@ __attribute__((constructor)) static void begin(void) {
 
 __attribute__((destructor)) static void end(void) { free(made); }
 
+char *library_block(void) { return memset(malloc(100), 1, 100); }
+
 const char *library_word(void) {
   pthread_setspecific(key, strdup(local));
   return strcmp(local, "local") ? "wrong" : made;

@@ -64,6 +64,11 @@ int main(int count, char **word) {
         for (int i = 0; i < MANY; i++) free(many[i]);
         free(many[MANY - 1]);
     } else if (!strcmp(how, "inside")) free(a + 16);
+    else if (!strcmp(how, "never-near")) free(stays + 48);
+    else if (!strcmp(how, "never-far")) free(stays + 48 * 200);
+    else if (!strcmp(how, "never-near-elsewhere")) shared = stays + 48, elsewhere();
+    else if (!strcmp(how, "never-far-elsewhere")) shared = stays + 48 * 200, elsewhere();
+    else if (!strcmp(how, "never-far-realloc")) { if (realloc(stays + 48 * 200, 5000)) exit(4); }
     else if (!strcmp(how, "inside-elsewhere")) shared = a + 16, elsewhere();
     else if (!strcmp(how, "inside-large")) { char *c = block(300000); free(c + 4096); }
     else if (!strcmp(how, "inside-huge")) { char *c = block(5 << 20); free(c + (3 << 20)); }

@@ -1,4 +1,5 @@
 // Opens and closes a library again and again, from several threads.
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ int main(int count, char **words) {
   int good = 0;
   for (int round = 0; round < 30; round++) {
     pthread_mutex_lock(&one);
-    void *library = dlopen(path, RTLD_NOW);
+    void *library = dlopen(path, RTLD_NOW | (round % 2 ? RTLD_DEEPBIND : 0));
     pthread_mutex_unlock(&one);
     if (!library) return puts(dlerror()), 1;
     pthread_t threads[8];
@@ -28,6 +29,9 @@ int main(int count, char **words) {
       pthread_join(threads[i], &word);
       good += !strcmp(word, "constructed");
       free(word);
+      // What the library allocates by its own malloc ends here.
+      char *(*allocate)(void) = (char *(*)(void))dlsym(library, "library_block");
+      free(allocate());
     }
     dlclose(library);
   }

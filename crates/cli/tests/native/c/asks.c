@@ -1,0 +1,9 @@
+// Asks for statistics while it holds 500 blocks.
+#include <malloc.h>
+#include <stdlib.h>
+
+int main(void) {
+  for (int i = 0; i < 500; i++) malloc(100);
+  malloc_stats();
+  return 0;
+}

@@ -1,0 +1,104 @@
+//! What `mallinfo` and its kin ask for: a few sums over the process's allocator, and giving memory back on request.
+//!
+//! Only the calling thread's heap and those of ended threads can be looked into. SuperSlabs of other threads count as in
+//! use, all of them.
+
+use std::fmt::{self, Write};
+use std::sync::atomic::Ordering;
+
+use hksim_policy::census::Census;
+
+use super::served::{CHOSEN, CONSTANT, Place, Served};
+use super::start::{Kind, started};
+use crate::tally::CALLS;
+
+/// Sums in bytes, but for the number of huge blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HeapInfo {
+    /// SuperSlabs that heaps have, and present ones that the pool keeps.
+    pub superslab_bytes: u64,
+    /// What blocks in them take, rounded up to their size classes.
+    pub used_bytes: u64,
+    /// Present memory that the pool keeps, freed huge blocks included.
+    pub kept_bytes: u64,
+    /// Huge blocks in use.
+    pub huge_blocks: u64,
+    /// Their usable bytes.
+    pub huge_bytes: u64,
+}
+
+impl HeapInfo {
+    /// What is free in SuperSlabs.
+    pub fn free_bytes(&self) -> u64 {
+        self.superslab_bytes - self.used_bytes
+    }
+
+    /// Writes glibc's `malloc_info`, of one arena.
+    ///
+    /// # Errors
+    /// As `out`'s.
+    pub fn xml(&self, out: &mut impl Write) -> fmt::Result {
+        let HeapInfo { superslab_bytes, huge_blocks, huge_bytes, .. } = self;
+        let all = superslab_bytes + huge_bytes;
+        writeln!(out, "<malloc version=\"1\">\n<heap nr=\"0\">\n<sizes>\n</sizes>")?;
+        writeln!(out, "<total type=\"fast\" count=\"0\" size=\"0\"/>")?;
+        writeln!(out, "<total type=\"rest\" count=\"0\" size=\"{}\"/>", self.free_bytes())?;
+        writeln!(out, "<system type=\"current\" size=\"{superslab_bytes}\"/>\n</heap>")?;
+        writeln!(out, "<total type=\"fast\" count=\"0\" size=\"0\"/>")?;
+        writeln!(out, "<total type=\"rest\" count=\"0\" size=\"{}\"/>", self.free_bytes())?;
+        writeln!(out, "<total type=\"mmap\" count=\"{huge_blocks}\" size=\"{huge_bytes}\"/>")?;
+        writeln!(out, "<system type=\"current\" size=\"{all}\"/>\n</malloc>")
+    }
+}
+
+fn info_of<G: Place>(served: &'static Served<G>) -> HeapInfo {
+    let allocator = served.allocator();
+    let mut census = Census::new();
+    if let Some(heap) = served.heap() {
+        // SAFETY: the calling thread's own heap.
+        allocator.count_heap(unsafe { heap.as_ref() }, &mut census);
+    }
+    allocator.count_abandoned(&mut census);
+    let pool = allocator.count_pool();
+    let bytes_of = |superslabs: u64| superslabs << allocator.geometry.superslab_shift();
+    let others = pool.superslabs.saturating_sub(census.superslabs);
+    HeapInfo {
+        superslab_bytes: bytes_of(pool.superslabs + pool.idle_present),
+        used_bytes: census.live_bytes() + bytes_of(others),
+        kept_bytes: bytes_of(pool.idle_present) + pool.huge_idle_bytes,
+        huge_blocks: pool.huge_blocks,
+        huge_bytes: pool.huge_bytes,
+    }
+}
+
+/// The sums of this moment; zeros before the first allocation.
+pub fn heap_info() -> HeapInfo {
+    match started() {
+        Some(Kind::Constant) => info_of(&CONSTANT),
+        Some(Kind::Chosen) => info_of(&CHOSEN),
+        None => HeapInfo::default(),
+    }
+}
+
+/// Calls that gave memory back so far.
+fn given_back() -> u64 {
+    CALLS.iter().filter(|count| count.gives_back).map(|count| count.ok.load(Ordering::Relaxed)).sum()
+}
+
+fn trim_of<G: Place>(served: &'static Served<G>) {
+    // SAFETY: the calling thread's own heap, and no call of the policy comes back here.
+    let heap = served.heap().map(|mut heap| unsafe { heap.as_mut() });
+    served.allocator().purge_now(heap);
+}
+
+/// Gives back at once what the policy would give back after its delay: empty SuperSlabs, freed huge blocks, and the calling
+/// thread's empty spans. Returns whether the kernel was given anything.
+pub fn trim() -> bool {
+    let before = given_back();
+    match started() {
+        Some(Kind::Constant) => trim_of(&CONSTANT),
+        Some(Kind::Chosen) => trim_of(&CHOSEN),
+        None => {}
+    }
+    given_back() > before
+}
