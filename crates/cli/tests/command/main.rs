@@ -7,6 +7,7 @@ mod call_sites;
 mod comparisons;
 mod contract;
 mod errors;
+mod exactness;
 mod exports;
 mod faults;
 mod files;

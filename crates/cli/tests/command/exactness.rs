@@ -1,0 +1,71 @@
+//! Predictions that once differed from the replay, each by a trace of a few calls: what the allocator itself reads and writes.
+
+use std::fs;
+
+use crate::support::Bench;
+
+/// What was wrong, the calls, and the design.
+const CASES: [(&str, &str, &str); 7] = [
+    (
+        "handing out a block clears its key: a write",
+        "a 0 8000;a 1 8000;f 0;f 1;a 2 8000;a 3 8000",
+        "--huge never --touch none --fork-at 5",
+    ),
+    (
+        "the same on a page of zeros that a split left absent",
+        "a 0 2208;a 1 174523;f 1;a 2 2547",
+        "--huge thp --purge free --purge-spans yes --purge-delay 0 --touch none",
+    ),
+    (
+        "metadata beyond the first page, after a split",
+        "a 0 16;a 1 100000;f 1;a 2 900000;a 3 900000",
+        "--huge thp --purge free --purge-spans yes --purge-delay 0 --header full --slab 16K",
+    ),
+    (
+        "header off reads what the program left",
+        "a 0 1900000;f 0;a 1 5000;a 2 5000;a 3 5000",
+        "--huge thp --header off --touch all-at-death --fork-at 2",
+    ),
+    (
+        "header light takes what the program left for a header",
+        "a 0 1900000;f 0;a 1 5000;a 2 5000;a 3 5000",
+        "--huge thp --header light --touch all-at-death --fork-at 2",
+    ),
+    (
+        "a page copied by a write and then populated was copied once",
+        "a 0 26163;f 0;a 1 26163;f 1",
+        "--superslab 64K --huge never --prefault populate-write --purge free --purge-delay 0 --fork-at 1",
+    ),
+    (
+        "pages given up lazily and written again are not lazy",
+        "a 0 300000;a 1 300000;f 0;a 2 200000;f 1;a 3 100",
+        "--superslab 256K --huge never --purge free --purge-delay 0",
+    ),
+];
+
+fn holds(bench: &Bench, what: &str, calls: &str, policy: &str) {
+    fs::write(bench.path("calls.script"), calls.replace(';', "\n")).expect("the script");
+    bench.ok("import calls.script --from script -o calls.hkt");
+    let result = bench.json(&format!("validate calls.hkt {policy}"));
+    let row = &result["rows"][0];
+    match row["verdict"].as_str() {
+        Some("skipped") => eprintln!("skipped: {what}: {}", row["reason"]),
+        verdict => assert_eq!((verdict, &row["class"]), (Some("ok"), &"exact".into()), "{what}: {}", row["reason"]),
+    }
+}
+
+#[test]
+fn what_once_differed_is_exact() {
+    let bench = Bench::new();
+    for (what, calls, policy) in CASES {
+        holds(&bench, what, calls, policy);
+    }
+}
+
+#[test]
+fn looking_whether_a_block_is_free_reads_it() {
+    let bench = Bench::new();
+    let blocks: Vec<String> = (1..700).map(|number| format!("a {number} 100000")).collect();
+    let calls = format!("a 0 8000;{};r 0 300000", blocks.join(";"));
+    holds(&bench, "a resize without room reads the key", &calls, "--arena 64M --huge never --touch none");
+}
