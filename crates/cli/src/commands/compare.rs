@@ -16,6 +16,7 @@ use hksim_trace::header::Touch;
 use serde::Serialize;
 
 use crate::chart::comparison::{self, Bar, Bars, Sample, Series};
+use crate::chart::parse_picture;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
 use crate::output::units::{bytes, count};
@@ -54,10 +55,6 @@ pub struct Args {
 
 fn parse_touch(word: &str) -> Result<TouchRule, String> {
     TouchRule::from_word(word).ok_or_else(|| format!("rules are {}", TouchRule::ALL.map(TouchRule::word).join(", ")))
-}
-
-fn parse_picture(name: &str) -> Result<PathBuf, String> {
-    if name.to_ascii_lowercase().ends_with(".svg") { Ok(name.into()) } else { Err("pictures are .svg".to_string()) }
 }
 
 /// What was compared, and the figures.

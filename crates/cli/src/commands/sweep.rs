@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
     /// Draw the result [default name: hksim-sweep.svg; drawn unasked if standard output is a terminal]
-    #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT)]
+    #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = chart::parse_picture)]
     plot: Option<PathBuf>,
     /// Draw nothing
     #[arg(long, conflicts_with = "plot")]

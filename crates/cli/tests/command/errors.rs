@@ -59,6 +59,10 @@ fn bad_usage_is_named() {
         ("record -o x.hkt", "<CMD>"),
         ("record -o x.hkt -- ./no-such-program", "not found"),
         ("plot rm.hkt -o x.svg", "rm.hkt"),
+        ("plot rm.hkt -o x.png", "ends in .svg"),
+        ("sweep rm.hkt --plot=x.png", "ends in .svg"),
+        ("info rm.hkt --plot x.png", "ends in .svg"),
+        ("sim rm.hkt --fork-at 7,7", "both event 7"),
     ];
     for (line, needle) in cases {
         let said = bench.refused(line);
