@@ -1,8 +1,6 @@
 //! What pictures are drawn from: a JSON result, whether just made or read from a file.
 
 use anyhow::{Context, Result};
-use hksim_drive::{Design, TouchRule};
-use hksim_sim::kernel::KernelVersion;
 use hksim_trace::header::Origin;
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,15 +8,14 @@ use serde_json::Value;
 use super::names::Names;
 use crate::commands::info::origin_text;
 use crate::flags::Choice;
-use crate::flags::table::thp_from_word;
+use crate::flags::row::Inputs;
 
 /// A row of a result, as far as it is drawn.
 #[derive(Clone, Debug, Deserialize)]
 struct Row {
     trace: Trace,
-    policy: Design,
-    touch: Touch,
-    kernel: Kernel,
+    #[serde(flatten)]
+    inputs: Inputs,
     installs: Installs,
     rss_bytes_peak: u64,
     floor_pages: u64,
@@ -29,29 +26,6 @@ struct Row {
 struct Trace {
     file: Option<String>,
     origin: Origin,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Touch {
-    rule: TouchRule,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Kernel {
-    thp: Thp,
-    rules: Rules,
-    hugetlb_pool: Option<u64>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Rules {
-    /// Absent in older results.
-    version: Option<String>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Thp {
-    global: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -122,7 +96,7 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
 }
 
 fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
-    let choices: Vec<Choice> = rows.iter().map(choice).collect();
+    let choices: Vec<Choice> = rows.iter().filter_map(|row| row.inputs.choice()).collect();
     let names = Names::of(&choices);
     let mut series: Vec<(Series, Vec<usize>)> = Vec::new();
     for (index, row) in rows.iter().enumerate() {
@@ -158,15 +132,5 @@ fn title(row: &Row) -> String {
             Origin::Generated { name, .. } => format!("{name} (built in)"),
             origin => origin_text(origin),
         },
-    }
-}
-
-fn choice(row: &Row) -> Choice {
-    Choice {
-        design: row.policy.clone(),
-        touch: Some(row.touch.rule),
-        kernel_version: row.kernel.rules.version.as_deref().and_then(KernelVersion::from_word),
-        thp: thp_from_word(&row.kernel.thp.global),
-        hugetlb_pool: row.kernel.hugetlb_pool,
     }
 }

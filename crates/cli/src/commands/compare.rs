@@ -1,6 +1,5 @@
 //! `hksim compare`: a trace on several allocators, side by side.
 
-mod allocators;
 mod rounds;
 mod spread;
 mod view;
@@ -15,12 +14,12 @@ use hksim_sim::report::{SCHEMA, TouchLabel, TraceLabel};
 use hksim_trace::header::Touch;
 use serde::Serialize;
 
+use super::allocators::Allocator;
 use crate::chart::comparison::{self, Bar, Bars, Sample, Series};
 use crate::chart::parse_picture;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
 use crate::output::units::{bytes, count};
-use allocators::Allocator;
 use rounds::{Outcome, Plan, Row, WARM_UP_ROUNDS, rows};
 use spread::Spread;
 
@@ -34,7 +33,7 @@ pub struct Args {
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
     /// Allocators, in a list: glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native, native:POLICY, LIB.so. POLICY is a
-    /// preset or FILE.toml with +FLAG=VALUE behind it: native:hakmem+huge=never
+    /// preset or a policy file and any number of +FLAG=VALUE: native:hakmem+huge=never, native:huge=never
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "glibc,mimalloc,jemalloc,tcmalloc,native")]
     allocators: Vec<String>,
     /// Rounds; in each every allocator runs once
@@ -77,7 +76,8 @@ pub struct ComparisonReport {
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[args.plot.as_deref()], &[])?;
     let trace = Trace::file(&args.trace)?;
-    let allocators = args.allocators.iter().map(|word| Allocator::named(word)).collect::<Result<Vec<_>>>()?;
+    let allocators =
+        args.allocators.iter().map(|word| Allocator::named("allocators", word)).collect::<Result<Vec<_>>>()?;
     let knowledge = trace.header.touch;
     let rule = args.touch.unwrap_or(if knowledge == Touch::Assumed { TouchRule::All } else { TouchRule::Recorded });
     let plan = Plan { trace: &args.trace, touch: rule, mode: args.mode, runs: args.runs };

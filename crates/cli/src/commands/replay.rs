@@ -11,6 +11,7 @@ use hksim_sim::report::{SCHEMA, TouchLabel, TraceLabel};
 use hksim_trace::header::Touch;
 use serde::Serialize;
 
+use super::allocators::{Allocator, Found};
 use crate::flags::{HostPolicyArgs, PolicyArgs};
 use crate::host;
 use crate::inputs::Trace;
@@ -23,8 +24,9 @@ pub struct Args {
     /// Trace to replay
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Allocator: native (the one that is simulated), glibc, or a malloc library to preload
-    #[arg(long, value_name = "native|glibc|LIB.so", default_value = "native")]
+    /// Allocator: native (the one that is simulated), glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native:POLICY as in
+    /// `compare`, or a malloc library to preload
+    #[arg(long, value_name = "NAME|LIB.so", default_value = "native")]
     on: String,
     /// ordered: one thread in trace order; threaded: the trace's own threads
     #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = parse_mode)]
@@ -104,10 +106,14 @@ fn target(on: &str, policy: &PolicyArgs, design: &Design) -> Result<(Target, Opt
         "native" => (Target::Native(design.clone()), Some(design.clone())),
         other => {
             if let Some(flag) = policy.policy_flag() {
-                bail!("--{flag} shapes the native allocator, and {other} has a shape of its own; leave it out");
+                bail!("--{flag} shapes `--on native`, and {other} has a shape of its own; leave it out");
             }
-            let preload = (other != "glibc").then(|| PathBuf::from(other));
-            (Target::Malloc { preload }, None)
+            let allocator = Allocator::named("on", other)?;
+            let design = allocator.design().cloned();
+            match allocator.found {
+                Found::Here(target) => (target, design),
+                Found::Missing(why) => bail!("--on {other}: {why}"),
+            }
         }
     })
 }

@@ -11,7 +11,7 @@ use hksim_sim::{Setup, Sweep};
 use serde::Serialize;
 
 use crate::chart;
-use crate::flags::{BaseKernel, Choice, HugeList, PolicyArgs};
+use crate::flags::{BaseKernel, HugeList, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::output::{OutputArgs, note};
@@ -126,9 +126,4 @@ fn draw(args: &Args, sweep: &PricedSweep) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether THP mode was said for every choice.
-fn is_thp_given(choices: &[Choice]) -> bool {
-    choices.iter().all(|choice| choice.thp.is_some())
 }

@@ -2,6 +2,7 @@
 
 pub mod csv;
 pub mod file;
+pub mod help;
 pub mod pages;
 pub mod progress;
 pub mod table;

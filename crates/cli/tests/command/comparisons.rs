@@ -175,6 +175,7 @@ fn bad_usage_is_refused_in_one_line() {
         ("--allocators nobody", "name glibc, mimalloc"),
         ("--allocators ./nowhere.so", "nowhere.so"),
         ("--allocators native:nobody", "default, hakmem"),
+        ("--allocators native:huge=tph", "--huge `tph`"),
         ("--allocators native:+thp=always", "no flag of a policy"),
         ("--allocators native:+superslab=3M", "superslab"),
         ("--allocators ./", "not a file"),

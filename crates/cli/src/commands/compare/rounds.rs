@@ -9,8 +9,8 @@ use hksim_trace::source::EventSource;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-use super::allocators::{Allocator, Found};
 use super::spread::Spread;
+use crate::commands::allocators::{Allocator, Found};
 use crate::output::progress::Progress;
 
 /// Runs before the first counted round: they warm the file cache and the memory that the kernel keeps free.

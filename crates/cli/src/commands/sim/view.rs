@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::commands::info::{origin_text, touch_text};
-use crate::flags::Choice;
 use crate::flags::table::thp_word;
+use crate::flags::{Choice, ModesFrom, mthp};
 use crate::output::table::{Table, beside, text};
 use crate::output::units::{bytes, count, percent};
 use crate::runs::BRACKET;
@@ -46,7 +46,7 @@ fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
     let assumed = if choice.touch.is_none() && report.bracket.is_empty() { "" } else { ", assumed" };
     let rule = report.touch.rule.word();
     lines.push(format!("touches  {rule}{assumed} (the trace knows: {})", touch_text(trace.knowledge)));
-    lines.push(format!("kernel   {}", kernel_text(report, choice.thp.is_some())));
+    lines.push(format!("kernel   {}", kernel_text(report, ModesFrom::of(std::slice::from_ref(choice)))));
     lines.extend(report.addresses.map(|label| {
         format!(
             "maps     {} at modelled addresses: a process with nothing else there; validate takes real ones",
@@ -57,13 +57,19 @@ fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
 }
 
 /// The simulated kernel, and what of it was assumed.
-pub fn kernel_text(report: &SimReport, is_thp_given: bool) -> String {
+pub fn kernel_text(report: &SimReport, modes: ModesFrom) -> String {
     let thp = thp_word(report.kernel.thp.global);
-    let given = if is_thp_given { "" } else { " (assumed; --thp)" };
+    let given = match modes {
+        ModesFrom::Assumed => " (assumed; --thp)",
+        ModesFrom::Flags => "",
+        ModesFrom::Host => " (this machine's)",
+    };
     let version = report.kernel.rules.version.word();
-    let given = match report.policy.huge.mthp_order() {
-        Some(order) => format!("{given}, largest size {}K (assumed)", 4 << order),
-        None => given.to_string(),
+    let unexpected = Choice::unexpected_sizes(report.policy.huge, report.kernel.thp.sizes);
+    let given = match (unexpected, report.policy.huge.mthp_order()) {
+        (Some(sizes), _) => format!("{given}, sizes {}", mthp::show(&sizes)),
+        (None, Some(order)) => format!("{given}, largest size {}K (assumed)", 4 << order),
+        (None, None) => given.to_string(),
     };
     let pool = match report.kernel.hugetlb_pool {
         Some(pages) => format!("hugetlb pool of {} pages", count(pages)),

@@ -6,10 +6,10 @@ use hksim_cost::Price;
 use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
 
-use super::{PricedSweep, is_thp_given};
+use super::PricedSweep;
 use crate::commands::info::{origin_text, touch_text};
 use crate::commands::sim::view::{huge_bytes_peak, kernel_text};
-use crate::flags::{Choice, varied};
+use crate::flags::{Choice, ModesFrom, varied};
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count};
 use crate::system_time::{Priced, SystemTime, milliseconds};
@@ -133,7 +133,7 @@ pub fn table(sweep: &PricedSweep, choices: &[Choice]) -> String {
     }
     let asks_pool = |row: &&Priced| Choice::of_report(&row.report).word("huge").starts_with("hugetlb");
     if let Some(row) = sweep.rows.iter().find(asks_pool).or(sweep.rows.first()) {
-        lines.push(format!("kernel: {}", kernel_text(&row.report, is_thp_given(choices))));
+        lines.push(format!("kernel: {}", kernel_text(&row.report, ModesFrom::of(choices))));
     }
     text(&lines)
 }
