@@ -28,6 +28,10 @@ use hksim_record::RecordError;
 
 use commands::Command;
 
+/// In the children of a replay, mappings of their own: the `malloc` that is measured holds the trace's blocks alone.
+#[global_allocator]
+static MEMORY: hksim_replay::HarnessMemory = hksim_replay::HarnessMemory;
+
 /// Exit status of bad usage or input.
 const BAD_INPUT: u8 = 2;
 

@@ -1,5 +1,6 @@
 //! `hksim compare`: a trace on several allocators, side by side.
 
+mod environment;
 mod rounds;
 mod spread;
 mod view;
@@ -20,6 +21,7 @@ use crate::chart::parse_picture;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
 use crate::output::units::{bytes, count};
+use environment::Surroundings;
 use rounds::{Outcome, Plan, Row, WARM_UP_ROUNDS, rows};
 use spread::Spread;
 
@@ -66,6 +68,7 @@ pub struct ComparisonReport {
     mode: Mode,
     runs: u32,
     warm_up_rounds: u32,
+    environment: Surroundings,
     rows: Vec<Row>,
 }
 
@@ -81,6 +84,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let knowledge = trace.header.touch;
     let rule = args.touch.unwrap_or(if knowledge == Touch::Assumed { TouchRule::All } else { TouchRule::Recorded });
     let plan = Plan { trace: &args.trace, touch: rule, mode: args.mode, runs: args.runs };
+    let (rows, environment) = rows(&allocators, &plan)?;
     let report = ComparisonReport {
         schema: SCHEMA,
         trace: trace.label(),
@@ -89,7 +93,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         mode: args.mode,
         runs: args.runs,
         warm_up_rounds: WARM_UP_ROUNDS,
-        rows: rows(&allocators, &plan)?,
+        environment,
+        rows,
     };
     args.output.emit(&report, &report.rows, || view::table(&report))?;
     if let Some(path) = &args.plot {
