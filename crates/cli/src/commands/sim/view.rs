@@ -144,7 +144,7 @@ fn calls(report: &SimReport) -> Vec<String> {
 
 /// What may differ where khugepaged is awake.
 fn khugepaged(report: &SimReport) -> Option<String> {
-    let bound = report.khugepaged?;
+    let bound = report.khugepaged.filter(|bound| bound.huge_pages_max > 0)?;
     Some(format!(
         "khugepaged, not in these figures, could make {} huge pages: RSS up to {} more, installs up to {} fewer",
         count(bound.huge_pages_max),
