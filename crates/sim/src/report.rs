@@ -17,11 +17,16 @@ use crate::work::KernelWork;
 /// Version of every JSON result; raised when a name changes or goes.
 pub const SCHEMA: u32 = 1;
 
+/// The version of hksim that made a result.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Which trace a result is about.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceLabel {
     /// The file, where there is one.
     pub file: Option<String>,
+    /// The file's checksum, eight hexadecimal digits ([`EventSource::checksum`]).
+    pub checksum: Option<String>,
     /// Where the events come from; of a generated trace, everything needed to make it again.
     pub origin: Origin,
     /// What is known about its touches.
@@ -34,7 +39,8 @@ impl TraceLabel {
     /// Labels a source.
     pub fn of(file: Option<String>, source: &dyn EventSource) -> TraceLabel {
         let Header { origin, touch, .. } = source.header().clone();
-        TraceLabel { file, origin, knowledge: touch, complete: source.summary().complete }
+        let checksum = source.checksum().map(|crc| format!("{crc:08x}"));
+        TraceLabel { file, checksum, origin, knowledge: touch, complete: source.summary().complete }
     }
 }
 
@@ -82,6 +88,8 @@ pub struct Sample {
 pub struct SimReport {
     /// [`SCHEMA`].
     pub schema: u32,
+    /// [`VERSION`].
+    pub hksim_version: &'static str,
     /// The trace.
     pub trace: TraceLabel,
     /// The design.

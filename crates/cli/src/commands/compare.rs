@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use hksim_drive::TouchRule;
 use hksim_replay::Mode;
-use hksim_sim::report::{SCHEMA, TouchLabel, TraceLabel};
+use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_trace::header::Touch;
 use serde::Serialize;
 
@@ -20,6 +20,7 @@ use crate::chart::comparison::{self, Bar, Bars, Sample, Series};
 use crate::chart::parse_picture;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
+use crate::output::stamp::Stamp;
 use crate::output::units::{bytes, count};
 use environment::Surroundings;
 use rounds::{Outcome, Plan, Row, WARM_UP_ROUNDS, rows};
@@ -61,7 +62,8 @@ fn parse_touch(word: &str) -> Result<TouchRule, String> {
 /// What was compared, and the figures.
 #[derive(Debug, Serialize)]
 pub struct ComparisonReport {
-    schema: u32,
+    #[serde(flatten)]
+    stamp: Stamp,
     trace: TraceLabel,
     events: u64,
     touch: TouchLabel,
@@ -86,7 +88,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let plan = Plan { trace: &args.trace, touch: rule, mode: args.mode, runs: args.runs };
     let (rows, environment) = rows(&allocators, &plan)?;
     let report = ComparisonReport {
-        schema: SCHEMA,
+        stamp: Stamp::HERE,
         trace: trace.label(),
         events: trace.summary.events,
         touch: TouchLabel { rule, knowledge: if rule == TouchRule::Recorded { knowledge } else { Touch::Assumed } },

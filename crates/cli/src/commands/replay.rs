@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use hksim_drive::{Design, TouchRule};
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
-use hksim_sim::report::{SCHEMA, TouchLabel, TraceLabel};
+use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_trace::header::Touch;
 use serde::Serialize;
 
@@ -16,6 +16,7 @@ use crate::flags::{HostPolicyArgs, PolicyArgs};
 use crate::host;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
+use crate::output::stamp::Stamp;
 use crate::point::Point;
 
 /// Arguments of `replay`.
@@ -55,9 +56,12 @@ pub fn parse_mode(word: &str) -> Result<Mode, String> {
 /// What was replayed, and what was measured.
 #[derive(Debug, Serialize)]
 pub struct ReplayReport {
-    schema: u32,
+    #[serde(flatten)]
+    stamp: Stamp,
     trace: TraceLabel,
     on: String,
+    /// The library that was preloaded.
+    library: Option<PathBuf>,
     mode: Mode,
     /// The design, where the allocator has one.
     policy: Option<Design>,
@@ -85,13 +89,18 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let stop_at = args.stop_at.as_ref().map(|point| point.event(&args.trace)).transpose()?;
     let (mode, measure) = (args.mode, Measure::default());
+    let library = match &on {
+        Target::Malloc { preload } => preload.clone(),
+        Target::Native(_) => None,
+    };
     let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, mode, measure, stop_at, forks: Vec::new() };
     let replayed = replay(&spec)?;
     let knowledge = if rule == TouchRule::Recorded { trace.header.touch } else { Touch::Assumed };
     let report = ReplayReport {
-        schema: SCHEMA,
+        stamp: Stamp::HERE,
         trace: trace.label(),
         on: args.on.clone(),
+        library,
         mode: args.mode,
         policy: design,
         touch: TouchLabel { rule, knowledge },

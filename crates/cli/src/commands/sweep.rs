@@ -9,11 +9,14 @@ use anyhow::{Context, Result};
 use hksim_cost::Profile;
 use hksim_sim::{Setup, Sweep};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
+use super::sim::csv;
 use crate::chart;
 use crate::flags::{BaseKernel, HugeList, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
+use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, note};
 use crate::runs::{setup, simulate_all};
 use crate::system_time::{Priced, ProfileArgs, SystemTime};
@@ -67,14 +70,15 @@ pub fn run(args: &Args) -> Result<()> {
     let workers = rayon::ThreadPoolBuilder::new().num_threads(args.jobs.map_or(0, usize::from));
     let workers = workers.build().context("cannot start the workers; try a smaller --jobs")?;
     let sweep = PricedSweep::new(workers.install(|| simulate_all(&runs))?, profile.as_ref(), choices.len())?;
-    args.output.emit(&sweep, &sweep.rows, || view::table(&sweep, &choices))?;
+    args.output.emit(&sweep, &sweep.csv_rows(), || view::table(&sweep, &choices))?;
     draw(args, &sweep)
 }
 
 /// The result, with times where a profile was named.
 #[derive(Debug, Serialize)]
 struct PricedSweep {
-    schema: u32,
+    #[serde(flatten)]
+    stamp: Stamp,
     rows: Vec<Priced>,
     /// Rows on the Pareto front of installs and peak resident bytes, each trace by itself.
     pareto: Vec<usize>,
@@ -86,10 +90,25 @@ struct PricedSweep {
 impl PricedSweep {
     /// Prices the rows of a sweep of so many designs on each trace.
     fn new(sweep: Sweep, profile: Option<&Profile>, designs: usize) -> Result<PricedSweep> {
-        let Sweep { schema, rows, pareto } = sweep;
+        let Sweep { rows, pareto, .. } = sweep;
         let rows = rows.into_iter().map(|row| Priced::new(row, profile)).collect::<Vec<Priced>>();
         let pareto_system_time = profile.is_some().then(|| fronts(&rows, designs.max(1)));
-        Ok(PricedSweep { schema, rows, pareto, pareto_system_time })
+        Ok(PricedSweep { stamp: Stamp::HERE, rows, pareto, pareto_system_time })
+    }
+}
+
+impl PricedSweep {
+    /// The rows as lines of CSV, each told whether it is on the fronts.
+    fn csv_rows(&self) -> Vec<Map<String, Value>> {
+        let rows = self.rows.iter().enumerate().map(|(number, row)| {
+            let mut row = csv::row(row);
+            let of_time = self.pareto_system_time.as_ref().map(|front| front.contains(&number));
+            row.insert("row".into(), number.into());
+            row.insert("pareto".into(), self.pareto.contains(&number).into());
+            row.insert("pareto_system_time".into(), of_time.into());
+            row
+        });
+        rows.collect()
     }
 }
 

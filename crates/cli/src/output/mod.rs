@@ -5,6 +5,7 @@ pub mod file;
 pub mod help;
 pub mod pages;
 pub mod progress;
+pub mod stamp;
 pub mod table;
 pub mod trace;
 pub mod units;
