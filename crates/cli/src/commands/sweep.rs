@@ -2,8 +2,7 @@
 
 mod view;
 
-use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use hksim_cost::Profile;
@@ -16,12 +15,12 @@ use crate::chart;
 use crate::flags::{BaseKernel, HugeList, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
+use crate::output::OutputArgs;
 use crate::output::stamp::Stamp;
-use crate::output::{OutputArgs, note};
 use crate::runs::{setup, simulate_all};
 use crate::system_time::{Priced, ProfileArgs, SystemTime};
 
-/// The picture's name where none was given.
+/// The picture's name where `--plot` has none.
 const DEFAULT_PLOT: &str = "hksim-sweep.svg";
 
 /// Arguments of `sweep`.
@@ -41,12 +40,9 @@ pub struct Args {
     /// Simulations at a time [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
-    /// Draw the result [default name: hksim-sweep.svg; drawn unasked if standard output is a terminal]
+    /// Draw the result [default name: hksim-sweep.svg]
     #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = chart::parse_picture)]
     plot: Option<PathBuf>,
-    /// Draw nothing
-    #[arg(long, conflicts_with = "plot")]
-    no_plot: bool,
 }
 
 /// Simulates every design on every trace.
@@ -71,7 +67,10 @@ pub fn run(args: &Args) -> Result<()> {
     let workers = workers.build().context("cannot start the workers; try a smaller --jobs")?;
     let sweep = PricedSweep::new(workers.install(|| simulate_all(&runs))?, profile.as_ref(), choices.len())?;
     args.output.emit(&sweep, &sweep.csv_rows(), || view::table(&sweep, &choices))?;
-    draw(args, &sweep)
+    match &args.plot {
+        Some(path) => chart::write(path, &serde_json::to_value(&sweep).context("result as JSON")?),
+        None => Ok(()),
+    }
 }
 
 /// The result, with times where a profile was named.
@@ -129,20 +128,4 @@ fn fronts(rows: &[Priced], designs: usize) -> Vec<usize> {
 
 fn open(paths: &[PathBuf]) -> Result<Vec<Trace>> {
     paths.iter().map(|path| Trace::file(path)).collect()
-}
-
-/// Draws the result where it was asked for, or where a person is looking.
-fn draw(args: &Args, sweep: &PricedSweep) -> Result<()> {
-    let picture = |path: &Path| chart::write(path, &serde_json::to_value(sweep).context("result as JSON")?);
-    if let Some(path) = &args.plot {
-        return picture(path);
-    }
-    if !args.no_plot && std::io::stdout().is_terminal() {
-        match picture(Path::new(DEFAULT_PLOT)) {
-            Ok(()) => note(&format!("drew {DEFAULT_PLOT}")),
-            // Nobody asked for it, so its failure is no failure of the sweep.
-            Err(why) => note(&format!("not drawn: {why:#}")),
-        }
-    }
-    Ok(())
 }

@@ -68,7 +68,7 @@ fn every_result_says_its_form_its_maker_and_its_trace() {
     trace_at("validate rm.hkt --huge never", "/rows/0/predicted/trace");
     trace_at("compare rm.hkt --runs 1 --allocators glibc", "/trace");
     trace_at("replay rm.hkt --on glibc", "/trace");
-    std::fs::write(bench.path("ops"), "map 0 16\n").expect("a script");
+    std::fs::write(bench.path("ops"), "map 0 16 w -\n").expect("a script");
     for line in ["rules --script ops --predict-only", "rules --random 1"] {
         let rules = bench.run(&format!("{line} --format json"));
         let Ok(rules) = serde_json::from_str::<Value>(&rules.stdout) else {

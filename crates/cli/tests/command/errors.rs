@@ -48,7 +48,6 @@ fn bad_usage_is_named() {
         ("sim rm.hkt --format xml", "xml"),
         ("sweep rm.hkt --jobs 0", "--jobs"),
         ("sweep rm.hkt --jobs 1000000", "--jobs"),
-        ("sweep rm.hkt --plot a.svg --no-plot", "--no-plot"),
         ("replay rm.hkt --thp always", "--thp is about a simulated kernel"),
         ("validate rm.hkt --hugetlb-pool 3", "--hugetlb-pool is about a simulated kernel"),
         ("replay rm.hkt --on glibc --superslab 1M", "--superslab"),
