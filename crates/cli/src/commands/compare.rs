@@ -122,7 +122,7 @@ fn draw(path: &Path, report: &ComparisonReport) -> Result<()> {
         counted("faults", |row| row.figures.faults, count),
         counted("peak RSS", |row| row.figures.rss_bytes_peak, bytes),
     ];
-    let lines: Vec<Series> = rows.iter().map(|row| line(row)).collect();
+    let lines: Vec<Series> = rows.iter().enumerate().map(|(rank, row)| Series { rank, ..line(row) }).collect();
     let file = report.trace.file.as_deref().unwrap_or_default();
     let rounds = if report.runs == 1 { "1 round".to_string() } else { format!("{} rounds", report.runs) };
     let title = format!("{}, {rounds}", file.rsplit('/').next().unwrap_or(file));
