@@ -55,6 +55,7 @@ impl Trace {
             checksum: self.checksum.map(|crc| format!("{crc:08x}")),
             origin: self.header.origin.clone(),
             knowledge: self.header.touch,
+            clock: self.header.clock,
             complete: self.summary.complete,
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hksim_drive::{ByKind, Design, FellBack, OsCalls, TouchRule};
-use hksim_trace::header::{Header, Origin, Touch};
+use hksim_trace::header::{Clock, Header, Origin, Touch};
 use hksim_trace::source::EventSource;
 use serde::Serialize;
 
@@ -31,6 +31,8 @@ pub struct TraceLabel {
     pub origin: Origin,
     /// What is known about its touches.
     pub knowledge: Touch,
+    /// Whether its times were measured.
+    pub clock: Clock,
     /// Whether it ends where its producer ended it.
     pub complete: bool,
 }
@@ -38,9 +40,9 @@ pub struct TraceLabel {
 impl TraceLabel {
     /// Labels a source.
     pub fn of(file: Option<String>, source: &dyn EventSource) -> TraceLabel {
-        let Header { origin, touch, .. } = source.header().clone();
+        let Header { origin, touch, clock, .. } = source.header().clone();
         let checksum = source.checksum().map(|crc| format!("{crc:08x}"));
-        TraceLabel { file, checksum, origin, knowledge: touch, complete: source.summary().complete }
+        TraceLabel { file, checksum, origin, knowledge: touch, clock, complete: source.summary().complete }
     }
 }
 

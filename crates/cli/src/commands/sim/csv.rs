@@ -26,7 +26,7 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
         "trace".into(),
         json!({
             "file": trace.file, "checksum": trace.checksum, "origin": origin_text(&trace.origin),
-            "knowledge": word(&trace.knowledge), "complete": trace.complete,
+            "knowledge": word(&trace.knowledge), "clock": word(&trace.clock), "complete": trace.complete,
         }),
     );
     let kernel = &report.kernel;

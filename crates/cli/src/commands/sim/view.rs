@@ -1,14 +1,17 @@
 //! A simulation for people.
 
+use hksim_drive::design::Purge;
 use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
 use hksim_sim::forks::ForkReport;
 use hksim_sim::reach::{ReachSample, TlbReport};
+use hksim_trace::header::Clock;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::commands::info::{origin_text, touch_text};
 use crate::flags::table::thp_word;
+use crate::flags::values::show_time;
 use crate::flags::{Choice, ModesFrom, mthp};
 use crate::output::table::{Table, beside, text};
 use crate::output::units::{bytes, count, percent};
@@ -46,6 +49,7 @@ fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
     let assumed = if choice.touch.is_none() && report.bracket.is_empty() { "" } else { ", assumed" };
     let rule = report.touch.rule.word();
     lines.push(format!("touches  {rule}{assumed} (the trace knows: {})", touch_text(trace.knowledge)));
+    lines.extend(made_up_times(report).map(|text| format!("times    {text}")));
     lines.push(format!("kernel   {}", kernel_text(report, ModesFrom::of(std::slice::from_ref(choice)))));
     lines.extend(report.addresses.map(|label| {
         format!(
@@ -54,6 +58,17 @@ fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
         )
     }));
     lines
+}
+
+/// What a delay of purging means on a trace without times; `None` where nothing hangs on them.
+pub fn made_up_times(report: &SimReport) -> Option<String> {
+    let policy = &report.policy;
+    let hangs_on_time = policy.purge != Purge::None && policy.purge_delay_ns > 0;
+    (report.trace.clock == Clock::PerEvent && hangs_on_time).then(|| {
+        let delay = show_time(policy.purge_delay_ns);
+        let calls = count(policy.purge_delay_ns / Clock::EVENT_NS);
+        format!("made up, {} ns a call: a purge delay of {delay} is {calls} calls here", Clock::EVENT_NS)
+    })
 }
 
 /// The simulated kernel, and what of it was assumed.

@@ -8,7 +8,7 @@ use hksim_sim::SimReport;
 
 use super::PricedSweep;
 use crate::commands::info::{origin_text, touch_text};
-use crate::commands::sim::view::{huge_bytes_peak, kernel_text};
+use crate::commands::sim::view::{huge_bytes_peak, kernel_text, made_up_times};
 use crate::flags::{Choice, ModesFrom, varied};
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, bytes_apart, count};
@@ -177,13 +177,16 @@ fn head(rows: &[Priced]) -> Vec<String> {
     let rules: Vec<&str> = rows.iter().map(|row| row.report.touch.rule.word()).collect();
     let rules = if rules.windows(2).all(|pair| pair[0] == pair[1]) { rules[0] } else { "as listed" };
     let (events, live, floor) = (count(row.events), bytes(row.live_bytes_peak), count(row.floor_pages));
-    vec![
+    let mut lines = vec![
         format!("{file}{}", origin_text(&trace.origin)),
         format!(
             "{events} events{truncated}, {live} live at the peak (floor {floor} pages); touches: {rules} (the trace knows: {})",
             touch_text(trace.knowledge)
         ),
-    ]
+    ];
+    // Delays differ by row: the first that hangs on times says how they are to be read.
+    lines.extend(rows.iter().find_map(|row| made_up_times(&row.report)).map(|text| format!("times {text}")));
+    lines
 }
 
 fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep) -> Table {
