@@ -251,7 +251,7 @@ mod tests {
                     let bytes = draw(1 << scale) as usize + 1;
                     let layout = Layout::from_size_align(bytes, 1 << draw(18)).expect("a layout");
                     let block = POOL.allocate(layout);
-                    assert!(!block.is_null() && block.addr() % layout.align() == 0, "{layout:?}");
+                    assert!(!block.is_null() && block.addr().is_multiple_of(layout.align()), "{layout:?}");
                     // SAFETY: a new block of that size.
                     unsafe { block.write_bytes(round as u8, bytes) };
                     live.push((block, layout, round as u8));

@@ -27,13 +27,6 @@ fn bad_usage_is_named() {
         ("sim rm.hkt --purge-delay 5", "no time"),
         ("sim rm.hkt --huge=maybe", "none of its values"),
         ("sim rm.hkt --huge mthp-2M", "no such size"),
-        ("sim rm.hkt --huge tph", "`tph` is none of its values: never, thp"),
-        ("sweep --huge tph", "`tph` is none of its values: never, thp"),
-        ("sweep --huge never,tph rm.hkt", "`tph` is none of its values: never, thp"),
-        ("sweep rm.hkt --plot x.png", "ends in .svg"),
-        ("replay rm.hkt --on nobody", "name glibc, mimalloc"),
-        ("replay rm.hkt --on native:huge=tph", "`tph` is none of its values"),
-        ("replay rm.hkt --on native:huge=never --superslab 1M", "--superslab"),
         ("sim rm.hkt --align sideways", "arena, trim, kernel"),
         ("sim rm.hkt --align trim --huge hugetlb", "align arena"),
         ("sim rm.hkt --align kernel --superslab 64K --arena 16T", "smaller arena"),
@@ -65,16 +58,35 @@ fn bad_usage_is_named() {
         ("record -o x.hkt", "<CMD>"),
         ("record -o x.hkt -- ./no-such-program", "not found"),
         ("plot rm.hkt -o x.svg", "rm.hkt"),
-        ("plot rm.hkt -o x.png", "ends in .svg"),
-        ("sweep rm.hkt --plot=x.png", "ends in .svg"),
-        ("info rm.hkt --plot x.png", "ends in .svg"),
-        ("sim rm.hkt --fork-at 7,7", "both event 7"),
     ];
     for (line, needle) in cases {
         let said = bench.refused(line);
         assert!(said.contains(needle), "{line}: expected `{needle}` in: {said}");
     }
     assert!(!bench.path("x.hkt").exists() && !bench.path("x.svg").exists(), "a refused command left a file");
+}
+
+#[test]
+fn words_misspelt_are_refused_as_what_they_were_meant_for() {
+    let bench = Bench::with_trace();
+    let cases = [
+        ("plot rm.hkt -o x.png", "ends in .svg"),
+        ("sweep rm.hkt --plot=x.png", "ends in .svg"),
+        ("info rm.hkt --plot x.png", "ends in .svg"),
+        ("sim rm.hkt --fork-at 7,7", "both event 7"),
+        ("sim rm.hkt --huge tph", "`tph` is none of its values: never, thp"),
+        ("sweep --huge tph", "`tph` is none of its values: never, thp"),
+        ("sweep --huge never,tph rm.hkt", "`tph` is none of its values: never, thp"),
+        ("sweep rm.hkt --plot x.png", "ends in .svg"),
+        ("replay rm.hkt --on nobody", "name glibc, mimalloc"),
+        ("replay rm.hkt --on native:huge=tph", "`tph` is none of its values"),
+        ("replay rm.hkt --on native:huge=never --superslab 1M", "--superslab"),
+    ];
+    for (line, needle) in cases {
+        let said = bench.refused(line);
+        assert!(said.contains(needle), "{line}: expected `{needle}` in: {said}");
+    }
+    assert!(!bench.path("x.png").exists(), "a refused command left a file");
 }
 
 #[test]
