@@ -36,7 +36,8 @@ const TIMELINE_HEIGHT: i32 = 320;
 /// # Errors
 /// The name ends otherwise.
 pub fn parse_picture(name: &str) -> Result<PathBuf, String> {
-    if name.to_ascii_lowercase().ends_with(".svg") {
+    // Standard output is refused by its own name, when the file is made.
+    if name == "-" || name.to_ascii_lowercase().ends_with(".svg") {
         return Ok(name.into());
     }
     Err("pictures are SVG: name a file that ends in .svg (rsvg-convert or a browser makes a PNG of it)".to_string())
