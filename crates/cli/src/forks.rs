@@ -16,7 +16,7 @@ pub struct ForkArgs {
     /// Fork a child that does nothing there, as a server does for a snapshot: what is written from then on is copied
     #[arg(long, value_name = "N|MARK,..", value_delimiter = ',')]
     fork_at: Vec<Point>,
-    /// The child exits after so much trace time, or so many events [default: at the end]
+    /// The child exits after so much trace time, or so many events; 0: at once [default: at the end]
     #[arg(long, value_name = "TIME|EVENTS", requires = "fork_at")]
     fork_for: Option<Life>,
 }
@@ -26,6 +26,13 @@ pub struct ForkArgs {
 enum Life {
     Ns(u64),
     Events(u64),
+}
+
+impl Life {
+    /// Whether the child exits as soon as it is forked.
+    fn is_nothing(self) -> bool {
+        matches!(self, Life::Ns(0) | Life::Events(0))
+    }
 }
 
 impl FromStr for Life {
@@ -43,7 +50,7 @@ impl ForkArgs {
     /// The windows on a trace, in order.
     ///
     /// # Errors
-    /// The trace has no such event or mark; a child would be forked while another lives.
+    /// The trace has no such event or mark; two points are one event; a child would be forked while another lives.
     pub fn windows(&self, trace: &Trace) -> Result<Vec<ForkWindow>> {
         if self.fork_at.is_empty() {
             return Ok(Vec::new());
@@ -65,12 +72,14 @@ struct Finder {
     names: Vec<String>,
     /// Windows, and the time of their forks.
     found: Vec<(ForkWindow, u64)>,
+    /// Two points that are one event, and that event.
+    twice: Option<(Point, Point, u64)>,
     events: u64,
 }
 
 impl Finder {
     fn new(args: &ForkArgs, names: Vec<String>) -> Finder {
-        Finder { wanted: args.fork_at.clone(), life: args.fork_for, names, found: Vec::new(), events: 0 }
+        Finder { wanted: args.fork_at.clone(), life: args.fork_for, names, found: Vec::new(), twice: None, events: 0 }
     }
 
     fn see(&mut self, event: &Event) {
@@ -95,13 +104,20 @@ impl Finder {
             Point::Mark(name) => mark == Some(name),
             Point::End => false,
         };
-        if let Some(index) = self.wanted.iter().position(is_here) {
-            self.wanted.swap_remove(index);
-            self.found.push((ForkWindow { from_event: number, until_event: u64::MAX }, time_ns));
+        let Some(index) = self.wanted.iter().position(is_here) else { return };
+        let point = self.wanted.remove(index);
+        // A mark named twice means two of its moments.
+        if let Some(other) = self.wanted.iter().find(|other| is_here(other) && !is_same_mark(other, &point)) {
+            self.twice = Some((point, other.clone(), number));
         }
+        let until_event = if self.life.is_some_and(Life::is_nothing) { number } else { u64::MAX };
+        self.found.push((ForkWindow { from_event: number, until_event }, time_ns));
     }
 
     fn finish(self, trace: &str) -> Result<Vec<ForkWindow>> {
+        if let Some((point, other, event)) = self.twice {
+            bail!("--fork-at: `{point}` and `{other}` are both event {event} of {trace}; name each event once");
+        }
         match self.wanted.first() {
             Some(Point::Mark(name)) => bail!("{trace}: has no mark `{name}`; it has: {}", self.names.join(", ")),
             Some(Point::Event(event)) => bail!("{trace}: has no event {event}; name one of 1 to {}", self.events),
@@ -117,6 +133,11 @@ impl Finder {
         }
         Ok(windows)
     }
+}
+
+/// Whether two points are the same mark.
+fn is_same_mark(one: &Point, other: &Point) -> bool {
+    matches!((one, other), (Point::Mark(one), Point::Mark(other)) if one == other)
 }
 
 #[cfg(test)]
@@ -142,6 +163,9 @@ mod tests {
         assert_eq!(windows(&["save"], Some("25ns")).expect("one"), [window(4, 7)], "40 + 25 ns are over at 70");
         assert_eq!(windows(&["save"], None).expect("one"), [window(4, u64::MAX)]);
         assert_eq!(windows(&["3", "5"], Some("2")).expect("one after the other"), [window(3, 5), window(5, 7)]);
+        for nothing in ["0", "0ns", "0ms"] {
+            assert_eq!(windows(&["3", "4"], Some(nothing)).expect("exits at once"), [window(3, 3), window(4, 4)]);
+        }
     }
 
     #[test]
@@ -151,6 +175,11 @@ mod tests {
         assert!(refused(&["21"], None).contains("1 to 20"));
         assert!(refused(&["end"], None).contains("end"));
         assert!(refused(&["3", "5"], Some("3")).contains("alive when event 5 forks"));
+        for at in [["1", "1"], ["4", "save"]] {
+            let said = refused(&at, None);
+            assert!(said.contains(&format!("`{}` and `{}` are both event {}", at[0], at[1], at[0])), "{said}");
+        }
+        assert!(refused(&["save", "save"], None).contains("has no mark `save`"), "there is only one");
         assert!("3 minutes".parse::<Life>().is_err());
     }
 }

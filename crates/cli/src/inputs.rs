@@ -22,6 +22,7 @@ pub struct Trace {
     pub header: Header,
     /// How large it is.
     pub summary: Summary,
+    checksum: Option<u32>,
 }
 
 impl Trace {
@@ -38,21 +39,23 @@ impl Trace {
                 reader.summary().events
             ));
         }
-        let (header, summary) = (reader.header().clone(), *reader.summary());
+        let (header, summary, checksum) = (reader.header().clone(), *reader.summary(), reader.checksum());
         let path: PathBuf = path.to_path_buf();
         let file = Some(path.display().to_string());
         let open = move || -> Result<Box<dyn EventSource + Send>, TraceError> {
             Ok(Box::new(Borrowing::new(TraceReader::open(&path)?)))
         };
-        Ok(Trace { input: Input { file, open: Box::new(open) }, header, summary })
+        Ok(Trace { input: Input { file, open: Box::new(open) }, header, summary, checksum })
     }
 
     /// Which trace a result is about.
     pub fn label(&self) -> TraceLabel {
         TraceLabel {
             file: self.input.file.clone(),
+            checksum: self.checksum.map(|crc| format!("{crc:08x}")),
             origin: self.header.origin.clone(),
             knowledge: self.header.touch,
+            clock: self.header.clock,
             complete: self.summary.complete,
         }
     }
@@ -64,7 +67,8 @@ impl Trace {
     pub fn workload(workload: Workload) -> Result<Trace> {
         let source = workload.source()?;
         let (header, summary) = (source.header().clone(), *source.summary());
-        Ok(Trace { input: Input { file: None, open: Box::new(move || workload.source()) }, header, summary })
+        let input = Input { file: None, open: Box::new(move || workload.source()) };
+        Ok(Trace { input, header, summary, checksum: None })
     }
 
     /// What a sweep without a trace runs on: a small live set, where every design looks alike, and a large one.

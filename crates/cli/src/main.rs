@@ -28,12 +28,16 @@ use hksim_record::RecordError;
 
 use commands::Command;
 
+/// In the children of a replay, mappings of their own: the `malloc` that is measured holds the trace's blocks alone.
+#[global_allocator]
+static MEMORY: hksim_replay::HarnessMemory = hksim_replay::HarnessMemory;
+
 /// Exit status of bad usage or input.
 const BAD_INPUT: u8 = 2;
 
 /// Simulate allocator designs on allocation traces, and check the predictions on this machine.
 #[derive(Debug, Parser)]
-#[command(name = "hksim", version, max_term_width = 120)]
+#[command(name = "hksim", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -68,7 +72,7 @@ fn failed(why: &anyhow::Error) -> ExitCode {
 fn usage(why: &clap::Error) -> ExitCode {
     let text = why.to_string();
     if matches!(why.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        return match output::print(&text) {
+        return match output::print(&output::help::fitted(&text)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::from(BAD_INPUT),
         };

@@ -1,5 +1,6 @@
 //! A place in a trace, in words: `20000` (after so many events), the name of a mark, or `end`.
 
+use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -31,6 +32,16 @@ impl FromStr for Point {
             (_, Ok(events)) => Point::Event(events),
             (name, Err(_)) => Point::Mark(name.to_string()),
         })
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Point::Event(event) => write!(f, "{event}"),
+            Point::Mark(name) => f.write_str(name),
+            Point::End => f.write_str("end"),
+        }
     }
 }
 

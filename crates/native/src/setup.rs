@@ -207,7 +207,7 @@ impl Setup {
                 );
             }
             "touch" => return Err("is about a replayed program; a real one touches what it touches: leave it out"),
-            "kernel" | "thp" | "hugetlb-pool" => {
+            "kernel" | "thp" | "mthp" | "hugetlb-pool" => {
                 return Err("is about a simulated kernel; this runs on the one that is there: leave it out");
             }
             _ => return Err("no such policy flag; docs/policy-flags.md has them"),

@@ -48,6 +48,9 @@ pub struct Environment {
     pub cpu_model: Option<String>,
     /// Whether a hypervisor runs this machine.
     pub virtualised: Option<bool>,
+    /// Modes and limits of the kernel that were others after the replay, as `thp_enabled: madvise, then always`.
+    #[serde(default)]
+    pub modes_changed: Vec<String>,
 }
 
 impl Environment {
@@ -76,7 +79,31 @@ impl Environment {
             perf: TrapCounter::of_process().map_or_else(|why| why.to_string(), |_| "yes".into()),
             cpu_model: field("model name"),
             virtualised: field("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+            modes_changed: Vec::new(),
         }
+    }
+
+    /// Modes and limits that were others at `earlier`: each as it was, and as it is here.
+    pub fn changed_since(&self, earlier: &Environment) -> Vec<String> {
+        let then = earlier.modes();
+        let pairs = self.modes().into_iter().zip(then).filter(|(now, then)| now.1 != then.1);
+        pairs.map(|((name, now), (_, then))| format!("{name}: {then}, then {now}")).collect()
+    }
+
+    /// What an administrator sets, each with its name.
+    fn modes(&self) -> [(&'static str, String); 7] {
+        let word = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "unknown".into());
+        let number = |mode: Option<u64>| mode.map_or_else(|| "unknown".into(), |mode| mode.to_string());
+        let mthp = if self.mthp_enabled.is_empty() { "off".into() } else { self.mthp_enabled.join(" ") };
+        [
+            ("thp_enabled", word(&self.thp_enabled)),
+            ("thp_defrag", word(&self.thp_defrag)),
+            ("mthp_enabled", mthp),
+            ("use_zero_page", number(self.use_zero_page)),
+            ("numa_balancing", number(self.numa_balancing)),
+            ("nr_hugepages", number(self.nr_hugepages)),
+            ("max_map_count", number(self.max_map_count)),
+        ]
     }
 
     /// After the replay: what happened in between.
@@ -87,6 +114,7 @@ impl Environment {
         self.thp_fallbacks = since(thp_fallbacks(), self.thp_fallbacks);
         self.reclaim_scans = since(reclaim_scans(), self.reclaim_scans);
         self.damon_ns = since(damon::run_ns(), self.damon_ns);
+        self.modes_changed = Environment::read().changed_since(&self);
         self
     }
 }
@@ -143,4 +171,22 @@ fn memcg_max() -> Option<String> {
     let groups = text("/proc/self/cgroup")?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     text(&format!("/sys/fs/cgroup{}/memory.max", group.trim_end_matches('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_modes_are_named_and_counts_are_not() {
+        let before = Environment { thp_enabled: Some("madvise".into()), damon_ns: Some(1), ..Environment::default() };
+        assert_eq!(before.changed_since(&before), [""; 0]);
+        let mthp_enabled = vec!["64kB=always".into()];
+        let after =
+            Environment { thp_enabled: Some("always".into()), mthp_enabled, damon_ns: Some(9), ..before.clone() };
+        assert_eq!(
+            after.changed_since(&before),
+            ["thp_enabled: madvise, then always", "mthp_enabled: off, then 64kB=always"]
+        );
+    }
 }

@@ -26,17 +26,17 @@ pub(crate) fn settle(heap: Heap<'_>) {
     std::hint::black_box(Instant::now());
     // Without the list the pages are taken as they come, and the control run shows them.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let mut file_end = 0;
+    let (mut file, mut file_end) = ("", 0);
     for map in maps.lines().filter_map(Map::parse) {
         let is_file = map.name.starts_with('/');
         // Zero-initialised data of a program or library stands, unnamed, right behind its file.
         let is_data = is_file || (map.name.is_empty() && map.start == file_end);
         if is_file {
-            file_end = map.start + map.bytes;
+            (file, file_end) = (map.name, map.start + map.bytes);
         }
         let is_measured = match heap {
             Heap::Apart => false,
-            Heap::Process { library } => !is_data || library.is_some_and(|library| library == Path::new(map.name)),
+            Heap::Process { library } => !is_data || library.is_some_and(|library| library == Path::new(file)),
         };
         if is_measured || !(is_data || map.name == "[heap]") {
             continue;
@@ -60,8 +60,8 @@ pub(crate) struct Map<'a> {
     name: &'a str,
 }
 
-impl Map<'_> {
-    pub(crate) fn parse(line: &str) -> Option<Map<'_>> {
+impl<'a> Map<'a> {
+    pub(crate) fn parse(line: &'a str) -> Option<Map<'a>> {
         let mut fields = line.splitn(6, ' ');
         let (start, end) = fields.next()?.split_once('-')?;
         let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);

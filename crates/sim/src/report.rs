@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hksim_drive::{ByKind, Design, FellBack, OsCalls, PolicyRule, TouchRule};
-use hksim_trace::header::{Header, Origin, Touch};
+use hksim_trace::header::{Clock, Header, Origin, Touch};
 use hksim_trace::source::EventSource;
 use serde::Serialize;
 
@@ -17,15 +17,22 @@ use crate::work::KernelWork;
 /// Version of every JSON result; raised when a name changes or goes.
 pub const SCHEMA: u32 = 1;
 
+/// The version of hksim that made a result.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Which trace a result is about.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceLabel {
     /// The file, where there is one.
     pub file: Option<String>,
+    /// The file's checksum, eight hexadecimal digits ([`EventSource::checksum`]).
+    pub checksum: Option<String>,
     /// Where the events come from; of a generated trace, everything needed to make it again.
     pub origin: Origin,
     /// What is known about its touches.
     pub knowledge: Touch,
+    /// Whether its times were measured.
+    pub clock: Clock,
     /// Whether it ends where its producer ended it.
     pub complete: bool,
 }
@@ -33,8 +40,9 @@ pub struct TraceLabel {
 impl TraceLabel {
     /// Labels a source.
     pub fn of(file: Option<String>, source: &dyn EventSource) -> TraceLabel {
-        let Header { origin, touch, .. } = source.header().clone();
-        TraceLabel { file, origin, knowledge: touch, complete: source.summary().complete }
+        let Header { origin, touch, clock, .. } = source.header().clone();
+        let checksum = source.checksum().map(|crc| format!("{crc:08x}"));
+        TraceLabel { file, checksum, origin, knowledge: touch, clock, complete: source.summary().complete }
     }
 }
 
@@ -95,6 +103,8 @@ pub struct Sample {
 pub struct SimReport {
     /// [`SCHEMA`].
     pub schema: u32,
+    /// [`VERSION`].
+    pub hksim_version: &'static str,
     /// The trace.
     pub trace: TraceLabel,
     /// The design.

@@ -22,7 +22,7 @@ use crate::hooks::Watch;
 use crate::kernel::{Kernel, KernelConfig, PageState};
 use crate::memory::SimMemory;
 use crate::reach::{self, ReachSample, TlbReport, TlbWatch};
-use crate::report::{Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel};
+use crate::report::{Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel, VERSION};
 use crate::tlb::Geometry;
 
 /// Samples of a timeline.
@@ -339,6 +339,7 @@ impl<H: Watch> Run<H> {
         let knowledge = if setup.touch == TouchRule::Recorded { trace.knowledge } else { Touch::Assumed };
         SimReport {
             schema: SCHEMA,
+            hksim_version: VERSION,
             trace,
             policy: setup.design.clone(),
             touch: TouchLabel { rule: setup.touch, knowledge },

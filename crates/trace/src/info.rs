@@ -2,13 +2,14 @@
 
 mod lifetimes;
 mod log_histogram;
+mod over_time;
 mod sites;
 mod sizes;
 mod tally;
 mod threads;
 
 use crate::error::TraceError;
-use crate::header::{Origin, Quality, Touch};
+use crate::header::{Clock, Origin, Quality, Touch};
 use crate::memory_policy::MemoryPolicy;
 use crate::source::EventSource;
 use serde::Serialize;
@@ -78,6 +79,9 @@ pub struct Info {
     pub crossings: Vec<Crossing>,
     /// Live bytes and objects at evenly spaced events, the last at the end.
     pub timeline: Vec<LivePoint>,
+    /// The same over time: of 256 equal spans the first, lowest, highest and last values. For pictures; not part of the JSON.
+    #[serde(skip)]
+    pub over_time: Vec<LivePoint>,
     /// Calls that returned no memory.
     pub failed: u64,
     /// `malloc_usable_size`.
@@ -99,6 +103,8 @@ pub struct Info {
     pub origin: Origin,
     /// What is known about accesses.
     pub touch: Touch,
+    /// Whether times were measured.
+    pub clock: Clock,
     /// What the producer had to leave out or repair.
     pub quality: Quality,
 }

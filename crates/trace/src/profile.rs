@@ -194,6 +194,10 @@ impl<S: EventSource> EventSource for Borrowing<S> {
         self.source.header()
     }
 
+    fn checksum(&self) -> Option<u32> {
+        self.source.checksum()
+    }
+
     fn summary(&self) -> &Summary {
         self.source.summary()
     }

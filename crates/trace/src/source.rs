@@ -24,6 +24,12 @@ pub trait EventSource {
     /// How large it is; known before the first batch.
     fn summary(&self) -> &Summary;
 
+    /// The checksum of the trace's file: CRC-32 of its header and all its section headers, which hold the checksums of the
+    /// rest, each without its own last four bytes. `None` where there is no file.
+    fn checksum(&self) -> Option<u32> {
+        None
+    }
+
     /// Mark names and capture quality; empty where a truncated file lost them.
     fn footer(&self) -> &Footer;
 

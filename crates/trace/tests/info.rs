@@ -215,3 +215,49 @@ fn the_fields_have_their_published_names() {
     }
     assert_eq!(json["sizes"]["max"], 1039);
 }
+
+/// Live bytes over time against a walk over all events: of each span first, lowest, highest and last.
+#[test]
+fn live_bytes_over_time_keep_the_extremes_of_every_span() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.hkt");
+    // Bursts of different density, with long pauses between them.
+    let (mut events, mut time_ns) = (Vec::new(), 0);
+    for burst in 0..40u64 {
+        for step in 0..200u64 {
+            let object = ObjectId(0);
+            let size = 1000 + (burst * 7919 + step * 104_729) % 50_000;
+            let (call, birth) = (AllocCall::Malloc, Birth::None);
+            let op = match step % 2 {
+                0 => Op::Alloc { object, size, align_log2: 0, call, birth },
+                _ => Op::Free { object },
+            };
+            events.push(Event::new(time_ns, ThreadId(0), op));
+            time_ns += 1 + burst * 3;
+        }
+        time_ns += 1_000_000 * (burst % 5);
+    }
+    write_trace(&path, &events);
+    let info = Info::of(&mut TraceReader::open(&path).unwrap()).unwrap();
+    let span = |time_ns: u64| (time_ns as u128 * 256 / (info.duration_ns as u128 + 1)) as u64;
+    let mut spans = std::collections::BTreeMap::<u64, Vec<u64>>::new();
+    for event in &events {
+        let live = if let Op::Alloc { size, .. } = event.op { size } else { 0 };
+        spans.entry(span(event.time_ns)).or_default().push(live);
+    }
+    let mut kept = std::collections::BTreeMap::<u64, Vec<u64>>::new();
+    for point in &info.over_time {
+        assert_eq!(point.time_ns, events[point.event as usize - 1].time_ns);
+        kept.entry(span(point.time_ns)).or_default().push(point.live_bytes);
+    }
+    assert!(info.over_time.is_sorted_by_key(|point| point.event));
+    assert_eq!(kept.keys().collect::<Vec<_>>(), spans.keys().collect::<Vec<_>>());
+    for (span, all) in &spans {
+        let kept = &kept[span];
+        let ends = |all: &[u64]| {
+            (all.first().copied(), all.iter().min().copied(), all.iter().max().copied(), all.last().copied())
+        };
+        assert_eq!(ends(kept), ends(all), "span {span}");
+        assert!(kept.len() <= 4);
+    }
+}

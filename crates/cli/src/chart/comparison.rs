@@ -99,7 +99,7 @@ fn draw_bars(area: &Area, figure: &Bars, lines: &[Series]) -> Result<()> {
             area.draw_text("not measured", &text(SMALL_PX, &INK), (left, top + 3)).map_err(drawing)?;
             continue;
         };
-        let look = Look::of(index);
+        let look = Look::of(line.rank);
         let body = [(left, top + 3), (at(bar.value).max(left + 1), top + BAR_HEIGHT - 3)];
         area.draw(&Rectangle::new(body, look.colour.filled())).map_err(drawing)?;
         let quartiles = PathElement::new([(at(bar.low), middle), (at(bar.high), middle)], INK.stroke_width(1));

@@ -1,8 +1,6 @@
 //! What pictures are drawn from: a JSON result, whether just made or read from a file.
 
 use anyhow::{Context, Result};
-use hksim_drive::{Design, PolicyRule, TouchRule};
-use hksim_sim::kernel::KernelVersion;
 use hksim_trace::header::Origin;
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,18 +8,14 @@ use serde_json::Value;
 use super::names::Names;
 use crate::commands::info::origin_text;
 use crate::flags::Choice;
-use crate::flags::table::thp_from_word;
+use crate::flags::row::Inputs;
 
 /// A row of a result, as far as it is drawn.
 #[derive(Clone, Debug, Deserialize)]
 struct Row {
     trace: Trace,
-    policy: Design,
-    touch: Touch,
-    /// Absent in older results.
-    #[serde(default)]
-    memory_policy: MemoryPolicy,
-    kernel: Kernel,
+    #[serde(flatten)]
+    inputs: Inputs,
     installs: Installs,
     rss_bytes_peak: u64,
     floor_pages: u64,
@@ -32,34 +26,6 @@ struct Row {
 struct Trace {
     file: Option<String>,
     origin: Origin,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Touch {
-    rule: TouchRule,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct MemoryPolicy {
-    rule: PolicyRule,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Kernel {
-    thp: Thp,
-    rules: Rules,
-    hugetlb_pool: Option<u64>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Rules {
-    /// Absent in older results.
-    version: Option<String>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Thp {
-    global: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -102,6 +68,8 @@ pub struct Series {
     pub is_front: bool,
     /// Residency over the events.
     pub timeline: Vec<Sample>,
+    /// What its look is made of: the same for a design in every panel.
+    pub rank: usize,
 }
 
 /// The panels of a `sweep` or `sim` result, one for each trace.
@@ -126,11 +94,28 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
         first += same;
         rows = rest;
     }
+    rank(&mut panels);
     Ok(panels)
 }
 
+/// Gives each design its rank in all panels: those that are on a front first, in the order in which panels show them. Until
+/// then a rank is the number of the series' first row in its panel, which is that of a design.
+fn rank(panels: &mut [Panel]) {
+    let mut designs: Vec<usize> = Vec::new();
+    for is_front in [true, false] {
+        for series in panels.iter().flat_map(|panel| &panel.series).filter(|series| series.is_front == is_front) {
+            if !designs.contains(&series.rank) {
+                designs.push(series.rank);
+            }
+        }
+    }
+    for series in panels.iter_mut().flat_map(|panel| &mut panel.series) {
+        series.rank = designs.iter().position(|&design| design == series.rank).unwrap_or(designs.len());
+    }
+}
+
 fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
-    let choices: Vec<Choice> = rows.iter().map(choice).collect();
+    let choices: Vec<Choice> = rows.iter().filter_map(|row| row.inputs.choice()).collect();
     let names = Names::of(&choices);
     let mut series: Vec<(Series, Vec<usize>)> = Vec::new();
     for (index, row) in rows.iter().enumerate() {
@@ -138,7 +123,7 @@ fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
         let twin = series.iter_mut().find(|(twin, _)| (twin.installs, twin.rss_bytes_peak, &twin.timeline) == figures);
         match twin {
             Some((_, members)) => members.push(index),
-            None => series.push((unnamed(row, is_front(index)), vec![index])),
+            None => series.push((Series { rank: index, ..unnamed(row, is_front(index)) }, vec![index])),
         }
     }
     let named = |(series, members): (Series, Vec<usize>)| Series { label: names.of_group(&members), ..series };
@@ -156,6 +141,7 @@ fn unnamed(row: &Row, is_front: bool) -> Series {
         rss_bytes_peak: row.rss_bytes_peak,
         is_front,
         timeline: row.timeline.clone(),
+        rank: 0,
     }
 }
 
@@ -169,13 +155,20 @@ fn title(row: &Row) -> String {
     }
 }
 
-fn choice(row: &Row) -> Choice {
-    Choice {
-        design: row.policy.clone(),
-        touch: Some(row.touch.rule),
-        memory_policy: row.memory_policy.rule,
-        kernel_version: row.kernel.rules.version.as_deref().and_then(KernelVersion::from_word),
-        thp: thp_from_word(&row.kernel.thp.global),
-        hugetlb_pool: row.kernel.hugetlb_pool,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_design_has_one_rank_in_all_panels_those_of_a_front_first() {
+        let series = |design: usize, is_front: bool| Series { rank: design, is_front, ..Series::default() };
+        let panel = |series: &[Series]| Panel { title: String::new(), floor_bytes: 0, series: series.to_vec() };
+        let mut panels = [
+            panel(&[series(4, true), series(0, false), series(2, false)]),
+            panel(&[series(2, true), series(4, false), series(7, false)]),
+        ];
+        rank(&mut panels);
+        let ranks = panels.map(|panel| panel.series.iter().map(|series| series.rank).collect::<Vec<_>>());
+        assert_eq!(ranks, [vec![0, 2, 1], vec![1, 0, 3]]);
     }
 }

@@ -34,6 +34,14 @@ impl Box {
         self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
     }
 
+    /// Where a line from a point should end that tells whose label this is; `None` where the label stands right beside it.
+    pub fn led_from(&self, (x, y): (i32, i32)) -> Option<(i32, i32)> {
+        const BESIDE: i32 = 12;
+        let end = (x.clamp(self.left, self.right), y.clamp(self.top, self.bottom));
+        let away = (end.0 - x).abs().max((end.1 - y).abs());
+        (away > BESIDE).then_some(end)
+    }
+
     /// Whether the other box lies inside.
     pub fn contains(&self, other: &Box) -> bool {
         self.left <= other.left && self.top <= other.top && other.right <= self.right && other.bottom <= self.bottom

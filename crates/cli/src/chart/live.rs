@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use hksim_trace::header::Clock;
 use hksim_trace::info::Info;
 use plotters::prelude::*;
 
@@ -21,15 +22,18 @@ pub fn write(path: &Path, name: &str, info: &Info) -> Result<()> {
 fn svg(name: &str, info: &Info) -> Result<String> {
     let (unit, unit_name) = byte_unit(info.live_bytes_peak);
     let (second, second_name) = time_unit(info.duration_ns);
-    let time = Axis { name: second_name, end: info.duration_ns.max(1) as f64 / second };
+    let second_name = match info.clock {
+        Clock::Measured => second_name.to_string(),
+        Clock::PerEvent => format!("{second_name}, made up"),
+    };
+    let time = Axis { name: &second_name, end: info.duration_ns.max(1) as f64 / second };
     let bytes_name = format!("live bytes ({unit_name})");
     let bytes = Axis { name: &bytes_name, end: info.live_bytes_peak.max(1) as f64 / unit };
     let mut svg = String::new();
     {
         let page = over_time::page(&mut svg)?;
         let mut chart = over_time::chart(&page, &format!("{name}: live bytes"), &time, &bytes)?;
-        let points = info.timeline.iter().map(|point| (point.time_ns as f64 / second, point.live_bytes as f64 / unit));
-        let line: Vec<(f64, f64)> = std::iter::once((0.0, 0.0)).chain(points).collect();
+        let line = steps(info, second, unit);
         let foot = line.last().map(|&(end, _)| (end, 0.0));
         let look = Look::of(0);
         let outline: Vec<(f64, f64)> = line.iter().copied().chain(foot).collect();
@@ -38,4 +42,15 @@ fn svg(name: &str, info: &Info) -> Result<String> {
         page.present().map_err(drawing)?;
     }
     Ok(svg)
+}
+
+/// Live bytes as steps: each value holds until the next.
+fn steps(info: &Info, second: f64, unit: f64) -> Vec<(f64, f64)> {
+    let mut line = vec![(0.0, 0.0)];
+    for point in &info.over_time {
+        let (time, bytes) = (point.time_ns as f64 / second, point.live_bytes as f64 / unit);
+        line.extend(line.last().map(|&(_, before)| (time, before)));
+        line.push((time, bytes));
+    }
+    line
 }

@@ -16,7 +16,7 @@ mod scatter;
 mod style;
 mod timeline;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use plotters::prelude::*;
@@ -30,6 +30,18 @@ const PANEL_WIDTH: u32 = 740;
 const TITLE_HEIGHT: i32 = 64;
 const SCATTER_HEIGHT: i32 = 420;
 const TIMELINE_HEIGHT: i32 = 320;
+
+/// Reads the name of a picture, for clap: pictures are SVG and nothing else.
+///
+/// # Errors
+/// The name ends otherwise.
+pub fn parse_picture(name: &str) -> Result<PathBuf, String> {
+    // Standard output is refused by its own name, when the file is made.
+    if name == "-" || name.to_ascii_lowercase().ends_with(".svg") {
+        return Ok(name.into());
+    }
+    Err("pictures are SVG: name a file that ends in .svg (rsvg-convert or a browser makes a PNG of it)".to_string())
+}
 
 /// Draws a `sweep` or `sim` result as SVG.
 ///

@@ -6,7 +6,7 @@ use plotters::prelude::*;
 
 use super::data::{Panel, Series};
 use super::labels::{Box, LABEL_HEIGHT, first_free, label_width, place};
-use super::style::{FRONT, Look, SMALL_PX, byte_unit, plain, rss_bytes_max, text, tick};
+use super::style::{FRONT, Look, Marker, SMALL_PX, byte_unit, plain, rss_bytes_max, text, tick};
 use crate::output::units::count;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -80,11 +80,18 @@ fn front_corners(series: &[Series], unit: f64) -> Vec<(f64, f64)> {
 }
 
 fn points(chart: &mut Chart, series: &[Series], unit: f64) -> Result<()> {
-    for (index, series) in series.iter().enumerate().rev() {
-        let colour = Look::of(index).colour;
-        let style = if series.is_front { colour.filled() } else { colour.stroke_width(2) };
+    for series in series.iter().rev() {
+        let look = Look::of(series.rank);
+        let style = if series.is_front { look.colour.filled() } else { look.colour.stroke_width(2) };
         let radius = if series.is_front { 6 } else { 5 };
-        chart.draw_series([Circle::new(at(series, unit), radius, style)]).map_err(drawing)?;
+        let spot = EmptyElement::at(at(series, unit));
+        match look.marker() {
+            Marker::Circle => chart.draw_series([spot + Circle::new((0, 0), radius, style)]).map_err(drawing)?,
+            Marker::Square => {
+                let square = Rectangle::new([(-radius, -radius), (radius, radius)], style);
+                chart.draw_series([spot + square]).map_err(drawing)?
+            }
+        };
     }
     Ok(())
 }
@@ -105,10 +112,14 @@ fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
     taken.extend(corners.windows(2).map(|ends| Box::along(ends[0], ends[1])));
     let floor = pixel((chart.x_range().start, panel.floor_bytes as f64 / unit)).1;
     taken.push(Box::along((inside.left, floor), (inside.right, floor)));
-    for (index, (series, &spot)) in panel.series.iter().zip(&spots).enumerate() {
-        let look = Look::of(index);
+    for (series, &spot) in panel.series.iter().zip(&spots) {
+        let look = Look::of(series.rank);
         let place = place(spot, label_width(&series.label, SMALL_PX), &inside, &taken).filter(|_| look.is_named);
         if let Some(label) = place {
+            if let Some(end) = label.led_from(spot) {
+                let line = PathElement::new([spot, end], look.colour.mix(0.6).stroke_width(1));
+                area.draw(&line).map_err(drawing)?;
+            }
             area.draw_text(&series.label, &text(SMALL_PX, &look.colour), (label.left, label.top + 1))
                 .map_err(drawing)?;
             taken.push(label);

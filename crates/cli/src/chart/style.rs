@@ -59,12 +59,26 @@ pub struct Look {
     pub is_named: bool,
 }
 
+/// The shape of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marker {
+    /// Beside full lines.
+    Circle,
+    /// Beside dashed ones, whose colours are used twice.
+    Square,
+}
+
 impl Look {
-    /// The look of the series with that place in its panel.
+    /// The look of a rank.
     pub fn of(place: usize) -> Look {
         let is_named = place < COLOURED_MAX;
         let colour = if is_named { PALETTE[place % PALETTE.len()] } else { GREY };
         Look { colour, is_dashed: is_named && place >= PALETTE.len(), is_named }
+    }
+
+    /// Its points.
+    pub fn marker(&self) -> Marker {
+        if self.is_dashed { Marker::Square } else { Marker::Circle }
     }
 
     /// Its line.

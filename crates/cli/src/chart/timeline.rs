@@ -42,8 +42,8 @@ pub fn draw(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()> 
         .y_label_formatter(&tick)
         .draw()
         .map_err(drawing)?;
-    for (index, series) in panel.series.iter().enumerate().rev() {
-        let look = Look::of(index);
+    for series in panel.series.iter().rev() {
+        let look = Look::of(series.rank);
         let line =
             |series: &Series| series.timeline.iter().map(|sample| point(sample, sample.rss_bytes)).collect::<Vec<_>>();
         if look.is_dashed {
@@ -63,14 +63,18 @@ pub fn legend(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()
     let (x, y) = spot(0);
     area.draw(&Rectangle::new([(x, y + 3), (x + 26, y + 13)], LIVE.filled())).map_err(drawing)?;
     area.draw_text("live bytes", &text(SMALL_PX, &INK), (x + 34, y + 1)).map_err(drawing)?;
-    for (index, series) in panel.series.iter().enumerate() {
-        let look = Look::of(index);
+    let (named, others): (Vec<&Series>, Vec<&Series>) =
+        panel.series.iter().partition(|series| Look::of(series.rank).is_named);
+    if let Some(other) = others.first() {
+        let (x, y) = spot(named.len() + 1);
+        let line = Look::of(other.rank).line();
+        area.draw(&PathElement::new([(x, y + 8), (x + 26, y + 8)], line)).map_err(drawing)?;
+        let others = format!("{} other designs", others.len());
+        area.draw_text(&others, &text(SMALL_PX, &INK), (x + 34, y + 1)).map_err(drawing)?;
+    }
+    for (index, series) in named.into_iter().enumerate() {
+        let look = Look::of(series.rank);
         let (x, y) = spot(index + 1);
-        if !look.is_named {
-            let others = format!("{} other designs", panel.series.len() - index);
-            area.draw(&PathElement::new([(x, y + 8), (x + 26, y + 8)], look.line())).map_err(drawing)?;
-            return area.draw_text(&others, &text(SMALL_PX, &INK), (x + 34, y + 1)).map_err(drawing);
-        }
         let dashes = if look.is_dashed { vec![(0, 10), (16, 26)] } else { vec![(0, 26)] };
         for (from, to) in dashes {
             area.draw(&PathElement::new([(x + from, y + 8), (x + to, y + 8)], look.line())).map_err(drawing)?;

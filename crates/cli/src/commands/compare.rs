@@ -1,6 +1,6 @@
 //! `hksim compare`: a trace on several allocators, side by side.
 
-mod allocators;
+mod environment;
 mod rounds;
 mod spread;
 mod view;
@@ -11,15 +11,18 @@ use std::process::ExitCode;
 use anyhow::Result;
 use hksim_drive::TouchRule;
 use hksim_replay::Mode;
-use hksim_sim::report::{SCHEMA, TouchLabel, TraceLabel};
+use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_trace::header::Touch;
 use serde::Serialize;
 
+use super::allocators::Allocator;
 use crate::chart::comparison::{self, Bar, Bars, Sample, Series};
+use crate::chart::parse_picture;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
+use crate::output::stamp::Stamp;
 use crate::output::units::{bytes, count};
-use allocators::Allocator;
+use environment::Surroundings;
 use rounds::{Outcome, Plan, Row, WARM_UP_ROUNDS, rows};
 use spread::Spread;
 
@@ -33,7 +36,7 @@ pub struct Args {
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
     /// Allocators, in a list: glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native, native:POLICY, LIB.so. POLICY is a
-    /// preset or FILE.toml with +FLAG=VALUE behind it: native:hakmem+huge=never
+    /// preset or a policy file and any number of +FLAG=VALUE: native:hakmem+huge=never, native:huge=never
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "glibc,mimalloc,jemalloc,tcmalloc,native")]
     allocators: Vec<String>,
     /// Rounds; in each every allocator runs once
@@ -56,20 +59,18 @@ fn parse_touch(word: &str) -> Result<TouchRule, String> {
     TouchRule::from_word(word).ok_or_else(|| format!("rules are {}", TouchRule::ALL.map(TouchRule::word).join(", ")))
 }
 
-fn parse_picture(name: &str) -> Result<PathBuf, String> {
-    if name.to_ascii_lowercase().ends_with(".svg") { Ok(name.into()) } else { Err("pictures are .svg".to_string()) }
-}
-
 /// What was compared, and the figures.
 #[derive(Debug, Serialize)]
 pub struct ComparisonReport {
-    schema: u32,
+    #[serde(flatten)]
+    stamp: Stamp,
     trace: TraceLabel,
     events: u64,
     touch: TouchLabel,
     mode: Mode,
     runs: u32,
     warm_up_rounds: u32,
+    environment: Surroundings,
     rows: Vec<Row>,
 }
 
@@ -80,19 +81,22 @@ pub struct ComparisonReport {
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[args.plot.as_deref()], &[])?;
     let trace = Trace::file(&args.trace)?;
-    let allocators = args.allocators.iter().map(|word| Allocator::named(word)).collect::<Result<Vec<_>>>()?;
+    let allocators =
+        args.allocators.iter().map(|word| Allocator::named("allocators", word)).collect::<Result<Vec<_>>>()?;
     let knowledge = trace.header.touch;
     let rule = args.touch.unwrap_or(if knowledge == Touch::Assumed { TouchRule::All } else { TouchRule::Recorded });
     let plan = Plan { trace: &args.trace, touch: rule, mode: args.mode, runs: args.runs };
+    let (rows, environment) = rows(&allocators, &plan)?;
     let report = ComparisonReport {
-        schema: SCHEMA,
+        stamp: Stamp::HERE,
         trace: trace.label(),
         events: trace.summary.events,
         touch: TouchLabel { rule, knowledge: if rule == TouchRule::Recorded { knowledge } else { Touch::Assumed } },
         mode: args.mode,
         runs: args.runs,
         warm_up_rounds: WARM_UP_ROUNDS,
-        rows: rows(&allocators, &plan)?,
+        environment,
+        rows,
     };
     args.output.emit(&report, &report.rows, || view::table(&report))?;
     if let Some(path) = &args.plot {
@@ -118,7 +122,7 @@ fn draw(path: &Path, report: &ComparisonReport) -> Result<()> {
         counted("faults", |row| row.figures.faults, count),
         counted("peak RSS", |row| row.figures.rss_bytes_peak, bytes),
     ];
-    let lines: Vec<Series> = rows.iter().map(|row| line(row)).collect();
+    let lines: Vec<Series> = rows.iter().enumerate().map(|(rank, row)| Series { rank, ..line(row) }).collect();
     let file = report.trace.file.as_deref().unwrap_or_default();
     let rounds = if report.runs == 1 { "1 round".to_string() } else { format!("{} rounds", report.runs) };
     let title = format!("{}, {rounds}", file.rsplit('/').next().unwrap_or(file));

@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "faults")]
     maps: Option<PathBuf>,
     /// With --faults: draw the faults over time
-    #[arg(long, value_name = "FILE.svg", requires = "faults")]
+    #[arg(long, value_name = "FILE.svg", requires = "faults", value_parser = crate::chart::parse_picture)]
     plot: Option<PathBuf>,
     /// Its format; recognised without. docs/import.md names them
     #[arg(long, value_name = "KIND")]

@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
     /// Draw live bytes over time
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = chart::parse_picture)]
     plot: Option<PathBuf>,
     /// List the top N call sites with functions and lines; 10 where N is left out
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
@@ -57,7 +57,12 @@ pub fn run(args: &Args) -> Result<()> {
     let history = &reader.header().history;
     let list = || top.as_ref().map(TopSites::table).unwrap_or_default();
     let table = || view::table(&info, history, truncated.as_deref()) + &list();
-    args.output.emit(&WithSites { info: &info, top: top.as_ref() }, &[&info], table)
+    let result = WithSites { info: &info, top: top.as_ref() };
+    match &top {
+        // The rows that were asked for.
+        Some(top) => args.output.emit(&result, &top.rows(), table),
+        None => args.output.emit(&result, &[&info], table),
+    }
 }
 
 /// The result with the call sites asked for.

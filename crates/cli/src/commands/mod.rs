@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod allocators;
 mod calibrate;
 mod compare;
 mod export;

@@ -16,7 +16,7 @@ pub struct Args {
     #[arg(value_name = "RESULT.json")]
     result: PathBuf,
     /// Picture to write
-    #[arg(short, long, value_name = "FILE.svg")]
+    #[arg(short, long, value_name = "FILE.svg", value_parser = chart::parse_picture)]
     output: PathBuf,
 }
 

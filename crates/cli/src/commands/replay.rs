@@ -7,14 +7,16 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use hksim_drive::{Design, TouchRule};
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
-use hksim_sim::report::{SCHEMA, TouchLabel, TraceLabel};
+use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_trace::header::Touch;
 use serde::Serialize;
 
+use super::allocators::{Allocator, Found};
 use crate::flags::{HostPolicyArgs, PolicyArgs};
 use crate::host;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
+use crate::output::stamp::Stamp;
 use crate::point::Point;
 
 /// Arguments of `replay`.
@@ -23,8 +25,9 @@ pub struct Args {
     /// Trace to replay
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Allocator: native (the one that is simulated), glibc, or a malloc library to preload
-    #[arg(long, value_name = "native|glibc|LIB.so", default_value = "native")]
+    /// Allocator: native (the one that is simulated), glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native:POLICY as in
+    /// `compare`, or a malloc library to preload
+    #[arg(long, value_name = "NAME|LIB.so", default_value = "native")]
     on: String,
     /// ordered: one thread in trace order; threaded: the trace's own threads
     #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = parse_mode)]
@@ -53,9 +56,12 @@ pub fn parse_mode(word: &str) -> Result<Mode, String> {
 /// What was replayed, and what was measured.
 #[derive(Debug, Serialize)]
 pub struct ReplayReport {
-    schema: u32,
+    #[serde(flatten)]
+    stamp: Stamp,
     trace: TraceLabel,
     on: String,
+    /// The library that was preloaded.
+    library: Option<PathBuf>,
     mode: Mode,
     /// The design, where the allocator has one.
     policy: Option<Design>,
@@ -83,14 +89,19 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let stop_at = args.stop_at.as_ref().map(|point| point.event(&args.trace)).transpose()?;
     let (mode, measure) = (args.mode, Measure::default());
+    let library = match &on {
+        Target::Malloc { preload } => preload.clone(),
+        Target::Native(_) => None,
+    };
     let (memory_policy, forks) = (choice.memory_policy, Vec::new());
     let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, memory_policy, mode, measure, stop_at, forks };
     let replayed = replay(&spec)?;
     let knowledge = if rule == TouchRule::Recorded { trace.header.touch } else { Touch::Assumed };
     let report = ReplayReport {
-        schema: SCHEMA,
+        stamp: Stamp::HERE,
         trace: trace.label(),
         on: args.on.clone(),
+        library,
         mode: args.mode,
         policy: design,
         touch: TouchLabel { rule, knowledge },
@@ -105,10 +116,14 @@ fn target(on: &str, policy: &PolicyArgs, design: &Design) -> Result<(Target, Opt
         "native" => (Target::Native(design.clone()), Some(design.clone())),
         other => {
             if let Some(flag) = policy.policy_flag() {
-                bail!("--{flag} shapes the native allocator, and {other} has a shape of its own; leave it out");
+                bail!("--{flag} shapes `--on native`, and {other} has a shape of its own; leave it out");
             }
-            let preload = (other != "glibc").then(|| PathBuf::from(other));
-            (Target::Malloc { preload }, None)
+            let allocator = Allocator::named("on", other)?;
+            let design = allocator.design().cloned();
+            match allocator.found {
+                Found::Here(target) => (target, design),
+                Found::Missing(why) => bail!("--on {other}: {why}"),
+            }
         }
     })
 }

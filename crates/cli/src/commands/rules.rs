@@ -13,6 +13,7 @@ use hksim_rules::{MachineError, OPS_MAX, RuleRow, RuleVerdict, Runner, SetModes,
 use serde::Serialize;
 
 use crate::output::progress::Progress;
+use crate::output::stamp::Stamp;
 use crate::output::{OutputArgs, note};
 
 /// Exit status when a check failed.
@@ -53,6 +54,9 @@ pub struct Args {
 /// The outcome of the rules' own scripts.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// The form of the result, and what made it.
+    #[serde(flatten)]
+    pub stamp: Stamp,
     /// The running kernel.
     pub kernel: String,
     /// Scripts that passed.
@@ -63,6 +67,19 @@ pub struct Report {
     pub skipped: usize,
     /// By script.
     pub rules: Vec<RuleRow>,
+}
+
+/// The outcome of random scripts.
+#[derive(Debug, Serialize)]
+struct RandomReport<'a> {
+    #[serde(flatten)]
+    stamp: Stamp,
+    /// The running kernel.
+    kernel: String,
+    /// Most operations of a script.
+    ops_max: u64,
+    #[serde(flatten)]
+    outcome: &'a random::Outcome,
 }
 
 /// Checks rules, or scripts.
@@ -102,6 +119,7 @@ fn run_rules(args: &Args) -> Result<bool> {
     };
     let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
     let report = Report {
+        stamp: Stamp::HERE,
         kernel: hksim_rules::release()?,
         passed: count(RuleVerdict::Pass),
         failed: count(RuleVerdict::Fail),
@@ -131,6 +149,8 @@ fn run_random(args: &Args, count: u64) -> Result<bool> {
         ControlFlow::Continue(())
     })?;
     drop(progress);
-    args.output.emit(&outcome, &outcome.failures, || view::random(&outcome))?;
+    let report =
+        RandomReport { stamp: Stamp::HERE, kernel: hksim_rules::release()?, ops_max: args.ops, outcome: &outcome };
+    args.output.emit(&report, &outcome.failures, || view::random(&outcome))?;
     Ok(!outcome.failures.is_empty())
 }

@@ -153,6 +153,7 @@ mod tests {
                 Values::Size(_) => vec!["1M"],
                 Values::Count(_) => vec!["16"],
                 Values::Time(_) => vec!["1500us", "0", "7ns", "2s"],
+                Values::Modes(_) => vec!["64K=always"],
             };
             for value in values {
                 let value = if flag.name == "arena" { "1G" } else { value };

@@ -1,5 +1,6 @@
 //! `hksim sim`: one design on one trace.
 
+pub mod csv;
 mod layouts;
 pub mod view;
 
@@ -95,7 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
             + &priced.system_time.iter().map(|time| format!("\n{}\n", time.text())).collect::<String>()
     };
     let placed = Placed { priced: &priced, layouts };
-    args.output.emit(&placed, &[&placed], table)
+    args.output.emit(&placed, &[csv::row(&priced)], table)
 }
 
 /// The result, and what other address spaces would make of it, where that can be something else.

@@ -2,23 +2,25 @@
 
 mod view;
 
-use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use hksim_cost::Profile;
 use hksim_sim::{Setup, Sweep};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
+use super::sim::csv;
 use crate::chart;
-use crate::flags::{BaseKernel, Choice, HugeList, PolicyArgs};
+use crate::flags::{BaseKernel, HugeList, PolicyArgs};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
-use crate::output::{OutputArgs, note};
+use crate::output::OutputArgs;
+use crate::output::stamp::Stamp;
 use crate::runs::{setup, simulate_all};
 use crate::system_time::{Priced, ProfileArgs, SystemTime};
 
-/// The picture's name where none was given.
+/// The picture's name where `--plot` has none.
 const DEFAULT_PLOT: &str = "hksim-sweep.svg";
 
 /// Arguments of `sweep`.
@@ -38,12 +40,9 @@ pub struct Args {
     /// Simulations at a time [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
-    /// Draw the result [default name: hksim-sweep.svg; drawn unasked if standard output is a terminal]
-    #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT)]
+    /// Draw the result [default name: hksim-sweep.svg]
+    #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = chart::parse_picture)]
     plot: Option<PathBuf>,
-    /// Draw nothing
-    #[arg(long, conflicts_with = "plot")]
-    no_plot: bool,
 }
 
 /// Simulates every design on every trace.
@@ -67,14 +66,18 @@ pub fn run(args: &Args) -> Result<()> {
     let workers = rayon::ThreadPoolBuilder::new().num_threads(args.jobs.map_or(0, usize::from));
     let workers = workers.build().context("cannot start the workers; try a smaller --jobs")?;
     let sweep = PricedSweep::new(workers.install(|| simulate_all(&runs))?, profile.as_ref(), choices.len())?;
-    args.output.emit(&sweep, &sweep.rows, || view::table(&sweep, &choices))?;
-    draw(args, &sweep)
+    args.output.emit(&sweep, &sweep.csv_rows(), || view::table(&sweep, &choices))?;
+    match &args.plot {
+        Some(path) => chart::write(path, &serde_json::to_value(&sweep).context("result as JSON")?),
+        None => Ok(()),
+    }
 }
 
 /// The result, with times where a profile was named.
 #[derive(Debug, Serialize)]
 struct PricedSweep {
-    schema: u32,
+    #[serde(flatten)]
+    stamp: Stamp,
     rows: Vec<Priced>,
     /// Rows on the Pareto front of installs and peak resident bytes, each trace by itself.
     pareto: Vec<usize>,
@@ -86,10 +89,25 @@ struct PricedSweep {
 impl PricedSweep {
     /// Prices the rows of a sweep of so many designs on each trace.
     fn new(sweep: Sweep, profile: Option<&Profile>, designs: usize) -> Result<PricedSweep> {
-        let Sweep { schema, rows, pareto } = sweep;
+        let Sweep { rows, pareto, .. } = sweep;
         let rows = rows.into_iter().map(|row| Priced::new(row, profile)).collect::<Vec<Priced>>();
         let pareto_system_time = profile.is_some().then(|| fronts(&rows, designs.max(1)));
-        Ok(PricedSweep { schema, rows, pareto, pareto_system_time })
+        Ok(PricedSweep { stamp: Stamp::HERE, rows, pareto, pareto_system_time })
+    }
+}
+
+impl PricedSweep {
+    /// The rows as lines of CSV, each told whether it is on the fronts.
+    fn csv_rows(&self) -> Vec<Map<String, Value>> {
+        let rows = self.rows.iter().enumerate().map(|(number, row)| {
+            let mut row = csv::row(row);
+            let of_time = self.pareto_system_time.as_ref().map(|front| front.contains(&number));
+            row.insert("row".into(), number.into());
+            row.insert("pareto".into(), self.pareto.contains(&number).into());
+            row.insert("pareto_system_time".into(), of_time.into());
+            row
+        });
+        rows.collect()
     }
 }
 
@@ -110,25 +128,4 @@ fn fronts(rows: &[Priced], designs: usize) -> Vec<usize> {
 
 fn open(paths: &[PathBuf]) -> Result<Vec<Trace>> {
     paths.iter().map(|path| Trace::file(path)).collect()
-}
-
-/// Draws the result where it was asked for, or where a person is looking.
-fn draw(args: &Args, sweep: &PricedSweep) -> Result<()> {
-    let picture = |path: &Path| chart::write(path, &serde_json::to_value(sweep).context("result as JSON")?);
-    if let Some(path) = &args.plot {
-        return picture(path);
-    }
-    if !args.no_plot && std::io::stdout().is_terminal() {
-        match picture(Path::new(DEFAULT_PLOT)) {
-            Ok(()) => note(&format!("drew {DEFAULT_PLOT}")),
-            // Nobody asked for it, so its failure is no failure of the sweep.
-            Err(why) => note(&format!("not drawn: {why:#}")),
-        }
-    }
-    Ok(())
-}
-
-/// Whether THP mode was said for every choice.
-fn is_thp_given(choices: &[Choice]) -> bool {
-    choices.iter().all(|choice| choice.thp.is_some())
 }

@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn rows(args: &Args, traces: &[Replayable], choices: &[Choice]) -> Result<Vec<Row>> {
     let profile = args.profile.read()?;
-    let progress = Progress::events((traces.len() * choices.len()) as u64);
+    let progress = Progress::of((traces.len() * choices.len()) as u64, "rows");
     let mut rows = Vec::new();
     for replayable in traces {
         let forks = args.forks.windows(&replayable.trace)?;

@@ -1,13 +1,13 @@
 //! Policy flags as clap sees them, and the choices they span.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hksim_drive::Design;
 
 use super::choice::Choice;
+use super::policy_file;
 use super::table::{FLAGS, Flag, Subject};
 
 /// Most designs of one sweep.
@@ -41,14 +41,16 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// A policy in one word: a preset or FILE.toml, or nothing, and then `+FLAG=VALUE` as often as one likes.
+    /// A policy in one word: a preset, a file or nothing, and then `+FLAG=VALUE` as often as one likes. Where there is nothing before
+    /// the first of them, it needs no `+`.
     ///
     /// # Errors
     /// A flag that is none of the policy's.
     pub fn of_word(word: &str) -> Result<PolicyArgs> {
-        let mut parts = word.split('+');
-        let base = parts.next().unwrap_or_default();
-        let file = base.ends_with(".toml").then(|| PathBuf::from(base));
+        let is_file = |base: &str| base.ends_with(".toml") || base.ends_with(".json");
+        let mut parts = word.split('+').peekable();
+        let base = parts.next_if(|base| !base.contains('=') || is_file(base)).unwrap_or_default();
+        let file = is_file(base).then(|| PathBuf::from(base));
         let presets = if base.is_empty() || file.is_some() { "default" } else { base };
         let given = parts.map(|part| {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
@@ -78,9 +80,9 @@ impl PolicyArgs {
     /// # Errors
     /// As for [`PolicyArgs::choices`]; lists.
     pub fn choice(&self) -> Result<Choice> {
-        let lists = self.given.iter().map(|(flag, words)| (flag.name, words)).chain([("preset", &self.presets)]);
-        for (name, words) in lists {
-            if words.contains(',') {
+        let lists = self.given.iter().map(|(flag, words)| (flag.name, words, flag.separator()));
+        for (name, words, separator) in lists.chain([("preset", &self.presets, ',')]) {
+            if words.contains(separator) {
                 bail!("--{name} {words}: this command takes one design; use `hksim sweep` for lists");
             }
         }
@@ -113,11 +115,11 @@ impl PolicyArgs {
             let known = || anyhow!("--preset {name}: unknown; presets are {}", Design::PRESETS.join(", "));
             let preset = Design::preset(name).ok_or_else(known)?;
             match &self.file {
-                Some(path) => read_policy(path, &preset),
-                None => Ok(preset),
+                Some(path) => policy_file::read(path, &preset),
+                None => Ok(Choice::of(preset)),
             }
         });
-        presets.map(|design| design.map(Choice::of)).collect()
+        presets.collect()
     }
 }
 
@@ -143,35 +145,19 @@ impl HostPolicyArgs {
 
 /// Every choice with every value of a flag.
 fn spread(choices: &[Choice], flag: &Flag, words: &str) -> Result<Vec<Choice>> {
-    let values = words.split(',').count();
+    let values = words.split(flag.separator()).count();
     if choices.len().saturating_mul(values) > CHOICES_MAX {
         bail!("--{} {words}: that makes more than {CHOICES_MAX} designs; give shorter lists", flag.name);
     }
     let mut spread = Vec::with_capacity(choices.len() * values);
     for choice in choices {
-        for word in words.split(',') {
+        for word in words.split(flag.separator()) {
             let mut choice = choice.clone();
             (flag.set)(&mut choice, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
             spread.push(choice);
         }
     }
     Ok(spread)
-}
-
-/// A policy file: fields of a design that replace those of the preset.
-fn read_policy(path: &Path, preset: &Design) -> Result<Design> {
-    let text = fs::read_to_string(path).with_context(|| format!("{}: cannot read the policy", path.display()))?;
-    let one_line = |why: toml::de::Error| {
-        let line = why.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-        let path = path.display();
-        anyhow!("{path}:{line}: {}; fields are those of `policy` in a JSON result", why.message().replace('\n', ", "))
-    };
-    // Read once by itself, so that errors have a place, and once on top of the preset.
-    let _alone: Design = toml::from_str(&text).map_err(one_line)?;
-    let fields: toml::Table = toml::from_str(&text).map_err(one_line)?;
-    let mut merged = toml::Table::try_from(preset).context("a preset as TOML")?;
-    merged.extend(fields);
-    merged.try_into().with_context(|| format!("{}: cannot read the policy", path.display()))
 }
 
 impl clap::FromArgMatches for PolicyArgs {
@@ -231,10 +217,10 @@ impl clap::Args for PolicyArgs {
             .arg(
                 Arg::new("policy")
                     .long("policy")
-                    .value_name("FILE.toml")
+                    .value_name("FILE")
                     .value_parser(value_parser!(PathBuf))
                     .help_heading(heading)
-                    .help("Fields of a design that replace those of the preset"),
+                    .help("Fields of a design that replace those of the preset (TOML), or a row of a JSON result"),
             );
         FLAGS.iter().fold(command, |command, flag| command.arg(argument(flag).help_heading(heading)))
     }

@@ -1,6 +1,7 @@
 //! Options whose value may be left out: the word behind them is theirs only if it can be nothing else.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use super::table::is_huge_value;
 
@@ -12,10 +13,22 @@ struct OptionalValue {
 }
 
 const OPTIONAL: [OptionalValue; 2] = [
-    OptionalValue { name: "--huge", is_value: |word| word.split(',').all(is_huge_value) },
+    // A word that is no value and cannot be a trace is a value misspelt, and refused as such.
+    OptionalValue { name: "--huge", is_value: |word| word.split(',').all(is_huge_value) || is_no_file(word) },
     // A word that is no picture is a trace, which must not be written over.
-    OptionalValue { name: "--plot", is_value: |word| word.to_ascii_lowercase().ends_with(".svg") },
+    OptionalValue { name: "--plot", is_value: is_picture },
 ];
+
+/// Whether a word is neither a file nor looks like the name of one: `tph`.
+fn is_no_file(word: &str) -> bool {
+    !word.starts_with('-') && !word.contains(['.', '/']) && !Path::new(word).exists()
+}
+
+/// Whether a word is the name of a picture, of kinds that are not drawn too: those are refused by their name.
+fn is_picture(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    [".svg", ".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp"].iter().any(|kind| word.ends_with(kind))
+}
 
 /// Joins such options with their values: `--huge thp` becomes `--huge=thp`, `--huge app.hkt` stays. Nothing behind `--`
 /// is changed.
@@ -60,6 +73,11 @@ mod tests {
             ("sweep --huge=thp never", "sweep --huge=thp never"),
             ("sweep app.hkt --huge", "sweep app.hkt --huge"),
             ("sweep --huge mthp-64K", "sweep --huge=mthp-64K"),
+            ("sweep --huge tph app.hkt", "sweep --huge=tph app.hkt"),
+            ("sweep --huge thp,tph", "sweep --huge=thp,tph"),
+            ("sweep --huge /dev/null", "sweep --huge /dev/null"),
+            ("sweep --huge src", "sweep --huge src"),
+            ("sweep --plot a.png app.hkt", "sweep --plot=a.png app.hkt"),
             ("sweep --plot a.svg --plot app.hkt", "sweep --plot=a.svg --plot app.hkt"),
             ("record -- app --huge thp", "record -- app --huge thp"),
         ];

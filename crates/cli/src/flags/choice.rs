@@ -1,11 +1,12 @@
 //! What policy flags decide: a design, and what it is run under.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hksim_drive::{Design, Huge, PolicyRule, TouchRule};
 use hksim_sim::SimReport;
-use hksim_sim::kernel::{BLOCK_ORDER, KernelConfig, KernelVersion, Rules, SizeMode, ThpMode};
+use hksim_sim::kernel::{BLOCK_ORDER, KernelConfig, KernelVersion, MidSizes, Rules, SizeMode, ThpMode};
 use hksim_trace::header::Touch;
 
+use super::mthp::{self, Sizes};
 use super::table::{FLAGS, Subject};
 use crate::host;
 
@@ -18,12 +19,41 @@ pub struct Choice {
     pub touch: Option<TouchRule>,
     /// Whether the program's memory policies are in force.
     pub memory_policy: PolicyRule,
+    /// The kernel that `--kernel` names: `Some(Host)` is this machine's with its modes.
+    pub base: Option<BaseKernel>,
     /// Version whose rules the simulated kernel follows.
     pub kernel_version: Option<KernelVersion>,
     /// Mode of the simulated kernel's transparent huge pages.
     pub thp: Option<ThpMode>,
+    /// Modes of its sizes of huge pages.
+    pub mthp: Option<Sizes>,
     /// Huge pages in the simulated kernel's hugetlb pool.
     pub hugetlb_pool: Option<u64>,
+}
+
+/// Whose THP mode a prediction is made under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModesFrom {
+    /// Nobody said: the kernel's own after boot, or what the design is about.
+    Assumed,
+    /// The command line.
+    Flags,
+    /// This machine.
+    Host,
+}
+
+impl ModesFrom {
+    /// Of choices that are told of in one line: what holds for all of them.
+    pub fn of(choices: &[Choice]) -> ModesFrom {
+        let is_host = |choice: &Choice| choice.base == Some(BaseKernel::Host);
+        if choices.iter().all(|choice| choice.thp.is_some()) {
+            ModesFrom::Flags
+        } else if choices.iter().all(|choice| choice.thp.is_some() || is_host(choice)) {
+            ModesFrom::Host
+        } else {
+            ModesFrom::Assumed
+        }
+    }
 }
 
 /// The kernel that flags start from.
@@ -39,7 +69,16 @@ impl Choice {
     /// A choice that says nothing beyond its design.
     pub fn of(design: Design) -> Choice {
         let memory_policy = PolicyRule::default();
-        Choice { design, touch: None, memory_policy, kernel_version: None, thp: None, hugetlb_pool: None }
+        Choice {
+            design,
+            touch: None,
+            memory_policy,
+            base: None,
+            kernel_version: None,
+            thp: None,
+            mthp: None,
+            hugetlb_pool: None,
+        }
     }
 
     /// What a report was made under, everything decided.
@@ -48,10 +87,17 @@ impl Choice {
             design: report.policy.clone(),
             touch: Some(report.touch.rule),
             memory_policy: report.memory_policy.rule,
+            base: None,
             kernel_version: Some(report.kernel.rules.version),
             thp: Some(report.kernel.thp.global),
+            mthp: Choice::unexpected_sizes(report.policy.huge, report.kernel.thp.sizes),
             hugetlb_pool: report.kernel.hugetlb_pool,
         }
+    }
+
+    /// Modes of sizes that are not those which the design's `--huge` stands for.
+    pub fn unexpected_sizes(huge: Huge, sizes: Sizes) -> Option<Sizes> {
+        (sizes != asked_for(huge).thp.sizes).then_some(sizes)
     }
 
     /// The touch rule for a trace of that knowledge: what was recorded, else every byte once.
@@ -59,26 +105,40 @@ impl Choice {
         self.touch.unwrap_or(if knowledge == Touch::Assumed { TouchRule::All } else { TouchRule::Recorded })
     }
 
-    /// The kernel to simulate.
+    /// The kernel to simulate: `base`, unless flags say otherwise.
     ///
     /// # Errors
     /// The host does not say how it is set up.
     pub fn kernel(&self, base: BaseKernel) -> Result<KernelConfig> {
-        let mut kernel = match base {
+        if base == BaseKernel::Host {
+            return host::kernel_config();
+        }
+        let mut kernel = match self.base.unwrap_or(base) {
             BaseKernel::AsItComes => asked_for(self.design.huge),
             BaseKernel::Host => host::kernel_config()?,
         };
         kernel.rules = self.kernel_version.map_or(kernel.rules, Rules::of);
         kernel.thp.global = self.thp.unwrap_or(kernel.thp.global);
+        kernel.thp.sizes = self.mthp.unwrap_or(kernel.thp.sizes);
         kernel.hugetlb_pool = self.hugetlb_pool.or(kernel.hugetlb_pool);
         Ok(kernel)
     }
 
-    /// Checks that the design can be.
+    /// Checks that the design and its kernel can be.
     ///
     /// # Errors
     /// Names what cannot be.
     pub fn check(&self) -> Result<()> {
+        let rules = Rules::of(self.kernel_version.unwrap_or(KernelVersion::NEWEST));
+        if let Some(sizes) = self.mthp.filter(mthp::has_mid_sizes)
+            && rules.mid_sizes == MidSizes::Absent
+        {
+            let version = rules.version.word();
+            bail!(
+                "--mthp {}: Linux {version} has no huge pages below 2M; take --kernel 6.8 or newer",
+                mthp::show(&sizes)
+            );
+        }
         let sizes = ["superslab", "slab", "arena"].map(|name| format!("--{name} {}", self.word(name)));
         self.design.plan().map(drop).with_context(|| sizes.join(" "))
     }

@@ -35,8 +35,9 @@ field names of `policy` in any JSON result), and that before the preset (`--pres
 Sizes are binary (K, M, G, T), counts decimal (k, M, G). `--huge` may stand bare: in `sweep` and `validate` it then means
 never,thp,hugetlb, elsewhere thp. A word behind it is its value only if it consists of its values, so that `--huge app.hkt` reads a trace.
 
-`--kernel`, `--thp` and `--hugetlb-pool` describe a simulated kernel: `replay` and `validate` run on the one that is there, and
-refuse them. `sim` also takes `--tlb CORE`, the core whose data TLB is modelled (`hksim sim --help` names them).
+`--kernel`, `--thp`, `--mthp` and `--hugetlb-pool` describe a simulated kernel: `replay` and `validate` run on the one that is there, and
+refuse them. `--kernel host` takes everything from this machine, so that a prediction is the one that `validate` compares; other flags still count before it.
+`--mthp 64K=always,256K=madvise` sets the modes in `/sys/kernel/mm/transparent_hugepage/hugepages-*kB/enabled`; as its values have commas, a list of them has slashes: `--mthp default/64K=always`. `sim` also takes `--tlb CORE`, the core whose data TLB is modelled (`hksim sim --help` names them).
 
 Three kinds of `--huge` need a word more. `collapse` calls `MADV_COLLAPSE` on a SuperSlab when its last slab is taken, once, until some of its
 memory is purged; a SuperSlab below 2M is collapsed together with those that share its huge page; blocks larger than half a SuperSlab are left alone.

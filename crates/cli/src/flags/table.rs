@@ -4,7 +4,8 @@ use hksim_drive::design::{Align, CarveRule, Classes, Design, Header, Huge, Meta,
 use hksim_drive::{PolicyRule, TouchRule};
 use hksim_sim::kernel::{KernelVersion, ThpMode};
 
-use super::choice::Choice;
+use super::choice::{BaseKernel, Choice};
+use super::mthp;
 use super::values::{parse_count, parse_count_32, parse_size, parse_time, show_size, show_time};
 use crate::host;
 
@@ -19,6 +20,8 @@ pub enum Values {
     Count(&'static str),
     /// A time, in these words.
     Time(&'static str),
+    /// Sizes of huge pages with their modes, in these words.
+    Modes(&'static str),
 }
 
 /// What a flag is about: the allocator, what is above or what is beneath it.
@@ -278,13 +281,16 @@ pub const FLAGS: &[Flag] = &[
         subject: Subject::Kernel,
         values: Values::Words(kernel_words),
         default: Some("6.18; in validate this machine's"),
-        help: "Version whose rules the simulated kernel follows (host: this machine's, or the nearest known below it)",
+        help: "Version whose rules the simulated kernel follows (host: this machine's kernel with its modes, limits and hugetlb pool)",
         set: |choice, word| {
-            let version = match word {
-                "host" => host::version().map_err(|why| format!("{why:#}"))?,
-                _ => KernelVersion::from_word(word).ok_or_else(|| refuse("kernel", word, &kernel_words()))?,
+            let (base, version) = match word {
+                "host" => (Some(BaseKernel::Host), host::version().map_err(|why| format!("{why:#}"))?),
+                _ => {
+                    let version = KernelVersion::from_word(word);
+                    (None, version.ok_or_else(|| refuse("kernel", word, &kernel_words()))?)
+                }
             };
-            choice.kernel_version = Some(version);
+            (choice.base, choice.kernel_version) = (base, Some(version));
             Ok(())
         },
         show: |choice| choice.kernel_version.unwrap_or(KernelVersion::NEWEST).word().to_string(),
@@ -303,6 +309,20 @@ pub const FLAGS: &[Flag] = &[
         show: |choice| choice.thp.map_or("by command", thp_word).to_string(),
     },
     Flag {
+        name: "mthp",
+        subject: Subject::Kernel,
+        values: Values::Modes(
+            "default, or SIZE=always|madvise|inherit|never, a comma between two: 64K=always,256K=madvise",
+        ),
+        default: Some("all off below 2M, or as --huge says; in validate this machine's"),
+        help: "Modes of the simulated kernel's sizes of huge pages; those not named: off below 2M, 2M inherits",
+        set: |choice, word| {
+            choice.mthp = if word == DEFAULT_SIZES { None } else { Some(mthp::parse(word)?) };
+            Ok(())
+        },
+        show: |choice| choice.mthp.map_or(DEFAULT_SIZES.to_string(), |sizes| mthp::show(&sizes)),
+    },
+    Flag {
         name: "hugetlb-pool",
         subject: Subject::Kernel,
         values: Values::Count("pages of 2 MiB"),
@@ -316,6 +336,9 @@ pub const FLAGS: &[Flag] = &[
 fn kernel_words() -> Vec<&'static str> {
     KernelVersion::ALL.iter().map(|version| version.word()).chain(["host"]).collect()
 }
+
+/// The modes that the kernel boots with, or those that the design's `--huge` stands for.
+const DEFAULT_SIZES: &str = "default";
 
 const YES_NO: [&str; 2] = ["no", "yes"];
 
@@ -348,12 +371,18 @@ impl Flag {
             Values::Size(range) => format!("bytes; {range}"),
             Values::Count(what) => format!("number; {what}"),
             Values::Time(units) => format!("time; {units}"),
+            Values::Modes(form) => form.to_string(),
         }
     }
 
     /// What holds without it.
     pub fn default_text(&self) -> String {
         self.default.map_or_else(|| (self.show)(&Choice::of(Design::default())), str::to_string)
+    }
+
+    /// What stands between two values of a list.
+    pub fn separator(&self) -> char {
+        if matches!(self.values, Values::Modes(_)) { '/' } else { ',' }
     }
 
     /// What stands for a value in the help text.
@@ -363,6 +392,7 @@ impl Flag {
             Values::Size(_) => "SIZE",
             Values::Count(_) => "N",
             Values::Time(_) => "TIME",
+            Values::Modes(_) => "SIZE=MODE",
         }
     }
 }

@@ -2,8 +2,10 @@
 
 pub mod csv;
 pub mod file;
+pub mod help;
 pub mod pages;
 pub mod progress;
+pub mod stamp;
 pub mod table;
 pub mod trace;
 pub mod units;

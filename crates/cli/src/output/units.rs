@@ -2,6 +2,10 @@
 
 /// Bytes with three digits or more, in the unit that suits them.
 pub fn bytes(bytes: u64) -> String {
+    bytes_with(bytes, 1)
+}
+
+fn bytes_with(bytes: u64, digits: usize) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;
@@ -9,7 +13,18 @@ pub fn bytes(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.digits$} {}", UNITS[unit]) }
+}
+
+/// Bytes of several, as [`bytes()`] has them, with as many more digits as it takes to tell different ones apart.
+pub fn bytes_apart(all: &[u64]) -> Vec<String> {
+    const DIGITS_MAX: usize = 6;
+    let shown = |digits| all.iter().map(|&one| bytes_with(one, digits)).collect::<Vec<String>>();
+    let is_apart = |shown: &[String]| {
+        (0..all.len()).all(|one| (0..one).all(|other| (all[one] == all[other]) == (shown[one] == shown[other])))
+    };
+    let tries = (1..DIGITS_MAX).map(shown);
+    tries.into_iter().find(|shown| is_apart(shown)).unwrap_or_else(|| shown(DIGITS_MAX))
 }
 
 /// A count with its thousands apart.
@@ -54,6 +69,9 @@ mod tests {
         assert_eq!((bytes(0), bytes(1023), bytes(1536)), ("0 B".into(), "1023 B".into(), "1.5 KiB".into()));
         assert_eq!((bytes(1 << 20), bytes(u64::MAX)), ("1.0 MiB".into(), "16777216.0 TiB".into()));
         assert_eq!(bytes((1 << 20) - 1), "1.0 MiB");
+        assert_eq!(bytes_apart(&[5 << 20, 9 << 20]), ["5.0 MiB", "9.0 MiB"]);
+        assert_eq!(bytes_apart(&[5_033_164, 5_041_356, 5_033_164]), ["4.80 MiB", "4.81 MiB", "4.80 MiB"]);
+        assert_eq!(bytes_apart(&[2 << 30, (2 << 30) + 4096, 7]), ["2.000000 GiB", "2.000004 GiB", "7 B"]);
         assert_eq!(
             (count(0), count(999), count(1_000), count(1_234_567)),
             ("0".into(), "999".into(), "1 000".into(), "1 234 567".into())

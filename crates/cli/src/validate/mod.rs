@@ -16,7 +16,7 @@ use hksim_linux::cpu_modes::CpuModes;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
 use hksim_sim::kernel::KernelConfig;
 use hksim_sim::simulate::{Marks, Setup, Simulated, simulate};
-use hksim_sim::{Addresses, SimReport, report::SCHEMA};
+use hksim_sim::{Addresses, SimReport};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
 use serde::Serialize;
@@ -28,6 +28,7 @@ pub use verdict::{Class, Judged, Verdict};
 
 use crate::flags::table::thp_word;
 use crate::host;
+use crate::output::stamp::Stamp;
 use crate::system_time::{self, SystemTime};
 
 /// One trace under one design, both ways.
@@ -65,8 +66,9 @@ pub struct Row {
 /// The result of a validation.
 #[derive(Debug, Serialize)]
 pub struct Validation {
-    /// Version of the JSON form.
-    pub schema: u32,
+    /// The form of the result, and what made it.
+    #[serde(flatten)]
+    pub stamp: Stamp,
     /// failed > ok > skipped over all rows.
     pub verdict: Verdict,
     /// One trace under one design a row.
@@ -77,7 +79,7 @@ impl Validation {
     /// Sums rows up.
     pub fn new(rows: Vec<Row>) -> Validation {
         let verdict = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Skipped);
-        Validation { schema: SCHEMA, verdict, rows }
+        Validation { stamp: Stamp::HERE, verdict, rows }
     }
 }
 

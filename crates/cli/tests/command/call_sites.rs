@@ -52,6 +52,11 @@ fn top_call_sites_have_the_figures_and_names_of_the_source() {
     for (field, expected) in [("calls", 60), ("allocated_bytes", 600), ("peak_bytes", 0), ("end_objects", 0)] {
         assert_eq!(bytes[1][field], expected, "{field}");
     }
+    bench.ok("info app.hkt --sites --format csv -o sites.csv");
+    let csv = std::fs::read_to_string(bench.path("sites.csv")).expect("the sites");
+    let lines: Vec<&str> = csv.lines().collect();
+    assert!(lines.len() == 3 && lines[0].contains("allocated_bytes") && lines[0].ends_with(",stack"), "{csv}");
+    assert!(lines[1].contains(",few_large  ") && lines[1].contains(";main  ") && lines[1].contains(",35000,"), "{csv}");
     let calls = sites(&bench, "info app.hkt --sites=1 --by calls");
     assert!(calls.len() == 1 && frame(&calls[0], 0).starts_with("many_small  "), "{calls:?}");
 

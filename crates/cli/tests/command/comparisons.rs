@@ -58,6 +58,83 @@ fn a_row_has_the_counts_of_a_single_replay() {
     assert_eq!((&comparison["runs"], &comparison["warm_up_rounds"]), (&2.into(), &1.into()));
 }
 
+/// A malloc that writes down each of its calls, in a file for each process.
+const WRITES_DOWN: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/types.h>
+#include <unistd.h>
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t), __libc_free(void *);
+static void note(const char *call, size_t bytes) {
+    static int file = -1;
+    static __thread int busy;
+    if (busy++ == 0) {
+        char line[80];
+        if (file < 0) {
+            snprintf(line, sizeof line, "calls.%d", getpid());
+            file = open(line, O_CREAT | O_WRONLY | O_TRUNC | O_APPEND, 0644);
+        }
+        int length = snprintf(line, sizeof line, "%s %zu\n", call, bytes);
+        if (write(file, line, length) != length) _exit(9);
+    }
+    busy--;
+}
+void *malloc(size_t n) { note("malloc", n); return __libc_malloc(n); }
+void *calloc(size_t m, size_t n) { note("calloc", m * n); return __libc_calloc(m, n); }
+void *realloc(void *p, size_t n) { note("realloc", n); return __libc_realloc(p, n); }
+void *memalign(size_t a, size_t n) { note("memalign", n); return __libc_memalign(a, n); }
+void *aligned_alloc(size_t a, size_t n) { note("aligned_alloc", n); return __libc_memalign(a, n); }
+int posix_memalign(void **p, size_t a, size_t n) { note("posix_memalign", n); *p = __libc_memalign(a, n); return *p ? 0 : 12; }
+void free(void *p) { if (p) note("free", 0); __libc_free(p); }
+"#;
+
+/// The calls of each process that made any.
+fn written_down(bench: &Bench) -> Vec<Vec<String>> {
+    let files = fs::read_dir(bench.folder()).expect("the folder").flatten().map(|entry| entry.path());
+    let calls: Vec<_> = files.filter(|path| path.to_string_lossy().contains("/calls.")).collect();
+    let lines = |path: &std::path::PathBuf| -> Vec<String> {
+        let text = fs::read_to_string(path).expect("calls");
+        fs::remove_file(path).expect("it goes");
+        text.lines().map(str::to_string).collect()
+    };
+    calls.iter().map(lines).collect()
+}
+
+#[test]
+fn a_foreign_malloc_gets_the_calls_of_the_trace_and_no_others() {
+    let bench = Bench::new();
+    let Some(()) = library(&bench, "writes.so", WRITES_DOWN) else { return };
+    fs::write(bench.path("t.script"), "a 0 11111\na 1 200000\nf 0\nf 1\na 2 300000\n").expect("a trace");
+    bench.ok("import t.script -o t.hkt");
+    bench.ok("replay t.hkt --on ./writes.so");
+    let expected = ["malloc 11111", "malloc 200000", "free 0", "free 0", "malloc 300000"];
+    assert_eq!(written_down(&bench), [expected; 2], "measured and timed; the control run calls nothing");
+
+    bench.ok("gen server --live 1M --events 8k --threads 3 -o server.hkt");
+    bench.ok("replay server.hkt --on ./writes.so --mode threaded");
+    for calls in written_down(&bench) {
+        // The loader's table of each thread, as in every program with threads.
+        assert!(calls[..3].iter().all(|call| call.starts_with("calloc ")), "{:?}", &calls[..4]);
+        assert!(calls[3].starts_with("malloc ") || calls.len() == 6, "{:?}", &calls[..6]);
+    }
+}
+
+#[test]
+fn what_shapes_a_comparison_is_in_its_json() {
+    let bench = Bench::with_trace();
+    let mut command = bench.command("compare rm.hkt --runs 1 --allocators glibc --format json");
+    command.env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=3").env("MALLOC_CONF", "narenas:1");
+    let output = command.output().expect("hksim starts");
+    let comparison: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let environment = &comparison["environment"];
+    assert_eq!(environment["variables"]["GLIBC_TUNABLES"], "glibc.malloc.tcache_count=3");
+    assert_eq!(environment["variables"]["MALLOC_CONF"], "narenas:1");
+    assert_eq!(environment["modes_changed"].as_array().map(Vec::len), Some(0));
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
+    assert_eq!(environment["kernel"], release.trim());
+}
+
 #[test]
 fn live_bytes_are_those_of_the_trace() {
     let bench = Bench::new();
@@ -175,6 +252,7 @@ fn bad_usage_is_refused_in_one_line() {
         ("--allocators nobody", "name glibc, mimalloc"),
         ("--allocators ./nowhere.so", "nowhere.so"),
         ("--allocators native:nobody", "default, hakmem"),
+        ("--allocators native:huge=tph", "--huge `tph`"),
         ("--allocators native:+thp=always", "no flag of a policy"),
         ("--allocators native:+superslab=3M", "superslab"),
         ("--allocators ./", "not a file"),

@@ -30,6 +30,59 @@ fn sim_has_its_names_and_its_sums() {
     assert_eq!(number(&sim, "live_bytes_peak"), number(&bench.json("info rm.hkt"), "live_bytes_peak"));
 }
 
+/// CRC-32 of bytes, bit by bit: the polynomial of zip and PNG.
+fn crc32(parts: &[&[u8]]) -> u32 {
+    let shift = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
+    !parts
+        .iter()
+        .flat_map(|part| part.iter())
+        .fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| shift(crc)))
+}
+
+/// The checksum of a trace, from docs/trace-format.md alone: of the file's header and all section headers, each without its own CRC-32.
+fn checksum(file: &[u8]) -> String {
+    let u32_at = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("four bytes")) as usize;
+    let mut at = 16 + u32_at(12) + 4;
+    let mut parts = vec![&file[..at - 4]];
+    while at < file.len() {
+        parts.push(&file[at..at + 44]);
+        at += 48 + u32_at(at + 4);
+    }
+    format!("{:08x}", crc32(&parts))
+}
+
+#[test]
+fn every_result_says_its_form_its_maker_and_its_trace() {
+    let bench = Bench::with_trace();
+    let version = bench.ok("--version");
+    let version = version.trim().strip_prefix("hksim ").expect("a version");
+    let of_file = checksum(&std::fs::read(bench.path("rm.hkt")).expect("the trace"));
+    let trace_at = |line: &str, path: &str| {
+        let result = bench.json(line);
+        assert_eq!((&result["schema"], &result["hksim_version"]), (&1.into(), &version.into()), "{line}");
+        let label = result.pointer(path).unwrap_or_else(|| panic!("{line}: no {path}"));
+        assert_eq!(label["checksum"], of_file.as_str(), "{line}");
+    };
+    trace_at("sim rm.hkt", "/trace");
+    trace_at("sweep rm.hkt", "/rows/0/trace");
+    trace_at("validate rm.hkt --huge never", "/rows/0/predicted/trace");
+    trace_at("compare rm.hkt --runs 1 --allocators glibc", "/trace");
+    trace_at("replay rm.hkt --on glibc", "/trace");
+    std::fs::write(bench.path("ops"), "map 0 16 w -\n").expect("a script");
+    for line in ["rules --script ops --predict-only", "rules --random 1"] {
+        let rules = bench.run(&format!("{line} --format json"));
+        let Ok(rules) = serde_json::from_str::<Value>(&rules.stdout) else {
+            eprintln!("skipped: {line}: {}", rules.stderr);
+            continue;
+        };
+        assert_eq!((&rules["schema"], &rules["hksim_version"]), (&1.into(), &version.into()), "{line}");
+    }
+    let workloads = bench.json("sweep --huge never");
+    assert_eq!(workloads["rows"][0]["trace"]["checksum"], Value::Null, "no file");
+    bench.ok("gen random-mixed --cycles 20k --ws 400 --min 100 --max 3k --seed 7 -o other.hkt");
+    assert_ne!(bench.json("sim other.hkt")["trace"]["checksum"], of_file.as_str());
+}
+
 #[test]
 fn info_has_its_names() {
     let info = Bench::with_trace().json("info rm.hkt");

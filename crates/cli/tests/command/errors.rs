@@ -41,7 +41,6 @@ fn bad_usage_is_named() {
         ("sim rm.hkt --format xml", "xml"),
         ("sweep rm.hkt --jobs 0", "--jobs"),
         ("sweep rm.hkt --jobs 1000000", "--jobs"),
-        ("sweep rm.hkt --plot a.svg --no-plot", "--no-plot"),
         ("replay rm.hkt --thp always", "--thp is about a simulated kernel"),
         ("validate rm.hkt --hugetlb-pool 3", "--hugetlb-pool is about a simulated kernel"),
         ("replay rm.hkt --on glibc --superslab 1M", "--superslab"),
@@ -65,6 +64,29 @@ fn bad_usage_is_named() {
         assert!(said.contains(needle), "{line}: expected `{needle}` in: {said}");
     }
     assert!(!bench.path("x.hkt").exists() && !bench.path("x.svg").exists(), "a refused command left a file");
+}
+
+#[test]
+fn words_misspelt_are_refused_as_what_they_were_meant_for() {
+    let bench = Bench::with_trace();
+    let cases = [
+        ("plot rm.hkt -o x.png", "ends in .svg"),
+        ("sweep rm.hkt --plot=x.png", "ends in .svg"),
+        ("info rm.hkt --plot x.png", "ends in .svg"),
+        ("sim rm.hkt --fork-at 7,7", "both event 7"),
+        ("sim rm.hkt --huge tph", "`tph` is none of its values: never, thp"),
+        ("sweep --huge tph", "`tph` is none of its values: never, thp"),
+        ("sweep --huge never,tph rm.hkt", "`tph` is none of its values: never, thp"),
+        ("sweep rm.hkt --plot x.png", "ends in .svg"),
+        ("replay rm.hkt --on nobody", "name glibc, mimalloc"),
+        ("replay rm.hkt --on native:huge=tph", "`tph` is none of its values"),
+        ("replay rm.hkt --on native:huge=never --superslab 1M", "--superslab"),
+    ];
+    for (line, needle) in cases {
+        let said = bench.refused(line);
+        assert!(said.contains(needle), "{line}: expected `{needle}` in: {said}");
+    }
+    assert!(!bench.path("x.png").exists(), "a refused command left a file");
 }
 
 #[test]

@@ -197,22 +197,27 @@ fn an_output_replaces_no_input_and_no_other_output() {
     fs::write(bench.path("f.txt"), &faults).expect("a script of perf's");
     fs::write(bench.path("s.txt"), "w 0 1 1\n").expect("a page-op script");
     fs::write(bench.path("p.toml"), "version = 1\n").expect("a profile");
+    // Inputs may have the names of pictures.
+    fs::write(bench.path("f.svg"), &faults).expect("a script of perf's");
+    fs::write(bench.path("p.svg"), "version = 1\n").expect("a profile");
     for (line, named) in [
         ("import --faults f.txt -o f.txt", "f.txt"),
         ("import --faults f.txt -o ./f.txt", "f.txt"),
-        ("import --faults f.txt --plot f.txt", "f.txt"),
+        ("import --faults f.svg --plot f.svg", "f.svg"),
         ("import --faults f.txt --maps s.txt -o s.txt", "s.txt"),
         ("import --faults f.txt -o out.svg --plot out.svg", "out.svg"),
         ("rules --script s.txt --predict-only -o s.txt", "s.txt"),
         ("sim rm.hkt --profile p.toml -o p.toml", "p.toml"),
         ("sim rm.hkt -o d.json --dump-pages d.json", "d.json"),
-        ("sweep rm.hkt --profile p.toml --plot=p.toml", "p.toml"),
+        ("sweep rm.hkt --profile p.svg --plot=p.svg", "p.svg"),
         ("validate rm.hkt --profile p.toml -o p.toml", "p.toml"),
     ] {
         let told = bench.refused(line);
         assert!(told.contains(named) && told.contains("would be lost"), "{line}: {told}");
     }
     assert_eq!(fs::read_to_string(bench.path("f.txt")).expect("it stays"), faults);
+    assert_eq!(fs::read_to_string(bench.path("f.svg")).expect("it stays"), faults);
     assert_eq!(fs::read_to_string(bench.path("p.toml")).expect("it stays"), "version = 1\n");
+    assert_eq!(fs::read_to_string(bench.path("p.svg")).expect("it stays"), "version = 1\n");
     assert!(!bench.path("out.svg").exists() && !bench.path("d.json").exists());
 }

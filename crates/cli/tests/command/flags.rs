@@ -77,6 +77,103 @@ fn a_flag_goes_before_the_file_and_the_file_before_the_preset() {
     assert_eq!(policy["slab_bytes"], 64 << 10, "default of the preset");
 }
 
+/// The mode of a size of huge pages as this machine's kernel has it; a kernel without the size never uses it.
+fn host_mode(order: usize) -> String {
+    let file = format!("/sys/kernel/mm/transparent_hugepage/hugepages-{}kB/enabled", 4 << order);
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let chosen = text.split(['[', ']']).nth(1).map(str::to_string);
+    chosen.unwrap_or(if order == 9 { "inherit" } else { "never" }.to_string())
+}
+
+#[test]
+fn sizes_of_huge_pages_are_obeyed_and_told() {
+    let bench = Bench::with_trace();
+    let sim = bench.json("sim rm.hkt --huge never --mthp 64K=always,256K=madvise");
+    let modes = ["never", "never", "never", "never", "always", "never", "madvise", "never", "never", "inherit"];
+    assert_eq!(sim["kernel"]["thp"]["sizes"], json!(modes));
+    let mthp = |value: &Value| value["installs"]["by_kind"]["mthp"].as_u64().expect("a count");
+    assert!(mthp(&sim) > 0, "what is not advised gets 64K");
+    assert_eq!(mthp(&bench.json("sim rm.hkt --huge never --mthp 256K=madvise")), 0, "nothing is advised");
+    assert_eq!(mthp(&bench.json("sim rm.hkt --huge never --mthp 64K=inherit")), 0, "the mode is madvise");
+    assert!(mthp(&bench.json("sim rm.hkt --huge never --mthp 64K=inherit,2M=never --thp always")) > 0);
+    let text = bench.ok("sim rm.hkt --huge never --mthp 64K=always,256K=madvise");
+    assert!(text.contains("THP madvise (assumed; --thp), sizes 64K=always,256K=madvise"), "{text}");
+
+    let line = "sweep rm.hkt --huge never --mthp default/64K=always,256K=madvise --plot=m.svg";
+    let table = bench.ok(line);
+    let head = table.lines().find(|line| line.starts_with('#')).expect("a head");
+    assert!(
+        head.contains(" mthp ") && table.contains(" 64K=always,256K=madvise ") && table.contains(" default "),
+        "{table}"
+    );
+    let drawn = std::fs::read_to_string(bench.path("m.svg")).expect("a picture");
+    assert!(drawn.contains("64K=always,256K=madvise"), "the picture names it");
+    for (flags, needle) in [
+        ("--mthp 64K", "SIZE=MODE"),
+        ("--mthp 8K=always", "16K and its doubles"),
+        ("--mthp 64K=sometimes", "always, madvise, inherit, never"),
+        ("--mthp 64K=always --kernel 6.1", "no huge pages below 2M"),
+        ("--mthp default/64K=always", "hksim sweep"),
+    ] {
+        let said = bench.refused(&format!("sim rm.hkt {flags}"));
+        assert!(said.contains(needle), "{flags}: {said}");
+    }
+    assert!(bench.refused("validate rm.hkt --mthp 64K=always").contains("--mthp is about a simulated kernel"));
+}
+
+#[test]
+fn the_hosts_kernel_is_the_one_that_validate_predicts_for() {
+    let bench = Bench::with_trace();
+    let host = bench.json("sim rm.hkt --huge never --kernel host")["kernel"].clone();
+    assert_eq!(
+        host["thp"]["sizes"].as_array().expect("sizes")[2..],
+        std::array::from_fn::<Value, 8, _>(|at| host_mode(at + 2).into())
+    );
+    let number = |file: &str| {
+        let text = std::fs::read_to_string(file).expect("a limit");
+        text.trim().parse::<u64>().expect("a number")
+    };
+    assert_eq!(host["max_map_count"], number("/proc/sys/vm/max_map_count"));
+    let validation = bench.json("validate rm.hkt --huge never");
+    assert_eq!(host, validation["rows"][0]["predicted"]["kernel"]);
+    let other =
+        bench.json("sim rm.hkt --huge never --kernel host --mthp 32K=always --thp always")["kernel"]["thp"].clone();
+    assert_eq!((&other["global"], &other["sizes"][3]), (&json!("always"), &json!("always")), "flags count before it");
+}
+
+#[test]
+fn a_row_of_a_result_is_a_policy() {
+    let bench = Bench::with_trace();
+    let line =
+        "--preset hakmem --superslab 1M --purge-delay 3us --touch first --kernel 6.8 --thp always --mthp 64K=always";
+    bench.ok(&format!("sim rm.hkt {line} --hugetlb-pool 3 --format json -o row.json"));
+    let row: Value =
+        serde_json::from_str(&std::fs::read_to_string(bench.path("row.json")).expect("a row")).expect("JSON");
+    let again = bench.json("sim rm.hkt --policy row.json");
+    for part in ["policy", "touch", "kernel", "installs", "placement", "rss_bytes_peak", "os_calls"] {
+        assert_eq!(again[part], row[part], "{part}");
+    }
+    assert_eq!(
+        bench.json("sim rm.hkt --policy row.json --header off")["policy"]["header"],
+        "off",
+        "a flag counts before it"
+    );
+    let replay = bench.json("replay rm.hkt --policy row.json --huge never");
+    assert_eq!(replay["policy"]["superslab_bytes"], 1 << 20, "of a row a replay takes the design");
+    let sweep = bench.json("sweep rm.hkt --superslab 1M,4M");
+    std::fs::write(bench.path("sweep.json"), sweep.to_string()).expect("a sweep");
+    assert!(bench.refused("sim rm.hkt --policy sweep.json").contains("2 rows"));
+    std::fs::write(bench.path("row.json"), sweep["rows"][1].to_string()).expect("a row");
+    assert_eq!(bench.json("sim rm.hkt --policy row.json")["policy"], sweep["rows"][1]["policy"]);
+    let validation = bench.json("validate rm.hkt --superslab 512K --huge never");
+    std::fs::write(bench.path("row.json"), validation["rows"][0].to_string()).expect("a row");
+    assert_eq!(bench.json("sim rm.hkt --policy row.json")["policy"]["superslab_bytes"], 512 << 10);
+    std::fs::write(bench.path("fields.json"), "{\"superslab_bytes\": 1048576, \"headers\": 1}").expect("fields");
+    let said = bench.refused("sim rm.hkt --policy fields.json");
+    assert!(said.contains("fields.json") && said.contains("headers"), "{said}");
+    assert!(bench.refused("sim rm.hkt --policy rm.hkt").contains("rm.hkt"));
+}
+
 #[test]
 fn lists_span_every_combination_the_first_flag_slowest() {
     let bench = Bench::with_trace();

@@ -45,6 +45,19 @@ fn copies_are_those_of_the_kernel() {
 }
 
 #[test]
+fn a_child_that_exits_at_once_is_seen_in_permissions_alone() {
+    let bench = Bench::with_trace();
+    for nothing in ["0", "0s"] {
+        let line = format!("rm.hkt --huge never --fork-at 10k --fork-for {nothing}");
+        let fork = bench.json(&format!("sim {line}"))["forks"][0].clone();
+        assert_eq!((number(&fork, "from_event"), number(&fork, "until_event")), (10_000, 10_000));
+        assert_eq!(number(&fork, "copies"), 0);
+        assert!(number(&fork, "reuses") > 0, "writes take the permission back: {fork}");
+        exact(&bench.json(&format!("validate {line}"))["rows"][0]);
+    }
+}
+
+#[test]
 fn a_child_costs_copies_and_nothing_else() {
     let bench = Bench::with_trace();
     let plain = bench.json("sim rm.hkt --huge never");

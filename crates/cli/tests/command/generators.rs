@@ -70,3 +70,38 @@ fn tiny_hot_and_server_are_as_asked() {
     assert!((3 << 20..5 << 20).contains(&peak), "{peak} bytes live at the peak");
     assert_eq!(number(&server, "live_objects_end"), 0);
 }
+
+#[test]
+fn bars_and_pictures_follow_time_and_made_up_times_say_so() {
+    let bench = Bench::new();
+    // Ten bursts of a microsecond, and between them 99 times as long in which 1 MB lies there: level, not a ramp.
+    let mut csv = String::from("event,time_ns,thread,op,object,size,align_log2,call,birth\n");
+    let mut number = 0;
+    let mut push = |time_ns: u64, cells: &str| {
+        csv += &format!("{number},{time_ns},0,{cells}\n");
+        number += 1;
+    };
+    push(0, "alloc,0,1000000,0,malloc,none");
+    for at in 0..400 {
+        push(1_000 + at, "alloc,1,1000,0,malloc,none");
+        push(1_000 + at, "free,1,,,,");
+    }
+    push(500_000, "free,0,,,,");
+    push(1_000_000, "free-null,,,,,");
+    std::fs::write(bench.path("t.csv"), csv).expect("a table");
+    bench.ok("import t.csv --from csv -o t.hkt");
+    let text = bench.ok("info t.hkt --plot t.svg");
+    let bars = text.lines().find_map(|line| line.strip_prefix("live bytes, over time")).expect("bars").trim();
+    assert_eq!(bars, format!("{}{}", "█".repeat(32), "▁".repeat(32)), "half of the time all is live, then nothing");
+    assert!(text.contains("events a second"), "{text}");
+
+    let made_up = {
+        bench.ok("gen random-mixed --cycles 20k -o rm.hkt");
+        bench.ok("info rm.hkt")
+    };
+    assert!(made_up.contains("times are made up, 100 ns a call") && !made_up.contains("a second"), "{made_up}");
+    assert!(bench.ok("sim rm.hkt").contains("a purge delay of 100ms is 1 000 000 calls here"));
+    assert!(!bench.ok("sim t.hkt").contains("made up"));
+    assert!(!bench.ok("sim rm.hkt --purge none").contains("made up"));
+    assert_eq!(bench.json("info rm.hkt")["clock"], "per-event");
+}

@@ -79,11 +79,59 @@ fn csv_has_a_line_for_each_row_with_the_same_figures() {
     let rows = json["rows"].as_array().expect("rows");
     assert_eq!(csv.lines().count(), rows.len() + 1);
     for (line, row) in lines.zip(rows) {
-        let cells: Vec<&str> = line.split(',').collect();
+        let cells = cells(line);
         assert_eq!(cells.len(), head.len(), "{line}");
         assert_eq!(cells[installs], number(row, "installs.total").to_string());
         assert_eq!(cells[rss], number(row, "rss_bytes_peak").to_string());
     }
+}
+
+#[test]
+fn csv_has_the_same_columns_whatever_is_swept() {
+    let bench = Bench::with_trace();
+    std::fs::write(bench.path("t.script"), "a 0 5000\nf 0\n").expect("a trace");
+    bench.ok("import t.script -o t.hkt");
+    bench.ok("gen server --live 2M --threads 2 --events 20k -o server.hkt");
+    let lines = [
+        "rm.hkt --huge never",
+        "rm.hkt --huge",
+        "t.hkt --huge thp",
+        "server.hkt --align trim --kernel 5.15,6.18",
+        "rm.hkt --huge never --fork-at 10k --mthp default/64K=always",
+        "rm.hkt server.hkt --kernel host --touch none",
+    ];
+    let columns = |csv: &str| csv.lines().next().unwrap_or_default().to_string();
+    let first = columns(&bench.ok(&format!("sweep {} --format csv", lines[0])));
+    for line in lines {
+        assert_eq!(columns(&bench.ok(&format!("sweep {line} --format csv"))), first, "{line}");
+    }
+    let count = |start: &str| first.split(',').filter(|name| name.starts_with(start)).count();
+    assert_eq!((count("kernel_"), count("pareto")), (5 + count("kernel_work_"), 2), "{first}");
+
+    let line = "sweep rm.hkt server.hkt --superslab 256K,1M --huge";
+    let (csv, json) = (bench.ok(&format!("{line} --format csv")), bench.json(line));
+    let at = first.split(',').position(|name| name == "pareto").expect("a column");
+    let front: Vec<Value> = csv
+        .lines()
+        .skip(1)
+        .enumerate()
+        .filter(|(_, line)| cells(line)[at] == "true")
+        .map(|(row, _)| row.into())
+        .collect();
+    assert_eq!(json["pareto"], Value::from(front));
+}
+
+/// Cells of a line of CSV, quotes taken off.
+fn cells(line: &str) -> Vec<String> {
+    let (mut cells, mut quoted) = (vec![String::new()], false);
+    for character in line.chars() {
+        match character {
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(String::new()),
+            other => cells.last_mut().expect("a cell").push(other),
+        }
+    }
+    cells
 }
 
 #[test]

@@ -5,6 +5,23 @@ use std::fs;
 use crate::support::Bench;
 
 #[test]
+fn a_damaged_header_is_damage_and_another_file_is_bad_input() {
+    let bench = Bench::with_trace();
+    let sound = std::fs::read(bench.path("rm.hkt")).expect("the trace");
+    let mut damaged = sound.clone();
+    damaged[30] ^= 0xFF;
+    std::fs::write(bench.path("damaged.hkt"), &damaged).expect("a file");
+    for line in ["trace verify damaged.hkt", "trace verify damaged.hkt --repair kept.hkt"] {
+        let ran = bench.run(line);
+        assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
+        assert!(ran.stdout.contains("NOT sound: damaged file header"), "{}", ran.stdout);
+    }
+    assert!(!bench.path("kept.hkt").exists(), "nothing can be kept");
+    assert_eq!(bench.run("trace verify rm.hkt").code, Some(0));
+    assert!(bench.refused("trace verify /etc/passwd").contains("not an .hkt trace"));
+}
+
+#[test]
 fn every_tool_makes_a_sound_trace_that_says_what_was_done() {
     let bench = Bench::new();
     bench.ok("gen server --live 2M --events 30k --threads 3 -o s.hkt");

@@ -100,6 +100,10 @@ impl Kernel {
     }
 
     fn advise_thp(&mut self, vma: &Vma, part: &Range<u64>, thp: ThpAdvice) -> Result<(), Errno> {
+        let advised = Vma { flags: VmaFlags { thp, ..vma.flags }, ..*vma };
+        if self.may_be_huge(&advised) && !self.may_be_huge(vma) {
+            self.counters.collapsible_pages += self.small_pages(part);
+        }
         self.change_flags(vma, part, VmaFlags { thp, ..vma.flags }).map_err(|errno| match errno {
             // Newer ones report mappings running out as a shortage that may pass.
             Errno::NoMemory if self.config.rules.advice_at_limit == AdviceAtLimit::Again => Errno::Again,

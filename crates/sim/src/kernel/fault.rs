@@ -84,7 +84,14 @@ impl Kernel {
                 BlockEntry::HugeZero => self.write_huge_zero(page, access),
                 BlockEntry::None if self.huge_fault_allowed(vma, page) => self.huge_fault(vma, page, access),
                 BlockEntry::Huge(_) => return Ok(self.write_protected_huge(page, access)),
-                _ => return Ok(self.small_fault(vma, page, access)),
+                _ => {
+                    let install = self.small_fault(vma, page, access);
+                    self.counters.collapsible_pages += match install {
+                        Some(install) if self.may_be_huge(vma) => install.pages,
+                        _ => 0,
+                    };
+                    return Ok(install);
+                }
             }
         };
         Ok(Some(match kind {
@@ -122,7 +129,12 @@ impl Kernel {
 
     /// R1 (b) and (c): the mode allows 2 MiB here and the mapping holds the whole block.
     fn huge_fault_allowed(&self, vma: &Vma, page: u64) -> bool {
-        vma.covers_block_of(page) && self.orders(vma.flags.thp) & (1 << BLOCK_ORDER) != 0
+        vma.covers_block_of(page) && self.may_be_huge(vma)
+    }
+
+    /// R1 (b): the mode allows 2 MiB in this mapping.
+    pub(super) fn may_be_huge(&self, vma: &Vma) -> bool {
+        self.orders(vma.flags.thp) & (1 << BLOCK_ORDER) != 0
     }
 
     /// A first touch that may use a huge page: a read maps the huge zero page, unless that is switched off (R4c).

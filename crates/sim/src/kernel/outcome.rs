@@ -134,6 +134,8 @@ pub struct Counters {
     pub entry_splits: u64,
     /// Large folios split into pages.
     pub folio_splits: u64,
+    /// Pages in entries of their own where a huge page may stand: what khugepaged finds, entries of split huge pages apart.
+    pub collapsible_pages: u64,
 }
 
 impl Counters {

@@ -25,6 +25,7 @@ pub struct TraceReader {
     version: Version,
     header: Header,
     summary: Summary,
+    checksum: u32,
     footer: Footer,
     tail: Option<Tail>,
     chunks_start: u64,
@@ -84,6 +85,7 @@ impl TraceReader {
             version,
             header,
             summary: found.summary,
+            checksum: found.checksum,
             footer: found.footer,
             tail: found.tail,
             chunks_start,
@@ -220,6 +222,10 @@ impl EventSource for TraceReader {
 
     fn header(&self) -> &Header {
         &self.header
+    }
+
+    fn checksum(&self) -> Option<u32> {
+        Some(self.checksum)
     }
 
     fn summary(&self) -> &Summary {

@@ -28,6 +28,8 @@ impl fmt::Display for Tail {
 /// What a skim found.
 pub(super) struct Skim {
     pub(super) summary: Summary,
+    /// CRC-32 of the file's header and of all section headers, each without its own.
+    pub(super) checksum: u32,
     pub(super) footer: Footer,
     pub(super) tail: Option<Tail>,
     /// Largest payload of a chunk: what the reader's buffer must hold.
@@ -48,8 +50,12 @@ pub(super) enum OnDamage {
 /// Skims the sections of `file` from `start` on.
 pub(super) fn skim(path: &Path, file: &File, start: u64, on_damage: OnDamage) -> Result<Skim, TraceError> {
     let file_bytes = file.metadata().map_err(|why| TraceError::io(path, "inspect", why))?.len();
-    let mut walk =
-        Walk { path, file, file_bytes, offset: start, chunk: 0, last: Section::start(), payload_bytes_max: 0 };
+    let checksum = crc32fast::Hasher::new();
+    let last = Section::start();
+    let mut walk = Walk { path, file, file_bytes, offset: start, chunk: 0, last, payload_bytes_max: 0, checksum };
+    let mut header = vec![0; start as usize];
+    walk.read(&mut header, 0)?;
+    walk.checksum.update(without_crc(&header));
     let end = match walk.run() {
         Err(TraceError::Corrupt { .. }) if on_damage == OnDamage::StopBefore => End::Early("damage follows"),
         end => end?,
@@ -67,7 +73,13 @@ pub(super) fn skim(path: &Path, file: &File, start: u64, on_damage: OnDamage) ->
         duration_ns: walk.last.time_last_ns,
         complete: tail.is_none(),
     };
-    Ok(Skim { summary, footer, tail, payload_bytes_max: walk.payload_bytes_max, end: walk.offset })
+    let (payload_bytes_max, end) = (walk.payload_bytes_max, walk.offset);
+    Ok(Skim { summary, checksum: walk.checksum.finalize(), footer, tail, payload_bytes_max, end })
+}
+
+/// What a part's checksum is made of. (Behind its own CRC-32 a CRC-32 is the same for all data.)
+fn without_crc(part: &[u8]) -> &[u8] {
+    &part[..part.len() - 4]
 }
 
 enum End {
@@ -85,6 +97,7 @@ struct Walk<'a> {
     chunk: u64,
     last: Section,
     payload_bytes_max: u32,
+    checksum: crc32fast::Hasher,
 }
 
 impl Walk<'_> {
@@ -102,12 +115,14 @@ impl Walk<'_> {
                 return self.early("the file ends within a section", previous);
             }
             if section.kind == Kind::Footer {
+                self.checksum.update(without_crc(&section.to_bytes()));
                 return match self.footer(&section, payload, behind)? {
                     Some(footer) => Ok(End::Footer(Box::new(footer))),
                     None => self.early("the footer is damaged", previous),
                 };
             }
             previous = Some((self.offset, self.last));
+            self.checksum.update(without_crc(&section.to_bytes()));
             self.last = section;
             self.payload_bytes_max = self.payload_bytes_max.max(section.payload_bytes);
             self.offset = behind;

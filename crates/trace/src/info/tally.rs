@@ -1,6 +1,7 @@
 //! The pass that fills an [`Info`].
 
 use super::lifetimes::LifetimeTally;
+use super::over_time::OverTime;
 use super::sizes::Sizes;
 use super::threads::ThreadTally;
 use super::{INFO_SCHEMA, Info, Lifetimes, LivePoint, PolicyChange, Resizes, SizeQuantiles};
@@ -35,6 +36,7 @@ pub(super) struct Tally {
     live: Vec<Live>,
     live_bytes: u64,
     live_objects: u64,
+    over_time: OverTime,
 }
 
 impl Tally {
@@ -66,6 +68,7 @@ impl Tally {
             by_thread: Vec::new(),
             crossings: Vec::new(),
             timeline: Vec::new(),
+            over_time: Vec::new(),
             failed: 0,
             usable_size_calls: 0,
             touches: 0,
@@ -76,6 +79,7 @@ impl Tally {
             complete: summary.complete,
             origin: source.header().origin.clone(),
             touch: source.header().touch,
+            clock: source.header().clock,
             quality: source.footer().quality,
         };
         let point = |k: u64| (u128::from(k) * u128::from(summary.events) / u128::from(TIMELINE_POINTS)) as u64;
@@ -90,6 +94,7 @@ impl Tally {
             live: vec![Live::default(); summary.objects_peak as usize],
             live_bytes: 0,
             live_objects: 0,
+            over_time: OverTime::new(summary.duration_ns),
         }
     }
 
@@ -144,11 +149,16 @@ impl Tally {
             }
             Op::ThreadStart | Op::ThreadExit | Op::Fork { .. } | Op::Exec => (),
         }
-        if self.points.last() == Some(&self.info.events) {
+        let point = LivePoint {
+            event: self.info.events,
+            time_ns: event.time_ns,
+            live_bytes: self.live_bytes,
+            live_objects: self.live_objects,
+        };
+        self.over_time.see(point);
+        if self.points.last() == Some(&point.event) {
             self.points.pop();
-            let (event, time_ns) = (self.info.events, event.time_ns);
-            let (live_bytes, live_objects) = (self.live_bytes, self.live_objects);
-            self.info.timeline.push(LivePoint { event, time_ns, live_bytes, live_objects });
+            self.info.timeline.push(point);
         }
     }
 
@@ -236,6 +246,7 @@ impl Tally {
         self.info.sizes_top = self.sizes.top();
         self.info.lifetimes = self.lifetimes.finish();
         self.info.allocated_bytes = self.lifetimes.bytes;
+        self.info.over_time = self.over_time.finish();
         (self.info.by_thread, self.info.crossings) = self.threads.finish();
         self.info
     }

@@ -23,6 +23,13 @@ pub struct Verified {
     pub findings: Vec<Finding>,
 }
 
+impl Verified {
+    /// Of a trace of which nothing can be used.
+    fn nothing(damage: String) -> Verified {
+        Verified { sound: false, events: 0, duration_ns: 0, damage: Some(damage), findings: Vec::new() }
+    }
+}
+
 /// Something a sound producer does not write.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
@@ -40,6 +47,8 @@ pub struct Finding {
 /// It cannot be opened as a trace at all.
 pub fn verify(path: &Path) -> Result<Verified, TraceError> {
     let (mut reader, mut damage) = match TraceReader::open(path) {
+        // A trace whose header is damaged: there is nothing to read.
+        Err(why @ TraceError::BadHeader { .. }) => return Ok(Verified::nothing(why.to_string())),
         Err(why @ TraceError::Corrupt { .. }) => (TraceReader::open_before_damage(path)?, Some(why.to_string())),
         opened => {
             let reader = opened?;

@@ -9,8 +9,9 @@ use hksim_trace::source::EventSource;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-use super::allocators::{Allocator, Found};
+use super::environment::{Run, Surroundings};
 use super::spread::Spread;
+use crate::commands::allocators::{Allocator, Found};
 use crate::output::progress::Progress;
 
 /// Runs before the first counted round: they warm the file cache and the memory that the kernel keeps free.
@@ -104,11 +105,11 @@ struct Contestant<'a> {
     ended: Option<(Outcome, String)>,
 }
 
-/// Runs all rounds.
+/// Runs all rounds: the rows, and under what they were made.
 ///
 /// # Errors
 /// A run that cannot be made at all: a damaged trace, a library without an allocator.
-pub fn rows(allocators: &[Allocator], plan: &Plan<'_>) -> Result<Vec<Row>> {
+pub fn rows(allocators: &[Allocator], plan: &Plan<'_>) -> Result<(Vec<Row>, Surroundings)> {
     let mut contestants: Vec<Contestant<'_>> = allocators.iter().map(Contestant::new).collect();
     let progress = Progress::of(allocators.len() as u64 * u64::from(WARM_UP_ROUNDS + plan.runs), "runs");
     for round in 0..WARM_UP_ROUNDS + plan.runs {
@@ -120,7 +121,19 @@ pub fn rows(allocators: &[Allocator], plan: &Plan<'_>) -> Result<Vec<Row>> {
     let events = contestants.iter().find_map(|contestant| contestant.runs.first());
     let events: Vec<u64> = events.map_or(Vec::new(), |run| run.marks.iter().map(|mark| mark.events).collect());
     let live = live_bytes(plan.trace, &events)?;
-    Ok(contestants.into_iter().map(|contestant| contestant.row(&live)).collect())
+    let surroundings = Surroundings::of(&counted(&contestants, plan.runs as usize));
+    Ok((contestants.into_iter().map(|contestant| contestant.row(&live)).collect(), surroundings))
+}
+
+/// All counted runs in the order in which they ran.
+fn counted<'a>(contestants: &'a [Contestant<'a>], rounds: usize) -> Vec<Run<'a>> {
+    let of_round = |at: usize| {
+        contestants.iter().filter_map(move |contestant| {
+            let environment = &contestant.runs.get(at)?.environment;
+            Some(Run { round: at + 1, allocator: &contestant.allocator.name, environment })
+        })
+    };
+    (0..rounds).flat_map(of_round).collect()
 }
 
 impl<'a> Contestant<'a> {

@@ -4,6 +4,7 @@ use super::ComparisonReport;
 use super::rounds::{Outcome, Row};
 use super::spread::Spread;
 use crate::commands::info::origin_text;
+use crate::output::plain;
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count, of};
 
@@ -22,9 +23,18 @@ pub fn table(report: &ComparisonReport) -> String {
             "runs     {rounds} of all allocators in turn, {mode}, after {} that is not counted",
             report.warm_up_rounds
         ),
-        String::new(),
     ];
+    let variables = &report.environment.variables;
+    lines.extend(variables.iter().map(|(name, value)| format!("{:<9}{name}={}", "variable", plain(value))));
+    lines.push(String::new());
     lines.extend(figures(&report.rows));
+    lines.extend(
+        report
+            .environment
+            .modes_changed
+            .iter()
+            .map(|change| format!("changed meanwhile: {change}: rounds differ in more than chance; compare again")),
+    );
     lines.push("median of the rounds; +-: half the distance of their quartiles, where there is any".into());
     for row in &report.rows {
         if let Some(reason) = &row.reason {

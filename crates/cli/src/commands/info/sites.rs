@@ -23,6 +23,15 @@ pub enum By {
     End,
 }
 
+/// A call site as a row of CSV, which has no lists.
+#[derive(Debug, Serialize)]
+pub struct SiteRow<'a> {
+    #[serde(flatten)]
+    used: &'a SiteUse,
+    /// Frames, innermost first, a `;` between them.
+    stack: String,
+}
+
 /// The top call sites of a trace.
 #[derive(Debug, Serialize)]
 pub struct TopSites {
@@ -61,6 +70,11 @@ impl TopSites {
         let sites = &source.footer().sites;
         let top = uses.into_iter().map(|used| TopSite { stack: stack(&mut symbols, sites, used.site), used }).collect();
         Ok(TopSites { sites_total, sites: top, notes: symbols.notes(sites) })
+    }
+
+    /// The call sites as rows of CSV.
+    pub fn rows(&self) -> Vec<SiteRow<'_>> {
+        self.sites.iter().map(|top| SiteRow { used: &top.used, stack: top.stack.join(";") }).collect()
     }
 
     /// What is to be said about names that were not found.

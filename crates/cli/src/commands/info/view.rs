@@ -1,6 +1,6 @@
 //! `info` for people.
 
-use hksim_trace::header::{Origin, Quality, Step, Touch};
+use hksim_trace::header::{Clock, Origin, Quality, Step, Touch};
 use hksim_trace::info::{Info, LogQuantiles};
 
 use crate::output::table::{Table, text};
@@ -10,6 +10,8 @@ use crate::output::units;
 const BAR: u64 = 36;
 const BAR_EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Spans of time in a line of bars.
+const COLUMNS: usize = 64;
 /// Rows of lists that JSON has in full.
 const ROWS: usize = 8;
 
@@ -29,7 +31,7 @@ fn summary(info: &Info, history: &[Step], truncated: Option<&str>) -> String {
     }
     line("touches", touch_text(info.touch).to_string());
     line("complete", truncated.map_or("yes".to_string(), |tail| format!("truncated: {tail}")));
-    line("duration", format!("{}{}", units::time(info.duration_ns), rate(info)));
+    line("duration", duration(info));
     let counts = [
         ("events", info.events),
         ("  malloc", info.mallocs),
@@ -71,6 +73,15 @@ fn summary(info: &Info, history: &[Step], truncated: Option<&str>) -> String {
     text
 }
 
+/// The time and calls a second; of a trace without times just that.
+fn duration(info: &Info) -> String {
+    let time = units::time(info.duration_ns);
+    match info.clock {
+        Clock::PerEvent => format!("not known; times are made up, {} ns a call ({time} in all)", Clock::EVENT_NS),
+        Clock::Measured => time + &rate(info),
+    }
+}
+
 /// Calls a second; nothing where there is no time.
 fn rate(info: &Info) -> String {
     if info.duration_ns == 0 {
@@ -80,11 +91,23 @@ fn rate(info: &Info) -> String {
     format!(", {} events a second", units::count(u64::try_from(per_second).unwrap_or(u64::MAX)))
 }
 
-/// Live bytes at evenly spaced events, the highest as a full block.
+/// The most live bytes in each of 64 equal spans of time, the highest as a full block.
 fn sparkline(info: &Info) -> String {
-    let peak = info.timeline.iter().map(|point| point.live_bytes).max().unwrap_or(0).max(1);
+    let peak = info.live_bytes_peak.max(1);
     let height = |bytes: u64| HEIGHTS[(u128::from(bytes) * 7).div_ceil(u128::from(peak)) as usize];
-    info.timeline.iter().map(|point| height(point.live_bytes)).collect()
+    let column = |time_ns: u64| (u128::from(time_ns) * COLUMNS as u128 / (u128::from(info.duration_ns) + 1)) as usize;
+    let mut points = info.over_time.iter().peekable();
+    let mut bytes = 0;
+    let columns = (0..COLUMNS).map(|at| {
+        // What was live when the span began counts too.
+        let mut highest = bytes;
+        while let Some(point) = points.next_if(|point| column(point.time_ns) == at) {
+            bytes = point.live_bytes;
+            highest = highest.max(bytes);
+        }
+        height(highest)
+    });
+    if info.over_time.is_empty() { String::new() } else { columns.collect() }
 }
 
 fn bar(part: u64, most: u64) -> String {
@@ -140,7 +163,9 @@ fn life(info: &Info) -> String {
     }
     let row = |q: &LogQuantiles, show: fn(u64) -> String| [q.p10, q.p50, q.p90, q.p99, q.max].map(show);
     let mut table = Table::new(["lifetimes of freed objects", "10 %", "50 %", "90 %", "99 %", "longest"], &[0]);
-    table.push(["time".to_string()].into_iter().chain(row(&lifetimes.time_ns, units::time)));
+    if info.clock == Clock::Measured {
+        table.push(["time".to_string()].into_iter().chain(row(&lifetimes.time_ns, units::time)));
+    }
     let bytes = row(&lifetimes.allocated_bytes, units::bytes);
     table.push(["allocated meanwhile".to_string()].into_iter().chain(bytes));
     let mut lines = text(&table.lines());
@@ -169,7 +194,8 @@ fn threads(info: &Info) -> String {
         let counts = [thread.allocations, thread.frees].map(units::count);
         let [allocations, frees] = counts;
         let crossed = units::percent(thread.freed_by_others, thread.allocations);
-        let [from, to] = [thread.first_ns, thread.last_ns].map(units::time);
+        let time = |ns| if info.clock == Clock::Measured { units::time(ns) } else { "-".to_string() };
+        let [from, to] = [thread.first_ns, thread.last_ns].map(time);
         let bytes = units::bytes(thread.allocated_bytes);
         table.push([thread.thread.to_string(), allocations, bytes, frees, crossed, from, to]);
     }

@@ -11,6 +11,7 @@ pub fn table(report: &ReplayReport) -> String {
     let mut lines = head(report);
     lines.push(String::new());
     lines.extend(beside(&measured(report), &run(report)));
+    lines.extend(report.replayed.environment.modes_changed.iter().map(|change| format!("changed meanwhile: {change}")));
     for skipped in &report.replayed.skipped {
         lines.push(format!("skipped: {}: {}", skipped.figure, skipped.reason));
     }

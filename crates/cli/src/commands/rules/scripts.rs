@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::{Args, runner, view};
 use crate::host;
+use crate::output::stamp::Stamp;
 
 /// Longest script. After every operation the state of every page is kept, so memory is bounded by this.
 const SCRIPT_BYTES_MAX: u64 = 1 << 20;
@@ -31,6 +32,11 @@ pub struct Line {
 /// A script's outcome.
 #[derive(Debug, Serialize)]
 pub struct ScriptReport {
+    /// The form of the result, and what made it.
+    #[serde(flatten)]
+    pub stamp: Stamp,
+    /// The script, as it was read.
+    pub script: String,
     /// `equal`, `differs`, `skipped` or `predicted`.
     pub verdict: &'static str,
     /// Where it differs, or why it was skipped.
@@ -92,7 +98,7 @@ fn report(
     let ops = script.steps.iter().zip(&predicted).enumerate().map(line).collect();
     let measured = measured.last().map(|last| last.left.clone());
     let predicted = predicted.into_iter().next_back().unwrap_or_default().left;
-    ScriptReport { verdict, reason, ops, predicted, measured }
+    ScriptReport { stamp: Stamp::HERE, script: script.to_string(), verdict, reason, ops, predicted, measured }
 }
 
 /// What a prediction assumes: the kernel's usual modes, which scripts can name otherwise, or this machine's.

@@ -1,17 +1,20 @@
 //! A simulation for people.
 
 use hksim_drive::PolicyRule;
+use hksim_drive::design::Purge;
 use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
 use hksim_sim::forks::ForkReport;
 use hksim_sim::reach::{ReachSample, TlbReport};
 use hksim_sim::report::PolicyLabel;
+use hksim_trace::header::Clock;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::commands::info::{origin_text, touch_text};
-use crate::flags::Choice;
 use crate::flags::table::thp_word;
+use crate::flags::values::show_time;
+use crate::flags::{Choice, ModesFrom, mthp};
 use crate::output::table::{Table, beside, text};
 use crate::output::units::{self, bytes, count, percent};
 use crate::runs::BRACKET;
@@ -48,7 +51,8 @@ fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
     let assumed = if choice.touch.is_none() && report.bracket.is_empty() { "" } else { ", assumed" };
     let rule = report.touch.rule.word();
     lines.push(format!("touches  {rule}{assumed} (the trace knows: {})", touch_text(trace.knowledge)));
-    lines.push(format!("kernel   {}", kernel_text(report, choice.thp.is_some())));
+    lines.extend(made_up_times(report).map(|text| format!("times    {text}")));
+    lines.push(format!("kernel   {}", kernel_text(report, ModesFrom::of(std::slice::from_ref(choice)))));
     lines.extend(memory_policy_text(report));
     lines.extend(report.addresses.map(|label| {
         format!(
@@ -79,14 +83,31 @@ pub fn memory_policy_text(report: &SimReport) -> Option<String> {
     }
 }
 
+/// What a delay of purging means on a trace without times; `None` where nothing hangs on them.
+pub fn made_up_times(report: &SimReport) -> Option<String> {
+    let policy = &report.policy;
+    let hangs_on_time = policy.purge != Purge::None && policy.purge_delay_ns > 0;
+    (report.trace.clock == Clock::PerEvent && hangs_on_time).then(|| {
+        let delay = show_time(policy.purge_delay_ns);
+        let calls = count(policy.purge_delay_ns / Clock::EVENT_NS);
+        format!("made up, {} ns a call: a purge delay of {delay} is {calls} calls here", Clock::EVENT_NS)
+    })
+}
+
 /// The simulated kernel, and what of it was assumed.
-pub fn kernel_text(report: &SimReport, is_thp_given: bool) -> String {
+pub fn kernel_text(report: &SimReport, modes: ModesFrom) -> String {
     let thp = thp_word(report.kernel.thp.global);
-    let given = if is_thp_given { "" } else { " (assumed; --thp)" };
+    let given = match modes {
+        ModesFrom::Assumed => " (assumed; --thp)",
+        ModesFrom::Flags => "",
+        ModesFrom::Host => " (this machine's)",
+    };
     let version = report.kernel.rules.version.word();
-    let given = match report.policy.huge.mthp_order() {
-        Some(order) => format!("{given}, largest size {}K (assumed)", 4 << order),
-        None => given.to_string(),
+    let unexpected = Choice::unexpected_sizes(report.policy.huge, report.kernel.thp.sizes);
+    let given = match (unexpected, report.policy.huge.mthp_order()) {
+        (Some(sizes), _) => format!("{given}, sizes {}", mthp::show(&sizes)),
+        (None, Some(order)) => format!("{given}, largest size {}K (assumed)", 4 << order),
+        (None, None) => given.to_string(),
     };
     let pool = match report.kernel.hugetlb_pool {
         Some(pages) => format!("hugetlb pool of {} pages", count(pages)),
@@ -161,7 +182,7 @@ fn calls(report: &SimReport) -> Vec<String> {
 
 /// What may differ where khugepaged is awake.
 fn khugepaged(report: &SimReport) -> Option<String> {
-    let bound = report.khugepaged?;
+    let bound = report.khugepaged.filter(|bound| bound.huge_pages_max > 0)?;
     Some(format!(
         "khugepaged, not in these figures, could make {} huge pages: RSS up to {} more, installs up to {} fewer",
         count(bound.huge_pages_max),

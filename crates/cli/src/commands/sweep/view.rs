@@ -6,12 +6,12 @@ use hksim_cost::Price;
 use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
 
-use super::{PricedSweep, is_thp_given};
+use super::PricedSweep;
 use crate::commands::info::{origin_text, touch_text};
-use crate::commands::sim::view::{huge_bytes_peak, kernel_text, memory_policy_text};
-use crate::flags::{Choice, varied};
+use crate::commands::sim::view::{huge_bytes_peak, kernel_text, made_up_times, memory_policy_text};
+use crate::flags::{Choice, ModesFrom, varied};
 use crate::output::table::{Table, text};
-use crate::output::units::{bytes, count};
+use crate::output::units::{bytes, bytes_apart, count};
 use crate::system_time::{Priced, SystemTime, milliseconds};
 
 /// A figure of a row, as a column.
@@ -19,10 +19,28 @@ struct Column {
     head: &'static str,
     /// What rows are compared by.
     key: fn(&Priced) -> f64,
-    show: fn(&Priced) -> String,
+    show: Show,
     best: Best,
     /// Left out where it is 0 in every row.
     is_optional: bool,
+}
+
+/// How the figures of a column are written.
+#[derive(Clone, Copy)]
+enum Show {
+    /// Each by itself.
+    Each(fn(&Priced) -> String),
+    /// Bytes, with the digits that tell different ones apart: a row on the front for the least of differences shows it.
+    Bytes(fn(&Priced) -> u64),
+}
+
+impl Show {
+    fn cells(self, rows: &[Priced]) -> Vec<String> {
+        match self {
+            Show::Each(show) => rows.iter().map(show).collect(),
+            Show::Bytes(figure) => bytes_apart(&rows.iter().map(figure).collect::<Vec<u64>>()),
+        }
+    }
 }
 
 /// Which figure of a column is best.
@@ -35,11 +53,24 @@ enum Best {
 }
 
 const fn low(head: &'static str, key: fn(&Priced) -> f64, show: fn(&Priced) -> String) -> Column {
-    Column { head, key, show, best: Best::Lowest, is_optional: false }
+    Column { head, key, show: Show::Each(show), best: Best::Lowest, is_optional: false }
 }
 
 const fn kind(head: &'static str, key: fn(&Priced) -> f64, show: fn(&Priced) -> String) -> Column {
-    Column { head, key, show, best: Best::None, is_optional: true }
+    Column { head, key, show: Show::Each(show), best: Best::None, is_optional: true }
+}
+
+/// A column of bytes in the report.
+macro_rules! bytes_of {
+    ($head:literal, $field:ident) => {
+        Column {
+            head: $head,
+            key: |row| row.report.$field as f64,
+            show: Show::Bytes(|row| row.report.$field),
+            best: Best::Lowest,
+            is_optional: false,
+        }
+    };
 }
 
 /// A column of a count in the report.
@@ -59,12 +90,12 @@ const COLUMNS: [Column; 18] = [
     count_of!(kind, "hugetlb", installs.by_kind.hugetlb),
     count_of!(kind, "zero", installs.by_kind.zero),
     count_of!(kind, "COW", installs.by_kind.cow),
-    low("RSS peak", |row| row.report.rss_bytes_peak as f64, |row| bytes(row.report.rss_bytes_peak)),
-    low("RSS end", |row| row.report.rss_bytes_end as f64, |row| bytes(row.report.rss_bytes_end)),
+    bytes_of!("RSS peak", rss_bytes_peak),
+    bytes_of!("RSS end", rss_bytes_end),
     Column {
         head: "huge",
         key: huge_share,
-        show: |row| format!("{:.0} %", huge_share(row) * 100.0),
+        show: Show::Each(|row| format!("{:.0} %", huge_share(row) * 100.0)),
         best: Best::Highest,
         is_optional: false,
     },
@@ -74,14 +105,14 @@ const COLUMNS: [Column; 18] = [
     Column {
         head: "copied",
         key: |row| copied_bytes(row) as f64,
-        show: |row| bytes(copied_bytes(row)),
+        show: Show::Bytes(copied_bytes),
         best: Best::Lowest,
         is_optional: true,
     },
     Column {
         head: "system time",
         key: |row| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s),
-        show: |row| row.system_time.as_ref().map_or("-".into(), time_text),
+        show: Show::Each(|row| row.system_time.as_ref().map_or("-".into(), time_text)),
         best: Best::Lowest,
         is_optional: true,
     },
@@ -133,7 +164,7 @@ pub fn table(sweep: &PricedSweep, choices: &[Choice]) -> String {
     }
     let asks_pool = |row: &&Priced| Choice::of_report(&row.report).word("huge").starts_with("hugetlb");
     if let Some(row) = sweep.rows.iter().find(asks_pool).or(sweep.rows.first()) {
-        lines.push(format!("kernel: {}", kernel_text(&row.report, is_thp_given(choices))));
+        lines.push(format!("kernel: {}", kernel_text(&row.report, ModesFrom::of(choices))));
     }
     text(&lines)
 }
@@ -156,6 +187,8 @@ fn head(rows: &[Priced]) -> Vec<String> {
     // Of several rows, the one that says most.
     let told = rows.iter().max_by_key(|row| row.report.memory_policy.installs_kept_small);
     lines.extend(told.and_then(|row| memory_policy_text(&row.report)));
+    // Delays differ by row: the first that hangs on times says how they are to be read.
+    lines.extend(rows.iter().find_map(|row| made_up_times(&row.report)).map(|text| format!("times {text}")));
     lines
 }
 
@@ -169,12 +202,13 @@ fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep) -> Table {
     let head = ["#"].into_iter().chain(flags.iter().copied()).chain(columns.iter().map(|column| column.head));
     let words: Vec<usize> = (1..=flags.len()).collect();
     let mut table = Table::new(head.chain([""]), &words);
+    let shown: Vec<Vec<String>> = columns.iter().map(|column| column.show.cells(rows)).collect();
     for (index, (row, point)) in rows.iter().zip(&points).enumerate() {
         let number = [(first + index).to_string()];
         let values = flags.iter().map(|flag| point.word(flag));
-        let figures = columns.iter().map(|column| {
+        let figures = columns.iter().zip(&shown).map(|(column, shown)| {
             let mark = if is_best(column, row, rows) { "*" } else { "" };
-            format!("{mark}{}", (column.show)(row))
+            format!("{mark}{}", shown[index])
         });
         let on = |front: &[usize], mark| if front.contains(&(first + index)) { mark } else { "" };
         let of_time = sweep.pareto_system_time.as_deref().unwrap_or_default();

@@ -39,12 +39,14 @@ struct Report {
 /// Input that is no trace at all; a repaired trace that cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let verified = verify(&args.trace)?;
-    if let Some(wanted) = &args.repair {
+    // Where not even the header is sound there is nothing to write.
+    let repaired = args.repair.as_ref().filter(|_| verified.sound || verified.events > 0);
+    if let Some(wanted) = repaired {
         write_new(wanted, &[&args.trace], |path| repair(&args.trace, path))?;
     }
     let sound = verified.sound;
     let file = args.trace.display().to_string();
-    let repaired = args.repair.as_ref().map(|path| path.display().to_string());
+    let repaired = repaired.map(|path| path.display().to_string());
     let report = Report { schema: hksim_sim::report::SCHEMA, file, verified, repaired };
     print(&render(args.format, &report, &[&report], || table(&report))?)?;
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -66,6 +68,7 @@ fn table(report: &Report) -> String {
     }
     match (repaired, verified.sound) {
         (Some(repaired), _) => text += &format!("{repaired}: written, with those {events} events\n"),
+        (None, false) if verified.events == 0 => (),
         (None, false) => text += "--repair FILE.hkt writes them to a trace of their own\n",
         (None, true) => (),
     }

@@ -1,4 +1,4 @@
-//! Allocators by name: what a word of `--allocators` means on this machine.
+//! Allocators by name: what a word of `--allocators` or `--on` means on this machine.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -53,17 +53,17 @@ const KNOWN: [Known; 4] = [
 ];
 
 impl Allocator {
-    /// Looks a word up: `glibc`, a known allocator, `native`, `native:POLICY`, or the path of a library.
+    /// Looks up a word of a flag: `glibc`, a known allocator, `native`, `native:POLICY`, or the path of a library.
     ///
     /// # Errors
     /// It is none of these, the policy cannot be, or there is no such file.
-    pub fn named(word: &str) -> Result<Allocator> {
+    pub fn named(flag: &str, word: &str) -> Result<Allocator> {
         let found = match word.split_once(':').map_or((word, ""), |(kind, policy)| (kind, policy)) {
             ("glibc", "") => Found::Here(Target::Malloc { preload: None }),
-            ("native", policy) => native(policy).with_context(|| format!("--allocators {word}"))?,
+            ("native", policy) => native(policy).with_context(|| format!("--{flag} {word}"))?,
             _ => match KNOWN.iter().find(|known| known.name == word) {
                 Some(known) => installed(known, &folders()),
-                None => library(word)?,
+                None => library(flag, word)?,
             },
         };
         Ok(Allocator { name: word.to_string(), found })
@@ -95,11 +95,11 @@ fn native(policy: &str) -> Result<Found> {
     Ok(Found::Here(Target::Native(design)))
 }
 
-fn library(word: &str) -> Result<Found> {
+fn library(flag: &str, word: &str) -> Result<Found> {
     if !word.contains('/') && !word.contains(".so") {
         let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
         bail!(
-            "--allocators {word}: unknown; name glibc, {}, native, native:POLICY, or the path of a malloc library",
+            "--{flag} {word}: unknown; name glibc, {}, native, native:POLICY, or the path of a malloc library",
             names.join(", ")
         );
     }

@@ -1,0 +1,56 @@
+//! A prediction as a line of CSV: the same columns whatever trace, design and flags it was made with.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::commands::info::origin_text;
+use crate::flags::mthp;
+use crate::flags::table::thp_word;
+use crate::system_time::Priced;
+
+/// Parts that stand in some results only; their figures are columns of every line.
+const OPTIONAL: [(&str, &[&str]); 3] = [
+    ("addresses", &["source", "maps", "not_given"]),
+    ("khugepaged", &["huge_pages_max", "rss_bytes_more_max", "installs_fewer_max"]),
+    ("system_time", &["low_s", "median_s", "high_s", "machine", "kernel"]),
+];
+
+/// The row. Lists are sums, the trace's origin is one column, and of the kernel only what flags set has columns: the rest
+/// follows from its version, or stands in JSON.
+pub fn row(priced: &Priced) -> Map<String, Value> {
+    let report = &priced.report;
+    let value = serde_json::to_value(priced).unwrap_or_default();
+    let mut row = value.as_object().cloned().unwrap_or_default();
+    let trace = &report.trace;
+    row.insert(
+        "trace".into(),
+        json!({
+            "file": trace.file, "checksum": trace.checksum, "origin": origin_text(&trace.origin),
+            "knowledge": word(&trace.knowledge), "clock": word(&trace.clock), "complete": trace.complete,
+        }),
+    );
+    let kernel = &report.kernel;
+    row.insert(
+        "kernel".into(),
+        json!({
+            "version": kernel.rules.version.word(), "thp": thp_word(kernel.thp.global), "mthp": mthp::show(&kernel.thp.sizes),
+            "hugetlb_pool": kernel.hugetlb_pool, "max_map_count": kernel.max_map_count,
+        }),
+    );
+    for (name, fields) in OPTIONAL {
+        let part = row.get(name).cloned().unwrap_or_default();
+        let figures = fields.iter().map(|&field| (field.to_string(), part.get(field).cloned().unwrap_or_default()));
+        row.insert(name.into(), Value::Object(figures.collect()));
+    }
+    let copied: u64 = report.forks.iter().map(|fork| fork.copied_bytes).sum();
+    row.insert("forks".into(), json!({"count": report.forks.len(), "copied_bytes": copied}));
+    // Neither has a place in a line: JSON has them.
+    row.remove("bracket");
+    row.remove("tlb");
+    row
+}
+
+/// A word of an enum, as JSON has it.
+fn word(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}

@@ -1,0 +1,99 @@
+//! Modes of the kernel's sizes of huge pages, in words: `64K=always,256K=madvise`.
+
+use hksim_sim::kernel::{BLOCK_ORDER, SizeMode, ThpConfig, ThpMode};
+
+use super::values::{parse_size, show_size};
+
+/// A mode for each folio order, 0 to [`BLOCK_ORDER`], as [`ThpConfig::sizes`] has them.
+pub type Sizes = [SizeMode; BLOCK_ORDER + 1];
+
+/// The smallest large folio of anonymous memory: 16K.
+const SMALLEST_ORDER: usize = 2;
+
+const MODES: [(&str, SizeMode); 4] = [
+    ("always", SizeMode::Always),
+    ("madvise", SizeMode::Madvise),
+    ("inherit", SizeMode::Inherit),
+    ("never", SizeMode::Never),
+];
+
+/// The modes that a kernel boots with: sizes below 2M are off, 2M follows the global mode.
+pub fn usual() -> Sizes {
+    ThpConfig::new(ThpMode::Madvise).sizes
+}
+
+/// The mode of that word, as the kernel's own files have it.
+pub fn mode_from_word(word: &str) -> Option<SizeMode> {
+    MODES.iter().find(|(known, _)| *known == word).map(|(_, mode)| *mode)
+}
+
+/// Reads `SIZE=MODE`, a comma between two; a size that is not named keeps the mode that the kernel boots with.
+///
+/// # Errors
+/// Says what was expected.
+pub fn parse(word: &str) -> Result<Sizes, String> {
+    let mut sizes = usual();
+    let mut named = [false; BLOCK_ORDER + 1];
+    for part in word.split(',') {
+        let expected = || format!("`{part}`: write SIZE=MODE: 64K=always");
+        let (size, mode) = part.split_once('=').ok_or_else(expected)?;
+        let order = order_of(size).ok_or_else(|| format!("`{part}`: sizes are 16K and its doubles up to 2M"))?;
+        let modes = || MODES.map(|(known, _)| known).join(", ");
+        sizes[order] = mode_from_word(mode).ok_or_else(|| format!("`{part}`: modes are {}", modes()))?;
+        if std::mem::replace(&mut named[order], true) {
+            return Err(format!("`{part}`: {size} is named twice"));
+        }
+    }
+    Ok(sizes)
+}
+
+/// The sizes whose mode is not the one that the kernel boots with, as [`parse`] reads them.
+pub fn show(sizes: &Sizes) -> String {
+    let usual = usual();
+    let changed = (SMALLEST_ORDER..=BLOCK_ORDER).filter(|&order| sizes[order] != usual[order]);
+    let words: Vec<String> = changed.map(|order| format!("{}={}", size_word(order), word(sizes[order]))).collect();
+    if words.is_empty() { format!("2M={}", word(usual[BLOCK_ORDER])) } else { words.join(",") }
+}
+
+/// Whether any size below 2M is on.
+pub fn has_mid_sizes(sizes: &Sizes) -> bool {
+    sizes[..BLOCK_ORDER].iter().any(|mode| *mode != SizeMode::Never)
+}
+
+fn word(mode: SizeMode) -> &'static str {
+    MODES.iter().find(|(_, known)| *known == mode).map_or("", |(word, _)| word)
+}
+
+fn size_word(order: usize) -> String {
+    show_size(4096 << order)
+}
+
+fn order_of(size: &str) -> Option<usize> {
+    let bytes = parse_size(size).ok()?;
+    (SMALLEST_ORDER..=BLOCK_ORDER).find(|order| 4096 << order == bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_read_back() {
+        for word in
+            ["2M=inherit", "64K=always", "16K=inherit,64K=always,256K=madvise", "1M=madvise,2M=never", "2M=always"]
+        {
+            assert_eq!(parse(word).map(|sizes| show(&sizes)).as_deref(), Ok(word));
+        }
+        assert_eq!(parse("256K=madvise,64K=always"), parse("64K=always,256K=madvise"));
+        assert_eq!(parse("64K=never,2M=inherit").map(|sizes| show(&sizes)).as_deref(), Ok("2M=inherit"), "as it boots");
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for word in
+            ["", "64K", "64K=", "64K=on", "8K=always", "4M=always", "48K=always", "64K=always,64K=never", "default"]
+        {
+            assert!(parse(word).is_err(), "{word:?}");
+        }
+    }
+}

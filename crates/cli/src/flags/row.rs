@@ -1,0 +1,75 @@
+//! A row of a JSON result, read back into the choice that it was made under.
+
+use hksim_drive::{Design, PolicyRule, TouchRule};
+use hksim_sim::kernel::{BLOCK_ORDER, KernelVersion};
+use serde::Deserialize;
+
+use super::choice::Choice;
+use super::mthp::{self, Sizes};
+use super::table::thp_from_word;
+
+/// What a row says of its inputs. Rows of replays have no kernel, those of foreign allocators no policy.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Inputs {
+    policy: Option<Design>,
+    touch: Touch,
+    /// Absent in older results.
+    #[serde(default)]
+    memory_policy: MemoryPolicy,
+    kernel: Option<Kernel>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Touch {
+    rule: TouchRule,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct MemoryPolicy {
+    rule: PolicyRule,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Kernel {
+    thp: Thp,
+    rules: Rules,
+    hugetlb_pool: Option<u64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Rules {
+    /// Absent in older results.
+    version: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Thp {
+    global: String,
+    /// By folio order.
+    #[serde(default)]
+    sizes: Vec<String>,
+}
+
+impl Inputs {
+    /// The choice, everything decided; `None` where the row has no design.
+    pub fn choice(&self) -> Option<Choice> {
+        let design = self.policy.clone()?;
+        let kernel = self.kernel.as_ref();
+        let sizes = kernel.and_then(|kernel| sizes(&kernel.thp.sizes));
+        Some(Choice {
+            touch: Some(self.touch.rule),
+            memory_policy: self.memory_policy.rule,
+            base: None,
+            kernel_version: kernel.and_then(|kernel| KernelVersion::from_word(kernel.rules.version.as_deref()?)),
+            thp: kernel.and_then(|kernel| thp_from_word(&kernel.thp.global)),
+            mthp: sizes.and_then(|sizes| Choice::unexpected_sizes(design.huge, sizes)),
+            hugetlb_pool: kernel.and_then(|kernel| kernel.hugetlb_pool),
+            design,
+        })
+    }
+}
+
+fn sizes(words: &[String]) -> Option<Sizes> {
+    let modes: Vec<_> = words.iter().map(|word| mthp::mode_from_word(word)).collect::<Option<_>>()?;
+    <[_; BLOCK_ORDER + 1]>::try_from(modes).ok()
+}

@@ -1,0 +1,66 @@
+//! Live bytes over time in bounded memory: of each span of time the first, the lowest, the highest and the last value.
+//!
+//! Drawn as steps these give the same picture as all values would, one pixel a span: no peak is clipped, and where nothing
+//! happens the line is level.
+
+use super::LivePoint;
+
+/// Spans of a trace.
+const SPANS: u64 = 256;
+
+/// Points of one span.
+#[derive(Clone, Copy)]
+struct Span {
+    first: LivePoint,
+    lowest: LivePoint,
+    highest: LivePoint,
+    last: LivePoint,
+}
+
+/// Collects points, in order.
+pub(super) struct OverTime {
+    duration_ns: u64,
+    spans: Vec<(u64, Span)>,
+}
+
+impl OverTime {
+    /// For a trace of that length.
+    pub(super) fn new(duration_ns: u64) -> OverTime {
+        OverTime { duration_ns, spans: Vec::with_capacity(SPANS as usize) }
+    }
+
+    /// The heap after an event.
+    #[inline]
+    pub(super) fn see(&mut self, point: LivePoint) {
+        let number = u128::from(point.time_ns) * u128::from(SPANS) / (u128::from(self.duration_ns) + 1);
+        let number = number as u64;
+        match self.spans.last_mut().filter(|(last, _)| *last == number) {
+            Some((_, span)) => span.see(point),
+            None => self.spans.push((number, Span { first: point, lowest: point, highest: point, last: point })),
+        }
+    }
+
+    /// The points, in order: at most four a span.
+    pub(super) fn finish(self) -> Vec<LivePoint> {
+        self.spans.into_iter().flat_map(|(_, span)| span.points()).collect()
+    }
+}
+
+impl Span {
+    fn see(&mut self, point: LivePoint) {
+        if point.live_bytes < self.lowest.live_bytes {
+            self.lowest = point;
+        }
+        if point.live_bytes > self.highest.live_bytes {
+            self.highest = point;
+        }
+        self.last = point;
+    }
+
+    fn points(self) -> Vec<LivePoint> {
+        let mut points = vec![self.first, self.lowest, self.highest, self.last];
+        points.sort_by_key(|point| point.event);
+        points.dedup();
+        points
+    }
+}
