@@ -4,7 +4,7 @@ use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Request, ThreadHeap, 
 use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ThreadId};
 
 use crate::tables::{Object, Tables};
-use crate::{Live, TouchRule};
+use crate::{Live, TouchRule, TouchedBytes};
 
 /// Why a trace can't be driven on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct Driver<W: World, G: Geometry> {
     tables: Tables<W>,
     touch: TouchRule,
     live: Live,
+    /// What was touched, where it is counted: a replay, which must not allocate, does without.
+    touched: Option<TouchedBytes>,
     placement: Placement,
     failed: u64,
 }
@@ -51,7 +53,13 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     /// The same with tables made beforehand: a replay makes them resident before its allocator exists.
     pub fn with_tables(allocator: Allocator<W, G>, tables: Tables<W>, touch: TouchRule) -> Driver<W, G> {
-        Driver { allocator, tables, touch, live: Live::default(), placement: Placement(0), failed: 0 }
+        Driver { allocator, tables, touch, live: Live::default(), touched: None, placement: Placement(0), failed: 0 }
+    }
+
+    /// The same, with an account of the touched bytes.
+    pub fn counting_touched(self) -> Driver<W, G> {
+        let objects_peak = self.tables.objects.len() as u32;
+        Driver { touched: Some(TouchedBytes::new(objects_peak)), ..self }
     }
 
     /// The allocator.
@@ -62,6 +70,11 @@ impl<W: World, G: Geometry> Driver<W, G> {
     /// Live bytes so far.
     pub fn live(&self) -> Live {
         self.live
+    }
+
+    /// The touched bytes of live objects, where they are counted.
+    pub fn touched(&self) -> Option<&TouchedBytes> {
+        self.touched.as_ref()
     }
 
     /// A digest of every placement so far: equal in two worlds iff (almost surely) all were equal.
@@ -109,7 +122,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
                 self.allocate_as(event.thread, object, Request::plain(size), size, Birth::None)
             }
             Op::Touch { object, offset, bytes, access } => {
-                self.touched(object, offset, u64::from(bytes), access);
+                self.touch(object, offset, u64::from(bytes), access);
                 Ok(())
             }
             Op::UsableSize { object } => {
@@ -152,8 +165,11 @@ impl<W: World, G: Geometry> Driver<W, G> {
         };
         self.placement.note(object, self.allocator.mem.ordinal(block.superslab), block.offset);
         let touched_bytes = self.born(block, 0, bytes, self.touch.birth(birth));
-        self.tables.objects[object.0 as usize] = Object { block: Some(block), bytes, touched_bytes };
-        self.live.add(bytes, touched_bytes);
+        self.tables.objects[object.0 as usize] = Object { block: Some(block), bytes };
+        self.live.add(bytes);
+        if let Some(touched) = &mut self.touched {
+            touched.born(object, touched_bytes);
+        }
         Ok(())
     }
 
@@ -170,7 +186,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         self.allocate(thread, object, request, bytes, birth)
     }
 
-    /// Touches `from..bytes` of a block as its birth says; returns how many bytes of its prefix are touched then.
+    /// Touches `from..bytes` of a block as its birth says; returns where what it touched ends, 0 if it is nothing.
     #[inline(always)]
     fn born(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, birth: Birth) -> u64 {
         let mem = &self.allocator.mem;
@@ -197,12 +213,19 @@ impl<W: World, G: Geometry> Driver<W, G> {
     #[inline(always)]
     fn free(&mut self, thread: ThreadId, object: ObjectId) -> Result<(), DriveError> {
         let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
-        let Object { block, bytes, touched_bytes } = &mut self.tables.objects[object.0 as usize];
+        let Object { block, bytes } = &mut self.tables.objects[object.0 as usize];
         if let Some(block) = block.take() {
-            if self.touch == TouchRule::AllAtDeath && *bytes > 0 {
+            let at_death = self.touch == TouchRule::AllAtDeath && *bytes > 0;
+            if at_death {
                 self.allocator.mem.app_write(block, 0, *bytes);
             }
-            self.live.remove(*bytes, *touched_bytes);
+            if let Some(touched) = &mut self.touched {
+                if at_death {
+                    touched.touch(object, 0..*bytes, *bytes);
+                }
+                touched.dies(object);
+            }
+            self.live.remove(*bytes);
             self.allocator.free(heap, block);
         }
         Ok(())
@@ -212,8 +235,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
     fn resize(&mut self, thread: ThreadId, object: ObjectId, bytes: u64, birth: Birth) -> Result<(), DriveError> {
         let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
         let at = object.0 as usize;
-        let Object { block: Some(block), bytes: old_bytes, touched_bytes: old_touched } = self.tables.objects[at]
-        else {
+        let Object { block: Some(block), bytes: old_bytes } = self.tables.objects[at] else {
             return self.allocate_as(thread, object, Request::plain(bytes), bytes, birth);
         };
         let Some(new) = self.allocator.resize(heap, block, bytes) else {
@@ -221,23 +243,26 @@ impl<W: World, G: Geometry> Driver<W, G> {
             return Ok(());
         };
         self.placement.note(object, self.allocator.mem.ordinal(new.superslab), new.offset);
-        let grown = self.born(new, old_bytes, bytes, self.touch.birth(birth));
-        let touched_bytes = if old_touched == old_bytes && grown > 0 { bytes } else { old_touched.min(bytes) };
-        self.live.remove(old_bytes, old_touched);
-        self.live.add(bytes, touched_bytes);
-        self.tables.objects[at] = Object { block: Some(new), bytes, touched_bytes };
+        let touched_end = self.born(new, old_bytes, bytes, self.touch.birth(birth));
+        if let Some(touched) = &mut self.touched {
+            touched.shrink(object, bytes);
+            touched.touch(object, old_bytes..touched_end, bytes);
+        }
+        self.live.remove(old_bytes);
+        self.live.add(bytes);
+        self.tables.objects[at] = Object { block: Some(new), bytes };
         Ok(())
     }
 
     #[inline(never)]
-    fn touched(&mut self, object: ObjectId, offset: u64, bytes: u64, access: Access) {
+    fn touch(&mut self, object: ObjectId, offset: u64, bytes: u64, access: Access) {
         if self.touch != TouchRule::Recorded {
             return;
         }
-        let object = &mut self.tables.objects[object.0 as usize];
-        let (Some(block), Some(end)) = (object.block, offset.checked_add(bytes)) else { return };
+        let &Object { block, bytes: size } = &self.tables.objects[object.0 as usize];
+        let (Some(block), Some(end)) = (block, offset.checked_add(bytes)) else { return };
         // A trace may claim more than the object has; nobody's memory is touched for that.
-        let end = end.min(object.bytes);
+        let end = end.min(size);
         if offset >= end {
             return;
         }
@@ -245,10 +270,8 @@ impl<W: World, G: Geometry> Driver<W, G> {
             Access::Read => self.allocator.mem.app_read(block, offset, end - offset),
             Access::Write => self.allocator.mem.app_write(block, offset, end - offset),
         }
-        if offset <= object.touched_bytes && end > object.touched_bytes {
-            self.live.remove(0, object.touched_bytes);
-            object.touched_bytes = end;
-            self.live.add(0, end);
+        if let Some(touched) = &mut self.touched {
+            touched.touch(object, offset..end, size);
         }
     }
 }

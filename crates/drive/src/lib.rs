@@ -13,6 +13,7 @@ mod pages;
 mod points;
 mod tables;
 mod touch;
+mod touched;
 
 pub use counts::{ByKind, FellBack, OsCalls};
 pub use design::{Design, DesignError, Huge, Plan};
@@ -23,3 +24,4 @@ pub use pages::{PageRun, PageSet, PageState};
 pub use points::{PointFinder, even_points};
 pub use tables::Tables;
 pub use touch::TouchRule;
+pub use touched::TouchedBytes;
