@@ -1,10 +1,13 @@
 //! The ordered driver.
 
+use std::ops::Range;
+
 use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Request, ThreadHeap, World};
 use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ThreadId};
 
+use crate::scattered::Scattered;
 use crate::tables::{Object, Tables};
-use crate::{Live, TouchRule, TouchedBytes};
+use crate::{Live, TouchRule};
 
 /// Why a trace can't be driven on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +30,8 @@ pub struct Driver<W: World, G: Geometry> {
     tables: Tables<W>,
     touch: TouchRule,
     live: Live,
-    /// What was touched, where it is counted: a replay, which must not allocate, does without.
-    touched: Option<TouchedBytes>,
+    /// `None` in a replay, which must not allocate.
+    scattered: Option<Scattered>,
     placement: Placement,
     failed: u64,
 }
@@ -53,13 +56,12 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     /// The same with tables made beforehand: a replay makes them resident before its allocator exists.
     pub fn with_tables(allocator: Allocator<W, G>, tables: Tables<W>, touch: TouchRule) -> Driver<W, G> {
-        Driver { allocator, tables, touch, live: Live::default(), touched: None, placement: Placement(0), failed: 0 }
+        Driver { allocator, tables, touch, live: Live::default(), scattered: None, placement: Placement(0), failed: 0 }
     }
 
-    /// The same, with an account of the touched bytes.
-    pub fn counting_touched(self) -> Driver<W, G> {
-        let objects_peak = self.tables.objects.len() as u32;
-        Driver { touched: Some(TouchedBytes::new(objects_peak)), ..self }
+    /// The same, with every touched byte in [`Driver::live`], in memory that grows with the bytes touched out of order.
+    pub fn counting_scattered(self) -> Driver<W, G> {
+        Driver { scattered: Some(Scattered::default()), ..self }
     }
 
     /// The allocator.
@@ -70,11 +72,6 @@ impl<W: World, G: Geometry> Driver<W, G> {
     /// Live bytes so far.
     pub fn live(&self) -> Live {
         self.live
-    }
-
-    /// The touched bytes of live objects, where they are counted.
-    pub fn touched(&self) -> Option<&TouchedBytes> {
-        self.touched.as_ref()
     }
 
     /// A digest of every placement so far: equal in two worlds iff (almost surely) all were equal.
@@ -122,7 +119,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
                 self.allocate_as(event.thread, object, Request::plain(size), size, Birth::None)
             }
             Op::Touch { object, offset, bytes, access } => {
-                self.touch(object, offset, u64::from(bytes), access);
+                self.touched(object, offset, u64::from(bytes), access);
                 Ok(())
             }
             Op::UsableSize { object } => {
@@ -165,11 +162,8 @@ impl<W: World, G: Geometry> Driver<W, G> {
         };
         self.placement.note(object, self.allocator.mem.ordinal(block.superslab), block.offset);
         let touched_bytes = self.born(block, 0, bytes, self.touch.birth(birth));
-        self.tables.objects[object.0 as usize] = Object { block: Some(block), bytes };
-        self.live.add(bytes);
-        if let Some(touched) = &mut self.touched {
-            touched.born(object, touched_bytes);
-        }
+        self.tables.objects[object.0 as usize] = Object { block: Some(block), bytes, touched_bytes };
+        self.live.add(bytes, touched_bytes);
         Ok(())
     }
 
@@ -213,19 +207,17 @@ impl<W: World, G: Geometry> Driver<W, G> {
     #[inline(always)]
     fn free(&mut self, thread: ThreadId, object: ObjectId) -> Result<(), DriveError> {
         let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
-        let Object { block, bytes } = &mut self.tables.objects[object.0 as usize];
+        let Object { block, bytes, touched_bytes } = &mut self.tables.objects[object.0 as usize];
         if let Some(block) = block.take() {
-            let at_death = self.touch == TouchRule::AllAtDeath && *bytes > 0;
-            if at_death {
+            if let Some(scattered) = self.scattered.as_mut().filter(|scattered| !scattered.is_empty()) {
+                self.live.remove(0, scattered.forget(object));
+            }
+            if self.touch == TouchRule::AllAtDeath && *bytes > 0 {
                 self.allocator.mem.app_write(block, 0, *bytes);
+                self.live.add(0, *bytes);
+                self.live.remove(0, *bytes);
             }
-            if let Some(touched) = &mut self.touched {
-                if at_death {
-                    touched.touch(object, 0..*bytes, *bytes);
-                }
-                touched.dies(object);
-            }
-            self.live.remove(*bytes);
+            self.live.remove(*bytes, *touched_bytes);
             self.allocator.free(heap, block);
         }
         Ok(())
@@ -235,7 +227,8 @@ impl<W: World, G: Geometry> Driver<W, G> {
     fn resize(&mut self, thread: ThreadId, object: ObjectId, bytes: u64, birth: Birth) -> Result<(), DriveError> {
         let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
         let at = object.0 as usize;
-        let Object { block: Some(block), bytes: old_bytes } = self.tables.objects[at] else {
+        let Object { block: Some(block), bytes: old_bytes, touched_bytes: old_touched } = self.tables.objects[at]
+        else {
             return self.allocate_as(thread, object, Request::plain(bytes), bytes, birth);
         };
         let Some(new) = self.allocator.resize(heap, block, bytes) else {
@@ -244,22 +237,23 @@ impl<W: World, G: Geometry> Driver<W, G> {
         };
         self.placement.note(object, self.allocator.mem.ordinal(new.superslab), new.offset);
         let touched_end = self.born(new, old_bytes, bytes, self.touch.birth(birth));
-        if let Some(touched) = &mut self.touched {
-            touched.shrink(object, bytes);
-            touched.touch(object, old_bytes..touched_end, bytes);
+        let touched_bytes = old_touched.min(bytes);
+        if let Some(scattered) = &mut self.scattered {
+            self.live.remove(0, scattered.shrink(object, old_touched, bytes));
         }
-        self.live.remove(old_bytes);
-        self.live.add(bytes);
-        self.tables.objects[at] = Object { block: Some(new), bytes };
+        self.live.remove(old_bytes, old_touched);
+        self.live.add(bytes, touched_bytes);
+        self.tables.objects[at] = Object { block: Some(new), bytes, touched_bytes };
+        self.count_touch(object, old_bytes..touched_end);
         Ok(())
     }
 
     #[inline(never)]
-    fn touch(&mut self, object: ObjectId, offset: u64, bytes: u64, access: Access) {
+    fn touched(&mut self, object: ObjectId, offset: u64, bytes: u64, access: Access) {
         if self.touch != TouchRule::Recorded {
             return;
         }
-        let &Object { block, bytes: size } = &self.tables.objects[object.0 as usize];
+        let &Object { block, bytes: size, .. } = &self.tables.objects[object.0 as usize];
         let (Some(block), Some(end)) = (block, offset.checked_add(bytes)) else { return };
         // A trace may claim more than the object has; nobody's memory is touched for that.
         let end = end.min(size);
@@ -270,8 +264,22 @@ impl<W: World, G: Geometry> Driver<W, G> {
             Access::Read => self.allocator.mem.app_read(block, offset, end - offset),
             Access::Write => self.allocator.mem.app_write(block, offset, end - offset),
         }
-        if let Some(touched) = &mut self.touched {
-            touched.touch(object, offset..end, size);
+        self.count_touch(object, offset..end);
+    }
+
+    /// Counts those bytes of an object that were not touched before.
+    fn count_touch(&mut self, object: ObjectId, touched: Range<u64>) {
+        let &mut Object { bytes: size, touched_bytes: ref mut prefix, .. } =
+            &mut self.tables.objects[object.0 as usize];
+        if touched.end <= *prefix {
+            return;
+        }
+        if let Some(scattered) = &mut self.scattered {
+            let new = scattered.touch(object, prefix, touched, size);
+            self.live.add(0, new);
+        } else if touched.start <= *prefix {
+            self.live.add(0, touched.end - *prefix);
+            *prefix = touched.end;
         }
     }
 }

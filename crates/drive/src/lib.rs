@@ -11,9 +11,9 @@ mod fork;
 mod live;
 mod pages;
 mod points;
+mod scattered;
 mod tables;
 mod touch;
-mod touched;
 
 pub use counts::{ByKind, FellBack, OsCalls};
 pub use design::{Design, DesignError, Huge, Plan};
@@ -24,4 +24,3 @@ pub use pages::{PageRun, PageSet, PageState};
 pub use points::{PointFinder, even_points};
 pub use tables::Tables;
 pub use touch::TouchRule;
-pub use touched::TouchedBytes;

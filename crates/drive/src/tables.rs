@@ -6,6 +6,8 @@ use hksim_policy::{Block, ThreadHeap, World};
 pub(crate) struct Object<S> {
     pub(crate) block: Option<Block<S>>,
     pub(crate) bytes: u64,
+    /// Every byte below this one is touched; what else is, [`crate::scattered::Scattered`] knows.
+    pub(crate) touched_bytes: u64,
 }
 
 /// What a driver knows of threads and objects.
@@ -17,7 +19,7 @@ pub struct Tables<W: World> {
 impl<W: World> Tables<W> {
     /// Empty tables for a trace with so many threads, and at most so many objects live at once.
     pub fn new(threads: u32, objects_peak: u32) -> Tables<W> {
-        let empty = || Object { block: None, bytes: 0 };
+        let empty = || Object { block: None, bytes: 0, touched_bytes: 0 };
         Tables { heaps: (0..threads).map(|_| None).collect(), objects: (0..objects_peak).map(|_| empty()).collect() }
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use hksim_drive::{
     Design, DesignError, DriveError, Driver, FellBack, ForkSchedule, ForkWindow, PageRun, PageSet,
-    PageState as SetState, PointFinder, Step, TouchRule, TouchedBytes, even_points,
+    PageState as SetState, PointFinder, Step, TouchRule, even_points,
 };
 use hksim_policy::options::Purge;
 use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
@@ -193,7 +193,7 @@ impl<H: Watch> Run<H> {
         }
         let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
         Ok(Run {
-            driver: Driver::new(allocator, threads, objects_peak, setup.touch).counting_touched(),
+            driver: Driver::new(allocator, threads, objects_peak, setup.touch).counting_scattered(),
             points,
             next_sample: 0,
             next_mark: 0,
@@ -324,7 +324,6 @@ impl<H: Watch> Run<H> {
         let accounts = hooks.accounts();
         let (kernel, peaks, live) = (accounts.kernel(), accounts.peaks(), self.driver.live());
         let counters = kernel.counters();
-        let touched_bytes_peak = self.driver.touched().map_or(0, TouchedBytes::bytes_peak);
         let knowledge = if setup.touch == TouchRule::Recorded { trace.knowledge } else { Touch::Assumed };
         SimReport {
             schema: SCHEMA,
@@ -348,7 +347,7 @@ impl<H: Watch> Run<H> {
             huge_pages_peak: peaks.huge_pages,
             live_bytes_peak: live.bytes_peak,
             floor_pages: live.bytes_peak.div_ceil(PAGE_BYTES),
-            floor_touched_pages: touched_bytes_peak.div_ceil(PAGE_BYTES),
+            floor_touched_pages: live.touched_bytes_peak.div_ceil(PAGE_BYTES),
             superslabs_peak: u64::from(pool.superslabs_peak.get()),
             vmas_peak: peaks.vmas,
             page_table_bytes_peak: peaks.page_table_bytes,

@@ -76,7 +76,7 @@ fn driver(trace: &RandomTrace, rule: TouchRule) -> Driver<PlainMemory, RunGeomet
     let plan = Design { arena_bytes: 64 << 20, ..Design::default() }.plan().expect("a legal design");
     let memory = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
     let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
-    Driver::new(allocator, trace.threads, trace.objects_peak, rule).counting_touched()
+    Driver::new(allocator, trace.threads, trace.objects_peak, rule).counting_scattered()
 }
 
 /// Pages that the touched bytes of a trace would fill at their peak, after a comparison with the oracle at every event.
@@ -86,8 +86,7 @@ fn floor_pages(trace: &RandomTrace, rule: TouchRule) -> u64 {
         let failed = driver.failed();
         driver.step(event).unwrap_or_else(|error| panic!("event {index}: {error}"));
         naive.step(event.op, rule, driver.failed() > failed);
-        let touched = driver.touched().expect("it was asked for");
-        let counted = (touched.bytes(), touched.bytes_peak());
+        let counted = (driver.live().touched_bytes, driver.live().touched_bytes_peak);
         assert_eq!(counted, (naive.bytes(), naive.peak), "{rule:?}, event {index}: {:?}", event.op);
     }
     naive.peak.div_ceil(PAGE_BYTES)

@@ -1,7 +1,7 @@
-//! Which bytes of live objects the program has touched: the floor of what any design must keep in memory.
+//! Touched bytes of live objects that do not follow an object's first byte without a gap.
 //!
-//! Most objects are touched from their first byte on, so a length is enough for them. What is touched beyond it has a bit a
-//! byte, in pages that are made when they are needed: at most an eighth of the live bytes.
+//! Most objects are touched from their first byte on, so a length is enough for them, which stands in the driver's table. What
+//! is touched beyond it has a bit a byte here, in pages that are made when they are needed: at most an eighth of the live bytes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,21 +11,12 @@ use hksim_trace::event::ObjectId;
 
 const WORD_BITS: u64 = u64::BITS as u64;
 
-/// The distinct bytes of live objects that were touched: now, and at their peak.
+/// What is touched beyond the prefixes, by object.
 #[derive(Debug, Default)]
-pub struct TouchedBytes {
-    objects: Vec<Object>,
-    bytes: u64,
-    bytes_peak: u64,
-}
-
-/// Touched bytes of one object.
-#[derive(Debug, Default)]
-struct Object {
-    /// Every byte below this one is touched.
-    prefix: u64,
-    /// The others; `None` if there are none.
-    beyond: Option<Box<Beyond>>,
+pub(crate) struct Scattered {
+    objects: Vec<Option<Box<Beyond>>>,
+    /// Objects that have any.
+    count: usize,
 }
 
 /// Touched bytes beyond the prefix. Bits below the prefix have no meaning.
@@ -42,98 +33,55 @@ struct Beyond {
 #[derive(Debug, Default)]
 struct Bits(Vec<u64>);
 
-impl TouchedBytes {
-    /// Nothing touched, for at most so many objects live at once.
-    pub fn new(objects_peak: u32) -> Self {
-        let objects = (0..objects_peak).map(|_| Object::default()).collect();
-        TouchedBytes { objects, bytes: 0, bytes_peak: 0 }
-    }
-
-    /// Touched bytes of the objects that are live now.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The highest value of [`TouchedBytes::bytes`].
-    pub fn bytes_peak(&self) -> u64 {
-        self.bytes_peak
-    }
-
-    /// A new object, whose first bytes are touched.
+impl Scattered {
     #[inline(always)]
-    pub(crate) fn born(&mut self, object: ObjectId, prefix: u64) {
-        self.objects[object.0 as usize].prefix = prefix;
-        self.add(prefix);
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
     }
 
-    /// Bytes of an object are touched. `size`: its bytes.
-    #[inline]
-    pub(crate) fn touch(&mut self, object: ObjectId, touched: Range<u64>, size: u64) {
-        let object = &mut self.objects[object.0 as usize];
-        if touched.end > object.prefix {
-            let new = object.touch(touched, size);
-            self.add(new);
+    /// Touches bytes of an object of `size` bytes, some of them beyond its prefix; how many were not touched before.
+    pub(crate) fn touch(&mut self, object: ObjectId, prefix: &mut u64, touched: Range<u64>, size: u64) -> u64 {
+        let at = object.0 as usize;
+        if at >= self.objects.len() {
+            self.objects.resize_with(at + 1, || None);
         }
-    }
-
-    /// An object ends.
-    #[inline(always)]
-    pub(crate) fn dies(&mut self, object: ObjectId) {
-        let object = &mut self.objects[object.0 as usize];
-        self.bytes -= object.bytes();
-        if object.beyond.is_some() || object.prefix > 0 {
-            *object = Object::default();
-        }
-    }
-
-    /// An object keeps its first bytes only.
-    pub(crate) fn shrink(&mut self, object: ObjectId, size: u64) {
-        let object = &mut self.objects[object.0 as usize];
-        let before = object.bytes();
-        object.shrink(size);
-        self.bytes -= before - object.bytes();
-    }
-
-    #[inline(always)]
-    fn add(&mut self, bytes: u64) {
-        self.bytes += bytes;
-        self.bytes_peak = self.bytes_peak.max(self.bytes);
-    }
-}
-
-impl Object {
-    #[inline(always)]
-    fn bytes(&self) -> u64 {
-        self.prefix + self.beyond.as_ref().map_or(0, |beyond| beyond.bytes)
-    }
-
-    /// Touches bytes of which some lie beyond the prefix; how many were not touched before.
-    fn touch(&mut self, touched: Range<u64>, size: u64) -> u64 {
-        let before = self.bytes();
-        if touched.start <= self.prefix {
-            if let Some(beyond) = &mut self.beyond {
-                beyond.bytes -= beyond.count(self.prefix..touched.end);
+        let known = &mut self.objects[at];
+        let had = known.is_some();
+        let before = *prefix + known.as_ref().map_or(0, |beyond| beyond.bytes);
+        if touched.start <= *prefix {
+            if let Some(beyond) = known {
+                beyond.bytes -= beyond.count(*prefix..touched.end);
             }
-            self.prefix = touched.end;
+            *prefix = touched.end;
         } else {
-            self.beyond.get_or_insert_default().set(touched);
+            known.get_or_insert_default().set(touched);
         }
-        let now = self.bytes();
+        let now = *prefix + known.as_ref().map_or(0, |beyond| beyond.bytes);
         if now == size {
-            self.prefix = size;
+            *prefix = size;
         }
-        if now == self.prefix {
-            self.beyond = None;
+        if now == *prefix {
+            *known = None;
         }
+        self.count = self.count + usize::from(known.is_some()) - usize::from(had);
         now - before
     }
 
-    fn shrink(&mut self, size: u64) {
-        if let Some(beyond) = &mut self.beyond {
-            beyond.bytes -= beyond.count(self.prefix.max(size)..u64::MAX);
-            beyond.truncate(size);
-        }
-        self.prefix = self.prefix.min(size);
+    /// The object ends; how many bytes it had here.
+    #[cold]
+    pub(crate) fn forget(&mut self, object: ObjectId) -> u64 {
+        let known = self.objects.get_mut(object.0 as usize).and_then(Option::take);
+        self.count -= usize::from(known.is_some());
+        known.map_or(0, |beyond| beyond.bytes)
+    }
+
+    /// The object keeps its first `size` bytes only; how many bytes here it loses.
+    pub(crate) fn shrink(&mut self, object: ObjectId, prefix: u64, size: u64) -> u64 {
+        let Some(Some(beyond)) = self.objects.get_mut(object.0 as usize) else { return 0 };
+        let lost = beyond.count(prefix.max(size)..u64::MAX);
+        beyond.bytes -= lost;
+        beyond.truncate(size);
+        lost
     }
 }
 
