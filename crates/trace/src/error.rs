@@ -152,7 +152,11 @@ pub enum TraceError {
         mend: &'static str,
     },
     /// No known format fits a file's first line.
-    #[error("{}: no known trace format; known are {known}: name it with --from if the first line is damaged", path.display())]
+    #[error(
+        "{}: no known trace format; known are {known}: name it with --from if the first line is damaged, or write a table with the \
+         columns op,object,size (docs/import.md)",
+        path.display()
+    )]
     UnknownFormat {
         /// The file.
         path: PathBuf,

@@ -196,6 +196,44 @@ fn android_times_sort_the_lines() {
     assert_eq!(events[2].op, Op::Free { object: ObjectId(1) });
 }
 
+/// `f -1` is free(NULL) in the traces of CS:APP's malloc lab.
+#[test]
+fn a_lab_trace_may_free_null() {
+    let folder = Folder::new();
+    let path = folder.file("t.rep", "20000\n1\n4\n1\na 0 512\nf -1\nr 0 640\nf 0\n");
+    let (report, mut reader) = folder.import(&path).unwrap();
+    assert_eq!((report.kind, report.events, report.quality.unknown_frees), ("rep", 4, 0));
+    let ops: Vec<Op> = read_all(&mut reader).unwrap().iter().map(|event| event.op).collect();
+    assert!(matches!(ops[..], [Op::Alloc { .. }, Op::FreeNull, Op::Realloc { .. }, Op::Free { .. }]), "{ops:?}");
+}
+
+/// The table that anybody can write: three columns, and what each other one says where it is not there.
+#[test]
+fn a_table_of_three_columns_is_enough() {
+    let folder = Folder::new();
+    let path = folder.file("t.csv", "op,object,size\nalloc,70,100\nrealloc,70,200\nalloc,9,1\nfree,70,\n");
+    let (report, mut reader) = folder.import(&path).unwrap();
+    assert_eq!((report.kind, report.threads, report.objects_peak), ("csv", 1, 2));
+    assert_eq!(reader.header().clock, Clock::PerEvent);
+    let (object, call, birth) = (ObjectId(0), AllocCall::Malloc, Birth::None);
+    let expected = [
+        Op::Alloc { object, size: 100, align_log2: 0, call, birth },
+        Op::Realloc { object, size: 200, call: ReallocCall::Realloc, birth },
+        Op::Alloc { object: ObjectId(1), size: 1, align_log2: 0, call, birth },
+        Op::Free { object },
+    ];
+    let events = read_all(&mut reader).unwrap();
+    assert!(events.iter().map(|event| event.op).eq(expected), "{events:?}");
+    assert!(events.iter().map(|event| event.time_ns).eq([0, 100, 200, 300]), "{events:?}");
+    // A column that is there says something in every row.
+    let path = folder.file("t.csv", "op,object,size,thread\nalloc,70,100,3\nfree,70,,\n");
+    let message = folder.import(&path).err().map(|why| why.to_string()).unwrap_or_default();
+    assert!(message.contains("t.csv:3: the row has no thread"), "{message}");
+    // Whoever has another format is told of this one.
+    let message = folder.import(&folder.file("t.txt", "hello\n")).err().map(|why| why.to_string()).unwrap_or_default();
+    assert!(message.contains("op,object,size"), "{message}");
+}
+
 #[test]
 fn errors_name_file_line_and_mend() {
     let folder = Folder::new();
