@@ -10,8 +10,9 @@ use hksim_trace::row::Row;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::verify;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{Random, read_all};
 
@@ -116,11 +117,14 @@ fn refused(name: &str, bytes: &[u8], format: Option<&str>) -> String {
 }
 
 #[test]
-fn an_interpreted_heaptrack_file_is_refused_with_the_way_out() {
-    let text = "v 10400 3\nX ./api\nI 1000 5e298d\ns 5 ./api\ni 1 2\na 64 1\n+ 0\n- 0\n";
-    let why = refused("heap.zst", text.as_bytes(), None);
-    assert!(why.contains("heap.zst:6") || why.contains("heap.zst:4"), "{why}");
-    assert!(why.contains("heaptrack -r") && why.contains("--raw"), "{why}");
+fn heaptrack_files_of_no_kind_are_refused() {
+    let head = "v 10400 3\nX ./api\nI 1000 5e298d\ns 5 ./api\ni 1 2\n";
+    for (text, line) in [("a 64 1\n+ 1\n- 0\n", 7), ("a 64 1\n+ 64 8 1000\n- 0\n", 7), ("- 0\n+ 0\n", 6)] {
+        let why = refused("heap.zst", format!("{head}{text}").as_bytes(), None);
+        assert!(why.contains(&format!("heap.zst:{line}")), "{why}");
+    }
+    let why = refused("heap.raw", b"v 10400 3\n+ 64 8 1000\ns 5 ./api\n- 1000\n", None);
+    assert!(why.contains("heap.raw:3") && why.contains("raw and interpreted"), "{why}");
     let newer = refused("heap.raw", b"v 20000 4\n+ 64 8 1000\n", None);
     assert!(newer.contains("newer hksim"), "{newer}");
     assert!(refused("heap.raw", b"v 10400 3\n+ 64 8 1000\nwhat\n- 1000\n", None).contains("heap.raw:3"));
@@ -135,8 +139,8 @@ fn the_cut_last_line_of_a_killed_program_is_counted() {
     assert_eq!((events.len(), report.quality.unfinished_calls), (3, 1));
 }
 
-#[test]
-fn heaptrack_is_read_as_it_writes() {
+/// Compiles the program; records it by heaptrack, with these arguments; the file. `None`, with the reason, where that cannot be.
+fn heaptrack(folder: &Path, arguments: &str) -> Option<PathBuf> {
     const PROGRAM: &str = "#include <stdlib.h>
         int main(void) {
             static void *volatile p[1000];
@@ -145,37 +149,81 @@ fn heaptrack_is_read_as_it_writes() {
             for (int i = 0; i < 100; i++) { p[0] = calloc(7, 1111); free(p[0]); }
             for (int i = 300; i < 1000; i++) free(p[i]);
         }";
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("p.c"), PROGRAM).unwrap();
+    std::fs::write(folder.join("p.c"), PROGRAM).unwrap();
     let run = |line: &str| {
         let mut words = line.split(' ');
-        let ran = Command::new(words.next().unwrap()).args(words).current_dir(folder.path()).output();
+        let ran = Command::new(words.next().unwrap()).args(words).current_dir(folder).output();
         ran.is_ok_and(|ran| ran.status.success())
     };
     if !run("cc -O0 -o p p.c") {
         eprintln!("skipped: there is no C compiler");
-        return;
+        return None;
     }
-    if !run("heaptrack -r -o ht ./p") {
+    if !run(&format!("heaptrack {arguments}-o ht ./p")) {
         eprintln!("skipped: heaptrack is not there, or cannot run");
-        return;
+        return None;
     }
-    let file = ["ht.raw.zst", "ht.raw.gz"].map(|name| folder.path().join(name)).into_iter().find(|file| file.exists());
-    let (report, events) = import_file(&file.expect("a raw file"));
-    assert_eq!(report.kind, "heaptrack");
-    let births =
-        |bytes| events.iter().filter(|event| matches!(event.op, Op::Alloc { size, .. } if size == bytes)).count();
-    assert_eq!((births(12345), births(54321), births(7777)), (1000, 300, 100));
-    // By size of the block that ends.
-    let (mut sizes, mut ends) = (std::collections::HashMap::new(), std::collections::HashMap::<u64, u32>::new());
-    for event in &events {
-        match event.op {
-            Op::Alloc { object, size, .. } => _ = sizes.insert(object, size),
-            Op::Free { object } => *ends.entry(sizes[&object]).or_default() += 1,
-            _ => (),
+    let names = ["ht.raw.zst", "ht.raw.gz", "ht.zst", "ht.gz"];
+    Some(names.map(|name| folder.join(name)).into_iter().find(|file| file.exists()).expect("heaptrack's file"))
+}
+
+#[test]
+fn heaptrack_is_read_as_it_writes() {
+    for arguments in ["-r ", ""] {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(file) = heaptrack(folder.path(), arguments) else { return };
+        let (report, events) = import_file(&file);
+        assert_eq!((report.kind, report.quality.unknown_frees), ("heaptrack", 0));
+        let births =
+            |bytes| events.iter().filter(|event| matches!(event.op, Op::Alloc { size, .. } if size == bytes)).count();
+        assert_eq!((births(12345), births(54321), births(7777)), (1000, 300, 100));
+        // By size of the block that ends.
+        let (mut sizes, mut ends) = (HashMap::new(), HashMap::<u64, u32>::new());
+        for event in &events {
+            match event.op {
+                Op::Alloc { object, size, .. } => _ = sizes.insert(object, size),
+                Op::Free { object } => *ends.entry(sizes[&object]).or_default() += 1,
+                _ => (),
+            }
+        }
+        assert_eq!((ends[&12345], ends.get(&54321), ends[&7777]), (1000, None, 100));
+        if arguments.is_empty() {
+            agrees_with_heaptrack_print(&file, &events);
         }
     }
-    assert_eq!((ends[&12345], ends.get(&54321), ends[&7777]), (1000, None, 100));
+}
+
+/// heaptrack's own reader counts allocations and bytes live at the peak and at the end.
+fn agrees_with_heaptrack_print(file: &Path, events: &[Event]) {
+    let Ok(ran) = Command::new("heaptrack_print").arg(file).output() else {
+        return eprintln!("skipped: there is no heaptrack_print");
+    };
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let figure = |label: &str| {
+        let rest = said.rsplit_once(label).unwrap_or_else(|| panic!("no `{label}` in {said}")).1;
+        rest.split_whitespace().next().expect("a figure").to_string()
+    };
+    let (mut sizes, mut allocs, mut live, mut peak) = (HashMap::new(), 0u64, 0u64, 0u64);
+    for event in events {
+        match event.op {
+            Op::Alloc { object, size, .. } => {
+                sizes.insert(object, size);
+                (allocs, live) = (allocs + 1, live + size);
+            }
+            Op::Free { object } => live -= sizes[&object],
+            _ => (),
+        }
+        peak = peak.max(live);
+    }
+    assert_eq!(figure("calls to allocation functions: "), allocs.to_string());
+    // In thousands and millions, with two digits behind the point.
+    let bytes = |bytes: u64| match bytes {
+        0..1_000 => format!("{bytes}B"),
+        1_000..1_000_000 => format!("{:.2}K", bytes as f64 / 1e3),
+        _ => format!("{:.2}M", bytes as f64 / 1e6),
+    };
+    assert_eq!(figure("peak heap memory consumption: "), bytes(peak));
+    assert_eq!(figure("total memory leaked: "), bytes(live));
 }
 
 /// A workload of the given streams, whose head fits.
