@@ -22,6 +22,7 @@ mod ltrace;
 mod lttng;
 mod mtrace;
 mod open;
+mod perf;
 mod protobuf;
 mod records;
 mod reorder;
@@ -30,6 +31,7 @@ mod script;
 mod sink;
 mod threads;
 mod times;
+mod unseen;
 mod valgrind;
 mod wee;
 
@@ -75,6 +77,7 @@ impl Format {
         mtrace::FORMAT,
         bpftrace::FORMAT,
         lttng::FORMAT,
+        perf::FORMAT,
         logalloc::FORMAT,
         valgrind::FORMAT,
         ltrace::FORMAT,

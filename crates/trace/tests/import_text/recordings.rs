@@ -22,6 +22,7 @@ fn recordings_count_as_an_independent_program_counts() {
         ("lttng.txt", "lttng"),
         ("lttng-lost.txt.gz", "lttng"),
         ("bpftrace.txt", "bpftrace"),
+        ("perf.txt", "perf"),
     ] {
         compare_counts(&folder, format, &data(name), None, name);
     }
@@ -60,6 +61,17 @@ fn ltrace_shows_the_calls_of_the_program() {
     assert_eq!((info.frees, info.free_null, info.failed, info.unknown_frees), (10 + 2 * 9, 3, 1, 0));
     assert_eq!((info.threads, info.cross_thread_frees, info.live_objects_end), (3, 2, 1));
     assert_eq!((info.quality.nested_calls, info.quality.addresses_guessed), (2, 1));
+}
+
+/// perf sees the calls of all libraries: C++'s library asks for 72 704 bytes, and the loader for a
+/// block of the first thread's, which the second uses again.
+#[test]
+fn perf_shows_the_calls_of_the_program() {
+    let (_, mut reader) = Folder::new().import(&data("perf.txt")).unwrap();
+    let info = Info::of(&mut reader).unwrap();
+    assert_eq!((info.mallocs, info.callocs, info.reallocs, info.aligned), (1 + 5 + 2 * 9, 1 + 1, 4, 6));
+    assert_eq!((info.threads, info.failed, info.quality.addresses_guessed), (3, 1, 1));
+    assert_eq!((info.quality.unfinished_calls, info.quality.foreign_lines), (0, 0));
 }
 
 /// valgrind sums up the heap itself: a second oracle.
