@@ -163,6 +163,16 @@ pub enum TraceError {
         /// The formats.
         known: String,
     },
+    /// The file belongs to another tool, and holds no calls that could be imported.
+    #[error("{}: this is {kind}: {mend}", path.display())]
+    HoldsNoEvents {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+        /// What to do instead.
+        mend: &'static str,
+    },
     /// An import's output is its input.
     #[error("{}: is both input and output; write to another file", path.display())]
     SameFile {

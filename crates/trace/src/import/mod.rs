@@ -23,6 +23,7 @@ mod lttng;
 mod mtrace;
 mod open;
 mod perf;
+mod profiles;
 mod protobuf;
 mod records;
 mod reorder;
@@ -164,7 +165,7 @@ pub fn import(path: &Path, options: &Options, out: &Path) -> Result<ImportReport
             let empty = head.bytes().is_empty();
             match options.format.filter(|_| !empty).or_else(|| Format::recognise(&head)) {
                 Some(format) => convert(format, &head, input, options, out),
-                None => Err(unknown()),
+                None => Err(profiles::refusal(path, &head).unwrap_or_else(unknown)),
             }
         }
         Container::Zip(mut archive) => {
