@@ -17,8 +17,10 @@ use std::process::Command;
 use support::{Random, read_all};
 
 const ENCODER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/encode.py");
-const FORMATS: [(&str, &str); 9] = [
+const FORMATS: [(&str, &str); 11] = [
     ("heaptrack", "heaptrack"),
+    ("memray", "memray"),
+    ("memray-native", "memray"),
     ("glibc", "glibc"),
     ("glibc-wl", "glibc-wl"),
     ("alk", "alk"),
@@ -128,6 +130,97 @@ fn heaptrack_files_of_no_kind_are_refused() {
     let newer = refused("heap.raw", b"v 20000 4\n+ 64 8 1000\n", None);
     assert!(newer.contains("newer hksim"), "{newer}");
     assert!(refused("heap.raw", b"v 10400 3\n+ 64 8 1000\nwhat\n- 1000\n", None).contains("heap.raw:3"));
+}
+
+/// A frame without compression, by hand, and what the `lz4` program makes: blocks on their own, and that look back.
+#[test]
+fn lz4_frames_are_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let [plain, packed] = ["plain", "packed"].map(|name| folder.path().join(name));
+    let Some(expected) = encode("memray", 7, &plain) else { return };
+    let whole = std::fs::read(&plain).unwrap();
+    let mut stored = vec![0x04, 0x22, 0x4D, 0x18, 0x40, 0x40, 0xC0];
+    for block in whole.chunks(10_000) {
+        stored.extend((block.len() as u32 | 1 << 31).to_le_bytes());
+        stored.extend(block);
+    }
+    stored.extend([0; 4]);
+    let check = |what: &str| assert_eq!(import_file(&packed).1.len(), expected.len(), "{what}");
+    std::fs::write(&packed, &stored).unwrap();
+    check("stored");
+    // A frame to be skipped behind it, and an empty one.
+    let around = [&stored[..], &[0x5A, 0x2A, 0x4D, 0x18, 2, 0, 0, 0, 9, 9], &stored[..7], &[0; 4]].concat();
+    std::fs::write(&packed, &around).unwrap();
+    check("three frames");
+    std::fs::write(&packed, &stored[..stored.len() - 9]).unwrap();
+    let cut = import(&packed, &Options::default(), &folder.path().join("out.hkt")).map(|report| report.events);
+    let why = cut.expect_err("the last block is cut").to_string();
+    assert!(why.contains("cut short or damaged"), "{why}");
+    for arguments in ["-1 -BD -B4", "-9 -BD", "-1 --content-size -BX -B5", "-12 --no-frame-crc -B7"] {
+        let mut lz4 = Command::new("lz4");
+        lz4.args(["-q", "-f"]).args(arguments.split(' ')).arg(&plain).arg(&packed);
+        match lz4.status() {
+            Ok(status) => assert!(status.success()),
+            Err(why) => return eprintln!("skipped: lz4: {why}"),
+        }
+        check(arguments);
+    }
+}
+
+/// memray itself, where Python has it: counts as its own reader counts.
+#[test]
+fn memray_is_read_as_it_writes() {
+    const PROGRAM: &str = "import json, threading
+def work():
+    kept = [bytes(3000 + i) for i in range(500)]
+    json.dumps(list(range(3000)))
+threads = [threading.Thread(target=work) for _ in range(3)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+";
+    const READER: &str = "import sys
+from memray import AllocatorType as A, FileReader
+live, counts = {}, [0] * 4
+for record in FileReader(sys.argv[1]).get_allocation_records():
+    kind = A(record.allocator)
+    if kind in (A.MMAP, A.MUNMAP): continue
+    counts[0] += 1
+    if kind in (A.FREE, A.PYMALLOC_FREE):
+        counts[3] -= live.pop(record.address, 0)
+    else:
+        counts[1] += 1
+        counts[3] += record.size - live.get(record.address, 0)
+        live[record.address] = record.size
+    counts[2] = max(counts[2], counts[3])
+print(*counts)";
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("p.py"), PROGRAM).unwrap();
+    std::fs::write(folder.path().join("reader.py"), READER).unwrap();
+    let python = |line: &str| Command::new("python3").args(line.split(' ')).current_dir(folder.path()).output();
+    for arguments in ["", "--native --trace-python-allocators "] {
+        let run = python(&format!("-m memray run -q -f {arguments}-o p.bin p.py"));
+        if !run.is_ok_and(|run| run.status.success()) {
+            return eprintln!("skipped: python3 has no memray");
+        }
+        let (report, events) = import_file(&folder.path().join("p.bin"));
+        assert_eq!((report.kind, report.quality.unfinished_calls), ("memray", 0));
+        let (mut sizes, mut allocs, mut live, mut peak) = (HashMap::new(), 0u64, 0u64, 0u64);
+        for event in &events {
+            match event.op {
+                Op::Alloc { object, size, .. } => {
+                    sizes.insert(object, size);
+                    (allocs, live) = (allocs + 1, live + size);
+                }
+                Op::Free { object } => live -= sizes[&object],
+                _ => (),
+            }
+            peak = peak.max(live);
+        }
+        let said = python("reader.py p.bin").unwrap().stdout;
+        // A block that is given out twice has a free put in.
+        let events = events.len() as u64 - report.quality.reuse_repaired;
+        assert_eq!(String::from_utf8_lossy(&said).trim(), format!("{events} {allocs} {peak} {live}"));
+    }
 }
 
 #[test]

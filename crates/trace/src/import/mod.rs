@@ -20,6 +20,8 @@ mod jemalloc_pa;
 mod logalloc;
 mod ltrace;
 mod lttng;
+mod lz4;
+mod memray;
 mod mtrace;
 mod open;
 mod perf;
@@ -69,6 +71,7 @@ impl Format {
         android::FORMAT,
         csv::FORMAT,
         heaptrack::FORMAT,
+        memray::FORMAT,
         glibc::FORMAT,
         glibc_wl::FORMAT,
         protobuf::FORMAT,
@@ -148,7 +151,7 @@ pub struct ImportReport {
     pub notes: Vec<String>,
 }
 
-/// Reads `path` (plain, gz, bz2, xz, zstd or a zip archive, one inside another at most; `-` is standard input) and writes the trace `out`.
+/// Reads `path` (plain, gz, bz2, xz, zstd, lz4 or a zip archive, one inside another at most; `-` is standard input) and writes the trace `out`.
 ///
 /// Of an archive, the first member of a known format (of the one asked for) is read.
 ///

@@ -1,5 +1,6 @@
-//! The file around the trace: plain, gz, bz2, xz, zstd or a zip archive, told apart by the first bytes.
+//! The file around the trace: plain, gz, bz2, xz, zstd, lz4 or a zip archive, told apart by the first bytes.
 
+use super::lz4::{self, Lz4};
 use crate::error::TraceError;
 use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
@@ -120,6 +121,8 @@ fn unpack<'a>(mut reader: Box<dyn BufRead + 'a>) -> io::Result<Unpacked<'a>> {
         Box::new(XzDecoder::new_stream(reader, stream))
     } else if is(b"\x28\xB5\x2F\xFD") {
         Box::new(zstd::Decoder::with_buffer(reader)?)
+    } else if is(&lz4::MAGIC) {
+        Box::new(Lz4::new(reader))
     } else {
         return Ok(Unpacked::Plain(Box::new(reader)));
     };

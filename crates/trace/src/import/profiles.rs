@@ -1,6 +1,7 @@
 //! Files of other tools that an import cannot use, recognised so that the error says what to do instead.
 
 use super::input::Head;
+use super::memray;
 use crate::error::TraceError;
 use std::path::Path;
 
@@ -40,6 +41,11 @@ const KINDS: &[Kind] = &[
         name: "a heap profile of DHAT, which holds sums and no events",
         recognise: |head| first_line(head).starts_with("{\"dhatFileVersion\""),
         mend: "run valgrind with --trace-malloc=yes instead of --tool=dhat, or hksim record",
+    },
+    Kind {
+        name: "memray's file of sums, which holds no events",
+        recognise: memray::is_aggregated,
+        mend: "record again without --aggregate",
     },
     Kind {
         name: "perf's binary file, which perf alone reads",
