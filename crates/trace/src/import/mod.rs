@@ -10,6 +10,7 @@ mod bpftrace;
 mod bytehound;
 mod calls;
 mod csv;
+mod ctf;
 mod failure;
 pub mod faults;
 mod glibc;
@@ -151,7 +152,7 @@ pub struct ImportReport {
     pub notes: Vec<String>,
 }
 
-/// Reads `path` (plain, gz, bz2, xz, zstd, lz4 or a zip archive, one inside another at most; `-` is standard input) and writes the trace `out`.
+/// Reads `path` (plain, gz, bz2, xz, zstd, lz4 or a zip archive, one inside another at most; `-` is standard input; or a folder of LTTng) and writes the trace `out`.
 ///
 /// Of an archive, the first member of a known format (of the one asked for) is read.
 ///

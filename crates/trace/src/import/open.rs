@@ -1,5 +1,6 @@
 //! The file around the trace: plain, gz, bz2, xz, zstd, lz4 or a zip archive, told apart by the first bytes.
 
+use super::ctf;
 use super::lz4::{self, Lz4};
 use crate::error::TraceError;
 use bzip2::bufread::MultiBzDecoder;
@@ -31,13 +32,16 @@ pub(super) enum Container {
     Zip(Box<ZipArchive<BufReader<File>>>),
 }
 
-/// Opens a regular file, or standard input (`-`), and whatever container its first bytes announce.
+/// Opens a regular file, standard input (`-`) or LTTng's folder, and whatever container its first bytes announce.
 pub(super) fn container(path: &Path) -> Result<Container, TraceError> {
     if path.as_os_str() == "-" {
         return standard_input(path);
     }
     let cannot = |action| move |why| TraceError::io(path, action, why);
     let metadata = std::fs::metadata(path).map_err(cannot("open"))?;
+    if metadata.is_dir() && ctf::is_trace(path) {
+        return Ok(Container::Stream { reader: ctf::open(path)?, packed: false });
+    }
     if !metadata.is_file() {
         return Err(TraceError::NotAFile { path: path.to_path_buf() });
     }

@@ -28,6 +28,36 @@ fn recordings_count_as_an_independent_program_counts() {
     }
 }
 
+/// LTTng's folder of `calls.c`, against what babeltrace2 prints of it.
+#[test]
+fn a_folder_of_lttng_is_what_babeltrace_prints() {
+    let (folder, trace) = (Folder::new(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/lttng"));
+    let printed = match std::process::Command::new("babeltrace2").arg(&trace).output() {
+        Ok(printed) => printed.stdout,
+        Err(why) => {
+            let said = folder.import(&trace).err().expect("nothing reads it").to_string();
+            assert!(said.contains("babeltrace2"), "{said}");
+            return println!("skipped: babeltrace2: {why}");
+        }
+    };
+    let text = folder.file("lttng.txt", printed);
+    compare_counts(&folder, "lttng", &text, None, "babeltrace2's text");
+    let mut events = [&trace, &text].map(|path| {
+        let (report, mut reader) = folder.import(path).unwrap();
+        assert_eq!((report.kind, report.threads, report.events), ("lttng", 3, 92));
+        crate::support::read_all(&mut reader).unwrap()
+    });
+    let [from_folder, from_text] = &mut events;
+    assert_eq!(from_folder, from_text);
+    // A channel that is no channel: what babeltrace2 says of it.
+    for name in ["metadata", "channel0_0"] {
+        std::fs::copy(trace.join(name), folder.path().join(name)).unwrap();
+    }
+    folder.file("channel0_0", [0; 5000]);
+    let said = folder.import(folder.path()).err().expect("no packet begins so").to_string();
+    assert!(said.contains("babeltrace2: Invalid CTF magic number"), "{said}");
+}
+
 /// Other people's traces stay outside the repository: in $HKSIM_SAMPLES, or beside the clone in shared/samples.
 #[test]
 fn other_peoples_traces_count_as_an_independent_program_counts() {
