@@ -1,8 +1,11 @@
 //! The ordered driver.
 
+use std::ops::Range;
+
 use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Request, ThreadHeap, World};
 use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ThreadId};
 
+use crate::scattered::Scattered;
 use crate::tables::{Object, Tables};
 use crate::{Live, TouchRule};
 
@@ -27,6 +30,8 @@ pub struct Driver<W: World, G: Geometry> {
     tables: Tables<W>,
     touch: TouchRule,
     live: Live,
+    /// `None` in a replay, which must not allocate.
+    scattered: Option<Scattered>,
     placement: Placement,
     failed: u64,
 }
@@ -51,7 +56,12 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     /// The same with tables made beforehand: a replay makes them resident before its allocator exists.
     pub fn with_tables(allocator: Allocator<W, G>, tables: Tables<W>, touch: TouchRule) -> Driver<W, G> {
-        Driver { allocator, tables, touch, live: Live::default(), placement: Placement(0), failed: 0 }
+        Driver { allocator, tables, touch, live: Live::default(), scattered: None, placement: Placement(0), failed: 0 }
+    }
+
+    /// The same, with every touched byte in [`Driver::live`], in memory that grows with the bytes touched out of order.
+    pub fn counting_scattered(self) -> Driver<W, G> {
+        Driver { scattered: Some(Scattered::default()), ..self }
     }
 
     /// The allocator.
@@ -173,7 +183,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         self.allocate(thread, object, request, bytes, birth)
     }
 
-    /// Touches `from..bytes` of a block as its birth says; returns how many bytes of its prefix are touched then.
+    /// Touches `from..bytes` of a block as its birth says; returns where what it touched ends, 0 if it is nothing.
     #[inline(always)]
     fn born(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, birth: Birth) -> u64 {
         let mem = &self.allocator.mem;
@@ -202,8 +212,13 @@ impl<W: World, G: Geometry> Driver<W, G> {
         let Object { block, bytes, touched_bytes } = &mut self.tables.objects[object.0 as usize];
         if let Some(block) = block.take() {
             let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
+            if let Some(scattered) = self.scattered.as_mut().filter(|scattered| !scattered.is_empty()) {
+                self.live.remove(0, scattered.forget(object));
+            }
             if self.touch == TouchRule::AllAtDeath && *bytes > 0 {
                 self.allocator.mem.app_write(block, 0, *bytes);
+                self.live.add(0, *bytes);
+                self.live.remove(0, *bytes);
             }
             self.live.remove(*bytes, *touched_bytes);
             self.allocator.free(heap, block);
@@ -224,11 +239,15 @@ impl<W: World, G: Geometry> Driver<W, G> {
             return Ok(());
         };
         self.placement.note(object, self.allocator.mem.ordinal(new.superslab), new.offset);
-        let grown = self.born(new, old_bytes, bytes, self.touch.birth(birth));
-        let touched_bytes = if old_touched == old_bytes && grown > 0 { bytes } else { old_touched.min(bytes) };
+        let touched_end = self.born(new, old_bytes, bytes, self.touch.birth(birth));
+        let touched_bytes = old_touched.min(bytes);
+        if let Some(scattered) = &mut self.scattered {
+            self.live.remove(0, scattered.shrink(object, old_touched, bytes));
+        }
         self.live.remove(old_bytes, old_touched);
         self.live.add(bytes, touched_bytes);
         self.tables.objects[at] = Object { block: Some(new), bytes, touched_bytes };
+        self.count_touch(object, old_bytes..touched_end);
         Ok(())
     }
 
@@ -237,10 +256,10 @@ impl<W: World, G: Geometry> Driver<W, G> {
         if self.touch != TouchRule::Recorded {
             return;
         }
-        let object = &mut self.tables.objects[object.0 as usize];
-        let (Some(block), Some(end)) = (object.block, offset.checked_add(bytes)) else { return };
+        let &Object { block, bytes: size, .. } = &self.tables.objects[object.0 as usize];
+        let (Some(block), Some(end)) = (block, offset.checked_add(bytes)) else { return };
         // A trace may claim more than the object has; nobody's memory is touched for that.
-        let end = end.min(object.bytes);
+        let end = end.min(size);
         if offset >= end {
             return;
         }
@@ -248,10 +267,22 @@ impl<W: World, G: Geometry> Driver<W, G> {
             Access::Read => self.allocator.mem.app_read(block, offset, end - offset),
             Access::Write => self.allocator.mem.app_write(block, offset, end - offset),
         }
-        if offset <= object.touched_bytes && end > object.touched_bytes {
-            self.live.remove(0, object.touched_bytes);
-            object.touched_bytes = end;
-            self.live.add(0, end);
+        self.count_touch(object, offset..end);
+    }
+
+    /// Counts those bytes of an object that were not touched before.
+    fn count_touch(&mut self, object: ObjectId, touched: Range<u64>) {
+        let &mut Object { bytes: size, touched_bytes: ref mut prefix, .. } =
+            &mut self.tables.objects[object.0 as usize];
+        if touched.end <= *prefix {
+            return;
+        }
+        if let Some(scattered) = &mut self.scattered {
+            let new = scattered.touch(object, prefix, touched, size);
+            self.live.add(0, new);
+        } else if touched.start <= *prefix {
+            self.live.add(0, touched.end - *prefix);
+            *prefix = touched.end;
         }
     }
 }

@@ -12,6 +12,7 @@ mod live;
 mod memory_policy;
 mod pages;
 mod points;
+mod scattered;
 mod tables;
 mod touch;
 

@@ -7,8 +7,8 @@ pub struct Live {
     pub bytes: u64,
     /// The highest value of `bytes`.
     pub bytes_peak: u64,
-    /// Touched bytes of live objects. Of an object that was touched in several places only the prefix counts, so this
-    /// never overstates.
+    /// Distinct bytes of live objects that were touched. Without [`crate::Driver::counting_scattered`], of an object that was
+    /// touched in several places only those that follow its first byte without a gap.
     pub touched_bytes: u64,
     /// The highest value of `touched_bytes`.
     pub touched_bytes_peak: u64,

@@ -6,6 +6,7 @@ use hksim_policy::{Block, ThreadHeap, World};
 pub(crate) struct Object<S> {
     pub(crate) block: Option<Block<S>>,
     pub(crate) bytes: u64,
+    /// Every byte below this one is touched; what else is, [`crate::scattered::Scattered`] knows.
     pub(crate) touched_bytes: u64,
 }
 

@@ -137,7 +137,8 @@ pub struct SimReport {
     pub live_bytes_peak: u64,
     /// Pages those bytes would fill: fewer cannot hold the live set.
     pub floor_pages: u64,
-    /// Pages that the touched bytes of live objects would fill at their peak.
+    /// Fewest pages that could hold the bytes of live objects that the program has touched: the distinct bytes, at
+    /// their peak, in pages that are full.
     pub floor_touched_pages: u64,
     /// Highest number of SuperSlabs in use, those of huge blocks included.
     pub superslabs_peak: u64,

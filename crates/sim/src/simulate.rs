@@ -199,7 +199,7 @@ impl<H: Watch> Run<H> {
         }
         let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
         Ok(Run {
-            driver: Driver::new(allocator, threads, objects_peak, setup.touch),
+            driver: Driver::new(allocator, threads, objects_peak, setup.touch).counting_scattered(),
             points,
             next_sample: 0,
             next_mark: 0,

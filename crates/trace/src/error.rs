@@ -152,12 +152,26 @@ pub enum TraceError {
         mend: &'static str,
     },
     /// No known format fits a file's first line.
-    #[error("{}: no known trace format; known are {known}: name it with --from if the first line is damaged", path.display())]
+    #[error(
+        "{}: no known trace format; known are {known}: name it with --from if the first line is damaged, or write a table with the \
+         columns op,object,size (docs/import.md)",
+        path.display()
+    )]
     UnknownFormat {
         /// The file.
         path: PathBuf,
         /// The formats.
         known: String,
+    },
+    /// The file belongs to another tool, and holds no calls that could be imported.
+    #[error("{}: this is {kind}: {mend}", path.display())]
+    HoldsNoEvents {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+        /// What to do instead.
+        mend: &'static str,
     },
     /// An import's output is its input.
     #[error("{}: is both input and output; write to another file", path.display())]

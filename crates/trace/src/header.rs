@@ -160,7 +160,7 @@ pub struct Quality {
     pub nested_calls: u64,
     /// Calls whose return was never seen; left out.
     pub unfinished_calls: u64,
-    /// Blocks whose address the source does not show: each is tied to the next free of an unknown address.
+    /// Blocks whose address the source does not show: each is tied to the next free that can be meant.
     pub addresses_guessed: u64,
     /// Calls that the source shows under a wrong name: what they did is not known, and they are left out.
     #[serde(skip_serializing_if = "is_zero")]

@@ -111,16 +111,17 @@ impl Row<'static> {
 }
 
 impl Row<'_> {
-    /// The event of a row, `object` being the id that its object has.
+    /// The event of a row, `object` being the id that its object has. Where nothing is said, blocks come from `malloc` and
+    /// `realloc`, are not aligned, and are not touched at once; accesses are writes.
     ///
     /// # Errors
-    /// A field that the event needs is missing, out of range, or no known word.
+    /// A field that the event needs and that has no such default is missing; one is out of range, or no known word.
     pub fn op(&self, object: ObjectId) -> Result<Op, String> {
         let size = || self.size.ok_or_else(|| self.missing("size"));
-        let align_log2 = || narrow(self.align_log2.ok_or_else(|| self.missing("align_log2"))?, "align_log2");
-        let alloc_call = || self.word(&ALLOC_CALLS, self.call, "call");
-        let call = || self.word(&REALLOC_CALLS, self.call, "call");
-        let birth = || self.word(&BIRTHS, self.birth, "birth");
+        let align_log2 = || narrow(self.align_log2.unwrap_or(0), "align_log2");
+        let alloc_call = || self.word(&ALLOC_CALLS, self.call.unwrap_or("malloc"), "call");
+        let call = || self.word(&REALLOC_CALLS, self.call.unwrap_or("realloc"), "call");
+        let birth = || self.word(&BIRTHS, self.birth.unwrap_or("none"), "birth");
         let number = || narrow(self.number.ok_or_else(|| self.missing("number"))?, "number");
         Ok(match self.op {
             "alloc" => {
@@ -145,11 +146,11 @@ impl Row<'_> {
                 object,
                 offset: self.offset.ok_or_else(|| self.missing("offset"))?,
                 bytes: narrow(self.bytes.ok_or_else(|| self.missing("bytes"))?, "bytes")?,
-                access: self.word(&ACCESSES, self.access, "access")?,
+                access: self.word(&ACCESSES, self.access.unwrap_or("write"), "access")?,
             },
             "memory-policy" => Op::MemoryPolicy { policy: self.policy(number()?)?, inherited: false },
             "memory-policy-inherited" => Op::MemoryPolicy { policy: self.policy(number()?)?, inherited: true },
-            other => return Err(format!("no event is called `{other}`")),
+            other => return Err(format!("no event is called `{other}`; most are alloc, free and realloc")),
         })
     }
 
@@ -172,13 +173,13 @@ impl Row<'_> {
     }
 
     fn policy(&self, value: u32) -> Result<MemoryPolicy, String> {
-        let kind = self.word(&POLICY_CALLS, self.call, "call")?;
-        let unknown = || format!("{value} is no value of {}", self.call.unwrap_or_default());
+        let call = self.call.ok_or_else(|| self.missing("call"))?;
+        let kind = self.word(&POLICY_CALLS, call, "call")?;
+        let unknown = || format!("{value} is no value of {call}");
         MemoryPolicy::of_numbers(kind, value).ok_or_else(unknown)
     }
 
-    fn word<T: Copy>(&self, words: &[(T, &str)], word: Option<&str>, column: &str) -> Result<T, String> {
-        let word = word.ok_or_else(|| self.missing(column))?;
+    fn word<T: Copy>(&self, words: &[(T, &str)], word: &str, column: &str) -> Result<T, String> {
         let found = words.iter().find(|(_, name)| *name == word).map(|(value, _)| *value);
         found.ok_or_else(|| format!("`{word}` is no {column} of `{}`", self.op))
     }

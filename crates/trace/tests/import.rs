@@ -196,6 +196,65 @@ fn android_times_sort_the_lines() {
     assert_eq!(events[2].op, Op::Free { object: ObjectId(1) });
 }
 
+/// `f -1` is free(NULL) in the traces of CS:APP's malloc lab.
+#[test]
+fn a_lab_trace_may_free_null() {
+    let folder = Folder::new();
+    let path = folder.file("t.rep", "20000\n1\n4\n1\na 0 512\nf -1\nr 0 640\nf 0\n");
+    let (report, mut reader) = folder.import(&path).unwrap();
+    assert_eq!((report.kind, report.events, report.quality.unknown_frees), ("rep", 4, 0));
+    let ops: Vec<Op> = read_all(&mut reader).unwrap().iter().map(|event| event.op).collect();
+    assert!(matches!(ops[..], [Op::Alloc { .. }, Op::FreeNull, Op::Realloc { .. }, Op::Free { .. }]), "{ops:?}");
+}
+
+/// The table that anybody can write: three columns, and what each other one says where it is not there.
+#[test]
+fn a_table_of_three_columns_is_enough() {
+    let folder = Folder::new();
+    let path = folder.file("t.csv", "op,object,size\nalloc,70,100\nrealloc,70,200\nalloc,9,1\nfree,70,\n");
+    let (report, mut reader) = folder.import(&path).unwrap();
+    assert_eq!((report.kind, report.threads, report.objects_peak), ("csv", 1, 2));
+    assert_eq!(reader.header().clock, Clock::PerEvent);
+    let (object, call, birth) = (ObjectId(0), AllocCall::Malloc, Birth::None);
+    let expected = [
+        Op::Alloc { object, size: 100, align_log2: 0, call, birth },
+        Op::Realloc { object, size: 200, call: ReallocCall::Realloc, birth },
+        Op::Alloc { object: ObjectId(1), size: 1, align_log2: 0, call, birth },
+        Op::Free { object },
+    ];
+    let events = read_all(&mut reader).unwrap();
+    assert!(events.iter().map(|event| event.op).eq(expected), "{events:?}");
+    assert!(events.iter().map(|event| event.time_ns).eq([0, 100, 200, 300]), "{events:?}");
+    // A column that is there says something in every row.
+    let path = folder.file("t.csv", "op,object,size,thread\nalloc,70,100,3\nfree,70,,\n");
+    let message = folder.import(&path).err().map(|why| why.to_string()).unwrap_or_default();
+    assert!(message.contains("t.csv:3: the row has no thread"), "{message}");
+    // Whoever has another format is told of this one.
+    let message = folder.import(&folder.file("t.txt", "hello\n")).err().map(|why| why.to_string()).unwrap_or_default();
+    assert!(message.contains("op,object,size"), "{message}");
+}
+
+/// The beginnings of files that hold no events, as Go, valgrind, jemalloc and perf write them.
+#[test]
+fn heap_profiles_are_told_from_traces() {
+    let folder = Folder::new();
+    let go = b"\x5a\x04\x08\x01\x10\x02\x60\x80\x80\x20\x0a\x04\x08\x03\x10\x04".as_slice();
+    let pprof = b"\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10\x04\x0a\x04\x08\x05\x10\x02".as_slice();
+    for (contents, kind, mend) in [
+        (pprof, "a profile in pprof's form", "hksim record"),
+        (go, "a profile in pprof's form", "hksim record"),
+        (b"heap profile: 1: 2 [3: 4] @ heap/1048576\n", "pprof's text form", "hksim record"),
+        (b"heap_v2/524288\n  t*: 106: 31 [0: 0]\n", "jemalloc", "hksim record"),
+        (b"desc: (none)\ncmd: ./a\ntime_unit: i\n", "massif", "--trace-malloc=yes"),
+        (b"{\"dhatFileVersion\":2\n,\"mode\":\"heap\"}\n", "DHAT", "--trace-malloc=yes"),
+        (b"PERFILE2\x68\0\0\0", "perf's binary file", "perf script"),
+    ] {
+        let path = folder.file("t.prof", contents);
+        let message = folder.import(&path).err().map(|why| why.to_string()).unwrap_or_default();
+        assert!(message.contains("t.prof: this is") && message.contains(kind) && message.contains(mend), "{message}");
+    }
+}
+
 #[test]
 fn errors_name_file_line_and_mend() {
     let folder = Folder::new();

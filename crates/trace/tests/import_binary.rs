@@ -10,14 +10,17 @@ use hksim_trace::row::Row;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::verify;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{Random, read_all};
 
 const ENCODER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/encode.py");
-const FORMATS: [(&str, &str); 9] = [
+const FORMATS: [(&str, &str); 11] = [
     ("heaptrack", "heaptrack"),
+    ("memray", "memray"),
+    ("memray-native", "memray"),
     ("glibc", "glibc"),
     ("glibc-wl", "glibc-wl"),
     ("alk", "alk"),
@@ -116,14 +119,108 @@ fn refused(name: &str, bytes: &[u8], format: Option<&str>) -> String {
 }
 
 #[test]
-fn an_interpreted_heaptrack_file_is_refused_with_the_way_out() {
-    let text = "v 10400 3\nX ./api\nI 1000 5e298d\ns 5 ./api\ni 1 2\na 64 1\n+ 0\n- 0\n";
-    let why = refused("heap.zst", text.as_bytes(), None);
-    assert!(why.contains("heap.zst:6") || why.contains("heap.zst:4"), "{why}");
-    assert!(why.contains("heaptrack -r") && why.contains("--raw"), "{why}");
+fn heaptrack_files_of_no_kind_are_refused() {
+    let head = "v 10400 3\nX ./api\nI 1000 5e298d\ns 5 ./api\ni 1 2\n";
+    for (text, line) in [("a 64 1\n+ 1\n- 0\n", 7), ("a 64 1\n+ 64 8 1000\n- 0\n", 7), ("- 0\n+ 0\n", 6)] {
+        let why = refused("heap.zst", format!("{head}{text}").as_bytes(), None);
+        assert!(why.contains(&format!("heap.zst:{line}")), "{why}");
+    }
+    let why = refused("heap.raw", b"v 10400 3\n+ 64 8 1000\ns 5 ./api\n- 1000\n", None);
+    assert!(why.contains("heap.raw:3") && why.contains("raw and interpreted"), "{why}");
     let newer = refused("heap.raw", b"v 20000 4\n+ 64 8 1000\n", None);
     assert!(newer.contains("newer hksim"), "{newer}");
     assert!(refused("heap.raw", b"v 10400 3\n+ 64 8 1000\nwhat\n- 1000\n", None).contains("heap.raw:3"));
+}
+
+/// A frame without compression, by hand, and what the `lz4` program makes: blocks on their own, and that look back.
+#[test]
+fn lz4_frames_are_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let [plain, packed] = ["plain", "packed"].map(|name| folder.path().join(name));
+    let Some(expected) = encode("memray", 7, &plain) else { return };
+    let whole = std::fs::read(&plain).unwrap();
+    let mut stored = vec![0x04, 0x22, 0x4D, 0x18, 0x40, 0x40, 0xC0];
+    for block in whole.chunks(10_000) {
+        stored.extend((block.len() as u32 | 1 << 31).to_le_bytes());
+        stored.extend(block);
+    }
+    stored.extend([0; 4]);
+    let check = |what: &str| assert_eq!(import_file(&packed).1.len(), expected.len(), "{what}");
+    std::fs::write(&packed, &stored).unwrap();
+    check("stored");
+    // A frame to be skipped behind it, and an empty one.
+    let around = [&stored[..], &[0x5A, 0x2A, 0x4D, 0x18, 2, 0, 0, 0, 9, 9], &stored[..7], &[0; 4]].concat();
+    std::fs::write(&packed, &around).unwrap();
+    check("three frames");
+    std::fs::write(&packed, &stored[..stored.len() - 9]).unwrap();
+    let cut = import(&packed, &Options::default(), &folder.path().join("out.hkt")).map(|report| report.events);
+    let why = cut.expect_err("the last block is cut").to_string();
+    assert!(why.contains("cut short or damaged"), "{why}");
+    for arguments in ["-1 -BD -B4", "-9 -BD", "-1 --content-size -BX -B5", "-12 --no-frame-crc -B7"] {
+        let mut lz4 = Command::new("lz4");
+        lz4.args(["-q", "-f"]).args(arguments.split(' ')).arg(&plain).arg(&packed);
+        match lz4.status() {
+            Ok(status) => assert!(status.success()),
+            Err(why) => return eprintln!("skipped: lz4: {why}"),
+        }
+        check(arguments);
+    }
+}
+
+/// memray itself, where Python has it: counts as its own reader counts.
+#[test]
+fn memray_is_read_as_it_writes() {
+    const PROGRAM: &str = "import json, threading
+def work():
+    kept = [bytes(3000 + i) for i in range(500)]
+    json.dumps(list(range(3000)))
+threads = [threading.Thread(target=work) for _ in range(3)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+";
+    const READER: &str = "import sys
+from memray import AllocatorType as A, FileReader
+live, counts = {}, [0] * 4
+for record in FileReader(sys.argv[1]).get_allocation_records():
+    kind = A(record.allocator)
+    if kind in (A.MMAP, A.MUNMAP): continue
+    counts[0] += 1
+    if kind in (A.FREE, A.PYMALLOC_FREE):
+        counts[3] -= live.pop(record.address, 0)
+    else:
+        counts[1] += 1
+        counts[3] += record.size - live.get(record.address, 0)
+        live[record.address] = record.size
+    counts[2] = max(counts[2], counts[3])
+print(*counts)";
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("p.py"), PROGRAM).unwrap();
+    std::fs::write(folder.path().join("reader.py"), READER).unwrap();
+    let python = |line: &str| Command::new("python3").args(line.split(' ')).current_dir(folder.path()).output();
+    for arguments in ["", "--native --trace-python-allocators "] {
+        let run = python(&format!("-m memray run -q -f {arguments}-o p.bin p.py"));
+        if !run.is_ok_and(|run| run.status.success()) {
+            return eprintln!("skipped: python3 has no memray");
+        }
+        let (report, events) = import_file(&folder.path().join("p.bin"));
+        assert_eq!((report.kind, report.quality.unfinished_calls), ("memray", 0));
+        let (mut sizes, mut allocs, mut live, mut peak) = (HashMap::new(), 0u64, 0u64, 0u64);
+        for event in &events {
+            match event.op {
+                Op::Alloc { object, size, .. } => {
+                    sizes.insert(object, size);
+                    (allocs, live) = (allocs + 1, live + size);
+                }
+                Op::Free { object } => live -= sizes[&object],
+                _ => (),
+            }
+            peak = peak.max(live);
+        }
+        let said = python("reader.py p.bin").unwrap().stdout;
+        // A block that is given out twice has a free put in.
+        let events = events.len() as u64 - report.quality.reuse_repaired;
+        assert_eq!(String::from_utf8_lossy(&said).trim(), format!("{events} {allocs} {peak} {live}"));
+    }
 }
 
 #[test]
@@ -135,8 +232,8 @@ fn the_cut_last_line_of_a_killed_program_is_counted() {
     assert_eq!((events.len(), report.quality.unfinished_calls), (3, 1));
 }
 
-#[test]
-fn heaptrack_is_read_as_it_writes() {
+/// Compiles the program; records it by heaptrack, with these arguments; the file. `None`, with the reason, where that cannot be.
+fn heaptrack(folder: &Path, arguments: &str) -> Option<PathBuf> {
     const PROGRAM: &str = "#include <stdlib.h>
         int main(void) {
             static void *volatile p[1000];
@@ -145,37 +242,81 @@ fn heaptrack_is_read_as_it_writes() {
             for (int i = 0; i < 100; i++) { p[0] = calloc(7, 1111); free(p[0]); }
             for (int i = 300; i < 1000; i++) free(p[i]);
         }";
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("p.c"), PROGRAM).unwrap();
+    std::fs::write(folder.join("p.c"), PROGRAM).unwrap();
     let run = |line: &str| {
         let mut words = line.split(' ');
-        let ran = Command::new(words.next().unwrap()).args(words).current_dir(folder.path()).output();
+        let ran = Command::new(words.next().unwrap()).args(words).current_dir(folder).output();
         ran.is_ok_and(|ran| ran.status.success())
     };
     if !run("cc -O0 -o p p.c") {
         eprintln!("skipped: there is no C compiler");
-        return;
+        return None;
     }
-    if !run("heaptrack -r -o ht ./p") {
+    if !run(&format!("heaptrack {arguments}-o ht ./p")) {
         eprintln!("skipped: heaptrack is not there, or cannot run");
-        return;
+        return None;
     }
-    let file = ["ht.raw.zst", "ht.raw.gz"].map(|name| folder.path().join(name)).into_iter().find(|file| file.exists());
-    let (report, events) = import_file(&file.expect("a raw file"));
-    assert_eq!(report.kind, "heaptrack");
-    let births =
-        |bytes| events.iter().filter(|event| matches!(event.op, Op::Alloc { size, .. } if size == bytes)).count();
-    assert_eq!((births(12345), births(54321), births(7777)), (1000, 300, 100));
-    // By size of the block that ends.
-    let (mut sizes, mut ends) = (std::collections::HashMap::new(), std::collections::HashMap::<u64, u32>::new());
-    for event in &events {
-        match event.op {
-            Op::Alloc { object, size, .. } => _ = sizes.insert(object, size),
-            Op::Free { object } => *ends.entry(sizes[&object]).or_default() += 1,
-            _ => (),
+    let names = ["ht.raw.zst", "ht.raw.gz", "ht.zst", "ht.gz"];
+    Some(names.map(|name| folder.join(name)).into_iter().find(|file| file.exists()).expect("heaptrack's file"))
+}
+
+#[test]
+fn heaptrack_is_read_as_it_writes() {
+    for arguments in ["-r ", ""] {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(file) = heaptrack(folder.path(), arguments) else { return };
+        let (report, events) = import_file(&file);
+        assert_eq!((report.kind, report.quality.unknown_frees), ("heaptrack", 0));
+        let births =
+            |bytes| events.iter().filter(|event| matches!(event.op, Op::Alloc { size, .. } if size == bytes)).count();
+        assert_eq!((births(12345), births(54321), births(7777)), (1000, 300, 100));
+        // By size of the block that ends.
+        let (mut sizes, mut ends) = (HashMap::new(), HashMap::<u64, u32>::new());
+        for event in &events {
+            match event.op {
+                Op::Alloc { object, size, .. } => _ = sizes.insert(object, size),
+                Op::Free { object } => *ends.entry(sizes[&object]).or_default() += 1,
+                _ => (),
+            }
+        }
+        assert_eq!((ends[&12345], ends.get(&54321), ends[&7777]), (1000, None, 100));
+        if arguments.is_empty() {
+            agrees_with_heaptrack_print(&file, &events);
         }
     }
-    assert_eq!((ends[&12345], ends.get(&54321), ends[&7777]), (1000, None, 100));
+}
+
+/// heaptrack's own reader counts allocations and bytes live at the peak and at the end.
+fn agrees_with_heaptrack_print(file: &Path, events: &[Event]) {
+    let Ok(ran) = Command::new("heaptrack_print").arg(file).output() else {
+        return eprintln!("skipped: there is no heaptrack_print");
+    };
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let figure = |label: &str| {
+        let rest = said.rsplit_once(label).unwrap_or_else(|| panic!("no `{label}` in {said}")).1;
+        rest.split_whitespace().next().expect("a figure").to_string()
+    };
+    let (mut sizes, mut allocs, mut live, mut peak) = (HashMap::new(), 0u64, 0u64, 0u64);
+    for event in events {
+        match event.op {
+            Op::Alloc { object, size, .. } => {
+                sizes.insert(object, size);
+                (allocs, live) = (allocs + 1, live + size);
+            }
+            Op::Free { object } => live -= sizes[&object],
+            _ => (),
+        }
+        peak = peak.max(live);
+    }
+    assert_eq!(figure("calls to allocation functions: "), allocs.to_string());
+    // In thousands and millions, with two digits behind the point.
+    let bytes = |bytes: u64| match bytes {
+        0..1_000 => format!("{bytes}B"),
+        1_000..1_000_000 => format!("{:.2}K", bytes as f64 / 1e3),
+        _ => format!("{:.2}M", bytes as f64 / 1e6),
+    };
+    assert_eq!(figure("peak heap memory consumption: "), bytes(peak));
+    assert_eq!(figure("total memory leaked: "), bytes(live));
 }
 
 /// A workload of the given streams, whose head fits.

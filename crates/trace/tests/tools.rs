@@ -435,7 +435,10 @@ fn nothing_is_left_of_names() {
             let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
             assert!(!found, "{secret} is still in the file");
         }
-        for (was, is) in sample.events.iter().zip(&anonymous) {
+        let untouched = |event: &&Event| !matches!(event.op, Op::Touch { .. });
+        let calls = sample.events.iter().filter(untouched);
+        assert_eq!(calls.clone().count(), anonymous.iter().filter(untouched).count());
+        for (was, is) in calls.zip(anonymous.iter().filter(untouched)) {
             let (Op::Alloc { size: was, .. }, Op::Alloc { size: is, .. }) = (was.op, is.op) else { continue };
             match sizes {
                 SizeDetail::Exact => assert_eq!(was, is),
@@ -445,6 +448,41 @@ fn nothing_is_left_of_names() {
             }
         }
     }
+}
+
+/// An object of one size that grows to another, which the program touches up to its very end; the new part at once.
+fn touched_to_the_end(first: u64, second: u64, stride: u64) -> Vec<Event> {
+    let object = ObjectId(0);
+    let born = Op::Alloc { object, size: first, align_log2: 0, call: AllocCall::Malloc, birth: Birth::Watched };
+    let grown = Op::Realloc { object, size: second, call: ReallocCall::Realloc, birth: Birth::Watched };
+    let touch = move |offset, bytes, access| Op::Touch { object, offset, bytes: bytes as u32, access };
+    let touches = |to: u64, access| {
+        (0..to).step_by(stride as usize).map(move |offset| touch(offset, stride.min(to - offset), access))
+    };
+    let ops = [born].into_iter().chain(touches(first, Access::Write)).chain([grown]);
+    let ops = ops.chain([touch(first, second - first, Access::Write)]).chain(touches(second, Access::Read));
+    ops.chain([Op::Free { object }]).map(|op| Event::new(0, ThreadId(0), op)).collect()
+}
+
+#[test]
+fn touches_do_not_tell_the_exact_size() {
+    let anonymous = |first, second, stride| {
+        let sample = Sample::of(touched_to_the_end(first, second, stride));
+        sample.edited(&mut Anonymise::new(SizeDetail::Classes))
+    };
+    // Sizes of one class each, and bytes a touch.
+    for (first, second, stride) in [(1..=16, 17..=32, 8), (81..=96, 193..=224, 8), (2561..=3072, 9000..=9100, 64)] {
+        let expected = anonymous(*first.end(), *second.end(), stride);
+        for less in [1, 3, 7, 11, 15] {
+            let sizes = (first.end() - less, second.end() - less);
+            assert_eq!(anonymous(sizes.0, sizes.1, stride), expected, "{sizes:?} against {first:?}, {second:?}");
+        }
+    }
+    // What a program touches of a large object stays where it was, but for the last part.
+    let large = anonymous(5 << 20, 7 << 20, 4096);
+    let pages = large.iter().filter(|event| matches!(event.op, Op::Touch { bytes: 4096, .. })).count();
+    // 4 and 6 MiB are the next smaller classes; from 4 to 5 MiB the first size has its end.
+    assert_eq!(pages, 1024 + 5 * 256, "pages by themselves");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! hksim's own table: one row an event, as `hksim export --to csv` writes it and docs/export.md describes it.
 //!
-//! Columns are found by their names, so a table that went through other programs reads back too. Objects and threads
+//! Columns are found by their names, so a table that went through other programs reads back too, and one made by hand
+//! needs three (`op,object,size`): the others have defaults. Objects and threads
 //! may have any numbers: they are numbered anew, in the order of a trace, which leaves those of an export as they are.
 
 use super::Format;
@@ -19,7 +20,7 @@ use std::collections::HashMap;
 pub(super) const FORMAT: Format = Format {
     name: "csv",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| Columns::find(line).is_ok()),
-    clock: |_| Clock::Measured, // the header row, where there is one, knows
+    clock, // the header row, where there is one, knows better
     window: Window::CERTAIN,
     unknown: &[],
     convert,
@@ -48,8 +49,20 @@ const NAMES: [&str; 14] = [
     "site",
     "text",
 ];
-/// Those that every row needs: the first ones.
-const NEEDED: usize = 3;
+/// Places of columns in [`NAMES`].
+const OP: usize = 0;
+const TIME_NS: usize = 1;
+const THREAD: usize = 2;
+const OBJECT: usize = 3;
+
+/// Times are made up where the table has none.
+fn clock(head: &Head) -> Clock {
+    let columns = head.lines().next().and_then(|line| Columns::find(line).ok());
+    match columns.is_some_and(|columns| columns.at[TIME_NS].is_some()) {
+        true => Clock::Measured,
+        false => Clock::PerEvent,
+    }
+}
 
 /// Where each column stands.
 struct Columns {
@@ -64,9 +77,21 @@ impl Columns {
                 at[column] = Some(place);
             }
         }
-        match at.iter().take(NEEDED).position(Option::is_none) {
-            Some(missing) => Err(format!("there is no column {}", NAMES[missing])),
-            None => Ok(Columns { at }),
+        // A table of other things has no such columns; one without objects can hold marks and failed calls.
+        if at[OP].is_none() {
+            return Err(format!("there is no column {}", NAMES[OP]));
+        }
+        if at[OBJECT].or(at[TIME_NS]).is_none() {
+            return Err(format!("there is no column {}", NAMES[OBJECT]));
+        }
+        Ok(Columns { at })
+    }
+
+    /// A number that every event has; `default` where the table has no such column.
+    fn number_or(&self, cells: &[Cow<'_, str>], column: usize, default: u64) -> Result<u64, String> {
+        match self.at[column] {
+            Some(_) => self.number(cells, column)?.ok_or_else(|| format!("the row has no {}", NAMES[column])),
+            None => Ok(default),
         }
     }
 
@@ -83,8 +108,8 @@ impl Columns {
     fn row<'a>(&self, cells: &'a [Cow<'_, str>]) -> Result<Row<'a>, String> {
         let number = |column| self.number(cells, column);
         Ok(Row {
-            op: self.text(cells, 0).ok_or("the row has no op")?,
-            object: number(3)?,
+            op: self.text(cells, OP).ok_or("the row has no op")?,
+            object: number(OBJECT)?,
             size: number(4)?,
             align_log2: number(5)?,
             call: self.text(cells, 6),
@@ -119,8 +144,8 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
                 (sink.footer, has_footer) = (footer, true);
             }
             _ => {
-                let time_ns = columns.number(&cells, 1).map_err(refused)?.ok_or("the row has no time_ns")?;
-                let thread = columns.number(&cells, 2).map_err(refused)?.ok_or("the row has no thread")?;
+                let time_ns = columns.number_or(&cells, TIME_NS, events * Clock::EVENT_NS).map_err(refused)?;
+                let thread = columns.number_or(&cells, THREAD, 0).map_err(refused)?;
                 sink.event(&program.event(&row, time_ns, thread).map_err(refused)?)?;
                 events += 1;
             }

@@ -10,6 +10,7 @@ mod bpftrace;
 mod bytehound;
 mod calls;
 mod csv;
+mod ctf;
 mod failure;
 pub mod faults;
 mod glibc;
@@ -20,8 +21,12 @@ mod jemalloc_pa;
 mod logalloc;
 mod ltrace;
 mod lttng;
+mod lz4;
+mod memray;
 mod mtrace;
 mod open;
+mod perf;
+mod profiles;
 mod protobuf;
 mod records;
 mod reorder;
@@ -30,6 +35,7 @@ mod script;
 mod sink;
 mod threads;
 mod times;
+mod unseen;
 mod valgrind;
 mod wee;
 
@@ -66,6 +72,7 @@ impl Format {
         android::FORMAT,
         csv::FORMAT,
         heaptrack::FORMAT,
+        memray::FORMAT,
         glibc::FORMAT,
         glibc_wl::FORMAT,
         protobuf::FORMAT,
@@ -75,6 +82,7 @@ impl Format {
         mtrace::FORMAT,
         bpftrace::FORMAT,
         lttng::FORMAT,
+        perf::FORMAT,
         logalloc::FORMAT,
         valgrind::FORMAT,
         ltrace::FORMAT,
@@ -144,7 +152,7 @@ pub struct ImportReport {
     pub notes: Vec<String>,
 }
 
-/// Reads `path` (plain, gz, bz2, xz, zstd or a zip archive, one inside another at most; `-` is standard input) and writes the trace `out`.
+/// Reads `path` (plain, gz, bz2, xz, zstd, lz4 or a zip archive, one inside another at most; `-` is standard input; or a folder of LTTng) and writes the trace `out`.
 ///
 /// Of an archive, the first member of a known format (of the one asked for) is read.
 ///
@@ -161,7 +169,7 @@ pub fn import(path: &Path, options: &Options, out: &Path) -> Result<ImportReport
             let empty = head.bytes().is_empty();
             match options.format.filter(|_| !empty).or_else(|| Format::recognise(&head)) {
                 Some(format) => convert(format, &head, input, options, out),
-                None => Err(unknown()),
+                None => Err(profiles::refusal(path, &head).unwrap_or_else(unknown)),
             }
         }
         Container::Zip(mut archive) => {

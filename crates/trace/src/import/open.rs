@@ -1,5 +1,7 @@
-//! The file around the trace: plain, gz, bz2, xz, zstd or a zip archive, told apart by the first bytes.
+//! The file around the trace: plain, gz, bz2, xz, zstd, lz4 or a zip archive, told apart by the first bytes.
 
+use super::ctf;
+use super::lz4::{self, Lz4};
 use crate::error::TraceError;
 use bzip2::bufread::MultiBzDecoder;
 use flate2::bufread::MultiGzDecoder;
@@ -30,13 +32,16 @@ pub(super) enum Container {
     Zip(Box<ZipArchive<BufReader<File>>>),
 }
 
-/// Opens a regular file, or standard input (`-`), and whatever container its first bytes announce.
+/// Opens a regular file, standard input (`-`) or LTTng's folder, and whatever container its first bytes announce.
 pub(super) fn container(path: &Path) -> Result<Container, TraceError> {
     if path.as_os_str() == "-" {
         return standard_input(path);
     }
     let cannot = |action| move |why| TraceError::io(path, action, why);
     let metadata = std::fs::metadata(path).map_err(cannot("open"))?;
+    if metadata.is_dir() && ctf::is_trace(path) {
+        return Ok(Container::Stream { reader: ctf::open(path)?, packed: false });
+    }
     if !metadata.is_file() {
         return Err(TraceError::NotAFile { path: path.to_path_buf() });
     }
@@ -120,6 +125,8 @@ fn unpack<'a>(mut reader: Box<dyn BufRead + 'a>) -> io::Result<Unpacked<'a>> {
         Box::new(XzDecoder::new_stream(reader, stream))
     } else if is(b"\x28\xB5\x2F\xFD") {
         Box::new(zstd::Decoder::with_buffer(reader)?)
+    } else if is(&lz4::MAGIC) {
+        Box::new(Lz4::new(reader))
     } else {
         return Ok(Unpacked::Plain(Box::new(reader)));
     };

@@ -1,4 +1,4 @@
-//! Allocator course work: `a ID SIZE`, `r ID SIZE`, `f ID`, one call per line, ids instead of addresses.
+//! Allocator course work: `a ID SIZE`, `r ID SIZE`, `f ID` (`f -1`: NULL), one call per line, ids instead of addresses.
 
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
@@ -19,9 +19,19 @@ pub(super) const FORMAT: Format = Format {
 /// One call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    Alloc { id: u64, size: u64 },
-    Realloc { id: u64, size: u64 },
-    Free { id: u64 },
+    Alloc {
+        id: u64,
+        size: u64,
+    },
+    Realloc {
+        id: u64,
+        size: u64,
+    },
+    Free {
+        id: u64,
+    },
+    /// `f -1`, as the traces of CS:APP's malloc lab have it.
+    FreeNull,
 }
 
 const EXPECTED: &str = "expected `a ID SIZE`, `r ID SIZE` or `f ID` with decimal numbers";
@@ -33,7 +43,10 @@ pub(super) fn parse(line: &str) -> Result<Call, &'static str> {
     let call = match op {
         Some("a") => Call::Alloc { id: number()?, size: number()? },
         Some("r") => Call::Realloc { id: number()?, size: number()? },
-        Some("f") => Call::Free { id: number()? },
+        Some("f") => match words.next() {
+            Some("-1") => Call::FreeNull,
+            word => Call::Free { id: word.and_then(|word| word.parse().ok()).ok_or(EXPECTED)? },
+        },
         _ => return Err(EXPECTED),
     };
     if words.next().is_some() { Err(EXPECTED) } else { Ok(call) }
@@ -69,6 +82,7 @@ pub(super) fn push(call: Call, sink: &mut Sink) -> Result<(), Failure> {
             }
         }
         Call::Free { id } => RawOp::Free { address: address(id)? },
+        Call::FreeNull => RawOp::Free { address: 0 },
     };
     sink.push(0, op)
 }

@@ -1,5 +1,14 @@
 //! A map from address to a 32-bit number: open addressing with linear probing, keys above 0 in one array.
 
+/// Cells of an empty map; a power of two.
+const CELLS_MIN: usize = 1024;
+
+#[cfg(test)]
+thread_local! {
+    /// Cells looked at in searches.
+    pub(super) static PROBES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// The map. Address 0 is an ordinary key outside the array, as 0 marks an empty cell in it.
 #[derive(Debug)]
 pub(super) struct Addresses {
@@ -11,7 +20,19 @@ pub(super) struct Addresses {
 
 impl Addresses {
     pub(super) fn new() -> Self {
-        Addresses { cells: vec![(0, 0); 1024], used: 0, of_zero: None }
+        Addresses::with_room(0)
+    }
+
+    /// A map that needs no further memory up to so many addresses. One that takes over another's, in the order of its cells,
+    /// has to begin so: in a smaller one all that come first have their place in the same few cells.
+    pub(super) fn with_room(addresses: usize) -> Self {
+        let cells = (addresses * 2).next_power_of_two().max(CELLS_MIN);
+        Addresses { cells: vec![(0, 0); cells], used: 0, of_zero: None }
+    }
+
+    /// Number of addresses.
+    pub(super) fn len(&self) -> usize {
+        self.used + usize::from(self.of_zero.is_some())
     }
 
     #[inline]
@@ -89,6 +110,8 @@ impl Addresses {
         let mask = cells.len() - 1;
         let mut cell = self.home(address);
         loop {
+            #[cfg(test)]
+            PROBES.set(PROBES.get() + 1);
             let found = cells[cell & mask].0;
             if found == address || found == 0 {
                 return cell;

@@ -1,7 +1,8 @@
 //! A trace that tells what was allocated, and not of whom.
 
 use super::Edit;
-use crate::event::{Event, Op};
+use super::size_classes::{CoarseTouches, class_ceiling};
+use crate::event::{Event, ObjectId, Op};
 use crate::header::{Footer, Header, Origin, Step};
 use crate::profile::SiteProfile;
 use crate::sites::{Frame, Module, Sites};
@@ -13,7 +14,8 @@ use std::collections::HashMap;
 pub enum SizeDetail {
     /// All.
     Exact,
-    /// Rounded up to four steps per power of two (and to 16 bytes below 64): what most allocators' size classes keep.
+    /// Rounded up to four steps per power of two (and to 16 bytes below 64): what most allocators' size classes keep. Touches
+    /// are made coarser where they would tell the size.
     Classes,
 }
 
@@ -23,12 +25,14 @@ pub enum SizeDetail {
 pub struct Anonymise {
     sizes: SizeDetail,
     pids: HashMap<u32, u32>,
+    /// By object; of use with [`SizeDetail::Classes`] only.
+    touches: Vec<CoarseTouches>,
 }
 
 impl Anonymise {
     /// Keeps sizes in the given detail.
     pub fn new(sizes: SizeDetail) -> Self {
-        Anonymise { sizes, pids: HashMap::new() }
+        Anonymise { sizes, pids: HashMap::new(), touches: Vec::new() }
     }
 
     fn size(&self, size: u64) -> u64 {
@@ -37,19 +41,41 @@ impl Anonymise {
             SizeDetail::Classes => class_ceiling(size),
         }
     }
-}
 
-/// The smallest size of at least `size` that has only three significant bits, or is a multiple of 16 below 64.
-fn class_ceiling(size: u64) -> u64 {
-    if size <= 64 {
-        return size.next_multiple_of(16);
+    /// What is kept of an object's touches.
+    fn touches(&mut self, object: ObjectId) -> &mut CoarseTouches {
+        let at = object.0 as usize;
+        if at >= self.touches.len() {
+            self.touches.resize(at + 1, CoarseTouches::default());
+        }
+        &mut self.touches[at]
     }
-    let step = 1u64 << (63 - (size - 1).leading_zeros()).saturating_sub(2);
-    size.checked_next_multiple_of(step).unwrap_or(size)
+
+    /// Follows an object's size; a touch goes to `emit`, and the answer is that the event is done.
+    fn coarsen(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) -> bool {
+        match event.op {
+            Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
+                *self.touches(object) = CoarseTouches::default();
+                self.touches(object).resize(size);
+            }
+            Op::Realloc { object, size, .. } => self.touches(object).resize(size),
+            Op::Touch { object, offset, bytes, access } => {
+                self.touches(object).touch(offset, bytes, access, &mut |offset, bytes| {
+                    emit(Event { op: Op::Touch { object, offset, bytes, access }, ..*event });
+                });
+                return true;
+            }
+            _ => (),
+        }
+        false
+    }
 }
 
 impl Edit for Anonymise {
     fn edit(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
+        if self.sizes == SizeDetail::Classes && self.coarsen(event, emit) {
+            return;
+        }
         let mut op = event.op;
         match &mut op {
             Op::Alloc { size, .. } | Op::Realloc { size, .. } | Op::ReallocUnknown { size, .. } => {

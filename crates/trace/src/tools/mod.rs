@@ -11,6 +11,7 @@ mod keep;
 mod merge;
 mod renumber;
 mod scale;
+mod size_classes;
 mod touched;
 mod verify;
 

@@ -22,9 +22,40 @@ fn recordings_count_as_an_independent_program_counts() {
         ("lttng.txt", "lttng"),
         ("lttng-lost.txt.gz", "lttng"),
         ("bpftrace.txt", "bpftrace"),
+        ("perf.txt", "perf"),
     ] {
         compare_counts(&folder, format, &data(name), None, name);
     }
+}
+
+/// LTTng's folder of `calls.c`, against what babeltrace2 prints of it.
+#[test]
+fn a_folder_of_lttng_is_what_babeltrace_prints() {
+    let (folder, trace) = (Folder::new(), Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/lttng"));
+    let printed = match std::process::Command::new("babeltrace2").arg(&trace).output() {
+        Ok(printed) => printed.stdout,
+        Err(why) => {
+            let said = folder.import(&trace).err().expect("nothing reads it").to_string();
+            assert!(said.contains("babeltrace2"), "{said}");
+            return println!("skipped: babeltrace2: {why}");
+        }
+    };
+    let text = folder.file("lttng.txt", printed);
+    compare_counts(&folder, "lttng", &text, None, "babeltrace2's text");
+    let mut events = [&trace, &text].map(|path| {
+        let (report, mut reader) = folder.import(path).unwrap();
+        assert_eq!((report.kind, report.threads, report.events), ("lttng", 3, 92));
+        crate::support::read_all(&mut reader).unwrap()
+    });
+    let [from_folder, from_text] = &mut events;
+    assert_eq!(from_folder, from_text);
+    // A channel that is no channel: what babeltrace2 says of it.
+    for name in ["metadata", "channel0_0"] {
+        std::fs::copy(trace.join(name), folder.path().join(name)).unwrap();
+    }
+    folder.file("channel0_0", [0; 5000]);
+    let said = folder.import(folder.path()).err().expect("no packet begins so").to_string();
+    assert!(said.contains("babeltrace2: Invalid CTF magic number"), "{said}");
 }
 
 /// Other people's traces stay outside the repository: in $HKSIM_SAMPLES, or beside the clone in shared/samples.
@@ -60,6 +91,17 @@ fn ltrace_shows_the_calls_of_the_program() {
     assert_eq!((info.frees, info.free_null, info.failed, info.unknown_frees), (10 + 2 * 9, 3, 1, 0));
     assert_eq!((info.threads, info.cross_thread_frees, info.live_objects_end), (3, 2, 1));
     assert_eq!((info.quality.nested_calls, info.quality.addresses_guessed), (2, 1));
+}
+
+/// perf sees the calls of all libraries: C++'s library asks for 72 704 bytes, and the loader for a
+/// block of the first thread's, which the second uses again.
+#[test]
+fn perf_shows_the_calls_of_the_program() {
+    let (_, mut reader) = Folder::new().import(&data("perf.txt")).unwrap();
+    let info = Info::of(&mut reader).unwrap();
+    assert_eq!((info.mallocs, info.callocs, info.reallocs, info.aligned), (1 + 5 + 2 * 9, 1 + 1, 4, 6));
+    assert_eq!((info.threads, info.failed, info.quality.addresses_guessed), (3, 1, 1));
+    assert_eq!((info.quality.unfinished_calls, info.quality.foreign_lines), (0, 0));
 }
 
 /// valgrind sums up the heap itself: a second oracle.

@@ -312,6 +312,53 @@ def bpftrace(heap, lines, _pid):
             heap.event(call[2])
 
 
+PERF = re.compile(r"(?:(\d+)/)?(\d+)(?: +\[\d+\])? +[\d.]+: +probe_\w+:(\w+?)(__return)?: +\([^)]*\) *(.*)$")
+
+
+def perf(heap, lines, pid):
+    """One call at a time in each thread; blocks of posix_memalign by number, until a free shows their address."""
+    calls, unseen = {}, []
+
+    def shown(address):
+        fits = [align for align, _ in unseen if address and address not in heap.live and address % align == 0]
+        if not fits:
+            return address
+        heap.quality["addresses_guessed"] += 1
+        return unseen.pop([align for align, _ in unseen].index(max(fits)))[1]
+
+    for line in lines:
+        found = PERF.search(line)
+        if not found:
+            heap.quality["foreign_lines"] += 1
+            continue
+        process, tid, name, returns, fields = found.groups()
+        pid = pid or process
+        if process != pid:
+            heap.quality["other_process_events"] += 1
+            continue
+        numbers = [int(field.split("=")[1], 0) for field in fields.split()]
+        inside = calls.get(tid)
+        if returns:
+            if inside is None or inside[0] != name:
+                continue
+            numbers, result = calls.pop(tid)[1], numbers[0]
+            if name == "posix_memalign":
+                made = 0 if result else f"unseen {len(unseen)} {line}"
+                if made:
+                    unseen.append((numbers[1], made))
+                heap.call(tid, name, numbers[1:], made)
+                continue
+            if name.startswith("realloc"):
+                numbers = [shown(numbers[0])] + numbers[1:]
+            heap.call(tid, name, numbers, result)
+        elif inside is None and name == "free":
+            heap.call(tid, name, [shown(numbers[0])], 0)
+        elif inside is None:
+            calls[tid] = (name, numbers)
+        elif inside != (name, numbers):
+            heap.quality["nested_calls"] += 1
+
+
 class Ltrace:
     """Calls per thread as a stack; blocks of posix_memalign by number, until a free shows their address."""
 

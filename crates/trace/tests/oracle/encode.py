@@ -311,6 +311,84 @@ def bytehound(program, out, old):
         out.write(bytes(32))
 
 
+def memray(program, out, native):
+    def text(words):
+        return words.encode() + b"\0"
+
+    def signed(value):
+        return varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+    def pointer(address):
+        """The place among the recent addresses; the number behind it where it is none of them."""
+        nonlocal last
+        if address in recent:
+            return recent.index(address), b""
+        step, last = (address >> 3) - last, address >> 3
+        recent.insert(0, address)
+        del recent[15:]
+        return 15, signed(step)
+
+    def call(thread, number, address, size=None):
+        nonlocal current
+        if thread != current:
+            current = thread
+            out.write(b"\x0c" + struct.pack("<Q", 0x7F00_0000_0700 + thread))
+        place, step = pointer(0x7000_0000_0000 + 64 * address)
+        out.write(bytes([128 | place << 3 | (number if number < 8 else 0)]) + step)
+        out.write(b"" if number < 8 else bytes([number]))
+        if size is not None:
+            out.write((signed(program.random.randrange(-9, 9)) if native else b"") + varint(size))
+
+    def other(kind):
+        if kind == "frame":
+            out.write(bytes([64 | program.random.randrange(2)]) + varint(program.random.randrange(999)) + signed(-7))
+            out.write(bytes([16 + program.random.randrange(16)]))
+        elif kind == "code":
+            out.write(b"\x0e" + varint(77) + text("run") + text("app.py") + signed(5) + varint(3) + b"\xff\0\x80")
+        elif kind == "images":
+            out.write(b"\x06\x07" + text("libapp.so") + varint(1) + struct.pack("<Q", 1 << 40))
+            out.write(b"\x08" + struct.pack("<Q", 4096) + varint(1 << 20))
+        elif kind == "object":
+            made = program.random.randrange(2)
+            place, step = pointer(0x7000_0000_0000 + 8 * program.random.randrange(1000))
+            out.write(bytes([32 | place << 1 | made]) + step + (signed(1) if native and made else b""))
+        else:
+            out.write(program.random.choice([b"\0", b"\x0a" + text("worker"), b"\x05" + signed(1 << 41) + signed(1)]))
+
+    out.write(b"memray\0" + struct.pack("<ii??4q", 13, 0x030B07F0, native, False, 1, 2, 3, 4) + text("app.py -x"))
+    out.write(struct.pack("<iQQB??", 77, 1, 0, 1, True, True) + text("/lib/python") + text("/a") + text("") + text("/b"))
+    out.write(text("/c") + text(""))
+    numbers = {"malloc": 6, "calloc": 8, "posix_memalign": 9, "aligned_alloc": 10, "memalign": 11, "valloc": 12, "pvalloc": 13}
+    last, recent, current, time_ms, start = 0, [], None, 0, None
+    others = ["frame", "code", "images", "object", "other", "tick"]
+    for thread, kind in program.steps(3000, [*numbers, "malloc", "free", "free", "free", "realloc", *others]):
+        if kind == "tick":
+            time_ms += program.random.randrange(40)
+            out.write(b"\x02" + varint(1 << 30) + varint(time_ms))
+        elif kind in others:
+            other(kind)
+        else:
+            start = time_ms if start is None else start
+            now = (time_ms - start) * 1_000_000
+            if kind in ("free", "realloc"):
+                address = program.any_block()
+                new = program.address()
+                call(thread, program.random.choice([1, 5]), address)
+                program.event(thread, "free", program.dies(address), time_ns=now)
+                if kind == "free":
+                    program.dead_addresses.append(new)
+                    continue
+                number, name = program.random.choice([4, 7]), "realloc"
+            else:
+                new, number, name = program.address(), numbers[kind], kind
+                number = program.random.choice([number, {6: 2, 8: 3}.get(number, number)])
+            size = program.size()
+            call(thread, number, new, size)
+            align = PAGE if kind in ("valloc", "pvalloc") else 0
+            program.event(thread, "alloc", program.born(new), size, align, name, now)
+    out.write(b"\x01")
+
+
 def workload(program, out):
     """Expected events stand thread by thread here: the format keeps no other order."""
 
@@ -403,6 +481,8 @@ ENCODERS = {
     "protobuf": (protobuf, 1),
     "jemalloc-pa": (lambda program, out: jemalloc_pa(program, out, False), 3),
     "jemalloc-pa-preprocessed": (lambda program, out: jemalloc_pa(program, out, True), 3),
+    "memray": (lambda program, out: memray(program, out, False), 3),
+    "memray-native": (lambda program, out: memray(program, out, True), 3),
     "bytehound": (lambda program, out: bytehound(program, out, False), 1),
     "bytehound-old": (lambda program, out: bytehound(program, out, True), 1),
 }

@@ -243,7 +243,7 @@ pub fn quality_lines(quality: &Quality) -> String {
         (quality.sites_lost, "calls whose call site is not known"),
         (quality.nested_calls, "calls inside other calls, left out"),
         (quality.unfinished_calls, "calls that never returned, left out"),
-        (quality.addresses_guessed, "blocks of unknown address, tied to the next free of an unknown address"),
+        (quality.addresses_guessed, "blocks whose address is not shown, tied to the next free that can be meant"),
         (quality.misnamed_calls, "calls that the source gives wrong names, left out"),
         (quality.foreign_lines, "lines that are no call, left out"),
         (quality.other_process_events, "calls of other processes, left out"),

@@ -6,7 +6,6 @@
 //! unknown address names one that fits.
 
 mod line;
-mod unseen;
 
 use super::Format;
 use super::calls::Function;
@@ -14,12 +13,12 @@ use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use super::times::Days;
+use super::unseen::Unseen;
 use crate::event::AllocCall;
 use crate::header::Clock;
 use crate::resolve::{RawOp, Window};
 use line::{Called, Caller, Line, Stamp, What, parse};
 use std::collections::{HashMap, HashSet};
-use unseen::Unseen;
 
 pub(super) const FORMAT: Format = Format {
     name: "ltrace",
@@ -178,28 +177,9 @@ impl Calls {
                 let made = if result == 0 { self.unseen.born(align) } else { 0 };
                 function.op([align, size, 0], made)?
             }
-            _ => self.found(function.op(arguments, result)?, sink),
+            _ => self.unseen.found(function.op(arguments, result)?, sink),
         };
         self.push(tid, op, sink)
-    }
-
-    /// The call, with an unknown address that it uses put down to a block whose address was never shown.
-    fn found(&mut self, op: RawOp, sink: &mut Sink) -> RawOp {
-        let mut find = |address| match self.unseen.bind(address, |address| sink.is_live(address)) {
-            Some(made) => {
-                sink.quality.addresses_guessed += 1;
-                made
-            }
-            None => address,
-        };
-        match op {
-            RawOp::Free { address } => RawOp::Free { address: find(address) },
-            // One that fails leaves the block where it is, still unseen.
-            RawOp::Realloc { old, new, size, call, birth } if new != 0 || size == 0 => {
-                RawOp::Realloc { old: find(old), new, size, call, birth }
-            }
-            op => op,
-        }
     }
 
     fn push(&self, tid: u64, op: RawOp, sink: &mut Sink) -> Result<(), Failure> {

@@ -1,7 +1,9 @@
-//! heaptrack's raw file (`heaptrack -r`): `+ SIZE STACK POINTER` and `- POINTER` in hexadecimal, and times in steps.
+//! heaptrack's files, whose numbers are hexadecimal: the raw one (`heaptrack -r`), `+ SIZE STACK POINTER` and `- POINTER`, and the
+//! interpreted one that it makes of it by default, `+ KIND` and `- KIND` ([`kinds`]). Times come in steps.
 //!
-//! A realloc stands as `-` then `+`, written under one lock after it returned. The interpreted file, which heaptrack makes
-//! by default, names no pointers and cannot be used.
+//! A realloc stands as `-` then `+`, written under one lock after it returned.
+
+mod kinds;
 
 use super::Format;
 use super::failure::Failure;
@@ -10,6 +12,7 @@ use super::sink::Sink;
 use crate::event::{AllocCall, Birth};
 use crate::header::Clock;
 use crate::resolve::{RawOp, Window};
+use kinds::Kinds;
 
 pub(super) const FORMAT: Format = Format {
     name: "heaptrack",
@@ -23,13 +26,14 @@ pub(super) const FORMAT: Format = Format {
         "which blocks were asked to be zero",
         "realloc: it stands as a free and a new block",
         "memalign, pvalloc and reallocarray, which heaptrack does not see: their frees are unknown",
+        "without -r: which of several blocks of one size and call stack is freed",
     ],
     convert,
 };
 
 /// The newest format that is known.
 const FORMAT_MAX: u64 = 3;
-const MEND: &str = "take another copy; heaptrack writes no such line into a raw file";
+const MEND: &str = "take another copy; heaptrack writes no such line";
 
 /// Format of the file, if this is its first line: `v VERSION FORMAT`.
 fn version(line: &str) -> Option<u64> {
@@ -47,12 +51,18 @@ fn hex(word: Option<&str>) -> Result<u64, Failure> {
 /// What a line says of memory.
 enum Line {
     Call(RawOp),
+    /// Of an interpreted file: the next kind has this size.
+    Kind(u64),
+    /// A block of this kind begins.
+    Begins(u64),
+    /// A number behind `-`: an address, or a kind.
+    Ends(u64),
     /// Milliseconds since the start.
     Time(u64),
     Attached,
-    Other,
     /// A line that only interpreted files have.
     Interpreted,
+    Other,
 }
 
 fn parse(line: &str) -> Result<Line, Failure> {
@@ -60,14 +70,20 @@ fn parse(line: &str) -> Result<Line, Failure> {
     let name = words.next().unwrap_or_default();
     let parsed = match name {
         "+" => {
-            let (size, _stack, address) = (hex(words.next())?, hex(words.next())?, hex(words.next())?);
+            let first = hex(words.next())?;
+            let Some(stack) = words.next() else { return Ok(Line::Begins(first)) };
+            let (size, _, address) = (first, hex(Some(stack))?, hex(words.next())?);
             Line::Call(RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None })
         }
-        "-" => Line::Call(RawOp::Free { address: hex(words.next())? }),
+        "-" => Line::Ends(hex(words.next())?),
+        "a" => {
+            let (size, _stack) = (hex(words.next())?, hex(words.next())?);
+            Line::Kind(size)
+        }
         "c" => Line::Time(hex(words.next())?),
         "A" => Line::Attached,
         "v" | "x" | "X" | "I" | "m" | "t" | "R" | "S" => return Ok(Line::Other),
-        "a" | "i" | "s" => return Ok(Line::Interpreted),
+        "i" | "s" => return Ok(Line::Interpreted),
         name if name.starts_with('#') => return Ok(Line::Other),
         _ => return Err(Failure::new("the line is none of heaptrack's", MEND)),
     };
@@ -82,24 +98,64 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         let why = format!("file format {format} is newer than {FORMAT_MAX}, the newest known");
         return Err(Failure::new(why, "use a newer hksim"));
     }
-    let (mut time_ns, mut attached) = (0u64, false);
+    let (mut time_ns, mut attached, mut blocks) = (0u64, false, Blocks::Undecided);
     while let Some(line) = input.line(Lines::Mixed)? {
-        match parse(line) {
-            Ok(Line::Call(op)) => sink.push_in_order(time_ns, 0, op)?,
-            Ok(Line::Time(time_ms)) => time_ns = time_ns.max(time_ms.saturating_mul(1_000_000)),
-            Ok(Line::Attached) => attached = true,
-            Ok(Line::Interpreted) => {
-                let why = "this is heaptrack's interpreted file, whose blocks have lost their identity";
-                return Err(Failure::new(why, "record again with `heaptrack -r` (`--raw`), and import the .raw file"));
+        let done = parse(line).and_then(|line| match line {
+            Line::Time(time_ms) => {
+                time_ns = time_ns.max(time_ms.saturating_mul(1_000_000));
+                Ok(None)
             }
-            Ok(Line::Other) => (),
+            Line::Attached => {
+                attached = true;
+                Ok(None)
+            }
+            line => blocks.op(line),
+        });
+        match done {
+            Ok(Some(op)) => sink.push_in_order(time_ns, 0, op)?,
+            Ok(None) => (),
             // The last line of a killed program may be cut.
             Err(_) if input.is_at_end()? => sink.quality.unfinished_calls += 1,
             Err(why) => return Err(why),
         }
     }
+    if let Blocks::Interpreted(kinds) = blocks {
+        sink.quality.addresses_guessed += kinds.guessed;
+    }
     if attached {
         sink.note("heaptrack was attached to a running program: blocks made before are unknown".to_string());
     }
     Ok(())
+}
+
+/// How a file names blocks: its first line about them tells.
+enum Blocks {
+    Undecided,
+    ByAddress,
+    Interpreted(Kinds),
+}
+
+impl Blocks {
+    /// The call of a line, if it is one.
+    fn op(&mut self, line: Line) -> Result<Option<RawOp>, Failure> {
+        if let Self::Undecided = self {
+            *self = match line {
+                Line::Other => return Ok(None),
+                Line::Interpreted | Line::Kind(_) => Self::Interpreted(Kinds::default()),
+                _ => Self::ByAddress,
+            };
+        }
+        match (self, line) {
+            (_, Line::Other) | (Self::Interpreted(_), Line::Interpreted) => Ok(None),
+            (Self::ByAddress, Line::Call(op)) => Ok(Some(op)),
+            (Self::ByAddress, Line::Ends(address)) => Ok(Some(RawOp::Free { address })),
+            (Self::Interpreted(kinds), Line::Kind(size)) => {
+                kinds.add(size);
+                Ok(None)
+            }
+            (Self::Interpreted(kinds), Line::Begins(kind)) => kinds.alloc(kind).map(Some),
+            (Self::Interpreted(kinds), Line::Ends(kind)) => kinds.free(kind).map(Some),
+            _ => Err(Failure::new("the file is raw and interpreted at once", MEND)),
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Blocks whose address the source does not show.
 
+use super::sink::Sink;
+use crate::resolve::RawOp;
 use std::collections::VecDeque;
 
 /// Addresses made up: above all that a program can have.
@@ -22,9 +24,28 @@ impl Unseen {
         made
     }
 
+    /// The call, with an unknown address that it uses put down to a block whose address was never shown.
+    pub(super) fn found(&mut self, op: RawOp, sink: &mut Sink) -> RawOp {
+        let mut find = |address| match self.bind(address, |address| sink.is_live(address)) {
+            Some(made) => {
+                sink.quality.addresses_guessed += 1;
+                made
+            }
+            None => address,
+        };
+        match op {
+            RawOp::Free { address } => RawOp::Free { address: find(address) },
+            // One that fails leaves the block where it is, still unseen.
+            RawOp::Realloc { old, new, size, call, birth } if new != 0 || size == 0 => {
+                RawOp::Realloc { old: find(old), new, size, call, birth }
+            }
+            op => op,
+        }
+    }
+
     /// The made-up address of the block that an unknown address is taken for: of those whose alignment fits, the most
     /// aligned; of these the oldest.
-    pub(super) fn bind(&mut self, address: u64, is_live: impl Fn(u64) -> bool) -> Option<u64> {
+    fn bind(&mut self, address: u64, is_live: impl Fn(u64) -> bool) -> Option<u64> {
         if address == 0 || is_live(address) {
             return None;
         }

@@ -1,0 +1,126 @@
+//! The touched bytes of live objects, which the driver counts, against a set of every touched byte.
+
+use std::collections::{HashMap, HashSet};
+
+use hksim_drive::{Design, Driver, TouchRule};
+use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
+use hksim_testkit::events::{RandomTrace, random_trace};
+use hksim_testkit::{PlainMemory, Random, test_scale};
+use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ThreadId};
+
+/// Size and touched bytes of the objects that are live and could be served.
+#[derive(Default)]
+struct Naive {
+    objects: HashMap<ObjectId, (u64, HashSet<u64>)>,
+    peak: u64,
+}
+
+impl Naive {
+    /// The bytes that are touched where those from `from` on are new.
+    fn born(rule: TouchRule, birth: Birth, from: u64, size: u64) -> std::ops::Range<u64> {
+        let all = match rule {
+            TouchRule::All | TouchRule::ReadThenAll => true,
+            TouchRule::Recorded => matches!(birth, Birth::All | Birth::Read | Birth::ReadThenWrite),
+            _ => false,
+        };
+        let first = rule == TouchRule::First || rule == TouchRule::Recorded && birth == Birth::FirstByte;
+        match (all, first && from == 0) {
+            (true, _) => from..size,
+            (false, true) => 0..1.min(size),
+            (false, false) => 0..0,
+        }
+    }
+
+    fn step(&mut self, op: Op, rule: TouchRule, refused: bool) {
+        match op {
+            Op::Alloc { object, .. } | Op::ReallocUnknown { object, .. } if refused => {
+                self.objects.remove(&object);
+            }
+            Op::Alloc { object, size, birth, .. } => {
+                self.objects.insert(object, (size, Naive::born(rule, birth, 0, size).collect()));
+            }
+            Op::ReallocUnknown { object, size, .. } => {
+                self.objects.insert(object, (size, Naive::born(rule, Birth::None, 0, size).collect()));
+            }
+            Op::Realloc { object, size, birth, .. } if !refused => {
+                let (old, touched) = self.objects.entry(object).or_default();
+                touched.retain(|&byte| byte < size);
+                touched.extend(Naive::born(rule, birth, *old, size));
+                *old = size;
+            }
+            Op::Touch { object, offset, bytes, .. } if rule == TouchRule::Recorded => {
+                if let Some((size, touched)) = self.objects.get_mut(&object) {
+                    touched.extend(offset..(offset + u64::from(bytes)).min(*size));
+                }
+            }
+            Op::Free { object } | Op::ReallocFree { object, .. } => {
+                if rule == TouchRule::AllAtDeath
+                    && let Some((size, touched)) = self.objects.get_mut(&object)
+                {
+                    touched.extend(0..*size);
+                    self.peak = self.peak.max(self.bytes());
+                }
+                self.objects.remove(&object);
+            }
+            _ => (),
+        }
+        self.peak = self.peak.max(self.bytes());
+    }
+
+    fn bytes(&self) -> u64 {
+        self.objects.values().map(|(_, touched)| touched.len() as u64).sum()
+    }
+}
+
+fn driver(trace: &RandomTrace, rule: TouchRule) -> Driver<PlainMemory, RunGeometry> {
+    let plan = Design { arena_bytes: 64 << 20, ..Design::default() }.plan().expect("a legal design");
+    let memory = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
+    let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
+    Driver::new(allocator, trace.threads, trace.objects_peak, rule).counting_scattered()
+}
+
+/// Pages that the touched bytes of a trace would fill at their peak, after a comparison with the oracle at every event.
+fn floor_pages(trace: &RandomTrace, rule: TouchRule) -> u64 {
+    let (mut driver, mut naive) = (driver(trace, rule), Naive::default());
+    for (index, event) in trace.events.iter().enumerate() {
+        let failed = driver.failed();
+        driver.step(event).unwrap_or_else(|error| panic!("event {index}: {error}"));
+        naive.step(event.op, rule, driver.failed() > failed);
+        let counted = (driver.live().touched_bytes, driver.live().touched_bytes_peak);
+        assert_eq!(counted, (naive.bytes(), naive.peak), "{rule:?}, event {index}: {:?}", event.op);
+    }
+    naive.peak.div_ceil(PAGE_BYTES)
+}
+
+#[test]
+fn touched_bytes_of_random_traces_are_exact() {
+    for seed in 0x8800..0x8800 + 3 * test_scale() {
+        eprintln!("seed {seed:#x}");
+        let mut random = Random::new(seed);
+        let bytes_max = random.pick(&[200, 5_000, 70_000]);
+        let trace = random_trace(seed, 1500, 1, bytes_max);
+        let floors = TouchRule::ALL.map(|rule| floor_pages(&trace, rule));
+        assert!(floors[0] == 0 && floors[2..].iter().all(|&floor| floor > 0), "{floors:?}");
+    }
+}
+
+/// Blocks of 8 000 bytes of which each is touched at these places, 8 bytes at each, in this order.
+fn floor_of(offsets: &[u64]) -> u64 {
+    let objects = 0..100u32;
+    let call = AllocCall::Malloc;
+    let alloc = |id| Op::Alloc { object: ObjectId(id), size: 8000, align_log2: 0, call, birth: Birth::Watched };
+    let touch = |id, offset| Op::Touch { object: ObjectId(id), offset, bytes: 8, access: Access::Write };
+    let ops = objects.clone().map(alloc).chain(objects.flat_map(|id| offsets.iter().map(move |&at| touch(id, at))));
+    let events = ops.map(|op| Event::new(0, ThreadId(0), op)).collect();
+    floor_pages(&RandomTrace { events, threads: 1, objects_peak: 100 }, TouchRule::Recorded)
+}
+
+#[test]
+fn the_order_and_the_place_of_touches_do_not_matter() {
+    let words = || (0..1000).map(|word| word * 8);
+    assert_eq!(floor_of(&words().rev().collect::<Vec<_>>()), 196, "backwards");
+    assert_eq!(floor_of(&words().skip(500).collect::<Vec<_>>()), 98, "the upper half");
+    assert_eq!(floor_of(&words().step_by(2).collect::<Vec<_>>()), 98, "every second word");
+    let odd_last = words().step_by(2).chain(words().skip(1).step_by(2));
+    assert_eq!(floor_of(&odd_last.collect::<Vec<_>>()), 196, "every second word, then the others");
+}

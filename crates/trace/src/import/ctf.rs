@@ -1,0 +1,96 @@
+//! Folders of LTTng, read through `babeltrace2`, which who records by LTTng has: it knows all versions of CTF, sorts the
+//! streams of all CPUs, and says what was discarded.
+
+use crate::error::TraceError;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread::JoinHandle;
+
+/// Folders in one another down to a trace: session, domain, user, bits.
+const DEPTH_MAX: u32 = 6;
+/// First bytes of a trace's `metadata`, in packets of either byte order, or as text.
+const METADATA_MAGICS: [&[u8]; 3] = [&[0x57, 0x1D, 0xD1, 0x75], &[0x75, 0xD1, 0x1D, 0x57], b"/* CTF"];
+/// Most bytes kept of what babeltrace2 writes to standard error.
+const SAID_BYTES_MAX: u64 = 16 << 20;
+
+/// Whether the folder holds a CTF trace.
+pub(super) fn is_trace(folder: &Path) -> bool {
+    holds_metadata(folder, DEPTH_MAX)
+}
+
+fn holds_metadata(folder: &Path, depth: u32) -> bool {
+    let mut magic = Vec::new();
+    let metadata = std::fs::File::open(folder.join("metadata")).and_then(|file| file.take(8).read_to_end(&mut magic));
+    if metadata.is_ok() && METADATA_MAGICS.iter().any(|known| magic.starts_with(known)) {
+        return true;
+    }
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    depth > 0 && folders.any(|entry| holds_metadata(&entry.path(), depth - 1))
+}
+
+/// What `babeltrace2 FOLDER` prints, and behind it what it wrote to standard error.
+struct Printed {
+    child: Child,
+    events: ChildStdout,
+    said: Option<JoinHandle<Vec<u8>>>,
+    rest: Cursor<Vec<u8>>,
+}
+
+/// Starts babeltrace2 on a folder.
+pub(super) fn open(folder: &Path) -> Result<Box<dyn BufRead>, TraceError> {
+    let cannot = |why| TraceError::io(folder, "read LTTng's folder", why);
+    // It takes what begins with `-` for an option.
+    let folder = std::path::absolute(folder).map_err(cannot)?;
+    let mut command = Command::new("babeltrace2");
+    command.arg(&folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|why| match why.kind() {
+        io::ErrorKind::NotFound => cannot(io::Error::other("babeltrace2 is not installed, and reads such folders")),
+        _ => cannot(why),
+    })?;
+    let (Some(events), Some(said)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(cannot(io::Error::other("babeltrace2 has no output")));
+    };
+    let listen = move || {
+        let mut bytes = Vec::new();
+        let mut said = said;
+        let _ = (&mut said).take(SAID_BYTES_MAX).read_to_end(&mut bytes);
+        let _ = io::copy(&mut said, &mut io::sink());
+        bytes
+    };
+    let said = Some(std::thread::spawn(listen));
+    Ok(Box::new(BufReader::with_capacity(1 << 16, Printed { child, events, said, rest: Cursor::default() })))
+}
+
+impl Read for Printed {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if let Some(said) = self.said.take() {
+            match self.events.read(to)? {
+                0 => {
+                    let said = said.join().unwrap_or_default();
+                    if !self.child.wait()?.success() {
+                        let said = String::from_utf8_lossy(&said).trim().to_string();
+                        // The root of the causes, which it lists, comes last.
+                        let cause = said.lines().last().map_or("it failed and said nothing", str::trim);
+                        return Err(io::Error::other(format!("babeltrace2: {cause}")));
+                    }
+                    self.rest = Cursor::new(said);
+                }
+                read => {
+                    self.said = Some(said);
+                    return Ok(read);
+                }
+            }
+        }
+        self.rest.read(to)
+    }
+}
+
+impl Drop for Printed {
+    fn drop(&mut self) {
+        // Where the import ended early it would wait for its reader. One that has ended is none to be killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

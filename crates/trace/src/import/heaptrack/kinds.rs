@@ -1,0 +1,67 @@
+//! Blocks of an interpreted file. They have no address: a line names the block's kind, which is its size and call stack.
+//!
+//! Sizes and the number of live blocks are exact. Which of several live blocks of one kind a free ends is not said; the youngest is
+//! taken.
+
+use super::super::failure::Failure;
+use super::MEND;
+use crate::event::{AllocCall, Birth};
+use crate::resolve::RawOp;
+
+/// Distance between the made-up addresses.
+const BLOCK_BYTES: u64 = 16;
+/// An address that no block has: a free of it is one of an unknown block.
+const NO_BLOCK: u64 = 1;
+
+#[derive(Default)]
+struct Kind {
+    size: u64,
+    /// Addresses of its live blocks, the youngest last.
+    live: Vec<u64>,
+}
+
+/// The kinds so far, by the number that lines give them.
+#[derive(Default)]
+pub(super) struct Kinds {
+    kinds: Vec<Kind>,
+    /// Addresses of dead blocks.
+    free: Vec<u64>,
+    /// Addresses made up.
+    made: u64,
+    /// Frees of kinds of which several blocks were live.
+    pub(super) guessed: u64,
+}
+
+impl Kinds {
+    /// The next kind.
+    pub(super) fn add(&mut self, size: u64) {
+        self.kinds.push(Kind { size, live: Vec::new() });
+    }
+
+    fn kind(&mut self, number: u64) -> Result<&mut Kind, Failure> {
+        let kind = usize::try_from(number).ok().and_then(|number| self.kinds.get_mut(number));
+        kind.ok_or_else(|| Failure::new(format!("no line before says what allocation {number:x} is"), MEND))
+    }
+
+    /// A new block of a kind.
+    pub(super) fn alloc(&mut self, number: u64) -> Result<RawOp, Failure> {
+        self.kind(number)?; // before an address is taken
+        let address = self.free.pop().unwrap_or_else(|| {
+            self.made += BLOCK_BYTES;
+            self.made
+        });
+        let kind = self.kind(number)?;
+        kind.live.push(address);
+        Ok(RawOp::Alloc { address, size: kind.size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None })
+    }
+
+    /// The end of a block of a kind.
+    pub(super) fn free(&mut self, number: u64) -> Result<RawOp, Failure> {
+        let kind = self.kind(number)?;
+        let several = kind.live.len() > 1;
+        let Some(address) = kind.live.pop() else { return Ok(RawOp::Free { address: NO_BLOCK }) };
+        self.guessed += u64::from(several);
+        self.free.push(address);
+        Ok(RawOp::Free { address })
+    }
+}

@@ -1,0 +1,159 @@
+//! What `perf script` prints of probes on malloc and the others, and on their returns:
+//! `COMM [PID/]TID [CPU] TIME: probe_libc:malloc: (ADDRESS) size=100` and, later,
+//! `COMM [PID/]TID [CPU] TIME: probe_libc:malloc__return: (ADDRESS <- CALLER) result=0x5581a0`.
+//!
+//! Values count by their order, which is that of the function's arguments, as everybody names them otherwise.
+
+use super::Format;
+use super::calls::{Function, number};
+use super::failure::Failure;
+use super::input::{Head, Input, Lines};
+use super::sink::Sink;
+use super::times::seconds_ns;
+use super::unseen::Unseen;
+use crate::event::AllocCall;
+use crate::header::Clock;
+use crate::resolve::Window;
+use std::collections::HashMap;
+
+pub(super) const FORMAT: Format = Format {
+    name: "perf",
+    recognise: |head: &Head| head.lines().any(|line| matches!(parse(line), Some(Line::Probe(_)))),
+    clock: |_| Clock::Measured,
+    window: Window::UNLOCKED_STAMPS,
+    unknown: &["which aligned function it was, where several are one", "addresses of posix_memalign's blocks"],
+    convert,
+};
+
+const MEND: &str = "put the probes by docs/malloc-probes.sh";
+
+/// What a probe says.
+struct Probe<'a> {
+    pid: Option<u64>,
+    tid: u64,
+    time_ns: u64,
+    function: Function,
+    is_return: bool,
+    /// `name=value`, ...
+    values: &'a str,
+}
+
+enum Line<'a> {
+    Probe(Probe<'a>),
+    Lost(u64),
+}
+
+/// `None` for a line that is neither.
+fn parse(line: &str) -> Option<Line<'_>> {
+    if let Some((_, lost)) = line.split_once("PERF_RECORD_LOST lost ") {
+        return lost.split_whitespace().next()?.parse().ok().map(Line::Lost);
+    }
+    let (before, event) = line.split_once(" probe_")?;
+    let (_, event) = event.split_once(':')?;
+    let (name, rest) = event.split_once(": (")?;
+    let (_, values) = rest.split_once(')')?;
+    let (name, is_return) = name.strip_suffix("__return").map_or((name, false), |name| (name, true));
+    let function = Function::named(name.strip_prefix("__libc_").unwrap_or(name))?;
+    let mut words = before.split_ascii_whitespace().rev();
+    let time_ns = seconds_ns(words.next()?.strip_suffix(':')?)?;
+    let thread = words.find(|word| !word.starts_with('['))?;
+    let (pid, tid) = match thread.split_once('/') {
+        Some((pid, tid)) => (Some(pid.parse().ok()?), tid),
+        None => (None, thread),
+    };
+    Some(Line::Probe(Probe { pid, tid: tid.parse().ok()?, time_ns, function, is_return, values }))
+}
+
+/// The first `count` values.
+fn values(list: &str, count: usize) -> Option<[u64; 3]> {
+    let mut values = [0; 3];
+    let mut words = list.split_ascii_whitespace();
+    for to in values.iter_mut().take(count) {
+        *to = number(words.next()?.split_once('=')?.1)?;
+    }
+    Some(values)
+}
+
+/// Number of the values that a function's probe has: posix_memalign's first one says where the address goes.
+fn arguments(function: Function) -> usize {
+    function.arguments() + usize::from(function == Function::Aligned(AllocCall::PosixMemalign))
+}
+
+/// A call that has not returned yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Open {
+    function: Function,
+    arguments: [u64; 3],
+}
+
+#[derive(Default)]
+struct Calls {
+    open: HashMap<u64, Open>,
+    unseen: Unseen,
+}
+
+fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
+    let mut calls = Calls::default();
+    while let Some(line) = input.line(Lines::Mixed)? {
+        match parse(line) {
+            None => sink.quality.foreign_lines += 1,
+            Some(Line::Lost(events)) => sink.quality.events_lost = sink.quality.events_lost.saturating_add(events),
+            Some(Line::Probe(probe)) => {
+                if probe.pid.is_none_or(|pid| sink.takes_process(pid)) {
+                    calls.take(&probe, sink)?;
+                }
+            }
+        }
+    }
+    sink.quality.unfinished_calls += calls.open.len() as u64;
+    Ok(())
+}
+
+impl Calls {
+    fn take(&mut self, probe: &Probe, sink: &mut Sink) -> Result<(), Failure> {
+        let function = probe.function;
+        if probe.is_return {
+            return match self.open.get(&probe.tid) {
+                Some(open) if open.function == function => self.returned(probe, *open, sink),
+                // Of a call within that one, which is counted, or of one that began before the recording.
+                _ => Ok(()),
+            };
+        }
+        let missing = || Failure::new("the probe shows fewer values than the function has arguments", MEND);
+        let arguments = values(probe.values, arguments(function)).ok_or_else(missing)?;
+        let call = Open { function, arguments };
+        match self.open.get_mut(&probe.tid) {
+            None if function == Function::Free => {
+                let op = self.unseen.found(function.op(arguments, 0)?, sink);
+                return sink.push_in_order(probe.time_ns, probe.tid, op);
+            }
+            None => _ = self.open.insert(probe.tid, call),
+            // A probe that is there twice, as on calloc and on its entry in the library's PLT.
+            Some(open) if *open == call => (),
+            Some(open) if open.function == function => {
+                sink.quality.unfinished_calls += 1; // its return was lost
+                *open = call;
+            }
+            // perf takes the PLT's realloc for calloc, which calls no realloc.
+            Some(open) if (open.function, function) == (Function::Calloc, Function::Realloc) => *open = call,
+            Some(_) => sink.quality.nested_calls += 1,
+        }
+        Ok(())
+    }
+
+    fn returned(&mut self, probe: &Probe, open: Open, sink: &mut Sink) -> Result<(), Failure> {
+        self.open.remove(&probe.tid);
+        let missing = || Failure::new("the probe does not show what the function returned", MEND);
+        let [result, ..] = values(probe.values, 1).ok_or_else(missing)?;
+        let op = match open.function {
+            Function::Aligned(AllocCall::PosixMemalign) => {
+                // `result` is an error number.
+                let [_, align, size] = open.arguments;
+                let made = if result as u32 == 0 { self.unseen.born(align) } else { 0 };
+                open.function.op([align, size, 0], made)?
+            }
+            function => self.unseen.found(function.op(open.arguments, result)?, sink),
+        };
+        sink.push_in_order(probe.time_ns, probe.tid, op)
+    }
+}
