@@ -86,8 +86,10 @@ impl Kernel {
             }
             return batch as u64;
         }
+        let is_shared = table.frame(start).is_some_and(|frame| self.memory.get().frames.is_shared(frame));
         let pte = &mut table.ptes[start];
-        if pte.kind() == PteKind::Base && aging == Aging::Free {
+        // A dirty page that others map too is left as it is.
+        if pte.kind() == PteKind::Base && aging == Aging::Free && !(is_shared && pte.page_dirty()) {
             pte.free_lazily();
         }
         1

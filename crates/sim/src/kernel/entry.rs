@@ -53,7 +53,8 @@ pub(super) struct Pte(u8);
 impl Pte {
     const KIND: u8 = 0b11;
     const NONZERO: u8 = 1 << 2;
-    /// Entry or page dirty; of a piece, the entry alone (its folio has a bit of its own).
+    /// Of a piece: its entry is dirty (its folio has a bit of its own). Of a page of its own: exactly one of entry and page is, or
+    /// with [`Self::PAGE_DIRTY`] the page alone.
     const DIRTY: u8 = 1 << 3;
     /// MADV_FREE was called on the page; of a piece, its folio knows.
     const LAZY: u8 = 1 << 4;
@@ -61,8 +62,8 @@ impl Pte {
     const PROTECTED: u8 = 1 << 5;
     /// Of a page of its own: its frame has a number, since another process mapped it too at some time.
     const NUMBERED: u8 = 1 << 6;
-    /// Of a page of its own: the page is dirty and its entry is not.
-    const ENTRY_CLEAN: u8 = 1 << 7;
+    /// Of a page of its own: the page is dirty; its entry is too, unless [`Self::DIRTY`] is set.
+    const PAGE_DIRTY: u8 = 1 << 7;
     /// Of a protected piece: no other process ever mapped the page, so the write that faults uses it again.
     const EXCLUSIVE: u8 = 1 << 7;
 
@@ -98,8 +99,14 @@ impl Pte {
         self.0 & Self::NONZERO != 0
     }
 
+    /// Whether the entry or, of a page of its own, the page is dirty.
     pub fn dirty(self) -> bool {
-        self.0 & Self::DIRTY != 0
+        self.0 & Self::DIRTY != 0 || self.page_dirty()
+    }
+
+    /// Whether a page of its own is dirty, whatever its entry is: MADV_FREE leaves such a page alone while others map it.
+    pub fn page_dirty(self) -> bool {
+        self.kind() == PteKind::Base && self.0 & Self::PAGE_DIRTY != 0
     }
 
     pub fn lazy(self) -> bool {
@@ -107,7 +114,12 @@ impl Pte {
     }
 
     pub fn set_dirty(&mut self, dirty: bool) {
-        *self = self.with(Self::DIRTY, dirty);
+        if self.dirty() != dirty {
+            *self = self.with(Self::DIRTY, dirty);
+            if self.kind() == PteKind::Base {
+                *self = self.with(Self::PAGE_DIRTY, false);
+            }
+        }
     }
 
     pub fn protected(self) -> bool {
@@ -145,24 +157,24 @@ impl Pte {
 
     /// Whether the entry itself is dirty, not just its page.
     pub fn entry_dirty(self) -> bool {
-        self.dirty() && (self.kind() == PteKind::Piece || self.0 & Self::ENTRY_CLEAN == 0)
+        (self.0 & Self::DIRTY != 0) != self.page_dirty()
     }
 
     /// Of a page of its own: the page is dirty from now on; a clean entry stays clean.
     pub fn dirty_page(&mut self) {
         if !self.dirty() {
-            *self = self.with(Self::DIRTY, true).with(Self::ENTRY_CLEAN, true);
+            *self = self.with(Self::DIRTY, true).with(Self::PAGE_DIRTY, true);
         }
     }
 
-    /// Of a page of its own: its entry is clean, whatever the page is.
-    pub fn clean_entry(&mut self) {
-        *self = self.with(Self::ENTRY_CLEAN, true);
+    /// Of a clean page of its own: the page is dirty from now on, and so is its entry if this says so.
+    pub fn dirty_both(&mut self, entry: bool) {
+        *self = self.with(Self::DIRTY, !entry).with(Self::PAGE_DIRTY, true);
     }
 
     /// Lazily freed: clean, and dropped under memory pressure unless written first.
     pub fn free_lazily(&mut self) {
-        *self = self.with(Self::DIRTY, false).with(Self::ENTRY_CLEAN, false).with(Self::LAZY, true);
+        *self = self.with(Self::DIRTY, false).with(Self::PAGE_DIRTY, false).with(Self::LAZY, true);
     }
 
     /// Whether an access needs no fault, with its traces left in the entry.
@@ -174,7 +186,8 @@ impl Pte {
             _ if self.protected() => false,
             (_, Access::Write(content)) => {
                 let nonzero = content == Content::NonZero;
-                *self = self.with(Self::NONZERO, nonzero).with(Self::DIRTY, true).with(Self::ENTRY_CLEAN, false);
+                // A dirty page stays dirty: then both are.
+                *self = self.with(Self::NONZERO, nonzero).with(Self::DIRTY, !self.page_dirty());
                 true
             }
         }

@@ -62,9 +62,9 @@ impl Kernel {
             let piece = self.tables.pte(page);
             let mut pte = Pte::ZERO;
             if piece.nonzero() || self.config.rules.zeros_on_split == ZerosOnSplit::Keep {
-                pte = Pte::base(piece.nonzero(), dirty, folio.lazy);
-                if !piece.dirty() {
-                    pte.clean_entry();
+                pte = Pte::base(piece.nonzero(), false, folio.lazy);
+                if dirty {
+                    pte.dirty_both(piece.dirty());
                 }
                 pte.set_protected(piece.protected());
             }
