@@ -145,8 +145,9 @@ impl Bits {
 
     fn truncate(&mut self, end: u64) {
         self.0.truncate(end.div_ceil(WORD_BITS) as usize);
-        if let (Some(last), true) = (self.0.get_mut((end / WORD_BITS) as usize), end % WORD_BITS > 0) {
-            *last &= (1 << (end % WORD_BITS)) - 1;
+        let bits = end % WORD_BITS;
+        if let (Some(last), 1..) = (self.0.get_mut((end / WORD_BITS) as usize), bits) {
+            *last &= (1 << bits) - 1;
         }
     }
 }
