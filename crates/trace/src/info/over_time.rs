@@ -20,29 +20,38 @@ struct Span {
 /// Collects points, in order.
 pub(super) struct OverTime {
     duration_ns: u64,
-    spans: Vec<(u64, Span)>,
+    spans: Vec<Span>,
+    /// Where the newest span ends: the first time that is no longer in it.
+    end_ns: u64,
 }
 
 impl OverTime {
     /// For a trace of that length.
     pub(super) fn new(duration_ns: u64) -> OverTime {
-        OverTime { duration_ns, spans: Vec::with_capacity(SPANS as usize) }
+        OverTime { duration_ns, spans: Vec::with_capacity(SPANS as usize), end_ns: 0 }
     }
 
     /// The heap after an event.
     #[inline]
     pub(super) fn see(&mut self, point: LivePoint) {
-        let number = u128::from(point.time_ns) * u128::from(SPANS) / (u128::from(self.duration_ns) + 1);
-        let number = number as u64;
-        match self.spans.last_mut().filter(|(last, _)| *last == number) {
-            Some((_, span)) => span.see(point),
-            None => self.spans.push((number, Span { first: point, lowest: point, highest: point, last: point })),
+        match self.spans.last_mut() {
+            // Times never decrease.
+            Some(span) if point.time_ns < self.end_ns => span.see(point),
+            _ => self.begin(point),
         }
+    }
+
+    fn begin(&mut self, point: LivePoint) {
+        let length = u128::from(self.duration_ns) + 1;
+        let number = u128::from(point.time_ns) * u128::from(SPANS) / length;
+        let end_ns = ((number + 1) * length).div_ceil(u128::from(SPANS));
+        self.end_ns = u64::try_from(end_ns).unwrap_or(u64::MAX);
+        self.spans.push(Span { first: point, lowest: point, highest: point, last: point });
     }
 
     /// The points, in order: at most four a span.
     pub(super) fn finish(self) -> Vec<LivePoint> {
-        self.spans.into_iter().flat_map(|(_, span)| span.points()).collect()
+        self.spans.into_iter().flat_map(Span::points).collect()
     }
 }
 
