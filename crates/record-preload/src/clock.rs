@@ -7,12 +7,45 @@
 //! the first's comes later than a time that is too early. A resizing call is the one event that gives an address away before
 //! it is recorded, so it says beforehand that it comes ([`thread_resizes`]).
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::{arch, process, session};
+use crate::{arch, lane, process, session};
 
 /// Events that may follow one that read the counter without doing so; 0 to read it at every event.
 static UNTIMED: AtomicU32 = AtomicU32::new(0);
+
+/// The time at which a thread last gave up the counter; 0 before the first.
+static LAST_OF_THREAD: AtomicU64 = AtomicU64::new(0);
+
+/// The time: in a thread that may not read the counter, that of the moment when it gave it up.
+#[inline(always)]
+pub fn ticks() -> u64 {
+    match LAST_OF_THREAD.load(Ordering::Relaxed) {
+        0 => arch::ticks(),
+        last => ticks_or(last, arch::ticks),
+    }
+}
+
+/// As [`ticks`], not read before what came earlier in the program is done.
+#[inline(always)]
+pub fn ticks_in_order() -> u64 {
+    match LAST_OF_THREAD.load(Ordering::Relaxed) {
+        0 => arch::ticks_in_order(),
+        last => ticks_or(last, arch::ticks_in_order),
+    }
+}
+
+#[cold]
+fn ticks_or(last: u64, read: fn() -> u64) -> u64 {
+    if lane::is_without_clock() { last } else { read() }
+}
+
+/// The calling thread enters seccomp's strict mode, in which reading the counter is an error. Its order needs no times, as
+/// it begins no other thread there.
+pub fn give_up() {
+    LAST_OF_THREAD.store(arch::ticks(), Ordering::Relaxed);
+    lane::do_without_clock();
+}
 
 /// Does as the session wants. Called before a process numbers its first thread.
 pub fn begin() {

@@ -11,10 +11,10 @@ use libc::{c_char, c_int};
 
 use crate::descriptor::Descriptor;
 use crate::spool::{
-    CONTROL_BYTES, FRAME_BYTES, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC, SESSION_RECORDING, SESSION_STOPPED,
-    SESSION_VARIABLE, SessionPage,
+    CONTROL_BYTES, FILTERS_VARIABLE, FRAME_BYTES, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC, SESSION_RECORDING,
+    SESSION_STOPPED, SESSION_VARIABLE, SessionPage,
 };
-use crate::{arch, sys};
+use crate::{clock, sys};
 
 /// Longest path of a session in bytes, its zero byte included.
 pub const PATH_BYTES: usize = 4096;
@@ -29,10 +29,7 @@ pub fn path() -> Option<&'static CStr> {
     let mut known = PATH.load(Ordering::Acquire);
     if known.is_null() {
         const NAME: [u8; SESSION_VARIABLE.len() + 1] = zero_ended(SESSION_VARIABLE);
-        // SAFETY: the name ends with a zero byte. Nothing else changes the environment: this runs when the object
-        // is loaded.
-        let value = unsafe { libc::getenv(NAME.as_ptr().cast()) };
-        known = keep(value)?;
+        known = keep(variable(&NAME))?;
         // SAFETY: `keep` gave a C string that stays.
         if !open(unsafe { CStr::from_ptr(known) }) {
             return None;
@@ -41,6 +38,21 @@ pub fn path() -> Option<&'static CStr> {
     }
     // SAFETY: as above.
     Some(unsafe { CStr::from_ptr(known) })
+}
+
+/// The value of an environment variable, or null; its name ends with a zero byte.
+fn variable(name: &[u8]) -> *const c_char {
+    // SAFETY: the name ends with a zero byte. Nothing else changes the environment: this runs when the object is loaded.
+    unsafe { libc::getenv(name.as_ptr().cast()) }
+}
+
+/// The system-call filters that `hksim` has itself.
+pub fn own_filters() -> u32 {
+    const NAME: [u8; FILTERS_VARIABLE.len() + 1] = zero_ended(FILTERS_VARIABLE);
+    let value = variable(&NAME);
+    // SAFETY: not null, so a C string.
+    let digits = if value.is_null() { &[] } else { unsafe { CStr::from_ptr(value) }.to_bytes() };
+    digits.iter().fold(0_u32, |number, digit| number.wrapping_mul(10).wrapping_add(u32::from(digit.wrapping_sub(b'0'))))
 }
 
 /// A copy of the string that outlives `setenv`.
@@ -184,6 +196,14 @@ pub fn count_unrecorded() {
     }
 }
 
+/// Counts a process that has a system-call filter of its own.
+pub fn count_filtered() {
+    // SAFETY: takes the address of a field of the mapped page.
+    if let Some(count) = word(|page| unsafe { &raw mut (*page).filtered }) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Counts a frame; the one that reaches the session's limit ends the recording, and is still written.
 pub fn count_frame() {
     // SAFETY: takes the address of a field of the mapped page.
@@ -202,7 +222,7 @@ fn end() {
     // SAFETY: takes the addresses of fields of the mapped page.
     let (ended, state) = unsafe { (long(|page| &raw mut (*page).ended_ticks), word(|page| &raw mut (*page).state)) };
     if let (Some(ended), Some(state)) = (ended, state) {
-        let _ = ended.compare_exchange(0, arch::ticks(), Ordering::Relaxed, Ordering::Relaxed);
+        let _ = ended.compare_exchange(0, clock::ticks(), Ordering::Relaxed, Ordering::Relaxed);
         state.store(SESSION_ENDED, Ordering::Relaxed);
     }
 }

@@ -34,6 +34,8 @@ pub const COMMAND_BYTES: usize = 2048;
 pub const ALLOCATOR_BYTES: usize = 512;
 /// The environment variable that names the session directory.
 pub const SESSION_VARIABLE: &str = "HKSIM_RECORD_SESSION";
+/// The environment variable that says how many system-call filters `hksim` has itself; missing where it has none.
+pub const FILTERS_VARIABLE: &str = "HKSIM_RECORD_FILTERS";
 /// How a spool's file name ends; before it stand the process id, `-` and a number.
 pub const SPOOL_SUFFIX: &str = ".spool";
 
@@ -87,6 +89,10 @@ pub struct SessionPage {
     pub untimed_events: u32,
     /// Changes from time to time, and where an exact time matters.
     pub epoch: u32,
+    /// Processes that have installed a system-call filter.
+    pub filtered: u32,
+    /// Zero.
+    pub unused: u32,
 }
 
 /// The first page of a spool.
@@ -123,6 +129,22 @@ pub struct Control {
     pub allocator: [u8; ALLOCATOR_BYTES],
     /// Recorded calls whose call site was wanted and could not be found out.
     pub sites_lost: u64,
+    /// Frames mapped in advance.
+    pub window: Window,
+}
+
+/// Frames that a process has mapped before its system-call filter forbids it to get more.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Window {
+    /// Number of the first.
+    pub first: u32,
+    /// How many there are; 0 for no window.
+    pub frames: u32,
+    /// How many of them have space in the file. `hksim` raises it.
+    pub granted: u32,
+    /// How many of them are taken.
+    pub taken: u32,
 }
 
 /// The first bytes of a lane or block.

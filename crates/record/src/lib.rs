@@ -44,6 +44,7 @@ pub mod touch_full;
 mod tournament;
 mod traces;
 mod watch;
+mod window;
 
 // The recorder's own files, compiled a second time, so that writer and reader cannot disagree.
 #[doc(hidden)]

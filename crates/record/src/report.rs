@@ -41,6 +41,9 @@ pub struct RecordReport {
     pub unrecorded_pids: Vec<u32>,
     /// How many such processes there were, also those that could not even begin a file (another user's).
     pub unrecorded: u32,
+    /// Processes that installed a system-call filter. What they execute behind it is not recorded, nor are children that they
+    /// fork where the filter allows no files to be made.
+    pub filtered: u32,
     /// Images whose executable defines `malloc` itself, so that the recorder saw none of their calls.
     pub own_malloc: Vec<UnseenImage>,
     /// Images whose allocator may have served C++'s operators past the recorder (see [`crate::Operators`]).

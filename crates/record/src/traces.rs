@@ -136,12 +136,14 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<Re
         Deed::End(reason) => Some(reason),
         _ => None,
     });
-    let unrecorded = session.control.page()?.unrecorded.max(unrecorded_pids.len() as u32);
+    let page = session.control.page()?;
+    let unrecorded = page.unrecorded.max(unrecorded_pids.len() as u32);
     Ok(RecordReport {
         exit,
         traces,
         unrecorded_pids,
         unrecorded,
+        filtered: page.filtered,
         own_malloc,
         unseen_operators,
         unseen_calls: Vec::new(),

@@ -6,6 +6,7 @@ mod controls;
 mod counted;
 mod encoding;
 mod ends;
+mod filters;
 mod full_spool;
 mod handover;
 mod operators;

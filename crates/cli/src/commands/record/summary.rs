@@ -120,6 +120,14 @@ fn unseen(report: &RecordReport) -> String {
             listed(&report.unrecorded_pids)
         );
     }
+    if report.filtered > 0 {
+        let count = report.filtered as usize;
+        text += &format!(
+            "{count} {} installed a system-call filter: programs executed behind it are not recorded, nor are children forked \
+             behind it that may not write files\n",
+            plural(count, "process", "processes")
+        );
+    }
     for image in report.own_malloc.iter().take(TRACES_SHOWN) {
         let command = shortened(&image.command.join(" "));
         text +=

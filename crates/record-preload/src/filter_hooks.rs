@@ -1,0 +1,134 @@
+//! The exported functions by which a program installs a system-call filter. All else goes on to the real ones as it is.
+
+use core::arch::naked_asm;
+use core::mem::transmute;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT, SECCOMP_SET_MODE_FILTER, SECCOMP_SET_MODE_STRICT};
+use libc::{c_int, c_long, c_ulong, c_void};
+
+use crate::filters::{Wanted, install};
+use crate::{real, sys};
+
+/// The real `syscall`; null until it was looked up.
+static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// The real `prctl`, as above.
+static PRCTL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
+type Prctl = unsafe extern "C" fn(c_int, ...) -> c_int;
+
+/// Looks the real functions up. Called when the object is loaded: later it could be too late to open files.
+pub fn begin() {
+    SYSCALL.store(real::find(c"syscall"), Ordering::Release);
+    PRCTL.store(real::find(c"prctl"), Ordering::Release);
+}
+
+fn real_syscall() -> Option<Syscall> {
+    if SYSCALL.load(Ordering::Acquire).is_null() {
+        begin();
+    }
+    // SAFETY: null is None, and anything else is the C function of that name, which has this type.
+    unsafe { transmute::<*mut c_void, Option<Syscall>>(SYSCALL.load(Ordering::Acquire)) }
+}
+
+fn real_prctl() -> Option<Prctl> {
+    if PRCTL.load(Ordering::Acquire).is_null() {
+        begin();
+    }
+    // SAFETY: as above.
+    unsafe { transmute::<*mut c_void, Option<Prctl>>(PRCTL.load(Ordering::Acquire)) }
+}
+
+/// C `syscall`. Few instructions, and no stack: some calls return twice.
+///
+/// # Safety
+/// As for the real one.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
+    naked_asm!(
+        "cmp rdi, {seccomp}",
+        "je 2f",
+        "cmp rdi, {prctl}",
+        "je 2f",
+        "mov r11, qword ptr [rip + {real}]",
+        "test r11, r11",
+        "je 2f",
+        "jmp r11",
+        "2:",
+        "jmp {other}",
+        seccomp = const libc::SYS_seccomp,
+        prctl = const libc::SYS_prctl,
+        real = sym SYSCALL,
+        other = sym other_syscall,
+    )
+}
+
+/// What [`syscall`] leaves: calls that may install a filter, and the first one.
+unsafe extern "C" fn other_syscall(
+    number: c_long,
+    first: c_long,
+    second: c_long,
+    third: c_long,
+    fourth: c_long,
+    fifth: c_long,
+    sixth: c_long,
+) -> c_long {
+    let Some(real) = real_syscall() else {
+        sys::set_errno(libc::ENOSYS);
+        return -1;
+    };
+    // SAFETY: by the caller's promise.
+    let call = || unsafe { real(number, first, second, third, fourth, fifth, sixth) };
+    let wanted = match number {
+        libc::SYS_seccomp => of_seccomp(first, third),
+        libc::SYS_prctl if first == c_long::from(libc::PR_SET_SECCOMP) => of_prctl(second as c_ulong, third as u64),
+        _ => None,
+    };
+    match wanted {
+        Some(wanted) => install(wanted, call),
+        None => call(),
+    }
+}
+
+fn of_seccomp(operation: c_long, program: c_long) -> Option<Wanted> {
+    match operation as u32 {
+        SECCOMP_SET_MODE_STRICT => Some(Wanted::Strict),
+        SECCOMP_SET_MODE_FILTER => Some(Wanted::Program(program as u64)),
+        _ => None,
+    }
+}
+
+fn of_prctl(mode: c_ulong, program: u64) -> Option<Wanted> {
+    match mode as u32 {
+        SECCOMP_MODE_STRICT => Some(Wanted::Strict),
+        SECCOMP_MODE_FILTER => Some(Wanted::Program(program)),
+        _ => None,
+    }
+}
+
+/// C `prctl`. The four further arguments stand where variable ones do; those not given are whatever stood there before.
+///
+/// # Safety
+/// As for the real one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(
+    option: c_int,
+    second: c_ulong,
+    third: c_ulong,
+    fourth: c_ulong,
+    fifth: c_ulong,
+) -> c_int {
+    let Some(real) = real_prctl() else {
+        sys::set_errno(libc::ENOSYS);
+        return -1;
+    };
+    // SAFETY: by the caller's promise.
+    let call = || unsafe { real(option, second, third, fourth, fifth) };
+    match of_prctl(second, third).filter(|_| option == libc::PR_SET_SECCOMP) {
+        Some(wanted) => install(wanted, || c_long::from(call())) as c_int,
+        None => call(),
+    }
+}
