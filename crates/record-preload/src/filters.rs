@@ -138,11 +138,10 @@ fn prepare(wanted: &Wanted, before: *mut Filter) -> *mut Filter {
             None => return null_mut(),
         },
     };
-    // SAFETY: it was just made, and stays.
-    if let Some(process) = Process::current() {
-        let signals = sys::SignalsBlocked::new();
-        process.prepare_for_filter(|call| unsafe { (*new).allows(call) });
-        drop(signals);
+    // SAFETY: it was just made, and stays as it is.
+    if let (Some(process), Some(new)) = (Process::current(), unsafe { new.as_ref() }) {
+        let _signals = sys::SignalsBlocked::new();
+        process.prepare_for_filter(|call| new.allows(call));
     }
     if matches!(wanted, Wanted::Strict) {
         clock::give_up();

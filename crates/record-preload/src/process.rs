@@ -44,7 +44,7 @@ static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
 static SPOOL: Descriptor = Descriptor::none();
 /// Events that came before there was a spool to count them in.
 static LOST_EARLY: AtomicU64 = AtomicU64::new(0);
-/// Whether this image had a spool before: then the process is a fork of the one that did.
+/// Whether this image began before: then the process is a fork of the one that did.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 /// 1 + the key whose destructor notes the end of a thread; 0 before it exists.
 static END_KEY: AtomicU32 = AtomicU32::new(0);
@@ -186,8 +186,10 @@ impl Process {
             return;
         };
         // What runs between the command and valgrind (its launcher) is not what shall be recorded.
-        let is_wanted = !session::numbers_events() || sequence::in_valgrind();
-        let state = if is_wanted && !session::has_ended() && self.open_spool(session) { READY } else { OFF };
+        let origin = if BEGUN.swap(true, Ordering::Relaxed) { ORIGIN_FORK } else { ORIGIN_EXEC };
+        let is_wanted = (!session::numbers_events() || sequence::in_valgrind())
+            && (session::has_ended() || session::wants(origin, sys::parent_pid()));
+        let state = if is_wanted && !session::has_ended() && self.open_spool(session, origin) { READY } else { OFF };
         if state == READY {
             make_end_key();
             clock::begin();
@@ -199,15 +201,15 @@ impl Process {
         self.state.store(state, Ordering::Release);
     }
 
-    fn open_spool(&self, session: &CStr) -> bool {
-        let opened = self.create_spool(session);
+    fn open_spool(&self, session: &CStr, origin: u32) -> bool {
+        let opened = self.create_spool(session, origin);
         if !opened {
             session::count_unrecorded();
         }
         opened
     }
 
-    fn create_spool(&self, session: &CStr) -> bool {
+    fn create_spool(&self, session: &CStr, origin: u32) -> bool {
         SPOOL.close();
         let Some(pid) = sys::pid() else {
             return false;
@@ -235,7 +237,6 @@ impl Process {
             return false;
         }
         self.control.set(control);
-        let origin = if BEGUN.swap(true, Ordering::Relaxed) { ORIGIN_FORK } else { ORIGIN_EXEC };
         // SAFETY: the page was just mapped and is zero; nobody else knows it yet.
         unsafe { fill_control(&mut *control, pid, origin) };
         true

@@ -11,8 +11,8 @@ use libc::{c_char, c_int};
 
 use crate::descriptor::Descriptor;
 use crate::spool::{
-    CONTROL_BYTES, FILTERS_VARIABLE, FRAME_BYTES, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC, SESSION_RECORDING,
-    SESSION_STOPPED, SESSION_VARIABLE, SessionPage,
+    CONTROL_BYTES, FILTERS_VARIABLE, FRAME_BYTES, ORIGIN_EXEC, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC,
+    SESSION_RECORDING, SESSION_STOPPED, SESSION_VARIABLE, SessionPage,
 };
 use crate::{clock, sys};
 
@@ -186,6 +186,39 @@ pub fn untimed_events() -> u32 {
 pub fn epoch() -> u32 {
     // SAFETY: takes the address of a field of the mapped page.
     word(|page| unsafe { &raw mut (*page).epoch }).map_or(0, |epoch| epoch.load(Ordering::Relaxed))
+}
+
+/// Whether a process shall be recorded that began so, with that parent; where it shall not, it is counted.
+pub fn wants(origin: u32, parent: u32) -> bool {
+    // SAFETY: takes the address of a field of the mapped page.
+    let recorder = word(|page| unsafe { &raw mut (*page).only_child_of }).map_or(0, |pid| pid.load(Ordering::Relaxed));
+    let is_wanted = (recorder == 0 || (origin == ORIGIN_EXEC && parent == recorder)) && wants_program();
+    // SAFETY: as above.
+    if let Some(count) = word(|page| unsafe { &raw mut (*page).left_out }).filter(|_| !is_wanted) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+    is_wanted
+}
+
+/// Whether this program's file, or the first word of its command, has one of the names that are wanted.
+fn wants_program() -> bool {
+    // SAFETY: null, or the session's page. These fields do not change once there is a process.
+    let Some(page) = (unsafe { PAGE.load(Ordering::Acquire).as_ref() }) else {
+        return true;
+    };
+    let names = page.only.get(..page.only_bytes as usize).unwrap_or(&page.only);
+    if names.is_empty() {
+        return true;
+    }
+    let (mut file, mut command) = ([0; PATH_BYTES], [0; PATH_BYTES]);
+    let file_bytes = sys::read_link(c"/proc/self/exe", &mut file);
+    let command_bytes = sys::read_unasked(c"/proc/self/cmdline", &mut command);
+    let own =
+        [file.get(..file_bytes), command.get(..command_bytes).and_then(|words| words.split(|&byte| byte == 0).next())];
+    names
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty())
+        .any(|name| own.iter().flatten().any(|path| path.rsplit(|&byte| byte == b'/').next() == Some(name)))
 }
 
 /// Counts a process that could not begin a spool.

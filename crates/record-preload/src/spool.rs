@@ -32,6 +32,8 @@ pub const CONTROL_BYTES: usize = 4096;
 pub const COMMAND_BYTES: usize = 2048;
 /// Bytes of the allocator's path that a spool keeps.
 pub const ALLOCATOR_BYTES: usize = 512;
+/// Bytes that the names of the programs to be recorded may take.
+pub const ONLY_BYTES: usize = 2048;
 /// The environment variable that names the session directory.
 pub const SESSION_VARIABLE: &str = "HKSIM_RECORD_SESSION";
 /// The environment variable that says how many system-call filters `hksim` has itself; missing where it has none.
@@ -91,8 +93,14 @@ pub struct SessionPage {
     pub epoch: u32,
     /// Processes that have installed a system-call filter.
     pub filtered: u32,
-    /// Zero.
-    pub unused: u32,
+    /// Processes that were left out, as the recording is to be of others.
+    pub left_out: u32,
+    /// Process id of `hksim` where only its own child is to be recorded, without the children of that; 0 for all.
+    pub only_child_of: u32,
+    /// Bytes used of `only`.
+    pub only_bytes: u32,
+    /// Names of the programs to be recorded, each ended by a zero byte; none for all.
+    pub only: [u8; ONLY_BYTES],
 }
 
 /// The first page of a spool.

@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
 use hksim_record::{
-    ClockReads, Operators, Options, RecordReport, Touch as Recorded, record_watched, recover, recover_to,
+    ClockReads, Operators, Options, Programs, RecordReport, Touch as Recorded, record_watched, recover, recover_to,
 };
 
 use crate::flags::values::{parse_size, parse_time};
@@ -78,6 +78,12 @@ pub struct Args {
     /// Also stand before C++'s new and delete; done by itself where the command's allocator serves them past malloc
     #[arg(long)]
     operators: bool,
+    /// Record programs of this name only, by their file's or command's name: cc1plus; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = parse_program)]
+    only: Vec<String>,
+    /// Record the started process only, not the ones it starts
+    #[arg(long)]
+    no_children: bool,
     /// How often the clock is read; 16 makes recording cheaper where one thread waits for memory, and times coarser
     #[arg(long, value_enum, default_value = "every", conflicts_with = "stacks")]
     clock: Reads,
@@ -89,10 +95,15 @@ pub struct Args {
     quiet: bool,
     /// Write the traces of a recording whose hksim was killed, or had no room, from the session folder it left; to where
     /// they were to go, or to --output
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks", "only", "no_children"])]
     recover: Option<PathBuf>,
     /// The program and its arguments; how it ended is in the report, hksim itself exits 0
-    #[arg(last = true, required_unless_present = "recover", value_name = "CMD")]
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required_unless_present = "recover",
+        value_name = "CMD"
+    )]
     command: Vec<OsString>,
 }
 
@@ -143,6 +154,7 @@ fn record(args: &Args) -> Result<RecordReport> {
             Touch::Pages => Recorded::Pages { sample: args.sample },
             Touch::Full => Recorded::Full(find_touch_full()?),
         },
+        programs: Programs { only: args.only.clone(), no_children: args.no_children },
         operators: if args.operators { Operators::Always } else { Operators::Auto },
         clock: match args.clock {
             Reads::Every => ClockReads::Every,
@@ -156,12 +168,24 @@ fn record(args: &Args) -> Result<RecordReport> {
 
 fn record_with_ltrace(args: &Args) -> Result<()> {
     let is_plain = args.clock == Reads::Every && args.touch == Touch::None && !args.paused && args.stacks.is_none();
+    if !args.only.is_empty() || args.no_children {
+        bail!("--backend ltrace records the started process only; leave out --only and --no-children");
+    }
     if !is_plain || args.duration.is_some() || args.max_size.is_some() {
         bail!(
             "--backend ltrace records calls only; leave out --touch, --stacks, --clock, --paused, --duration and --max-size"
         );
     }
     ltrace::record(args.output(), args.format, &args.command)
+}
+
+/// The name of a program, without folders.
+fn parse_program(name: &str) -> Result<String, String> {
+    match name {
+        "" => Err("a program's name has at least one letter".to_string()),
+        _ if name.contains(['/', '\0']) => Err("name the program alone, without its folder".to_string()),
+        _ => Ok(name.to_string()),
+    }
 }
 
 /// The way to record every access; says so where it is the slow one.

@@ -9,6 +9,7 @@ mod ends;
 mod filters;
 mod full_spool;
 mod handover;
+mod many;
 mod operators;
 mod pitfalls;
 mod processes;
