@@ -43,6 +43,8 @@ pub struct Lane {
     thread: Cell<u32>,
     /// Kernel thread id of the owner; other threads read it to find out whether that has ended.
     tid: AtomicU32,
+    /// Whether the owner has announced itself to the clock.
+    announced: Cell<bool>,
     /// Whether the owner may not read the clock.
     without_clock: Cell<bool>,
     /// The process's next lane.
@@ -139,6 +141,31 @@ pub fn is_without_clock() -> bool {
     unsafe { arch::lane().as_ref() }.is_some_and(|lane| lane.without_clock.get())
 }
 
+/// Announces the calling thread to the clock before its first event. A forked child's only thread may have a lane, but
+/// has not announced itself there.
+#[inline(always)]
+pub fn announce_thread() {
+    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
+    if !unsafe { arch::lane().as_ref() }.is_some_and(|lane| lane.announced.get()) {
+        announce_first();
+    }
+}
+
+#[cold]
+fn announce_first() {
+    if process::is_off() || Process::current().is_none() {
+        return;
+    }
+    let lane = match arch::lane() {
+        lane if lane.is_null() => begin_lane(),
+        lane => lane,
+    };
+    // SAFETY: null or this thread's lane, which stays mapped.
+    if let Some(lane) = unsafe { lane.as_ref() } {
+        lane.announce();
+    }
+}
+
 /// Sends the calling thread's events where the clock is not read.
 pub fn do_without_clock() {
     let lane = match arch::lane() {
@@ -227,9 +254,14 @@ impl Lane {
             !self.header.get().is_null() && words(self.cursor()) < self.room.load(Ordering::Relaxed) as usize;
         // Asked here and where a fill ends, not for compact records: they follow each other within some 3 us, so that a
         // thread notices after 0.1 s at the latest. What it has recorded since then is left out by the reader.
-        if (has_room && session::is_recording()) || self.make_room(record) {
+        if has_room && session::is_recording() {
             self.append(&sequence::numbered(record));
             self.note_clock_read();
+        } else if self.make_room(record) {
+            self.append(&sequence::numbered(record));
+            self.note_clock_read();
+            // Behind it: what was read before this is known may be older than what the others did at the last.
+            self.try_alone();
         }
         self.set_busy(false);
     }
@@ -274,7 +306,25 @@ impl Lane {
         if events != 0 {
             let until = words(self.cursor()) as u32 + events;
             self.untimed.store(until.min(self.room.load(Ordering::Relaxed)), Ordering::Relaxed);
+        } else if self.limit.load(Ordering::Relaxed) == 0 && self.is_plain() {
+            self.limit.store(self.room.load(Ordering::Relaxed), Ordering::Relaxed);
         }
+    }
+
+    /// Has the clock read at some events only, from the next one on that reads it, if no other thread is left.
+    fn try_alone(&self) {
+        let _errno = sys::Errno::save();
+        let is_alone = clock::try_alone(|| Process::current().map_or(0, |process| process.count_ended(self)));
+        if is_alone {
+            self.limit.store(0, Ordering::Relaxed);
+            self.untimed.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether nothing but the time is put to an event.
+    fn is_plain(&self) -> bool {
+        let is_timed = clock::untimed_events() == 0 && !self.without_clock.get();
+        !site::is_wanted() && !sequence::is_on() && is_timed
     }
 
     /// Sets the number of words up to which there is room.
@@ -282,9 +332,7 @@ impl Lane {
         self.room.store(room, Ordering::Relaxed);
         self.untimed.store(0, Ordering::Relaxed);
         // Without a limit each event takes the slow way, where it gets its site or its number, or the time before it.
-        let is_timed = clock::untimed_events() == 0 && !self.without_clock.get();
-        let is_plain = !site::is_wanted() && !sequence::is_on() && is_timed;
-        self.limit.store(if is_plain { room } else { 0 }, Ordering::Relaxed);
+        self.limit.store(if self.is_plain() { room } else { 0 }, Ordering::Relaxed);
     }
 
     /// The cursor of a lane with a frame.
@@ -367,11 +415,16 @@ impl Lane {
         true
     }
 
+    /// Whether the owner has ended, for certain.
+    pub fn has_ended(&self) -> bool {
+        self.ended().load(Ordering::Acquire) != 0 && sys::has_ended(self.tid.load(Ordering::Relaxed))
+    }
+
     /// Makes the calling thread the owner if the owner has ended, for certain; false where it has not, or another thread
     /// was faster.
     pub fn adopt(&self, process: &Process) -> bool {
         let ended_ticks = self.ended().load(Ordering::Acquire);
-        if ended_ticks == 0 || !sys::has_ended(self.tid.load(Ordering::Relaxed)) {
+        if !self.has_ended() {
             return false;
         }
         // Who takes it over changes this word first, and no other owner can end at the same tick.
@@ -379,14 +432,22 @@ impl Lane {
             return false;
         }
         self.busy.store(false, Ordering::Relaxed);
+        clock::thread_replaced();
+        self.announced.set(false);
         self.take_over(process);
         true
+    }
+
+    fn announce(&self) {
+        if !self.announced.replace(true) {
+            clock::thread_begins();
+        }
     }
 
     fn take_over(&self, process: &Process) {
         self.tid.store(sys::tid(), Ordering::Relaxed);
         self.thread.set(process.number_thread());
-        clock::thread_begins(self.thread.get());
+        self.announce();
         self.names_thread.set(false);
         self.set_room(0);
         process::call_at_thread_end(self);

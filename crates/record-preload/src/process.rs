@@ -90,13 +90,6 @@ pub fn is_off() -> bool {
         .is_some_and(|process| process.state.load(Ordering::Relaxed) == OFF)
 }
 
-/// Threads that have made an event.
-pub fn threads() -> u32 {
-    // SAFETY: null or the one Process, never unmapped.
-    let process = unsafe { PROCESS.load(Ordering::Acquire).as_ref() };
-    process.filter(|process| process.state.load(Ordering::Acquire) == READY).map_or(0, Process::threads)
-}
-
 /// Counts one event that has no spool.
 pub fn count_lost_early() {
     LOST_EARLY.fetch_add(1, Ordering::Relaxed);
@@ -315,11 +308,6 @@ impl Process {
         self.control_u32(|control| unsafe { &raw mut (*control).threads }).fetch_add(1, Ordering::Relaxed)
     }
 
-    fn threads(&self) -> u32 {
-        // SAFETY: takes the address of a field of the mapped page.
-        self.control_u32(|control| unsafe { &raw mut (*control).threads }).load(Ordering::Relaxed)
-    }
-
     /// Whether calls are to be recorded. Once the recording has ended they are not for good.
     pub fn goes_on(&self) -> bool {
         if session::has_ended() {
@@ -427,6 +415,23 @@ impl Process {
             lane.next.set(first);
             Some(lane_pointer)
         });
+    }
+
+    /// How many lanes have an owner that has ended, up to the first but `own` that has not.
+    pub fn count_ended(&self, own: &Lane) -> u32 {
+        let mut count = 0;
+        let mut at = self.lanes.load(Ordering::Acquire);
+        // SAFETY: registered lanes stay mapped and have a frame.
+        while let Some(lane) = unsafe { at.as_ref() } {
+            if !core::ptr::eq(lane, own) {
+                if !lane.has_ended() {
+                    return count;
+                }
+                count += 1;
+            }
+            at = lane.next.get();
+        }
+        count
     }
 
     /// A lane whose thread has ended, made the calling thread's.

@@ -41,7 +41,7 @@ enum Touch {
 enum Reads {
     /// At every call
     Every,
-    /// At every 16th call and once a millisecond, while a process has one thread
+    /// At every 16th call and once a millisecond, while one thread of a process makes calls; at every call as soon as two do
     #[value(name = "16")]
     Sixteenth,
 }
@@ -84,9 +84,9 @@ pub struct Args {
     /// Record the started process only, not the ones it starts
     #[arg(long)]
     no_children: bool,
-    /// How often the clock is read; 16 makes recording cheaper where one thread waits for memory, and times coarser
-    #[arg(long, value_enum, default_value = "every", conflicts_with = "stacks")]
-    clock: Reads,
+    /// How often the clock is read [default: 16; every with --touch and --stacks]
+    #[arg(long, value_enum, conflicts_with = "stacks")]
+    clock: Option<Reads>,
     /// Form of the report, which goes to standard error: standard output is the program's
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -140,7 +140,7 @@ fn record(args: &Args) -> Result<RecordReport> {
     if output.is_dir() {
         bail!("{}: is a directory; name a file for the trace", output.display());
     }
-    if args.clock == Reads::Sixteenth && args.touch != Touch::None {
+    if args.clock == Some(Reads::Sixteenth) && args.touch != Touch::None {
         bail!("--clock 16 leaves times too coarse to order accesses by; leave out --touch or --clock");
     }
     let options = Options {
@@ -157,8 +157,8 @@ fn record(args: &Args) -> Result<RecordReport> {
         programs: Programs { only: args.only.clone(), no_children: args.no_children },
         operators: if args.operators { Operators::Always } else { Operators::Auto },
         clock: match args.clock {
-            Reads::Every => ClockReads::Every,
-            Reads::Sixteenth => ClockReads::Sixteenth,
+            Some(Reads::Every) => ClockReads::Every,
+            Some(Reads::Sixteenth) | None => ClockReads::Sixteenth,
         },
         ..Options::default()
     };
@@ -167,7 +167,7 @@ fn record(args: &Args) -> Result<RecordReport> {
 }
 
 fn record_with_ltrace(args: &Args) -> Result<()> {
-    let is_plain = args.clock == Reads::Every && args.touch == Touch::None && !args.paused && args.stacks.is_none();
+    let is_plain = args.clock.is_none() && args.touch == Touch::None && !args.paused && args.stacks.is_none();
     if !args.only.is_empty() || args.no_children {
         bail!("--backend ltrace records the started process only; leave out --only and --no-children");
     }
