@@ -16,6 +16,7 @@ pub mod control;
 mod convert;
 mod elf;
 mod ended;
+mod environment;
 mod epoch;
 mod error;
 mod gathered;

@@ -15,6 +15,7 @@ use libc::{c_int, c_void, siginfo_t};
 
 use hksim_carry::{PRELOAD_VARIABLE, preload_with};
 
+use crate::environment::Environment;
 use crate::error::RecordError;
 use crate::report::Exit;
 use crate::signals::{self, ENDING, Handler, Installed, REQUESTS};
@@ -94,14 +95,17 @@ pub fn start(command: &[OsString], object: &Path, session: &Path, host: &Host) -
     let signals = PassedOn::begin();
     // One that came before is not passed on.
     signals::check()?;
-    let child = Command::new(program)
-        .args(arguments)
-        .env(PRELOAD_VARIABLE, preload_with(object))
-        .env(SESSION_VARIABLE, session)
-        .envs(own_filters().map(|filters| (FILTERS_VARIABLE, filters)))
-        .envs(host.variables.iter().cloned())
-        .spawn()
-        .map_err(|source| RecordError::Start { command: program.to_string_lossy().into_owned(), source })?;
+    let failed = |source| RecordError::Start { command: program.to_string_lossy().into_owned(), source };
+    let mut environment = Environment::own();
+    let own = [(PRELOAD_VARIABLE, preload_with(object)), (SESSION_VARIABLE, session.into())].into_iter();
+    let filters = own_filters().map(|filters| (FILTERS_VARIABLE, filters.into()));
+    for (name, value) in own.chain(filters).chain(host.variables.iter().cloned()) {
+        environment.set(name, &value).map_err(failed)?;
+    }
+    let mut command = Command::new(program);
+    command.args(arguments);
+    environment.give_to(&mut command);
+    let child = command.spawn().map_err(failed)?;
     PassedOn::to(child.id());
     Ok(Running { child, signals })
 }
