@@ -44,7 +44,7 @@ pub type Begun = HashMap<PathBuf, Conversion>;
 enum State {
     /// There is too little in it.
     Small,
-    Begun(Conversion),
+    Begun(Box<Conversion>),
     /// The thread works on it.
     InHand,
     /// It is not converted ahead any more: that failed, or its process has ended.
@@ -71,7 +71,7 @@ impl Known {
             Some(State::Small) | None => return None,
         }
         Some(match all.insert(path.to_path_buf(), State::InHand) {
-            Some(State::Begun(conversion)) => Some(conversion),
+            Some(State::Begun(conversion)) => Some(*conversion),
             _ => None,
         })
     }
@@ -87,7 +87,7 @@ impl Known {
             return None;
         }
         Some(match all.insert(path.to_path_buf(), State::Closed) {
-            Some(State::Begun(conversion)) => Some(conversion),
+            Some(State::Begun(conversion)) => Some(*conversion),
             _ => None,
         })
     }
@@ -129,7 +129,7 @@ impl Ahead {
         let _ = self.ended.recv_timeout(PATIENCE);
         let known = mem::take(&mut *self.known.lock());
         let begun = known.into_iter().filter_map(|(path, state)| match state {
-            State::Begun(conversion) => Some((path, conversion)),
+            State::Begun(conversion) => Some((path, *conversion)),
             State::Small | State::InHand | State::Closed => None,
         });
         begun.collect()
@@ -154,7 +154,7 @@ fn run(session: &Session, stop: &Receiver<()>, all: &Known) {
                 continue;
             };
             let next = match take_over(session, &file, begun, now, &go_on) {
-                Ok(Some(conversion)) => State::Begun(conversion),
+                Ok(Some(conversion)) => State::Begun(Box::new(conversion)),
                 Ok(None) => State::Small,
                 Err(_) => {
                     // What failed is left for the end, which says why.

@@ -124,12 +124,11 @@ impl Images {
         };
         let log = self.session.control.entries()?;
         let trace = file.trace_path();
-        match begun {
-            Some(begun) => drop(begun.finish(end, &reader, &log, &trace)?),
-            None => {
-                let how = How::of(&self.session, Merging::default())?;
-                drop(convert(&Arc::new(reader), how, end, &log, &file.partial_path(), &trace)?);
-            }
+        if let Some(begun) = begun {
+            begun.finish(end, &reader, &log, &trace)?;
+        } else {
+            let how = How::of(&self.session, Merging::default())?;
+            convert(&Arc::new(reader), how, end, &log, &file.partial_path(), &trace)?;
         }
         let cut = || OpenOptions::new().write(true).open(&file.path)?.set_len(CONTROL_BYTES as u64);
         cut().map_err(RecordError::io(&file.path, "cut"))?;
