@@ -8,8 +8,29 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT, SECCOMP_SET_MODE_FILTER, SECCOMP_SET_MODE_STRICT};
 use libc::{c_int, c_long, c_ulong, c_void};
 
-use crate::filters::{Wanted, install};
+use crate::filters::{self, Wanted};
 use crate::{real, sys};
+
+/// Makes a system call of the program's, given by its number and first arguments: by way of [`filters::install`] if it
+/// installs a filter.
+pub fn around(
+    number: c_long,
+    first: c_ulong,
+    second: c_ulong,
+    third: c_ulong,
+    call: impl FnOnce() -> c_long,
+) -> c_long {
+    let wanted = match (number, first as u32, second as u32) {
+        (libc::SYS_seccomp, SECCOMP_SET_MODE_STRICT, _) => Wanted::Strict,
+        (libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, _) => Wanted::Program(third),
+        (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT) => Wanted::Strict,
+        (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER) => Wanted::Program(third),
+        _ => return call(),
+    };
+    filters::install(wanted, call)
+}
+
+const PR_SET_SECCOMP: u32 = libc::PR_SET_SECCOMP as u32;
 
 /// The real `syscall`; null until it was looked up.
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -82,31 +103,7 @@ unsafe extern "C" fn other_syscall(
     };
     // SAFETY: by the caller's promise.
     let call = || unsafe { real(number, first, second, third, fourth, fifth, sixth) };
-    let wanted = match number {
-        libc::SYS_seccomp => of_seccomp(first, third),
-        libc::SYS_prctl if first == c_long::from(libc::PR_SET_SECCOMP) => of_prctl(second as c_ulong, third as u64),
-        _ => None,
-    };
-    match wanted {
-        Some(wanted) => install(wanted, call),
-        None => call(),
-    }
-}
-
-fn of_seccomp(operation: c_long, program: c_long) -> Option<Wanted> {
-    match operation as u32 {
-        SECCOMP_SET_MODE_STRICT => Some(Wanted::Strict),
-        SECCOMP_SET_MODE_FILTER => Some(Wanted::Program(program as u64)),
-        _ => None,
-    }
-}
-
-fn of_prctl(mode: c_ulong, program: u64) -> Option<Wanted> {
-    match mode as u32 {
-        SECCOMP_MODE_STRICT => Some(Wanted::Strict),
-        SECCOMP_MODE_FILTER => Some(Wanted::Program(program)),
-        _ => None,
-    }
+    around(number, first as c_ulong, second as c_ulong, third as c_ulong, call)
 }
 
 /// C `prctl`. The four further arguments stand where variable ones do; those not given are whatever stood there before.
@@ -127,8 +124,5 @@ pub unsafe extern "C" fn prctl(
     };
     // SAFETY: by the caller's promise.
     let call = || unsafe { real(option, second, third, fourth, fifth) };
-    match of_prctl(second, third).filter(|_| option == libc::PR_SET_SECCOMP) {
-        Some(wanted) => install(wanted, || c_long::from(call())) as c_int,
-        None => call(),
-    }
+    around(libc::SYS_prctl, option as c_ulong, second, third, || c_long::from(call())) as c_int
 }

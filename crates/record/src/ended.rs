@@ -1,6 +1,8 @@
 //! Traces of processes that end while others of the session go on: written at once, and their spools cut down to the control
 //! page. So a recording of thousands of short processes takes the room of their traces, not 256 KiB for each.
 //!
+//! This takes its share of the processors, as what is not done here fills the disk.
+//!
 //! A trace stands in the session's folder, whole, before its spool is cut. So a recorder that dies loses nothing.
 
 use std::collections::{HashMap, HashSet};
@@ -22,11 +24,9 @@ use crate::touch_full::Merging;
 use crate::traces::is_running;
 
 /// Time between two looks at the spools, at the least.
-const INTERVAL: Duration = Duration::from_millis(250);
+const INTERVAL: Duration = Duration::from_millis(100);
 /// Part of the time that is spent on listing them, at the most: one of so many.
 const LISTING_PART: u32 = 20;
-/// How much this gives way to the program.
-const NICE: i32 = 10;
 
 /// The thread that writes traces of processes that have ended.
 pub struct EndedProcesses {
@@ -56,8 +56,6 @@ impl EndedProcesses {
 }
 
 fn run(mut images: Images, stop: &Receiver<()>) {
-    // SAFETY: 0 is the calling thread alone; where it cannot give way it takes its share.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
     let mut pause = INTERVAL;
     while stop.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
         let began = Instant::now();
