@@ -10,7 +10,7 @@ other, so that a disturbance meets all of them alike. Recorders:
     counter     counts calls (counter.c): the least that any preloaded recorder costs
     raw 16 B    16 bytes per call, unpacked, into files (raw_logger.c)
     hksim       hksim record
-    hksim, 16   hksim record --clock 16 (of workloads with one thread, `main` and json)
+    hksim, 16   hksim record as it is by default, --clock 16 (of workloads with one thread, `main` and json)
     heaptrack   heaptrack -r (with call stacks: it has no other mode)
     memray      memray run (Python programs only; with Python's stacks)
 
@@ -143,7 +143,7 @@ def recorders(directory, hksim, python, wanted):
             environment={"LD_PRELOAD": str(directory / "raw_logger.so"), "RAW_LOG": str(directory / "raw")},
             trace="raw.*",
         ),
-        Recorder("hksim", [hksim, "record", "-o", output, "--"], trace="trace*.hkt"),
+        Recorder("hksim", [hksim, "record", "--clock", "every", "-o", output, "--"], trace="trace*.hkt"),
     ]
     every.append(
         Recorder(

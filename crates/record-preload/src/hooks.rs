@@ -7,7 +7,7 @@ use core::ptr::null_mut;
 
 use libc::{c_int, c_void, pid_t, size_t};
 
-use crate::arch::ticks;
+use crate::clock::ticks;
 use crate::encoding::{Kind, Record};
 use crate::{clock, lane, pool, real, sequence, sys};
 

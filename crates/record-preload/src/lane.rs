@@ -8,6 +8,7 @@
 //! its record in the lane's nested area, from which the thread fetches it at its next event.
 
 use core::cell::{Cell, UnsafeCell};
+use core::ptr::null_mut;
 use core::slice;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
@@ -40,8 +41,12 @@ pub struct Lane {
     room: AtomicU32,
     /// Number of the thread in this process.
     thread: Cell<u32>,
-    /// Kernel thread id of the owner.
-    tid: Cell<u32>,
+    /// Kernel thread id of the owner; other threads read it to find out whether that has ended.
+    tid: AtomicU32,
+    /// Whether the owner has announced itself to the clock.
+    announced: Cell<bool>,
+    /// Whether the owner may not read the clock.
+    without_clock: Cell<bool>,
     /// The process's next lane.
     pub next: Cell<*mut Lane>,
 }
@@ -64,7 +69,7 @@ fn push_other(kind: Kind, address: u64, size: u64) {
         return stay_away();
     }
     note_epoch();
-    push_with_site(&Record::new(kind, arch::ticks(), address, size));
+    push_with_site(&Record::new(kind, clock::ticks(), address, size));
 }
 
 /// The clock is about to be read: what was read in this epoch is new enough.
@@ -135,6 +140,50 @@ fn counts(record: &Record) -> bool {
     !session::is_stopped() || record.kind == Kind::MemoryPolicy
 }
 
+/// Whether the calling thread may not read the clock.
+pub fn is_without_clock() -> bool {
+    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
+    unsafe { arch::lane().as_ref() }.is_some_and(|lane| lane.without_clock.get())
+}
+
+/// Announces the calling thread to the clock before its first event. A forked child's only thread may have a lane, but
+/// has not announced itself there.
+#[inline(always)]
+pub fn announce_thread() {
+    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
+    if !unsafe { arch::lane().as_ref() }.is_some_and(|lane| lane.announced.get()) {
+        announce_first();
+    }
+}
+
+#[cold]
+fn announce_first() {
+    if process::is_off() || Process::current().is_none() {
+        return;
+    }
+    let lane = match arch::lane() {
+        lane if lane.is_null() => begin_lane(),
+        lane => lane,
+    };
+    // SAFETY: null or this thread's lane, which stays mapped.
+    if let Some(lane) = unsafe { lane.as_ref() } {
+        lane.announce();
+    }
+}
+
+/// Sends the calling thread's events where the clock is not read.
+pub fn do_without_clock() {
+    let lane = match arch::lane() {
+        lane if lane.is_null() => begin_lane(),
+        lane => lane,
+    };
+    // SAFETY: null or this thread's lane, which stays mapped.
+    if let Some(lane) = unsafe { lane.as_ref() } {
+        lane.without_clock.set(true);
+        lane.limit.store(0, Ordering::Relaxed);
+    }
+}
+
 /// The first event of a thread.
 #[cold]
 #[inline(never)]
@@ -142,19 +191,26 @@ fn begin_thread(record: &Record) {
     if process::is_off() || !counts(record) {
         return;
     }
+    // SAFETY: null, or a lane that now belongs to this thread alone and stays mapped.
+    if let Some(lane) = unsafe { begin_lane().as_ref() } {
+        lane.push(record);
+    }
+}
+
+/// Gives the calling thread a lane; null, and its event is counted as lost, if there is none.
+fn begin_lane() -> *mut Lane {
     let _errno = sys::Errno::save();
-    // A signal handler must not find this thread inside the registry of lanes.
+    // A signal handler would take a lane of its own for this thread.
     let _signals = sys::SignalsBlocked::new();
     let Some(process) = Process::current() else {
-        return;
+        return null_mut();
     };
-    let lane = process.adopt_lane().unwrap_or_else(|| sys::map_wiped_on_fork(size_of::<Lane>()).cast::<Lane>());
-    arch::set_lane(lane);
-    // SAFETY: null, or a lane that now belongs to this thread alone and stays mapped.
-    match unsafe { lane.as_ref() } {
-        Some(lane) => lane.push(record),
-        None => process.count_lost(1),
+    let lane = process.adopt_lane().unwrap_or_else(|| process.new_lane());
+    if lane.is_null() {
+        process.count_lost(1);
     }
+    arch::set_lane(lane);
+    lane
 }
 
 impl Lane {
@@ -203,11 +259,17 @@ impl Lane {
             !self.header.get().is_null() && words(self.cursor()) < self.room.load(Ordering::Relaxed) as usize;
         // Asked here and where a fill ends, not for compact records: they follow each other within some 3 us, so that a
         // thread notices after 0.1 s at the latest. What it has recorded since then is left out by the reader.
-        if (has_room && session::is_recording()) || self.make_room(record) {
+        if has_room && session::is_recording() {
+            self.append(&sequence::numbered(record));
+            self.note_clock_read();
+        } else if self.make_room(record) {
             self.append(&sequence::numbered(record));
             self.note_clock_read();
             if record.kind == Kind::MemoryPolicy && session::is_stopped() {
                 self.set_room(0); // the next one asks again
+            } else {
+                // Behind it: what was read before this is known may be older than what the others did at the last.
+                self.try_alone();
             }
         }
         self.set_busy(false);
@@ -253,7 +315,25 @@ impl Lane {
         if events != 0 {
             let until = words(self.cursor()) as u32 + events;
             self.untimed.store(until.min(self.room.load(Ordering::Relaxed)), Ordering::Relaxed);
+        } else if self.limit.load(Ordering::Relaxed) == 0 && self.is_plain() {
+            self.limit.store(self.room.load(Ordering::Relaxed), Ordering::Relaxed);
         }
+    }
+
+    /// Has the clock read at some events only, from the next one on that reads it, if no other thread is left.
+    fn try_alone(&self) {
+        let _errno = sys::Errno::save();
+        let is_alone = clock::try_alone(|| Process::current().map_or(0, |process| process.count_ended(self)));
+        if is_alone {
+            self.limit.store(0, Ordering::Relaxed);
+            self.untimed.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether nothing but the time is put to an event.
+    fn is_plain(&self) -> bool {
+        let is_timed = clock::untimed_events() == 0 && !self.without_clock.get();
+        !site::is_wanted() && !sequence::is_on() && is_timed
     }
 
     /// Sets the number of words up to which there is room.
@@ -261,8 +341,7 @@ impl Lane {
         self.room.store(room, Ordering::Relaxed);
         self.untimed.store(0, Ordering::Relaxed);
         // Without a limit each event takes the slow way, where it gets its site or its number, or the time before it.
-        let is_plain = !site::is_wanted() && !sequence::is_on() && clock::untimed_events() == 0;
-        self.limit.store(if is_plain { room } else { 0 }, Ordering::Relaxed);
+        self.limit.store(if self.is_plain() { room } else { 0 }, Ordering::Relaxed);
     }
 
     /// The cursor of a lane with a frame.
@@ -280,8 +359,8 @@ impl Lane {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.header.get()).cursor) }
     }
 
-    /// Prepares the lane for one more record: buffer, name of the thread, nested records, a drained frame. No signal
-    /// handler comes in between, so all nested records are at hand and complete. False if there is no buffer to be had; the record is then lost, and counted.
+    /// Prepares the lane for one more record: buffer, name of the thread, nested records, a drained frame. Signals are
+    /// blocked meanwhile; where the program may not do that, a handler leaves a further nested record at any point. False if there is no buffer to be had; the record is then lost, and counted.
     #[cold]
     #[inline(never)]
     fn make_room(&self, record: &Record) -> bool {
@@ -300,19 +379,22 @@ impl Lane {
             process.count_lost(1);
             return false;
         }
-        let waiting = self.nested_count().load(Ordering::Relaxed).min(NESTED_RECORDS as u32) as usize;
-        let pending = 1 + usize::from(!self.names_thread.get()) + waiting;
+        let waiting = self.nested_count().load(Ordering::Relaxed) != 0;
+        let pending = 1 + usize::from(!self.names_thread.get()) + if waiting { NESTED_RECORDS } else { 0 };
         if words(self.cursor()) + 1 + pending * ESCAPE_WORDS > FRAME_WORDS {
             self.drain(process);
         }
         if !self.names_thread.replace(true) {
-            let (address, size) = (u64::from(self.tid.get()), u64::from(self.thread.get()));
+            let (address, size) = (u64::from(self.tid.load(Ordering::Relaxed)), u64::from(self.thread.get()));
             self.append(&Record::new(Kind::Thread, record.ticks, address, size));
         }
-        if waiting != 0 {
+        if waiting {
             self.fetch_nested(process);
         }
         self.set_room((FRAME_WORDS - RECORD_WORDS + 1) as u32);
+        if self.nested_count().load(Ordering::Relaxed) != 0 {
+            self.set_room(0);
+        }
         true
     }
 
@@ -344,31 +426,48 @@ impl Lane {
         true
     }
 
-    /// Makes the calling thread the owner of an orphan.
-    pub fn adopt(&self, process: &Process) {
+    /// Whether the owner has ended, for certain.
+    pub fn has_ended(&self) -> bool {
+        self.ended().load(Ordering::Acquire) != 0 && sys::has_ended(self.tid.load(Ordering::Relaxed))
+    }
+
+    /// Makes the calling thread the owner if the owner has ended, for certain; false where it has not, or another thread
+    /// was faster.
+    pub fn adopt(&self, process: &Process) -> bool {
+        let ended_ticks = self.ended().load(Ordering::Acquire);
+        if !self.has_ended() {
+            return false;
+        }
+        // Who takes it over changes this word first, and no other owner can end at the same tick.
+        if self.ended().compare_exchange(ended_ticks, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return false;
+        }
         self.busy.store(false, Ordering::Relaxed);
+        clock::thread_replaced();
+        self.announced.set(false);
         self.take_over(process);
+        true
+    }
+
+    fn announce(&self) {
+        if !self.announced.replace(true) {
+            clock::thread_begins();
+        }
     }
 
     fn take_over(&self, process: &Process) {
-        self.tid.set(sys::tid());
+        self.tid.store(sys::tid(), Ordering::Relaxed);
         self.thread.set(process.number_thread());
-        clock::thread_begins(self.thread.get());
+        self.announce();
         self.names_thread.set(false);
         self.set_room(0);
-        self.ended().store(0, Ordering::Relaxed);
         process::call_at_thread_end(self);
-    }
-
-    /// Whether the owner has ended, for certain.
-    pub fn is_orphan(&self) -> bool {
-        self.ended().load(Ordering::Relaxed) != 0 && sys::has_ended(self.tid.get())
     }
 
     /// Notes that the owner is about to end. It may still free blocks after this.
     pub fn note_end(&self) {
         if !self.header.get().is_null() {
-            self.ended().store(arch::ticks(), Ordering::Relaxed);
+            self.ended().store(clock::ticks(), Ordering::Relaxed);
         }
     }
 
@@ -385,7 +484,7 @@ impl Lane {
     /// Copies the fill into a block of the spool and starts the next; the order is that of `spool.rs`.
     fn drain(&self, process: &Process) {
         let (cursor, header) = (self.cursor(), self.header.get());
-        // SAFETY: the frame is mapped, and with signals blocked nobody writes it.
+        // SAFETY: the frame is mapped; a handler writes its nested area alone, of which a block's reader takes nothing.
         let frame = unsafe { slice::from_raw_parts(header.cast::<u8>(), FRAME_BYTES) };
         // SAFETY: as above.
         let header = FrameHeader { kind: FRAME_BLOCK, ..unsafe { *header } };
@@ -426,17 +525,24 @@ impl Lane {
         self.set_room(0);
     }
 
-    /// Moves the nested records into the frame, which has room for them.
+    /// Moves the nested records into the frame, which has room for them all. Those of handlers that come meanwhile are
+    /// moved too: only when there are no more does the first place become free.
     fn fetch_nested(&self, process: &Process) {
-        let count = self.nested_count().swap(0, Ordering::Relaxed) as usize;
-        for index in 0..count.min(NESTED_RECORDS) {
-            // SAFETY: the place is in the area, and with signals blocked no handler writes it.
-            let words = unsafe { self.nested_at(index).replace([0; ESCAPE_WORDS]) };
-            if let Some(nested) = encoding::read_escape(&words) {
-                self.append(&nested);
+        let mut moved = 0;
+        loop {
+            let count = self.nested_count().load(Ordering::Relaxed);
+            for index in moved..(count as usize).min(NESTED_RECORDS) {
+                // SAFETY: the place is in the area, and its handler has ended.
+                let words = unsafe { self.nested_at(index).replace([0; ESCAPE_WORDS]) };
+                if let Some(nested) = encoding::read_escape(&words) {
+                    self.append(&nested);
+                }
+            }
+            moved = (count as usize).min(NESTED_RECORDS);
+            if self.nested_count().compare_exchange(count, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return process.count_lost((count as usize).saturating_sub(NESTED_RECORDS) as u64);
             }
         }
-        process.count_lost(count.saturating_sub(NESTED_RECORDS) as u64);
     }
 }
 

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use libc::{c_void, size_t};
 
 use crate::encoding::{Kind, Record};
-use crate::{arch, hooks, lane, real};
+use crate::{clock, hooks, lane, real};
 
 /// In [`Operator::way`]: the operator goes past `malloc`.
 const PAST_MALLOC: i32 = -1;
@@ -43,7 +43,7 @@ extern "C" fn enter(index: usize, first: size_t) -> Entered {
         return Entered { real: null_mut(), written: 0 };
     };
     if operator.form == Form::Delete && operator.way.load(Ordering::Relaxed) == PAST_MALLOC {
-        lane::push(&Record::new(Kind::Free, arch::ticks(), first as u64, 0));
+        lane::push(&Record::new(Kind::Free, clock::ticks(), first as u64, 0));
     }
     let mut real = operator.real.load(Ordering::Acquire);
     if real.is_null() {
@@ -83,7 +83,7 @@ extern "C" fn leave(index: usize, written: u64, result: *mut c_void, first: size
         Form::AlignedNew => (Kind::AlignedAlloc, second.trailing_zeros() as u8, first),
         Form::Delete => (Kind::Free, 0, 0),
     };
-    lane::push(&Record { align_log2, ..Record::new(kind, arch::ticks(), block, size as u64) });
+    lane::push(&Record { align_log2, ..Record::new(kind, clock::ticks(), block, size as u64) });
     result
 }
 

@@ -12,14 +12,16 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use libc::{c_int, c_void};
 
 use crate::descriptor::Descriptor;
+use crate::filters::Call;
 use crate::lane::Lane;
+use crate::reserve::Reserve;
 use crate::sequence::{self, Counters};
 use crate::session::PATH_BYTES;
 use crate::spool::{
     ALLOCATOR_BYTES, COMMAND_BYTES, CONTROL_BYTES, Control, FRAME_BYTES, FrameHeader, ORIGIN_EXEC, ORIGIN_FORK,
-    SPOOL_MAGIC, SPOOL_SUFFIX, STREAM_SUFFIX,
+    SPOOL_MAGIC, SPOOL_SUFFIX, STREAM_SUFFIX, Window,
 };
-use crate::{arch, clock, policy, real, session, site, sys};
+use crate::{arch, clock, filter_hooks, policy, real, session, site, sys};
 
 /// Spools that one process id may begin (one per exec or reused id).
 const SPOOLS_PER_PID: u32 = 10_000;
@@ -42,7 +44,7 @@ static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
 static SPOOL: Descriptor = Descriptor::none();
 /// Events that came before there was a spool to count them in.
 static LOST_EARLY: AtomicU64 = AtomicU64::new(0);
-/// Whether this image had a spool before: then the process is a fork of the one that did.
+/// Whether this image began before: then the process is a fork of the one that did.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 /// 1 + the key whose destructor notes the end of a thread; 0 before it exists.
 static END_KEY: AtomicU32 = AtomicU32::new(0);
@@ -51,11 +53,13 @@ static END_KEY: AtomicU32 = AtomicU32::new(0);
 #[repr(C)]
 pub struct Process {
     state: AtomicU32,
-    /// Spin lock of `lanes`; held for a few instructions, with signals blocked.
-    registry_busy: AtomicBool,
     /// Events to let pass before the next attempt to get a frame.
     attempts_pause: AtomicU32,
-    lanes: Cell<*mut Lane>,
+    /// The lane registered last. Lanes are added only, so the list is read without a lock.
+    lanes: AtomicPtr<Lane>,
+    reserve: Reserve,
+    /// Whether it has a system-call filter of its own, not one from before it began.
+    has_filter: AtomicBool,
     counters: Counters,
     control: Cell<*mut Control>,
     path: UnsafeCell<[u8; PATH_BYTES]>,
@@ -71,6 +75,7 @@ static AT_LOAD: extern "C" fn() = {
         let _errno = sys::Errno::save();
         policy::begin();
         let _signals = sys::SignalsBlocked::new();
+        filter_hooks::begin();
         if let Some(process) = Process::current() {
             process.describe_image();
             site::begin();
@@ -84,13 +89,6 @@ pub fn is_off() -> bool {
     // SAFETY: null or the one Process, never unmapped.
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
         .is_some_and(|process| process.state.load(Ordering::Relaxed) == OFF)
-}
-
-/// Threads that have made an event.
-pub fn threads() -> u32 {
-    // SAFETY: null or the one Process, never unmapped.
-    let process = unsafe { PROCESS.load(Ordering::Acquire).as_ref() };
-    process.filter(|process| process.state.load(Ordering::Acquire) == READY).map_or(0, Process::threads)
 }
 
 /// Counts one event that has no spool.
@@ -107,6 +105,15 @@ pub fn count_site_lost() {
         // SAFETY: as in `control_u32`.
         let lost = unsafe { AtomicU64::from_ptr(&raw mut (*process.control.get()).sites_lost) };
         lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Notes that the process has installed a system-call filter.
+pub fn note_filter() {
+    // SAFETY: null or the one Process, never unmapped.
+    let process = unsafe { PROCESS.load(Ordering::Acquire).as_ref() };
+    if process.is_some_and(|process| !process.has_filter.swap(true, Ordering::Relaxed)) {
+        session::count_filtered();
     }
 }
 
@@ -173,8 +180,10 @@ impl Process {
             return;
         };
         // What runs between the command and valgrind (its launcher) is not what shall be recorded.
-        let is_wanted = !session::numbers_events() || sequence::in_valgrind();
-        let state = if is_wanted && !session::has_ended() && self.open_spool(session) { READY } else { OFF };
+        let origin = if BEGUN.swap(true, Ordering::Relaxed) { ORIGIN_FORK } else { ORIGIN_EXEC };
+        let is_wanted = (!session::numbers_events() || sequence::in_valgrind())
+            && (session::has_ended() || session::wants(origin, sys::parent_pid()));
+        let state = if is_wanted && !session::has_ended() && self.open_spool(session, origin) { READY } else { OFF };
         if state == READY {
             make_end_key();
             clock::begin();
@@ -186,17 +195,19 @@ impl Process {
         self.state.store(state, Ordering::Release);
     }
 
-    fn open_spool(&self, session: &CStr) -> bool {
-        let opened = self.create_spool(session);
+    fn open_spool(&self, session: &CStr, origin: u32) -> bool {
+        let opened = self.create_spool(session, origin);
         if !opened {
             session::count_unrecorded();
         }
         opened
     }
 
-    fn create_spool(&self, session: &CStr) -> bool {
+    fn create_spool(&self, session: &CStr, origin: u32) -> bool {
         SPOOL.close();
-        let pid = sys::pid();
+        let Some(pid) = sys::pid() else {
+            return false;
+        };
         let mut fd = -1;
         self.name.set(session.to_bytes().len() + 1);
         for number in 0..SPOOLS_PER_PID {
@@ -220,7 +231,6 @@ impl Process {
             return false;
         }
         self.control.set(control);
-        let origin = if BEGUN.swap(true, Ordering::Relaxed) { ORIGIN_FORK } else { ORIGIN_EXEC };
         // SAFETY: the page was just mapped and is zero; nobody else knows it yet.
         unsafe { fill_control(&mut *control, pid, origin) };
         true
@@ -299,11 +309,6 @@ impl Process {
         self.control_u32(|control| unsafe { &raw mut (*control).threads }).fetch_add(1, Ordering::Relaxed)
     }
 
-    fn threads(&self) -> u32 {
-        // SAFETY: takes the address of a field of the mapped page.
-        self.control_u32(|control| unsafe { &raw mut (*control).threads }).load(Ordering::Relaxed)
-    }
-
     /// Whether calls are to be recorded. Once the recording has ended they are not for good.
     pub fn goes_on(&self) -> bool {
         if session::has_ended() {
@@ -326,11 +331,35 @@ impl Process {
 
     /// Number and mapping of a new frame, or `None` if the spool is full or cannot be reached.
     pub fn new_frame(&self) -> Option<(u32, *mut u8)> {
-        let frame = self.map_new_frame();
+        let frame = self.map_new_frame().or_else(|| self.reserve.take_frame(self.window()));
         if frame.is_none() {
             self.attempts_pause.store(EVENTS_BETWEEN_ATTEMPTS, Ordering::Relaxed);
         }
         frame
+    }
+
+    /// A fresh lane; null if there is none to be had.
+    pub fn new_lane(&self) -> *mut Lane {
+        let lane = sys::map_wiped_on_fork(size_of::<Lane>()).cast::<Lane>();
+        if lane.is_null() { self.reserve.take_lane() } else { lane }
+    }
+
+    fn window(&self) -> *mut Window {
+        // SAFETY: takes the address of a field of the mapped page.
+        unsafe { &raw mut (*self.control.get()).window }
+    }
+
+    /// Lays in what will be needed if a filter is about to be installed that does not allow to get more.
+    pub fn prepare_for_filter(&self, allows: impl Fn(&Call) -> bool) {
+        let Some(fd) = self.fd() else {
+            return;
+        };
+        if sys::calls_for_frames(fd).iter().all(allows) {
+            return;
+        }
+        // SAFETY: takes the address of a field of the mapped page.
+        let frames = self.control_u32(|control| unsafe { &raw mut (*control).frames });
+        self.reserve.lay_in(fd, self.window(), |count| frames.fetch_add(count, Ordering::Relaxed));
     }
 
     fn map_new_frame(&self) -> Option<(u32, *mut u8)> {
@@ -346,6 +375,10 @@ impl Process {
 
     /// Writes a copy of a lane's `frame` under a header of its own; false if that failed, and the copy then has no header.
     pub fn write_block(&self, header: &FrameHeader, frame: &[u8]) -> bool {
+        self.write_to_file(header, frame) || self.write_to_reserve(header, frame)
+    }
+
+    fn write_to_file(&self, header: &FrameHeader, frame: &[u8]) -> bool {
         let Some(fd) = self.fd() else {
             return false;
         };
@@ -360,37 +393,59 @@ impl Process {
         false
     }
 
+    fn write_to_reserve(&self, header: &FrameHeader, frame: &[u8]) -> bool {
+        let Some((_, block)) = self.reserve.take_frame(self.window()) else {
+            return false;
+        };
+        let rest = frame.get(size_of::<FrameHeader>()..).unwrap_or_default();
+        // SAFETY: the frame is mapped, FRAME_BYTES long as a lane's is, and this call's alone. Without a kind it does not
+        // count, so that comes last.
+        unsafe {
+            block.add(size_of::<FrameHeader>()).copy_from_nonoverlapping(rest.as_ptr(), rest.len());
+            let to = block.cast::<FrameHeader>();
+            to.write(FrameHeader { kind: 0, ..*header });
+            AtomicU32::from_ptr(&raw mut (*to).kind).store(header.kind, Ordering::Release);
+        }
+        true
+    }
+
     /// Enters a lane that has just got its frame into the registry.
     pub fn register(&self, lane: &Lane) {
-        self.with_lanes(|lanes| {
-            lane.next.set(lanes.get());
-            lanes.set((&raw const *lane).cast_mut());
+        let lane_pointer = (&raw const *lane).cast_mut();
+        let _ = self.lanes.fetch_update(Ordering::AcqRel, Ordering::Acquire, |first| {
+            lane.next.set(first);
+            Some(lane_pointer)
         });
+    }
+
+    /// How many lanes have an owner that has ended, up to the first but `own` that has not.
+    pub fn count_ended(&self, own: &Lane) -> u32 {
+        let mut count = 0;
+        let mut at = self.lanes.load(Ordering::Acquire);
+        // SAFETY: registered lanes stay mapped and have a frame.
+        while let Some(lane) = unsafe { at.as_ref() } {
+            if !core::ptr::eq(lane, own) {
+                if !lane.has_ended() {
+                    return count;
+                }
+                count += 1;
+            }
+            at = lane.next.get();
+        }
+        count
     }
 
     /// A lane whose thread has ended, made the calling thread's.
     pub fn adopt_lane(&self) -> Option<*mut Lane> {
-        self.with_lanes(|lanes| {
-            let mut at = lanes.get();
-            // SAFETY: registered lanes stay mapped and have a frame.
-            while let Some(lane) = unsafe { at.as_ref() } {
-                if lane.is_orphan() {
-                    lane.adopt(self);
-                    return Some(at);
-                }
-                at = lane.next.get();
+        let mut at = self.lanes.load(Ordering::Acquire);
+        // SAFETY: registered lanes stay mapped and have a frame.
+        while let Some(lane) = unsafe { at.as_ref() } {
+            if lane.adopt(self) {
+                return Some(at);
             }
-            None
-        })
-    }
-
-    fn with_lanes<T>(&self, work: impl FnOnce(&Cell<*mut Lane>) -> T) -> T {
-        while self.registry_busy.swap(true, Ordering::Acquire) {
-            core::hint::spin_loop();
+            at = lane.next.get();
         }
-        let result = work(&self.lanes);
-        self.registry_busy.store(false, Ordering::Release);
-        result
+        None
     }
 }
 

@@ -12,7 +12,7 @@ use core::ffi::CStr;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-use crate::arch::ticks_in_order;
+use crate::clock::ticks_in_order;
 use crate::encoding::{NUMBER_SHIFT, Record};
 
 /// valgrind's own request: on how many valgrinds do I run?

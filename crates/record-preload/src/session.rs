@@ -11,10 +11,10 @@ use libc::{c_char, c_int};
 
 use crate::descriptor::Descriptor;
 use crate::spool::{
-    CONTROL_BYTES, FRAME_BYTES, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC, SESSION_RECORDING, SESSION_STOPPED,
-    SESSION_VARIABLE, SessionPage,
+    CONTROL_BYTES, FILTERS_VARIABLE, FRAME_BYTES, ORIGIN_EXEC, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC,
+    SESSION_RECORDING, SESSION_STOPPED, SESSION_VARIABLE, SessionPage,
 };
-use crate::{arch, sys};
+use crate::{clock, sys};
 
 /// Longest path of a session in bytes, its zero byte included.
 pub const PATH_BYTES: usize = 4096;
@@ -29,10 +29,7 @@ pub fn path() -> Option<&'static CStr> {
     let mut known = PATH.load(Ordering::Acquire);
     if known.is_null() {
         const NAME: [u8; SESSION_VARIABLE.len() + 1] = zero_ended(SESSION_VARIABLE);
-        // SAFETY: the name ends with a zero byte. Nothing else changes the environment: this runs when the object
-        // is loaded.
-        let value = unsafe { libc::getenv(NAME.as_ptr().cast()) };
-        known = keep(value)?;
+        known = keep(variable(&NAME))?;
         // SAFETY: `keep` gave a C string that stays.
         if !open(unsafe { CStr::from_ptr(known) }) {
             return None;
@@ -41,6 +38,21 @@ pub fn path() -> Option<&'static CStr> {
     }
     // SAFETY: as above.
     Some(unsafe { CStr::from_ptr(known) })
+}
+
+/// The value of an environment variable, or null; its name ends with a zero byte.
+fn variable(name: &[u8]) -> *const c_char {
+    // SAFETY: the name ends with a zero byte. Nothing else changes the environment: this runs when the object is loaded.
+    unsafe { libc::getenv(name.as_ptr().cast()) }
+}
+
+/// The system-call filters that `hksim` has itself.
+pub fn own_filters() -> u32 {
+    const NAME: [u8; FILTERS_VARIABLE.len() + 1] = zero_ended(FILTERS_VARIABLE);
+    let value = variable(&NAME);
+    // SAFETY: not null, so a C string.
+    let digits = if value.is_null() { &[] } else { unsafe { CStr::from_ptr(value) }.to_bytes() };
+    digits.iter().fold(0_u32, |number, digit| number.wrapping_mul(10).wrapping_add(u32::from(digit.wrapping_sub(b'0'))))
 }
 
 /// A copy of the string that outlives `setenv`.
@@ -176,10 +188,51 @@ pub fn epoch() -> u32 {
     word(|page| unsafe { &raw mut (*page).epoch }).map_or(0, |epoch| epoch.load(Ordering::Relaxed))
 }
 
+/// Whether a process shall be recorded that began so, with that parent; where it shall not, it is counted.
+pub fn wants(origin: u32, parent: u32) -> bool {
+    // SAFETY: takes the address of a field of the mapped page.
+    let recorder = word(|page| unsafe { &raw mut (*page).only_child_of }).map_or(0, |pid| pid.load(Ordering::Relaxed));
+    let is_wanted = (recorder == 0 || (origin == ORIGIN_EXEC && parent == recorder)) && wants_program();
+    // SAFETY: as above.
+    if let Some(count) = word(|page| unsafe { &raw mut (*page).left_out }).filter(|_| !is_wanted) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+    is_wanted
+}
+
+/// Whether this program's file, or the first word of its command, has one of the names that are wanted.
+fn wants_program() -> bool {
+    // SAFETY: null, or the session's page. These fields do not change once there is a process.
+    let Some(page) = (unsafe { PAGE.load(Ordering::Acquire).as_ref() }) else {
+        return true;
+    };
+    let names = page.only.get(..page.only_bytes as usize).unwrap_or(&page.only);
+    if names.is_empty() {
+        return true;
+    }
+    let (mut file, mut command) = ([0; PATH_BYTES], [0; PATH_BYTES]);
+    let file_bytes = sys::read_link(c"/proc/self/exe", &mut file);
+    let command_bytes = sys::read_unasked(c"/proc/self/cmdline", &mut command);
+    let own =
+        [file.get(..file_bytes), command.get(..command_bytes).and_then(|words| words.split(|&byte| byte == 0).next())];
+    names
+        .split(|&byte| byte == 0)
+        .filter(|name| !name.is_empty())
+        .any(|name| own.iter().flatten().any(|path| path.rsplit(|&byte| byte == b'/').next() == Some(name)))
+}
+
 /// Counts a process that could not begin a spool.
 pub fn count_unrecorded() {
     // SAFETY: takes the address of a field of the mapped page.
     if let Some(count) = word(|page| unsafe { &raw mut (*page).unrecorded }) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a process that has a system-call filter of its own.
+pub fn count_filtered() {
+    // SAFETY: takes the address of a field of the mapped page.
+    if let Some(count) = word(|page| unsafe { &raw mut (*page).filtered }) {
         count.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -202,7 +255,7 @@ fn end() {
     // SAFETY: takes the addresses of fields of the mapped page.
     let (ended, state) = unsafe { (long(|page| &raw mut (*page).ended_ticks), word(|page| &raw mut (*page).state)) };
     if let (Some(ended), Some(state)) = (ended, state) {
-        let _ = ended.compare_exchange(0, arch::ticks(), Ordering::Relaxed, Ordering::Relaxed);
+        let _ = ended.compare_exchange(0, clock::ticks(), Ordering::Relaxed, Ordering::Relaxed);
         state.store(SESSION_ENDED, Ordering::Relaxed);
     }
 }

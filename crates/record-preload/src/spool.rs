@@ -32,8 +32,12 @@ pub const CONTROL_BYTES: usize = 4096;
 pub const COMMAND_BYTES: usize = 2048;
 /// Bytes of the allocator's path that a spool keeps.
 pub const ALLOCATOR_BYTES: usize = 512;
+/// Bytes that the names of the programs to be recorded may take.
+pub const ONLY_BYTES: usize = 2048;
 /// The environment variable that names the session directory.
 pub const SESSION_VARIABLE: &str = "HKSIM_RECORD_SESSION";
+/// The environment variable that says how many system-call filters `hksim` has itself; missing where it has none.
+pub const FILTERS_VARIABLE: &str = "HKSIM_RECORD_FILTERS";
 /// How a spool's file name ends; before it stand the process id, `-` and a number.
 pub const SPOOL_SUFFIX: &str = ".spool";
 
@@ -87,6 +91,16 @@ pub struct SessionPage {
     pub untimed_events: u32,
     /// Changes from time to time, and where an exact time matters.
     pub epoch: u32,
+    /// Processes that have installed a system-call filter.
+    pub filtered: u32,
+    /// Processes that were left out, as the recording is to be of others.
+    pub left_out: u32,
+    /// Process id of `hksim` where only its own child is to be recorded, without the children of that; 0 for all.
+    pub only_child_of: u32,
+    /// Bytes used of `only`.
+    pub only_bytes: u32,
+    /// Names of the programs to be recorded, each ended by a zero byte; none for all.
+    pub only: [u8; ONLY_BYTES],
 }
 
 /// The first page of a spool.
@@ -127,6 +141,22 @@ pub struct Control {
     pub thp_disable: u32,
     /// The personality then.
     pub personality: u32,
+    /// Frames mapped in advance.
+    pub window: Window,
+}
+
+/// Frames that a process has mapped before its system-call filter forbids it to get more.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Window {
+    /// Number of the first.
+    pub first: u32,
+    /// How many there are; 0 for no window.
+    pub frames: u32,
+    /// How many of them have space in the file. `hksim` raises it.
+    pub granted: u32,
+    /// How many of them are taken.
+    pub taken: u32,
 }
 
 /// The first bytes of a lane or block.

@@ -1,8 +1,112 @@
-//! System calls, made directly: libc's wrappers are cancellation points and may be interposed by the program.
+//! System calls, made directly: libc's wrappers are cancellation points and may be interposed by the program. Each is made
+//! only if the program's own filters allow it.
 
+use core::arch::naked_asm;
 use core::ffi::CStr;
 
 use libc::{c_int, c_long, c_void};
+
+use crate::filters::{self, Call, Section};
+
+/// A word that is passed to the kernel.
+trait Word {
+    fn word(self) -> u64;
+}
+
+macro_rules! words {
+    ($($type:ty),*) => {
+        $(impl Word for $type {
+            #[inline(always)]
+            fn word(self) -> u64 {
+                self as u64
+            }
+        })*
+    };
+}
+
+words!(c_long, u64, usize);
+
+impl<T> Word for *const T {
+    #[inline(always)]
+    fn word(self) -> u64 {
+        self as u64
+    }
+}
+
+impl<T> Word for *mut T {
+    #[inline(always)]
+    fn word(self) -> u64 {
+        self as u64
+    }
+}
+
+/// A system call: its number and up to six words. Gives what libc's `syscall` does, errno included.
+macro_rules! call {
+    ($number:expr $(, $word:expr)* $(,)?) => {
+        system_call($number, &six([$(Word::word($word)),*]))
+    };
+}
+
+fn six<const N: usize>(given: [u64; N]) -> [u64; 6] {
+    let mut words = [0; 6];
+    words[..N].copy_from_slice(&given);
+    words
+}
+
+/// Makes a call if the program's filters allow it.
+///
+/// # Safety
+/// As for the call itself.
+unsafe fn system_call(number: c_long, words: &[u64; 6]) -> c_long {
+    let instruction = instruction_after_call as *const () as u64;
+    if !filters::allow(|| Call::new(number, instruction, words)) {
+        set_errno(libc::EPERM);
+        return -1;
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { system_call_unasked(number, words) }
+}
+
+/// Makes a call whatever the program's filters say.
+///
+/// # Safety
+/// As for the call itself.
+unsafe fn system_call_unasked(number: c_long, words: &[u64; 6]) -> c_long {
+    const ERRORS: core::ops::Range<c_long> = -4095..0;
+    // SAFETY: by the caller's promise; so many words are there.
+    let result = unsafe { enter_kernel(number, words) };
+    if ERRORS.contains(&result) {
+        set_errno(-result as c_int);
+        return -1;
+    }
+    result
+}
+
+/// The only place from which the recorder enters the kernel: a filter may ask for it.
+#[unsafe(naked)]
+unsafe extern "C" fn enter_kernel(number: c_long, words: &[u64; 6]) -> c_long {
+    naked_asm!(
+        "mov rax, rdi",
+        "mov r11, rsi",
+        "mov rdi, [r11]",
+        "mov rsi, [r11 + 8]",
+        "mov rdx, [r11 + 16]",
+        "mov r10, [r11 + 24]",
+        "mov r8, [r11 + 32]",
+        "mov r9, [r11 + 40]",
+        "syscall",
+        ".globl hksim_after_system_call",
+        ".hidden hksim_after_system_call",
+        "hksim_after_system_call:",
+        "ret",
+    )
+}
+
+unsafe extern "C" {
+    /// The place after that instruction, which is what the kernel takes for the place of the call.
+    #[link_name = "hksim_after_system_call"]
+    fn instruction_after_call();
+}
 
 /// Keeps the program's errno over the recorder's own system calls.
 pub struct Errno(c_int);
@@ -20,34 +124,39 @@ impl Drop for Errno {
     }
 }
 
-/// Keeps signal handlers away from the calling thread.
-pub struct SignalsBlocked(u64);
+/// Keeps signal handlers away from the calling thread, where its filters allow that.
+pub struct SignalsBlocked {
+    /// The mask before; `None` where signals come as ever.
+    before: Option<u64>,
+    _section: Section,
+}
 
 /// Bytes of the kernel's signal set.
 const SIGNAL_SET_BYTES: c_long = 8;
 
 impl SignalsBlocked {
-    /// Blocks all signals that can be blocked.
+    /// Blocks all signals that can be blocked. A handler may still come where the program has forbidden itself to block any.
     pub fn new() -> Self {
+        let section = Section::begin();
         let (all, mut before) = (u64::MAX, 0_u64);
-        set_signal_mask(&all, &mut before);
-        Self(before)
+        let how = libc::SIG_SETMASK as c_long;
+        // SAFETY: both sets are as long as the kernel is told.
+        let result = unsafe { call!(libc::SYS_rt_sigprocmask, how, &raw const all, &raw mut before, SIGNAL_SET_BYTES) };
+        Self { before: (result == 0).then_some(before), _section: section }
     }
 }
 
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
-        let mut ignored = 0_u64;
-        set_signal_mask(&self.0, &mut ignored);
-    }
-}
-
-fn set_signal_mask(mask: &u64, before: &mut u64) {
-    // SAFETY: both sets are as long as the kernel is told.
-    unsafe {
+        let Some(before) = &self.before else {
+            return;
+        };
         let how = libc::SIG_SETMASK as c_long;
-        libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const *mask, &raw mut *before, SIGNAL_SET_BYTES)
-    };
+        let words = [how as u64, (&raw const *before) as u64, 0, SIGNAL_SET_BYTES as u64, 0, 0];
+        // A filter installed since then waits for the end of this section before it is in force.
+        // SAFETY: the set is as long as the kernel is told.
+        unsafe { system_call_unasked(libc::SYS_rt_sigprocmask, &words) };
+    }
 }
 
 /// The calling thread's errno.
@@ -62,16 +171,16 @@ pub fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// Process id of the caller.
-pub fn pid() -> u32 {
+/// Process id of the caller; `None` where it may not ask.
+pub fn pid() -> Option<u32> {
     // SAFETY: no arguments.
-    unsafe { libc::syscall(libc::SYS_getpid) as u32 }
+    u32::try_from(unsafe { call!(libc::SYS_getpid) }).ok()
 }
 
-/// Process id of the caller's parent.
+/// Process id of the caller's parent; 0 where it is in another namespace, or may not be asked for.
 pub fn parent_pid() -> u32 {
     // SAFETY: no arguments.
-    unsafe { libc::syscall(libc::SYS_getppid) as u32 }
+    u32::try_from(unsafe { call!(libc::SYS_getppid) }).unwrap_or(0)
 }
 
 /// What `PR_GET_THP_DISABLE` returns; 0 where the kernel does not know it. A process under a filter of system calls, which may not
@@ -114,16 +223,19 @@ fn read_file(path: &CStr, into: &mut [u8]) -> usize {
     used
 }
 
-/// Kernel thread id of the caller.
+/// Kernel thread id of the caller; 0 where it may not ask.
 pub fn tid() -> u32 {
     // SAFETY: no arguments.
-    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+    u32::try_from(unsafe { call!(libc::SYS_gettid) }).unwrap_or(0)
 }
 
 /// Whether thread `tid` of this process has ended. Never true of a living thread.
 pub fn has_ended(tid: u32) -> bool {
-    // SAFETY: signal 0 only asks whether the thread exists.
-    let result = unsafe { libc::syscall(libc::SYS_tgkill, c_long::from(pid()), c_long::from(tid), 0 as c_long) };
+    let Some(pid) = pid() else {
+        return false;
+    };
+    // SAFETY: signal 0 only asks whether the thread exists; there is none with id 0.
+    let result = unsafe { call!(libc::SYS_tgkill, c_long::from(pid), c_long::from(tid), 0 as c_long) };
     result != 0 && get_errno() == libc::ESRCH
 }
 
@@ -142,26 +254,42 @@ pub unsafe fn open(path: *const u8, flags: c_int) -> c_int {
 /// As for [`open`].
 pub unsafe fn open_in(directory: c_int, path: *const u8, flags: c_int) -> c_int {
     // SAFETY: by the caller's promise.
-    unsafe { libc::syscall(libc::SYS_openat, directory as c_long, path, flags as c_long, 0o600 as c_long) as c_int }
+    unsafe { call!(libc::SYS_openat, directory as c_long, path, flags as c_long, 0o600 as c_long) as c_int }
 }
 
 /// Closes a descriptor of the recorder's own.
 pub fn close(fd: c_int) {
     // SAFETY: closing a descriptor touches no memory.
-    unsafe { libc::syscall(libc::SYS_close, fd as c_long) };
+    unsafe { call!(libc::SYS_close, fd as c_long) };
 }
 
 /// A close-on-exec copy of `fd`, numbered `least` or higher; negative on failure.
 pub fn duplicate_from(fd: c_int, least: c_int) -> c_int {
     // SAFETY: touches no memory.
-    unsafe { libc::syscall(libc::SYS_fcntl, fd as c_long, libc::F_DUPFD_CLOEXEC as c_long, least as c_long) as c_int }
+    unsafe { call!(libc::SYS_fcntl, fd as c_long, libc::F_DUPFD_CLOEXEC as c_long, least as c_long) as c_int }
 }
 
 /// Reads up to `bytes.len()` bytes; 0 at the end or on failure.
 pub fn read(fd: c_int, bytes: &mut [u8]) -> usize {
     // SAFETY: the buffer is valid for its length.
-    let got = unsafe { libc::syscall(libc::SYS_read, fd as c_long, bytes.as_mut_ptr(), bytes.len()) };
+    let got = unsafe { call!(libc::SYS_read, fd as c_long, bytes.as_mut_ptr(), bytes.len()) };
     usize::try_from(got).unwrap_or(0)
+}
+
+/// Reads the beginning of a file, whatever the program's filters say; the bytes read, 0 on failure.
+pub fn read_unasked(path: &CStr, into: &mut [u8]) -> usize {
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
+    // SAFETY: a C string, and a buffer that is valid for its length.
+    unsafe {
+        let fd = system_call_unasked(libc::SYS_openat, &six([libc::AT_FDCWD as u64, path.as_ptr() as u64, flags]));
+        if fd < 0 {
+            return 0;
+        }
+        let place = into.as_mut_ptr() as u64;
+        let bytes = system_call_unasked(libc::SYS_read, &six([fd as u64, place, into.len() as u64]));
+        system_call_unasked(libc::SYS_close, &six([fd as u64]));
+        usize::try_from(bytes).unwrap_or(0)
+    }
 }
 
 /// Whether the calling thread may read the word at `address`. The kernel is made to copy a signal set from there, for a
@@ -171,16 +299,15 @@ pub fn is_readable(address: u64) -> bool {
     const NO_REQUEST: c_long = -1;
     let nowhere = core::ptr::null_mut::<c_void>();
     // SAFETY: the kernel checks the address, and changes nothing for an unknown request.
-    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, NO_REQUEST, address, nowhere, SIGNAL_SET_BYTES) };
+    unsafe { call!(libc::SYS_rt_sigprocmask, NO_REQUEST, address, nowhere, SIGNAL_SET_BYTES) };
     get_errno() == libc::EINVAL
 }
 
 /// Reads where a symbolic link leads; the bytes used, 0 on failure.
 pub fn read_link(path: &CStr, into: &mut [u8]) -> usize {
     // SAFETY: a C string, and a buffer that is valid for its length.
-    let got = unsafe {
-        libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD as c_long, path.as_ptr(), into.as_mut_ptr(), into.len())
-    };
+    let got =
+        unsafe { call!(libc::SYS_readlinkat, libc::AT_FDCWD as c_long, path.as_ptr(), into.as_mut_ptr(), into.len()) };
     usize::try_from(got).unwrap_or(0)
 }
 
@@ -189,7 +316,7 @@ pub fn identity(fd: c_int) -> Option<(u64, u64)> {
     // SAFETY: stat is plain data; the kernel fills it.
     unsafe {
         let mut stat: libc::stat = core::mem::zeroed();
-        let result = libc::syscall(libc::SYS_fstat, fd as c_long, &raw mut stat);
+        let result = call!(libc::SYS_fstat, fd as c_long, &raw mut stat);
         (result == 0).then_some((stat.st_dev, stat.st_ino))
     }
 }
@@ -201,8 +328,7 @@ pub fn may_reach(end: u64) -> bool {
     unsafe {
         let mut limit: libc::rlimit64 = core::mem::zeroed();
         let nothing = core::ptr::null::<c_void>();
-        let result =
-            libc::syscall(libc::SYS_prlimit64, 0 as c_long, libc::RLIMIT_FSIZE as c_long, nothing, &raw mut limit);
+        let result = call!(libc::SYS_prlimit64, 0 as c_long, libc::RLIMIT_FSIZE as c_long, nothing, &raw mut limit);
         result == 0 && end <= limit.rlim_cur
     }
 }
@@ -214,8 +340,7 @@ pub fn write_all_at(fd: c_int, mut bytes: &[u8], mut offset: u64) -> bool {
     }
     while !bytes.is_empty() {
         // SAFETY: the slice is valid for its length.
-        let wrote =
-            unsafe { libc::syscall(libc::SYS_pwrite64, fd as c_long, bytes.as_ptr(), bytes.len(), offset as c_long) };
+        let wrote = unsafe { call!(libc::SYS_pwrite64, fd as c_long, bytes.as_ptr(), bytes.len(), offset as c_long) };
         match usize::try_from(wrote) {
             Ok(0) => return false,
             Ok(wrote) => {
@@ -243,8 +368,8 @@ pub fn write_both_at(fd: c_int, first: &[u8], second: &[u8], offset: u64) -> boo
     // SAFETY: reserving touches no memory; both slices are valid for their lengths, and are only read. The offset's
     // high half counts on 32-bit machines only.
     let wrote = unsafe {
-        libc::syscall(libc::SYS_fallocate, fd as c_long, 0 as c_long, offset, bytes);
-        libc::syscall(libc::SYS_pwritev, fd as c_long, parts.as_ptr(), parts.len(), offset as c_long, 0 as c_long)
+        call!(libc::SYS_fallocate, fd as c_long, 0 as c_long, offset, bytes);
+        call!(libc::SYS_pwritev, fd as c_long, parts.as_ptr(), parts.len(), offset as c_long, 0 as c_long)
     };
     let wrote = usize::try_from(wrote).unwrap_or(0);
     if wrote == bytes {
@@ -265,7 +390,7 @@ pub fn reserve(fd: c_int, offset: u64, bytes: usize) -> bool {
         return false;
     }
     // SAFETY: touches no memory.
-    let result = unsafe { libc::syscall(libc::SYS_fallocate, fd as c_long, 0 as c_long, offset, bytes) };
+    let result = unsafe { call!(libc::SYS_fallocate, fd as c_long, 0 as c_long, offset, bytes) };
     if result == 0 {
         return true;
     }
@@ -274,6 +399,26 @@ pub fn reserve(fd: c_int, offset: u64, bytes: usize) -> bool {
     }
     let zeros = [0_u8; 4096];
     (0..bytes).step_by(zeros.len()).all(|at| write_all_at(fd, &zeros, offset + at as u64))
+}
+
+/// The calls that new frames and lanes take, as far as a filter can tell them from others.
+pub fn calls_for_frames(fd: c_int) -> [Call; 8] {
+    const BYTES: u64 = 4096;
+    let (fd, writable) = (fd as u64, (libc::PROT_READ | libc::PROT_WRITE) as u64);
+    let (shared, private) = (libc::MAP_SHARED as u64, (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64);
+    let no_fd = -1_i64 as u64;
+    let place = instruction_after_call as *const () as u64;
+    [
+        (libc::SYS_gettid, [0; 6]),
+        (libc::SYS_fstat, [fd, 0, 0, 0, 0, 0]),
+        (libc::SYS_prlimit64, [0, libc::RLIMIT_FSIZE as u64, 0, 0, 0, 0]),
+        (libc::SYS_fallocate, [fd, 0, 0, BYTES, 0, 0]),
+        (libc::SYS_pwritev, [fd, 0, 2, 0, 0, 0]),
+        (libc::SYS_mmap, [0, BYTES, writable, shared, fd, 0]),
+        (libc::SYS_mmap, [0, BYTES, writable, private, no_fd, 0]),
+        (libc::SYS_madvise, [0, BYTES, libc::MADV_WIPEONFORK as u64, 0, 0, 0]),
+    ]
+    .map(|(number, words)| Call::new(number, place, &words))
 }
 
 /// Maps `bytes` of the file at `offset`, shared and writable; null on failure.
@@ -288,7 +433,7 @@ pub fn map_wiped_on_fork(bytes: usize) -> *mut c_void {
         return memory;
     }
     // SAFETY: the range was just mapped.
-    let result = unsafe { libc::syscall(libc::SYS_madvise, memory, bytes, libc::MADV_WIPEONFORK as c_long) };
+    let result = unsafe { call!(libc::SYS_madvise, memory, bytes, libc::MADV_WIPEONFORK as c_long) };
     if result == 0 {
         return memory;
     }
@@ -305,8 +450,7 @@ fn map(fd: c_int, offset: u64, bytes: usize, flags: c_int) -> *mut c_void {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as c_long;
     let nowhere = core::ptr::null::<c_void>();
     // SAFETY: a new mapping where the kernel likes touches no existing memory.
-    let address =
-        unsafe { libc::syscall(libc::SYS_mmap, nowhere, bytes, protection, flags as c_long, fd as c_long, offset) };
+    let address = unsafe { call!(libc::SYS_mmap, nowhere, bytes, protection, flags as c_long, fd as c_long, offset) };
     if address == -1 { core::ptr::null_mut() } else { address as *mut c_void }
 }
 
@@ -320,8 +464,7 @@ pub fn reserve_at(start: usize, bytes: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let none = libc::PROT_NONE as c_long;
     // SAFETY: a mapping that replaces none touches no existing memory.
-    let address =
-        unsafe { libc::syscall(libc::SYS_mmap, start, bytes, none, flags as c_long, -1 as c_long, 0 as c_long) };
+    let address = unsafe { call!(libc::SYS_mmap, start, bytes, none, flags as c_long, -1 as c_long, 0 as c_long) };
     if address != start as c_long {
         // A kernel that does not know the flag may have put it elsewhere.
         if address != -1 {
@@ -330,7 +473,7 @@ pub fn reserve_at(start: usize, bytes: usize) -> bool {
         return false;
     }
     // SAFETY: the range was just mapped. A kernel without huge pages refuses, and needs no telling.
-    unsafe { libc::syscall(libc::SYS_madvise, start, bytes, libc::MADV_NOHUGEPAGE as c_long) };
+    unsafe { call!(libc::SYS_madvise, start, bytes, libc::MADV_NOHUGEPAGE as c_long) };
     true
 }
 
@@ -338,13 +481,13 @@ pub fn reserve_at(start: usize, bytes: usize) -> bool {
 pub fn make_accessible(start: *mut c_void, bytes: usize) -> bool {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as c_long;
     // SAFETY: the callers pass parts of their own reservation.
-    unsafe { libc::syscall(libc::SYS_mprotect, start, bytes, protection) == 0 }
+    unsafe { call!(libc::SYS_mprotect, start, bytes, protection) == 0 }
 }
 
 /// Gives the memory of pages back; they read as zeros from then on.
 pub fn give_back(start: *mut c_void, bytes: c_long) {
     // SAFETY: the callers pass pages of their own that nothing refers to.
-    unsafe { libc::syscall(libc::SYS_madvise, start, bytes, libc::MADV_DONTNEED as c_long) };
+    unsafe { call!(libc::SYS_madvise, start, bytes, libc::MADV_DONTNEED as c_long) };
 }
 
 /// A request to the driver behind a descriptor; negative on failure.
@@ -353,11 +496,11 @@ pub fn give_back(start: *mut c_void, bytes: c_long) {
 /// `argument` is what the request needs.
 pub unsafe fn control(fd: c_int, request: u64, argument: *mut c_void) -> c_long {
     // SAFETY: by the caller's promise.
-    unsafe { libc::syscall(libc::SYS_ioctl, fd as c_long, request, argument) }
+    unsafe { call!(libc::SYS_ioctl, fd as c_long, request, argument) }
 }
 
 /// Unmaps memory of the recorder's own.
 pub fn unmap(memory: *mut c_void, bytes: usize) {
     // SAFETY: the callers pass whole mappings of their own that nothing refers to.
-    unsafe { libc::syscall(libc::SYS_munmap, memory, bytes) };
+    unsafe { call!(libc::SYS_munmap, memory, bytes) };
 }

@@ -40,14 +40,64 @@ const CONVERSIONS_MAX: usize = 16;
 /// Conversions begun, by the path of their spool.
 pub type Begun = HashMap<PathBuf, Conversion>;
 
-/// Spools looked at, by their path: `None` where that failed, and inside it where there was too little so far.
-type Known = Mutex<HashMap<PathBuf, Option<Option<Conversion>>>>;
+/// What became of a spool so far.
+enum State {
+    /// There is too little in it.
+    Small,
+    Begun(Box<Conversion>),
+    /// The thread works on it.
+    InHand,
+    /// It is not converted ahead any more: that failed, or its process has ended.
+    Closed,
+}
+
+/// Spools looked at, by their path.
+#[derive(Clone, Default)]
+pub struct Known(Arc<Mutex<HashMap<PathBuf, State>>>);
+
+impl Known {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, State>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a spool in hand, with what was begun of it; `None` where it has to wait for the end, as enough others are begun.
+    fn take(&self, path: &Path) -> Option<Option<Conversion>> {
+        let mut all = self.lock();
+        let begun = all.values().filter(|state| matches!(state, State::Begun(_))).count();
+        match all.get(path) {
+            Some(State::InHand | State::Closed) => return None,
+            Some(State::Begun(_)) => {}
+            Some(State::Small) | None if begun < CONVERSIONS_MAX => {}
+            Some(State::Small) | None => return None,
+        }
+        Some(match all.insert(path.to_path_buf(), State::InHand) {
+            Some(State::Begun(conversion)) => Some(*conversion),
+            _ => None,
+        })
+    }
+
+    fn put(&self, path: PathBuf, state: State) {
+        self.lock().insert(path, state);
+    }
+
+    /// Has a spool left alone from now on, and gives what was begun of it; `None` where that is being worked on.
+    pub fn close(&self, path: &Path) -> Option<Option<Conversion>> {
+        let mut all = self.lock();
+        if matches!(all.get(path), Some(State::InHand)) {
+            return None;
+        }
+        Some(match all.insert(path.to_path_buf(), State::Closed) {
+            Some(State::Begun(conversion)) => Some(*conversion),
+            _ => None,
+        })
+    }
+}
 
 /// The thread that converts ahead.
 pub struct Ahead {
     stop: Sender<()>,
     ended: Receiver<Infallible>,
-    known: Arc<Known>,
+    known: Known,
 }
 
 impl Ahead {
@@ -61,8 +111,8 @@ impl Ahead {
         }
         let session = Session::open(dir).ok()?;
         let ((stop, stopped), (end, ended)) = (channel(), channel());
-        let known = Arc::default();
-        let shared = Arc::clone(&known);
+        let known = Known::default();
+        let shared = known.clone();
         let work = move || {
             run(&session, &stopped, &shared);
             drop(end);
@@ -77,13 +127,18 @@ impl Ahead {
         drop(self.stop);
         // It sends nothing; it is gone when its end of the channel is.
         let _ = self.ended.recv_timeout(PATIENCE);
-        let known = mem::take(&mut *lock(&self.known));
-        known.into_iter().filter_map(|(path, conversion)| Some((path, conversion??))).collect()
+        let known = mem::take(&mut *self.known.lock());
+        let begun = known.into_iter().filter_map(|(path, state)| match state {
+            State::Begun(conversion) => Some((path, *conversion)),
+            State::Small | State::InHand | State::Closed => None,
+        });
+        begun.collect()
     }
-}
 
-fn lock(known: &Known) -> MutexGuard<'_, HashMap<PathBuf, Option<Option<Conversion>>>> {
-    known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The spools looked at.
+    pub fn known(&self) -> Known {
+        self.known.clone()
+    }
 }
 
 fn run(session: &Session, stop: &Receiver<()>, all: &Known) {
@@ -95,22 +150,21 @@ fn run(session: &Session, stop: &Receiver<()>, all: &Known) {
         let now = ClockPair::now().ticks;
         for file in session.spools().unwrap_or_default() {
             let go_on = || stop.try_recv() == Err(TryRecvError::Empty);
-            let Some(known) = take_known(all, &file.path) else {
+            let Some(begun) = all.take(&file.path) else {
                 continue;
             };
-            let next = known.map(|conversion| take_over(session, &file, conversion, now, &go_on));
-            // What failed is left for the end, which says why.
-            let next = next.and_then(|next| next.inspect_err(|_| drop(fs::remove_file(file.ahead_path()))).ok());
-            lock(all).insert(file.path, next);
+            let next = match take_over(session, &file, begun, now, &go_on) {
+                Ok(Some(conversion)) => State::Begun(Box::new(conversion)),
+                Ok(None) => State::Small,
+                Err(_) => {
+                    // What failed is left for the end, which says why.
+                    let _ = fs::remove_file(file.ahead_path());
+                    State::Closed
+                }
+            };
+            all.put(file.path, next);
         }
     }
-}
-
-/// Takes what is known of a spool; `None` where it has to wait for the end, as enough others are begun.
-fn take_known(all: &Known, path: &Path) -> Option<Option<Option<Conversion>>> {
-    let mut all = lock(all);
-    let has_turn = all.values().flatten().flatten().count() < CONVERSIONS_MAX;
-    all.remove(path).or_else(|| has_turn.then_some(Some(None)))
 }
 
 /// Takes over what can be taken over of one spool; `None` where there is too little so far.
@@ -125,19 +179,17 @@ fn take_over(
     if bytes < SPOOL_BYTES_MIN || !has_room(&session.dir, bytes) || !go_on() {
         return Ok(conversion);
     }
-    let rate = session.tick_rate()?;
+    let how = How::of(session, Merging::default())?;
     let mut conversion = match conversion {
         Some(conversion) => conversion,
         None => {
             let Some(spool) = SpoolReader::open(&file.path, true)? else {
                 return Ok(None);
             };
-            let clock_events = session.control.page()?.untimed_events.saturating_add(1);
-            let how = How { rate, merging: Merging::default(), clock_events };
             Conversion::begin(Arc::new(spool), how, &file.ahead_path())?
         }
     };
-    conversion.advance(now_ticks.saturating_sub(rate.ticks(MARGIN_NS)), &session.control.entries()?, go_on)?;
+    conversion.advance(now_ticks.saturating_sub(how.rate.ticks(MARGIN_NS)), &session.control.entries()?, go_on)?;
     Ok(Some(conversion))
 }
 

@@ -8,15 +8,17 @@ use std::io::Write;
 use std::mem::offset_of;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Programs;
 use crate::clock::ClockPair;
 use crate::epoch::ClockReads;
 use crate::error::RecordError;
 use crate::spool::{
-    CONTROL_BYTES, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC, SESSION_RECORDING, SESSION_STOPPED, SPOOL_SUFFIX,
-    SessionPage,
+    CONTROL_BYTES, ONLY_BYTES, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC, SESSION_RECORDING, SESSION_STOPPED,
+    SPOOL_SUFFIX, SessionPage,
 };
 
 const LOG_FILE: &str = "log.jsonl";
@@ -109,6 +111,21 @@ impl Control {
         }
         control.write(offset_of!(SessionPage, magic), &SESSION_MAGIC.to_ne_bytes())?;
         Ok(control)
+    }
+
+    /// Has only some programs be recorded. For a session without processes.
+    ///
+    /// # Errors
+    /// The page cannot be written, or does not hold so many names.
+    pub fn choose(&self, programs: &Programs) -> Result<(), RecordError> {
+        let names: Vec<u8> = programs.only.iter().flat_map(|name| name.bytes().chain([0])).collect();
+        if names.len() > ONLY_BYTES {
+            return Err(RecordError::TooManyNames { bytes: names.len() });
+        }
+        self.write(offset_of!(SessionPage, only), &names)?;
+        self.write(offset_of!(SessionPage, only_bytes), &(names.len() as u32).to_ne_bytes())?;
+        let only_child_of = if programs.no_children { process::id() } else { 0 };
+        self.write(offset_of!(SessionPage, only_child_of), &only_child_of.to_ne_bytes())
     }
 
     /// Has all processes of the session number their events in place of time stamps. For a session without processes.

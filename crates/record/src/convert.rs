@@ -17,6 +17,7 @@ use crate::merge::{Merge, Taker};
 use crate::outflow::Outflow;
 use crate::pages::PageTouches;
 use crate::report::Touches;
+use crate::session::Session;
 use crate::signals;
 use crate::sites::SiteReader;
 use crate::spool_reader::SpoolReader;
@@ -203,6 +204,15 @@ fn run_to_end(merge: &mut Merge, taker: &mut impl Taker) -> Result<(), RecordErr
 }
 
 impl How {
+    /// How the traces of a session are made, by the clock as it is now.
+    ///
+    /// # Errors
+    /// The session cannot be read.
+    pub fn of(session: &Session, merging: Merging) -> Result<Self, RecordError> {
+        let clock_events = session.control.page()?.untimed_events.saturating_add(1);
+        Ok(Self { rate: session.tick_rate()?, merging, clock_events })
+    }
+
     /// The header of a trace made this way.
     fn header(&self, origin: Origin, touch: Touch, clock: Clock) -> Header {
         let clock_events = (self.clock_events > 1).then_some(self.clock_events);

@@ -15,10 +15,10 @@ const EPOCH: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClockReads {
     /// At every event.
-    #[default]
     Every,
-    /// At every 16th, and once a millisecond while the recorder lives, as long as a process has one thread; afterwards at
-    /// every event. An event in between has the time of the last that read it, so it is never too late.
+    /// At every 16th, and once a millisecond while the recorder lives, as long as one thread of a process makes events; at
+    /// every event as soon as two do. An event in between has the time of the last that read it, so it is never too late.
+    #[default]
     Sixteenth,
 }
 

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use hksim_trace::error::TraceError;
 
+use crate::report::Exit;
+
 /// What can go wrong with a recording.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -114,18 +116,26 @@ pub enum RecordError {
         source: io::Error,
     },
     /// The program ran, and not one event was seen.
-    #[error("{command}: nothing was recorded: {why}")]
+    #[error("{command}: nothing was recorded{}: {why}", ended_by(*exit))]
     NothingRecorded {
         /// The command.
         command: String,
         /// What that means and what to do.
         why: &'static str,
+        /// How the program ended, if that is known.
+        exit: Option<Exit>,
     },
     /// No recording goes on in a process.
     #[error("process {pid}: not being recorded; give the process id of a program that hksim record started")]
     NotRecorded {
         /// Its process id.
         pid: u32,
+    },
+    /// The names of the programs to be recorded are too many.
+    #[error("the names of the programs to record take {bytes} bytes, {max} at the most; name fewer", max = crate::spool::ONLY_BYTES)]
+    TooManyNames {
+        /// Bytes of the names, with one more for each.
+        bytes: usize,
     },
     /// A mark's name is empty or too long.
     #[error("a mark's name has 1 to {max} bytes, this one {bytes}", max = crate::control::MARK_BYTES_MAX)]
@@ -172,6 +182,15 @@ pub enum RecordError {
         #[source]
         why: Box<RecordError>,
     },
+}
+
+/// How the program ended, where that may be why nothing was recorded.
+fn ended_by(exit: Option<Exit>) -> String {
+    match exit {
+        Some(Exit::Signal(signal)) => format!(" (signal {signal} ended the program)"),
+        Some(Exit::Code(code @ 1..)) => format!(" (the program exited with {code})"),
+        Some(Exit::Code(_)) | None => String::new(),
+    }
 }
 
 impl RecordError {

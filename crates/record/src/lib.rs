@@ -15,11 +15,14 @@ mod clock;
 pub mod control;
 mod convert;
 mod elf;
+mod ended;
+mod environment;
 mod epoch;
 mod error;
 mod gathered;
 #[cfg(test)]
 mod growing;
+mod in_use;
 mod lane_events;
 mod marks;
 #[doc(hidden)]
@@ -27,6 +30,7 @@ pub mod measure;
 mod merge;
 #[cfg(test)]
 mod merge_order;
+mod naming;
 mod object;
 mod outflow;
 mod output;
@@ -44,6 +48,7 @@ pub mod touch_full;
 mod tournament;
 mod traces;
 mod watch;
+mod window;
 
 // The recorder's own files, compiled a second time, so that writer and reader cannot disagree.
 #[doc(hidden)]
@@ -67,10 +72,11 @@ use std::time::{Duration, Instant};
 pub use epoch::ClockReads;
 pub use error::RecordError;
 pub use program::{Obstacle, obstacle};
-pub use report::{Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
+pub use report::{DamagedSpool, Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
 
 use ahead::Ahead;
 use control::Begin;
+use ended::EndedProcesses;
 use epoch::Epochs;
 use object::{Unpacked, Variant};
 use pages::Collector;
@@ -107,6 +113,15 @@ pub enum Touch {
     Full(TouchFull),
 }
 
+/// Which of the processes that run are recorded; by default all.
+#[derive(Clone, Debug, Default)]
+pub struct Programs {
+    /// Names of programs, as their files or the first words of their commands have them, without folders; empty for all.
+    pub only: Vec<String>,
+    /// Leaves out all processes but the one that is started.
+    pub no_children: bool,
+}
+
 /// How to record.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -126,6 +141,8 @@ pub struct Options {
     pub touch: Touch,
     /// Whether to stand before C++'s operators.
     pub operators: Operators,
+    /// Which processes are recorded.
+    pub programs: Programs,
     /// How often the clock is read; at every event in any case where accesses or call sites are recorded.
     pub clock: ClockReads,
 }
@@ -196,7 +213,11 @@ pub fn record_watched(
     let _ = session.set_root(running.pid());
     let mut watch = Watch::new(&session, options.duration);
     let ahead = matches!(options.touch, Touch::None).then(|| Ahead::begin(&session.dir, &output)).flatten();
+    let ended = ahead.as_ref().and_then(|ahead| EndedProcesses::begin(&session.dir, running.pid(), ahead.known()));
     let outcome = running.watch(|| watch.look(show));
+    if let Some(ended) = ended {
+        ended.end();
+    }
     let begun = ahead.map(Ahead::end).unwrap_or_default();
     drop(epochs);
     let recorded_s = Some(began.elapsed().as_secs_f64());
@@ -228,6 +249,7 @@ struct Started {
 
 /// Starts the program, and before it what works beside it.
 fn start(options: &Options, command: &[OsString], object: &Path, session: &Session) -> Result<Started, RecordError> {
+    session.control.choose(&options.programs)?;
     let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.dir)).transpose()?;
     let mut host = Host::default();
     let mut collector = None;
@@ -252,15 +274,15 @@ fn finish(session: Session, outcome: Outcome, object: Unpacked, work: Work) -> R
         Outcome::Runs(running) => {
             let report = collect(session, None, work);
             let exit = running.wait()?;
-            let report = RecordReport { exit: Some(exit), ..report? };
-            let left = report.object_left.filter(|_| traces::any_runs(&report.traces));
-            RecordReport { object_left: left, ..report }
+            RecordReport { exit: Some(exit), ..report? }
         }
     };
-    if report.object_left.is_some() {
+    let is_loaded = object.is_loaded().unwrap_or_else(|| report.traces.iter().any(|trace| trace.still_running));
+    let left = is_loaded.then(|| object.path.clone());
+    if is_loaded {
         object.keep();
     }
-    Ok(report)
+    Ok(RecordReport { object_left: left, ..report })
 }
 
 /// Turns a session that lost its recorder into traces, where its recorder would have written them.
@@ -286,10 +308,8 @@ fn recover_session(session: Session) -> Result<RecordReport, RecordError> {
     session.remove_ahead();
     let object = session.info.object.clone();
     let report = collect(session, None, Work::default())?;
-    if report.object_left.is_none() {
-        object::remove_left_behind(&object);
-    }
-    Ok(report)
+    let left = object::remove_left_behind(&object).then_some(object);
+    Ok(RecordReport { object_left: left, ..report })
 }
 
 /// Writes the traces and removes the session; keeps it if a trace cannot be written.
@@ -300,9 +320,17 @@ fn collect(session: Session, exit: Option<Exit>, work: Work) -> Result<RecordRep
                 Some(Exit::Signal(libc::SIGTRAP)) => touch_full::TRAPPED,
                 _ => traces::why_none(&session, &report)?,
             };
-            let command = shortened(&session.info.command);
-            session.remove()?;
-            Err(RecordError::NothingRecorded { command, why })
+            let nothing = RecordError::NothingRecorded { command: shortened(&session.info.command), why, exit };
+            match report.damaged.into_iter().next() {
+                Some(DamagedSpool { path, offset, why }) => {
+                    Err(session.kept(RecordError::BadSpool { path, offset, why }))
+                }
+                None => session.remove().and(Err(nothing)),
+            }
+        }
+        Ok(report) if !report.damaged.is_empty() => {
+            session.remove_ahead();
+            Ok(RecordReport { session_left: Some(session.dir), ..report })
         }
         Ok(report) => {
             session.remove()?;

@@ -1,13 +1,15 @@
 //! The preloaded object, unpacked for one recording.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hksim_carry::{RECORDER, RECORDER_WITH_OPERATORS, temporary_places, write_in};
 use tempfile::TempDir;
 
 use crate::error::RecordError;
+use crate::in_use;
 
 /// Which functions the object stands before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,42 +32,82 @@ impl Variant {
 
 const FILE_NAME: &str = "preload.so";
 
+/// How the directories begin that objects are unpacked to.
+const DIRECTORY_PREFIX: &str = "hksim-record-";
+/// Age from which on a directory without a recorder counts as left behind.
+const LEFT_BEHIND: Duration = Duration::from_secs(60);
+
 /// The object as a file, in a directory of its own that goes away with this value.
 pub struct Unpacked {
     directory: TempDir,
     /// The file.
     pub path: PathBuf,
+    /// Shows others that it is not left behind.
+    held: File,
 }
 
 impl Unpacked {
+    /// Whether any process has it loaded; `None` where the file system cannot tell.
+    pub fn is_loaded(&self) -> Option<bool> {
+        in_use::is_used(&self.held)
+    }
+
     /// Leaves the file behind: processes that still run will load it again when they execute another program.
     pub fn keep(self) {
         let _ = self.directory.keep();
     }
 }
 
-/// Unpacks the object, readable for every user (the program may change its own), to a place that allows execution.
+/// Unpacks the object, readable for every user (the program may change its own), to a place that allows execution. Removes
+/// those that earlier recordings left there for processes that have ended by now.
 ///
 /// # Errors
 /// There is no such place.
 pub fn unpack(variant: Variant) -> Result<Unpacked, RecordError> {
     let places = temporary_places();
+    places.iter().for_each(|place| remove_all_left_behind(place));
     places.iter().find_map(|place| unpack_in(place, variant)).ok_or_else(|| RecordError::NoPlaceForObject {
         tried: places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", "),
     })
 }
 
-/// Removes what a recorder that died has unpacked, if it is still there.
-pub fn remove_left_behind(path: &Path) {
-    if path.file_name().is_some_and(|name| name == FILE_NAME) && fs::remove_file(path).is_ok() {
+/// Removes what a recorder that died has unpacked, if it is still there and no process has it loaded; whether one has.
+pub fn remove_left_behind(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else {
+        return false;
+    };
+    if path.file_name().is_none_or(|name| name != FILE_NAME) {
+        return false;
+    }
+    let is_loaded = in_use::is_used(&file).unwrap_or(true);
+    if !is_loaded && fs::remove_file(path).is_ok() {
         // Only ever an empty directory.
         let _ = path.parent().map(fs::remove_dir);
+    }
+    is_loaded
+}
+
+fn remove_all_left_behind(place: &Path) {
+    // SAFETY: no arguments.
+    let user = unsafe { libc::geteuid() };
+    let is_left = |path: &Path| {
+        let is_ours = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(DIRECTORY_PREFIX));
+        let data = is_ours.then(|| fs::symlink_metadata(path).ok()).flatten();
+        data.is_some_and(|data| {
+            let age = data.modified().ok().and_then(|time| time.elapsed().ok());
+            data.is_dir() && data.uid() == user && age.is_some_and(|age| age > LEFT_BEHIND)
+        })
+    };
+    let entries = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    for directory in entries.filter(|path| is_left(path)) {
+        remove_left_behind(&directory.join(FILE_NAME));
     }
 }
 
 fn unpack_in(place: &Path, variant: Variant) -> Option<Unpacked> {
-    let directory = tempfile::Builder::new().prefix("hksim-record-").tempdir_in(place).ok()?;
+    let directory = tempfile::Builder::new().prefix(DIRECTORY_PREFIX).tempdir_in(place).ok()?;
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).ok()?;
     let path = write_in(directory.path(), FILE_NAME, variant.bytes())?;
-    Some(Unpacked { directory, path })
+    let held = File::open(&path).ok()?;
+    Some(Unpacked { directory, path, held })
 }

@@ -29,9 +29,14 @@ impl Exit {
     }
 }
 
+/// The form of the report as JSON.
+pub const SCHEMA: u32 = 1;
+
 /// A recording: one trace per process image.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordReport {
+    /// [`SCHEMA`].
+    pub schema: u32,
     /// How the program ended; `None` for a session recovered without its recorder.
     pub exit: Option<Exit>,
     /// The traces written: that of the program itself first, under the output's own name, then those of other
@@ -41,6 +46,13 @@ pub struct RecordReport {
     pub unrecorded_pids: Vec<u32>,
     /// How many such processes there were, also those that could not even begin a file (another user's).
     pub unrecorded: u32,
+    /// Spools that are damaged, so that there is no trace of their processes. Their session is kept.
+    pub damaged: Vec<DamagedSpool>,
+    /// Processes left out as the recording was to be of others.
+    pub left_out: u32,
+    /// Processes that installed a system-call filter. What they execute behind it is not recorded, nor are children that they
+    /// fork where the filter allows no files to be made.
+    pub filtered: u32,
     /// Images whose executable defines `malloc` itself, so that the recorder saw none of their calls.
     pub own_malloc: Vec<UnseenImage>,
     /// Images whose allocator may have served C++'s operators past the recorder (see [`crate::Operators`]).
@@ -57,10 +69,23 @@ pub struct RecordReport {
     /// Seconds that writing the traces took at the end.
     pub converted_s: f64,
     /// The preloaded object, left in place because processes still run that will load it again when they execute
-    /// another program; its directory can be removed when they have ended.
+    /// another program. A later recording removes it when they have ended.
     pub object_left: Option<PathBuf>,
+    /// The session's folder, left in place because a spool in it is damaged.
+    pub session_left: Option<PathBuf>,
     /// Bytes of spool per event, before conversion; 0 without events.
     pub spool_bytes_per_event: f64,
+}
+
+/// A spool that cannot be read.
+#[derive(Clone, Debug, Serialize)]
+pub struct DamagedSpool {
+    /// The file.
+    pub path: PathBuf,
+    /// The place of the damage, in bytes.
+    pub offset: u64,
+    /// What is wrong.
+    pub why: &'static str,
 }
 
 /// A process image that was not recorded, or not in full.
@@ -84,7 +109,8 @@ pub struct RecordedTrace {
     /// Whether it began with `fork` rather than with `exec`: it then frees blocks that its parent allocated, and
     /// those frees count as unknown.
     pub forked: bool,
-    /// Whether the process was still running: the trace then ends at the time of the conversion.
+    /// Whether the process, or a child that it forked and that has made no call since, was still running: the trace then
+    /// ends at the time of the conversion.
     pub still_running: bool,
     /// The command line.
     pub command: Vec<String>,

@@ -1,6 +1,7 @@
 //! Running the program with the recorder loaded.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,10 +15,11 @@ use libc::{c_int, c_void, siginfo_t};
 
 use hksim_carry::{PRELOAD_VARIABLE, preload_with};
 
+use crate::environment::Environment;
 use crate::error::RecordError;
 use crate::report::Exit;
 use crate::signals::{self, ENDING, Handler, Installed, REQUESTS};
-use crate::spool::SESSION_VARIABLE;
+use crate::spool::{FILTERS_VARIABLE, SESSION_VARIABLE};
 
 /// The program while it runs, 0 before and after.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
@@ -93,15 +95,28 @@ pub fn start(command: &[OsString], object: &Path, session: &Path, host: &Host) -
     let signals = PassedOn::begin();
     // One that came before is not passed on.
     signals::check()?;
-    let child = Command::new(program)
-        .args(arguments)
-        .env(PRELOAD_VARIABLE, preload_with(object))
-        .env(SESSION_VARIABLE, session)
-        .envs(host.variables.iter().cloned())
-        .spawn()
-        .map_err(|source| RecordError::Start { command: program.to_string_lossy().into_owned(), source })?;
+    let failed = |source| RecordError::Start { command: program.to_string_lossy().into_owned(), source };
+    let mut environment = Environment::own();
+    let own = [(PRELOAD_VARIABLE, preload_with(object)), (SESSION_VARIABLE, session.into())].into_iter();
+    let filters = own_filters().map(|filters| (FILTERS_VARIABLE, filters.into()));
+    for (name, value) in own.chain(filters).chain(host.variables.iter().cloned()) {
+        environment.set(name, &value).map_err(failed)?;
+    }
+    let mut command = Command::new(program);
+    command.args(arguments);
+    environment.give_to(&mut command);
+    let child = command.spawn().map_err(failed)?;
     PassedOn::to(child.id());
     Ok(Running { child, signals })
+}
+
+/// How many system-call filters bind this process, and so what it starts; `None` for none. Older kernels say only whether
+/// there are any.
+fn own_filters() -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let number = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok());
+    let filters = number("Seccomp_filters:").or_else(|| number("Seccomp:").map(|mode| mode.min(1)))?;
+    (filters > 0).then(|| filters.to_string())
 }
 
 impl Running {

@@ -89,6 +89,11 @@ impl SpoolFile {
         self.path.with_extension("ahead")
     }
 
+    /// Where its whole trace stands until the session ends, if it was written before.
+    pub fn trace_path(&self) -> PathBuf {
+        self.path.with_extension("hkt")
+    }
+
     /// Where this process writes its trace until that is whole; another may write it at the same time.
     pub fn partial_path(&self) -> PathBuf {
         self.path.with_extension(format!("partial-{}", process::id()))

@@ -2,20 +2,24 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use hksim_trace::hkt::TraceReader;
+use hksim_trace::source::EventSource;
 use rayon::prelude::*;
 
 use crate::ahead::Begun;
-use crate::control::Deed;
+use crate::control::{Deed, Entry};
 use crate::convert::{Conversion, Converted, How, ImageEnd, convert};
 use crate::elf;
 use crate::error::RecordError;
-use crate::report::{Exit, RecordReport, RecordedTrace, UnseenImage};
+use crate::in_use;
+use crate::naming;
+use crate::report::{DamagedSpool, Exit, RecordReport, RecordedTrace, SCHEMA, UnseenImage};
 use crate::session::{Session, SpoolFile};
 use crate::spool::ORIGIN_FORK;
 use crate::spool_reader::{Facts, SpoolReader};
@@ -26,6 +30,11 @@ const NOT_LOADED: &str = "the recorder was not loaded; does the program (or a wr
      environment, change the root directory, or start a statically linked program?";
 /// Why there is nothing in the spools.
 const NEVER_STARTED: &str = "the recording began stopped and was never started; start it with `hksim mark PID --start`";
+/// Why there may be no spool where only some programs are wanted.
+const LEFT_OUT: &str =
+    "none of its processes was one to be recorded; --only names programs by their files' or commands' names";
+/// Why there may be no trace of any spool.
+const DAMAGED: &str = "what its processes have written is damaged";
 /// Why there may be only empty spools.
 const NO_SPOOL: &str = "the recorder was loaded, but could not write its first 4 KiB; make room where the trace goes, or \
      raise the file-size limit (ulimit -f)";
@@ -47,12 +56,14 @@ struct Image {
     file: SpoolFile,
     facts: Facts,
     end: ImageEnd,
+    /// Whether its whole trace stands in the session's folder already.
+    is_written: bool,
 }
 
 impl Image {
     /// Whether there is anything to write a trace of.
     fn has_records(&self) -> bool {
-        self.facts.record_bytes != 0 || self.facts.control.events_lost != 0
+        self.is_written || self.facts.record_bytes != 0 || self.facts.control.events_lost != 0
     }
 
     fn open(&self) -> Result<Arc<SpoolReader>, RecordError> {
@@ -63,6 +74,16 @@ impl Image {
     }
 }
 
+/// The spools of a session.
+#[derive(Default)]
+struct Images {
+    images: Vec<Image>,
+    /// Process ids of those that could not be written.
+    unrecorded_pids: Vec<u32>,
+    /// Those that are damaged.
+    damaged: Vec<DamagedSpool>,
+}
+
 /// Why a session came to no trace.
 ///
 /// # Errors
@@ -71,7 +92,11 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
     let log = session.control.entries()?;
     let began_stopped = log.first().is_some_and(|entry| entry.deed == Deed::Stop);
     let was_started = !began_stopped || log.iter().any(|entry| entry.deed == Deed::Start);
-    Ok(if session.spools()?.is_empty() {
+    Ok(if !report.damaged.is_empty() {
+        DAMAGED
+    } else if session.spools()?.is_empty() && report.left_out > 0 {
+        LEFT_OUT
+    } else if session.spools()?.is_empty() {
         NOT_LOADED
     } else if !was_started {
         NEVER_STARTED
@@ -82,7 +107,8 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
     })
 }
 
-/// Converts every spool of the session that holds events, those of several images on all cores. The session stays.
+/// Converts every spool of the session that holds events, those of several images on all cores. The session stays. A damaged
+/// spool does not stop the others.
 ///
 /// # Errors
 /// A spool cannot be read or a trace not be written.
@@ -90,58 +116,50 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<Re
     let began = Instant::now();
     let Work { merging, begun } = work;
     let events_ahead = begun.values().map(Conversion::events).sum();
-    let begun = Mutex::new(begun);
-    let how = How {
-        rate: session.tick_rate()?,
-        merging,
-        clock_events: session.control.page()?.untimed_events.saturating_add(1),
-    };
-    let (images, unrecorded_pids) = open_images(&session.spools()?)?;
+    let how = How::of(session, merging)?;
+    let has_ended = |file: &SpoolFile| exit.is_some() && Some(file.pid) == session.info.root_pid;
+    let Images { images, unrecorded_pids, mut damaged } = open_images(&session.spools()?, has_ended)?;
     let images = in_order(images, session.info.root_pid);
     let log = session.control.entries()?;
-    let partial_of = partial_paths(session);
-    let bytes: u64 = images.iter().map(|image| image.facts.record_bytes).sum();
     let own_malloc = images.iter().filter(|image| !image.has_records() && image.facts.control.own_malloc != 0);
     let own_malloc =
         own_malloc.map(|image| UnseenImage { pid: image.file.pid, command: image.facts.command() }).collect();
-    let traces: Vec<RecordedTrace> = images
+    let writer = Writer { how, log: &log, begun: Mutex::new(begun), is_beside: session.lies_beside_output() };
+    let paths = paths(&session.info.output, &images)?;
+    let written: Vec<(&Image, Result<RecordedTrace, RecordError>)> = images
         .par_iter()
+        .zip(paths)
         .enumerate()
-        .filter(|(_, image)| image.has_records())
-        .map(|(index, image)| {
-            let output = &session.info.output;
-            let path = if index == 0 { output.clone() } else { path_beside(output, &image.file, &images) };
-            let end = end_of(image, index);
-            let begun = begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&image.file.path);
-            let spool = image.open()?;
-            let partial = partial_of(&image.file, &path);
-            let converted = match begun.map(|begun| begun.finish(end, &spool, &log, &path)) {
-                Some(Ok(converted)) => converted,
-                None => convert(&spool, how, end, &log, &partial, &path)?,
-                Some(Err(_)) => {
-                    // It takes room that the trace may need; where it stays, the trace says so.
-                    let _ = fs::remove_file(image.file.ahead_path());
-                    convert(&spool, how, end, &log, &partial, &path)?
-                }
-            };
-            Ok(describe(image, path, &converted))
-        })
-        .collect::<Result<_, RecordError>>()?;
-    let events: u64 = traces.iter().map(|trace| trace.events).sum();
+        .filter(|(_, (image, _))| image.has_records())
+        .map(|(index, (image, path))| (image, writer.write(image, end_of(image, index), path)))
+        .collect();
+    let (mut traces, mut bytes, mut events_of_bytes) = (Vec::new(), 0, 0);
+    for (image, trace) in written {
+        match trace {
+            Err(RecordError::BadSpool { path, offset, why }) => damaged.push(DamagedSpool { path, offset, why }),
+            trace => {
+                let trace = trace?;
+                bytes += image.facts.record_bytes;
+                events_of_bytes += if image.facts.record_bytes == 0 { 0 } else { trace.events };
+                traces.push(trace);
+            }
+        }
+    }
     let unseen_operators = if session.info.sees_operators { Vec::new() } else { past_malloc(&traces) };
-    let spool_bytes_per_event = if events == 0 { 0.0 } else { bytes as f64 / events as f64 };
-    let still_running = traces.iter().any(|trace: &RecordedTrace| trace.still_running);
-    let object_left = still_running.then(|| session.info.object.clone());
     let ended = log.iter().find_map(|entry| match entry.deed {
         Deed::End(reason) => Some(reason),
         _ => None,
     });
-    let unrecorded = session.control.page()?.unrecorded.max(unrecorded_pids.len() as u32);
+    let page = session.control.page()?;
     Ok(RecordReport {
+        schema: SCHEMA,
         exit,
         traces,
+        unrecorded: page.unrecorded.max(unrecorded_pids.len() as u32),
         unrecorded_pids,
-        unrecorded,
+        damaged,
+        left_out: page.left_out,
+        filtered: page.filtered,
         own_malloc,
         unseen_operators,
         unseen_calls: Vec::new(),
@@ -149,9 +167,79 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<Re
         recorded_s: None,
         events_ahead,
         converted_s: began.elapsed().as_secs_f64(),
-        object_left,
-        spool_bytes_per_event,
+        object_left: None,
+        session_left: None,
+        spool_bytes_per_event: if events_of_bytes == 0 { 0.0 } else { bytes as f64 / events_of_bytes as f64 },
     })
+}
+
+/// Where each image's trace goes; the folder of all but the first is made if one of them has something to be written.
+fn paths(output: &Path, images: &[Image]) -> Result<Vec<PathBuf>, RecordError> {
+    let mut images_of: HashMap<u32, usize> = HashMap::new();
+    for image in images {
+        *images_of.entry(image.file.pid).or_default() += 1;
+    }
+    if images.iter().skip(1).any(Image::has_records) {
+        let folder = naming::folder(output);
+        fs::create_dir_all(&folder)
+            .map_err(RecordError::io(&folder, "create the folder of the other processes' traces"))?;
+    }
+    let path = |(index, image): (usize, &Image)| match index {
+        0 => output.to_path_buf(),
+        _ => naming::beside(output, &image.file, images_of[&image.file.pid] > 1, &image.facts.command()),
+    };
+    Ok(images.iter().enumerate().map(path).collect())
+}
+
+/// What all traces of a session are written with.
+struct Writer<'a> {
+    how: How,
+    log: &'a [Entry],
+    begun: Mutex<Begun>,
+    /// Whether the session's folder lies beside the output.
+    is_beside: bool,
+}
+
+impl Writer<'_> {
+    /// Writes the trace of an image to `path`.
+    fn write(&self, image: &Image, end: ImageEnd, path: PathBuf) -> Result<RecordedTrace, RecordError> {
+        if image.is_written {
+            let converted = read_back(&image.file.trace_path())?;
+            fs::rename(image.file.trace_path(), &path).map_err(RecordError::io(&path, "create the trace here"))?;
+            return Ok(describe(image, path, &converted));
+        }
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&image.file.path);
+        let spool = image.open()?;
+        let partial = self.partial_path(&image.file, &path);
+        let converted = match begun.map(|begun| begun.finish(end, &spool, self.log, &path)) {
+            Some(Ok(converted)) => converted,
+            None => convert(&spool, self.how, end, self.log, &partial, &path)?,
+            Some(Err(_)) => {
+                // It takes room that the trace may need; where it stays, the trace says so.
+                let _ = fs::remove_file(image.file.ahead_path());
+                convert(&spool, self.how, end, self.log, &partial, &path)?
+            }
+        };
+        Ok(describe(image, path, &converted))
+    }
+
+    /// Where a trace is written until it is whole: in the session's folder, so that a recorder that is killed leaves nothing
+    /// besides it; beside the output where that lies elsewhere, as a file cannot be renamed to another file system.
+    fn partial_path(&self, file: &SpoolFile, path: &Path) -> PathBuf {
+        if self.is_beside {
+            return file.partial_path();
+        }
+        let mut name = OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        name.push(format!(".partial-{}", process::id()));
+        path.with_file_name(name)
+    }
+}
+
+/// What a trace says of itself that was written while other processes went on.
+fn read_back(path: &Path) -> Result<Converted, RecordError> {
+    let reader = TraceReader::open(path)?;
+    Ok(Converted { summary: *reader.summary(), quality: reader.footer().quality, touches: None })
 }
 
 /// The images whose allocator serves C++'s operators past `malloc`.
@@ -190,24 +278,37 @@ fn end_of(image: &Image, index: usize) -> ImageEnd {
     if image.end == ImageEnd::Process && lasts { ImageEnd::Session } else { image.end }
 }
 
-/// Whether any of the processes that were running when their traces were written still runs.
-pub fn any_runs(traces: &[RecordedTrace]) -> bool {
-    traces.iter().any(|trace| trace.still_running && is_running(trace.pid))
+/// Opens the spools; `has_ended` says of which the process is known to have ended.
+fn open_images(files: &[SpoolFile], has_ended: impl Fn(&SpoolFile) -> bool) -> Result<Images, RecordError> {
+    let mut found = Images::default();
+    for (index, file) in files.iter().enumerate() {
+        let replaced = files.get(index + 1).is_some_and(|next| next.pid == file.pid);
+        let is_live = !replaced && !has_ended(file) && is_live(file);
+        let facts = match SpoolReader::open(&file.path, is_live) {
+            Ok(None) => {
+                found.unrecorded_pids.push(file.pid);
+                continue;
+            }
+            Ok(Some(spool)) => spool.facts(),
+            Err(why) => Err(why),
+        };
+        match facts {
+            Ok(facts) => {
+                let end = if replaced { ImageEnd::Exec } else { ImageEnd::Process };
+                let is_written = file.trace_path().exists();
+                found.images.push(Image { file: file.clone(), facts, end, is_written });
+            }
+            Err(RecordError::BadSpool { path, offset, why }) => found.damaged.push(DamagedSpool { path, offset, why }),
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(found)
 }
 
-/// Opens the spools; second, the ids of processes that could not write one.
-fn open_images(files: &[SpoolFile]) -> Result<(Vec<Image>, Vec<u32>), RecordError> {
-    let (mut images, mut unrecorded) = (Vec::new(), Vec::new());
-    for (index, file) in files.iter().enumerate() {
-        let Some(spool) = SpoolReader::open(&file.path, is_running(file.pid))? else {
-            unrecorded.push(file.pid);
-            continue;
-        };
-        let replaced = files.get(index + 1).is_some_and(|next| next.pid == file.pid);
-        let end = if replaced { ImageEnd::Exec } else { ImageEnd::Process };
-        images.push(Image { file: file.clone(), facts: spool.facts()?, end });
-    }
-    Ok((images, unrecorded))
+/// Whether a process may still write to a spool: it itself, or a child that it forked and that has made no call since.
+fn is_live(file: &SpoolFile) -> bool {
+    let spool = File::open(&file.path).ok();
+    spool.and_then(|spool| in_use::is_written(&spool)).unwrap_or_else(|| is_running(file.pid))
 }
 
 /// The program's own image first (the last one of its process with a record, so that wrappers like env and nice do not
@@ -224,37 +325,8 @@ fn in_order(mut images: Vec<Image>, root_pid: Option<u32>) -> Vec<Image> {
     images
 }
 
-/// `app.hkt` becomes `app.PID.hkt`, or `app.PID-IMAGE.hkt` where the process had several images.
-fn path_beside(output: &Path, file: &SpoolFile, images: &[Image]) -> PathBuf {
-    let mut name = OsString::from(output.file_stem().unwrap_or_default());
-    name.push(format!(".{}", file.pid));
-    if images.iter().filter(|image| image.file.pid == file.pid).count() > 1 {
-        name.push(format!("-{}", file.image));
-    }
-    if let Some(extension) = output.extension() {
-        name.push(".");
-        name.push(extension);
-    }
-    output.with_file_name(name)
-}
-
-/// Where traces are written until they are whole: in the session's folder, so that a recorder that is killed leaves nothing
-/// besides it; beside the output where that lies elsewhere, as a file cannot be renamed to another file system.
-fn partial_paths(session: &Session) -> impl Fn(&SpoolFile, &Path) -> PathBuf {
-    let is_beside = session.lies_beside_output();
-    move |file, output| {
-        if is_beside {
-            return file.partial_path();
-        }
-        let mut name = OsString::from(".");
-        name.push(output.file_name().unwrap_or_default());
-        name.push(format!(".partial-{}", process::id()));
-        output.with_file_name(name)
-    }
-}
-
 /// Whether a process of that id runs: no zombie, whose spool is final.
-fn is_running(pid: u32) -> bool {
+pub fn is_running(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))

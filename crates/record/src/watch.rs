@@ -14,6 +14,7 @@ use crate::session::Session;
 use crate::spool::{
     Control as ImagePage, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, SESSION_ENDED, SESSION_RECORDING, words,
 };
+use crate::window;
 
 /// How far a recording has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +95,10 @@ impl<'a> Watch<'a> {
         let files = self.session.spools()?;
         for file in files.iter().cycle().skip(self.turn).take(files.len().min(LOOKS_MAX)) {
             if let Ok(opened) = File::open(&file.path) {
-                self.spools.entry(file.path.clone()).or_default().look(&opened);
+                let spool = self.spools.entry(file.path.clone()).or_default();
+                spool.look(&opened);
+                // What cannot be granted is counted by the process as lost.
+                let _ = window::grant(&file.path, &opened);
             }
         }
         self.turn = (self.turn + LOOKS_MAX) % files.len().max(1);

@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
 use hksim_record::{
-    ClockReads, Operators, Options, RecordReport, Touch as Recorded, record_watched, recover, recover_to,
+    ClockReads, Operators, Options, Programs, RecordReport, Touch as Recorded, record_watched, recover, recover_to,
 };
 
 use crate::flags::values::{parse_size, parse_time};
@@ -41,7 +41,7 @@ enum Touch {
 enum Reads {
     /// At every call
     Every,
-    /// At every 16th call and once a millisecond, while a process has one thread
+    /// At every 16th call and once a millisecond, while one thread of a process makes calls; at every call as soon as two do
     #[value(name = "16")]
     Sixteenth,
 }
@@ -78,9 +78,15 @@ pub struct Args {
     /// Also stand before C++'s new and delete; done by itself where the command's allocator serves them past malloc
     #[arg(long)]
     operators: bool,
-    /// How often the clock is read; 16 makes recording cheaper where one thread waits for memory, and times coarser
-    #[arg(long, value_enum, default_value = "every", conflicts_with = "stacks")]
-    clock: Reads,
+    /// Record programs of this name only, by their file's or command's name: cc1plus; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = parse_program)]
+    only: Vec<String>,
+    /// Record the started process only, not the ones it starts
+    #[arg(long)]
+    no_children: bool,
+    /// How often the clock is read [default: 16; every with --touch and --stacks]
+    #[arg(long, value_enum, conflicts_with = "stacks")]
+    clock: Option<Reads>,
     /// Form of the report, which goes to standard error: standard output is the program's
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -89,10 +95,15 @@ pub struct Args {
     quiet: bool,
     /// Write the traces of a recording whose hksim was killed, or had no room, from the session folder it left; to where
     /// they were to go, or to --output
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks", "only", "no_children"])]
     recover: Option<PathBuf>,
     /// The program and its arguments; how it ended is in the report, hksim itself exits 0
-    #[arg(last = true, required_unless_present = "recover", value_name = "CMD")]
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required_unless_present = "recover",
+        value_name = "CMD"
+    )]
     command: Vec<OsString>,
 }
 
@@ -129,7 +140,7 @@ fn record(args: &Args) -> Result<RecordReport> {
     if output.is_dir() {
         bail!("{}: is a directory; name a file for the trace", output.display());
     }
-    if args.clock == Reads::Sixteenth && args.touch != Touch::None {
+    if args.clock == Some(Reads::Sixteenth) && args.touch != Touch::None {
         bail!("--clock 16 leaves times too coarse to order accesses by; leave out --touch or --clock");
     }
     let options = Options {
@@ -143,10 +154,11 @@ fn record(args: &Args) -> Result<RecordReport> {
             Touch::Pages => Recorded::Pages { sample: args.sample },
             Touch::Full => Recorded::Full(find_touch_full()?),
         },
+        programs: Programs { only: args.only.clone(), no_children: args.no_children },
         operators: if args.operators { Operators::Always } else { Operators::Auto },
         clock: match args.clock {
-            Reads::Every => ClockReads::Every,
-            Reads::Sixteenth => ClockReads::Sixteenth,
+            Some(Reads::Every) => ClockReads::Every,
+            Some(Reads::Sixteenth) | None => ClockReads::Sixteenth,
         },
         ..Options::default()
     };
@@ -155,13 +167,25 @@ fn record(args: &Args) -> Result<RecordReport> {
 }
 
 fn record_with_ltrace(args: &Args) -> Result<()> {
-    let is_plain = args.clock == Reads::Every && args.touch == Touch::None && !args.paused && args.stacks.is_none();
+    let is_plain = args.clock.is_none() && args.touch == Touch::None && !args.paused && args.stacks.is_none();
+    if !args.only.is_empty() || args.no_children {
+        bail!("--backend ltrace records the started process only; leave out --only and --no-children");
+    }
     if !is_plain || args.duration.is_some() || args.max_size.is_some() {
         bail!(
             "--backend ltrace records calls only; leave out --touch, --stacks, --clock, --paused, --duration and --max-size"
         );
     }
     ltrace::record(args.output(), args.format, &args.command)
+}
+
+/// The name of a program, without folders.
+fn parse_program(name: &str) -> Result<String, String> {
+    match name {
+        "" => Err("a program's name has at least one letter".to_string()),
+        _ if name.contains(['/', '\0']) => Err("name the program alone, without its folder".to_string()),
+        _ => Ok(name.to_string()),
+    }
 }
 
 /// The way to record every access; says so where it is the slow one.

@@ -1,6 +1,7 @@
 //! The command where the system gives it little.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::Bench;
@@ -18,8 +19,8 @@ fn limited(bench: &Bench, limit: &str, line: &str, script: &[&str]) -> Output {
         .expect("a shell")
 }
 
-fn names(bench: &Bench) -> Vec<String> {
-    let entries = fs::read_dir(bench.folder()).expect("the folder").flatten();
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("the folder").flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
@@ -29,7 +30,8 @@ fn more_processes_are_recorded_than_files_can_be_open() {
     let script = "for i in $(seq 120); do /bin/echo; done; /bin/sleep 1";
     let ran = limited(&bench, "-n 48", "record -o many.hkt -- sh -c", &[script]);
     assert_eq!(ran.status.code(), Some(0), "{}", String::from_utf8_lossy(&ran.stderr));
-    let traces = names(&bench);
+    assert!(bench.path("many.hkt").exists());
+    let traces = names(&bench.path("many.processes"));
     assert!(traces.len() > 120 && traces.iter().all(|name| name.ends_with(".hkt")), "{traces:?}");
 }
 
@@ -40,5 +42,5 @@ fn a_file_size_limit_is_told_and_leaves_no_file() {
     let told = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert_eq!(ran.status.code(), Some(2), "{told}");
     assert!(told.contains("File too large") && told.trim_end().lines().count() == 1, "{told}");
-    assert!(names(&bench).is_empty(), "{:?}", names(&bench));
+    assert!(names(bench.folder()).is_empty(), "{:?}", names(bench.folder()));
 }

@@ -31,15 +31,98 @@ fn other_processes_and_images_are_named() {
     let bench = Bench::new();
     let ran = bench.run("record -o sh.hkt -- env env sh -c /bin/echo;/bin/echo");
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(bench.path("sh.hkt").exists(), "{}", ran.stderr);
     let mut traces = 0;
-    for entry in std::fs::read_dir(bench.folder()).expect("the folder") {
+    for entry in std::fs::read_dir(bench.path("sh.processes")).expect("the folder") {
         let name = entry.expect("an entry").file_name().into_string().expect("a name");
+        assert!(["sh.", "env.", "echo."].iter().any(|program| name.starts_with(program)), "{name}");
         assert!(ran.stderr.contains(&name), "{name}: {}", ran.stderr);
         traces += 1;
     }
-    assert!(bench.path("sh.hkt").exists(), "{}", ran.stderr);
-    assert!(ran.stderr.contains(&format!("beside it: {} trace", traces - 1)), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("sh.processes: {traces} trace")), "{}", ran.stderr);
     assert!(ran.stderr.contains("lost 0, repaired"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_command_needs_no_dashes_before_it() {
+    let bench = Bench::new();
+    for line in ["record -o a.hkt ls -la /", "record -o a.hkt -- ls -la /", "record -q -o a.hkt ls --color=never -la /"]
+    {
+        let _ = std::fs::remove_file(bench.path("a.hkt"));
+        let ran = bench.run(line);
+        assert_eq!(ran.code, Some(0), "{line}: {}", ran.stderr);
+        assert!(ran.stdout.contains("proc"), "{line}: {}", ran.stdout);
+        assert!(bench.path("a.hkt").exists(), "{line}");
+    }
+}
+
+#[test]
+fn the_environment_is_that_of_the_caller() {
+    let bench = Bench::new();
+    let entries = ["ZED=1", "ABLE=2", "ZED=3", "LD_PRELOAD=", "no equals sign", "MIDDLE=x y"];
+    // Python lets a process begin with any environment; what it begins with stands in a file of the kernel's.
+    std::fs::write(
+        bench.path("run.py"),
+        format!(
+            "import ctypes, sys\nlibc = ctypes.CDLL(None)\nwords = [word.encode() for word in sys.argv[1:]] + [None]\n\
+             own = [entry.encode() for entry in {entries:?}] + [None]\n\
+             libc.execve(words[0], (ctypes.c_char_p * len(words))(*words), (ctypes.c_char_p * len(own))(*own))\n"
+        ),
+    )
+    .expect("a script");
+    let command = format!("{} record -q -o a.hkt -- /bin/cat /proc/self/environ", env!("CARGO_BIN_EXE_hksim"));
+    let ran = std::process::Command::new("python3")
+        .arg("run.py")
+        .args(command.split(' '))
+        .current_dir(bench.folder())
+        .output();
+    let Ok(ran) = ran else {
+        return println!("skipped: python3 is not installed");
+    };
+    let text = String::from_utf8_lossy(&ran.stdout);
+    let seen: Vec<&str> = text.split_terminator('\0').collect();
+    assert!(seen[3].starts_with("LD_PRELOAD=") && seen[3].ends_with("preload.so"), "{seen:?}");
+    let others: Vec<&str> = seen.iter().copied().filter(|entry| !entry.starts_with("LD_PRELOAD=")).collect();
+    assert_eq!(others[..5], ["ZED=1", "ABLE=2", "ZED=3", "no equals sign", "MIDDLE=x y"], "{seen:?}");
+    assert!(others[5..].iter().all(|entry| entry.starts_with("HKSIM_RECORD_")), "{seen:?}");
+}
+
+#[test]
+fn a_signal_that_ended_a_program_of_which_nothing_was_recorded_is_told() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("dies.c"), "#include <signal.h>\nint main(void) { raise(SIGSEGV); }\n").expect("a file");
+    let compiled = std::process::Command::new("cc").args(["-o", "dies", "dies.c"]).current_dir(bench.folder()).status();
+    assert!(compiled.expect("a compiler").success());
+    let line = bench.refused("record -o x.hkt -- ./dies");
+    assert!(line.contains("nothing was recorded (signal 11 ended the program)"), "{line}");
+    let line = bench.refused("record -o x.hkt -- false");
+    assert!(line.contains("(the program exited with 1)"), "{line}");
+}
+
+#[test]
+fn the_report_as_json_says_its_form_and_what_was_left_out() {
+    let bench = Bench::new();
+    let ran = bench.run("record --format json --only ls --only cat -o a.hkt sh -c ls;ls;echo");
+    let report: serde_json::Value = serde_json::from_str(&ran.stderr).expect("JSON");
+    assert_eq!(report["schema"], 1);
+    assert_eq!(report["traces"].as_array().map(Vec::len), Some(2), "{report}");
+    assert_eq!(report["left_out"], 1, "the shell: {report}");
+    let refused = bench.run("record --only bin/ls -o a.hkt ls");
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("without its folder"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_process_that_still_runs_is_told() {
+    let bench = Bench::new();
+    let script = "(while :; do echo x; done >/dev/null 2>&1 & echo $! >pid)\nls >/dev/null\n";
+    std::fs::write(bench.path("daemon.sh"), script).expect("a script");
+    let ran = bench.run("record -q -o a.hkt sh daemon.sh");
+    let pid: i32 = std::fs::read_to_string(bench.path("pid")).expect("its id").trim().parse().expect("a number");
+    // SAFETY: a process that this test has begun.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("stays for what still runs"), "{}", ran.stderr);
 }
 
 /// Events of a recording of `ls` that have no time of their own, for each that has one; and what its header says of the clock.

@@ -119,7 +119,7 @@ fn look_at_end() {
         return;
     };
     // A child that shares its parent's memory (vfork) does not end its parent.
-    if states.state.load(Ordering::Acquire) != READY || states.pid.get() != sys::pid() {
+    if states.state.load(Ordering::Acquire) != READY || Some(states.pid.get()) != sys::pid() {
         return;
     }
     // SAFETY: a ready process has a control page, mapped for good.
@@ -180,7 +180,7 @@ impl States {
             return false;
         }
         let (copy_start, copy_end) = copy::instructions();
-        self.pid.set(sys::pid());
+        self.pid.set(sys::pid().unwrap_or(0));
         self.control.set(control);
         let first_page = region::pages_used() as u64;
         let filled = TouchedControl {

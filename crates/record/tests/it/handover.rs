@@ -1,18 +1,19 @@
 //! Order across threads that free and resize each other's blocks: each end of a block is the end of the very block that
-//! the program itself says it ended. Read from the CSV form alone, by a reader of this file's own.
+//! the program itself says it ended. Read from the CSV form alone, by a reader of this file's own. Also while threads begin
+//! and end, so that the clock is read at every call at times, and at every 16th at others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hksim_record::{Exit, Options, RecordedTrace, record};
 use hksim_trace::export::{Kind, export};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 
-use crate::support::{LIBRARIES, compile, scratch};
+use crate::support::{LIBRARIES, compile, events, scratch};
 
 const THREADS: [usize; 3] = [2, 4, 16];
 /// Steps of all threads together, two to four calls each.
@@ -71,29 +72,72 @@ fn csv(trace: &RecordedTrace) -> String {
     String::from_utf8(text).expect("UTF-8")
 }
 
+/// The columns of a trace as text.
+struct Columns<'a> {
+    names: Vec<&'a str>,
+}
+
+impl Columns<'_> {
+    fn cells<'b>(&self, line: &'b str) -> Vec<&'b str> {
+        line.splitn(self.names.len(), ',').collect()
+    }
+
+    fn at(&self, name: &str) -> usize {
+        self.names.iter().position(|column| *column == name).expect("a known column")
+    }
+}
+
+/// Which thread is which worker: each allocates a block of a size that tells its number.
+fn workers_of(text: &str, workers: usize) -> HashMap<u64, usize> {
+    let mut lines = text.lines();
+    let columns = Columns { names: lines.next().expect("a first line").split(',').collect() };
+    let (thread, op, size) = (columns.at("thread"), columns.at("op"), columns.at("size"));
+    let told = lines.filter_map(|line| {
+        let cells = columns.cells(line);
+        let worker = cells[size].parse::<u64>().ok()?.checked_sub(FIRST_SIZE).filter(|_| cells[op] == "alloc")?;
+        (worker < workers as u64).then_some((cells[thread].parse().ok()?, worker as usize))
+    });
+    told.collect()
+}
+
+/// Whether the program itself allocates blocks of this size; the C library's own differ.
+fn is_logged(bytes: u64) -> bool {
+    bytes >= FIRST_SIZE || (bytes.is_power_of_two() && (32..=1024).contains(&bytes))
+}
+
 /// Follows objects through the text and compares each worker's calls with its log; the number of calls compared.
 fn compare(text: &str, logs: &[Vec<Call>], place: &str) -> usize {
+    let worker_of = workers_of(text, logs.len());
     let mut lines = text.lines();
-    let head: Vec<&str> = lines.next().expect("a first line").split(',').collect();
-    let column = |name: &str| head.iter().position(|column| *column == name).expect("a known column");
-    let (thread, op, object, size) = (column("thread"), column("op"), column("object"), column("size"));
+    let columns = Columns { names: lines.next().expect("a first line").split(',').collect() };
+    let (thread, op) = (columns.at("thread"), columns.at("op"));
+    let (object, size) = (columns.at("object"), columns.at("size"));
     let mut serial_of: HashMap<u64, u64> = HashMap::new();
-    let mut worker_of: HashMap<u64, usize> = HashMap::new();
+    let mut foreign: HashSet<u64> = HashSet::new();
     let mut compared = vec![0; logs.len()];
     for line in lines {
-        let cells: Vec<&str> = line.splitn(head.len(), ',').collect();
+        let cells = columns.cells(line);
         let number = |at: usize| cells[at].parse::<u64>().unwrap_or_default();
         let what = match cells[op] {
             "alloc" => What::Made,
             "realloc" => What::Resized,
             "realloc-free" => What::ResizedAway,
             "free" => What::Freed,
-            "header" | "footer" | "thread-start" | "thread-exit" => continue,
+            "header" | "footer" | "thread-start" | "thread-exit" | "free-null" => continue,
             other => panic!("{place}: nobody called {other}: {line}"),
         };
-        let first = number(size).checked_sub(FIRST_SIZE).filter(|&first| first < logs.len() as u64);
-        if let (What::Made, Some(worker)) = (what, first) {
-            worker_of.insert(number(thread), worker as usize);
+        if what == What::Made && !is_logged(number(size)) {
+            foreign.insert(number(object));
+            continue;
+        }
+        if foreign.contains(&number(object)) {
+            // Its number may be given to another block when it is free.
+            if matches!(what, What::Freed | What::ResizedAway | What::Made) {
+                foreign.remove(&number(object));
+            }
+            if what != What::Made {
+                continue;
+            }
         }
         let Some(&worker) = worker_of.get(&number(thread)) else {
             serial_of.remove(&number(object));
@@ -117,48 +161,121 @@ fn compare(text: &str, logs: &[Vec<Call>], place: &str) -> usize {
     compared.iter().sum()
 }
 
-/// Records the program with so many threads, served by `allocator`, and compares trace and log.
-fn check_once(program: &Path, dir: &Path, allocator: &str, environment: &[&str], threads: usize, seed: u64) {
-    let place = format!("{allocator} {environment:?}, {threads} threads, seed {seed}");
-    let log = dir.join("log");
-    let options = Options { output: dir.join("app.hkt"), ..Options::default() };
-    let mut words: Vec<OsString> = vec!["env".into()];
-    words.extend(environment.iter().map(OsString::from));
-    words.extend([program.into(), log.as_os_str().into()]);
-    words.extend([threads.to_string(), (STEPS / threads).to_string(), seed.to_string()].map(OsString::from));
-    let report = record(&options, &words).unwrap_or_else(|why| panic!("{place}: {why}"));
-    assert_eq!(report.exit, Some(Exit::Code(0)), "{place}");
-    let own = program.to_string_lossy();
-    let trace = report.traces.iter().find(|trace| trace.command.first().is_some_and(|word| *word == own));
-    let trace = trace.expect("the program's trace");
-    let served = trace.allocator.as_ref().expect("the allocator is known").to_string_lossy();
-    assert!(served.contains(allocator), "{place}: served by {served}");
-    let compared = compare(&csv(trace), &logged(&log, threads), &place);
-    assert!(compared > 2 * STEPS, "{place}: {compared} calls");
-    let quality = trace.quality;
-    assert_eq!((quality.unknown_frees, quality.reuse_repaired, quality.events_lost), (0, 0, 0), "{place}: {quality:?}");
-    let header = TraceReader::open(&trace.path).expect("a readable trace").footer().quality;
-    assert_eq!(header, quality, "{place}: the file says what was repaired");
-    eprintln!("{place}: {compared} calls as logged; {} events waited for another thread's", quality.parked);
+/// A program that hands blocks over, and how it is run.
+struct Program {
+    path: PathBuf,
+    /// Threads, and steps of each.
+    threads: usize,
+    steps: usize,
+    /// The object that serves it.
+    allocator: &'static str,
 }
 
-fn check(allocator: &str, library: Option<&str>, environments: &[&[&str]]) {
-    let path = library.map(|library| Path::new(LIBRARIES).join(library));
-    if let Some(path) = path.as_ref().filter(|path| !path.exists()) {
-        return eprintln!("skipped: {} is not installed", path.display());
+impl Program {
+    /// Records it, and compares trace and log; the trace.
+    fn check_once(&self, dir: &Path, environment: &[&str], seed: u64) -> RecordedTrace {
+        let &Self { ref path, threads, steps, allocator } = self;
+        let place = format!("{allocator} {environment:?}, {threads} threads, seed {seed}");
+        let log = dir.join("log");
+        let options = Options { output: dir.join("app.hkt"), ..Options::default() };
+        let mut words: Vec<OsString> = vec!["env".into()];
+        words.extend(environment.iter().map(OsString::from));
+        words.extend([path.into(), log.as_os_str().into()]);
+        words.extend([threads.to_string(), steps.to_string(), seed.to_string()].map(OsString::from));
+        let report = record(&options, &words).unwrap_or_else(|why| panic!("{place}: {why}"));
+        assert_eq!(report.exit, Some(Exit::Code(0)), "{place}");
+        let own = path.to_string_lossy();
+        let trace = report.traces.into_iter().find(|trace| trace.command.first().is_some_and(|word| *word == own));
+        let trace = trace.expect("the program's trace");
+        let served = trace.allocator.as_ref().expect("the allocator is known").to_string_lossy();
+        assert!(served.contains(allocator), "{place}: served by {served}");
+        let compared = compare(&csv(&trace), &logged(&log, threads), &place);
+        assert!(compared > 2 * steps * threads.min(3), "{place}: {compared} calls");
+        let quality = trace.quality;
+        assert_eq!(
+            (quality.unknown_frees, quality.reuse_repaired, quality.events_lost),
+            (0, 0, 0),
+            "{place}: {quality:?}"
+        );
+        let header = TraceReader::open(&trace.path).expect("a readable trace").footer().quality;
+        assert_eq!(header, quality, "{place}: the file says what was repaired");
+        eprintln!("{place}: {compared} calls as logged; {} events waited for another thread's", quality.parked);
+        trace
     }
+}
+
+fn runs() -> u64 {
+    env::var(RUNS_VARIABLE).map_or(RUNS, |runs| runs.parse().expect("a number of runs"))
+}
+
+/// Words for the compiler that link an allocator; `None` where it is not installed.
+fn linked(library: Option<&str>) -> Option<Vec<String>> {
+    let Some(path) = library.map(|library| Path::new(LIBRARIES).join(library)) else {
+        return Some(Vec::new());
+    };
+    if !path.exists() {
+        eprintln!("skipped: {} is not installed", path.display());
+        return None;
+    }
+    Some(vec!["-Wl,--no-as-needed".to_string(), path.to_string_lossy().into_owned()])
+}
+
+fn check(allocator: &'static str, library: Option<&str>, environments: &[&[&str]]) {
+    let Some(flags) = linked(library) else {
+        return;
+    };
     let dir = scratch();
-    let linked = path.as_ref().map(|path| path.to_str().expect("UTF-8"));
-    let flags: Vec<&str> = linked.map_or(Vec::new(), |path| vec!["-Wl,--no-as-needed", path]);
-    let program = compile(dir.path(), "handover", &flags);
-    let runs = env::var(RUNS_VARIABLE).map_or(RUNS, |runs| runs.parse().expect("a number of runs"));
-    for seed in 0..runs {
+    let path = compile(dir.path(), "handover", &flags.iter().map(String::as_str).collect::<Vec<_>>());
+    for seed in 0..runs() {
         for environment in environments {
             for threads in THREADS {
-                check_once(&program, dir.path(), allocator, environment, threads, seed);
+                let program = Program { path: path.clone(), threads, steps: STEPS / threads, allocator };
+                program.check_once(dir.path(), environment, seed);
             }
         }
     }
+}
+
+/// Calls of the last stretch, when all workers have ended: for each time that was read.
+fn calls_of_each_time(trace: &RecordedTrace) -> f64 {
+    const LAST: usize = 20_000;
+    let events = events(trace);
+    let last = &events[events.len() - LAST..];
+    LAST as f64 / last.iter().map(|event| event.time_ns).collect::<BTreeSet<_>>().len() as f64
+}
+
+/// Workers come and go while the main thread works: at each beginning and each end it may be alone, or not.
+fn check_changes(allocator: &'static str, library: Option<&str>, environments: &[&[&str]]) {
+    /// More than a fill, after which a thread asks whether it is alone, so that all parts of it are met.
+    const ALONE_STEPS: usize = 12_000;
+    let Some(flags) = linked(library) else {
+        return;
+    };
+    let dir = scratch();
+    let path = compile(dir.path(), "changeover", &flags.iter().map(String::as_str).collect::<Vec<_>>());
+    for seed in 0..runs() {
+        for environment in environments {
+            let program = Program { path: path.clone(), threads: 19, steps: ALONE_STEPS, allocator };
+            let trace = program.check_once(dir.path(), environment, seed);
+            let shared = calls_of_each_time(&trace);
+            assert!(shared > 3.0, "{allocator}: {shared} calls for each reading when all others have ended");
+        }
+    }
+}
+
+#[test]
+fn threads_that_begin_and_end_under_glibc_keep_the_order() {
+    check_changes("libc", None, &[&[], &["GLIBC_TUNABLES=glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0"]]);
+}
+
+#[test]
+fn threads_that_begin_and_end_under_jemalloc_keep_the_order() {
+    check_changes("jemalloc", Some("libjemalloc.so.2"), &[&["MALLOC_CONF=narenas:1,tcache:false"]]);
+}
+
+#[test]
+fn threads_that_begin_and_end_under_mimalloc_keep_the_order() {
+    check_changes("mimalloc", Some("libmimalloc.so.2.0"), &[&[]]);
 }
 
 /// As it is, and with one heap without caches, so that a freed address is at once another thread's.

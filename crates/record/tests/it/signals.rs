@@ -13,6 +13,8 @@ use crate::support::{compile, read, scratch};
 
 const OUTPUT: &str = "HKSIM_TEST_OUTPUT";
 const PROGRAM: &str = "HKSIM_TEST_PROGRAM";
+/// Its argument.
+const ARGUMENT: &str = "HKSIM_TEST_ARGUMENT";
 /// A program that allocates until it is stopped takes this many rounds.
 const FOR_EVER: &str = "100000000000";
 
@@ -24,18 +26,25 @@ fn as_recorder() {
         return;
     };
     let options = Options { output: output.into(), ..Options::default() };
-    let report = record(&options, &[program, FOR_EVER.into()]).expect("a recording");
+    let argument = env::var_os(ARGUMENT).unwrap_or_else(|| FOR_EVER.into());
+    let report = record(&options, &[program, argument]).expect("a recording");
     assert_eq!(report.exit, Some(Exit::Signal(libc::SIGTERM)));
+}
+
+/// Starts the recorder on a program, whose trace is to be `dir/app.hkt`.
+pub fn recorder_of(dir: &Path, program: &Path, argument: &str) -> Child {
+    Command::new(env::current_exe().expect("this test"))
+        .args(["--exact", "signals::as_recorder", "--ignored", "--test-threads=1", "--quiet"])
+        .env(OUTPUT, dir.join("app.hkt"))
+        .env(PROGRAM, program)
+        .env(ARGUMENT, argument)
+        .spawn()
+        .expect("the recorder starts")
 }
 
 fn start_recorder(dir: &Path) -> (Child, PathBuf) {
     let program = compile(dir, "rounds", &[]);
-    let child = Command::new(env::current_exe().expect("this test"))
-        .args(["--exact", "signals::as_recorder", "--ignored", "--test-threads=1", "--quiet"])
-        .env(OUTPUT, dir.join("app.hkt"))
-        .env(PROGRAM, &program)
-        .spawn()
-        .expect("the recorder starts");
+    let child = recorder_of(dir, &program, FOR_EVER);
     let session = wait_for(|| find_session(dir));
     wait_for(|| {
         fs::read_to_string(session.join("session.json")).ok().filter(|text| !text.contains("\"root_pid\": null"))
@@ -44,7 +53,7 @@ fn start_recorder(dir: &Path) -> (Child, PathBuf) {
     (child, session)
 }
 
-fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+pub fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(found) = attempt() {
@@ -55,7 +64,7 @@ fn wait_for<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn find_session(dir: &Path) -> Option<PathBuf> {
+pub fn find_session(dir: &Path) -> Option<PathBuf> {
     let mut entries = fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path());
     entries.find(|path| path.to_string_lossy().contains(".app.hkt.recording-"))
 }

@@ -1,5 +1,7 @@
 //! What `hksim record` says at the end.
 
+use std::path::Path;
+
 use hksim_record::control::EndReason;
 use hksim_record::{Exit, RecordReport, RecordedTrace, Touches};
 
@@ -37,7 +39,7 @@ pub fn text(report: &RecordReport) -> String {
         }
         text += &totals(report);
     }
-    text + &unseen(report)
+    text + &left_running(report) + &unseen(report)
 }
 
 fn touch_lines(touches: Option<&Touches>) -> String {
@@ -55,7 +57,12 @@ fn touch_lines(touches: Option<&Touches>) -> String {
 
 fn beside(others: &[RecordedTrace]) -> String {
     let count = others.len();
-    let mut text = format!("beside it: {count} {} of other processes and images\n", plural(count, "trace", "traces"));
+    let folder = others.first().and_then(|trace| trace.path.parent()).unwrap_or(Path::new(""));
+    let mut text = format!(
+        "in {}: {count} {} of other processes and images\n",
+        plain(&folder.to_string_lossy()),
+        plural(count, "trace", "traces")
+    );
     let mut table = Table::new(["trace", "events", "threads", "lost", "command"], &[0, 4]);
     for trace in others.iter().take(TRACES_SHOWN) {
         let name = trace.path.file_name().unwrap_or_default().to_string_lossy();
@@ -109,15 +116,59 @@ fn totals(report: &RecordReport) -> String {
     )
 }
 
+/// Processes that go on, and what stays for them.
+fn left_running(report: &RecordReport) -> String {
+    let mut text = String::new();
+    let running: Vec<&RecordedTrace> = report.traces.iter().filter(|trace| trace.still_running).collect();
+    for trace in running.iter().take(TRACES_SHOWN) {
+        let command = shortened(&trace.command.join(" "));
+        text +=
+            &format!("process {}, `{command}`, still runs: its trace ends here, it is recorded no longer\n", trace.pid);
+    }
+    if let Some(more) = running.len().checked_sub(TRACES_SHOWN).filter(|&more| more > 0) {
+        text += &format!("and {more} more still run\n");
+    }
+    if let Some(object) = &report.object_left {
+        let object = object.to_string_lossy();
+        text += &format!("{} stays for what still runs; a later hksim record removes it\n", plain(&object));
+    }
+    text
+}
+
+/// Spools that cannot be read.
+fn damaged(report: &RecordReport) -> String {
+    let lines = report.damaged.iter().map(|spool| {
+        let path = spool.path.to_string_lossy();
+        format!("no trace of {}: damaged at byte {}: {}\n", plain(&path), spool.offset, spool.why)
+    });
+    let text: String = lines.collect();
+    match &report.session_left {
+        Some(session) => text + &format!("the recording is kept in {}\n", plain(&session.to_string_lossy())),
+        None => text,
+    }
+}
+
 /// What was not recorded, as far as it is known.
 fn unseen(report: &RecordReport) -> String {
-    let mut text = String::new();
+    let mut text = damaged(report);
+    if report.left_out > 0 {
+        let count = report.left_out as usize;
+        text += &format!("{count} {} left out as not wanted\n", plural(count, "process", "processes"));
+    }
     if report.unrecorded > 0 {
         let count = report.unrecorded as usize;
         text += &format!(
             "{count} {} could not be recorded: no room where the trace goes, a user who may not write there, or no file to be opened{}\n",
             plural(count, "process", "processes"),
             listed(&report.unrecorded_pids)
+        );
+    }
+    if report.filtered > 0 {
+        let count = report.filtered as usize;
+        text += &format!(
+            "{count} {} installed a system-call filter: programs executed behind it are not recorded, nor are children forked \
+             behind it that may not write files\n",
+            plural(count, "process", "processes")
         );
     }
     for image in report.own_malloc.iter().take(TRACES_SHOWN) {

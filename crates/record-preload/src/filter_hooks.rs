@@ -1,0 +1,136 @@
+//! The exported functions by which a program makes any system call: some install a filter of such calls, some change its memory
+//! policy. All else goes on to the real ones as it is.
+
+use core::arch::naked_asm;
+use core::mem::transmute;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT, SECCOMP_SET_MODE_FILTER, SECCOMP_SET_MODE_STRICT};
+use libc::{c_int, c_long, c_ulong, c_void};
+
+use crate::filters::{self, Wanted};
+use crate::{policy, real, sys};
+
+/// Makes a system call of the program's, given by its number and first arguments: by way of [`filters::install`] if it
+/// installs a filter. What it changes of the memory policy is recorded.
+fn around(number: c_long, first: c_ulong, second: c_ulong, third: c_ulong, call: impl FnOnce() -> c_long) -> c_long {
+    let wanted = match (number, first as u32, second as u32) {
+        (libc::SYS_seccomp, SECCOMP_SET_MODE_STRICT, _) => Wanted::Strict,
+        (libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, _) => Wanted::Program(third),
+        (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT) => Wanted::Strict,
+        (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER) => Wanted::Program(third),
+        _ => {
+            let result = call();
+            policy::note(number, first, second, third, result);
+            return result;
+        }
+    };
+    filters::install(wanted, call)
+}
+
+const PR_SET_SECCOMP: u32 = libc::PR_SET_SECCOMP as u32;
+
+/// The real `syscall`; null until it was looked up.
+static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// The real `prctl`, as above.
+static PRCTL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
+type Prctl = unsafe extern "C" fn(c_int, ...) -> c_int;
+
+/// Looks the real functions up. Called when the object is loaded: later it could be too late to open files.
+pub fn begin() {
+    SYSCALL.store(real::find(c"syscall"), Ordering::Release);
+    PRCTL.store(real::find(c"prctl"), Ordering::Release);
+}
+
+fn real_syscall() -> Option<Syscall> {
+    if SYSCALL.load(Ordering::Acquire).is_null() {
+        begin();
+    }
+    // SAFETY: null is None, and anything else is the C function of that name, which has this type.
+    unsafe { transmute::<*mut c_void, Option<Syscall>>(SYSCALL.load(Ordering::Acquire)) }
+}
+
+fn real_prctl() -> Option<Prctl> {
+    if PRCTL.load(Ordering::Acquire).is_null() {
+        begin();
+    }
+    // SAFETY: as above.
+    unsafe { transmute::<*mut c_void, Option<Prctl>>(PRCTL.load(Ordering::Acquire)) }
+}
+
+/// C `syscall`. Few instructions, and no stack: some calls return twice.
+///
+/// # Safety
+/// As for the real one.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
+    naked_asm!(
+        "cmp rdi, {seccomp}",
+        "je 2f",
+        "cmp rdi, {prctl}",
+        "je 2f",
+        "cmp rdi, {mlockall}",
+        "je 2f",
+        "cmp rdi, {munlockall}",
+        "je 2f",
+        "cmp rdi, {personality}",
+        "je 2f",
+        "mov r11, qword ptr [rip + {real}]",
+        "test r11, r11",
+        "je 2f",
+        "jmp r11",
+        "2:",
+        "jmp {other}",
+        seccomp = const libc::SYS_seccomp,
+        prctl = const libc::SYS_prctl,
+        mlockall = const libc::SYS_mlockall,
+        munlockall = const libc::SYS_munlockall,
+        personality = const libc::SYS_personality,
+        real = sym SYSCALL,
+        other = sym other_syscall,
+    )
+}
+
+/// What [`syscall`] leaves: calls that may install a filter or change a memory policy, and the first one.
+unsafe extern "C" fn other_syscall(
+    number: c_long,
+    first: c_long,
+    second: c_long,
+    third: c_long,
+    fourth: c_long,
+    fifth: c_long,
+    sixth: c_long,
+) -> c_long {
+    let Some(real) = real_syscall() else {
+        sys::set_errno(libc::ENOSYS);
+        return -1;
+    };
+    // SAFETY: by the caller's promise.
+    let call = || unsafe { real(number, first, second, third, fourth, fifth, sixth) };
+    around(number, first as c_ulong, second as c_ulong, third as c_ulong, call)
+}
+
+/// C `prctl`. The four further arguments stand where variable ones do; those not given are whatever stood there before.
+///
+/// # Safety
+/// As for the real one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(
+    option: c_int,
+    second: c_ulong,
+    third: c_ulong,
+    fourth: c_ulong,
+    fifth: c_ulong,
+) -> c_int {
+    let Some(real) = real_prctl() else {
+        sys::set_errno(libc::ENOSYS);
+        return -1;
+    };
+    // SAFETY: by the caller's promise.
+    let call = || unsafe { real(option, second, third, fourth, fifth) };
+    around(libc::SYS_prctl, option as c_ulong, second, third, || c_long::from(call())) as c_int
+}

@@ -1,0 +1,294 @@
+//! System-call filters (seccomp): a call that the program has forbidden itself is forbidden to the recorder too.
+//!
+//! A filter that kills would end the program at the recorder's first call; one that traps would call a handler of the
+//! program. So each filter is copied when the program installs it, and each call of the recorder is first evaluated by all
+//! copies, with its own arguments, as the kernel does it. A call that is not plainly allowed is not made: it fails with
+//! `EPERM`, and the recorder does without it. The kernel keeps filters per thread; here they count for the process.
+//!
+//! A filter from before `exec` cannot be read. Then nothing is recorded, unless `hksim` runs under the same ones.
+
+use core::mem::offset_of;
+use core::ptr::null_mut;
+use core::slice;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use libc::{c_long, sock_filter, sock_fprog};
+
+use crate::process::{self, Process};
+use crate::{clock, session, sys};
+
+/// `AUDIT_ARCH_X86_64`.
+const ARCH: u32 = 0xC000_003E;
+/// The most instructions that the kernel takes.
+const INSTRUCTIONS_MAX: usize = 4096;
+/// Words of memory that a filter has.
+const MEMORY_WORDS: usize = 16;
+/// Words that a filter can load: call number, architecture, instruction pointer, and the six arguments.
+const DATA_WORDS: usize = 16;
+/// What a filter returns for a call that it allows.
+const ALLOW: u32 = 0x7fff_0000;
+/// The part of it that tells what happens to the call.
+const ACTION: u32 = 0xffff_0000;
+/// How often a new filter waits for other threads' calls to end.
+const WAITS_MAX: u32 = 1 << 20;
+const PAGE_BYTES: u64 = 4096;
+
+/// A call as a filter sees it.
+#[derive(Clone, Copy)]
+pub struct Call([u32; DATA_WORDS]);
+
+impl Call {
+    /// The call of that number, made by the instruction before `instruction`.
+    pub fn new(number: c_long, instruction: u64, arguments: &[u64; 6]) -> Self {
+        let mut words = [0; DATA_WORDS];
+        words[..2].copy_from_slice(&[number as u32, ARCH]);
+        let longs = core::iter::once(&instruction).chain(arguments);
+        for (pair, &long) in words[2..].chunks_exact_mut(2).zip(longs) {
+            pair.copy_from_slice(&[long as u32, (long >> 32) as u32]);
+        }
+        Self(words)
+    }
+}
+
+/// A filter of the process, followed in memory by its instructions. It stays as it is for good.
+#[repr(C)]
+struct Filter {
+    /// The filter installed before it.
+    before: *mut Filter,
+    /// How many instructions follow; with none it allows nothing.
+    instructions: usize,
+}
+
+/// The filter installed last; [`UNASKED`] at first. A forked child inherits it, as it does in the kernel.
+static FILTERS: AtomicPtr<Filter> = AtomicPtr::new((&raw const UNASKED).cast::<Filter>().cast_mut());
+/// Stands for the filters that the process may have begun with.
+static UNASKED: [usize; 2] = [1, 0];
+/// Stands for a filter that cannot be read, or for which there is no memory: it allows nothing.
+static NOTHING: [usize; 2] = [0; 2];
+/// Threads in a [`Section`].
+static SECTIONS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the process may make a call, as far as its filters are known.
+#[inline]
+pub fn allow(call: impl FnOnce() -> Call) -> bool {
+    let last = FILTERS.load(Ordering::Acquire);
+    last.is_null() || all_allow(known(last), &call())
+}
+
+#[cold]
+fn all_allow(mut filter: *mut Filter, call: &Call) -> bool {
+    // SAFETY: null or a filter, which stays mapped and unchanged.
+    while let Some(known) = unsafe { filter.as_ref() } {
+        if !known.allows(call) {
+            return false;
+        }
+        filter = known.before;
+    }
+    true
+}
+
+/// A stretch of work of the recorder in one thread, for whose end a new filter waits.
+pub struct Section(());
+
+impl Section {
+    /// Begins the work.
+    pub fn begin() -> Self {
+        SECTIONS.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        SECTIONS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What the program asks the kernel to install.
+pub enum Wanted {
+    /// Only `read`, `write` and `exit` are allowed.
+    Strict,
+    /// The filter that is described at this address, which may be none of the program's.
+    Program(u64),
+}
+
+/// Installs a filter by `install`, which gives -1 where the kernel refuses it. Before that the recorder prepares for it.
+pub fn install(wanted: Wanted, install: impl FnOnce() -> c_long) -> c_long {
+    let before = known(FILTERS.load(Ordering::Acquire));
+    let new = prepare(&wanted, before);
+    let result = install();
+    if result != -1 {
+        process::note_filter();
+    } else if !new.is_null() {
+        // If another thread has installed one meanwhile this one stays too: only calls are spared by that.
+        let _ = FILTERS.compare_exchange(new, before, Ordering::AcqRel, Ordering::Relaxed);
+    }
+    result
+}
+
+/// Copies the filter and enters it; null, and nothing is entered, where the kernel will refuse it.
+fn prepare(wanted: &Wanted, before: *mut Filter) -> *mut Filter {
+    let _errno = sys::Errno::save();
+    let new = match wanted {
+        Wanted::Strict => Filter::keep(before, &[]),
+        // An earlier filter may forbid to ask what can be read.
+        Wanted::Program(_) if !sys::is_readable((&raw const *wanted) as u64) => Filter::keep(before, &[]),
+        Wanted::Program(address) => match instructions_at(*address) {
+            Some(instructions) => Filter::keep(before, instructions),
+            None => return null_mut(),
+        },
+    };
+    // SAFETY: it was just made, and stays as it is.
+    if let (Some(process), Some(new)) = (Process::current(), unsafe { new.as_ref() }) {
+        let _signals = sys::SignalsBlocked::new();
+        process.prepare_for_filter(|call| new.allows(call));
+    }
+    if matches!(wanted, Wanted::Strict) {
+        clock::give_up();
+    }
+    FILTERS.store(new, Ordering::SeqCst);
+    for _ in 0..WAITS_MAX {
+        if SECTIONS.load(Ordering::SeqCst) == 0 {
+            break;
+        }
+        core::hint::spin_loop();
+    }
+    new
+}
+
+/// The instructions described at `address`, if they can be read and are so many that the kernel takes them.
+fn instructions_at(address: u64) -> Option<&'static [sock_filter]> {
+    let is_readable = |start: u64, bytes: u64| {
+        let last = start.checked_add(bytes - 1)? / PAGE_BYTES;
+        (start / PAGE_BYTES..=last).all(|page| sys::is_readable(start.max(page * PAGE_BYTES) & !7)).then_some(())
+    };
+    is_readable(address, size_of::<sock_fprog>() as u64)?;
+    let described = address as *const sock_fprog;
+    // SAFETY: these bytes can be read; every value is valid.
+    let (count, first) = unsafe {
+        let count = described.byte_add(offset_of!(sock_fprog, len)).cast::<u16>().read_unaligned();
+        (usize::from(count), described.byte_add(offset_of!(sock_fprog, filter)).cast::<u64>().read_unaligned())
+    };
+    if count == 0 || count > INSTRUCTIONS_MAX {
+        return None;
+    }
+    is_readable(first, (count * size_of::<sock_filter>()) as u64)?;
+    // SAFETY: as above; the program leaves them alone during its call, in which they are copied.
+    Some(unsafe { slice::from_raw_parts(first as *const sock_filter, count) })
+}
+
+impl Filter {
+    fn nothing() -> *mut Self {
+        (&raw const NOTHING).cast::<Self>().cast_mut()
+    }
+
+    fn keep(before: *mut Self, instructions: &[sock_filter]) -> *mut Self {
+        let memory = sys::map_private(size_of::<Self>() + size_of_val(instructions)).cast::<Self>();
+        if memory.is_null() {
+            return Self::nothing();
+        }
+        // SAFETY: the memory was just mapped, and is large enough for both.
+        unsafe {
+            memory.write(Self { before, instructions: instructions.len() });
+            memory.add(1).cast::<sock_filter>().copy_from_nonoverlapping(instructions.as_ptr(), instructions.len());
+        }
+        memory
+    }
+
+    fn allows(&self, call: &Call) -> bool {
+        // SAFETY: so many instructions follow.
+        let program = unsafe { slice::from_raw_parts((&raw const *self).add(1).cast(), self.instructions) };
+        run(program, call).is_some_and(|result| result & ACTION == ALLOW)
+    }
+}
+
+const _: () =
+    assert!(size_of::<Filter>() == size_of_val(&UNASKED) && align_of::<Filter>() >= align_of::<sock_filter>());
+
+/// What the filter returns for a call; `None` where it ends otherwise, which allows nothing.
+fn run(program: &[sock_filter], Call(data): &Call) -> Option<u32> {
+    let (mut a, mut x, mut at) = (0_u32, 0_u32, 0_usize);
+    let mut memory = [0_u32; MEMORY_WORDS];
+    loop {
+        // Jumps go forward only, so this ends.
+        let &sock_filter { code, jt, jf, k } = program.get(at)?;
+        at += 1;
+        let (mode, place) = (code & 0xe0, k as usize);
+        match code & 7 {
+            class @ (0 | 1) => {
+                let value = match mode {
+                    0x00 => k,
+                    0x20 if k.is_multiple_of(4) => *data.get(place / 4)?,
+                    0x60 => *memory.get(place)?,
+                    0x80 => size_of_val(data) as u32,
+                    _ => return None,
+                };
+                *(if class == 0 { &mut a } else { &mut x }) = value;
+            }
+            2 => *memory.get_mut(place)? = a,
+            3 => *memory.get_mut(place)? = x,
+            4 => a = calculate(code, a, if code & 8 == 0 { k } else { x })?,
+            5 => {
+                let other = if code & 8 == 0 { k } else { x };
+                at += match code & 0xf0 {
+                    0x00 => place,
+                    0x10 => usize::from(if a == other { jt } else { jf }),
+                    0x20 => usize::from(if a > other { jt } else { jf }),
+                    0x30 => usize::from(if a >= other { jt } else { jf }),
+                    0x40 => usize::from(if a & other != 0 { jt } else { jf }),
+                    _ => return None,
+                };
+            }
+            6 => return Some(if code & 0x18 == 0x10 { a } else { k }),
+            _ if code & 0xf8 == 0 => x = a,
+            _ => a = x,
+        }
+    }
+}
+
+fn calculate(code: u16, a: u32, other: u32) -> Option<u32> {
+    Some(match code & 0xf0 {
+        0x00 => a.wrapping_add(other),
+        0x10 => a.wrapping_sub(other),
+        0x20 => a.wrapping_mul(other),
+        0x30 => a.checked_div(other)?,
+        0x40 => a | other,
+        0x50 => a & other,
+        0x60 => a.wrapping_shl(other),
+        0x70 => a.wrapping_shr(other),
+        0x80 => a.wrapping_neg(),
+        0xa0 => a ^ other,
+        _ => return None,
+    })
+}
+
+/// The filters, with those that the process began with looked for.
+fn known(last: *mut Filter) -> *mut Filter {
+    if last != (&raw const UNASKED).cast::<Filter>().cast_mut() {
+        return last;
+    }
+    let found = if begins_like_recorder() { null_mut() } else { Filter::nothing() };
+    match FILTERS.compare_exchange(last, found, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => found,
+        Err(other) => other,
+    }
+}
+
+/// Whether the process began with no more filters than `hksim` has itself.
+fn begins_like_recorder() -> bool {
+    let _errno = sys::Errno::save();
+    let mut text = [0; 4096];
+    // The dynamic linker has just made such calls, so they may be made unasked.
+    let bytes = sys::read_unasked(c"/proc/self/status", &mut text);
+    filters_in(text.get(..bytes).unwrap_or_default()) <= session::own_filters()
+}
+
+/// How many filters a process has by its `/proc/PID/status`; older kernels say only whether there are any.
+fn filters_in(status: &[u8]) -> u32 {
+    let number = |name: &[u8]| {
+        let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name))?;
+        let digits = line.iter().filter(|byte| byte.is_ascii_digit());
+        Some(digits.fold(0_u32, |number, digit| number.wrapping_mul(10).wrapping_add(u32::from(digit - b'0'))))
+    };
+    number(b"Seccomp_filters:").or_else(|| number(b"Seccomp:").map(|mode| mode.min(1))).unwrap_or(0)
+}

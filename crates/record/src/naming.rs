@@ -1,0 +1,59 @@
+//! Where the traces of a session stand: the program's own under the output's name, all others in one folder beside it, by the
+//! names of their programs.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::session::SpoolFile;
+
+/// Longest part of a program's name that a file's name takes, in bytes.
+const PROGRAM_BYTES_MAX: usize = 64;
+
+/// The folder of all traces but the first: `app.processes` beside `app.hkt`.
+pub fn folder(output: &Path) -> PathBuf {
+    let mut name = OsString::from(output.file_stem().unwrap_or_default());
+    name.push(".processes");
+    output.with_file_name(name)
+}
+
+/// `PROGRAM.PID.hkt` in that folder, or `PROGRAM.PID-IMAGE.hkt` where the process had several images. The ending is the
+/// output's.
+pub fn beside(output: &Path, file: &SpoolFile, has_others: bool, command: &[String]) -> PathBuf {
+    let mut name = OsString::from(format!("{}.{}", program(command), file.pid));
+    if has_others {
+        name.push(format!("-{}", file.image));
+    }
+    if let Some(extension) = output.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    folder(output).join(name)
+}
+
+/// The program's name as far as a file can have it.
+fn program(command: &[String]) -> String {
+    let path = command.first().map(String::as_str).unwrap_or_default();
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() || "._+-".contains(letter) { letter } else { '_' };
+    let name: String = name.trim_start_matches(['-', '.']).chars().map(plain).take(PROGRAM_BYTES_MAX).collect();
+    if name.is_empty() { "process".to_string() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_are_named_by_their_programs() {
+        let named = |output: &str, word: &str, has_others| {
+            let file = SpoolFile { path: PathBuf::new(), pid: 7, image: 1 };
+            beside(Path::new(output), &file, has_others, &[word.to_string()]).display().to_string()
+        };
+        assert_eq!(named("/a/app.hkt", "/usr/bin/ls", false), "/a/app.processes/ls.7.hkt");
+        assert_eq!(named("/a/app.hkt", "-bash", true), "/a/app.processes/bash.7-1.hkt");
+        assert_eq!(named("app", "g++", false), "app.processes/g++.7");
+        assert_eq!(named("/a/app.hkt", "../..", false), "/a/app.processes/process.7.hkt");
+        assert_eq!(named("/a/app.hkt", "postgres: writer", false), "/a/app.processes/postgres__writer.7.hkt");
+        assert_eq!(named("/a/app.hkt", "", false), "/a/app.processes/process.7.hkt");
+    }
+}

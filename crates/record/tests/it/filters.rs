@@ -1,0 +1,89 @@
+//! Programs that confine themselves by a system-call filter: the recorder makes no call that the filter refuses.
+//!
+//! The filters kill, or trap where a handler counts, so a single call too many is seen by the program itself.
+
+use std::path::Path;
+
+use hksim_record::{Exit, RecordReport};
+
+use crate::support::{compile, events, mallocs_of, record_words, scratch};
+
+const PAIRS: usize = 100_000;
+
+fn run(dir: &Path, words: [&str; 3]) -> RecordReport {
+    let program = compile(dir, "filtered", &[]);
+    let command = [program.to_str().expect("UTF-8")].into_iter().chain(words);
+    let report = record_words(dir, command);
+    assert_eq!(report.exit, Some(Exit::Code(0)), "{words:?}: the program goes on as without the recorder");
+    assert_eq!(report.filtered, 1, "{words:?}: the report tells of the filter");
+    assert_eq!(mallocs_of(&events(&report.traces[0]), 404), 10, "{words:?}");
+    report
+}
+
+/// All that the program itself did is in its trace.
+fn check_whole(words: [&str; 3], in_threads: usize) {
+    let dir = scratch();
+    let report = run(dir.path(), words);
+    let trace = &report.traces[0];
+    let events = events(trace);
+    assert_eq!((mallocs_of(&events, 505), mallocs_of(&events, 606)), (PAIRS, in_threads), "{words:?}");
+    let quality = trace.quality;
+    assert_eq!((quality.events_lost, quality.unknown_frees, quality.reuse_repaired), (0, 0, 0), "{words:?}");
+}
+
+#[test]
+fn a_program_behind_a_filter_is_recorded_whole() {
+    for action in ["kill", "errno", "trap"] {
+        for how in ["prctl", "seccomp", "twice"] {
+            check_whole([action, how, "same"], 0);
+        }
+    }
+    check_whole(["strict", "prctl", "same"], 0);
+}
+
+#[test]
+fn threads_behind_a_filter_are_recorded_whole() {
+    for action in ["kill", "errno", "trap"] {
+        // Only there the filter holds for threads that were there before.
+        check_whole([action, "seccomp", "thread"], PAIRS);
+        check_whole([action, "prctl", "thread"], PAIRS);
+        check_whole([action, "prctl", "new-thread"], PAIRS);
+    }
+}
+
+/// More than it could have laid in: twice the space that it has at first.
+#[test]
+fn a_long_recording_behind_a_filter_is_given_space() {
+    let dir = scratch();
+    let report = run(dir.path(), ["kill", "prctl", "much"]);
+    let trace = &report.traces[0];
+    let calls = trace.quality.events_lost + trace.events;
+    assert!((10_000_000..10_000_100).contains(&calls), "every call is recorded or counted: {calls}");
+    // Space comes four times a second, on a busy machine later.
+    assert!(trace.events > 5_000_000, "{} events: more than fit what the process has at first", trace.events);
+    println!("{} of {calls} calls recorded", trace.events);
+}
+
+/// It may not begin a file, and so cannot be recorded.
+#[test]
+fn a_child_forked_behind_a_filter_goes_on_and_is_counted() {
+    for action in ["kill", "errno", "trap"] {
+        let dir = scratch();
+        let report = run(dir.path(), [action, "seccomp", "fork"]);
+        assert_eq!((report.traces.len(), report.unrecorded), (1, 1), "{action}");
+        assert_eq!(mallocs_of(&events(&report.traces[0]), 505), PAIRS, "{action}");
+    }
+}
+
+/// What it may do cannot be asked.
+#[test]
+fn a_program_executed_behind_a_filter_goes_on_unrecorded() {
+    let dir = scratch();
+    let program = compile(dir.path(), "filtered", &[]);
+    for action in ["kill", "errno", "trap"] {
+        let words = [program.to_str().expect("UTF-8"), action, "seccomp", "exec"];
+        let report = record_words(dir.path(), words);
+        assert_eq!(report.exit, Some(Exit::Code(2)), "{action}: it runs to its end");
+        assert_eq!((report.traces.len(), report.filtered), (1, 1), "{action}");
+    }
+}
