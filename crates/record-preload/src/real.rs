@@ -77,7 +77,6 @@ real_functions! {
     pvalloc: c"pvalloc", unsafe extern "C" fn(size_t) -> *mut c_void;
     malloc_usable_size: c"malloc_usable_size", unsafe extern "C" fn(*mut c_void) -> size_t;
     fork: c"fork", unsafe extern "C" fn() -> libc::pid_t;
-    prctl: c"prctl", unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int;
     mlockall: c"mlockall", unsafe extern "C" fn(c_int) -> c_int;
     munlockall: c"munlockall", unsafe extern "C" fn() -> c_int;
     personality: c"personality", unsafe extern "C" fn(c_ulong) -> c_int;
