@@ -30,12 +30,12 @@ impl Exit {
 }
 
 /// The form of the report as JSON.
-pub const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// A recording: one trace per process image.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordReport {
-    /// [`SCHEMA`].
+    /// Version of the form of this report as JSON, from 1.
     pub schema: u32,
     /// How the program ended; `None` for a session recovered without its recorder.
     pub exit: Option<Exit>,
