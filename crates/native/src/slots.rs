@@ -1,7 +1,7 @@
 //! Heap slots: how a thread heap is opened and closed in the reservation, and how the child of a fork finds all of them.
 //!
 //! A slot is taken while its bit in the pool is set. Its *mark* says more: whether the heap in its storage can be trusted.
-//! The mark is [`OPEN`] from after the heap was written until before it is closed, whoever closes it. Between two heaps it
+//! The mark is `OPEN` from after the heap was written until before it is closed, whoever closes it. Between two heaps it
 //! is 0, so that a child of a later fork never takes the bytes of an earlier heap for the heap that is being opened.
 
 use std::ptr::NonNull;
