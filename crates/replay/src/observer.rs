@@ -455,7 +455,8 @@ impl Observer {
             let Some(changed) = self.changed(frame) else { return 0 };
             let was_there = pages_of(frame)
                 .zip(self.shadow.frame(frame))
-                .map(|(page, &state)| pages.contains(&page) && state == Some(PageState::Base));
+                // Of a huge page that the call split, single pages are copied.
+                .map(|(page, &state)| pages.contains(&page) && matches!(state, Some(PageState::Base | PageState::Thp)));
             copied += was_there.zip(changed).filter(|&(was_there, changed)| was_there && changed).count() as u64;
         }
         copied

@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::Bench;
 
 /// What was wrong, the calls, and the design.
-const CASES: [(&str, &str, &str); 7] = [
+const CASES: [(&str, &str, &str); 8] = [
     (
         "handing out a block clears its key: a write",
         "a 0 8000;a 1 8000;f 0;f 1;a 2 8000;a 3 8000",
@@ -35,6 +35,12 @@ const CASES: [(&str, &str, &str); 7] = [
         "a page copied by a write and then populated was copied once",
         "a 0 26163;f 0;a 1 26163;f 1",
         "--superslab 64K --huge never --prefault populate-write --purge free --purge-delay 0 --fork-at 1",
+    ),
+    (
+        "single pages of a shared huge page that a populate splits are copied",
+        "a 0 5;f 0;a 0 526368;a 1 23",
+        "--superslab 16M --slab 256K --huge thp --prefault populate-write --prefault-scope slab --purge free --purge-delay 0 \
+         --arena 1G --meta sidecar --carve bump --huge-cache 0 --touch first --fork-at 2 --fork-for 3",
     ),
     (
         "pages given up lazily and written again are not lazy",
