@@ -238,7 +238,7 @@ fn check(allocator: &'static str, library: Option<&str>, environments: &[&[&str]
 
 /// Calls of the last stretch, when all workers have ended: for each time that was read.
 fn calls_of_each_time(trace: &RecordedTrace) -> f64 {
-    const LAST: usize = 20_000;
+    const LAST: usize = 4_000;
     let events = events(trace);
     let last = &events[events.len() - LAST..];
     LAST as f64 / last.iter().map(|event| event.time_ns).collect::<BTreeSet<_>>().len() as f64
@@ -247,7 +247,7 @@ fn calls_of_each_time(trace: &RecordedTrace) -> f64 {
 /// Workers come and go while the main thread works: at each beginning and each end it may be alone, or not.
 fn check_changes(allocator: &'static str, library: Option<&str>, environments: &[&[&str]]) {
     /// More than a fill, after which a thread asks whether it is alone, so that all parts of it are met.
-    const ALONE_STEPS: usize = 12_000;
+    const ALONE_STEPS: usize = 16_000;
     let Some(flags) = linked(library) else {
         return;
     };
@@ -255,7 +255,7 @@ fn check_changes(allocator: &'static str, library: Option<&str>, environments: &
     let path = compile(dir.path(), "changeover", &flags.iter().map(String::as_str).collect::<Vec<_>>());
     for seed in 0..runs() {
         for environment in environments {
-            let program = Program { path: path.clone(), threads: 19, steps: ALONE_STEPS, allocator };
+            let program = Program { path: path.clone(), threads: 16, steps: ALONE_STEPS, allocator };
             let trace = program.check_once(dir.path(), environment, seed);
             let shared = calls_of_each_time(&trace);
             assert!(shared > 3.0, "{allocator}: {shared} calls for each reading when all others have ended");

@@ -158,7 +158,7 @@ fn unseen(report: &RecordReport) -> String {
     if report.unrecorded > 0 {
         let count = report.unrecorded as usize;
         text += &format!(
-            "{count} {} could not be recorded: no room where the trace goes, a user who may not write there, or no file to be opened{}\n",
+            "{count} {} could not be recorded: no room where the trace goes, a user or system-call filter that may not write there, or no file to be opened{}\n",
             plural(count, "process", "processes"),
             listed(&report.unrecorded_pids)
         );
