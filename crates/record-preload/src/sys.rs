@@ -194,7 +194,7 @@ pub fn thp_disable() -> u32 {
     }
     let (option, none) = (libc::PR_GET_THP_DISABLE as c_long, 0 as c_long);
     // SAFETY: touches no memory.
-    let result = unsafe { libc::syscall(libc::SYS_prctl, option, none, none, none, none) };
+    let result = unsafe { call!(libc::SYS_prctl, option, none, none, none, none) };
     u32::try_from(result).unwrap_or(0)
 }
 

@@ -33,6 +33,9 @@ def rows_of(trace):
             row["align_log2"] = None
         if row["birth"] == "first":
             row["birth"] = "first-byte"
+        if name == "memory_policy":
+            row.update(op="memory-policy-inherited" if fields["inherited"] else "memory-policy")
+            row["call"] = fields["policy"].replace("_", "-")
         if name == "mark":
             marks.append(row)
         rows.append(row)
