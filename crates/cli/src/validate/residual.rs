@@ -178,6 +178,11 @@ impl Residual {
             && faults.iter().flatten().all(|n| n.unsigned_abs() <= FEW)
     }
 
+    /// Whether nothing differs but what `MADV_FREE` left to the kernel.
+    pub fn is_lazy_free_only(&self) -> bool {
+        self.lazy_free_bytes.is_some_and(|bytes| bytes > 0 && bytes == self.magnitude())
+    }
+
     /// Whether everything that was measured equals its prediction.
     pub fn is_zero(&self) -> bool {
         self.magnitude() == 0
