@@ -102,7 +102,7 @@ def compare_android(trace, path):
         live.remove(int(pointer, 16))
 
     for time_ns, thread, name, fields in trace:
-        if name in "usable_size thread_start fork exec mark read write free_unknown".split():
+        if name in "usable_size thread_start fork exec mark read write free_unknown memory_policy".split():
             continue
         if name == "realloc_failed" and fields["size"] == 0:
             continue
