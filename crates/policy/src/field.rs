@@ -4,6 +4,7 @@
 //! metadata by comparing values, so a write that changes nothing would also escape it.
 
 use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// One field. Valid when zeroed if `T` is.
 #[derive(Default)]
@@ -45,9 +46,35 @@ impl<T: Copy + PartialEq> Field<T> {
     }
 }
 
+/// The same for a number that one thread changes and others may read, as cheap as a cell.
+#[derive(Default)]
+#[repr(transparent)]
+pub struct SharedField(AtomicU32);
+
+impl SharedField {
+    /// A field with a value.
+    pub const fn new(value: u32) -> SharedField {
+        SharedField(AtomicU32::new(value))
+    }
+
+    /// The value.
+    #[inline(always)]
+    pub fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// As [`Field::set`].
+    #[inline(always)]
+    pub fn set(&self, value: u32) {
+        if self.get() != value {
+            self.0.store(value, Ordering::Relaxed);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Field;
+    use super::{Field, SharedField};
 
     #[test]
     fn a_field_keeps_what_it_is_given() {
@@ -56,5 +83,9 @@ mod tests {
         assert_eq!(field.replace(4), 3);
         field.change(5);
         assert_eq!(field.get(), 5);
+        let shared = SharedField::new(1);
+        shared.set(1);
+        shared.set(2);
+        assert_eq!(shared.get(), 2);
     }
 }

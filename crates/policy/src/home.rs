@@ -5,8 +5,7 @@
 //! What a reader can see, if it holds a block of the span, is old only as to the owner, and an old owner is another one
 //! than the reader: only a heap's own thread writes its name, and a slot's next heap opens after all its homes were cleared.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
+use crate::field::SharedField;
 use crate::limits::HEAPS_MAX;
 
 /// The owning heap + 1; 0 while abandoned.
@@ -23,7 +22,7 @@ const _: () = assert!(HEAPS_MAX <= OWNER);
 /// A unit's home word. Zero: no span holds it.
 #[derive(Default)]
 #[repr(transparent)]
-pub struct Home(AtomicU32);
+pub struct Home(SharedField);
 
 /// The home word of units that heap `id` frees into quickly.
 #[inline(always)]
@@ -37,30 +36,23 @@ pub(crate) const NO_HOME: u32 = u32::MAX;
 impl Home {
     /// No span's.
     pub const fn none() -> Home {
-        Home(AtomicU32::new(0))
+        Home(SharedField::new(0))
     }
 
     /// The word itself.
     #[inline(always)]
     pub fn word(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+        self.0.get()
     }
 
     /// No span holds the unit.
     pub fn clear(&self) {
-        self.set(0);
-    }
-
-    /// As [`Field::set`](crate::field::Field::set).
-    fn set(&self, word: u32) {
-        if self.word() != word {
-            self.0.store(word, Ordering::Relaxed);
-        }
+        self.0.set(0);
     }
 
     /// The unit is the first of a span of heap `id`, or a further one.
     pub(crate) fn begin(&self, id: u32, is_first: bool) {
-        self.set((id + 1) | HELD | if is_first { 0 } else { FURTHER });
+        self.0.set((id + 1) | HELD | if is_first { 0 } else { FURTHER });
     }
 
     /// Whether a span holds the unit.
@@ -76,11 +68,11 @@ impl Home {
 
     /// The span changes hands: to this owner word, which is 0 for nobody.
     pub(crate) fn hand_to(&self, owner: u64) {
-        self.set(self.word() & !OWNER | owner as u32 & OWNER);
+        self.0.set(self.word() & !OWNER | owner as u32 & OWNER);
     }
 
     /// Whether the span has no free blocks.
     pub(crate) fn set_full(&self, full: bool) {
-        self.set(if full { self.word() | FULL } else { self.word() & !FULL });
+        self.0.set(if full { self.word() | FULL } else { self.word() & !FULL });
     }
 }

@@ -7,7 +7,7 @@
 //! (`span_back`, `class` and `stride` of a live span may be read by anyone who holds a block of it, since they do not
 //! change while it is live, but for a large block's stride, which only its holder makes grow), those of [`Entry`] and [`PoolMeta`] to the holder of the pool's lock.
 
-use crate::field::Field;
+use crate::field::{Field, SharedField};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use crate::bits::UnitBits;
@@ -66,27 +66,6 @@ pub enum SpanState {
 /// In place of a size class: the span holds one large block.
 pub const CLASS_LARGE: u8 = u8::MAX;
 
-/// A count that one thread changes and others may read, as cheap as a cell.
-#[derive(Default)]
-#[repr(transparent)]
-pub struct SharedCount(AtomicU32);
-
-impl SharedCount {
-    /// The count.
-    #[inline(always)]
-    pub fn get(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// As [`Field::set`].
-    #[inline(always)]
-    pub fn set(&self, count: u32) {
-        if self.get() != count {
-            self.0.store(count, Ordering::Relaxed);
-        }
-    }
-}
-
 /// Metadata of one unit (64 bytes). Only that of a span's first unit describes the span.
 #[repr(C, align(64))]
 pub struct SlabMeta {
@@ -99,7 +78,7 @@ pub struct SlabMeta {
     /// Blocks the owner freed while the slab was active or since it left.
     pub local_free: Field<Link>,
     /// Blocks carved so far. The owner changes it; whoever holds a block may read it, and finds that block counted.
-    pub carved: SharedCount,
+    pub carved: SharedField,
     /// Carved blocks that are not in `local_free`.
     pub used: Field<u32>,
     /// What a free block of it has behind its link.
@@ -132,7 +111,7 @@ impl SlabMeta {
             next: Field::new(SlabId::NONE),
             prev: Field::new(SlabId::NONE),
             local_free: Field::new(Link::NONE),
-            carved: SharedCount::default(),
+            carved: SharedField::new(0),
             used: Field::new(0),
             key: Field::new(0),
             capacity: Field::new(0),

@@ -2,6 +2,8 @@
 // times one of several. It is worker 0. Some workers begin with another's block: their first call resizes or frees it.
 //
 // Usage: changeover LOG WORKERS STEPS SEED: STEPS of the main thread alone between two groups of workers
+#include <sched.h>
+#include <sys/stat.h>
 #define main handover
 #include "handover.c"
 #undef main
@@ -28,6 +30,13 @@ static void *come_and_go(void *argument) {
     for (int i = 0; i < WORKER_STEPS; i++) step(w);
     __atomic_add_fetch(&ended, 1, __ATOMIC_ACQ_REL);
     return 0;
+}
+
+// A joined thread may still be on its way out of the kernel, where it counts as one that has not ended.
+static void wait_until_alone(void) {
+    struct stat tasks;
+    do sched_yield();
+    while (stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 2 + 1);
 }
 
 int main(int count, char **word) {
@@ -57,6 +66,7 @@ int main(int count, char **word) {
         while (__atomic_load_n(&ended, __ATOMIC_ACQUIRE) < goal) step(own);
         for (long i = first; i < first + some; i++) pthread_join(workers[i].thread, 0);
     }
+    wait_until_alone();
     for (long i = 0; i < steps; i++) step(own);
     _exit(0); // nothing happens after the log
 }

@@ -258,7 +258,9 @@ fn check_changes(allocator: &'static str, library: Option<&str>, environments: &
             let program = Program { path: path.clone(), threads: 16, steps: ALONE_STEPS, allocator };
             let trace = program.check_once(dir.path(), environment, seed);
             let shared = calls_of_each_time(&trace);
-            assert!(shared > 3.0, "{allocator}: {shared} calls for each reading when all others have ended");
+            // Read at every call it is 1. A resizing call always reads the clock and so does its successor in the slow way:
+            // of this program's mix of calls some 3 share a reading.
+            assert!(shared > 2.0, "{allocator}: {shared} calls for each reading when all others have ended");
         }
     }
 }
