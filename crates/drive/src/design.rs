@@ -216,6 +216,8 @@ pub struct Design {
     pub prewarm_superslabs: u32,
     /// Empty SuperSlabs kept.
     pub cache_superslabs: u32,
+    /// Heaps that get huge pages with their first SuperSlab (`--huge thp` and the mTHP sizes).
+    pub huge_heaps: u32,
     /// Purge verb.
     pub purge: Purge,
     /// How long memory lies unused before it is purged.
@@ -252,6 +254,7 @@ impl Default for Design {
             prefault_scope: PrefaultScope::SuperSlab,
             prewarm_superslabs: options.prewarm_superslabs,
             cache_superslabs: options.cache_superslabs,
+            huge_heaps: options.huge_heaps,
             purge: Purge::DontNeed,
             purge_delay_ns: options.purge_delay_ns,
             purge_spans: options.purge_spans,
@@ -405,6 +408,7 @@ impl Design {
             prefault_scope: self.prefault_scope.policy(),
             prewarm_superslabs: self.prewarm_superslabs,
             cache_superslabs: self.cache_superslabs,
+            huge_heaps: self.huge_heaps,
             purge: self.purge.policy(),
             purge_delay_ns: self.purge_delay_ns,
             purge_spans: self.purge_spans,

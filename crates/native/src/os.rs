@@ -102,6 +102,7 @@ impl Os for Syscalls {
     unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
         let advice = match advice {
             Advice::HugePage => libc::MADV_HUGEPAGE,
+            Advice::NoHugePage => libc::MADV_NOHUGEPAGE,
             Advice::DontNeed => libc::MADV_DONTNEED,
             Advice::Free => libc::MADV_FREE,
             Advice::PopulateRead => libc::MADV_POPULATE_READ,

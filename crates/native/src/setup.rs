@@ -186,6 +186,7 @@ impl Setup {
             "prefault-scope" => options.prefault_scope = one_of(SCOPES, value)?,
             "prewarm" => options.prewarm_superslabs = count(value)?,
             "cache" => options.cache_superslabs = count(value)?,
+            "huge-heaps" => options.huge_heaps = count(value)?,
             "warm-slabs" => options.warm_slabs = count(value)?,
             "purge" => options.purge = one_of(PURGES, value)?,
             "purge-delay" => options.purge_delay_ns = time(value)?,

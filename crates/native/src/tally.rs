@@ -99,7 +99,7 @@ impl Os for Counted {
 
     unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno> {
         let kind = match advice {
-            Advice::HugePage => 6,
+            Advice::HugePage | Advice::NoHugePage => 6,
             Advice::DontNeed => 7,
             Advice::Free => 8,
             Advice::PopulateRead | Advice::PopulateWrite => 9,

@@ -8,7 +8,7 @@ use crate::heap::ThreadHeap;
 use crate::layout::reserved_bytes;
 use crate::limits::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use crate::memory::{Block, Mapping, Memory};
-use crate::meta::{CLASS_LARGE, SpanState, Use};
+use crate::meta::{CLASS_LARGE, Pages, SpanState, Use};
 use crate::options::Purge;
 use crate::placing::Backed;
 use crate::pool::count_one;
@@ -94,7 +94,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         entry.set_usage(Use::Huge);
         // A map of its own may have been made for less: the name stays, on another map.
         if !self.is_aligned(ordinal, align_superslabs)
-            && self.back(ordinal, entry.run.get(), align_superslabs, Mapping::Plain) == Backed::Refused
+            && self.back(ordinal, entry.run.get(), align_superslabs, Mapping::Plain, Pages::Huge) == Backed::Refused
         {
             self.set_free(ordinal, entry.run.get());
             return None;
@@ -104,7 +104,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     fn take_run(&self, run: u32, align_superslabs: u32, bytes: u64) -> Option<u32> {
         let ordinal = self.find_free_or_evict(run, align_superslabs)?;
-        if self.back(ordinal, run, align_superslabs, Mapping::Plain) == Backed::Refused {
+        if self.back(ordinal, run, align_superslabs, Mapping::Plain, Pages::Huge) == Backed::Refused {
             self.free_unless_lost(ordinal, run);
             return None;
         }
@@ -178,7 +178,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.take_front(behind, more);
         } else if !self.continues(behind, more) || !self.extend_free(behind, more) {
             return false;
-        } else if self.back(behind, more, 1, Mapping::Plain) == Backed::Refused {
+        } else if self.back(behind, more, 1, Mapping::Plain, Pages::Huge) == Backed::Refused {
             self.free_unless_lost(behind, more);
             return false;
         }

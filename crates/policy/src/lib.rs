@@ -36,6 +36,7 @@ mod remote;
 mod reuse;
 mod slab;
 mod span;
+mod thrift;
 mod validate;
 mod word;
 

@@ -62,6 +62,8 @@ pub enum Mapping {
 pub enum Advice {
     /// `MADV_HUGEPAGE`.
     HugePage,
+    /// `MADV_NOHUGEPAGE`.
+    NoHugePage,
     /// `MADV_DONTNEED`: private pages are dropped and read as zeros.
     DontNeed,
     /// `MADV_FREE`: pages may be dropped later; contents are undefined until written.

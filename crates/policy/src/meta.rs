@@ -280,15 +280,27 @@ pub enum Part {
     Later,
 }
 
-/// The bits of [`Entry`]'s first byte that are a [`Use`], and where its [`Part`] begins.
+/// Which pages the kernel was last asked for, where huge ones are asked for at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Pages {
+    /// Huge ones.
+    Huge = 0,
+    /// Small ones alone.
+    Small,
+}
+
+/// The bits of [`Entry`]'s first byte that are a [`Use`], a [`Part`] and a [`Pages`].
 const USE_BITS: u8 = 0x0F;
 const PART_SHIFT: u32 = 4;
+const PART_BITS: u8 = 0x30;
+const SMALL_BIT: u8 = 0x40;
 
 /// One entry of the arena table (32 bytes, out of band).
 #[repr(C)]
 #[derive(Default)]
 pub struct Entry {
-    /// A [`Use`], and above it a [`Part`]. Changed under the lock; who holds a block may read it without.
+    /// A [`Use`], above it a [`Part`], and a [`Pages`]. Changed under the lock; who holds a block may read it without.
     usage: AtomicU8,
     /// Its memory reads as zeros.
     pub zeroed: Field<bool>,
@@ -340,7 +352,7 @@ impl Entry {
         self.set_byte(self.usage.load(Ordering::Relaxed) & !USE_BITS | usage as u8);
     }
 
-    /// Makes it that of a SuperSlab that is free and has no map of its own. Reads nothing: it may be the first access.
+    /// Makes it that of a SuperSlab that is free, has no map of its own, and gets the arena's pages. Reads nothing: it may be the first access.
     #[inline]
     pub fn reset(&self) {
         self.usage.store(Use::Free as u8, Ordering::Relaxed);
@@ -349,7 +361,7 @@ impl Entry {
     /// The place in a map, typed.
     #[inline]
     pub fn part(&self) -> Part {
-        match self.usage.load(Ordering::Relaxed) >> PART_SHIFT {
+        match (self.usage.load(Ordering::Relaxed) & PART_BITS) >> PART_SHIFT {
             1 => Part::First,
             2 => Part::Later,
             _ => Part::Unmapped,
@@ -359,7 +371,18 @@ impl Entry {
     /// Sets the place in a map.
     #[inline]
     pub fn set_part(&self, part: Part) {
-        self.set_byte(self.usage.load(Ordering::Relaxed) & USE_BITS | (part as u8) << PART_SHIFT);
+        self.set_byte(self.usage.load(Ordering::Relaxed) & !PART_BITS | (part as u8) << PART_SHIFT);
+    }
+
+    /// The pages last asked for.
+    pub fn pages(&self) -> Pages {
+        if self.usage.load(Ordering::Relaxed) & SMALL_BIT == 0 { Pages::Huge } else { Pages::Small }
+    }
+
+    /// Sets the pages last asked for.
+    pub fn set_pages(&self, pages: Pages) {
+        let others = self.usage.load(Ordering::Relaxed) & !SMALL_BIT;
+        self.set_byte(others | if pages == Pages::Small { SMALL_BIT } else { 0 });
     }
 
     /// As [`Field::set`], for the one byte that is read without the lock.

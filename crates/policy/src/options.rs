@@ -149,6 +149,8 @@ pub struct Options {
     pub cache_superslabs: u32,
     /// Purge verb.
     pub purge: Purge,
+    /// Heaps that get huge pages with their first SuperSlab, where those are asked for: see `thrift.rs`.
+    pub huge_heaps: u32,
     /// How long memory lies unused before it is purged.
     pub purge_delay_ns: u64,
     /// Whether single empty spans are purged although huge pages are asked for (with `Huge::Never` they always are).
@@ -175,6 +177,7 @@ impl Default for Options {
             prefault_scope: PrefaultScope::SuperSlab,
             prewarm_superslabs: 0,
             cache_superslabs: 4,
+            huge_heaps: 8,
             purge: Purge::DontNeed,
             purge_delay_ns: 100_000_000,
             purge_spans: false,

@@ -9,7 +9,7 @@ use crate::geometry::Geometry;
 use crate::layout::Layout;
 use crate::limits::HUGE_PAGE_BYTES;
 use crate::memory::{Advice, ArenaRange, Mapping, Memory};
-use crate::meta::Use;
+use crate::meta::{Pages, Use};
 use crate::options::{Align, Fallback, Huge, Options, Prefault, PrefaultScope, Purge};
 use crate::placing::Backed;
 use crate::reuse::Wanted;
@@ -29,19 +29,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Starts on a fresh reservation laid out as `layout` says: arena advice, start-up touch, prewarming.
     pub fn new(mem: M, geometry: G, options: Options, layout: &Layout) -> Allocator<M, G> {
         let allocator = Allocator { mem, geometry, options };
-        if allocator.options.huge == Huge::Thp && layout.align == Align::Arena {
-            allocator.advise_huge(ArenaRange { start: 0, bytes: layout.arena_bytes });
+        if layout.align == Align::Arena {
+            allocator.advise_pages(ArenaRange { start: 0, bytes: layout.arena_bytes }, Pages::Huge);
         }
         if allocator.options.startup_touch_bytes > 0 {
             allocator.touch_at_start();
         }
         allocator.prewarm();
         allocator
-    }
-
-    /// Advice is best effort: a kernel without transparent huge pages refuses it, and the replay shows what came of it.
-    pub(crate) fn advise_huge(&self, range: ArenaRange) {
-        let _ = self.mem.advise(range, Advice::HugePage);
     }
 
     fn touch_at_start(&self) {
@@ -56,7 +51,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         for _ in 0..self.options.prewarm_superslabs {
             let guard = self.mem.lock();
             let Some(ordinal) = self.find_free_or_evict(1, 1) else { return };
-            match self.back(ordinal, 1, 1, self.fresh_mapping()) {
+            match self.back(ordinal, 1, 1, self.fresh_mapping(), Pages::Huge) {
                 Backed::Refused => return self.free_unless_lost(ordinal, 1),
                 Backed::Mapped => self.prefault(self.run_range(ordinal, 1 << self.geometry.superslab_shift())),
                 Backed::Populated => {}
@@ -89,9 +84,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             Prefault::Populate if matches!(self.options.huge, Huge::Hugetlb(_)) => {}
             Prefault::Populate => {
                 let _ = self.mem.map(range, Mapping::Populated);
-                if self.options.huge == Huge::Thp {
-                    self.advise_huge(range);
-                }
+                self.advise_pages(range, Pages::Huge);
             }
             Prefault::PopulateWrite => _ = self.mem.advise(range, Advice::PopulateWrite),
             Prefault::PopulateRead => _ = self.mem.advise(range, Advice::PopulateRead),
@@ -218,7 +211,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
             Huge::Thp => {
                 let mapped = self.mem.map(range, Mapping::Plain).is_ok();
-                self.advise_huge(range);
+                self.advise_pages(range, self.pages_of(range));
                 mapped
             }
             Huge::Never | Huge::Always | Huge::Collapse | Huge::Hugetlb(_) => {

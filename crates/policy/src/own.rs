@@ -224,7 +224,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Gets a SuperSlab from the pool and makes it the heap's.
     pub(crate) fn new_superslab(&self, heap: &mut ThreadHeap<M>) -> Option<M::SuperSlab> {
-        let (superslab, metadata, zeroed) = self.take_superslab()?;
+        let (superslab, metadata, zeroed) = self.take_superslab(self.first_pages(heap))?;
         if metadata != Metadata::Kept {
             self.mem.init_meta(superslab);
             let meta = self.mem.meta(superslab);

@@ -6,8 +6,8 @@
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::{Mapping, Memory};
-use crate::meta::Part;
-use crate::options::{Align, Huge, Prefault, Purge};
+use crate::meta::{Pages, Part};
+use crate::options::{Align, Prefault, Purge};
 use crate::os::Purged;
 
 /// What SuperSlabs that are taken into use lie on.
@@ -42,9 +42,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Puts memory under SuperSlabs that are taken into use, aligned to `align` SuperSlabs. Lock held. Where they have maps
-    /// of their own and get a new one, it is mapped as `fresh`.
+    /// of their own and get a new one, it is mapped as `fresh`. Asks for `pages`, unless that was the last that was asked for.
     #[must_use]
-    pub(crate) fn back(&self, first: u32, count: u32, align: u32, fresh: Mapping) -> Backed {
+    pub(crate) fn back(&self, first: u32, count: u32, align: u32, fresh: Mapping, pages: Pages) -> Backed {
+        let backed = self.back_with_memory(first, count, align, fresh, pages);
+        if backed != Backed::Refused {
+            self.ask_for(pages, first, count);
+        }
+        backed
+    }
+
+    fn back_with_memory(&self, first: u32, count: u32, align: u32, fresh: Mapping, pages: Pages) -> Backed {
         if self.options.align == Align::Arena {
             return if self.back_with_huge_pages(first, count) { Backed::Mapped } else { Backed::Refused };
         }
@@ -63,10 +71,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             let entry = self.mem.entry(ordinal);
             entry.set_part(if ordinal == first { Part::First } else { Part::Later });
             entry.prepared.set(true);
+            entry.set_pages(pages);
         }
-        if self.options.huge == Huge::Thp {
-            self.advise_huge(self.run_range(first, self.bytes_of(count)));
-        }
+        self.advise_pages(self.run_range(first, self.bytes_of(count)), pages);
         if fresh == Mapping::Populated { Backed::Populated } else { Backed::Mapped }
     }
 

@@ -5,7 +5,7 @@ use crate::field::Field;
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::{ArenaRange, Mapping, Memory};
-use crate::meta::{EntryList, Use};
+use crate::meta::{EntryList, Pages, Use};
 use crate::options::{Huge, PrefaultScope, Purge};
 use crate::os::Purged;
 use crate::own::Metadata;
@@ -63,8 +63,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// A SuperSlab for a heap: the most recently idle one, unless it was purged and there is [another](crate::reuse) that is
-    /// present; else the lowest free one.
-    pub(crate) fn take_superslab(&self) -> Option<(M::SuperSlab, Metadata, bool)> {
+    /// present; else the lowest free one. What has to be made present gets such pages.
+    pub(crate) fn take_superslab(&self, pages: Pages) -> Option<(M::SuperSlab, Metadata, bool)> {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
         let ordinal = match self.take_kept() {
@@ -88,7 +88,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         entry.set_usage(Use::Slabs);
         entry.bytes.set(0);
         let needs_preparing = before != Use::Warm && (entry.clean.get() || !entry.prepared.get());
-        if needs_preparing && !self.prepare(ordinal) {
+        if needs_preparing && !self.prepare(ordinal, pages) {
             self.free_unless_lost(ordinal, 1);
             return None;
         }
@@ -348,12 +348,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Makes a SuperSlab's memory what the policy asks for before its first use after mapping or purge. Lock held. False
     /// if there is none.
-    fn prepare(&self, ordinal: u32) -> bool {
+    fn prepare(&self, ordinal: u32, pages: Pages) -> bool {
         let mapping = match self.options.prefault_scope {
             PrefaultScope::SuperSlab => self.fresh_mapping(),
             PrefaultScope::Slab | PrefaultScope::Init => Mapping::Plain,
         };
-        let backed = self.back(ordinal, 1, 1, mapping);
+        let backed = self.back(ordinal, 1, 1, mapping, pages);
         if backed == Backed::Mapped {
             self.prefault_superslab(self.superslab_range(ordinal));
         }

@@ -13,7 +13,7 @@
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::Memory;
-use crate::meta::{EntryList, Use};
+use crate::meta::{EntryList, Pages, Use};
 use crate::options::{Align, Huge, Prefault};
 
 /// What a huge block needs beside its address.
@@ -65,13 +65,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(ordinal)
     }
 
-    /// The SuperSlab that became empty last, unless it was purged since.
+    /// The SuperSlab that became empty last, unless it was purged since, or is no huge page.
     fn take_idle(&self, align_superslabs: u32) -> Option<u32> {
         let idle = &self.mem.pool().idle;
         let ordinal = idle.head.get().checked_sub(1)?;
         let entry = self.mem.entry(ordinal);
         let is_present = entry.usage() == Use::Idle && !entry.clean.get();
-        if !is_present || !ordinal.is_multiple_of(align_superslabs) {
+        if !is_present || entry.pages() == Pages::Small || !ordinal.is_multiple_of(align_superslabs) {
             return None;
         }
         self.unlink(idle, ordinal);

@@ -2,7 +2,7 @@
 //! nothing. Every failure names the seed that shows it again.
 
 use hksim_policy::geometry::Shape;
-use hksim_policy::options::{Huge, Options, Purge};
+use hksim_policy::options::{Huge, Options, Prefault, Purge};
 use hksim_policy::{ConstGeometry, Geometry};
 use hksim_testkit::spread::SmallDesign;
 use hksim_testkit::{EASY, Failing, Hardship, Limits, Looks, Random, Tally, test_scale};
@@ -70,6 +70,23 @@ fn promises_hold_whichever_single_os_call_fails() {
         failing: Failing::Call(random.log_uniform(200)),
         hugetlb_pages: u64::MAX,
     });
+}
+
+/// Whatever becomes of a SuperSlab that began with small pages: purges, maps anew, huge blocks in its place.
+#[test]
+fn advice_is_what_the_arena_table_says() {
+    let mut seen = 0;
+    for seed in 0x6_0000..0x6_0000 + 60 * test_scale() {
+        let mut random = Random::new(seed);
+        let mut design = SmallDesign::random(&mut random);
+        let shape = Shape { superslab_bytes: 1 << 18, slab_bytes: 1 << 14, ..design.shape };
+        let small = Options { huge: Huge::Thp, prefault: Prefault::Off, huge_page_bytes: 1 << 18, ..design.options };
+        design = SmallDesign { shape, options: Options { huge_heaps: random.below(3) as u32, ..small }, ordinals: 40 };
+        let limits = Limits { threads: 5, ..random_limits(&mut random, 1000, 1) };
+        seen += play(&design, design.geometry(), EASY, limits, seed).small_superslabs_seen;
+    }
+    eprintln!("{seen} looks at SuperSlabs with small pages");
+    assert!(seen > 10_000, "too few to tell anything");
 }
 
 /// The kernel takes one range after another and refuses to map it again, until nothing is left: that is no leak.

@@ -106,7 +106,7 @@ impl Os for Watched {
                 empty_free_list();
                 observer.after_free(address(at), bytes as u64);
             }
-            Advice::HugePage => {
+            Advice::HugePage | Advice::NoHugePage => {
                 observer.after_call(address(at), bytes as u64);
                 observer.note_vmas();
             }

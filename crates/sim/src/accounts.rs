@@ -488,6 +488,7 @@ impl Hooks for Accounts {
         }
         let advice = match advice {
             Advice::HugePage => kernel::Advice::HugePage,
+            Advice::NoHugePage => kernel::Advice::NoHugePage,
             Advice::DontNeed => kernel::Advice::DontNeed,
             Advice::Free => kernel::Advice::Free,
             Advice::PopulateRead => kernel::Advice::PopulateRead,

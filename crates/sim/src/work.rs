@@ -191,7 +191,7 @@ impl KernelWork {
                 self.freed_again_huge += huge;
             }
             Advice::Collapse => self.collapsed_pages += present.pages,
-            Advice::HugePage | Advice::PopulateRead | Advice::PopulateWrite => {}
+            Advice::HugePage | Advice::NoHugePage | Advice::PopulateRead | Advice::PopulateWrite => {}
         }
     }
 

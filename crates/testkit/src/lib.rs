@@ -7,6 +7,7 @@
 //! - [`CProgram`]: an oracle in C; [`cases`]: a runner for tests that start themselves.
 //! - [`spread`]: designs to run them on; [`events`]: random traces for the drivers.
 
+mod advised;
 mod bytes;
 mod c_program;
 pub mod cases;

@@ -5,11 +5,12 @@ use std::ops::Range;
 
 use hksim_policy::layout::{HEAPS_MAX, Layout};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
-use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
-use hksim_policy::options::{Align, MetaPlace};
+use hksim_policy::meta::{Entry, Pages, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::options::{Align, MetaPlace, Options};
 use hksim_policy::{Errno, Geometry, HUGE_PAGE_BYTES, Misuse, PAGE_BYTES, Word};
 
 use crate::Random;
+use crate::advised::Advised;
 use crate::bytes::{Backing, Bytes};
 use crate::places::Places;
 use crate::superslab::{PlainSuperSlab, PlainWord};
@@ -37,6 +38,7 @@ pub struct PlainMemory<W = PlainWord> {
     layout: Layout,
     ordinals: u32,
     bytes: RefCell<Bytes>,
+    advised: Advised,
     superslabs: Vec<PlainSuperSlab<W>>,
     table: Vec<Entry>,
     pool: PoolMeta,
@@ -72,6 +74,7 @@ impl<W: Word + Default> PlainMemory<W> {
         PlainMemory {
             ordinals,
             bytes: RefCell::new(Bytes::new(layout.arena_bytes)),
+            advised: Advised::new(layout.arena_bytes),
             superslabs: (0..ordinals).map(|_| PlainSuperSlab::new(geometry.units())).collect(),
             table: (0..ordinals).map(|_| Entry::default()).collect(),
             pool: PoolMeta::new(),
@@ -123,6 +126,14 @@ impl<W: Word + Default> PlainMemory<W> {
     /// Links that were read so far.
     pub fn links_read(&self) -> u64 {
         self.links_read.get()
+    }
+
+    /// Checks that SuperSlabs in use have the advice that the arena table says; how many have small pages. Means nothing once calls were refused.
+    ///
+    /// # Errors
+    /// The first that has not.
+    pub(crate) fn check_advice(&self, options: &Options) -> Result<u64, String> {
+        self.advised.check(self, options, self.layout.superslab_shift)
     }
 
     /// How many reserved huge pages there are from now on.
@@ -257,6 +268,7 @@ impl<W: Word + Default> PlainMemory<W> {
     fn change(&self, range: ArenaRange, backing: Backing) {
         self.overwritten(range.start, range.bytes);
         self.bytes.borrow_mut().set_backing(Self::pages(range), backing);
+        self.advised.set(Self::pages(range), None);
     }
 }
 
@@ -427,7 +439,9 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
         }
         let hugetlb = self.bytes.borrow().backing(pages.clone()).contains(&Backing::Hugetlb);
         match advice {
-            Advice::HugePage | Advice::PopulateRead | Advice::PopulateWrite | Advice::Collapse => {}
+            Advice::HugePage => self.advised.set(pages, Some(Pages::Huge)),
+            Advice::NoHugePage => self.advised.set(pages, Some(Pages::Small)),
+            Advice::PopulateRead | Advice::PopulateWrite | Advice::Collapse => {}
             Advice::Free if hugetlb => return Err(EINVAL),
             Advice::DontNeed if hugetlb && !range.start.is_multiple_of(HUGE_PAGE_BYTES) => return Err(EINVAL),
             Advice::DontNeed => {
@@ -455,6 +469,7 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
         self.overwritten(from.start, from.bytes);
         self.overwritten(to.start, to.bytes);
         self.bytes.borrow_mut().move_pages(Self::pages(from), to_start / PAGE_BYTES);
+        self.advised.move_pages(Self::pages(from), to_start / PAGE_BYTES);
         if let Some(places) = &self.places {
             places.unmap(places.address_of((from.start >> self.layout.superslab_shift) as u32), from.bytes);
         }

@@ -56,6 +56,8 @@ pub struct Tally {
     pub threads_ended: u64,
     /// SuperSlabs that lie in holes of the arena at the end: the kernel took what it then refused to map again.
     pub superslabs_lost: u64,
+    /// SuperSlabs with small pages where huge ones are asked for, over all looks at the advice.
+    pub small_superslabs_seen: u64,
     /// Digest of all addresses, in order.
     pub digest: u64,
 }
@@ -335,9 +337,12 @@ impl<G: Geometry> Player<G> {
         Ok(())
     }
 
-    fn validate(&self) -> Checked {
+    fn validate(&mut self) -> Checked {
         for heap in self.heaps.iter().flatten() {
             self.allocator.validate(heap).map_err(|violation| format!("heap {}: {violation:?}", heap.id()))?;
+        }
+        if self.allocator.mem.failed_calls() == 0 {
+            self.tally.small_superslabs_seen += self.allocator.mem.check_advice(&self.allocator.options)?;
         }
         check_pool(&self.allocator.mem)
     }

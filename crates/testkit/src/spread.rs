@@ -116,6 +116,7 @@ fn random_options(random: &mut Random, superslab_bytes: u64, ordinals: u64) -> O
         prefault_scope: random.pick(&[PrefaultScope::SuperSlab, PrefaultScope::Slab, PrefaultScope::Init]),
         prewarm_superslabs: if random.per_mille(300) { random.below(quarter + 1) as u32 } else { 0 },
         cache_superslabs: random.below(9) as u32,
+        huge_heaps: random.pick(&[0, 1, 2, 8]),
         purge: random.pick(&[Purge::None, Purge::DontNeed, Purge::Free, Purge::Unmap]),
         purge_delay_ns: random.pick(&[0, 1_000, 100_000]),
         purge_spans: random.per_mille(500),

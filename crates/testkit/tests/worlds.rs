@@ -137,6 +137,7 @@ fn random_design(random: &mut Random) -> Design {
         prefault_scope: random.pick(PrefaultScope::ALL),
         prewarm_superslabs: if superslab_shift < 23 { random.below(3) as u32 } else { 0 },
         cache_superslabs,
+        huge_heaps: random.pick(&[0, 1, 2, 8]),
         purge: random.pick(Purge::ALL),
         purge_delay_ns: random.pick(&[0, 20_000, 100_000_000]),
         purge_spans: random.per_mille(500),

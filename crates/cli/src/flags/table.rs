@@ -187,6 +187,14 @@ pub const FLAGS: &[Flag] = &[
         "Empty SuperSlabs kept for reuse"
     ),
     number_flag!(
+        "huge-heaps",
+        Values::Count("heaps"),
+        parse_count_32,
+        |count: u32| count.to_string(),
+        huge_heaps,
+        "Threads whose heaps get huge pages at once; those of further threads get them from their second SuperSlab on"
+    ),
+    number_flag!(
         "warm-slabs",
         Values::Count("slabs"),
         parse_count_32,

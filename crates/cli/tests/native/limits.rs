@@ -94,6 +94,29 @@ fn more_threads_than_heaps_share_one() {
     }
 }
 
+/// By what the kernel tells the program itself.
+#[test]
+fn threads_with_little_memory_do_not_make_huge_pages_of_it() {
+    let Some(programs) = Programs::new() else { return };
+    let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    if !mode.contains("[madvise]") {
+        return eprintln!("skipped: transparent huge pages are not in mode madvise ({})", mode.trim());
+    }
+    let program = programs.build("threads.c", &[]);
+    let resident_kib = |huge_heaps: &str| -> i64 {
+        let words = [Path::new("100"), Path::new("20")];
+        let ran = programs.on_native(&["--huge-heaps", huge_heaps], &program, &words);
+        stdout(&ran).parse().unwrap_or_else(|_| panic!("{ran:?}"))
+    };
+    let (few, all, default) = (resident_kib("1"), resident_kib("4096"), resident_kib("8"));
+    eprintln!("100 threads: {few} KiB resident with one huge heap, {default} with 8, {all} with all");
+    // A small heap: a page for each of its metadata, its two slabs and the heap itself, and a stack's.
+    assert!(few < 8 << 10 && default < 8 * 2048 + (8 << 10), "{few}, {default}");
+    if all < 100 * 2048 {
+        eprintln!("skipped: no huge pages were to be had ({all} KiB), so that nothing was saved");
+    }
+}
+
 #[test]
 fn a_process_without_room_for_another_map_goes_on() {
     let Some(programs) = Programs::new() else { return };

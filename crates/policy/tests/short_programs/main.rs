@@ -3,6 +3,7 @@
 mod adoption;
 mod mistakes;
 mod reuse;
+mod thrift;
 
 use hksim_policy::geometry::Shape;
 use hksim_policy::layout::Layout;

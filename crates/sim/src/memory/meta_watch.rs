@@ -111,7 +111,8 @@ pub(super) fn of_entry(entry: &Entry) -> u64 {
     let Entry { zeroed, clean, prepared, run, bytes, since_ns, next, prev, .. } = entry;
     let flags = [zeroed, clean, prepared].map(|flag| u64::from(flag.get()));
     let numbers = [run, next, prev].map(|number| u64::from(number.get()));
-    let rest = [entry.usage() as u64 | (entry.part() as u64) << 8, bytes.get(), since_ns.get()];
+    let rest =
+        [entry.usage() as u64 | (entry.part() as u64) << 8 | (entry.pages() as u64) << 16, bytes.get(), since_ns.get()];
     digest_of(rest.into_iter().chain(flags).chain(numbers))
 }
 

@@ -140,7 +140,9 @@ impl Os for Traced {
         match advice {
             // SAFETY: the caller's promise.
             Advice::DontNeed | Advice::Free => unsafe { Syscalls.advise(at, bytes, advice) },
-            Advice::HugePage | Advice::PopulateRead | Advice::PopulateWrite | Advice::Collapse => Ok(()),
+            Advice::HugePage | Advice::NoHugePage | Advice::PopulateRead | Advice::PopulateWrite | Advice::Collapse => {
+                Ok(())
+            }
         }
     }
 

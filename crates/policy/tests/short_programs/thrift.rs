@@ -1,0 +1,64 @@
+//! Which heaps get huge pages with their first SuperSlab.
+
+use hksim_policy::meta::Pages;
+use hksim_policy::options::{Align, Huge, Options, Prefault};
+use hksim_policy::{Memory, Request};
+
+use crate::{MIB, Plain, allocator, shape};
+
+/// The pages of the SuperSlab in which a new thread's block lies.
+fn pages_of_a_new_heap(allocator: &Plain) -> Pages {
+    let mut heap = allocator.open_heap().unwrap();
+    let block = allocator.allocate(&mut heap, Request::plain(100)).unwrap();
+    allocator.mem.entry(block.superslab).pages()
+}
+
+#[test]
+fn heaps_beyond_the_first_begin_small_and_grow_large() {
+    for align in [Align::Arena, Align::Trim, Align::Kernel] {
+        let allocator = allocator(shape(), Options { huge_heaps: 2, align, ..Options::default() }, |_| {});
+        assert_eq!(
+            [(); 4].map(|()| pages_of_a_new_heap(&allocator)),
+            [Pages::Huge, Pages::Huge, Pages::Small, Pages::Small]
+        );
+        let mut heap = allocator.open_heap().unwrap();
+        let blocks = [(); 6].map(|()| allocator.allocate(&mut heap, Request::plain(900 << 10)).unwrap());
+        let pages = blocks.map(|block| allocator.mem.entry(block.superslab).pages());
+        let small = pages.iter().filter(|&&pages| pages == Pages::Small).count();
+        assert_eq!((pages[0], pages[5], small), (Pages::Small, Pages::Huge, 2), "two blocks fill its first SuperSlab");
+    }
+}
+
+/// A SuperSlab that was small is purged and serves a heap, and then a huge block, that want huge pages.
+#[test]
+fn what_began_small_is_asked_to_be_huge_again() {
+    let options = Options { huge_heaps: 1, purge_delay_ns: 0, cache_superslabs: 0, ..Options::default() };
+    let allocator = allocator(shape(), options, |_| {});
+    let mut main = allocator.open_heap().unwrap();
+    let mut other = allocator.open_heap().unwrap();
+    let block = allocator.allocate(&mut other, Request::plain(100)).unwrap();
+    let small = allocator.mem.entry(block.superslab);
+    assert_eq!((block.superslab, small.pages()), (0, Pages::Small));
+    allocator.free(&mut other, block);
+    allocator.close_heap(other);
+    let huge = allocator.allocate(&mut main, Request::plain(5 * MIB)).unwrap();
+    assert_eq!((huge.superslab, small.pages()), (0, Pages::Huge));
+}
+
+/// Where SuperSlabs share a huge page heaps share it too; where all of a SuperSlab is made present it may as well be huge; and there is nothing
+/// to go without where nothing is asked for.
+#[test]
+fn heaps_begin_small_only_where_that_saves_memory() {
+    let small_superslabs = hksim_policy::geometry::Shape { superslab_bytes: MIB, ..shape() };
+    let none = Options { huge_heaps: 0, ..Options::default() };
+    for (shape, options) in [
+        (small_superslabs, none),
+        (shape(), Options { prefault: Prefault::PopulateWrite, ..none }),
+        (shape(), Options { huge: Huge::Never, ..none }),
+        (shape(), Options { huge: Huge::Always, ..none }),
+        (shape(), Options { huge: Huge::Collapse, ..none }),
+    ] {
+        assert_eq!(pages_of_a_new_heap(&allocator(shape, options, |_| {})), Pages::Huge, "{options:?}");
+    }
+    assert_eq!(pages_of_a_new_heap(&allocator(shape(), none, |_| {})), Pages::Small);
+}
