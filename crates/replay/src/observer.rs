@@ -272,6 +272,8 @@ impl Observer {
     /// After a call that made huge pages of what was there.
     pub(crate) fn after_collapse(&mut self, start: u64, bytes: u64) {
         self.rescan(pages_at(start, bytes), Cause::Collapsed);
+        // It copies what it collects: none of these pages is shared any more, and none of them was copied by a fault.
+        self.note_shared(frames_of(&pages_at(start, bytes)));
         self.note_resident();
     }
 

@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::support::Bench;
 
-/// What was wrong, the calls, and the design.
-const CASES: [(&str, &str, &str); 8] = [
+/// What was wrong, the calls (a script, or CSV), and the design.
+const CASES: [(&str, &str, &str); 10] = [
     (
         "handing out a block clears its key: a write",
         "a 0 8000;a 1 8000;f 0;f 1;a 2 8000;a 3 8000",
@@ -47,11 +47,23 @@ const CASES: [(&str, &str, &str); 8] = [
         "a 0 300000;a 1 300000;f 0;a 2 200000;f 1;a 3 100",
         "--superslab 256K --huge never --purge free --purge-delay 0",
     ),
+    (
+        "a resize copies metadata that stood where a huge block was given memory and never wrote it",
+        "time_ns,op,object,size,align_log2;0,alloc,0,31,11;1000,realloc,0,25398,;2000,free,0,,;3000,alloc,1,316195,;\
+         40000000,alloc,2,19,7;40001000,realloc,1,632390,;40002000,free,1,,;40003000,realloc,2,291,;40004000,free,2,,",
+        "--superslab 64K --slab 64K --header full --huge collapse --cache 0 --arena 1G --purge free --touch none",
+    ),
+    (
+        "a collapse copies what a child shares, and a populating call after it copies nothing",
+        "a 0 20000;a 1 20000;a 2 20000;a 3 20000",
+        "--superslab 64K --slab 16K --huge collapse --prefault populate-read --arena 1G --fork-at 1",
+    ),
 ];
 
 fn holds(bench: &Bench, what: &str, calls: &str, policy: &str) {
-    fs::write(bench.path("calls.script"), calls.replace(';', "\n")).expect("the script");
-    bench.ok("import calls.script --from script -o calls.hkt");
+    let format = if calls.starts_with("time_ns,") { "csv" } else { "script" };
+    fs::write(bench.path("calls.txt"), calls.replace(';', "\n")).expect("the calls");
+    bench.ok(&format!("import calls.txt --from {format} -o calls.hkt"));
     let result = bench.json(&format!("validate calls.hkt {policy}"));
     let row = &result["rows"][0];
     match row["verdict"].as_str() {

@@ -212,7 +212,7 @@ impl<H: Hooks> SimMemory<H> {
         }
     }
 
-    /// A write to where metadata stood says that their SuperSlab is gone: they are bytes like others from now on.
+    /// An access of a block's to where metadata stood says that their SuperSlab is gone: they are bytes like others from now on.
     fn take_over_meta(&self, contents: &Contents, at: u64, count: u64) {
         let shift = self.layout.superslab_shift;
         for ordinal in at >> shift..(at + count).div_ceil(1 << shift) {
@@ -477,6 +477,8 @@ impl<H: Hooks> Memory for SimMemory<H> {
         if let Some(contents) = &self.contents {
             let (to, from) = (at(to) - self.layout.arena, at(from) - self.layout.arena);
             self.take_over_meta(contents, to, bytes);
+            // A huge block that was never written holds what its memory held before.
+            self.take_over_meta(contents, from, bytes);
             contents.copy(to, from, bytes);
         }
     }
