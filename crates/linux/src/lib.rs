@@ -29,6 +29,8 @@ pub mod pagemap;
 #[cfg(feature = "std")]
 pub mod perf;
 #[cfg(feature = "std")]
+pub mod processor;
+#[cfg(feature = "std")]
 pub mod procfs;
 #[cfg(feature = "std")]
 pub mod resident;

@@ -478,6 +478,8 @@ impl Observer {
 
 impl Watch for Observer {
     fn begin(&mut self) {
+        // Pages of an unfinished lot have another owner for the kernel, and a lot is ended on its own processor only.
+        hksim_linux::processor::stay_on_this();
         self.modes_before = self.modes.digest();
         self.page_table_bytes_before = self.page_tables();
         self.traps.iter().for_each(|traps| traps.counter().enable());

@@ -1,0 +1,35 @@
+//! Which processor the calling thread runs on.
+
+/// Keeps the calling thread on the processor that it runs on now, and the processes that it forks: what the kernel collects for each processor
+/// (lots of pages on their way to its lists) is then all in one place. False where the system does not allow it.
+pub fn stay_on_this() -> bool {
+    // SAFETY: it has no arguments.
+    let here = unsafe { libc::sched_getcpu() };
+    let Ok(here) = usize::try_from(here) else { return false };
+    // SAFETY: a set is plain bits, and empty when zeroed.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    if here >= libc::CPU_SETSIZE as usize {
+        return false;
+    }
+    // SAFETY: the set has a bit for each number below CPU_SETSIZE.
+    unsafe { libc::CPU_SET(here, &mut set) };
+    // SAFETY: the set is whole, and lives until the call returns.
+    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_thread_stays_where_it_is_told_to() {
+        std::thread::spawn(|| {
+            if !super::stay_on_this() {
+                return eprintln!("skipped: sched_setaffinity is not allowed");
+            }
+            let status = std::fs::read_to_string("/proc/thread-self/status").expect("the thread's status");
+            let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list");
+            assert!(list.trim().parse::<u32>().is_ok(), "one processor: {list}");
+        })
+        .join()
+        .expect("no panic");
+    }
+}
