@@ -58,6 +58,31 @@ fn import_file(file: &Path) -> (ImportReport, Vec<Event>) {
     (report, events)
 }
 
+/// What other readers sum up: blocks given out, and bytes live at the peak and at the end.
+struct Totals {
+    allocs: u64,
+    peak: u64,
+    live: u64,
+}
+
+impl Totals {
+    fn of(events: &[Event]) -> Totals {
+        let (mut totals, mut sizes) = (Totals { allocs: 0, peak: 0, live: 0 }, HashMap::new());
+        for event in events {
+            match event.op {
+                Op::Alloc { object, size, .. } => {
+                    sizes.insert(object, size);
+                    (totals.allocs, totals.live) = (totals.allocs + 1, totals.live + size);
+                }
+                Op::Free { object } => totals.live -= sizes[&object],
+                _ => (),
+            }
+            totals.peak = totals.peak.max(totals.live);
+        }
+        totals
+    }
+}
+
 #[test]
 fn every_format_becomes_the_events_that_were_encoded() {
     let folder = tempfile::tempdir().unwrap();
@@ -204,18 +229,7 @@ print(*counts)";
         }
         let (report, events) = import_file(&folder.path().join("p.bin"));
         assert_eq!((report.kind, report.quality.unfinished_calls), ("memray", 0));
-        let (mut sizes, mut allocs, mut live, mut peak) = (HashMap::new(), 0u64, 0u64, 0u64);
-        for event in &events {
-            match event.op {
-                Op::Alloc { object, size, .. } => {
-                    sizes.insert(object, size);
-                    (allocs, live) = (allocs + 1, live + size);
-                }
-                Op::Free { object } => live -= sizes[&object],
-                _ => (),
-            }
-            peak = peak.max(live);
-        }
+        let Totals { allocs, peak, live } = Totals::of(&events);
         let said = python("reader.py p.bin").unwrap().stdout;
         // A block that is given out twice has a free put in.
         let events = events.len() as u64 - report.quality.reuse_repaired;
@@ -296,18 +310,7 @@ fn agrees_with_heaptrack_print(file: &Path, events: &[Event]) {
         let rest = said.rsplit_once(label).unwrap_or_else(|| panic!("no `{label}` in {said}")).1;
         rest.split_whitespace().next().expect("a figure").to_string()
     };
-    let (mut sizes, mut allocs, mut live, mut peak) = (HashMap::new(), 0u64, 0u64, 0u64);
-    for event in events {
-        match event.op {
-            Op::Alloc { object, size, .. } => {
-                sizes.insert(object, size);
-                (allocs, live) = (allocs + 1, live + size);
-            }
-            Op::Free { object } => live -= sizes[&object],
-            _ => (),
-        }
-        peak = peak.max(live);
-    }
+    let Totals { allocs, peak, live } = Totals::of(events);
     assert_eq!(figure("calls to allocation functions: "), allocs.to_string());
     // In thousands and millions, with two digits behind the point.
     let bytes = |bytes: u64| match bytes {
