@@ -17,7 +17,7 @@ use std::process::Command;
 use support::{Random, read_all};
 
 const ENCODER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/encode.py");
-const FORMATS: [(&str, &str); 11] = [
+const FORMATS: [(&str, &str); 13] = [
     ("heaptrack", "heaptrack"),
     ("memray", "memray"),
     ("memray-native", "memray"),
@@ -29,6 +29,8 @@ const FORMATS: [(&str, &str); 11] = [
     ("jemalloc-pa-preprocessed", "jemalloc-pa"),
     ("bytehound", "bytehound"),
     ("bytehound-old", "bytehound"),
+    ("bytehound-data", "bytehound-data"),
+    ("bytehound-data-old", "bytehound-data"),
 ];
 
 /// Lets the script write a file; returns the events it must become. `None`, with the reason printed, without Python.
