@@ -395,6 +395,11 @@ fn absurd_records_are_refused_with_their_byte() {
     assert!(refused("p.pb", &[0x0B], Some("protobuf")).contains("wire type 3"));
     assert!(refused("p.pb", &[0x0A, 2, 0x0A, 99], Some("protobuf")).contains("beyond its line"));
     assert!(refused("b.dat", &[9; 64], Some("bytehound")).contains("export-replay"));
+    let recording = |bytes: &[u8]| refused("b.dat", bytes, Some("bytehound-data"));
+    assert!(recording(&[3; 64]).contains("neither packed nor plain"));
+    assert!(recording(&[1, 0xFF, 0xFF, 0xFF, 0x7F, 1]).contains("larger than bytehound's"));
+    assert!(recording(&[1, 4, 0, 0, 0, 0x14, 1, 9, 9]).contains("a chunk is damaged"));
+    assert!(recording(&[2, 4, 0, 0, 0, 20, 0, 0, 0]).contains("begins with a header"));
     assert!(refused("a.bin", &[9; 48], Some("alk")).contains("record type 9"));
     assert!(refused("j.csv", b"0,0x1000,5,hpa_alloc,4096\n0,0x1000,6,hpa_what,4096\n", None).contains("j.csv:2"));
     let table = "time_ns,thread,op,object,size,align_log2,call,birth\n0,0,alloc,1,8,0,malloc,none\n";
