@@ -4,8 +4,8 @@
 //!   [`page_flags`]: which frames are one folio.
 //! - [`perf`]: events of the kernel; [`ring`]: their records; [`traps`]: page-fault exceptions, counted and with addresses.
 //! - [`cpu_modes`]: how much of a thread's time the kernel takes; [`area`]: memory to try things on.
-//! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change; [`damon`]: who looks at
-//!   pages from outside; [`file_size`]: a limit of this process; [`lifetime`]: processes that end with their parent.
+//! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change; [`pressure`]:
+//!   whether memory is short; [`damon`]: who looks at pages from outside; [`file_size`]: a limit of this process; [`lifetime`]: processes that end with their parent.
 //! - [`resident`]: memory for those who watch faults and must take none themselves.
 
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -28,6 +28,8 @@ pub mod page_flags;
 pub mod pagemap;
 #[cfg(feature = "std")]
 pub mod perf;
+#[cfg(feature = "std")]
+pub mod pressure;
 #[cfg(feature = "std")]
 pub mod processor;
 #[cfg(feature = "std")]

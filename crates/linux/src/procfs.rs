@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::resident::Resident;
 
 const BUFFER_BYTES: usize = 64 << 10;
-/// What is kept of a line of smaps: its addresses or its figure stand first.
+/// What is kept of a line of maps or smaps: its addresses or its figure stand first.
 const LINE_BYTES: usize = 64;
 
 /// The first decimal number in a line.
@@ -63,25 +63,35 @@ impl ProcText {
         first_number(line)
     }
 
+    /// Hands out the first [`LINE_BYTES`] bytes of each line, wherever reads cut it. Allocates nothing.
+    fn each_line(&mut self, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        let (mut line, mut filled) = ([0u8; LINE_BYTES], 0);
+        self.each_piece(|piece| {
+            for part in piece.split_inclusive(|&byte| byte == b'\n') {
+                let text = part.strip_suffix(b"\n").unwrap_or(part);
+                let bytes = text.len().min(LINE_BYTES - filled);
+                line[filled..filled + bytes].copy_from_slice(&text[..bytes]);
+                filled += bytes;
+                if text.len() < part.len() {
+                    each(&line[..filled]);
+                    filled = 0;
+                }
+            }
+        })?;
+        if filled > 0 {
+            each(&line[..filled]);
+        }
+        Ok(())
+    }
+
     /// Adds up the numbers behind `key` in `/proc/self/smaps`, over the mappings whose addresses are such.
     pub fn sum_where(&mut self, key: &str, is_such: impl Fn(Range<u64>) -> bool) -> Option<u64> {
-        let (mut line, mut length) = ([0u8; LINE_BYTES], 0);
         let (mut sum, mut counts) = (0, false);
-        self.each_piece(|piece| {
-            for &byte in piece {
-                if byte != b'\n' {
-                    if let Some(place) = line.get_mut(length) {
-                        (*place, length) = (byte, length + 1);
-                    }
-                    continue;
-                }
-                let text = &line[..length];
-                length = 0;
-                if let Some(addresses) = addresses_of(text) {
-                    counts = is_such(addresses);
-                } else if let Some(rest) = text.strip_prefix(key.as_bytes()).filter(|_| counts) {
-                    sum += first_number(rest).unwrap_or(0);
-                }
+        self.each_line(|line| {
+            if let Some(addresses) = addresses_of(line) {
+                counts = is_such(addresses);
+            } else if let Some(rest) = line.strip_prefix(key.as_bytes()).filter(|_| counts) {
+                sum += first_number(rest).unwrap_or(0);
             }
         })
         .ok()?;
@@ -95,21 +105,39 @@ impl ProcText {
 
     /// Lines of `/proc/self/maps` whose addresses are such.
     pub fn maps_where(&mut self, is_such: impl Fn(Range<u64>) -> bool) -> Option<u64> {
-        let (mut count, mut addresses, mut at) = (0, [0u64; 2], 0);
-        self.each_piece(|piece| {
-            for &byte in piece {
-                match (addresses.get_mut(at), (byte as char).to_digit(16)) {
-                    (Some(address), Some(digit)) => *address = *address << 4 | u64::from(digit),
-                    (Some(_), None) => {
-                        at += 1;
-                        count += u64::from(at == addresses.len() && is_such(addresses[0]..addresses[1]));
-                    }
-                    (None, _) if byte == b'\n' => (addresses, at) = ([0; 2], 0),
-                    (None, _) => {}
-                }
-            }
-        })
-        .ok()?;
+        let mut count = 0;
+        self.each_line(|line| count += u64::from(addresses_of(line).is_some_and(&is_such))).ok()?;
         Some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with this text, whose reads end after so many bytes.
+    fn text_of(text: &str, buffer_bytes: usize) -> ProcText {
+        let path = std::env::temp_dir().join(format!("hksim-procfs-{}-{buffer_bytes}", std::process::id()));
+        std::fs::write(&path, text).expect("a temporary file");
+        let file = File::open(&path).expect("the file");
+        std::fs::remove_file(&path).expect("the file");
+        ProcText { file, buffer: Resident::zeroed(buffer_bytes).expect("a few bytes") }
+    }
+
+    #[test]
+    fn lines_are_whole_wherever_a_read_ends() {
+        let long = "x".repeat(3 * LINE_BYTES);
+        let text = format!(
+            "1000-3000 rw-p 00000000 00:00 0 {long}\nLazyFree:  8 kB\nPss: 1 kB\n\n3000-4000 r--p\nLazyFree: 4 kB\n\
+             ffffffffff600000-ffffffffff601000 --xp\nLazyFree: 16 kB"
+        );
+        for buffer_bytes in [1, 2, 3, 7, 61, 64, 65, 4096] {
+            let mut lines = text_of(&text, buffer_bytes);
+            let sum = |lines: &mut ProcText, from: u64| lines.sum_where("LazyFree:", |map| map.start >= from);
+            assert_eq!([0, 0x2000, 0x3001].map(|from| sum(&mut lines, from)), [Some(28), Some(20), Some(16)]);
+            assert_eq!(lines.maps_where(|map| map.end <= 0x4000), Some(2));
+            assert_eq!(lines.maps_within(0x1000, 0x3000), Some(1));
+            assert_eq!(lines.maps_where(|_| true), Some(3));
+        }
     }
 }

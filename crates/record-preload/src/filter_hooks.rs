@@ -10,7 +10,7 @@ use libc::{SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT, SECCOMP_SET_MODE_FILTER, SE
 use libc::{c_int, c_long, c_ulong, c_void};
 
 use crate::filters::{self, Wanted};
-use crate::{policy, real, sys};
+use crate::{policy, real};
 
 /// Makes a system call of the program's, given by its number and first arguments: by way of [`filters::install`] if it
 /// installs a filter. What it changes of the memory policy is recorded.
@@ -31,18 +31,15 @@ fn around(number: c_long, first: c_ulong, second: c_ulong, third: c_ulong, call:
 
 const PR_SET_SECCOMP: u32 = libc::PR_SET_SECCOMP as u32;
 
-/// The real `syscall`; null until it was looked up.
+/// The real `syscall`; null until it was looked up. Not in [`real`]'s table: [`syscall`] jumps there by its name.
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-/// The real `prctl`, as above.
-static PRCTL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
-type Prctl = unsafe extern "C" fn(c_int, ...) -> c_int;
 
 /// Looks the real functions up. Called when the object is loaded: later it could be too late to open files.
 pub fn begin() {
     SYSCALL.store(real::find(c"syscall"), Ordering::Release);
-    PRCTL.store(real::find(c"prctl"), Ordering::Release);
+    real::prctl();
 }
 
 fn real_syscall() -> Option<Syscall> {
@@ -51,14 +48,6 @@ fn real_syscall() -> Option<Syscall> {
     }
     // SAFETY: null is None, and anything else is the C function of that name, which has this type.
     unsafe { transmute::<*mut c_void, Option<Syscall>>(SYSCALL.load(Ordering::Acquire)) }
-}
-
-fn real_prctl() -> Option<Prctl> {
-    if PRCTL.load(Ordering::Acquire).is_null() {
-        begin();
-    }
-    // SAFETY: as above.
-    unsafe { transmute::<*mut c_void, Option<Prctl>>(PRCTL.load(Ordering::Acquire)) }
 }
 
 /// C `syscall`. Few instructions, and no stack: some calls return twice.
@@ -105,10 +94,7 @@ unsafe extern "C" fn other_syscall(
     fifth: c_long,
     sixth: c_long,
 ) -> c_long {
-    let Some(real) = real_syscall() else {
-        sys::set_errno(libc::ENOSYS);
-        return -1;
-    };
+    let Some(real) = real_syscall() else { return policy::no_such_call().into() };
     // SAFETY: by the caller's promise.
     let call = || unsafe { real(number, first, second, third, fourth, fifth, sixth) };
     around(number, first as c_ulong, second as c_ulong, third as c_ulong, call)
@@ -126,10 +112,7 @@ pub unsafe extern "C" fn prctl(
     fourth: c_ulong,
     fifth: c_ulong,
 ) -> c_int {
-    let Some(real) = real_prctl() else {
-        sys::set_errno(libc::ENOSYS);
-        return -1;
-    };
+    let Some(real) = real::prctl() else { return policy::no_such_call() };
     // SAFETY: by the caller's promise.
     let call = || unsafe { real(option, second, third, fourth, fifth) };
     around(libc::SYS_prctl, option as c_ulong, second, third, || c_long::from(call())) as c_int

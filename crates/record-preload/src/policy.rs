@@ -57,7 +57,8 @@ pub fn note(number: c_long, first: c_ulong, second: c_ulong, third: c_ulong, res
     lane::push(&Record::new(Kind::MemoryPolicy, clock::ticks(), change.0, u64::from(change.1)));
 }
 
-fn no_such_call() -> c_int {
+/// The result where no object defines the real function.
+pub fn no_such_call() -> c_int {
     sys::set_errno(libc::ENOSYS);
     -1
 }

@@ -79,6 +79,7 @@ real_functions! {
     fork: c"fork", unsafe extern "C" fn() -> libc::pid_t;
     mlockall: c"mlockall", unsafe extern "C" fn(c_int) -> c_int;
     munlockall: c"munlockall", unsafe extern "C" fn() -> c_int;
+    prctl: c"prctl", unsafe extern "C" fn(c_int, ...) -> c_int;
     personality: c"personality", unsafe extern "C" fn(c_ulong) -> c_int;
     dlclose: c"dlclose", unsafe extern "C" fn(*mut c_void) -> c_int;
 }

@@ -5,6 +5,7 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 
 use hksim_linux::damon;
+use hksim_linux::pressure::{reclaim_scans, thp_fallbacks};
 use hksim_linux::sysfs::{THP, choice, khugepaged_collapses, number, text};
 use hksim_linux::traps::TrapCounter;
 
@@ -110,35 +111,14 @@ impl Environment {
     pub(crate) fn finish(mut self) -> Environment {
         let since =
             |now: Option<u64>, before: Option<u64>| now.zip(before).map(|(now, before)| now.saturating_sub(before));
-        self.khugepaged_collapses = since(khugepaged_collapses(), self.khugepaged_collapses);
-        self.thp_fallbacks = since(thp_fallbacks(), self.thp_fallbacks);
-        self.reclaim_scans = since(reclaim_scans(), self.reclaim_scans);
-        self.damon_ns = since(damon::run_ns(), self.damon_ns);
-        self.modes_changed = Environment::read().changed_since(&self);
+        let now = Environment::read();
+        self.modes_changed = now.changed_since(&self);
+        self.khugepaged_collapses = since(now.khugepaged_collapses, self.khugepaged_collapses);
+        self.thp_fallbacks = since(now.thp_fallbacks, self.thp_fallbacks);
+        self.reclaim_scans = since(now.reclaim_scans, self.reclaim_scans);
+        self.damon_ns = since(now.damon_ns, self.damon_ns);
         self
     }
-}
-
-/// Pages that reclaim and compaction looked at so far.
-fn reclaim_scans() -> Option<u64> {
-    const COUNTED: [&str; 3] = ["pgscan_kswapd ", "pgscan_direct ", "compact_migrate_scanned "];
-    let vmstat = text("/proc/vmstat")?;
-    let count = |line: &str| COUNTED.iter().find_map(|name| line.strip_prefix(name))?.parse::<u64>().ok();
-    Some(vmstat.lines().filter_map(count).sum())
-}
-
-/// Failed allocations of huge pages of all sizes so far, those of collapses included; before Linux 6.10 only those of 2 MiB
-/// are counted.
-fn thp_fallbacks() -> Option<u64> {
-    let vmstat = text("/proc/vmstat")?;
-    let counted = |name: &str| -> Option<u64> {
-        let mut fields = vmstat.lines().filter_map(|line| line.split_once(' '));
-        fields.find(|(field, _)| *field == name)?.1.parse().ok()
-    };
-    let entries = fs::read_dir(THP).into_iter().flatten().flatten();
-    let by_size = entries.filter_map(|entry| number(entry.path().join("stats/anon_fault_fallback").to_str()?));
-    let faults = by_size.reduce(|sum, fallbacks| sum + fallbacks).or_else(|| counted("thp_fault_fallback"))?;
-    Some(faults + counted("thp_collapse_alloc_failed").unwrap_or(0))
 }
 
 /// Pages of a folio, of every size between 4K and 2M that is not off.

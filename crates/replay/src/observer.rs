@@ -234,11 +234,14 @@ impl Observer {
                 continue;
             }
             let after = after.unwrap_or(ABSENT);
-            let parts = match cause {
-                Cause::Populated(_) => self.folios.parts(first_page),
-                _ => None,
+            let parts;
+            let cause = match cause {
+                Cause::Populated(_) => {
+                    parts = self.folios.parts(first_page);
+                    Cause::Populated(parts.as_ref())
+                }
+                other => other,
             };
-            let cause = if parts.is_some() { Cause::Populated(parts.as_ref()) } else { cause };
             self.tally.classify(first_page, self.shadow.frame(frame), &after, cause);
             if self.shadow.is_full() {
                 grow(&mut self.shadow, &mut self.status, &mut self.own);
@@ -336,9 +339,7 @@ impl Observer {
 
     /// Counts the allocator's VMAs.
     pub(crate) fn note_vmas(&mut self) -> u64 {
-        let ours = &self.ours;
-        let is_ours = |map: Range<u64>| ours.overlaps(&(map.start / PAGE_BYTES..map.end / PAGE_BYTES));
-        let vmas = self.maps.maps_where(is_ours).unwrap_or(0);
+        let vmas = self.maps.maps_where(is_among(&self.ours)).unwrap_or(0);
         self.peaks.vmas = self.peaks.vmas.max(vmas);
         vmas
     }
@@ -349,9 +350,7 @@ impl Observer {
     }
 
     fn lazy_free_bytes(&mut self) -> Option<u64> {
-        let ours = &self.ours;
-        let is_ours = |map: Range<u64>| ours.overlaps(&(map.start / PAGE_BYTES..map.end / PAGE_BYTES));
-        self.smaps.sum_where("LazyFree:", is_ours).map(|kilobytes| kilobytes * 1024)
+        self.smaps.sum_where("LazyFree:", is_among(&self.ours)).map(|kilobytes| kilobytes * 1024)
     }
 
     fn page_tables(&mut self) -> u64 {
@@ -524,6 +523,11 @@ fn is_hugetlb(shadow: &Shadow, hugetlb: &[u8], frame: u64) -> bool {
 
 fn pages_at(start: u64, bytes: u64) -> Range<u64> {
     start / PAGE_BYTES..(start + bytes) / PAGE_BYTES
+}
+
+/// Whether a mapping, given by its addresses, has pages of `extents`.
+fn is_among(extents: &Extents) -> impl Fn(Range<u64>) -> bool {
+    |map| extents.overlaps(&(map.start / PAGE_BYTES..map.end / PAGE_BYTES))
 }
 
 /// The frames that pages lie in.

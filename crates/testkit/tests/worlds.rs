@@ -1,11 +1,14 @@
 //! One trace, three worlds: the driver on the simulator's memory, on mmap and on plain vectors must place every object
 //! alike, event by event, under designs from all over the space. The random designs and traces print their seed.
 
+#[path = "common/designs.rs"]
+mod designs;
+
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use hksim_drive::design::{Align, CarveRule, Classes, Header, Meta, Prefault, PrefaultScope, Purge};
-use hksim_drive::{Design, Driver, Huge, Plan, TouchRule};
+use designs::random_design;
+use hksim_drive::{Design, Driver, Plan, TouchRule};
 use hksim_native::{MmapMemory, Os, Syscalls};
 use hksim_policy::memory::{Advice, Mapping};
 use hksim_policy::{Allocator, Errno, Geometry, World};
@@ -115,39 +118,6 @@ fn worlds_agree(design: &Design, trace: &RandomTrace, touch: TouchRule, what: &s
         Err(error) => eprintln!("skipped: the native world: {error}"),
     }
     simulated.digests.last().map_or(0, |&(_, failed)| failed)
-}
-
-fn random_design(random: &mut Random) -> Design {
-    let superslab_shift = 16 + random.below(10);
-    let slab_least = (superslab_shift - 9).max(14);
-    let cache_superslabs = random.below(9) as u32;
-    let huge = random.pick(Huge::ALL);
-    Design {
-        superslab_bytes: 1 << superslab_shift,
-        slab_bytes: 1 << (slab_least + random.below((superslab_shift - slab_least).min(3) + 1)),
-        classes: random.pick(Classes::ALL),
-        header: random.pick(Header::ALL),
-        header_bytes: random.pick(&[1, 16]),
-        huge,
-        align: match huge {
-            Huge::Hugetlb | Huge::HugetlbPlain => Align::Arena,
-            _ => random.pick(Align::ALL),
-        },
-        prefault: random.pick(Prefault::ALL),
-        prefault_scope: random.pick(PrefaultScope::ALL),
-        prewarm_superslabs: if superslab_shift < 23 { random.below(3) as u32 } else { 0 },
-        cache_superslabs,
-        huge_heaps: random.pick(&[0, 1, 2, 8]),
-        purge: random.pick(Purge::ALL),
-        purge_delay_ns: random.pick(&[0, 20_000, 100_000_000]),
-        purge_spans: random.per_mille(500),
-        warm_slabs: random.below(3) as u32,
-        meta: random.pick(Meta::ALL),
-        carve: random.pick(CarveRule::ALL),
-        startup_touch_bytes: random.pick(&[0, 0, 3 << 20]),
-        huge_cache_bytes: random.pick(&[0, 1 << 20, 64 << 20]),
-        arena_bytes: 64 << 20,
-    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::process::Command;
 use support::{Random, read_all};
 
 const ENCODER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/encode.py");
-const FORMATS: [(&str, &str); 11] = [
+const FORMATS: [(&str, &str); 13] = [
     ("heaptrack", "heaptrack"),
     ("memray", "memray"),
     ("memray-native", "memray"),
@@ -29,6 +29,8 @@ const FORMATS: [(&str, &str); 11] = [
     ("jemalloc-pa-preprocessed", "jemalloc-pa"),
     ("bytehound", "bytehound"),
     ("bytehound-old", "bytehound"),
+    ("bytehound-data", "bytehound-data"),
+    ("bytehound-data-old", "bytehound-data"),
 ];
 
 /// Lets the script write a file; returns the events it must become. `None`, with the reason printed, without Python.
@@ -56,6 +58,31 @@ fn import_file(file: &Path) -> (ImportReport, Vec<Event>) {
     let report = import(file, &Options::default(), &out).unwrap();
     let events = read_all(&mut TraceReader::open(&out).unwrap()).unwrap();
     (report, events)
+}
+
+/// What other readers sum up: blocks given out, and bytes live at the peak and at the end.
+struct Totals {
+    allocs: u64,
+    peak: u64,
+    live: u64,
+}
+
+impl Totals {
+    fn of(events: &[Event]) -> Totals {
+        let (mut totals, mut sizes) = (Totals { allocs: 0, peak: 0, live: 0 }, HashMap::new());
+        for event in events {
+            match event.op {
+                Op::Alloc { object, size, .. } => {
+                    sizes.insert(object, size);
+                    (totals.allocs, totals.live) = (totals.allocs + 1, totals.live + size);
+                }
+                Op::Free { object } => totals.live -= sizes[&object],
+                _ => (),
+            }
+            totals.peak = totals.peak.max(totals.live);
+        }
+        totals
+    }
 }
 
 #[test]
@@ -204,18 +231,7 @@ print(*counts)";
         }
         let (report, events) = import_file(&folder.path().join("p.bin"));
         assert_eq!((report.kind, report.quality.unfinished_calls), ("memray", 0));
-        let (mut sizes, mut allocs, mut live, mut peak) = (HashMap::new(), 0u64, 0u64, 0u64);
-        for event in &events {
-            match event.op {
-                Op::Alloc { object, size, .. } => {
-                    sizes.insert(object, size);
-                    (allocs, live) = (allocs + 1, live + size);
-                }
-                Op::Free { object } => live -= sizes[&object],
-                _ => (),
-            }
-            peak = peak.max(live);
-        }
+        let Totals { allocs, peak, live } = Totals::of(&events);
         let said = python("reader.py p.bin").unwrap().stdout;
         // A block that is given out twice has a free put in.
         let events = events.len() as u64 - report.quality.reuse_repaired;
@@ -296,18 +312,7 @@ fn agrees_with_heaptrack_print(file: &Path, events: &[Event]) {
         let rest = said.rsplit_once(label).unwrap_or_else(|| panic!("no `{label}` in {said}")).1;
         rest.split_whitespace().next().expect("a figure").to_string()
     };
-    let (mut sizes, mut allocs, mut live, mut peak) = (HashMap::new(), 0u64, 0u64, 0u64);
-    for event in events {
-        match event.op {
-            Op::Alloc { object, size, .. } => {
-                sizes.insert(object, size);
-                (allocs, live) = (allocs + 1, live + size);
-            }
-            Op::Free { object } => live -= sizes[&object],
-            _ => (),
-        }
-        peak = peak.max(live);
-    }
+    let Totals { allocs, peak, live } = Totals::of(events);
     assert_eq!(figure("calls to allocation functions: "), allocs.to_string());
     // In thousands and millions, with two digits behind the point.
     let bytes = |bytes: u64| match bytes {
@@ -390,6 +395,11 @@ fn absurd_records_are_refused_with_their_byte() {
     assert!(refused("p.pb", &[0x0B], Some("protobuf")).contains("wire type 3"));
     assert!(refused("p.pb", &[0x0A, 2, 0x0A, 99], Some("protobuf")).contains("beyond its line"));
     assert!(refused("b.dat", &[9; 64], Some("bytehound")).contains("export-replay"));
+    let recording = |bytes: &[u8]| refused("b.dat", bytes, Some("bytehound-data"));
+    assert!(recording(&[3; 64]).contains("neither packed nor plain"));
+    assert!(recording(&[1, 0xFF, 0xFF, 0xFF, 0x7F, 1]).contains("larger than bytehound's"));
+    assert!(recording(&[1, 4, 0, 0, 0, 0x14, 1, 9, 9]).contains("a chunk is damaged"));
+    assert!(recording(&[2, 4, 0, 0, 0, 20, 0, 0, 0]).contains("begins with a header"));
     assert!(refused("a.bin", &[9; 48], Some("alk")).contains("record type 9"));
     assert!(refused("j.csv", b"0,0x1000,5,hpa_alloc,4096\n0,0x1000,6,hpa_what,4096\n", None).contains("j.csv:2"));
     let table = "time_ns,thread,op,object,size,align_log2,call,birth\n0,0,alloc,1,8,0,malloc,none\n";

@@ -1,13 +1,8 @@
 //! Whether memory was short while a script ran, on the whole machine: then a fault gets less than it asked for, what is free
 //! to go goes, and a page that is being moved cannot be written in place.
 
-use std::fs;
-
+use hksim_linux::pressure::{FAULT_FALLBACKS, SCANS, fault_fallback_files};
 use hksim_linux::procfs::ProcText;
-use hksim_linux::sysfs::THP;
-
-/// Lines of `/proc/vmstat`: faults that found no huge page, and pages that reclaim and compaction looked at.
-const IN_VMSTAT: [&str; 4] = ["thp_fault_fallback ", "pgscan_kswapd ", "pgscan_direct ", "compact_migrate_scanned "];
 
 /// Counters that stand still while memory is plenty.
 pub(super) struct Shortage {
@@ -19,9 +14,7 @@ pub(super) struct Shortage {
 impl Shortage {
     /// Opens what this kernel counts.
     pub(super) fn open() -> Shortage {
-        let folders = fs::read_dir(THP).into_iter().flatten().flatten();
-        let files = folders.map(|folder| folder.path().join("stats/anon_fault_fallback"));
-        let sizes = files.filter_map(|file| ProcText::open(file.to_str()?).ok()).collect();
+        let sizes = fault_fallback_files().filter_map(|file| ProcText::open(file.to_str()?).ok()).collect();
         Shortage { sizes, before: 0 }
     }
 
@@ -36,7 +29,8 @@ impl Shortage {
     }
 
     fn count(&mut self, vmstat: &mut ProcText) -> u64 {
-        let in_vmstat: u64 = IN_VMSTAT.iter().filter_map(|key| vmstat.number(key)).sum();
+        let keys = SCANS.into_iter().chain([FAULT_FALLBACKS]);
+        let in_vmstat: u64 = keys.filter_map(|key| vmstat.number(key)).sum();
         let by_size: u64 = self.sizes.iter_mut().filter_map(|size| size.number("")).sum();
         in_vmstat + by_size
     }

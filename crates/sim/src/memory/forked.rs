@@ -39,11 +39,12 @@ impl<H: Hooks> SimMemory<H> {
 
     #[inline]
     pub(super) fn remember(&self, piece: Piece) {
-        if self.watch.is_on() {
-            // Before the next change: it may undo this one.
-            self.touch_changed();
+        if !self.watch.is_on() {
+            return;
         }
-        if self.watch.is_on() && !self.filter.is_written(self.extent(piece).0 / PAGE_BYTES) {
+        // Before the next change: it may undo this one.
+        self.touch_changed();
+        if !self.filter.is_written(self.extent(piece).0 / PAGE_BYTES) {
             self.watch.remember(piece, || self.digest(piece));
         }
     }

@@ -1,179 +1,172 @@
-//! LZ4 frames, decompressed while they are read. Checksums are skipped: what they would find is found further on, as text or
-//! records that make no sense.
+//! LZ4 frames, decompressed while they are read: one after another, and between them frames to be skipped.
+//!
+//! A [`FrameDecoder`] reads one frame: a second one with another block size would break its assertions. It takes a source that
+//! ends between two blocks for the end of the frame, so [`Source`] notes the end, which a whole frame never reads.
 
-use std::io::{self, Read};
+use lz4_flex::frame::FrameDecoder;
+use std::io::{self, BufRead, Read};
+use std::mem;
 
 /// First bytes of a frame.
 pub(super) const MAGIC: [u8; 4] = 0x184D_2204u32.to_le_bytes();
 /// First bytes of a frame to be skipped, but for the low four bits.
 const MAGIC_SKIPPED: u32 = 0x184D_2A50;
-/// How far back a match may lie.
-const WINDOW_BYTES: usize = 64 << 10;
-/// Matches are this long at least.
-const MATCH_BYTES_MIN: usize = 4;
-
-/// Bits of a frame's first byte.
-const HAS_BLOCK_CHECKSUMS: u8 = 1 << 4;
-const HAS_CONTENT_BYTES: u8 = 1 << 3;
-const HAS_CONTENT_CHECKSUM: u8 = 1 << 2;
-const HAS_DICTIONARY: u8 = 1;
 
 /// A reader of one frame after another.
-pub(super) struct Lz4<R> {
-    source: R,
-    /// The frame that is being read.
-    frame: Option<Frame>,
-    packed: Vec<u8>,
-    /// The last bytes written, and behind them those not yet read.
-    out: Vec<u8>,
-    read: usize,
+pub(super) struct Lz4<R: BufRead>(State<R>);
+
+enum State<R: BufRead> {
+    Between(R),
+    Within(FrameDecoder<Source<R>>),
+    Ended,
+    /// A read failed. Each further one fails too: what follows damage must not be taken for what comes next.
+    Failed(String),
 }
 
-#[derive(Clone, Copy)]
-struct Frame {
-    flags: u8,
-    block_bytes_max: usize,
+/// What a frame is read from.
+struct Source<R> {
+    /// The frame's first bytes, which are read already, as far as they were not handed out.
+    magic: io::Cursor<[u8; 4]>,
+    reader: R,
+    has_ended: bool,
 }
 
-fn damaged(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("lz4: {why}"))
-}
-
-impl<R: Read> Lz4<R> {
-    pub(super) fn new(source: R) -> Self {
-        Lz4 { source, frame: None, packed: Vec::new(), out: Vec::new(), read: 0 }
-    }
-
-    fn bytes<const N: usize>(&mut self) -> io::Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.source.read_exact(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn skip(&mut self, bytes: u64) -> io::Result<()> {
-        let skipped = io::copy(&mut (&mut self.source).take(bytes), &mut io::sink())?;
-        if skipped == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-    }
-
-    /// The next frame's head; `None` at the end of the source.
-    fn next_frame(&mut self) -> io::Result<Option<Frame>> {
-        loop {
-            let mut magic = Vec::new();
-            (&mut self.source).take(4).read_to_end(&mut magic)?;
-            let Ok(magic) = <[u8; 4]>::try_from(magic.as_slice()) else {
-                return if magic.is_empty() { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
-            };
-            if u32::from_le_bytes(magic) & !0xF == MAGIC_SKIPPED {
-                let bytes = u32::from_le_bytes(self.bytes()?);
-                self.skip(bytes.into())?;
-                continue;
-            }
-            if magic != MAGIC {
-                return Err(damaged("no frame begins where the last one ended"));
-            }
-            let [flags, sizes] = self.bytes()?;
-            let size_log4 = sizes >> 4 & 7;
-            if flags >> 6 != 1 || size_log4 < 4 {
-                return Err(damaged("the frame's head is of no known version"));
-            }
-            if flags & HAS_DICTIONARY != 0 {
-                return Err(damaged("the frame needs a dictionary"));
-            }
-            self.skip(if flags & HAS_CONTENT_BYTES != 0 { 8 + 1 } else { 1 })?; // and the head's checksum
-            return Ok(Some(Frame { flags, block_bytes_max: 1 << (8 + 2 * u32::from(size_log4)) }));
-        }
-    }
-
-    /// Decompresses the next block; false at the end of the source.
-    fn next_block(&mut self) -> io::Result<bool> {
-        let frame = match self.frame {
-            Some(frame) => frame,
-            None => {
-                let Some(frame) = self.next_frame()? else { return Ok(false) };
-                (self.out, self.read) = (Vec::new(), 0);
-                *self.frame.insert(frame)
-            }
-        };
-        let size = u32::from_le_bytes(self.bytes()?);
-        if size == 0 {
-            self.frame = None;
-            if frame.flags & HAS_CONTENT_CHECKSUM != 0 {
-                self.skip(4)?;
-            }
-            return Ok(true);
-        }
-        let (stored, bytes) = (size >> 31 == 1, (size & (u32::MAX >> 1)) as usize);
-        if bytes > frame.block_bytes_max {
-            return Err(damaged("a block is larger than the frame's head says"));
-        }
-        self.packed.resize(bytes, 0);
-        self.source.read_exact(&mut self.packed)?;
-        if frame.flags & HAS_BLOCK_CHECKSUMS != 0 {
-            self.skip(4)?;
-        }
-        let old = self.out.len().saturating_sub(WINDOW_BYTES);
-        self.out.drain(..old);
-        self.read = self.out.len();
-        match stored {
-            true => self.out.extend_from_slice(&self.packed),
-            false => {
-                let end = self.read + frame.block_bytes_max;
-                unpack(&self.packed, &mut self.out, end).ok_or_else(|| damaged("a block makes no sense"))?;
-            }
-        }
-        Ok(true)
-    }
-}
-
-/// Appends a block's contents, as long as `out` stays at most `end` bytes long.
-fn unpack(mut block: &[u8], out: &mut Vec<u8>, end: usize) -> Option<()> {
-    while let Some((&token, rest)) = block.split_first() {
-        block = rest;
-        let literals = length(usize::from(token >> 4), &mut block)?;
-        let (copied, rest) = block.split_at_checked(literals)?;
-        if copied.len() > end - out.len() {
-            return None;
-        }
-        out.extend_from_slice(copied);
-        block = rest;
-        if block.is_empty() {
-            return Some(()); // the last sequence has no match
-        }
-        let (&[low, high], rest) = block.split_first_chunk()?;
-        block = rest;
-        let distance = usize::from(u16::from_le_bytes([low, high]));
-        let bytes = length(usize::from(token & 15), &mut block)?.checked_add(MATCH_BYTES_MIN)?;
-        let from = out.len().checked_sub(distance).filter(|_| distance > 0)?;
-        if bytes > end - out.len() {
-            return None;
-        }
-        // A match may reach into what it writes.
-        for at in from..from + bytes {
-            out.push(out[at]);
-        }
-    }
-    Some(())
-}
-
-/// A length that goes on in further bytes, up to one below 255, if its four bits are set.
-fn length(first: usize, block: &mut &[u8]) -> Option<usize> {
-    let mut length = first;
-    let mut more = first == 15;
-    while more {
-        let (&byte, rest) = block.split_first()?;
-        *block = rest;
-        length = length.checked_add(byte.into())?;
-        more = byte == 255;
-    }
-    Some(length)
-}
-
-impl<R: Read> Read for Lz4<R> {
+impl<R: Read> Read for Source<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        while self.read == self.out.len() && self.next_block()? {}
-        let bytes = to.len().min(self.out.len() - self.read);
-        to[..bytes].copy_from_slice(&self.out[self.read..self.read + bytes]);
-        self.read += bytes;
+        let bytes = match self.magic.read(to)? {
+            0 => self.reader.read(to)?,
+            bytes => bytes,
+        };
+        self.has_ended |= bytes == 0 && !to.is_empty();
         Ok(bytes)
+    }
+}
+
+/// A decoder of the next frame; `None` at the end of the source.
+fn next_frame<R: BufRead>(mut reader: R) -> io::Result<Option<FrameDecoder<Source<R>>>> {
+    while !reader.fill_buf()?.is_empty() {
+        let mut magic = [0; 4];
+        reader.read_exact(&mut magic)?;
+        if magic == MAGIC {
+            return Ok(Some(FrameDecoder::new(Source { magic: io::Cursor::new(magic), reader, has_ended: false })));
+        }
+        if u32::from_le_bytes(magic) & !0xF != MAGIC_SKIPPED {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "no frame begins where the last one ended"));
+        }
+        let mut length = [0; 4];
+        reader.read_exact(&mut length)?;
+        let bytes = u64::from(u32::from_le_bytes(length));
+        if io::copy(&mut (&mut reader).take(bytes), &mut io::sink())? < bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(None)
+}
+
+impl<R: BufRead> Lz4<R> {
+    pub(super) fn new(source: R) -> Self {
+        Lz4(State::Between(source))
+    }
+
+    /// The state after this one, and the bytes that were read on the way.
+    fn step(state: State<R>, to: &mut [u8]) -> io::Result<(State<R>, usize)> {
+        Ok(match state {
+            State::Between(reader) => (next_frame(reader)?.map_or(State::Ended, State::Within), 0),
+            State::Within(mut decoder) => match decoder.read(to)? {
+                0 if decoder.get_ref().has_ended => return Err(io::ErrorKind::UnexpectedEof.into()),
+                0 => (State::Between(decoder.into_inner().reader), 0),
+                bytes => (State::Within(decoder), bytes),
+            },
+            State::Ended => (State::Ended, 0),
+            State::Failed(why) => return Err(io::Error::new(io::ErrorKind::InvalidData, why)),
+        })
+    }
+}
+
+impl<R: BufRead> Read for Lz4<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let state = mem::replace(&mut self.0, State::Ended);
+            if to.is_empty() || matches!(state, State::Ended) {
+                self.0 = state;
+                return Ok(0);
+            }
+            let (state, bytes) = Self::step(state, to).map_err(|why| {
+                let text = why.to_string();
+                self.0 = State::Failed(text.clone());
+                io::Error::new(why.kind(), format!("lz4: {text}"))
+            })?;
+            self.0 = state;
+            if bytes > 0 {
+                return Ok(bytes);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
+    use std::io::Write;
+
+    fn frame(info: FrameInfo, contents: &[u8]) -> Vec<u8> {
+        let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+        encoder.write_all(contents).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn unpacked(packed: &[u8]) -> io::Result<Vec<u8>> {
+        let mut contents = Vec::new();
+        Lz4::new(packed).read_to_end(&mut contents).map(|_| contents)
+    }
+
+    #[test]
+    fn frames_of_any_sizes_follow_each_other() {
+        let contents: Vec<u8> = (0..300_000u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
+        let sizes = [BlockSize::Max4MB, BlockSize::Max64KB, BlockSize::Max1MB, BlockSize::Max256KB];
+        let (mut packed, mut expected) = (Vec::new(), Vec::new());
+        for (size, mode) in sizes.into_iter().zip([BlockMode::Linked, BlockMode::Independent].into_iter().cycle()) {
+            let info = FrameInfo::new().block_size(size).block_mode(mode).block_checksums(true).content_checksum(true);
+            packed.extend(frame(info, &contents));
+            expected.extend_from_slice(&contents);
+        }
+        assert!(unpacked(&packed).unwrap() == expected);
+    }
+
+    #[test]
+    fn every_cut_is_found_and_stays_an_error() {
+        let contents: Vec<u8> = (0..70_000u64).map(|number| ((number * number) >> 7) as u8).collect();
+        let first = frame(FrameInfo::new().block_size(BlockSize::Max64KB), &contents);
+        let mut packed = first.clone();
+        packed.extend([0x51, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 1, 2, 3]);
+        let second = packed.len();
+        packed.extend(frame(FrameInfo::new().content_size(Some(20)), &contents[..20]));
+        let borders = [0, first.len(), second, packed.len()];
+        let near = |cut: &usize| cut.is_multiple_of(997) || borders.iter().any(|border| border.abs_diff(*cut) < 30);
+        // Between the two blocks of the first frame.
+        let block_bytes = u32::from_le_bytes(first[7..11].try_into().unwrap()) & (u32::MAX >> 1);
+        let cuts = (0..=packed.len()).filter(near).chain([7 + 4 + block_bytes as usize]);
+        for cut in cuts {
+            let mut reader = Lz4::new(&packed[..cut]);
+            let done = io::copy(&mut reader, &mut io::sink());
+            assert_eq!(done.is_ok(), borders.contains(&cut), "cut at {cut}: {done:?}");
+            assert_eq!(reader.read(&mut [0]).is_ok(), done.is_ok(), "asked again after a cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let whole = frame(FrameInfo::new().content_checksum(true), b"some text");
+        let mut checksum = whole.clone();
+        *checksum.last_mut().unwrap() ^= 1;
+        let mut large = whole.clone();
+        large[7..11].copy_from_slice(&(u32::MAX >> 1).to_le_bytes());
+        let foreign = [&whole[..], b"text"].concat();
+        let skipped = [0x50, 0x2A, 0x4D, 0x18, 0xFF, 0xFF, 0xFF, 0xFF, 1];
+        for packed in [&checksum[..], &large, &foreign, &skipped] {
+            let why = unpacked(packed).expect_err("damaged").to_string();
+            assert!(why.starts_with("lz4: "), "{why}");
+        }
     }
 }

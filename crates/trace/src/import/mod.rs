@@ -8,6 +8,7 @@ mod alk;
 mod android;
 mod bpftrace;
 mod bytehound;
+mod bytehound_data;
 mod calls;
 mod csv;
 mod ctf;
@@ -87,6 +88,7 @@ impl Format {
         valgrind::FORMAT,
         ltrace::FORMAT,
         // These have no magic number, so they come last.
+        bytehound_data::FORMAT,
         bytehound::FORMAT,
         alk::FORMAT,
     ];

@@ -104,6 +104,30 @@ fn perf_shows_the_calls_of_the_program() {
     assert_eq!((info.quality.unfinished_calls, info.quality.foreign_lines), (0, 0));
 }
 
+/// bytehound 0.11 sees the calls of all libraries, and names all functions malloc but calloc and realloc. It ends programs that
+/// call valloc or pvalloc, which stood for malloc here. What fails or frees NULL is not recorded.
+#[test]
+fn bytehound_shows_the_calls_of_the_program() {
+    let folder = Folder::new();
+    let (report, mut reader) = folder.import(&data("bytehound.dat")).unwrap();
+    assert_eq!((report.kind, &report.notes[..]), ("bytehound-data", &[][..]));
+    let info = Info::of(&mut reader).unwrap();
+    // Of main 4, two that were valloc's and pvalloc's, 3 aligned ones, the first reallocarray, two operators; the loader's calloc.
+    assert_eq!((info.mallocs, info.callocs, info.reallocs), (4 - 1 + 2 + 3 + 1 + 2 + 2 * 9, 1 + 1, 2));
+    assert_eq!((info.frees, info.unknown_frees, info.failed), (8 + 1 + 2 + 2 * 9, 0, 0));
+    assert_eq!((info.threads, info.cross_thread_frees, info.live_objects_end), (3, 2, 1 + 1));
+    // A program that was killed.
+    let whole = std::fs::read(data("bytehound.dat")).unwrap();
+    let (report, _) = folder.import(&folder.file("cut.dat", &whole[..whole.len() - 1])).unwrap();
+    assert!(report.quality.unfinished_calls == 1 && report.notes[0].contains("killed"), "{:?}", report.notes);
+    // One that was recorded without what lives shortly: a last chunk says so, in a later one's place.
+    let setting = b"MEMORY_PROFILER_CULL_TEMPORARY_ALLOCATIONS=1";
+    let chunk =
+        [&[2, 8 + setting.len() as u8, 0, 0, 0, 11, 0, 0, 0, setting.len() as u8, 0, 0, 0], &setting[..]].concat();
+    let (report, _) = folder.import(&folder.file("culled.dat", [whole, chunk].concat())).unwrap();
+    assert!(report.notes.iter().any(|note| note.contains("left blocks out")), "{:?}", report.notes);
+}
+
 /// valgrind sums up the heap itself: a second oracle.
 #[test]
 fn valgrind_sums_up_the_same() {

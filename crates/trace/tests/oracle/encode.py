@@ -9,6 +9,8 @@ import random
 import struct
 import sys
 
+from bytehound_data import bytehound_data
+
 PAGE = 12
 
 
@@ -485,6 +487,8 @@ ENCODERS = {
     "memray-native": (lambda program, out: memray(program, out, True), 3),
     "bytehound": (lambda program, out: bytehound(program, out, False), 1),
     "bytehound-old": (lambda program, out: bytehound(program, out, True), 1),
+    "bytehound-data": (lambda program, out: bytehound_data(program, out, True), 5),
+    "bytehound-data-old": (lambda program, out: bytehound_data(program, out, False), 3),
 }
 
 
