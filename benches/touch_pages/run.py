@@ -6,10 +6,12 @@ program takes in the heap of the same design (`hksim run`), counted by perf. One
 
 Each program (programs.py) is recorded and run RUNS times in turns (3); a figure is the median, followed by the range of the runs. The
 verdict is `within 2 %`, or `in its spread` where the ranges of both overlap, or `differs`. Faults of the process itself count, not those
-of processes that it starts. Nothing is purged, as that depends on time. Programs that are missing, or do not work even by themselves, are skipped,
-and standard error says why. With DETAILS=FILE each run is appended to FILE as a line of JSON.
+of processes that it starts. Nothing is purged, as that depends on time. Huge pages are switched off for the programs (prctl), since some
+ask for them by themselves. Programs that are missing, or do not work even by themselves, are skipped, and standard error says why. With
+DETAILS=FILE the runs of each program are appended to FILE as a line of JSON.
 """
 
+import ctypes
 import json
 import os
 import statistics
@@ -27,10 +29,17 @@ LIMIT_S = 120
 POLICY = ["--huge", "never", "--purge", "none"]
 # The native allocator's reservation (BASE_ADDRESS in crates/policy/src/layout.rs), and far more than it ever reaches.
 HEAP = range(0x2000_0000_0000, 0x2000_0000_0000 + (1 << 38))
+PR_SET_THP_DISABLE = 41
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Failed(Exception):
     """A run that did not end well."""
+
+
+def switch_huge_pages_off():
+    if LIBC.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
 
 
 class Bench:
@@ -46,7 +55,7 @@ class Bench:
             process = subprocess.Popen(
                 [*before, *words],
                 stdin=read, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
-                env=self.inputs.environment, cwd=self.folder,
+                env=self.inputs.environment, cwd=self.folder, preexec_fn=switch_huge_pages_off,
             )  # fmt: skip
             if client:
                 client.start()
