@@ -1,7 +1,7 @@
 """The programs of the bench: a name, and a command without a shell. {names} are inputs (inputs.py), `< FILE` is the standard input.
 
-The work of each is the same in every run, and takes some seconds at most. Programs of few blocks are left out: a heap of
-some 30 pages says nothing.
+The work of each is the same in every run, and takes some seconds at most. Not here: programs with a malloc of their own (rustc) and static ones (go),
+into which nothing can be loaded.
 """
 
 import shlex
