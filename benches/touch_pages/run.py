@@ -5,10 +5,10 @@ program takes in the heap of the same design (`hksim run`), counted by perf. One
     benches/touch_pages/run.py HKSIM [NAME...]        # as root, or with kernel.perf_event_paranoid 1
 
 Each program (programs.py) is recorded and run RUNS times in turns (3), and two times as often again where the figures differ, as some
-programs vary from run to run. A figure is the median, followed by the range of the runs. The verdict is `within 2 %`, or `in its
-spread` where the ranges of both overlap, or `differs`. Faults of the process itself count, not those
-of processes that it starts. Nothing is purged, as that depends on time. Huge pages are switched off for the programs (prctl), since some
-ask for them by themselves. Programs that are missing, or do not work even by themselves, are skipped, and standard error says why. With
+programs vary from run to run. A figure is the median, followed by the range of the runs. The verdict is `within 2 %`, or `in its spread`
+where the ranges of both overlap, or `differs`. Faults of the process itself count, not those of processes that it starts. Nothing is purged,
+as that depends on time. Huge pages are switched off for the programs (prctl), since some ask for them by themselves. Programs that are
+missing, or do not work even by themselves, are skipped, and standard error says why. With
 DETAILS=FILE the runs of each program are appended to FILE as a line of JSON.
 """
 
