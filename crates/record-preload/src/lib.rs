@@ -23,6 +23,7 @@ mod hooks;
 mod lane;
 mod mark;
 mod modules;
+mod open;
 #[cfg(feature = "operators")]
 mod operators;
 mod policy;

@@ -17,6 +17,7 @@ use core::ptr::null_mut;
 
 use libc::{c_int, c_void, size_t};
 
+use crate::open;
 use crate::real::Functions;
 use crate::touched::WATCHED_BYTES_MIN;
 use region::Block;
@@ -36,6 +37,7 @@ pub fn instead_of(found: &Functions) -> Option<Functions> {
     }
     // SAFETY: the only write, before the caller publishes the functions that read it.
     unsafe { *BEHIND.0.get() = *found };
+    open::clear_deep_binding();
     Some(Functions {
         malloc: Some(malloc),
         calloc: found.calloc.and(Some(calloc)),

@@ -136,6 +136,16 @@ static int deeply_bound(const char *library) {
     return 0;
 }
 
+// Blocks that cross the border of such a library, both ways.
+static int deeply_bound_frees(const char *library) {
+    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    void *(*make)(size_t) = handle ? (void *(*)(size_t))dlsym(handle, "make") : 0;
+    void (*take)(void *) = handle ? (void (*)(void *))dlsym(handle, "take") : 0;
+    if (!make || !take) return 1;
+    for (int i = 0; i < 100; i++) { free(make(4600)); take(malloc(4601)); }
+    return 0;
+}
+
 // Libraries that come and go, each with thread-local storage of its own, in several threads.
 static void *load_library(void *library) {
     for (int i = 0; i < 100; i++) {
@@ -177,6 +187,7 @@ int main(int count, char **word) {
     if (!strcmp(mode, "privileges")) return privileges_dropped(argument);
     if (!strcmp(mode, "filtered")) return filtered();
     if (!strcmp(mode, "deepbind")) return deeply_bound(argument);
+    if (!strcmp(mode, "deepbind-frees")) return deeply_bound_frees(argument);
     if (!strcmp(mode, "libraries")) return libraries(argument);
     if (!strcmp(mode, "frees")) return rare_frees();
     if (!strcmp(mode, "quick-exit")) { for (int i = 0; i < 50; i++) malloc(4900); quick_exit(0); }

@@ -1,11 +1,12 @@
 //! Pitfalls of other recorders, one test each, on a real process. `docs/recording.md` lists them.
 
 use std::fs;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use hksim_record::{Exit, RecordReport};
+use hksim_record::{Exit, Options, RecordReport, Touch, record};
 use hksim_trace::event::{Event, Op};
 
 use crate::support::{compile, events, mallocs_of, record_words, scratch};
@@ -130,6 +131,21 @@ fn a_deeply_bound_library_goes_unseen_and_is_counted() {
     assert_eq!(mallocs_of(&events, 4601), 100);
     assert_eq!(mallocs_of(&events, 4600), 0, "it finds libc's malloc before the recorder's");
     assert_eq!(trace.quality.unknown_frees, 100, "its blocks, freed by the program");
+}
+
+#[test]
+fn a_deeply_bound_library_shares_watched_blocks() {
+    let dir = scratch();
+    let library = compile(dir.path(), "library", &["-shared", "-fPIC"]);
+    let program = compile(dir.path(), "pitfalls", &["-ldl"]);
+    let touch = Touch::Pages { sample: NonZeroU32::MIN };
+    let options = Options { output: dir.path().join("app.hkt"), touch, ..Options::default() };
+    let words = [program.into_os_string(), "deepbind-frees".into(), library.into_os_string()];
+    let report = record(&options, &words).expect("a recording");
+    assert_eq!(report.exit, Some(Exit::Code(0)), "no free of a watched block reaches glibc's");
+    nothing_lost(&report);
+    let events = events(&report.traces[0]);
+    assert_eq!((mallocs_of(&events, 4600), mallocs_of(&events, 4601)), (100, 100), "the library's calls are seen");
 }
 
 #[test]

@@ -1,0 +1,5 @@
+(define table (make-hash-table))
+(do ((i 0 (+ i 1))) ((= i 40000))
+  (hash-set! table (string-append "key" (number->string i)) (make-string (modulo i 50) #\x)))
+(display (hash-fold (lambda (key value sum) (+ sum (string-length value))) 0 table))
+(newline)

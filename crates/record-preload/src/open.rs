@@ -1,0 +1,59 @@
+//! `dlopen` while objects are watched: without `RTLD_DEEPBIND`.
+//!
+//! A library that is opened with that flag (Debian's PHP opens all its modules so) takes `free` from its own dependencies, so from
+//! glibc. glibc aborts when it is given a watched object. So the flag is cleared, and the library's calls are recorded. Without
+//! `--touch pages` the flag stays.
+//!
+//! The C library looks at the caller's address to find the caller's own search path. So this jumps, and is no frame.
+
+use core::ffi::c_char;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+use libc::{c_int, c_void};
+
+use crate::real;
+
+/// The C library's `dlopen`; null until the first call.
+static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// The flags that go on to it.
+static PASSED_ON: AtomicI32 = AtomicI32::new(!0);
+
+/// From now on libraries share the program's `malloc` and `free`, whatever the flags that they are opened with.
+pub fn clear_deep_binding() {
+    PASSED_ON.store(!libc::RTLD_DEEPBIND, Ordering::Relaxed);
+}
+
+extern "C" fn resolve() -> *mut c_void {
+    let real = real::find(c"dlopen");
+    REAL.store(real, Ordering::Relaxed);
+    real
+}
+
+/// `dlopen`, with `RTLD_DEEPBIND` cleared while objects are watched.
+///
+/// # Safety
+/// As the C library's.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_void {
+    core::arch::naked_asm!(
+        "and esi, dword ptr [rip + {passed_on}]",
+        "mov rax, [rip + {real}]",
+        "test rax, rax",
+        "jnz 2f",
+        // Both arguments stay, and the stack is aligned for a call.
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {resolve}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "2:",
+        "jmp rax",
+        passed_on = sym PASSED_ON,
+        real = sym REAL,
+        resolve = sym resolve,
+    )
+}
