@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hksim_drive::{ForkSchedule, PointFinder, PolicyRule, Step as ForkStep};
+use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
@@ -115,6 +116,11 @@ pub(crate) trait Step {
         Ok(())
     }
 
+    /// The program locks its memory, or unlocks it. Without a heap there is none.
+    fn lock(&mut self, _lock: MemoryLock) -> Result<(), ChildError> {
+        Ok(())
+    }
+
     /// Where the reservation lies, if there is one.
     fn base(&self) -> Option<u64> {
         None
@@ -144,6 +150,7 @@ pub(crate) fn drive(trace: &mut Prepared, driver: &mut impl Step) -> Result<Driv
             for event in now {
                 if let Some(change) = trace.memory_policy.change(&event.op) {
                     obey(change)?;
+                    trace.memory_policy.lock(&event.op).map_or(Ok(()), |lock| driver.lock(lock))?;
                 }
                 driver.step(event, driven.events)?;
                 driven.events += 1;

@@ -102,9 +102,10 @@ impl Kernel {
         locked.map(|vma| vma.end - vma.start).sum()
     }
 
-    /// Whether any mapping is locked, or will be.
-    pub fn has_locks(&self) -> bool {
-        self.lock_future != Locked::No || self.vmas.all().iter().any(|vma| vma.flags.locked != Locked::No)
+    /// The first page of a range that is locked; its end where none is.
+    pub fn first_locked(&self, range: &Range<u64>) -> u64 {
+        let locked = self.vmas.overlapping(range).into_iter().find(|vma| vma.flags.locked != Locked::No);
+        locked.map_or(range.end, |vma| vma.start.max(range.start))
     }
 
     /// Makes the pages of part of a mapping present as locking does: nothing where they are locked on fault.
