@@ -12,7 +12,7 @@ use hksim_trace::source::EventSource;
 use crate::error::ChildError;
 use crate::pause::pause;
 use crate::policy::obey;
-use crate::result::Mark;
+use crate::result::{Mark, Skipped};
 use crate::spec::ReplaySpec;
 
 /// A trace made ready: read once, so that reading it again takes no page fault.
@@ -28,6 +28,8 @@ pub(crate) struct Prepared {
     pub(crate) forks: ForkSchedule,
     /// Calls of the allocator in the whole trace.
     pub(crate) operations: u64,
+    /// Calls of `mlockall` and `munlockall` that are to be done.
+    locks: u64,
     /// By thread: events up to and including its last one.
     pub(crate) last_events: Vec<u64>,
 }
@@ -40,13 +42,14 @@ impl Prepared {
         spec: &ReplaySpec,
     ) -> Result<Prepared, ChildError> {
         let mut marks = PointFinder::default();
-        let (mut operations, mut events) = (0, 0);
+        let (mut operations, mut events, mut locks) = (0, 0, 0);
         let mut last_events = vec![0; reader.summary().threads as usize];
         while let Some(batch) = reader.next_batch()? {
             for event in batch {
                 events += 1;
                 marks.see(event);
                 operations += u64::from(calls_allocator(&event.op));
+                locks += u64::from(spec.memory_policy.lock(&event.op).is_some());
                 last_events[event.thread.0 as usize] = events;
             }
         }
@@ -56,7 +59,13 @@ impl Prepared {
         stops.sort_unstable();
         stops.dedup();
         let (forks, memory_policy) = (ForkSchedule::new(&spec.forks), spec.memory_policy);
-        Ok(Prepared { reader, stops, pause_after, memory_policy, forks, operations, last_events })
+        Ok(Prepared { reader, stops, pause_after, memory_policy, forks, operations, locks, last_events })
+    }
+
+    /// What is not done on a `malloc` that is not ours.
+    pub(crate) fn left_out_of_malloc(&self) -> Option<Skipped> {
+        let reason = "mlockall would lock the memory of the replay itself, too: it is not done for a foreign allocator";
+        (self.locks > 0).then(|| Skipped::new("memory policy", reason))
     }
 }
 
