@@ -198,6 +198,6 @@ mod tests {
         assert!(found.windows(2).all(|pair| pair[0].end <= pair[1].start), "{found:?}");
         let here = &raw const found as u64;
         assert!(found.iter().any(|map| map.contains(&here)), "the stack is a mapping");
-        assert!(found.iter().any(|map| map.contains(&(range_of as usize as u64))), "so is code");
+        assert!(found.iter().any(|map| map.contains(&(range_of as *const () as u64))), "so is code");
     }
 }

@@ -145,3 +145,36 @@ impl Kernel {
         self.change_flags(vma, part, VmaFlags { locked, ..vma.flags })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{Access, Advice, Content, KernelConfig, MapFlags};
+
+    const WRITE: Access = Access::Write(Content::NonZero);
+
+    #[test]
+    fn locks_are_counted_and_a_child_has_none() {
+        let mut kernel = Kernel::new(KernelConfig::default());
+        kernel.map(0..64, MapFlags::READ_WRITE).result.unwrap();
+        assert_eq!(kernel.lock(16..32, true).result, Ok(()));
+        assert_eq!((kernel.locked_pages(), kernel.vma_count(), kernel.rss_pages()), (16, 3, 0));
+        assert_eq!([0..64, 20..64, 0..16, 32..64].map(|range| kernel.first_locked(&range)), [16, 20, 16, 64]);
+        let all = LockFlags { current: true, future: true, on_fault: false };
+        let outcome = kernel.lock_all(all);
+        assert_eq!(outcome.installs.iter().map(|run| run.installs).sum::<u64>(), 64);
+        assert_eq!((kernel.locked_pages(), kernel.vma_count(), kernel.rss_pages()), (64, 1, 64));
+        let mut child = kernel.fork();
+        assert_eq!((child.locked_pages(), child.rss_pages()), (0, 64));
+        child.map(128..192, MapFlags::READ_WRITE).result.unwrap();
+        assert_eq!((child.locked_pages(), child.rss_pages()), (0, 64), "nor is the future locked");
+        assert_eq!(child.advise(0..8, Advice::DontNeed).result, Ok(()));
+        assert_eq!(kernel.advise(0..8, Advice::DontNeed).result, Err(Errno::Invalid));
+        kernel.map(128..192, MapFlags::READ_WRITE).result.unwrap();
+        assert_eq!((kernel.locked_pages(), kernel.rss_pages()), (128, 128));
+        kernel.unlock_all();
+        assert_eq!((kernel.locked_pages(), kernel.vma_count()), (0, 2));
+        kernel.touch(0, WRITE).unwrap();
+        assert_eq!(kernel.advise(0..8, Advice::DontNeed).result, Ok(()));
+    }
+}
