@@ -523,4 +523,7 @@ pub const CASES: &[Case] = &[
     case("R29", "a child has nothing locked",
         "mlockall cf; fork 0 16 1",
         &[(Ret, 16), (Minflt, 0), (RssKb, 16384)]),
+    case("R29", "where a huge page is split, locked pages of zeros stay",
+        "adv HUGEPAGE 0 512; z 0 1 1; mlock 64 64 o; adv FREE 0 1",
+        &[(RssKb, 256)]),
 ];

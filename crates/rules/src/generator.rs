@@ -220,7 +220,10 @@ impl Generator {
         let shift = self.pick(&[0, 0, 0, 1, 256]);
         // Equal offsets in two blocks move tables as a whole; every other distance moves entries.
         let new = (self.below(8) * BLOCK_PAGES + old % BLOCK_PAGES + shift).min(ARENA_PAGES - length);
-        Op::Remap(old, length, new, self.pick(&[RemapSource::Unmapped, RemapSource::Unmapped, RemapSource::Kept]))
+        let source = self.pick(&[RemapSource::Unmapped, RemapSource::Unmapped, RemapSource::Kept]);
+        // Large folios that `MREMAP_DONTUNMAP` unlocks stay marked as locked, which is not modelled.
+        let source = if self.kind == Kind::Locks { RemapSource::Unmapped } else { source };
+        Op::Remap(old, length, new, source)
     }
 
     fn protection(&mut self) -> Protection {
