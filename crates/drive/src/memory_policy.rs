@@ -1,7 +1,8 @@
 //! Whether what the program asked of the kernel for all of its memory is asked again.
 
+use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::Op;
-use hksim_trace::memory_policy::MemoryPolicy;
+use hksim_trace::memory_policy::{LockAll, MemoryPolicy};
 use serde::{Deserialize, Serialize};
 
 /// What becomes of the trace's memory policies: alike in a simulation and in a replay.
@@ -37,6 +38,17 @@ impl PolicyRule {
     pub fn change(self, op: &Op) -> Option<MemoryPolicy> {
         match *op {
             Op::MemoryPolicy { policy, .. } if self == PolicyRule::Recorded => Some(policy),
+            _ => None,
+        }
+    }
+
+    /// The `mlockall` or `munlockall` that an event makes, if it makes one under this rule: what the allocator is told.
+    #[inline(always)]
+    pub fn lock(self, op: &Op) -> Option<MemoryLock> {
+        match self.change(op) {
+            Some(MemoryPolicy::LockAll(LockAll { current, future, on_fault })) => {
+                Some(MemoryLock { current, future, on_fault })
+            }
             _ => None,
         }
     }

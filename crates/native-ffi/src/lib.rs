@@ -4,6 +4,7 @@
 //! that linking that one never replaces a program's own `malloc`.
 
 mod info;
+mod locks;
 mod open;
 
 use std::ffi::{c_int, c_void};

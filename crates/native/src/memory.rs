@@ -6,10 +6,12 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::MutexGuard;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use hksim_policy::layout::{HEAP_BYTES, Layout, SLABS_AT};
-use hksim_policy::memory::{APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Mapping, Memory, World};
+use hksim_policy::memory::{
+    APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Locking, Mapping, Memory, MemoryLock, World,
+};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use hksim_policy::options::{Align, MetaPlace};
 use hksim_policy::{Errno, Misuse, PAGE_BYTES};
@@ -42,8 +44,14 @@ pub struct MmapMemory<O: Os> {
     lock: ForkLock<()>,
     /// Where SuperSlabs lie that have maps of their own.
     addresses: Option<Addresses>,
+    /// Whether the program locks what is taken from now on: [`UNLOCKED`], [`LOCKED`] or [`LOCKED_ON_FAULT`].
+    locks_future: AtomicU8,
     _reservation: Reservation,
 }
+
+const UNLOCKED: u8 = 0;
+const LOCKED: u8 = 1;
+const LOCKED_ON_FAULT: u8 = 2;
 
 // SAFETY: what threads share is atomic words, the pool and the table under the lock, and blocks, each of which has one
 // owner at a time; `Cell` metadata belongs to the owning heap's thread (contract of policy's `meta.rs`).
@@ -83,6 +91,7 @@ impl<O: Os> MmapMemory<O> {
             os,
             lock: ForkLock::new(()),
             addresses,
+            locks_future: AtomicU8::new(UNLOCKED),
             _reservation: reservation,
         };
         // SAFETY: the control page is the first of the reservation.
@@ -97,6 +106,11 @@ impl<O: Os> MmapMemory<O> {
     pub unsafe fn renew_lock(&self) -> bool {
         // SAFETY: the caller's promise.
         unsafe { self.lock.renew() }
+    }
+
+    /// Nothing is locked any more, as in the child of a fork.
+    pub fn forget_locks(&self) {
+        self.locks_future.store(UNLOCKED, Ordering::Relaxed);
     }
 
     /// The system calls.
@@ -421,6 +435,35 @@ impl<O: Os> Memory for MmapMemory<O> {
 
     fn address_of(&self, ordinal: u32) -> u64 {
         self.superslab(ordinal).as_ptr() as u64
+    }
+
+    fn lock_process(&self, lock: MemoryLock) -> Result<(), Errno> {
+        self.os.lock_process(lock)?;
+        let locks_future = match (lock.future, lock.on_fault) {
+            (false, _) => UNLOCKED,
+            (true, false) => LOCKED,
+            (true, true) => LOCKED_ON_FAULT,
+        };
+        self.locks_future.store(locks_future, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn locks_future(&self) -> Option<Locking> {
+        match self.locks_future.load(Ordering::Relaxed) {
+            LOCKED => Some(Locking::Present),
+            LOCKED_ON_FAULT => Some(Locking::OnFault),
+            _ => None,
+        }
+    }
+
+    fn lock_tables(&self) -> Result<(), Errno> {
+        // SAFETY: the reservation begins with the tables.
+        unsafe { self.os.lock(self.base, self.layout.arena as usize, Locking::OnFault) }
+    }
+
+    fn lock_range(&self, range: ArenaRange, locking: Locking) -> Result<(), Errno> {
+        // SAFETY: a range of ours.
+        unsafe { self.os.lock(self.arena_at(range.start), range.bytes as usize, locking) }
     }
 
     fn touch_pages(&self, range: ArenaRange) {

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use hksim_policy::memory::{Advice, Mapping};
+use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use hksim_policy::{Errno, Misuse};
 
 /// The system calls of an allocator, one method a call. All ranges are whole pages of the reservation.
@@ -37,6 +37,21 @@ pub trait Os {
     /// As for [`Os::map`], for the target; the source is left unmapped.
     unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno>;
 
+    /// `mlock2`.
+    ///
+    /// # Safety
+    /// The range belongs to the caller.
+    unsafe fn lock(&self, at: NonNull<u8>, bytes: usize, locking: Locking) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { lock(at, bytes, locking) }
+    }
+
+    /// The part of [`lock_memory`](hksim_policy::Allocator::lock_memory) that is not the allocator's: maps are locked from now on as they
+    /// are made, or no more. What was mapped before is unlocked, unless the lock is for the future alone.
+    fn lock_process(&self, process_lock: MemoryLock) -> Result<(), Errno> {
+        lock_future(process_lock)
+    }
+
     /// Nanoseconds on the clock of the purge delay.
     fn now_ns(&self) -> u64;
 
@@ -49,6 +64,69 @@ pub trait Os {
     /// Sets that clock, where it can be set: a replay's runs on trace time.
     #[inline(always)]
     fn set_now(&self, _now_ns: u64) {}
+}
+
+/// `mlock2`.
+///
+/// # Safety
+/// The range is whole pages of the caller's.
+pub(crate) unsafe fn lock(at: NonNull<u8>, bytes: usize, locking: Locking) -> Result<(), Errno> {
+    let flags: libc::c_uint = match locking {
+        Locking::Present => 0,
+        Locking::OnFault => libc::MLOCK_ONFAULT,
+    };
+    // SAFETY: changes no contents.
+    lock_call(unsafe { raw_call(libc::SYS_mlock2, [at.as_ptr().expose_provenance(), bytes, flags as usize]) })
+}
+
+/// Has maps locked from now on as they are made, or no more; unlocks everything, unless the lock is for the future alone. (Only a
+/// call that does something to all mappings ends what `MCL_FUTURE` began.)
+pub(crate) fn lock_future(lock: MemoryLock) -> Result<(), Errno> {
+    let is_for_future_alone = lock.future && !lock.current;
+    if !is_for_future_alone {
+        // SAFETY: changes no contents.
+        lock_call(unsafe { raw_call(libc::SYS_munlockall, [0; 3]) })?;
+    }
+    if !lock.future {
+        return Ok(());
+    }
+    let flags = libc::MCL_FUTURE | if lock.on_fault { libc::MCL_ONFAULT } else { 0 };
+    // SAFETY: changes no contents.
+    lock_call(unsafe { raw_call(libc::SYS_mlockall, [flags as usize, 0, 0]) })
+}
+
+fn lock_call(result: isize) -> Result<(), Errno> {
+    if result < 0 { Err(Errno(-result as i32)) } else { Ok(()) }
+}
+
+/// A system call that nobody else sees. By their names in the C library these would be the program's own (`mlockall` is, in the
+/// preloaded object), and `syscall` is watched where a recorder is preloaded, too.
+///
+/// # Safety
+/// As the call's.
+#[cfg(not(miri))]
+unsafe fn raw_call(number: libc::c_long, arguments: [usize; 3]) -> isize {
+    let result: isize;
+    // SAFETY: the caller's promise for what the kernel does; the instruction itself changes these registers alone.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") arguments[0],
+            in("rsi") arguments[1],
+            in("rdx") arguments[2],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// Miri has no memory that could be locked.
+#[cfg(miri)]
+unsafe fn raw_call(_: libc::c_long, _: [usize; 3]) -> isize {
+    -libc::ENOSYS as isize
 }
 
 /// The kernel itself.

@@ -3,15 +3,15 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hksim_policy::memory::{Advice, Mapping};
+use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use hksim_policy::{Errno, Misuse};
 
 use crate::errno::keeping_errno;
-use crate::os::{Os, Syscalls};
+use crate::os::{self, Os, Syscalls};
 use crate::process::misuse::misused;
 
 /// Kinds of calls, in the order of the report.
-pub(crate) const KINDS: [&str; 11] = [
+pub(crate) const KINDS: [&str; 12] = [
     "mmap",
     "mmap_populate",
     "mmap_hugetlb",
@@ -23,6 +23,7 @@ pub(crate) const KINDS: [&str; 11] = [
     "madvise_free",
     "madvise_populate",
     "madvise_collapse",
+    "mlock",
 ];
 
 /// Calls of one kind.
@@ -50,6 +51,7 @@ pub(crate) static CALLS: [Count; KINDS.len()] = [
     Count::new(false),
     Count::new(true),
     Count::new(true),
+    Count::new(false),
     Count::new(false),
     Count::new(false),
 ];
@@ -112,6 +114,16 @@ impl Os for Counted {
     unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
         // SAFETY: the caller's promise.
         counted(5, || unsafe { Syscalls.remap(from, bytes, to) })
+    }
+
+    unsafe fn lock(&self, at: NonNull<u8>, bytes: usize, locking: Locking) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        counted(11, || unsafe { os::lock(at, bytes, locking) })
+    }
+
+    /// Done for all of the process (`process/locking.rs`).
+    fn lock_process(&self, _lock: MemoryLock) -> Result<(), Errno> {
+        Ok(())
     }
 
     fn now_ns(&self) -> u64 {

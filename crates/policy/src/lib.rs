@@ -23,6 +23,7 @@ pub mod home;
 pub mod layout;
 mod limits;
 mod link;
+mod locking;
 pub mod memory;
 pub mod meta;
 mod misuse;

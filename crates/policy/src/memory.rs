@@ -76,6 +76,33 @@ pub enum Advice {
     Collapse,
 }
 
+/// How memory is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locking {
+    /// `mlock`: it is made present at once.
+    Present,
+    /// `mlock2(MLOCK_ONFAULT)`: pages are locked when they are touched.
+    OnFault,
+}
+
+/// The flags of an `mlockall`; without any, it is `munlockall`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryLock {
+    /// `MCL_CURRENT`.
+    pub current: bool,
+    /// `MCL_FUTURE`.
+    pub future: bool,
+    /// `MCL_ONFAULT`.
+    pub on_fault: bool,
+}
+
+impl MemoryLock {
+    /// How it locks.
+    pub fn locking(self) -> Locking {
+        if self.on_fault { Locking::OnFault } else { Locking::Present }
+    }
+}
+
 /// The world an allocator lives in. An instance, never static state.
 pub trait Memory {
     /// Names a SuperSlab: natively its address, in the simulator its ordinal.
@@ -165,6 +192,25 @@ pub trait Memory {
     fn touch_pages(&self, range: ArenaRange);
     /// Prefault by hand: writes zeros over a whole range.
     fn fill_pages(&self, range: ArenaRange);
+
+    /// The program locks its memory, or unlocks it: what of that is not the allocator's own. From then on maps are locked as they are
+    /// made, if that is asked for, and [`locks_future`](Memory::locks_future) says so. A lock that is not for the future alone
+    /// replaces those that are there. A world without a kernel has nothing to lock.
+    fn lock_process(&self, _lock: MemoryLock) -> Result<(), Errno> {
+        Ok(())
+    }
+    /// Whether memory that is taken for the first time is to be locked, and how.
+    fn locks_future(&self) -> Option<Locking> {
+        None
+    }
+    /// Locks everything before the arena, on fault.
+    fn lock_tables(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+    /// Locks a range of the arena.
+    fn lock_range(&self, _range: ArenaRange, _locking: Locking) -> Result<(), Errno> {
+        Ok(())
+    }
 
     /// Nanoseconds on the clock of the purge delay; asked for on slow paths only.
     fn now_ns(&self) -> u64;

@@ -146,6 +146,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
+    /// Whether a SuperSlab lies on a map of its own.
+    pub(crate) fn is_bound(&self, ordinal: u32) -> bool {
+        self.part(ordinal) != Part::Unmapped
+    }
+
     fn part(&self, ordinal: u32) -> Part {
         if ordinal < self.mem.pool().high_water.get() { self.mem.entry(ordinal).part() } else { Part::Unmapped }
     }

@@ -152,7 +152,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             entry.clean.set(true);
             entry.prepared.set(false);
         }
-        pool.high_water.set(pool.high_water.get().max(first + count));
+        let end = pool.high_water.get().max(first + count);
+        let start = pool.high_water.replace(end);
+        self.lock_new(start, end);
     }
 
     /// The same, giving up what the pool keeps where the arena is full. Lock held.

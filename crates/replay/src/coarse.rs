@@ -4,12 +4,13 @@ use std::io;
 
 use hksim_drive::{FellBack, Plan, TouchRule};
 use hksim_policy::Memory;
+use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::Event;
 
 use crate::calls::Counted;
 use crate::error::ChildError;
 use crate::malloc::watch_process;
-use crate::native::{Native, open, ready, step};
+use crate::native::{Native, lock_heap, open, ready, step};
 use crate::null::Null;
 use crate::process::ProcessMemory;
 use crate::protocol::{MeasuredReport, Report};
@@ -28,6 +29,10 @@ impl Step for Coarse {
     #[inline]
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
         step(&mut self.heap, event, number)
+    }
+
+    fn lock(&mut self, lock: MemoryLock) -> Result<(), ChildError> {
+        lock_heap(&self.heap, lock)
     }
 
     fn stop(&mut self, events: u64) -> Result<(), ChildError> {

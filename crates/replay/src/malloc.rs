@@ -97,6 +97,7 @@ impl MallocRun<'_> {
         let traps = driver.watch.as_mut().and_then(Watch::end);
         skipped.push(Skipped::new("installs", "the maps of a foreign allocator are not watched page by page"));
         skipped.push(Skipped::new("os_calls", "the calls of a foreign allocator are not counted"));
+        skipped.extend(trace.left_out_of_malloc());
         let mut replayed = Replayed {
             faults: Some(faults),
             traps,

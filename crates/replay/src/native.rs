@@ -1,9 +1,11 @@
 //! Ordered runs on the SuperSlab allocator.
 
+use std::io;
 use std::mem::ManuallyDrop;
 
 use hksim_drive::{Driver, FellBack, Plan, Step as ForkStep, Tables, TouchRule};
 use hksim_native::{Addresses, MmapMemory, Os};
+use hksim_policy::memory::MemoryLock;
 use hksim_policy::options::Align;
 use hksim_policy::{Allocator, Memory, RunGeometry};
 use hksim_trace::event::Event;
@@ -15,6 +17,7 @@ use crate::error::ChildError;
 use crate::fork::{IdleChild, keep_apart};
 use crate::null::Null;
 use crate::observer::Observer;
+use crate::policy::refused;
 use crate::protocol::{Channel, MeasuredReport, Report, Timing};
 use crate::result::{Control, Installs, Mark, Replayed, Skipped};
 use crate::settle::{Heap, settle};
@@ -76,6 +79,11 @@ pub(crate) fn step<O: Os>(heap: &mut Native<O>, event: &Event, number: u64) -> R
     heap.step(event).map_err(|why| ChildError::Drive { event: number, why })
 }
 
+/// Locks a heap as the program locked its memory.
+pub(crate) fn lock_heap<O: Os>(heap: &Native<O>, lock: MemoryLock) -> Result<(), ChildError> {
+    heap.allocator().lock_memory(lock).map_err(|errno| refused(io::Error::from_raw_os_error(errno.0)))
+}
+
 /// The control run: all that a measured run does, without a heap.
 pub(crate) fn control(plan: &Plan, trace: &mut Prepared) -> Result<Report, ChildError> {
     let (traps, _) = open_traps();
@@ -110,6 +118,10 @@ impl Step for Measured<'_> {
 
     fn batch_done(&mut self) {
         self.heap.allocator().mem.os().observer().borrow_mut().relieve();
+    }
+
+    fn lock(&mut self, lock: MemoryLock) -> Result<(), ChildError> {
+        lock_heap(&self.heap, lock)
     }
 
     fn stop(&mut self, events: u64) -> Result<(), ChildError> {
@@ -247,6 +259,10 @@ impl Step for Timed {
     #[inline]
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
         step(&mut self.heap, event, number)
+    }
+
+    fn lock(&mut self, lock: MemoryLock) -> Result<(), ChildError> {
+        lock_heap(&self.heap, lock)
     }
 
     fn stop(&mut self, _events: u64) -> Result<(), ChildError> {

@@ -16,16 +16,15 @@ pub(crate) fn obey(change: MemoryPolicy) -> Result<(), ChildError> {
         MemoryPolicy::ThpDisable(ThpDisable::Off) => (0, none),
         MemoryPolicy::ThpDisable(ThpDisable::All) => (1, none),
         MemoryPolicy::ThpDisable(ThpDisable::ExceptAdvised) => (1, EXCEPT_ADVISED),
+        // Locked is the heap, and not the harness: the allocator is told.
         MemoryPolicy::LockAll(_) | MemoryPolicy::Personality(_) => return Ok(()),
     };
     // SAFETY: touches no memory.
     let done = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, disable, flags, none, none) };
-    if done == 0 { Ok(()) } else { Err(refused()) }
+    if done == 0 { Ok(()) } else { Err(refused(io::Error::last_os_error())) }
 }
 
-/// The kernel has just refused a change.
-pub(crate) fn refused() -> ChildError {
-    ChildError::system("do what the program did to its memory policy (--memory-policy ignored leaves it out)")(
-        io::Error::last_os_error(),
-    )
+/// The kernel has refused a change.
+pub(crate) fn refused(why: io::Error) -> ChildError {
+    ChildError::system("do what the program did to its memory policy (--memory-policy ignored leaves it out)")(why)
 }

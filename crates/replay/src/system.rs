@@ -12,13 +12,14 @@ use hksim_drive::{Plan, Step as ForkStep, TouchRule};
 use hksim_linux::PAGE_BYTES;
 use hksim_linux::area::{Area, Granule, thread_time, timed, warm_up, warm_up_by, warm_up_pool};
 use hksim_linux::cpu_modes::{CpuModes, LOOK_PERIOD, Looks, spin};
+use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::Event;
 use serde::{Deserialize, Serialize};
 
 use crate::calls::Counted;
 use crate::error::{ChildError, ReplayError};
 use crate::fork::{IdleChild, keep_apart};
-use crate::native::{Native, open, ready, step};
+use crate::native::{Native, lock_heap, open, ready, step};
 use crate::parent;
 use crate::protocol::Report;
 use crate::settle::{Heap, settle};
@@ -207,6 +208,10 @@ impl Step for Looked {
 
     fn stop(&mut self, _events: u64) -> Result<(), ChildError> {
         Ok(())
+    }
+
+    fn lock(&mut self, lock: MemoryLock) -> Result<(), ChildError> {
+        lock_heap(&self.heap, lock)
     }
 
     fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {

@@ -1,11 +1,11 @@
 //! System calls with the kernel asked before and after each.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use hksim_native::Os;
 use hksim_policy::Errno;
-use hksim_policy::memory::{Advice, Mapping};
+use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
 use crate::calls::Counted;
 use crate::observer::Observer;
@@ -16,11 +16,13 @@ use crate::usage::Usage;
 pub(crate) struct Watched {
     counted: Counted,
     observer: RefCell<Observer>,
+    /// Whether the kernel populates what is mapped, since the program locks all of it.
+    locks_future: Cell<bool>,
 }
 
 impl Watched {
     pub(crate) fn new(observer: Observer) -> Watched {
-        Watched { counted: Counted::default(), observer: RefCell::new(observer) }
+        Watched { counted: Counted::default(), observer: RefCell::new(observer), locks_future: Cell::new(false) }
     }
 
     /// The observer.
@@ -38,13 +40,16 @@ fn address(at: NonNull<u8>) -> u64 {
     at.as_ptr() as u64
 }
 
-/// Looks at a range that was mapped; `faults` is what the kernel charged for it.
-fn after_map(observer: &mut Observer, at: NonNull<u8>, bytes: usize, mapping: Mapping, faults: u64) {
-    match mapping {
-        Mapping::Plain | Mapping::Hugetlb => observer.after_call(address(at), bytes as u64),
-        Mapping::Populated | Mapping::HugetlbPopulated => observer.after_populate(address(at), bytes as u64, faults),
+impl Watched {
+    /// Looks at a range that was mapped; `faults` is what the kernel charged for it.
+    fn after_map(&self, observer: &mut Observer, at: NonNull<u8>, bytes: usize, mapping: Mapping, faults: u64) {
+        if self.locks_future.get() || matches!(mapping, Mapping::Populated | Mapping::HugetlbPopulated) {
+            observer.after_populate(address(at), bytes as u64, faults);
+        } else {
+            observer.after_call(address(at), bytes as u64);
+        }
+        observer.note_vmas();
     }
-    observer.note_vmas();
 }
 
 impl Os for Watched {
@@ -59,7 +64,7 @@ impl Os for Watched {
             let hugetlb = matches!(mapping, Mapping::Hugetlb | Mapping::HugetlbPopulated);
             observer.mapped_anew(address(at), bytes as u64, hugetlb);
         }
-        after_map(&mut observer, at, bytes, mapping, faults);
+        self.after_map(&mut observer, at, bytes, mapping, faults);
         result
     }
 
@@ -71,7 +76,7 @@ impl Os for Watched {
         let faults = Usage::now().since(&before).faults;
         if let Ok(at) = result {
             observer.mapped_anywhere(address(at), bytes as u64);
-            after_map(&mut observer, at, bytes, mapping, faults);
+            self.after_map(&mut observer, at, bytes, mapping, faults);
         }
         result
     }
@@ -102,6 +107,8 @@ impl Os for Watched {
             }
             Advice::Collapse => observer.after_collapse(address(at), bytes as u64),
             Advice::DontNeed => observer.after_call(address(at), bytes as u64),
+            // Locked memory is not freed.
+            Advice::Free if result.is_err() => observer.after_call(address(at), bytes as u64),
             Advice::Free => {
                 empty_free_list();
                 observer.after_free(address(at), bytes as u64);
@@ -120,6 +127,27 @@ impl Os for Watched {
         // SAFETY: the caller's promise.
         let result = unsafe { self.counted.remap(from, bytes, to) };
         observer.moved(address(from), address(to), bytes as u64);
+        observer.note_vmas();
+        result
+    }
+
+    unsafe fn lock(&self, at: NonNull<u8>, bytes: usize, locking: Locking) -> Result<(), Errno> {
+        let mut observer = self.observer.borrow_mut();
+        observer.before_call();
+        let before = Usage::now();
+        // SAFETY: the caller's promise.
+        let result = unsafe { self.counted.lock(at, bytes, locking) };
+        let faults = Usage::now().since(&before).faults;
+        observer.after_populate(address(at), bytes as u64, faults);
+        observer.note_vmas();
+        result
+    }
+
+    fn lock_process(&self, lock: MemoryLock) -> Result<(), Errno> {
+        let mut observer = self.observer.borrow_mut();
+        observer.before_call();
+        let result = self.counted.lock_process(lock);
+        self.locks_future.set(lock.future);
         observer.note_vmas();
         result
     }

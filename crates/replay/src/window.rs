@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hksim_drive::{ForkSchedule, PointFinder, PolicyRule, Step as ForkStep};
+use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
@@ -11,7 +12,7 @@ use hksim_trace::source::EventSource;
 use crate::error::ChildError;
 use crate::pause::pause;
 use crate::policy::obey;
-use crate::result::Mark;
+use crate::result::{Mark, Skipped};
 use crate::spec::ReplaySpec;
 
 /// A trace made ready: read once, so that reading it again takes no page fault.
@@ -27,6 +28,8 @@ pub(crate) struct Prepared {
     pub(crate) forks: ForkSchedule,
     /// Calls of the allocator in the whole trace.
     pub(crate) operations: u64,
+    /// Calls of `mlockall` and `munlockall` that are to be done.
+    locks: u64,
     /// By thread: events up to and including its last one.
     pub(crate) last_events: Vec<u64>,
 }
@@ -39,13 +42,14 @@ impl Prepared {
         spec: &ReplaySpec,
     ) -> Result<Prepared, ChildError> {
         let mut marks = PointFinder::default();
-        let (mut operations, mut events) = (0, 0);
+        let (mut operations, mut events, mut locks) = (0, 0, 0);
         let mut last_events = vec![0; reader.summary().threads as usize];
         while let Some(batch) = reader.next_batch()? {
             for event in batch {
                 events += 1;
                 marks.see(event);
                 operations += u64::from(calls_allocator(&event.op));
+                locks += u64::from(spec.memory_policy.lock(&event.op).is_some());
                 last_events[event.thread.0 as usize] = events;
             }
         }
@@ -55,7 +59,13 @@ impl Prepared {
         stops.sort_unstable();
         stops.dedup();
         let (forks, memory_policy) = (ForkSchedule::new(&spec.forks), spec.memory_policy);
-        Ok(Prepared { reader, stops, pause_after, memory_policy, forks, operations, last_events })
+        Ok(Prepared { reader, stops, pause_after, memory_policy, forks, operations, locks, last_events })
+    }
+
+    /// What is not done on a `malloc` that is not ours.
+    pub(crate) fn left_out_of_malloc(&self) -> Option<Skipped> {
+        let reason = "mlockall would lock the memory of the replay itself, too: it is not done for a foreign allocator";
+        (self.locks > 0).then(|| Skipped::new("memory policy", reason))
     }
 }
 
@@ -115,6 +125,11 @@ pub(crate) trait Step {
         Ok(())
     }
 
+    /// The program locks its memory, or unlocks it. Without a heap there is none.
+    fn lock(&mut self, _lock: MemoryLock) -> Result<(), ChildError> {
+        Ok(())
+    }
+
     /// Where the reservation lies, if there is one.
     fn base(&self) -> Option<u64> {
         None
@@ -144,6 +159,7 @@ pub(crate) fn drive(trace: &mut Prepared, driver: &mut impl Step) -> Result<Driv
             for event in now {
                 if let Some(change) = trace.memory_policy.change(&event.op) {
                     obey(change)?;
+                    trace.memory_policy.lock(&event.op).map_or(Ok(()), |lock| driver.lock(lock))?;
                 }
                 driver.step(event, driven.events)?;
                 driven.events += 1;

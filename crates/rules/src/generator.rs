@@ -1,7 +1,7 @@
 //! Seeded random page-op scripts, biased to the borders of 2 MiB blocks.
 
 use hksim_sim::kernel::script::{ARENA_PAGES, ForkWriter, Op, Script, Step, Thread, Touch};
-use hksim_sim::kernel::{Advice, BLOCK_PAGES, MapFlags, Protection, RemapSource};
+use hksim_sim::kernel::{Advice, BLOCK_PAGES, LockFlags, MapFlags, Protection, RemapSource};
 
 /// What a script is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ enum Kind {
     HugetlbUnpromised,
     NearlyFull,
     Forks,
+    /// Memory is locked and unlocked, a range of it or all, and forks are among it.
+    Locks,
     /// Everything happens to the same few pages, and forks are among it: large folios in every state.
     Narrow,
 }
@@ -23,7 +25,7 @@ impl Kind {
     fn ops_to_a_fork(self) -> Option<u64> {
         match self {
             Kind::Forks => Some(4),
-            Kind::HugetlbUnpromised | Kind::TwoThreads | Kind::Narrow | Kind::NearlyFull => Some(8),
+            Kind::HugetlbUnpromised | Kind::TwoThreads | Kind::Narrow | Kind::NearlyFull | Kind::Locks => Some(8),
             Kind::Plain | Kind::HugetlbPromised => None,
         }
     }
@@ -40,12 +42,27 @@ const KINDS: [Kind; 20] = {
     (kinds[3], kinds[4], kinds[5]) = (Kind::HugetlbPromised, Kind::HugetlbPromised, Kind::HugetlbUnpromised);
     (kinds[6], kinds[7], kinds[8]) = (Kind::Forks, Kind::Forks, Kind::Forks);
     (kinds[9], kinds[10], kinds[11], kinds[12]) = (Kind::Narrow, Kind::Narrow, Kind::Narrow, Kind::Narrow);
-    kinds[13] = Kind::NearlyFull;
+    (kinds[13], kinds[14], kinds[15]) = (Kind::NearlyFull, Kind::Locks, Kind::Locks);
     kinds
 };
 
 /// Most operations of a script, where nothing else is said.
 pub const OPS_MAX: u64 = 24;
+
+/// What `mlockall` is asked for: every set of flags, also the one that is refused.
+const LOCKS: [LockFlags; 7] = [
+    lock_flags(true, false, false),
+    lock_flags(true, true, false),
+    lock_flags(false, true, false),
+    lock_flags(true, false, true),
+    lock_flags(true, true, true),
+    lock_flags(false, true, true),
+    lock_flags(false, false, true),
+];
+
+const fn lock_flags(current: bool, future: bool, on_fault: bool) -> LockFlags {
+    LockFlags { current, future, on_fault }
+}
 
 /// Where a narrow script does most of what it does: four folios of 64 kB.
 const WINDOW_PAGES: u64 = 64;
@@ -71,7 +88,7 @@ impl Generator {
     }
 
     /// A script of 4 to 24 operations. Most begin by advising; some use what is rare: a second thread, the hugetlb pool,
-    /// an arena that begins off a block's border, a list of mappings that is nearly full, forks, the same few pages again and again.
+    /// an arena that begins off a block's border, a list of mappings that is nearly full, forks, locked memory, the same few pages again and again.
     pub fn script(&mut self) -> Script {
         self.script_of(OPS_MAX)
     }
@@ -95,7 +112,14 @@ impl Generator {
         }
         while (script.steps.len() as u64) < length {
             let is_fork = self.kind.ops_to_a_fork().is_some_and(|ops| self.below(ops) == 0);
-            let op = if is_fork { self.fork() } else { self.op() };
+            let is_lock = !is_fork && self.kind == Kind::Locks && self.below(4) == 0;
+            let op = if is_fork {
+                self.fork()
+            } else if is_lock {
+                self.lock()
+            } else {
+                self.op()
+            };
             let is_second = self.kind == Kind::TwoThreads && !is_fork && self.below(2) == 0;
             script.steps.push(Step { op, thread: if is_second { Thread::Second } else { Thread::First } });
         }
@@ -181,12 +205,25 @@ impl Generator {
         Op::Fork(writer, start, length, self.pick(&[1, 1, 7, 64, 512]))
     }
 
+    fn lock(&mut self) -> Op {
+        let (start, length) = self.range();
+        match self.below(10) {
+            0..5 => Op::LockAll(self.pick(&LOCKS)),
+            5 => Op::UnlockAll,
+            6..9 => Op::Lock(start, length, self.below(3) == 0),
+            _ => Op::Unlock(start, length),
+        }
+    }
+
     fn remap(&mut self) -> Op {
         let (old, length) = self.range();
         let shift = self.pick(&[0, 0, 0, 1, 256]);
         // Equal offsets in two blocks move tables as a whole; every other distance moves entries.
         let new = (self.below(8) * BLOCK_PAGES + old % BLOCK_PAGES + shift).min(ARENA_PAGES - length);
-        Op::Remap(old, length, new, self.pick(&[RemapSource::Unmapped, RemapSource::Unmapped, RemapSource::Kept]))
+        let source = self.pick(&[RemapSource::Unmapped, RemapSource::Unmapped, RemapSource::Kept]);
+        // Large folios that `MREMAP_DONTUNMAP` unlocks stay marked as locked, which is not modelled.
+        let source = if self.kind == Kind::Locks { RemapSource::Unmapped } else { source };
+        Op::Remap(old, length, new, source)
     }
 
     fn protection(&mut self) -> Protection {

@@ -122,3 +122,17 @@ pub(crate) fn free_hugetlb_pages() -> u64 {
     let unreserved = count("free_hugepages").saturating_sub(count("resv_hugepages"));
     unreserved + count("nr_overcommit_hugepages").saturating_sub(count("surplus_hugepages"))
 }
+
+/// `CAP_IPC_LOCK`, as a bit of the capabilities in force.
+const MAY_LOCK: u64 = 1 << 14;
+
+/// Whether this process may lock as much memory as it likes.
+pub(crate) fn may_lock_memory() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = capabilities.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes to `limit` only.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) == 0 };
+    capabilities & MAY_LOCK != 0 || is_known && limit.rlim_cur == libc::RLIM_INFINITY
+}

@@ -74,7 +74,9 @@ fn simpler_than(step: Step) -> Vec<Step> {
         Op::Fork(writer, start, length, stride) => {
             lengths(length).map(|length| Op::Fork(writer, start, length, stride.min(length))).collect()
         }
-        Op::Resize(..) => Vec::new(),
+        Op::Lock(start, length, on_fault) => lengths(length).map(|length| Op::Lock(start, length, on_fault)).collect(),
+        Op::Unlock(start, length) => lengths(length).map(|length| Op::Unlock(start, length)).collect(),
+        Op::Resize(..) | Op::LockAll(_) | Op::UnlockAll => Vec::new(),
     };
     let steps = shorter.into_iter().map(|op| Step { op, ..step });
     std::iter::once(Step::from(step.op)).filter(|first| *first != step).chain(steps).collect()

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::catalogue::{CASES, Case, Figure, MEASURED_ON, WITHOUT_SCRIPT};
 use crate::check::{Checked, Verdict, check};
+use crate::host::may_lock_memory;
 use crate::machine::{Machine, MachineError};
 use crate::modes::{ModeError, SetModes};
 use crate::session::ExecuteError;
@@ -89,6 +90,9 @@ impl Runner {
 
     /// Sets the modes that a script names, where they are not there already. `Some` is why that cannot be.
     fn prepare(&mut self, script: &Script) -> Option<String> {
+        if script.steps.iter().any(|step| step.op.locks()) && !may_lock_memory() {
+            return Some("locking memory is not allowed without limit (needs root, or `ulimit -l unlimited`)".into());
+        }
         let host = self.machine.host();
         let mut wanted = script.header.applied_to(host);
         wanted.vmas_elsewhere = host.vmas_elsewhere;

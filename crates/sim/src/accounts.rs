@@ -1,5 +1,6 @@
 //! One kernel fed by one placement, with every install accounted for: by kind, by reason, by OS call.
 
+mod by_reason;
 mod obey;
 
 use std::mem;
@@ -7,8 +8,7 @@ use std::ops::Range;
 
 use hksim_drive::{ByKind, OsCalls};
 use hksim_policy::Errno;
-use hksim_policy::memory::{Advice, Mapping};
-use serde::Serialize;
+use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
 use crate::addresses::{AddressLabel, Addresses, Giver};
 use crate::forks::{ForkReport, Forks};
@@ -20,64 +20,7 @@ use crate::kernel::{
 use crate::page_set::PageSet;
 use crate::report::PolicyLabel;
 use crate::work::{KernelWork, Present};
-
-/// Why a page-table entry was made. The first that fits, in this order of precedence: populated (trimmed where it was for
-/// nothing) or collapsed; copied_after_fork; zero_then_write; hole_after_split; refault_after_purge; else what touched it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ByReason {
-    /// The application used its block.
-    pub application: u64,
-    /// A header was read or written.
-    pub header: u64,
-    /// A free-list link was written.
-    pub link: u64,
-    /// Metadata was written.
-    pub metadata: u64,
-    /// calloc zeroed a block.
-    pub zeroing: u64,
-    /// realloc copied a block.
-    pub copy: u64,
-    /// The policy prefaulted by hand.
-    pub prefault: u64,
-    /// `MAP_POPULATE` or `MADV_POPULATE_*`.
-    pub populated: u64,
-    /// `MAP_POPULATE`, in what was mapped too much for alignment and unmapped at once.
-    pub trimmed: u64,
-    /// `MADV_COLLAPSE`.
-    pub collapsed: u64,
-    /// The page had been written before and was purged.
-    pub refault_after_purge: u64,
-    /// A 4K page in a hole of a huge page that was split.
-    pub hole_after_split: u64,
-    /// A write to a page that a read had made a zero page.
-    pub zero_then_write: u64,
-    /// A write to a page that a forked child holds too.
-    pub copied_after_fork: u64,
-}
-
-impl ByReason {
-    fn of(&mut self, why: Why) -> &mut u64 {
-        match why {
-            Why::Application => &mut self.application,
-            Why::Header => &mut self.header,
-            Why::Link => &mut self.link,
-            Why::Metadata => &mut self.metadata,
-            Why::Zeroing => &mut self.zeroing,
-            Why::Copy => &mut self.copy,
-            Why::Prefault => &mut self.prefault,
-        }
-    }
-
-    /// The sum of all reasons.
-    pub fn total(&self) -> u64 {
-        let ByReason { application, header, link, metadata, zeroing, copy, prefault, populated, .. } = *self;
-        let ByReason { trimmed, collapsed, refault_after_purge, hole_after_split, zero_then_write, .. } = *self;
-        let copied = self.copied_after_fork;
-        let touched = application + header + link + metadata + zeroing + copy + prefault;
-        let called = populated + trimmed + collapsed;
-        touched + called + refault_after_purge + hole_after_split + zero_then_write + copied
-    }
-}
+pub use by_reason::ByReason;
 
 /// What made an entry.
 #[derive(Clone, Copy)]
@@ -351,10 +294,16 @@ impl Accounts {
     }
 
     fn called(&mut self, outcome: kernel::Outcome, cause: Cause) -> Result<(), Errno> {
+        self.account_for(outcome.installs, cause);
+        self.returned(outcome.result)
+    }
+
+    /// Puts the installs of a call down to their reason.
+    fn account_for(&mut self, installs: Vec<InstallRun>, cause: Cause) {
         if matches!(cause, Cause::Populated) {
-            self.note_refaults(&outcome.installs, true);
+            self.note_refaults(&installs, true);
         }
-        for run in outcome.installs {
+        for run in installs {
             match (cause, run.kind) {
                 (Cause::Collapsed, _) => self.work.collapsed_blocks += run.installs,
                 (Cause::Populated, InstallKind::Base4k) => self.work.populated_pages += run.installs,
@@ -365,20 +314,12 @@ impl Accounts {
             }
             self.attribute(run, cause, false);
         }
-        self.returned(outcome.result)
     }
 
     fn returned(&mut self, result: Result<(), kernel::Errno>) -> Result<(), Errno> {
         self.note_peaks();
         self.os_calls_failed += u64::from(result.is_err());
-        result.map_err(|errno| {
-            Errno(match errno {
-                kernel::Errno::Again => 11,
-                kernel::Errno::NoMemory => 12,
-                kernel::Errno::Fault => 14,
-                kernel::Errno::Invalid => 22,
-            })
-        })
+        result.map_err(errno)
     }
 
     fn present(&self, pages: &Range<u64>) -> Present {
@@ -394,6 +335,15 @@ impl Accounts {
         }
         self.once_huge.remove(&(pages.start.div_ceil(BLOCK_PAGES)..pages.end / BLOCK_PAGES));
     }
+}
+
+fn errno(errno: kernel::Errno) -> Errno {
+    Errno(match errno {
+        kernel::Errno::Again => 11,
+        kernel::Errno::NoMemory => 12,
+        kernel::Errno::Fault => 14,
+        kernel::Errno::Invalid => 22,
+    })
 }
 
 fn map_flags(mapping: Mapping) -> MapFlags {
@@ -481,10 +431,13 @@ impl Hooks for Accounts {
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         self.os_calls.madvise += 1;
         if matches!(advice, Advice::DontNeed | Advice::Free | Advice::Collapse) {
-            self.work.advised(advice, self.present(&pages), || self.kernel.marked_free(&pages));
-        }
-        if advice == Advice::DontNeed {
-            self.dropping(&pages);
+            // At the first locked page the kernel refuses to drop or free.
+            let end = if advice == Advice::Collapse { pages.end } else { self.kernel.first_locked(&pages) };
+            let changed = pages.start..end;
+            self.work.advised(advice, self.present(&changed), || self.kernel.marked_free(&changed));
+            if advice == Advice::DontNeed {
+                self.dropping(&changed);
+            }
         }
         let advice = match advice {
             Advice::HugePage => kernel::Advice::HugePage,
@@ -498,6 +451,14 @@ impl Hooks for Accounts {
         let cause = if advice == kernel::Advice::Collapse { Cause::Collapsed } else { Cause::Populated };
         let outcome = self.kernel.advise(pages, advice);
         self.called(outcome, cause)
+    }
+
+    fn lock_process(&mut self, lock: MemoryLock) {
+        self.change_locks(lock);
+    }
+
+    fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
+        self.lock_pages(pages, locking)
     }
 
     fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hksim_policy::Errno;
-use hksim_policy::memory::{Advice, Mapping};
+use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use serde::Serialize;
 
 use crate::accounts::Accounts;
@@ -146,6 +146,14 @@ impl Hooks for MetadataWatch {
 
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         self.0.advise(pages, advice)
+    }
+
+    fn lock_process(&mut self, lock: MemoryLock) {
+        self.0.lock_process(lock);
+    }
+
+    fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
+        self.0.lock(pages, locking)
     }
 
     fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {

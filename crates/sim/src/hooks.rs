@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use hksim_policy::Errno;
-use hksim_policy::memory::{Advice, Mapping};
+use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
 use crate::accounts::Accounts;
 use crate::kernel::Content;
@@ -75,6 +75,12 @@ pub trait Hooks {
 
     /// `madvise`.
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno>;
+
+    /// `mlockall` or `munlockall`, as far as it changes what is mapped from now on, and unlocks what is mapped.
+    fn lock_process(&mut self, lock: MemoryLock);
+
+    /// `mlock2`.
+    fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno>;
 
     /// `mremap` of `pages` to a fixed place.
     fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno>;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hksim_policy::Errno;
-use hksim_policy::memory::{Advice, Mapping};
+use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use serde::Serialize;
 
 use crate::accounts::Accounts;
@@ -147,6 +147,14 @@ impl Hooks for TlbWatch {
             self.changed(&pages);
         }
         self.accounts.advise(pages, advice)
+    }
+
+    fn lock_process(&mut self, lock: MemoryLock) {
+        self.accounts.lock_process(lock);
+    }
+
+    fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
+        self.accounts.lock(pages, locking)
     }
 
     fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {

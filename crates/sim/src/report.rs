@@ -62,7 +62,7 @@ pub struct PolicyLabel {
     pub rule: PolicyRule,
     /// Changes that it made, or began under.
     pub changes: u64,
-    /// Calls of `mlockall` among them. They are not modelled.
+    /// Calls of `mlockall` among them.
     pub locks: u64,
     /// Installs of single pages where the modes allowed larger ones, and the program did not.
     pub installs_kept_small: u64,

@@ -226,6 +226,10 @@ impl<H: Watch> Run<H> {
                     let hooks = &self.driver.allocator().mem;
                     hooks.hooks().accounts_mut().change_policy(policy, self.memory_policy);
                 }
+                if let Some(lock) = self.memory_policy.lock(&event.op) {
+                    // The model has no limit of locked memory. At a hole in the arena it stops, as the kernel does.
+                    let _ = self.driver.allocator().lock_memory(lock);
+                }
                 self.driver.step(event).map_err(numbered)?;
                 let mem = &self.driver.allocator().mem;
                 mem.settle();

@@ -26,6 +26,78 @@ fn trace(value: u32) -> Bench {
     bench
 }
 
+/// A phased load of four threads that calls `mlockall` with these flags (0: `munlockall`) before these events.
+fn locking_trace(locks: &[(&str, u32)]) -> Bench {
+    let bench = Bench::new();
+    bench.ok("gen server --events 60k --live 12M -o plain.hkt");
+    bench.ok("export plain.hkt --to csv -o plain.csv");
+    let plain = fs::read_to_string(bench.path("plain.csv")).expect("a table");
+    let lines = plain.lines().map(|line| {
+        let mut fields = line.split(',');
+        let (event, time_ns) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let lock = locks.iter().find(|(at, _)| *at == event);
+        let row = lock.map(|(_, flags)| format!(",{time_ns},0,memory-policy,,,,mlockall,,,,,{flags},,\n"));
+        row.unwrap_or_default() + line + "\n"
+    });
+    fs::write(bench.path("with.csv"), lines.collect::<String>()).expect("a table");
+    bench.ok("import with.csv -o with.hkt");
+    bench
+}
+
+/// `MCL_CURRENT`, `MCL_FUTURE`, `MCL_ONFAULT`.
+const CURRENT: u32 = 1;
+const FUTURE: u32 = 2;
+const ON_FAULT: u32 = 4;
+
+/// Without a delay and without anything kept, so that locked memory is purged again and again.
+const PURGING: &str = "--superslab 1M --arena 1G --purge-delay 0 --purge-spans yes --cache 0 --huge-cache 0";
+
+/// All rows of a validation that was not skipped are exact.
+fn is_exact(bench: &Bench, flags: &str) {
+    for row in bench.json(&format!("validate with.hkt {PURGING} {flags}"))["rows"].as_array().expect("rows") {
+        match row["verdict"].as_str() {
+            Some("skipped") => eprintln!("skipped: {}", row["reason"]),
+            verdict => assert_eq!(verdict, Some("ok"), "{flags}: {}: {}", row["policy"], row["reason"]),
+        }
+    }
+}
+
+#[test]
+fn the_model_and_the_kernel_lock_alike() {
+    let all = [("9000", CURRENT | FUTURE), ("40000", 0)];
+    let in_turn =
+        [("5000", FUTURE), ("15000", CURRENT), ("30000", CURRENT | ON_FAULT), ("45000", FUTURE | ON_FAULT | CURRENT)];
+    for locks in [&all[..], &in_turn] {
+        let bench = locking_trace(locks);
+        is_exact(&bench, "--huge never,thp --purge dontneed,free,unmap");
+        is_exact(&bench, "--huge thp --align trim --purge unmap");
+        is_exact(&bench, "--huge never --purge free --fork-at 20000");
+        is_exact(&bench, "--huge thp --header light --prefault populate --prefault-scope slab");
+        is_exact(&bench, "--huge never --memory-policy ignored");
+        bench.ok("replay with.hkt --mode threaded");
+        let elsewhere = bench.json("replay with.hkt --on glibc").to_string();
+        assert!(elsewhere.contains("mlockall would lock the memory of the replay itself"), "{elsewhere}");
+    }
+}
+
+#[test]
+fn locked_memory_is_present_at_once_and_stays() {
+    let bench = locking_trace(&[("9000", CURRENT | FUTURE)]);
+    let report = |flags: &str| bench.json(&format!("sim with.hkt {PURGING} --huge never {flags}"));
+    let (locked, free) = (report(""), report("--memory-policy ignored"));
+    assert_eq!(number(&locked["memory_policy"], "locks"), 1);
+    let populated = |report: &Value| number(&report["installs"]["by_reason"], "populated");
+    assert!(populated(&locked) > 1000 && populated(&free) == 0, "{}", locked["installs"]);
+    let purged = |report: &Value| number(&report["kernel_work"], "dontneed_pages");
+    assert!(purged(&locked) < purged(&free), "{} {}", locked["kernel_work"], free["kernel_work"]);
+    assert!(number(&locked, "rss_bytes_end") > number(&free, "rss_bytes_end"), "nothing is given back");
+    // Every SuperSlab whole, and a few pages of tables.
+    let superslabs_bytes = number(&locked, "superslabs_peak") << 20;
+    assert!(number(&locked, "rss_bytes_peak") >= superslabs_bytes, "{}", locked["rss_bytes_peak"]);
+    let told = bench.ok("sim with.hkt");
+    assert!(told.contains("locks all its memory (mlockall, 1 call)"), "{told}");
+}
+
 /// The figures of a simulation that a policy can change.
 fn figures(bench: &Bench, line: &str) -> [u64; 3] {
     let report = bench.json(line);

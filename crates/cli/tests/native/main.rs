@@ -1,6 +1,7 @@
 //! C programs on the native allocator: each prints what it saw, and glibc's own output is what it must be.
 
 mod limits;
+mod memory_locks;
 mod memory_policy;
 
 use std::path::{Path, PathBuf};

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::locking;
 use super::served::{CHOSEN, CONSTANT, Place, Served};
 use super::start::{Kind, start_if_wanted};
 use crate::slots;
@@ -36,6 +37,8 @@ extern "C" fn after_in_child() {
 
 /// Gives up the heaps of the threads that are not here.
 fn inherit<G: Place>(served: &'static Served<G>) {
+    // SAFETY: this is the child's only thread.
+    unsafe { locking::forget(&served.allocator().mem) };
     // SAFETY: this is the child's only thread, and its first call: the thread that forked was in none.
     let lost = unsafe {
         let common = served.renew_common();

@@ -7,6 +7,7 @@
 pub(crate) mod desk;
 mod fork;
 mod heap_info;
+mod locking;
 mod memory_policy;
 pub(crate) mod misuse;
 mod say;
@@ -21,6 +22,7 @@ use hksim_policy::{Allocator, Block, Geometry, Memory, Misuse, Quickly, Request,
 use crate::memory::MmapMemory;
 use crate::tally::Counted;
 pub use heap_info::{HeapInfo, heap_info, trim};
+pub use locking::lock_all;
 pub use statistics::{Form, STATISTICS_VARIABLE, tell_statistics};
 
 use misuse::foreign;

@@ -144,7 +144,8 @@ impl<P: Copy + Send> Crew<P> {
             return;
         }
         if let Some(change) = self.memory_policy.change(op) {
-            self.disobeyed.fetch_add(u64::from(obey(change).is_err()), Ordering::Relaxed);
+            let locked = self.memory_policy.lock(op).is_none_or(|lock| shared.lock(lock));
+            self.disobeyed.fetch_add(u64::from(obey(change).is_err() || !locked), Ordering::Relaxed);
         }
         let Some(object) = op.object() else { return };
         if heap.is_none() {
@@ -196,7 +197,7 @@ impl<P: Copy + Send> Crew<P> {
             return Err(ChildError::Drive { event: events, why: DriveError::TooManyThreads });
         }
         if self.disobeyed.load(Ordering::Relaxed) > 0 {
-            return Err(refused());
+            return Err(refused(std::io::Error::last_os_error()));
         }
         Ok(Done { events, failed: self.failed.load(Ordering::Relaxed) })
     }

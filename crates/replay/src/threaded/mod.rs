@@ -139,6 +139,7 @@ impl Threaded<'_> {
             }
             Run::Measured => {
                 let (mut memory, mut skipped) = watch_process()?;
+                skipped.extend(self.trace.left_out_of_malloc());
                 ProcessMemory::reset_peak();
                 let outcome = self.window(&OnceLock::new(), &mut memory, heap, |_| Ok(Malloc))?;
                 let mut replayed = outcome.replayed();

@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use hksim_native::MmapMemory;
+use hksim_policy::memory::MemoryLock;
 use hksim_policy::{Allocator, Block, PAGE_BYTES, Request, RunGeometry, ThreadHeap, World as _};
 use hksim_trace::event::{AllocCall, ReallocCall};
 
@@ -24,6 +25,11 @@ pub(crate) trait Shared: Send + Sync {
 
     /// Ends a thread's part.
     fn leave(&self, heap: Self::Heap<'_>);
+
+    /// The program locks its memory, or unlocks it; false where the kernel refuses.
+    fn lock(&self, _lock: MemoryLock) -> bool {
+        true
+    }
 
     /// The time of the event that is performed next.
     fn set_now(&self, _now_ns: u64) {}
@@ -55,6 +61,10 @@ impl Shared for NativeAllocator {
 
     fn leave(&self, heap: NativeHeap<'_>) {
         self.close_heap(heap.heap);
+    }
+
+    fn lock(&self, lock: MemoryLock) -> bool {
+        self.lock_memory(lock).is_ok()
     }
 
     #[inline]

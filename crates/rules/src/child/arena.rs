@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use hksim_linux::PAGE_BYTES;
 use hksim_sim::kernel::script::{ARENA_PAGES, Op, Touch};
-use hksim_sim::kernel::{Advice, BLOCK_PAGES, MapFlags, Protection, RemapSource};
+use hksim_sim::kernel::{Advice, BLOCK_PAGES, LockFlags, MapFlags, Protection, RemapSource};
 use libc::c_int;
 
 use super::touch;
@@ -87,6 +87,13 @@ impl Arena {
                     mapped(libc::mremap(self.at(old), bytes(length), bytes(length), flags, self.at(new)))
                 }
                 Op::Resize(start, old, new) => mapped(libc::mremap(self.at(start), bytes(old), bytes(new), 0)),
+                Op::LockAll(flags) => libc::mlockall(lock_flags(flags)),
+                Op::UnlockAll => libc::munlockall(),
+                Op::Lock(start, length, on_fault) => {
+                    let flags = if on_fault { libc::MLOCK_ONFAULT } else { 0 };
+                    libc::syscall(libc::SYS_mlock2, self.at(start), bytes(length), flags) as c_int
+                }
+                Op::Unlock(start, length) => libc::munlock(self.at(start), bytes(length)),
                 Op::Touch(how, start, length, stride) => {
                     return Returned { ret: self.touch(how, start, length, stride), errno: 0 };
                 }
@@ -159,6 +166,12 @@ fn map_flags(flags: MapFlags) -> c_int {
     ];
     let set = letters.iter().filter(|(on, _)| *on).fold(0, |set, (_, flag)| set | flag);
     libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | set
+}
+
+fn lock_flags(flags: LockFlags) -> c_int {
+    let letters =
+        [(flags.current, libc::MCL_CURRENT), (flags.future, libc::MCL_FUTURE), (flags.on_fault, libc::MCL_ONFAULT)];
+    letters.iter().filter(|(on, _)| *on).fold(0, |set, (_, flag)| set | flag)
 }
 
 fn advice(advice: Advice) -> c_int {

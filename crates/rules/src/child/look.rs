@@ -154,8 +154,15 @@ impl Look {
 
     /// Pages freed lazily are marked in batches; any MADV_FREE on this CPU flushes the batch.
     fn drain(&mut self) {
+        let spare = self.spare.as_mut_ptr().cast();
         // SAFETY: a page of our own whose contents nobody needs.
-        unsafe { libc::madvise(self.spare.as_mut_ptr().cast(), PAGE_BYTES as usize, libc::MADV_FREE) };
+        unsafe {
+            if libc::madvise(spare, PAGE_BYTES as usize, libc::MADV_FREE) != 0 {
+                // A script has locked it.
+                libc::munlock(spare, PAGE_BYTES as usize);
+                libc::madvise(spare, PAGE_BYTES as usize, libc::MADV_FREE);
+            }
+        }
     }
 
     /// Sums the arena's mappings in smaps, and stops reading behind them.

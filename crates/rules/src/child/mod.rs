@@ -174,7 +174,7 @@ impl Child {
     /// Takes every path twice: code pages and signal frames are faulted in before anything is measured.
     fn warm_up(&mut self) -> io::Result<()> {
         const WARM_UP: &str = "unmap 0 8\nw 0 16 1\nk 0 16 1\nr 7 3 1\nz 7 3 1\nprot 9 1 r\nmap 1 1 w p\nadv FREE 8 8\n\
-            remap 8 1 20 1\nresize 20 1 2\nt w 0 16 1\nt r 30 1 1\nt k 0 16 1\n\
+            remap 8 1 20 1\nresize 20 1 2\nmlock 0 8 o\nmlock 0 8 -\nmunlock 0 8\nt w 0 16 1\nt r 30 1 1\nt k 0 16 1\n\
             fork 8 16 1\nforkw 8 16 1\nt unmap 0 16";
         let script: Script = WARM_UP.parse().map_err(io::Error::other)?;
         for _ in 0..2 {
@@ -187,11 +187,17 @@ impl Child {
 
     fn run(&mut self, script: &Script) -> io::Result<()> {
         let arena = self.start(&script.header)?;
-        for step in &script.steps {
-            self.step(arena, step)?;
-            self.look.report(arena.addresses(), &mut self.out)?;
+        if script.steps.iter().any(|step| step.op.locks()) {
+            // Locking makes all of the process's own memory present, too: that must not be charged to the script.
+            self.own.settle();
         }
-        Ok(())
+        let steps = script.steps.iter().try_for_each(|step| {
+            self.step(arena, step)?;
+            self.look.report(arena.addresses(), &mut self.out)
+        });
+        // SAFETY: touches no memory. Where nothing is locked it changes nothing.
+        unsafe { libc::munlockall() };
+        steps
     }
 
     fn start(&mut self, header: &Header) -> io::Result<Arena> {

@@ -125,7 +125,12 @@ static long traps(void) {
 }
 
 /* Pages freed lazily are marked in batches; any MADV_FREE on this CPU flushes the batch. */
-static void drain(void) { madvise(spare, PAGE, MADV_FREE); }
+static void drain(void) {
+    if (!madvise(spare, PAGE, MADV_FREE)) return;
+    /* A script has locked it. */
+    munlock(spare, PAGE);
+    madvise(spare, PAGE, MADV_FREE);
+}
 
 struct totals { long rss, huge, lazy, vmas; };
 
@@ -245,6 +250,11 @@ static int mapping_flags(const char *letters) {
     return set;
 }
 
+static int lock_flags(const char *letters) {
+    return (strchr(letters, 'c') ? MCL_CURRENT : 0) | (strchr(letters, 'f') ? MCL_FUTURE : 0)
+        | (strchr(letters, 'o') ? MCL_ONFAULT : 0);
+}
+
 #define AT(page) (ARENA + (page) * PAGE)
 
 static void execute(void) {
@@ -260,12 +270,20 @@ static void execute(void) {
     int is_remap = sscanf(line, "remap %lu %lu %lu %lu", &a, &b, &c, &d) == 4;
     int is_resize = sscanf(line, "resize %lu %lu %lu", &a, &b, &c) == 3;
     int is_adv = sscanf(line, "adv %31s %lu %lu", word, &a, &b) == 3;
-    int number = is_adv ? advice(word) : is_map ? mapping_flags(word) : 0;
+    int is_lock_all = sscanf(line, "mlockall %31s", word) == 1;
+    int is_unlock_all = !strncmp(line, "munlockall", 10);
+    int is_lock = sscanf(line, "mlock %lu %lu %c", &a, &b, &letter) == 3;
+    int is_unlock = sscanf(line, "munlock %lu %lu", &a, &b) == 2;
+    int number = is_lock_all ? lock_flags(word) : is_lock ? (letter == 'o' ? MLOCK_ONFAULT : 0) : is_adv ? advice(word) : is_map ? mapping_flags(word) : 0;
     traps_taken = traps();
     faults = minflt();
     errno = 0;
     if (is_touch) touch(name[0], a, b, c);
     else if (is_map) ret = mmap(AT(a), b * PAGE, protection(letter), number, -1, 0) == MAP_FAILED ? -1 : 0;
+    else if (is_lock_all) ret = mlockall(number);
+    else if (is_unlock_all) ret = munlockall();
+    else if (is_lock) ret = syscall(SYS_mlock2, AT(a), b * PAGE, number);
+    else if (is_unlock) ret = munlock(AT(a), b * PAGE);
     else if (is_unmap) ret = munmap(AT(a), b * PAGE);
     else if (is_adv) ret = madvise(AT(a), b * PAGE, number);
     else if (is_prot) ret = mprotect(AT(a), b * PAGE, protection(letter));
@@ -283,6 +301,9 @@ static void execute(void) {
 static void start_script(void) {
     munmap(ARENA, ARENA_PAGES * PAGE);
     munmap(FILLER, 1ul << 32);
+    /* All of its own memory is present then, so that no script's lock makes any of it. */
+    mlockall(MCL_CURRENT);
+    munlockall();
     pte_before = field(status_fd, "VmPTE:");
     char *arena = mmap(ARENA, ARENA_PAGES * PAGE, PROT_READ | PROT_WRITE,
         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
@@ -359,7 +380,8 @@ static void start_guard(void) {
 /* Takes every path once: code pages and the signal frame are faulted in before anything is measured. */
 static void warm_up(void) {
     static const char *const ops[] = {"unmap 0 8", "w 0 16 1", "k 0 16 1", "r 9 1 1", "z 9 1 1", "prot 9 1 r",
-        "map 1 1 w p", "adv FREE 8 8", "remap 8 1 20 1", "resize 20 1 2"};
+        "map 1 1 w p", "adv FREE 8 8", "remap 8 1 20 1", "resize 20 1 2",
+        "mlock 0 8 o", "mlock 0 8 -", "munlock 0 8"};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         strcpy(line, ops[i]);
         execute();

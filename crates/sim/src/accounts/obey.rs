@@ -1,10 +1,14 @@
 //! The program's memory policies, as its kernel obeys them.
 
+use std::ops::Range;
+
 use hksim_drive::PolicyRule;
+use hksim_policy::Errno;
+use hksim_policy::memory::{Locking, MemoryLock};
 use hksim_trace::memory_policy::{LockAll, MemoryPolicy, ThpDisable};
 
-use super::Accounts;
-use crate::kernel;
+use super::{Accounts, Cause, errno};
+use crate::kernel::{self, LockFlags};
 use crate::report::PolicyLabel;
 
 impl Accounts {
@@ -18,10 +22,32 @@ impl Accounts {
                 ThpDisable::All => kernel::ThpDisable::All,
                 ThpDisable::ExceptAdvised => kernel::ThpDisable::ExceptAdvised,
             }),
+            // What is locked is the allocator's to say.
             MemoryPolicy::LockAll(lock) => self.memory_policy.locks += u64::from(lock != LockAll::NONE),
             // Nothing that is modelled depends on it.
             MemoryPolicy::Personality(_) => {}
         }
+    }
+
+    /// What `mlockall` changes for the process as a whole: see `Allocator::lock_memory`.
+    pub(super) fn change_locks(&mut self, lock: MemoryLock) {
+        if lock.current || !lock.future {
+            self.kernel.unlock_all();
+        }
+        if lock.future {
+            let flags = LockFlags { current: false, future: true, on_fault: lock.on_fault };
+            // Only flags without a meaning are refused.
+            let _ = self.kernel.lock_all(flags).result;
+        }
+        self.note_peaks();
+    }
+
+    /// `mlock2`. It is the program's call, and none of the allocator's.
+    pub(super) fn lock_pages(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
+        let outcome = self.kernel.lock(pages, locking == Locking::OnFault);
+        self.account_for(outcome.installs, Cause::Populated);
+        self.note_peaks();
+        outcome.result.map_err(errno)
     }
 
     /// What came of the changes, under that rule.

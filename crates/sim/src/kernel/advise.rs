@@ -6,6 +6,7 @@ use super::Kernel;
 use super::aging::Aging;
 use super::config::ThpAdvice;
 use super::entry::Access;
+use super::lock::Locked;
 use super::outcome::{Errno, Outcome};
 use super::populate::POPULATE_WRITE;
 use super::rules::{AdviceAtLimit, Collapse, PopulateHoles};
@@ -35,7 +36,7 @@ pub enum Advice {
 impl Kernel {
     /// madvise. Holes in the range give ENOMEM after everything else is done, or, for a populate, at the hole (R24).
     ///
-    /// Errors besides: EINVAL for a reversed range or an advice that a hugetlb mapping does not take (R13), EAGAIN
+    /// Errors besides: EINVAL for a reversed range or an advice that a hugetlb mapping (R13) or a locked one (R29) does not take, EAGAIN
     /// where a border would pass `max_map_count` (R14).
     pub fn advise(&mut self, range: Range<u64>, advice: Advice) -> Outcome {
         if range.start > range.end {
@@ -115,12 +116,15 @@ impl Kernel {
         if vma.flags.hugetlb {
             return self.dontneed_hugetlb(vma, part);
         }
+        if vma.flags.locked != Locked::No {
+            return Err(Errno::Invalid);
+        }
         self.zap(part, self.config.rules.empty_tables);
         Ok(())
     }
 
     fn advise_age(&mut self, vma: &Vma, part: &Range<u64>, aging: Aging) -> Result<(), Errno> {
-        if vma.flags.hugetlb {
+        if vma.flags.hugetlb || vma.flags.locked != Locked::No {
             return Err(Errno::Invalid);
         }
         self.age(part, aging);

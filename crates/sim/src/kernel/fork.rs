@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::entry::{BlockEntry, PteKind};
+use super::lock::Locked;
 use super::outcome::Counters;
 use super::page_tables::PageTables;
 use super::span::{BLOCK_PAGES, blocks_touching, clip, index_of};
@@ -27,6 +28,7 @@ impl Kernel {
             counters: Counters::default(),
             promises_spent: Default::default(),
             thp_disable: self.thp_disable,
+            lock_future: Locked::No,
             installs_kept_small: 0,
         };
         for vma in self.vmas.all() {

@@ -4,9 +4,8 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::config::{Overcommit, ThpAdvice};
-use super::entry::Access;
+use super::lock::Locked;
 use super::outcome::{Errno, Outcome};
-use super::populate::POPULATE_WRITE;
 use super::rules::{EmptyTables, FreshMerge, RefusedReplace};
 use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, is_block_aligned};
 use super::vma::{Protection, Vma, VmaFlags};
@@ -33,7 +32,8 @@ impl MapFlags {
         let noreserve = self.noreserve && (self.hugetlb || overcommit == Overcommit::Allowed);
         // Writable private memory is charged unless NORESERVE says otherwise; hugetlb has its own reserve (R18).
         let account = self.protection == Protection::ReadWrite && !noreserve && !self.hugetlb;
-        VmaFlags { protection: self.protection, thp: ThpAdvice::None, noreserve, account, hugetlb: self.hugetlb }
+        let (protection, thp, hugetlb) = (self.protection, ThpAdvice::None, self.hugetlb);
+        VmaFlags { protection, thp, noreserve, account, hugetlb, locked: Locked::No }
     }
 }
 
@@ -45,11 +45,10 @@ impl Kernel {
     /// space or `max_map_count` (R14) or if the hugetlb pool is short (R13).
     pub fn map(&mut self, range: Range<u64>, flags: MapFlags) -> Outcome {
         let range = match self.make_mapping(range, flags) {
-            Ok(range) if flags.populate => range,
+            Ok(range) if flags.populate || self.lock_future != Locked::No => range,
             made => return Outcome::of(made.map(|_| ())),
         };
-        let access = if flags.protection == Protection::ReadWrite { POPULATE_WRITE } else { Access::Read };
-        Outcome { result: Ok(()), ..self.populate(&range, access) }
+        Outcome { result: Ok(()), ..self.populate_locked(&range) }
     }
 
     /// munmap: drops pages and mappings, and the page tables nobody is left to use (R21). Holes are no error.
@@ -88,7 +87,10 @@ impl Kernel {
         let vma = Vma {
             start: range.start,
             end: range.end,
-            flags: flags.vma_flags(self.config.overcommit),
+            flags: VmaFlags {
+                locked: if flags.hugetlb { Locked::No } else { self.lock_future },
+                ..flags.vma_flags(self.config.overcommit)
+            },
             displacement: 0,
             anon: None,
             inherited: false,

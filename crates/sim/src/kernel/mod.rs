@@ -1,6 +1,6 @@
 //! A model of Linux anonymous memory: page operations in, faults, residency, huge pages and page tables out.
 //!
-//! The model follows the kernel's rules exactly (named R1 to R28 in the comments; the table of rules is in the
+//! The model follows the kernel's rules exactly (named R1 to R29 in the comments; the table of rules is in the
 //! project's documentation) and is compared with the running kernel operation by operation by `hksim rules`
 //! (crate `hksim-rules`). What it leaves out is what is not deterministic: memory pressure, allocation failure,
 //! khugepaged. It knows private anonymous memory, of one process and of those it forks.
@@ -29,6 +29,7 @@ mod folio;
 mod fork;
 mod hugetlb;
 mod khugepaged;
+mod lock;
 mod map;
 mod memory;
 mod outcome;
@@ -53,6 +54,7 @@ pub use advise::Advice;
 pub use config::{BLOCK_ORDER, Defrag, KernelConfig, Overcommit, SizeMode, ThpConfig, ThpMode};
 pub use entry::{Access, Content};
 pub use khugepaged::{Khugepaged, KhugepagedBound};
+pub use lock::{LockFlags, Locked};
 pub use map::MapFlags;
 pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
 pub use process_policy::ThpDisable;
@@ -88,6 +90,8 @@ pub struct Kernel {
     promises_spent: BTreeSet<u64>,
     counters: Counters,
     thp_disable: ThpDisable,
+    /// How mappings are locked that are made from now on.
+    lock_future: Locked,
     installs_kept_small: u64,
 }
 
@@ -104,6 +108,7 @@ impl Kernel {
             tables: PageTables::default(),
             counters: Counters::default(),
             thp_disable: ThpDisable::Off,
+            lock_future: Locked::No,
             installs_kept_small: 0,
         }
     }

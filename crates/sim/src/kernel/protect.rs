@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::entry::{BlockEntry, Pte};
+use super::lock::Locked;
 use super::outcome::Errno;
 use super::rules::{ChargeAfterProtect, ProtectDirty, ProtectHugeDirty, WriteAfterProtect};
 use super::span::{blocks_touching, clip, index_of};
@@ -46,6 +47,10 @@ impl Kernel {
         }
         if self.config.rules.write_after_protect != WriteAfterProtect::NoFault {
             self.write_protect(part, protection);
+        }
+        if vma.flags.locked != Locked::No && !was_writable && protection == Protection::ReadWrite {
+            // What is copied on the first write is copied now (R29).
+            let _ = self.populate_locked(part);
         }
         Ok(())
     }

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::entry::{BlockEntry, PteKind};
+use super::lock::Locked;
 use super::outcome::Errno;
 use super::rules::{GrowMerge, KeptSource, RemapReach, RemapTables};
 use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, block_of, index_of, is_block_aligned, overlap, pages_of};
-use super::vma::Vma;
+use super::vma::{Vma, VmaFlags};
 
 /// What is left where the pages were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +149,9 @@ impl Kernel {
             }
             GrowMerge::Never => self.vmas.replace(Vma { end: new_end, ..vma }),
         }
+        if vma.flags.locked != Locked::No {
+            let _ = self.populate_locked(&(old_end..new_end));
+        }
         Ok(())
     }
 
@@ -186,12 +190,17 @@ impl Kernel {
     /// DONTUNMAP: a source mapping that was moved as a whole loses its anon_vma, one moved in part keeps it (R20).
     /// Both stay charged.
     fn keep_source(&mut self, vma: &Vma, merged: &Vma, part: &Range<u64>) {
+        // All of the mapping is locked no more, also where a part of it was moved (R29).
+        let unlocked = Vma { flags: VmaFlags { locked: Locked::No, ..vma.flags }, ..*vma };
+        if unlocked != *vma {
+            self.vmas.replace(unlocked);
+        }
         if vma.pages() == *part && vma != merged {
             let displacement = match self.config.rules.kept_source {
                 KeptSource::AsAny => vma.displacement,
                 KeptSource::Fresh => 0,
             };
-            self.vmas.replace(Vma { anon: None, displacement, ..*vma });
+            self.vmas.replace(Vma { anon: None, displacement, ..unlocked });
         }
     }
 

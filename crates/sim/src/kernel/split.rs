@@ -2,6 +2,7 @@
 
 use super::Kernel;
 use super::entry::{BlockEntry, Piece, Pte, PteTable};
+use super::lock::Locked;
 use super::rules::{DirtyOnSplit, WriteAfterProtect, ZerosOnSplit};
 use super::span::{block_of, index_of, pages_of};
 
@@ -61,7 +62,9 @@ impl Kernel {
         for page in folio.mapped_pages(self.space) {
             let piece = self.tables.pte(page);
             let mut pte = Pte::ZERO;
-            if piece.nonzero() || self.config.rules.zeros_on_split == ZerosOnSplit::Keep {
+            // Locked pages stay (R29).
+            let is_locked = self.vmas.covering_ref(page).is_some_and(|vma| vma.flags.locked != Locked::No);
+            if piece.nonzero() || is_locked || self.config.rules.zeros_on_split == ZerosOnSplit::Keep {
                 pte = Pte::base(piece.nonzero(), false, folio.lazy);
                 if dirty {
                     pte.dirty_both(piece.dirty());

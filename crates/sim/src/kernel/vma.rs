@@ -5,6 +5,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::config::ThpAdvice;
+use super::lock::Locked;
 use super::rules::AnonMerge;
 use super::span::{block_of, pages_of};
 
@@ -29,6 +30,8 @@ pub(super) struct VmaFlags {
     /// VM_ACCOUNT: the pages are charged to the commit limit (R18).
     pub account: bool,
     pub hugetlb: bool,
+    /// VM_LOCKED, VM_LOCKONFAULT (R29).
+    pub locked: Locked,
 }
 
 /// Stands for the kernel's anon_vma: mappings that share one may merge (R19).

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::lock::Locked;
 use super::rules::AnonMerge;
 use super::vma::{AnonId, Vma, VmaFlags, anon_compatible};
 
@@ -179,6 +180,7 @@ impl VmaMap {
                 vma.inherited = true;
             }
             vma.flags.noreserve |= vma.flags.hugetlb;
+            vma.flags.locked = Locked::No;
             child.put(vma);
         }
         child

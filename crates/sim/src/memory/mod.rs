@@ -8,19 +8,21 @@ mod meta_watch;
 mod nonzero;
 mod places;
 mod superslab;
+mod told;
 mod zeroed;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::ops::Range;
 
 use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
-use hksim_policy::memory::{APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Mapping, Memory, World};
+use hksim_policy::memory::{
+    APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Locking, Mapping, Memory, MemoryLock, World,
+};
 use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use hksim_policy::options::{Align, Header, MetaPlace};
 use hksim_policy::{Errno, Geometry, Misuse, PAGE_BYTES};
 
 use crate::hooks::{Hooks, Touch, Why};
-use crate::kernel::{BLOCK_PAGES, Content};
 use contents::Contents;
 use filter::TouchFilter;
 use kept_bytes::KeptBytes;
@@ -57,6 +59,8 @@ pub struct SimMemory<H: Hooks> {
     now_ns: Cell<u64>,
     /// Where SuperSlabs lie that have maps of their own.
     places: Option<Places>,
+    /// Whether the program locks what is taken from now on.
+    locks_future: Cell<Option<Locking>>,
     /// On after a fork; used where the hooks see every access.
     watch: MetaWatch,
 }
@@ -78,6 +82,7 @@ impl<H: Hooks> SimMemory<H> {
             now_ns: Cell::new(0),
             places: (layout.align != Align::Arena)
                 .then(|| Places::new(layout.ordinals(), (1 << layout.superslab_shift) / PAGE_BYTES)),
+            locks_future: Cell::new(None),
             watch: MetaWatch::default(),
             layout,
         };
@@ -243,50 +248,6 @@ impl<H: Hooks> SimMemory<H> {
                 superslab.drop_meta();
             }
         }
-    }
-
-    /// Tells the kernel what stands on every page of the blocks that a MADV_FREE of these pages may split.
-    fn tell_contents(&self, pages: &Range<u64>) {
-        let Some(contents) = &self.contents else { return };
-        let arena_page = self.layout.arena / PAGE_BYTES;
-        let mut hooks = self.hooks.borrow_mut();
-        for page in self.sharing_blocks(pages).into_iter().flatten() {
-            let at = (page - arena_page) * PAGE_BYTES;
-            let holds_bytes = contents.holds_bytes(at) || self.holds_meta(at);
-            if !holds_bytes {
-                // It may be the zero page afterwards, and its next write a fault.
-                self.filter.pass_again(page);
-            }
-            hooks.content(self.page_at(page), if holds_bytes { Content::NonZero } else { Content::Zero });
-        }
-    }
-
-    /// All pages of the arena that lie in the 2 MiB blocks that these pages lie in.
-    fn sharing_blocks(&self, pages: &Range<u64>) -> Vec<Range<u64>> {
-        let arena_page = self.layout.arena / PAGE_BYTES;
-        let at = self.pages_at(pages);
-        let blocks = at.start - at.start % BLOCK_PAGES..at.end.next_multiple_of(BLOCK_PAGES);
-        match &self.places {
-            None => {
-                let (first, end) = (blocks.start - BASE_PAGE, blocks.end - BASE_PAGE);
-                std::iter::once(first.max(arena_page)..end.min(self.layout.bytes() / PAGE_BYTES)).collect()
-            }
-            Some(places) => {
-                let named = places.named_within(&blocks).into_iter();
-                named.map(|pages| arena_page + pages.start..arena_page + pages.end).collect()
-            }
-        }
-    }
-
-    /// Whether a page of the arena holds metadata that are not zero.
-    fn holds_meta(&self, at: u64) -> bool {
-        let shift = self.layout.superslab_shift;
-        let (ordinal, offset) = (at >> shift, at & ((1 << shift) - 1));
-        self.is_meta_in_band()
-            && offset < u64::from(self.layout.meta_bytes)
-            && self.superslabs[ordinal as usize]
-                .get()
-                .is_some_and(|superslab| superslab.meta_page_holds_bytes(offset / PAGE_BYTES, &self.layout))
     }
 
     /// Something happened to these pages: touches count again, and links on them are lost.
@@ -536,12 +497,34 @@ impl<H: Hooks> Memory for SimMemory<H> {
         if matches!(advice, Advice::DontNeed | Advice::Free) {
             self.forget(self.pages(range));
         }
-        match advice {
-            Advice::DontNeed => self.wiped(&self.pages(range)),
-            Advice::Free => self.tell_contents(&self.pages(range)),
-            _ => {}
+        if advice == Advice::Free {
+            self.tell_contents(&self.pages(range));
         }
-        self.hooks.borrow_mut().advise(self.pages_at(&self.pages(range)), advice)
+        let advised = self.hooks.borrow_mut().advise(self.pages_at(&self.pages(range)), advice);
+        if advice == Advice::DontNeed && advised.is_ok() {
+            self.wiped(&self.pages(range));
+        }
+        advised
+    }
+
+    fn lock_process(&self, lock: MemoryLock) -> Result<(), Errno> {
+        self.hooks.borrow_mut().lock_process(lock);
+        self.locks_future.set(lock.future.then(|| lock.locking()));
+        Ok(())
+    }
+
+    fn locks_future(&self) -> Option<Locking> {
+        self.locks_future.get()
+    }
+
+    fn lock_tables(&self) -> Result<(), Errno> {
+        let tables = BASE_PAGE..BASE_PAGE + self.layout.arena / PAGE_BYTES;
+        self.hooks.borrow_mut().lock(tables, Locking::OnFault)
+    }
+
+    fn lock_range(&self, range: ArenaRange, locking: Locking) -> Result<(), Errno> {
+        self.settle();
+        self.hooks.borrow_mut().lock(self.pages_at(&self.pages(range)), locking)
     }
 
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hksim_policy::Errno;
-use hksim_policy::memory::{Advice, Mapping};
+use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use hksim_sim::hooks::{Hooks, Touch, Why};
 use hksim_sim::kernel::Content;
 use hksim_sim::memory::BASE_PAGE;
@@ -64,6 +64,12 @@ impl Hooks for Notes {
     fn content(&mut self, _page: u64, _content: Content) {}
 
     fn advise(&mut self, _pages: Range<u64>, _advice: Advice) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn lock_process(&mut self, _lock: MemoryLock) {}
+
+    fn lock(&mut self, _pages: Range<u64>, _locking: Locking) -> Result<(), Errno> {
         Ok(())
     }
 

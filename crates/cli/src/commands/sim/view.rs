@@ -67,9 +67,11 @@ fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
 pub fn memory_policy_text(report: &SimReport) -> Option<String> {
     let PolicyLabel { rule, changes, locks, installs_kept_small } = report.memory_policy;
     match rule {
-        PolicyRule::Recorded if locks > 0 => Some(
-            "program  locks its memory (mlockall), which is not modelled: its pages would be present at once".into(),
-        ),
+        PolicyRule::Recorded if locks > 0 => Some(format!(
+            "program  locks all its memory (mlockall, {}): what is mapped is present, and cannot be purged (without: \
+             --memory-policy ignored)",
+            units::of(locks, "call")
+        )),
         PolicyRule::Ignored if changes > 0 => Some(format!(
             "program  what it asked of the kernel for all its memory ({}) is ignored",
             units::of(changes, "call")

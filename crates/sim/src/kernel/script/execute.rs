@@ -39,6 +39,13 @@ impl Kernel {
             Op::Protect(start, length, protection) => self.protect(range(start, length), protection),
             Op::Remap(old, length, new, source) => self.remap(base + old, length, base + new, source),
             Op::Resize(start, old, new) => self.resize(base + start, old, new),
+            Op::LockAll(flags) => self.lock_all(flags).result,
+            Op::UnlockAll => {
+                self.unlock_all();
+                Ok(())
+            }
+            Op::Lock(start, length, on_fault) => self.lock(range(start, length), on_fault).result,
+            Op::Unlock(start, length) => self.unlock(range(start, length)),
             Op::Touch(touch, start, length, stride) => {
                 let pages = range(start, length).step_by(usize::try_from(stride).unwrap_or(usize::MAX));
                 let failed = pages.filter(|&page| self.touch(page, touch.access()).is_err()).count();

@@ -12,6 +12,10 @@
 //! r|w|z|k OFF LEN STRIDE      read / write 1 / write 0 / read(2) zeros into every STRIDE-th page
 //! fork OFF LEN STRIDE         a child writes every STRIDE-th page and exits; ret: its faults
 //! forkw OFF LEN STRIDE        the process writes while an idle child lives; ret: its faults
+//! mlockall FLAGS              FLAGS: letters c (current), f (future), o (on fault)
+//! munlockall
+//! mlock OFF LEN -|o           o: mlock2, on fault
+//! munlock OFF LEN
 //! t OPERATION                 a second thread of the process does it
 //! ```
 //! Lines before the first operation may name modes of the machine: [`Header`].
@@ -26,6 +30,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::advise::Advice;
+use super::lock::LockFlags;
 use super::map::MapFlags;
 use super::outcome::Errno;
 use super::remap::RemapSource;
@@ -68,6 +73,21 @@ pub enum Op {
     Touch(Touch, u64, u64, u64),
     /// fork; who is named writes a 1 into pages, as [`Op::Touch`] does, and the child exits.
     Fork(ForkWriter, u64, u64, u64),
+    /// mlockall.
+    LockAll(LockFlags),
+    /// munlockall.
+    UnlockAll,
+    /// mlock; true: mlock2 on fault.
+    Lock(u64, u64, bool),
+    /// munlock.
+    Unlock(u64, u64),
+}
+
+impl Op {
+    /// Whether it locks memory, which not everybody may.
+    pub fn locks(&self) -> bool {
+        matches!(self, Op::LockAll(_) | Op::Lock(..))
+    }
 }
 
 /// Who writes after a fork.
@@ -142,7 +162,7 @@ pub struct ScriptError {
 pub enum OpError {
     /// The first word names no operation.
     #[error(
-        "unknown operation; expected map, unmap, adv, prot, remap, resize, r, w, z, k, fork or forkw, perhaps behind t"
+        "unknown operation; expected map, unmap, adv, prot, remap, resize, r, w, z, k, mlockall, munlockall, mlock, munlock, fork or forkw, perhaps behind t"
     )]
     UnknownOperation,
     /// madvise has no such advice here.
@@ -167,6 +187,9 @@ pub enum OpError {
     /// Not a set of map flags.
     #[error("unknown map flags; expected - or letters of pNH")]
     UnknownFlags,
+    /// Not a set of flags of mlockall.
+    #[error("unknown flags; expected letters of cfo: current, future, on fault")]
+    UnknownLock,
     /// Too few or too many words, or one that is no number.
     #[error("wrong number of operands, or an operand that is not a number")]
     Operands,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{ARENA_PAGES, ForkWriter, Op, OpError, Step, Thread, Touch};
-use crate::kernel::{Advice, MapFlags, Protection, RemapSource};
+use crate::kernel::{Advice, LockFlags, MapFlags, Protection, RemapSource};
 
 const ADVICES: [(&str, Advice); 8] = [
     ("HUGEPAGE", Advice::HugePage),
@@ -55,6 +55,19 @@ fn map_flags(protection: Protection, word: &str) -> Result<MapFlags, OpError> {
     Ok(flags)
 }
 
+fn lock_flags(word: &str) -> Result<LockFlags, OpError> {
+    let mut flags = LockFlags::default();
+    for letter in word.chars() {
+        match letter {
+            'c' => flags.current = true,
+            'f' => flags.future = true,
+            'o' => flags.on_fault = true,
+            _ => return Err(OpError::UnknownLock),
+        }
+    }
+    Ok(flags)
+}
+
 impl Op {
     fn stays_in_arena(&self) -> bool {
         let inside = |start: u64, length: u64| start.saturating_add(length) <= ARENA_PAGES;
@@ -62,7 +75,10 @@ impl Op {
             Self::Map(start, length, _)
             | Self::Unmap(start, length)
             | Self::Advise(_, start, length)
-            | Self::Protect(start, length, _) => inside(start, length),
+            | Self::Protect(start, length, _)
+            | Self::Lock(start, length, _)
+            | Self::Unlock(start, length) => inside(start, length),
+            Self::LockAll(_) | Self::UnlockAll => true,
             Self::Remap(old, length, new, _) => inside(old, length) && inside(new, length),
             Self::Resize(start, old, new) => inside(start, old) && inside(start, new),
             Self::Touch(_, start, length, stride) | Self::Fork(_, start, length, stride) => {
@@ -104,7 +120,14 @@ impl FromStr for Op {
                 let writer = named(&FORKS, name).ok_or(OpError::UnknownOperation)?;
                 numbers(rest).map(|[start, length, stride]| Self::Fork(writer, start, length, stride))?
             }
-            ["map" | "prot" | "remap", ..] => return Err(OpError::Operands),
+            ["mlockall", flags] => Self::LockAll(lock_flags(flags)?),
+            ["munlockall"] => Self::UnlockAll,
+            ["mlock", start, length, how @ ("-" | "o")] => {
+                let [start, length] = numbers(&[start, length])?;
+                Self::Lock(start, length, how == "o")
+            }
+            ["munlock", ref rest @ ..] => numbers(rest).map(|[start, length]| Self::Unlock(start, length))?,
+            ["map" | "prot" | "remap" | "mlock" | "mlockall" | "munlockall", ..] => return Err(OpError::Operands),
             _ => return Err(OpError::UnknownOperation),
         };
         if op.stays_in_arena() { Ok(op) } else { Err(OpError::OutOfArena) }
@@ -131,6 +154,16 @@ impl fmt::Display for Op {
                 write!(out, "remap {old} {length} {new} {}", u8::from(source == RemapSource::Kept))
             }
             Self::Resize(start, old, new) => write!(out, "resize {start} {old} {new}"),
+            Self::LockAll(flags) => {
+                let letters = [(flags.current, 'c'), (flags.future, 'f'), (flags.on_fault, 'o')];
+                out.write_str("mlockall ")?;
+                letters.iter().filter(|(on, _)| *on).try_for_each(|(_, letter)| write!(out, "{letter}"))
+            }
+            Self::UnlockAll => out.write_str("munlockall"),
+            Self::Lock(start, length, on_fault) => {
+                write!(out, "mlock {start} {length} {}", if on_fault { "o" } else { "-" })
+            }
+            Self::Unlock(start, length) => write!(out, "munlock {start} {length}"),
             Self::Touch(touch, start, length, stride) => {
                 write!(out, "{} {start} {length} {stride}", name_of(&TOUCHES, touch))
             }

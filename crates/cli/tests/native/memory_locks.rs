@@ -1,0 +1,34 @@
+//! A program that locks all its memory: its blocks are present and locked as under another allocator, and the arena is not.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use super::Programs;
+
+/// Address space of the first run. An arena that fits into it can be made present without harm, if it is by mistake.
+const ADDRESS_SPACE_BYTES: libc::rlim_t = 4 << 30;
+
+#[test]
+fn a_program_that_locks_its_memory_locks_what_it_has() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("memory_locks.c", &[]);
+    let expected = Command::new(&program).output().expect("the program starts");
+    if expected.status.code() == Some(77) {
+        return eprintln!("skipped: mlockall is not allowed (ulimit -l)");
+    }
+    let wanted = String::from_utf8_lossy(&expected.stdout);
+    assert!(wanted.contains("current: 40 blocks present, bounded, locked"), "on glibc: {wanted}");
+    let mut limited = Command::new(env!("CARGO_BIN_EXE_hksim"));
+    limited.arg("run").arg("--").arg(&program).env("XDG_CACHE_HOME", programs.folder.path());
+    let limit = libc::rlimit { rlim_cur: ADDRESS_SPACE_BYTES, rlim_max: ADDRESS_SPACE_BYTES };
+    // SAFETY: a system call that reads `limit`, and nothing else, between fork and exec.
+    unsafe {
+        limited.pre_exec(move || match libc::setrlimit(libc::RLIMIT_AS, &raw const limit) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        })
+    };
+    let ran = limited.output().expect("hksim starts");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), wanted, "in a small arena: {ran:?}");
+    programs.compare(&program, &[]);
+}

@@ -1,0 +1,63 @@
+//! Installs by reason.
+
+use serde::Serialize;
+
+use crate::hooks::Why;
+
+/// Why a page-table entry was made. The first that fits, in this order of precedence: populated (trimmed where it was for
+/// nothing) or collapsed; copied_after_fork; zero_then_write; hole_after_split; refault_after_purge; else what touched it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ByReason {
+    /// The application used its block.
+    pub application: u64,
+    /// A header was read or written.
+    pub header: u64,
+    /// A free-list link was written.
+    pub link: u64,
+    /// Metadata was written.
+    pub metadata: u64,
+    /// calloc zeroed a block.
+    pub zeroing: u64,
+    /// realloc copied a block.
+    pub copy: u64,
+    /// The policy prefaulted by hand.
+    pub prefault: u64,
+    /// `MAP_POPULATE` or `MADV_POPULATE_*`, or the program locks its memory.
+    pub populated: u64,
+    /// `MAP_POPULATE`, in what was mapped too much for alignment and unmapped at once.
+    pub trimmed: u64,
+    /// `MADV_COLLAPSE`.
+    pub collapsed: u64,
+    /// The page had been written before and was purged.
+    pub refault_after_purge: u64,
+    /// A 4K page in a hole of a huge page that was split.
+    pub hole_after_split: u64,
+    /// A write to a page that a read had made a zero page.
+    pub zero_then_write: u64,
+    /// A write to a page that a forked child holds too.
+    pub copied_after_fork: u64,
+}
+
+impl ByReason {
+    pub(super) fn of(&mut self, why: Why) -> &mut u64 {
+        match why {
+            Why::Application => &mut self.application,
+            Why::Header => &mut self.header,
+            Why::Link => &mut self.link,
+            Why::Metadata => &mut self.metadata,
+            Why::Zeroing => &mut self.zeroing,
+            Why::Copy => &mut self.copy,
+            Why::Prefault => &mut self.prefault,
+        }
+    }
+
+    /// The sum of all reasons.
+    pub fn total(&self) -> u64 {
+        let ByReason { application, header, link, metadata, zeroing, copy, prefault, populated, .. } = *self;
+        let ByReason { trimmed, collapsed, refault_after_purge, hole_after_split, zero_then_write, .. } = *self;
+        let copied = self.copied_after_fork;
+        let touched = application + header + link + metadata + zeroing + copy + prefault;
+        let called = populated + trimmed + collapsed;
+        touched + called + refault_after_purge + hole_after_split + zero_then_write + copied
+    }
+}

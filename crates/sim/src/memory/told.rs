@@ -1,0 +1,55 @@
+//! What the kernel is told of contents, where it looks at them.
+
+use std::ops::Range;
+
+use hksim_policy::PAGE_BYTES;
+
+use super::{BASE_PAGE, SimMemory};
+use crate::hooks::Hooks;
+use crate::kernel::{BLOCK_PAGES, Content};
+
+impl<H: Hooks> SimMemory<H> {
+    /// Tells the kernel what stands on every page of the blocks that a MADV_FREE of these pages may split.
+    pub(super) fn tell_contents(&self, pages: &Range<u64>) {
+        let Some(contents) = &self.contents else { return };
+        let arena_page = self.layout.arena / PAGE_BYTES;
+        let mut hooks = self.hooks.borrow_mut();
+        for page in self.sharing_blocks(pages).into_iter().flatten() {
+            let at = (page - arena_page) * PAGE_BYTES;
+            let holds_bytes = contents.holds_bytes(at) || self.holds_meta(at);
+            if !holds_bytes {
+                // It may be the zero page afterwards, and its next write a fault.
+                self.filter.pass_again(page);
+            }
+            hooks.content(self.page_at(page), if holds_bytes { Content::NonZero } else { Content::Zero });
+        }
+    }
+
+    /// All pages of the arena that lie in the 2 MiB blocks that these pages lie in.
+    fn sharing_blocks(&self, pages: &Range<u64>) -> Vec<Range<u64>> {
+        let arena_page = self.layout.arena / PAGE_BYTES;
+        let at = self.pages_at(pages);
+        let blocks = at.start - at.start % BLOCK_PAGES..at.end.next_multiple_of(BLOCK_PAGES);
+        match &self.places {
+            None => {
+                let (first, end) = (blocks.start - BASE_PAGE, blocks.end - BASE_PAGE);
+                std::iter::once(first.max(arena_page)..end.min(self.layout.bytes() / PAGE_BYTES)).collect()
+            }
+            Some(places) => {
+                let named = places.named_within(&blocks).into_iter();
+                named.map(|pages| arena_page + pages.start..arena_page + pages.end).collect()
+            }
+        }
+    }
+
+    /// Whether a page of the arena holds metadata that are not zero.
+    fn holds_meta(&self, at: u64) -> bool {
+        let shift = self.layout.superslab_shift;
+        let (ordinal, offset) = (at >> shift, at & ((1 << shift) - 1));
+        self.is_meta_in_band()
+            && offset < u64::from(self.layout.meta_bytes)
+            && self.superslabs[ordinal as usize]
+                .get()
+                .is_some_and(|superslab| superslab.meta_page_holds_bytes(offset / PAGE_BYTES, &self.layout))
+    }
+}
