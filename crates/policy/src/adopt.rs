@@ -114,7 +114,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn abandon(&self, ordinal: u32) {
         let guard = self.mem.lock();
         self.mem.entry(ordinal).set_usage(Use::Abandoned);
-        self.push(&self.mem.pool().abandoned, ordinal);
+        let pool = self.mem.pool();
+        self.push(&pool.abandoned, ordinal);
+        pool.abandoned_hint.set(pool.abandoned_hint.get().min(ordinal));
         drop(guard);
     }
 
@@ -175,15 +177,21 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.lose_used(superslab);
         } else if meta.free.find(self.first_unit(), self.geometry.units(), true).is_some() {
             self.enter_room_list(heap, superslab);
+            self.gained_room(heap, superslab);
             self.schedule_purge(heap, superslab);
         }
     }
 
     fn take_abandoned(&self) -> Option<u32> {
         let guard = self.mem.lock();
-        let list = &self.mem.pool().abandoned;
-        let ordinal = self.listed(list).min()?;
-        self.unlink(list, ordinal);
+        let pool = self.mem.pool();
+        if pool.abandoned.count.get() == 0 {
+            return None;
+        }
+        let mut ordinals = pool.abandoned_hint.get()..pool.high_water.get();
+        let ordinal = ordinals.find(|&ordinal| self.mem.entry(ordinal).usage() == Use::Abandoned)?;
+        pool.abandoned_hint.set(ordinal + 1);
+        self.unlink(&pool.abandoned, ordinal);
         self.mem.entry(ordinal).set_usage(Use::Slabs);
         drop(guard);
         Some(ordinal)

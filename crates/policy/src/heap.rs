@@ -9,6 +9,7 @@ use crate::link::Link;
 use crate::memory::Memory;
 use crate::meta::SlabId;
 use crate::options::Checks;
+use crate::room::Unfit;
 
 /// One size class of a heap: what its fast path does not look at.
 #[derive(Clone, Copy)]
@@ -50,6 +51,10 @@ pub struct ThreadHeap<M: Memory> {
     pub(crate) bins: [Bin; CLASSES_MAX],
     /// Owned SuperSlabs with free units, by ordinal (ordinal + 1; 0 ends).
     pub(crate) room_head: u32,
+    /// The last of them.
+    pub(crate) room_tail: u32,
+    /// Which of them need not be looked at for what.
+    pub(crate) unfit: Unfit,
     /// All owned SuperSlabs (ordinal + 1; 0 ends).
     pub(crate) own_head: u32,
     /// Owned SuperSlabs with spans to purge, oldest first.
@@ -84,6 +89,8 @@ impl<M: Memory> ThreadHeap<M> {
             sources: [nowhere; PLACES],
             bins: [Bin::EMPTY; CLASSES_MAX],
             room_head: 0,
+            room_tail: 0,
+            unfit: Unfit::NOTHING,
             own_head: 0,
             purge_head: 0,
             purge_tail: 0,

@@ -35,6 +35,7 @@ mod pool;
 mod realloc;
 mod remote;
 mod reuse;
+mod room;
 mod slab;
 mod span;
 mod thrift;

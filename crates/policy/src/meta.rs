@@ -418,6 +418,8 @@ pub struct PoolMeta {
     pub idle: EntryList,
     /// SuperSlabs whose owner is gone.
     pub abandoned: EntryList,
+    /// No ordinal below this is abandoned.
+    pub abandoned_hint: Field<u32>,
     /// Freed huge runs.
     pub huge_idle: EntryList,
     /// Usable bytes in `huge_idle`.
@@ -459,6 +461,7 @@ impl PoolMeta {
             free_hint: Field::new(0),
             idle: EntryList::default(),
             abandoned: EntryList::default(),
+            abandoned_hint: Field::new(0),
             huge_idle: EntryList::default(),
             huge_idle_bytes: Field::new(0),
             moved_vmas: Field::new(0),

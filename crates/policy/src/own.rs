@@ -23,17 +23,13 @@ pub(crate) enum Metadata {
 }
 
 /// Links of one of the lists: which fields of the metadata it uses.
-struct Links<'a> {
-    next: &'a Field<u32>,
-    prev: &'a Field<u32>,
+pub(crate) struct Links<'a> {
+    pub(crate) next: &'a Field<u32>,
+    pub(crate) prev: &'a Field<u32>,
 }
 
 fn own_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
     Links { next: &meta.own_next, prev: &meta.own_prev }
-}
-
-fn room_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
-    Links { next: &meta.room_next, prev: &meta.room_prev }
 }
 
 fn purge_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
@@ -41,16 +37,16 @@ fn purge_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    fn meta_at(&self, link: u32) -> Option<&SuperSlabMeta<M::Word>> {
+    pub(crate) fn meta_at(&self, link: u32) -> Option<&SuperSlabMeta<M::Word>> {
         link.checked_sub(1).map(|ordinal| self.mem.meta(self.mem.superslab(ordinal)))
     }
 
-    fn link_to(&self, superslab: M::SuperSlab) -> u32 {
+    pub(crate) fn link_to(&self, superslab: M::SuperSlab) -> u32 {
         self.mem.ordinal(superslab) + 1
     }
 
     /// Takes a SuperSlab into a list between `prev` and `next`; the new head if it comes first.
-    fn insert(
+    pub(crate) fn insert(
         &self,
         superslab: M::SuperSlab,
         prev: u32,
@@ -72,7 +68,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Takes a SuperSlab out of a list with this head; returns the head.
-    fn remove(&self, superslab: M::SuperSlab, head: u32, links: impl Fn(&SuperSlabMeta<M::Word>) -> Links<'_>) -> u32 {
+    pub(crate) fn remove(
+        &self,
+        superslab: M::SuperSlab,
+        head: u32,
+        links: impl Fn(&SuperSlabMeta<M::Word>) -> Links<'_>,
+    ) -> u32 {
         let own = links(self.mem.meta(superslab));
         let (prev, next) = (own.prev.get(), own.next.get());
         if let Some(next) = self.meta_at(next) {
@@ -117,29 +118,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         while let Some(unit) = meta.free.find(from, end, false) {
             self.unit_meta(superslab, unit).home.hand_to(owner);
             from = unit + 1;
-        }
-    }
-
-    /// Lists a SuperSlab as having free units, by ordinal: spans go to the lowest address.
-    pub(crate) fn enter_room_list(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
-        if self.mem.meta(superslab).in_room.replace(true) {
-            return;
-        }
-        let link = self.link_to(superslab);
-        let (mut prev, mut next) = (0, heap.room_head);
-        while next != 0 && next < link {
-            prev = next;
-            next = self.meta_at(next).map_or(0, |meta| meta.room_next.get());
-        }
-        if let Some(head) = self.insert(superslab, prev, next, room_links) {
-            heap.room_head = head;
-        }
-    }
-
-    /// Its last free unit is taken.
-    pub(crate) fn leave_room_list(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
-        if self.mem.meta(superslab).in_room.replace(false) {
-            heap.room_head = self.remove(superslab, heap.room_head, room_links);
         }
     }
 

@@ -11,7 +11,7 @@ use crate::memory::{ArenaRange, Link, Memory};
 use crate::meta::{CLASS_LARGE, SlabId, SpanState};
 
 /// What a span must hold.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// A fixed number of units.
     Units(u32),
@@ -20,7 +20,7 @@ pub(crate) enum Need {
 }
 
 /// A place found for a span.
-struct Found {
+pub(crate) struct Found {
     first: u32,
     units: u32,
 }
@@ -48,7 +48,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// First fit in one SuperSlab.
-    fn find_units(&self, superslab: M::SuperSlab, need: Need) -> Option<Found> {
+    pub(crate) fn find_units(&self, superslab: M::SuperSlab, need: Need) -> Option<Found> {
         let meta = self.mem.meta(superslab);
         let end = self.geometry.units();
         let mut from = self.first_unit();
@@ -83,15 +83,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn take_owned_span(&self, heap: &mut ThreadHeap<M>, need: Need, state: SpanState) -> Option<Span<M>> {
-        let mut next = heap.room_head;
-        while let Some(ordinal) = next.checked_sub(1) {
-            let superslab = self.mem.superslab(ordinal);
-            if let Some(found) = self.find_units(superslab, need) {
-                return Some(self.occupy(heap, superslab, found, state));
-            }
-            next = self.mem.meta(superslab).room_next.get();
-        }
-        None
+        let (superslab, found) = self.find_room(heap, need)?;
+        Some(self.occupy(heap, superslab, found, state))
     }
 
     fn occupy(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab, found: Found, state: SpanState) -> Span<M> {
@@ -208,6 +201,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.give_idle(superslab);
         } else {
             self.enter_room_list(heap, superslab);
+            self.gained_room(heap, superslab);
             self.schedule_purge(heap, superslab);
         }
         self.tick(heap);

@@ -34,6 +34,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             holds("an owned superslab holds a span", meta.used_units.get() > 0)?;
             let room = meta.free.find(self.first_unit(), self.geometry.units(), true).is_some();
             holds("a superslab is in the room list iff it has room", meta.in_room.get() == room)?;
+            let unfit = heap.unfit_for(ordinal + 1).filter(|_| room);
+            let fits = unfit.is_some_and(|need| self.find_units(superslab, need).is_some());
+            holds("a superslab in which nothing fitted has no room for it", !fits)?;
+            let is_last = room && meta.room_next.get() == 0;
+            holds("the room list's end is noted", is_last == (room && heap.room_tail == ordinal + 1))?;
             self.validate_spans(heap, superslab)?;
             next = meta.own_next.get();
         }
