@@ -17,7 +17,6 @@ use crate::error::ChildError;
 use crate::fork::{IdleChild, keep_apart};
 use crate::null::Null;
 use crate::observer::Observer;
-use crate::policy::refused;
 use crate::protocol::{Channel, MeasuredReport, Report, Timing};
 use crate::result::{Control, Installs, Mark, Replayed, Skipped};
 use crate::settle::{Heap, settle};
@@ -79,9 +78,9 @@ pub(crate) fn step<O: Os>(heap: &mut Native<O>, event: &Event, number: u64) -> R
     heap.step(event).map_err(|why| ChildError::Drive { event: number, why })
 }
 
-/// Locks a heap as the program locked its memory.
-pub(crate) fn lock_heap<O: Os>(heap: &Native<O>, lock: MemoryLock) -> Result<(), ChildError> {
-    heap.allocator().lock_memory(lock).map_err(|errno| refused(io::Error::from_raw_os_error(errno.0)))
+/// Locks a heap as the program locked its memory. An error is what this user may not do (`RLIMIT_MEMLOCK`).
+pub(crate) fn lock_heap<O: Os>(heap: &Native<O>, lock: MemoryLock) -> Result<(), io::Error> {
+    heap.allocator().lock_memory(lock).map_err(|errno| io::Error::from_raw_os_error(errno.0))
 }
 
 /// The control run: all that a measured run does, without a heap.
@@ -108,6 +107,8 @@ struct Measured<'a> {
     channel: &'a mut Channel,
     marks: Vec<Mark>,
     child: Option<IdleChild>,
+    /// Why memory that the program locked is not locked here.
+    lock_refused: Option<io::Error>,
 }
 
 impl Step for Measured<'_> {
@@ -120,8 +121,8 @@ impl Step for Measured<'_> {
         self.heap.allocator().mem.os().observer().borrow_mut().relieve();
     }
 
-    fn lock(&mut self, lock: MemoryLock) -> Result<(), ChildError> {
-        lock_heap(&self.heap, lock)
+    fn lock(&mut self, lock: MemoryLock) {
+        self.lock_refused = lock_heap(&self.heap, lock).err().or(self.lock_refused.take());
     }
 
     fn stop(&mut self, events: u64) -> Result<(), ChildError> {
@@ -178,7 +179,7 @@ pub(crate) fn measured(
         memory.os().observer().borrow_mut().locate(memory.base().as_ptr() as u64);
     };
     let heap = open(plan, os, ready, touch, located)?;
-    let mut measured = Measured { heap: ManuallyDrop::new(heap), channel, marks, child: None };
+    let mut measured = Measured { heap: ManuallyDrop::new(heap), channel, marks, child: None, lock_refused: None };
     let driven = drive(trace, &mut measured)?;
     let traps = measured.heap.allocator().mem.os().observer().borrow_mut().end();
     let faults = Usage::now().since(&before).faults;
@@ -241,6 +242,13 @@ fn report(
             .skipped
             .push(Skipped::new("installs", "copies after a fork are told by page frames, which only root may see"));
     }
+    if let Some(why) = &measured.lock_refused {
+        replayed.installs = None;
+        let reason = format!(
+            "the program's memory cannot be locked here: {why}; raise `ulimit -l`, or use --memory-policy ignored"
+        );
+        replayed.skipped.push(Skipped::new("installs, marks", reason));
+    }
     if observer.scan_failures() > 0 {
         let reason = format!("{} scans were broken off by the kernel", observer.scan_failures());
         replayed.skipped.push(Skipped::new("marks", reason));
@@ -261,8 +269,9 @@ impl Step for Timed {
         step(&mut self.heap, event, number)
     }
 
-    fn lock(&mut self, lock: MemoryLock) -> Result<(), ChildError> {
-        lock_heap(&self.heap, lock)
+    /// What is refused here the measured run was refused, too.
+    fn lock(&mut self, lock: MemoryLock) {
+        let _ = lock_heap(&self.heap, lock);
     }
 
     fn stop(&mut self, _events: u64) -> Result<(), ChildError> {
