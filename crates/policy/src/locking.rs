@@ -44,14 +44,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// SuperSlabs of the arena are taken for the first time: locks them, if the program wants that. Maps that are made then are locked
     /// by the kernel: those of reserved huge pages, and those that SuperSlabs have of their own. Best effort: where the kernel refuses,
-    /// they are as good as others, and not locked.
+    /// they are as good as others, not locked, and counted.
     #[cold]
     pub(crate) fn lock_new(&self, first: u32, end: u32) {
         let is_mapped_later = self.options.align != Align::Arena || matches!(self.options.huge, Huge::Hugetlb(_));
         if let Some(locking) = self.mem.locks_future().filter(|_| !is_mapped_later && first < end) {
             let shift = self.geometry.superslab_shift();
             let range = ArenaRange { start: u64::from(first) << shift, bytes: u64::from(end - first) << shift };
-            let _ = self.mem.lock_range(range, locking);
+            if self.mem.lock_range(range, locking).is_err() {
+                let pool = self.mem.pool();
+                pool.locks_refused.set(pool.locks_refused.get() + 1);
+            }
         }
     }
 }

@@ -440,6 +440,8 @@ pub struct PoolMeta {
     pub lost_superslabs: Field<u32>,
     /// Maps that the kernel did not align, and that were mapped again to be trimmed.
     pub fell_back_trim: Field<u32>,
+    /// Times that SuperSlabs were taken whose memory the kernel refused to lock.
+    pub locks_refused: Field<u32>,
     /// SuperSlabs that heaps took out of `idle` or cut off a run in `huge_idle`, and where none was there.
     pub taken_idle: Field<u64>,
     /// See `taken_idle`.
@@ -472,6 +474,7 @@ impl PoolMeta {
             huge_superslabs: Field::new(0),
             lost_superslabs: Field::new(0),
             fell_back_trim: Field::new(0),
+            locks_refused: Field::new(0),
             taken_idle: Field::new(0),
             taken_free: Field::new(0),
             huge_taken_idle: Field::new(0),

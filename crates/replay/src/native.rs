@@ -111,6 +111,14 @@ struct Measured<'a> {
     lock_refused: Option<io::Error>,
 }
 
+impl Measured<'_> {
+    fn why_unlocked(&self) -> Option<String> {
+        let refused_later = self.heap.allocator().mem.pool().locks_refused.get();
+        let later = || (refused_later > 0).then(|| format!("{refused_later} SuperSlabs that were taken later"));
+        self.lock_refused.as_ref().map(io::Error::to_string).or_else(later)
+    }
+}
+
 impl Step for Measured<'_> {
     #[inline]
     fn step(&mut self, event: &Event, number: u64) -> Result<(), ChildError> {
@@ -242,7 +250,7 @@ fn report(
             .skipped
             .push(Skipped::new("installs", "copies after a fork are told by page frames, which only root may see"));
     }
-    if let Some(why) = &measured.lock_refused {
+    if let Some(why) = measured.why_unlocked() {
         replayed.installs = None;
         let reason = format!(
             "the program's memory cannot be locked here: {why}; raise `ulimit -l`, or use --memory-policy ignored"

@@ -120,7 +120,7 @@ pub(super) fn of_pool(pool: &PoolMeta) -> u64 {
     let PoolMeta { heaps, high_water, free_hint, idle, abandoned, huge_idle, huge_idle_bytes, .. } = pool;
     let PoolMeta { moved_vmas, fell_back_thp, fell_back_plain, superslabs, superslabs_peak, .. } = pool;
     let PoolMeta { huge_superslabs, lost_superslabs, fell_back_trim, taken_idle, taken_free, .. } = pool;
-    let PoolMeta { abandoned_hint, huge_taken_idle, huge_taken_free, .. } = pool;
+    let PoolMeta { abandoned_hint, locks_refused, huge_taken_idle, huge_taken_free, .. } = pool;
     let list = |list: &EntryList| [&list.head, &list.tail, &list.count].map(|number| u64::from(number.get()));
     let counts = [
         high_water,
@@ -134,7 +134,7 @@ pub(super) fn of_pool(pool: &PoolMeta) -> u64 {
     ];
     let counts = counts
         .into_iter()
-        .chain([huge_superslabs, lost_superslabs, fell_back_trim])
+        .chain([huge_superslabs, lost_superslabs, fell_back_trim, locks_refused])
         .map(|number| u64::from(number.get()));
     let wide = [huge_idle_bytes, taken_idle, taken_free, huge_taken_idle, huge_taken_free];
     let lists = [idle, abandoned, huge_idle].into_iter().flat_map(list);
