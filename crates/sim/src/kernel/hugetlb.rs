@@ -79,10 +79,14 @@ impl Kernel {
         match self.tables.entry(block) {
             // A write to a page that another process maps, too: a copy, which is promised to nobody.
             BlockEntry::Hugetlb { frame: Some(frame), .. } => {
-                if memory.frames.is_shared(*frame) {
-                    memory.pool.take(false)?;
+                let copied = if memory.frames.is_shared(*frame) { memory.pool.take(false) } else { Ok(()) };
+                match copied {
+                    Ok(()) => _ = memory.frames.leave(*frame),
+                    // Whom pages were promised keeps this one, and it is unmapped from its children (`unmap_ref_private`): when they
+                    // leave, it does not go to the pool.
+                    Err(_) if vma.reserves() => {}
+                    Err(signal) => return Err(signal),
                 }
-                memory.frames.leave(*frame);
             }
             BlockEntry::Hugetlb { frame: None, .. } => {}
             _ => memory.pool.take(vma.reserves() && !self.promises_spent.contains(&block))?,
