@@ -15,7 +15,7 @@ use crate::forks::{ForkReport, Forks};
 use crate::hooks::{Hooks, Touch, Watch, Why};
 use crate::kernel::{
     self, Access, BLOCK_PAGES, Content, Install, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, Protection,
-    RemapSource, Signal,
+    RemapSource,
 };
 use crate::page_set::PageSet;
 use crate::report::PolicyLabel;
@@ -168,10 +168,11 @@ impl Accounts {
     fn touch_after_fork(&mut self, page: u64, access: Access, why: Why) {
         let state = self.kernel.page_states(page..page + 1).first().map(|run| run.state);
         let was_present = state.is_some_and(holds_data);
-        let (before, lost) = (*self.kernel.counters(), self.forks.lost());
+        let before = *self.kernel.counters();
         let installed = self.touch_kernel(page, access, if was_present { Cause::Copied } else { Cause::Touched(why) });
         // What the child lost is no longer shared, so it is not copied.
-        let (after, may_copy) = (*self.kernel.counters(), self.forks.has_child() && self.forks.lost() == lost);
+        let after = *self.kernel.counters();
+        let may_copy = self.forks.has_child() && after.pages_kept_from_children == before.pages_kept_from_children;
         self.forks.newest(|report| {
             report.reuses += after.reuses - before.reuses;
             if was_present
@@ -243,11 +244,7 @@ impl Accounts {
     fn touch_kernel(&mut self, page: u64, access: Access, cause: Cause) -> Option<Install> {
         let was_huge_zero = matches!(self.kernel.block_state(page), kernel::BlockState::HugeZero);
         let tables_bytes = self.kernel.page_table_bytes();
-        let mut touched = self.kernel.touch(page, access);
-        if touched == Err(Signal::Bus) && self.forks.child_loses(page) {
-            touched = self.kernel.touch(page, access);
-        }
-        let installed = match touched {
+        let installed = match self.kernel.touch(page, access) {
             Ok(installed) => installed,
             // The policy touches only what it has mapped, so this is a bug in it, or in the model.
             Err(signal) => unreachable!("an access to page {page:#x} raised {signal}"),
@@ -537,7 +534,7 @@ mod tests {
         // One page is left for a copy; the other one the child has to give up.
         write(&mut accounts, pool.clone());
         assert_eq!((accounts.forks()[0].copies, accounts.kernel().hugetlb_pages()), (1, 2));
-        assert_eq!(accounts.forks.lost(), 1);
+        assert_eq!(accounts.kernel().counters().pages_kept_from_children, 1);
         accounts.child_exits(1);
         accounts.fork(1, std::slice::from_ref(&pool));
         write(&mut accounts, pool);

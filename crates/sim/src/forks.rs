@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::accounts::Accounts;
 use crate::hooks::{Hooks, Touch, Watch, Why};
-use crate::kernel::{BLOCK_PAGES, Content, Kernel};
+use crate::kernel::{Content, Kernel};
 use crate::work::Present;
 
 /// One fork.
@@ -40,8 +40,6 @@ pub struct ForkReport {
 #[derive(Default)]
 pub(crate) struct Forks {
     child: Option<Kernel>,
-    /// Pages of the pool that children lost to their parent.
-    lost: u64,
     reports: Vec<ForkReport>,
 }
 
@@ -71,20 +69,6 @@ impl Forks {
     pub(crate) fn end(&mut self, event: u64) {
         self.child = None;
         self.newest(|report| report.until_event = Some(event));
-    }
-
-    /// The parent needs a page of a pool that is empty: the child loses the one it has there, and dies should it ask for it. Whether
-    /// there is a child.
-    pub(crate) fn child_loses(&mut self, page: u64) -> bool {
-        let block = page / BLOCK_PAGES * BLOCK_PAGES;
-        let has_lost = self.child.as_mut().is_some_and(|child| child.unmap(block..block + BLOCK_PAGES).is_ok());
-        self.lost += u64::from(has_lost);
-        has_lost
-    }
-
-    /// Pages that children lost so.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost
     }
 
     /// Tells the newest report something.

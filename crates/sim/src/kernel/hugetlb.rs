@@ -84,7 +84,7 @@ impl Kernel {
                     Ok(()) => _ = memory.frames.leave(*frame),
                     // Whom pages were promised keeps this one, and it is unmapped from its children (`unmap_ref_private`): when they
                     // leave, it does not go to the pool.
-                    Err(_) if vma.reserves() => {}
+                    Err(_) if vma.reserves() => self.counters.pages_kept_from_children += 1,
                     Err(signal) => return Err(signal),
                 }
             }

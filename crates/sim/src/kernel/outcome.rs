@@ -122,6 +122,8 @@ pub enum Signal {
 /// Running totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
+    /// Reserved huge pages that were not copied after a fork, the pool being empty: the child loses them (R13).
+    pub pages_kept_from_children: u64,
     /// Installs by kind, in the order of [`InstallKind::ALL`].
     pub installs: [u64; InstallKind::ALL.len()],
     /// Faults charged to `ru_minflt`: by access and by populate.
