@@ -3,9 +3,10 @@
 use std::ffi::c_int;
 
 use hksim_native::process;
+use hksim_policy::Errno;
 
-fn locked(flags: c_int) -> c_int {
-    match process::lock_all(flags) {
+fn answer(locked: Result<(), Errno>) -> c_int {
+    match locked {
         Ok(()) => 0,
         Err(errno) => {
             // SAFETY: the location is this thread's errno.
@@ -18,16 +19,11 @@ fn locked(flags: c_int) -> c_int {
 /// POSIX `mlockall`. Of the arena it locks the SuperSlabs that were taken, and with `MCL_FUTURE` those that will be.
 #[unsafe(no_mangle)]
 pub extern "C" fn mlockall(flags: c_int) -> c_int {
-    if flags == 0 {
-        // SAFETY: the location is this thread's errno.
-        unsafe { *libc::__errno_location() = libc::EINVAL };
-        return -1;
-    }
-    locked(flags)
+    answer(if flags == 0 { Err(Errno(libc::EINVAL)) } else { process::lock_all(flags) })
 }
 
 /// POSIX `munlockall`.
 #[unsafe(no_mangle)]
 pub extern "C" fn munlockall() -> c_int {
-    locked(0)
+    answer(process::lock_all(0))
 }

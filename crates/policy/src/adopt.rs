@@ -177,7 +177,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.lose_used(superslab);
         } else if meta.free.find(self.first_unit(), self.geometry.units(), true).is_some() {
             self.enter_room_list(heap, superslab);
-            self.gained_room(heap, superslab);
             self.schedule_purge(heap, superslab);
         }
     }

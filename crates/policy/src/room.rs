@@ -37,12 +37,18 @@ fn room_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Lists a SuperSlab as having free units.
+    /// Lists a SuperSlab that has free units, or more of them than before.
     pub(crate) fn enter_room_list(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
-        if self.mem.meta(superslab).in_room.replace(true) {
-            return;
-        }
         let link = self.link_to(superslab);
+        if !self.mem.meta(superslab).in_room.replace(true) {
+            self.insert_room(heap, superslab, link);
+        }
+        if link <= heap.unfit.to {
+            heap.unfit.to = self.mem.meta(superslab).room_prev.get();
+        }
+    }
+
+    fn insert_room(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab, link: u32) {
         let prev = self.before_in_room(heap, link);
         let next = self.after_in_room(heap, prev);
         if let Some(head) = self.insert(superslab, prev, next, room_links) {
@@ -51,7 +57,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if next == 0 {
             heap.room_tail = link;
         }
-        self.gained_room(heap, superslab);
     }
 
     /// The last in the list before a SuperSlab that is not in it.
@@ -87,13 +92,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             heap.unfit.to = prev;
         }
         heap.room_head = self.remove(superslab, heap.room_head, room_links);
-    }
-
-    /// A SuperSlab in the list has more free units than before.
-    pub(crate) fn gained_room(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
-        if self.link_to(superslab) <= heap.unfit.to {
-            heap.unfit.to = self.mem.meta(superslab).room_prev.get();
-        }
     }
 
     /// First fit in the heap's SuperSlabs.

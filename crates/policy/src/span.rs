@@ -201,7 +201,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.give_idle(superslab);
         } else {
             self.enter_room_list(heap, superslab);
-            self.gained_room(heap, superslab);
             self.schedule_purge(heap, superslab);
         }
         self.tick(heap);

@@ -128,14 +128,7 @@ impl Kernel {
     }
 
     fn lock_range(&mut self, range: &Range<u64>, locked: Locked) -> Result<(), Errno> {
-        let mut at = range.start;
-        while at < range.end {
-            let vma = self.vmas.covering(at).ok_or(Errno::NoMemory)?;
-            let part = at..vma.end.min(range.end);
-            self.lock_part(&vma, &part, locked)?;
-            at = part.end;
-        }
-        Ok(())
+        self.up_to_a_hole(range, |kernel, vma, part| kernel.lock_part(vma, part, locked))
     }
 
     fn lock_part(&mut self, vma: &Vma, part: &Range<u64>, locked: Locked) -> Result<(), Errno> {

@@ -19,11 +19,23 @@ impl Kernel {
         if range.start > range.end {
             return Err(Errno::NoMemory);
         }
+        self.up_to_a_hole(&range, |kernel, vma, part| kernel.protect_part(vma, part, protection))
+    }
+
+    /// Does something to each mapping of a range, up to the first hole or error.
+    ///
+    /// # Errors
+    /// ENOMEM at a hole, or the first error.
+    pub(super) fn up_to_a_hole(
+        &mut self,
+        range: &Range<u64>,
+        mut each: impl FnMut(&mut Kernel, &Vma, &Range<u64>) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let mut at = range.start;
         while at < range.end {
             let vma = self.vmas.covering(at).ok_or(Errno::NoMemory)?;
             let part = at..vma.end.min(range.end);
-            self.protect_part(&vma, &part, protection)?;
+            each(self, &vma, &part)?;
             at = part.end;
         }
         Ok(())
