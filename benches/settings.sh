@@ -47,7 +47,7 @@ trap 'exec 7>&-; wait "$guard" || true' EXIT
 settings_for() {
     case $1 in
     hugetlb*) change "$pool" "$pool_pages" ;;
-    thp-always) change "$thp/enabled" always ;;
+    system) change "$thp/enabled" always ;;
     mthp-*)
         local size=${1#mthp-}
         case $size in *M) size=$((${size%M} * 1024)) ;; *K) size=${size%K} ;; esac

@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 hksim=$(realpath "${1:-${CARGO_TARGET_DIR:-target}/release/hksim}")
-huge_list=${HUGE:-never thp hugetlb mthp-64K collapse thp-always}
+huge_list=${HUGE:-never thp hugetlb mthp-64K collapse system}
 superslab=${SUPERSLAB:-256K,1M,2M,4M,32M}
 prefault=${PREFAULT:-off,populate,populate-write,populate-read,touch,memset}
 purge=${PURGE:-none,dontneed,free,unmap}

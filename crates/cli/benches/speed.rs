@@ -4,6 +4,7 @@
 //! or the mmap world. `read` is the reader alone. `mimalloc` and `glibc` replay the same events decoded beforehand, each
 //! allocation followed by the write of its first byte; their heaps stay warm from one pass to the next.
 
+use hksim_policy::Policy;
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::ptr;
 use std::time::Duration;
 
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
-use hksim_drive::{Design, Driver, TouchRule};
+use hksim_drive::{Driver, TouchRule};
 use hksim_native::{MmapMemory, Syscalls};
 use hksim_policy::Allocator;
 use hksim_sim::kernel::KernelConfig;
@@ -80,7 +81,7 @@ fn sim(path: &Path) -> u64 {
     let mut reader = TraceReader::open(path).expect("a trace");
     let setup = Setup {
         addresses: hksim_sim::Addresses::default(),
-        design: Design::default(),
+        policy: Policy::default(),
         memory_policy: Default::default(),
         touch: TouchRule::Recorded,
         kernel: KernelConfig::default(),
@@ -94,9 +95,9 @@ fn sim(path: &Path) -> u64 {
 
 fn native(path: &Path) -> u64 {
     let mut reader = TraceReader::open(path).expect("a trace");
-    let plan = Design::default().plan().expect("a possible design");
+    let plan = Policy::default().prepare().expect("a possible design");
     let memory = MmapMemory::new(plan.layout, Syscalls).expect("address space");
-    let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
+    let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
     let (threads, objects) = (reader.summary().threads, reader.summary().objects_peak);
     let mut driver = Driver::new(allocator, threads, objects, TouchRule::Recorded);
     while let Some(batch) = reader.next_batch().expect("a whole trace") {

@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 use hksim_drive::ForkWindow;
 use hksim_trace::event::{Event, Op};
 
-use crate::flags::values::{parse_count, parse_time};
 use crate::inputs::Trace;
 use crate::point::Point;
+use hksim_policy::units::{parse_count, parse_time};
 
 /// The flags of commands that can fork.
 #[derive(Clone, Debug, Default, clap::Args)]

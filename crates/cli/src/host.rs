@@ -1,9 +1,11 @@
 //! How this machine's kernel is set up, as far as a simulation of it needs to know.
 
+use hksim_policy::Policy;
+use hksim_policy::vocabulary::Huge;
 use std::sync::Once;
 
 use anyhow::{Result, bail};
-use hksim_drive::Huge;
+
 use hksim_linux::sysfs::THP;
 use hksim_sim::kernel::{BLOCK_ORDER, Fit, KernelConfig, KernelVersion, SizeMode, ThpConfig, ThpMode};
 
@@ -44,9 +46,9 @@ pub fn version() -> Result<KernelVersion> {
 
 /// What a kernel in these modes lacks for a design's huge pages, with the mend; `None` where it can serve them. (That the
 /// hugetlb pool may be empty is no lack: the design falls back.)
-pub fn lacks(huge: Huge, thp: &ThpConfig) -> Option<String> {
+pub fn lacks(policy: &Policy, thp: &ThpConfig) -> Option<String> {
     let file = |order: usize| format!("{THP}/hugepages-{}kB/enabled", 4 << order);
-    if let Some(order) = huge.mthp_order() {
+    if let Some(order) = policy.mthp_order() {
         let larger: Vec<usize> = (order + 1..=BLOCK_ORDER).filter(|&larger| serves_advised(thp, larger)).collect();
         if serves_advised(thp, order) && larger.is_empty() {
             return None;
@@ -56,8 +58,8 @@ pub fn lacks(huge: Huge, thp: &ThpConfig) -> Option<String> {
         let size = 4 << order;
         return Some(format!("{size}K is not the largest size of huge pages that is on; {}", mends.join(" and ")));
     }
-    match huge {
-        Huge::ThpAlways if !serves_all(thp, BLOCK_ORDER) => {
+    match policy.huge {
+        Huge::System if !serves_all(thp, BLOCK_ORDER) => {
             Some(format!("transparent huge pages are not in mode always; `echo always > {THP}/enabled`"))
         }
         Huge::Thp if !serves_advised(thp, BLOCK_ORDER) => {
@@ -67,18 +69,26 @@ pub fn lacks(huge: Huge, thp: &ThpConfig) -> Option<String> {
     }
 }
 
-/// Whether the native allocator can be a choice's design on this machine. Plain advice can be given anywhere; two designs
-/// say which modes the kernel has.
+/// What this machine's kernel lacks for the native allocator to follow a policy, with the command that sets it. Plain advice
+/// can be given anywhere; policies that expect certain modes need them.
 ///
 /// # Errors
-/// The kernel has other modes.
+/// The kernel's modes cannot be read.
+pub fn lacks_for(policy: &Policy) -> Result<Option<String>> {
+    let needs_modes = policy.huge == Huge::System || policy.mthp_order().is_some();
+    let lack = if needs_modes { lacks(policy, &kernel_config()?.thp) } else { None };
+    Ok(lack.map(|lack| format!("--huge {}: {lack}", Choice::of(*policy).word("huge"))))
+}
+
+/// Refuses a choice whose policy expects other modes than this machine's kernel has.
+///
+/// # Errors
+/// The kernel has other modes, or they cannot be read.
 pub fn can_serve(choice: &Choice) -> Result<()> {
-    let huge = choice.design.huge;
-    let needs_modes = huge == Huge::ThpAlways || huge.mthp_order().is_some();
-    if needs_modes && let Some(lack) = lacks(huge, &kernel_config()?.thp) {
-        bail!("--huge {}: {lack}", choice.word("huge"));
+    match lacks_for(&choice.policy)? {
+        Some(lack) => bail!(lack),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Whether folios of an order go to mappings that ask for huge pages.

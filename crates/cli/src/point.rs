@@ -9,7 +9,7 @@ use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::named_part;
 
-use crate::flags::values::parse_count;
+use hksim_policy::units::parse_count;
 
 /// A place in a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]

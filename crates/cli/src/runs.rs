@@ -16,7 +16,7 @@ use crate::output::progress::Progress;
 /// The host does not say how it is set up.
 pub fn setup(choice: &Choice, trace: &Trace, base: BaseKernel) -> Result<Setup> {
     Ok(Setup {
-        design: choice.design.clone(),
+        policy: choice.policy,
         touch: choice.touch_rule(trace.header.touch),
         kernel: choice.kernel(base)?,
         memory_policy: choice.memory_policy,

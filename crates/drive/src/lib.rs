@@ -5,7 +5,6 @@
 //! cause in the kernel or in its model.
 
 mod counts;
-pub mod design;
 mod driver;
 mod fork;
 mod live;
@@ -17,7 +16,6 @@ mod tables;
 mod touch;
 
 pub use counts::{ByKind, FellBack, OsCalls};
-pub use design::{Design, DesignError, Huge, Plan};
 pub use driver::{DriveError, Driver};
 pub use fork::{ForkSchedule, ForkWindow, Step};
 pub use live::Live;

@@ -129,14 +129,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::setup::Setup;
+    use hksim_policy::Policy;
     use hksim_policy::geometry::RunGeometry;
-    use hksim_policy::options::Align;
+    use hksim_policy::vocabulary::Align;
 
     /// Against a plain map, with places close by and far apart, until slots have been used again and again.
     #[test]
     fn finds_what_is_bound_and_nothing_else() {
-        let geometry = RunGeometry::new(Setup::default().shape).unwrap();
+        let geometry = RunGeometry::new(&Policy::default()).unwrap();
         let addresses = Addresses::new(&Layout::new(&geometry, 64 << 20).with_align(Align::Trim));
         let mut bound: BTreeMap<u32, u64> = BTreeMap::new();
         let mut seed = 7u64;

@@ -13,7 +13,7 @@ use hksim_policy::memory::{
     APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Locking, Mapping, Memory, MemoryLock, World,
 };
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
-use hksim_policy::options::{Align, MetaPlace};
+use hksim_policy::vocabulary::{Align, MetaPlace};
 use hksim_policy::{Errno, Misuse, PAGE_BYTES};
 
 use crate::addresses::Addresses;

@@ -21,7 +21,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         slots[word].set(slots[word].get() | 1 << bit);
         drop(guard);
         self.mem.init_heap(id);
-        Some(ThreadHeap::new(&self.mem, id, self.geometry.classes(), self.options.checks))
+        Some(ThreadHeap::new(&self.mem, id, self.geometry.classes(), self.process.checks))
     }
 
     /// Closes the heap of a thread that exits: empty spans go back, the rest is abandoned. Its slot is free afterwards.

@@ -6,8 +6,8 @@ use crate::geometry::Geometry;
 use crate::heap::{Ready, ThreadHeap};
 use crate::limits::{ALIGN_BYTES_MAX, LINK_BYTES, PAGE_BYTES};
 use crate::memory::{Block, Memory};
-use crate::options::Header;
 use crate::slab::Contents;
+use crate::vocabulary::Header;
 
 /// What a caller asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

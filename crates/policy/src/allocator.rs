@@ -4,7 +4,8 @@ use crate::geometry::Geometry;
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::meta::SlabMeta;
-use crate::options::Options;
+use crate::policy::Policy;
+use crate::process::ProcessConfig;
 
 /// The allocator: a memory, a geometry and the run-time choices. Holds no state of its own.
 pub struct Allocator<M: Memory, G: Geometry> {
@@ -13,7 +14,9 @@ pub struct Allocator<M: Memory, G: Geometry> {
     /// The shape.
     pub geometry: G,
     /// The choices.
-    pub options: Options,
+    pub policy: Policy,
+    /// What the process decides.
+    pub process: ProcessConfig,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {

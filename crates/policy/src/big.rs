@@ -9,11 +9,11 @@ use crate::layout::reserved_bytes;
 use crate::limits::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use crate::memory::{Block, Mapping, Memory};
 use crate::meta::{CLASS_LARGE, Pages, SpanState, Use};
-use crate::options::Purge;
 use crate::placing::Backed;
 use crate::pool::count_one;
 use crate::reuse::Wanted;
 use crate::span::Need;
+use crate::vocabulary::Purge;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Large or huge, by size and alignment.
@@ -140,12 +140,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         entry.since_ns.set(self.mem.now_ns());
         self.push(&pool.huge_idle, ordinal);
         pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() + entry.bytes.get());
-        while pool.huge_idle_bytes.get() > self.options.huge_cache_bytes {
+        while pool.huge_idle_bytes.get() > self.policy.huge_cache_bytes {
             let Some(oldest) = pool.huge_idle.tail.get().checked_sub(1) else { break };
             self.evict_huge(oldest);
         }
         drop(guard);
-        if self.options.purge != Purge::None {
+        if self.policy.purge != Purge::None {
             self.purge_pool(self.mem.now_ns());
         }
     }

@@ -3,6 +3,8 @@
 //! Up to 1 KiB the scheme is a free choice held in a byte table by 8-byte steps; above it every scheme has four
 //! classes per doubling, found by a leading-zero count.
 
+use crate::vocabulary::SizeClasses;
+
 /// Most classes a scheme can have.
 pub const CLASSES_MAX: usize = 96;
 /// Requests up to this many bytes are looked up in the table.
@@ -12,20 +14,8 @@ pub(crate) const STEPS: usize = TABLE_BYTES as usize / 8 + 1;
 /// No class is larger than this.
 pub const STRIDE_MAX: u32 = 64 << 10;
 
-/// Which classes there are up to 1 KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Scheme {
-    /// 8; 16 to 128 by 16; then four per doubling.
-    #[default]
-    Default,
-    /// 8 to 1024 by doubling (HAKMEM's C0 to C7).
-    Hakmem,
-    /// 8; then by 16 up to 1024.
-    Linear,
-}
-
 /// A scheme's tables.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Classes {
     table: [u8; STEPS],
     strides: [u32; CLASSES_MAX],
@@ -35,7 +25,7 @@ pub struct Classes {
 
 impl Classes {
     /// Builds the tables of a scheme.
-    pub const fn new(scheme: Scheme) -> Classes {
+    pub const fn new(scheme: SizeClasses) -> Classes {
         let mut classes = Classes { table: [0; STEPS], strides: [0; CLASSES_MAX], small_count: 0, count: 0 };
         let mut stride = 8;
         let mut bytes = 0;
@@ -100,13 +90,13 @@ impl Classes {
     }
 }
 
-const fn next_stride(scheme: Scheme, stride: u32) -> u32 {
+const fn next_stride(scheme: SizeClasses, stride: u32) -> u32 {
     match scheme {
-        Scheme::Hakmem => stride * 2,
+        SizeClasses::Hakmem => stride * 2,
         _ if stride == 8 => 16,
-        Scheme::Linear => stride + 16,
-        Scheme::Default if stride < 128 => stride + 16,
-        Scheme::Default => {
+        SizeClasses::Linear => stride + 16,
+        SizeClasses::Default if stride < 128 => stride + 16,
+        SizeClasses::Default => {
             let doubling = 1 << stride.ilog2();
             stride + doubling / 4
         }

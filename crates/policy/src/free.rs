@@ -6,8 +6,9 @@ use crate::heap::ThreadHeap;
 use crate::memory::{Block, Link, Memory};
 use crate::meta::{SlabMeta, SpanState};
 use crate::misuse::Misuse;
-use crate::options::{Checks, MetaPlace};
+use crate::process::Checks;
 use crate::slab::Pushed;
+use crate::vocabulary::MetaPlace;
 use crate::word::Word;
 
 /// How far the fast path of a free came.
@@ -125,7 +126,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return self.retire(heap, span);
         }
         let start = block.offset - self.geometry.header_bytes();
-        let looks_before = self.options.checks == Checks::Full && self.has_keys();
+        let looks_before = self.process.checks == Checks::Full && self.has_keys();
         if looks_before && self.mem.read_key(block.superslab, self.link_at(start)) == slab.key.get() {
             return self.free_suspect_unchanged(heap, span, block);
         }

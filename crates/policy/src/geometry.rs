@@ -4,8 +4,9 @@
 //! both place alike.
 
 use crate::bits::UNITS_MAX;
-use crate::classes::{Classes, STRIDE_MAX, Scheme};
-use crate::options::{Carve, Header, MetaPlace};
+use crate::classes::{Classes, STRIDE_MAX};
+use crate::policy::Policy;
+use crate::vocabulary::{Carve, Header, MetaPlace, SizeClasses};
 
 /// Smallest and largest SuperSlab, in bytes.
 pub const SUPERSLAB_BYTES: core::ops::RangeInclusive<u64> = 64 << 10..=32 << 20;
@@ -65,7 +66,7 @@ fn stride_max(geometry: &(impl Geometry + ?Sized)) -> u32 {
 
 /// Why a geometry can't be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShapeError {
+pub enum GeometryError {
     /// A size is no power of two.
     NotPowerOfTwo,
     /// The SuperSlab lies outside 64 KiB to 32 MiB.
@@ -74,18 +75,18 @@ pub enum ShapeError {
     Slab,
 }
 
-impl core::fmt::Display for ShapeError {
+impl core::fmt::Display for GeometryError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
-            ShapeError::NotPowerOfTwo => "superslab and slab sizes must be powers of two",
-            ShapeError::SuperSlab => "a superslab has 64K to 32M",
-            ShapeError::Slab => "a slab has 16K to one superslab, and a superslab at most 512 slabs",
+            GeometryError::NotPowerOfTwo => "superslab and slab sizes must be powers of two",
+            GeometryError::SuperSlab => "a superslab has 64K to 32M",
+            GeometryError::Slab => "a slab has 16K to one superslab, and a superslab at most 512 slabs",
         })
     }
 }
 
 /// Geometry as a value: what a sweep varies.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunGeometry {
     superslab_shift: u32,
     unit_shift: u32,
@@ -98,52 +99,33 @@ pub struct RunGeometry {
     stride_max: u32,
 }
 
-/// What [`RunGeometry`] is made from; sizes in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// SuperSlab size.
-    pub superslab_bytes: u64,
-    /// Unit (slab) size.
-    pub slab_bytes: u64,
-    /// Class scheme.
-    pub scheme: Scheme,
-    /// Header mode.
-    pub header: Header,
-    /// Header size where there is one.
-    pub header_bytes: u32,
-    /// Carving.
-    pub carve: Carve,
-    /// Metadata place.
-    pub meta_place: MetaPlace,
-}
-
 impl RunGeometry {
-    /// Checks a shape and builds its tables.
+    /// Builds the geometry of a policy.
     ///
     /// # Errors
     /// Sizes that are no powers of two or out of range.
-    pub fn new(shape: Shape) -> Result<RunGeometry, ShapeError> {
-        let Shape { superslab_bytes, slab_bytes, .. } = shape;
+    pub fn new(policy: &Policy) -> Result<RunGeometry, GeometryError> {
+        let &Policy { superslab_bytes, slab_bytes, header, .. } = policy;
         if !superslab_bytes.is_power_of_two() || !slab_bytes.is_power_of_two() {
-            return Err(ShapeError::NotPowerOfTwo);
+            return Err(GeometryError::NotPowerOfTwo);
         }
         if !SUPERSLAB_BYTES.contains(&superslab_bytes) {
-            return Err(ShapeError::SuperSlab);
+            return Err(GeometryError::SuperSlab);
         }
         if slab_bytes < UNIT_BYTES_MIN
             || slab_bytes > superslab_bytes
             || superslab_bytes / slab_bytes > u64::from(UNITS_MAX)
         {
-            return Err(ShapeError::Slab);
+            return Err(GeometryError::Slab);
         }
         let mut geometry = RunGeometry {
             superslab_shift: superslab_bytes.ilog2(),
             unit_shift: slab_bytes.ilog2(),
-            classes: Classes::new(shape.scheme),
-            header: shape.header,
-            header_bytes: if shape.header == Header::None { 0 } else { shape.header_bytes },
-            carve: shape.carve,
-            meta_place: shape.meta_place,
+            classes: Classes::new(policy.classes),
+            header,
+            header_bytes: if header == Header::None { 0 } else { policy.header_bytes },
+            carve: policy.carve,
+            meta_place: policy.meta,
             stride_max: 0,
         };
         geometry.stride_max = stride_max(&geometry);
@@ -190,7 +172,7 @@ impl Geometry for RunGeometry {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConstGeometry<const SUPERSLAB_SHIFT: u32, const UNIT_SHIFT: u32>;
 
-static DEFAULT_CLASSES: Classes = Classes::new(Scheme::Default);
+static DEFAULT_CLASSES: Classes = Classes::new(SizeClasses::Default);
 
 impl<const S: u32, const U: u32> ConstGeometry<S, U> {
     const VALID: () = {

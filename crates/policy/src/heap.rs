@@ -8,7 +8,7 @@ use crate::limits::HEAP_BYTES;
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::meta::SlabId;
-use crate::options::Checks;
+use crate::process::Checks;
 use crate::room::Unfit;
 
 /// One size class of a heap: what its fast path does not look at.

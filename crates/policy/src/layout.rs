@@ -14,7 +14,7 @@ use crate::geometry::Geometry;
 use crate::limits::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 pub use crate::limits::{HEAP_BYTES, HEAPS_MAX};
 use crate::meta::{ENTRY_BYTES, SlabMeta, SuperSlabMeta};
-use crate::options::{Align, MetaPlace};
+use crate::vocabulary::{Align, MetaPlace};
 
 /// Where worlds place a reservation if they can: a multiple of every alignment, far from stacks and shared objects.
 pub const BASE_ADDRESS: u64 = 0x2000_0000_0000;

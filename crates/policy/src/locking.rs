@@ -7,7 +7,7 @@
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::{ArenaRange, Errno, Locking, Memory, MemoryLock};
-use crate::options::{Align, Huge};
+use crate::vocabulary::Align;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// `mlockall` with these flags, or `munlockall` without any, for the memory of this allocator and what it will map. The rest of
@@ -32,7 +32,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let shift = self.geometry.superslab_shift();
         let range =
             |first: u32, count: u32| ArenaRange { start: u64::from(first) << shift, bytes: u64::from(count) << shift };
-        match self.options.align {
+        match self.policy.align {
             Align::Arena if high_water == 0 => Ok(()),
             Align::Arena => self.mem.lock_range(range(0, high_water), locking),
             Align::Trim | Align::Kernel => {
@@ -47,7 +47,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// they are as good as others, not locked, and counted.
     #[cold]
     pub(crate) fn lock_new(&self, first: u32, end: u32) {
-        let is_mapped_later = self.options.align != Align::Arena || matches!(self.options.huge, Huge::Hugetlb(_));
+        let is_mapped_later = self.policy.align != Align::Arena || self.policy.huge.is_hugetlb();
         if let Some(locking) = self.mem.locks_future().filter(|_| !is_mapped_later && first < end) {
             let shift = self.geometry.superslab_shift();
             let range = ArenaRange { start: u64::from(first) << shift, bytes: u64::from(end - first) << shift };

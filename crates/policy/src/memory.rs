@@ -6,13 +6,13 @@
 //!
 //! Contract, for every method that takes a SuperSlab: it was obtained from [`Memory::superslab`] with an
 //! ordinal below the arena's capacity, and the policy has initialised its metadata. Offsets lie inside it. Where
-//! SuperSlabs have maps of their own ([`Align`](crate::options::Align)) it is bound to an address, and a range of the
+//! SuperSlabs have maps of their own ([`Align`](crate::vocabulary::Align)) it is bound to an address, and a range of the
 //! arena lies on SuperSlabs that are bound side by side.
 
 pub use crate::link::Link;
 use crate::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
 use crate::misuse::Misuse;
-use crate::options::MetaPlace;
+use crate::vocabulary::MetaPlace;
 use crate::word::Word;
 
 /// What applications write in both worlds. Never zero, since the kernel looks at zero-filled pages (KSM, splits), and one

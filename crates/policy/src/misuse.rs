@@ -12,7 +12,7 @@ use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Block, Link, Memory};
 use crate::meta::{SlabMeta, SpanState, Use};
-use crate::options::Checks;
+use crate::process::Checks;
 use crate::word::Word;
 
 /// What a program did.
@@ -65,7 +65,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
         }
         let misuse = self.misuse_of(block);
-        let looks = misuse.is_none() && self.options.checks == Checks::Full;
+        let looks = misuse.is_none() && self.process.checks == Checks::Full;
         if looks && self.is_seen_free(heap, block) { Some(Misuse::DoubleFree) } else { misuse }
     }
 

@@ -10,9 +10,11 @@ use crate::layout::Layout;
 use crate::limits::HUGE_PAGE_BYTES;
 use crate::memory::{Advice, ArenaRange, Mapping, Memory};
 use crate::meta::{Pages, Use};
-use crate::options::{Align, Fallback, Huge, Options, Prefault, PrefaultScope, Purge};
 use crate::placing::Backed;
+use crate::policy::Policy;
+use crate::process::ProcessConfig;
 use crate::reuse::Wanted;
+use crate::vocabulary::{Align, Huge, Prefault, PrefaultScope, Purge};
 
 /// What a purge made of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,21 +28,28 @@ pub(crate) enum Purged {
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Starts on a fresh reservation laid out as `layout` says: arena advice, start-up touch, prewarming.
-    pub fn new(mem: M, geometry: G, options: Options, layout: &Layout) -> Allocator<M, G> {
-        let allocator = Allocator { mem, geometry, options };
+    /// Starts on a fresh reservation laid out as `layout` says: arena advice, start-up touch, prewarming. `geometry` is that
+    /// of the policy.
+    pub fn new(mem: M, geometry: G, policy: Policy, layout: &Layout) -> Allocator<M, G> {
+        let allocator = Allocator { mem, geometry, policy, process: ProcessConfig::default() };
         if layout.align == Align::Arena {
             allocator.advise_pages(ArenaRange { start: 0, bytes: layout.arena_bytes }, Pages::Huge);
         }
-        if allocator.options.startup_touch_bytes > 0 {
+        if allocator.policy.startup_touch_bytes > 0 {
             allocator.touch_at_start();
         }
         allocator.prewarm();
         allocator
     }
 
+    /// The same allocator in a process with other settings. Call it before the first heap is opened.
+    #[must_use]
+    pub fn in_process(self, process: ProcessConfig) -> Allocator<M, G> {
+        Allocator { process, ..self }
+    }
+
     fn touch_at_start(&self) {
-        let bytes = self.options.startup_touch_bytes;
+        let bytes = self.policy.startup_touch_bytes;
         if let Some(block) = self.allocate_huge(bytes, 1, Wanted::Memory) {
             let ordinal = self.mem.ordinal(block.superslab);
             self.mem.touch_pages(self.run_range(ordinal, bytes.next_multiple_of(crate::limits::PAGE_BYTES)));
@@ -48,7 +57,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn prewarm(&self) {
-        for _ in 0..self.options.prewarm_superslabs {
+        for _ in 0..self.policy.prewarm_superslabs {
             let guard = self.mem.lock();
             let Some(ordinal) = self.find_free_or_evict(1, 1) else { return };
             match self.back(ordinal, 1, 1, self.fresh_mapping(), Pages::Huge) {
@@ -64,24 +73,24 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Prefaults a SuperSlab that is taken into use clean.
     pub(crate) fn prefault_superslab(&self, range: ArenaRange) {
-        if self.options.prefault_scope == PrefaultScope::SuperSlab {
+        if self.policy.prefault_scope == PrefaultScope::SuperSlab {
             self.prefault(range);
         }
     }
 
     /// Prefaults a span whose units are clean.
     pub(crate) fn prefault_span(&self, span: Span<M>) {
-        if self.options.prefault_scope == PrefaultScope::Slab {
+        if self.policy.prefault_scope == PrefaultScope::Slab {
             self.prefault(self.span_range(span));
         }
     }
 
     /// Prefaulting is best effort, as the calls themselves are: what it did not make present is touched later.
     fn prefault(&self, range: ArenaRange) {
-        match self.options.prefault {
+        match self.policy.prefault {
             Prefault::Off => {}
             // With hugetlb the map itself was populated.
-            Prefault::Populate if matches!(self.options.huge, Huge::Hugetlb(_)) => {}
+            Prefault::Populate if self.policy.huge.is_hugetlb() => {}
             Prefault::Populate => {
                 let _ = self.mem.map(range, Mapping::Populated);
                 self.advise_pages(range, Pages::Huge);
@@ -96,11 +105,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// A SuperSlab's last unit was taken: the moment at which `Huge::Collapse` asks for huge pages. A SuperSlab smaller
     /// than a huge page is collapsed together with those that share it. Best effort, as all advice.
     pub(crate) fn collapse_filled(&self, superslab: M::SuperSlab) {
-        if self.options.huge != Huge::Collapse || self.mem.meta(superslab).collapsed.replace(true) {
+        if self.policy.huge != Huge::Collapse || self.mem.meta(superslab).collapsed.replace(true) {
             return;
         }
         let own = self.run_range(self.mem.ordinal(superslab), 1 << self.geometry.superslab_shift());
-        let range = match self.options.align {
+        let range = match self.policy.align {
             Align::Arena => whole_huge_pages(own),
             // Nobody knows whose memory lies beside it.
             Align::Trim | Align::Kernel => own,
@@ -112,7 +121,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// kernel left a hole: the SuperSlabs in it are lost, and the others as they were.
     #[must_use]
     pub(crate) fn back_with_huge_pages(&self, first: u32, count: u32) -> bool {
-        if let Huge::Hugetlb(fallback) = self.options.huge {
+        if self.policy.huge.is_hugetlb() {
             let group = self.superslabs_per_huge_page();
             let end = (first + count).next_multiple_of(group);
             let mut from = first - first % group;
@@ -124,7 +133,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 }
                 if !backed {
                     let bytes = u64::from(to - from) << self.geometry.superslab_shift();
-                    if !self.map_hugetlb(self.run_range(from, bytes), to - from, fallback) {
+                    if !self.map_hugetlb(self.run_range(from, bytes), to - from) {
                         self.lose(from, to - from);
                         return false;
                     }
@@ -149,8 +158,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Maps reserved huge pages, or takes the next step of the ladder and counts it. False if there is a hole instead.
-    fn map_hugetlb(&self, range: ArenaRange, count: u32, fallback: Fallback) -> bool {
-        let mapping = match self.options.prefault {
+    fn map_hugetlb(&self, range: ArenaRange, count: u32) -> bool {
+        let mapping = match self.policy.prefault {
             Prefault::Populate => Mapping::HugetlbPopulated,
             _ => Mapping::Hugetlb,
         };
@@ -162,11 +171,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return false;
         }
         let pool = self.mem.pool();
-        match fallback {
-            Fallback::Thp if self.mem.advise(range, Advice::HugePage).is_ok() => {
+        match self.policy.huge {
+            Huge::Hugetlb if self.mem.advise(range, Advice::HugePage).is_ok() => {
                 pool.fell_back_thp.set(pool.fell_back_thp.get() + count);
             }
-            Fallback::Thp | Fallback::Plain => pool.fell_back_plain.set(pool.fell_back_plain.get() + count),
+            _ => pool.fell_back_plain.set(pool.fell_back_plain.get() + count),
         }
         true
     }
@@ -174,14 +183,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Gives a range's memory back as the policy says.
     pub(crate) fn purge(&self, range: ArenaRange) -> Purged {
         let zero_if = |zero| if zero { Purged::Zero } else { Purged::Unknown };
-        match self.options.purge {
+        match self.policy.purge {
             Purge::None => Purged::Unknown,
             Purge::DontNeed => zero_if(self.mem.advise(range, Advice::DontNeed).is_ok() && self.purges_whole(range)),
             Purge::Free => {
                 let _ = self.mem.advise(range, Advice::Free);
                 Purged::Unknown
             }
-            Purge::Unmap if self.options.align != Align::Arena => self.replace(range),
+            Purge::Unmap if self.policy.align != Align::Arena => self.replace(range),
             Purge::Unmap if self.mem.unmap(range).is_err() => Purged::Unknown,
             Purge::Unmap if self.map_again(range) => Purged::Zero,
             Purge::Unmap => Purged::Hole,
@@ -196,17 +205,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// `MADV_DONTNEED` on hugetlb rounds its length down silently (R13): then nothing is known to be zero.
     fn purges_whole(&self, range: ArenaRange) -> bool {
-        match self.options.huge {
-            Huge::Hugetlb(_) => whole_huge_pages(range) == range,
-            Huge::Never | Huge::Thp | Huge::Always | Huge::Collapse => true,
+        match self.policy.huge {
+            Huge::Hugetlb | Huge::HugetlbPlain => whole_huge_pages(range) == range,
+            Huge::Never | Huge::Thp | Huge::System | Huge::Collapse => true,
         }
     }
 
     /// Re-reserves a hole in the arena, as it was mapped at first. False if it stays a hole.
     #[must_use]
     pub(crate) fn map_again(&self, range: ArenaRange) -> bool {
-        match self.options.huge {
-            Huge::Hugetlb(_) if whole_huge_pages(range) == range => {
+        match self.policy.huge {
+            Huge::Hugetlb | Huge::HugetlbPlain if whole_huge_pages(range) == range => {
                 self.mem.map(range, Mapping::Hugetlb).is_ok() || self.mem.map(range, Mapping::Plain).is_ok()
             }
             Huge::Thp => {
@@ -214,7 +223,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 self.advise_pages(range, self.pages_of(range));
                 mapped
             }
-            Huge::Never | Huge::Always | Huge::Collapse | Huge::Hugetlb(_) => {
+            Huge::Never | Huge::System | Huge::Collapse | Huge::Hugetlb | Huge::HugetlbPlain => {
                 self.mem.map(range, Mapping::Plain).is_ok()
             }
         }

@@ -123,14 +123,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Queues a SuperSlab for the purge of its free spans, unless it is queued already.
     pub(crate) fn schedule_purge(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
-        if !self.options.purges_spans() {
+        if !self.policy.purges_spans() {
             return;
         }
         let meta = self.mem.meta(superslab);
         if meta.in_purge.replace(true) {
             return;
         }
-        meta.purge_at_ns.set(self.mem.now_ns().saturating_add(self.options.purge_delay_ns));
+        meta.purge_at_ns.set(self.mem.now_ns().saturating_add(self.policy.purge_delay_ns));
         if let Some(head) = self.insert(superslab, heap.purge_tail, 0, purge_links) {
             heap.purge_head = head;
         }

@@ -7,8 +7,8 @@ use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::{Mapping, Memory};
 use crate::meta::{Pages, Part};
-use crate::options::{Align, Prefault, Purge};
 use crate::os::Purged;
+use crate::vocabulary::{Align, Prefault, Purge};
 
 /// What SuperSlabs that are taken into use lie on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +24,12 @@ pub(crate) enum Backed {
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// How a SuperSlab that is prefaulted is mapped where it has a map of its own.
     pub(crate) fn fresh_mapping(&self) -> Mapping {
-        if self.options.prefault == Prefault::Populate { Mapping::Populated } else { Mapping::Plain }
+        if self.policy.prefault == Prefault::Populate { Mapping::Populated } else { Mapping::Plain }
     }
 
     /// Whether a SuperSlab lies at a multiple of so many SuperSlabs.
     pub(crate) fn is_aligned(&self, ordinal: u32, superslabs: u32) -> bool {
-        match self.options.align {
+        match self.policy.align {
             Align::Arena => ordinal.is_multiple_of(superslabs),
             Align::Trim | Align::Kernel => self.mem.address_of(ordinal).is_multiple_of(self.bytes_of(superslabs)),
         }
@@ -38,7 +38,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Whether these SuperSlabs can only lie right behind the one before them.
     pub(crate) fn continues(&self, first: u32, count: u32) -> bool {
         let is_later = |ordinal| self.part(ordinal) == Part::Later;
-        self.options.align == Align::Arena || (first..first.saturating_add(count)).all(is_later)
+        self.policy.align == Align::Arena || (first..first.saturating_add(count)).all(is_later)
     }
 
     /// Puts memory under SuperSlabs that are taken into use, aligned to `align` SuperSlabs. Lock held. Where they have maps
@@ -53,7 +53,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn back_with_memory(&self, first: u32, count: u32, align: u32, fresh: Mapping, pages: Pages) -> Backed {
-        if self.options.align == Align::Arena {
+        if self.policy.align == Align::Arena {
             return if self.back_with_huge_pages(first, count) { Backed::Mapped } else { Backed::Refused };
         }
         let lies_on_one_map = self.part(first) != Part::Unmapped && self.continues(first + 1, count - 1);
@@ -79,7 +79,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Maps memory at a multiple of `align`, which the kernel does or does not see to. Returns its address.
     fn map_aligned(&self, bytes: u64, align: u64, mapping: Mapping) -> Option<u64> {
-        if self.options.align == Align::Kernel {
+        if self.policy.align == Align::Kernel {
             let address = self.mem.map_anywhere(bytes, mapping).ok()?;
             if address.is_multiple_of(align) {
                 return Some(address);
@@ -104,7 +104,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Gives the memory of whole SuperSlabs back as the policy says; each lies on one map.
     pub(crate) fn purge_superslabs(&self, first: u32, count: u32) -> Purged {
-        if self.options.align == Align::Arena || self.options.purge != Purge::Unmap {
+        if self.policy.align == Align::Arena || self.policy.purge != Purge::Unmap {
             return self.purge(self.run_range(first, self.bytes_of(count)));
         }
         // The map itself is given up, and the next use makes another one.

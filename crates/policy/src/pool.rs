@@ -6,10 +6,10 @@ use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::{ArenaRange, Mapping, Memory};
 use crate::meta::{EntryList, Pages, Use};
-use crate::options::{Huge, PrefaultScope, Purge};
 use crate::os::Purged;
 use crate::own::Metadata;
 use crate::placing::Backed;
+use crate::vocabulary::{Huge, PrefaultScope, Purge};
 
 pub(crate) fn count_one(counter: &Field<u64>) {
     counter.set(counter.get() + 1);
@@ -211,8 +211,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let pool = self.mem.pool();
         pool.superslabs.set(pool.superslabs.get() - 1);
         self.keep(ordinal, Use::Idle);
-        if self.options.purge != Purge::None {
-            while pool.idle.count.get() > self.options.cache_superslabs {
+        if self.policy.purge != Purge::None {
+            while pool.idle.count.get() > self.policy.cache_superslabs {
                 let Some(oldest) = pool.idle.tail.get().checked_sub(1) else { break };
                 self.evict_idle(oldest);
             }
@@ -246,7 +246,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
         for ordinal in ordinal..ordinal + run {
             self.mem.entry(ordinal).zeroed.set(purged == Purged::Zero);
-            self.mem.entry(ordinal).clean.set(self.options.purge != Purge::None);
+            self.mem.entry(ordinal).clean.set(self.policy.purge != Purge::None);
         }
         self.set_free(ordinal, run);
     }
@@ -295,13 +295,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Purges what lay idle for the delay. Lists are in order of time, the oldest at the tail.
     pub(crate) fn purge_pool(&self, now_ns: u64) {
-        if self.options.purge == Purge::None {
+        if self.policy.purge == Purge::None {
             return;
         }
         let guard = self.mem.lock();
         let pool = self.mem.pool();
         let due =
-            |ordinal: u32| self.mem.entry(ordinal).since_ns.get().saturating_add(self.options.purge_delay_ns) <= now_ns;
+            |ordinal: u32| self.mem.entry(ordinal).since_ns.get().saturating_add(self.policy.purge_delay_ns) <= now_ns;
         let mut next = pool.idle.tail.get();
         while let Some(ordinal) = next.checked_sub(1).filter(|&ordinal| due(ordinal)) {
             if self.mem.entry(ordinal).usage() == Use::Idle {
@@ -316,7 +316,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn purge_idle(&self, ordinal: u32) {
-        if self.mem.entry(ordinal).clean.get() || self.options.purge == Purge::None {
+        if self.mem.entry(ordinal).clean.get() || self.policy.purge == Purge::None {
             return;
         }
         let (first, count) = self.purge_group(ordinal);
@@ -336,9 +336,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// SuperSlabs that can only be purged together: those that share a hugetlb page.
     fn purge_group(&self, ordinal: u32) -> (u32, u32) {
-        let group = match self.options.huge {
-            Huge::Hugetlb(_) => self.superslabs_per_huge_page(),
-            Huge::Never | Huge::Thp | Huge::Always | Huge::Collapse => 1,
+        let group = match self.policy.huge {
+            Huge::Hugetlb | Huge::HugetlbPlain => self.superslabs_per_huge_page(),
+            Huge::Never | Huge::Thp | Huge::System | Huge::Collapse => 1,
         };
         (ordinal - ordinal % group, group)
     }
@@ -351,7 +351,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Makes a SuperSlab's memory what the policy asks for before its first use after mapping or purge. Lock held. False
     /// if there is none.
     fn prepare(&self, ordinal: u32, pages: Pages) -> bool {
-        let mapping = match self.options.prefault_scope {
+        let mapping = match self.policy.prefault_scope {
             PrefaultScope::SuperSlab => self.fresh_mapping(),
             PrefaultScope::Slab | PrefaultScope::Init => Mapping::Plain,
         };

@@ -8,8 +8,8 @@ use crate::heap::ThreadHeap;
 use crate::limits::PAGE_BYTES;
 use crate::memory::{ArenaRange, Block, Memory};
 use crate::misuse::Misuse;
-use crate::options::{Align, Huge};
 use crate::reuse::Wanted;
+use crate::vocabulary::Align;
 use crate::word::Word;
 
 /// Huge blocks from this size on are moved by `mremap`.
@@ -70,11 +70,11 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         bytes: u64,
     ) -> Option<Block<M::SuperSlab>> {
         let pool = self.mem.pool();
-        let has_pages_of_its_own = self.is_huge(block) && !matches!(self.options.huge, Huge::Hugetlb(_));
+        let has_pages_of_its_own = self.is_huge(block) && !self.policy.huge.is_hugetlb();
         if !has_pages_of_its_own || self.usable_bytes(block) < REMAP_BYTES_MIN {
             return None;
         }
-        if pool.moved_vmas.get() + 2 > self.options.moved_vmas_max {
+        if pool.moved_vmas.get() + 2 > self.process.moved_vmas_max {
             return None;
         }
         self.tick(heap);
@@ -82,7 +82,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.mem.entry(self.mem.ordinal(new.superslab)).zeroed.set(false);
         let from = self.whole_run(self.mem.ordinal(block.superslab));
         let to = self.run_range(self.mem.ordinal(new.superslab), from.bytes);
-        if self.options.align != Align::Arena {
+        if self.policy.align != Align::Arena {
             return self.move_between_maps(block, new, from, to);
         }
         if self.mem.remap(from, to.start).is_err() {

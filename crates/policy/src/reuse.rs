@@ -14,7 +14,7 @@ use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::Memory;
 use crate::meta::{EntryList, Pages, Use};
-use crate::options::{Align, Huge, Prefault};
+use crate::vocabulary::{Align, Huge, Prefault};
 
 /// What a huge block needs beside its address.
 #[derive(Clone, Copy)]
@@ -29,14 +29,14 @@ pub(crate) enum Wanted {
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn lends(&self) -> bool {
-        let has_huge_pages = match self.options.huge {
-            Huge::Thp | Huge::Always | Huge::Hugetlb(_) => true,
+        let has_huge_pages = match self.policy.huge {
+            Huge::Thp | Huge::System | Huge::Hugetlb | Huge::HugetlbPlain => true,
             Huge::Never | Huge::Collapse => false,
         };
         has_huge_pages
-            && self.options.huge_page_bytes == 1 << self.geometry.superslab_shift()
-            && self.options.align == Align::Arena
-            && self.options.prefault == Prefault::Off
+            && self.policy.huge_page_bytes == 1 << self.geometry.superslab_shift()
+            && self.policy.align == Align::Arena
+            && self.policy.prefault == Prefault::Off
     }
 
     /// A run for a huge block out of what the pool keeps: a freed one that fits well, else other present memory. Lock held.

@@ -13,7 +13,8 @@ use crate::link::Link;
 use crate::memory::{Block, Memory};
 use crate::meta::{SlabId, SlabMeta, SpanState};
 use crate::misuse::Misuse;
-use crate::options::{Carve, Checks};
+use crate::process::Checks;
+use crate::vocabulary::Carve;
 
 /// What a block holds before it is handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +144,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
         };
         // So that a free of a block that was never handed out is seen.
-        let has_keys = self.has_keys() && self.options.checks == Checks::Full;
+        let has_keys = self.has_keys() && self.process.checks == Checks::Full;
         for block in first + 1..end {
             let at = slab.area.get() + block * stride;
             let link = if block + 1 < end { self.free_link(at + stride) } else { Link::NONE };
@@ -205,7 +206,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
         if slab.used.get() == 0 && !self.is_posted(span) {
             let bin = &mut heap.bins[usize::from(slab.class.get())];
-            if bin.warm < self.options.warm_slabs {
+            if bin.warm < self.policy.warm_slabs {
                 bin.warm += 1;
                 return;
             }

@@ -13,16 +13,16 @@ use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Advice, ArenaRange, Memory};
 use crate::meta::Pages;
-use crate::options::{Huge, Prefault};
+use crate::vocabulary::{Huge, Prefault};
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Which pages a heap's next SuperSlab shall have.
     pub(crate) fn first_pages(&self, heap: &ThreadHeap<M>) -> Pages {
         let is_first = heap.own_head == 0;
-        let has_huge_pages = self.options.huge == Huge::Thp
-            && self.options.prefault == Prefault::Off
-            && self.options.huge_page_bytes <= 1 << self.geometry.superslab_shift();
-        if is_first && has_huge_pages && heap.id >= self.options.huge_heaps { Pages::Small } else { Pages::Huge }
+        let has_huge_pages = self.policy.huge == Huge::Thp
+            && self.policy.prefault == Prefault::Off
+            && self.policy.huge_page_bytes <= 1 << self.geometry.superslab_shift();
+        if is_first && has_huge_pages && heap.id >= self.policy.huge_heaps { Pages::Small } else { Pages::Huge }
     }
 
     /// Which pages were last asked for in a range within one SuperSlab or run.
@@ -48,7 +48,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// The advice for pages, where huge ones are asked for at all. Best effort: a kernel without transparent huge pages refuses it, and
     /// the replay shows what came of it.
     pub(crate) fn advise_pages(&self, range: ArenaRange, pages: Pages) {
-        if self.options.huge != Huge::Thp {
+        if self.policy.huge != Huge::Thp {
             return;
         }
         let advice = match pages {

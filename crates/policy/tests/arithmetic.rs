@@ -1,21 +1,20 @@
-//! Classes and spans, exhaustively: every size under every scheme, every legal shape.
+//! Classes and spans, exhaustively: every size under every scheme, every legal policy.
 
 use hksim_policy::classes::{Classes, STRIDE_MAX};
-use hksim_policy::geometry::{Geometry, RunGeometry, SUPERSLAB_BYTES, Shape, ShapeError, UNIT_BYTES_MIN};
+use hksim_policy::geometry::{Geometry, GeometryError, RunGeometry, SUPERSLAB_BYTES, UNIT_BYTES_MIN};
 use hksim_policy::layout::{Layout, block_units, reserved_bytes, slab_units};
-use hksim_policy::options::{Carve, Header, MetaPlace};
-use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
+use hksim_policy::vocabulary::{MetaPlace, SizeClasses};
+use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES, Policy};
 use hksim_testkit::spread::{META_PLACES, SCHEMES};
 
 /// The strides of a scheme as its documentation says, not as the code computes them.
-fn documented_strides(scheme: hksim_policy::classes::Scheme) -> Vec<u32> {
-    use hksim_policy::classes::Scheme;
+fn documented_strides(scheme: SizeClasses) -> Vec<u32> {
     let mut strides = match scheme {
-        Scheme::Default => {
+        SizeClasses::Default => {
             vec![8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024]
         }
-        Scheme::Hakmem => vec![8, 16, 32, 64, 128, 256, 512, 1024],
-        Scheme::Linear => std::iter::once(8).chain((16..=1024).step_by(16)).collect(),
+        SizeClasses::Hakmem => vec![8, 16, 32, 64, 128, 256, 512, 1024],
+        SizeClasses::Linear => std::iter::once(8).chain((16..=1024).step_by(16)).collect(),
     };
     for kib in [1u32, 2, 4, 8, 16, 32] {
         strides.extend([5, 6, 7, 8].map(|quarters| kib * 1024 / 4 * quarters));
@@ -62,19 +61,17 @@ fn least_span_units(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
     (1..).find(|&units| end(units) >= reserved + u64::from(stride)).expect("some number will do")
 }
 
-fn shapes() -> impl Iterator<Item = Shape> {
+fn policies() -> impl Iterator<Item = Policy> {
     let powers = || (10..=30).map(|shift| 1u64 << shift);
     powers().flat_map(move |superslab_bytes| {
         powers().flat_map(move |slab_bytes| {
-            META_PLACES.into_iter().flat_map(move |meta_place| {
-                SCHEMES.into_iter().map(move |scheme| Shape {
+            META_PLACES.into_iter().flat_map(move |meta| {
+                SCHEMES.into_iter().map(move |classes| Policy {
                     superslab_bytes,
                     slab_bytes,
-                    scheme,
-                    header: Header::None,
-                    header_bytes: 1,
-                    carve: Carve::Page,
-                    meta_place,
+                    classes,
+                    meta,
+                    ..Policy::default()
                 })
             })
         })
@@ -83,36 +80,36 @@ fn shapes() -> impl Iterator<Item = Shape> {
 
 #[test]
 fn shapes_are_legal_within_the_documented_bounds_only() {
-    for shape in shapes() {
-        let legal = SUPERSLAB_BYTES.contains(&shape.superslab_bytes)
-            && (UNIT_BYTES_MIN..=shape.superslab_bytes).contains(&shape.slab_bytes)
-            && shape.superslab_bytes / shape.slab_bytes <= 512;
-        assert_eq!(RunGeometry::new(shape).is_ok(), legal, "{shape:?}");
-        let odd = Shape { slab_bytes: shape.slab_bytes + 1, ..shape };
-        assert_eq!(RunGeometry::new(odd).err(), Some(ShapeError::NotPowerOfTwo), "{odd:?}");
+    for policy in policies() {
+        let legal = SUPERSLAB_BYTES.contains(&policy.superslab_bytes)
+            && (UNIT_BYTES_MIN..=policy.superslab_bytes).contains(&policy.slab_bytes)
+            && policy.superslab_bytes / policy.slab_bytes <= 512;
+        assert_eq!(RunGeometry::new(&policy).is_ok(), legal, "{policy:?}");
+        let odd = Policy { slab_bytes: policy.slab_bytes + 1, ..policy };
+        assert_eq!(RunGeometry::new(&odd).err(), Some(GeometryError::NotPowerOfTwo), "{odd:?}");
     }
 }
 
 #[test]
 fn every_class_a_shape_admits_has_room_in_every_place_of_a_span() {
     let mut spans = 0;
-    for (shape, geometry) in shapes().filter_map(|shape| Some((shape, RunGeometry::new(shape).ok()?))) {
+    for (policy, geometry) in policies().filter_map(|policy| Some((policy, RunGeometry::new(&policy).ok()?))) {
         let reserved = u64::from(reserved_bytes(&geometry));
-        let first_unit = reserved / shape.slab_bytes;
-        let units = shape.superslab_bytes / shape.slab_bytes;
-        assert!(first_unit < units, "metadata fills all of {shape:?}");
-        let strides = documented_strides(shape.scheme);
-        assert!(strides.contains(&geometry.stride_max()), "{shape:?}");
+        let first_unit = reserved / policy.slab_bytes;
+        let units = policy.superslab_bytes / policy.slab_bytes;
+        assert!(first_unit < units, "metadata fills all of {policy:?}");
+        let strides = documented_strides(policy.classes);
+        assert!(strides.contains(&geometry.stride_max()), "{policy:?}");
         for stride in strides.into_iter().filter(|&stride| stride <= geometry.stride_max()) {
-            let span_units = documented_span_units(stride, shape.slab_bytes, reserved);
-            assert_eq!(u64::from(slab_units(&geometry, stride)), span_units, "{stride} of {shape:?}");
-            assert!(span_units <= 3 && first_unit + span_units <= units, "{span_units} for {stride} of {shape:?}");
+            let span_units = documented_span_units(stride, policy.slab_bytes, reserved);
+            assert_eq!(u64::from(slab_units(&geometry, stride)), span_units, "{stride} of {policy:?}");
+            assert!(span_units <= 3 && first_unit + span_units <= units, "{span_units} for {stride} of {policy:?}");
             let least = u64::from(block_units(&geometry, stride));
-            assert_eq!(least, least_span_units(stride, shape.slab_bytes, reserved), "{stride} of {shape:?}");
+            assert_eq!(least, least_span_units(stride, policy.slab_bytes, reserved), "{stride} of {policy:?}");
             for unit in first_unit..=units - least {
-                let area = (unit * shape.slab_bytes).max(reserved);
-                let capacity = ((unit + least) * shape.slab_bytes - area) / u64::from(stride);
-                assert!(capacity >= 1, "no block of {stride} bytes fits at unit {unit} of {shape:?}");
+                let area = (unit * policy.slab_bytes).max(reserved);
+                let capacity = ((unit + least) * policy.slab_bytes - area) / u64::from(stride);
+                assert!(capacity >= 1, "no block of {stride} bytes fits at unit {unit} of {policy:?}");
                 spans += 1;
             }
         }
@@ -122,22 +119,22 @@ fn every_class_a_shape_admits_has_room_in_every_place_of_a_span() {
 
 #[test]
 fn layouts_are_aligned_and_in_order() {
-    for (shape, geometry) in shapes().filter_map(|shape| Some((shape, RunGeometry::new(shape).ok()?))) {
+    for (policy, geometry) in policies().filter_map(|policy| Some((policy, RunGeometry::new(&policy).ok()?))) {
         for arena_bytes in [1, 64 << 20, (64 << 20) + 1, 64 << 30] {
             let layout = Layout::new(&geometry, arena_bytes);
-            assert!(layout.arena_bytes >= arena_bytes && layout.arena.is_multiple_of(layout.base_align), "{shape:?}");
-            assert!(layout.base_align.is_multiple_of(shape.superslab_bytes.max(HUGE_PAGE_BYTES)), "{shape:?}");
-            assert_eq!(u64::from(layout.ordinals()) * shape.superslab_bytes, layout.arena_bytes, "{shape:?}");
+            assert!(layout.arena_bytes >= arena_bytes && layout.arena.is_multiple_of(layout.base_align), "{policy:?}");
+            assert!(layout.base_align.is_multiple_of(policy.superslab_bytes.max(HUGE_PAGE_BYTES)), "{policy:?}");
+            assert_eq!(u64::from(layout.ordinals()) * policy.superslab_bytes, layout.arena_bytes, "{policy:?}");
             let last = layout.ordinals() - 1;
-            assert_eq!(layout.superslab_of(last) + shape.superslab_bytes, layout.bytes(), "{shape:?}");
+            assert_eq!(layout.superslab_of(last) + policy.superslab_bytes, layout.bytes(), "{policy:?}");
             let heaps_end = layout.heap_of(hksim_policy::layout::HEAPS_MAX);
-            assert!(PAGE_BYTES <= layout.heaps && heaps_end <= layout.table, "{shape:?}");
+            assert!(PAGE_BYTES <= layout.heaps && heaps_end <= layout.table, "{policy:?}");
             let table_end = layout.entry_of(last) + hksim_policy::meta::ENTRY_BYTES;
-            assert!(table_end <= layout.sidecar && layout.sidecar <= layout.arena, "{shape:?}");
+            assert!(table_end <= layout.sidecar && layout.sidecar <= layout.arena, "{policy:?}");
             let meta_end = layout.meta_of(last) + u64::from(layout.meta_bytes);
-            match shape.meta_place {
-                MetaPlace::InBand => assert_eq!(layout.meta_of(last), layout.superslab_of(last), "{shape:?}"),
-                MetaPlace::Sidecar => assert!(meta_end <= layout.arena, "{shape:?}"),
+            match policy.meta {
+                MetaPlace::InBand => assert_eq!(layout.meta_of(last), layout.superslab_of(last), "{policy:?}"),
+                MetaPlace::Sidecar => assert!(meta_end <= layout.arena, "{policy:?}"),
             }
         }
     }

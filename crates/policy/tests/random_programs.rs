@@ -1,9 +1,8 @@
 //! Random programs over random designs: the policy against the independent naive model, on a memory that forgives
 //! nothing. Every failure names the seed that shows it again.
 
-use hksim_policy::geometry::Shape;
-use hksim_policy::options::{Huge, Options, Prefault, Purge};
-use hksim_policy::{ConstGeometry, Geometry};
+use hksim_policy::vocabulary::{Huge, Prefault, Purge};
+use hksim_policy::{ConstGeometry, Geometry, Policy, ProcessConfig};
 use hksim_testkit::spread::SmallDesign;
 use hksim_testkit::{EASY, Failing, Hardship, Limits, Looks, Random, Tally, test_scale};
 
@@ -79,9 +78,16 @@ fn advice_is_what_the_arena_table_says() {
     for seed in 0x6_0000..0x6_0000 + 60 * test_scale() {
         let mut random = Random::new(seed);
         let mut design = SmallDesign::random(&mut random);
-        let shape = Shape { superslab_bytes: 1 << 18, slab_bytes: 1 << 14, ..design.shape };
-        let small = Options { huge: Huge::Thp, prefault: Prefault::Off, huge_page_bytes: 1 << 18, ..design.options };
-        design = SmallDesign { shape, options: Options { huge_heaps: random.below(3) as u32, ..small }, ordinals: 40 };
+        let policy = Policy {
+            superslab_bytes: 1 << 18,
+            slab_bytes: 1 << 14,
+            huge: Huge::Thp,
+            huge_page_bytes: 1 << 18,
+            huge_heaps: random.below(3) as u32,
+            prefault: Prefault::Off,
+            ..design.policy
+        };
+        design = SmallDesign { policy, ordinals: 40, ..design };
         let limits = Limits { threads: 5, ..random_limits(&mut random, 1000, 1) };
         seen += play(&design, design.geometry(), EASY, limits, seed).small_superslabs_seen;
     }
@@ -92,14 +98,25 @@ fn advice_is_what_the_arena_table_says() {
 /// The kernel takes one range after another and refuses to map it again, until nothing is left: that is no leak.
 #[test]
 fn programs_end_well_in_arenas_that_are_lost_whole() {
-    let shape = SmallDesign::random(&mut Random::new(1)).shape;
-    let shape = Shape { superslab_bytes: 1 << 20, slab_bytes: 64 << 10, ..shape };
-    let purge_at_once = Options { purge: Purge::Unmap, purge_delay_ns: 0, purge_spans: true, ..Options::default() };
-    let options = Options { huge: Huge::Never, cache_superslabs: 0, ..purge_at_once };
+    let any = SmallDesign::random(&mut Random::new(1)).policy;
+    let policy = Policy {
+        superslab_bytes: 1 << 20,
+        classes: any.classes,
+        header: any.header,
+        header_bytes: any.header_bytes,
+        carve: any.carve,
+        meta: any.meta,
+        huge: Huge::Never,
+        cache_superslabs: 0,
+        purge: Purge::Unmap,
+        purge_delay_ns: 0,
+        purge_spans: true,
+        ..Policy::default()
+    };
     let hardship = Hardship { failing: Failing::PerMille(100), ..EASY };
     let mut lost_whole = 0;
     for seed in 0x5_0000..0x5_0000 + 20 * test_scale() {
-        let design = SmallDesign { shape, options, ordinals: 3 };
+        let design = SmallDesign { policy, process: ProcessConfig::default(), ordinals: 3 };
         let limits = random_limits(&mut Random::new(seed), 3000, 64);
         let tally = play(&design, design.geometry(), hardship, limits, seed);
         lost_whole += u64::from(tally.superslabs_lost == u64::from(design.ordinals));
@@ -112,21 +129,12 @@ fn constant_and_run_time_geometry_place_alike() {
     for seed in 0x4_0000..0x4_0000 + 4 * test_scale() {
         let mut random = Random::new(seed);
         let mut design = SmallDesign::random(&mut random);
-        design.shape = Shape {
-            superslab_bytes: 2 << 20,
-            slab_bytes: 64 << 10,
-            scheme: Default::default(),
-            header: Default::default(),
-            header_bytes: 1,
-            carve: Default::default(),
-            meta_place: Default::default(),
-        };
-        design.ordinals = 24;
-        design.options = Options {
+        (design.ordinals, design.process) = (24, ProcessConfig::default());
+        design.policy = Policy {
             purge: random.pick(&[Purge::DontNeed, Purge::None]),
             huge: random.pick(&[Huge::Thp, Huge::Never]),
             purge_delay_ns: 100_000,
-            ..Options::default()
+            ..Policy::default()
         };
         let limits = random_limits(&mut random, 3000, 64);
         let constant = play(&design, ConstGeometry::<21, 16>, EASY, limits, seed);

@@ -1,10 +1,11 @@
 //! Replays a trace: `replay TRACE native|glibc|LIB.so [all|first|none|read-then-all|recorded] [DESIGN.json] [threaded]`.
 //! TRACE is an `.hkt` file, a file to import, or a generator: `random-mixed`, `{"name":"random-mixed","cycles":1000000,"ws":400,...}`. Prints JSON.
 
+use hksim_policy::Policy;
 use std::path::Path;
 use std::process::ExitCode;
 
-use hksim_drive::{Design, TouchRule};
+use hksim_drive::TouchRule;
 use hksim_replay::{CHILD_ARGUMENT, Measure, Mode, ReplaySpec, Target, child_main, replay};
 use hksim_trace::error::TraceError;
 use hksim_trace::generate::Workload;
@@ -55,7 +56,7 @@ fn perform(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             path
         }
     };
-    let design: Design = serde_json::from_str(argument(3, "{}"))?;
+    let design: Policy = serde_json::from_str(argument(3, "{}"))?;
     let spec = ReplaySpec {
         trace,
         on: match argument(1, "native") {

@@ -78,7 +78,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
     let touch = job.spec.touch;
     match (&job.spec.on, job.spec.mode) {
         (Target::Native(design), Mode::Ordered) => {
-            let plan = design.plan().map_err(ChildError::Design)?;
+            let plan = design.prepare().map_err(ChildError::Design)?;
             match job.run {
                 Run::Control => native::control(&plan, &mut trace),
                 Run::Measured => native::measured(plan, touch, &mut trace, channel),
@@ -97,7 +97,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
             }
         }
         (Target::Native(design), Mode::Threaded) => {
-            let plan = design.plan().map_err(ChildError::Design)?;
+            let plan = design.prepare().map_err(ChildError::Design)?;
             Threaded { trace: &mut trace, touch }.native(plan, job.run)
         }
         (Target::Malloc { preload }, Mode::Threaded) => {

@@ -1,8 +1,9 @@
 //! The ordered native run on a kernel that has no page-table scan: totals of the process, no pages and no kinds.
 
+use hksim_policy::PreparedPolicy;
 use std::io;
 
-use hksim_drive::{FellBack, Plan, TouchRule};
+use hksim_drive::{FellBack, TouchRule};
 use hksim_policy::Memory;
 use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::Event;
@@ -61,7 +62,7 @@ pub(crate) fn control(trace: &mut Prepared, heap: Heap<'_>) -> Result<Report, Ch
 
 /// The measured run; `why` there is no scan.
 pub(crate) fn measured(
-    plan: Plan,
+    plan: PreparedPolicy,
     touch: TouchRule,
     trace: &mut Prepared,
     why: &io::Error,

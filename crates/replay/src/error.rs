@@ -1,9 +1,10 @@
 //! Why a replay failed.
 
+use hksim_policy::PolicyError;
 use std::io;
 use std::path::PathBuf;
 
-use hksim_drive::{DesignError, DriveError};
+use hksim_drive::DriveError;
 use hksim_native::ReserveError;
 use hksim_trace::error::TraceError;
 
@@ -13,7 +14,7 @@ use hksim_trace::error::TraceError;
 pub enum ReplayError {
     /// The design can't be.
     #[error("the policy can't be laid out: {0}")]
-    Design(DesignError),
+    Design(PolicyError),
     /// SuperSlabs on maps of their own, and real threads.
     #[error("with real threads SuperSlabs are followed in an arena only; use --mode ordered, or --align arena")]
     MapsOfThreads,
@@ -73,7 +74,7 @@ pub(crate) enum ChildError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     #[error("the policy can't be laid out: {0}")]
-    Design(DesignError),
+    Design(PolicyError),
     #[error(transparent)]
     Reserve(#[from] ReserveError),
     #[error("event {event}: {why}")]

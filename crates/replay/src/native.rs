@@ -3,11 +3,11 @@
 use std::io;
 use std::mem::ManuallyDrop;
 
-use hksim_drive::{Driver, FellBack, Plan, Step as ForkStep, Tables, TouchRule};
+use hksim_drive::{Driver, FellBack, Step as ForkStep, Tables, TouchRule};
 use hksim_native::{Addresses, MmapMemory, Os};
 use hksim_policy::memory::MemoryLock;
-use hksim_policy::options::Align;
-use hksim_policy::{Allocator, Memory, RunGeometry};
+use hksim_policy::vocabulary::Align;
+use hksim_policy::{Allocator, Memory, PreparedPolicy, RunGeometry};
 use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
@@ -47,7 +47,7 @@ pub(crate) struct Ready<O: Os> {
 }
 
 /// Makes that, present.
-pub(crate) fn ready<O: Os>(plan: &Plan, trace: &Prepared) -> Ready<O> {
+pub(crate) fn ready<O: Os>(plan: &PreparedPolicy, trace: &Prepared) -> Ready<O> {
     let addresses = (plan.layout.align != Align::Arena).then(|| Addresses::new(&plan.layout));
     Ready { tables: tables(trace), addresses }
 }
@@ -62,7 +62,7 @@ pub(crate) fn tables<O: Os>(trace: &Prepared) -> Tables<MmapMemory<O>> {
 
 /// Makes memory and allocator: the first thing in the window. `located` is told where the memory lies.
 pub(crate) fn open<O: Os>(
-    plan: Plan,
+    plan: PreparedPolicy,
     os: O,
     ready: Ready<O>,
     touch: TouchRule,
@@ -70,7 +70,7 @@ pub(crate) fn open<O: Os>(
 ) -> Result<Native<O>, ChildError> {
     let memory = MmapMemory::with_addresses(plan.layout, os, ready.addresses)?;
     located(&memory);
-    let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
+    let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
     Ok(Driver::with_tables(allocator, ready.tables, touch))
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn lock_heap<O: Os>(heap: &Native<O>, lock: MemoryLock) -> Result<(),
 }
 
 /// The control run: all that a measured run does, without a heap.
-pub(crate) fn control(plan: &Plan, trace: &mut Prepared) -> Result<Report, ChildError> {
+pub(crate) fn control(plan: &PreparedPolicy, trace: &mut Prepared) -> Result<Report, ChildError> {
     let (traps, _) = open_traps();
     let Ok(observer) = Observer::new(&plan.layout, traps) else {
         return coarse::control(trace, Heap::Apart);
@@ -167,7 +167,7 @@ impl Step for Measured<'_> {
 
 /// The measured run.
 pub(crate) fn measured(
-    plan: Plan,
+    plan: PreparedPolicy,
     touch: TouchRule,
     trace: &mut Prepared,
     channel: &mut Channel,
@@ -299,7 +299,7 @@ impl Step for Timed {
 }
 
 /// The timed run.
-pub(crate) fn timed(plan: Plan, touch: TouchRule, trace: &mut Prepared) -> Result<Report, ChildError> {
+pub(crate) fn timed(plan: PreparedPolicy, touch: TouchRule, trace: &mut Prepared) -> Result<Report, ChildError> {
     let ready = ready(&plan, trace);
     settle(Heap::Apart);
     let before = Usage::now();

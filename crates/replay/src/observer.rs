@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use hksim_drive::{PageRun, PageState};
 use hksim_policy::layout::Layout;
-use hksim_policy::options::Align;
+use hksim_policy::vocabulary::Align;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
 use crate::classify::{Cause, Tally, Unclassified};

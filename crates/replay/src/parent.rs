@@ -11,7 +11,7 @@ use crate::protocol::{self, Received, Report};
 use crate::result::{Replayed, Skipped};
 use crate::spec::{Job, Mode, ReplaySpec, Run, Target};
 use hksim_linux::lifetime::die_with;
-use hksim_policy::options::Align;
+use hksim_policy::vocabulary::Align;
 
 /// The hidden first argument that makes a program call [`child_main`](crate::child_main).
 pub const CHILD_ARGUMENT: &str = "__replay-child";
@@ -69,7 +69,7 @@ pub(crate) fn checked(spec: &ReplaySpec) -> Result<ReplaySpec, ReplayError> {
     let mut spec = spec.clone();
     match &mut spec.on {
         Target::Native(design) => {
-            let plan = design.plan().map_err(ReplayError::Design)?;
+            let plan = design.prepare().map_err(ReplayError::Design)?;
             if plan.layout.align != Align::Arena && spec.mode == Mode::Threaded {
                 return Err(ReplayError::MapsOfThreads);
             }

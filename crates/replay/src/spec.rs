@@ -1,8 +1,9 @@
 //! What to replay, on what, and how.
 
+use hksim_policy::Policy;
 use std::path::PathBuf;
 
-use hksim_drive::{Design, ForkWindow, PolicyRule, TouchRule};
+use hksim_drive::{ForkWindow, PolicyRule, TouchRule};
 use serde::{Deserialize, Serialize};
 
 /// A replay to perform.
@@ -32,7 +33,7 @@ pub struct ReplaySpec {
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
     /// The SuperSlab allocator on mmap.
-    Native(Design),
+    Native(Policy),
     /// The `malloc` of the process: glibc's, or that of a preloaded library.
     Malloc {
         /// The library to preload.

@@ -3,12 +3,13 @@
 //! The kernel's account of a process looks at each tick, which says nothing of runs of some milliseconds. Here a run is looked at
 //! 4 000 times a second, and made again until there are looks enough.
 
+use hksim_policy::PreparedPolicy;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
-use hksim_drive::{Plan, Step as ForkStep, TouchRule};
+use hksim_drive::{Step as ForkStep, TouchRule};
 use hksim_linux::PAGE_BYTES;
 use hksim_linux::area::{Area, Granule, thread_time, timed, warm_up, warm_up_by, warm_up_pool};
 use hksim_linux::cpu_modes::{CpuModes, LOOK_PERIOD, Looks, spin};
@@ -275,7 +276,7 @@ fn populate(bytes: u64) -> io::Result<Duration> {
 
 /// The child's part.
 pub(crate) fn run(
-    plan: Plan,
+    plan: PreparedPolicy,
     touch: TouchRule,
     trace: &mut Prepared,
     up: WarmUp,

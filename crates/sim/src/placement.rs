@@ -1,7 +1,7 @@
 //! Where a design places every object, without what that costs.
 
-use hksim_drive::{Design, Driver, TouchRule};
-use hksim_policy::{Allocator, RunGeometry};
+use hksim_drive::{Driver, TouchRule};
+use hksim_policy::{Allocator, Policy, RunGeometry};
 use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
@@ -19,14 +19,14 @@ use crate::memory::SimMemory;
 /// Damaged traces, impossible designs, and what `placed` returns.
 pub fn placements<E: From<SimError>>(
     source: &mut dyn EventSource,
-    design: &Design,
+    design: &Policy,
     mut placed: impl FnMut(&Event, Option<u64>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let plan = design.plan().map_err(SimError::from)?;
+    let plan = design.prepare().map_err(SimError::from)?;
     // What the application touches changes no placement, so nothing is touched.
     let hooks = Accounts::new(Kernel::new(KernelConfig::default()));
     let memory = SimMemory::new(plan.layout, &plan.geometry, hooks);
-    let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
+    let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
     let summary = *source.summary();
     let mut driver = Driver::new(allocator, summary.threads, summary.objects_peak, TouchRule::None);
     let mut done = 0;

@@ -1,8 +1,9 @@
 //! What a simulation says, in the form that is exported. Names are a contract; units stand last in them.
 
+use hksim_policy::Policy;
 use std::collections::BTreeMap;
 
-use hksim_drive::{ByKind, Design, FellBack, OsCalls, PolicyRule, TouchRule};
+use hksim_drive::{ByKind, FellBack, OsCalls, PolicyRule, TouchRule};
 use hksim_trace::header::{Clock, Header, Origin, Touch};
 use hksim_trace::source::EventSource;
 use serde::Serialize;
@@ -108,7 +109,7 @@ pub struct SimReport {
     /// The trace.
     pub trace: TraceLabel,
     /// The design.
-    pub policy: Design,
+    pub policy: Policy,
     /// How touches were decided.
     pub touch: TouchLabel,
     /// The kernel that was modelled.

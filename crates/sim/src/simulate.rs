@@ -1,14 +1,15 @@
 //! One trace under one design.
 
+use hksim_policy::vocabulary::Purge;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
 use hksim_drive::{
-    Design, DesignError, DriveError, Driver, FellBack, ForkSchedule, ForkWindow, PageRun, PageSet,
-    PageState as SetState, PointFinder, PolicyRule, Step, TouchRule, design::Purge, even_points,
+    DriveError, Driver, FellBack, ForkSchedule, ForkWindow, PageRun, PageSet, PageState as SetState, PointFinder,
+    PolicyRule, Step, TouchRule, even_points,
 };
-use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
+use hksim_policy::{Allocator, PAGE_BYTES, Policy, PolicyError, RunGeometry};
 use hksim_trace::error::TraceError;
 use hksim_trace::event::{Event, Op};
 use hksim_trace::header::Touch;
@@ -31,8 +32,8 @@ const TIMELINE_SAMPLES: u64 = 64;
 /// What to simulate.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The design.
-    pub design: Design,
+    /// The allocator's policy.
+    pub policy: Policy,
     /// How the application touches its blocks.
     pub touch: TouchRule,
     /// The kernel.
@@ -55,9 +56,9 @@ pub enum SimError {
     /// The trace.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The design.
-    #[error("this design cannot be: {0}")]
-    Design(#[from] DesignError),
+    /// The policy.
+    #[error("invalid policy: {0}")]
+    Policy(#[from] PolicyError),
     /// The trace, beyond what an allocator can serve.
     #[error("event {event}: {source}")]
     Drive {
@@ -129,7 +130,7 @@ pub fn simulate(
     let is_full = source.header().touch == Touch::FullStream && setup.touch == TouchRule::Recorded;
     match setup.tlb.filter(|_| is_full) {
         Some(core) => simulate_on(TlbWatch::new(accounts, core), source, setup, marks, progress),
-        None if !setup.forks.is_empty() || setup.design.purge == Purge::Free => {
+        None if !setup.forks.is_empty() || setup.policy.purge == Purge::Free => {
             simulate_on(MetadataWatch(accounts), source, setup, marks, progress)
         }
         None => simulate_on(accounts, source, setup, marks, progress),
@@ -192,12 +193,12 @@ struct Run<H: Watch> {
 
 impl<H: Watch> Run<H> {
     fn new(hooks: H, setup: &Setup, threads: u32, objects_peak: u32, points: Points) -> Result<Run<H>, SimError> {
-        let plan = setup.design.plan()?;
+        let plan = setup.policy.prepare()?;
         let mut memory = SimMemory::new(plan.layout, &plan.geometry, hooks);
-        if setup.design.purge == Purge::Free {
+        if setup.policy.purge == Purge::Free {
             memory.keep_contents();
         }
-        let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
+        let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
         Ok(Run {
             driver: Driver::new(allocator, threads, objects_peak, setup.touch).counting_scattered(),
             points,
@@ -345,7 +346,7 @@ impl<H: Watch> Run<H> {
             schema: SCHEMA,
             hksim_version: VERSION,
             trace,
-            policy: setup.design.clone(),
+            policy: setup.policy,
             touch: TouchLabel { rule: setup.touch, knowledge },
             kernel: setup.kernel.clone(),
             events: self.done,

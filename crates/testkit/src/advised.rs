@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
+use hksim_policy::Policy;
 use hksim_policy::meta::{Pages, Use};
-use hksim_policy::options::{Huge, Options};
+use hksim_policy::vocabulary::Huge;
 use hksim_policy::{Memory, PAGE_BYTES};
 
 /// By page of the arena.
@@ -30,8 +31,8 @@ impl Advised {
     ///
     /// # Errors
     /// The first that has not.
-    pub(crate) fn check(&self, memory: &impl Memory, options: &Options, superslab_shift: u32) -> Result<u64, String> {
-        if options.huge != Huge::Thp {
+    pub(crate) fn check(&self, memory: &impl Memory, policy: &Policy, superslab_shift: u32) -> Result<u64, String> {
+        if policy.huge != Huge::Thp {
             return Ok(0);
         }
         let (advised, mut small) = (self.0.borrow(), 0);

@@ -6,8 +6,8 @@ use std::ops::Range;
 use hksim_policy::layout::{HEAPS_MAX, Layout};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
 use hksim_policy::meta::{Entry, Pages, PoolMeta, SlabMeta, SuperSlabMeta};
-use hksim_policy::options::{Align, MetaPlace, Options};
-use hksim_policy::{Errno, Geometry, HUGE_PAGE_BYTES, Misuse, PAGE_BYTES, Word};
+use hksim_policy::vocabulary::{Align, MetaPlace};
+use hksim_policy::{Errno, Geometry, HUGE_PAGE_BYTES, Misuse, PAGE_BYTES, Policy, Word};
 
 use crate::Random;
 use crate::advised::Advised;
@@ -132,8 +132,8 @@ impl<W: Word + Default> PlainMemory<W> {
     ///
     /// # Errors
     /// The first that has not.
-    pub(crate) fn check_advice(&self, options: &Options) -> Result<u64, String> {
-        self.advised.check(self, options, self.layout.superslab_shift)
+    pub(crate) fn check_advice(&self, policy: &Policy) -> Result<u64, String> {
+        self.advised.check(self, policy, self.layout.superslab_shift)
     }
 
     /// How many reserved huge pages there are from now on.

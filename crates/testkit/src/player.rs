@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use hksim_policy::memory::{Block, Memory, World};
-use hksim_policy::options::Options;
 use hksim_policy::{Allocator, Geometry, Request, ThreadHeap};
 
 use crate::looks::{Looks, Spacing};
 use crate::naive::{Alignment, Object};
 use crate::pattern::{self, SLICE_BYTES};
 use crate::pool_check::{check_pool, has_nothing_left};
+use crate::spread::SmallDesign;
 use crate::{Failing, NaiveModel, PlainMemory, Random};
 
 /// Objects above this size are written and checked at both ends only.
@@ -82,12 +82,12 @@ type Checked = Result<(), String>;
 
 impl<G: Geometry> Player<G> {
     /// A program on a fresh allocator.
-    pub fn new(memory: PlainMemory, geometry: G, options: Options, limits: Limits, seed: u64) -> Player<G> {
+    pub fn new(memory: PlainMemory, geometry: G, design: &SmallDesign, limits: Limits, seed: u64) -> Player<G> {
         let alignment =
             if geometry.header_bytes().is_multiple_of(16) { Alignment::Natural } else { Alignment::Shifted };
         let layout = *memory.layout();
         Player {
-            allocator: Allocator::new(memory, geometry, options, &layout),
+            allocator: Allocator::new(memory, geometry, design.policy, &layout).in_process(design.process),
             heaps: (0..limits.threads).map(|_| None).collect(),
             blocks: (0..limits.objects).map(|_| None).collect(),
             model: NaiveModel::new(alignment),
@@ -342,7 +342,7 @@ impl<G: Geometry> Player<G> {
             self.allocator.validate(heap).map_err(|violation| format!("heap {}: {violation:?}", heap.id()))?;
         }
         if self.allocator.mem.failed_calls() == 0 {
-            self.tally.small_superslabs_seen += self.allocator.mem.check_advice(&self.allocator.options)?;
+            self.tally.small_superslabs_seen += self.allocator.mem.check_advice(&self.allocator.policy)?;
         }
         check_pool(&self.allocator.mem)
     }
@@ -369,7 +369,7 @@ impl<G: Geometry> Player<G> {
         if superslabs > 0 {
             return Err(format!("{superslabs} superslabs stay in use although nothing is live"));
         }
-        let startup_bytes = self.allocator.options.startup_touch_bytes;
+        let startup_bytes = self.allocator.policy.startup_touch_bytes;
         let startup = startup_bytes.div_ceil(1 << self.allocator.geometry.superslab_shift());
         let huge = u64::from(self.allocator.mem.pool().huge_superslabs.get());
         if huge > startup {

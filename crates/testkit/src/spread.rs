@@ -1,17 +1,13 @@
 //! Designs: the whole space at random.
 
-use hksim_policy::classes::Scheme;
-use hksim_policy::geometry::Shape;
 use hksim_policy::layout::Layout;
-use hksim_policy::options::{
-    Align, Carve, Checks, Fallback, Header, Huge, MetaPlace, Options, Prefault, PrefaultScope, Purge,
-};
-use hksim_policy::{HUGE_PAGE_BYTES, RunGeometry};
+use hksim_policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
+use hksim_policy::{Checks, HUGE_PAGE_BYTES, Policy, ProcessConfig, RunGeometry};
 
 use crate::Random;
 
 /// Every class scheme.
-pub const SCHEMES: [Scheme; 3] = [Scheme::Default, Scheme::Hakmem, Scheme::Linear];
+pub const SCHEMES: [SizeClasses; 3] = [SizeClasses::Default, SizeClasses::Hakmem, SizeClasses::Linear];
 /// Every header mode with the sizes it can have.
 pub const HEADERS: [(Header, u32); 7] = [
     (Header::None, 1),
@@ -30,10 +26,10 @@ pub const META_PLACES: [MetaPlace; 2] = [MetaPlace::InBand, MetaPlace::Sidecar];
 /// A design with an arena small enough to fill.
 #[derive(Clone, Copy, Debug)]
 pub struct SmallDesign {
-    /// The shape.
-    pub shape: Shape,
-    /// The choices.
-    pub options: Options,
+    /// The policy; its `arena_bytes` do not count.
+    pub policy: Policy,
+    /// What the process decides.
+    pub process: ProcessConfig,
     /// SuperSlabs that the arena has.
     pub ordinals: u32,
 }
@@ -41,33 +37,35 @@ pub struct SmallDesign {
 impl SmallDesign {
     /// Any design.
     pub fn random(random: &mut Random) -> SmallDesign {
-        let shape = random_shape(random);
-        let ordinals_max = ((64 << 20) / shape.superslab_bytes).max(3);
+        let geometry = random_geometry(random);
+        let ordinals_max = ((64 << 20) / geometry.superslab_bytes).max(3);
         // A quarter of the arenas are so small that they soon fill up.
         let ordinals = if random.per_mille(250) { 2 + random.below(6) } else { 2 + random.below(ordinals_max) };
-        SmallDesign {
-            shape,
-            options: random_options(random, shape.superslab_bytes, ordinals),
-            ordinals: ordinals as u32,
-        }
+        let policy = random_choices(random, geometry, ordinals);
+        let process = ProcessConfig {
+            moved_vmas_max: random.pick(&[0, 4, 1000]),
+            checks: random.pick(&[Checks::Quick, Checks::Quick, Checks::Full]),
+        };
+        SmallDesign { policy, process, ordinals: ordinals as u32 }
     }
 
     /// The geometry.
     ///
     /// # Panics
-    /// If the shape can't be.
+    /// If the geometry is not legal.
     pub fn geometry(&self) -> RunGeometry {
-        RunGeometry::new(self.shape).expect("a shape of the spread can be")
+        RunGeometry::new(&self.policy).expect("random geometries are legal")
     }
 
     /// A layout with room for the arena.
     pub fn layout(&self) -> Layout {
-        let layout = Layout::new(&self.geometry(), u64::from(self.ordinals) * self.shape.superslab_bytes);
-        layout.with_align(self.options.align)
+        let layout = Layout::new(&self.geometry(), u64::from(self.ordinals) * self.policy.superslab_bytes);
+        layout.with_align(self.policy.align)
     }
 }
 
-fn random_shape(random: &mut Random) -> Shape {
+/// A policy in which only the geometry is random.
+fn random_geometry(random: &mut Random) -> Policy {
     let superslab_shift = 16 + random.below(10);
     let slab_least = (superslab_shift - 9).max(14);
     let slab_shift = slab_least + random.below(superslab_shift - slab_least + 1);
@@ -77,32 +75,28 @@ fn random_shape(random: &mut Random) -> Shape {
     // A slab that is linked as a whole, and walked by every check, must not have millions of blocks.
     let slab_shift = if carve == Carve::Eager { slab_shift.min(slab_least.max(17)) } else { slab_shift };
     let (header, header_bytes) = random.pick(&HEADERS);
-    Shape {
+    Policy {
         superslab_bytes: 1 << superslab_shift,
         slab_bytes: 1 << slab_shift,
-        scheme: random.pick(&SCHEMES),
+        classes: random.pick(&SCHEMES),
         header,
         header_bytes,
         carve,
-        meta_place: random.pick(&META_PLACES),
+        meta: random.pick(&META_PLACES),
+        ..Policy::default()
     }
 }
 
-fn random_options(random: &mut Random, superslab_bytes: u64, ordinals: u64) -> Options {
+/// The same policy with everything else random.
+fn random_choices(random: &mut Random, policy: Policy, ordinals: u64) -> Policy {
+    let superslab_bytes = policy.superslab_bytes;
     let quarter = (ordinals / 4).max(1);
-    let huge = random.pick(&[
-        Huge::Never,
-        Huge::Thp,
-        Huge::Always,
-        Huge::Collapse,
-        Huge::Hugetlb(Fallback::Thp),
-        Huge::Hugetlb(Fallback::Plain),
-    ]);
-    Options {
+    let huge = random.pick(&[Huge::Never, Huge::Thp, Huge::System, Huge::Collapse, Huge::Hugetlb, Huge::HugetlbPlain]);
+    Policy {
         huge,
         align: match huge {
             // Reserved huge pages are mapped over an arena only.
-            Huge::Hugetlb(_) => Align::Arena,
+            Huge::Hugetlb | Huge::HugetlbPlain => Align::Arena,
             _ => random.pick(&[Align::Arena, Align::Trim, Align::Kernel]),
         },
         prefault: random.pick(&[
@@ -125,10 +119,9 @@ fn random_options(random: &mut Random, superslab_bytes: u64, ordinals: u64) -> O
         startup_touch_bytes: if random.per_mille(150) { random.below(quarter * superslab_bytes) } else { 0 },
         // So that SuperSlabs and huge blocks lend to each other wherever that is sound.
         huge_page_bytes: match huge {
-            Huge::Hugetlb(_) => HUGE_PAGE_BYTES,
+            Huge::Hugetlb | Huge::HugetlbPlain => HUGE_PAGE_BYTES,
             _ => superslab_bytes,
         },
-        moved_vmas_max: random.pick(&[0, 4, 1000]),
-        checks: random.pick(&[Checks::Quick, Checks::Quick, Checks::Full]),
+        ..policy
     }
 }

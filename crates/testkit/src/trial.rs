@@ -44,5 +44,5 @@ pub fn play(
     let memory = PlainMemory::new(design.layout(), &geometry, design.ordinals, seed);
     memory.set_failing(hardship.failing);
     memory.set_hugetlb_pages(hardship.hugetlb_pages);
-    Player::new(memory, geometry, design.options, limits, seed).run().map_err(|error| format!("{error}, in {what}"))
+    Player::new(memory, geometry, design, limits, seed).run().map_err(|error| format!("{error}, in {what}"))
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hksim_drive::{Design, Driver, TouchRule};
-use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
+use hksim_drive::{Driver, TouchRule};
+use hksim_policy::{Allocator, PAGE_BYTES, Policy, RunGeometry};
 use hksim_testkit::events::{RandomTrace, random_trace};
 use hksim_testkit::{PlainMemory, Random, test_scale};
 use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ThreadId};
@@ -73,9 +73,9 @@ impl Naive {
 }
 
 fn driver(trace: &RandomTrace, rule: TouchRule) -> Driver<PlainMemory, RunGeometry> {
-    let plan = Design { arena_bytes: 64 << 20, ..Design::default() }.plan().expect("a legal design");
+    let plan = Policy { arena_bytes: 64 << 20, ..Policy::default() }.prepare().expect("a legal design");
     let memory = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
-    let allocator = Allocator::new(memory, plan.geometry, plan.options, &plan.layout);
+    let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
     Driver::new(allocator, trace.threads, trace.objects_peak, rule).counting_scattered()
 }
 

@@ -7,11 +7,11 @@ mod designs;
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use designs::random_design;
-use hksim_drive::{Design, Driver, Plan, TouchRule};
+use designs::random_policy;
+use hksim_drive::{Driver, TouchRule};
 use hksim_native::{MmapMemory, Os, Syscalls};
 use hksim_policy::memory::{Advice, Mapping};
-use hksim_policy::{Allocator, Errno, Geometry, World};
+use hksim_policy::{Allocator, Errno, Geometry, Policy, PreparedPolicy, World};
 use hksim_sim::accounts::Accounts;
 use hksim_sim::kernel::{Kernel, KernelConfig};
 use hksim_sim::memory::SimMemory;
@@ -78,8 +78,8 @@ struct Course {
 /// Events from one look at all live objects to the next.
 const LOOK_EVERY: usize = 500;
 
-fn drive<W: World>(memory: W, plan: &Plan, trace: &RandomTrace, touch: TouchRule) -> Course {
-    let allocator = Allocator::new(memory, plan.geometry.clone(), plan.options, &plan.layout);
+fn drive<W: World>(memory: W, plan: &PreparedPolicy, trace: &RandomTrace, touch: TouchRule) -> Course {
+    let allocator = Allocator::new(memory, plan.geometry.clone(), plan.policy, &plan.layout);
     let mut driver = Driver::new(allocator, trace.threads, trace.objects_peak, touch);
     let mut course = Course::default();
     for (index, event) in trace.events.iter().enumerate() {
@@ -105,9 +105,9 @@ fn compare(names: &str, one: &Course, other: &Course, trace: &RandomTrace) {
 }
 
 /// Drives a trace in all three worlds. Returns how many requests were refused.
-fn worlds_agree(design: &Design, trace: &RandomTrace, touch: TouchRule, what: &str) -> u64 {
+fn worlds_agree(design: &Policy, trace: &RandomTrace, touch: TouchRule, what: &str) -> u64 {
     eprintln!("{what}: {touch:?}, {design:?}");
-    let plan = design.plan().unwrap_or_else(|error| panic!("{error}"));
+    let plan = design.prepare().unwrap_or_else(|error| panic!("{error}"));
     let accounts = Accounts::new(Kernel::new(KernelConfig::default()));
     let simulated = drive(SimMemory::new(plan.layout, &plan.geometry, accounts), &plan, trace, touch);
     let plain: PlainMemory = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
@@ -121,14 +121,14 @@ fn worlds_agree(design: &Design, trace: &RandomTrace, touch: TouchRule, what: &s
 }
 
 #[test]
-fn random_traces_are_placed_alike_under_random_designs() {
+fn random_traces_are_placed_alike_under_random_policys() {
     let mut refused = 0;
     for seed in 0x7000..0x7000 + 10 * test_scale() {
         let mut random = Random::new(seed);
         let bytes_max = random.pick(&[5_000, 300_000, 3 << 20, 12 << 20]);
         let trace = random_trace(seed, 3000, 1 + random.below(6) as u32, bytes_max);
         let touch = random.pick(&TouchRule::ALL);
-        refused += worlds_agree(&random_design(&mut random), &trace, touch, &format!("seed {seed:#x}"));
+        refused += worlds_agree(&random_policy(&mut random), &trace, touch, &format!("seed {seed:#x}"));
     }
     assert!(refused > 10, "no arena was full: {refused} refusals");
 }
@@ -146,8 +146,8 @@ fn generated_workloads_are_placed_alike_under_the_presets() {
             events.extend_from_slice(batch);
         }
         let trace = RandomTrace { events, threads: summary.threads, objects_peak: summary.objects_peak };
-        for name in Design::PRESETS {
-            let preset = Design { arena_bytes: 256 << 20, ..Design::preset(name).expect("a preset") };
+        for name in Policy::PRESETS {
+            let preset = Policy { arena_bytes: 256 << 20, ..Policy::preset(name).expect("a preset") };
             let refused = worlds_agree(&preset, &trace, TouchRule::Recorded, workload.name());
             assert_eq!(refused, 0, "{} under {name}", workload.name());
         }
@@ -157,9 +157,9 @@ fn generated_workloads_are_placed_alike_under_the_presets() {
 /// As natively, where `idle.c` of the command's tests holds it.
 #[test]
 fn a_thread_that_has_no_block_has_no_heap() {
-    let plan = Design { arena_bytes: 64 << 20, ..Design::default() }.plan().expect("a legal design");
+    let plan = Policy { arena_bytes: 64 << 20, ..Policy::default() }.prepare().expect("a legal design");
     let plain: PlainMemory = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
-    let allocator = Allocator::new(plain, plan.geometry.clone(), plan.options, &plan.layout);
+    let allocator = Allocator::new(plain, plan.geometry.clone(), plan.policy, &plan.layout);
     let mut driver = Driver::new(allocator, 3, 1, TouchRule::Recorded);
     let mut step = |thread, op| {
         driver.step(&Event { time_ns: 0, thread: ThreadId(thread), site: SiteId::UNKNOWN, op }).expect("a slot");

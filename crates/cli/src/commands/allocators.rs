@@ -1,13 +1,14 @@
 //! Allocators by name: what a word of `--allocators` or `--on` means on this machine.
 
+use hksim_policy::Policy;
 use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hksim_drive::{Design, Huge};
+
 use hksim_replay::Target;
 
-use crate::flags::{Choice, PolicyArgs};
+use crate::flags::PolicyArgs;
 use crate::host;
 
 /// A word of the list, looked up.
@@ -77,22 +78,21 @@ impl Allocator {
         }
     }
 
-    /// The design, where the allocator has one.
-    pub fn design(&self) -> Option<&Design> {
+    /// The policy, where the allocator has one.
+    pub fn policy(&self) -> Option<&Policy> {
         match &self.found {
-            Found::Here(Target::Native(design)) => Some(design),
+            Found::Here(Target::Native(policy)) => Some(policy),
             _ => None,
         }
     }
 }
 
 fn native(policy: &str) -> Result<Found> {
-    let design = PolicyArgs::of_word(policy)?.choice()?.design;
-    let needs_modes = design.huge == Huge::ThpAlways || design.huge.mthp_order().is_some();
-    if needs_modes && let Some(lack) = host::lacks(design.huge, &host::kernel_config()?.thp) {
-        return Ok(Found::Missing(format!("--huge {}: {lack}", Choice::of(design).word("huge"))));
-    }
-    Ok(Found::Here(Target::Native(design)))
+    let policy = PolicyArgs::of_word(policy)?.choice()?.policy;
+    Ok(match host::lacks_for(&policy)? {
+        Some(lack) => Found::Missing(lack),
+        None => Found::Here(Target::Native(policy)),
+    })
 }
 
 fn library(flag: &str, word: &str) -> Result<Found> {

@@ -1,11 +1,12 @@
 //! `hksim export`: a trace in the format of another program, or the places that a design gives its objects.
 
+use hksim_policy::Policy;
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use hksim_drive::Design;
+
 use hksim_sim::SimError;
 use hksim_sim::placement::placements;
 use hksim_trace::error::TraceError;
@@ -91,7 +92,7 @@ fn addresses(args: &Args) -> Result<()> {
     }
     let mut source = open(&args.trace)?;
     to_output(args.output(), |name, out| {
-        write_addresses(&mut source, &choice.design, out).map_err(|why| match why {
+        write_addresses(&mut source, &choice.policy, out).map_err(|why| match why {
             Broken::Sim(why) => why.into(),
             Broken::Write(source) => TraceError::Io { path: name.to_path_buf(), action: "write", source }.into(),
         })
@@ -158,7 +159,7 @@ impl From<std::io::Error> for Broken {
 }
 
 /// One line for every event that places, moves, ends or accesses an object.
-fn write_addresses(source: &mut TraceReader, design: &Design, out: &mut dyn Write) -> Result<(), Broken> {
+fn write_addresses(source: &mut TraceReader, design: &Policy, out: &mut dyn Write) -> Result<(), Broken> {
     writeln!(out, "{ADDRESSES_HEAD}")?;
     let mut sizes = vec![0u64; source.summary().objects_peak as usize];
     let mut number = 0;

@@ -10,9 +10,9 @@ use hksim_trace::hkt::TraceWriter;
 use hksim_trace::source::EventSource;
 use serde::Serialize;
 
-use crate::flags::values::{parse_count, parse_count_32, parse_size, parse_size_32};
 use crate::output::progress::Progress;
 use crate::output::trace::TraceOut;
+use hksim_policy::units::{parse_count, parse_count_32, parse_size};
 
 /// A generator with its parameters.
 #[derive(Debug, clap::Subcommand)]
@@ -38,10 +38,10 @@ pub struct RandomMixedArgs {
     #[arg(long, value_name = "N", value_parser = parse_count_32, default_value_t = RandomMixed::default().seed)]
     seed: u32,
     /// Smallest request
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_32, default_value_t = RandomMixed::default().min)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_block_size, default_value_t = RandomMixed::default().min)]
     min: u32,
     /// Largest request
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_32, default_value_t = RandomMixed::default().max)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_block_size, default_value_t = RandomMixed::default().max)]
     max: u32,
     /// Cycles before the main part, on the same slots with the seed + 0xDEADBEEF; a mark ends them
     #[arg(long, value_name = "N", value_parser = parse_count, default_value_t = RandomMixed::default().warmup)]
@@ -57,7 +57,7 @@ pub struct TinyHotArgs {
     #[arg(long, value_name = "N", value_parser = parse_count, default_value_t = TinyHot::default().cycles)]
     cycles: u64,
     /// Size of the block
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_32, default_value_t = TinyHot::default().size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_block_size, default_value_t = TinyHot::default().size)]
     size: u32,
     #[command(flatten)]
     out: TraceOut,
@@ -90,6 +90,12 @@ struct Written {
     workload: Workload,
     #[serde(flatten)]
     summary: Summary,
+}
+
+/// Bytes of a block: generated ones are below 4 GiB.
+fn parse_block_size(word: &str) -> Result<u32, String> {
+    let bytes = parse_size(word).map_err(|why| why.to_string())?;
+    u32::try_from(bytes).map_err(|_| "is too large; generated blocks are smaller than 4G".to_string())
 }
 
 /// Writes the trace.

@@ -15,9 +15,9 @@ use hksim_record::{
     ClockReads, Operators, Options, Programs, RecordReport, Touch as Recorded, record_watched, recover, recover_to,
 };
 
-use crate::flags::values::{parse_size, parse_time};
 use crate::output::progress::Recording;
 use crate::output::{Format, file, note, render};
+use hksim_policy::units::{parse_size, parse_time};
 
 /// How the program is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -2,10 +2,11 @@
 
 mod view;
 
+use hksim_policy::Policy;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use hksim_drive::{Design, TouchRule};
+use hksim_drive::TouchRule;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
 use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_trace::header::Touch;
@@ -64,7 +65,7 @@ pub struct ReplayReport {
     library: Option<PathBuf>,
     mode: Mode,
     /// The design, where the allocator has one.
-    policy: Option<Design>,
+    policy: Option<Policy>,
     touch: TouchLabel,
     #[serde(flatten)]
     replayed: Replayed,
@@ -83,7 +84,7 @@ pub fn run(args: &Args) -> Result<()> {
         host::can_serve(&choice)?;
     }
     let rule = choice.touch_rule(trace.header.touch);
-    let (on, design) = target(&args.on, policy, &choice.design)?;
+    let (on, design) = target(&args.on, policy, &choice.policy)?;
     if args.stop_at.is_some() && (args.mode, design.is_none()) != (Mode::Ordered, false) {
         bail!("--stop-at: only an ordered replay on the native allocator can be stopped at a point");
     }
@@ -111,15 +112,15 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// The allocator named, with its design where it has one.
-fn target(on: &str, policy: &PolicyArgs, design: &Design) -> Result<(Target, Option<Design>)> {
+fn target(on: &str, policy: &PolicyArgs, design: &Policy) -> Result<(Target, Option<Policy>)> {
     Ok(match on {
-        "native" => (Target::Native(design.clone()), Some(design.clone())),
+        "native" => (Target::Native(*design), Some(*design)),
         other => {
             if let Some(flag) = policy.policy_flag() {
                 bail!("--{flag} shapes `--on native`, and {other} has a shape of its own; leave it out");
             }
             let allocator = Allocator::named("on", other)?;
-            let design = allocator.design().cloned();
+            let design = allocator.policy().copied();
             match allocator.found {
                 Found::Here(target) => (target, design),
                 Found::Missing(why) => bail!("--on {other}: {why}"),

@@ -108,48 +108,35 @@ fn statistics(request: &str) -> Result<OsString> {
 /// A choice as the native allocator reads it: every policy flag with its value.
 fn words(choice: &Choice) -> String {
     let flags = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
-    let words: Vec<String> = flags.map(|flag| format!("{}={}", flag.name, (flag.show)(choice))).collect();
+    let words: Vec<String> = flags.map(|flag| format!("{}={}", flag.name, flag.show(choice))).collect();
     words.join(" ")
 }
 
 #[cfg(test)]
 mod tests {
-    use hksim_drive::Design;
-    use hksim_policy::geometry::Shape;
+
+    use hksim_policy::Policy;
 
     use super::*;
     use crate::flags::table::Values;
 
-    /// What the simulator makes of the same choice, by code of its own.
+    /// What the native allocator reads is the policy that was written down.
     fn agree(choice: &Choice) {
         let words = words(choice);
         let read = Setup::read(&words).unwrap_or_else(|why| panic!("{words}: {why}"));
-        let design = &choice.design;
-        let plan = design.plan().unwrap_or_else(|why| panic!("{words}: {why}"));
-        assert_eq!(read.options, plan.options, "{words}");
-        assert_eq!(read.arena_bytes, design.arena_bytes, "{words}");
-        let shape = Shape {
-            superslab_bytes: design.superslab_bytes,
-            slab_bytes: design.slab_bytes,
-            scheme: design.classes.policy(),
-            header: design.header.policy(),
-            header_bytes: design.header_bytes,
-            carve: design.carve.policy(),
-            meta_place: design.meta.policy(),
-        };
-        assert_eq!(read.shape, shape, "{words}");
+        assert_eq!(read.policy, choice.policy, "{words}");
     }
 
     #[test]
-    fn the_native_allocator_reads_every_flag_as_the_simulator_does() {
-        let wide = || Choice::of(Design { header_bytes: 16, ..Design::default() });
+    fn the_native_allocator_reads_every_flag_as_it_was_written() {
+        let wide = || Choice::of(Policy { header_bytes: 16, ..Policy::default() });
         agree(&wide());
-        agree(&Choice::of(Design { header_bytes: 16, ..Design::hakmem() }));
+        agree(&Choice::of(Policy { header_bytes: 16, ..Policy::hakmem() }));
         for flag in FLAGS.iter().filter(|flag| flag.subject == Subject::Policy) {
-            let values = match flag.values {
+            let values = match &flag.values {
                 // The others are refused.
                 Values::Words(_) if flag.name == "align" => vec!["arena"],
-                Values::Words(words) => words(),
+                Values::Words(words) => words.clone(),
                 Values::Size(_) => vec!["1M"],
                 Values::Count(_) => vec!["16"],
                 Values::Time(_) => vec!["1500us", "0", "7ns", "2s"],
@@ -158,7 +145,7 @@ mod tests {
             for value in values {
                 let value = if flag.name == "arena" { "1G" } else { value };
                 let mut choice = wide();
-                (flag.set)(&mut choice, value).unwrap_or_else(|why| panic!("--{} {value}: {why}", flag.name));
+                flag.set(&mut choice, value).unwrap_or_else(|why| panic!("--{} {value}: {why}", flag.name));
                 agree(&choice);
             }
         }
@@ -166,10 +153,10 @@ mod tests {
 
     #[test]
     fn presets_by_name_are_the_same_as_their_flags() {
-        for name in Design::PRESETS {
-            let design = Design { header_bytes: 16, ..Design::preset(name).expect("a preset") };
+        for name in Policy::PRESETS {
+            let policy = Policy { header_bytes: 16, ..Policy::preset(name).expect("a preset") };
             let named = format!("preset={name} header-bytes=16");
-            assert_eq!(Setup::read(&named), Setup::read(&words(&Choice::of(design))), "{name}");
+            assert_eq!(Setup::read(&named), Setup::read(&words(&Choice::of(policy))), "{name}");
         }
     }
 

@@ -4,10 +4,11 @@ pub mod csv;
 mod layouts;
 pub mod view;
 
+use hksim_policy::vocabulary::Align;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use hksim_drive::design::Align;
+
 use hksim_sim::report::Bracket;
 use hksim_sim::simulate::{Marks, simulate};
 use hksim_sim::tlb::Geometry;
@@ -82,7 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
         std::iter::once(headline.clone()).chain(others.map(|touch| Setup { touch, tlb: None, ..headline.clone() }));
     let mut setups: Vec<Setup> = setups.collect();
     let touches = setups.len();
-    if headline.design.align != Align::Arena {
+    if headline.policy.align != Align::Arena {
         setups.extend(layouts::setups(&headline));
     }
     let mut rows = simulate_all(&[(trace, setups)])?.rows;
@@ -113,7 +114,7 @@ fn dump_pages(args: &Args, path: &Path, setup: &Setup) -> Result<()> {
     let mut source = Borrowing::new(TraceReader::open(&args.trace)?);
     let mut marks = simulate(&mut source, setup, at.map_or(Marks::Collect, Marks::At), &|_| {})?.marks;
     marks.retain(|mark| at.is_none_or(|event| mark.event == event));
-    file::write(path, pages::text(&setup.design.plan()?.layout, &marks).as_bytes())
+    file::write(path, pages::text(&setup.policy.prepare()?.layout, &marks).as_bytes())
 }
 
 /// The first row, told the figures of all of them where there are more.

@@ -2,11 +2,12 @@
 
 mod view;
 
+use hksim_policy::vocabulary::Align;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use hksim_drive::design::Align;
+
 use hksim_sim::Setup;
 use hksim_trace::header::Origin;
 use hksim_trace::hkt::TraceWriter;
@@ -81,7 +82,7 @@ fn rows(args: &Args, traces: &[Replayable], choices: &[Choice]) -> Result<Vec<Ro
         let forks = args.forks.windows(&replayable.trace)?;
         for choice in choices {
             let setup = setup(choice, &replayable.trace, BaseKernel::Host)?;
-            if !forks.is_empty() && setup.design.align != Align::Arena {
+            if !forks.is_empty() && setup.policy.align != Align::Arena {
                 bail!("--fork-at: children are forked from SuperSlabs of one reservation only; use --align arena");
             }
             let setup = Setup { forks: forks.clone(), ..setup };

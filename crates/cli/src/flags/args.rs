@@ -1,10 +1,10 @@
 //! Policy flags as clap sees them, and the choices they span.
 
+use hksim_policy::Policy;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use hksim_drive::Design;
 
 use super::choice::Choice;
 use super::policy_file;
@@ -112,8 +112,8 @@ impl PolicyArgs {
     /// Presets, each under the policy file.
     fn bases(&self) -> Result<Vec<Choice>> {
         let presets = self.presets.split(',').map(|name| {
-            let known = || anyhow!("--preset {name}: unknown; presets are {}", Design::PRESETS.join(", "));
-            let preset = Design::preset(name).ok_or_else(known)?;
+            let known = || anyhow!("--preset {name}: unknown; presets are {}", Policy::PRESETS.join(", "));
+            let preset = Policy::preset(name).ok_or_else(known)?;
             match &self.file {
                 Some(path) => policy_file::read(path, &preset),
                 None => Ok(Choice::of(preset)),
@@ -153,7 +153,7 @@ fn spread(choices: &[Choice], flag: &Flag, words: &str) -> Result<Vec<Choice>> {
     for choice in choices {
         for word in words.split(flag.separator()) {
             let mut choice = choice.clone();
-            (flag.set)(&mut choice, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
+            flag.set(&mut choice, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
             spread.push(choice);
         }
     }

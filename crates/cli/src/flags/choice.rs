@@ -1,20 +1,22 @@
 //! What policy flags decide: a design, and what it is run under.
 
 use anyhow::{Context, Result, bail};
-use hksim_drive::{Design, Huge, PolicyRule, TouchRule};
+use hksim_drive::{PolicyRule, TouchRule};
+use hksim_policy::Policy;
+use hksim_policy::vocabulary::Huge;
 use hksim_sim::SimReport;
 use hksim_sim::kernel::{BLOCK_ORDER, KernelConfig, KernelVersion, MidSizes, Rules, SizeMode, ThpMode};
 use hksim_trace::header::Touch;
 
 use super::mthp::{self, Sizes};
-use super::table::{FLAGS, Subject};
+use super::table::{FLAGS, Flag, Subject};
 use crate::host;
 
 /// One point of a sweep. What is `None` was not said, and is decided by trace and command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The design.
-    pub design: Design,
+    /// The allocator's policy.
+    pub policy: Policy,
     /// How the application touches its blocks.
     pub touch: Option<TouchRule>,
     /// Whether the program's memory policies are in force.
@@ -67,10 +69,10 @@ pub enum BaseKernel {
 
 impl Choice {
     /// A choice that says nothing beyond its design.
-    pub fn of(design: Design) -> Choice {
+    pub fn of(policy: Policy) -> Choice {
         let memory_policy = PolicyRule::default();
         Choice {
-            design,
+            policy,
             touch: None,
             memory_policy,
             base: None,
@@ -84,20 +86,20 @@ impl Choice {
     /// What a report was made under, everything decided.
     pub fn of_report(report: &SimReport) -> Choice {
         Choice {
-            design: report.policy.clone(),
+            policy: report.policy,
             touch: Some(report.touch.rule),
             memory_policy: report.memory_policy.rule,
             base: None,
             kernel_version: Some(report.kernel.rules.version),
             thp: Some(report.kernel.thp.global),
-            mthp: Choice::unexpected_sizes(report.policy.huge, report.kernel.thp.sizes),
+            mthp: Choice::unexpected_sizes(&report.policy, report.kernel.thp.sizes),
             hugetlb_pool: report.kernel.hugetlb_pool,
         }
     }
 
     /// Modes of sizes that are not those which the design's `--huge` stands for.
-    pub fn unexpected_sizes(huge: Huge, sizes: Sizes) -> Option<Sizes> {
-        (sizes != asked_for(huge).thp.sizes).then_some(sizes)
+    pub fn unexpected_sizes(policy: &Policy, sizes: Sizes) -> Option<Sizes> {
+        (sizes != expected_by(policy).thp.sizes).then_some(sizes)
     }
 
     /// The touch rule for a trace of that knowledge: what was recorded, else every byte once.
@@ -114,7 +116,7 @@ impl Choice {
             return host::kernel_config();
         }
         let mut kernel = match self.base.unwrap_or(base) {
-            BaseKernel::AsItComes => asked_for(self.design.huge),
+            BaseKernel::AsItComes => expected_by(&self.policy),
             BaseKernel::Host => host::kernel_config()?,
         };
         kernel.rules = self.kernel_version.map_or(kernel.rules, Rules::of);
@@ -140,14 +142,14 @@ impl Choice {
             );
         }
         let sizes = ["superslab", "slab", "arena"].map(|name| format!("--{name} {}", self.word(name)));
-        self.design.plan().map(drop).with_context(|| sizes.join(" "))
+        self.policy.prepare().map(drop).with_context(|| sizes.join(" "))
     }
 
     /// Every flag of the policy with its value, a few a line, for the head of a table.
     pub fn policy_lines(&self) -> Vec<String> {
         const FLAGS_PER_LINE: usize = 7;
         let policy = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
-        let words: Vec<String> = policy.map(|flag| format!("{} {}", flag.name, (flag.show)(self))).collect();
+        let words: Vec<String> = policy.map(|flag| format!("{} {}", flag.name, flag.show(self))).collect();
         let lines = words.chunks(FLAGS_PER_LINE).enumerate();
         lines
             .map(|(index, words)| format!("{:<9}{}", if index == 0 { "policy" } else { "" }, words.join(", ")))
@@ -156,18 +158,18 @@ impl Choice {
 
     /// The value of a flag in words; empty for an unknown flag.
     pub fn word(&self, flag: &str) -> String {
-        FLAGS.iter().find(|known| known.name == flag).map(|known| (known.show)(self)).unwrap_or_default()
+        FLAGS.iter().find(|known| known.name == flag).map(|known| known.show(self)).unwrap_or_default()
     }
 }
 
-/// The kernel as it comes, with the modes that a design is about.
-fn asked_for(huge: Huge) -> KernelConfig {
+/// The kernel as it comes, with the modes that a policy expects.
+fn expected_by(policy: &Policy) -> KernelConfig {
     let mut kernel = KernelConfig::default();
-    if let Some(order) = huge.mthp_order() {
+    if let Some(order) = policy.mthp_order() {
         kernel.thp.sizes[order] = SizeMode::Madvise;
         kernel.thp.sizes[BLOCK_ORDER] = SizeMode::Never;
     }
-    if huge == Huge::ThpAlways {
+    if policy.huge == Huge::System {
         kernel.thp.global = ThpMode::Always;
     }
     kernel
@@ -175,6 +177,6 @@ fn asked_for(huge: Huge) -> KernelConfig {
 
 /// Flags in which choices differ, in the order of the table.
 pub fn varied(choices: &[Choice]) -> Vec<&'static str> {
-    let differs = |show: fn(&Choice) -> String| choices.windows(2).any(|pair| show(&pair[0]) != show(&pair[1]));
-    FLAGS.iter().filter(|flag| differs(flag.show)).map(|flag| flag.name).collect()
+    let differs = |flag: &&Flag| choices.windows(2).any(|pair| flag.show(&pair[0]) != flag.show(&pair[1]));
+    FLAGS.iter().filter(differs).map(|flag| flag.name).collect()
 }

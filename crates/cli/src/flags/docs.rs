@@ -3,30 +3,21 @@
 use std::fs;
 use std::path::Path;
 
-use super::table::{FLAGS, Flag, NOT_SIMULATED};
+use super::table::{FLAGS, Flag};
 
 /// The text of docs/policy-flags.md.
 fn markdown() -> String {
     let mut text = String::from(HEAD);
-    for flag in FLAGS {
+    for flag in FLAGS.iter() {
         let Flag { name, help, .. } = flag;
         text += &format!("| `--{name}` | {} | {} | {help} |\n", flag.values_text(), flag.default_text());
-    }
-    text +=
-        "\n## Known, but not simulated\n\nEach is refused, with the mend.\n\n| Flag | Value | Why |\n|---|---|---|\n";
-    for (flag, value, why) in NOT_SIMULATED {
-        let value = match value {
-            "*" => "any other".to_string(),
-            value => format!("`{value}`"),
-        };
-        text += &format!("| `--{flag}` | {value} | {why} |\n");
     }
     text
 }
 
 const HEAD: &str = "# Policy flags
 
-Made from the table in `crates/cli/src/flags/table.rs`; a test holds them equal.
+Generated from `crates/policy/src/flags.rs` and `crates/cli/src/flags/table.rs`; a test compares them.
 
 `sim` and `replay` take one value of each flag, `sweep` and `validate` lists of them (`--superslab 1M,2M`): every
 combination is one design, the first flag varying slowest. A flag counts before the policy file (`--policy FILE.toml`, the
@@ -39,11 +30,16 @@ never,thp,hugetlb, elsewhere thp. A word behind it is its value only if it consi
 refuse them. `--kernel host` takes everything from this machine, so that a prediction is the one that `validate` compares; other flags still count before it.
 `--mthp 64K=always,256K=madvise` sets the modes in `/sys/kernel/mm/transparent_hugepage/hugepages-*kB/enabled`; as its values have commas, a list of them has slashes: `--mthp default/64K=always`. `sim` also takes `--tlb CORE`, the core whose data TLB is modelled (`hksim sim --help` names them).
 
-Three kinds of `--huge` need a word more. `collapse` calls `MADV_COLLAPSE` on a SuperSlab when its last slab is taken, once, until some of its
-memory is purged; a SuperSlab below 2M is collapsed together with those that share its huge page; blocks larger than half a SuperSlab are left alone.
-`mthp-SIZE` and `thp-always` make the calls of `thp`, and none: they say which modes the kernel has (SIZE is the largest size that advice gets;
-everybody gets 2M). `sim` and `sweep` set the simulated kernel so, unless `--thp` says otherwise; `replay` refuses them on a machine with other modes, and
-`validate` skips them, both with the commands that set the modes. `hugetlb` falls back to `thp`, and to 4K pages where the advice is refused: all counted.
+Some values of `--huge` need more than a line:
+
+- `collapse` calls `MADV_COLLAPSE` on a SuperSlab when its last slab is taken, once, until some of its memory is purged. A SuperSlab below 2M is
+  collapsed together with those that share its huge page. Blocks larger than half a SuperSlab are not collapsed.
+- `mthp-SIZE` makes the calls of `thp` and expects multi-size THPs: SIZE is the largest size that the kernel gives to advised memory.
+- `system` makes no call and expects that the kernel gives huge pages to all memory. (Its name was `thp-always`.)
+- `hugetlb` falls back to `thp`, and to 4K pages where that advice is refused. Each fallback is counted.
+
+`sim` and `sweep` set the modes of the simulated kernel to what `mthp-SIZE` and `system` expect, unless `--thp` or `--mthp` are given. On a machine with other modes,
+`run` and `replay` refuse these two and `validate` skips them; the message has the commands that set the modes.
 
 | Flag | Values | Default | Meaning |
 |---|---|---|---|

@@ -13,7 +13,6 @@ pub mod mthp;
 mod policy_file;
 pub mod row;
 pub mod table;
-pub mod values;
 
 pub use args::{HostPolicyArgs, HugeList, PolicyArgs};
 pub use choice::{BaseKernel, Choice, ModesFrom, varied};

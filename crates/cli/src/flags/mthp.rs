@@ -2,7 +2,7 @@
 
 use hksim_sim::kernel::{BLOCK_ORDER, SizeMode, ThpConfig, ThpMode};
 
-use super::values::{parse_size, show_size};
+use hksim_policy::units::{Size, parse_size};
 
 /// A mode for each folio order, 0 to [`BLOCK_ORDER`], as [`ThpConfig::sizes`] has them.
 pub type Sizes = [SizeMode; BLOCK_ORDER + 1];
@@ -65,7 +65,7 @@ fn word(mode: SizeMode) -> &'static str {
 }
 
 fn size_word(order: usize) -> String {
-    show_size(4096 << order)
+    Size(4096 << order).to_string()
 }
 
 fn order_of(size: &str) -> Option<usize> {

@@ -1,10 +1,11 @@
 //! Policies in files: fields of a design as TOML or JSON, or a whole row of a JSON result.
 
+use hksim_policy::Policy;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use hksim_drive::{Design, TouchRule};
+use hksim_drive::TouchRule;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -15,27 +16,27 @@ use super::row::Inputs;
 ///
 /// # Errors
 /// No such file; fields that a design does not have; a result with several rows.
-pub fn read(path: &Path, preset: &Design) -> Result<Choice> {
+pub fn read(path: &Path, preset: &Policy) -> Result<Choice> {
     let text = fs::read_to_string(path).with_context(|| format!("{}: cannot read the policy", path.display()))?;
     if text.trim_start().starts_with('{') { from_json(path, &text, preset) } else { from_toml(path, &text, preset) }
 }
 
-fn from_toml(path: &Path, text: &str, preset: &Design) -> Result<Choice> {
+fn from_toml(path: &Path, text: &str, preset: &Policy) -> Result<Choice> {
     let one_line = |why: toml::de::Error| {
         let line = why.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
         let path = path.display();
         anyhow!("{path}:{line}: {}; fields are those of `policy` in a JSON result", why.message().replace('\n', ", "))
     };
     // Read once by itself, so that errors have a place, and once on top of the preset.
-    let _alone: Design = toml::from_str(text).map_err(one_line)?;
+    let _alone: Policy = toml::from_str(text).map_err(one_line)?;
     let fields: toml::Table = toml::from_str(text).map_err(one_line)?;
     let mut merged = toml::Table::try_from(preset).context("a preset as TOML")?;
     merged.extend(fields);
-    let design: Design = merged.try_into().with_context(|| format!("{}: cannot read the policy", path.display()))?;
+    let design: Policy = merged.try_into().with_context(|| format!("{}: cannot read the policy", path.display()))?;
     Ok(Choice::of(design))
 }
 
-fn from_json(path: &Path, text: &str, preset: &Design) -> Result<Choice> {
+fn from_json(path: &Path, text: &str, preset: &Policy) -> Result<Choice> {
     let file = path.display();
     let cannot = || format!("{file}: cannot read the policy");
     let value: Value = serde_json::from_str(text).with_context(cannot)?;
@@ -50,7 +51,7 @@ fn from_json(path: &Path, text: &str, preset: &Design) -> Result<Choice> {
     let fields = value.as_object().cloned().unwrap_or_default();
     let mut merged = serde_json::to_value(preset).context("a preset as JSON")?;
     merged.as_object_mut().into_iter().for_each(|merged| merged.extend(fields.clone()));
-    let design = Design::deserialize(merged);
+    let design = Policy::deserialize(merged);
     let fields = "fields are those of `policy` in a JSON result";
     Ok(Choice::of(design.map_err(|why| anyhow!("{file}: {why}; {fields}"))?))
 }

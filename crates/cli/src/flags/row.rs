@@ -1,6 +1,7 @@
 //! A row of a JSON result, read back into the choice that it was made under.
 
-use hksim_drive::{Design, PolicyRule, TouchRule};
+use hksim_drive::{PolicyRule, TouchRule};
+use hksim_policy::Policy;
 use hksim_sim::kernel::{BLOCK_ORDER, KernelVersion};
 use serde::Deserialize;
 
@@ -11,7 +12,7 @@ use super::table::thp_from_word;
 /// What a row says of its inputs. Rows of replays have no kernel, those of foreign allocators no policy.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Inputs {
-    policy: Option<Design>,
+    policy: Option<Policy>,
     touch: Touch,
     /// Absent in older results.
     #[serde(default)]
@@ -53,7 +54,7 @@ struct Thp {
 impl Inputs {
     /// The choice, everything decided; `None` where the row has no design.
     pub fn choice(&self) -> Option<Choice> {
-        let design = self.policy.clone()?;
+        let policy = self.policy?;
         let kernel = self.kernel.as_ref();
         let sizes = kernel.and_then(|kernel| sizes(&kernel.thp.sizes));
         Some(Choice {
@@ -62,9 +63,9 @@ impl Inputs {
             base: None,
             kernel_version: kernel.and_then(|kernel| KernelVersion::from_word(kernel.rules.version.as_deref()?)),
             thp: kernel.and_then(|kernel| thp_from_word(&kernel.thp.global)),
-            mthp: sizes.and_then(|sizes| Choice::unexpected_sizes(design.huge, sizes)),
+            mthp: sizes.and_then(|sizes| Choice::unexpected_sizes(&policy, sizes)),
             hugetlb_pool: kernel.and_then(|kernel| kernel.hugetlb_pool),
-            design,
+            policy,
         })
     }
 }

@@ -8,10 +8,12 @@ mod residual;
 mod statistical;
 mod verdict;
 
+use hksim_policy::Policy;
+use hksim_policy::vocabulary::Huge;
 use std::path::Path;
 
 use hksim_cost::Profile;
-use hksim_drive::{Design, Huge};
+
 use hksim_linux::cpu_modes::CpuModes;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
 use hksim_sim::kernel::KernelConfig;
@@ -37,7 +39,7 @@ pub struct Row {
     /// The trace's file name, or that of a built-in workload.
     pub trace: String,
     /// The design.
-    pub policy: Design,
+    pub policy: Policy,
     /// What is claimed.
     pub class: Class,
     /// Whether it holds.
@@ -117,7 +119,7 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
     };
     Ok(Row {
         trace: label.to_string(),
-        policy: setup.design,
+        policy: setup.policy,
         class: judged.class,
         verdict: judged.verdict,
         reason: judged.reason,
@@ -178,7 +180,7 @@ pub fn validate_threads(trace: &Path, label: &str, setup: &Setup, runs: u32) -> 
     let measured = replayed.swap_remove(replayed.len() / 2);
     Ok(Row {
         trace: label.to_string(),
-        policy: setup.design,
+        policy: setup.policy,
         class: Class::Statistical,
         verdict,
         reason: Some(reason),
@@ -212,7 +214,7 @@ fn judge_threads(report: &SimReport, runs: &[Replayed], spreads: &[Spread]) -> (
 fn spec(trace: &Path, setup: &Setup) -> ReplaySpec {
     ReplaySpec {
         trace: trace.to_path_buf(),
-        on: Target::Native(setup.design.clone()),
+        on: Target::Native(setup.policy),
         touch: setup.touch,
         memory_policy: setup.memory_policy,
         mode: Mode::Ordered,
@@ -257,7 +259,7 @@ fn settings_moved(setup: &Setup) -> Option<String> {
     let (before, mut now) = (&setup.kernel, host::kernel_config().ok()?);
     // What it does is counted.
     now.khugepaged = before.khugepaged;
-    if !matches!(setup.design.huge, Huge::Hugetlb | Huge::HugetlbPlain) {
+    if !matches!(setup.policy.huge, Huge::Hugetlb | Huge::HugetlbPlain) {
         now.hugetlb_pool = before.hugetlb_pool;
     }
     if now == *before {

@@ -1,7 +1,7 @@
 //! Prediction minus measurement.
 
-use hksim_drive::design::Align;
 use hksim_drive::{ByKind, FellBack, OsCalls};
+use hksim_policy::vocabulary::Align;
 use hksim_policy::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::{Mark, Replayed};
 use hksim_sim::SimReport;

@@ -1,7 +1,6 @@
 //! What a row says: skipped, ok or failed, and which kernel rule a failure points at.
 
-use hksim_drive::Huge;
-use hksim_drive::design::Purge;
+use hksim_policy::vocabulary::{Huge, Purge};
 use hksim_replay::{Replayed, Skipped};
 use hksim_sim::SimReport;
 use serde::Serialize;
@@ -127,7 +126,7 @@ fn not_measured(skipped: &Skipped) -> String {
 /// What this machine cannot do.
 pub(super) fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Option<String> {
     let environment = &measured.environment;
-    if let Some(lack) = host::lacks(predicted.policy.huge, &predicted.kernel.thp) {
+    if let Some(lack) = host::lacks(&predicted.policy, &predicted.kernel.thp) {
         return Some(format!("on this machine {lack}"));
     }
     match predicted.policy.huge {

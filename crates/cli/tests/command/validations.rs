@@ -38,7 +38,7 @@ fn collapses_are_predicted_exactly() {
 #[test]
 fn sizes_and_modes_that_the_machine_lacks_are_skipped_with_the_mend() {
     let bench = Bench::with_trace();
-    for huge in ["mthp-16K", "mthp-64K", "mthp-1M", "thp-always"] {
+    for huge in ["mthp-16K", "mthp-64K", "mthp-1M", "system"] {
         let rows = rows(&bench, &format!("validate rm.hkt --arena 1G --huge {huge}"));
         let [row] = rows.as_slice() else { panic!("{huge}: {} rows", rows.len()) };
         if row["verdict"] == "skipped" {
@@ -62,8 +62,8 @@ fn a_prediction_sets_the_modes_that_the_design_is_about() {
         assert!(number(&kinds, "mthp") > 0 && now < before, "{size}: {kinds} after {before}");
         before = now;
     }
-    assert!(number(&installs("--huge thp-always"), "thp") > 0);
-    assert_eq!(installs("--huge thp-always --thp madvise"), never, "a mode that is named goes before");
+    assert!(number(&installs("--huge system"), "thp") > 0);
+    assert_eq!(installs("--huge system --thp madvise"), never, "a mode that is named goes before");
 }
 
 #[test]

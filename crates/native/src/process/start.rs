@@ -5,8 +5,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use hksim_policy::layout::Layout;
-use hksim_policy::options::Options;
-use hksim_policy::{Allocator, Geometry, HUGE_PAGE_BYTES, RunGeometry};
+use hksim_policy::{Allocator, Geometry, HUGE_PAGE_BYTES, Policy, PreparedPolicy, ProcessConfig, RunGeometry};
 
 use super::say::Line;
 use super::served::{CHOSEN, CONSTANT, Constant};
@@ -43,14 +42,16 @@ pub(super) fn start() -> Option<Kind> {
         misuse::choose(setup.on_misuse);
         // SAFETY: `call_once` runs once, and nobody knows of either allocator before `STARTED` is set.
         let made = unsafe {
-            if setup.shape == Setup::default().shape {
-                let made = make(&Constant::default(), &setup);
-                made.is_some_and(|made| CONSTANT.put(made)).then_some(Kind::Constant)
-            } else {
-                // Its shape was checked when it was read.
-                let made = RunGeometry::new(setup.shape).ok().and_then(|geometry| make(&geometry, &setup));
-                made.is_some_and(|made| CHOSEN.put(made)).then_some(Kind::Chosen)
-            }
+            // It was checked when it was read.
+            setup.policy.prepare().ok().and_then(|PreparedPolicy { policy, geometry, .. }| {
+                if is_constant(&geometry) {
+                    let made = make(&Constant::default(), policy, setup.process());
+                    made.is_some_and(|made| CONSTANT.put(made)).then_some(Kind::Constant)
+                } else {
+                    let made = make(&geometry, policy, setup.process());
+                    made.is_some_and(|made| CHOSEN.put(made)).then_some(Kind::Chosen)
+                }
+            })
         };
         STARTED.store(made.map_or(0, |kind| kind as u8), Ordering::Release);
     });
@@ -69,6 +70,11 @@ pub(super) fn started() -> Option<Kind> {
         2 => Some(Kind::Chosen),
         _ => None,
     }
+}
+
+/// Whether this is the geometry that is compiled in.
+fn is_constant(geometry: &RunGeometry) -> bool {
+    RunGeometry::new(&Policy::default()).is_ok_and(|constant| constant == *geometry)
 }
 
 /// The policy of the environment. One that cannot be ends the process: on another one it would mislead.
@@ -102,15 +108,16 @@ pub(super) fn variable(name: &CStr) -> Option<&'static CStr> {
 
 /// An allocator in the arena that was asked for, or, where address space is limited, on the rung below the highest that can
 /// be had: the program needs maps of its own.
-fn make<G: Geometry + Clone>(geometry: &G, setup: &Setup) -> Option<Allocator<World, G>> {
+fn make<G: Geometry + Clone>(geometry: &G, policy: Policy, process: ProcessConfig) -> Option<Allocator<World, G>> {
     let reserve = |layout: Layout| MmapMemory::new(layout, Counted).ok().map(|memory| (memory, layout));
-    let first = Layout::new(geometry, setup.arena_bytes);
+    let first = Layout::new(geometry, policy.arena_bytes);
     let (memory, layout) = reserve(first).or_else(|| {
-        let mut below = rungs(geometry, setup.arena_bytes).skip_while(|&layout| reserve(layout).is_none());
+        let mut below = rungs(geometry, policy.arena_bytes).skip_while(|&layout| reserve(layout).is_none());
         let highest = below.next()?;
         below.find_map(reserve).or_else(|| reserve(highest))
     })?;
-    Some(Allocator::new(memory, geometry.clone(), within(setup.options, geometry, layout.arena_bytes), &layout))
+    let policy = within(policy, geometry, layout.arena_bytes);
+    Some(Allocator::new(memory, geometry.clone(), policy, &layout).in_process(process))
 }
 
 /// Ever smaller layouts, each of half the arena of the one before: roomy ones, then compact ones down to one SuperSlab.
@@ -123,11 +130,11 @@ fn rungs<G: Geometry>(geometry: &G, asked_bytes: u64) -> impl Iterator<Item = La
 }
 
 /// What is made present at start stays within a quarter of an arena that came out smaller than asked.
-fn within(options: Options, geometry: &impl Geometry, arena_bytes: u64) -> Options {
+fn within(policy: Policy, geometry: &impl Geometry, arena_bytes: u64) -> Policy {
     let superslabs = (arena_bytes / 4) >> geometry.superslab_shift();
-    Options {
-        startup_touch_bytes: options.startup_touch_bytes.min(superslabs << geometry.superslab_shift()),
-        prewarm_superslabs: options.prewarm_superslabs.min(superslabs as u32),
-        ..options
+    Policy {
+        startup_touch_bytes: policy.startup_touch_bytes.min(superslabs << geometry.superslab_shift()),
+        prewarm_superslabs: policy.prewarm_superslabs.min(superslabs as u32),
+        ..policy
     }
 }

@@ -77,13 +77,13 @@ struct Program {
 
 impl Program {
     fn new(policy: &str, refused: u64) -> Program {
-        let setup = Setup::read(policy).expect("a policy");
-        let geometry = RunGeometry::new(setup.shape).expect("a shape");
+        let policy = Setup::read(policy).expect("a policy").policy;
+        let geometry = RunGeometry::new(&policy).expect("a legal geometry");
         // Miri fills it, and keeps that of every program.
-        let arena_bytes = if cfg!(miri) { setup.arena_bytes / 4 } else { setup.arena_bytes };
+        let arena_bytes = if cfg!(miri) { policy.arena_bytes / 4 } else { policy.arena_bytes };
         let layout = Layout::new(&geometry, arena_bytes);
         let memory = World::new(layout, Faulty { calls: Cell::new(0), refused }).expect("address space");
-        let allocator = Allocator::new(memory, geometry, setup.options, &layout);
+        let allocator = Allocator::new(memory, geometry, policy, &layout);
         let heap = allocator.open_heap().expect("a heap");
         Program { allocator, heap, blocks: Vec::new(), refused: 0 }
     }

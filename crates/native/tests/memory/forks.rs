@@ -9,10 +9,9 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use hksim_native::{MmapMemory, slots};
-use hksim_policy::geometry::Shape;
 use hksim_policy::layout::Layout;
-use hksim_policy::options::{Huge, MetaPlace, Options};
-use hksim_policy::{Allocator, Memory, Request, RunGeometry, ThreadHeap};
+use hksim_policy::vocabulary::{Huge, MetaPlace};
+use hksim_policy::{Allocator, Memory, Policy, Request, RunGeometry, ThreadHeap};
 use hksim_testkit::Random;
 
 use crate::SMALL;
@@ -22,7 +21,14 @@ use crate::kernel::Kernel;
 type Heap = ThreadHeap<Jitter>;
 
 /// Few slabs in a SuperSlab, too: most calls change more than one.
-const SMALLEST: Shape = Shape { superslab_bytes: 64 << 10, ..SMALL };
+const SMALLEST: Policy = Policy {
+    superslab_bytes: 64 << 10,
+    huge: Huge::Never,
+    purge_delay_ns: 0,
+    cache_superslabs: 1,
+    huge_cache_bytes: 100 << 10,
+    ..SMALL
+};
 /// Small, of slabs that soon are full; large; huge.
 const SIZES: [u64; 6] = [200, 2000, 2000, 3000, 12 << 10, 70 << 10];
 const OPERATIONS: u64 = if cfg!(miri) { 24 } else { 60 };
@@ -69,18 +75,12 @@ struct Process {
 }
 
 impl Process {
-    fn new(meta_place: MetaPlace) -> Process {
-        let geometry = RunGeometry::new(Shape { meta_place, ..SMALLEST }).expect("a legal shape");
+    fn new(meta: MetaPlace) -> Process {
+        let policy = Policy { meta, ..SMALLEST };
+        let geometry = RunGeometry::new(&policy).expect("a legal geometry");
         let layout = Layout::compact(&geometry, 16 << 20);
-        let options = Options {
-            huge: Huge::Never,
-            purge_delay_ns: 0,
-            cache_superslabs: 1,
-            huge_cache_bytes: 100 << 10,
-            ..Options::default()
-        };
         let memory = MmapMemory::new(layout, Kernel).expect("address space for the arena");
-        Process { allocator: Allocator::new(Jitter::new(memory), geometry, options, &layout), held: Mutex::default() }
+        Process { allocator: Allocator::new(Jitter::new(memory), geometry, policy, &layout), held: Mutex::default() }
     }
 
     fn open(&self) -> Slot {
@@ -222,8 +222,8 @@ fn fork_once(process: &Process, mine: Slot, generation: usize, met: Met) -> ([Li
 }
 
 /// A process forks, and so does each child of it. Returns the lives of the threads by generation, and whether anything was lost.
-fn fork_at(meta_place: MetaPlace, met: [Met; GENERATIONS]) -> ([[Life; 2]; GENERATIONS], bool) {
-    let process = Process::new(meta_place);
+fn fork_at(meta: MetaPlace, met: [Met; GENERATIONS]) -> ([[Life; 2]; GENERATIONS], bool) {
+    let process = Process::new(meta);
     let mine = process.open();
     let mut is_lost = false;
     let lives = std::array::from_fn(|generation| {
@@ -244,8 +244,8 @@ fn fork_at(meta_place: MetaPlace, met: [Met; GENERATIONS]) -> ([[Life; 2]; GENER
 }
 
 /// Forks of which one generation meets a thread at each access in turn, or at every `step`th; the others, at any or at none.
-fn fork_everywhere(meta_place: MetaPlace, step: usize) {
-    let (whole, is_lost) = fork_at(meta_place, [[NEVER; 2]; GENERATIONS]);
+fn fork_everywhere(meta: MetaPlace, step: usize) {
+    let (whole, is_lost) = fork_at(meta, [[NEVER; 2]; GENERATIONS]);
     assert!(!is_lost, "nobody was in the middle of anything");
     let mut random = Random::new(5);
     for generation in 0..GENERATIONS {
@@ -256,11 +256,11 @@ fn fork_everywhere(meta_place: MetaPlace, step: usize) {
             let mut any_or_none = |life: Life| if random.below(2) == 0 { NEVER } else { random.below(life.accesses) };
             let mut met = whole.map(|lives| lives.map(&mut any_or_none));
             met[generation][0] = access;
-            let run = || fork_at(meta_place, met).1;
+            let run = || fork_at(meta, met).1;
             let run = std::panic::catch_unwind(run);
-            losses += usize::from(run.unwrap_or_else(|_| panic!("{meta_place:?}: the forks at {met:?} went wrong")));
+            losses += usize::from(run.unwrap_or_else(|_| panic!("{meta:?}: the forks at {met:?} went wrong")));
         }
-        eprintln!("{meta_place:?}: fork {generation} at each {step} of {accesses} accesses; {losses} lost something");
+        eprintln!("{meta:?}: fork {generation} at each {step} of {accesses} accesses; {losses} lost something");
         let forks = accesses as usize / step;
         assert!(cfg!(miri) || (losses > 20 && losses < forks), "{losses} of {forks} forks lost something");
     }

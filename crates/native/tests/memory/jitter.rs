@@ -12,7 +12,7 @@ use hksim_native::{AtomicWord, MmapMemory};
 use hksim_policy::layout::HEAP_BYTES;
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
-use hksim_policy::options::MetaPlace;
+use hksim_policy::vocabulary::MetaPlace;
 use hksim_policy::{Errno, Misuse, Word};
 
 use crate::kernel::Kernel;

@@ -7,17 +7,7 @@ mod jitter;
 mod kernel;
 mod threads;
 
-use hksim_policy::classes::Scheme;
-use hksim_policy::geometry::Shape;
-use hksim_policy::options::{Carve, Header, MetaPlace};
+use hksim_policy::Policy;
 
 /// Many SuperSlabs and few blocks in a slab: slabs fill, post, empty and change hands all the time.
-const SMALL: Shape = Shape {
-    superslab_bytes: 256 << 10,
-    slab_bytes: 16 << 10,
-    scheme: Scheme::Default,
-    header: Header::None,
-    header_bytes: 1,
-    carve: Carve::Page,
-    meta_place: MetaPlace::InBand,
-};
+const SMALL: Policy = Policy { superslab_bytes: 256 << 10, slab_bytes: 16 << 10, ..Policy::DEFAULT };

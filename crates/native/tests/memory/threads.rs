@@ -5,10 +5,9 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use hksim_native::MmapMemory;
-use hksim_policy::geometry::Shape;
 use hksim_policy::layout::Layout;
-use hksim_policy::options::{Align, Carve, Header, Huge, MetaPlace, Options, Purge};
-use hksim_policy::{Allocator, Memory, Request, RunGeometry, ThreadHeap};
+use hksim_policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Purge};
+use hksim_policy::{Allocator, Memory, Policy, Request, RunGeometry, ThreadHeap};
 use hksim_testkit::{Random, drain_abandoned, pattern, test_scale};
 
 use crate::SMALL;
@@ -164,15 +163,15 @@ impl Worker<'_> {
 }
 
 /// Runs threads on one allocator; every thread opens `lives` heaps one after the other.
-fn stress(shape: Shape, options: Options, threads: usize, lives: u64, seed: u64) {
+fn stress(policy: Policy, threads: usize, lives: u64, seed: u64) {
     let threads = if cfg!(miri) { threads.min(3) } else { threads };
-    let named = format!("seed {seed:#x}, {threads} threads, {shape:?}, {options:?}");
+    let named = format!("seed {seed:#x}, {threads} threads, {policy:?}");
     eprintln!("{named}");
-    let geometry = RunGeometry::new(shape).expect("a legal shape");
+    let geometry = RunGeometry::new(&policy).expect("a legal geometry");
     let layout = if cfg!(miri) { Layout::compact(&geometry, 32 << 20) } else { Layout::new(&geometry, 1 << 30) };
-    let layout = layout.with_align(options.align);
+    let layout = layout.with_align(policy.align);
     let memory = MmapMemory::new(layout, Kernel).expect("address space for the arena");
-    let shared: Shared = Allocator::new(Jitter::new(memory), geometry, options, &layout);
+    let shared: Shared = Allocator::new(Jitter::new(memory), geometry, policy, &layout);
     let exchange = Exchange((0..threads).map(|_| Mutex::new(Vec::new())).collect());
     let worker = |me: usize| Worker {
         shared: &shared,
@@ -216,62 +215,61 @@ fn lives(natively: u64) -> u64 {
 
 #[test]
 fn threads_share_small_superslabs_that_are_purged_at_once() {
-    let options = Options {
+    let policy = Policy {
         huge: Huge::Never,
         purge_delay_ns: 0,
         purge_spans: true,
         cache_superslabs: 1,
         huge_cache_bytes: 0,
-        ..Options::default()
+        ..SMALL
     };
-    stress(SMALL, options, 8, lives(30), 0x51);
-    stress(
-        Shape { superslab_bytes: 64 << 10, ..SMALL },
-        Options { cache_superslabs: 0, ..options },
-        16,
-        lives(15),
-        0x52,
-    );
+    stress(policy, 8, lives(30), 0x51);
+    stress(Policy { superslab_bytes: 64 << 10, cache_superslabs: 0, ..policy }, 16, lives(15), 0x52);
 }
 
 /// Most blocks end in another thread than the one they began in, and heaps end while others hold their blocks.
 #[test]
 #[cfg_attr(miri, ignore = "three threads are no crowd")]
 fn a_crowd_of_threads_shares_one_arena() {
-    let options = Options { huge: Huge::Never, purge_delay_ns: 100_000, purge_spans: true, ..Options::default() };
-    stress(SMALL, options, 64, lives(5), 0x56);
+    let policy = Policy { huge: Huge::Never, purge_delay_ns: 100_000, purge_spans: true, ..SMALL };
+    stress(policy, 64, lives(5), 0x56);
 }
 
 #[test]
 fn threads_share_with_the_default_design() {
-    let shape = Shape { superslab_bytes: 2 << 20, slab_bytes: 64 << 10, ..SMALL };
-    stress(shape, Options::default(), 8, lives(30), 0x53);
+    stress(Policy::default(), 8, lives(30), 0x53);
 }
 
 #[test]
 fn threads_share_with_sidecar_headers_and_warm_slabs() {
-    let shape =
-        Shape { header: Header::Full, header_bytes: 16, carve: Carve::Eager, meta_place: MetaPlace::Sidecar, ..SMALL };
-    let options = Options { purge: Purge::Unmap, purge_delay_ns: 50_000, warm_slabs: 2, ..Options::default() };
-    stress(shape, options, 12, lives(15), 0x54);
+    let policy = Policy {
+        header: Header::Full,
+        header_bytes: 16,
+        carve: Carve::Eager,
+        meta: MetaPlace::Sidecar,
+        purge: Purge::Unmap,
+        purge_delay_ns: 50_000,
+        warm_slabs: 2,
+        ..SMALL
+    };
+    stress(policy, 12, lives(15), 0x54);
 }
 
 #[test]
 fn threads_share_without_purges() {
-    let options = Options { huge: Huge::Never, purge: Purge::None, ..Options::default() };
-    stress(Shape { carve: Carve::Bump, ..SMALL }, options, 8, lives(30), 0x55);
+    stress(Policy { carve: Carve::Bump, huge: Huge::Never, purge: Purge::None, ..SMALL }, 8, lives(30), 0x55);
 }
 
 #[test]
 fn threads_share_superslabs_on_maps_of_their_own() {
-    let options = Options {
+    let policy = Policy {
         huge: Huge::Never,
         align: Align::Trim,
         purge: Purge::Unmap,
         purge_delay_ns: 0,
         cache_superslabs: 1,
         huge_cache_bytes: 0,
-        ..Options::default()
+        ..SMALL
     };
-    stress(SMALL, options, 8, lives(15), 0x57);
+    stress(policy, 8, lives(15), 0x57);
 }

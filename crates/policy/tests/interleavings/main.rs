@@ -14,25 +14,26 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use hksim_policy::classes::Scheme;
-use hksim_policy::geometry::Shape;
 use hksim_policy::memory::{Block, Memory};
-use hksim_policy::options::{Carve, Header, Huge, MetaPlace, Options};
-use hksim_policy::{Allocator, Request, RunGeometry, ThreadHeap};
+use hksim_policy::vocabulary::{Carve, Huge};
+use hksim_policy::{Allocator, Policy, Request, RunGeometry, ThreadHeap};
 use hksim_testkit::drain_abandoned;
 use loom::thread;
 use world::{Flaw, LoomMemory, Sound, Torn, Unordered};
 
 /// SuperSlabs of four units, slabs of six to eight blocks of 2 KiB.
-const SHAPE: Shape = Shape {
-    superslab_bytes: 64 << 10,
-    slab_bytes: 16 << 10,
-    scheme: Scheme::Default,
-    header: Header::None,
-    header_bytes: 1,
-    carve: Carve::Eager,
-    meta_place: MetaPlace::InBand,
-};
+fn policy() -> Policy {
+    Policy {
+        superslab_bytes: 64 << 10,
+        slab_bytes: 16 << 10,
+        carve: Carve::Eager,
+        huge: Huge::Never,
+        purge_delay_ns: 0,
+        cache_superslabs: 1,
+        ..Policy::default()
+    }
+}
+
 const SMALL: u64 = 2048;
 /// Blocks of [`SMALL`] in the first slab of a SuperSlab, whose first page is metadata.
 const IN_FIRST_SLAB: usize = 6;
@@ -52,9 +53,8 @@ struct Program<F: Flaw> {
 
 impl<F: Flaw> Program<F> {
     fn new() -> Rc<Program<F>> {
-        let (memory, geometry, layout) = LoomMemory::new(SHAPE, 3);
-        let options = Options { huge: Huge::Never, purge_delay_ns: 0, cache_superslabs: 1, ..Options::default() };
-        Rc::new(Program { allocator: Allocator::new(memory, geometry, options, &layout), live: RefCell::default() })
+        let (memory, geometry, layout) = LoomMemory::new(&policy(), 3);
+        Rc::new(Program { allocator: Allocator::new(memory, geometry, policy(), &layout), live: RefCell::default() })
     }
 
     fn open(&self) -> Heap<F> {

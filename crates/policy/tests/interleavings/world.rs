@@ -7,12 +7,11 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use hksim_policy::geometry::Shape;
 use hksim_policy::layout::Layout;
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
 use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
-use hksim_policy::options::MetaPlace;
-use hksim_policy::{Errno, Misuse, RunGeometry, Word, order};
+use hksim_policy::vocabulary::MetaPlace;
+use hksim_policy::{Errno, Misuse, Policy, RunGeometry, Word, order};
 use hksim_testkit::PlainMemory;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
@@ -96,9 +95,9 @@ pub struct Guard<'a> {
 
 impl<F: Flaw> LoomMemory<F> {
     /// An arena of a few SuperSlabs.
-    pub fn new(shape: Shape, ordinals: u32) -> (LoomMemory<F>, RunGeometry, Layout) {
-        let geometry = RunGeometry::new(shape).expect("a legal shape");
-        let layout = Layout::new(&geometry, u64::from(ordinals) * shape.superslab_bytes);
+    pub fn new(policy: &Policy, ordinals: u32) -> (LoomMemory<F>, RunGeometry, Layout) {
+        let geometry = RunGeometry::new(policy).expect("a legal geometry");
+        let layout = Layout::new(&geometry, u64::from(ordinals) * policy.superslab_bytes);
         let plain = PlainMemory::new(layout, &geometry, ordinals, 1);
         (LoomMemory { plain, lock: Mutex::new(()), starts: RefCell::default() }, geometry, layout)
     }

@@ -1,9 +1,8 @@
 //! What ended threads leave behind.
 
-use hksim_policy::options::Options;
-use hksim_policy::{Memory, Request};
+use hksim_policy::{Memory, Policy, Request};
 
-use crate::{allocator, shape};
+use crate::allocator;
 
 /// The pool's SuperSlabs: in use by heaps, abandoned, idle.
 fn counts(allocator: &crate::Plain) -> (u32, u32, u32) {
@@ -13,7 +12,7 @@ fn counts(allocator: &crate::Plain) -> (u32, u32, u32) {
 
 #[test]
 fn a_free_adopts_the_superslab_of_an_ended_thread() {
-    let allocator = allocator(shape(), Options::default(), |_| {});
+    let allocator = allocator(Policy::default(), |_| {});
     let mut main = allocator.open_heap().unwrap();
     let own = allocator.allocate(&mut main, Request::plain(100)).unwrap();
     let left: Vec<_> = (0..6)
@@ -39,8 +38,8 @@ fn a_free_adopts_the_superslab_of_an_ended_thread() {
 /// The threads live at once, so that each has a SuperSlab of its own.
 #[test]
 fn memory_of_ended_threads_goes_back_when_others_free_their_blocks() {
-    let options = Options { cache_superslabs: 1, ..Options::default() };
-    let allocator = allocator(shape(), options, |_| {});
+    let policy = Policy { cache_superslabs: 1, ..Policy::default() };
+    let allocator = allocator(policy, |_| {});
     let mut main = allocator.open_heap().unwrap();
     let mut heaps: Vec<_> = (0..8).map(|_| allocator.open_heap().unwrap()).collect();
     let blocks: Vec<_> = heaps.iter_mut().map(|heap| allocator.allocate(heap, Request::plain(1000)).unwrap()).collect();

@@ -1,16 +1,15 @@
 //! Mistakes that were made once, each as the shortest program that showed it.
 
-use hksim_policy::geometry::Shape;
-use hksim_policy::options::{Fallback, Header, Huge, MetaPlace, Options, Purge};
-use hksim_policy::{Memory, Request, World};
+use hksim_policy::vocabulary::{Header, Huge, MetaPlace, Purge};
+use hksim_policy::{Memory, Policy, Request, World};
 use hksim_testkit::Failing;
 
-use crate::{MIB, allocator, shape, zeroed};
+use crate::{MIB, allocator, zeroed};
 
 #[test]
 fn what_lies_behind_a_moved_block_is_not_taken_for_zeros() {
-    let never = Options { huge: Huge::Never, purge: Purge::None, huge_cache_bytes: 0, ..Options::default() };
-    let allocator = allocator(shape(), never, |_| {});
+    let never = Policy { huge: Huge::Never, purge: Purge::None, huge_cache_bytes: 0, ..Policy::default() };
+    let allocator = allocator(never, |_| {});
     let mut heap = allocator.open_heap().unwrap();
     let dirty = allocator.allocate(&mut heap, Request::plain(4 * MIB)).unwrap();
     allocator.mem.app_write(dirty, 0, 4 * MIB);
@@ -28,8 +27,8 @@ fn what_lies_behind_a_moved_block_is_not_taken_for_zeros() {
 
 #[test]
 fn what_lies_behind_a_purged_block_is_not_taken_for_zeros() {
-    let options = Options { huge: Huge::Never, huge_cache_bytes: 0, ..Options::default() };
-    let allocator = allocator(shape(), options, |_| {});
+    let policy = Policy { huge: Huge::Never, huge_cache_bytes: 0, ..Policy::default() };
+    let allocator = allocator(policy, |_| {});
     let mut heap = allocator.open_heap().unwrap();
     let dirty = allocator.allocate(&mut heap, Request::plain(4 * MIB)).unwrap();
     allocator.mem.app_write(dirty, 0, 4 * MIB);
@@ -44,7 +43,7 @@ fn what_lies_behind_a_purged_block_is_not_taken_for_zeros() {
 
 #[test]
 fn tiny_blocks_are_aligned_as_asked() {
-    let allocator = allocator(shape(), Options::default(), |_| {});
+    let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     for bytes in 0..=8 {
         let block = allocator.allocate(&mut heap, Request { align: 16, ..Request::plain(bytes) }).unwrap();
@@ -54,8 +53,8 @@ fn tiny_blocks_are_aligned_as_asked() {
 
 #[test]
 fn a_large_block_can_begin_where_a_sidecar_superslab_begins() {
-    let shape = Shape { header: Header::Full, header_bytes: 16, meta_place: MetaPlace::Sidecar, ..shape() };
-    let allocator = allocator(shape, Options::default(), |_| {});
+    let policy = Policy { header: Header::Full, header_bytes: 16, meta: MetaPlace::Sidecar, ..Policy::default() };
+    let allocator = allocator(policy, |_| {});
     let mut heap = allocator.open_heap().unwrap();
     let block = allocator.allocate(&mut heap, Request::plain(MIB / 2)).unwrap();
     assert_eq!(block.offset, 0);
@@ -65,7 +64,7 @@ fn a_large_block_can_begin_where_a_sidecar_superslab_begins() {
 
 #[test]
 fn sizes_near_the_end_of_the_numbers_are_refused() {
-    let allocator = allocator(shape(), Options::default(), |_| {});
+    let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     for bytes in [64, MIB / 2, 3 * MIB] {
         let block = allocator.allocate(&mut heap, Request::plain(bytes)).unwrap();
@@ -79,22 +78,22 @@ fn sizes_near_the_end_of_the_numbers_are_refused() {
 
 #[test]
 fn every_step_down_from_reserved_huge_pages_is_counted() {
-    for (fallback, expected) in [(Fallback::Thp, (5, 0)), (Fallback::Plain, (0, 5))] {
-        let options = Options { huge: Huge::Hugetlb(fallback), ..Options::default() };
-        let allocator = allocator(shape(), options, |memory| memory.set_hugetlb_pages(2));
+    for (huge, expected) in [(Huge::Hugetlb, (5, 0)), (Huge::HugetlbPlain, (0, 5))] {
+        let policy = Policy { huge, ..Policy::default() };
+        let allocator = allocator(policy, |memory| memory.set_hugetlb_pages(2));
         let mut heap = allocator.open_heap().unwrap();
         let blocks: Vec<_> = (0..7).map(|_| allocator.allocate(&mut heap, zeroed(2 * MIB)).unwrap()).collect();
         for &block in &blocks {
             allocator.mem.app_write(block, 0, 2 * MIB);
         }
         let pool = allocator.mem.pool();
-        assert_eq!((pool.fell_back_thp.get(), pool.fell_back_plain.get()), expected, "{fallback:?}");
+        assert_eq!((pool.fell_back_thp.get(), pool.fell_back_plain.get()), expected, "{huge:?}");
     }
 }
 
 #[test]
 fn a_letter_about_a_slab_that_is_listed_leaves_its_blocks_until_it_runs_dry() {
-    let allocator = allocator(shape(), Options::default(), |_| {});
+    let allocator = allocator(Policy::default(), |_| {});
     let (mut owner, mut other) = (allocator.open_heap().unwrap(), allocator.open_heap().unwrap());
     let mut allocate = || allocator.allocate(&mut owner, Request::plain(1 << 10)).unwrap();
     let first = allocate();
@@ -114,7 +113,7 @@ fn a_letter_about_a_slab_that_is_listed_leaves_its_blocks_until_it_runs_dry() {
 
 #[test]
 fn where_the_arena_is_full_a_slab_lies_in_any_piece_that_holds_a_block() {
-    let allocator = allocator(shape(), Options::default(), |_| {});
+    let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     // Each fills a unit of its own.
     let mut take = |bytes| allocator.allocate(&mut heap, Request::plain(bytes));

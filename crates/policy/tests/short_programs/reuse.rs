@@ -1,12 +1,11 @@
 //! Who gets memory that is present and unused: counted in SuperSlabs, which stand for what must be made present.
 
-use hksim_policy::geometry::Shape;
 use hksim_policy::memory::Block;
-use hksim_policy::options::{Align, Huge, Options, Prefault};
-use hksim_policy::{Memory, Request, ThreadHeap, World};
+use hksim_policy::vocabulary::{Align, Huge, Prefault};
+use hksim_policy::{Memory, Policy, Request, ThreadHeap, World};
 use hksim_testkit::PlainMemory;
 
-use crate::{MIB, Plain, allocator, shape, zeroed};
+use crate::{MIB, Plain, allocator, zeroed};
 
 /// SuperSlabs that were ever used.
 fn used(allocator: &Plain) -> u32 {
@@ -18,10 +17,10 @@ fn take(allocator: &Plain, heap: &mut ThreadHeap<PlainMemory>, bytes: u64) -> Bl
 }
 
 /// Six SuperSlabs of a block that was written and freed, in an arena of sixteen.
-fn with_a_freed_run(shape: Shape, options: Options) -> (Plain, ThreadHeap<PlainMemory>) {
-    let allocator = allocator(shape, options, |_| {});
+fn with_a_freed_run(policy: Policy) -> (Plain, ThreadHeap<PlainMemory>) {
+    let allocator = allocator(policy, |_| {});
     let mut heap = allocator.open_heap().unwrap();
-    let bytes = 6 * shape.superslab_bytes;
+    let bytes = 6 * policy.superslab_bytes;
     let run = take(&allocator, &mut heap, bytes);
     allocator.mem.app_write(run, 0, bytes);
     allocator.free(&mut heap, run);
@@ -30,7 +29,7 @@ fn with_a_freed_run(shape: Shape, options: Options) -> (Plain, ThreadHeap<PlainM
 
 #[test]
 fn superslabs_and_shorter_blocks_are_cut_off_a_freed_run() {
-    let (allocator, mut heap) = with_a_freed_run(shape(), Options::default());
+    let (allocator, mut heap) = with_a_freed_run(Policy::default());
     take(&allocator, &mut heap, 100);
     take(&allocator, &mut heap, 4 * MIB);
     take(&allocator, &mut heap, 2 * MIB);
@@ -43,7 +42,7 @@ fn superslabs_and_shorter_blocks_are_cut_off_a_freed_run() {
 
 #[test]
 fn what_is_cut_off_is_not_taken_for_zeros() {
-    let (allocator, mut heap) = with_a_freed_run(shape(), Options::default());
+    let (allocator, mut heap) = with_a_freed_run(Policy::default());
     for bytes in [100, 60 << 10, 500 << 10, 1 << 20, 900 << 10] {
         let block = allocator.allocate(&mut heap, zeroed(bytes)).unwrap();
         assert!(allocator.mem.is_zero(allocator.mem.arena_offset(block), bytes), "{bytes} bytes");
@@ -53,7 +52,7 @@ fn what_is_cut_off_is_not_taken_for_zeros() {
 
 #[test]
 fn a_block_of_one_superslab_gets_an_empty_one() {
-    let allocator = allocator(shape(), Options::default(), |_| {});
+    let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     let small = take(&allocator, &mut heap, 1 << 10);
     allocator.free(&mut heap, small);
@@ -66,7 +65,7 @@ fn a_block_of_one_superslab_gets_an_empty_one() {
 
 #[test]
 fn a_freed_run_of_about_the_size_comes_first_and_the_oldest_is_cut() {
-    let allocator = allocator(shape(), Options::default(), |_| {});
+    let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     let [old, young] = [6, 4].map(|superslabs| take(&allocator, &mut heap, superslabs * 2 * MIB));
     allocator.free(&mut heap, old);
@@ -78,7 +77,7 @@ fn a_freed_run_of_about_the_size_comes_first_and_the_oldest_is_cut() {
 
 #[test]
 fn a_buffer_that_is_used_again_finds_its_run_though_some_was_cut_off() {
-    let allocator = allocator(shape(), Options::default(), |_| {});
+    let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     for round in 0..4 {
         let buffer = take(&allocator, &mut heap, 12 * MIB);
@@ -91,7 +90,7 @@ fn a_buffer_that_is_used_again_finds_its_run_though_some_was_cut_off() {
 
 #[test]
 fn a_block_grows_over_the_rest_of_the_run_it_was_cut_off() {
-    let (allocator, mut heap) = with_a_freed_run(shape(), Options::default());
+    let (allocator, mut heap) = with_a_freed_run(Policy::default());
     let block = take(&allocator, &mut heap, 2 * MIB);
     let grown = allocator.resize(&mut heap, block, 6 * MIB).unwrap();
     assert_eq!((grown, used(&allocator)), (block, 6));
@@ -102,7 +101,7 @@ fn a_block_grows_over_the_rest_of_the_run_it_was_cut_off() {
 
 #[test]
 fn nothing_present_is_taken_for_pages_that_come_from_elsewhere() {
-    let allocator = allocator(shape(), Options::default(), |_| {});
+    let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     let block = take(&allocator, &mut heap, 2 * MIB);
     let wall = take(&allocator, &mut heap, 2 * MIB);
@@ -116,7 +115,7 @@ fn nothing_present_is_taken_for_pages_that_come_from_elsewhere() {
 
 #[test]
 fn zeros_are_not_written_where_they_can_be_had() {
-    let (allocator, mut heap) = with_a_freed_run(shape(), Options::default());
+    let (allocator, mut heap) = with_a_freed_run(Policy::default());
     let block = allocator.allocate(&mut heap, zeroed(4 * MIB)).unwrap();
     assert_eq!(block.superslab, 6);
     let same = allocator.allocate(&mut heap, zeroed(12 * MIB)).unwrap();
@@ -126,8 +125,8 @@ fn zeros_are_not_written_where_they_can_be_had() {
 
 #[test]
 fn a_purged_superslab_comes_after_what_is_present() {
-    let options = Options { purge_delay_ns: 10, ..Options::default() };
-    let allocator = allocator(shape(), options, |_| {});
+    let policy = Policy { purge_delay_ns: 10, ..Policy::default() };
+    let allocator = allocator(policy, |_| {});
     let mut heap = allocator.open_heap().unwrap();
     let run = take(&allocator, &mut heap, 4 * MIB);
     let small = take(&allocator, &mut heap, 1 << 10);
@@ -141,19 +140,18 @@ fn a_purged_superslab_comes_after_what_is_present() {
 
 #[test]
 fn nothing_is_lent_where_it_would_not_be_used_as_it_is() {
-    let of = |options| (shape(), options);
     let apart = [
-        of(Options { huge: Huge::Never, ..Options::default() }),
-        of(Options { huge: Huge::Collapse, ..Options::default() }),
-        of(Options { align: Align::Trim, ..Options::default() }),
-        of(Options { prefault: Prefault::Touch, ..Options::default() }),
-        of(Options { huge_page_bytes: 64 << 10, ..Options::default() }),
-        (Shape { superslab_bytes: 4 * MIB, ..shape() }, Options::default()),
-        (Shape { superslab_bytes: MIB, ..shape() }, Options::default()),
+        Policy { huge: Huge::Never, ..Policy::default() },
+        Policy { huge: Huge::Collapse, ..Policy::default() },
+        Policy { align: Align::Trim, ..Policy::default() },
+        Policy { prefault: Prefault::Touch, ..Policy::default() },
+        Policy { huge_page_bytes: 64 << 10, ..Policy::default() },
+        Policy { superslab_bytes: 4 * MIB, ..Policy::default() },
+        Policy { superslab_bytes: MIB, ..Policy::default() },
     ];
-    for (shape, options) in apart {
-        let (allocator, mut heap) = with_a_freed_run(shape, options);
+    for policy in apart {
+        let (allocator, mut heap) = with_a_freed_run(policy);
         take(&allocator, &mut heap, 100);
-        assert_eq!(used(&allocator), 7, "{shape:?} {options:?}");
+        assert_eq!(used(&allocator), 7, "{policy:?}");
     }
 }

@@ -1,10 +1,10 @@
 //! Which heaps get huge pages with their first SuperSlab.
 
 use hksim_policy::meta::Pages;
-use hksim_policy::options::{Align, Huge, Options, Prefault};
-use hksim_policy::{Memory, Request};
+use hksim_policy::vocabulary::{Align, Huge, Prefault};
+use hksim_policy::{Memory, Policy, Request};
 
-use crate::{MIB, Plain, allocator, shape};
+use crate::{MIB, Plain, allocator};
 
 /// The pages of the SuperSlab in which a new thread's block lies.
 fn pages_of_a_new_heap(allocator: &Plain) -> Pages {
@@ -16,7 +16,7 @@ fn pages_of_a_new_heap(allocator: &Plain) -> Pages {
 #[test]
 fn heaps_beyond_the_first_begin_small_and_grow_large() {
     for align in [Align::Arena, Align::Trim, Align::Kernel] {
-        let allocator = allocator(shape(), Options { huge_heaps: 2, align, ..Options::default() }, |_| {});
+        let allocator = allocator(Policy { huge_heaps: 2, align, ..Policy::default() }, |_| {});
         assert_eq!(
             [(); 4].map(|()| pages_of_a_new_heap(&allocator)),
             [Pages::Huge, Pages::Huge, Pages::Small, Pages::Small]
@@ -32,8 +32,8 @@ fn heaps_beyond_the_first_begin_small_and_grow_large() {
 /// A SuperSlab that was small is purged and serves a heap, and then a huge block, that want huge pages.
 #[test]
 fn what_began_small_is_asked_to_be_huge_again() {
-    let options = Options { huge_heaps: 1, purge_delay_ns: 0, cache_superslabs: 0, ..Options::default() };
-    let allocator = allocator(shape(), options, |_| {});
+    let policy = Policy { huge_heaps: 1, purge_delay_ns: 0, cache_superslabs: 0, ..Policy::default() };
+    let allocator = allocator(policy, |_| {});
     let mut main = allocator.open_heap().unwrap();
     let mut other = allocator.open_heap().unwrap();
     let block = allocator.allocate(&mut other, Request::plain(100)).unwrap();
@@ -49,16 +49,15 @@ fn what_began_small_is_asked_to_be_huge_again() {
 /// to go without where nothing is asked for.
 #[test]
 fn heaps_begin_small_only_where_that_saves_memory() {
-    let small_superslabs = hksim_policy::geometry::Shape { superslab_bytes: MIB, ..shape() };
-    let none = Options { huge_heaps: 0, ..Options::default() };
-    for (shape, options) in [
-        (small_superslabs, none),
-        (shape(), Options { prefault: Prefault::PopulateWrite, ..none }),
-        (shape(), Options { huge: Huge::Never, ..none }),
-        (shape(), Options { huge: Huge::Always, ..none }),
-        (shape(), Options { huge: Huge::Collapse, ..none }),
+    let none = Policy { huge_heaps: 0, ..Policy::default() };
+    for policy in [
+        Policy { superslab_bytes: MIB, ..none },
+        Policy { prefault: Prefault::PopulateWrite, ..none },
+        Policy { huge: Huge::Never, ..none },
+        Policy { huge: Huge::System, ..none },
+        Policy { huge: Huge::Collapse, ..none },
     ] {
-        assert_eq!(pages_of_a_new_heap(&allocator(shape, options, |_| {})), Pages::Huge, "{options:?}");
+        assert_eq!(pages_of_a_new_heap(&allocator(policy, |_| {})), Pages::Huge, "{policy:?}");
     }
-    assert_eq!(pages_of_a_new_heap(&allocator(shape(), none, |_| {})), Pages::Small);
+    assert_eq!(pages_of_a_new_heap(&allocator(none, |_| {})), Pages::Small);
 }

@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use hksim_drive::{FellBack, Plan, TouchRule};
+use hksim_drive::{FellBack, TouchRule};
 use hksim_native::MmapMemory;
 use hksim_policy::layout::HEAPS_MAX;
-use hksim_policy::{Allocator, Memory};
+use hksim_policy::{Allocator, Memory, PreparedPolicy};
 use hksim_trace::source::EventSource;
 
 use crate::calls::Counted;
@@ -93,7 +93,7 @@ impl Watch for Sampled {
 
 impl Threaded<'_> {
     /// A run on the SuperSlab allocator.
-    pub(crate) fn native(&mut self, plan: Plan, run: Run) -> Result<Report, ChildError> {
+    pub(crate) fn native(&mut self, plan: PreparedPolicy, run: Run) -> Result<Report, ChildError> {
         self.check_threads()?;
         match run {
             Run::Control => self.control(Heap::Apart),
@@ -207,7 +207,7 @@ impl Outcome {
     }
 }
 
-fn open(plan: Plan) -> Result<NativeAllocator, ChildError> {
+fn open(plan: PreparedPolicy) -> Result<NativeAllocator, ChildError> {
     let memory = MmapMemory::new(plan.layout, Counted::default())?;
-    Ok(Allocator::new(memory, plan.geometry, plan.options, &plan.layout))
+    Ok(Allocator::new(memory, plan.geometry, plan.policy, &plan.layout))
 }

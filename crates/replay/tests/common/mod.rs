@@ -1,8 +1,9 @@
 //! Traces made for the tests, and replays of them.
 
+use hksim_policy::Policy;
 use std::path::{Path, PathBuf};
 
-use hksim_drive::{Design, TouchRule};
+use hksim_drive::TouchRule;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
 use hksim_trace::event::{AllocCall, Birth, Event, ObjectId, Op, ReallocCall, ThreadId};
 use hksim_trace::generate::Workload;
@@ -65,8 +66,8 @@ impl Trace {
         }
     }
 
-    pub fn replay(&self, design: &Design, touch: TouchRule) -> Replayed {
-        replay(&self.spec(Target::Native(design.clone()), touch)).unwrap()
+    pub fn replay(&self, design: &Policy, touch: TouchRule) -> Replayed {
+        replay(&self.spec(Target::Native(*design), touch)).unwrap()
     }
 }
 
@@ -91,7 +92,7 @@ pub fn server() -> Trace {
 }
 
 /// Parts of a design; the rest is the default.
-pub fn design(json: &str) -> Design {
+pub fn design(json: &str) -> Policy {
     serde_json::from_str(json).unwrap()
 }
 

@@ -31,7 +31,7 @@ fn assert_sound(replayed: &Replayed, of: &str) {
 pub fn a_huge_block_has_as_many_installs_as_pages() -> Result<(), String> {
     let trace = Trace::of([(0, malloc(0, 10 << 20))]);
     let never = design(r#"{"huge":"never"}"#);
-    let arena_page = never.plan().unwrap().layout.arena / 4096;
+    let arena_page = never.prepare().unwrap().layout.arena / 4096;
 
     let written = trace.replay(&never, TouchRule::All);
     needs_kinds(&written)?;
@@ -95,7 +95,7 @@ pub fn every_design_adds_up() -> Result<(), String> {
         r#"{"prefault":"populate","huge":"never"}"#,
         r#"{"prefault":"populate-read"}"#,
         r#"{"huge":"hugetlb"}"#,
-        r#"{"huge":"thp-always"}"#,
+        r#"{"huge":"system"}"#,
     ] {
         let replayed = trace.replay(&design(json), TouchRule::All);
         needs_kinds(&replayed)?;

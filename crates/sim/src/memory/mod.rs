@@ -19,7 +19,7 @@ use hksim_policy::memory::{
     APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Locking, Mapping, Memory, MemoryLock, World,
 };
 use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SlabMeta, SuperSlabMeta};
-use hksim_policy::options::{Align, Header, MetaPlace};
+use hksim_policy::vocabulary::{Align, Header, MetaPlace};
 use hksim_policy::{Errno, Geometry, Misuse, PAGE_BYTES};
 
 use crate::hooks::{Hooks, Touch, Why};

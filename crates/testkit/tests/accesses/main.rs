@@ -9,13 +9,14 @@ mod designs;
 mod noted;
 mod traced;
 
+use hksim_policy::vocabulary::Huge;
 use std::collections::BTreeSet;
 
-use designs::random_design;
-use hksim_drive::{Design, Driver, Huge, Plan, TouchRule};
+use designs::random_policy;
+use hksim_drive::{Driver, TouchRule};
 use hksim_native::MmapMemory;
 use hksim_policy::layout::Layout;
-use hksim_policy::{Allocator, PAGE_BYTES, RunGeometry};
+use hksim_policy::{Allocator, PAGE_BYTES, Policy, PreparedPolicy, RunGeometry};
 use hksim_sim::memory::SimMemory;
 use hksim_testkit::events::random_trace;
 use hksim_testkit::{Random, test_scale};
@@ -37,13 +38,13 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(plan: &Plan, threads: u32, objects_peak: u32, touch: TouchRule) -> Pair {
+    fn new(plan: &PreparedPolicy, threads: u32, objects_peak: u32, touch: TouchRule) -> Pair {
         let memory = MmapMemory::new(plan.layout, Traced::default()).unwrap_or_else(|error| panic!("{error}"));
         traced::begin(memory.base(), memory.bytes());
-        let allocator = Allocator::new(memory, plan.geometry.clone(), plan.options, &plan.layout);
+        let allocator = Allocator::new(memory, plan.geometry.clone(), plan.policy, &plan.layout);
         let native = Driver::new(allocator, threads, objects_peak, touch);
         let memory = SimMemory::new(plan.layout, &plan.geometry, Notes::default());
-        let allocator = Allocator::new(memory, plan.geometry.clone(), plan.options, &plan.layout);
+        let allocator = Allocator::new(memory, plan.geometry.clone(), plan.policy, &plan.layout);
         let simulated = Driver::new(allocator, threads, objects_peak, touch);
         traced::take();
         let pair = Pair { native, simulated, layout: plan.layout, known: BTreeSet::new() };
@@ -92,10 +93,19 @@ impl Pair {
 }
 
 /// Any design whose pages come with accesses alone, in one arena.
-fn followed_design(random: &mut Random) -> Design {
-    let Design { align, prefault, prefault_scope, prewarm_superslabs, startup_touch_bytes, .. } = Design::default();
+fn followed_design(random: &mut Random) -> Policy {
+    let Policy { align, prefault, prefault_scope, prewarm_superslabs, startup_touch_bytes, .. } = Policy::default();
     let huge = random.pick(&[Huge::Never, Huge::Thp, Huge::Collapse]);
-    Design { huge, align, prefault, prefault_scope, prewarm_superslabs, startup_touch_bytes, ..random_design(random) }
+    Policy {
+        huge,
+        huge_page_bytes: 2 << 20,
+        align,
+        prefault,
+        prefault_scope,
+        prewarm_superslabs,
+        startup_touch_bytes,
+        ..random_policy(random)
+    }
 }
 
 #[test]
@@ -107,7 +117,7 @@ fn every_native_access_is_one_in_the_simulator() {
         let touch = random.pick(&TouchRule::ALL);
         let design = followed_design(&mut random);
         let what = format!("seed {seed:#x}: {touch:?}, {design:?}");
-        let plan = design.plan().unwrap_or_else(|error| panic!("{what}: {error}"));
+        let plan = design.prepare().unwrap_or_else(|error| panic!("{what}: {error}"));
         let mut pair = Pair::new(&plan, trace.threads, trace.objects_peak, touch);
         for (index, event) in trace.events.iter().enumerate() {
             pair.step(event).unwrap_or_else(|why| panic!("{what}\nevent {index}, {event:?}: {why}"));

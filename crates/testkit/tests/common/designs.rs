@@ -1,22 +1,23 @@
 //! Designs of the command's kind, from the whole space at random. (`testkit/src/spread.rs` has the policy's own choices.)
 
-use hksim_drive::design::{Align, CarveRule, Classes, Header, Meta, Prefault, PrefaultScope, Purge};
-use hksim_drive::{Design, Huge};
+use hksim_policy::Policy;
+use hksim_policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
 use hksim_testkit::Random;
 
 /// Any design with an arena of 64 MiB.
-pub fn random_design(random: &mut Random) -> Design {
+pub fn random_policy(random: &mut Random) -> Policy {
     let superslab_shift = 16 + random.below(10);
     let slab_least = (superslab_shift - 9).max(14);
     let cache_superslabs = random.below(9) as u32;
     let huge = random.pick(Huge::ALL);
-    Design {
+    Policy {
         superslab_bytes: 1 << superslab_shift,
         slab_bytes: 1 << (slab_least + random.below((superslab_shift - slab_least).min(3) + 1)),
-        classes: random.pick(Classes::ALL),
+        classes: random.pick(SizeClasses::ALL),
         header: random.pick(Header::ALL),
         header_bytes: random.pick(&[1, 16]),
         huge,
+        huge_page_bytes: if huge == Huge::Thp { random.pick(&[64 << 10, 512 << 10, 2 << 20]) } else { 2 << 20 },
         align: match huge {
             Huge::Hugetlb | Huge::HugetlbPlain => Align::Arena,
             _ => random.pick(Align::ALL),
@@ -30,8 +31,8 @@ pub fn random_design(random: &mut Random) -> Design {
         purge_delay_ns: random.pick(&[0, 20_000, 100_000_000]),
         purge_spans: random.per_mille(500),
         warm_slabs: random.below(3) as u32,
-        meta: random.pick(Meta::ALL),
-        carve: random.pick(CarveRule::ALL),
+        meta: random.pick(MetaPlace::ALL),
+        carve: random.pick(Carve::ALL),
         startup_touch_bytes: random.pick(&[0, 0, 3 << 20]),
         huge_cache_bytes: random.pick(&[0, 1 << 20, 64 << 20]),
         arena_bytes: 64 << 20,

@@ -1,7 +1,8 @@
 //! The runs of a comparison: every allocator once a round, and what came of all rounds.
 
 use anyhow::Result;
-use hksim_drive::{Design, PolicyRule, TouchRule};
+use hksim_drive::{PolicyRule, TouchRule};
+use hksim_policy::Policy;
 use hksim_replay::{Measure, Mode, ReplayError, ReplaySpec, Replayed, Skipped, replay};
 use hksim_trace::event::Op;
 use hksim_trace::hkt::TraceReader;
@@ -84,7 +85,7 @@ pub struct Row {
     /// The library that was preloaded.
     pub library: Option<PathBuf>,
     /// The design, where it has one.
-    pub policy: Option<Design>,
+    pub policy: Option<Policy>,
     /// What became of it.
     pub outcome: Outcome,
     /// Why there are no figures.
@@ -170,7 +171,7 @@ impl<'a> Contestant<'a> {
         Row {
             allocator: self.allocator.name.clone(),
             library: self.allocator.library().map(Path::to_path_buf),
-            policy: self.allocator.design().cloned(),
+            policy: self.allocator.policy().copied(),
             outcome,
             reason,
             figures: Figures::of(&runs),

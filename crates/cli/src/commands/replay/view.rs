@@ -25,7 +25,7 @@ fn head(report: &ReplayReport) -> Vec<String> {
     let mode = format!("{:?}", report.mode).to_lowercase();
     lines.push(format!("on       {}, {mode}", report.on));
     if let Some(design) = &report.policy {
-        lines.extend(Choice::of(design.clone()).policy_lines());
+        lines.extend(Choice::of(*design).policy_lines());
     }
     lines.push(format!("touches  {}", report.touch.rule.word()));
     lines.extend(report.replayed.addresses.as_deref().and_then(addresses));

@@ -1,7 +1,8 @@
 //! A simulation for people.
 
 use hksim_drive::PolicyRule;
-use hksim_drive::design::Purge;
+use hksim_policy::vocabulary::Purge;
+
 use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
 use hksim_sim::forks::ForkReport;
@@ -13,11 +14,11 @@ use serde_json::Value;
 
 use crate::commands::info::{origin_text, touch_text};
 use crate::flags::table::thp_word;
-use crate::flags::values::show_time;
 use crate::flags::{Choice, ModesFrom, mthp};
 use crate::output::table::{Table, beside, text};
 use crate::output::units::{self, bytes, count, percent};
 use crate::runs::BRACKET;
+use hksim_policy::units::Time;
 
 /// The whole of it.
 pub fn table(report: &SimReport, choice: &Choice) -> String {
@@ -90,7 +91,7 @@ pub fn made_up_times(report: &SimReport) -> Option<String> {
     let policy = &report.policy;
     let hangs_on_time = policy.purge != Purge::None && policy.purge_delay_ns > 0;
     (report.trace.clock == Clock::PerEvent && hangs_on_time).then(|| {
-        let delay = show_time(policy.purge_delay_ns);
+        let delay = Time(policy.purge_delay_ns).to_string();
         let calls = count(policy.purge_delay_ns / Clock::EVENT_NS);
         format!("made up, {} ns a call: a purge delay of {delay} is {calls} calls here", Clock::EVENT_NS)
     })
@@ -105,8 +106,8 @@ pub fn kernel_text(report: &SimReport, modes: ModesFrom) -> String {
         ModesFrom::Host => " (this machine's)",
     };
     let version = report.kernel.rules.version.word();
-    let unexpected = Choice::unexpected_sizes(report.policy.huge, report.kernel.thp.sizes);
-    let given = match (unexpected, report.policy.huge.mthp_order()) {
+    let unexpected = Choice::unexpected_sizes(&report.policy, report.kernel.thp.sizes);
+    let given = match (unexpected, report.policy.mthp_order()) {
         (Some(sizes), _) => format!("{given}, sizes {}", mthp::show(&sizes)),
         (None, Some(order)) => format!("{given}, largest size {}K (assumed)", 4 << order),
         (None, None) => given.to_string(),

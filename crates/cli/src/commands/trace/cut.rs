@@ -9,8 +9,8 @@ use hksim_trace::source::EventSource;
 use hksim_trace::tools::{Cut, LiveAtStart, Part, named_part, rewrite};
 
 use super::{Made, count_lines, open};
-use crate::flags::values::{parse_count, parse_time};
 use crate::output::trace::TraceOut;
+use hksim_policy::units::{parse_count, parse_time};
 
 /// Arguments of `trace cut`.
 #[derive(Debug, clap::Args)]
@@ -47,8 +47,9 @@ pub struct Args {
 
 fn parse_events(word: &str) -> Result<Range<u64>, String> {
     let (from, to) = word.split_once("..").ok_or_else(|| format!("`{word}` is no range; write A..B, A.. or ..B"))?;
-    let from = if from.is_empty() { 0 } else { parse_count(from)? };
-    let to = if to.is_empty() { u64::MAX } else { parse_count(to)? };
+    let refuse = |part| move |why| format!("`{part}` {why}");
+    let from = if from.is_empty() { 0 } else { parse_count(from).map_err(refuse(from))? };
+    let to = if to.is_empty() { u64::MAX } else { parse_count(to).map_err(refuse(to))? };
     if from < to { Ok(from..to) } else { Err(format!("`{word}` is empty; the first number must be below the second")) }
 }
 

@@ -8,9 +8,9 @@ use hksim_trace::tools::{Merging, child_offset_ns, merge};
 use serde::Serialize;
 
 use super::{Made, open};
-use crate::flags::values::parse_time;
 use crate::output::trace::TraceOut;
 use crate::output::units;
+use hksim_policy::units::parse_time;
 
 /// Arguments of `trace merge`.
 #[derive(Debug, clap::Args)]

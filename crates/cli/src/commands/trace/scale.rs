@@ -9,8 +9,8 @@ use hksim_trace::tools::{Factor, Merging, ScaleSizes, ScaleTime, merge, rewrite}
 use serde::Serialize;
 
 use super::{Made, open};
-use crate::flags::values::{parse_count_32, parse_time};
 use crate::output::trace::TraceOut;
+use hksim_policy::units::{parse_count_32, parse_time};
 
 /// Most copies: each reads the trace by itself.
 const COPIES_MAX: u32 = 256;

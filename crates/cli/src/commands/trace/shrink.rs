@@ -17,7 +17,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Made, open};
-use crate::flags::values::parse_count;
 use crate::flags::{BaseKernel, PolicyArgs};
 use crate::inputs::Trace;
 use crate::output::note;
@@ -25,6 +24,7 @@ use crate::output::trace::TraceOut;
 use crate::output::units;
 use crate::runs::setup;
 use crate::shrink::{Property, Search, Trial, figures};
+use hksim_policy::units::parse_count;
 
 /// Arguments of `trace shrink`.
 #[derive(Debug, clap::Args)]
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
             let choice = args.policy.choice()?;
             let trace = Trace::file(&args.trace)?;
             let setup = setup(&choice, &trace, BaseKernel::AsItComes)?;
-            let design = serde_json::to_value(&setup.design).context("the design as JSON")?;
+            let design = serde_json::to_value(setup.policy).context("the design as JSON")?;
             let trial = Predicted { path: &args.trace, property, setup };
             let (selection, left) = search(&mut reader, trial, args)?;
             (selection, left, vec![("keep".to_string(), json!(property.to_string())), ("policy".to_string(), design)])

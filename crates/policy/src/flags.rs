@@ -1,0 +1,274 @@
+//! The policy's flags: one table, from which the command line, the native allocator's environment variable and
+//! the reference page are made.
+
+use core::fmt::{self, Write};
+
+use crate::limits::HUGE_PAGE_BYTES;
+use crate::policy::{Policy, is_mthp_size};
+use crate::units::{Size, Time, parse_count_32, parse_size, parse_time};
+use crate::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
+
+/// What a flag takes.
+#[derive(Clone, Copy, Debug)]
+pub enum Values {
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// Bytes; the text names the range.
+    Size(&'static str),
+    /// A count; the text names what is counted.
+    Count(&'static str),
+    /// A time; the text names the clock.
+    Time(&'static str),
+}
+
+/// A field of [`Policy`] as users see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// Its name, without dashes.
+    pub name: &'static str,
+    /// What it takes.
+    pub values: Values,
+    /// What it does: one line in the imperative or naming the thing.
+    pub help: &'static str,
+    set: fn(&mut Policy, &str) -> Result<(), ValueError>,
+    write: fn(&Policy, &mut dyn Write) -> fmt::Result,
+}
+
+/// What is wrong with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueError {
+    /// Not one of these words.
+    Word(&'static [&'static str]),
+    /// Not a size.
+    Size,
+    /// Not a count.
+    Count,
+    /// A count above 2^32 - 1.
+    CountTooLarge,
+    /// Not a time.
+    Time,
+    /// `mthp-` with a size that the kernel does not have.
+    HugePageSize,
+}
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ValueError::Word(words) => {
+                f.write_str("is not one of ")?;
+                words.iter().enumerate().try_for_each(|(index, word)| {
+                    f.write_str(if index == 0 { "" } else { ", " })?;
+                    f.write_str(word)
+                })
+            }
+            ValueError::Size => f.write_str("is not a size; write bytes, or a number with K, M, G or T: 64K, 2M"),
+            ValueError::Count => f.write_str("is not a count; write a number, optionally with k, M or G: 8, 100k"),
+            ValueError::CountTooLarge => write!(f, "is too large; the maximum is {}", u32::MAX),
+            ValueError::Time => f.write_str("is not a time; write a number with its unit, ns, us, ms or s: 100ms"),
+            ValueError::HugePageSize => {
+                f.write_str("is not a size of multi-size THPs; use mthp-16K, doubling up to mthp-1M, or thp for 2M")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ValueError {}
+
+impl Flag {
+    /// The flag of that name.
+    pub fn find(name: &str) -> Option<&'static Flag> {
+        FLAGS.iter().find(|flag| flag.name == name)
+    }
+
+    /// Sets the flag's value in a policy. Values that exclude each other are found by [`Policy::prepare`].
+    ///
+    /// # Errors
+    /// The word is not a value of the flag.
+    pub fn set(&self, policy: &mut Policy, word: &str) -> Result<(), ValueError> {
+        (self.set)(policy, word)
+    }
+
+    /// The flag's value in a policy, in the word that [`Flag::set`] reads.
+    pub fn show<'a>(&'a self, policy: &'a Policy) -> impl fmt::Display + 'a {
+        Shown { flag: self, policy }
+    }
+}
+
+struct Shown<'a> {
+    flag: &'a Flag,
+    policy: &'a Policy,
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (self.flag.write)(self.policy, f)
+    }
+}
+
+/// A flag whose values are words.
+macro_rules! word_flag {
+    ($name:literal, $type:ident, $field:ident, $help:literal) => {
+        Flag {
+            name: $name,
+            values: Values::Words($type::WORDS),
+            help: $help,
+            set: |policy, word| {
+                policy.$field = $type::from_word(word).ok_or(ValueError::Word($type::WORDS))?;
+                Ok(())
+            },
+            write: |policy, out| out.write_str(policy.$field.word()),
+        }
+    };
+}
+
+/// A flag whose value is a number.
+macro_rules! number_flag {
+    ($name:literal, $kind:ident($range:literal), $parse:ident, $show:expr, $field:ident, $help:literal) => {
+        Flag {
+            name: $name,
+            values: Values::$kind($range),
+            help: $help,
+            set: |policy, word| {
+                policy.$field = $parse(word)?;
+                Ok(())
+            },
+            write: |policy, out| write!(out, "{}", $show(policy.$field)),
+        }
+    };
+}
+
+/// A flag whose value is a size.
+macro_rules! size_flag {
+    ($name:literal, $range:literal, $field:ident, $help:literal) => {
+        number_flag!($name, Size($range), parse_size, Size, $field, $help)
+    };
+}
+
+/// A flag whose value is a count.
+macro_rules! count_flag {
+    ($name:literal, $what:literal, $field:ident, $help:literal) => {
+        number_flag!($name, Count($what), parse_count_32, core::convert::identity, $field, $help)
+    };
+}
+
+/// Every flag of a policy, in the order of the help text.
+pub const FLAGS: &[Flag] = &[
+    size_flag!("superslab", "64K to 32M", superslab_bytes, "Size and alignment of a SuperSlab"),
+    size_flag!(
+        "slab",
+        "16K to the SuperSlab",
+        slab_bytes,
+        "Size of a slab, which holds blocks of one size class; slabs span 1 to 3 such units so that waste stays below 12.5 %"
+    ),
+    word_flag!("classes", SizeClasses, classes, "Size classes"),
+    word_flag!(
+        "header",
+        Header,
+        header,
+        "Block headers: none; full: written at every allocation; light: if it differs; off: only if it is corrupt"
+    ),
+    count_flag!("header-bytes", "1 or 16", header_bytes, "Bytes of a header, where there is one"),
+    Flag {
+        name: "huge",
+        values: Values::Words(HUGE_WORDS),
+        help: "Huge pages: never; thp: MADV_HUGEPAGE; mthp-SIZE: as thp, where SIZE is the kernel's largest; system: no advice, \
+               the kernel's mode decides; collapse: MADV_COLLAPSE of a SuperSlab when its last slab is taken; hugetlb: \
+               MAP_HUGETLB, else thp; hugetlb-plain: MAP_HUGETLB, else 4K pages",
+        set: set_huge,
+        write: |policy, out| match policy.mthp_order() {
+            Some(_) => write!(out, "{MTHP}{}", Size(policy.huge_page_bytes)),
+            None => out.write_str(policy.huge.word()),
+        },
+    },
+    word_flag!("prefault", Prefault, prefault, "How memory is made present before its first use"),
+    word_flag!(
+        "prefault-scope",
+        PrefaultScope,
+        prefault_scope,
+        "What is prefaulted: each SuperSlab, each slab, or what is prewarmed at start"
+    ),
+    count_flag!("prewarm", "SuperSlabs", prewarm_superslabs, "SuperSlabs reserved at start"),
+    count_flag!("cache", "SuperSlabs", cache_superslabs, "Empty SuperSlabs kept for reuse"),
+    count_flag!(
+        "huge-heaps",
+        "heaps",
+        huge_heaps,
+        "Threads whose heaps get huge pages at once; those of further threads get them from their second SuperSlab on"
+    ),
+    count_flag!("warm-slabs", "slabs", warm_slabs, "Empty slabs kept per size class beside the active one"),
+    word_flag!("purge", Purge, purge, "How unused memory is returned to the kernel"),
+    number_flag!(
+        "purge-delay",
+        Time("ns, us, ms or s of the event clock"),
+        parse_time,
+        Time,
+        purge_delay_ns,
+        "How long memory stays unused before it is purged"
+    ),
+    Flag {
+        name: "purge-spans",
+        values: Values::Words(YES_NO),
+        help: "Purge single empty slabs even where huge pages are requested",
+        set: |policy, word| {
+            let index = YES_NO.iter().position(|known| *known == word);
+            policy.purge_spans = index.ok_or(ValueError::Word(YES_NO))? == 1;
+            Ok(())
+        },
+        write: |policy, out| out.write_str(YES_NO[usize::from(policy.purge_spans)]),
+    },
+    word_flag!(
+        "align",
+        Align,
+        align,
+        "How SuperSlabs are mapped: arena: in one reservation, at multiples of their size; trim: each in its own mapping, made \
+         too large and trimmed; kernel: as the kernel aligns it, else trimmed"
+    ),
+    size_flag!("arena", "64M to 16T", arena_bytes, "Address space of the arena"),
+    word_flag!("meta", MetaPlace, meta, "Where metadata is stored: in the SuperSlab, or in a dense mapping of its own"),
+    word_flag!(
+        "carve",
+        Carve,
+        carve,
+        "How fresh blocks are handed out: to the end of a page, one at a time, or the whole slab"
+    ),
+    size_flag!("startup-touch", "up to a quarter of the arena", startup_touch_bytes, "Bytes touched once at start"),
+    size_flag!(
+        "huge-cache",
+        "0 for none",
+        huge_cache_bytes,
+        "Bytes of freed blocks above half a SuperSlab kept for reuse"
+    ),
+];
+
+const YES_NO: &[&str] = &["no", "yes"];
+
+/// What precedes the size of multi-size THPs.
+const MTHP: &str = "mthp-";
+
+/// The words of `--huge`: those of [`Huge`], and the sizes of multi-size THPs.
+const HUGE_WORDS: &[&str] = &[
+    Huge::Never.word(),
+    Huge::Thp.word(),
+    "mthp-16K",
+    "mthp-32K",
+    "mthp-64K",
+    "mthp-128K",
+    "mthp-256K",
+    "mthp-512K",
+    "mthp-1M",
+    Huge::System.word(),
+    Huge::Collapse.word(),
+    Huge::Hugetlb.word(),
+    Huge::HugetlbPlain.word(),
+];
+
+fn set_huge(policy: &mut Policy, word: &str) -> Result<(), ValueError> {
+    (policy.huge, policy.huge_page_bytes) = match word.strip_prefix(MTHP) {
+        Some(size) => {
+            let bytes = parse_size(size).ok().filter(|&bytes| is_mthp_size(bytes));
+            (Huge::Thp, bytes.ok_or(ValueError::HugePageSize)?)
+        }
+        None => (Huge::from_word(word).ok_or(ValueError::Word(HUGE_WORDS))?, HUGE_PAGE_BYTES),
+    };
+    Ok(())
+}

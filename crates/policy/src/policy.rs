@@ -1,0 +1,247 @@
+//! A policy: one allocator design, complete. Command line, policy files, the environment of the native allocator and
+//! JSON results all hold this type.
+
+use core::fmt;
+
+use crate::geometry::{GeometryError, RunGeometry};
+use crate::layout::Layout;
+use crate::limits::HUGE_PAGE_BYTES;
+use crate::units::Size;
+use crate::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
+
+/// An allocator design. Sizes in bytes, times in nanoseconds of the event clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct Policy {
+    /// SuperSlab size: a power of two, 64 KiB to 32 MiB.
+    pub superslab_bytes: u64,
+    /// Slab size: a power of two, 16 KiB to one SuperSlab; at most 512 slabs in a SuperSlab.
+    pub slab_bytes: u64,
+    /// Size classes.
+    pub classes: SizeClasses,
+    /// Block headers.
+    pub header: Header,
+    /// Header size where there is one: 1 or 16 bytes.
+    pub header_bytes: u32,
+    /// Huge pages requested from the kernel.
+    pub huge: Huge,
+    /// Size of the huge pages that the policy expects to get: 2 MiB, or that of a multi-size THP, 16 KiB to 1 MiB.
+    pub huge_page_bytes: u64,
+    /// How memory is made present before its first use.
+    pub prefault: Prefault,
+    /// When that happens.
+    pub prefault_scope: PrefaultScope,
+    /// SuperSlabs reserved, and prefaulted, at start.
+    pub prewarm_superslabs: u32,
+    /// Empty SuperSlabs kept for reuse.
+    pub cache_superslabs: u32,
+    /// Thread heaps whose first SuperSlab gets huge pages; those of further threads get them from their second on.
+    pub huge_heaps: u32,
+    /// How unused memory is returned to the kernel.
+    pub purge: Purge,
+    /// How long memory stays unused before it is purged.
+    pub purge_delay_ns: u64,
+    /// Whether single empty spans are purged even where huge pages are requested (with [`Huge::Never`] they always are).
+    pub purge_spans: bool,
+    /// Empty slabs kept per size class beside the active one.
+    pub warm_slabs: u32,
+    /// How SuperSlabs are mapped and aligned.
+    pub align: Align,
+    /// Where metadata is stored.
+    pub meta: MetaPlace,
+    /// How fresh blocks are handed out.
+    pub carve: Carve,
+    /// Bytes touched once at start, one byte per page (HAKMEM's fixed start-up cost).
+    pub startup_touch_bytes: u64,
+    /// Bytes of freed huge blocks kept for reuse.
+    pub huge_cache_bytes: u64,
+    /// Address space of the arena: 64 MiB to 16 TiB.
+    pub arena_bytes: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy::DEFAULT
+    }
+}
+
+/// Range of an arena's size, in bytes.
+const ARENA_BYTES: core::ops::RangeInclusive<u64> = 64 << 20..=16 << 40;
+/// Most SuperSlabs that can have mappings of their own: the simulator and the native memory keep a table of them.
+const MAPPINGS_MAX: u32 = 4 << 20;
+
+/// Why no allocator can follow a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyError {
+    /// Its SuperSlabs and slabs.
+    Geometry(GeometryError),
+    /// A header of another size than 1 or 16 bytes.
+    HeaderBytes(u32),
+    /// Huge pages of a size that the kernel does not have.
+    HugePageBytes(u64),
+    /// An arena outside 64 MiB to 16 TiB.
+    Arena(u64),
+    /// Pages of the hugetlb pool without an arena.
+    AlignHugetlb,
+    /// More SuperSlabs than can have mappings of their own.
+    AlignCount(u32),
+    /// More bytes prewarmed and touched at start than a quarter of the arena.
+    StartTooLarge,
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PolicyError::Geometry(error) => error.fmt(f),
+            PolicyError::HeaderBytes(bytes) => write!(f, "a header has 1 or 16 bytes, not {bytes}"),
+            PolicyError::HugePageBytes(bytes) => {
+                write!(
+                    f,
+                    "huge pages have 16K, doubling up to 2M, and only thp has those below 2M; not {}",
+                    Size(*bytes)
+                )
+            }
+            PolicyError::Arena(bytes) => write!(f, "an arena has 64M to 16T, not {bytes} bytes"),
+            PolicyError::AlignHugetlb => {
+                f.write_str("pages of the hugetlb pool need an arena; use align arena, or another value of huge")
+            }
+            PolicyError::AlignCount(superslabs) => write!(
+                f,
+                "at most {MAPPINGS_MAX} SuperSlabs can have mappings of their own, and this arena has {superslabs}; \
+                 use a smaller arena or larger SuperSlabs"
+            ),
+            PolicyError::StartTooLarge => {
+                f.write_str("prewarm and startup-touch fill more than a quarter of the arena; use a larger arena")
+            }
+        }
+    }
+}
+
+impl core::error::Error for PolicyError {}
+
+/// A policy with everything that follows from it.
+#[derive(Clone, Debug)]
+pub struct PreparedPolicy {
+    /// The policy in force: that of HAKMEM requests huge pages only where a SuperSlab is exactly one of them.
+    pub policy: Policy,
+    /// Its geometry, with tables.
+    pub geometry: RunGeometry,
+    /// Where everything is placed.
+    pub layout: Layout,
+}
+
+impl Policy {
+    /// The default, as a constant.
+    pub const DEFAULT: Policy = Policy {
+        superslab_bytes: 2 << 20,
+        slab_bytes: 64 << 10,
+        classes: SizeClasses::Default,
+        header: Header::None,
+        header_bytes: 1,
+        huge: Huge::Thp,
+        huge_page_bytes: HUGE_PAGE_BYTES,
+        prefault: Prefault::Off,
+        prefault_scope: PrefaultScope::SuperSlab,
+        prewarm_superslabs: 0,
+        cache_superslabs: 4,
+        huge_heaps: 8,
+        purge: Purge::DontNeed,
+        purge_delay_ns: 100_000_000,
+        purge_spans: false,
+        warm_slabs: 0,
+        align: Align::Arena,
+        meta: MetaPlace::InBand,
+        carve: Carve::Page,
+        startup_touch_bytes: 0,
+        huge_cache_bytes: 64 << 20,
+        arena_bytes: 64 << 30,
+    };
+
+    /// The policy that HAKMEM's reports describe: a fixed start-up cost, eager slabs of eight classes with 1-byte headers,
+    /// warm pools, purges without delay. Above 1 KiB it has the default size classes, which are not HAKMEM's.
+    pub const fn hakmem() -> Policy {
+        Policy {
+            classes: SizeClasses::Hakmem,
+            header: Header::Full,
+            header_bytes: 1,
+            huge: Huge::HugetlbPlain,
+            cache_superslabs: 8,
+            purge_delay_ns: 0,
+            purge_spans: true,
+            warm_slabs: 2,
+            carve: Carve::Eager,
+            startup_touch_bytes: 30 << 20,
+            ..Policy::DEFAULT
+        }
+    }
+
+    /// Names of all presets.
+    pub const PRESETS: &'static [&'static str] = &["default", "hakmem"];
+
+    /// A preset by its name.
+    pub fn preset(name: &str) -> Option<Policy> {
+        match name {
+            "default" => Some(Policy::default()),
+            "hakmem" => Some(Policy::hakmem()),
+            _ => None,
+        }
+    }
+
+    /// Whether empty spans of a SuperSlab in use are purged.
+    pub fn purges_spans(&self) -> bool {
+        self.purge != Purge::None && (self.purge_spans || self.huge == Huge::Never)
+    }
+
+    /// log2 of the pages in a multi-size THP, where the policy expects those; `None` where huge pages have 2 MiB.
+    pub fn mthp_order(&self) -> Option<usize> {
+        (self.huge_page_bytes < HUGE_PAGE_BYTES)
+            .then(|| (self.huge_page_bytes / crate::limits::PAGE_BYTES).ilog2() as usize)
+    }
+
+    /// Checks the policy and computes what follows from it.
+    ///
+    /// # Errors
+    /// Values out of range, and values that exclude each other.
+    pub fn prepare(&self) -> Result<PreparedPolicy, PolicyError> {
+        self.check_ranges()?;
+        let geometry = RunGeometry::new(self).map_err(PolicyError::Geometry)?;
+        let layout = Layout::new(&geometry, self.arena_bytes).with_align(self.align);
+        if self.align != Align::Arena {
+            if self.huge.is_hugetlb() {
+                return Err(PolicyError::AlignHugetlb);
+            }
+            if layout.ordinals() > MAPPINGS_MAX {
+                return Err(PolicyError::AlignCount(layout.ordinals()));
+            }
+        }
+        let mut policy = *self;
+        if policy.huge == Huge::HugetlbPlain && policy.superslab_bytes != HUGE_PAGE_BYTES {
+            policy.huge = Huge::Never;
+        }
+        Ok(PreparedPolicy { policy, geometry, layout })
+    }
+
+    fn check_ranges(&self) -> Result<(), PolicyError> {
+        if !matches!(self.header_bytes, 1 | 16) {
+            return Err(PolicyError::HeaderBytes(self.header_bytes));
+        }
+        let is_mid_size = self.huge == Huge::Thp && is_mthp_size(self.huge_page_bytes);
+        if self.huge_page_bytes != HUGE_PAGE_BYTES && !is_mid_size {
+            return Err(PolicyError::HugePageBytes(self.huge_page_bytes));
+        }
+        if !ARENA_BYTES.contains(&self.arena_bytes) {
+            return Err(PolicyError::Arena(self.arena_bytes));
+        }
+        let prewarmed_bytes = u64::from(self.prewarm_superslabs).saturating_mul(self.superslab_bytes);
+        if prewarmed_bytes.saturating_add(self.startup_touch_bytes) > self.arena_bytes / 4 {
+            return Err(PolicyError::StartTooLarge);
+        }
+        Ok(())
+    }
+}
+
+/// Whether Linux has multi-size THPs of this size for anonymous memory.
+pub(crate) fn is_mthp_size(bytes: u64) -> bool {
+    bytes.is_power_of_two() && (16 << 10..HUGE_PAGE_BYTES).contains(&bytes)
+}

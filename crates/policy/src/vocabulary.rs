@@ -1,0 +1,133 @@
+//! The values that a policy's choices can have.
+
+use crate::words::words;
+
+words! {
+    /// Size classes up to 1 KiB; above that, every scheme has four classes per doubling.
+    SizeClasses {
+        /// 8; 16 to 128 in steps of 16; then four per doubling.
+        Default = "default",
+        /// Powers of two from 8 to 1024 (HAKMEM's classes C0 to C7).
+        Hakmem = "hakmem",
+        /// 8; then steps of 16 up to 1024.
+        Linear = "linear",
+    }
+}
+
+words! {
+    /// Whether blocks carry a header, and when it is written. The three that do have the same placement.
+    Header {
+        /// No header.
+        None = "none",
+        /// Written at every allocation.
+        Full = "full",
+        /// Read first, and written if it differs.
+        Light = "light",
+        /// Read first, and written only if it is not a valid header.
+        Off = "off",
+    }
+}
+
+words! {
+    /// How fresh blocks of a slab are handed out.
+    Carve {
+        /// Linked up to the end of the current page at most, so that no page is touched early.
+        Page = "page",
+        /// One at a time, never linked.
+        Bump = "bump",
+        /// The whole slab is linked at once.
+        Eager = "eager",
+    }
+}
+
+words! {
+    /// Where the metadata of SuperSlabs and slabs is stored.
+    MetaPlace {
+        /// In the first pages of the SuperSlab.
+        InBand = "inband",
+        /// In a dense mapping of its own.
+        Sidecar = "sidecar",
+    }
+}
+
+words! {
+    /// Which huge pages the allocator requests.
+    Huge {
+        /// `MADV_HUGEPAGE` on the whole arena.
+        Thp = "thp",
+        /// None.
+        Never = "never",
+        /// No advice: the kernel's own mode decides. Memory is purged as if huge pages had been requested.
+        System = "system",
+        /// `MADV_COLLAPSE` of a SuperSlab when its last unit is taken; once, until some of its memory is purged.
+        Collapse = "collapse",
+        /// `MAP_HUGETLB`; if the pool is empty, `MADV_HUGEPAGE`; if that fails, 4 KiB pages. Each fallback is counted.
+        Hugetlb = "hugetlb",
+        /// `MAP_HUGETLB`; if the pool is empty, 4 KiB pages (HAKMEM).
+        HugetlbPlain = "hugetlb-plain",
+    }
+}
+
+impl Huge {
+    /// Whether pages of the hugetlb pool are requested.
+    #[inline]
+    pub const fn is_hugetlb(self) -> bool {
+        matches!(self, Huge::Hugetlb | Huge::HugetlbPlain)
+    }
+}
+
+words! {
+    /// How memory is made present before its first use.
+    Prefault {
+        /// Not at all.
+        Off = "off",
+        /// `mmap(MAP_POPULATE)`; huge-page advice can only follow it.
+        Populate = "populate",
+        /// `MADV_POPULATE_WRITE`, after the advice.
+        PopulateWrite = "populate-write",
+        /// `MADV_POPULATE_READ`, after the advice.
+        PopulateRead = "populate-read",
+        /// One byte written per page.
+        Touch = "touch",
+        /// Zeros written over the whole range.
+        Memset = "memset",
+    }
+}
+
+words! {
+    /// When prefaulting happens.
+    PrefaultScope {
+        /// When a SuperSlab is first used, and again after it was purged.
+        SuperSlab = "superslab",
+        /// When a span is taken whose memory is not known to be present.
+        Slab = "slab",
+        /// At start, for the prewarmed SuperSlabs only.
+        Init = "init",
+    }
+}
+
+words! {
+    /// How unused memory is returned to the kernel.
+    Purge {
+        /// `MADV_DONTNEED`.
+        DontNeed = "dontneed",
+        /// Never.
+        None = "none",
+        /// `MADV_FREE`.
+        Free = "free",
+        /// `munmap`; the addresses are reserved again.
+        Unmap = "unmap",
+    }
+}
+
+words! {
+    /// How SuperSlabs are mapped and aligned.
+    Align {
+        /// At multiples of their size in one reservation.
+        Arena = "arena",
+        /// Each in its own mapping where the kernel chooses: one SuperSlab more than needed is mapped, and both ends are unmapped.
+        Trim = "trim",
+        /// Each in its own mapping of exactly its size; if the kernel did not align it, as with `Trim`.
+        Kernel = "kernel",
+    }
+}

@@ -1,0 +1,106 @@
+//! Flags and units: what is shown is read back as the same, and anything else is refused.
+
+use hksim_policy::Policy;
+use hksim_policy::flags::{FLAGS, Flag, ValueError, Values};
+use hksim_policy::units::{Size, Time, parse_count, parse_count_32, parse_size, parse_time};
+use hksim_testkit::Random;
+
+/// A word that a flag takes.
+fn random_word(flag: &Flag, random: &mut Random) -> String {
+    match flag.values {
+        Values::Words(words) => random.pick(words).to_string(),
+        Values::Size(_) => Size(random.log_uniform(1 << 45)).to_string(),
+        Values::Count(_) => random.log_uniform(1 << 31).to_string(),
+        Values::Time(_) => Time(random.log_uniform(1 << 50)).to_string(),
+    }
+}
+
+#[test]
+fn a_policy_is_its_flags() {
+    let seed = 0x7_0000;
+    eprintln!("seed {seed:#x}");
+    let mut random = Random::new(seed);
+    for _ in 0..2000 {
+        let mut policy = Policy::default();
+        let words: Vec<String> = FLAGS.iter().map(|flag| random_word(flag, &mut random)).collect();
+        for (flag, word) in FLAGS.iter().zip(&words) {
+            flag.set(&mut policy, word).unwrap_or_else(|why| panic!("--{} {word} {why}", flag.name));
+        }
+        let mut read = Policy::hakmem();
+        for (flag, word) in FLAGS.iter().zip(&words) {
+            let shown = flag.show(&policy).to_string();
+            assert_eq!(&shown, word, "--{}", flag.name);
+            flag.set(&mut read, &shown).unwrap();
+        }
+        assert_eq!(read, policy, "{words:?}");
+    }
+}
+
+#[test]
+fn every_flag_refuses_what_is_no_value() {
+    for flag in FLAGS {
+        for word in ["", "nonsense", "-1", "2MM", "mthp-2M", "mthp-48K", "mthp-8K", "99999999999999999999"] {
+            let mut policy = Policy::default();
+            assert!(flag.set(&mut policy, word).is_err(), "--{} {word}", flag.name);
+            assert_eq!(policy, Policy::default(), "--{} {word}", flag.name);
+        }
+    }
+    let huge = Flag::find("huge").unwrap();
+    assert_eq!(huge.set(&mut Policy::default(), "mthp-2M"), Err(ValueError::HugePageSize));
+    let why = huge.set(&mut Policy::default(), "tph").unwrap_err().to_string();
+    assert!(why.starts_with("is not one of never, thp, mthp-16K, "), "{why}");
+}
+
+#[test]
+fn values_that_exclude_each_other_are_found_together() {
+    let refused: [(&[(&str, &str)], &str); 7] = [
+        (&[("superslab", "3M")], "powers of two"),
+        (&[("superslab", "64M")], "64K to 32M"),
+        (&[("superslab", "32M"), ("slab", "16K")], "512 slabs"),
+        (&[("header-bytes", "8")], "1 or 16 bytes"),
+        (&[("arena", "1M")], "64M to 16T"),
+        (&[("arena", "64M"), ("prewarm", "99")], "a quarter"),
+        (&[("huge", "hugetlb"), ("align", "trim")], "align arena"),
+    ];
+    for (flags, expected) in refused {
+        let mut policy = Policy::default();
+        flags.iter().for_each(|(name, word)| Flag::find(name).unwrap().set(&mut policy, word).unwrap());
+        let why = policy.prepare().map(drop).unwrap_err().to_string();
+        assert!(why.contains(expected), "{flags:?}: {why}");
+    }
+    assert!(Policy::PRESETS.iter().all(|name| Policy::preset(name).unwrap().prepare().is_ok()));
+}
+
+#[test]
+fn sizes_are_binary_and_counts_decimal() {
+    assert_eq!(parse_size("2M"), Ok(2 * 1024 * 1024));
+    assert_eq!(parse_size("64KiB"), Ok(65_536));
+    assert_eq!(parse_size("4096"), Ok(4_096));
+    assert_eq!(parse_count("1M"), Ok(1_000_000));
+    assert_eq!(parse_count("100k"), Ok(100_000));
+    assert_eq!(parse_time("100ms"), Ok(100_000_000));
+    assert_eq!(parse_time("0"), Ok(0));
+}
+
+#[test]
+fn anything_else_is_refused() {
+    for word in ["", "-1", "+1", "abc", "M", "1.5M", "1 M", "2MM", "99999999999999999999", "20000000T", "1é", "é"] {
+        assert!(parse_size(word).is_err(), "{word:?} as a size");
+        assert!(parse_count(word).is_err(), "{word:?} as a count");
+    }
+    for word in ["", "5", "ms", "-1ms", "1.5s", "100 ms", "99999999999999999999ns", "99999999999s", "1m"] {
+        assert!(parse_time(word).is_err(), "{word:?} as a time");
+    }
+    assert_eq!(parse_count_32("4294967296"), Err(ValueError::CountTooLarge));
+}
+
+#[test]
+fn what_is_shown_can_be_read() {
+    for bytes in [0, 1, 1023, 1024, 1536, 2 << 20, 64 << 30, 16 << 40, u64::MAX] {
+        assert_eq!(parse_size(&Size(bytes).to_string()), Ok(bytes));
+    }
+    for ns in [0, 1, 999, 1_000, 1_500, 100_000_000, 3_000_000_000, u64::MAX] {
+        assert_eq!(parse_time(&Time(ns).to_string()), Ok(ns));
+    }
+    assert_eq!((Size(1536).to_string(), Time(100_000_000).to_string()), ("1536".into(), "100ms".into()));
+}
