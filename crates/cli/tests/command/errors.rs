@@ -18,7 +18,7 @@ fn bad_usage_is_named() {
         ("sim rm.hkt --superslab 0", "powers of two"),
         ("sim rm.hkt --superslab -1", "`-1` is not a size"),
         ("sim rm.hkt --superslab abc", "`abc` is not a size"),
-        ("sim rm.hkt --superslab 99999999999999999999M", "no size"),
+        ("sim rm.hkt --superslab 99999999999999999999M", "is not a size"),
         ("sweep rm.hkt --superslab 1M,", "`` is not a size"),
         ("sim rm.hkt --slab 4M", "a slab has"),
         ("sim rm.hkt --header-bytes 3", "1 or 16"),
