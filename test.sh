@@ -33,6 +33,8 @@ tools=(
     "valgrind:valgrind:recordings of every access, traces of valgrind"
     "ltrace:ltrace:recordings by ltrace"
     "heaptrack:heaptrack:traces of heaptrack"
+    "babeltrace2:babeltrace2:folders of LTTng"
+    "lz4:lz4:files packed by lz4 itself"
     "libjemalloc.so.2:libjemalloc2:replays on jemalloc"
     "libtcmalloc_minimal.so.4:libtcmalloc-minimal4:replays on tcmalloc"
     "libmimalloc.so.2:libmimalloc2.0:replays on mimalloc"

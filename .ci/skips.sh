@@ -17,8 +17,8 @@ list() {
     ' "$1"
 }
 
-# The allowed reasons as patterns of grep -E, without the comments.
-patterns() { sed 's/[[:space:]][[:space:]]*#.*//; /^#/d; /^$/d; s/^/\tskipped: .*/' "$allowed"; }
+# The allowed reasons as patterns of grep -E, without the comments. `^` is the begin of the reason.
+patterns() { sed 's/[[:space:]][[:space:]]*#.*//; /^#/d; /^$/d; s/^^/\tskipped: /; s/^\([^\t]\)/\tskipped: .*\1/' "$allowed"; }
 
 skips=$(list "$1")
 [ -n "$skips" ] || { echo "nothing was skipped"; exit 0; }
