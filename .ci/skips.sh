@@ -2,7 +2,7 @@
 # .ci/skips.sh LOG: what the run of test.sh that wrote LOG skipped; an error where .ci/skips-allowed.txt does not allow it.
 #
 # Whatever cannot run here, in a script or a test, prints a line that begins with `skipped: ` and the reason. Tests with a
-# runner of their own print `test NAME ... skipped: reason`.
+# runner of their own print `test NAME ... skipped: reason`, hksim itself `hksim: skipped: reason`.
 set -euo pipefail
 allowed=$(dirname "$0")/skips-allowed.txt
 
@@ -12,7 +12,7 @@ list() {
         /^---- .* stdout ----$/ { who = $2; next }
         /^==> /                 { who = "test.sh"; next }
         /^ *Running /           { who = $2 == "unittests" ? $3 : $2; next }
-        /^skipped: /            { print who "\t" $0; next }
+        /^(hksim: )?skipped: /  { sub(/^hksim: /, ""); print who "\t" $0; next }
         /^test .* \.\.\. skipped: / { name = $2; sub(/^test .* \.\.\. /, ""); print name "\t" $0 }
     ' "$1"
 }
