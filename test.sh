@@ -1,15 +1,45 @@
 #!/usr/bin/env bash
 # Everything that must hold: format, lints, docs, notebook, tests. Builds in target/ only.
-# What a test cannot do on this machine it says as `skipped: reason`.
+#
+#     ./test.sh [--strict]
+#
+# What cannot be tested on this machine is said as `skipped: reason`. With --strict a skip is a failure, unless
+# .ci/skips-allowed.txt allows its reason. As root it installs Debian's packages, and says so first;
+# HKSIM_NO_APT=1 prevents that.
 set -euo pipefail
 exec </dev/null
 cd "$(dirname "$0")"
 . .ci/packages.sh
 
+case ${1:-} in
+    '' | --strict) strict=${1:-} ;;
+    *) echo "usage: ./test.sh [--strict]" >&2; exit 2 ;;
+esac
+
 target=${CARGO_TARGET_DIR:-target}
 venv=$target/venv
+log=$target/test.log
 thp=/sys/kernel/mm/transparent_hugepage/enabled
 pool=/proc/sys/vm/nr_hugepages
+rust_version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+
+# What is installed where it is missing, and what is skipped without it.
+tools=(
+    "git:git:recordings of git"
+    "strace:strace:counts of system calls"
+    "sqlite3:sqlite3:recordings of sqlite3"
+    "python3:python3:recordings of Python, the independent trace reader, the notebook"
+    "ensurepip:python3-venv:notebooks, and readers of Parquet"
+    "valgrind:valgrind:recordings of every access, traces of valgrind"
+    "ltrace:ltrace:recordings by ltrace"
+    "heaptrack:heaptrack:traces of heaptrack"
+    "babeltrace2:babeltrace2:folders of LTTng"
+    "lz4:lz4:files packed by lz4 itself"
+    "libjemalloc.so.2:libjemalloc2:replays on jemalloc"
+    "libtcmalloc_minimal.so.4:libtcmalloc-minimal4:replays on tcmalloc"
+    "libmimalloc.so.2:libmimalloc2.0:replays on mimalloc"
+    "shellcheck:shellcheck:shellcheck of the scripts"
+)
 
 step() { printf '\n==> %s\n' "$*"; }
 
@@ -25,60 +55,97 @@ restore() {
 # A Python with what the notebooks and the independent trace reader need.
 make_venv() {
     command -v python3 >/dev/null || return
-    python3 -c 'import ensurepip' 2>/dev/null || install python3-venv
     [ -x "$venv/bin/pip" ] || python3 -m venv "$venv" >/dev/null || return
     "$venv/bin/pip" install --quiet --disable-pip-version-check -r notebooks/requirements.txt
 }
 
-thp_before=$(thp_mode)
-pool_before=$(cat "$pool" 2>/dev/null || true)
-trap restore EXIT
+install_tools() {
+    step "tools"
+    need_cargo
+    need cc gcc
+    for tool in "${tools[@]}"; do
+        IFS=: read -r thing package purpose <<<"$tool"
+        want "$thing" "$package" || echo "skipped: $purpose: $thing is not installed"
+    done
+}
 
-step "tools"
-need_cargo
-need cc gcc
-want git git || echo "skipped: recordings of git: it is not installed"
-want strace strace || echo "skipped: counts of system calls: strace is not installed"
-want sqlite3 sqlite3 || echo "skipped: recordings of sqlite3: it is not installed"
-want python3 python3 || echo "skipped: recordings of Python, the independent trace reader, the notebook: no python3"
-want valgrind valgrind || echo "skipped: recordings of every access, traces of valgrind: it is not installed"
-want ltrace ltrace || echo "skipped: recordings by ltrace: it is not installed"
-want heaptrack heaptrack || echo "skipped: traces of heaptrack: it is not installed"
-for library in libjemalloc.so.2:libjemalloc2 libtcmalloc_minimal.so.4:libtcmalloc-minimal4 libmimalloc.so.2:libmimalloc2.0; do
-    ldconfig -p 2>/dev/null | grep -qF "${library%:*} " || install "${library#*:}"
-done
-if want shellcheck shellcheck; then
-    shellcheck -x try.sh test.sh .ci/run .ci/packages.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh tools/kernel-matrix/run.sh
-    # Functions that a trap or another function calls look unreachable.
-    shellcheck -x -e SC2317,SC2086 tools/native-programs.sh tools/native-tests.sh tools/native-limits.sh tools/native-races.sh
-else
-    echo "skipped: shellcheck of the scripts: it is not installed"
-fi
+lint() {
+    if command -v shellcheck >/dev/null; then
+        step "shellcheck"
+        shellcheck -x try.sh test.sh .ci/run .ci/*.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh tools/kernel-matrix/run.sh
+        # Functions that a trap or another function calls look unreachable.
+        shellcheck -x -e SC2317,SC2086 tools/native-programs.sh tools/native-tests.sh tools/native-limits.sh tools/native-races.sh
+    fi
 
-step "cargo fmt --check"
-cargo fmt --all --check
+    step "cargo fmt --check"
+    cargo fmt --all --check
 
-step "cargo clippy"
-cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
-cargo clippy --quiet --locked -p hksim-record-preload --features operators -- -D warnings
+    step "cargo clippy"
+    cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
+    cargo clippy --quiet --locked -p hksim-record-preload --features operators -- -D warnings
 
-step "cargo doc"
-RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps
+    step "cargo doc"
+    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps
+}
 
-if command -v python3 >/dev/null; then
-    step "docs/kernel-matrix.md is what its results give"
-    python3 tools/kernel-matrix/matrix.py check
-fi
+# Licences and duplicates are also tests of testkit; known advisories are not.
+check_dependencies() {
+    step "cargo deny"
+    if ! cargo deny --version >/dev/null 2>&1; then
+        echo "skipped: licences and advisories by cargo-deny: it is not installed (cargo install --locked cargo-deny)"
+        return
+    fi
+    cargo deny --locked --offline check --hide-inclusion-graph licenses bans sources
+    if timeout 120 cargo deny fetch db >"$target/deny.log" 2>&1; then
+        cargo deny --locked check --hide-inclusion-graph advisories
+    else
+        echo "skipped: advisories: the database cannot be fetched: $(grep -m1 -i 'fatal\|error' "$target/deny.log")"
+    fi
+}
 
-step "notebooks"
-if make_venv; then
-    "$venv/bin/python" notebooks/check.py "$target/notebooks"
-    HKSIM_PYTHON=$(realpath -s "$venv/bin/python")
-    export HKSIM_PYTHON
-else
-    echo "skipped: notebooks: notebooks/requirements.txt cannot be installed here (needs python3, venv and pip)"
-fi
+# rust-version is a promise only where the oldest compiler has seen the code.
+check_oldest_rust() {
+    step "cargo +$rust_version check"
+    if RUSTUP_AUTO_INSTALL=0 cargo "+$rust_version" --version >/dev/null 2>&1; then
+        cargo "+$rust_version" check --quiet --locked --workspace --target-dir "$target/oldest-rust"
+    else
+        echo "skipped: Rust $rust_version: not installed (rustup toolchain install $rust_version --profile minimal)"
+    fi
+}
 
-step "cargo test"
-# Tests that pass show what they printed: what they skipped, and why.
-cargo test --locked --workspace -- --show-output
+check_documents() {
+    if command -v python3 >/dev/null; then
+        step "docs/kernel-matrix.md is what its results give"
+        python3 tools/kernel-matrix/matrix.py check
+    fi
+
+    step "notebooks"
+    if make_venv; then
+        "$venv/bin/python" notebooks/check.py "$target/notebooks"
+        HKSIM_PYTHON=$(realpath -s "$venv/bin/python")
+        export HKSIM_PYTHON
+    else
+        echo "skipped: notebooks: notebooks/requirements.txt cannot be installed here (needs python3, venv and pip)"
+    fi
+}
+
+everything() {
+    thp_before=$(thp_mode)
+    pool_before=$(cat "$pool" 2>/dev/null || true)
+    trap restore EXIT
+    install_tools
+    lint
+    check_dependencies
+    check_oldest_rust
+    check_documents
+    step "cargo test"
+    # Tests that pass show what they printed: what they skipped, and why.
+    cargo test --locked --workspace -- --show-output
+}
+
+announce cc:gcc "${tools[@]%:*}"
+mkdir -p "$target"
+everything 2>&1 | tee "$log"
+
+step "skipped"
+.ci/skips.sh "$log" || [ -z "$strict" ]

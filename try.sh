@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The main job once through: build, record a real program, sweep designs, validate. Writes to target/try only.
+# As root it installs a C compiler, and sqlite3 where there is no Python, and says so first; HKSIM_NO_APT=1 prevents that.
 set -euo pipefail
 cd "$(dirname "$0")"
 . .ci/packages.sh
@@ -28,6 +29,7 @@ record_something() {
 }
 
 need_cargo
+if [ -x /usr/bin/python3 ]; then announce cc:gcc; else announce cc:gcc sqlite3:sqlite3; fi
 need cc gcc
 [ -x /usr/bin/python3 ] || want sqlite3 sqlite3 || true
 mkdir -p "$out"

@@ -20,5 +20,5 @@ printf '%s\n' "$@" | xargs -P "${AT_ONCE:-2}" -I{} sh -c "
     else echo \"{}: CRASHED\"; tail -n 30 \"\$log\"; exit 255
     fi
     rm -f \"\$log\"" || status=1
-rm -f /dev/shm/hksim-fuzz-*
+rm -rf /dev/shm/hksim-fuzz-*
 exit $status

@@ -1,17 +1,53 @@
-//! What the fuzz targets share: bytes become a file, and whatever is read from it must hold what readers are promised.
+//! The bodies of the fuzz targets. Each writes its input to a file; whatever is read from it must be a sound trace.
 //!
-//! Files lie in `/dev/shm`, one set per fuzzing process.
+//! The files are in `/dev/shm`, in one folder per thread. `crates/trace/tests/fuzz_targets.rs` compiles this file too,
+//! and runs every target on its seeds without a nightly toolchain.
 
 use hksim_trace::event::Event;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::import::{Format, Options, import};
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::{repair, verify};
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+thread_local! {
+    static FOLDER: Folder = Folder::new();
+    static ACCEPTED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A folder in memory, removed when its thread ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = PathBuf::from(format!("/dev/shm/hksim-fuzz-{process}-{number}"));
+        fs::create_dir_all(&path).expect("a folder in /dev/shm");
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
 
 fn file(name: &str) -> PathBuf {
-    PathBuf::from(format!("/dev/shm/hksim-fuzz-{}-{name}", std::process::id()))
+    FOLDER.with(|folder| folder.0.join(name))
+}
+
+/// How many inputs of this thread were accepted: imported, or read to the end.
+pub fn accepted() -> u64 {
+    ACCEPTED.get()
+}
+
+fn accept() {
+    ACCEPTED.set(ACCEPTED.get() + 1);
 }
 
 /// Imports the bytes as the format of that name. What is imported must be a sound trace.
@@ -28,6 +64,7 @@ pub fn import_as(format: &str, data: &[u8]) {
             verified.findings.iter().filter(|finding| !known.iter().any(|start| finding.what.starts_with(start)));
         assert!(verified.sound && flaws.next().is_none(), "{verified:?}");
         read(&out);
+        accept();
     }
 }
 
@@ -37,6 +74,7 @@ pub fn import_any(data: &[u8]) {
     fs::write(&source, data).expect("room in /dev/shm");
     if import(&source, &Options::default(), &out).is_ok() {
         assert!(verify(&out).expect("an import is a trace").sound);
+        accept();
     }
 }
 
@@ -44,9 +82,12 @@ pub fn import_any(data: &[u8]) {
 pub fn read_trace(data: &[u8]) {
     let (source, out) = (file("trace"), file("mended"));
     fs::write(&source, data).expect("room in /dev/shm");
-    read(&source);
+    let whole = read(&source);
     if repair(&source, &out).is_ok() {
         assert!(verify(&out).expect("a mended trace is a trace").sound);
+    }
+    if whole {
+        accept();
     }
 }
 
@@ -85,9 +126,9 @@ pub fn read_payloads(data: &[u8]) {
     read_trace(&trace);
 }
 
-/// Everything that is read keeps the promises of an [`EventSource`].
-fn read(path: &Path) {
-    let Ok(mut reader) = TraceReader::open(path) else { return };
+/// Everything that is read keeps the promises of an [`EventSource`]. Returns whether it was read to the end.
+fn read(path: &Path) -> bool {
+    let Ok(mut reader) = TraceReader::open(path) else { return false };
     let summary = *reader.summary();
     let (mut seen, mut last_ns) = (0u64, 0);
     let mut check = |event: &Event| {
@@ -97,10 +138,15 @@ fn read(path: &Path) {
         last_ns = event.time_ns;
         seen += 1;
     };
-    while let Ok(Some(batch)) = reader.next_batch() {
-        batch.iter().for_each(&mut check);
-    }
+    let whole = loop {
+        match reader.next_batch() {
+            Ok(Some(batch)) => batch.iter().for_each(&mut check),
+            Ok(None) => break true,
+            Err(_) => break false,
+        }
+    };
     assert!(seen <= summary.events);
+    whole
 }
 
 /// CRC-32 as in zip, a bit at a time: small, and not the reader's own.

@@ -83,6 +83,7 @@ unsafe fn system_call_unasked(number: c_long, words: &[u64; 6]) -> c_long {
 }
 
 /// The only place from which the recorder enters the kernel: a filter may ask for it.
+#[allow(named_asm_labels)] // Rust 1.88 warns here, too; a naked function is emitted once, so its label is unique
 #[unsafe(naked)]
 unsafe extern "C" fn enter_kernel(number: c_long, words: &[u64; 6]) -> c_long {
     naked_asm!(

@@ -1,0 +1,189 @@
+//! Every fuzz target on its seeds and on mutations of them, without a nightly toolchain.
+//!
+//! `HKSIM_FUZZ_INPUTS` and `HKSIM_FUZZ_SEED` choose how many mutations per target, and which. An input that fails is kept.
+
+#[path = "../../../fuzz/src/lib.rs"]
+mod bodies;
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+use support::Random;
+
+const INPUTS_DEFAULT: u64 = 500;
+const SEED_DEFAULT: u64 = 0xF022;
+/// As `-max_len` of fuzz/run.sh.
+const INPUT_BYTES_MAX: usize = 16_384;
+/// As `-timeout` of fuzz/run.sh, and as much again for a build without optimisation.
+const INPUT_TIME_MAX: Duration = Duration::from_secs(40);
+
+/// What a target does with an input.
+#[derive(Clone, Debug)]
+enum Body {
+    ImportAs(String),
+    ImportAny,
+    ReadTrace,
+    ReadPayloads,
+}
+
+impl Body {
+    fn run(&self, input: &[u8]) {
+        match self {
+            Body::ImportAs(format) => bodies::import_as(format, input),
+            Body::ImportAny => bodies::import_any(input),
+            Body::ReadTrace => bodies::read_trace(input),
+            Body::ReadPayloads => bodies::read_payloads(input),
+        }
+    }
+}
+
+struct Target {
+    name: String,
+    body: Body,
+    seeds: Vec<Vec<u8>>,
+}
+
+fn fuzz_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
+}
+
+fn number_from(variable: &str, default: u64) -> u64 {
+    let Ok(value) = std::env::var(variable) else { return default };
+    value.parse().unwrap_or_else(|_| panic!("{variable} is {value:?}; it must be a whole number"))
+}
+
+/// The body that the source of a target calls.
+fn body_of(source: &str) -> Body {
+    let call = source.split("hksim_fuzz::").nth(1).expect("a call of a body");
+    let (function, arguments) = call.split_once('(').expect("a call");
+    match function {
+        "import_as" => Body::ImportAs(arguments.split('"').nth(1).expect("a format").into()),
+        "import_any" => Body::ImportAny,
+        "read_trace" => Body::ReadTrace,
+        "read_payloads" => Body::ReadPayloads,
+        other => panic!("{other}: add it to Body"),
+    }
+}
+
+/// The files of a folder that git keeps, in order. A fuzzing run leaves others there.
+fn seeds(folder: &Path) -> Vec<Vec<u8>> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.retain(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"seed-")));
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).expect("a seed")).collect()
+}
+
+fn targets() -> Vec<Target> {
+    let sources = fs::read_dir(fuzz_folder().join("fuzz_targets")).expect("the fuzz targets");
+    let mut paths: Vec<PathBuf> = sources.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    let target = |path: &PathBuf| {
+        let name = path.file_stem().expect("a name").to_str().expect("UTF-8").to_string();
+        let body = body_of(&fs::read_to_string(path).expect("a target"));
+        let seeds = seeds(&fuzz_folder().join("corpus").join(&name));
+        Target { name, body, seeds }
+    };
+    paths.iter().map(target).collect()
+}
+
+/// One to eight changes of a seed: bits, bytes, numbers at the edges, pieces removed, repeated or taken from another seed.
+fn mutated(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
+    let pick = |random: &mut Random| &seeds[random.below(seeds.len() as u64) as usize];
+    let mut input = pick(random).clone();
+    for _ in 0..=random.below(8) {
+        if input.is_empty() {
+            input.push(0);
+        }
+        let at = random.below(input.len() as u64) as usize;
+        let end = (at + 1 + random.below(64) as usize).min(input.len());
+        match random.below(9) {
+            0 => input[at] ^= 1 << random.below(8),
+            1 => input[at] = random.next() as u8,
+            2 => input[at] = random.pick(b"\0\x7F\x80\xFF \n09-x"),
+            3 => {
+                let edge = random.pick(&[0, 1, u64::MAX, 1 << 31, 1 << 32, 1 << 47, 1 << 63]).to_le_bytes();
+                let bytes = (end - at).min(8);
+                input[at..at + bytes].copy_from_slice(&edge[..bytes]);
+            }
+            4 => {
+                let digits = input[at..end].iter_mut().filter(|byte| byte.is_ascii_digit());
+                digits.for_each(|byte| *byte = b"0123456789"[random.below(10) as usize]);
+            }
+            5 => drop(input.drain(at..end)),
+            6 => {
+                let piece = input[at..end].to_vec();
+                input.splice(at..at, piece);
+            }
+            7 => {
+                let other = pick(random);
+                let from = random.below(other.len() as u64) as usize;
+                let piece = other[from..].iter().take(256).copied();
+                input.splice(at..end, piece);
+            }
+            _ => input.truncate(at),
+        }
+    }
+    input.truncate(INPUT_BYTES_MAX);
+    input
+}
+
+/// Runs one input; one that fails or takes too long is kept, and named.
+fn run(target: &Target, input: &[u8], what: &str) {
+    let begin = Instant::now();
+    let outcome = catch_unwind(AssertUnwindSafe(|| target.body.run(input)));
+    if outcome.is_ok() && begin.elapsed() < INPUT_TIME_MAX {
+        return;
+    }
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{}", target.name));
+    fs::write(&kept, input).expect("room for the input");
+    let verdict = if outcome.is_ok() { "took too long" } else { "failed" };
+    panic!("{}: {what} {verdict} after {:?}; the input: {}", target.name, begin.elapsed(), kept.display());
+}
+
+#[test]
+fn every_target_takes_its_seeds() {
+    let targets = targets();
+    assert!(targets.len() >= 24, "{} targets", targets.len());
+    let mut unaccepted = Vec::new();
+    for target in &targets {
+        assert!(!target.seeds.is_empty(), "{}: no seeds in fuzz/corpus", target.name);
+        let before = bodies::accepted();
+        for (number, seed) in target.seeds.iter().enumerate() {
+            run(target, seed, &format!("seed {}", number + 1));
+        }
+        if bodies::accepted() == before {
+            unaccepted.push(&target.name);
+        }
+    }
+    // A seed that is refused at once leads a fuzzer nowhere.
+    assert!(unaccepted.is_empty(), "{unaccepted:?}: no seed is accepted");
+}
+
+#[test]
+fn no_target_fails_on_mutations_of_its_seeds() {
+    let (inputs, seed) =
+        (number_from("HKSIM_FUZZ_INPUTS", INPUTS_DEFAULT), number_from("HKSIM_FUZZ_SEED", SEED_DEFAULT));
+    let mut targets = targets();
+    // A file of any format may be given to the importer that recognises it.
+    let all: Vec<Vec<u8>> = targets.iter().flat_map(|target| target.seeds.clone()).collect();
+    targets.iter_mut().filter(|target| target.name == "any").for_each(|target| target.seeds.clone_from(&all));
+    let accepted = |target: &Target| {
+        let mut random = Random::new(seed);
+        for number in 0..inputs {
+            run(target, &mutated(&mut random, &target.seeds), &format!("input {number} of seed {seed}"));
+        }
+        bodies::accepted()
+    };
+    let counts: Vec<u64> = thread::scope(|scope| {
+        let (accepted, threads) = (&accepted, targets.iter());
+        let threads: Vec<_> = threads.map(|target| scope.spawn(move || accepted(target))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no target fails")).collect()
+    });
+    println!("seed {seed}, {inputs} inputs per target; accepted of {inputs}:");
+    targets.iter().zip(&counts).for_each(|(target, count)| println!("{}: {count}", target.name));
+    // Some must come through, or only the first lines of each reader were tried.
+    assert!(inputs < 100 || counts.iter().sum::<u64>() > inputs, "{counts:?}");
+}
