@@ -12,7 +12,7 @@
 
 #define PAGE 4096ul
 #define THREADS 4
-#define CALLS 300
+#define CALLS 40
 #define BLOCKS 64
 #define KEPT 40
 #define KEPT_BYTES 300000ul
