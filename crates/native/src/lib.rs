@@ -27,6 +27,7 @@ mod addresses;
 mod errno;
 mod global;
 mod lock;
+mod mapped_parts;
 mod memory;
 mod os;
 pub mod process;

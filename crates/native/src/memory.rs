@@ -18,6 +18,7 @@ use hksim_policy::{Errno, Misuse, PAGE_BYTES};
 
 use crate::addresses::Addresses;
 use crate::lock::ForkLock;
+use crate::mapped_parts::{Pages, lock_mapped_parts};
 use crate::os::Os;
 use crate::reservation::{Reservation, ReserveError};
 use crate::word::AtomicWord;
@@ -462,8 +463,12 @@ impl<O: Os> Memory for MmapMemory<O> {
     }
 
     fn lock_range(&self, range: ArenaRange, locking: Locking) -> Result<(), Errno> {
-        // SAFETY: a range of ours.
-        unsafe { self.os.lock(self.arena_at(range.start), range.bytes as usize, locking) }
+        let first = self.arena_at(range.start);
+        let pages = Pages::of_bytes(first.as_ptr().addr(), range.bytes as usize);
+        lock_mapped_parts(pages, locking, &|part, locking| {
+            // SAFETY: a part of a range of ours.
+            unsafe { self.os.lock(first.add(part.start - pages.start), part.bytes(), locking) }
+        })
     }
 
     fn touch_pages(&self, range: ArenaRange) {

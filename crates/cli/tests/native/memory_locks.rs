@@ -32,3 +32,20 @@ fn a_program_that_locks_its_memory_locks_what_it_has() {
     assert_eq!(String::from_utf8_lossy(&ran.stdout), wanted, "in a small arena: {ran:?}");
     programs.compare(&program, &[]);
 }
+
+/// A purge that unmaps leaves a hole for a moment; `mlockall` of another thread locks around it.
+#[test]
+fn a_program_locks_its_memory_while_other_threads_purge() {
+    let Some(programs) = Programs::new() else { return };
+    let program = programs.build("memory_locks_purged.c", &[]);
+    let wanted = "0 of 40 calls failed, 40 of 40 blocks present\n";
+    let keeps_nothing =
+        ["--huge", "never", "--purge-delay", "0", "--purge-spans", "yes", "--cache", "0", "--huge-cache", "0"];
+    for policy in [["--purge", "unmap"], ["--purge", "dontneed"]] {
+        let ran = programs.on_native(&[&policy[..], &keeps_nothing].concat(), &program, &[]);
+        if ran.status.code() == Some(77) {
+            return eprintln!("skipped: mlockall is not allowed (ulimit -l)");
+        }
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), wanted, "{policy:?}: {ran:?}");
+    }
+}

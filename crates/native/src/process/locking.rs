@@ -13,6 +13,7 @@ use super::World;
 use super::served::{CHOSEN, CONSTANT, Place, Served};
 use super::start::{Kind, start};
 use crate::lock::ForkLock;
+use crate::mapped_parts::{Pages, lock_mapped_parts};
 use crate::os::{lock, lock_future};
 
 /// One program's thread locks at a time.
@@ -80,31 +81,25 @@ fn lock_others(mem: &World, lock: MemoryLock) -> Result<(), Errno> {
         mappings(|map| if map.start < own.end && own.start < map.end { Ok(()) } else { each(map) })
     };
     // First on fault, which makes nothing present: an error is that of a limit, and nothing has happened yet.
-    others(&mut |map| match lock_map(&map, Locking::OnFault) {
-        Err(_) if !is_mapped(map.start) => Ok(()),
-        locked => locked,
-    })?;
+    others(&mut |map| lock_mapped_parts(pages_of(&map), Locking::OnFault, &lock_pages))?;
     if !lock.on_fault {
         others(&mut |map| {
             // What may not be accessed cannot be made present, and is locked all the same.
-            let _ = lock_map(&map, Locking::Present);
+            let _ = lock_pages(pages_of(&map), Locking::Present);
             Ok(())
         })?;
     }
     Ok(())
 }
 
-fn lock_map(map: &Range<u64>, locking: Locking) -> Result<(), Errno> {
-    let at = NonNull::new(std::ptr::with_exposed_provenance_mut(map.start as usize)).ok_or(Errno(libc::EINVAL))?;
-    // SAFETY: locking changes no contents.
-    unsafe { lock(at, (map.end - map.start) as usize, locking) }
+fn pages_of(map: &Range<u64>) -> Pages {
+    Pages::of_bytes(map.start as usize, (map.end - map.start) as usize)
 }
 
-/// Whether a page belongs to a mapping: another thread may have unmapped it meanwhile.
-fn is_mapped(address: u64) -> bool {
-    let mut present = 0;
-    // SAFETY: writes one byte, for one page.
-    unsafe { libc::mincore(std::ptr::with_exposed_provenance_mut(address as usize), 1, &mut present) == 0 }
+fn lock_pages(pages: Pages, locking: Locking) -> Result<(), Errno> {
+    let at = NonNull::new(std::ptr::with_exposed_provenance_mut(pages.start)).ok_or(Errno(libc::EINVAL))?;
+    // SAFETY: locking changes no contents.
+    unsafe { lock(at, pages.bytes(), locking) }
 }
 
 /// Bytes of the kernel's list that are read at once: a line is shorter.
