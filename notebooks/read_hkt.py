@@ -21,13 +21,13 @@ NAMES = {
     6: "free", 7: "alloc", 8: "realloc", 9: "realloc_free", 10: "realloc_unknown", 11: "free_null",
     12: "free_unknown", 13: "usable_size", 14: "alloc_failed", 15: "realloc_failed", 16: "thread_start",
     17: "thread_exit", 18: "fork", 19: "exec", 20: "mark", 21: "read", 22: "write",
-    23: "memory_policy",
+    23: "memory_policy", 24: "fork_end",
 }
 SIZE, OBJECT, DETAIL, NUMBER, OFFSET = "size object detail number offset".split()
 TAKES = {
     6: [OBJECT], 7: [SIZE, DETAIL], 8: [SIZE, OBJECT, DETAIL], 9: [OBJECT, DETAIL], 10: [SIZE, DETAIL],
     13: [OBJECT], 14: [SIZE, DETAIL], 15: [SIZE, OBJECT, DETAIL], 18: [NUMBER], 20: [NUMBER],
-    21: [OBJECT, NUMBER, OFFSET], 22: [OBJECT, NUMBER, OFFSET], 23: [DETAIL, NUMBER],
+    21: [OBJECT, NUMBER, OFFSET], 22: [OBJECT, NUMBER, OFFSET], 23: [DETAIL, NUMBER], 24: [DETAIL, NUMBER],
 }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ class Trace:
         if self.data[:8] != MAGIC:
             raise ValueError("not an .hkt trace")
         version, length = struct.unpack_from("<II", self.data, 8)
-        if version not in (1, 2, 3):
+        if version not in (1, 2, 3, 4):
             raise ValueError(f"version {version} is not known")
         self.has_sites = version >= 2
         self.start = 16 + length + 4
@@ -124,6 +124,8 @@ class Trace:
                 if code == 23:
                     detail = fields.pop(DETAIL)
                     fields.update(policy=POLICIES[detail & 15], inherited=bool(detail >> 4 & 1))
+                if code == 24:
+                    fields.update(outlives=bool(fields.pop(DETAIL) & 1))
                 if DETAIL in fields:
                     detail = fields.pop(DETAIL)
                     calls = CALLS if code in (7, 14) else CALLS[2:]

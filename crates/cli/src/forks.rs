@@ -1,4 +1,4 @@
-//! Forks of the program that a trace does not tell of: `--fork-at` and `--fork-for`.
+//! Forks of the program, those that its trace tells of and others: `--fork-at` and `--fork-for`.
 
 use std::str::FromStr;
 
@@ -7,18 +7,37 @@ use hksim_drive::ForkWindow;
 use hksim_trace::event::{Event, Op};
 
 use crate::inputs::Trace;
+use crate::output::note;
 use crate::point::Point;
 use hksim_policy::units::{parse_count, parse_time};
 
 /// The flags of commands that can fork.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ForkArgs {
-    /// Fork a child that does nothing there, as a server does for a snapshot: what is written from then on is copied
-    #[arg(long, value_name = "N|MARK,..", value_delimiter = ',')]
-    fork_at: Vec<Point>,
+    /// Fork a child that does nothing there, as a server does for a snapshot: what is written from then on is copied;
+    /// recorded: where the recorded program forked, as long as its children shared its memory
+    #[arg(long, value_name = "N|MARK,..|recorded", value_delimiter = ',')]
+    fork_at: Vec<ForkPoint>,
     /// The child exits after so much trace time, or so many events; 0: at once [default: at the end]
     #[arg(long, value_name = "TIME|EVENTS", requires = "fork_at")]
     fork_for: Option<Life>,
+}
+
+/// Where to fork.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ForkPoint {
+    /// Where the recorded program did.
+    Recorded,
+    /// There.
+    At(Point),
+}
+
+impl FromStr for ForkPoint {
+    type Err = std::convert::Infallible;
+
+    fn from_str(word: &str) -> Result<ForkPoint, Self::Err> {
+        if word == "recorded" { Ok(ForkPoint::Recorded) } else { word.parse().map(ForkPoint::At) }
+    }
 }
 
 /// How long a child lives.
@@ -50,10 +69,14 @@ impl ForkArgs {
     /// The windows on a trace, in order.
     ///
     /// # Errors
-    /// The trace has no such event or mark; two points are one event; a child would be forked while another lives.
+    /// The trace has no such event or mark, or does not tell when its children ended; two points are one event.
     pub fn windows(&self, trace: &Trace) -> Result<Vec<ForkWindow>> {
         if self.fork_at.is_empty() {
             return Ok(Vec::new());
+        }
+        let name = trace.input.file.as_deref().unwrap_or("the workload");
+        if self.fork_at.contains(&ForkPoint::Recorded) {
+            return self.recorded(trace, name);
         }
         let mut source = (trace.input.open)()?;
         let names = source.footer().mark_names.clone();
@@ -61,7 +84,79 @@ impl ForkArgs {
         while let Some(batch) = source.next_batch()? {
             batch.iter().for_each(|event| finder.see(event));
         }
-        finder.finish(trace.input.file.as_deref().unwrap_or("the workload"))
+        finder.finish(name)
+    }
+
+    /// The windows of the recorded program's own children.
+    fn recorded(&self, trace: &Trace, name: &str) -> Result<Vec<ForkWindow>> {
+        if self.fork_at.len() > 1 || self.fork_for.is_some() {
+            bail!("--fork-at recorded: the trace says where and for how long; leave out other points and --fork-for");
+        }
+        let mut source = (trace.input.open)()?;
+        let mut recorded = Recorded::default();
+        while let Some(batch) = source.next_batch()? {
+            batch.iter().for_each(|event| recorded.see(event));
+        }
+        recorded.finish(name)
+    }
+
+    /// The points named.
+    fn points(&self) -> Vec<Point> {
+        let point = |point: &ForkPoint| match point {
+            ForkPoint::Recorded => None,
+            ForkPoint::At(point) => Some(point.clone()),
+        };
+        self.fork_at.iter().filter_map(point).collect()
+    }
+
+    /// Whether any is asked for.
+    pub fn is_any(&self) -> bool {
+        !self.fork_at.is_empty()
+    }
+}
+
+/// Finds the windows of a program's own children as its trace is read.
+#[derive(Default)]
+struct Recorded {
+    windows: Vec<ForkWindow>,
+    /// Children whose end has not come: process id, and number of the window.
+    alive: Vec<(u32, usize)>,
+    events: u64,
+}
+
+impl Recorded {
+    fn see(&mut self, event: &Event) {
+        self.events += 1;
+        match event.op {
+            Op::Fork { child_pid } => {
+                self.alive.push((child_pid, self.windows.len()));
+                self.windows.push(ForkWindow { from_event: self.events, until_event: u64::MAX });
+            }
+            Op::ForkEnd { child_pid, outlives } => {
+                // An id may come again: the latest is meant.
+                let Some(at) = self.alive.iter().rposition(|&(pid, _)| pid == child_pid) else { return };
+                let (_, window) = self.alive.remove(at);
+                if let Some(window) = self.windows.get_mut(window).filter(|_| !outlives) {
+                    window.until_event = self.events;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn finish(self, trace: &str) -> Result<Vec<ForkWindow>> {
+        let (forks, unknown) = (self.windows.len(), self.alive.len());
+        if unknown > 0 && unknown == forks {
+            bail!(
+                "{trace}: says where the program forked, but of no child when it ended, as older recordings and those on \
+                 overlayfs; record it again, or name the forks: --fork-at {} --fork-for TIME",
+                self.windows[0].from_event
+            );
+        }
+        if unknown > 0 {
+            note(&format!("{trace}: of {unknown} of {forks} children the end is not known; they live to the end here"));
+        }
+        Ok(self.windows)
     }
 }
 
@@ -79,7 +174,7 @@ struct Finder {
 
 impl Finder {
     fn new(args: &ForkArgs, names: Vec<String>) -> Finder {
-        Finder { wanted: args.fork_at.clone(), life: args.fork_for, names, found: Vec::new(), twice: None, events: 0 }
+        Finder { wanted: args.points(), life: args.fork_for, names, found: Vec::new(), twice: None, events: 0 }
     }
 
     fn see(&mut self, event: &Event) {
@@ -124,14 +219,7 @@ impl Finder {
             Some(Point::End) => bail!("--fork-at end: nothing is written after the end; name a mark or an event"),
             None => {}
         }
-        let windows: Vec<ForkWindow> = self.found.into_iter().map(|(window, _)| window).collect();
-        if let Some(pair) = windows.windows(2).find(|pair| pair[0].until_event > pair[1].from_event) {
-            let (first, second) = (pair[0].from_event, pair[1].from_event);
-            bail!(
-                "{trace}: the child forked after event {first} is alive when event {second} forks; shorten --fork-for"
-            );
-        }
-        Ok(windows)
+        Ok(self.found.into_iter().map(|(window, _)| window).collect())
     }
 }
 
@@ -163,6 +251,7 @@ mod tests {
         assert_eq!(windows(&["save"], Some("25ns")).expect("one"), [window(4, 7)], "40 + 25 ns are over at 70");
         assert_eq!(windows(&["save"], None).expect("one"), [window(4, u64::MAX)]);
         assert_eq!(windows(&["3", "5"], Some("2")).expect("one after the other"), [window(3, 5), window(5, 7)]);
+        assert_eq!(windows(&["3", "5"], Some("3")).expect("two at once"), [window(3, 6), window(5, 8)]);
         for nothing in ["0", "0ns", "0ms"] {
             assert_eq!(windows(&["3", "4"], Some(nothing)).expect("exits at once"), [window(3, 3), window(4, 4)]);
         }
@@ -174,12 +263,29 @@ mod tests {
         assert!(refused(&["load"], None).contains("has no mark `load`; it has: save"));
         assert!(refused(&["21"], None).contains("1 to 20"));
         assert!(refused(&["end"], None).contains("end"));
-        assert!(refused(&["3", "5"], Some("3")).contains("alive when event 5 forks"));
         for at in [["1", "1"], ["4", "save"]] {
             let said = refused(&at, None);
             assert!(said.contains(&format!("`{}` and `{}` are both event {}", at[0], at[1], at[0])), "{said}");
         }
         assert!(refused(&["save", "save"], None).contains("has no mark `save`"), "there is only one");
         assert!("3 minutes".parse::<Life>().is_err());
+    }
+
+    #[test]
+    fn recorded_children_live_until_the_trace_says_so() {
+        let windows = |ops: &[Op]| {
+            let mut recorded = Recorded::default();
+            ops.iter().for_each(|&op| recorded.see(&Event::new(0, ThreadId(0), op)));
+            recorded.finish("t").map_err(|why| why.to_string())
+        };
+        let (fork, end) = (|child_pid| Op::Fork { child_pid }, |child_pid| Op::ForkEnd { child_pid, outlives: false });
+        let outlives = Op::ForkEnd { child_pid: 8, outlives: true };
+        let window = |from_event, until_event| ForkWindow { from_event, until_event };
+        // A number that comes again, a child that lives to the end, and an end without a fork.
+        let told = windows(&[fork(7), fork(8), end(7), fork(7), end(9), end(7), outlives]).expect("windows");
+        assert_eq!(told, [window(1, 3), window(2, u64::MAX), window(4, 6)]);
+        assert_eq!(windows(&[Op::FreeNull]), Ok(Vec::new()), "no forks are none");
+        assert!(windows(&[Op::FreeNull, fork(7)]).expect_err("an old trace").contains("--fork-at 2 --fork-for"));
+        assert_eq!(windows(&[fork(7), fork(8), end(8)]), Ok(vec![window(1, u64::MAX), window(2, 3)]));
     }
 }

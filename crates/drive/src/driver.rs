@@ -141,6 +141,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
             | Op::AllocFailed { .. }
             | Op::ReallocFailed { .. }
             | Op::Fork { .. }
+            | Op::ForkEnd { .. }
             | Op::Exec
             | Op::Mark { .. }
             // It is no call of the allocator: who drives obeys it, or not.

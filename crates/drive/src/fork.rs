@@ -14,13 +14,13 @@ pub struct ForkWindow {
 /// What is due at a point of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The program forks.
-    Fork,
-    /// The child exits.
-    Exit,
+    /// The program forks that child; children are numbered from 0 in the order of their forks.
+    Fork(u32),
+    /// That child exits.
+    Exit(u32),
 }
 
-/// Windows in order, none beginning before the one before it has ended.
+/// Windows in the order of their forks. They may overlap: several children are alive then.
 #[derive(Clone, Debug, Default)]
 pub struct ForkSchedule {
     steps: Vec<(u64, Step)>,
@@ -28,11 +28,16 @@ pub struct ForkSchedule {
 }
 
 impl ForkSchedule {
-    /// A schedule of windows in order.
+    /// A schedule of windows in order. Where a child exits after the same event as another is forked, it exits first.
     pub fn new(windows: &[ForkWindow]) -> ForkSchedule {
-        let steps =
-            windows.iter().flat_map(|window| [(window.from_event, Step::Fork), (window.until_event, Step::Exit)]);
-        ForkSchedule { steps: steps.collect(), next: 0 }
+        let numbered = windows.iter().zip(0..);
+        let steps = numbered.flat_map(|(&ForkWindow { from_event, until_event }, child)| {
+            let exit_order = if until_event == from_event { 2 } else { 0 };
+            [(from_event, 1, Step::Fork(child)), (until_event, exit_order, Step::Exit(child))]
+        });
+        let mut steps: Vec<_> = steps.collect();
+        steps.sort_by_key(|&(event, order, _)| (event, order));
+        ForkSchedule { steps: steps.into_iter().map(|(event, _, step)| (event, step)).collect(), next: 0 }
     }
 
     /// Events before the next step.
@@ -52,16 +57,30 @@ impl ForkSchedule {
 mod tests {
     use super::*;
 
+    fn steps(windows: &[(u64, u64)]) -> Vec<(u64, Step)> {
+        let windows: Vec<_> =
+            windows.iter().map(|&(from_event, until_event)| ForkWindow { from_event, until_event }).collect();
+        let mut schedule = ForkSchedule::new(&windows);
+        let steps = (0..20)
+            .flat_map(|event| std::iter::from_fn(|| schedule.due(event)).map(|step| (event, step)).collect::<Vec<_>>());
+        steps.collect()
+    }
+
     #[test]
     fn steps_come_in_order_and_once() {
         let window = |from_event, until_event| ForkWindow { from_event, until_event };
-        let mut schedule = ForkSchedule::new(&[window(3, 5), window(5, 9)]);
+        let mut schedule = ForkSchedule::new(&[window(3, 5), window(5, u64::MAX)]);
         assert_eq!((schedule.next_event(), schedule.due(2)), (Some(3), None));
-        assert_eq!((schedule.due(3), schedule.due(3)), (Some(Step::Fork), None));
-        assert_eq!([schedule.due(5), schedule.due(5), schedule.due(5)], [Some(Step::Exit), Some(Step::Fork), None]);
-        assert_eq!(
-            (schedule.next_event(), schedule.due(100), schedule.next_event()),
-            (Some(9), Some(Step::Exit), None)
-        );
+        assert_eq!((schedule.due(3), schedule.due(3)), (Some(Step::Fork(0)), None));
+        let rest = [schedule.due(5), schedule.due(5), schedule.due(5)];
+        assert_eq!(rest, [Some(Step::Exit(0)), Some(Step::Fork(1)), None]);
+        assert_eq!((schedule.next_event(), schedule.due(100)), (Some(u64::MAX), None));
+    }
+
+    #[test]
+    fn several_children_live_at_once_and_some_for_no_event() {
+        use Step::{Exit, Fork};
+        let expected = [(1, Fork(0)), (2, Fork(1)), (3, Exit(1)), (3, Fork(2)), (3, Exit(2)), (4, Exit(0))];
+        assert_eq!(steps(&[(1, 4), (2, 3), (3, 3)]), expected);
     }
 }

@@ -9,7 +9,7 @@ use libc::{c_int, c_void, pid_t, size_t};
 
 use crate::clock::ticks;
 use crate::encoding::{Kind, Record};
-use crate::{clock, lane, pool, real, sequence, sys};
+use crate::{clock, forks, lane, pool, real, sequence, sys};
 
 /// log2 of the page size, which `valloc` and `pvalloc` align to.
 const PAGE_LOG2: u8 = 12;
@@ -269,9 +269,13 @@ pub unsafe extern "C" fn fork() -> pid_t {
         sys::set_errno(libc::ENOSYS);
         return -1;
     };
+    let shared = forks::Shared::begin();
     let before = ticks();
     // SAFETY: by the caller's promise.
     let child = unsafe { real() };
+    if let Some(shared) = shared {
+        shared.leave_to(child);
+    }
     if child > 0 {
         lane::push(&Record::new(Kind::Fork, before, child as u64, 0));
     }

@@ -19,6 +19,7 @@ mod descriptor;
 pub mod encoding;
 mod filter_hooks;
 mod filters;
+mod forks;
 mod hooks;
 mod lane;
 mod mark;

@@ -65,6 +65,8 @@ pub struct Process {
     path: UnsafeCell<[u8; PATH_BYTES]>,
     /// Where in the path the spool's name begins.
     name: Cell<usize>,
+    /// Children forked so far.
+    forks: AtomicU32,
 }
 
 /// Opens the spool when the object is loaded, so that a process without any event is known too.
@@ -290,6 +292,31 @@ impl Process {
         zero.fill(0);
         // SAFETY: it ends with a zero byte.
         unsafe { sys::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC) }
+    }
+
+    /// A number for the next child.
+    pub fn number_fork(&self) -> u32 {
+        self.forks.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Where in paths of the session the names begin.
+    pub fn name_start(&self) -> usize {
+        self.name.get()
+    }
+
+    /// The path of a file of this process's own beside its spool, with a number and another suffix; it ends with a zero byte.
+    pub fn numbered_path(&self, number: u32, suffix: &str) -> Option<[u8; PATH_BYTES]> {
+        // SAFETY: the path was written before READY and does not change.
+        let mut path = unsafe { *self.path.get() };
+        let end = path.iter().position(|&byte| byte == 0)?;
+        let mut rest = path.get_mut(end.checked_sub(SPOOL_SUFFIX.len())?..)?;
+        let mut digits = [0; 10];
+        for part in [&b"-"[..], decimal(number, &mut digits), suffix.as_bytes(), b"\0"] {
+            let (to, after) = rest.split_at_mut_checked(part.len())?;
+            to.copy_from_slice(part);
+            rest = after;
+        }
+        Some(path)
     }
 
     fn control_u32(&self, field: impl FnOnce(*mut Control) -> *mut u32) -> &AtomicU32 {

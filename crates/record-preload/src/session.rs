@@ -126,6 +126,34 @@ pub unsafe fn open_file(path: &[u8], name: usize, flags: c_int) -> c_int {
     }
 }
 
+/// Renames a file of the session. The paths are as for [`open_file`].
+///
+/// # Safety
+/// As for [`open_file`], of both.
+pub unsafe fn rename_file(from: &[u8], to: &[u8], name: usize) -> bool {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        match (DIRECTORY.get(), from.get(name..), to.get(name..)) {
+            (Some(directory), Some(from), Some(to)) => sys::rename_in(directory, from.as_ptr(), to.as_ptr()),
+            _ => sys::rename_in(libc::AT_FDCWD, from.as_ptr(), to.as_ptr()),
+        }
+    }
+}
+
+/// Removes a file of the session. The path is as for [`open_file`].
+///
+/// # Safety
+/// As for [`open_file`].
+pub unsafe fn remove_file(path: &[u8], name: usize) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        match (DIRECTORY.get(), path.get(name..)) {
+            (Some(directory), Some(name)) => sys::remove_in(directory, name.as_ptr()),
+            _ => sys::remove_in(libc::AT_FDCWD, path.as_ptr()),
+        }
+    }
+}
+
 /// A word of the page; `None` before the page is mapped. Other processes change it, so it is only used atomically.
 #[inline(always)]
 fn word(field: impl FnOnce(*mut SessionPage) -> *mut u32) -> Option<&'static AtomicU32> {

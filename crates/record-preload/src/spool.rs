@@ -43,6 +43,10 @@ pub const SPOOL_SUFFIX: &str = ".spool";
 
 /// How the name of a stream of accesses ends, as long as [`SPOOL_SUFFIX`]; before it stands what stands in its spool's.
 pub const STREAM_SUFFIX: &str = ".touch";
+/// How the name of a file ends that is mapped for a child about to be forked; before it stand process id, image and a number.
+pub const FORKING_SUFFIX: &str = ".forking";
+/// How it ends from then on, with the child's process id in place of the number.
+pub const FORKED_SUFFIX: &str = ".forked";
 /// The file of a session that holds its [`SessionPage`].
 pub const SESSION_FILE: &str = "control";
 /// First bytes of a session's control file.

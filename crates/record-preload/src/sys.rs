@@ -258,6 +258,24 @@ pub unsafe fn open_in(directory: c_int, path: *const u8, flags: c_int) -> c_int 
     unsafe { call!(libc::SYS_openat, directory as c_long, path, flags as c_long, 0o600 as c_long) as c_int }
 }
 
+/// Gives a file of `directory` another name in it; both are zero-terminated.
+///
+/// # Safety
+/// Both end with a zero byte.
+pub unsafe fn rename_in(directory: c_int, from: *const u8, to: *const u8) -> bool {
+    // SAFETY: by the caller's promise.
+    unsafe { call!(libc::SYS_renameat, directory as c_long, from, directory as c_long, to) == 0 }
+}
+
+/// Removes a file of `directory`, whose zero-terminated path is `path`.
+///
+/// # Safety
+/// `path` ends with a zero byte.
+pub unsafe fn remove_in(directory: c_int, path: *const u8) {
+    // SAFETY: by the caller's promise.
+    unsafe { call!(libc::SYS_unlinkat, directory as c_long, path, 0 as c_long) };
+}
+
 /// Closes a descriptor of the recorder's own.
 pub fn close(fd: c_int) {
     // SAFETY: closing a descriptor touches no memory.

@@ -8,6 +8,7 @@ use hksim_trace::header::{Clock, Header, Origin, Quality, Summary, Touch};
 use hksim_trace::hkt::ResolvingWriter;
 use hksim_trace::resolve::{RawEvent, Window};
 
+use crate::children::{self, ChildEnd};
 use crate::clock::TickRate;
 use crate::control::Entry;
 use crate::error::RecordError;
@@ -120,6 +121,7 @@ impl Conversion {
             sites: SiteReader::new(Arc::clone(&spool)),
             writer: ResolvingWriter::create(path, &header, Window { hold_ns: 0, ..window })?,
             last: (0, 0),
+            forked: Vec::new(),
         };
         outflow.inherit(&spool.control)?;
         let (merge, hold_ns, path) = (Merge::new(), window.hold_ns, path.to_path_buf());
@@ -136,7 +138,7 @@ impl Conversion {
         let until_ns = self.rate.ns(until_ticks.saturating_sub(self.spool.control.start_ticks));
         // What is done later may still come to stand before the last entries.
         let log = log.get(..log.partition_point(|entry| entry.ticks < until_ticks)).unwrap_or_default();
-        self.look(true, Extent::Until(until_ns), log)?;
+        self.look(true, Some(until_ticks), log)?;
         while self.reached_ns < until_ns && go_on() {
             self.reached_ns = until_ns.min(self.reached_ns + SLICE_NS);
             self.merge.run(self.reached_ns, &mut self.outflow)?;
@@ -161,7 +163,7 @@ impl Conversion {
         log: &[Entry],
         output: &Path,
     ) -> Result<Converted, RecordError> {
-        self.look(spool.is_live(), Extent::Whole, log)?;
+        self.look(spool.is_live(), None, log)?;
         let Self { mut merge, stream, mut outflow, path, .. } = self;
         let touches = match stream {
             None => run_to_end(&mut merge, &mut outflow).map(|()| None)?,
@@ -176,8 +178,10 @@ impl Conversion {
         Ok(Converted { summary, quality, touches })
     }
 
-    /// Takes the spool and the log as they are now.
-    fn look(&mut self, live: bool, extent: Extent, log: &[Entry]) -> Result<(), RecordError> {
+    /// Takes the spool and the log as they are now; of a process that still runs, up to that time.
+    fn look(&mut self, live: bool, until_ticks: Option<u64>, log: &[Entry]) -> Result<(), RecordError> {
+        let until_ns = |ticks: u64| self.rate.ns(ticks.saturating_sub(self.spool.control.start_ticks));
+        let extent = until_ticks.map_or(Extent::Whole, |ticks| Extent::Until(until_ns(ticks)));
         let lanes = self.spool.look(live)?;
         self.merge.extend(lanes, extent, |lane| {
             LaneEvents::new(Arc::clone(&self.spool), lane, extent, self.stamps, Arc::clone(&self.names))
@@ -188,7 +192,10 @@ impl Conversion {
         }
         // The log has time stamps, so numbered events and it have no common time.
         if matches!(self.stamps, Stamps::Ticks(_)) {
-            self.outflow.timeline.extend(log);
+            let ends = children::ends_of(self.spool.path());
+            let is_due = |end: &ChildEnd| until_ticks.is_none_or(|until| end.ticks < until);
+            let due = ends.partition_point(is_due);
+            self.outflow.timeline.extend(log, &ends[..due]);
         }
         Ok(())
     }

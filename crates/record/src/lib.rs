@@ -11,6 +11,7 @@ compile_error!(
 );
 
 mod ahead;
+mod children;
 mod clock;
 pub mod control;
 mod convert;
@@ -75,6 +76,7 @@ pub use program::{Obstacle, obstacle};
 pub use report::{DamagedSpool, Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
 
 use ahead::Ahead;
+use children::Children;
 use control::Begin;
 use ended::EndedProcesses;
 use epoch::Epochs;
@@ -202,7 +204,7 @@ pub fn record_watched(
     };
     let mut session = Session::begin(plan)?;
     let began = Instant::now();
-    let Started { running, collector, epochs } = match start(options, command, &object.path, &session) {
+    let Started { running, collector, epochs, children } = match start(options, command, &object.path, &session) {
         Ok(started) => started,
         Err(why) => {
             session.remove()?;
@@ -215,6 +217,9 @@ pub fn record_watched(
     let ahead = matches!(options.touch, Touch::None).then(|| Ahead::begin(&session.dir, &output)).flatten();
     let ended = ahead.as_ref().and_then(|ahead| EndedProcesses::begin(&session.dir, running.pid(), ahead.known()));
     let outcome = running.watch(|| watch.look(show));
+    if let Some(children) = children {
+        children.end();
+    }
     if let Some(ended) = ended {
         ended.end();
     }
@@ -245,6 +250,8 @@ struct Started {
     collector: Option<Collector>,
     /// Where its clock is coarse.
     epochs: Option<Epochs>,
+    /// Where the ends of forked children can be seen.
+    children: Option<Children>,
 }
 
 /// Starts the program, and before it what works beside it.
@@ -264,7 +271,8 @@ fn start(options: &Options, command: &[OsString], object: &Path, session: &Sessi
             host = tool.host(&session.dir);
         }
     }
-    Ok(Started { running: run::start(command, object, &session.dir, &host)?, collector, epochs })
+    let children = Children::begin(&session.dir);
+    Ok(Started { running: run::start(command, object, &session.dir, &host)?, collector, epochs, children })
 }
 
 /// Writes the traces, at once where the recording ended before the program, and waits for the program.

@@ -9,6 +9,7 @@ use hksim_trace::hkt::ResolvingWriter;
 use hksim_trace::memory_policy::{MemoryPolicy, ThpDisable};
 use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 
+use crate::children;
 use crate::convert::ImageEnd;
 use crate::error::RecordError;
 use crate::marks::MarkNames;
@@ -28,6 +29,8 @@ pub(super) struct Outflow {
     pub(super) writer: ResolvingWriter,
     /// Time and thread of the last event.
     pub(super) last: (u64, u32),
+    /// Children that share the image's memory.
+    pub(super) forked: Vec<u32>,
 }
 
 impl Taker for Outflow {
@@ -39,6 +42,9 @@ impl Taker for Outflow {
         self.last = (raw.time_ns, raw.thread);
         if !self.timeline.keeps(&raw.op) {
             return Ok(());
+        }
+        if let RawOp::Fork { child_pid } = raw.op {
+            self.forked.push(child_pid);
         }
         if raw.site != SiteId::UNKNOWN || self.pages.is_some() {
             return self.take_more(raw);
@@ -69,10 +75,16 @@ impl Outflow {
         }
     }
 
-    /// Puts in the marks up to `time_ns`, as `thread`.
+    /// Puts in the marks and ends of children up to `time_ns`, as `thread`.
     #[inline(never)]
     fn mark_up_to(&mut self, time_ns: u64, thread: u32) -> Result<(), RecordError> {
         while let Some((time_ns, mark)) = self.timeline.mark_up_to(time_ns, &self.names) {
+            if let RawOp::ForkEnd { child_pid, .. } = mark {
+                // A fork that was lost has no end.
+                let Some(at) = self.forked.iter().rposition(|&forked| forked == child_pid) else { continue };
+                self.forked.swap_remove(at);
+            }
+            self.last = (time_ns, thread);
             self.push(RawEvent::new(time_ns, thread, mark))?;
             if self.timeline.take_gap() {
                 self.push(RawEvent::new(time_ns, thread, RawOp::Gap))?;
@@ -98,6 +110,23 @@ impl Outflow {
         Ok(())
     }
 
+    /// Puts in, as the last events, that children share the image's memory still. Those that have ended since the last event did so, too.
+    fn outlived(&mut self, spool: &SpoolReader) -> Result<(), RecordError> {
+        let (time_ns, thread) = self.last;
+        let mut ended = Vec::new();
+        while let Some((_, due)) = self.timeline.mark_up_to(u64::MAX, &self.names) {
+            if let RawOp::ForkEnd { child_pid, .. } = due {
+                ended.push(child_pid);
+            }
+        }
+        for child_pid in std::mem::take(&mut self.forked) {
+            if ended.contains(&child_pid) || children::shares(spool.path(), child_pid) == Some(true) {
+                self.push(RawEvent::new(time_ns, thread, RawOp::ForkEnd { child_pid, outlives: true }))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Events written so far.
     pub(super) fn events(&self) -> u64 {
         self.writer.events()
@@ -115,10 +144,12 @@ impl Outflow {
             (profiles, watched) = pages.finish(|raw| self.push(raw))?;
         }
         let (time_ns, thread) = self.last;
-        match end {
-            ImageEnd::Session => self.mark_up_to(u64::MAX, thread)?,
-            ImageEnd::Exec => self.push(RawEvent::new(time_ns, thread, RawOp::Exec))?,
-            ImageEnd::Process => {}
+        if end == ImageEnd::Session {
+            self.mark_up_to(u64::MAX, thread)?;
+        }
+        self.outlived(spool)?;
+        if end == ImageEnd::Exec {
+            self.push(RawEvent::new(time_ns, thread, RawOp::Exec))?;
         }
         let Self { timeline, names, sites, writer, .. } = self;
         let mut quality = Quality::default();

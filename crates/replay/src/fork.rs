@@ -73,6 +73,48 @@ impl Drop for IdleChild {
     }
 }
 
+/// The children of a replay that are alive.
+#[derive(Debug)]
+pub(crate) struct Children {
+    alive: Vec<(u32, IdleChild)>,
+    /// Why a child could not be forked.
+    refused: Option<String>,
+}
+
+impl Children {
+    /// Most children at once: more would be a load of their own on the machine.
+    const MAX: usize = 256;
+
+    /// None so far. Room for all is made here, as a replay must not allocate.
+    pub(crate) fn none() -> Children {
+        Children { alive: Vec::with_capacity(Children::MAX), refused: None }
+    }
+
+    /// Forks a child, which has that number. [`keep_apart`] comes first.
+    pub(crate) fn fork(&mut self, number: u32) {
+        if self.alive.len() == Children::MAX {
+            self.refused.get_or_insert_with(|| format!("more than {} children are alive at once", Children::MAX));
+            return;
+        }
+        match IdleChild::fork() {
+            Ok(child) => self.alive.push((number, child)),
+            Err(why) => {
+                self.refused.get_or_insert_with(|| format!("a child cannot be forked here: {why}"));
+            }
+        }
+    }
+
+    /// Ends a child.
+    pub(crate) fn exit(&mut self, number: u32) {
+        self.alive.retain(|&(child, _)| child != number);
+    }
+
+    /// Why there were fewer children than the trace has.
+    pub(crate) fn why_fewer(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+}
+
 /// Keeps everything but a range of addresses, and code, from children that this thread forks from now on.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use hksim_trace::source::EventSource;
 use crate::calls::Counted;
 use crate::coarse;
 use crate::error::ChildError;
-use crate::fork::{IdleChild, keep_apart};
+use crate::fork::{Children, keep_apart};
 use crate::null::Null;
 use crate::observer::Observer;
 use crate::protocol::{Channel, MeasuredReport, Report, Timing};
@@ -106,7 +106,7 @@ struct Measured<'a> {
     heap: ManuallyDrop<Native<Watched>>,
     channel: &'a mut Channel,
     marks: Vec<Mark>,
-    child: Option<IdleChild>,
+    children: Children,
     /// Why memory that the program locked is not locked here.
     lock_refused: Option<io::Error>,
 }
@@ -151,11 +151,12 @@ impl Step for Measured<'_> {
     fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
         let mut observer = self.heap.allocator().mem.os().observer().borrow_mut();
         observer.look();
-        // Its exit comes first: windows do not overlap.
-        self.child = None;
-        if step == ForkStep::Fork {
-            observer.before_fork().map_err(ChildError::system("keep memory from a child"))?;
-            self.child = Some(IdleChild::fork().map_err(ChildError::system("fork"))?);
+        match step {
+            ForkStep::Exit(number) => self.children.exit(number),
+            ForkStep::Fork(number) => {
+                observer.before_fork().map_err(ChildError::system("keep memory from a child"))?;
+                self.children.fork(number);
+            }
         }
         Ok(())
     }
@@ -179,6 +180,7 @@ pub(crate) fn measured(
     };
     let ready = ready(&plan, trace);
     let marks = Vec::with_capacity(trace.stops.len());
+    let children = Children::none();
     settle(Heap::Apart);
     let before = Usage::now();
     let os = Watched::new(observer);
@@ -187,7 +189,7 @@ pub(crate) fn measured(
         memory.os().observer().borrow_mut().locate(memory.base().as_ptr() as u64);
     };
     let heap = open(plan, os, ready, touch, located)?;
-    let mut measured = Measured { heap: ManuallyDrop::new(heap), channel, marks, child: None, lock_refused: None };
+    let mut measured = Measured { heap: ManuallyDrop::new(heap), channel, marks, children, lock_refused: None };
     let driven = drive(trace, &mut measured)?;
     let traps = measured.heap.allocator().mem.os().observer().borrow_mut().end();
     let faults = Usage::now().since(&before).faults;
@@ -257,6 +259,10 @@ fn report(
         );
         replayed.skipped.push(Skipped::new("installs, marks", reason));
     }
+    if let Some(why) = measured.children.why_fewer() {
+        replayed.installs = None;
+        replayed.skipped.push(Skipped::new("installs, marks", why));
+    }
     if observer.scan_failures() > 0 {
         let reason = format!("{} scans were broken off by the kernel", observer.scan_failures());
         replayed.skipped.push(Skipped::new("marks", reason));
@@ -268,7 +274,7 @@ fn report(
 struct Timed {
     /// Never dropped, as in [`Measured`].
     heap: ManuallyDrop<Native<Counted>>,
-    child: Option<IdleChild>,
+    children: Children,
 }
 
 impl Step for Timed {
@@ -287,12 +293,14 @@ impl Step for Timed {
     }
 
     fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
-        self.child = None;
-        if step == ForkStep::Fork {
-            let mem = &self.heap.allocator().mem;
-            keep_apart(mem.base().as_ptr() as u64, mem.bytes())
-                .map_err(ChildError::system("keep memory from a child"))?;
-            self.child = Some(IdleChild::fork().map_err(ChildError::system("fork"))?);
+        match step {
+            ForkStep::Exit(number) => self.children.exit(number),
+            ForkStep::Fork(number) => {
+                let mem = &self.heap.allocator().mem;
+                keep_apart(mem.base().as_ptr() as u64, mem.bytes())
+                    .map_err(ChildError::system("keep memory from a child"))?;
+                self.children.fork(number);
+            }
         }
         Ok(())
     }
@@ -301,10 +309,11 @@ impl Step for Timed {
 /// The timed run.
 pub(crate) fn timed(plan: PreparedPolicy, touch: TouchRule, trace: &mut Prepared) -> Result<Report, ChildError> {
     let ready = ready(&plan, trace);
+    let children = Children::none();
     settle(Heap::Apart);
     let before = Usage::now();
     let heap = ManuallyDrop::new(open(plan, Counted::default(), ready, touch, |_| {})?);
-    let mut timed = Timed { heap, child: None };
+    let mut timed = Timed { heap, children };
     let driven = drive(trace, &mut timed)?;
     let usage = Usage::now().since(&before);
     Ok(Report::Timed(Timing::new(trace.operations, driven.time, usage)))

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::calls::Counted;
 use crate::error::{ChildError, ReplayError};
-use crate::fork::{IdleChild, keep_apart};
+use crate::fork::{Children, keep_apart};
 use crate::native::{Native, lock_heap, open, ready, step};
 use crate::parent;
 use crate::protocol::Report;
@@ -190,7 +190,7 @@ struct Looked {
     /// As in a measured run: never dropped.
     heap: ManuallyDrop<Native<Counted>>,
     gauge: Gauge,
-    child: Option<IdleChild>,
+    children: Children,
 }
 
 impl Step for Looked {
@@ -218,15 +218,17 @@ impl Step for Looked {
     fn fork(&mut self, step: ForkStep) -> Result<(), ChildError> {
         self.gauge.pause();
         // To wait for a child is no page work.
-        self.child = None;
-        if step == ForkStep::Fork {
-            let mem = &self.heap.allocator().mem;
-            keep_apart(mem.base().as_ptr() as u64, mem.bytes())
-                .map_err(ChildError::system("keep memory from a child"))?;
+        match step {
+            ForkStep::Exit(number) => self.children.exit(number),
+            ForkStep::Fork(_) => {
+                let mem = &self.heap.allocator().mem;
+                keep_apart(mem.base().as_ptr() as u64, mem.bytes())
+                    .map_err(ChildError::system("keep memory from a child"))?;
+            }
         }
         self.gauge.resume();
-        if step == ForkStep::Fork {
-            self.child = Some(IdleChild::fork().map_err(ChildError::system("fork"))?);
+        if let ForkStep::Fork(number) = step {
+            self.children.fork(number);
         }
         Ok(())
     }
@@ -284,6 +286,7 @@ pub(crate) fn run(
 ) -> Result<Report, ChildError> {
     let ready = ready(&plan, trace);
     let mut gauge = Gauge::open(watched)?;
+    let children = Children::none();
     settle(Heap::Apart);
     let warm_up_s = warm(up)?.as_secs_f64();
     if let Gauge::Modes { modes, .. } = &gauge {
@@ -293,7 +296,7 @@ pub(crate) fn run(
     gauge.resume();
     let heap = ManuallyDrop::new(open(plan, Counted::default(), ready, touch, |_| {})?);
     gauge.pause();
-    let mut looked = Looked { heap, gauge, child: None };
+    let mut looked = Looked { heap, gauge, children };
     drive(trace, &mut looked)?;
     Ok(Report::System(match looked.gauge {
         Gauge::Clock { spent, .. } => SystemRun { cpu_s: spent.as_secs_f64(), warm_up_s, ..SystemRun::default() },

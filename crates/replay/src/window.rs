@@ -84,6 +84,7 @@ fn calls_allocator(op: &Op) -> bool {
         | Op::ThreadStart
         | Op::ThreadExit
         | Op::Fork { .. }
+        | Op::ForkEnd { .. }
         | Op::Exec
         | Op::Mark { .. }
         | Op::Touch { .. }

@@ -159,9 +159,9 @@ impl Accounts {
         self.forks.begin(self.kernel.fork(), shared, event);
     }
 
-    /// The child exits.
-    pub(crate) fn child_exits(&mut self, event: u64) {
-        self.forks.end(event);
+    /// A child exits: that of the fork with this number, from 0.
+    pub(crate) fn child_exits(&mut self, child: u32, event: u64) {
+        self.forks.end(child, event);
     }
 
     /// A touch after a fork: tells copies, and what copies nothing, from first touches.
@@ -173,7 +173,7 @@ impl Accounts {
         // What the child lost is no longer shared, so it is not copied.
         let after = *self.kernel.counters();
         let may_copy = self.forks.has_child() && after.pages_kept_from_children == before.pages_kept_from_children;
-        self.forks.newest(|report| {
+        self.forks.charged(|report| {
             report.reuses += after.reuses - before.reuses;
             if was_present
                 && may_copy
@@ -535,7 +535,7 @@ mod tests {
         write(&mut accounts, pool.clone());
         assert_eq!((accounts.forks()[0].copies, accounts.kernel().hugetlb_pages()), (1, 2));
         assert_eq!(accounts.kernel().counters().pages_kept_from_children, 1);
-        accounts.child_exits(1);
+        accounts.child_exits(0, 1);
         accounts.fork(1, std::slice::from_ref(&pool));
         write(&mut accounts, pool);
         assert_eq!(accounts.forks()[1].copies, 1, "the first child's page is back in the pool");

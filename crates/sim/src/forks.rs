@@ -1,5 +1,6 @@
 //! What a forked child makes its parent pay: pages that are copied since both hold them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hksim_policy::Errno;
@@ -26,7 +27,7 @@ pub struct ForkReport {
     pub shared_hugetlb: u64,
     /// Page tables copied for the child.
     pub page_table_bytes: u64,
-    /// Writes that copied a page.
+    /// Writes that copied a page. With several children alive, those are counted for the one forked last.
     pub copies: u64,
     /// Bytes copied: the memory that the child costs as long as it lives.
     pub copied_bytes: u64,
@@ -36,10 +37,11 @@ pub struct ForkReport {
     pub reuses: u64,
 }
 
-/// The child that is alive, and all forks so far.
+/// The children that are alive, and all forks so far.
 #[derive(Default)]
 pub(crate) struct Forks {
-    child: Option<Kernel>,
+    /// By the number of their report.
+    children: BTreeMap<usize, Kernel>,
     reports: Vec<ForkReport>,
 }
 
@@ -51,10 +53,11 @@ impl Forks {
 
     /// Whether a child is alive.
     pub(crate) fn has_child(&self) -> bool {
-        self.child.is_some()
+        !self.children.is_empty()
     }
 
     pub(crate) fn begin(&mut self, child: Kernel, shared: Present, event: u64) {
+        let number = self.reports.len();
         self.reports.push(ForkReport {
             from_event: event,
             shared_pages: shared.pages,
@@ -63,17 +66,23 @@ impl Forks {
             page_table_bytes: child.page_table_bytes(),
             ..ForkReport::default()
         });
-        self.child = Some(child);
+        self.children.insert(number, child);
     }
 
-    pub(crate) fn end(&mut self, event: u64) {
-        self.child = None;
-        self.newest(|report| report.until_event = Some(event));
+    /// The child of that fork exits.
+    pub(crate) fn end(&mut self, child: u32, event: u64) {
+        let number = child as usize;
+        self.children.remove(&number);
+        if let Some(report) = self.reports.get_mut(number) {
+            report.until_event = Some(event);
+        }
     }
 
-    /// Tells the newest report something.
-    pub(crate) fn newest(&mut self, tell: impl FnOnce(&mut ForkReport)) {
-        self.reports.last_mut().map(tell);
+    /// Tells a report what a write after its fork cost: that of the child forked last of those that are alive, or of all.
+    pub(crate) fn charged(&mut self, tell: impl FnOnce(&mut ForkReport)) {
+        let newest = self.children.last_key_value().map(|(&number, _)| number);
+        let number = newest.or(self.reports.len().checked_sub(1));
+        number.and_then(|number| self.reports.get_mut(number)).map(tell);
     }
 
     pub(crate) fn reports(&self) -> &[ForkReport] {

@@ -267,8 +267,8 @@ impl<H: Watch> Run<H> {
 
     fn fork_or_exit(&mut self, step: Step) {
         let mem = &self.driver.allocator().mem;
-        if step == Step::Exit {
-            return mem.hooks().accounts_mut().child_exits(self.done);
+        if let Step::Exit(child) = step {
+            return mem.hooks().accounts_mut().child_exits(child, self.done);
         }
         let pieces: Vec<(u64, Range<u64>)> = mem.pieces().collect();
         let pages: Vec<Range<u64>> = pieces.iter().map(|(_, pages)| pages.clone()).collect();

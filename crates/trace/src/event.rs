@@ -186,6 +186,14 @@ pub enum Op {
         /// Process id of the child.
         child_pid: u32,
     },
+    /// A forked child holds its parent's memory no longer: it, and every process that it forked, has ended or executed another
+    /// program.
+    ForkEnd {
+        /// Process id of the child, as in the [`Op::Fork`] before.
+        child_pid: u32,
+        /// It still holds the memory where the trace ends; the event stands at that end.
+        outlives: bool,
+    },
     /// The program image was replaced; the trace ends with this image.
     Exec,
     /// A named point in time.
@@ -249,6 +257,7 @@ impl Op {
             | Op::ThreadStart
             | Op::ThreadExit
             | Op::Fork { .. }
+            | Op::ForkEnd { .. }
             | Op::Exec
             | Op::Mark { .. }
             | Op::MemoryPolicy { .. } => None,

@@ -90,6 +90,12 @@ pub struct Info {
     pub touches: u64,
     /// Marks.
     pub marks: u64,
+    /// Children that the program forked.
+    pub forks: u64,
+    /// Those of which the trace says when they stopped sharing the program's memory.
+    pub forks_ended: u64,
+    /// Those that share it where the trace ends. Of the others the end is not known.
+    pub forks_outliving: u64,
     /// What the program asked of the kernel for all of its memory, in order: the first [`PolicyChange::KEPT_MAX`] of
     /// these events.
     pub memory_policies: Vec<PolicyChange>,

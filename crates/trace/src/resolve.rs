@@ -386,6 +386,7 @@ impl Resolver {
             RawOp::ThreadStart => self.emit(out, Op::ThreadStart),
             RawOp::ThreadExit => self.emit(out, Op::ThreadExit),
             RawOp::Fork { child_pid } => self.emit(out, Op::Fork { child_pid }),
+            RawOp::ForkEnd { child_pid, outlives } => self.emit(out, Op::ForkEnd { child_pid, outlives }),
             RawOp::Exec => self.emit(out, Op::Exec),
             RawOp::Gap => {
                 self.doubtful = self.ids.empty_set();

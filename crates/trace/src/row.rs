@@ -50,7 +50,7 @@ pub struct Row<'a> {
     pub bytes: Option<u64>,
     /// `read` or `write`.
     pub access: Option<&'a str>,
-    /// Process id of a fork's child; index of a mark's name; value of a memory policy.
+    /// Process id of a fork's child, at the fork and at its end; index of a mark's name; value of a memory policy.
     pub number: Option<u64>,
     /// The call site; of an event that can have one, 0 where it is not known.
     pub site: Option<u64>,
@@ -91,7 +91,7 @@ impl Row<'static> {
                 call: Some(name(&ALLOC_CALLS, call)),
                 ..row
             },
-            Op::Fork { child_pid: number } | Op::Mark { name: number } => {
+            Op::Fork { child_pid: number } | Op::ForkEnd { child_pid: number, .. } | Op::Mark { name: number } => {
                 Row { number: Some(u64::from(number)), ..row }
             }
             Op::Touch { object, offset, bytes, access } => Row {
@@ -140,6 +140,8 @@ impl Row<'_> {
             "thread-start" => Op::ThreadStart,
             "thread-exit" => Op::ThreadExit,
             "fork" => Op::Fork { child_pid: number()? },
+            "fork-end" => Op::ForkEnd { child_pid: number()?, outlives: false },
+            "fork-outlives" => Op::ForkEnd { child_pid: number()?, outlives: true },
             "exec" => Op::Exec,
             "mark" => Op::Mark { name: number()? },
             "touch" => Op::Touch {
@@ -218,6 +220,8 @@ pub fn op_name(op: &Op) -> &'static str {
         Op::ThreadStart => "thread-start",
         Op::ThreadExit => "thread-exit",
         Op::Fork { .. } => "fork",
+        Op::ForkEnd { outlives: false, .. } => "fork-end",
+        Op::ForkEnd { outlives: true, .. } => "fork-outlives",
         Op::Exec => "exec",
         Op::Mark { .. } => "mark",
         Op::Touch { .. } => "touch",

@@ -269,12 +269,12 @@ fn a_footer_is_an_object() {
 #[test]
 fn what_is_no_trace_is_said_so() {
     let sample = Sample::new(61, 10);
-    let newer = [&sample.bytes[..8], &4u32.to_le_bytes(), &sample.bytes[12..]].concat();
+    let newer = [&sample.bytes[..8], &5u32.to_le_bytes(), &sample.bytes[12..]].concat();
     let followed = [&sample.bytes[..], b"more"].concat();
     for (bytes, part) in [
         (&b""[..], "shorter than 16 bytes"),
         (b"# a text, and long enough", "does not begin with the .hkt magic"),
-        (&newer, "version 4, but this hksim knows versions up to 3"),
+        (&newer, "version 5, but this hksim knows versions up to 4"),
         (&followed, "bytes follow the footer"),
     ] {
         let why = sample.read(bytes).err().map(|why| why.to_string()).unwrap_or_default();

@@ -74,6 +74,7 @@ fn expected(event: &Event) -> Value {
         Op::ThreadStart => ("thread_start", json!({})),
         Op::ThreadExit => ("thread_exit", json!({})),
         Op::Fork { child_pid } => ("fork", json!({"number": child_pid})),
+        Op::ForkEnd { child_pid, outlives } => ("fork_end", json!({"number": child_pid, "outlives": outlives})),
         Op::Exec => ("exec", json!({})),
         Op::Mark { name } => ("mark", json!({"number": name})),
         Op::Touch { object, offset, bytes, access } => (

@@ -207,9 +207,36 @@ fn what_was_touched_before_a_cut_is_touched_at_its_start() {
     assert!(grown > 50 && read > 50, "{grown} resizes, {read} reads");
 }
 
-/// All events but the memory policies, which are a process's and no object's.
+/// All events but the memory policies and the ends of children, which are a process's and no object's.
 fn calls(events: Vec<Event>) -> Vec<Event> {
-    events.into_iter().filter(|event| !matches!(event.op, Op::MemoryPolicy { .. })).collect()
+    let is_call = |event: &Event| !matches!(event.op, Op::MemoryPolicy { .. } | Op::ForkEnd { .. });
+    events.into_iter().filter(is_call).collect()
+}
+
+#[test]
+fn a_part_keeps_its_own_children_and_says_which_outlive_it() {
+    let event = |time_ns, op| Event::new(time_ns, ThreadId(0), op);
+    let (fork, end) = (|child_pid| Op::Fork { child_pid }, |child_pid| Op::ForkEnd { child_pid, outlives: false });
+    let events = vec![
+        event(0, fork(7)),
+        event(10, fork(8)),
+        event(20, fork(9)),
+        event(30, end(7)),
+        event(40, end(9)),
+        event(50, fork(9)),
+        event(60, fork(10)),
+        event(70, end(9)),
+        event(80, Op::ForkEnd { child_pid: 8, outlives: true }),
+    ];
+    let trace = Sample::of(events);
+    let ops = |events: Range<u64>| -> Vec<Op> {
+        let cut = trace.edited(&mut Cut::new(Part { events, ..Part::WHOLE }, LiveAtStart::Allocate));
+        cut.into_iter().map(|event| event.op).collect()
+    };
+    let outlives = |child_pid| Op::ForkEnd { child_pid, outlives: true };
+    let part = [fork(8), fork(9), end(9), fork(9), fork(10), outlives(9), outlives(8)];
+    assert_eq!(ops(1..7), part, "7 was forked before it, and of 10 nobody knows the end");
+    assert_eq!(ops(5..9), [fork(9), fork(10), end(9)]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod view;
 
 use hksim_policy::Policy;
+use hksim_policy::vocabulary::Align;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -14,6 +15,7 @@ use serde::Serialize;
 
 use super::allocators::{Allocator, Found};
 use crate::flags::{HostPolicyArgs, PolicyArgs};
+use crate::forks::ForkArgs;
 use crate::host;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
@@ -36,6 +38,8 @@ pub struct Args {
     /// Stop the measured run there (SIGSTOP), and tell its process id and base: after that event, or a mark's name, or end
     #[arg(long, value_name = "N|MARK|end")]
     stop_at: Option<Point>,
+    #[command(flatten)]
+    forks: ForkArgs,
     #[command(flatten)]
     policy: HostPolicyArgs,
     #[command(flatten)]
@@ -88,13 +92,18 @@ pub fn run(args: &Args) -> Result<()> {
     if args.stop_at.is_some() && (args.mode, design.is_none()) != (Mode::Ordered, false) {
         bail!("--stop-at: only an ordered replay on the native allocator can be stopped at a point");
     }
+    if args.forks.is_any()
+        && (args.mode, design.as_ref().map(|design| design.align)) != (Mode::Ordered, Some(Align::Arena))
+    {
+        bail!("--fork-at: only an ordered replay on the native allocator with --align arena can fork");
+    }
     let stop_at = args.stop_at.as_ref().map(|point| point.event(&args.trace)).transpose()?;
     let (mode, measure) = (args.mode, Measure::default());
     let library = match &on {
         Target::Malloc { preload } => preload.clone(),
         Target::Native(_) => None,
     };
-    let (memory_policy, forks) = (choice.memory_policy, Vec::new());
+    let (memory_policy, forks) = (choice.memory_policy, args.forks.windows(&trace)?);
     let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, memory_policy, mode, measure, stop_at, forks };
     let replayed = replay(&spec)?;
     let knowledge = if rule == TouchRule::Recorded { trace.header.touch } else { Touch::Assumed };

@@ -24,7 +24,7 @@ fn bad_usage_is_named() {
         ("sim rm.hkt --header-bytes 3", "1 or 16"),
         ("sim rm.hkt --arena 1M", "64M to 16T"),
         ("sim rm.hkt --prewarm 99999999", "quarter of the arena"),
-        ("sim rm.hkt --purge-delay 5", "no time"),
+        ("sim rm.hkt --purge-delay 5", "is not a time"),
         ("sim rm.hkt --huge=maybe", "is not one of"),
         ("sim rm.hkt --huge mthp-2M", "no such size"),
         ("sim rm.hkt --align sideways", "arena, trim, kernel"),

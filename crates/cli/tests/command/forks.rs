@@ -30,6 +30,8 @@ fn copies_are_those_of_the_kernel() {
         ("--superslab 2M --huge never --purge dontneed --meta sidecar --header full", "--fork-at 9k"),
         ("--superslab 2M --huge never --prefault populate-write", "--fork-at 5k --fork-for 2k"),
         ("--superslab 256K --huge never,thp --prefault populate-write,populate-read --purge none", "--fork-at 9k"),
+        // Three children, two of them at once.
+        ("--superslab 256K --huge never,thp --purge dontneed", "--fork-at 5k,8k,12k --fork-for 5k"),
         // What was given up is written again when the child is gone.
         ("--superslab 256K --huge never,thp --purge free --purge-delay 100us", "--fork-at 30k --fork-for 6001"),
     ] {
@@ -87,7 +89,8 @@ fn forks_that_cannot_be_are_refused() {
         ("--fork-at 99M", "has no event 99000000"),
         ("--fork-at nowhere", "no mark `nowhere`"),
         ("--fork-at end", "--fork-at end"),
-        ("--fork-at 5k,6k --fork-for 2k", "shorten --fork-for"),
+        ("--fork-at recorded,5k", "leave out other points"),
+        ("--fork-at recorded --fork-for 2k", "leave out other points"),
         ("--fork-at 5k --fork-for 3x", "neither a time nor a count"),
         ("--fork-for 3k", "--fork-at"),
     ] {

@@ -20,6 +20,14 @@ pub enum PageSeen {
     ReadThenWritten,
 }
 
+/// A page of an object.
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    seen: PageSeen,
+    /// Forks of the program before the last touch that was seen.
+    forks: u32,
+}
+
 /// A live watched object, which begins at a page.
 #[derive(Clone, Debug)]
 pub struct Watched {
@@ -36,7 +44,7 @@ pub struct Watched {
     /// Bytes that it had before it was resized to what it has now.
     bytes_before: u64,
     /// One entry per page, up to the last that was touched.
-    pages: Vec<PageSeen>,
+    pages: Vec<Page>,
 }
 
 impl Watched {
@@ -49,7 +57,7 @@ impl Watched {
     /// An object that has grown out of the real allocator's heap, where it was smaller than a page.
     pub fn moved_in(bytes: u64, thread: u32) -> Self {
         let made = Self::new(bytes, false, SiteId::UNKNOWN, thread);
-        Self { profiled: false, pages: vec![PageSeen::Written], ..made }
+        Self { profiled: false, pages: vec![Page { seen: PageSeen::Written, forks: 0 }], ..made }
     }
 
     /// The same object with another size.
@@ -79,7 +87,16 @@ impl Watched {
 
     /// What was seen of a page.
     pub fn seen(&self, page: usize) -> PageSeen {
-        self.pages.get(page).copied().unwrap_or_default()
+        self.pages.get(page).map_or(PageSeen::Nothing, |page| page.seen)
+    }
+
+    /// Notes a fault on a page after so many forks of the program; whether it tells anything new. A page that was written is written
+    /// anew where a fork came between.
+    pub fn see_fault(&mut self, page: usize, access: Access, forks: u32) -> bool {
+        let is_new = self.see(page, access);
+        let Some(page) = self.pages.get_mut(page) else { return is_new };
+        let was_shared = std::mem::replace(&mut page.forks, forks) < forks;
+        is_new || (was_shared && access == Access::Write)
     }
 
     /// Notes a touch of a page; whether it tells anything new.
@@ -91,9 +108,9 @@ impl Watched {
             _ => return false,
         };
         if self.pages.len() <= page {
-            self.pages.resize(page + 1, PageSeen::Nothing);
+            self.pages.resize(page + 1, Page::default());
         }
-        self.pages[page] = after;
+        self.pages[page].seen = after;
         true
     }
 

@@ -41,6 +41,8 @@ pub struct PageTouches {
     counts: Counts,
     /// Time of the last event or touch.
     last_ns: u64,
+    /// Forks of the program so far.
+    forks: u32,
 }
 
 impl PageTouches {
@@ -56,7 +58,18 @@ impl PageTouches {
         let counts =
             Counts { turned_down: pages.turned_down(), faults_lost: pages.seen.faults_lost, ..Counts::default() };
         let (ahead, early, live, profiles) = (VecDeque::new(), Vec::new(), BTreeMap::new(), HashMap::new());
-        Ok(Some(Self { spool: Arc::clone(spool), pages, next, ahead, early, live, profiles, counts, last_ns: 0 }))
+        Ok(Some(Self {
+            spool: Arc::clone(spool),
+            pages,
+            next,
+            ahead,
+            early,
+            live,
+            profiles,
+            counts,
+            last_ns: 0,
+            forks: 0,
+        }))
     }
 
     /// Hands the event to `each`, with the touches that belong before and after it.
@@ -87,6 +100,10 @@ impl PageTouches {
             }
             RawOp::Realloc { old, new, size, .. } if new != 0 || size == 0 => {
                 self.resize(raw, (old, new), size, &mut each)
+            }
+            RawOp::Fork { .. } => {
+                self.forks = self.forks.saturating_add(1);
+                each(raw)
             }
             _ => each(raw),
         }
@@ -163,7 +180,7 @@ impl PageTouches {
             (None, PageSeen::Nothing) => self.pages.first_access(fault.page)?,
             (None, _) => Access::Write,
         };
-        if object.see(number, access) {
+        if object.see_fault(number, access, self.forks) {
             self.counts.touches += 1;
             let thread = self.spool.thread_of(fault.tid).unwrap_or(object.thread);
             each(RawEvent::new(time_ns, thread, object.touch(address, number, access)))?;

@@ -7,6 +7,7 @@ mod counted;
 mod encoding;
 mod ends;
 mod filters;
+mod forks;
 mod full_spool;
 mod handover;
 mod many;

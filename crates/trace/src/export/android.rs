@@ -58,6 +58,7 @@ fn line(event: &Event, names: &mut Names, to: &mut Target<'_>) -> Result<(), Tra
         Op::UsableSize { .. } => lost(to, "malloc_usable_size, left out"),
         Op::ThreadStart => lost(to, "thread start, left out"),
         Op::Fork { .. } => lost(to, "fork, left out"),
+        Op::ForkEnd { .. } => lost(to, "end of a forked child, left out"),
         Op::Exec => lost(to, "exec, left out"),
         Op::Mark { .. } => lost(to, "mark, left out"),
         Op::Touch { .. } => lost(to, "touch, left out"),

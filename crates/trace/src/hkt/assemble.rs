@@ -181,6 +181,10 @@ impl Cursor {
             code::THREAD_START => Op::ThreadStart,
             code::THREAD_EXIT => Op::ThreadExit,
             code::FORK => Op::Fork { child_pid: self.number(columns) },
+            code::FORK_END => {
+                let (detail, child_pid) = (self.detail(columns), self.number(columns));
+                Op::ForkEnd { child_pid, outlives: detail.outlives() }
+            }
             code::EXEC => Op::Exec,
             code::MARK => Op::Mark { name: self.number(columns) },
             code::MEMORY_POLICY => {

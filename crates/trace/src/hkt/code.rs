@@ -20,6 +20,7 @@ pub(super) const MARK: u8 = 20;
 pub(super) const TOUCH_READ: u8 = 21;
 pub(super) const TOUCH_WRITE: u8 = 22;
 pub(super) const MEMORY_POLICY: u8 = 23;
+pub(super) const FORK_END: u8 = 24;
 
 /// Call and birth of the common allocations, indexed by code.
 pub(super) const COMMON: [(AllocCall, Birth); FREE as usize] = [
@@ -87,7 +88,7 @@ impl Takes {
 static TAKES: [u128; 256] = {
     let mut table = [INVALID; 256];
     let mut code = 0;
-    while code <= MEMORY_POLICY {
+    while code <= FORK_END {
         table[code as usize] = match code {
             FREE | USABLE_SIZE => OBJECT,
             ALLOC | REALLOC_UNKNOWN | ALLOC_FAILED => SIZE + DETAIL,
@@ -95,7 +96,7 @@ static TAKES: [u128; 256] = {
             REALLOC_FREE => OBJECT + DETAIL,
             FREE_NULL | FREE_UNKNOWN | THREAD_START | THREAD_EXIT | EXEC => 0,
             FORK | MARK => NUMBER,
-            MEMORY_POLICY => DETAIL + NUMBER,
+            MEMORY_POLICY | FORK_END => DETAIL + NUMBER,
             TOUCH_READ | TOUCH_WRITE => OBJECT + OFFSET + NUMBER,
             _ => SIZE, // the common allocations
         };
@@ -120,6 +121,15 @@ impl Detail {
     /// The kind of a memory policy in bits 0..4, whether it was inherited in bit 4.
     pub(super) fn of_policy(kind: u8, inherited: bool) -> Self {
         Detail(u16::from(kind) | u16::from(inherited) << 4)
+    }
+
+    /// Whether a child outlives the trace, in bit 0.
+    pub(super) fn of_fork_end(outlives: bool) -> Self {
+        Detail(u16::from(outlives))
+    }
+
+    pub(super) fn outlives(self) -> bool {
+        self.0 & 1 == 1
     }
 
     pub(super) fn policy_kind(self) -> u8 {

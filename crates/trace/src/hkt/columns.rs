@@ -206,6 +206,10 @@ impl Columns {
             Op::ThreadStart => code::THREAD_START,
             Op::ThreadExit => code::THREAD_EXIT,
             Op::Fork { child_pid } => self.with_number(code::FORK, child_pid),
+            Op::ForkEnd { child_pid, outlives } => {
+                self.numbers.push(child_pid);
+                self.with_detail(code::FORK_END, Detail::of_fork_end(outlives))
+            }
             Op::Exec => code::EXEC,
             Op::Mark { name } => self.with_number(code::MARK, name),
             Op::MemoryPolicy { policy, inherited } => {
@@ -273,7 +277,7 @@ impl Columns {
         decoder.decode(input, &mut self.run_lengths)?;
         match version {
             Version::V1 => self.sites.clear(),
-            Version::V2 | Version::V3 => decoder.decode(input, &mut self.sites)?,
+            Version::V2 | Version::V3 | Version::V4 => decoder.decode(input, &mut self.sites)?,
         }
         if !payload.is_empty() {
             return Err("bytes are left over behind the last column");

@@ -29,21 +29,24 @@ enum Version {
     V2,
     /// Memory policies among the events; touch profiles by size.
     V3,
+    /// Ends of forked children.
+    V4,
 }
 
 impl Version {
-    const NEWEST: Version = Version::V3;
+    const NEWEST: Version = Version::V4;
 
     fn number(self) -> u32 {
         match self {
             Version::V1 => 1,
             Version::V2 => 2,
             Version::V3 => 3,
+            Version::V4 => 4,
         }
     }
 
     fn of_number(number: u32) -> Option<Self> {
-        [Version::V1, Version::V2, Version::V3].into_iter().find(|version| version.number() == number)
+        [Version::V1, Version::V2, Version::V3, Version::V4].into_iter().find(|version| version.number() == number)
     }
 }
 

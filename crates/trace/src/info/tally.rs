@@ -73,6 +73,9 @@ impl Tally {
             usable_size_calls: 0,
             touches: 0,
             marks: 0,
+            forks: 0,
+            forks_ended: 0,
+            forks_outliving: 0,
             memory_policies: Vec::new(),
             memory_policy_changes: 0,
             duration_ns: summary.duration_ns,
@@ -147,7 +150,10 @@ impl Tally {
                     self.info.memory_policies.push(PolicyChange { event, time_ns, policy, inherited });
                 }
             }
-            Op::ThreadStart | Op::ThreadExit | Op::Fork { .. } | Op::Exec => (),
+            Op::Fork { .. } => self.info.forks += 1,
+            Op::ForkEnd { outlives: false, .. } => self.info.forks_ended += 1,
+            Op::ForkEnd { outlives: true, .. } => self.info.forks_outliving += 1,
+            Op::ThreadStart | Op::ThreadExit | Op::Exec => (),
         }
         let point = LivePoint {
             event: self.info.events,

@@ -62,6 +62,13 @@ pub enum RawOp {
         /// Process id of the child.
         child_pid: u32,
     },
+    /// A forked child holds the memory no longer, or still where the trace ends.
+    ForkEnd {
+        /// Process id of the child.
+        child_pid: u32,
+        /// It still holds the memory.
+        outlives: bool,
+    },
     /// The program image was replaced.
     Exec,
     /// Events are missing up to here: any block may have died unseen.

@@ -82,7 +82,7 @@ impl Edit for Anonymise {
                 *size = self.size(*size).min(Op::BLOCK_BYTES_END - 1);
             }
             Op::AllocFailed { size, .. } | Op::ReallocFailed { size, .. } => *size = self.size(*size),
-            Op::Fork { child_pid } => {
+            Op::Fork { child_pid } | Op::ForkEnd { child_pid, .. } => {
                 let number = self.pids.len() as u32 + 2;
                 *child_pid = *self.pids.entry(*child_pid).or_insert(number);
             }

@@ -63,6 +63,10 @@ pub struct Cut {
     objects: Vec<Option<Live>>,
     /// The last change of each memory policy, by kind.
     policies: [Option<Event>; MemoryPolicy::KINDS],
+    /// Children forked in the part whose end has not come.
+    forked: Vec<u32>,
+    /// Time of the last event emitted.
+    last_ns: u64,
     /// What was changed so far.
     pub counts: CutCounts,
 }
@@ -115,7 +119,20 @@ impl Cut {
         let counts = CutCounts::default();
         let (number, begun, base_ns, births, objects) = (0, false, 0, 0, Vec::new());
         let policies = [None; MemoryPolicy::KINDS];
-        Cut { part, live_at_start, parameters, number, begun, base_ns, births, objects, policies, counts }
+        Cut {
+            part,
+            live_at_start,
+            parameters,
+            number,
+            begun,
+            base_ns,
+            births,
+            objects,
+            policies,
+            forked: Vec::new(),
+            last_ns: 0,
+            counts,
+        }
     }
 
     fn has_thread(&self, thread: ThreadId) -> bool {
@@ -164,6 +181,16 @@ impl Cut {
             }
             _ => (),
         }
+    }
+
+    /// The end of a child that the part forked; behind the part, that it outlives it. Children forked before the part are not in it.
+    fn end_of_child(&mut self, event: &Event, in_time: bool) -> Option<Event> {
+        let Op::ForkEnd { child_pid, outlives } = event.op else { return None };
+        let at = self.forked.iter().rposition(|&forked| forked == child_pid)?;
+        self.forked.remove(at);
+        let time_ns = if in_time { event.time_ns - self.base_ns } else { self.last_ns };
+        let op = Op::ForkEnd { child_pid, outlives: outlives || !in_time };
+        Some(Event { time_ns, thread: self.thread_in_part(event.thread), op, ..*event })
     }
 
     /// Puts the memory policies of the part's start in force, and allocates what is live there.
@@ -259,10 +286,17 @@ impl Edit for Cut {
         let known = object.and_then(|object| *self.live(object)).filter(|_| !event.op.is_birth());
         let owner = known.filter(|live| live.in_part).map(|live| live.born.thread);
         self.follow(event, in_time && has_thread);
+        if let Op::ForkEnd { .. } = event.op {
+            return self.end_of_child(event, in_time).into_iter().for_each(emit);
+        }
         if !in_time {
             return;
         }
         let time_ns = event.time_ns - self.base_ns;
+        self.last_ns = time_ns;
+        if let (true, Op::Fork { child_pid }) = (has_thread, event.op) {
+            self.forked.push(child_pid);
+        }
         match (has_thread, object, owner) {
             (true, Some(_), None) if !event.op.is_birth() => self.foreign(event, emit),
             (true, ..) => emit(Event { time_ns, ..*event }),

@@ -124,12 +124,13 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
 
 /// An event about no object.
 fn of_no_object(random: &mut Random) -> Op {
-    match random.below(8) {
+    match random.below(9) {
         0 => Op::FreeNull,
         1 => Op::FreeUnknown,
         2 => Op::ThreadStart,
         3 => Op::ThreadExit,
         4 => Op::Fork { child_pid: random.next() as u32 },
+        7 => Op::ForkEnd { child_pid: random.next() as u32, outlives: random.chance(50) },
         5 => Op::Exec,
         6 => Op::MemoryPolicy { policy: random_policy(random), inherited: random.chance(50) },
         _ => Op::Mark { name: random.next() as u32 },

@@ -52,6 +52,9 @@ fn summary(info: &Info, history: &[Step], truncated: Option<&str>) -> String {
     for (name, count) in counts {
         line(name, units::count(count));
     }
+    if info.forks > 0 {
+        line("forks", forks(info));
+    }
     for change in info.memory_policies.iter().take(ROWS) {
         let from =
             if change.inherited { "from the start".into() } else { format!("event {}", units::count(change.event)) };
@@ -71,6 +74,15 @@ fn summary(info: &Info, history: &[Step], truncated: Option<&str>) -> String {
     let allocated = units::bytes(info.allocated_bytes);
     line("bytes allocated", format!("{allocated} (of a resize what it added), {zeroed} of them by calloc"));
     text
+}
+
+/// Children, and what is known of their ends.
+fn forks(info: &Info) -> String {
+    let unknown = info.forks.saturating_sub(info.forks_ended + info.forks_outliving);
+    let parts = [(info.forks_ended, "ended"), (info.forks_outliving, "outlived the trace"), (unknown, "ended unseen")];
+    let parts = parts.iter().filter(|part| part.0 > 0);
+    let parts: Vec<String> = parts.map(|(children, what)| format!("{} {what}", units::count(*children))).collect();
+    format!("{} ({})", units::count(info.forks), parts.join(", "))
 }
 
 /// The time and calls a second; of a trace without times just that.

@@ -28,7 +28,7 @@ pub fn table(report: &SimReport, choice: &Choice) -> String {
     lines.push(String::new());
     lines.extend(beside(&reasons(report), &calls(report)));
     lines.extend(khugepaged(report));
-    lines.extend(report.forks.iter().map(fork));
+    lines.extend(forks(&report.forks));
     if !report.bracket.is_empty() {
         lines.push(String::new());
         lines.extend(bracket(report));
@@ -192,6 +192,24 @@ fn khugepaged(report: &SimReport) -> Option<String> {
         bytes(bound.rss_bytes_more_max),
         count(bound.installs_fewer_max)
     ))
+}
+
+/// What children cost: the first ones each, and all together.
+fn forks(forks: &[ForkReport]) -> Vec<String> {
+    const ROWS_MAX: usize = 8;
+    let mut lines: Vec<String> = forks.iter().take(ROWS_MAX).map(fork).collect();
+    if forks.len() > ROWS_MAX {
+        let sum = |of: fn(&ForkReport) -> u64| forks.iter().map(of).sum::<u64>();
+        lines.push(format!(
+            "all {} forks: {} copied by {} writes, {} huge pages split, {} faults that only took a permission back",
+            count(forks.len() as u64),
+            bytes(sum(|fork| fork.copied_bytes)),
+            count(sum(|fork| fork.copies)),
+            count(sum(|fork| fork.split_huge)),
+            count(sum(|fork| fork.reuses))
+        ));
+    }
+    lines
 }
 
 /// What a child cost.

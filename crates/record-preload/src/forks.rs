@@ -1,0 +1,69 @@
+//! When forked children stop sharing their parent's memory.
+//!
+//! A file of the session is mapped while the process forks, and only the child keeps the mapping. So the file stays in use as
+//! long as any process has the memory of that fork: the child, and what the child forks in turn. The kernel closes it when the last
+//! of them ends or executes another program, which `hksim` sees (`record/src/children.rs`). The child itself does nothing. A fork
+//! of another thread at the same time may take the mapping along: the child then seems to share as long as both do.
+
+use core::ffi::c_void;
+
+use libc::pid_t;
+
+use crate::process::Process;
+use crate::session::PATH_BYTES;
+use crate::spool::{CONTROL_BYTES, FORKED_SUFFIX, FORKING_SUFFIX};
+use crate::{session, sys};
+
+/// A file mapped for the next child.
+pub struct Shared {
+    process: &'static Process,
+    mapping: *mut c_void,
+    path: [u8; PATH_BYTES],
+}
+
+impl Shared {
+    /// Maps a file for the child that is about to be forked; `None` where ends of children are not recorded, or cannot be.
+    pub fn begin() -> Option<Self> {
+        let _errno = sys::Errno::save();
+        let process = Process::current()?;
+        // Numbered events have no time in common with the end of a child.
+        if !session::is_recording() || session::numbers_events() {
+            return None;
+        }
+        let path = process.numbered_path(process.number_fork(), FORKING_SUFFIX)?;
+        // SAFETY: the path ends with a zero byte, behind the place where its name begins.
+        let fd =
+            unsafe { session::open_file(&path, process.name_start(), libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC) };
+        if fd < 0 {
+            return None;
+        }
+        // The file stays empty: nobody reads or writes through the mapping.
+        let mapping = sys::map_shared(fd, 0, CONTROL_BYTES);
+        sys::close(fd);
+        let shared = Self { process, mapping, path };
+        if mapping.is_null() {
+            shared.remove();
+            return None;
+        }
+        Some(shared)
+    }
+
+    /// Leaves the mapping to the child; `child` is what `fork` returned.
+    pub fn leave_to(self, child: pid_t) {
+        if child == 0 {
+            return;
+        }
+        let _errno = sys::Errno::save();
+        let named = u32::try_from(child).ok().and_then(|child| self.process.numbered_path(child, FORKED_SUFFIX));
+        // SAFETY: both paths end with a zero byte, behind the place where their names begin.
+        if !named.is_some_and(|named| unsafe { session::rename_file(&self.path, &named, self.process.name_start()) }) {
+            self.remove();
+        }
+        sys::unmap(self.mapping, CONTROL_BYTES);
+    }
+
+    fn remove(&self) {
+        // SAFETY: as above.
+        unsafe { session::remove_file(&self.path, self.process.name_start()) };
+    }
+}

@@ -1,0 +1,108 @@
+//! When forked children stop sharing the program's memory: a C program says by the sizes it allocates what must be true.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use hksim_record::{Options, Programs, record};
+use hksim_trace::event::{Event, Op};
+
+use crate::support::{compile, events, record_words, scratch};
+
+/// What the trace of a mode says.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    forks: usize,
+    ends: usize,
+    outliving: usize,
+    /// Sizes the program allocated that say what must be true.
+    checks: usize,
+}
+
+/// Checks each statement of the program, by the order of events alone.
+fn check(events: &[Event]) -> Seen {
+    let mut seen = Seen::default();
+    let mut pids = Vec::new();
+    let mut sharing: BTreeMap<u32, bool> = BTreeMap::new();
+    for (at, event) in events.iter().enumerate() {
+        let mut expect = |child: u64, expected: bool| {
+            seen.checks += 1;
+            let Some(&pid) = pids.get(child as usize - 1) else {
+                return assert!(!expected, "event {at}: child {child} is not forked yet");
+            };
+            assert_eq!(sharing[&pid], expected, "event {at} of {}: child {child}", events.len());
+        };
+        match event.op {
+            Op::Fork { child_pid } => {
+                pids.push(child_pid);
+                sharing.insert(child_pid, true);
+                seen.forks += 1;
+            }
+            Op::ForkEnd { child_pid, outlives } => {
+                assert_eq!(sharing.insert(child_pid, outlives), Some(true), "event {at}: an end without a fork");
+                *if outlives { &mut seen.outliving } else { &mut seen.ends } += 1;
+            }
+            Op::Alloc { size: size @ 1001..=1010, .. } => expect(size - 1000, true),
+            Op::Alloc { size: size @ 2001..=2010, .. } => expect(size - 2000, false),
+            _ => {}
+        }
+    }
+    seen
+}
+
+fn check_mode(mode: &str, expected: Seen) {
+    let dir = scratch();
+    let program = compile(dir.path(), "forks", &[]);
+    let report = record_words(dir.path(), [program.as_os_str(), mode.as_ref()]);
+    assert_eq!(check(&events(&report.traces[0])), expected, "{mode}");
+}
+
+#[test]
+fn a_child_shares_until_it_ends_however_it_does() {
+    for mode in ["exit", "kill", "closes"] {
+        let checks = if mode == "closes" { 5 } else { 4 };
+        check_mode(mode, Seen { forks: 1, ends: 1, outliving: 0, checks });
+    }
+}
+
+#[test]
+fn a_child_that_executes_a_program_shares_no_more() {
+    check_mode("exec", Seen { forks: 1, ends: 1, outliving: 0, checks: 4 });
+}
+
+#[test]
+fn what_a_child_forks_shares_too() {
+    check_mode("grandchild", Seen { forks: 1, ends: 1, outliving: 0, checks: 5 });
+}
+
+#[test]
+fn several_children_end_in_their_own_order() {
+    check_mode("two", Seen { forks: 2, ends: 2, outliving: 0, checks: 6 });
+}
+
+#[test]
+fn children_by_vfork_copy_nothing_and_are_not_counted() {
+    check_mode("many", Seen { forks: 150, ends: 150, outliving: 0, checks: 1 });
+}
+
+#[test]
+fn a_child_that_lives_on_is_said_to() {
+    check_mode("outlives", Seen { forks: 1, ends: 0, outliving: 1, checks: 2 });
+}
+
+/// The children themselves take no part: they may be left out of the recording.
+#[test]
+fn ends_are_seen_of_children_that_are_not_recorded() {
+    let dir = scratch();
+    let program = compile(dir.path(), "forks", &[]);
+    let programs = Programs { no_children: true, ..Programs::default() };
+    let options = Options { output: dir.path().join("app.hkt"), programs, ..Options::default() };
+    let report = record(&options, &[program.into(), "exec".into()]).expect("recorded");
+    assert_eq!(report.traces.len(), 1);
+    assert_eq!(check(&events(&report.traces[0])), Seen { forks: 1, ends: 1, outliving: 0, checks: 4 });
+    assert!(leaves_nothing(dir.path()), "files of a session are left");
+}
+
+fn leaves_nothing(dir: &Path) -> bool {
+    let names = std::fs::read_dir(dir).expect("the folder").flatten().map(|entry| entry.file_name());
+    names.into_iter().all(|name| !name.to_string_lossy().contains("recording"))
+}
