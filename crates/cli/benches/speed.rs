@@ -4,7 +4,6 @@
 //! or the mmap world. `read` is the reader alone. `mimalloc` and `glibc` replay the same events decoded beforehand, each
 //! allocation followed by the write of its first byte; their heaps stay warm from one pass to the next.
 
-use hksim_policy::Policy;
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::path::Path;
@@ -12,10 +11,11 @@ use std::ptr;
 use std::time::Duration;
 
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
-use hksim_drive::{Driver, TouchRule};
+use hksim_engine::{Driver, TouchRule};
+use hksim_linux_mm::KernelConfig;
 use hksim_native::{MmapMemory, Syscalls};
 use hksim_policy::Allocator;
-use hksim_sim::kernel::KernelConfig;
+use hksim_policy::Policy;
 use hksim_sim::simulate::{Marks, Setup, simulate};
 use hksim_trace::event::Op;
 use hksim_trace::generate::{RandomMixed, Workload};

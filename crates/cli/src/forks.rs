@@ -3,13 +3,13 @@
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
-use hksim_drive::ForkWindow;
+use hksim_engine::ForkWindow;
+use hksim_policy::units::{parse_count, parse_time};
 use hksim_trace::event::{Event, Op};
 
 use crate::inputs::Trace;
 use crate::output::note;
 use crate::point::Point;
-use hksim_policy::units::{parse_count, parse_time};
 
 /// The flags of commands that can fork.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -1,13 +1,12 @@
 //! How this machine's kernel is set up, as far as a simulation of it needs to know.
 
-use hksim_policy::Policy;
-use hksim_policy::vocabulary::Huge;
 use std::sync::Once;
 
 use anyhow::{Result, bail};
-
-use hksim_linux::sysfs::THP;
-use hksim_sim::kernel::{BLOCK_ORDER, Fit, KernelConfig, KernelVersion, SizeMode, ThpConfig, ThpMode};
+use hksim_linux_mm::{BLOCK_ORDER, Fit, KernelConfig, KernelVersion, SizeMode, ThpConfig, ThpMode};
+use hksim_linux_probe::sysfs::THP;
+use hksim_policy::Policy;
+use hksim_policy::vocabulary::Huge;
 
 use crate::flags::Choice;
 use crate::output::note;
@@ -18,7 +17,7 @@ use crate::output::note;
 /// The kernel does not say (no /sys or /proc), says something unknown, or is older than every version known.
 pub fn kernel_config() -> Result<KernelConfig> {
     version()?;
-    Ok(hksim_rules::kernel_config()?)
+    Ok(hksim_conformance::kernel_config()?)
 }
 
 /// The version whose rules stand for the running kernel. Where that is another version, the first call says so.
@@ -27,7 +26,7 @@ pub fn kernel_config() -> Result<KernelConfig> {
 /// A kernel older than every version known.
 pub fn version() -> Result<KernelVersion> {
     static SAID: Once = Once::new();
-    let release = hksim_rules::release()?;
+    let release = hksim_conformance::release()?;
     let Some((version, fit)) = KernelVersion::nearest(&release) else {
         bail!("this machine's kernel, {release}, is older than those whose rules are known; name one with --kernel");
     };

@@ -47,11 +47,11 @@ fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     match words.get(1).and_then(|word| word.to_str()) {
         Some(hksim_replay::CHILD_ARGUMENT) => return hksim_replay::child_main(),
-        Some(hksim_rules::CHILD_ARGUMENT) => return hksim_rules::child_main(),
-        Some(hksim_rules::GUARD_ARGUMENT) => return hksim_rules::guard_main(),
+        Some(hksim_conformance::CHILD_ARGUMENT) => return hksim_conformance::child_main(),
+        Some(hksim_conformance::GUARD_ARGUMENT) => return hksim_conformance::guard_main(),
         _ => {}
     }
-    hksim_linux::file_size::let_writes_fail();
+    hksim_linux_probe::file_size::let_writes_fail();
     match Cli::try_parse_from(flags::argv::join_optional_values(words)) {
         Ok(cli) => cli.command.run().unwrap_or_else(|why| failed(&why)),
         Err(why) => usage(&why),

@@ -1,7 +1,7 @@
 //! Choices made into runs of the simulator.
 
 use anyhow::Result;
-use hksim_drive::TouchRule;
+use hksim_engine::TouchRule;
 use hksim_sim::report::SCHEMA;
 use hksim_sim::{Addresses, Setup, Sweep, sweep};
 use rayon::prelude::*;

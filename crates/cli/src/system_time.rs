@@ -1,12 +1,11 @@
 //! Counts made into system time, by a machine's profile.
 
-use hksim_policy::vocabulary::Prefault;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use hksim_cost::{FirstTouch, Operation, Pace, Price, Profile, Work};
-
+use hksim_cost_model::{FirstTouch, Operation, Pace, Price, Profile, Work};
+use hksim_policy::vocabulary::Prefault;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::{SmallMemory, SystemEffort, SystemRuns, WarmUp};
 use hksim_sim::SimReport;

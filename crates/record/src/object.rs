@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hksim_carry::{RECORDER, RECORDER_WITH_OPERATORS, temporary_places, write_in};
+use hksim_embedded::{RECORDER, RECORDER_WITH_OPERATORS, temporary_places, write_in};
 use tempfile::TempDir;
 
 use crate::error::RecordError;

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{c_int, c_void, siginfo_t};
 
-use hksim_carry::{PRELOAD_VARIABLE, preload_with};
+use hksim_embedded::{PRELOAD_VARIABLE, preload_with};
 
 use crate::environment::Environment;
 use crate::error::RecordError;

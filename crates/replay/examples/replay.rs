@@ -5,7 +5,7 @@ use hksim_policy::Policy;
 use std::path::Path;
 use std::process::ExitCode;
 
-use hksim_drive::TouchRule;
+use hksim_engine::TouchRule;
 use hksim_replay::{CHILD_ARGUMENT, Measure, Mode, ReplaySpec, Target, child_main, replay};
 use hksim_trace::error::TraceError;
 use hksim_trace::generate::Workload;

@@ -1,7 +1,7 @@
 //! An event on an allocator that is called like `malloc`: used by every run but the ordered native one, which has the
 //! driver that the simulator shares. Touches are made up by the same rules.
 
-use hksim_drive::TouchRule;
+use hksim_engine::TouchRule;
 use hksim_trace::event::{Access, AllocCall, Birth, Op, ReallocCall};
 
 /// What serves one thread's calls.

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use hksim_drive::OsCalls;
+use hksim_engine::OsCalls;
 use hksim_native::{Os, Syscalls};
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Mapping};

@@ -1,7 +1,7 @@
 //! Which installs lie between two looks at a frame. The kernel's answers and the traps are all that is known here.
 
-use hksim_drive::{ByKind, PageState};
-use hksim_linux::page_flags::FolioPart;
+use hksim_engine::{ByKind, PageState};
+use hksim_linux_probe::page_flags::FolioPart;
 use serde::{Deserialize, Serialize};
 
 use crate::folios::FolioParts;

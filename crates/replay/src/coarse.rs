@@ -3,7 +3,7 @@
 use hksim_policy::PreparedPolicy;
 use std::io;
 
-use hksim_drive::{FellBack, TouchRule};
+use hksim_engine::{FellBack, TouchRule};
 use hksim_policy::Memory;
 use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::Event;

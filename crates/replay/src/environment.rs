@@ -4,10 +4,10 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use hksim_linux::damon;
-use hksim_linux::pressure::{reclaim_scans, thp_fallbacks};
-use hksim_linux::sysfs::{THP, choice, khugepaged_collapses, number, text};
-use hksim_linux::traps::TrapCounter;
+use hksim_linux_probe::damon;
+use hksim_linux_probe::pressure::{reclaim_scans, thp_fallbacks};
+use hksim_linux_probe::sysfs::{THP, choice, khugepaged_collapses, number, text};
+use hksim_linux_probe::traps::TrapCounter;
 
 /// The machine as it was during a replay. Null is what it does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

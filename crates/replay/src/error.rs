@@ -4,7 +4,7 @@ use hksim_policy::PolicyError;
 use std::io;
 use std::path::PathBuf;
 
-use hksim_drive::DriveError;
+use hksim_engine::DriveError;
 use hksim_native::ReserveError;
 use hksim_trace::error::TraceError;
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::Range;
 
-use hksim_linux::resident::Resident;
+use hksim_linux_probe::resident::Resident;
 
 /// Ranges of pages, ascending, none touching the next. Made once; growing it costs no page.
 pub(crate) struct Extents {

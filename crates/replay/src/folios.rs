@@ -2,8 +2,8 @@
 
 use std::io;
 
-use hksim_linux::page_flags::{FolioPart, PageFlags};
-use hksim_linux::pagemap::PageMap;
+use hksim_linux_probe::page_flags::{FolioPart, PageFlags};
+use hksim_linux_probe::pagemap::PageMap;
 
 use crate::environment;
 use crate::shadow::FRAME_PAGES;

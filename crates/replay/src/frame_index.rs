@@ -2,7 +2,7 @@
 
 use std::io;
 
-use hksim_linux::resident::Resident;
+use hksim_linux_probe::resident::Resident;
 
 /// Frames count from address 0, 2 MiB each.
 pub(crate) struct FrameIndex {

@@ -9,8 +9,8 @@ use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hksim_linux::PAGE_BYTES;
-use hksim_linux::resident::make_resident;
+use hksim_linux_probe::PAGE_BYTES;
+use hksim_linux_probe::resident::make_resident;
 
 use crate::child::child_exit_code;
 use crate::parent::CHILD_ARGUMENT;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hksim_drive::TouchRule;
+use hksim_engine::TouchRule;
 use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
@@ -16,8 +16,8 @@ use crate::result::{Mark, Replayed, Skipped};
 use crate::settle::{Heap, settle};
 use crate::usage::Usage;
 use crate::window::{Prepared, Step, Watch, drive};
-use hksim_linux::resident::make_resident;
-use hksim_linux::traps::TrapCounter;
+use hksim_linux_probe::resident::make_resident;
+use hksim_linux_probe::traps::TrapCounter;
 
 /// One run of the process's `malloc`.
 pub(crate) struct MallocRun<'a> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::ManuallyDrop;
 
-use hksim_drive::{Driver, FellBack, Step as ForkStep, Tables, TouchRule};
+use hksim_engine::{Driver, FellBack, Step as ForkStep, Tables, TouchRule};
 use hksim_native::{Addresses, MmapMemory, Os};
 use hksim_policy::memory::MemoryLock;
 use hksim_policy::vocabulary::Align;
@@ -23,8 +23,8 @@ use crate::settle::{Heap, settle};
 use crate::usage::Usage;
 use crate::watched::Watched;
 use crate::window::{Driven, Prepared, Step, Watch, drive};
-use hksim_linux::resident::make_resident;
-use hksim_linux::traps::TrapStream;
+use hksim_linux_probe::resident::make_resident;
+use hksim_linux_probe::traps::TrapStream;
 
 /// The allocator on mmap, with its driver.
 pub(crate) type Native<O> = Driver<MmapMemory<O>, RunGeometry>;
@@ -241,6 +241,12 @@ fn report(
             replayed.skipped.push(Skipped::new("addresses, installs, marks", reason));
         }
     }
+    note_untold(&mut replayed, &measured, &observer);
+    MeasuredReport { replayed, marks: measured.marks }
+}
+
+/// Withdraws the figures that this run could not tell, and says why.
+fn note_untold(replayed: &mut Replayed, measured: &Measured<'_>, observer: &Observer) {
     if observer.folios_untold() > 0 {
         replayed.installs = None;
         let reason = "several sizes of huge pages below 2M are on, and only root may see which of them a populate made";
@@ -248,9 +254,8 @@ fn report(
     }
     if !observer.tells_copies() {
         replayed.installs = None;
-        replayed
-            .skipped
-            .push(Skipped::new("installs", "copies after a fork are told by page frames, which only root may see"));
+        let reason = "copies after a fork are told by page frames, which only root may see";
+        replayed.skipped.push(Skipped::new("installs", reason));
     }
     if let Some(why) = measured.why_unlocked() {
         replayed.installs = None;
@@ -267,7 +272,6 @@ fn report(
         let reason = format!("{} scans were broken off by the kernel", observer.scan_failures());
         replayed.skipped.push(Skipped::new("marks", reason));
     }
-    MeasuredReport { replayed, marks: measured.marks }
 }
 
 /// A heap that nobody watches.

@@ -1,6 +1,6 @@
 //! No heap: what a control run drives.
 
-use hksim_drive::Tables;
+use hksim_engine::Tables;
 use hksim_native::MmapMemory;
 use hksim_trace::event::Event;
 

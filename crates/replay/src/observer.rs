@@ -5,7 +5,7 @@
 use std::io;
 use std::ops::Range;
 
-use hksim_drive::{PageRun, PageState};
+use hksim_engine::{PageRun, PageState};
 use hksim_policy::layout::Layout;
 use hksim_policy::vocabulary::Align;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
@@ -20,11 +20,11 @@ use crate::shared::{Changed, Shared};
 use crate::torn::Torn;
 use crate::usage::Usage;
 use crate::window::Watch;
-use hksim_linux::modes::ModeFiles;
-use hksim_linux::pagemap::{PageMap, PagesSeen, PresentPages};
-use hksim_linux::procfs::ProcText;
-use hksim_linux::resident::Resident;
-use hksim_linux::traps::TrapStream;
+use hksim_linux_probe::modes::ModeFiles;
+use hksim_linux_probe::pagemap::{PageMap, PagesSeen, PresentPages};
+use hksim_linux_probe::procfs::ProcText;
+use hksim_linux_probe::resident::Resident;
+use hksim_linux_probe::traps::TrapStream;
 
 /// The highest values seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -478,7 +478,7 @@ impl Observer {
 impl Watch for Observer {
     fn begin(&mut self) {
         // Pages of an unfinished lot have another owner for the kernel, and a lot is ended on its own processor only.
-        hksim_linux::processor::stay_on_this();
+        hksim_linux_probe::processor::stay_on_this();
         self.modes_before = self.modes.digest();
         self.page_table_bytes_before = self.page_tables();
         self.traps.iter().for_each(|traps| traps.counter().enable());

@@ -10,7 +10,7 @@ use crate::error::ReplayError;
 use crate::protocol::{self, Received, Report};
 use crate::result::{Replayed, Skipped};
 use crate::spec::{Job, Mode, ReplaySpec, Run, Target};
-use hksim_linux::lifetime::die_with;
+use hksim_linux_probe::lifetime::die_with;
 use hksim_policy::vocabulary::Align;
 
 /// The hidden first argument that makes a program call [`child_main`](crate::child_main).

@@ -4,8 +4,8 @@ use std::io;
 
 use crate::result::Mark;
 use crate::window::Watch;
-use hksim_linux::procfs::ProcText;
-use hksim_linux::traps::TrapCounter;
+use hksim_linux_probe::procfs::ProcText;
+use hksim_linux_probe::traps::TrapCounter;
 
 /// Bytes and counts of the process at one time.
 #[derive(Clone, Copy, Debug, Default)]

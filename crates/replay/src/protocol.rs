@@ -6,13 +6,13 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-use hksim_drive::{PageRun, PageSet, PageState};
+use hksim_engine::{PageRun, PageSet, PageState};
 use serde::{Deserialize, Serialize};
 
 use crate::result::{Control, Mark, Replayed};
 use crate::system::SystemRun;
 use crate::usage::Usage;
-use hksim_linux::resident::{Resident, Zeroable};
+use hksim_linux_probe::resident::{Resident, Zeroable};
 
 /// Marks a frame, so that anything else on the channel is noticed.
 const MAGIC: u32 = 0x6B72_7068;

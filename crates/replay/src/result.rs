@@ -1,6 +1,6 @@
 //! What a replay found out.
 
-use hksim_drive::{ByKind, FellBack, OsCalls, PageSet, PageState};
+use hksim_engine::{ByKind, FellBack, OsCalls, PageSet, PageState};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use hksim_policy::PAGE_BYTES;
 
-use hksim_linux::resident::make_resident;
+use hksim_linux_probe::resident::make_resident;
 
 /// Whose memory [`settle`] leaves alone.
 #[derive(Clone, Copy, Debug)]

@@ -3,11 +3,11 @@
 use std::io;
 use std::ops::Range;
 
-use hksim_drive::PageState;
+use hksim_engine::PageState;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
 use crate::frame_index::FrameIndex;
-use hksim_linux::resident::{Resident, Zeroable};
+use hksim_linux_probe::resident::{Resident, Zeroable};
 
 /// Pages of a frame: what one page-table page maps, 2 MiB.
 pub(crate) const FRAME_PAGES: usize = (HUGE_PAGE_BYTES / PAGE_BYTES) as usize;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::shadow::FRAME_PAGES;
-use hksim_linux::PAGE_BYTES;
-use hksim_linux::pagemap::PageMap;
+use hksim_linux_probe::PAGE_BYTES;
+use hksim_linux_probe::pagemap::PageMap;
 
 /// The numbers of the page frames behind 2 MiB; 0 where there is none, or where nobody may know.
 pub(crate) type FrameNumbers = [u64; FRAME_PAGES];

@@ -3,7 +3,7 @@
 use hksim_policy::Policy;
 use std::path::PathBuf;
 
-use hksim_drive::{ForkWindow, PolicyRule, TouchRule};
+use hksim_engine::{ForkWindow, PolicyRule, TouchRule};
 use serde::{Deserialize, Serialize};
 
 /// A replay to perform.

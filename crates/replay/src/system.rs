@@ -9,10 +9,10 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
-use hksim_drive::{Step as ForkStep, TouchRule};
-use hksim_linux::PAGE_BYTES;
-use hksim_linux::area::{Area, Granule, thread_time, timed, warm_up, warm_up_by, warm_up_pool};
-use hksim_linux::cpu_modes::{CpuModes, LOOK_PERIOD, Looks, spin};
+use hksim_engine::{Step as ForkStep, TouchRule};
+use hksim_linux_probe::PAGE_BYTES;
+use hksim_linux_probe::area::{Area, Granule, thread_time, timed, warm_up, warm_up_by, warm_up_pool};
+use hksim_linux_probe::cpu_modes::{CpuModes, LOOK_PERIOD, Looks, spin};
 use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::Event;
 use serde::{Deserialize, Serialize};

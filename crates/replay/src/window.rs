@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hksim_drive::{ForkSchedule, PointFinder, PolicyRule, Step as ForkStep};
+use hksim_engine::{ForkSchedule, PointFinder, PolicyRule, Step as ForkStep};
 use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;

@@ -6,21 +6,21 @@ mod obey;
 use std::mem;
 use std::ops::Range;
 
-use hksim_drive::{ByKind, OsCalls};
+use hksim_engine::{ByKind, OsCalls};
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
 use crate::addresses::{AddressLabel, Addresses, Giver};
 use crate::forks::{ForkReport, Forks};
 use crate::hooks::{Hooks, Touch, Watch, Why};
-use crate::kernel::{
-    self, Access, BLOCK_PAGES, Content, Install, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, Protection,
-    RemapSource,
-};
 use crate::page_set::PageSet;
 use crate::report::PolicyLabel;
 use crate::work::{KernelWork, Present};
 pub use by_reason::ByReason;
+use hksim_linux_mm::{
+    self as kernel, Access, BLOCK_PAGES, Content, Install, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES,
+    Protection, RemapSource,
+};
 
 /// What made an entry.
 #[derive(Clone, Copy)]
@@ -480,8 +480,8 @@ impl Watch for Accounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::KernelConfig;
     use crate::work::Refaults;
+    use hksim_linux_mm::KernelConfig;
 
     const BLOCK: u64 = 1 << 20;
 

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::accounts::Accounts;
 use crate::hooks::{Hooks, Touch, Watch, Why};
-use crate::kernel::{Content, Kernel};
 use crate::work::Present;
+use hksim_linux_mm::{Content, Kernel};
 
 /// One fork.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

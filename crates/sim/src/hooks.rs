@@ -10,8 +10,8 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
 use crate::accounts::Accounts;
-use crate::kernel::Content;
 use crate::reach::TlbMisses;
+use hksim_linux_mm::Content;
 
 /// Why a page was touched. Installs are attributed to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! The simulated world: a trace and a design in; faults, residency, huge pages, OS calls out.
 //!
 //! - [`memory`]: the policy's memory in the simulator; it emits [`hooks`].
-//! - [`kernel`]: Linux's rules for anonymous memory, a library of its own; [`accounts`] feeds one with hooks.
+//! - [`accounts`]: feeds a kernel model ([`hksim_linux_mm`]) with hooks.
 //! - [`addresses`]: which addresses maps get that ask for none.
 //! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many; [`report`]: what comes out.
 //! - [`forks`]: what a forked child costs. [`work`]: what the kernel had to do beside installs.
@@ -12,7 +12,6 @@ pub mod accounts;
 pub mod addresses;
 pub mod forks;
 pub mod hooks;
-pub mod kernel;
 pub mod memory;
 mod page_set;
 pub mod placement;

@@ -1,14 +1,14 @@
 //! Where a design places every object, without what that costs.
 
-use hksim_drive::{Driver, TouchRule};
+use hksim_engine::{Driver, TouchRule};
 use hksim_policy::{Allocator, Policy, RunGeometry};
 use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
 use crate::SimError;
 use crate::accounts::Accounts;
-use crate::kernel::{Kernel, KernelConfig};
 use crate::memory::SimMemory;
+use hksim_linux_mm::{Kernel, KernelConfig};
 
 /// Performs a source's events, from its current position, which must be its start. `placed` gets each of them, and the
 /// address of its object in the simulated address space: of a free the one it had, of the others the one it has then;

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::accounts::Accounts;
 use crate::hooks::{Hooks, Touch, Watch, Why};
-use crate::kernel::{BLOCK_PAGES, BlockState, Content, Kernel};
 use crate::tlb::{Geometry, HitCounts, LiveMix, PageSize, Reach, TwoLevel};
+use hksim_linux_mm::{BLOCK_PAGES, BlockState, Content, Kernel};
 
 /// What one core's data TLB makes of a run.
 #[derive(Clone, Debug, Serialize)]

@@ -3,7 +3,7 @@
 use hksim_policy::Policy;
 use std::collections::BTreeMap;
 
-use hksim_drive::{ByKind, FellBack, OsCalls, PolicyRule, TouchRule};
+use hksim_engine::{ByKind, FellBack, OsCalls, PolicyRule, TouchRule};
 use hksim_trace::header::{Clock, Header, Origin, Touch};
 use hksim_trace::source::EventSource;
 use serde::Serialize;
@@ -11,9 +11,9 @@ use serde::Serialize;
 use crate::accounts::ByReason;
 use crate::addresses::AddressLabel;
 use crate::forks::ForkReport;
-use crate::kernel::{KernelConfig, KhugepagedBound};
 use crate::reach::TlbReport;
 use crate::work::KernelWork;
+use hksim_linux_mm::{KernelConfig, KhugepagedBound};
 
 /// Version of every JSON result; raised when a name changes or goes.
 pub const SCHEMA: u32 = 1;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
-use hksim_drive::{
+use hksim_engine::{
     DriveError, Driver, FellBack, ForkSchedule, ForkWindow, PageRun, PageSet, PageState as SetState, PointFinder,
     PolicyRule, Step, TouchRule, even_points,
 };
@@ -20,11 +20,11 @@ use crate::accounts::Accounts;
 use crate::addresses::Addresses;
 use crate::forks::MetadataWatch;
 use crate::hooks::Watch;
-use crate::kernel::{Kernel, KernelConfig, PageState};
 use crate::memory::SimMemory;
 use crate::reach::{self, ReachSample, TlbReport, TlbWatch};
 use crate::report::{Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel, VERSION};
 use crate::tlb::Geometry;
+use hksim_linux_mm::{Kernel, KernelConfig, PageState};
 
 /// Samples of a timeline.
 const TIMELINE_SAMPLES: u64 = 64;

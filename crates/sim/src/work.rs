@@ -3,7 +3,7 @@
 use hksim_policy::memory::Advice;
 use serde::Serialize;
 
-use crate::kernel::{BLOCK_PAGES, InstallKind, InstallRun, PAGE_BYTES, PageState, StateRun};
+use hksim_linux_mm::{BLOCK_PAGES, InstallKind, InstallRun, PAGE_BYTES, PageState, StateRun};
 
 /// Present pages of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

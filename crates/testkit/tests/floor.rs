@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hksim_drive::{Driver, TouchRule};
+use hksim_engine::{Driver, TouchRule};
 use hksim_policy::{Allocator, PAGE_BYTES, Policy, RunGeometry};
 use hksim_testkit::events::{RandomTrace, random_trace};
 use hksim_testkit::{PlainMemory, Random, test_scale};

@@ -8,12 +8,12 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 
 use designs::random_policy;
-use hksim_drive::{Driver, TouchRule};
+use hksim_engine::{Driver, TouchRule};
+use hksim_linux_mm::{Kernel, KernelConfig};
 use hksim_native::{MmapMemory, Os, Syscalls};
 use hksim_policy::memory::{Advice, Mapping};
 use hksim_policy::{Allocator, Errno, Geometry, Policy, PreparedPolicy, World};
 use hksim_sim::accounts::Accounts;
-use hksim_sim::kernel::{Kernel, KernelConfig};
 use hksim_sim::memory::SimMemory;
 use hksim_testkit::events::{RandomTrace, random_trace};
 use hksim_testkit::{PlainMemory, Random, test_scale};

@@ -1,11 +1,10 @@
 //! Allocators by name: what a word of `--allocators` or `--on` means on this machine.
 
-use hksim_policy::Policy;
 use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-
+use hksim_policy::Policy;
 use hksim_replay::Target;
 
 use crate::flags::PolicyArgs;

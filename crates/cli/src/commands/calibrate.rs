@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use hksim_cost::Profile;
-use hksim_cost::measure::{Effort, measure};
+use hksim_cost_model::Profile;
+use hksim_cost_model::measure::{Effort, measure};
 use serde::Serialize;
 
 use crate::output::table::{Table, text};
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<()> {
              by this profile; calibrate as root, or with kernel.perf_event_paranoid at 1 or less",
         );
     }
-    let line = |(operation, cost): (&hksim_cost::Operation, &hksim_cost::Cost)| Line {
+    let line = |(operation, cost): (&hksim_cost_model::Operation, &hksim_cost_model::Cost)| Line {
         operation: operation.word(),
         low_ns: cost.low_ns,
         median_ns: cost.median_ns,

@@ -9,11 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use hksim_drive::TouchRule;
+use environment::Surroundings;
+use hksim_engine::TouchRule;
 use hksim_replay::Mode;
 use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_trace::header::Touch;
+use rounds::{Outcome, Plan, Row, WARM_UP_ROUNDS, rows};
 use serde::Serialize;
+use spread::Spread;
 
 use super::allocators::Allocator;
 use crate::chart::comparison::{self, Bar, Bars, Sample, Series};
@@ -22,9 +25,6 @@ use crate::inputs::Trace;
 use crate::output::OutputArgs;
 use crate::output::stamp::Stamp;
 use crate::output::units::{bytes, count};
-use environment::Surroundings;
-use rounds::{Outcome, Plan, Row, WARM_UP_ROUNDS, rows};
-use spread::Spread;
 
 /// Exit status when an allocator failed.
 const CHECK_FAILED: u8 = 1;

@@ -1,12 +1,11 @@
 //! `hksim export`: a trace in the format of another program, or the places that a design gives its objects.
 
-use hksim_policy::Policy;
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-
+use hksim_policy::Policy;
 use hksim_sim::SimError;
 use hksim_sim::placement::placements;
 use hksim_trace::error::TraceError;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use hksim_policy::units::{parse_count, parse_count_32, parse_size};
 use hksim_trace::error::TraceError;
 use hksim_trace::generate::{RandomMixed, Server, TinyHot, Workload};
 use hksim_trace::header::Summary;
@@ -12,7 +13,6 @@ use serde::Serialize;
 
 use crate::output::progress::Progress;
 use crate::output::trace::TraceOut;
-use hksim_policy::units::{parse_count, parse_count_32, parse_size};
 
 /// A generator with its parameters.
 #[derive(Debug, clap::Subcommand)]

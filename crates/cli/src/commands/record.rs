@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use hksim_policy::units::{parse_size, parse_time};
 use hksim_record::control::Begin;
 use hksim_record::touch_full::TouchFull;
 use hksim_record::{
@@ -17,7 +18,6 @@ use hksim_record::{
 
 use crate::output::progress::Recording;
 use crate::output::{Format, file, note, render};
-use hksim_policy::units::{parse_size, parse_time};
 
 /// How the program is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -2,12 +2,12 @@
 
 mod view;
 
-use hksim_policy::Policy;
-use hksim_policy::vocabulary::Align;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use hksim_drive::TouchRule;
+use hksim_engine::TouchRule;
+use hksim_policy::Policy;
+use hksim_policy::vocabulary::Align;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
 use hksim_sim::report::{TouchLabel, TraceLabel};
 use hksim_trace::header::Touch;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use hksim_rules::random::{self, Plan};
-use hksim_rules::{MachineError, OPS_MAX, RuleRow, RuleVerdict, Runner, SetModes, rules};
+use hksim_conformance::random::{self, Plan};
+use hksim_conformance::{MachineError, OPS_MAX, RuleRow, RuleVerdict, Runner, SetModes, rules};
 use serde::Serialize;
 
 use crate::output::progress::Progress;
@@ -115,12 +115,12 @@ fn runner(args: &Args) -> Result<std::result::Result<Runner, String>> {
 fn run_rules(args: &Args) -> Result<bool> {
     let rows = match runner(args)? {
         Ok(mut runner) => rules(&mut runner, |_| {})?,
-        Err(reason) => hksim_rules::skipped_rules(&reason),
+        Err(reason) => hksim_conformance::skipped_rules(&reason),
     };
     let count = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
     let report = Report {
         stamp: Stamp::HERE,
-        kernel: hksim_rules::release()?,
+        kernel: hksim_conformance::release()?,
         passed: count(RuleVerdict::Pass),
         failed: count(RuleVerdict::Fail),
         skipped: count(RuleVerdict::Skipped),
@@ -149,8 +149,12 @@ fn run_random(args: &Args, count: u64) -> Result<bool> {
         ControlFlow::Continue(())
     })?;
     drop(progress);
-    let report =
-        RandomReport { stamp: Stamp::HERE, kernel: hksim_rules::release()?, ops_max: args.ops, outcome: &outcome };
+    let report = RandomReport {
+        stamp: Stamp::HERE,
+        kernel: hksim_conformance::release()?,
+        ops_max: args.ops,
+        outcome: &outcome,
+    };
     args.output.emit(&report, &outcome.failures, || view::random(&outcome))?;
     Ok(!outcome.failures.is_empty())
 }

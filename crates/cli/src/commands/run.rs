@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
-use hksim_carry::{ALLOCATOR, PRELOAD_VARIABLE, cached, preload_with};
+use hksim_embedded::{ALLOCATOR, PRELOAD_VARIABLE, cached, preload_with};
 use hksim_native::process::{Form, STATISTICS_VARIABLE};
 use hksim_native::setup::{POLICY_VARIABLE, Setup};
 use hksim_record::Obstacle;

@@ -4,17 +4,17 @@ pub mod csv;
 mod layouts;
 pub mod view;
 
-use hksim_policy::vocabulary::Align;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-
+use hksim_policy::vocabulary::Align;
 use hksim_sim::report::Bracket;
 use hksim_sim::simulate::{Marks, simulate};
 use hksim_sim::tlb::Geometry;
 use hksim_sim::{Setup, SimReport};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::Borrowing;
+use layouts::Layouts;
 use serde::Serialize;
 
 use crate::flags::{BaseKernel, PolicyArgs};
@@ -24,7 +24,6 @@ use crate::output::{OutputArgs, file, pages};
 use crate::point::Point;
 use crate::runs::{BRACKET, setup, simulate_all};
 use crate::system_time::{Priced, ProfileArgs};
-use layouts::Layouts;
 
 /// Arguments of `sim`.
 #[derive(Debug, clap::Args)]
@@ -77,7 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.dump_pages {
         dump_pages(args, path, &headline)?;
     }
-    let is_assumed = choice.touch.is_none() && headline.touch != hksim_drive::TouchRule::Recorded;
+    let is_assumed = choice.touch.is_none() && headline.touch != hksim_engine::TouchRule::Recorded;
     let others = BRACKET.into_iter().filter(|&rule| is_assumed && rule != headline.touch);
     let setups =
         std::iter::once(headline.clone()).chain(others.map(|touch| Setup { touch, tlb: None, ..headline.clone() }));

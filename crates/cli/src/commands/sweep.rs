@@ -5,7 +5,7 @@ mod view;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use hksim_cost::Profile;
+use hksim_cost_model::Profile;
 use hksim_sim::{Setup, Sweep};
 use serde::Serialize;
 use serde_json::{Map, Value};

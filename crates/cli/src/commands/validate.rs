@@ -2,12 +2,11 @@
 
 mod view;
 
-use hksim_policy::vocabulary::Align;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-
+use hksim_policy::vocabulary::Align;
 use hksim_sim::Setup;
 use hksim_trace::header::Origin;
 use hksim_trace::hkt::TraceWriter;

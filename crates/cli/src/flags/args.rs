@@ -1,10 +1,10 @@
 //! Policy flags as clap sees them, and the choices they span.
 
-use hksim_policy::Policy;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hksim_policy::Policy;
 
 use super::choice::Choice;
 use super::policy_file;

@@ -1,11 +1,11 @@
 //! What policy flags decide: a design, and what it is run under.
 
 use anyhow::{Context, Result, bail};
-use hksim_drive::{PolicyRule, TouchRule};
+use hksim_engine::{PolicyRule, TouchRule};
+use hksim_linux_mm::{BLOCK_ORDER, KernelConfig, KernelVersion, MidSizes, Rules, SizeMode, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Huge;
 use hksim_sim::SimReport;
-use hksim_sim::kernel::{BLOCK_ORDER, KernelConfig, KernelVersion, MidSizes, Rules, SizeMode, ThpMode};
 use hksim_trace::header::Touch;
 
 use super::mthp::{self, Sizes};

@@ -1,6 +1,6 @@
 //! Policy flags: from the words of the command line to designs.
 //!
-//! - [`table`]: every flag, once; [`values`]: numbers with units; [`mthp`]: modes of sizes of huge pages;
+//! - [`table`]: every flag, once; [`mthp`]: modes of sizes of huge pages;
 //!   [`row`]: results read back; `policy_file`: policies in files.
 //! - [`argv`]: words before clap sees them; [`args`]: the raw words; [`choice`]: what they decide.
 

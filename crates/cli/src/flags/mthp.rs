@@ -1,6 +1,6 @@
 //! Modes of the kernel's sizes of huge pages, in words: `64K=always,256K=madvise`.
 
-use hksim_sim::kernel::{BLOCK_ORDER, SizeMode, ThpConfig, ThpMode};
+use hksim_linux_mm::{BLOCK_ORDER, SizeMode, ThpConfig, ThpMode};
 
 use hksim_policy::units::{Size, parse_size};
 

@@ -1,11 +1,11 @@
 //! Policies in files: fields of a design as TOML or JSON, or a whole row of a JSON result.
 
-use hksim_policy::Policy;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use hksim_drive::TouchRule;
+use hksim_engine::TouchRule;
+use hksim_policy::Policy;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! A row of a JSON result, read back into the choice that it was made under.
 
-use hksim_drive::{PolicyRule, TouchRule};
+use hksim_engine::{PolicyRule, TouchRule};
+use hksim_linux_mm::{BLOCK_ORDER, KernelVersion};
 use hksim_policy::Policy;
-use hksim_sim::kernel::{BLOCK_ORDER, KernelVersion};
 use serde::Deserialize;
 
 use super::choice::Choice;

@@ -3,12 +3,12 @@
 
 use std::sync::{LazyLock, Once};
 
-use hksim_drive::{PolicyRule, TouchRule};
+use hksim_engine::{PolicyRule, TouchRule};
+use hksim_linux_mm::{KernelVersion, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS as POLICY_FLAGS, Flag as PolicyFlag, Values as PolicyValues};
 use hksim_policy::units::parse_count;
 use hksim_policy::vocabulary::Huge;
-use hksim_sim::kernel::{KernelVersion, ThpMode};
 
 use super::choice::{BaseKernel, Choice};
 use super::mthp;

@@ -4,7 +4,7 @@
 //! prediction that is compared with it, so what is left there are rules; what a prediction without a replay misses for want of
 //! them stands here.
 
-use hksim_drive::OsCalls;
+use hksim_engine::OsCalls;
 use hksim_sim::SimReport;
 use serde::Serialize;
 

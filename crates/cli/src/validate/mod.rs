@@ -8,15 +8,14 @@ mod residual;
 mod statistical;
 mod verdict;
 
-use hksim_policy::Policy;
-use hksim_policy::vocabulary::Huge;
 use std::path::Path;
 
-use hksim_cost::Profile;
-
-use hksim_linux::cpu_modes::CpuModes;
+use hksim_cost_model::Profile;
+use hksim_linux_mm::KernelConfig;
+use hksim_linux_probe::cpu_modes::CpuModes;
+use hksim_policy::Policy;
+use hksim_policy::vocabulary::Huge;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
-use hksim_sim::kernel::KernelConfig;
 use hksim_sim::simulate::{Marks, Setup, Simulated, simulate};
 use hksim_sim::{Addresses, SimReport};
 use hksim_trace::hkt::TraceReader;

@@ -1,6 +1,6 @@
 //! Prediction minus measurement.
 
-use hksim_drive::{ByKind, FellBack, OsCalls};
+use hksim_engine::{ByKind, FellBack, OsCalls};
 use hksim_policy::vocabulary::Align;
 use hksim_policy::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::{Mark, Replayed};

@@ -236,7 +236,7 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hksim_drive::ByKind;
+    use hksim_engine::ByKind;
 
     use super::*;
 

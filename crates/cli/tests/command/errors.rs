@@ -26,7 +26,7 @@ fn bad_usage_is_named() {
         ("sim rm.hkt --prewarm 99999999", "quarter of the arena"),
         ("sim rm.hkt --purge-delay 5", "is not a time"),
         ("sim rm.hkt --huge=maybe", "is not one of"),
-        ("sim rm.hkt --huge mthp-2M", "no such size"),
+        ("sim rm.hkt --huge mthp-2M", "is not a size of multi-size THPs"),
         ("sim rm.hkt --align sideways", "arena, trim, kernel"),
         ("sim rm.hkt --align trim --huge hugetlb", "align arena"),
         ("sim rm.hkt --align kernel --superslab 64K --arena 16T", "smaller arena"),

@@ -122,7 +122,7 @@ fn a_header_that_is_read_first_costs_two_faults_a_page() {
 #[test]
 fn a_map_of_twice_the_size_that_is_populated_and_trimmed_is_paid_twice() {
     // What `--align trim` would do with MAP_POPULATE, as operations on pages: 4 MiB populated, half of them unmapped.
-    use hksim_sim::kernel::{Kernel, KernelConfig, MapFlags};
+    use hksim_linux_mm::{Kernel, KernelConfig, MapFlags};
     let populate = MapFlags { populate: true, ..MapFlags::READ_WRITE };
     let mut over = Kernel::new(KernelConfig::default());
     over.map(0..1024, populate).result.expect("room");

@@ -110,7 +110,9 @@ fn random_scripts_are_counted_with_their_seed() {
 /// Who changes modes holds this lock until they are put back.
 #[test]
 fn a_run_that_sets_modes_waits_for_another() {
-    let Ok(lock) = File::open(hksim_rules::LOCKED) else { return eprintln!("skipped: no {}", hksim_rules::LOCKED) };
+    let Ok(lock) = File::open(hksim_conformance::LOCKED) else {
+        return eprintln!("skipped: no {}", hksim_conformance::LOCKED);
+    };
     // SAFETY: an open descriptor.
     if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
         return eprintln!("skipped: another process holds the machine's modes");

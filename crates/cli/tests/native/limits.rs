@@ -16,7 +16,7 @@ fn limited(
     words: &[&str],
 ) -> (Output, serde_json::Value) {
     let (object, told) = (programs.path("native.so"), programs.path("told.json"));
-    std::fs::write(&object, hksim_carry::ALLOCATOR).expect("written");
+    std::fs::write(&object, hksim_embedded::ALLOCATOR).expect("written");
     let mut sh = Command::new("sh");
     sh.args(["-c", &format!("{limit}; LD_PRELOAD={} exec \"$@\"", object.display()), "sh"]);
     sh.arg(program).args(words).env("HKSIM_NATIVE_POLICY", policy);

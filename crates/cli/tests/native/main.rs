@@ -124,7 +124,7 @@ fn libraries_can_be_opened_late() {
 fn the_object_reaches_its_thread_local_storage_without_a_call() {
     let Some(programs) = Programs::new() else { return };
     let object = programs.path("native.so");
-    std::fs::write(&object, hksim_carry::ALLOCATOR).expect("written");
+    std::fs::write(&object, hksim_embedded::ALLOCATOR).expect("written");
     let Ok(read) = Command::new("readelf").args(["-rW"]).arg(&object).output() else {
         eprintln!("skipped: readelf (binutils) is not installed");
         return;

@@ -49,7 +49,7 @@ const MISUSES: &[(&str, &str, bool)] = &[
 fn run(programs: &Programs, program: &Path, policy: &str, how: &str) -> Output {
     let object = programs.path("native.so");
     if !object.exists() {
-        std::fs::write(&object, hksim_carry::ALLOCATOR).expect("written");
+        std::fs::write(&object, hksim_embedded::ALLOCATOR).expect("written");
     }
     let mut command = Command::new(program);
     command.arg(how).env("LD_PRELOAD", object).env("HKSIM_NATIVE_POLICY", policy).env("HKSIM_NATIVE_STATS", "text");

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
-use hksim_linux::scan::{Categories, IS_PRESENT, IS_SWAPPED, IS_ZERO, PAGEMAP_SCAN, Region, Scan};
+use hksim_linux_probe::scan::{Categories, IS_PRESENT, IS_SWAPPED, IS_ZERO, PAGEMAP_SCAN, Region, Scan};
 use libc::c_int;
 
 use crate::sys;

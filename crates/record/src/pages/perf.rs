@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use hksim_linux::perf::{
+use hksim_linux_probe::perf::{
     self, FLAG_EXCLUDE_HV, FLAG_EXCLUDE_KERNEL, FLAG_INHERIT, FLAG_USE_CLOCKID, FLAG_WATERMARK, Request,
     SAMPLE_ADDRESS, SAMPLE_IP, SAMPLE_RAW, SAMPLE_TID, SAMPLE_TIME, SOFTWARE_PAGE_FAULTS, TYPE_SOFTWARE,
     TYPE_TRACEPOINT,

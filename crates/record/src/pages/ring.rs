@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use hksim_linux::ring::{self, HEADER_BYTES, RECORD_LOST, RECORD_SAMPLE};
+use hksim_linux_probe::ring::{self, HEADER_BYTES, RECORD_LOST, RECORD_SAMPLE};
 use hksim_trace::event::Access;
 
 use crate::pages::fault::Fault;

@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Condvar, Mutex, OnceLock, PoisonError};
 
-use hksim_drive::{DriveError, PolicyRule, TouchRule};
+use hksim_engine::{DriveError, PolicyRule, TouchRule};
 use hksim_trace::event::Op;
 use hksim_trace::source::EventSource;
 
@@ -21,7 +21,7 @@ use crate::apply::{Object, apply};
 use crate::error::ChildError;
 use crate::policy::{obey, refused};
 use crate::window::Prepared;
-use hksim_linux::resident::make_resident;
+use hksim_linux_probe::resident::make_resident;
 
 /// A live object, and how many of its events are done.
 struct Slot<P> {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use hksim_drive::{FellBack, TouchRule};
+use hksim_engine::{FellBack, TouchRule};
 use hksim_native::MmapMemory;
 use hksim_policy::layout::HEAPS_MAX;
 use hksim_policy::{Allocator, Memory, PreparedPolicy};
@@ -28,8 +28,8 @@ use crate::spec::Run;
 use crate::usage::Usage;
 use crate::window::{Prepared, Watch};
 use crew::{Crew, Done};
-use hksim_linux::resident::Resident;
-use hksim_linux::traps::TrapCounter;
+use hksim_linux_probe::resident::Resident;
+use hksim_linux_probe::traps::TrapCounter;
 use world::{Malloc, NativeAllocator, Nothing, Shared};
 
 /// A threaded run of any allocator.

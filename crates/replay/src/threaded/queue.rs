@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use hksim_trace::event::Op;
 
 use super::gate::{Gate, next};
-use hksim_linux::resident::make_resident;
+use hksim_linux_probe::resident::make_resident;
 
 /// Events that wait at most; a power of two, so that places stay in order when counts wrap.
 const CAPACITY: u32 = 256;

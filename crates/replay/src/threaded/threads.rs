@@ -8,7 +8,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 
 use hksim_policy::PAGE_BYTES;
 
-use hksim_linux::resident::Resident;
+use hksim_linux_probe::resident::Resident;
 
 /// A thread's stack, its guard page included.
 const STACK_BYTES: usize = 128 << 10;

@@ -3,7 +3,7 @@
 use hksim_policy::Policy;
 use std::path::{Path, PathBuf};
 
-use hksim_drive::TouchRule;
+use hksim_engine::TouchRule;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
 use hksim_trace::event::{AllocCall, Birth, Event, ObjectId, Op, ReallocCall, ThreadId};
 use hksim_trace::generate::Workload;

@@ -1,6 +1,6 @@
 //! What replays measure, against closed forms and the kernel's own totals.
 
-use hksim_drive::{ByKind, PageRun, PageState, TouchRule};
+use hksim_engine::{ByKind, PageRun, PageState, TouchRule};
 use hksim_replay::{Control, Mode, Replayed, Target, replay};
 
 use crate::common::{Trace, design, free, malloc, needs_kinds, realloc, server};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use hksim_drive::TouchRule;
+use hksim_engine::TouchRule;
 use hksim_replay::{ReplayError, Target, replay};
 
 use crate::common::{Trace, design, malloc};

@@ -2,7 +2,7 @@
 
 use std::process::{Command, ExitCode};
 
-use hksim_drive::{OsCalls, TouchRule};
+use hksim_engine::{OsCalls, TouchRule};
 use hksim_replay::{Measure, Mode, ReplaySpec, Target, replay};
 
 use crate::common::{design, server};

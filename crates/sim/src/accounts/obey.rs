@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use hksim_drive::PolicyRule;
+use hksim_engine::PolicyRule;
 use hksim_policy::Errno;
 use hksim_policy::memory::{Locking, MemoryLock};
 use hksim_trace::memory_policy::{LockAll, MemoryPolicy, ThpDisable};
 
 use super::{Accounts, Cause, errno};
-use crate::kernel::{self, LockFlags};
 use crate::report::PolicyLabel;
+use hksim_linux_mm::{self as kernel, LockFlags};
 
 impl Accounts {
     /// The program makes a change, which that rule puts in force or not.

@@ -6,7 +6,7 @@ use hksim_policy::PAGE_BYTES;
 
 use super::{BASE_PAGE, SimMemory};
 use crate::hooks::Hooks;
-use crate::kernel::{BLOCK_PAGES, Content};
+use hksim_linux_mm::{BLOCK_PAGES, Content};
 
 impl<H: Hooks> SimMemory<H> {
     /// Tells the kernel what stands on every page of the blocks that a MADV_FREE of these pages may split.

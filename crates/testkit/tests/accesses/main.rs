@@ -13,7 +13,7 @@ use hksim_policy::vocabulary::Huge;
 use std::collections::BTreeSet;
 
 use designs::random_policy;
-use hksim_drive::{Driver, TouchRule};
+use hksim_engine::{Driver, TouchRule};
 use hksim_native::MmapMemory;
 use hksim_policy::layout::Layout;
 use hksim_policy::{Allocator, PAGE_BYTES, Policy, PreparedPolicy, RunGeometry};

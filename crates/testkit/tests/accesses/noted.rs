@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use hksim_linux_mm::Content;
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use hksim_sim::hooks::{Hooks, Touch, Why};
-use hksim_sim::kernel::Content;
 use hksim_sim::memory::BASE_PAGE;
 
 /// What one operation did to a page.

@@ -1,14 +1,15 @@
 //! The runs of a comparison: every allocator once a round, and what came of all rounds.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::Result;
-use hksim_drive::{PolicyRule, TouchRule};
+use hksim_engine::{PolicyRule, TouchRule};
 use hksim_policy::Policy;
 use hksim_replay::{Measure, Mode, ReplayError, ReplaySpec, Replayed, Skipped, replay};
 use hksim_trace::event::Op;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
 
 use super::environment::{Run, Surroundings};
 use super::spread::Spread;

@@ -5,9 +5,9 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use hksim_rules::{Checked, Did, Left, Observation, Ran, predict};
-use hksim_sim::kernel::script::{Script, Step};
-use hksim_sim::kernel::{KernelConfig, KernelVersion, Rules};
+use hksim_conformance::{Checked, Did, Left, Observation, Ran, predict};
+use hksim_linux_mm::script::{Script, Step};
+use hksim_linux_mm::{KernelConfig, KernelVersion, Rules};
 use serde::Serialize;
 
 use super::{Args, runner, view};

@@ -1,7 +1,7 @@
 //! Rules and scripts for people.
 
-use hksim_rules::random::Outcome;
-use hksim_rules::{Did, RuleVerdict};
+use hksim_conformance::random::Outcome;
+use hksim_conformance::{Did, RuleVerdict};
 
 use super::Report;
 use super::scripts::ScriptReport;

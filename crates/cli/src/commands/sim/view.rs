@@ -1,9 +1,9 @@
 //! A simulation for people.
 
-use hksim_drive::PolicyRule;
-use hksim_policy::vocabulary::Purge;
-
+use hksim_engine::PolicyRule;
 use hksim_policy::PAGE_BYTES;
+use hksim_policy::units::Time;
+use hksim_policy::vocabulary::Purge;
 use hksim_sim::SimReport;
 use hksim_sim::forks::ForkReport;
 use hksim_sim::reach::{ReachSample, TlbReport};
@@ -18,7 +18,6 @@ use crate::flags::{Choice, ModesFrom, mthp};
 use crate::output::table::{Table, beside, text};
 use crate::output::units::{self, bytes, count, percent};
 use crate::runs::BRACKET;
-use hksim_policy::units::Time;
 
 /// The whole of it.
 pub fn table(report: &SimReport, choice: &Choice) -> String {

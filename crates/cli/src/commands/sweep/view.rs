@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hksim_cost::Price;
+use hksim_cost_model::Price;
 use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
 

@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
+use hksim_policy::units::{parse_count, parse_time};
 use hksim_trace::error::TraceError;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::{Cut, LiveAtStart, Part, named_part, rewrite};
 
 use super::{Made, count_lines, open};
 use crate::output::trace::TraceOut;
-use hksim_policy::units::{parse_count, parse_time};
 
 /// Arguments of `trace cut`.
 #[derive(Debug, clap::Args)]

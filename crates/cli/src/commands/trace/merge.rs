@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use hksim_policy::units::parse_time;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::{Merging, child_offset_ns, merge};
 use serde::Serialize;
@@ -10,7 +11,6 @@ use serde::Serialize;
 use super::{Made, open};
 use crate::output::trace::TraceOut;
 use crate::output::units;
-use hksim_policy::units::parse_time;
 
 /// Arguments of `trace merge`.
 #[derive(Debug, clap::Args)]

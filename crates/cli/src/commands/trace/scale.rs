@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
+use hksim_policy::units::{parse_count_32, parse_time};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::{Factor, Merging, ScaleSizes, ScaleTime, merge, rewrite};
@@ -10,7 +11,6 @@ use serde::Serialize;
 
 use super::{Made, open};
 use crate::output::trace::TraceOut;
-use hksim_policy::units::{parse_count_32, parse_time};
 
 /// Most copies: each reads the trace by itself.
 const COPIES_MAX: u32 = 256;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
+use hksim_policy::units::parse_count;
 use hksim_sim::Setup;
 use hksim_sim::simulate::{Marks, simulate};
 use hksim_trace::hkt::TraceReader;
@@ -24,7 +25,6 @@ use crate::output::trace::TraceOut;
 use crate::output::units;
 use crate::runs::setup;
 use crate::shrink::{Property, Search, Trial, figures};
-use hksim_policy::units::parse_count;
 
 /// Arguments of `trace shrink`.
 #[derive(Debug, clap::Args)]

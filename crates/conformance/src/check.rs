@@ -1,0 +1,184 @@
+//! The model's side of a script, and whether the kernel agrees.
+
+use hksim_linux_mm::script::{ARENA_PAGES, OpResult, Script, Step};
+use hksim_linux_mm::{BLOCK_PAGES, Kernel, KernelConfig};
+
+use crate::machine::Machine;
+use crate::observation::{Did, Left, Observation, PageRun, errno_number};
+use crate::session::{ExecuteError, Measured};
+
+/// Whether the kernel does what the model says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// In everything, after every operation.
+    Equal,
+    /// In everything but entry splits: that counter is one for the whole machine, and others added to it at every try.
+    EqualButSplits,
+    /// Something else on the machine changed what is measured: why.
+    Disturbed(&'static str),
+    /// It does not.
+    Differs(Difference),
+}
+
+/// The first operation whose effect differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Its number in the script, from 0.
+    pub step: usize,
+}
+
+/// Both sides of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// By the model, one for every operation.
+    pub predicted: Vec<Observation>,
+    /// By the kernel.
+    pub measured: Vec<Observation>,
+    /// Compared.
+    pub verdict: Verdict,
+}
+
+/// How often a script is tried again that something else disturbed.
+const TRIES: usize = 6;
+
+/// Executes a script and compares it with the model. The machine's modes must be those that the script names.
+///
+/// # Errors
+/// The script could not be executed to its end.
+pub fn check(machine: &mut Machine, script: &Script) -> Result<Checked, ExecuteError> {
+    let mut tries = 1;
+    loop {
+        let config = machine.config(script);
+        let mut measured = machine.execute(script)?;
+        let mut predicted = predict(&config, script);
+        for &unseen in machine.unseen() {
+            for side in [&mut predicted, &mut measured.observations] {
+                script.steps.iter().zip(side).for_each(|(step, seen)| unseen.hide(step, seen));
+            }
+        }
+        let mut verdict = compare(&predicted, &measured);
+        if matches!(verdict, Verdict::Differs(_)) && machine.pool_is_disturbed(script) {
+            verdict = Verdict::Disturbed("another process uses the hugetlb pool");
+        }
+        if !matches!(verdict, Verdict::Disturbed(_) | Verdict::EqualButSplits) || tries == TRIES {
+            return Ok(Checked { predicted, measured: measured.observations, verdict });
+        }
+        tries += 1;
+    }
+}
+
+fn compare(predicted: &[Observation], measured: &Measured) -> Verdict {
+    if predicted == measured.observations {
+        return Verdict::Equal;
+    }
+    if only_extra_splits(predicted, &measured.observations) {
+        return Verdict::EqualButSplits;
+    }
+    if measured.collapsed > 0 {
+        return Verdict::Disturbed("khugepaged made huge pages meanwhile");
+    }
+    if measured.shortage > 0 {
+        return Verdict::Disturbed("memory was short, or had no huge page in one piece");
+    }
+    let pairs = predicted.iter().zip(&measured.observations);
+    let step = pairs.take_while(|(predicted, measured)| agree_but_splits(predicted, measured)).count();
+    Verdict::Differs(Difference { step })
+}
+
+/// Whether both agree but for more entry splits on the machine than the script explains.
+fn only_extra_splits(predicted: &[Observation], measured: &[Observation]) -> bool {
+    predicted.len() == measured.len() && predicted.iter().zip(measured).all(|(a, b)| agree_but_splits(a, b))
+}
+
+fn agree_but_splits(predicted: &Observation, measured: &Observation) -> bool {
+    let entry_splits = predicted.left.entry_splits;
+    let left = Left { entry_splits, ..measured.left.clone() };
+    predicted.did == measured.did && predicted.left == left && entry_splits <= measured.left.entry_splits
+}
+
+/// What the model says of a script on a kernel like `config`, with the modes that the script names.
+pub fn predict(config: &KernelConfig, script: &Script) -> Vec<Observation> {
+    let mut kernel = script.kernel(config);
+    let first_page = script.first_page();
+    let observed = |step: &Step| {
+        let result = kernel.execute(&step.op, first_page);
+        Observation { did: did(result), left: left(&kernel, first_page) }
+    };
+    script.steps.iter().map(observed).collect()
+}
+
+fn did(result: OpResult) -> Did {
+    Did { ret: result.ret, err: result.errno.map_or(0, errno_number), minflt: result.faults, traps: result.traps }
+}
+
+fn left(kernel: &Kernel, first_page: u64) -> Left {
+    let runs = kernel.page_states(first_page..first_page + ARENA_PAGES);
+    let huge_pages_left_out = kernel.huge_pages() - kernel.huge_pages_in_smaps();
+    Left {
+        pages: runs.iter().map(|run| PageRun(run.state, run.pages)).collect(),
+        rss_kb: (kernel.rss_pages() - huge_pages_left_out * BLOCK_PAGES) * 4,
+        anon_huge_kb: kernel.huge_pages_in_smaps() * 2048,
+        lazy_free_kb: kernel.lazy_free_pages() * 4,
+        vmas: kernel.vma_count(),
+        page_table_kb: kernel.page_table_bytes() / 1024,
+        entry_splits: kernel.counters().entry_splits,
+    }
+}
+
+impl Checked {
+    /// In words, where the two sides first differ.
+    pub fn difference(&self) -> Option<String> {
+        let Verdict::Differs(Difference { step }) = self.verdict else { return None };
+        let (Some(predicted), Some(measured)) = (self.predicted.get(step), self.measured.get(step)) else {
+            return Some(format!(
+                "{} operations were predicted, {} executed",
+                self.predicted.len(),
+                self.measured.len()
+            ));
+        };
+        let mut unlike = Vec::new();
+        let mut note = |name: &str, predicted: i64, measured: i64| {
+            if predicted != measured {
+                unlike.push(format!("{name} predicted {predicted}, measured {measured}"));
+            }
+        };
+        let (did, left) = ((&predicted.did, &measured.did), (&predicted.left, &measured.left));
+        note("ret", did.0.ret, did.1.ret);
+        note("errno", did.0.err.into(), did.1.err.into());
+        note("minflt", did.0.minflt as i64, did.1.minflt as i64);
+        note("traps", did.0.traps as i64, did.1.traps as i64);
+        note("Rss kB", left.0.rss_kb as i64, left.1.rss_kb as i64);
+        note("AnonHugePages kB", left.0.anon_huge_kb as i64, left.1.anon_huge_kb as i64);
+        note("LazyFree kB", left.0.lazy_free_kb as i64, left.1.lazy_free_kb as i64);
+        note("mappings", left.0.vmas as i64, left.1.vmas as i64);
+        note("page tables kB", left.0.page_table_kb as i64, left.1.page_table_kb as i64);
+        note("entry splits", left.0.entry_splits as i64, left.1.entry_splits as i64);
+        unlike.extend(first_unlike_page(&left.0.pages, &left.1.pages));
+        Some(format!("operation {}: {}", step + 1, unlike.join("; ")))
+    }
+}
+
+fn first_unlike_page(predicted: &[PageRun], measured: &[PageRun]) -> Option<String> {
+    let pages = |runs: &[PageRun]| -> Vec<_> {
+        runs.iter().flat_map(|run| std::iter::repeat_n(run.0, run.1 as usize)).collect()
+    };
+    let (predicted, measured) = (pages(predicted), pages(measured));
+    let at = predicted.iter().zip(&measured).position(|(a, b)| a != b)?;
+    let count = predicted.iter().zip(&measured).filter(|(a, b)| a != b).count();
+    Some(format!("{count} pages differ, first page {at}: predicted {:?}, measured {:?}", predicted[at], measured[at]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_while_memory_is_short_is_no_difference() {
+        let config = KernelConfig::default();
+        let [one, two] = ["w 0 1 1", "w 0 2 1"].map(|line| predict(&config, &line.parse().expect("a script")));
+        let measured = |shortage| Measured { observations: two.clone(), collapsed: 0, shortage };
+        assert_eq!(compare(&one, &measured(0)), Verdict::Differs(Difference { step: 0 }));
+        assert!(matches!(compare(&one, &measured(1)), Verdict::Disturbed(why) if why.contains("memory was short")));
+        assert_eq!(compare(&two, &measured(1)), Verdict::Equal);
+    }
+}

@@ -1,0 +1,188 @@
+//! Operations on the arena, as system calls and touches.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use hksim_linux_mm::script::{ARENA_PAGES, Op, Touch};
+use hksim_linux_mm::{Advice, BLOCK_PAGES, LockFlags, MapFlags, Protection, RemapSource};
+use hksim_linux_probe::PAGE_BYTES;
+use libc::c_int;
+
+use super::touch;
+
+/// Alone in its 512 GiB, so that the page tables above it serve nothing else.
+const PLACE: u64 = 0x1000_0000_0000;
+/// Mappings that only fill the process's list; behind the arena, so that smaps lists them later.
+const FILLER: u64 = 0x2000_0000_0000;
+const FILLER_BYTES: u64 = 1 << 32;
+
+/// What an operation returned.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Returned {
+    pub(super) ret: i64,
+    /// 0 for none.
+    pub(super) errno: i32,
+}
+
+/// Where the operations of a script act.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arena {
+    base: u64,
+    zero: c_int,
+}
+
+impl Arena {
+    /// The arena of a script with this base; `zero` is `/dev/zero`.
+    pub(super) fn new(base_pages: u64, zero: &File) -> Self {
+        Self { base: PLACE + base_pages * PAGE_BYTES, zero: zero.as_raw_fd() }
+    }
+
+    /// Addresses of the arena.
+    pub(super) fn addresses(&self) -> std::ops::Range<u64> {
+        self.base..self.base + ARENA_PAGES * PAGE_BYTES
+    }
+
+    fn at(&self, page: u64) -> *mut libc::c_void {
+        (self.base + page * PAGE_BYTES) as *mut libc::c_void
+    }
+
+    /// Removes what scripts left, here and in the filler.
+    pub(super) fn clear() {
+        // SAFETY: nothing but arenas and fillers lies there.
+        unsafe {
+            libc::munmap(PLACE as *mut libc::c_void, ((ARENA_PAGES + BLOCK_PAGES) * PAGE_BYTES) as usize);
+            libc::munmap(FILLER as *mut libc::c_void, FILLER_BYTES as usize);
+        }
+    }
+
+    /// Makes the mapping that every script starts with.
+    pub(super) fn map_whole(&self) -> io::Result<()> {
+        let flags = MapFlags { noreserve: true, ..MapFlags::READ_WRITE };
+        let start = self.at(0);
+        // SAFETY: fixed, but replaces nothing.
+        let got = unsafe {
+            let flags = (map_flags(flags) & !libc::MAP_FIXED) | libc::MAP_FIXED_NOREPLACE;
+            libc::mmap(start, bytes(ARENA_PAGES), protection(Protection::ReadWrite), flags, -1, 0)
+        };
+        if got == start { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Does one operation, but for forks, which are [`super::fork`]'s.
+    #[inline(never)]
+    pub(super) fn perform(&self, op: &Op) -> Returned {
+        // SAFETY: scripts stay inside the arena, which holds nothing of ours.
+        let ret = unsafe {
+            match *op {
+                Op::Map(start, length, flags) => {
+                    let protection = protection(flags.protection);
+                    mapped(libc::mmap(self.at(start), bytes(length), protection, map_flags(flags), -1, 0))
+                }
+                Op::Unmap(start, length) => libc::munmap(self.at(start), bytes(length)),
+                Op::Advise(what, start, length) => libc::madvise(self.at(start), bytes(length), advice(what)),
+                Op::Protect(start, length, what) => libc::mprotect(self.at(start), bytes(length), protection(what)),
+                Op::Remap(old, length, new, source) => {
+                    let kept = if source == RemapSource::Kept { libc::MREMAP_DONTUNMAP } else { 0 };
+                    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | kept;
+                    mapped(libc::mremap(self.at(old), bytes(length), bytes(length), flags, self.at(new)))
+                }
+                Op::Resize(start, old, new) => mapped(libc::mremap(self.at(start), bytes(old), bytes(new), 0)),
+                Op::LockAll(flags) => libc::mlockall(lock_flags(flags)),
+                Op::UnlockAll => libc::munlockall(),
+                Op::Lock(start, length, on_fault) => {
+                    let flags = if on_fault { libc::MLOCK_ONFAULT } else { 0 };
+                    libc::syscall(libc::SYS_mlock2, self.at(start), bytes(length), flags) as c_int
+                }
+                Op::Unlock(start, length) => libc::munlock(self.at(start), bytes(length)),
+                Op::Touch(how, start, length, stride) => {
+                    return Returned { ret: self.touch(how, start, length, stride), errno: 0 };
+                }
+                Op::Fork(..) => return Returned { ret: -1, errno: libc::ENOSYS },
+            }
+        };
+        let errno = if ret == -1 { io::Error::last_os_error().raw_os_error().unwrap_or(0) } else { 0 };
+        Returned { ret: i64::from(ret), errno }
+    }
+
+    /// Touches pages; returns how many could not be.
+    pub(super) fn touch(&self, how: Touch, start: u64, length: u64, stride: u64) -> i64 {
+        let mut failed = 0;
+        let mut page = 0;
+        while page < length {
+            let address = self.at(start + page).cast::<u8>();
+            // SAFETY: pages of the arena, which holds nothing of ours.
+            let done = unsafe {
+                match how {
+                    Touch::Read => touch::read(address),
+                    Touch::WriteOne => touch::write(address, 1),
+                    Touch::WriteZero => touch::write(address, 0),
+                    Touch::SystemCall => libc::read(self.zero, address.cast(), 1) == 1,
+                }
+            };
+            failed += i64::from(!done);
+            page += stride;
+        }
+        failed
+    }
+}
+
+/// Makes mappings elsewhere until `max_map_count` has room for `room` more; the process has so many of its own.
+pub(super) fn fill(room: u64, own: u64) -> io::Result<()> {
+    let limit = hksim_linux_probe::sysfs::number("/proc/sys/vm/max_map_count").ok_or(io::ErrorKind::NotFound)?;
+    for page in own..limit.saturating_sub(room) {
+        // Alternating protections keep the pages apart.
+        let protection = if page % 2 == 0 { libc::PROT_NONE } else { libc::PROT_READ };
+        let place = (FILLER + page * PAGE_BYTES) as *mut libc::c_void;
+        let flags = map_flags(MapFlags { noreserve: true, ..MapFlags::READ_WRITE });
+        // SAFETY: nothing but fillers lies there: the limit is far below the filler's pages, or mmap fails first.
+        if unsafe { libc::mmap(place, PAGE_BYTES as usize, protection, flags, -1, 0) } == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+fn bytes(pages: u64) -> usize {
+    (pages * PAGE_BYTES) as usize
+}
+
+fn mapped(at: *mut libc::c_void) -> c_int {
+    if at == libc::MAP_FAILED { -1 } else { 0 }
+}
+
+fn protection(protection: Protection) -> c_int {
+    match protection {
+        Protection::None => libc::PROT_NONE,
+        Protection::Read => libc::PROT_READ,
+        Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+    }
+}
+
+fn map_flags(flags: MapFlags) -> c_int {
+    let letters = [
+        (flags.populate, libc::MAP_POPULATE),
+        (flags.noreserve, libc::MAP_NORESERVE),
+        (flags.hugetlb, libc::MAP_HUGETLB),
+    ];
+    let set = letters.iter().filter(|(on, _)| *on).fold(0, |set, (_, flag)| set | flag);
+    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | set
+}
+
+fn lock_flags(flags: LockFlags) -> c_int {
+    let letters =
+        [(flags.current, libc::MCL_CURRENT), (flags.future, libc::MCL_FUTURE), (flags.on_fault, libc::MCL_ONFAULT)];
+    letters.iter().filter(|(on, _)| *on).fold(0, |set, (_, flag)| set | flag)
+}
+
+fn advice(advice: Advice) -> c_int {
+    match advice {
+        Advice::HugePage => libc::MADV_HUGEPAGE,
+        Advice::NoHugePage => libc::MADV_NOHUGEPAGE,
+        Advice::DontNeed => libc::MADV_DONTNEED,
+        Advice::Free => libc::MADV_FREE,
+        Advice::Cold => libc::MADV_COLD,
+        Advice::PopulateRead => libc::MADV_POPULATE_READ,
+        Advice::PopulateWrite => libc::MADV_POPULATE_WRITE,
+        Advice::Collapse => libc::MADV_COLLAPSE,
+    }
+}

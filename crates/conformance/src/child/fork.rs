@@ -1,0 +1,107 @@
+//! Children of the process that executes, which write to their copy of the arena.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hksim_linux_mm::script::{ForkWriter, Touch};
+use hksim_linux_probe::PAGE_BYTES;
+use hksim_linux_probe::lifetime::die_with;
+use libc::pid_t;
+
+use super::arena::Arena;
+use super::minflt;
+use super::settle::OwnMemory;
+
+/// A page that children share with the process.
+pub(super) struct Forked {
+    shared: NonNull<AtomicU64>,
+}
+
+impl Forked {
+    pub(super) fn new() -> io::Result<Forked> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: a new map at a place of the kernel's choice.
+        let got = unsafe { libc::mmap(std::ptr::null_mut(), PAGE_BYTES as usize, protection, flags, -1, 0) };
+        if got == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let shared = NonNull::new(got.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Forked { shared })
+    }
+
+    fn word(&self) -> &AtomicU64 {
+        // SAFETY: the page lives as long as the process, and is zeroed at first.
+        unsafe { self.shared.as_ref() }
+    }
+
+    /// Starts a child: it writes and exits, or idles until it is ended.
+    pub(super) fn start(
+        &self,
+        arena: Arena,
+        own: &OwnMemory,
+        writer: ForkWriter,
+        [start, length, stride]: [u64; 3],
+    ) -> io::Result<Running> {
+        self.word().store(0, Ordering::Relaxed);
+        let parent = std::process::id() as pid_t;
+        // SAFETY: the other thread waits for its next job and holds no lock. Not by libc, whose handlers would run.
+        let got = unsafe { libc::syscall(libc::SYS_fork) };
+        match got {
+            0 => {}
+            pid if pid > 0 => return Ok(Running { pid: pid as pid_t }),
+            _ => return Err(io::Error::last_os_error()),
+        }
+        die_with(parent);
+        if writer == ForkWriter::Parent {
+            loop {
+                // SAFETY: touches no memory.
+                unsafe { libc::pause() };
+            }
+        }
+        own.settle();
+        self.word().store(u64::MAX, Ordering::Relaxed);
+        let before = minflt();
+        arena.touch(Touch::WriteOne, start, length, stride);
+        self.word().store(minflt() - before, Ordering::Relaxed);
+        // SAFETY: ends the child without anything of the parent's being run.
+        unsafe { libc::_exit(0) }
+    }
+
+    /// What the last child that wrote was charged.
+    pub(super) fn faults(&self) -> u64 {
+        self.word().load(Ordering::Relaxed)
+    }
+}
+
+/// A child that was not waited for yet.
+pub(super) struct Running {
+    pid: pid_t,
+}
+
+impl Running {
+    /// Waits until it has ended by itself; it stays to be waited for.
+    pub(super) fn wait(&self) -> io::Result<()> {
+        // SAFETY: zeroed is valid; the kernel writes to it only.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let flags = libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: a child of our own; the kernel writes to `info` only.
+        if unsafe { libc::waitid(libc::P_PID, self.pid as libc::id_t, &raw mut info, flags) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a signal about a child has a status.
+        match (info.si_code, unsafe { info.si_status() }) {
+            (libc::CLD_EXITED, 0) => Ok(()),
+            (_, status) => Err(io::Error::other(format!("the forked child ended with {status}"))),
+        }
+    }
+
+    /// Ends it, if it has not ended, and lets go of it.
+    pub(super) fn end(self) {
+        // SAFETY: a child of our own that nobody waited for yet.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The process that executes: reads scripts, does their operations, tells what the kernel says after each.
+//!
+//! Everything it uses while it measures is resident and was used before, so that it takes no faults of its own. Input:
+//! scripts, each ended by `end`. Output: `ready`, with the words of what is not seen, or `skipped: REASON`; after every operation `op RET ERRNO MINFLT TRAPS`
+//! and `st RSS HUGE LAZY VMAS PTE SPLITS [STATE COUNT]...` (kB, kB, kB, count, kB, count, page states); after every script
+//! `end COLLAPSED SHORTAGE`, pages collapsed by khugepaged meanwhile and signs that memory was short, or `failed: REASON`.
+
+mod arena;
+mod fork;
+mod look;
+mod second;
+mod settle;
+mod shortage;
+mod touch;
+
+use std::fs::File;
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
+
+use hksim_linux_mm::script::{ForkWriter, Header, Op, Script, Step, Thread, Touch};
+use hksim_linux_probe::lifetime::die_with;
+use hksim_linux_probe::resident::Resident;
+use hksim_linux_probe::traps::{Mode, TrapCounter};
+use thiserror::Error;
+
+use crate::unseen::Unseen;
+use arena::{Arena, Returned, fill};
+use fork::Forked;
+use look::Look;
+use second::Second;
+use settle::OwnMemory;
+
+/// First argument of a process that executes scripts.
+pub const CHILD_ARGUMENT: &str = "__hksim-rules-child";
+
+/// Why this machine, or this user, cannot execute scripts.
+#[derive(Debug, Error)]
+#[error("{what}: {why}")]
+pub(crate) struct Unable {
+    what: &'static str,
+    why: io::Error,
+}
+
+impl Unable {
+    fn new(what: &'static str, why: io::Error) -> Self {
+        Self { what, why }
+    }
+}
+
+/// The `main` of a process started with [`CHILD_ARGUMENT`].
+pub fn child_main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("rules child: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve() -> io::Result<()> {
+    // A parent that is gone already has closed the input, which ends this process as well.
+    // SAFETY: touches no memory.
+    die_with(unsafe { libc::getppid() });
+    let mut child = match Child::new() {
+        Ok(child) => child,
+        Err(why) => {
+            let mut out = io::stdout().lock();
+            writeln!(out, "skipped: {why}")?;
+            return out.flush();
+        }
+    };
+    child.warm_up()?;
+    child.out.line(format_args!("ready{}", child.unseen()))?;
+    child.out.flush()?;
+    let mut input = io::stdin().lock();
+    let mut text = String::new();
+    while read_script(&mut input, &mut text)? {
+        let told = match text.parse::<Script>() {
+            Ok(script) => child.run(&script),
+            Err(why) => Err(io::Error::other(why)),
+        };
+        // Pages of the pool go back before modes change again.
+        Arena::clear();
+        match told {
+            Ok(()) => {
+                let (collapsed, shortage) = (child.look.collapsed(), child.look.shortage());
+                child.out.line(format_args!("end {collapsed} {shortage}"))?;
+            }
+            Err(why) => child.out.line(format_args!("failed: {why}"))?,
+        }
+        child.out.flush()?;
+    }
+    Ok(())
+}
+
+/// Reads up to `end`; false where the input ends before.
+fn read_script(input: &mut impl BufRead, text: &mut String) -> io::Result<bool> {
+    text.clear();
+    loop {
+        let start = text.len();
+        if input.read_line(text)? == 0 {
+            return Ok(false);
+        }
+        if text[start..].trim() == "end" {
+            return Ok(true);
+        }
+    }
+}
+
+/// Lists of the kernel that are drained by CPU are drained for good only on one.
+fn stay_on_this_cpu() {
+    // SAFETY: a zeroed set is empty and valid; the kernel reads it. If it refuses, lazily freed pages may lag.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if let Ok(cpu) = usize::try_from(libc::sched_getcpu()) {
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+        }
+    }
+}
+
+fn minflt() -> u64 {
+    // SAFETY: `rusage` is valid when zeroed, and the kernel writes to it only.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage.ru_minflt as u64
+    }
+}
+
+struct Child {
+    look: Look,
+    traps: TrapCounter,
+    mode: Mode,
+    second: Second,
+    forked: Forked,
+    own: OwnMemory,
+    zero: File,
+    out: Output,
+}
+
+impl Child {
+    fn new() -> Result<Child, Unable> {
+        stay_on_this_cpu();
+        let (traps, mode) = match TrapCounter::of_thread(Mode::All) {
+            Ok(traps) => (traps, Mode::All),
+            Err(_) => {
+                let traps = TrapCounter::of_thread(Mode::User);
+                (traps.map_err(|why| Unable::new("page-fault events", why))?, Mode::User)
+            }
+        };
+        traps.enable();
+        touch::install().map_err(|why| Unable::new("signal handlers", why))?;
+        Ok(Child {
+            look: Look::open()?,
+            traps,
+            mode,
+            second: Second::start(mode)?,
+            forked: Forked::new().map_err(|why| Unable::new("shared memory", why))?,
+            own: OwnMemory::default(),
+            zero: File::open("/dev/zero").map_err(|why| Unable::new("/dev/zero", why))?,
+            out: Output::new().map_err(|why| Unable::new("memory", why))?,
+        })
+    }
+
+    /// The words of what is not seen, a space before each.
+    fn unseen(&self) -> String {
+        let mut unseen = self.look.unseen();
+        unseen.extend(Some(Unseen::KernelTraps).filter(|_| self.mode == Mode::User));
+        unseen.iter().map(|unseen| format!(" {}", unseen.word())).collect()
+    }
+
+    /// Takes every path twice: code pages and signal frames are faulted in before anything is measured.
+    fn warm_up(&mut self) -> io::Result<()> {
+        const WARM_UP: &str = "unmap 0 8\nw 0 16 1\nk 0 16 1\nr 7 3 1\nz 7 3 1\nprot 9 1 r\nmap 1 1 w p\nadv FREE 8 8\n\
+            remap 8 1 20 1\nresize 20 1 2\nmlock 0 8 o\nmlock 0 8 -\nmunlock 0 8\nt w 0 16 1\nt r 30 1 1\nt k 0 16 1\n\
+            fork 8 16 1\nforkw 8 16 1\nt unmap 0 16";
+        let script: Script = WARM_UP.parse().map_err(io::Error::other)?;
+        for _ in 0..2 {
+            self.run(&script)?;
+            self.own.settle();
+        }
+        self.out.discard();
+        Ok(())
+    }
+
+    fn run(&mut self, script: &Script) -> io::Result<()> {
+        let arena = self.start(&script.header)?;
+        if script.steps.iter().any(|step| step.op.locks()) {
+            // Locking makes all of the process's own memory present, too: that must not be charged to the script.
+            self.own.settle();
+        }
+        let steps = script.steps.iter().try_for_each(|step| {
+            self.step(arena, step)?;
+            self.look.report(arena.addresses(), &mut self.out)
+        });
+        // SAFETY: touches no memory. Where nothing is locked it changes nothing.
+        unsafe { libc::munlockall() };
+        steps
+    }
+
+    fn start(&mut self, header: &Header) -> io::Result<Arena> {
+        Arena::clear();
+        self.own.note()?;
+        if let Some(room) = header.room {
+            // The arena is one mapping itself.
+            fill(room.saturating_add(1), self.own.mappings())?;
+        }
+        let arena = Arena::new(header.base, &self.zero);
+        self.look.begin();
+        arena.map_whole()?;
+        Ok(arena)
+    }
+
+    fn step(&mut self, arena: Arena, step: &Step) -> io::Result<()> {
+        if let Op::Fork(writer, start, length, stride) = step.op {
+            return self.fork_step(arena, writer, [start, length, stride]);
+        }
+        let (faults, traps) = (minflt(), self.traps_taken());
+        let Returned { ret, errno } = match step.thread {
+            Thread::First => arena.perform(&step.op),
+            Thread::Second => self.second.perform(arena, &step.op),
+        };
+        let (faults, traps) = (minflt() - faults, self.traps_taken() - traps);
+        self.out.line(format_args!("op {ret} {errno} {faults} {traps}"))
+    }
+
+    /// Forks, and measures from when both processes have their own memory back.
+    fn fork_step(&mut self, arena: Arena, writer: ForkWriter, pages: [u64; 3]) -> io::Result<()> {
+        let child = self.forked.start(arena, &self.own, writer, pages)?;
+        self.own.settle();
+        let (faults, traps) = (minflt(), self.traps_taken());
+        let ret = match writer {
+            ForkWriter::Child => {
+                child.wait()?;
+                self.forked.faults()
+            }
+            ForkWriter::Parent => {
+                let [start, length, stride] = pages;
+                arena.touch(Touch::WriteOne, start, length, stride);
+                minflt() - faults
+            }
+        };
+        let (faults, traps) = (minflt() - faults, self.traps_taken() - traps);
+        child.end();
+        self.out.line(format_args!("op {ret} 0 {faults} {traps}"))
+    }
+
+    /// By both threads.
+    fn traps_taken(&self) -> u64 {
+        self.traps.count() + self.second.traps()
+    }
+}
+
+/// Standard output through a buffer that is resident.
+struct Output {
+    buffer: Resident<u8>,
+    filled: usize,
+}
+
+const OUTPUT_BYTES: usize = 1 << 16;
+
+impl Output {
+    fn new() -> io::Result<Output> {
+        Ok(Output { buffer: Resident::zeroed(OUTPUT_BYTES)?, filled: 0 })
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) -> io::Result<()> {
+        self.write_fmt(line)?;
+        self.write_all(b"\n")
+    }
+
+    fn discard(&mut self) {
+        self.filled = 0;
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.filled == self.buffer.len() {
+            self.flush()?;
+        }
+        let taken = bytes.len().min(self.buffer.len() - self.filled);
+        self.buffer[self.filled..self.filled + taken].copy_from_slice(&bytes[..taken]);
+        self.filled += taken;
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut done = 0;
+        while done < self.filled {
+            // SAFETY: the bytes are initialised, and inside the buffer.
+            let wrote = unsafe { libc::write(1, self.buffer[done..].as_ptr().cast(), self.filled - done) };
+            match usize::try_from(wrote) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(wrote) => done += wrote,
+                Err(_) => return Err(io::Error::last_os_error()),
+            }
+        }
+        self.filled = 0;
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! The second thread of the process, which does the operations behind `t`.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use hksim_linux_mm::script::Op;
+use hksim_linux_probe::traps::{Mode, TrapCounter};
+
+use super::Unable;
+use super::arena::{Arena, Returned};
+
+/// What passes between the two.
+#[derive(Default)]
+struct Mailbox {
+    job: Option<(Arena, Op)>,
+    done: Option<Returned>,
+}
+
+/// The second thread. It lives as long as the process.
+pub(super) struct Second {
+    mailbox: Arc<(Mutex<Mailbox>, Condvar)>,
+    traps: TrapCounter,
+}
+
+impl Second {
+    /// Starts it.
+    pub(super) fn start(mode: Mode) -> Result<Second, Unable> {
+        let mailbox = Arc::new((Mutex::new(Mailbox::default()), Condvar::new()));
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let shared = Arc::clone(&mailbox);
+        let thread = move || {
+            let traps = TrapCounter::of_thread(mode);
+            // The other end is there: it waits for this.
+            let _ = sender.send(traps);
+            serve(&shared);
+        };
+        std::thread::Builder::new().spawn(thread).map_err(|why| Unable::new("a second thread", why))?;
+        let traps = receiver.recv().map_err(|why| Unable::new("a second thread", std::io::Error::other(why)))?;
+        let traps = traps.map_err(|why| Unable::new("page-fault events", why))?;
+        traps.enable();
+        Ok(Second { mailbox, traps })
+    }
+
+    /// Lets it do an operation, and waits.
+    pub(super) fn perform(&self, arena: Arena, op: &Op) -> Returned {
+        let (mutex, changed) = &*self.mailbox;
+        let mut mailbox = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        mailbox.job = Some((arena, *op));
+        changed.notify_all();
+        loop {
+            if let Some(returned) = mailbox.done.take() {
+                return returned;
+            }
+            mailbox = changed.wait(mailbox).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Its traps so far.
+    pub(super) fn traps(&self) -> u64 {
+        self.traps.count()
+    }
+}
+
+fn serve((mutex, changed): &(Mutex<Mailbox>, Condvar)) {
+    let mut mailbox = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if let Some((arena, op)) = mailbox.job.take() {
+            mailbox.done = Some(arena.perform(&op));
+            changed.notify_all();
+        }
+        mailbox = changed.wait(mailbox).unwrap_or_else(PoisonError::into_inner);
+    }
+}

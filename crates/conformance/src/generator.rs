@@ -1,0 +1,295 @@
+//! Seeded random page-op scripts, biased to the borders of 2 MiB blocks.
+
+use hksim_linux_mm::script::{ARENA_PAGES, ForkWriter, Op, Script, Step, Thread, Touch};
+use hksim_linux_mm::{Advice, BLOCK_PAGES, LockFlags, MapFlags, Protection, RemapSource};
+
+/// What a script is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    TwoThreads,
+    /// Promised pages; nothing moves: mremap of part of such a mapping loses the promises of the rest for good.
+    HugetlbPromised,
+    HugetlbUnpromised,
+    NearlyFull,
+    Forks,
+    /// Memory is locked and unlocked, a range of it or all, and forks are among it.
+    Locks,
+    /// Everything happens to the same few pages, and forks are among it: large folios in every state.
+    Narrow,
+}
+
+impl Kind {
+    /// One operation of so many is a fork. With promised pages none is: where the pool is empty the parent takes its
+    /// children's, which is not modelled.
+    fn ops_to_a_fork(self) -> Option<u64> {
+        match self {
+            Kind::Forks => Some(4),
+            Kind::HugetlbUnpromised | Kind::TwoThreads | Kind::Narrow | Kind::NearlyFull | Kind::Locks => Some(8),
+            Kind::Plain | Kind::HugetlbPromised => None,
+        }
+    }
+
+    fn is_hugetlb(self) -> bool {
+        matches!(self, Kind::HugetlbPromised | Kind::HugetlbUnpromised)
+    }
+}
+
+/// By weight. Filling the list of mappings takes long.
+const KINDS: [Kind; 20] = {
+    let mut kinds = [Kind::Plain; 20];
+    (kinds[0], kinds[1], kinds[2]) = (Kind::TwoThreads, Kind::TwoThreads, Kind::TwoThreads);
+    (kinds[3], kinds[4], kinds[5]) = (Kind::HugetlbPromised, Kind::HugetlbPromised, Kind::HugetlbUnpromised);
+    (kinds[6], kinds[7], kinds[8]) = (Kind::Forks, Kind::Forks, Kind::Forks);
+    (kinds[9], kinds[10], kinds[11], kinds[12]) = (Kind::Narrow, Kind::Narrow, Kind::Narrow, Kind::Narrow);
+    (kinds[13], kinds[14], kinds[15]) = (Kind::NearlyFull, Kind::Locks, Kind::Locks);
+    kinds
+};
+
+/// Most operations of a script, where nothing else is said.
+pub const OPS_MAX: u64 = 24;
+
+/// What `mlockall` is asked for: every set of flags, also the one that is refused.
+const LOCKS: [LockFlags; 7] = [
+    lock_flags(true, false, false),
+    lock_flags(true, true, false),
+    lock_flags(false, true, false),
+    lock_flags(true, false, true),
+    lock_flags(true, true, true),
+    lock_flags(false, true, true),
+    lock_flags(false, false, true),
+];
+
+const fn lock_flags(current: bool, future: bool, on_fault: bool) -> LockFlags {
+    LockFlags { current, future, on_fault }
+}
+
+/// Where a narrow script does most of what it does: four folios of 64 kB.
+const WINDOW_PAGES: u64 = 64;
+
+/// Draws scripts from a seed.
+#[derive(Clone, Debug)]
+pub struct Generator {
+    state: u64,
+    kind: Kind,
+    /// Where a narrow script's pages begin.
+    window: u64,
+}
+
+impl Generator {
+    /// Nearby seeds give unlike scripts.
+    pub fn new(seed: u64) -> Self {
+        // Nearby seeds must not give similar scripts.
+        Self {
+            state: (seed ^ 0x9E37_79B9_7F4A_7C15).wrapping_mul(0xD129_0D3F_1CE5_5A6B) | 1,
+            kind: Kind::Plain,
+            window: 0,
+        }
+    }
+
+    /// A script of 4 to 24 operations. Most begin by advising; some use what is rare: a second thread, the hugetlb pool,
+    /// an arena that begins off a block's border, a list of mappings that is nearly full, forks, locked memory, the same few pages again and again.
+    pub fn script(&mut self) -> Script {
+        self.script_of(OPS_MAX)
+    }
+
+    /// A script of at most so many operations (and at least one).
+    pub fn script_of(&mut self, ops_max: u64) -> Script {
+        self.kind = self.pick(&KINDS);
+        self.window = self.start() / WINDOW_PAGES * WINDOW_PAGES;
+        let ops_max = ops_max.max(1);
+        let least = ops_max.min(4);
+        let length = least + self.below(ops_max - least + 1);
+        let mut script = Script::default();
+        if self.below(10) == 0 {
+            script.header.base = self.pick(&[1, 16, 100, 256, 511]);
+        }
+        if self.kind == Kind::NearlyFull {
+            script.header.room = Some(self.below(6));
+        }
+        if length > 1 && self.below(4) > 0 {
+            script.steps.push(self.first().into());
+        }
+        while (script.steps.len() as u64) < length {
+            let is_fork = self.kind.ops_to_a_fork().is_some_and(|ops| self.below(ops) == 0);
+            let is_lock = !is_fork && self.kind == Kind::Locks && self.below(4) == 0;
+            let op = if is_fork {
+                self.fork()
+            } else if is_lock {
+                self.lock()
+            } else {
+                self.op()
+            };
+            let is_second = self.kind == Kind::TwoThreads && !is_fork && self.below(2) == 0;
+            script.steps.push(Step { op, thread: if is_second { Thread::Second } else { Thread::First } });
+        }
+        script
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 11) % limit
+    }
+
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+
+    /// What most scripts begin with: huge pages of one sort or the other.
+    fn first(&mut self) -> Op {
+        let (start, length) = self.large_range();
+        if self.kind.is_hugetlb() {
+            let flags = MapFlags { hugetlb: true, noreserve: self.kind == Kind::HugetlbUnpromised, ..self.map_flags() };
+            return Op::Map(start, length.min(4 * BLOCK_PAGES), flags);
+        }
+        Op::Advise(Advice::HugePage, start, length)
+    }
+
+    fn op(&mut self) -> Op {
+        match self.below(100) {
+            0..40 => self.touch(),
+            40..68 => {
+                let advice = self.pick(&[
+                    Advice::HugePage,
+                    Advice::NoHugePage,
+                    Advice::DontNeed,
+                    Advice::DontNeed,
+                    Advice::Free,
+                    Advice::Free,
+                    Advice::Cold,
+                    Advice::PopulateRead,
+                    Advice::PopulateWrite,
+                    Advice::Collapse,
+                ]);
+                // Of anything but whole blocks a collapse makes little.
+                let is_large = advice == Advice::Collapse && self.below(2) == 0;
+                let (start, length) = if is_large { self.large_range() } else { self.range() };
+                Op::Advise(advice, start, length)
+            }
+            68..76 => {
+                let (start, length) = self.range();
+                let flags = self.map_flags();
+                // Elsewhere than on a border a hugetlb mapping is refused, which is soon seen.
+                let start = if flags.hugetlb && self.below(8) > 0 { start / BLOCK_PAGES * BLOCK_PAGES } else { start };
+                Op::Map(start, length, flags)
+            }
+            76..81 => {
+                let (start, length) = self.range();
+                Op::Unmap(start, length)
+            }
+            81..89 => {
+                let (start, length) = self.range();
+                Op::Protect(start, length, self.protection())
+            }
+            89..97 if self.kind != Kind::HugetlbPromised => self.remap(),
+            _ => {
+                let (start, old) = self.range();
+                let new = (self.below(600) + 1).min(ARENA_PAGES - start);
+                Op::Resize(start, old, new)
+            }
+        }
+    }
+
+    fn touch(&mut self) -> Op {
+        let touch = self.pick(&[Touch::Read, Touch::WriteOne, Touch::WriteOne, Touch::WriteZero, Touch::SystemCall]);
+        let (start, length) = self.range();
+        let stride = self.pick(&[1, 1, 2, 7, 16, 64, 512]);
+        Op::Touch(touch, start, length, stride)
+    }
+
+    fn fork(&mut self) -> Op {
+        let writer = self.pick(&[ForkWriter::Child, ForkWriter::Parent]);
+        let (start, length) = self.range();
+        Op::Fork(writer, start, length, self.pick(&[1, 1, 7, 64, 512]))
+    }
+
+    fn lock(&mut self) -> Op {
+        let (start, length) = self.range();
+        match self.below(10) {
+            0..5 => Op::LockAll(self.pick(&LOCKS)),
+            5 => Op::UnlockAll,
+            6..9 => Op::Lock(start, length, self.below(3) == 0),
+            _ => Op::Unlock(start, length),
+        }
+    }
+
+    fn remap(&mut self) -> Op {
+        let (old, length) = self.range();
+        let shift = self.pick(&[0, 0, 0, 1, 256]);
+        // Equal offsets in two blocks move tables as a whole; every other distance moves entries.
+        let new = (self.below(8) * BLOCK_PAGES + old % BLOCK_PAGES + shift).min(ARENA_PAGES - length);
+        let source = self.pick(&[RemapSource::Unmapped, RemapSource::Unmapped, RemapSource::Kept]);
+        // Large folios that `MREMAP_DONTUNMAP` unlocks stay marked as locked, which is not modelled.
+        let source = if self.kind == Kind::Locks { RemapSource::Unmapped } else { source };
+        Op::Remap(old, length, new, source)
+    }
+
+    fn protection(&mut self) -> Protection {
+        self.pick(&[Protection::None, Protection::Read, Protection::ReadWrite, Protection::ReadWrite])
+    }
+
+    fn map_flags(&mut self) -> MapFlags {
+        let is_hugetlb = self.kind.is_hugetlb() && self.below(4) > 0;
+        MapFlags {
+            protection: self.protection(),
+            noreserve: if is_hugetlb { self.kind == Kind::HugetlbUnpromised } else { self.below(2) == 0 },
+            populate: self.below(4) == 0,
+            hugetlb: is_hugetlb,
+        }
+    }
+
+    fn start(&mut self) -> u64 {
+        let block = self.below(8) * BLOCK_PAGES;
+        block
+            + match self.below(6) {
+                0..3 => 0,
+                3 => self.pick(&[1, 16, 100, 256, 496, 511]),
+                4 => self.below(32) * 16,
+                _ => self.below(BLOCK_PAGES),
+            }
+    }
+
+    fn range(&mut self) -> (u64, u64) {
+        if self.kind == Kind::Narrow && self.below(8) > 0 {
+            return self.narrow_range();
+        }
+        if self.below(5) == 0 {
+            return self.large_range();
+        }
+        let start = self.start();
+        let to_border = BLOCK_PAGES - start % BLOCK_PAGES;
+        let length = match self.below(6) {
+            0 => 1,
+            1 => self.pick(&[2, 8, 16, 64, 256]),
+            2 => to_border,
+            3 => to_border + BLOCK_PAGES * self.below(3),
+            4 => 1 + self.below(BLOCK_PAGES),
+            _ => 1 + self.below(3 * BLOCK_PAGES),
+        };
+        (start, length.min(ARENA_PAGES - start))
+    }
+
+    fn large_range(&mut self) -> (u64, u64) {
+        let start = self.below(7) * BLOCK_PAGES;
+        let length = (1 + self.below(8)) * BLOCK_PAGES;
+        (start, length.min(ARENA_PAGES - start))
+    }
+
+    fn narrow_range(&mut self) -> (u64, u64) {
+        let start = match self.below(3) {
+            0 => self.window,
+            1 => self.window + self.below(WINDOW_PAGES / 16) * 16,
+            _ => self.window + self.below(WINDOW_PAGES),
+        };
+        let length = match self.below(4) {
+            0 => 1,
+            1 => self.pick(&[4, 8, 16, 32, 64]),
+            2 => 1 + self.below(WINDOW_PAGES),
+            // Up to the window's end.
+            _ => WINDOW_PAGES - (start - self.window),
+        };
+        (start, length.min(ARENA_PAGES - start))
+    }
+}

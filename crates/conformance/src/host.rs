@@ -1,0 +1,138 @@
+//! How this machine's kernel is set up, as far as the model needs to know.
+
+use hksim_linux_mm::{
+    BLOCK_ORDER, Defrag, KernelConfig, KernelVersion, Khugepaged, Overcommit, Rules, SizeMode, ThpConfig, ThpMode,
+};
+use hksim_linux_probe::sysfs::{HUGETLB, THP, choice, number, text};
+use thiserror::Error;
+
+/// The kernel does not say, or says something unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum HostError {
+    /// A file is not there, or holds no such thing.
+    #[error("{path}: cannot read the host's mode or limit")]
+    Unreadable {
+        /// Which.
+        path: String,
+    },
+    /// A mode that hksim does not know.
+    #[error("{path}: unknown mode `{mode}`")]
+    UnknownMode {
+        /// Where it stands.
+        path: String,
+        /// What stands there.
+        mode: String,
+    },
+    /// A version that no rules are known for.
+    #[error("this machine's kernel, {release}, is older than those whose rules are known; name one with --kernel")]
+    TooOld {
+        /// What it calls itself.
+        release: String,
+    },
+}
+
+/// The running kernel's release: `6.18.44`.
+///
+/// # Errors
+/// There is no /proc.
+pub fn release() -> Result<String, HostError> {
+    let path = "/proc/sys/kernel/osrelease";
+    text(path).ok_or(HostError::Unreadable { path: path.into() })
+}
+
+/// This machine's modes, limits and hugetlb pool, with the rules of the nearest version known.
+///
+/// # Errors
+/// The kernel does not say (no /sys or /proc), says something unknown, or is older than every version known.
+pub fn kernel_config() -> Result<KernelConfig, HostError> {
+    let path = format!("{THP}/enabled");
+    let mode = match choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?.as_str() {
+        "always" => ThpMode::Always,
+        "madvise" => ThpMode::Madvise,
+        "never" => ThpMode::Never,
+        other => return Err(HostError::UnknownMode { path, mode: other.into() }),
+    };
+    let release = release()?;
+    let Some((version, _)) = KernelVersion::nearest(&release) else { return Err(HostError::TooOld { release }) };
+    let limit = |path: String| number(&path).ok_or(HostError::Unreadable { path });
+    Ok(KernelConfig {
+        thp: ThpConfig { global: mode, sizes: size_modes() },
+        use_zero_page: limit(format!("{THP}/use_zero_page"))? != 0,
+        defrag: defrag()?,
+        overcommit: if limit("/proc/sys/vm/overcommit_memory".into())? == 2 {
+            Overcommit::Never
+        } else {
+            Overcommit::Allowed
+        },
+        khugepaged: khugepaged(),
+        max_map_count: limit("/proc/sys/vm/max_map_count".into())?,
+        hugetlb_pool: Some(free_hugetlb_pages()),
+        rules: Rules::of(version),
+        ..KernelConfig::default()
+    })
+}
+
+fn defrag() -> Result<Defrag, HostError> {
+    let path = format!("{THP}/defrag");
+    Ok(match choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?.as_str() {
+        "always" => Defrag::Always,
+        "defer" => Defrag::Defer,
+        "defer+madvise" => Defrag::DeferMadvise,
+        "madvise" => Defrag::Madvise,
+        "never" => Defrag::Never,
+        other => return Err(HostError::UnknownMode { path, mode: other.into() }),
+    })
+}
+
+/// Its settings; those of its own that the kernel does not tell.
+fn khugepaged() -> Khugepaged {
+    let usual = Khugepaged::default();
+    let setting = |name: &str, usual: u64| number(&format!("{THP}/khugepaged/{name}")).unwrap_or(usual);
+    Khugepaged {
+        pages_to_scan: setting("pages_to_scan", usual.pages_to_scan),
+        scan_sleep_ms: setting("scan_sleep_millisecs", usual.scan_sleep_ms),
+        max_ptes_none: setting("max_ptes_none", usual.max_ptes_none),
+    }
+}
+
+/// Modes of every folio size; kernels without such a file never use the size (2 MiB: follow the global mode).
+fn size_modes() -> [SizeMode; BLOCK_ORDER + 1] {
+    let mut sizes = ThpConfig::new(ThpMode::Madvise).sizes;
+    for (order, mode) in sizes.iter_mut().enumerate() {
+        *mode = match choice(&format!("{THP}/hugepages-{}kB/enabled", 4 << order)).as_deref() {
+            Some("always") => SizeMode::Always,
+            Some("madvise") => SizeMode::Madvise,
+            Some("inherit") => SizeMode::Inherit,
+            Some("never") => SizeMode::Never,
+            _ => continue,
+        };
+    }
+    sizes
+}
+
+/// 2 MiB pages of the pool that are in use or promised to somebody.
+pub(crate) fn taken_hugetlb_pages() -> u64 {
+    let count = |name: &str| number(&format!("{HUGETLB}/{name}")).unwrap_or(0);
+    (count("nr_hugepages") + count("resv_hugepages")).saturating_sub(count("free_hugepages"))
+}
+
+/// Free 2 MiB pages of the pool, those that may be added on demand included; 0 without hugetlb.
+pub(crate) fn free_hugetlb_pages() -> u64 {
+    let count = |name: &str| number(&format!("{HUGETLB}/{name}")).unwrap_or(0);
+    let unreserved = count("free_hugepages").saturating_sub(count("resv_hugepages"));
+    unreserved + count("nr_overcommit_hugepages").saturating_sub(count("surplus_hugepages"))
+}
+
+/// `CAP_IPC_LOCK`, as a bit of the capabilities in force.
+const MAY_LOCK: u64 = 1 << 14;
+
+/// Whether this process may lock as much memory as it likes.
+pub(crate) fn may_lock_memory() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = capabilities.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes to `limit` only.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) == 0 };
+    capabilities & MAY_LOCK != 0 || is_known && limit.rlim_cur == libc::RLIM_INFINITY
+}

@@ -1,0 +1,38 @@
+//! The kernel rules on the running kernel: page-op scripts ([`hksim_linux_mm::script`]) executed in a process of their
+//! own and compared with the model after every operation.
+//!
+//! - [`Machine`] executes a script; [`check`] compares; [`predict`] asks the model alone.
+//! - [`catalogue`] has one or more scripts for every rule, with their figures; [`random`] makes others and
+//!   makes a failing one small.
+//! - [`SetModes`] changes the machine's modes, one process at a time ([`LOCKED`]), and puts them back whatever happens.
+//!
+//! The processes that execute are this program again: its `main` must call [`child_main`] and [`guard_main`] where its first
+//! argument is [`CHILD_ARGUMENT`] or [`GUARD_ARGUMENT`].
+
+pub mod catalogue;
+mod check;
+mod child;
+mod generator;
+mod guard;
+mod host;
+mod machine;
+mod modes;
+mod observation;
+pub mod random;
+mod session;
+mod shrink;
+mod suite;
+mod unseen;
+
+pub use check::{Checked, Difference, Verdict, check, predict};
+pub use child::{CHILD_ARGUMENT, child_main};
+pub use generator::{Generator, OPS_MAX};
+pub use guard::{GUARD_ARGUMENT, LOCKED, guard_main};
+pub use host::{HostError, kernel_config, release};
+pub use machine::{Machine, MachineError};
+pub use modes::{ModeError, SetModes};
+pub use observation::{Did, Left, Observation, PageRun};
+pub use session::ExecuteError;
+pub use shrink::shrunk;
+pub use suite::{Ran, RuleRow, RuleVerdict, Runner, rules, skipped_rules};
+pub use unseen::Unseen;

@@ -1,0 +1,127 @@
+//! What an operation did and what it left behind, predicted or measured.
+
+use std::fmt;
+
+use hksim_linux_mm::{Errno, PageState};
+use serde::{Serialize, Serializer};
+
+/// What an operation returned and cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Did {
+    /// What the system call returned; of a touch, how many pages failed.
+    pub ret: i64,
+    /// The error's number, 0 for none; as its name or null in JSON.
+    #[serde(serialize_with = "errno_name")]
+    pub err: i32,
+    /// Added to `ru_minflt`.
+    pub minflt: u64,
+    /// Page-fault exceptions, as perf counts them.
+    pub traps: u64,
+}
+
+/// Pages in a row in one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PageRun(pub PageState, pub u64);
+
+/// What is in the arena after an operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Left {
+    /// Every page of the arena.
+    pub pages: Vec<PageRun>,
+    /// `Rss`, of smaps.
+    pub rss_kb: u64,
+    /// `AnonHugePages`.
+    pub anon_huge_kb: u64,
+    /// `LazyFree`, after the kernel's own lists were drained.
+    pub lazy_free_kb: u64,
+    /// Mappings.
+    pub vmas: u64,
+    /// `VmPTE` above what the process had before.
+    pub page_table_kb: u64,
+    /// `thp_split_pmd` since the start. One counter for the whole machine, so others can add to it.
+    pub entry_splits: u64,
+}
+
+/// One operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Observation {
+    /// What it did.
+    pub did: Did,
+    /// What it left.
+    pub left: Left,
+}
+
+const ERRNOS: [(i32, &str); 8] = [
+    (libc::EPERM, "EPERM"),
+    (libc::EAGAIN, "EAGAIN"),
+    (libc::ENOMEM, "ENOMEM"),
+    (libc::EACCES, "EACCES"),
+    (libc::EFAULT, "EFAULT"),
+    (libc::EBUSY, "EBUSY"),
+    (libc::EEXIST, "EEXIST"),
+    (libc::EINVAL, "EINVAL"),
+];
+
+/// The number of one of the model's errors.
+pub(crate) fn errno_number(errno: Errno) -> i32 {
+    match errno {
+        Errno::Again => libc::EAGAIN,
+        Errno::Fault => libc::EFAULT,
+        Errno::Invalid => libc::EINVAL,
+        Errno::NoMemory => libc::ENOMEM,
+    }
+}
+
+fn errno_name<S: Serializer>(err: &i32, to: S) -> Result<S::Ok, S::Error> {
+    match (err, ERRNOS.iter().find(|(number, _)| number == err)) {
+        (0, _) => to.serialize_none(),
+        (_, Some((_, name))) => to.serialize_str(name),
+        (number, None) => to.serialize_str(&format!("errno {number}")),
+    }
+}
+
+const LETTERS: [(PageState, char); 7] = [
+    (PageState::None, '-'),
+    (PageState::Zero, 'z'),
+    (PageState::Base, 'b'),
+    (PageState::Mthp, 'm'),
+    (PageState::Thp, 'T'),
+    (PageState::HugeZero, 'Z'),
+    (PageState::Hugetlb, 'H'),
+];
+
+impl fmt::Display for PageRun {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = LETTERS.iter().find(|(state, _)| *state == self.0).map_or('?', |(_, letter)| *letter);
+        write!(out, "{letter} {}", self.1)
+    }
+}
+
+impl Observation {
+    /// Reads what a child wrote: the numbers behind `op`, and what stands behind `st`.
+    pub fn read(op: &str, state: &str) -> Option<Self> {
+        let mut op = op.split(' ');
+        let did = Did {
+            ret: op.next()?.parse().ok()?,
+            err: op.next()?.parse().ok()?,
+            minflt: op.next()?.parse().ok()?,
+            traps: op.next()?.parse().ok()?,
+        };
+        let mut words = state.split(' ');
+        let mut next = || words.next()?.parse::<u64>().ok();
+        let mut left = Left {
+            rss_kb: next()?,
+            anon_huge_kb: next()?,
+            lazy_free_kb: next()?,
+            vmas: next()?,
+            page_table_kb: next()?,
+            entry_splits: next()?,
+            pages: Vec::new(),
+        };
+        while let Some(letter) = words.next() {
+            let state = LETTERS.iter().find(|(_, known)| letter.chars().eq([*known])).map(|(state, _)| *state)?;
+            left.pages.push(PageRun(state, words.next()?.parse().ok()?));
+        }
+        Some(Self { did, left })
+    }
+}

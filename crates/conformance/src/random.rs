@@ -1,0 +1,181 @@
+//! Random scripts on the running kernel; one that fails is made small.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use hksim_linux_mm::Defrag;
+use hksim_linux_mm::script::{Header, Script};
+use serde::Serialize;
+
+use crate::generator::Generator;
+use crate::machine::maps_hugetlb;
+use crate::session::ExecuteError;
+use crate::shrink::shrunk;
+use crate::suite::{Ran, Runner};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Scripts have this seed and those that follow.
+    pub seed: u64,
+    /// How many.
+    pub scripts: u64,
+    /// Most operations of one.
+    pub ops_max: u64,
+    /// Modes that scripts run under, in turn; none: those that are there.
+    pub modes: Vec<Header>,
+}
+
+/// Scripts in a row under one set of modes: changing modes takes longer than a script.
+const SCRIPTS_PER_MODES: u64 = 25;
+
+/// After so many the cause is clear, or there are several.
+const FAILURES_MAX: usize = 5;
+
+/// A script on which model and kernel differ.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// What differs in the small one.
+    pub difference: String,
+    /// The small one.
+    pub script: String,
+    /// The script as it was made.
+    pub original: String,
+}
+
+/// A script that differed once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unsteady {
+    /// Its seed.
+    pub seed: u64,
+    /// What differed.
+    pub difference: String,
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// The first seed.
+    pub seed: u64,
+    /// Scripts executed and compared.
+    pub scripts: u64,
+    /// Their operations.
+    pub operations: u64,
+    /// Scripts that could not be executed, or were disturbed.
+    pub skipped: u64,
+    /// Why, and how many for each reason.
+    pub skipped_for: BTreeMap<String, u64>,
+    /// Scripts that differed once, and not when they were tried again.
+    pub unsteady: Vec<Unsteady>,
+    /// Those that differ. After 5 the run ends.
+    pub failures: Vec<Failure>,
+}
+
+/// The sets of modes that decide what a fault installs: each global mode, sizes below 2 MiB, each override, no huge zero
+/// page, a hugetlb pool, and no overcommitment of memory.
+pub fn all_modes() -> Vec<Header> {
+    const SETS: [&str; 15] = [
+        "thp madvise",
+        "thp always",
+        "thp never",
+        "thp madvise\nmthp 64 always",
+        "thp always\nmthp 16 inherit\nmthp 64 inherit\nmthp 256 inherit",
+        "thp madvise\nmthp 1024 madvise\nmthp 32 always",
+        "thp never\nmthp 2048 madvise\nmthp 16 always",
+        "thp always\nmthp 2048 never\nmthp 128 madvise",
+        "thp never\nmthp 512 always\nmthp 2048 always",
+        "thp madvise\nzero_page off",
+        "thp always\nzero_page off\nmthp 64 always",
+        "thp madvise\npool 4",
+        "thp always\npool 7",
+        "thp madvise\npool 2\nmthp 64 inherit",
+        "thp madvise\novercommit never",
+    ];
+    let parsed = SETS.iter().filter_map(|lines| lines.parse::<Script>().ok());
+    let named = parsed.map(|script| script.header.with_all_modes());
+    // What should change nothing takes its values in turn.
+    let harmless = MAX_PTES_NONE.iter().cycle().zip(DEFRAG.iter().cycle());
+    let with_harmless = |(header, (&max_ptes_none, &defrag)): (Header, _)| Header {
+        max_ptes_none: Some(max_ptes_none),
+        defrag: Some(defrag),
+        pool: header.pool.or(Some(0)),
+        ..header
+    };
+    named.zip(harmless).map(with_harmless).collect()
+}
+
+const MAX_PTES_NONE: [u64; 3] = [511, 0, 64];
+const DEFRAG: [Defrag; 5] = [Defrag::Madvise, Defrag::Always, Defrag::DeferMadvise, Defrag::Never, Defrag::Defer];
+
+/// Pages of the pool for a script with reserved huge pages, where its modes have none: up to so many.
+const POOL_MAX: u64 = 7;
+
+/// Runs scripts until all are done, `each` breaks off, or five failed. `each` hears of the outcome so far.
+///
+/// # Errors
+/// The process that executes died, hung or could not go on.
+pub fn run(
+    runner: &mut Runner,
+    plan: &Plan,
+    mut each: impl FnMut(&Outcome) -> ControlFlow<()>,
+) -> Result<Outcome, ExecuteError> {
+    let mut outcome = Outcome { seed: plan.seed, ..Outcome::default() };
+    for number in 0..plan.scripts {
+        let seed = plan.seed.wrapping_add(number);
+        let script = plan.script(seed, number);
+        match runner.run(&script)? {
+            Ran::Skipped(reason) => {
+                outcome.skipped += 1;
+                *outcome.skipped_for.entry(reason).or_default() += 1;
+            }
+            Ran::Unsteady(difference) => outcome.unsteady.push(Unsteady { seed, difference }),
+            Ran::Checked(checked) => {
+                outcome.scripts += 1;
+                outcome.operations += script.steps.len() as u64;
+                if checked.difference().is_some() {
+                    outcome.failures.push(failure(runner, seed, &script)?);
+                }
+            }
+        }
+        if each(&outcome).is_break() || outcome.failures.len() == FAILURES_MAX {
+            break;
+        }
+    }
+    Ok(outcome)
+}
+
+impl Plan {
+    fn script(&self, seed: u64, number: u64) -> Script {
+        let mut script = Generator::new(seed).script_of(self.ops_max);
+        let turn = (number / SCRIPTS_PER_MODES) as usize;
+        if let Some(modes) = self.modes.get(turn % self.modes.len().max(1)) {
+            script.header = Header { base: script.header.base, room: script.header.room, ..modes.clone() };
+            // Most have no pool, where little can be tried.
+            if modes.pool == Some(0) && maps_hugetlb(&script) {
+                script.header.pool = Some(seed % (POOL_MAX + 1));
+            }
+        }
+        script
+    }
+}
+
+fn failure(runner: &mut Runner, seed: u64, script: &Script) -> Result<Failure, ExecuteError> {
+    let mut difference = None;
+    let small = shrunk(script, |candidate| {
+        let told = match runner.run(candidate)? {
+            Ran::Checked(checked) => checked.difference(),
+            Ran::Skipped(_) | Ran::Unsteady(_) => None,
+        };
+        let is_failing = told.is_some();
+        difference = told.or(difference.take());
+        Ok::<_, ExecuteError>(is_failing)
+    })?;
+    Ok(Failure {
+        seed,
+        difference: difference.unwrap_or_else(|| "it differed once, and not again".into()),
+        script: small.to_string(),
+        original: script.to_string(),
+    })
+}

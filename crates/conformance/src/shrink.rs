@@ -1,0 +1,83 @@
+//! Making a failing script small.
+
+use hksim_linux_mm::script::{Op, Script, Step};
+
+/// The smallest script found that still fails: operations are left out in ever smaller groups, then numbers made small and
+/// round, until nothing more can go. `fails` says whether a script still fails.
+///
+/// # Errors
+/// Those of `fails`.
+pub fn shrunk<E>(script: &Script, mut fails: impl FnMut(&Script) -> Result<bool, E>) -> Result<Script, E> {
+    let mut best = script.clone();
+    loop {
+        let before = best.clone();
+        without_steps(&mut best, &mut fails)?;
+        simpler_steps(&mut best, &mut fails)?;
+        if best == before {
+            return Ok(best);
+        }
+    }
+}
+
+fn without_steps<E>(best: &mut Script, fails: &mut impl FnMut(&Script) -> Result<bool, E>) -> Result<(), E> {
+    let mut group = best.steps.len().div_ceil(2).max(1);
+    loop {
+        // From the end: what comes last hides least.
+        let mut end = best.steps.len();
+        while end > 0 {
+            let start = end.saturating_sub(group);
+            let mut candidate = best.clone();
+            candidate.steps.drain(start..end);
+            if fails(&candidate)? {
+                *best = candidate;
+            }
+            end = start;
+        }
+        if group == 1 {
+            return Ok(());
+        }
+        group = group.div_ceil(2);
+    }
+}
+
+fn simpler_steps<E>(best: &mut Script, fails: &mut impl FnMut(&Script) -> Result<bool, E>) -> Result<(), E> {
+    for at in 0..best.steps.len() {
+        for simpler in simpler_than(best.steps[at]) {
+            let mut candidate = best.clone();
+            candidate.steps[at] = simpler;
+            if fails(&candidate)? {
+                *best = candidate;
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The same operation, by the first thread, with a length that is smaller.
+fn simpler_than(step: Step) -> Vec<Step> {
+    let lengths =
+        |length: u64| [1, 16, 512, length / 2].into_iter().filter(move |&shorter| 0 < shorter && shorter < length);
+    let shorter: Vec<Op> = match step.op {
+        Op::Map(start, length, flags) => lengths(length).map(|length| Op::Map(start, length, flags)).collect(),
+        Op::Unmap(start, length) => lengths(length).map(|length| Op::Unmap(start, length)).collect(),
+        Op::Advise(advice, start, length) => lengths(length).map(|length| Op::Advise(advice, start, length)).collect(),
+        Op::Protect(start, length, protection) => {
+            lengths(length).map(|length| Op::Protect(start, length, protection)).collect()
+        }
+        Op::Touch(how, start, length, stride) => {
+            lengths(length).map(|length| Op::Touch(how, start, length, stride.min(length))).collect()
+        }
+        Op::Remap(old, length, new, source) => {
+            lengths(length).map(|length| Op::Remap(old, length, new, source)).collect()
+        }
+        Op::Fork(writer, start, length, stride) => {
+            lengths(length).map(|length| Op::Fork(writer, start, length, stride.min(length))).collect()
+        }
+        Op::Lock(start, length, on_fault) => lengths(length).map(|length| Op::Lock(start, length, on_fault)).collect(),
+        Op::Unlock(start, length) => lengths(length).map(|length| Op::Unlock(start, length)).collect(),
+        Op::Resize(..) | Op::LockAll(_) | Op::UnlockAll => Vec::new(),
+    };
+    let steps = shorter.into_iter().map(|op| Step { op, ..step });
+    std::iter::once(Step::from(step.op)).filter(|first| *first != step).chain(steps).collect()
+}

@@ -1,0 +1,156 @@
+//! What happens when processes die.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use hksim_conformance::{ExecuteError, Machine, SetModes, check};
+use hksim_linux_mm::script::Script;
+
+/// First argument of a process that changes a mode and waits to be killed.
+pub const SETS_MODES_ARGUMENT: &str = "sets-modes";
+/// A mode that no other measurement feels.
+const HARMLESS: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";
+/// What [`SetModes::calm_khugepaged`] sets it to.
+const ASLEEP: &str = "3600000";
+/// What a process says that has set the mode, and before if it has to wait.
+const SET: &str = "set";
+const WAITS: &str = "waits";
+
+fn children_of(parent: u32) -> Vec<u32> {
+    let stat = |entry: std::fs::DirEntry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let text = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let parent: u32 = text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+        Some((pid, parent))
+    };
+    let processes = std::fs::read_dir("/proc").expect("a list of processes").flatten().filter_map(stat);
+    processes.filter(|(_, its)| *its == parent).map(|(pid, _)| pid).collect()
+}
+
+pub fn a_killed_child_is_an_error() -> Result<(), String> {
+    let mut machine = Machine::open().map_err(|why| why.to_string())?;
+    let script: Script = "w 0 16 1".parse().expect("a well-formed script");
+    let children = children_of(std::process::id());
+    assert_eq!(children.len(), 1, "the process that executes, and no other");
+    // SAFETY: a child of our own, that is not waited for yet.
+    unsafe { libc::kill(children[0] as i32, libc::SIGKILL) };
+    match check(&mut machine, &script) {
+        Err(ExecuteError::Died { script: named, .. }) => assert_eq!(named, script.to_string()),
+        other => panic!("{other:?}"),
+    }
+    // The next script gets a process of its own.
+    let checked = check(&mut machine, &script).expect("the script is executed");
+    assert_eq!(checked.difference(), None);
+    Ok(())
+}
+
+/// The `main` of the process that is killed.
+pub fn sets_modes() -> ExitCode {
+    match SetModes::new(|| println!("{WAITS}")).and_then(|mut modes| modes.calm_khugepaged().map(|()| modes)) {
+        Ok(modes) => {
+            println!("{SET}");
+            std::thread::sleep(Duration::from_secs(60));
+            drop(modes);
+        }
+        Err(why) => println!("{why}"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// A process that sets a mode, or waits for that.
+struct Setter {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Setter {
+    fn start() -> Setter {
+        let program = std::env::current_exe().expect("this program");
+        let mut command = Command::new(program);
+        let mut process = command.arg(SETS_MODES_ARGUMENT).stdout(Stdio::piped()).spawn().expect("this program starts");
+        let lines = BufReader::new(process.stdout.take().expect("stdout is piped")).lines();
+        Setter { process, lines }
+    }
+
+    /// What it says next; empty when it has ended.
+    fn said(&mut self) -> String {
+        self.lines.next().map_or(String::new(), |line| line.expect("text"))
+    }
+}
+
+impl Drop for Setter {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn value() -> Result<String, String> {
+    std::fs::read_to_string(HARMLESS).map_err(|why| format!("{HARMLESS}: {why}"))
+}
+
+/// The mode as nobody has set it, and a process that has set it since.
+fn first_setter() -> Result<(String, Setter), String> {
+    let before = value()?;
+    let mut setter = Setter::start();
+    match setter.said().as_str() {
+        SET if before.trim() == ASLEEP => Err("somebody keeps khugepaged asleep".into()),
+        SET => Ok((before, setter)),
+        WAITS => Err("another run holds the machine's modes".into()),
+        why => Err(format!("modes cannot be set here: {why}")),
+    }
+}
+
+/// Whether it comes to hold within five seconds.
+fn soon(mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !holds() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+fn put_back(before: &str) -> Result<(), String> {
+    let is_back = soon(|| value().is_ok_and(|now| now == before));
+    assert!(is_back, "{HARMLESS} is still {}, and was {before}", value()?);
+    Ok(())
+}
+
+pub fn modes_are_put_back_after_a_kill() -> Result<(), String> {
+    let (before, setter) = first_setter()?;
+    assert_eq!(value()?.trim(), ASLEEP);
+    drop(setter);
+    put_back(&before)
+}
+
+/// The second would take the modes of the first for the machine's own, and leave them behind.
+pub fn two_at_once_set_modes_in_turn() -> Result<(), String> {
+    let (before, first) = first_setter()?;
+    let mut second = Setter::start();
+    assert_eq!(second.said(), WAITS);
+    drop(first);
+    assert_eq!(second.said(), SET);
+    assert_eq!(value()?.trim(), ASLEEP, "the first run's guard is done before the second begins");
+    drop(second);
+    put_back(&before)
+}
+
+/// Whoever is killed while it waits leaves nothing behind that would take the lock later.
+pub fn who_is_killed_while_waiting_is_out_of_the_queue() -> Result<(), String> {
+    let (before, first) = first_setter()?;
+    let mut waiting = Setter::start();
+    assert_eq!(waiting.said(), WAITS);
+    let guards = children_of(waiting.process.id());
+    assert_eq!(guards.len(), 1, "the guard that waits");
+    drop(waiting);
+    let is_there = |pid: &u32| std::path::Path::new("/proc").join(pid.to_string()).exists();
+    assert!(soon(|| !guards.iter().any(is_there)), "the guard of a run that was killed still waits");
+    assert_eq!(value()?.trim(), ASLEEP, "the first run goes on");
+    drop(first);
+    put_back(&before)
+}

@@ -1,0 +1,44 @@
+//! The model and the executor against the running kernel.
+//!
+//! The executor's own oracle is a C program that does the same and shares no code with it. All needs root, perf events and
+//! frame numbers in pagemap; without them it is skipped, with the reason. The runner is our own, since the processes that
+//! execute are this very program. Tests run one by one: counters of the whole machine are among what is compared.
+
+mod directed;
+mod failures;
+mod oracle;
+mod random;
+mod text;
+
+use std::process::ExitCode;
+
+use hksim_testkit::cases::{self, Case};
+
+const CASES: &[(&str, Case)] = &[
+    ("scripts_are_read_as_they_are_written", text::scripts_are_read_as_they_are_written),
+    ("bad_lines_are_named", text::bad_lines_are_named),
+    ("each_rule_gives_its_figures", directed::each_rule_gives_its_figures),
+    ("each_rule_holds_on_the_running_kernel", directed::each_rule_holds_on_the_running_kernel),
+    ("max_map_count_is_kept_as_the_kernel_keeps_it", directed::max_map_count_is_kept_as_the_kernel_keeps_it),
+    ("whole_blocks_are_placed_on_block_borders", directed::whole_blocks_are_placed_on_block_borders),
+    ("a_program_in_c_sees_the_same", oracle::a_program_in_c_sees_the_same),
+    ("random_scripts_match_the_running_kernel", random::random_scripts_match_the_running_kernel),
+    ("an_ordinary_user_sees_less_and_no_difference", random::an_ordinary_user_sees_less_and_no_difference),
+    ("a_wrong_model_is_found_and_shrunk", random::a_wrong_model_is_found_and_shrunk),
+    ("a_killed_child_is_an_error", failures::a_killed_child_is_an_error),
+    ("modes_are_put_back_after_a_kill", failures::modes_are_put_back_after_a_kill),
+    ("two_at_once_set_modes_in_turn", failures::two_at_once_set_modes_in_turn),
+    ("who_is_killed_while_waiting_is_out_of_the_queue", failures::who_is_killed_while_waiting_is_out_of_the_queue),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some(hksim_conformance::CHILD_ARGUMENT) => return hksim_conformance::child_main(),
+        Some(hksim_conformance::GUARD_ARGUMENT) => return hksim_conformance::guard_main(),
+        Some(failures::SETS_MODES_ARGUMENT) => return failures::sets_modes(),
+        Some(random::AS_NOBODY_ARGUMENT) => return random::as_nobody(),
+        _ => {}
+    }
+    cases::run(CASES, &arguments)
+}

@@ -1,0 +1,98 @@
+//! First touches of memory of several sizes.
+//!
+//! What a fault costs depends on how much memory goes through it: few pages are given out again while they are still in
+//! the cache, many are fetched from memory to be zeroed. Before each the same amount is touched and given back, as in the
+//! runs that are judged by it.
+
+use std::time::Duration;
+
+use hksim_linux_probe::PAGE_BYTES;
+use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up};
+use hksim_linux_probe::cpu_modes::Looks;
+
+use super::MeasureError;
+use super::pages::NO_HUGE_PAGES;
+use super::samples::Samples;
+use crate::profile::{FOOTPRINTS, Operation};
+
+const CACHE_LINE_BYTES: u64 = 64;
+
+/// What a program does between two faults that lie far apart: it goes through so much memory of its own.
+const BETWEEN_BYTES: u64 = 1 << 20;
+/// Pages that are touched so.
+const APART_PAGES: u64 = 128;
+
+/// First touches with much else between them: what they cost beyond the same work without them.
+pub(super) fn touches_apart(samples: &mut Samples) -> Result<(), MeasureError> {
+    let bytes = APART_PAGES * PAGE_BYTES;
+    let work = Area::of(Granule::Page, BETWEEN_BYTES)?;
+    work.write(CACHE_LINE_BYTES);
+    warm_up(Granule::Page, bytes)?;
+    let area = Area::of(Granule::Page, bytes)?;
+    let rounds = |touch: &dyn Fn(u64)| {
+        timed(|| {
+            for offset in (0..APART_PAGES).map(|page| page * PAGE_BYTES) {
+                work.write(CACHE_LINE_BYTES);
+                touch(offset);
+            }
+        })
+        .1
+    };
+    let with = rounds(&|offset| area.write_part(offset, 1, PAGE_BYTES));
+    let without = rounds(&|_| {});
+    samples.note(Operation::WriteFaultApart, APART_PAGES, with.saturating_sub(without), Looks::default());
+    Ok(())
+}
+
+/// What a program does between two huge pages that lie far apart: no cache holds any of what the fault needs then, tables of the
+/// host's among it.
+const FAR_BYTES: u64 = 64 << 20;
+/// Huge pages that are touched so.
+const FAR_PAGES: u64 = 4;
+
+/// First touches of huge pages with very much else between them.
+pub(super) fn huge_touches_far_apart(samples: &mut Samples) -> Result<(), MeasureError> {
+    let work = Area::of(Granule::Page, FAR_BYTES)?;
+    warm_up(Granule::Huge, FAR_PAGES * HUGE_BYTES)?;
+    let area = Area::of(Granule::Huge, FAR_PAGES * HUGE_BYTES)?;
+    let (mut spent, mut looks) = (Duration::ZERO, Looks::default());
+    let mut touch_faults = 0;
+    for offset in (0..FAR_PAGES).map(|page| page * HUGE_BYTES) {
+        work.write(CACHE_LINE_BYTES);
+        let before = faults();
+        let (_, time, found) = samples.timed(|| area.write_part(offset, 1, HUGE_BYTES));
+        area.write_part(offset, HUGE_BYTES, PAGE_BYTES);
+        touch_faults += faults() - before;
+        spent += time;
+        looks.add(found);
+    }
+    if touch_faults == FAR_PAGES {
+        samples.note(Operation::HugeFaultFar, FAR_PAGES, spent, looks);
+    } else {
+        samples.skip(Operation::HugeFaultFar, NO_HUGE_PAGES);
+    }
+    Ok(())
+}
+
+/// Every footprint, in single and in huge pages.
+pub(super) fn first_touches(samples: &mut Samples) -> Result<(), MeasureError> {
+    for footprint in FOOTPRINTS {
+        for (granule, operation) in [(Granule::Page, footprint.write_fault), (Granule::Huge, footprint.huge_fault)] {
+            let number = footprint.bytes / granule.bytes();
+            warm_up(granule, footprint.bytes)?;
+            let area = Area::of(granule, footprint.bytes)?;
+            let before = faults();
+            let touch = || area.write(granule.bytes());
+            // Other pages of what should be huge pages are there, too.
+            let is_whole = |()| {
+                let last = granule.bytes() - PAGE_BYTES;
+                area.write_part(last, footprint.bytes - last, granule.bytes());
+                faults() - before == number
+            };
+            if !samples.time_if(operation, number, touch, is_whole) {
+                samples.skip(operation, NO_HUGE_PAGES);
+            }
+        }
+    }
+    Ok(())
+}

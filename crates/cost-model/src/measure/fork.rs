@@ -1,0 +1,80 @@
+//! `fork`, and the writes after it.
+
+use hksim_linux_probe::PAGE_BYTES;
+use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, timed};
+use hksim_linux_probe::lifetime::die_with;
+
+use super::MeasureError;
+use super::pages::{NO_HUGE_PAGES, huge_pages};
+use super::samples::Samples;
+use crate::profile::Operation;
+
+/// Pages that are forked: 32 MiB, far above what else the process has.
+const FORKED_PAGES: u64 = 8192;
+/// Pages that are copied.
+const COPIED_PAGES: u64 = 2048;
+/// Huge pages that are forked.
+const FORKED_HUGE: u64 = 16;
+
+/// A child that does nothing; it is killed and waited for when dropped.
+struct Child(libc::pid_t);
+
+impl Child {
+    fn new() -> Result<Child, MeasureError> {
+        let parent = std::process::id() as libc::pid_t;
+        // SAFETY: the child makes system calls that are safe whatever other threads held, and touches no memory.
+        match unsafe { libc::fork() } {
+            -1 => Err(MeasureError::last("fork")),
+            0 => {
+                die_with(parent);
+                loop {
+                    // SAFETY: as above.
+                    unsafe { libc::pause() };
+                }
+            }
+            child => Ok(Child(child)),
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: the child is ours and was not waited for, so its number is still its own.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// The cost of a page is the difference between a fork with and without so many of them.
+pub(super) fn costs(samples: &mut Samples) -> Result<(), MeasureError> {
+    let (child, without) = timed(Child::new);
+    drop(child?);
+    samples.note(Operation::ForkCall, 1, without, Default::default());
+    let area = Area::of(Granule::Page, FORKED_PAGES * PAGE_BYTES)?;
+    area.write(PAGE_BYTES);
+    let (child, with) = timed(Child::new);
+    drop((child?, area));
+    samples.note(Operation::ForkPage, FORKED_PAGES, with.saturating_sub(without), Default::default());
+    let area = Area::of(Granule::Page, COPIED_PAGES * PAGE_BYTES)?;
+    area.write(PAGE_BYTES);
+    let child = Child::new()?;
+    let half = COPIED_PAGES / 2 * PAGE_BYTES;
+    samples.time(Operation::CopyAfterFork, COPIED_PAGES / 2, || area.write_part(0, half, PAGE_BYTES));
+    drop(child);
+    samples.time(Operation::ReuseAfterFork, COPIED_PAGES / 2, || area.write_part(half, half, PAGE_BYTES));
+    huge(samples)
+}
+
+/// The first write to each huge page after a fork: it is split, and one page of it copied.
+fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
+    let Some(area) = huge_pages(FORKED_HUGE)? else {
+        samples.skip(Operation::SplitAfterFork, NO_HUGE_PAGES);
+        return Ok(());
+    };
+    let child = Child::new()?;
+    samples.time(Operation::SplitAfterFork, FORKED_HUGE, || area.write(HUGE_BYTES));
+    drop(child);
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Times page operations on this machine.
+//!
+//! Each round performs every operation once on fresh memory and reads the processor time of this thread, so that being
+//! preempted costs nothing; what other load does to caches and clocks stays in the figures, and shows as dispersion.
+//! Of that time the kernel's part counts, as [`hksim_linux_probe::cpu_modes`] tells it, like in the runs that are judged by it.
+
+mod calls;
+mod footprint;
+mod fork;
+mod pages;
+mod samples;
+
+use std::time::{Duration, Instant};
+
+use hksim_linux_probe::area::yardstick;
+use hksim_linux_probe::sysfs;
+
+use crate::profile::{NotMeasured, Profile, VERSION};
+use samples::{Look, Samples};
+
+/// Memory could not be mapped, or a process not forked.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what}: {source}")]
+pub struct MeasureError {
+    what: &'static str,
+    source: std::io::Error,
+}
+
+impl MeasureError {
+    fn last(what: &'static str) -> MeasureError {
+        MeasureError { what, source: std::io::Error::last_os_error() }
+    }
+}
+
+impl From<std::io::Error> for MeasureError {
+    fn from(source: std::io::Error) -> MeasureError {
+        MeasureError { what: "map memory", source }
+    }
+}
+
+/// Rounds by the clock for each one that is looked at.
+const ROUNDS_PER_LOOK: u32 = 2;
+
+/// How long to measure: both bounds hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Rounds, after one that warms up.
+    pub rounds: u32,
+    /// No round begins later.
+    pub time_max: Duration,
+}
+
+/// Measures this machine.
+///
+/// # Errors
+/// Memory cannot be mapped, or a process not forked.
+pub fn measure(effort: Effort) -> Result<Profile, MeasureError> {
+    let began = Instant::now();
+    round(&mut Samples::by_clock())?;
+    let (mut samples, mut looked) = (Samples::by_clock(), Samples::by_looks());
+    for number in 0..effort.rounds {
+        round(&mut samples)?;
+        // Looking takes time of its own, so it has rounds of its own.
+        if let Some(looked) = looked.as_mut().filter(|_| number.is_multiple_of(ROUNDS_PER_LOOK)) {
+            looked.look(Look::On);
+            round(looked)?;
+            looked.look(Look::Off);
+        }
+        if began.elapsed() >= effort.time_max {
+            break;
+        }
+    }
+    let kernel_share = looked.as_ref().and_then(Samples::kernel_share);
+    let (costs, skipped) = samples.finish(looked.as_ref());
+    Ok(Profile {
+        version: VERSION,
+        machine: processor(),
+        processors: std::thread::available_parallelism().map_or(1, |number| number.get() as u32),
+        kernel: sysfs::text("/proc/sys/kernel/osrelease").unwrap_or_default(),
+        elapsed_s: (began.elapsed().as_secs_f64() * 1e3).round() / 1e3,
+        kernel_share,
+        skipped: skipped.into_iter().map(|(operation, reason)| NotMeasured { operation, reason }).collect(),
+        costs,
+    })
+}
+
+fn round(samples: &mut Samples) -> Result<(), MeasureError> {
+    samples.begin_round(yardstick()?);
+    pages::base(samples)?;
+    pages::populated(samples)?;
+    pages::huge(samples)?;
+    pages::collapse(samples)?;
+    pages::mid_sizes(samples)?;
+    pages::hugetlb(samples)?;
+    footprint::first_touches(samples)?;
+    footprint::touches_apart(samples)?;
+    footprint::huge_touches_far_apart(samples)?;
+    calls::empty(samples)?;
+    calls::moves(samples)?;
+    fork::costs(samples)
+}
+
+fn processor() -> String {
+    let info = sysfs::text("/proc/cpuinfo").unwrap_or_default();
+    let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+    lines.find(|(name, _)| name.trim() == "model name").map_or("unknown".into(), |(_, name)| name.trim().to_string())
+}

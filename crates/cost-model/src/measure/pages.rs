@@ -1,0 +1,168 @@
+//! Faults, populating, and giving back.
+
+use std::io;
+
+use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up_by, warm_up_pool};
+use hksim_linux_probe::cpu_modes::Looks;
+use hksim_linux_probe::{PAGE_BYTES, sysfs};
+
+use super::MeasureError;
+use super::samples::Samples;
+use crate::price::POOL_BYTES;
+use crate::profile::{FOOTPRINTS, Operation};
+
+/// Single pages are measured on so many at once: 8 MiB.
+const PAGES: u64 = 2048;
+/// Huge pages on so many.
+const HUGE_PAGES: u64 = 16;
+/// Pages of the hugetlb pool.
+const POOL_PAGES: u64 = POOL_BYTES / HUGE_BYTES;
+/// Why operations on huge pages were not timed.
+pub(super) const NO_HUGE_PAGES: &str = "the kernel gave no huge pages (off, or memory is short)";
+/// What is timed of huge pages that are there.
+const OF_HUGE_PAGES: [Operation; 5] = [
+    Operation::FreeHuge,
+    Operation::FreeHugeAgain,
+    Operation::DontneedHuge,
+    Operation::SplitHuge,
+    Operation::MunmapHuge,
+];
+/// Linux 6.1.
+const MADV_COLLAPSE: i32 = 25;
+
+/// Single pages: written again, given back.
+pub(super) fn base(samples: &mut Samples) -> Result<(), MeasureError> {
+    let area = Area::of(Granule::Page, PAGES * PAGE_BYTES)?;
+    area.write(PAGE_BYTES);
+    samples.time(Operation::MemsetResident, PAGES, || area.fill());
+    samples.time(Operation::FreePage, PAGES, || area.advise(libc::MADV_FREE));
+    samples.time(Operation::RewriteFreed, PAGES, || area.write(PAGE_BYTES));
+    samples.time(Operation::FreePageAgain, PAGES, || area.advise(libc::MADV_FREE));
+    area.write(PAGE_BYTES);
+    samples.time(Operation::DontneedPage, PAGES, || area.advise(libc::MADV_DONTNEED));
+    samples.time(Operation::Refault, PAGES, || area.write(PAGE_BYTES));
+    area.advise(libc::MADV_DONTNEED);
+    samples.time(Operation::ZeroReadFault, PAGES, || area.read());
+    samples.time(Operation::WriteAfterZero, PAGES, || area.write(PAGE_BYTES));
+    samples.time(Operation::MunmapPage, PAGES, || area.unmap());
+    page_tables(samples)
+}
+
+/// Two writes into each of some empty blocks: only the first needs a page table.
+fn page_tables(samples: &mut Samples) -> Result<(), MeasureError> {
+    let bytes = HUGE_PAGES * HUGE_BYTES;
+    let area = Area::of(Granule::Page, bytes)?;
+    let first = timed(|| area.write(HUGE_BYTES)).1;
+    let second = timed(|| area.write_part(PAGE_BYTES, bytes - PAGE_BYTES, HUGE_BYTES)).1;
+    samples.note(Operation::PageTable, HUGE_PAGES, first.saturating_sub(second), Looks::default());
+    Ok(())
+}
+
+/// Single pages that the kernel makes present, or a `memset`.
+pub(super) fn populated(samples: &mut Samples) -> Result<(), MeasureError> {
+    samples.time(Operation::MapPopulate, PAGES, || Area::populated(PAGES * PAGE_BYTES))?.unmap();
+    let area = Area::of(Granule::Page, PAGES * PAGE_BYTES)?;
+    let populate = || area.advise(libc::MADV_POPULATE_WRITE);
+    if !samples.time_if(Operation::PopulateWrite, PAGES, populate, |done| done) {
+        samples.skip(Operation::PopulateWrite, "the kernel has no MADV_POPULATE_WRITE");
+    }
+    area.advise(libc::MADV_DONTNEED);
+    samples.time(Operation::MemsetUntouched, PAGES, || area.fill());
+    Ok(())
+}
+
+/// Huge pages that are there, or `None` where the kernel gives none: one fault each proves that they are huge.
+pub(super) fn huge_pages(number: u64) -> Result<Option<Area>, MeasureError> {
+    let area = Area::of(Granule::Huge, number * HUGE_BYTES)?;
+    let before = faults();
+    area.write(HUGE_BYTES);
+    let is_whole = faults() - before == number;
+    Ok((is_whole && area.advise(libc::MADV_POPULATE_WRITE) && faults() - before == number).then_some(area))
+}
+
+/// Huge pages: split, given back.
+pub(super) fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
+    let Some(area) = huge_pages(HUGE_PAGES)? else {
+        for operation in OF_HUGE_PAGES {
+            samples.skip(operation, NO_HUGE_PAGES);
+        }
+        return Ok(());
+    };
+    samples.time(Operation::FreeHuge, HUGE_PAGES, || area.advise(libc::MADV_FREE));
+    area.write(PAGE_BYTES);
+    samples.time(Operation::FreeHugeAgain, HUGE_PAGES, || area.advise(libc::MADV_FREE));
+    samples.time(Operation::DontneedHuge, HUGE_PAGES, || area.advise(libc::MADV_DONTNEED));
+    area.write(HUGE_BYTES);
+    samples.time(Operation::SplitHuge, HUGE_PAGES, || {
+        for offset in (0..HUGE_PAGES).map(|huge| huge * HUGE_BYTES) {
+            area.advise_part(offset, PAGE_BYTES, libc::MADV_DONTNEED);
+        }
+    });
+    area.advise(libc::MADV_DONTNEED);
+    area.write(HUGE_BYTES);
+    samples.time(Operation::MunmapHuge, HUGE_PAGES, || area.unmap());
+    Ok(())
+}
+
+/// `MADV_COLLAPSE` of a block with one page, and of a full one.
+pub(super) fn collapse(samples: &mut Samples) -> Result<(), MeasureError> {
+    for (operation, stride) in [(Operation::CollapseSparse, HUGE_BYTES), (Operation::CollapseFull, PAGE_BYTES)] {
+        let area = Area::of(Granule::Page, POOL_PAGES * HUGE_BYTES)?;
+        area.write(stride);
+        area.advise(libc::MADV_HUGEPAGE);
+        let collapse = || area.advise(MADV_COLLAPSE);
+        if !samples.time_if(operation, POOL_PAGES, collapse, |done| done) {
+            samples.skip(operation, "the kernel refused MADV_COLLAPSE (older than 6.1, or memory is short)");
+        }
+    }
+    Ok(())
+}
+
+/// The largest size between the two that is on: in mappings too small for a huge page.
+pub(super) fn mid_sizes(samples: &mut Samples) -> Result<(), MeasureError> {
+    const SIZES: [(Operation, u64); 4] = [
+        (Operation::MthpFault1m, 1 << 20),
+        (Operation::MthpFault256k, 256 << 10),
+        (Operation::MthpFault64k, 64 << 10),
+        (Operation::MthpFault16k, 16 << 10),
+    ];
+    /// Holds folios of any of the sizes, and no huge page.
+    const BYTES: u64 = 1 << 20;
+    /// So many make as much memory as the smallest footprint.
+    const AREAS: u64 = FOOTPRINTS[0].bytes / BYTES;
+    for (operation, size) in SIZES {
+        let mode = sysfs::choice(&format!("{}/hugepages-{}kB/enabled", sysfs::THP, size >> 10));
+        if !matches!(mode.as_deref(), Some("always" | "madvise")) {
+            samples.skip(operation, "this size is off");
+            continue;
+        }
+        let areas = || (0..AREAS).map(|_| Area::of(Granule::Between(size), BYTES)).collect::<io::Result<Vec<Area>>>();
+        let touch = |areas: &[Area]| areas.iter().for_each(|area| area.write(PAGE_BYTES));
+        warm_up_by(AREAS * BYTES, || {
+            let areas = areas()?;
+            Ok(timed(|| touch(&areas)).1)
+        })?;
+        let areas = areas()?;
+        let (before, number) = (faults(), AREAS * BYTES / size);
+        if !samples.time_if(operation, number, || touch(&areas), |()| faults() - before == number) {
+            samples.skip(operation, "it is not the largest size that is on");
+        }
+    }
+    Ok(())
+}
+
+/// Pages of the pool.
+pub(super) fn hugetlb(samples: &mut Samples) -> Result<(), MeasureError> {
+    let pool = || Area::of_pool(POOL_BYTES);
+    if pool()?.is_none() {
+        for operation in [Operation::HugetlbFault, Operation::HugetlbDrop] {
+            samples.skip(operation, format!("no {POOL_PAGES} free pages in the pool (vm.nr_hugepages)"));
+        }
+        return Ok(());
+    }
+    warm_up_pool(POOL_BYTES)?;
+    let Some(area) = pool()? else { return Ok(()) };
+    samples.time(Operation::HugetlbFault, POOL_PAGES, || area.write(HUGE_BYTES));
+    samples.time(Operation::HugetlbDrop, POOL_PAGES, || area.unmap());
+    Ok(())
+}

@@ -1,0 +1,414 @@
+//! Counts into system time.
+
+use std::collections::BTreeMap;
+
+use hksim_linux_probe::PAGE_BYTES;
+use hksim_linux_probe::area::HUGE_BYTES;
+use serde::Serialize;
+
+use crate::profile::{Cost, CostError, FOOTPRINTS, Footprint, Operation, Profile};
+
+/// How far costs lie from what was measured for reasons that are not counted: what the program and its neighbours did to caches in
+/// between, where in its memory pages lie. Rounds differ for the same reasons, so the range is as wide as the one or the other asks.
+/// A machine is calibrated by loops that have the caches to themselves, so costs are seldom much lower, and higher more often.
+const UNCOUNTED_BELOW: f64 = 0.14;
+const UNCOUNTED_ABOVE: f64 = 0.27;
+
+/// Memory that comes after much else is out of the caches as if so much went through them.
+const APART_BYTES: u64 = 32 << 20;
+
+/// Pages in a huge page.
+const PAGES_PER_HUGE: u64 = HUGE_BYTES / PAGE_BYTES;
+
+/// What a program does between first touches: shares of them, 0 to 1 and no more than 1 together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pace {
+    /// Of those that come while one object is written from its first byte to its last.
+    pub filling: f64,
+    /// Of those that come after much else.
+    pub apart: f64,
+    /// Of huge pages that come after very much else.
+    pub far: f64,
+}
+
+impl Pace {
+    /// The footprints around an amount of memory, as [`around`]. For what comes after much else little memory is as
+    /// far away as 32 MiB.
+    fn around(self, bytes: u64) -> impl Iterator<Item = (&'static Footprint, f64)> {
+        let part =
+            |bytes: u64, part: f64| around(bytes).into_iter().map(move |(footprint, share)| (footprint, share * part));
+        part(bytes, 1.0 - self.apart - self.far).chain(part(bytes.max(APART_BYTES), self.apart))
+    }
+}
+
+/// How memory is first touched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FirstTouch {
+    /// Single pages, by a fault each.
+    Pages(Pace),
+    /// Single pages, by a populating call.
+    Populated,
+    /// Folios of so many bytes, between a page and a huge page.
+    Folios(u64, Pace),
+    /// Huge pages.
+    Huge(Pace),
+    /// Pages of the hugetlb pool.
+    Pool(Pace),
+}
+
+/// As much memory of the pool is measured at once.
+pub(crate) const POOL_BYTES: u64 = 8 << 20;
+
+/// How often each thing was done. Counts may be fractions, where one lies between two that are measured, and below zero where a
+/// difference counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Work {
+    counts: BTreeMap<Operation, f64>,
+    /// Folios between a page and a huge page, by the bytes of one.
+    folios: BTreeMap<u64, f64>,
+    /// Bytes in them, by the footprint that goes through the caches.
+    folio_bytes: BTreeMap<u64, f64>,
+}
+
+/// A range of seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Price {
+    /// With every cost at its low end, and lower for what is not counted.
+    pub low_s: f64,
+    /// With every cost at its median.
+    pub median_s: f64,
+    /// With every cost at its high end, and higher for what is not counted.
+    pub high_s: f64,
+}
+
+impl Price {
+    /// Whether seconds lie inside.
+    pub fn contains(&self, seconds: f64) -> bool {
+        (self.low_s..=self.high_s).contains(&seconds)
+    }
+
+    /// The high end over the low one; 1 of nothing, infinite where there is no low end.
+    pub fn factor(&self) -> f64 {
+        if self.high_s > 0.0 { self.high_s / self.low_s } else { 1.0 }
+    }
+
+    fn add(&mut self, number: f64, cost: &Cost) {
+        let number = number / 1e9;
+        self.low_s += number * cost.low_ns;
+        self.median_s += number * cost.median_ns;
+        self.high_s += number * cost.high_ns;
+    }
+
+    /// The ends put apart for what is not counted.
+    fn widened(self) -> Price {
+        let Price { low_s, median_s, high_s } = self;
+        Price {
+            low_s: low_s.min((1.0 - UNCOUNTED_BELOW) * median_s).max(0.0),
+            median_s,
+            high_s: high_s.max((1.0 + UNCOUNTED_ABOVE) * median_s),
+        }
+    }
+}
+
+impl Work {
+    /// Counts an operation.
+    pub fn add(&mut self, operation: Operation, number: u64) {
+        self.add_part(operation, number as f64);
+    }
+
+    fn add_part(&mut self, operation: Operation, number: f64) {
+        if number != 0.0 {
+            *self.counts.entry(operation).or_default() += number;
+        }
+    }
+
+    /// Counts first touches where so much memory goes through the caches: all there is at the peak, or what had been given back.
+    pub fn add_first_touches(&mut self, touch: FirstTouch, number: u64, footprint_bytes: u64) {
+        if number == 0 {
+            return;
+        }
+        let number = number as f64;
+        match touch {
+            FirstTouch::Huge(pace) => self.add_huge(number, pace, footprint_bytes),
+            FirstTouch::Pages(pace) => {
+                self.add_paced(Operation::WriteFault, number, pace);
+                self.add_distance(number * (1.0 - pace.apart), around(footprint_bytes));
+            }
+            FirstTouch::Populated => {
+                self.add_part(Operation::PopulateWrite, number);
+                self.add_distance(number, around(footprint_bytes));
+            }
+            FirstTouch::Folios(bytes, pace) => {
+                *self.folios.entry(bytes).or_default() += number;
+                self.add_part(Operation::MemsetUntouched, number * pace.filling);
+                self.add_part(Operation::Refault, number * -pace.filling);
+                self.add_part(Operation::WriteFaultApart, number * pace.apart);
+                self.add_part(Operation::WriteFault, number * -pace.apart);
+                for (footprint, share) in pace.around(footprint_bytes).filter(|&(_, share)| share > 0.0) {
+                    *self.folio_bytes.entry(footprint.bytes).or_default() += number * bytes as f64 * share;
+                }
+            }
+            FirstTouch::Pool(pace) => {
+                self.add_part(Operation::HugetlbFault, number);
+                self.add_huge(number, pace, footprint_bytes);
+                self.add_huge(-number, Pace::default(), POOL_BYTES);
+            }
+        }
+    }
+
+    /// Counts what it costs more to make so many pages of zeros where that much memory goes through the caches than where little does.
+    fn add_distance(&mut self, pages: f64, footprints: impl IntoIterator<Item = (&'static Footprint, f64)>) {
+        self.add_part(Operation::WriteFault, -pages);
+        for (footprint, share) in footprints {
+            self.add_part(footprint.write_fault, pages * share);
+        }
+    }
+
+    /// Counts huge pages that are made where so much memory goes through the caches.
+    fn add_huge(&mut self, number: f64, pace: Pace, footprint_bytes: u64) {
+        self.add_part(Operation::HugeFaultFar, number * pace.far);
+        for (footprint, share) in pace.around(footprint_bytes) {
+            self.add_part(footprint.huge_fault, number * share);
+        }
+    }
+
+    /// Counts writes to single pages that were given back, so much memory with them.
+    pub fn add_refaults(&mut self, number: u64, pace: Pace, given_back_bytes: u64) {
+        let number = number as f64;
+        self.add_paced(Operation::Refault, number, pace);
+        self.add_distance(number * (1.0 - pace.apart), around(given_back_bytes));
+    }
+
+    /// Counts faults of single pages: as `operation` what is neither filling nor apart.
+    fn add_paced(&mut self, operation: Operation, number: f64, Pace { filling, apart, .. }: Pace) {
+        self.add_part(Operation::MemsetUntouched, number * filling);
+        self.add_part(Operation::WriteFaultApart, number * apart);
+        self.add_part(operation, number * (1.0 - filling - apart));
+    }
+
+    /// Counts blocks of 2 MiB that `MADV_COLLAPSE` made huge, in which so many pages were present.
+    pub fn add_collapses(&mut self, blocks: u64, present_pages: u64) {
+        let full = (present_pages as f64 / PAGES_PER_HUGE as f64).min(blocks as f64);
+        self.add_part(Operation::CollapseFull, full);
+        self.add_part(Operation::CollapseSparse, blocks as f64 - full);
+    }
+
+    /// The system time of the work on the profile's machine.
+    ///
+    /// # Errors
+    /// Work of a kind that the profile has no cost of.
+    pub fn price(&self, profile: &Profile) -> Result<Price, CostError> {
+        let mut price = Price::default();
+        self.costs(profile)?.iter().for_each(|(number, cost)| price.add(*number, cost));
+        Ok(price.widened())
+    }
+
+    /// Processor time of the work, in kernel and user, in seconds: in the middle of what was timed.
+    ///
+    /// # Errors
+    /// Work of a kind that the profile has no cost of.
+    pub fn processor_s(&self, profile: &Profile) -> Result<f64, CostError> {
+        Ok(self.costs(profile)?.iter().map(|(number, cost)| number * cost.processor_ns()).sum::<f64>() / 1e9)
+    }
+
+    /// Each count with what one costs.
+    fn costs(&self, profile: &Profile) -> Result<Vec<(f64, Cost)>, CostError> {
+        let operations = self.counts.iter().map(|(&operation, &number)| Ok((number, cost_of(profile, operation)?)));
+        let folios = self.folios.iter().map(|(&bytes, &folios)| Ok((folios, folio_cost(profile, bytes)?)));
+        let distances =
+            self.folio_bytes.iter().map(|(&footprint, &bytes)| Ok((bytes, distance_cost(profile, footprint)?)));
+        operations.chain(folios).chain(distances).collect()
+    }
+}
+
+/// The footprints around an amount of memory, and how near it is to each, by the logarithm: the shares sum to 1.
+fn around(bytes: u64) -> [(&'static Footprint, f64); 2] {
+    let last = FOOTPRINTS.len() - 1;
+    let above = FOOTPRINTS.iter().position(|footprint| bytes <= footprint.bytes).unwrap_or(last).max(1);
+    let (below, above) = (&FOOTPRINTS[above - 1], &FOOTPRINTS[above]);
+    let log = |bytes: u64| (bytes as f64).log2();
+    let way = log(bytes.clamp(below.bytes, above.bytes)) - log(below.bytes);
+    let share = way / (log(above.bytes) - log(below.bytes));
+    [(below, 1.0 - share), (above, share)]
+}
+
+fn cost_of(profile: &Profile, operation: Operation) -> Result<Cost, CostError> {
+    profile.costs.get(&operation).copied().ok_or_else(|| CostError::Lacks { operation: operation.word() })
+}
+
+/// What a byte of zeros costs more where a footprint goes through the caches than where little does: in huge pages, which are zeroed as
+/// folios are; in single ones where there are none.
+fn distance_cost(profile: &Profile, footprint_bytes: u64) -> Result<Cost, CostError> {
+    let [least, ..] = &FOOTPRINTS;
+    let footprint = FOOTPRINTS.iter().find(|footprint| footprint.bytes == footprint_bytes).unwrap_or(least);
+    let huge = [least.huge_fault, footprint.huge_fault].map(|operation| cost_of(profile, operation));
+    let (near, far, bytes) = match huge {
+        [Ok(near), Ok(far)] => (near, far, HUGE_BYTES),
+        _ => (cost_of(profile, least.write_fault)?, cost_of(profile, footprint.write_fault)?, PAGE_BYTES),
+    };
+    let more = |near: f64, far: f64| (far - near) / bytes as f64;
+    Ok(Cost {
+        low_ns: more(near.low_ns, far.low_ns),
+        median_ns: more(near.median_ns, far.median_ns),
+        high_ns: more(near.high_ns, far.high_ns),
+        ..far
+    })
+}
+
+/// The cost of a folio: measured, or on the line between a page and a huge page, by bytes.
+fn folio_cost(profile: &Profile, bytes: u64) -> Result<Cost, CostError> {
+    let measured = match bytes {
+        0x4000 => profile.costs.get(&Operation::MthpFault16k),
+        0x1_0000 => profile.costs.get(&Operation::MthpFault64k),
+        0x4_0000 => profile.costs.get(&Operation::MthpFault256k),
+        0x10_0000 => profile.costs.get(&Operation::MthpFault1m),
+        _ => None,
+    };
+    if let Some(cost) = measured {
+        return Ok(*cost);
+    }
+    let (page, huge) = (cost_of(profile, Operation::WriteFault)?, cost_of(profile, Operation::HugeFault)?);
+    let share = (bytes.clamp(PAGE_BYTES, HUGE_BYTES) - PAGE_BYTES) as f64 / (HUGE_BYTES - PAGE_BYTES) as f64;
+    let between = |page: f64, huge: f64| page + share * (huge - page);
+    Ok(Cost {
+        low_ns: between(page.low_ns, huge.low_ns),
+        median_ns: between(page.median_ns, huge.median_ns),
+        high_ns: between(page.high_ns, huge.high_ns),
+        kernel_share: between(page.kernel_share, huge.kernel_share),
+        rounds: page.rounds.min(huge.rounds),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(costs: &[(Operation, f64)]) -> Profile {
+        let cost = |ns: f64| Cost { low_ns: ns / 2.0, median_ns: ns, high_ns: ns * 2.0, kernel_share: 0.5, rounds: 5 };
+        let costs = costs.iter().map(|&(operation, ns)| (operation, cost(ns))).collect();
+        Profile {
+            version: crate::profile::VERSION,
+            machine: String::new(),
+            processors: 1,
+            kernel: String::new(),
+            elapsed_s: 0.0,
+            kernel_share: None,
+            skipped: Vec::new(),
+            costs,
+        }
+    }
+
+    fn work(counts: &[(Operation, u64)]) -> Work {
+        let mut work = Work::default();
+        counts.iter().for_each(|&(operation, number)| work.add(operation, number));
+        work
+    }
+
+    #[test]
+    fn a_price_is_the_sum_of_counts_by_costs() {
+        let profile = profile(&[
+            (Operation::WriteFault, 1000.0),
+            (Operation::MadviseCall, 300.0),
+            (Operation::HugeFault, 102_100.0),
+        ]);
+        let price = work(&[(Operation::WriteFault, 2_000_000), (Operation::MadviseCall, 1_000_000)])
+            .price(&profile)
+            .expect("a price");
+        assert!((price.median_s - 2.3).abs() < 1e-9);
+        assert!(price.contains(1.2) && !price.contains(1.1), "the quartiles are half and twice: {price:?}");
+        assert!((price.factor() - 4.0).abs() < 1e-9);
+        let both =
+            work(&[(Operation::WriteFault, 2_000_000), (Operation::MadviseCall, 1_000_000)]).processor_s(&profile);
+        assert!((both.expect("a time") - 4.6).abs() < 1e-9, "half of it is the kernel's");
+        let mut steady = profile.clone();
+        let faults = work(&[(Operation::WriteFault, 1_000_000)]);
+        steady.costs.values_mut().for_each(|cost| (cost.low_ns, cost.high_ns) = (0.9 * cost.median_ns, cost.median_ns));
+        let price = faults.price(&steady).expect("a price");
+        assert!(
+            (price.low_s - 0.86).abs() < 1e-9 && (price.high_s - 1.27).abs() < 1e-9,
+            "what is not counted: {price:?}"
+        );
+        // 16 of 512 pages lie 15/511 up the line: 1000 + 15 * 101100 / 511.
+        let mut folio = Work::default();
+        folio.add_first_touches(FirstTouch::Folios(64 << 10, Pace::default()), 1, 4 << 20);
+        let price = folio.price(&profile).expect("a price");
+        assert!((price.median_s * 1e9 - (1000.0 + 15.0 * 101_100.0 / 511.0)).abs() < 1e-6);
+        assert!(matches!(work(&[(Operation::SplitHuge, 1)]).price(&profile), Err(CostError::Lacks { .. })));
+    }
+
+    fn first_touch(profile: &Profile, touch: FirstTouch, bytes: u64) -> f64 {
+        let mut work = Work::default();
+        work.add_first_touches(touch, 1, bytes);
+        (work.price(profile).expect("a price").median_s * 1e9).round()
+    }
+
+    #[test]
+    fn first_touches_lie_between_the_footprints_measured() {
+        let profile = profile(&[
+            (Operation::HugeFault, 10_000.0),
+            (Operation::HugeFault8m, 20_000.0),
+            (Operation::HugeFault16m, 36_000.0),
+            (Operation::HugeFault32m, 40_000.0),
+            (Operation::HugeFault128m, 80_000.0),
+            (Operation::HugeFaultFar, 100_000.0),
+        ]);
+        let cost = |bytes: u64| first_touch(&profile, FirstTouch::Huge(Pace::default()), bytes);
+        assert_eq!([cost(1 << 20), cost(4 << 20), cost(32 << 20), cost(1 << 40)], [10e3, 10e3, 40e3, 80e3]);
+        // The middle of the way from 32 to 128 MiB, by logarithm.
+        assert_eq!([cost(8 << 20), cost(16 << 20), cost(64 << 20)], [20e3, 36e3, 60e3]);
+        let apart = FirstTouch::Huge(Pace { apart: 0.5, ..Pace::default() });
+        let costs = [4 << 20, 64 << 20].map(|bytes| first_touch(&profile, apart, bytes));
+        assert_eq!(costs, [25e3, 60e3], "half of little memory as far away as 32 MiB");
+        let far = FirstTouch::Huge(Pace { apart: 0.25, far: 0.5, ..Pace::default() });
+        let costs = [4 << 20, 64 << 20].map(|bytes| first_touch(&profile, far, bytes));
+        assert_eq!(costs, [62.5e3, 80e3], "half of all as far away as can be");
+    }
+
+    #[test]
+    fn what_the_program_does_meanwhile_and_how_much_memory_there_is_add_up() {
+        let profile = profile(&[
+            (Operation::WriteFault, 1000.0),
+            (Operation::WriteFault8m, 1000.0),
+            (Operation::WriteFault16m, 1200.0),
+            (Operation::WriteFault32m, 1200.0),
+            (Operation::WriteFault128m, 1300.0),
+            (Operation::WriteFaultApart, 3000.0),
+            (Operation::MemsetUntouched, 1800.0),
+            (Operation::PopulateWrite, 900.0),
+            (Operation::Refault, 1100.0),
+            (Operation::HugeFault, 10_000.0),
+            (Operation::HugeFault8m, 20_000.0),
+            (Operation::HugeFault16m, 36_000.0),
+            (Operation::HugeFault32m, 42_000.0),
+            (Operation::HugeFault128m, 80_000.0),
+            (Operation::HugetlbFault, 50_000.0),
+            (Operation::MthpFault64k, 5000.0),
+        ]);
+        let pace = |filling, apart| Pace { filling, apart, far: 0.0 };
+        let cost = |touch, bytes| first_touch(&profile, touch, bytes);
+        let pages = |filling, apart| cost(FirstTouch::Pages(pace(filling, apart)), 32 << 20);
+        assert_eq!([pages(0.0, 0.0), pages(1.0, 0.0), pages(0.0, 1.0)], [1200.0, 2000.0, 3000.0]);
+        assert_eq!(pages(0.25, 0.5), 0.25 * 2000.0 + 0.5 * 3000.0 + 0.25 * 1200.0);
+        assert_eq!([cost(FirstTouch::Populated, 0), cost(FirstTouch::Populated, 1 << 40)], [900.0, 1200.0]);
+        let folio = |filling, apart, bytes| cost(FirstTouch::Folios(64 << 10, pace(filling, apart)), bytes);
+        // 64 KiB are a 32nd of a huge page.
+        assert_eq!(folio(0.5, 0.0, 32 << 20), 5000.0 + 32_000.0 / 32.0 + 350.0);
+        assert_eq!(folio(0.0, 0.5, 0), 5000.0 + 16_000.0 / 32.0 + 1000.0);
+        // Measured with 8 MiB.
+        let pool = |bytes| cost(FirstTouch::Pool(pace(0.0, 0.0)), bytes);
+        assert_eq!([pool(4 << 20), pool(8 << 20)], [40_000.0, 50_000.0], "less memory, as much less");
+        assert_eq!(pool(1 << 40), 50_000.0 + 80_000.0 - 20_000.0, "as much more as of huge pages");
+        let mut refaults = Work::default();
+        refaults.add_refaults(4, pace(0.25, 0.25), 32 << 20);
+        let refaults_ns = refaults.price(&profile).expect("a price").median_s * 1e9;
+        assert!((refaults_ns - (1800.0 + 3000.0 + 2200.0 + 3.0 * 200.0)).abs() < 1e-6);
+    }
+
+    #[test]
+    fn collapses_lie_between_one_page_and_all() {
+        let profile = profile(&[(Operation::CollapseSparse, 100.0), (Operation::CollapseFull, 500.0)]);
+        let mut work = Work::default();
+        work.add_collapses(2, 512);
+        assert!((work.price(&profile).expect("a price").median_s * 1e9 - 600.0).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,125 @@
+//! A model of Linux anonymous memory: page operations in, faults, residency, huge pages and page tables out.
+//!
+//! The model follows the kernel's rules exactly (named R1 to R29 in the comments; the table of rules is in the
+//! project's documentation) and is compared with the running kernel operation by operation by `hksim rules`
+//! (crate `hksim-conformance`). What it leaves out is what is not deterministic: memory pressure, allocation failure,
+//! khugepaged. It knows private anonymous memory, of one process and of those it forks.
+//!
+//! Addresses are numbers of 4 KiB pages. One [`Kernel`] is one address space:
+//!
+//! ```
+//! use hksim_linux_mm::{Access, Advice, Content, InstallKind, Kernel, KernelConfig, MapFlags};
+//!
+//! let mut kernel = Kernel::new(KernelConfig::default());
+//! kernel.map(0..1024, MapFlags::READ_WRITE).result?;
+//! kernel.advise(0..1024, Advice::HugePage).result?;
+//! let install = kernel.touch(7, Access::Write(Content::NonZero)).unwrap();
+//! assert_eq!(install.map(|install| install.kind), Some(InstallKind::Thp));
+//! assert_eq!((kernel.rss_pages(), kernel.counters().faults), (512, 1));
+//! # Ok::<(), hksim_linux_mm::Errno>(())
+//! ```
+
+mod advise;
+mod aging;
+mod collapse;
+mod config;
+mod entry;
+mod fault;
+mod folio;
+mod fork;
+mod hugetlb;
+mod khugepaged;
+mod lock;
+mod map;
+mod memory;
+mod outcome;
+mod page_tables;
+mod place;
+mod populate;
+mod process_policy;
+mod protect;
+mod remap;
+mod rules;
+pub mod script;
+mod span;
+mod split;
+mod state;
+mod version;
+mod vma;
+mod vma_map;
+mod write_protected;
+mod zap;
+
+pub use advise::Advice;
+pub use config::{BLOCK_ORDER, Defrag, KernelConfig, Overcommit, SizeMode, ThpConfig, ThpMode};
+pub use entry::{Access, Content};
+pub use khugepaged::{Khugepaged, KhugepagedBound};
+pub use lock::{LockFlags, Locked};
+pub use map::MapFlags;
+pub use outcome::{Counters, Errno, Install, InstallKind, InstallRun, Outcome, Signal};
+pub use process_policy::ThpDisable;
+pub use remap::RemapSource;
+pub use rules::{
+    AdviceAtLimit, AgingSharers, AgingSplit, AnonMerge, ChargeAfterProtect, Collapse, DirtyOnSplit, EmptyTables,
+    ForbiddenHuge, FreshMerge, GrowMerge, HugeZeroWrite, HugetlbDontneed, HugetlbPopulate, KeptSource, LargeReuse,
+    MapAlignment, MidSizes, PopulateHoles, ProtectDirty, ProtectHugeDirty, RefusedReplace, RemapReach, RemapTables,
+    Rules, WriteAfterProtect, ZerosOnSplit,
+};
+pub use span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, PAGE_BYTES};
+pub use state::{BlockState, PageState, StateRun};
+pub use version::{Fit, KernelVersion};
+pub use vma::Protection;
+
+use std::collections::BTreeSet;
+
+use folio::SpaceId;
+use hugetlb::HugetlbPool;
+use memory::SharedMemory;
+use page_tables::PageTables;
+use vma_map::VmaMap;
+
+/// One address space under one kernel.
+#[derive(Debug)]
+pub struct Kernel {
+    config: KernelConfig,
+    vmas: VmaMap,
+    tables: PageTables,
+    memory: SharedMemory,
+    space: SpaceId,
+    /// Blocks of hugetlb mappings whose promise of a page was kept and is not renewed (R13).
+    promises_spent: BTreeSet<u64>,
+    counters: Counters,
+    thp_disable: ThpDisable,
+    /// How mappings are locked that are made from now on.
+    lock_future: Locked,
+    installs_kept_small: u64,
+}
+
+impl Kernel {
+    /// An empty address space.
+    pub fn new(config: KernelConfig) -> Self {
+        let memory = SharedMemory::new(HugetlbPool::new(config.hugetlb_pool));
+        Self {
+            space: memory.new_space(),
+            memory,
+            promises_spent: BTreeSet::new(),
+            vmas: VmaMap::new(config.rules.anon_merge),
+            config,
+            tables: PageTables::default(),
+            counters: Counters::default(),
+            thp_disable: ThpDisable::Off,
+            lock_future: Locked::No,
+            installs_kept_small: 0,
+        }
+    }
+
+    /// What it was told at the start.
+    pub fn config(&self) -> &KernelConfig {
+        &self.config
+    }
+
+    /// Totals since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

@@ -1,0 +1,112 @@
+//! What a process asked for all of its memory: `prctl(PR_SET_THP_DISABLE)` (R28).
+
+use serde::Serialize;
+
+use super::Kernel;
+use super::config::ThpAdvice;
+
+/// `PR_SET_THP_DISABLE`: inherited by a forked child.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ThpDisable {
+    /// The modes decide.
+    #[default]
+    Off,
+    /// No fault and no collapse makes a large folio.
+    All,
+    /// None outside mappings advised with [`Advice::HugePage`](super::Advice::HugePage), but by
+    /// [`Advice::Collapse`](super::Advice::Collapse) (Linux 6.18).
+    ExceptAdvised,
+}
+
+impl Kernel {
+    /// prctl(PR_SET_THP_DISABLE): holds for faults from now on. What is there stays, and a write to a huge zero page that is
+    /// there still makes a huge page.
+    pub fn disable_thp(&mut self, disable: ThpDisable) {
+        self.thp_disable = disable;
+    }
+
+    /// Installs of single pages where, but for [`Kernel::disable_thp`], the modes allowed larger ones.
+    pub fn installs_kept_small(&self) -> u64 {
+        self.installs_kept_small
+    }
+
+    /// The folio orders that a fault may install, as a bit set, in a mapping with this advice.
+    pub(super) fn orders(&self, advice: ThpAdvice) -> u16 {
+        if self.forbids_huge(advice) { 0 } else { self.config.orders(advice) }
+    }
+
+    pub(super) fn forbids_huge(&self, advice: ThpAdvice) -> bool {
+        match self.thp_disable {
+            ThpDisable::Off => false,
+            ThpDisable::All => true,
+            ThpDisable::ExceptAdvised => advice != ThpAdvice::Huge,
+        }
+    }
+
+    /// Notes an install of a single page in a mapping with this advice.
+    pub(super) fn note_small(&mut self, advice: ThpAdvice) {
+        if self.forbids_huge(advice) && self.config.orders(advice) != 0 {
+            self.installs_kept_small += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        Access, Advice, Content, Errno, InstallKind, Kernel, KernelConfig, MapFlags, ThpConfig, ThpDisable, ThpMode,
+    };
+
+    const WRITE: Access = Access::Write(Content::NonZero);
+
+    /// Two blocks, the second of them advised.
+    fn kernel(mode: ThpMode, disable: ThpDisable) -> Kernel {
+        let mut kernel = Kernel::new(KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() });
+        kernel.map(0..1024, MapFlags::READ_WRITE).result.unwrap();
+        kernel.advise(512..1024, Advice::HugePage).result.unwrap();
+        kernel.disable_thp(disable);
+        kernel
+    }
+
+    #[test]
+    fn faults_ask_the_process_after_the_modes() {
+        use InstallKind::{Base4k, Thp};
+        for (mode, disable, expected, kept_small) in [
+            (ThpMode::Always, ThpDisable::Off, [Thp, Thp], 0),
+            (ThpMode::Always, ThpDisable::All, [Base4k, Base4k], 2),
+            (ThpMode::Always, ThpDisable::ExceptAdvised, [Base4k, Thp], 1),
+            (ThpMode::Madvise, ThpDisable::All, [Base4k, Base4k], 1),
+            (ThpMode::Madvise, ThpDisable::ExceptAdvised, [Base4k, Thp], 0),
+            (ThpMode::Never, ThpDisable::All, [Base4k, Base4k], 0),
+        ] {
+            let mut kernel = kernel(mode, disable);
+            let kinds = [3, 515].map(|page| kernel.touch(page, WRITE).unwrap().unwrap().kind);
+            assert_eq!(kinds, expected, "{mode:?} {disable:?}");
+            assert_eq!(kernel.installs_kept_small(), kept_small, "{mode:?} {disable:?}");
+            assert_eq!(kernel.fork().thp_disable, disable, "a child inherits it");
+        }
+    }
+
+    #[test]
+    fn what_is_there_stays() {
+        let mut kernel = kernel(ThpMode::Madvise, ThpDisable::Off);
+        assert_eq!(kernel.touch(515, Access::Read).unwrap().unwrap().kind, InstallKind::Zero);
+        kernel.disable_thp(ThpDisable::All);
+        assert_eq!(kernel.touch(515, WRITE).unwrap().unwrap().kind, InstallKind::Thp, "of a huge zero page");
+        kernel.disable_thp(ThpDisable::Off);
+        kernel.advise(512..1024, Advice::DontNeed).result.unwrap();
+        assert_eq!(kernel.touch(515, WRITE).unwrap().unwrap().kind, InstallKind::Thp, "allowed again");
+    }
+
+    #[test]
+    fn a_collapse_asks_too() {
+        for (disable, expected) in
+            [(ThpDisable::All, Err(Errno::Invalid)), (ThpDisable::ExceptAdvised, Ok(())), (ThpDisable::Off, Ok(()))]
+        {
+            let mut kernel = kernel(ThpMode::Never, disable);
+            kernel.touch(3, WRITE).unwrap();
+            assert_eq!(kernel.advise(0..512, Advice::Collapse).result, expected, "{disable:?}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Operations on the model.
+
+use super::{ARENA_PAGES, ForkWriter, Op, OpResult, Script, Touch};
+use crate::{Access, Content, Counters, Errno, Kernel, KernelConfig, MapFlags};
+
+/// Block-aligned, and the only thing in its 512 GiB.
+const BASE: u64 = 1 << 20;
+
+impl Script {
+    /// The arena's first page in a model that runs this script.
+    pub fn first_page(&self) -> u64 {
+        BASE + self.header.base
+    }
+
+    /// The model as this script starts, on a kernel that is otherwise like `config`.
+    pub fn kernel(&self, config: &KernelConfig) -> Kernel {
+        Kernel::with_arena(self.header.applied_to(config), self.first_page())
+    }
+}
+
+impl Kernel {
+    /// A kernel whose address space holds a script's arena as scripts start: one NORESERVE, writable map from page
+    /// `base` on. The arena must end inside the address space, or there is none.
+    pub fn with_arena(config: KernelConfig, base: u64) -> Self {
+        let mut kernel = Self::new(config);
+        let flags = MapFlags { noreserve: true, ..MapFlags::READ_WRITE };
+        let _ = kernel.map(base..base + ARENA_PAGES, flags);
+        kernel
+    }
+
+    /// Executes one operation on the arena that starts at page `base`.
+    pub fn execute(&mut self, op: &Op, base: u64) -> OpResult {
+        let before = self.counters;
+        let range = |start: u64, length: u64| base + start..base + start + length;
+        let result = match *op {
+            Op::Map(start, length, flags) => self.map(range(start, length), flags).result,
+            Op::Unmap(start, length) => self.unmap(range(start, length)),
+            Op::Advise(advice, start, length) => self.advise(range(start, length), advice).result,
+            Op::Protect(start, length, protection) => self.protect(range(start, length), protection),
+            Op::Remap(old, length, new, source) => self.remap(base + old, length, base + new, source),
+            Op::Resize(start, old, new) => self.resize(base + start, old, new),
+            Op::LockAll(flags) => self.lock_all(flags).result,
+            Op::UnlockAll => {
+                self.unlock_all();
+                Ok(())
+            }
+            Op::Lock(start, length, on_fault) => self.lock(range(start, length), on_fault).result,
+            Op::Unlock(start, length) => self.unlock(range(start, length)),
+            Op::Touch(touch, start, length, stride) => {
+                let pages = range(start, length).step_by(usize::try_from(stride).unwrap_or(usize::MAX));
+                let failed = pages.filter(|&page| self.touch(page, touch.access()).is_err()).count();
+                return self.op_result(before, failed as i64, None);
+            }
+            Op::Fork(writer, start, length, stride) => {
+                let pages = range(start, length).step_by(usize::try_from(stride).unwrap_or(usize::MAX));
+                return self.execute_fork(writer, pages);
+            }
+        };
+        self.op_result(before, if result.is_ok() { 0 } else { -1 }, result.err())
+    }
+
+    fn execute_fork(&mut self, writer: ForkWriter, pages: impl Iterator<Item = u64>) -> OpResult {
+        let before = self.counters;
+        let mut child = self.fork();
+        let writing = match writer {
+            ForkWriter::Child => &mut child,
+            ForkWriter::Parent => &mut *self,
+        };
+        let faults_before = writing.counters.faults;
+        for page in pages {
+            // What fails is a trap of whoever writes, and charged to nobody.
+            let _ = writing.touch(page, Touch::WriteOne.access());
+        }
+        let faults = writing.counters.faults - faults_before;
+        // One counter serves the whole machine.
+        self.counters.entry_splits += child.counters.entry_splits;
+        drop(child);
+        self.op_result(before, faults as i64, None)
+    }
+
+    fn op_result(&self, before: Counters, ret: i64, errno: Option<Errno>) -> OpResult {
+        let now = self.counters;
+        OpResult { ret, errno, faults: now.faults - before.faults, traps: now.traps - before.traps }
+    }
+}
+
+impl Touch {
+    fn access(self) -> Access {
+        match self {
+            Self::Read => Access::Read,
+            Self::WriteOne => Access::Write(Content::NonZero),
+            Self::WriteZero | Self::SystemCall => Access::Write(Content::Zero),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Operations as text, and back.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{ARENA_PAGES, ForkWriter, Op, OpError, Step, Thread, Touch};
+use crate::{Advice, LockFlags, MapFlags, Protection, RemapSource};
+
+const ADVICES: [(&str, Advice); 8] = [
+    ("HUGEPAGE", Advice::HugePage),
+    ("NOHUGEPAGE", Advice::NoHugePage),
+    ("DONTNEED", Advice::DontNeed),
+    ("FREE", Advice::Free),
+    ("COLD", Advice::Cold),
+    ("POPULATE_READ", Advice::PopulateRead),
+    ("POPULATE_WRITE", Advice::PopulateWrite),
+    ("COLLAPSE", Advice::Collapse),
+];
+
+const PROTECTIONS: [(&str, Protection); 3] =
+    [("n", Protection::None), ("r", Protection::Read), ("w", Protection::ReadWrite)];
+
+const TOUCHES: [(&str, Touch); 4] =
+    [("r", Touch::Read), ("w", Touch::WriteOne), ("z", Touch::WriteZero), ("k", Touch::SystemCall)];
+
+const FORKS: [(&str, ForkWriter); 2] = [("fork", ForkWriter::Child), ("forkw", ForkWriter::Parent)];
+
+pub(super) fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+    table.iter().find(|(entry, _)| *entry == name).map(|(_, value)| *value)
+}
+
+pub(super) fn name_of<T: PartialEq>(table: &[(&'static str, T)], value: T) -> &'static str {
+    table.iter().find(|(_, entry)| *entry == value).map_or("?", |(name, _)| name)
+}
+
+fn numbers<const N: usize>(words: &[&str]) -> Result<[u64; N], OpError> {
+    let values: Result<Vec<u64>, _> = words.iter().map(|word| word.parse()).collect();
+    values.ok().and_then(|values| values.try_into().ok()).ok_or(OpError::Operands)
+}
+
+fn protection(word: &str) -> Result<Protection, OpError> {
+    named(&PROTECTIONS, word).ok_or(OpError::UnknownProtection)
+}
+
+fn map_flags(protection: Protection, word: &str) -> Result<MapFlags, OpError> {
+    let mut flags = MapFlags { protection, ..MapFlags::READ_WRITE };
+    for letter in word.chars().filter(|_| word != "-") {
+        match letter {
+            'p' => flags.populate = true,
+            'N' => flags.noreserve = true,
+            'H' => flags.hugetlb = true,
+            _ => return Err(OpError::UnknownFlags),
+        }
+    }
+    Ok(flags)
+}
+
+fn lock_flags(word: &str) -> Result<LockFlags, OpError> {
+    let mut flags = LockFlags::default();
+    for letter in word.chars() {
+        match letter {
+            'c' => flags.current = true,
+            'f' => flags.future = true,
+            'o' => flags.on_fault = true,
+            _ => return Err(OpError::UnknownLock),
+        }
+    }
+    Ok(flags)
+}
+
+impl Op {
+    fn stays_in_arena(&self) -> bool {
+        let inside = |start: u64, length: u64| start.saturating_add(length) <= ARENA_PAGES;
+        match *self {
+            Self::Map(start, length, _)
+            | Self::Unmap(start, length)
+            | Self::Advise(_, start, length)
+            | Self::Protect(start, length, _)
+            | Self::Lock(start, length, _)
+            | Self::Unlock(start, length) => inside(start, length),
+            Self::LockAll(_) | Self::UnlockAll => true,
+            Self::Remap(old, length, new, _) => inside(old, length) && inside(new, length),
+            Self::Resize(start, old, new) => inside(start, old) && inside(start, new),
+            Self::Touch(_, start, length, stride) | Self::Fork(_, start, length, stride) => {
+                inside(start, length) && stride > 0
+            }
+        }
+    }
+}
+
+impl FromStr for Op {
+    type Err = OpError;
+
+    fn from_str(line: &str) -> Result<Self, OpError> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let op = match words[..] {
+            ["map", start, length, prot, flags] => {
+                let [start, length] = numbers(&[start, length])?;
+                Self::Map(start, length, map_flags(protection(prot)?, flags)?)
+            }
+            ["unmap", ref rest @ ..] => numbers(rest).map(|[start, length]| Self::Unmap(start, length))?,
+            ["adv", name, ref rest @ ..] => {
+                let advice = named(&ADVICES, name).ok_or(OpError::UnknownAdvice)?;
+                numbers(rest).map(|[start, length]| Self::Advise(advice, start, length))?
+            }
+            ["prot", start, length, prot] => {
+                let [start, length] = numbers(&[start, length])?;
+                Self::Protect(start, length, protection(prot)?)
+            }
+            ["remap", old, length, new, kept @ ("0" | "1")] => {
+                let [old, length, new] = numbers(&[old, length, new])?;
+                Self::Remap(old, length, new, if kept == "1" { RemapSource::Kept } else { RemapSource::Unmapped })
+            }
+            ["resize", ref rest @ ..] => numbers(rest).map(|[start, old, new]| Self::Resize(start, old, new))?,
+            [name @ ("r" | "w" | "z" | "k"), ref rest @ ..] => {
+                let touch = named(&TOUCHES, name).ok_or(OpError::UnknownOperation)?;
+                numbers(rest).map(|[start, length, stride]| Self::Touch(touch, start, length, stride))?
+            }
+            [name @ ("fork" | "forkw"), ref rest @ ..] => {
+                let writer = named(&FORKS, name).ok_or(OpError::UnknownOperation)?;
+                numbers(rest).map(|[start, length, stride]| Self::Fork(writer, start, length, stride))?
+            }
+            ["mlockall", flags] => Self::LockAll(lock_flags(flags)?),
+            ["munlockall"] => Self::UnlockAll,
+            ["mlock", start, length, how @ ("-" | "o")] => {
+                let [start, length] = numbers(&[start, length])?;
+                Self::Lock(start, length, how == "o")
+            }
+            ["munlock", ref rest @ ..] => numbers(rest).map(|[start, length]| Self::Unlock(start, length))?,
+            ["map" | "prot" | "remap" | "mlock" | "mlockall" | "munlockall", ..] => return Err(OpError::Operands),
+            _ => return Err(OpError::UnknownOperation),
+        };
+        if op.stays_in_arena() { Ok(op) } else { Err(OpError::OutOfArena) }
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Map(start, length, flags) => {
+                write!(out, "map {start} {length} {} ", name_of(&PROTECTIONS, flags.protection))?;
+                let letters = [(flags.populate, 'p'), (flags.noreserve, 'N'), (flags.hugetlb, 'H')];
+                let set: String = letters.iter().filter(|(on, _)| *on).map(|(_, letter)| *letter).collect();
+                out.write_str(if set.is_empty() { "-" } else { &set })
+            }
+            Self::Unmap(start, length) => write!(out, "unmap {start} {length}"),
+            Self::Advise(advice, start, length) => {
+                write!(out, "adv {} {start} {length}", name_of(&ADVICES, advice))
+            }
+            Self::Protect(start, length, protection) => {
+                write!(out, "prot {start} {length} {}", name_of(&PROTECTIONS, protection))
+            }
+            Self::Remap(old, length, new, source) => {
+                write!(out, "remap {old} {length} {new} {}", u8::from(source == RemapSource::Kept))
+            }
+            Self::Resize(start, old, new) => write!(out, "resize {start} {old} {new}"),
+            Self::LockAll(flags) => {
+                let letters = [(flags.current, 'c'), (flags.future, 'f'), (flags.on_fault, 'o')];
+                out.write_str("mlockall ")?;
+                letters.iter().filter(|(on, _)| *on).try_for_each(|(_, letter)| write!(out, "{letter}"))
+            }
+            Self::UnlockAll => out.write_str("munlockall"),
+            Self::Lock(start, length, on_fault) => {
+                write!(out, "mlock {start} {length} {}", if on_fault { "o" } else { "-" })
+            }
+            Self::Unlock(start, length) => write!(out, "munlock {start} {length}"),
+            Self::Touch(touch, start, length, stride) => {
+                write!(out, "{} {start} {length} {stride}", name_of(&TOUCHES, touch))
+            }
+            Self::Fork(writer, start, length, stride) => {
+                write!(out, "{} {start} {length} {stride}", name_of(&FORKS, writer))
+            }
+        }
+    }
+}
+
+impl FromStr for Step {
+    type Err = OpError;
+
+    fn from_str(line: &str) -> Result<Self, OpError> {
+        match line.split_once(char::is_whitespace) {
+            Some(("t", op)) => match op.parse()? {
+                Op::Fork(..) => Err(OpError::ForkBySecond),
+                op => Ok(Self { op, thread: Thread::Second }),
+            },
+            _ => Ok(Self { op: line.parse()?, thread: Thread::First }),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.thread == Thread::Second {
+            out.write_str("t ")?;
+        }
+        self.op.fmt(out)
+    }
+}

@@ -1,0 +1,279 @@
+//! Looking at the simulated address space: what /proc and pagemap would show.
+
+use std::ops::Range;
+
+use serde::Serialize;
+
+use super::Kernel;
+use super::entry::{BlockEntry, HugePage, PteKind, PteTable};
+use super::rules::ForbiddenHuge;
+use super::span::{BLOCK_PAGES, PAGE_BYTES, block_of, blocks_touching, clip, index_of, is_whole_block, pages_of};
+use super::vma::{Protection, Vma};
+
+/// What is behind one page of the address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PageState {
+    /// Nothing: not mapped, or not touched.
+    None,
+    /// The shared zero page.
+    Zero,
+    /// A 4 KiB page.
+    Base,
+    /// Part of a huge page mapped by a 2 MiB entry.
+    Thp,
+    /// Part of the huge zero page.
+    HugeZero,
+    /// A page of a larger folio mapped page by page: an mTHP, or a huge page whose entry was split.
+    Mthp,
+    /// Part of a page of the hugetlb pool.
+    Hugetlb,
+}
+
+/// What the entry of one 2 MiB block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockState {
+    /// pmd_none: the next fault may install a huge page (R1a).
+    None,
+    /// A table of 4 KiB entries, perhaps an empty one.
+    Table,
+    /// A huge page.
+    Thp,
+    /// The huge zero page.
+    HugeZero,
+    /// A page of the hugetlb pool.
+    Hugetlb,
+}
+
+/// Pages in a row with one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct StateRun {
+    /// The first page.
+    pub first_page: u64,
+    /// How many.
+    pub pages: u64,
+    /// Their state.
+    pub state: PageState,
+}
+
+impl Kernel {
+    /// Resident pages, 4 KiB each: smaps Rss. Zero pages and hugetlb are not in it (R4, R13).
+    pub fn rss_pages(&self) -> u64 {
+        self.tables.rss_pages
+    }
+
+    /// Huge pages mapped by a 2 MiB entry: smaps AnonHugePages, in units of 2 MiB.
+    pub fn huge_pages(&self) -> u64 {
+        self.tables.huge_pages
+    }
+
+    /// Huge pages that smaps counts, in Rss and in AnonHugePages, in units of 2 MiB: one version leaves out those that
+    /// may not be accessed.
+    pub fn huge_pages_in_smaps(&self) -> u64 {
+        self.huge_pages() - self.left_out_of_smaps().count() as u64
+    }
+
+    fn left_out_of_smaps(&self) -> impl Iterator<Item = &HugePage> {
+        let is_left_out = |vma: &Vma| {
+            self.config.rules.forbidden_huge == ForbiddenHuge::LeftOut && vma.flags.protection == Protection::None
+        };
+        let forbidden = self.vmas.all().into_iter().filter(is_left_out);
+        forbidden.flat_map(|vma| blocks_touching(&vma.pages())).filter_map(|block| match self.tables.entry(block) {
+            BlockEntry::Huge(huge) => Some(&**huge),
+            _ => None,
+        })
+    }
+
+    /// Pages of the hugetlb pool mapped, in units of 2 MiB: Private_Hugetlb.
+    pub fn hugetlb_pages(&self) -> u64 {
+        self.tables.hugetlb_pages
+    }
+
+    /// Bytes of page tables with their upper levels: VmPTE (R15, R21).
+    pub fn page_table_bytes(&self) -> u64 {
+        self.tables.bytes()
+    }
+
+    /// Mappings in the simulated address space.
+    pub fn vma_count(&self) -> u64 {
+        self.vmas.len()
+    }
+
+    /// The mappings that share a page with `range`, each as its pages, in order.
+    pub fn mappings(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        self.vmas.overlapping(&range).iter().map(|vma| vma.pages()).collect()
+    }
+
+    /// Pages freed lazily and not written since, 4 KiB each: smaps LazyFree (R9). Counted anew at every call, in time
+    /// proportional to the blocks with a page table.
+    pub fn lazy_free_pages(&self) -> u64 {
+        let mut pages = 0;
+        let mut from = 0;
+        while let Some(block) = self.tables.next_present(from, u64::MAX) {
+            pages += match self.tables.entry(block) {
+                BlockEntry::Huge(huge) if self.is_free_to_go(huge) => BLOCK_PAGES,
+                BlockEntry::Table(table) => self.lazy_in_table(table),
+                _ => 0,
+            };
+            from = block + 1;
+        }
+        pages - BLOCK_PAGES * self.left_out_of_smaps().filter(|huge| self.is_free_to_go(huge)).count() as u64
+    }
+
+    /// Pages of `range` that `MADV_FREE` was called on since they were installed, written since or not: single ones, and whole huge pages.
+    pub fn marked_free(&self, range: &Range<u64>) -> (u64, u64) {
+        let (mut pages, mut huge_pages) = (0, 0);
+        let blocks = blocks_touching(range);
+        let mut from = blocks.start;
+        while let Some(block) = self.tables.next_present(from, blocks.end) {
+            let part = clip(range, block);
+            match self.tables.entry(block) {
+                BlockEntry::Huge(huge) if self.is_marked(huge) && is_whole_block(&part) => huge_pages += 1,
+                BlockEntry::Huge(huge) if self.is_marked(huge) => pages += part.end - part.start,
+                BlockEntry::Table(table) => {
+                    pages += part.filter(|&page| self.is_entry_marked(table, index_of(page))).count() as u64;
+                }
+                _ => {}
+            }
+            from = block + 1;
+        }
+        (pages, huge_pages)
+    }
+
+    /// The state of one page.
+    pub fn page_state(&self, page: u64) -> PageState {
+        self.state_in(self.tables.entry(block_of(page)), index_of(page))
+    }
+
+    /// The state of the 2 MiB block that holds `page`.
+    pub fn block_state(&self, page: u64) -> BlockState {
+        match self.tables.entry(block_of(page)) {
+            BlockEntry::None => BlockState::None,
+            BlockEntry::Table(_) => BlockState::Table,
+            BlockEntry::Huge(_) => BlockState::Thp,
+            BlockEntry::HugeZero => BlockState::HugeZero,
+            BlockEntry::Hugetlb { .. } => BlockState::Hugetlb,
+        }
+    }
+
+    /// The states of `range` as runs, in order and without gap: together they have its length. Takes time for what
+    /// was touched, not for what is empty.
+    pub fn page_states(&self, range: Range<u64>) -> Vec<StateRun> {
+        let mut runs = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let block = block_of(at);
+            let present = self.tables.next_present(block, range.end.div_ceil(BLOCK_PAGES));
+            if present != Some(block) {
+                let next = present.map_or(range.end, |next| pages_of(next).start);
+                push_run(&mut runs, at..next, PageState::None);
+                at = next;
+                continue;
+            }
+            let entry = self.tables.entry(block);
+            let end = pages_of(block).end.min(range.end);
+            for page in at..end {
+                push_run(&mut runs, page..page + 1, self.state_in(entry, index_of(page)));
+            }
+            at = end;
+        }
+        runs
+    }
+
+    /// Resident bytes of the whole address space, hugetlb included.
+    pub fn resident_bytes(&self) -> u64 {
+        (self.tables.rss_pages + self.tables.hugetlb_pages * BLOCK_PAGES) * PAGE_BYTES
+    }
+
+    fn state_in(&self, entry: &BlockEntry, index: usize) -> PageState {
+        match entry {
+            BlockEntry::None => PageState::None,
+            BlockEntry::Huge(_) => PageState::Thp,
+            BlockEntry::HugeZero => PageState::HugeZero,
+            BlockEntry::Hugetlb { .. } => PageState::Hugetlb,
+            BlockEntry::Table(table) => match table.ptes[index].kind() {
+                PteKind::None => PageState::None,
+                PteKind::Zero => PageState::Zero,
+                PteKind::Base => PageState::Base,
+                PteKind::Piece => PageState::Mthp,
+            },
+        }
+    }
+
+    fn is_marked(&self, huge: &HugePage) -> bool {
+        huge.lazy || huge.folio.is_some_and(|folio| self.memory.get().folios.get(folio).lazy)
+    }
+
+    fn is_entry_marked(&self, table: &PteTable, index: usize) -> bool {
+        match table.piece(index) {
+            Some(piece) => self.memory.get().folios.get(piece.folio).lazy,
+            None => table.ptes[index].kind() == PteKind::Base && table.ptes[index].lazy(),
+        }
+    }
+
+    /// Whether a huge page was freed lazily and is dirty nowhere.
+    fn is_free_to_go(&self, huge: &HugePage) -> bool {
+        let (mut dirty, mut lazy) = (huge.dirty || huge.page_dirty, huge.lazy);
+        if let Some(folio) = huge.folio {
+            let memory = self.memory.get();
+            let folio = memory.folios.get(folio);
+            dirty |= folio.dirty;
+            lazy |= folio.lazy;
+        }
+        lazy && !dirty
+    }
+
+    /// A piece is free to go if its folio was freed as a whole and neither is dirty.
+    fn lazy_in_table(&self, table: &PteTable) -> u64 {
+        let is_lazy = |index: usize| {
+            let pte = table.ptes[index];
+            !pte.dirty()
+                && match table.piece(index) {
+                    Some(piece) => {
+                        let memory = self.memory.get();
+                        let folio = memory.folios.get(piece.folio);
+                        folio.lazy && !folio.dirty
+                    }
+                    None => pte.kind() == PteKind::Base && pte.lazy(),
+                }
+        };
+        (0..table.ptes.len()).filter(|&index| is_lazy(index)).count() as u64
+    }
+}
+
+fn push_run(runs: &mut Vec<StateRun>, pages: Range<u64>, state: PageState) {
+    let length = pages.end - pages.start;
+    match runs.last_mut() {
+        Some(run) if run.state == state => run.pages += length,
+        _ => runs.push(StateRun { first_page: pages.start, pages: length, state }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, Advice, Content, KernelConfig, MapFlags};
+
+    #[test]
+    fn what_was_marked_free_stays_marked_when_it_is_written() {
+        let mut kernel = Kernel::new(KernelConfig::default());
+        let mapped = 4 * BLOCK_PAGES..8 * BLOCK_PAGES;
+        assert!(kernel.map(mapped.clone(), MapFlags::READ_WRITE).result.is_ok());
+        assert!(kernel.advise(4 * BLOCK_PAGES..6 * BLOCK_PAGES, Advice::HugePage).result.is_ok());
+        let write = |kernel: &mut Kernel, page| {
+            kernel.touch(page, Access::Write(Content::NonZero)).expect("an access");
+        };
+        let small = 6 * BLOCK_PAGES;
+        [4 * BLOCK_PAGES, small, small + 1, small + 2].into_iter().for_each(|page| write(&mut kernel, page));
+        assert_eq!(kernel.marked_free(&mapped), (0, 0));
+        assert!(kernel.advise(mapped.start..small + 2, Advice::Free).result.is_ok());
+        [4 * BLOCK_PAGES, small].into_iter().for_each(|page| write(&mut kernel, page));
+        assert_eq!((kernel.marked_free(&mapped), kernel.lazy_free_pages()), ((2, 1), 1));
+        assert_eq!(kernel.marked_free(&(small..small + 1)), (1, 0));
+        assert_eq!(kernel.marked_free(&(mapped.start + 1..mapped.start + 4)), (3, 0), "a part of a huge page");
+        assert!(kernel.advise(small..small + 1, Advice::DontNeed).result.is_ok());
+        write(&mut kernel, small);
+        assert_eq!(kernel.marked_free(&mapped), (1, 1), "a new page is not marked");
+    }
+}

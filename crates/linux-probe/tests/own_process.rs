@@ -1,0 +1,106 @@
+//! What is told about this very process, held against what it did.
+
+use std::ptr;
+
+use hksim_linux_probe::PAGE_BYTES;
+use hksim_linux_probe::pagemap::PageMap;
+use hksim_linux_probe::procfs::ProcText;
+use hksim_linux_probe::traps::TrapStream;
+
+const PAGES: usize = 64;
+
+/// A fresh private map of 64 pages on small pages, between two that may not be used: what other threads map beside it would
+/// otherwise become one mapping with it, now and then.
+struct Map(*mut u8);
+
+impl Map {
+    fn new() -> Map {
+        let (bytes, guard_bytes) = (PAGES * PAGE_BYTES as usize, PAGE_BYTES as usize);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new map, at a place of the kernel's choice; what follows changes its middle alone.
+        let at = unsafe {
+            let around = libc::mmap(ptr::null_mut(), bytes + 2 * guard_bytes, libc::PROT_NONE, flags, -1, 0);
+            assert_ne!(around, libc::MAP_FAILED);
+            let at = around.byte_add(guard_bytes);
+            assert_eq!(libc::mprotect(at, bytes, libc::PROT_READ | libc::PROT_WRITE), 0);
+            libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE);
+            at
+        };
+        Map(at.cast())
+    }
+
+    fn first_page(&self) -> u64 {
+        self.0 as u64 / PAGE_BYTES
+    }
+
+    fn at(&self, page: usize) -> *mut u8 {
+        assert!(page < PAGES);
+        // SAFETY: inside the map.
+        unsafe { self.0.add(page * PAGE_BYTES as usize) }
+    }
+
+    fn write(&self, page: usize) {
+        // SAFETY: inside the map, which is writable.
+        unsafe { self.at(page).write_volatile(1) };
+    }
+
+    fn read(&self, page: usize) {
+        // SAFETY: inside the map, which is readable.
+        unsafe { self.at(page).read_volatile() };
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        let guard_bytes = PAGE_BYTES as usize;
+        // SAFETY: the map and the page on either side are this value's own.
+        unsafe { libc::munmap(self.0.sub(guard_bytes).cast(), PAGES * PAGE_BYTES as usize + 2 * guard_bytes) };
+    }
+}
+
+#[test]
+fn a_scan_tells_what_was_read_and_written() {
+    let mut scans = match PageMap::open() {
+        Ok(scans) => scans,
+        Err(why) => return eprintln!("skipped: no page-table scans: {why}"),
+    };
+    let map = Map::new();
+    (3..7).for_each(|page| map.write(page));
+    (10..12).for_each(|page| map.read(page));
+    let first = map.first_page();
+    let seen: Vec<_> = scans.scan(first, first + PAGES as u64).collect();
+    let told: Vec<_> = seen.iter().map(|run| (run.first_page - first, run.end_page - first, run.is_zero)).collect();
+    assert_eq!(told, [(3, 7, false), (10, 12, true)]);
+    assert!(seen.iter().all(|run| !run.is_huge));
+    assert_eq!(scans.failures(), 0);
+}
+
+#[test]
+fn traps_come_with_their_addresses() {
+    let mut stream = match TrapStream::open() {
+        Ok(stream) => stream,
+        Err(why) => return eprintln!("skipped: no page-fault event: {why}"),
+    };
+    let map = Map::new();
+    stream.counter().enable();
+    for page in (0..PAGES).rev() {
+        map.write(page);
+    }
+    stream.counter().disable();
+    let mut pages = Vec::new();
+    let inside = map.first_page()..map.first_page() + PAGES as u64;
+    stream.drain(|address| pages.extend(Some(address / PAGE_BYTES).filter(|page| inside.contains(page))));
+    assert_eq!(pages, inside.rev().collect::<Vec<_>>());
+    assert_eq!(stream.lost(), 0);
+}
+
+#[test]
+fn maps_are_counted_where_they_begin() {
+    let mut maps = ProcText::open("/proc/self/maps").expect("every process has maps");
+    let map = Map::new();
+    let start = map.0 as u64;
+    // SAFETY: a page in the middle of a map of our own.
+    let cut = unsafe { libc::mprotect(map.at(5).cast(), PAGE_BYTES as usize, libc::PROT_NONE) };
+    assert_eq!(cut, 0);
+    assert_eq!(maps.maps_within(start, start + PAGES as u64 * PAGE_BYTES), Some(3));
+}
