@@ -61,7 +61,8 @@ mod tests {
         let windows: Vec<_> =
             windows.iter().map(|&(from_event, until_event)| ForkWindow { from_event, until_event }).collect();
         let mut schedule = ForkSchedule::new(&windows);
-        let steps = (0..20).flat_map(|event| std::iter::from_fn(|| schedule.due(event)).map(|step| (event, step)).collect::<Vec<_>>());
+        let steps = (0..20)
+            .flat_map(|event| std::iter::from_fn(|| schedule.due(event)).map(|step| (event, step)).collect::<Vec<_>>());
         steps.collect()
     }
 

@@ -32,9 +32,8 @@ impl Shared {
         }
         let path = process.numbered_path(process.number_fork(), FORKING_SUFFIX)?;
         // SAFETY: the path ends with a zero byte, behind the place where its name begins.
-        let fd = unsafe {
-            session::open_file(&path, process.name_start(), libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC)
-        };
+        let fd =
+            unsafe { session::open_file(&path, process.name_start(), libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC) };
         if fd < 0 {
             return None;
         }

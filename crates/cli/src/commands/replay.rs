@@ -91,7 +91,9 @@ pub fn run(args: &Args) -> Result<()> {
     if args.stop_at.is_some() && (args.mode, design.is_none()) != (Mode::Ordered, false) {
         bail!("--stop-at: only an ordered replay on the native allocator can be stopped at a point");
     }
-    if args.forks.is_any() && (args.mode, design.as_ref().map(|design| design.align)) != (Mode::Ordered, Some(Align::Arena)) {
+    if args.forks.is_any()
+        && (args.mode, design.as_ref().map(|design| design.align)) != (Mode::Ordered, Some(Align::Arena))
+    {
         bail!("--fork-at: only an ordered replay on the native allocator with --align arena can fork");
     }
     let stop_at = args.stop_at.as_ref().map(|point| point.event(&args.trace)).transpose()?;

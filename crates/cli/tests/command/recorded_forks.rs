@@ -51,7 +51,12 @@ fn what_a_program_copies_for_its_children_is_predicted() {
         if row["verdict"] == "skipped" {
             eprintln!("skipped: {}", row["reason"]);
         } else {
-            assert_eq!((&row["verdict"], &row["class"]), (&"ok".into(), &"exact".into()), "seed {seed}: {}", row["reason"]);
+            assert_eq!(
+                (&row["verdict"], &row["class"]),
+                (&"ok".into(), &"exact".into()),
+                "seed {seed}: {}",
+                row["reason"]
+            );
         }
     }
     assert!(all_copies > 100 && all_reuses > 10 && at_once > 0, "{all_copies} {all_reuses} {at_once}");
@@ -63,7 +68,8 @@ fn a_trace_without_ends_is_refused_and_one_without_forks_is_not() {
     let plain = bench.json("sim rm.hkt --huge never");
     let none = bench.json("sim rm.hkt --huge never --fork-at recorded");
     assert_eq!(plain["installs"], none["installs"]);
-    std::fs::write(bench.path("old.csv"), "op,object,size,number\nalloc,0,100,\nfork,,,7\nfork,,,8\nfree,0,,\n").expect("a table");
+    std::fs::write(bench.path("old.csv"), "op,object,size,number\nalloc,0,100,\nfork,,,7\nfork,,,8\nfree,0,,\n")
+        .expect("a table");
     bench.ok("import --from csv old.csv -o old.hkt");
     let told = bench.refused("sim old.hkt --fork-at recorded");
     assert!(told.contains("of no child when it ended") && told.contains("--fork-at 2 --fork-for"), "{told}");

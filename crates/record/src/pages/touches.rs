@@ -58,7 +58,18 @@ impl PageTouches {
         let counts =
             Counts { turned_down: pages.turned_down(), faults_lost: pages.seen.faults_lost, ..Counts::default() };
         let (ahead, early, live, profiles) = (VecDeque::new(), Vec::new(), BTreeMap::new(), HashMap::new());
-        Ok(Some(Self { spool: Arc::clone(spool), pages, next, ahead, early, live, profiles, counts, last_ns: 0, forks: 0 }))
+        Ok(Some(Self {
+            spool: Arc::clone(spool),
+            pages,
+            next,
+            ahead,
+            early,
+            live,
+            profiles,
+            counts,
+            last_ns: 0,
+            forks: 0,
+        }))
     }
 
     /// Hands the event to `each`, with the touches that belong before and after it.

@@ -119,7 +119,20 @@ impl Cut {
         let counts = CutCounts::default();
         let (number, begun, base_ns, births, objects) = (0, false, 0, 0, Vec::new());
         let policies = [None; MemoryPolicy::KINDS];
-        Cut { part, live_at_start, parameters, number, begun, base_ns, births, objects, policies, forked: Vec::new(), last_ns: 0, counts }
+        Cut {
+            part,
+            live_at_start,
+            parameters,
+            number,
+            begun,
+            base_ns,
+            births,
+            objects,
+            policies,
+            forked: Vec::new(),
+            last_ns: 0,
+            counts,
+        }
     }
 
     fn has_thread(&self, thread: ThreadId) -> bool {
