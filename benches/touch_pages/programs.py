@@ -53,6 +53,7 @@ DATABASES = {
     "sqlite3": "sqlite3 :memory: < {jobs}/sqlite.sql",
     "mariadbd": "mariadbd --no-defaults --bootstrap --user=root --datadir={fresh} --innodb-buffer-pool-size=16M < {jobs}/mariadb.sql",
     "redis-server": "redis-server --port 0 --unixsocket {socket} --save '' --daemonize no",
+    "redis-server, BGSAVE": "redis-server --port 0 --unixsocket {socket} --save '' --daemonize no --dir {fresh} --rdb-key-save-delay 50",
 }
 TEXTS = {
     "sort": "sort --parallel=1 {text}",
@@ -101,25 +102,64 @@ def command(name, inputs):
     return words, "/dev/null"
 
 
-def redis_client(inputs):
-    """Loads the server, and ends it."""
-    with socket.socket(socket.AF_UNIX) as server:
+class Redis:
+    """A connection to the server, as soon as that listens."""
+
+    def __init__(self, inputs):
+        self.server = socket.socket(socket.AF_UNIX)
         for _ in range(200):
             try:
-                server.connect(str(inputs["socket"]))
+                self.server.connect(str(inputs["socket"]))
                 break
             except OSError:
                 time.sleep(0.05)
-        requests = [request for n in range(20000) for request in (f"SET key:{n} {'v' * (n * 7919 % 300)}", f"RPUSH list:{n % 97} element{n}")]
-        requests += [f"DEL key:{n}" for n in range(0, 20000, 3)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.close()
+
+    def ask(self, requests):
+        """Sends requests with an answer of one line each."""
         for at in range(0, len(requests), 100):
             batch = requests[at : at + 100]
-            server.sendall("".join(f"{request}\r\n" for request in batch).encode())
-            answered = 0  # each request has one line of answer
+            self.server.sendall("".join(f"{request}\r\n" for request in batch).encode())
+            answered = 0
             while answered < len(batch):
-                answered += server.recv(1 << 16).count(b"\n")
-        server.sendall(b"SHUTDOWN NOSAVE\r\n")
+                answered += self.server.recv(1 << 16).count(b"\n")
+
+    def is_saving(self):
+        self.server.sendall(b"INFO persistence\r\n")
+        answer = b""
+        while b"rdb_bgsave_in_progress:" not in answer or not answer.endswith(b"\r\n"):
+            answer += self.server.recv(1 << 16)
+        return b"rdb_bgsave_in_progress:1" in answer
+
+    def shut_down(self):
+        self.server.sendall(b"SHUTDOWN NOSAVE\r\n")
+
+
+def redis_client(inputs):
+    """Loads the server, and ends it."""
+    with Redis(inputs) as redis:
+        requests = [request for n in range(20000) for request in (f"SET key:{n} {'v' * (n * 7919 % 300)}", f"RPUSH list:{n % 97} element{n}")]
+        requests += [f"DEL key:{n}" for n in range(0, 20000, 3)]
+        redis.ask(requests)
+        redis.shut_down()
+
+
+def redis_snapshot_client(inputs):
+    """Loads the server, has it write a snapshot, which takes a second, goes on writing meanwhile and afterwards, and ends it."""
+    with Redis(inputs) as redis:
+        redis.ask([f"SET key:{n} {'v' * (n * 7919 % 300)}" for n in range(20000)])
+        redis.ask(["BGSAVE"])
+        redis.ask([f"SET key:{n} {'w' * (n * 104729 % 300)}" for n in range(0, 20000, 7)])
+        while redis.is_saving():
+            time.sleep(0.05)
+        redis.ask([f"APPEND key:{n} more" for n in range(0, 20000, 5)])
+        redis.shut_down()
 
 
 # What runs beside a program: a server needs a client.
-CLIENTS = {"redis-server": redis_client}
+CLIENTS = {"redis-server": redis_client, "redis-server, BGSAVE": redis_snapshot_client}

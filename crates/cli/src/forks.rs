@@ -148,8 +148,8 @@ impl Recorded {
         let (forks, unknown) = (self.windows.len(), self.alive.len());
         if unknown > 0 && unknown == forks {
             bail!(
-                "{trace}: says where the program forked, but of no child when it ended, as older recordings and those on \
-                 overlayfs; record it again, or name the forks: --fork-at {} --fork-for TIME",
+                "{trace}: says where the program forked, but of no child when it ended, as recordings by older versions, with --touch full, or on \
+                 overlayfs do; record it again, or name the forks: --fork-at {} --fork-for TIME",
                 self.windows[0].from_event
             );
         }

@@ -84,6 +84,10 @@ impl Outflow {
                 let Some(at) = self.forked.iter().rposition(|&forked| forked == child_pid) else { continue };
                 self.forked.swap_remove(at);
             }
+            let writer = &mut self.writer;
+            if let Some(pages) = &mut self.pages {
+                pages.pass_until(time_ns, |raw| Ok(writer.push(&raw)?))?;
+            }
             self.last = (time_ns, thread);
             self.push(RawEvent::new(time_ns, thread, mark))?;
             if self.timeline.take_gap() {
@@ -140,15 +144,16 @@ impl Outflow {
     /// Ends the trace of an image that ended so and lost so many events.
     pub(super) fn finish(mut self, end: ImageEnd, spool: &SpoolReader) -> Result<(Summary, Quality), RecordError> {
         let (mut profiles, mut watched) = Default::default();
-        if let Some(pages) = self.pages.take() {
-            (profiles, watched) = pages.finish(|raw| self.push(raw))?;
-        }
         let (time_ns, thread) = self.last;
         if end == ImageEnd::Session {
             self.mark_up_to(u64::MAX, thread)?;
         }
+        if let Some(pages) = self.pages.take() {
+            (profiles, watched) = pages.finish(|raw| self.push(raw))?;
+        }
         self.outlived(spool)?;
         if end == ImageEnd::Exec {
+            let (time_ns, thread) = self.last;
             self.push(RawEvent::new(time_ns, thread, RawOp::Exec))?;
         }
         let Self { timeline, names, sites, writer, .. } = self;

@@ -117,6 +117,16 @@ impl Measured<'_> {
         let later = || (refused_later > 0).then(|| format!("{refused_later} SuperSlabs that were taken later"));
         self.lock_refused.as_ref().map(io::Error::to_string).or_else(later)
     }
+
+    /// What the program did and this machine refused to the replay.
+    fn left_undone(&self) -> impl Iterator<Item = String> {
+        let unlocked = self.why_unlocked().map(|why| {
+            format!(
+                "the program's memory cannot be locked here: {why}; raise `ulimit -l`, or use --memory-policy ignored"
+            )
+        });
+        unlocked.into_iter().chain(self.children.why_fewer().map(str::to_string))
+    }
 }
 
 impl Step for Measured<'_> {
@@ -257,16 +267,9 @@ fn note_untold(replayed: &mut Replayed, measured: &Measured<'_>, observer: &Obse
         let reason = "copies after a fork are told by page frames, which only root may see";
         replayed.skipped.push(Skipped::new("installs", reason));
     }
-    if let Some(why) = measured.why_unlocked() {
+    for reason in measured.left_undone() {
         replayed.installs = None;
-        let reason = format!(
-            "the program's memory cannot be locked here: {why}; raise `ulimit -l`, or use --memory-policy ignored"
-        );
         replayed.skipped.push(Skipped::new("installs, marks", reason));
-    }
-    if let Some(why) = measured.children.why_fewer() {
-        replayed.installs = None;
-        replayed.skipped.push(Skipped::new("installs, marks", why));
     }
     if observer.scan_failures() > 0 {
         let reason = format!("{} scans were broken off by the kernel", observer.scan_failures());

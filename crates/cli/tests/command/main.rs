@@ -21,6 +21,7 @@ mod page_sets;
 mod pairwise;
 mod programs;
 mod puzzles;
+mod recorded_forks;
 mod rules;
 mod run;
 mod sabotage;

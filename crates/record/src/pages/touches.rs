@@ -109,6 +109,21 @@ impl PageTouches {
         }
     }
 
+    /// Hands the touches up to that time to `each`: something comes that is no call.
+    ///
+    /// # Errors
+    /// As for [`PageTouches::pass`].
+    pub fn pass_until(
+        &mut self,
+        time_ns: u64,
+        mut each: impl FnMut(RawEvent) -> Result<(), RecordError>,
+    ) -> Result<(), RecordError> {
+        self.look_ahead(time_ns);
+        self.touch_until(time_ns, &mut each)?;
+        self.last_ns = self.last_ns.max(time_ns);
+        Ok(())
+    }
+
     /// Hands the touches after the last event to `each`. Returns the profiles by call site, and what is to be said of the
     /// capture.
     ///
