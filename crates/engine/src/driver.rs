@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Request, ThreadHeap, World};
-use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ThreadId};
+use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, Sides, ThreadId};
 
 use crate::scattered::Scattered;
 use crate::tables::{Object, Tables};
@@ -204,8 +204,21 @@ impl<W: World, G: Geometry> Driver<W, G> {
             }
             // A grown tail has no first byte of its own; a watched object has its touches as events.
             Birth::FirstByte | Birth::None | Birth::Watched => return 0,
+            Birth::Apart(sides) => return self.born_apart(block, from, bytes, sides),
         }
         bytes
+    }
+
+    /// The same where the sides of a page boundary differ, if there is one in the block. Returns how many bytes it touched.
+    #[inline(never)]
+    fn born_apart(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, sides: Sides) -> u64 {
+        let boundary = PAGE_BYTES - u64::from(block.offset) % PAGE_BYTES;
+        if from > 0 || bytes <= boundary {
+            return self.born(block, from, bytes, Birth::Apart(sides).whole());
+        }
+        let first = self.born(block, 0, boundary, sides.first());
+        let second = self.born(block, boundary, bytes, sides.second());
+        first + second.saturating_sub(boundary)
     }
 
     #[inline(always)]

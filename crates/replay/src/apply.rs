@@ -2,7 +2,8 @@
 //! driver that the simulator shares. Touches are made up by the same rules.
 
 use hksim_engine::TouchRule;
-use hksim_trace::event::{Access, AllocCall, Birth, Op, ReallocCall};
+use hksim_policy::PAGE_BYTES;
+use hksim_trace::event::{Access, AllocCall, Birth, Op, ReallocCall, Sides};
 
 /// What serves one thread's calls.
 pub(crate) trait Heap {
@@ -16,6 +17,8 @@ pub(crate) trait Heap {
     /// A resize to no bytes, which frees.
     fn free_by_resize(&mut self, place: Self::Place, call: ReallocCall);
     fn usable_bytes(&self, place: Self::Place) -> u64;
+    /// Its address, as far as it says where pages begin.
+    fn address(&self, place: Self::Place) -> u64;
     fn read(&self, place: Self::Place, offset: u64, bytes: u64);
     fn write(&self, place: Self::Place, offset: u64, bytes: u64);
 }
@@ -124,7 +127,19 @@ fn born<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, birth: 
         Birth::FirstByte if range.start == 0 => heap.write(place, 0, 1),
         // A grown tail has no first byte of its own; a watched object has its touches as events.
         Birth::FirstByte | Birth::None | Birth::Watched => {}
+        Birth::Apart(sides) => born_apart(heap, place, range, sides),
     }
+}
+
+/// The same where the sides of a page boundary differ, if there is one in the block.
+#[inline(never)]
+fn born_apart<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, sides: Sides) {
+    let boundary = PAGE_BYTES - heap.address(place) % PAGE_BYTES;
+    if range.start > 0 || range.end <= boundary {
+        return born(heap, place, range, Birth::Apart(sides).whole());
+    }
+    born(heap, place, 0..boundary, sides.first());
+    born(heap, place, boundary..range.end, sides.second());
 }
 
 /// Takes what is to be freed from its object, with the touches that the rule puts before death.

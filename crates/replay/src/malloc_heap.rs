@@ -77,6 +77,11 @@ impl Heap for MallocHeap {
         }
     }
 
+    #[inline]
+    fn address(&self, place: NonNull<u8>) -> u64 {
+        place.as_ptr().addr() as u64
+    }
+
     fn usable_bytes(&self, place: NonNull<u8>) -> u64 {
         // SAFETY: a live block of this allocator.
         unsafe { libc::malloc_usable_size(place.as_ptr().cast()) as u64 }

@@ -84,12 +84,88 @@ pub enum Birth {
     Read,
     /// Every byte read once, then written once.
     ReadThenWrite,
+    /// What lies on the first of two pages otherwise than what lies on the second. Profiles lend it while a trace is read; no file
+    /// has it.
+    Apart(Sides),
 }
 
 impl Birth {
-    /// Every value, in the order of the format's numbers.
+    /// Every value that a file may have, in the order of the format's numbers.
     pub const ALL: [Birth; 6] =
         [Birth::None, Birth::FirstByte, Birth::All, Birth::Watched, Birth::Read, Birth::ReadThenWrite];
+
+    /// What a block was touched like that lies on one page, if it was touched so on two: first on the first, then on the second.
+    pub fn whole(self) -> Birth {
+        let Birth::Apart(sides) = self else { return self };
+        match (sides.first(), sides.second()) {
+            (Birth::None, second) => second,
+            (Birth::Read, Birth::All) => Birth::ReadThenWrite,
+            (Birth::Read, Birth::ReadThenWrite) => Birth::ReadThenWrite,
+            (first, _) => first,
+        }
+    }
+}
+
+/// Births of the two sides of a block that lies across two pages, where they differ: of the first page, then of the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "each name says its two sides")]
+pub enum Sides {
+    NoneRead,
+    NoneWrite,
+    NoneReadWrite,
+    ReadNone,
+    ReadWrite,
+    ReadReadWrite,
+    WriteNone,
+    WriteRead,
+    WriteReadWrite,
+    ReadWriteNone,
+    ReadWriteRead,
+    ReadWriteWrite,
+}
+
+impl Sides {
+    /// Every value, in the order of a profile's counts.
+    pub const ALL: [Sides; 12] = [
+        Sides::NoneRead,
+        Sides::NoneWrite,
+        Sides::NoneReadWrite,
+        Sides::ReadNone,
+        Sides::ReadWrite,
+        Sides::ReadReadWrite,
+        Sides::WriteNone,
+        Sides::WriteRead,
+        Sides::WriteReadWrite,
+        Sides::ReadWriteNone,
+        Sides::ReadWriteRead,
+        Sides::ReadWriteWrite,
+    ];
+
+    /// The sides of these births; `None` if they are equal, or none that a profile knows.
+    pub fn of(first: Birth, second: Birth) -> Option<Sides> {
+        Self::ALL.into_iter().find(|sides| (sides.first(), sides.second()) == (first, second))
+    }
+
+    /// What is done on the first page.
+    pub fn first(self) -> Birth {
+        match self {
+            Sides::NoneRead | Sides::NoneWrite | Sides::NoneReadWrite => Birth::None,
+            Sides::ReadNone | Sides::ReadWrite | Sides::ReadReadWrite => Birth::Read,
+            Sides::WriteNone | Sides::WriteRead | Sides::WriteReadWrite => Birth::All,
+            Sides::ReadWriteNone | Sides::ReadWriteRead | Sides::ReadWriteWrite => Birth::ReadThenWrite,
+        }
+    }
+
+    /// What is done on the second page.
+    pub fn second(self) -> Birth {
+        match self {
+            Sides::ReadNone | Sides::WriteNone | Sides::ReadWriteNone => Birth::None,
+            Sides::NoneRead | Sides::WriteRead | Sides::ReadWriteRead => Birth::Read,
+            Sides::NoneWrite | Sides::ReadWrite | Sides::ReadWriteWrite => Birth::All,
+            Sides::NoneReadWrite | Sides::ReadReadWrite | Sides::WriteReadWrite => Birth::ReadThenWrite,
+        }
+    }
 }
 
 /// Read or write.

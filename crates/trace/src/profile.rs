@@ -6,7 +6,7 @@
 //! reading a trace, so a simulation and a replay of it touch alike, and one event stays one event.
 
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, Event, Op};
+use crate::event::{AllocCall, Birth, Event, Op, Sides};
 use crate::header::{Footer, Header, Summary};
 use crate::source::{BATCH_EVENTS_MAX, EventSource};
 use serde::{Deserialize, Serialize};
@@ -36,10 +36,18 @@ pub struct SiteProfile {
     /// Objects read first and written later.
     #[serde(default)]
     pub read_then_written: u64,
+    /// Objects among them that lay across two pages and were touched otherwise on the first than on the second, in the order of
+    /// [`Sides::ALL`].
+    #[serde(default, skip_serializing_if = "are_zero")]
+    pub apart: [u64; Sides::ALL.len()],
 }
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+fn are_zero(numbers: &[u64; Sides::ALL.len()]) -> bool {
+    numbers.iter().all(is_zero)
 }
 
 impl SiteProfile {
@@ -62,6 +70,23 @@ impl SiteProfile {
         self.read = self.read.saturating_add(other.read);
         self.written = self.written.saturating_add(other.written);
         self.read_then_written = self.read_then_written.saturating_add(other.read_then_written);
+        for (count, other) in self.apart.iter_mut().zip(other.apart) {
+            *count = count.saturating_add(other);
+        }
+    }
+
+    /// Counts an object that was touched like that.
+    pub fn count(&mut self, birth: Birth) {
+        let count = match birth.whole() {
+            Birth::Read => &mut self.read,
+            Birth::All | Birth::FirstByte => &mut self.written,
+            Birth::ReadThenWrite => &mut self.read_then_written,
+            Birth::None | Birth::Watched | Birth::Apart(_) => &mut self.untouched,
+        };
+        *count = count.saturating_add(1);
+        if let Birth::Apart(sides) = birth {
+            self.apart[sides as usize] = self.apart[sides as usize].saturating_add(1);
+        }
     }
 
     /// Profiles whose size classes have other bounds, in order. Classes that became one are added up.
@@ -87,13 +112,17 @@ impl SiteProfile {
 }
 
 /// Deals out the births of one profile so that after any number of objects each share is as close to the measured one as
-/// whole objects allow. No random numbers: every reading of a trace deals alike.
+/// whole objects allow. Every reading of a trace deals alike.
 #[derive(Clone, Debug)]
 struct Dealer {
     shares: [(Birth, u64); 4],
     total: u64,
     /// What each share is owed, in units of 1 / `total` objects.
     owed: [i128; 4],
+    /// How many of them differ on two pages, and how.
+    apart: [u64; Sides::ALL.len()],
+    /// Which of a share are given to objects that differ on two pages is random: blocks lie across two pages in a rhythm, too.
+    random: u64,
 }
 
 impl Dealer {
@@ -101,7 +130,7 @@ impl Dealer {
     fn new(profile: &SiteProfile) -> Option<Self> {
         let shares = profile.shares();
         let total = shares.iter().try_fold(0u64, |sum, &(_, share)| sum.checked_add(share))?;
-        (total > 0).then_some(Dealer { shares, total, owed: [0; 4] })
+        (total > 0).then_some(Dealer { shares, total, owed: [0; 4], apart: profile.apart, random: 1 })
     }
 
     fn deal(&mut self) -> Birth {
@@ -110,7 +139,26 @@ impl Dealer {
         }
         let most = (0..self.owed.len()).rev().max_by_key(|&at| self.owed[at]).unwrap_or_default();
         self.owed[most] -= i128::from(self.total);
-        self.shares[most].0
+        let (whole, share) = self.shares[most];
+        self.sides_of(whole, share).map_or(whole, Birth::Apart)
+    }
+
+    /// The sides of the next object among those of a share; `None` if it was touched alike on both pages.
+    fn sides_of(&mut self, whole: Birth, share: u64) -> Option<Sides> {
+        if are_zero(&self.apart) {
+            return None;
+        }
+        // Knuth's MMIX generator; the high bits are good.
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mut left = ((u128::from(self.random) * u128::from(share)) >> 64) as u64;
+        let of_share = Sides::ALL.into_iter().filter(|&sides| Birth::Apart(sides).whole() == whole);
+        for sides in of_share {
+            match left.checked_sub(self.apart[sides as usize]) {
+                Some(rest) => left = rest,
+                None => return Some(sides),
+            }
+        }
+        None
     }
 }
 
@@ -181,10 +229,15 @@ impl<S: EventSource> EventSource for Borrowing<S> {
         self.batch.extend_from_slice(batch);
         for event in &mut self.batch {
             let zeroed = matches!(event.op, Op::Alloc { call: AllocCall::Calloc, .. });
+            let is_resize = matches!(event.op, Op::Realloc { .. });
             if let Op::Alloc { birth, size, .. } | Op::Realloc { birth, size, .. } = &mut event.op
                 && *birth == Birth::None
             {
                 *birth = self.dealers.lend(event.site.0, *size, zeroed);
+                // Where the boundary lies in what a resize added was not measured.
+                if is_resize {
+                    *birth = birth.whole();
+                }
             }
         }
         Ok(Some(&self.batch))

@@ -68,14 +68,14 @@ impl Row<'static> {
                 size: Some(size),
                 align_log2: Some(u64::from(align_log2)),
                 call: Some(name(&ALLOC_CALLS, call)),
-                birth: Some(name(&BIRTHS, birth)),
+                birth: Some(name(&BIRTHS, birth.whole())),
                 ..row
             },
             Op::Realloc { object, size, call, birth } => Row {
                 object: id(object),
                 size: Some(size),
                 call: Some(name(&REALLOC_CALLS, call)),
-                birth: Some(name(&BIRTHS, birth)),
+                birth: Some(name(&BIRTHS, birth.whole())),
                 ..row
             },
             Op::ReallocFree { object, call } => {

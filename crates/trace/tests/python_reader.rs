@@ -34,6 +34,8 @@ fn birth_name(birth: Birth) -> &'static str {
         Birth::Watched => "watched",
         Birth::Read => "read",
         Birth::ReadThenWrite => "read-then-write",
+        // Borrowed while a trace is read: no file has it.
+        Birth::Apart(_) => unreachable!("a file holds a birth of two sides"),
     }
 }
 

@@ -61,10 +61,10 @@ fn behind() -> &'static Functions {
 /// A watched object, if this request is one to watch.
 #[inline]
 fn watched(size: size_t, align: size_t) -> *mut c_void {
-    if !sampler::wants(size) {
+    let Some(turn) = sampler::turn(size) else {
         return null_mut();
-    }
-    region::allocate(size, align).map_or(null_mut(), Block::address)
+    };
+    region::allocate(size, align, turn).map_or(null_mut(), Block::address)
 }
 
 unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
@@ -201,7 +201,7 @@ unsafe extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
 }
 
 unsafe extern "C" fn valloc(size: size_t) -> *mut c_void {
-    let block = watched(size, 1);
+    let block = watched(size, region::PAGE);
     match behind().valloc {
         // SAFETY: valloc has no precondition.
         Some(real) if block.is_null() => unsafe { real(size) },

@@ -1,4 +1,7 @@
 //! The region that watched objects lie in: each alone on fresh pages, no address used twice.
+//!
+//! A small object lies across two pages, as far as its alignment permits: so it can be seen what happens first on either side of a
+//! boundary. Where the boundary lies in it varies from object to object.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -7,7 +10,7 @@ use libc::{c_long, c_void};
 
 use crate::sys;
 use crate::touch::states;
-use crate::touched::{PAGE_BYTES, REGION_BASE, REGION_BYTES, REGION_PLACES};
+use crate::touched::{PAGE_BYTES, REGION_BASE, REGION_BYTES, REGION_PLACES, WATCHED_BYTES_MIN};
 
 /// Bytes of a page.
 pub const PAGE: usize = PAGE_BYTES as usize;
@@ -16,6 +19,10 @@ const PAGES: usize = (REGION_BYTES / PAGE_BYTES) as usize;
 const OPENED_PAGES: usize = 16 << 10;
 /// A slot's pages as a log2 stand above this bit of its entry in the table; 0 there: as many as its bytes need.
 const ROOM_SHIFT: u32 = 56;
+/// Where the object begins on its first page stands above this bit, in units of [`GRAIN`].
+const LEAD_SHIFT: u32 = 48;
+/// All blocks begin at multiples of this.
+const GRAIN: usize = 16;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 /// The first page never handed out.
@@ -59,12 +66,23 @@ pub struct Block {
     page: usize,
 }
 
-/// Fresh pages for an object of `bytes` (above 0), aligned to `align` (a power of two); `None` if the region is used up.
-pub fn allocate(bytes: usize, align: usize) -> Option<Block> {
-    let pages = bytes.div_ceil(PAGE);
-    let page = take(pages, align.div_ceil(PAGE))?;
-    slot(page).store(bytes as u64, Ordering::Release);
+/// Fresh pages for an object of `bytes` (above 0), aligned to `align` (a power of two); `None` if the region is used up. A small one
+/// lies across a boundary of pages; `turn` tells objects of one kind apart, so that they have it in different places.
+pub fn allocate(bytes: usize, align: usize, turn: u32) -> Option<Block> {
+    let lead = if bytes < WATCHED_BYTES_MIN as usize { lead(bytes, align, turn) } else { 0 };
+    let page = take((lead + bytes).div_ceil(PAGE), align.div_ceil(PAGE))?;
+    slot(page).store(bytes as u64 | ((lead / GRAIN) as u64) << LEAD_SHIFT, Ordering::Release);
     Some(Block { page })
+}
+
+/// Where an object of less than a page begins on its first page, so that some of it lies on the next; 0 if its alignment forbids that.
+fn lead(bytes: usize, align: usize, turn: u32) -> usize {
+    let step = align.max(GRAIN);
+    let places = bytes.saturating_sub(1) / step;
+    // Multiples of the golden ratio fall evenly into the places, however many they are.
+    let share = turn.wrapping_add(1).wrapping_mul(0x9E37_79B9);
+    let place = ((u64::from(share) * places as u64) >> 32) as usize;
+    if places == 0 { 0 } else { PAGE - (place + 1) * step }
 }
 
 /// The same for an object that has grown and will grow on: with room for twice its size.
@@ -117,17 +135,24 @@ impl Block {
     #[inline]
     pub fn at(address: *mut c_void) -> Option<Self> {
         let offset = (address as usize).wrapping_sub(base());
-        if offset >= REGION_BYTES as usize || !offset.is_multiple_of(PAGE) {
+        if offset >= REGION_BYTES as usize {
             return None;
         }
         let block = Self { page: offset / PAGE };
         // What is no live object goes to the real allocator, which knows best what to say of it.
-        (block.page < pages_used() && slot(block.page).load(Ordering::Acquire) != 0).then_some(block)
+        let is_live = block.page < pages_used() && slot(block.page).load(Ordering::Acquire) != 0;
+        (is_live && block.lead() == offset % PAGE).then_some(block)
     }
 
     /// Its address.
     pub fn address(self) -> *mut c_void {
-        (base() + self.page * PAGE) as *mut c_void
+        (base() + self.page * PAGE + self.lead()) as *mut c_void
+    }
+
+    /// Where it begins on its first page.
+    pub fn lead(self) -> usize {
+        let entry = slot(self.page).load(Ordering::Relaxed);
+        (entry >> LEAD_SHIFT) as usize % (PAGE / GRAIN) * GRAIN
     }
 
     /// Its first page, from the start of the region.
@@ -137,12 +162,12 @@ impl Block {
 
     /// Its size as the program asked for it.
     pub fn bytes(self) -> usize {
-        (slot(self.page).load(Ordering::Relaxed) & ((1 << ROOM_SHIFT) - 1)) as usize
+        (slot(self.page).load(Ordering::Relaxed) & ((1 << LEAD_SHIFT) - 1)) as usize
     }
 
     /// Its pages.
     pub fn pages(self) -> usize {
-        self.bytes().div_ceil(PAGE)
+        (self.lead() + self.bytes()).div_ceil(PAGE)
     }
 
     /// Pages it may grow to where it is.
@@ -155,8 +180,11 @@ impl Block {
 
     /// Resizes the object where it is; false, and nothing is done, if it has no room. Pages cut off are given back for good.
     pub fn resize_in_place(self, bytes: usize) -> bool {
-        let (before, after) = (self.pages(), bytes.div_ceil(PAGE));
-        if after > self.room() {
+        let lead = self.lead();
+        let (before, after) = (self.pages(), (lead + bytes).div_ceil(PAGE));
+        // Of a large object the pages are told apart, from its own start.
+        let outgrows = lead > 0 && bytes >= WATCHED_BYTES_MIN as usize;
+        if after > self.room() || outgrows {
             return false;
         }
         let room = slot(self.page).load(Ordering::Relaxed) >> ROOM_SHIFT;
@@ -164,7 +192,8 @@ impl Block {
             give_back(self.page + after, before - after);
         }
         let room = if after < before { 0 } else { room };
-        slot(self.page).store(bytes as u64 | room << ROOM_SHIFT, Ordering::Release);
+        let lead = ((lead / GRAIN) as u64) << LEAD_SHIFT;
+        slot(self.page).store(bytes as u64 | lead | room << ROOM_SHIFT, Ordering::Release);
         true
     }
 

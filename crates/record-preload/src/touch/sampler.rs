@@ -12,6 +12,8 @@ const SIZE_STEP_LOG2: u32 = 4;
 
 /// Objects of a kind to let pass until one is watched; 0 before the first.
 static LEFT: [AtomicU32; COUNTERS] = [const { AtomicU32::new(0) }; COUNTERS];
+/// Objects of a kind that were watched.
+static TURNS: [AtomicU32; COUNTERS] = [const { AtomicU32::new(0) }; COUNTERS];
 /// The N; 0 until it is known.
 static ONE_IN: AtomicU32 = AtomicU32::new(0);
 /// State of the random numbers. Races between threads only repeat a number.
@@ -38,23 +40,25 @@ pub fn one_in() -> u32 {
     ONE_IN.load(Ordering::Relaxed)
 }
 
-/// Whether to watch an object of this size that is about to be made. The first of each kind is watched; the gaps
-/// between the following are random, N on average, so that no rhythm of the program can hide behind them.
+/// Whether to watch an object of this size that is about to be made, and if so, how many of its kind were watched before (0 where it
+/// is large). The first of each kind is watched; the gaps between the following are random, N on average, so that no rhythm of the
+/// program can hide behind them.
 #[inline]
-pub fn wants(size: usize) -> bool {
+pub fn turn(size: usize) -> Option<u32> {
     if size as u64 >= WATCHED_BYTES_MIN {
-        return true;
+        return Some(0);
     }
     if size == 0 {
-        return false;
+        return None;
     }
     let site = if site::is_on() { u64::from(site::of_caller()) } else { 0 };
     let kind = (site << 32) | (size >> SIZE_STEP_LOG2) as u64;
-    let counter = &LEFT[(kind.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - COUNTERS.ilog2())) as usize];
+    let place = (kind.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - COUNTERS.ilog2())) as usize;
+    let counter = &LEFT[place];
     let left = counter.load(Ordering::Relaxed);
     let is_due = left <= 1;
     counter.store(if is_due { gap() } else { left - 1 }, Ordering::Relaxed);
-    is_due
+    is_due.then(|| TURNS[place].fetch_add(1, Ordering::Relaxed))
 }
 
 /// A number from 1 to 2N - 1.

@@ -89,8 +89,8 @@ pub unsafe fn copy_touched(block: Block, new: *mut libc::c_void) {
     let mut copied = 0;
     let looked = States::current().is_some_and(|states| {
         states.each_present(block.page(), block.pages(), |present| {
-            let from = (present.first_page - block.page()) * PAGE;
-            let end = from + present.pages * PAGE;
+            let from = ((present.first_page - block.page()) * PAGE).saturating_sub(block.lead());
+            let end = (present.first_page - block.page() + present.pages) * PAGE - block.lead();
             if !present.is_zero {
                 copy(from, end);
             }

@@ -8,6 +8,7 @@ mod clocks;
 mod collector;
 mod fault;
 mod image;
+mod neighbours;
 mod object;
 mod perf;
 mod ring;

@@ -1,6 +1,6 @@
 //! A watched object while it lives: which of its pages were seen to be touched.
 
-use hksim_trace::event::{Access, SiteId};
+use hksim_trace::event::{Access, Birth, Sides, SiteId};
 use hksim_trace::profile::SiteProfile;
 use hksim_trace::resolve::RawOp;
 
@@ -20,6 +20,26 @@ pub enum PageSeen {
     ReadThenWritten,
 }
 
+impl PageSeen {
+    fn and(self, access: Access) -> Self {
+        match (self, access) {
+            (PageSeen::Nothing, Access::Read) => PageSeen::Read,
+            (PageSeen::Nothing, Access::Write) => PageSeen::Written,
+            (PageSeen::Read, Access::Write) => PageSeen::ReadThenWritten,
+            _ => self,
+        }
+    }
+
+    fn birth(self) -> Birth {
+        match self {
+            PageSeen::Nothing => Birth::None,
+            PageSeen::Read => Birth::Read,
+            PageSeen::Written => Birth::All,
+            PageSeen::ReadThenWritten => Birth::ReadThenWrite,
+        }
+    }
+}
+
 /// A page of an object.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
@@ -28,9 +48,11 @@ struct Page {
     forks: u32,
 }
 
-/// A live watched object, which begins at a page.
+/// A live watched object: a small one lies across two pages, a large one begins at a page.
 #[derive(Clone, Debug)]
 pub struct Watched {
+    /// Where it begins on its first page.
+    lead: u64,
     bytes: u64,
     site: SiteId,
     /// The thread that made it.
@@ -45,33 +67,78 @@ pub struct Watched {
     bytes_before: u64,
     /// One entry per page, up to the last that was touched.
     pages: Vec<Page>,
+    /// What was seen of it as a whole.
+    whole: PageSeen,
+    /// Blocks of its size class that its thread had made when it was made itself.
+    neighbours: u64,
+    /// Its second page was touched, and the next block of its class had come before.
+    is_second_late: bool,
 }
 
 impl Watched {
     /// An object just made.
-    pub fn new(bytes: u64, zeroed: bool, site: SiteId, thread: u32) -> Self {
+    pub fn new(address: u64, bytes: u64, zeroed: bool, site: SiteId, thread: u32) -> Self {
         let (profiled, bytes_made, bytes_before) = (bytes < PAGE_BYTES, bytes, bytes);
-        Self { bytes, site, thread, profiled, bytes_made, zeroed, bytes_before, pages: Vec::new() }
+        let (lead, pages, whole) = (address % PAGE_BYTES, Vec::new(), PageSeen::Nothing);
+        Self {
+            lead,
+            bytes,
+            site,
+            thread,
+            profiled,
+            bytes_made,
+            zeroed,
+            bytes_before,
+            pages,
+            whole,
+            neighbours: 0,
+            is_second_late: false,
+        }
     }
 
     /// An object that has grown out of the real allocator's heap, where it was smaller than a page.
-    pub fn moved_in(bytes: u64, thread: u32) -> Self {
-        let made = Self::new(bytes, false, SiteId::UNKNOWN, thread);
-        Self { profiled: false, pages: vec![Page { seen: PageSeen::Written, forks: 0 }], ..made }
+    pub fn moved_in(address: u64, bytes: u64, thread: u32) -> Self {
+        let made = Self::new(address, bytes, false, SiteId::UNKNOWN, thread);
+        Self {
+            profiled: false,
+            pages: vec![Page { seen: PageSeen::Written, forks: 0 }],
+            whole: PageSeen::Written,
+            ..made
+        }
     }
 
-    /// The same object with another size.
+    /// The same object with another size, and perhaps elsewhere.
     #[must_use]
-    pub fn resized(self, bytes: u64) -> Self {
-        let mut pages = self.pages;
-        pages.truncate(bytes.div_ceil(PAGE_BYTES) as usize);
+    pub fn resized(self, address: u64, bytes: u64) -> Self {
+        let lead = address % PAGE_BYTES;
+        // Both pages of a small object that moves come to lie on one.
+        let mut pages =
+            if lead == self.lead { self.pages } else { vec![Page { seen: self.whole, forks: self.forks() }] };
+        pages.truncate((lead + bytes).div_ceil(PAGE_BYTES) as usize);
         let profiled = self.profiled && bytes < PAGE_BYTES;
-        Self { bytes, bytes_before: self.bytes, profiled, pages, ..self }
+        Self { lead, bytes, bytes_before: self.bytes, profiled, pages, ..self }
+    }
+
+    /// Bytes that it has.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The same object, made when its thread had made so many of its class.
+    #[must_use]
+    pub fn with_neighbours(self, neighbours: u64) -> Self {
+        Self { neighbours, ..self }
     }
 
     /// Its pages.
     pub fn pages(&self) -> usize {
-        self.bytes.div_ceil(PAGE_BYTES) as usize
+        (self.lead + self.bytes).div_ceil(PAGE_BYTES) as usize
+    }
+
+    /// Its pages' addresses, if it lies at `address`.
+    pub fn page_range(&self, address: u64) -> std::ops::Range<u64> {
+        let first = address - self.lead;
+        first..first + self.pages() as u64 * PAGE_BYTES
     }
 
     /// The profiles that it belongs to, without any object yet: of all objects, of its size, of its call site.
@@ -85,28 +152,47 @@ impl Watched {
         })
     }
 
+    /// What its profiles count it as.
+    pub fn birth(&self) -> Birth {
+        let sides = Sides::of(self.seen(0).birth(), self.seen(1).birth()).map(Birth::Apart);
+        let was_resized = self.bytes != self.bytes_made || self.bytes != self.bytes_before;
+        // Where its second page was touched first, the two are not what the whole was. Where it was touched late, a neighbour's
+        // first access is that page's.
+        let are_lent = self.pages() == 2 && !was_resized && !self.is_second_late;
+        let sides = sides.filter(|sides| are_lent && sides.whole() == self.whole.birth());
+        sides.unwrap_or(self.whole.birth())
+    }
+
     /// What was seen of a page.
     pub fn seen(&self, page: usize) -> PageSeen {
         self.pages.get(page).map_or(PageSeen::Nothing, |page| page.seen)
     }
 
+    /// Forks of the program before the last touch that was seen of any page.
+    fn forks(&self) -> u32 {
+        self.pages.iter().map(|page| page.forks).max().unwrap_or(0)
+    }
+
     /// Notes a fault on a page after so many forks of the program; whether it tells anything new. A page that was written is written
     /// anew where a fork came between.
-    pub fn see_fault(&mut self, page: usize, access: Access, forks: u32) -> bool {
-        let is_new = self.see(page, access);
+    pub fn see_fault(&mut self, page: usize, access: Access, forks: u32, neighbours: u64) -> bool {
+        let is_new = self.see(page, access, Some(neighbours));
         let Some(page) = self.pages.get_mut(page) else { return is_new };
         let was_shared = std::mem::replace(&mut page.forks, forks) < forks;
         is_new || (was_shared && access == Access::Write)
     }
 
-    /// Notes a touch of a page; whether it tells anything new.
-    pub fn see(&mut self, page: usize, access: Access) -> bool {
-        let after = match (self.seen(page), access) {
-            (PageSeen::Nothing, Access::Read) => PageSeen::Read,
-            (PageSeen::Nothing, Access::Write) => PageSeen::Written,
-            (PageSeen::Read, Access::Write) => PageSeen::ReadThenWritten,
-            _ => return false,
-        };
+    /// Notes a touch of a page, when its thread had made so many of its class (`None`: not known); whether it tells anything new.
+    pub fn see(&mut self, page: usize, access: Access, neighbours: Option<u64>) -> bool {
+        let before = self.seen(page);
+        let after = before.and(access);
+        if after == before {
+            return false;
+        }
+        if page == 1 && before == PageSeen::Nothing {
+            self.is_second_late = neighbours.is_some_and(|neighbours| neighbours != self.neighbours);
+        }
+        self.whole = self.whole.and(access);
         if self.pages.len() <= page {
             self.pages.resize(page + 1, Page::default());
         }
@@ -116,17 +202,17 @@ impl Watched {
 
     /// The touch of a page, as far as the object lies on it.
     pub fn touch(&self, address: u64, page: usize, access: Access) -> RawOp {
-        let offset = page as u64 * PAGE_BYTES;
-        let bytes = (self.bytes - offset).min(PAGE_BYTES) as u32;
-        RawOp::Touch { address, offset, bytes, access }
+        let offset = (page as u64 * PAGE_BYTES).saturating_sub(self.lead);
+        let end = ((page as u64 + 1) * PAGE_BYTES - self.lead).min(self.bytes);
+        RawOp::Touch { address, offset, bytes: (end - offset) as u32, access }
     }
 
     /// The write of what a resize added on a page that was written before: no fault can show it, and what is written
     /// once is taken to be written on.
     pub fn tail_of_written_page(&self, address: u64) -> Option<RawOp> {
         let offset = self.bytes_before;
-        let page = offset / PAGE_BYTES;
-        let end = ((page + 1) * PAGE_BYTES).min(self.bytes);
+        let page = (self.lead + offset) / PAGE_BYTES;
+        let end = ((page + 1) * PAGE_BYTES - self.lead).min(self.bytes);
         let written = matches!(self.seen(page as usize), PageSeen::Written | PageSeen::ReadThenWritten);
         let bytes = end.checked_sub(offset).filter(|&bytes| bytes > 0 && written)? as u32;
         Some(RawOp::Touch { address, offset, bytes, access: Access::Write })

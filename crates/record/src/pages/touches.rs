@@ -15,6 +15,7 @@ use hksim_trace::resolve::{RawEvent, RawOp};
 use crate::clock::TickRate;
 use crate::error::RecordError;
 use crate::pages::image::{ImagePages, PageEnd, SeenFault};
+use crate::pages::neighbours::Neighbours;
 use crate::pages::object::{PageSeen, Watched};
 use crate::spool_reader::SpoolReader;
 use crate::touched::PAGE_BYTES;
@@ -37,6 +38,7 @@ pub struct PageTouches {
     early: Vec<SeenFault>,
     /// Live watched objects by address.
     live: BTreeMap<u64, Watched>,
+    neighbours: Neighbours,
     profiles: HashMap<ProfileKey, SiteProfile>,
     counts: Counts,
     /// Time of the last event or touch.
@@ -58,6 +60,7 @@ impl PageTouches {
         let counts =
             Counts { turned_down: pages.turned_down(), faults_lost: pages.seen.faults_lost, ..Counts::default() };
         let (ahead, early, live, profiles) = (VecDeque::new(), Vec::new(), BTreeMap::new(), HashMap::new());
+        let neighbours = Neighbours::default();
         Ok(Some(Self {
             spool: Arc::clone(spool),
             pages,
@@ -65,6 +68,7 @@ impl PageTouches {
             ahead,
             early,
             live,
+            neighbours,
             profiles,
             counts,
             last_ns: 0,
@@ -84,13 +88,18 @@ impl PageTouches {
         self.look_ahead(raw.time_ns);
         self.touch_until(raw.time_ns, &mut each)?;
         self.last_ns = self.last_ns.max(raw.time_ns);
+        if let RawOp::Alloc { size, .. } | RawOp::Realloc { old: 0, size, .. } = raw.op
+            && size < PAGE_BYTES
+        {
+            self.neighbours.note(raw.thread, size);
+        }
         match raw.op {
             RawOp::Alloc { address, size, call, .. } if self.pages.is_watched(address) => {
                 let zeroed = call == AllocCall::Calloc;
-                self.bear(raw, address, Watched::new(size, zeroed, raw.site, raw.thread), &mut each)
+                self.bear(raw, address, Watched::new(address, size, zeroed, raw.site, raw.thread), &mut each)
             }
             RawOp::Realloc { old: 0, new, size, .. } if self.pages.is_watched(new) => {
-                self.bear(raw, new, Watched::new(size, false, raw.site, raw.thread), &mut each)
+                self.bear(raw, new, Watched::new(new, size, false, raw.site, raw.thread), &mut each)
             }
             RawOp::Free { address } if self.live.contains_key(&address) => {
                 if let Some(object) = self.bury(address, raw.time_ns, &mut each)? {
@@ -183,19 +192,21 @@ impl PageTouches {
         time_ns: u64,
         each: &mut impl FnMut(RawEvent) -> Result<(), RecordError>,
     ) -> Result<bool, RecordError> {
-        let Some((&address, object)) = self.live.range_mut(..=fault.page).next_back() else {
+        let Some((&address, object)) = self.live.range_mut(..fault.page + PAGE_BYTES).next_back() else {
             return Ok(false);
         };
-        let number = ((fault.page - address) / PAGE_BYTES) as usize;
-        if number >= object.pages() {
+        let pages = object.page_range(address);
+        if !pages.contains(&fault.page) {
             return Ok(false);
         }
+        let number = ((fault.page - pages.start) / PAGE_BYTES) as usize;
         let access = match (fault.access, object.seen(number)) {
             (Some(access), _) => access,
             (None, PageSeen::Nothing) => self.pages.first_access(fault.page)?,
             (None, _) => Access::Write,
         };
-        if object.see_fault(number, access, self.forks) {
+        let neighbours = self.neighbours.made(object.thread, object.bytes());
+        if object.see_fault(number, access, self.forks, neighbours) {
             self.counts.touches += 1;
             let thread = self.spool.thread_of(fault.tid).unwrap_or(object.thread);
             each(RawEvent::new(time_ns, thread, object.touch(address, number, access)))?;
@@ -211,7 +222,7 @@ impl PageTouches {
         object: Watched,
         each: &mut impl FnMut(RawEvent) -> Result<(), RecordError>,
     ) -> Result<(), RecordError> {
-        let range = address..address + object.pages() as u64 * PAGE_BYTES;
+        let range = object.page_range(address);
         if !self.pages.is_timed() && self.is_unknown(&range)? {
             // Nobody saw what it touched: it borrows like the objects that were not watched.
             return each(raw);
@@ -222,7 +233,8 @@ impl PageTouches {
         each(raw)?;
         self.counts.objects += 1;
         let tail = object.tail_of_written_page(address);
-        self.live.insert(address, object);
+        let neighbours = self.neighbours.made(object.thread, object.bytes());
+        self.live.insert(address, object.with_neighbours(neighbours));
         if let Some(touch) = tail {
             each(RawEvent::new(raw.time_ns, raw.thread, touch))?;
         }
@@ -254,10 +266,10 @@ impl PageTouches {
         time_ns: u64,
         each: &mut impl FnMut(RawEvent) -> Result<(), RecordError>,
     ) -> Result<Option<Watched>, RecordError> {
-        let Some(end) = self.live.get(&address).map(|object| address + object.pages() as u64 * PAGE_BYTES) else {
+        let Some(pages) = self.live.get(&address).map(|object| object.page_range(address)) else {
             return Ok(None);
         };
-        self.touch_ahead(address..end, time_ns, each)?;
+        self.touch_ahead(pages, time_ns, each)?;
         self.touch_unseen(address, time_ns, each)?;
         Ok(self.live.remove(&address))
     }
@@ -288,13 +300,13 @@ impl PageTouches {
         let Some(object) = self.live.get_mut(&address) else {
             return Ok(());
         };
-        for number in 0..object.pages() {
-            let access = match self.pages.end_of(address + number as u64 * PAGE_BYTES)? {
+        for (number, page) in object.page_range(address).step_by(PAGE_BYTES as usize).enumerate() {
+            let access = match self.pages.end_of(page)? {
                 PageEnd::Read => Access::Read,
                 PageEnd::Written => Access::Write,
                 PageEnd::Untouched | PageEnd::Unknown => continue,
             };
-            if object.see(number, access) {
+            if object.see(number, access, None) {
                 self.counts.touches += 1;
                 self.counts.touches_untimed += 1;
                 each(RawEvent::new(time_ns, object.thread, object.touch(address, number, access)))?;
@@ -315,11 +327,11 @@ impl PageTouches {
         if old == new
             && let Some(object) = self.live.get(&old)
         {
-            let kept = object.pages().min(size.div_ceil(PAGE_BYTES) as usize) as u64 * PAGE_BYTES;
-            let end = object.pages() as u64 * PAGE_BYTES;
-            self.touch_ahead(old + kept..old + end, raw.time_ns, each)?;
+            let end = object.page_range(old).end;
+            let kept = end.min((old + size).next_multiple_of(PAGE_BYTES));
+            self.touch_ahead(kept..end, raw.time_ns, each)?;
             return match self.live.remove(&old) {
-                Some(object) => self.bear(raw, new, object.resized(size), each),
+                Some(object) => self.bear(raw, new, object.resized(new, size), each),
                 None => each(raw),
             };
         }
@@ -333,20 +345,15 @@ impl PageTouches {
             return each(raw);
         }
         // What moves is copied by the recorder, whose faults do not count: written pages stay written.
-        let object = before.map_or_else(|| Watched::moved_in(size, raw.thread), |object| object.resized(size));
+        let object =
+            before.map_or_else(|| Watched::moved_in(new, size, raw.thread), |object| object.resized(new, size));
         self.bear(raw, new, object, each)
     }
 
     /// Adds an object's life to its profiles.
     fn note(&mut self, object: &Watched) {
         for kind in object.profiles() {
-            let profile = self.profiles.entry(kind.key()).or_insert(kind);
-            match object.seen(0) {
-                PageSeen::Nothing => profile.untouched += 1,
-                PageSeen::Read => profile.read += 1,
-                PageSeen::Written => profile.written += 1,
-                PageSeen::ReadThenWritten => profile.read_then_written += 1,
-            }
+            self.profiles.entry(kind.key()).or_insert(kind).count(object.birth());
         }
     }
 }

@@ -99,6 +99,10 @@ impl Heap for NativeHeap<'_> {
         self.free(place);
     }
 
+    fn address(&self, place: Place) -> u64 {
+        u64::from(place.0.offset)
+    }
+
     fn usable_bytes(&self, place: Place) -> u64 {
         self.allocator.usable_bytes(place.0)
     }
@@ -158,6 +162,10 @@ impl Heap for MallocThread {
         self.0.free_by_resize(place.0, call);
     }
 
+    fn address(&self, place: Address) -> u64 {
+        self.0.address(place.0)
+    }
+
     fn usable_bytes(&self, place: Address) -> u64 {
         self.0.usable_bytes(place.0)
     }
@@ -200,6 +208,10 @@ impl Heap for Nothing {
     fn free(&mut self, _place: ()) {}
 
     fn free_by_resize(&mut self, _place: (), _call: ReallocCall) {}
+
+    fn address(&self, _place: ()) -> u64 {
+        0
+    }
 
     fn usable_bytes(&self, _place: ()) -> u64 {
         0

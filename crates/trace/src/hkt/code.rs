@@ -169,8 +169,8 @@ impl Detail {
 }
 
 fn birth_index(birth: Birth) -> u8 {
-    match birth {
-        Birth::None => 0,
+    match birth.whole() {
+        Birth::None | Birth::Apart(_) => 0,
         Birth::FirstByte => 1,
         Birth::All => 2,
         Birth::Watched => 3,

@@ -40,10 +40,10 @@ impl Touched {
 
     /// What was read and then written counts as written.
     fn at_once(&mut self, bytes: Range<u64>, birth: Birth) {
-        match birth {
+        match birth.whole() {
             Birth::All | Birth::ReadThenWrite => self.access(bytes, Access::Write),
             Birth::Read => self.access(bytes, Access::Read),
-            Birth::None | Birth::FirstByte | Birth::Watched => (),
+            Birth::None | Birth::FirstByte | Birth::Watched | Birth::Apart(_) => (),
         }
     }
 

@@ -1,0 +1,46 @@
+//! Whether a block's neighbour came before it was touched.
+//!
+//! Allocators hand out the blocks of a size class one behind the other, and write to those that lie on a page before they hand out the
+//! first of them. So what a block that reaches into the next page does there is the first access of that page only as long as no other
+//! block of its class has been made.
+
+use std::collections::HashMap;
+
+/// Blocks made so far, by thread and size class.
+#[derive(Default)]
+pub struct Neighbours(HashMap<(u32, u64), u64>);
+
+impl Neighbours {
+    /// Notes that a thread has made a block.
+    pub fn note(&mut self, thread: u32, bytes: u64) {
+        *self.0.entry((thread, class(bytes))).or_default() += 1;
+    }
+
+    /// How many blocks of the class of `bytes` bytes the thread has made.
+    pub fn made(&self, thread: u32, bytes: u64) -> u64 {
+        self.0.get(&(thread, class(bytes))).copied().unwrap_or_default()
+    }
+}
+
+/// Bytes of a block of its class, as most allocators have them: steps of 16 bytes, and four classes per doubling.
+fn class(bytes: u64) -> u64 {
+    bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_blocks_of_the_same_class_and_thread_are_neighbours() {
+        assert_eq!([1, 16, 17, 40, 48, 128, 129, 200, 1025].map(class), [16, 16, 32, 48, 48, 128, 160, 224, 1280]);
+        let mut neighbours = Neighbours::default();
+        neighbours.note(0, 40);
+        let before = neighbours.made(0, 40);
+        neighbours.note(0, 64);
+        neighbours.note(1, 40);
+        assert_eq!(neighbours.made(0, 40), before);
+        neighbours.note(0, 48);
+        assert_eq!(neighbours.made(0, 40), before + 1);
+    }
+}
