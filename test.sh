@@ -72,7 +72,7 @@ install_tools() {
 lint() {
     if command -v shellcheck >/dev/null; then
         step "shellcheck"
-        shellcheck -x try.sh test.sh .ci/run .ci/*.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh tools/kernel-matrix/run.sh
+        shellcheck -x try.sh test.sh .ci/run .ci/*.sh traces/make.sh notebooks/export.sh fuzz/run.sh benches/validate-grid.sh tools/kernel-matrix/run.sh tools/outside-programs/check.sh
         # Functions that a trap or another function calls look unreachable.
         shellcheck -x -e SC2317,SC2086 tools/native-programs.sh tools/native-tests.sh tools/native-limits.sh tools/native-races.sh
     fi
@@ -86,6 +86,9 @@ lint() {
 
     step "cargo doc"
     RUSTDOCFLAGS="-D warnings" cargo doc --quiet --locked --workspace --no-deps
+
+    step "library crates, packaged and used from outside"
+    tools/outside-programs/check.sh
 }
 
 # Licences and duplicates are also tests of testkit; known advisories are not.

@@ -13,6 +13,7 @@ pub mod generate;
 pub mod header;
 pub mod hkt;
 pub mod ids;
+#[cfg(feature = "import")]
 pub mod import;
 pub mod info;
 pub mod memory_policy;
