@@ -33,6 +33,8 @@ def rows_of(trace):
             row["align_log2"] = None
         if row["birth"] == "first":
             row["birth"] = "first-byte"
+        if name == "fork_end" and fields["outlives"]:
+            row.update(op="fork-outlives")
         if name == "memory_policy":
             row.update(op="memory-policy-inherited" if fields["inherited"] else "memory-policy")
             row["call"] = fields["policy"].replace("_", "-")
@@ -102,7 +104,7 @@ def compare_android(trace, path):
         live.remove(int(pointer, 16))
 
     for time_ns, thread, name, fields in trace:
-        if name in "usable_size thread_start fork exec mark read write free_unknown memory_policy".split():
+        if name in "usable_size thread_start fork fork_end exec mark read write free_unknown memory_policy".split():
             continue
         if name == "realloc_failed" and fields["size"] == 0:
             continue
