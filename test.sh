@@ -115,7 +115,7 @@ check_oldest_rust() {
 
 check_documents() {
     if command -v python3 >/dev/null; then
-        step "docs/kernel-matrix.md is what its results give"
+        step "docs/lab/kernel-matrix.md is what its results give"
         python3 tools/kernel-matrix/matrix.py check
     fi
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The matrix of rules and kernel versions: results in docs/kernel-matrix.json, the page in docs/kernel-matrix.md.
+"""The matrix of rules and kernel versions: results in docs/lab/kernel-matrix.json, the page in docs/lab/kernel-matrix.md.
 
 matrix.py add VERSION PACKAGE OUTPUT   takes over what one machine said (`here` is a version, too)
 matrix.py write                        writes the page
@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs/lab"
 RESULTS = DOCS / "kernel-matrix.json"
 PAGE = DOCS / "kernel-matrix.md"
 VERSIONS = ["5.15", "6.1", "6.8", "6.12", "6.14", "6.18", "here"]
@@ -18,7 +18,7 @@ VERSIONS = ["5.15", "6.1", "6.8", "6.12", "6.14", "6.18", "here"]
 HEAD = """# Rule by kernel version
 
 What `tools/kernel-matrix/run.sh` found. It boots distribution kernels under QEMU's software emulation with a static `hksim`, and there
-runs the directed scripts of every [kernel rule](kernel-rules.md) (`hksim rules --set-modes`), then random scripts over every set of modes
+runs the directed scripts of every [kernel rule](../reference/kernel-rules.md) (`hksim rules --set-modes`), then random scripts over every set of modes
 (`hksim rules --random N --all-modes`). After each operation prediction and kernel are compared. Counts are exact under emulation; times
 mean nothing. This page is made from [kernel-matrix.json](kernel-matrix.json) by `matrix.py write`; do not edit it.
 
@@ -35,7 +35,7 @@ kernel it runs on. R3 is unverified where the sizes between 4 KiB and 2 MiB do n
 STILL = """Every difference is made small by the run itself, and is `hksim rules --script`'s input. What is known of causes:
 
 - A lazily freed huge page that was written again is clean after `mprotect` on 6.18.15: a kernel error from 6.6 on, mended in
-  6.18.44, whose rules 6.18 has here ([versions](kernel-rules.md#versions)). 6.12 and 6.14 are predicted with it.
+  6.18.44, whose rules 6.18 has here ([versions](../reference/kernel-rules.md#versions)). 6.12 and 6.14 are predicted with it.
 """
 
 
