@@ -190,7 +190,8 @@ fn every_page_is_in_the_summary_once() {
 /// Messages and comments name pages as docs/FOLDER/PAGE.
 #[test]
 fn every_page_that_source_names_exists() {
-    let mut sources: Vec<PathBuf> = ["test.sh", "try.sh", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(PathBuf::from).into();
+    let mut sources: Vec<PathBuf> =
+        ["test.sh", "try.sh", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(PathBuf::from).into();
     for folder in SOURCE_FOLDERS {
         files(&root().join(folder), &["rs", "sh", "py", "c", "toml", "md", "ipynb"], &mut sources);
     }
