@@ -135,6 +135,9 @@ fn broken(from: &Path, text: &str, link: &str) -> Option<String> {
     if from.starts_with(&docs) && !target.starts_with(&docs) {
         return Some("leaves docs/, and the book holds nothing else".to_string());
     }
+    if from.starts_with(&docs) && target.ends_with("SUMMARY.md") {
+        return Some("is no page of the book".to_string());
+    }
     let text = if path.is_empty() { text.to_string() } else { fs::read_to_string(&target).unwrap_or_default() };
     anchor.filter(|anchor| !anchors(&text).contains(*anchor)).map(|_| "no such heading".to_string())
 }
@@ -169,6 +172,7 @@ fn broken_links_are_found() {
     assert_eq!(verdict("#nothing").as_deref(), Some("no such heading"));
     assert_eq!(verdict("reference/glossary.md#nothing").as_deref(), Some("no such heading"));
     assert!(verdict("../README.md").expect("an error").starts_with("leaves docs/"));
+    assert!(verdict("SUMMARY.md").expect("an error").starts_with("is no page"));
     for good in ["#twice-1", "images/sweep.svg", "reference/glossary.md#glossary", "https://example.org/x#y"] {
         assert_eq!(verdict(good), None, "{good}");
     }
