@@ -215,6 +215,28 @@ fn every_page_that_source_names_exists() {
     assert!(checked > 40, "names of pages were found: {checked}");
 }
 
+/// Links of the rendered book that lead nowhere: mdBook makes its own anchors.
+fn dead_links(book: &Path) -> Vec<String> {
+    let mut pages = Vec::new();
+    files(book, &["html"], &mut pages);
+    let mut dead = Vec::new();
+    for page in pages.iter().filter(|page| !page.ends_with("print.html") && !page.ends_with("404.html")) {
+        for link in read(page).split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            if link.contains(':') {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target =
+                if path.is_empty() { page.clone() } else { normal(&page.parent().expect("a folder").join(path)) };
+            let has_anchor = || anchor.is_empty() || read(&target).contains(&format!("id=\"{anchor}\""));
+            if !target.exists() || !has_anchor() {
+                dead.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    dead
+}
+
 #[test]
 fn the_book_builds() {
     let Ok(version) = Command::new("mdbook").arg("--version").output() else {
@@ -230,4 +252,6 @@ fn the_book_builds() {
     for page in ["index.html", "reference/glossary.html", "lab/corrections.html", "images/sweep.svg"] {
         assert!(book.join(page).exists(), "{version}the book has no {page}");
     }
+    let dead = dead_links(&book);
+    assert!(dead.is_empty(), "{version}dead links:\n{}", dead.join("\n"));
 }
