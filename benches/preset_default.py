@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the table of docs/preset-default.md: benches/preset_default.py HKSIM, in the repository's root."""
+"""Makes the table of docs/lab/preset-default.md: benches/preset_default.py HKSIM, in the repository's root."""
 
 import glob
 import json

@@ -1,4 +1,4 @@
-"""Reads .hkt traces, versions 1 to 3, from docs/trace-format.md alone. Needs the package `zstandard`.
+"""Reads .hkt traces, versions 1 to 3, from docs/reference/trace-format.md alone. Needs the package `zstandard`.
 
     for event in Trace("app.hkt"): print(event)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The matrix of rules and kernel versions: results in docs/kernel-matrix.json, the page in docs/kernel-matrix.md.
+"""The matrix of rules and kernel versions: results in docs/lab/kernel-matrix.json, the page in docs/lab/kernel-matrix.md.
 
 matrix.py add VERSION PACKAGE OUTPUT   takes over what one machine said (`here` is a version, too)
 matrix.py write                        writes the page
@@ -10,15 +10,15 @@ import json
 import sys
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs/lab"
 RESULTS = DOCS / "kernel-matrix.json"
 PAGE = DOCS / "kernel-matrix.md"
 VERSIONS = ["5.15", "6.1", "6.8", "6.12", "6.14", "6.18", "here"]
 
 HEAD = """# Rule by kernel version
 
-What `tools/kernel-matrix/run.sh` found. It boots distribution kernels under QEMU's software emulation with a static `hksim`, and there
-runs the directed scripts of every [kernel rule](kernel-rules.md) (`hksim rules --set-modes`), then random scripts over every set of modes
+`tools/kernel-matrix/run.sh` boots distribution kernels under QEMU's software emulation with a static `hksim`. There it
+runs the directed scripts of every [kernel rule](../reference/kernel-rules.md) (`hksim rules --set-modes`), then random scripts over every set of modes
 (`hksim rules --random N --all-modes`). After each operation prediction and kernel are compared. Counts are exact under emulation; times
 mean nothing. This page is made from [kernel-matrix.json](kernel-matrix.json) by `matrix.py write`; do not edit it.
 
@@ -27,15 +27,15 @@ A cell: **all** scripts of the rule gave what the model of that version predicts
 entries are compared by their sum there.
 """
 
-NOTES = """R2, R11 and R17 have no script: defrag needs memory so fragmented that an allocation fails, khugepaged comes when it likes, and
-fault-around is of files. R5 (where a map without an address is placed) is read in every version's source; `cargo test` proves it on the
+NOTES = """R2, R11 and R17 have no script: defrag needs memory so fragmented that an allocation fails, khugepaged is not deterministic, and
+fault-around concerns files. R5 (the address of a mapping without a hint) is read in every version's source; `cargo test` proves it on the
 kernel it runs on. R3 is unverified where the sizes between 4 KiB and 2 MiB do not exist.
 """
 
-STILL = """Every difference is made small by the run itself, and is `hksim rules --script`'s input. What is known of causes:
+STILL = """The run shrinks every difference; the result is input of `hksim rules --script`. Known causes:
 
-- A lazily freed huge page that was written again is clean after `mprotect` on 6.18.15: a kernel error from 6.6 on, mended in
-  6.18.44, whose rules 6.18 has here ([versions](kernel-rules.md#versions)). 6.12 and 6.14 are predicted with it.
+- A lazily freed huge page that was written again is clean after `mprotect` on 6.18.15: a kernel error from 6.6 on, corrected in
+  6.18.44, whose rules 6.18 has here ([versions](../reference/kernel-rules.md#versions)). 6.12 and 6.14 are predicted with it.
 """
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Boots distribution kernels under software emulation, runs `hksim rules` on each, and writes docs/kernel-matrix.md.
+# Boots distribution kernels under software emulation, runs `hksim rules` on each, and writes docs/lab/kernel-matrix.md.
 # Counts are exact there; times mean nothing. Everything is kept in target/kernel-matrix.
 #
 #   tools/kernel-matrix/run.sh                    every kernel of the list

@@ -10,7 +10,7 @@ recorder, which then counts the very calls that the recorder sees. It holds that
 - the program's results are the same every time;
 - hksim can read, simulate and validate the recording.
 
-Then it writes the recordings, MANIFEST.toml, and the tables of docs/corpus.md.
+Then it writes the recordings, MANIFEST.toml, and the tables of docs/lab/corpus.md.
 """
 
 import argparse
@@ -188,7 +188,7 @@ def main():
             print(f"  FAILED: {problem}", flush=True)
         failed = failed or bool(problems)
         report.write_manifest(TRACES, entries, NAMES)
-    report.write_tables(TRACES.parent / "docs/corpus.md", entries, NAMES)
+    report.write_tables(TRACES.parent / "docs/lab/corpus.md", entries, NAMES)
     sys.exit(1 if failed else 0)
 
 

@@ -1,4 +1,4 @@
-"""What a workload came to: as lines for whoever waits, as an entry of the manifest, as rows of docs/corpus.md."""
+"""What a workload came to: as lines for whoever waits, as an entry of the manifest, as rows of docs/lab/corpus.md."""
 
 import datetime
 import hashlib
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import programs
 
 LICENCE = "MIT OR Apache-2.0"
-MANIFEST_HEAD = "# Written by make.sh. All recordings are our own; docs/corpus.md says what was checked, and how.\n"
+MANIFEST_HEAD = "# Written by make.sh. All recordings are our own; docs/lab/corpus.md says what was checked, and how.\n"
 
 
 @dataclass

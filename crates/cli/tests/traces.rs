@@ -42,7 +42,7 @@ struct Holds {
     unknown_frees: u64,
 }
 
-/// What make.sh found out when it made the recording; docs/corpus.md says how.
+/// What make.sh found out when it made the recording; docs/lab/corpus.md says how.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Checked {

@@ -1,7 +1,7 @@
 //! A script for every kernel rule, or several, with the figures that the rule was established by.
 //!
 //! The figures were measured on Linux 6.18 before the model existed; they are literals here. Rules are those of the
-//! project's documentation (`docs/kernel-rules.md`).
+//! project's documentation (`docs/reference/kernel-rules.md`).
 
 use hksim_linux_mm::KernelVersion;
 use hksim_linux_mm::script::{Script, ScriptError};

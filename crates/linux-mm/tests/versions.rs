@@ -1,5 +1,5 @@
 //! What differs between kernel versions, by small scripts. The figures were worked out from each version's source, or
-//! measured on it under emulation (`docs/kernel-matrix.md`), not taken from the model; those of 6.18 are also measured
+//! measured on it under emulation (`docs/lab/kernel-matrix.md`), not taken from the model; those of 6.18 are also measured
 //! by other tests.
 
 use hksim_linux_mm::script::{ARENA_PAGES, Script};

@@ -97,7 +97,7 @@ impl std::fmt::Display for WordError {
         f.write_str(match self {
             WordError::Value(why) => return why.fmt(f),
             WordError::NoValue => "write FLAG=VALUE, as in superslab=1M",
-            WordError::Unknown => "no such policy flag; docs/policy-flags.md has them",
+            WordError::Unknown => "no such policy flag; docs/reference/policy-flags.md has them",
             WordError::Align => {
                 "in a program SuperSlabs lie in one arena, where every pointer that is freed can be told from others; use \
                  align=arena, or replay it"

@@ -154,7 +154,7 @@ pub enum TraceError {
     /// No known format fits a file's first line.
     #[error(
         "{}: no known trace format; known are {known}: name it with --from if the first line is damaged, or write a table with the \
-         columns op,object,size (docs/import.md)",
+         columns op,object,size (docs/reference/import.md)",
         path.display()
     )]
     UnknownFormat {

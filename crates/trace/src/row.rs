@@ -32,7 +32,7 @@ const POLICY_CALLS: [(u8, &str); MemoryPolicy::KINDS] = [(0, "thp-disable"), (1,
 /// What happened, in words and numbers. A field that the event does not have is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row<'a> {
-    /// The event: `alloc`, `free`, ... as docs/export.md lists them.
+    /// The event: `alloc`, `free`, ... as docs/reference/export.md lists them.
     pub op: &'a str,
     /// The object.
     pub object: Option<u64>,

@@ -18,7 +18,7 @@ pub struct Args {
     /// Trace of another program: plain, gz, bz2, xz, zstd or a zip archive (- for standard input, which cannot be zip)
     #[arg(value_name = "FILE", required_unless_present = "faults")]
     trace: Option<PathBuf>,
-    /// Explain page faults instead, by region, reason and time: what `perf script` printed (docs/faults.md; - for standard
+    /// Explain page faults instead, by region, reason and time: what `perf script` printed (docs/how-to/faults.md; - for standard
     /// input)
     #[arg(long, value_name = "SCRIPT", conflicts_with_all = ["trace", "from"])]
     faults: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub struct Args {
     /// With --faults: draw the faults over time
     #[arg(long, value_name = "FILE.svg", requires = "faults", value_parser = crate::chart::parse_picture)]
     plot: Option<PathBuf>,
-    /// Its format; recognised without. docs/import.md names them
+    /// Its format; recognised without. docs/reference/import.md names them
     #[arg(long, value_name = "KIND")]
     from: Option<String>,
     /// Of a trace of several processes, the one to take; the first without

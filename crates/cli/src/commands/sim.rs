@@ -36,7 +36,7 @@ pub struct Args {
     /// Model the data TLB of a core: its reach, and its misses where the trace has every access
     #[arg(long, value_name = "CORE", value_parser = parse_core, help = tlb_help())]
     tlb: Option<&'static Geometry>,
-    /// Write the pages that are present at every mark to a file (docs/page-sets.md)
+    /// Write the pages that are present at every mark to a file (docs/how-to/page-sets.md)
     #[arg(long, value_name = "FILE")]
     dump_pages: Option<PathBuf>,
     /// Of those only the pages after that event, or at that mark, or at the end

@@ -204,7 +204,7 @@ impl clap::Args for HostPolicyArgs {
 
 impl clap::Args for PolicyArgs {
     fn augment_args(command: Command) -> Command {
-        let heading = "Policy (values, defaults and units: docs/policy-flags.md)";
+        let heading = "Policy (values, defaults and units: docs/reference/policy-flags.md)";
         let command = command
             .arg(
                 Arg::new("preset")

@@ -1,11 +1,11 @@
-//! docs/policy-flags.md, made from the table of flags.
+//! docs/reference/policy-flags.md, made from the table of flags.
 
 use std::fs;
 use std::path::Path;
 
 use super::table::{FLAGS, Flag};
 
-/// The text of docs/policy-flags.md.
+/// The text of docs/reference/policy-flags.md.
 fn markdown() -> String {
     let mut text = String::from(HEAD);
     for flag in FLAGS.iter() {
@@ -48,10 +48,10 @@ Some values of `--huge` need more than a line:
 /// `HKSIM_UPDATE_DOCS=1` writes the page instead of comparing it.
 #[test]
 fn the_page_says_what_the_table_says() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/policy-flags.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/policy-flags.md");
     if std::env::var_os("HKSIM_UPDATE_DOCS").is_some() {
-        fs::write(&page, markdown()).expect("docs/policy-flags.md cannot be written");
+        fs::write(&page, markdown()).expect("docs/reference/policy-flags.md cannot be written");
     }
-    let written = fs::read_to_string(&page).expect("docs/policy-flags.md cannot be read");
-    assert!(written == markdown(), "docs/policy-flags.md is old; run this test with HKSIM_UPDATE_DOCS=1");
+    let written = fs::read_to_string(&page).expect("docs/reference/policy-flags.md cannot be read");
+    assert!(written == markdown(), "docs/reference/policy-flags.md is old; run this test with HKSIM_UPDATE_DOCS=1");
 }

@@ -1,5 +1,5 @@
 //! The flags of a simulated or replayed run: those of the policy, and of what is above and beneath the allocator. Arguments,
-//! help and docs/policy-flags.md are made from them.
+//! help and docs/reference/policy-flags.md are made from them.
 
 use std::sync::{LazyLock, Once};
 

@@ -1,4 +1,4 @@
-//! Page sets as text, for programs that look at the same memory from outside. docs/page-sets.md describes it.
+//! Page sets as text, for programs that look at the same memory from outside. docs/how-to/page-sets.md describes it.
 
 use std::fmt::Write;
 

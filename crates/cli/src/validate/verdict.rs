@@ -179,7 +179,7 @@ fn copy_suspects(forked: bool, residual: &Residual) -> Vec<&'static str> {
     found
 }
 
-/// Names the rules (docs/kernel-rules.md) that residuals point at.
+/// Names the rules (docs/reference/kernel-rules.md) that residuals point at.
 fn suspects(predicted: &SimReport, residual: &Residual) -> String {
     let kinds = residual.by_kind.unwrap_or_default();
     let calls = residual.os_calls.unwrap_or_default();

@@ -39,7 +39,7 @@ fn crc32(parts: &[&[u8]]) -> u32 {
         .fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| shift(crc)))
 }
 
-/// The checksum of a trace, from docs/trace-format.md alone: of the file's header and all section headers, each without its own CRC-32.
+/// The checksum of a trace, from docs/reference/trace-format.md alone: of the file's header and all section headers, each without its own CRC-32.
 fn checksum(file: &[u8]) -> String {
     let u32_at = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("four bytes")) as usize;
     let mut at = 16 + u32_at(12) + 4;

@@ -1,4 +1,4 @@
-//! Pitfalls of other recorders, one test each, on a real process. `docs/recording.md` lists them.
+//! Pitfalls of other recorders, one test each, on a real process. `docs/lab/recorder-tests.md` lists them.
 
 use std::fs;
 use std::num::NonZeroU32;

@@ -1,4 +1,4 @@
-//! Comma-separated values: one line an event, every field, docs/export.md describes the columns.
+//! Comma-separated values: one line an event, every field, docs/reference/export.md describes the columns.
 //!
 //! Two rows more than events: `header` at the start and `footer` at the end carry, as JSON, what the trace says about
 //! itself, so that it reads back without loss.

@@ -1,4 +1,4 @@
-//! The `.hkt` file format; `docs/trace-format.md` describes it byte by byte.
+//! The `.hkt` file format; `docs/reference/trace-format.md` describes it byte by byte.
 
 mod appending;
 mod assemble;

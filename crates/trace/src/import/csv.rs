@@ -1,4 +1,4 @@
-//! hksim's own table: one row an event, as `hksim export --to csv` writes it and docs/export.md describes it.
+//! hksim's own table: one row an event, as `hksim export --to csv` writes it and docs/reference/export.md describes it.
 //!
 //! Columns are found by their names, so a table that went through other programs reads back too, and one made by hand
 //! needs three (`op,object,size`): the others have defaults. Objects and threads
@@ -30,7 +30,7 @@ pub(super) const FORMAT: Format = Format {
 const MARKS_UNNAMED_MAX: u64 = 1 << 12;
 const SITES_UNNAMED_MAX: u64 = 1 << 20;
 
-const MEND: &str = "mend the row; docs/export.md describes the columns";
+const MEND: &str = "mend the row; docs/reference/export.md describes the columns";
 
 /// Names of the columns, in the order of [`Columns::at`].
 const NAMES: [&str; 14] = [

@@ -25,7 +25,7 @@ pub(super) const FORMAT: Format = Format {
     convert,
 };
 
-const MEND: &str = "put the probes by docs/malloc-probes.sh";
+const MEND: &str = "put the probes by docs/reference/malloc-probes.sh";
 
 /// What a probe says.
 struct Probe<'a> {

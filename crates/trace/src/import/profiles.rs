@@ -13,7 +13,7 @@ struct Kind {
 }
 
 const RECORD: &str =
-    "record the program's calls: hksim record -- PROGRAM (docs/import.md lists the tools whose traces can be imported)";
+    "record the program's calls: hksim record -- PROGRAM (docs/reference/import.md lists the tools whose traces can be imported)";
 
 const KINDS: &[Kind] = &[
     Kind {
@@ -50,7 +50,7 @@ const KINDS: &[Kind] = &[
     Kind {
         name: "perf's binary file, which perf alone reads",
         recognise: |head| head.bytes().starts_with(b"PERFILE2"),
-        mend: "import what `perf script --ns -F comm,pid,tid,cpu,time,event,trace` prints of it, if it has probes on malloc (docs/import.md)",
+        mend: "import what `perf script --ns -F comm,pid,tid,cpu,time,event,trace` prints of it, if it has probes on malloc (docs/reference/import.md)",
     },
 ];
 

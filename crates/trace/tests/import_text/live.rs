@@ -81,7 +81,7 @@ fn mtrace_records_the_program() {
 #[test]
 fn bpftrace_records_the_program() {
     let folder = Folder::new();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/malloc.bt");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/malloc.bt");
     let mut bpftrace = Command::new("bpftrace");
     bpftrace.args(["-q", "-o", "out.txt", "-c", "./calls"]).arg(script);
     if program(&folder).and_then(|()| run(&mut bpftrace, &folder, "bpftrace")).is_none() {

@@ -1,0 +1,202 @@
+//! The commands that README and the manuals show with their output are run, and print what the page shows.
+//!
+//! A fenced block of kind `console` holds commands (`$ ` before each) and their output, standard error included. A line
+//! `...` leaves out lines. In a block of kind `console varying` figures are not compared.
+//! `HKSIM_UPDATE_DOCS=1 cargo test -p hksim --test manuals` writes what the commands print into the pages.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// The folder of the clone on the pages.
+const SHOWN_FOLDER: &str = "/home/me/hksim";
+const LEFT_OUT: &str = "...";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository's root")
+}
+
+/// A command on a page, and the lines of the page that show its output.
+#[derive(Debug, PartialEq)]
+struct Shown {
+    command: String,
+    varies: bool,
+    first: usize,
+    end: usize,
+}
+
+fn shown(page: &str) -> Vec<Shown> {
+    let mut found: Vec<Shown> = Vec::new();
+    let (mut inside, mut varies, mut open) = (false, false, false);
+    for (number, line) in page.lines().enumerate() {
+        if line.starts_with("```") {
+            inside = line.starts_with("```console");
+            varies = line == "```console varying";
+            open = false;
+        } else if let (true, Some(command)) = (inside, line.strip_prefix("$ ")) {
+            found.push(Shown { command: command.to_string(), varies, first: number + 1, end: number + 1 });
+            open = true;
+        } else if let (true, Some(last)) = (open, found.last_mut()) {
+            last.end = number + 1;
+        }
+    }
+    found
+}
+
+/// Trailing blank lines do not count, nor do blanks at the end of a line.
+fn trimmed(lines: &[&str]) -> Vec<String> {
+    let mut lines: Vec<String> = lines.iter().map(|line| line.trim_end().to_string()).collect();
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines
+}
+
+/// A line without what varies: figures, their units, the width of columns, marks of the best, sparklines.
+fn without_figures(line: &str) -> String {
+    let words = line.split_whitespace().map(|word| word.trim_matches('*'));
+    let mut kept: Vec<String> = Vec::new();
+    for word in words {
+        let is_unit = ["B", "KiB", "MiB", "GiB", "ns", "us", "ms", "s"].contains(&word.trim_end_matches([',', ';']));
+        let is_rule = word.chars().all(|letter| letter == '-');
+        let is_drawn = word.chars().all(|letter| ('\u{2581}'..='\u{258f}').contains(&letter));
+        let is_optional = ["zero", "COW", "P"].contains(&word);
+        if is_rule || is_drawn || is_optional {
+            continue;
+        }
+        let after_figure = kept.last().is_some_and(|last| last == "#");
+        let masked: String = word.chars().map(|letter| if letter.is_ascii_digit() { '#' } else { letter }).collect();
+        let masked = if word.starts_with(|letter: char| letter.is_ascii_digit()) && !word.contains('/') {
+            "#".to_string()
+        } else {
+            masked
+        };
+        if after_figure && (is_unit || masked == "#") {
+            continue;
+        }
+        kept.push(masked);
+    }
+    kept.join(" ")
+}
+
+/// Whether a page that shows `page` shows `printed`. `...` stands for any lines.
+fn shows(page: &[String], printed: &[String], varies: bool) -> bool {
+    let same = |shown: &String, printed: &String| {
+        shown == printed || varies && without_figures(shown) == without_figures(printed)
+    };
+    let all_same = |shown: &[String], printed: &[String]| {
+        shown.len() == printed.len() && shown.iter().zip(printed).all(|(shown, printed)| same(shown, printed))
+    };
+    match page.iter().position(|line| line == LEFT_OUT) {
+        None => all_same(page, printed),
+        Some(head) => {
+            let tail = page.len() - head - 1;
+            printed.len() >= head + tail
+                && all_same(&page[..head], &printed[..head])
+                && all_same(&page[head + 1..], &printed[printed.len() - tail..])
+        }
+    }
+}
+
+/// What a page shows of `printed`, as much of it as it showed before.
+fn updated(page: &[String], printed: &[String]) -> Vec<String> {
+    let Some(head) = page.iter().position(|line| line == LEFT_OUT) else { return printed.to_vec() };
+    let tail = page.len() - head - 1;
+    let mut lines = printed[..head].to_vec();
+    lines.push(LEFT_OUT.to_string());
+    lines.extend_from_slice(&printed[printed.len() - tail..]);
+    lines
+}
+
+/// Runs a command as a reader would, in `folder`; what it prints, standard error included.
+fn printed(command: &str, folder: &Path) -> Vec<String> {
+    let hksim = Path::new(env!("CARGO_BIN_EXE_hksim")).parent().expect("a folder");
+    let path = format!("{}:{}", hksim.display(), std::env::var("PATH").unwrap_or_default());
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("exec 2>&1; {command}")]).current_dir(folder).env("PATH", path);
+    let output = shell.output().expect("bash starts");
+    let text = String::from_utf8_lossy(&output.stdout).replace(&folder.display().to_string(), SHOWN_FOLDER);
+    assert!(output.status.success(), "{command}: {}\n{text}", output.status);
+    trimmed(&text.lines().collect::<Vec<_>>())
+}
+
+/// Why a page cannot be checked on this machine: a row that was skipped, where the page shows none.
+fn skipped(page: &[String], printed: &[String]) -> Option<String> {
+    let reason = |lines: &[String]| lines.iter().find_map(|line| Some(line.split_once("skipped: ")?.1.to_string()));
+    reason(printed).filter(|_| reason(page).is_none())
+}
+
+fn check(name: &str) {
+    let file = root().join(name);
+    let page = fs::read_to_string(&file).unwrap_or_else(|why| panic!("{name}: {why}"));
+    let lines: Vec<&str> = page.lines().collect();
+    let commands = shown(&page);
+    assert!(!commands.is_empty(), "{name} shows no command");
+    if page.contains("/usr/bin/python3") && !Path::new("/usr/bin/python3").exists() {
+        println!("skipped: commands of {name}: python3 is not installed");
+        return;
+    }
+    let folder = TempDir::with_prefix("hksim-manuals-").expect("a temporary folder");
+    symlink(root().join("traces"), folder.path().join("traces")).expect("a link");
+
+    let mut new: Vec<String> = Vec::new();
+    let mut wrong = Vec::new();
+    let mut copied = 0;
+    for Shown { command, varies, first, end } in commands {
+        let on_page = trimmed(&lines[first..end]);
+        let printed = printed(&command, folder.path());
+        new.extend(lines[copied..first].iter().map(|line| line.to_string()));
+        if let Some(reason) = skipped(&on_page, &printed) {
+            println!("skipped: {command}, in {name}: {reason}");
+            new.extend(on_page);
+        } else {
+            if !shows(&on_page, &printed, varies) {
+                wrong.push(format!(
+                    "{name}: {command}\nthe page shows:\n{}\nprinted:\n{}",
+                    on_page.join("\n"),
+                    printed.join("\n")
+                ));
+            }
+            new.extend(updated(&on_page, &printed));
+        }
+        new.extend(lines[first..end].iter().rev().take_while(|line| line.is_empty()).map(|_| String::new()));
+        copied = end;
+    }
+    new.extend(lines[copied..].iter().map(|line| line.to_string()));
+    if std::env::var_os("HKSIM_UPDATE_DOCS").is_some() {
+        fs::write(&file, new.join("\n") + "\n").unwrap_or_else(|why| panic!("{name}: {why}"));
+    } else {
+        assert!(wrong.is_empty(), "{}\n(HKSIM_UPDATE_DOCS=1 updates the page)", wrong.join("\n\n"));
+    }
+}
+
+#[test]
+fn the_readme_shows_what_its_commands_print() {
+    check("README.md");
+}
+
+#[test]
+fn the_tutorial_shows_what_its_commands_print() {
+    check("docs/tutorial/first-prediction.md");
+}
+
+#[test]
+fn a_wrong_page_is_found() {
+    let page = "```console\n$ one\nout\n\n$ two\n```\n```\n$ not this\n```\n```console varying\n$ three\n```\n";
+    let found = shown(page);
+    assert_eq!(found.iter().map(|shown| shown.command.as_str()).collect::<Vec<_>>(), ["one", "two", "three"]);
+    assert_eq!((found[0].first, found[0].end, found[1].first, found[1].end), (2, 4, 5, 5));
+    assert_eq!(found.iter().map(|shown| shown.varies).collect::<Vec<_>>(), [false, false, true]);
+    let lines = |text: &str| trimmed(&text.split('\n').collect::<Vec<_>>());
+    let exact = |page, printed| shows(&lines(page), &lines(printed), false);
+    let vary = |page, printed| shows(&lines(page), &lines(printed), true);
+    assert!(exact("a 1\nb", "a 1\nb\n") && !exact("a 1\nb", "a 2\nb") && !exact("a", "a\nb"));
+    assert!(exact("a\n...", "a\nb\nc") && exact("a\n...\nc", "a\nb\nc"));
+    assert!(!exact("a\n...\nb", "a\nb\nc") && !exact("a\n...\nb", "c\nb"));
+    assert!(vary("ok  1 244 faults, 3.5 MiB", "ok 7 faults,  812.0 KiB"));
+    assert!(vary("RSS  *5.4 MiB  x  P\n---", "RSS 980 KiB x\n-----"));
+    assert!(!vary("verdict: ok", "verdict: failed") && !vary("7 faults", "7 traps"));
+}

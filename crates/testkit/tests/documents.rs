@@ -1,0 +1,257 @@
+//! The manuals: every link and anchor resolves, every page is in the book, every page that source names exists.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+/// Pages outside docs/ whose links are checked, too.
+const OTHER_PAGES: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CHANGELOG.md",
+    "traces/README.md",
+    "crates/native/README.md",
+    "tools/valgrind-touch/README.md",
+];
+/// Folders whose source names pages of docs/ in messages and comments.
+const SOURCE_FOLDERS: &[&str] = &["crates", "traces", "tools", "notebooks", "benches", "fuzz", ".ci"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository's root")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+/// Files below `folder` whose extension is one of `extensions`; build outputs and generated folders left out.
+fn files(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        if path.is_dir() {
+            if name != "target" && name != ".git" && name != "venv" && name != "corpus" {
+                files(&path, extensions, found);
+            }
+        } else if path.extension().is_some_and(|extension| extensions.iter().any(|one| extension == *one)) {
+            found.push(path);
+        }
+    }
+}
+
+fn pages_of_the_book() -> Vec<PathBuf> {
+    let mut pages = Vec::new();
+    files(&root().join("docs"), &["md"], &mut pages);
+    assert!(pages.len() > 20, "the pages were found");
+    pages
+}
+
+/// The lines of a page that are prose: neither fenced nor indented code.
+fn prose(text: &str) -> Vec<&str> {
+    let (mut fenced, mut after_blank, mut indented) = (false, true, false);
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let fence = line.trim_start().starts_with("```");
+        indented = line.starts_with("    ") && (after_blank || indented);
+        after_blank = line.trim().is_empty();
+        if !fence && !fenced && !indented {
+            lines.push(line);
+        }
+        fenced ^= fence;
+    }
+    lines
+}
+
+/// A line without its code spans.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join("")
+}
+
+/// Targets of the links and pictures of a page.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in prose(text) {
+        let line = without_code(line);
+        let mut rest = line.as_str();
+        while let Some((_, after)) = rest.split_once("](") {
+            let end = after.find(')').unwrap_or_else(|| panic!("a link without its end: {line}"));
+            found.push(after[..end].to_string());
+            rest = &after[end..];
+        }
+    }
+    found
+}
+
+/// Anchors of a page's headings, as GitHub and mdBook make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for line in prose(text) {
+        let title = line.trim_start_matches('#');
+        if title.len() == line.len() || !title.starts_with(' ') {
+            continue;
+        }
+        let slug: String = title
+            .trim()
+            .chars()
+            .filter(|letter| letter.is_alphanumeric() || "-_ ".contains(*letter))
+            .map(|letter| if letter == ' ' { '-' } else { letter.to_ascii_lowercase() })
+            .collect();
+        let again = (1..).map(|count| format!("{slug}-{count}"));
+        let unused = std::iter::once(slug.clone()).chain(again).find(|slug| !found.contains(slug));
+        found.extend(unused);
+    }
+    found
+}
+
+/// `.` and `..` resolved by name.
+fn normal(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut path, part| {
+        match part {
+            Component::ParentDir => {
+                path.pop();
+            }
+            Component::CurDir => {}
+            part => path.push(part),
+        }
+        path
+    })
+}
+
+/// What is wrong with a link of the page `from`, whose text is `text`.
+fn broken(from: &Path, text: &str, link: &str) -> Option<String> {
+    if ["http://", "https://", "mailto:"].iter().any(|scheme| link.starts_with(scheme)) {
+        return None;
+    }
+    let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
+    let target =
+        if path.is_empty() { from.to_path_buf() } else { normal(&from.parent().expect("a folder").join(path)) };
+    let docs = root().join("docs");
+    if !target.exists() {
+        return Some("no such file".to_string());
+    }
+    if from.starts_with(&docs) && !target.starts_with(&docs) {
+        return Some("leaves docs/, and the book holds nothing else".to_string());
+    }
+    if from.starts_with(&docs) && target.ends_with("SUMMARY.md") {
+        return Some("is no page of the book".to_string());
+    }
+    let text = if path.is_empty() { text.to_string() } else { fs::read_to_string(&target).unwrap_or_default() };
+    anchor.filter(|anchor| !anchors(&text).contains(*anchor)).map(|_| "no such heading".to_string())
+}
+
+#[test]
+fn every_link_resolves() {
+    let mut wrong = Vec::new();
+    let mut checked = 0;
+    let others = OTHER_PAGES.iter().map(|page| root().join(page));
+    for page in pages_of_the_book().into_iter().chain(others) {
+        let text = read(&page);
+        for link in links(&text) {
+            checked += 1;
+            if let Some(why) = broken(&page, &text, &link) {
+                wrong.push(format!("{}: {link}: {why}", page.display()));
+            }
+        }
+    }
+    assert!(checked > 80, "links were found: {checked}");
+    assert!(wrong.is_empty(), "broken links:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn broken_links_are_found() {
+    let page = root().join("docs/README.md");
+    let text = "# A `title`, twice\n\n## Twice\n## Twice\n\n    [code](nowhere.md)\n\nSee [this](nowhere.md), `[code](x)`.\n\
+                ```\n[code](nowhere.md)\n```\n![picture](images/sweep.svg)";
+    assert_eq!(links(text), ["nowhere.md", "images/sweep.svg"]);
+    assert_eq!(anchors(text), ["a-title-twice", "twice", "twice-1"].map(str::to_string).into());
+    let verdict = |link| broken(&page, text, link);
+    assert_eq!(verdict("nowhere.md").as_deref(), Some("no such file"));
+    assert_eq!(verdict("#nothing").as_deref(), Some("no such heading"));
+    assert_eq!(verdict("reference/glossary.md#nothing").as_deref(), Some("no such heading"));
+    assert!(verdict("../README.md").expect("an error").starts_with("leaves docs/"));
+    assert!(verdict("SUMMARY.md").expect("an error").starts_with("is no page"));
+    for good in ["#twice-1", "images/sweep.svg", "reference/glossary.md#glossary", "https://example.org/x#y"] {
+        assert_eq!(verdict(good), None, "{good}");
+    }
+}
+
+#[test]
+fn every_page_is_in_the_summary_once() {
+    let docs = root().join("docs");
+    let listed = links(&read(&docs.join("SUMMARY.md")));
+    let pages: BTreeSet<String> = pages_of_the_book()
+        .iter()
+        .map(|page| page.strip_prefix(&docs).expect("a page of docs/").to_str().expect("UTF-8").to_string())
+        .filter(|page| page != "SUMMARY.md")
+        .collect();
+    assert_eq!(listed.iter().cloned().collect::<BTreeSet<_>>(), pages, "SUMMARY.md lists every page");
+    assert_eq!(listed.len(), pages.len(), "SUMMARY.md lists each page once");
+}
+
+/// Messages and comments name pages as docs/FOLDER/PAGE.
+#[test]
+fn every_page_that_source_names_exists() {
+    let mut sources: Vec<PathBuf> =
+        ["test.sh", "try.sh", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(PathBuf::from).into();
+    for folder in SOURCE_FOLDERS {
+        files(&root().join(folder), &["rs", "sh", "py", "c", "toml", "md", "ipynb"], &mut sources);
+    }
+    let is_path = |letter: char| letter.is_ascii_alphanumeric() || "-_./".contains(letter);
+    let mut checked = 0;
+    for source in sources {
+        let text = read(&root().join(&source));
+        for after in text.split("docs/").skip(1) {
+            let end = after.find(|letter| !is_path(letter)).unwrap_or(after.len());
+            let page = after[..end].trim_end_matches(['.', '/']);
+            if [".md", ".json", ".bt", ".svg"].iter().any(|extension| page.ends_with(extension)) {
+                checked += 1;
+                assert!(root().join("docs").join(page).exists(), "{}: no docs/{page}", source.display());
+            }
+        }
+    }
+    assert!(checked > 40, "names of pages were found: {checked}");
+}
+
+/// Links of the rendered book that lead nowhere: mdBook makes its own anchors.
+fn dead_links(book: &Path) -> Vec<String> {
+    let mut pages = Vec::new();
+    files(book, &["html"], &mut pages);
+    let mut dead = Vec::new();
+    for page in pages.iter().filter(|page| !page.ends_with("print.html") && !page.ends_with("404.html")) {
+        for link in read(page).split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            if link.contains(':') {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target =
+                if path.is_empty() { page.clone() } else { normal(&page.parent().expect("a folder").join(path)) };
+            let has_anchor = || anchor.is_empty() || read(&target).contains(&format!("id=\"{anchor}\""));
+            if !target.exists() || !has_anchor() {
+                dead.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    dead
+}
+
+#[test]
+fn the_book_builds() {
+    let Ok(version) = Command::new("mdbook").arg("--version").output() else {
+        println!("skipped: the book: mdbook is not installed (cargo install --locked mdbook)");
+        return;
+    };
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let book = Path::new(env!("CARGO_TARGET_TMPDIR")).join("book");
+    let mut mdbook = Command::new("mdbook");
+    let output = mdbook.arg("build").arg(root().join("docs")).arg("--dest-dir").arg(&book).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && !said.contains("WARN") && !said.contains("ERROR"), "{version}{said}");
+    for page in ["index.html", "reference/glossary.html", "lab/corrections.html", "images/sweep.svg"] {
+        assert!(book.join(page).exists(), "{version}the book has no {page}");
+    }
+    let dead = dead_links(&book);
+    assert!(dead.is_empty(), "{version}dead links:\n{}", dead.join("\n"));
+}
