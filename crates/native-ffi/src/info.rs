@@ -49,7 +49,7 @@ pub extern "C" fn mallinfo() -> libc::mallinfo {
 /// `malloc_stats`: the statistics of `hksim run --stats text`, at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_stats() {
-    process::tell_statistics();
+    process::write_statistics();
 }
 
 /// `malloc_trim`: gives back what is unused. The padding has no meaning here.

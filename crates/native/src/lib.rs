@@ -11,19 +11,21 @@
 //! ```
 //!
 //! It serves `preset default` of hksim unless `HKSIM_NATIVE_POLICY` says otherwise (`superslab=1M huge=never`; see
-//! [`setup`]), tells statistics at exit where `HKSIM_NATIVE_STATS` asks for them, and leaves the C library's malloc alone.
+//! [`config`]), tells statistics at exit where `HKSIM_NATIVE_STATS` asks for them, and leaves the C library's malloc alone.
 //! Linux on x86-64 only; Rust 1.88 or newer; no features. The address space is reserved at the first allocation: 64 GiB,
 //! or less where that cannot be had. Alignment above 32 MiB is refused.
 //!
 //! [`MmapMemory`] is the [`Memory`](hksim_policy::Memory) of this world, over one [`Reservation`]. Its system
 //! calls go through [`Os`], so that a replay can watch them; allocators that serve a program use [`Syscalls`].
-//! [`process`] is one allocator for a whole process, [`SuperSlabs`] the same as Rust's global allocator; [`setup`] reads
+//! [`process`] is one allocator for a whole process, [`SuperSlabs`] the same as Rust's global allocator; [`config`] reads
 //! its policy.
 
 // Miri runs nothing at load, exit and fork.
 #![cfg_attr(miri, allow(dead_code))]
 
 mod addresses;
+mod call_counts;
+pub mod config;
 mod errno;
 mod global;
 mod lock;
@@ -32,10 +34,8 @@ mod memory;
 mod os;
 pub mod process;
 mod reservation;
-pub mod setup;
 #[doc(hidden)]
 pub mod slots;
-mod tally;
 mod tls;
 mod word;
 

@@ -8,13 +8,13 @@ use std::ptr::NonNull;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use hksim_policy::layout::{HEAP_BYTES, Layout, SLABS_AT};
+use hksim_policy::layout::{HEAP_BYTES, Layout, SPANS_AT};
 use hksim_policy::memory::{
     APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Locking, Mapping, Memory, MemoryLock, World,
 };
-use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, MetaPlace};
-use hksim_policy::{Errno, Misuse, PAGE_BYTES};
+use hksim_policy::{Errno, InvalidFree, PAGE_BYTES};
 
 use crate::addresses::Addresses;
 use crate::lock::ForkLock;
@@ -28,10 +28,10 @@ const LINK_BYTES: usize = size_of::<u32>();
 /// Bytes of metadata words.
 const WORD_BYTES: u64 = 8;
 /// The mail word stands alone on the last cache line of a heap's map.
-const MAIL_AT: u64 = HEAP_BYTES - 64;
+const QUEUE_AT: u64 = HEAP_BYTES - 64;
 
 /// The mark stands on the cache line before it.
-const MARK_AT: u64 = MAIL_AT - 64;
+const MARK_AT: u64 = QUEUE_AT - 64;
 
 /// The memory of an allocator that really runs.
 pub struct MmapMemory<O: Os> {
@@ -76,9 +76,9 @@ impl<O: Os> MmapMemory<O> {
     /// As [`new`](Self::new).
     ///
     /// # Panics
-    /// If they have, and the system calls are not made for that ([`Os::OWN_MAPS`]).
+    /// If they have, and the system calls are not made for that ([`Os::OWN_MAPPINGS`]).
     pub fn with_addresses(layout: Layout, os: O, addresses: Option<Addresses>) -> Result<MmapMemory<O>, ReserveError> {
-        assert!(O::OWN_MAPS || addresses.is_none(), "SuperSlabs cannot have maps of their own here");
+        assert!(O::OWN_MAPPINGS || addresses.is_none(), "SuperSlabs cannot have maps of their own here");
         let reservation = Reservation::map(&layout)?;
         let base = reservation.base();
         // SAFETY: the arena is a part of the reservation.
@@ -163,7 +163,7 @@ impl<O: Os> MmapMemory<O> {
     /// Where SuperSlabs lie, if they have maps of their own.
     #[inline(always)]
     pub fn addresses(&self) -> Option<&Addresses> {
-        if O::OWN_MAPS { self.addresses.as_ref() } else { None }
+        if O::OWN_MAPPINGS { self.addresses.as_ref() } else { None }
     }
 
     /// Everything that has a name, in the order of names: its first page by name (from the base of the layout), and its pages
@@ -217,9 +217,11 @@ impl<O: Os> MmapMemory<O> {
     }
 
     #[inline(always)]
-    fn word(&self, superslab: NonNull<u8>, words: u32, unit: u32) -> &AtomicWord {
-        // SAFETY: the word arrays lie inside the metadata, which is initialised; units are below the SuperSlab's.
-        unsafe { self.meta_base(superslab).add((words as u64 + WORD_BYTES * u64::from(unit)) as usize).cast().as_ref() }
+    fn word(&self, superslab: NonNull<u8>, words: u32, slice: u32) -> &AtomicWord {
+        // SAFETY: the word arrays lie inside the metadata, which is initialised; slices are below the SuperSlab's.
+        unsafe {
+            self.meta_base(superslab).add((words as u64 + WORD_BYTES * u64::from(slice)) as usize).cast().as_ref()
+        }
     }
 }
 
@@ -273,24 +275,24 @@ impl<O: Os> Memory for MmapMemory<O> {
     }
 
     #[inline(always)]
-    fn slab(&self, place: MetaPlace, superslab: NonNull<u8>, unit: u32) -> &SlabMeta {
+    fn slice_meta(&self, place: MetaPlace, superslab: NonNull<u8>, slice: u32) -> &SpanMeta {
         let meta = match place {
             MetaPlace::InBand => superslab,
             MetaPlace::Sidecar => self.meta_base(superslab),
         };
-        let at = SLABS_AT as usize + unit as usize * size_of::<SlabMeta>();
-        // SAFETY: the array of slab metadata lies inside the initialised metadata; units are below the SuperSlab's.
+        let at = SPANS_AT as usize + slice as usize * size_of::<SpanMeta>();
+        // SAFETY: the array of slab metadata lies inside the initialised metadata; slices are below the SuperSlab's.
         unsafe { meta.add(at).cast().as_ref() }
     }
 
     #[inline(always)]
-    fn remote(&self, superslab: NonNull<u8>, unit: u32) -> &AtomicWord {
-        self.word(superslab, self.layout.remote_words, unit)
+    fn remote(&self, superslab: NonNull<u8>, slice: u32) -> &AtomicWord {
+        self.word(superslab, self.layout.remote_words, slice)
     }
 
     #[inline(always)]
-    fn mail_next(&self, superslab: NonNull<u8>, unit: u32) -> &AtomicWord {
-        self.word(superslab, self.layout.mail_links, unit)
+    fn message_next(&self, superslab: NonNull<u8>, slice: u32) -> &AtomicWord {
+        self.word(superslab, self.layout.message_links, slice)
     }
 
     fn entry(&self, ordinal: u32) -> &Entry {
@@ -316,9 +318,9 @@ impl<O: Os> Memory for MmapMemory<O> {
         unsafe { self.at(self.layout.heap_of(heap)).as_ptr().write_bytes(0, HEAP_BYTES as usize) };
     }
 
-    fn mail(&self, heap: u32) -> &AtomicWord {
+    fn message_queue(&self, heap: u32) -> &AtomicWord {
         // SAFETY: the slot's last cache line; zero is a valid word.
-        unsafe { self.at(self.layout.heap_of(heap) + MAIL_AT).cast().as_ref() }
+        unsafe { self.at(self.layout.heap_of(heap) + QUEUE_AT).cast().as_ref() }
     }
 
     #[inline(always)]
@@ -354,8 +356,8 @@ impl<O: Os> Memory for MmapMemory<O> {
         (Link::from_bits(before as u32), (before >> 32) as u32)
     }
 
-    fn misuse(&self, block: Block<NonNull<u8>>, what: Misuse) {
-        self.os.misuse(self.address(block), block.superslab, self.ordinal(block.superslab), what);
+    fn invalid_free(&self, block: Block<NonNull<u8>>, what: InvalidFree) {
+        self.os.invalid_free(self.address(block), block.superslab, self.ordinal(block.superslab), what);
     }
 
     #[inline(always)]
@@ -489,7 +491,7 @@ impl<O: Os> Memory for MmapMemory<O> {
     }
 
     /// Gives the core away: the other thread may have lost its own in between two instructions.
-    fn let_others_go_on(&self) {
+    fn yield_now(&self) {
         std::thread::yield_now();
     }
 }

@@ -3,12 +3,12 @@
 use std::ptr::NonNull;
 
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
-use hksim_policy::{Errno, Misuse};
+use hksim_policy::{Errno, InvalidFree};
 
 /// The system calls of an allocator, one method a call. All ranges are whole pages of the reservation.
 pub trait Os {
     /// Whether SuperSlabs may have maps of their own under it. Where not, that is known when the fast paths are compiled.
-    const OWN_MAPS: bool = true;
+    const OWN_MAPPINGS: bool = true;
 
     /// `mmap(MAP_FIXED)`, private, anonymous, readable and writable.
     ///
@@ -56,7 +56,7 @@ pub trait Os {
     fn now_ns(&self) -> u64;
 
     /// The program freed or resized `address`, which is no live block's. Here it ends.
-    fn misuse(&self, address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32, what: Misuse) {
+    fn invalid_free(&self, address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32, what: InvalidFree) {
         eprintln!("hksim: {what:?} of {address:p}, in SuperSlab {ordinal} at {superslab:p}");
         std::process::abort();
     }

@@ -77,7 +77,7 @@ pub unsafe fn inherit<M: SlotMemory, G: Geometry>(
 ) -> u32 {
     // SAFETY: the caller's promise.
     if unsafe { allocator.mem.renew_lock() } {
-        allocator.salvage_pool();
+        allocator.discard_pool_after_fork();
     }
     let mut lost = 0;
     for id in (0..allocator.mem.heaps()).filter(|&id| allocator.is_open(id)) {
@@ -90,10 +90,10 @@ pub unsafe fn inherit<M: SlotMemory, G: Geometry>(
             // SAFETY: complete, as the mark says; its thread is not here, and a heap has nothing to drop.
             unsafe { at.read() }
         });
-        match orphan.filter(ThreadHeap::is_settled) {
+        match orphan.filter(ThreadHeap::is_consistent) {
             Some(heap) => {
                 mark.store(0, Ordering::Release);
-                allocator.close_orphan(heap);
+                allocator.close_dead_heap(heap);
             }
             None => {
                 mark.store(LOST, Ordering::Release);

@@ -7,22 +7,22 @@
 
 use std::arch::{asm, global_asm};
 
-use crate::process::desk::{Desk, NOBODYS};
+use crate::process::thread_state::{EMPTY, ThreadState};
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("the native allocator knows Linux on x86_64 only: thread-local storage is written for it");
 
 global_asm!(
-    ".pushsection .tdata.hksim_desks,\"awT\",@progbits",
-    ".globl hksim_desk_constant",
-    ".hidden hksim_desk_constant",
+    ".pushsection .tdata.hksim_threads,\"awT\",@progbits",
+    ".globl hksim_thread_constant",
+    ".hidden hksim_thread_constant",
     ".p2align 3",
-    "hksim_desk_constant: .quad {nobodys}",
-    ".globl hksim_desk_chosen",
-    ".hidden hksim_desk_chosen",
-    "hksim_desk_chosen: .quad {nobodys}",
+    "hksim_thread_constant: .quad {empty}",
+    ".globl hksim_thread_configured",
+    ".hidden hksim_thread_configured",
+    "hksim_thread_configured: .quad {empty}",
     ".popsection",
-    nobodys = sym NOBODYS,
+    empty = sym EMPTY,
 );
 
 /// Reads and writes one of the two.
@@ -30,8 +30,8 @@ macro_rules! pointer {
     ($symbol:literal, $get:ident, $set:ident) => {
         /// The calling thread's desk.
         #[inline(always)]
-        pub(crate) fn $get() -> *mut Desk {
-            let value: *mut Desk;
+        pub(crate) fn $get() -> *mut ThreadState {
+            let value: *mut ThreadState;
             // SAFETY: reads the eight bytes that the symbol reserves in every thread's static block.
             unsafe {
                 asm!(
@@ -47,7 +47,7 @@ macro_rules! pointer {
 
         /// Sets it.
         #[inline(always)]
-        pub(crate) fn $set(value: *mut Desk) {
+        pub(crate) fn $set(value: *mut ThreadState) {
             // SAFETY: writes the eight bytes that the symbol reserves in the calling thread's static block.
             unsafe {
                 asm!(
@@ -62,5 +62,5 @@ macro_rules! pointer {
     };
 }
 
-pointer!("hksim_desk_constant", constant, set_constant);
-pointer!("hksim_desk_chosen", chosen, set_chosen);
+pointer!("hksim_thread_constant", constant, set_constant);
+pointer!("hksim_thread_configured", configured, set_configured);

@@ -4,11 +4,11 @@ use crate::field::Field;
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
+use crate::mapping::Backing;
 use crate::memory::{ArenaRange, Mapping, Memory};
 use crate::meta::{EntryList, Pages, Use};
 use crate::os::Purged;
 use crate::own::Metadata;
-use crate::placing::Backed;
 use crate::vocabulary::{Huge, PrefaultScope, Purge};
 
 pub(crate) fn count_one(counter: &Field<u64>) {
@@ -62,12 +62,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         core::iter::successors(list.tail.get().checked_sub(1), prev)
     }
 
-    /// A SuperSlab for a heap: the most recently idle one, unless it was purged and there is [another](crate::reuse) that is
+    /// A SuperSlab for a heap: the most recently idle one, unless it was purged and there is [another](crate::run_cache) that is
     /// present; else the lowest free one. What has to be made present gets such pages.
     pub(crate) fn take_superslab(&self, pages: Pages) -> Option<(M::SuperSlab, Metadata, bool)> {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
-        let ordinal = match self.take_kept() {
+        let ordinal = match self.take_reusable() {
             Some(ordinal) => {
                 count_one(&pool.taken_idle);
                 ordinal
@@ -100,12 +100,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some((self.mem.superslab(ordinal), metadata, zeroed))
     }
 
-    fn take_kept(&self) -> Option<u32> {
+    fn take_reusable(&self) -> Option<u32> {
         let idle = &self.mem.pool().idle;
         let kept = idle.head.get().checked_sub(1);
         let is_purged = |ordinal| self.mem.entry(ordinal).usage() == Use::Idle && self.mem.entry(ordinal).clean.get();
         if kept.is_none_or(is_purged)
-            && let Some(cut) = self.cut_cached(1, 1)
+            && let Some(cut) = self.split_cached(1, 1)
         {
             return Some(cut);
         }
@@ -180,7 +180,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Takes SuperSlabs that lie in a hole of the arena out of use for ever. Lock held; none holds a block.
-    pub(crate) fn lose(&self, first: u32, count: u32) {
+    pub(crate) fn mark_lost(&self, first: u32, count: u32) {
         // A huge page at the arena's end may reach beyond its last SuperSlab.
         let count = count.min(self.mem.ordinals() - first);
         self.claim(first, count);
@@ -195,17 +195,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         pool.lost_superslabs.set(pool.lost_superslabs.get() + count);
     }
 
-    /// The same for one that a heap had, and in which nothing is left but holes and free units.
-    pub(crate) fn lose_used(&self, superslab: M::SuperSlab) {
+    /// The same for one that a heap had, and in which nothing is left but holes and free slices.
+    pub(crate) fn mark_superslab_lost(&self, superslab: M::SuperSlab) {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
         pool.superslabs.set(pool.superslabs.get() - 1);
-        self.lose(self.mem.ordinal(superslab), 1);
+        self.mark_lost(self.mem.ordinal(superslab), 1);
         drop(guard);
     }
 
     /// Keeps an empty SuperSlab for reuse.
-    pub(crate) fn give_idle(&self, superslab: M::SuperSlab) {
+    pub(crate) fn cache_superslab(&self, superslab: M::SuperSlab) {
         let guard = self.mem.lock();
         let ordinal = self.mem.ordinal(superslab);
         let pool = self.mem.pool();
@@ -242,7 +242,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let run = entry.run.get();
         let purged = self.purge_superslabs(ordinal, run);
         if purged == Purged::Hole {
-            return self.lose(ordinal, run);
+            return self.mark_lost(ordinal, run);
         }
         for ordinal in ordinal..ordinal + run {
             self.mem.entry(ordinal).zeroed.set(purged == Purged::Zero);
@@ -258,7 +258,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Takes exactly these SuperSlabs, if they are all free. Lock held.
-    pub(crate) fn extend_free(&self, first: u32, count: u32) -> bool {
+    pub(crate) fn claim_if_free(&self, first: u32, count: u32) -> bool {
         let free = self.last_taken(first, count) == Some(None);
         if free {
             self.claim(first, count);
@@ -274,7 +274,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         pool.huge_superslabs.set(pool.huge_superslabs.get() - run);
         pool.moved_vmas.set(pool.moved_vmas.get() + 2);
         if !mapped {
-            return self.lose(ordinal, run);
+            return self.mark_lost(ordinal, run);
         }
         for part in ordinal..ordinal + run {
             self.mem.entry(part).zeroed.set(true);
@@ -325,7 +325,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
         let purged = self.purge_superslabs(first, count);
         if purged == Purged::Hole {
-            return self.lose(first, count);
+            return self.mark_lost(first, count);
         }
         for ordinal in (first..first + count).filter(|&ordinal| ordinal < self.mem.pool().high_water.get()) {
             let entry = self.mem.entry(ordinal);
@@ -356,9 +356,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             PrefaultScope::Slab | PrefaultScope::Init => Mapping::Plain,
         };
         let backed = self.back(ordinal, 1, 1, mapping, pages);
-        if backed == Backed::Mapped {
+        if backed == Backing::Mapped {
             self.prefault_superslab(self.superslab_range(ordinal));
         }
-        backed != Backed::Refused
+        backed != Backing::Refused
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::alloc::Request;
 use crate::allocator::Allocator;
-use crate::fork::in_steps;
+use crate::fork::on_slow_path;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
+use crate::invalid_free::InvalidFree;
 use crate::limits::PAGE_BYTES;
 use crate::memory::{ArenaRange, Block, Memory};
-use crate::misuse::Misuse;
-use crate::reuse::Wanted;
+use crate::run_cache::RunContents;
 use crate::vocabulary::Align;
 use crate::word::Word;
 
@@ -29,14 +29,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
         // Before anything is allocated: what looks for room takes in what others freed, and might hand out this very block.
         if self.is_seen_free(heap, block) {
-            self.mem.misuse(block, Misuse::DoubleFree);
+            self.mem.invalid_free(block, InvalidFree::DoubleFree);
             return None;
         }
         if bytes > usable {
-            if in_steps(heap, |heap| self.grow_in_place(heap, block, bytes)) {
+            if on_slow_path(heap, |heap| self.grow_in_place(heap, block, bytes)) {
                 return Some(block);
             }
-            if let Some(moved) = in_steps(heap, |heap| self.move_by_remap(heap, block, bytes)) {
+            if let Some(moved) = on_slow_path(heap, |heap| self.move_by_remap(heap, block, bytes)) {
                 return Some(moved);
             }
         }
@@ -53,11 +53,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
         let (span, _) = self.span_at(block);
         if self.mem.meta(span.superslab).owner.load() != heap.owner_word() {
-            return false; // another heap's units
+            return false; // another heap's slices
         }
-        let grows = self.slab_meta(span).is_large() && self.grow_span(heap, span, bytes);
-        if grows && self.mem.meta(span.superslab).free.find(self.first_unit(), self.geometry.units(), true).is_none() {
-            self.leave_room_list(heap, span.superslab);
+        let grows = self.span_meta(span).is_large() && self.grow_span(heap, span, bytes);
+        if grows && self.mem.meta(span.superslab).free.find(self.first_slice(), self.geometry.slices(), true).is_none()
+        {
+            self.remove_available(heap, span.superslab);
         }
         grows
     }
@@ -78,7 +79,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return None;
         }
         self.tick(heap);
-        let new = self.allocate_huge(bytes, 1, Wanted::Space)?;
+        let new = self.allocate_huge(bytes, 1, RunContents::None)?;
         self.mem.entry(self.mem.ordinal(new.superslab)).zeroed.set(false);
         let from = self.whole_run(self.mem.ordinal(block.superslab));
         let to = self.run_range(self.mem.ordinal(new.superslab), from.bytes);

@@ -5,14 +5,14 @@
 //! stays by construction.
 
 use crate::allocator::{Allocator, Span};
-use crate::fork::in_steps;
+use crate::fork::on_slow_path;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
+use crate::invalid_free::InvalidFree;
 use crate::limits::{LINK_BYTES, PAGE_BYTES};
 use crate::link::Link;
 use crate::memory::{Block, Memory};
-use crate::meta::{SlabId, SlabMeta, SpanState};
-use crate::misuse::Misuse;
+use crate::meta::{SlabId, SpanMeta, SpanState};
 use crate::process::Checks;
 use crate::vocabulary::Carve;
 
@@ -36,48 +36,48 @@ pub(crate) struct Refilled<M: Memory> {
 
 /// What came of taking back a block.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pushed {
+pub(crate) enum PushOutcome {
     /// The block is free.
     Done,
     /// It is, and none of the slab's is in use now.
-    Last,
+    Emptied,
     /// It may have been free before. Only its link is written.
     Suspect,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     #[inline(always)]
-    pub(crate) fn slab_meta(&self, span: Span<M>) -> &SlabMeta {
-        self.unit_meta(span.superslab, span.unit)
+    pub(crate) fn span_meta(&self, span: Span<M>) -> &SpanMeta {
+        self.slice_meta(span.superslab, span.slice)
     }
 
     fn span_of(&self, id: SlabId) -> Option<Span<M>> {
-        id.get().map(|(ordinal, unit)| Span { superslab: self.mem.superslab(ordinal), unit })
+        id.get().map(|(ordinal, slice)| Span { superslab: self.mem.superslab(ordinal), slice })
     }
 
     fn id_of(&self, span: Span<M>) -> SlabId {
-        SlabId::new(self.mem.ordinal(span.superslab), span.unit)
+        SlabId::new(self.mem.ordinal(span.superslab), span.slice)
     }
 
     /// The bin is dry: local frees, remote frees, carving, the next partial slab, an abandoned SuperSlab, a new span.
     #[cold]
     pub(crate) fn refill(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Refilled<M>> {
-        in_steps(heap, |heap| self.find_block(heap, class))
+        on_slow_path(heap, |heap| self.find_block(heap, class))
     }
 
     fn find_block(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Refilled<M>> {
-        self.read_mail(heap);
+        self.receive_messages(heap);
         let mut may_adopt = true;
         loop {
             if heap.bins[class].has_active {
-                let span = Span { superslab: heap.sources[class], unit: heap.bins[class].unit };
+                let span = Span { superslab: heap.sources[class], slice: heap.bins[class].slice };
                 if let Some(refilled) = self.refill_from(heap, class, span) {
                     return Some(refilled);
                 }
                 if !self.note_full(span) {
                     continue;
                 }
-                self.slab_meta(span).set_state(SpanState::Full);
+                self.span_meta(span).set_state(SpanState::Full);
                 heap.bins[class].has_active = false;
             }
             if let Some(span) = self.span_of(heap.bins[class].partial_head) {
@@ -95,19 +95,19 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Makes a slab the bin's source. The bin holds no blocks at this moment.
     fn activate(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) {
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let bin = &mut heap.bins[class];
         if slab.used.get() == 0 && slab.carved.get() > 0 {
             bin.warm = bin.warm.saturating_sub(1);
         }
         slab.set_state(SpanState::Active);
-        (bin.unit, bin.has_active) = (span.unit, true);
+        (bin.slice, bin.has_active) = (span.slice, true);
         heap.sources[class] = span.superslab;
     }
 
     /// Takes a block out of the active slab, and its further free blocks into the bin.
     fn refill_from(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) -> Option<Refilled<M>> {
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let mut list = slab.local_free.replace(Link::NONE);
         slab.used.set(slab.carved.get());
         if list == Link::NONE {
@@ -116,7 +116,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let Some(start) = self.start_at(list) else { return self.carve(heap, class, span) };
         let carved = slab.carved.get();
         if carved < slab.capacity.get() && start >= slab.area.get() + carved * slab.stride.get() {
-            self.mem.misuse(Block { superslab: span.superslab, offset: self.link_at(start) }, Misuse::NeverHandedOut);
+            self.mem.invalid_free(
+                Block { superslab: span.superslab, offset: self.link_at(start) },
+                InvalidFree::NeverHandedOut,
+            );
         }
         slab.fresh.set(false);
         heap.ready[class] = self.mem.read_link(span.superslab, self.link_at(start));
@@ -128,7 +131,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Carves fresh blocks: hands out the first, links the others as far as the policy says.
     fn carve(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) -> Option<Refilled<M>> {
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let (first, capacity, stride) = (slab.carved.get(), slab.capacity.get(), slab.stride.get());
         if first == capacity {
             return None;
@@ -163,12 +166,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Takes back a block of a slab the heap owns.
     #[inline(always)]
-    pub(crate) fn push_local(&self, superslab: M::SuperSlab, slab: &SlabMeta, start: u32) -> Pushed {
+    pub(crate) fn push_local(&self, superslab: M::SuperSlab, slab: &SpanMeta, start: u32) -> PushOutcome {
         self.mem.write_link(superslab, self.link_at(start), slab.local_free.get());
         if self.has_keys() {
             let (at, key) = (self.link_at(start), slab.key.get());
             if self.mem.read_key(superslab, at) == key {
-                return Pushed::Suspect;
+                return PushOutcome::Suspect;
             }
             self.mem.write_key(superslab, at, key);
         }
@@ -177,34 +180,34 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// The rest of it: the block's link and key are written.
     #[inline(always)]
-    pub(crate) fn list_local(&self, slab: &SlabMeta, start: u32) -> Pushed {
+    pub(crate) fn list_local(&self, slab: &SpanMeta, start: u32) -> PushOutcome {
         slab.local_free.change(self.free_link(start));
         let used = slab.used.get() - 1;
         slab.used.change(used);
-        if used == 0 { Pushed::Last } else { Pushed::Done }
+        if used == 0 { PushOutcome::Emptied } else { PushOutcome::Done }
     }
 
     /// Puts a slab that is not active where its counts say it belongs.
     #[cold]
-    pub(crate) fn settle(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
-        in_steps(heap, |heap| self.settle_steps(heap, span));
+    pub(crate) fn update_slab_list(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        on_slow_path(heap, |heap| self.update_slab_list_inner(heap, span));
     }
 
-    fn settle_steps(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
-        let slab = self.slab_meta(span);
+    fn update_slab_list_inner(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        let slab = self.span_meta(span);
         if slab.local_free.get() == Link::NONE {
             return;
         }
         if slab.span_state() == SpanState::Full {
             // Without a letter under way the word is left as it is: a slab is listed and full again by turns, and changing a
             // word waits for all that was stored before, among it links in blocks that no cache holds.
-            if self.is_posted(span) {
+            if self.is_queued(span) {
                 self.note_listed(span);
             }
             slab.set_state(SpanState::Partial);
             self.list(heap, span);
         }
-        if slab.used.get() == 0 && !self.is_posted(span) {
+        if slab.used.get() == 0 && !self.is_queued(span) {
             let bin = &mut heap.bins[usize::from(slab.class.get())];
             if bin.warm < self.policy.warm_slabs {
                 bin.warm += 1;
@@ -218,28 +221,28 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Appends a slab to its bin's partial list.
     pub(crate) fn list(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
         let id = self.id_of(span);
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let bin = &mut heap.bins[usize::from(slab.class.get())];
         let last = core::mem::replace(&mut bin.partial_tail, id);
         slab.prev.set(last);
         slab.next.set(SlabId::NONE);
         match self.span_of(last) {
-            Some(last) => self.slab_meta(last).next.set(id),
+            Some(last) => self.span_meta(last).next.set(id),
             None => bin.partial_head = id,
         }
     }
 
     /// Takes a slab out of its bin's partial list.
     fn unlist(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let bin = &mut heap.bins[usize::from(slab.class.get())];
         let (prev, next) = (slab.prev.get(), slab.next.get());
         match self.span_of(prev) {
-            Some(prev) => self.slab_meta(prev).next.set(next),
+            Some(prev) => self.span_meta(prev).next.set(next),
             None => bin.partial_head = next,
         }
         match self.span_of(next) {
-            Some(next) => self.slab_meta(next).prev.set(prev),
+            Some(next) => self.span_meta(next).prev.set(prev),
             None => bin.partial_tail = prev,
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::locking;
-use super::served::{CHOSEN, CONSTANT, Place, Served};
+use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGeometry};
 use super::start::{Kind, start_if_wanted};
 use crate::slots;
 
@@ -30,19 +30,23 @@ extern "C" fn before() {
 extern "C" fn after_in_child() {
     match start_if_wanted() {
         Some(Kind::Constant) => inherit(&CONSTANT),
-        Some(Kind::Chosen) => inherit(&CHOSEN),
+        Some(Kind::Configured) => inherit(&CONFIGURED),
         None => {}
     }
 }
 
 /// Gives up the heaps of the threads that are not here.
-fn inherit<G: Place>(served: &'static Served<G>) {
+fn inherit<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>) {
     // SAFETY: this is the child's only thread.
-    unsafe { locking::forget(&served.allocator().mem) };
+    unsafe { locking::forget(&process_allocator.allocator().mem) };
     // SAFETY: this is the child's only thread, and its first call: the thread that forked was in none.
     let lost = unsafe {
-        let common = served.renew_common();
-        slots::inherit(served.allocator(), |id| served.storage(id), [served.heap(), common])
+        let common = process_allocator.renew_common();
+        slots::inherit(
+            process_allocator.allocator(),
+            |id| process_allocator.storage(id),
+            [process_allocator.heap(), common],
+        )
     };
     HEAPS_LOST.fetch_add(lost, Ordering::Relaxed);
 }

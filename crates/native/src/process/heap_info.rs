@@ -6,11 +6,11 @@
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 
-use hksim_policy::census::Census;
+use hksim_policy::stats::HeapStats;
 
-use super::served::{CHOSEN, CONSTANT, Place, Served};
+use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGeometry};
 use super::start::{Kind, started};
-use crate::tally::CALLS;
+use crate::call_counts::CALLS;
 
 /// Sums in bytes, but for the number of huge blocks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,20 +51,20 @@ impl HeapInfo {
     }
 }
 
-fn info_of<G: Place>(served: &'static Served<G>) -> HeapInfo {
-    let allocator = served.allocator();
-    let mut census = Census::new();
-    if let Some(heap) = served.heap() {
+fn info_of<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>) -> HeapInfo {
+    let allocator = process_allocator.allocator();
+    let mut stats = HeapStats::new();
+    if let Some(heap) = process_allocator.heap() {
         // SAFETY: the calling thread's own heap.
-        allocator.count_heap(unsafe { heap.as_ref() }, &mut census);
+        allocator.add_heap_stats(unsafe { heap.as_ref() }, &mut stats);
     }
-    allocator.count_abandoned(&mut census);
-    let pool = allocator.count_pool();
+    allocator.add_abandoned_stats(&mut stats);
+    let pool = allocator.pool_stats();
     let bytes_of = |superslabs: u64| superslabs << allocator.geometry.superslab_shift();
-    let others = pool.superslabs.saturating_sub(census.superslabs);
+    let others = pool.superslabs.saturating_sub(stats.superslabs);
     HeapInfo {
         superslab_bytes: bytes_of(pool.superslabs + pool.idle_present),
-        used_bytes: census.live_bytes() + bytes_of(others),
+        used_bytes: stats.live_bytes() + bytes_of(others),
         kept_bytes: bytes_of(pool.idle_present) + pool.huge_idle_bytes,
         huge_blocks: pool.huge_blocks,
         huge_bytes: pool.huge_bytes,
@@ -75,7 +75,7 @@ fn info_of<G: Place>(served: &'static Served<G>) -> HeapInfo {
 pub fn heap_info() -> HeapInfo {
     match started() {
         Some(Kind::Constant) => info_of(&CONSTANT),
-        Some(Kind::Chosen) => info_of(&CHOSEN),
+        Some(Kind::Configured) => info_of(&CONFIGURED),
         None => HeapInfo::default(),
     }
 }
@@ -85,10 +85,10 @@ fn given_back() -> u64 {
     CALLS.iter().filter(|count| count.gives_back).map(|count| count.ok.load(Ordering::Relaxed)).sum()
 }
 
-fn trim_of<G: Place>(served: &'static Served<G>) {
+fn trim_of<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>) {
     // SAFETY: the calling thread's own heap, and no call of the policy comes back here.
-    let heap = served.heap().map(|mut heap| unsafe { heap.as_mut() });
-    served.allocator().purge_now(heap);
+    let heap = process_allocator.heap().map(|mut heap| unsafe { heap.as_mut() });
+    process_allocator.allocator().purge_now(heap);
 }
 
 /// Gives back at once what the policy would give back after its delay: empty SuperSlabs, freed huge blocks, and the calling
@@ -97,7 +97,7 @@ pub fn trim() -> bool {
     let before = given_back();
     match started() {
         Some(Kind::Constant) => trim_of(&CONSTANT),
-        Some(Kind::Chosen) => trim_of(&CHOSEN),
+        Some(Kind::Configured) => trim_of(&CONFIGURED),
         None => {}
     }
     given_back() > before

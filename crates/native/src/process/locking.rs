@@ -10,7 +10,7 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Locking, Memory, MemoryLock};
 
 use super::World;
-use super::served::{CHOSEN, CONSTANT, Place, Served};
+use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGeometry};
 use super::start::{Kind, start};
 use crate::lock::ForkLock;
 use crate::mapped_parts::{Pages, lock_mapped_parts};
@@ -47,14 +47,17 @@ pub fn lock_all(flags: i32) -> Result<(), Errno> {
     // The reservation must be there before maps are locked as they are made.
     match start() {
         Some(Kind::Constant) => lock_with(&CONSTANT, lock),
-        Some(Kind::Chosen) => lock_with(&CHOSEN, lock),
+        Some(Kind::Configured) => lock_with(&CONFIGURED, lock),
         None => Err(Errno(libc::ENOMEM)),
     }
 }
 
-fn lock_with<G: Place>(served: &'static Served<G>, lock: MemoryLock) -> Result<(), Errno> {
+fn lock_with<G: ProcessGeometry>(
+    process_allocator: &'static ProcessAllocator<G>,
+    lock: MemoryLock,
+) -> Result<(), Errno> {
     let guard = LOCKING.lock();
-    let allocator = served.allocator();
+    let allocator = process_allocator.allocator();
     let locked = lock_others(&allocator.mem, lock).and_then(|()| allocator.lock_memory(lock));
     if locked.is_err() && lock.current {
         // As if it had not been tried; what was locked before is unlocked, too.

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use hksim_policy::layout::Layout;
 use hksim_policy::{Allocator, Geometry, HUGE_PAGE_BYTES, Policy, PreparedPolicy, ProcessConfig, RunGeometry};
 
-use super::say::Line;
-use super::served::{CHOSEN, CONSTANT, Constant};
-use super::{World, misuse};
+use super::process_allocator::{CONFIGURED, CONSTANT, Constant};
+use super::stderr::Line;
+use super::{World, invalid_free};
+use crate::call_counts::Counted;
+use crate::config::{NativeConfig, POLICY_VARIABLE};
 use crate::memory::MmapMemory;
-use crate::setup::{POLICY_VARIABLE, Setup};
-use crate::tally::Counted;
 
 /// Which allocator serves the process.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) enum Kind {
     /// The one with constant geometry.
     Constant = 1,
     /// The one with geometry from the environment.
-    Chosen = 2,
+    Configured = 2,
 }
 
 /// Smaller arenas, in bytes, get a compact layout.
@@ -38,18 +38,18 @@ static STARTED: AtomicU8 = AtomicU8::new(0);
 pub(super) fn start() -> Option<Kind> {
     WANTED.store(true, Ordering::Release);
     ONCE.call_once(|| {
-        let setup = policy();
-        misuse::choose(setup.on_misuse);
+        let config = policy();
+        invalid_free::choose(config.on_invalid_free);
         // SAFETY: `call_once` runs once, and nobody knows of either allocator before `STARTED` is set.
         let made = unsafe {
             // It was checked when it was read.
-            setup.policy.prepare().ok().and_then(|PreparedPolicy { policy, geometry, .. }| {
+            config.policy.prepare().ok().and_then(|PreparedPolicy { policy, geometry, .. }| {
                 if is_constant(&geometry) {
-                    let made = make(&Constant::default(), policy, setup.process());
+                    let made = make(&Constant::default(), policy, config.process());
                     made.is_some_and(|made| CONSTANT.put(made)).then_some(Kind::Constant)
                 } else {
-                    let made = make(&geometry, policy, setup.process());
-                    made.is_some_and(|made| CHOSEN.put(made)).then_some(Kind::Chosen)
+                    let made = make(&geometry, policy, config.process());
+                    made.is_some_and(|made| CONFIGURED.put(made)).then_some(Kind::Configured)
                 }
             })
         };
@@ -67,7 +67,7 @@ pub(super) fn start_if_wanted() -> Option<Kind> {
 pub(super) fn started() -> Option<Kind> {
     match STARTED.load(Ordering::Acquire) {
         1 => Some(Kind::Constant),
-        2 => Some(Kind::Chosen),
+        2 => Some(Kind::Configured),
         _ => None,
     }
 }
@@ -78,17 +78,17 @@ fn is_constant(geometry: &RunGeometry) -> bool {
 }
 
 /// The policy of the environment. One that cannot be ends the process: on another one it would mislead.
-fn policy() -> Setup {
-    let Some(text) = variable(POLICY_VARIABLE) else { return Setup::default() };
-    match text.to_str().map(Setup::read) {
-        Ok(Ok(setup)) => setup,
+fn policy() -> NativeConfig {
+    let Some(text) = variable(POLICY_VARIABLE) else { return NativeConfig::default() };
+    match text.to_str().map(NativeConfig::read) {
+        Ok(Ok(config)) => config,
         Ok(Err(why)) => refuse(format_args!("HKSIM_NATIVE_POLICY: {why}")),
         Err(_) => refuse(format_args!("HKSIM_NATIVE_POLICY: is no UTF-8 text")),
     }
 }
 
 pub(super) fn refuse(words: std::fmt::Arguments<'_>) -> ! {
-    Line::of(words).tell();
+    Line::new(words).write();
     // SAFETY: never returns. Not `exit`: handlers would ask for memory.
     unsafe { libc::_exit(BAD_POLICY) }
 }

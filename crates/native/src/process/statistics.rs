@@ -5,14 +5,14 @@ use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use hksim_policy::Memory;
-use hksim_policy::census::{Census, Holding};
+use hksim_policy::stats::{ClassStats, HeapStats};
 
 use super::fork::HEAPS_LOST;
+use super::invalid_free::IGNORED;
 use super::memory_policy::{locked_bytes, thp_disable, thp_disable_text};
-use super::misuse::IGNORED;
-use super::served::{CHOSEN, CONSTANT, Place, Served};
+use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGeometry};
 use super::start::{Kind, started, variable};
-use crate::tally::{CALLS, KINDS};
+use crate::call_counts::{CALLS, KINDS};
 
 /// The environment variable that asks for statistics: `text` or `json`, and `:FILE` behind it for a file to append to.
 pub const STATISTICS_VARIABLE: &CStr = c"HKSIM_NATIVE_STATS";
@@ -79,7 +79,7 @@ extern "C" fn at_exit() {
 }
 
 /// Writes the statistics of this moment to standard error, for people.
-pub fn tell_statistics() {
+pub fn write_statistics() {
     write(Form::Text, None);
 }
 
@@ -87,7 +87,7 @@ fn write(form: Form, file: Option<&CStr>) {
     let mut block = Block { bytes: [0; BLOCK_BYTES], used: 0 };
     let written = match started() {
         Some(Kind::Constant) => Report::of(&CONSTANT, "constant").write(form, &mut block),
-        Some(Kind::Chosen) => Report::of(&CHOSEN, "run-time").write(form, &mut block),
+        Some(Kind::Configured) => Report::of(&CONFIGURED, "run-time").write(form, &mut block),
         None => return,
     };
     if written.is_ok() {
@@ -147,21 +147,21 @@ struct Report {
     superslab_bytes: u64,
     slab_bytes: u64,
     numbers: [(&'static str, u64); 23],
-    census: Census,
+    stats: HeapStats,
     strides: [u32; hksim_policy::classes::CLASSES_MAX],
 }
 
 impl Report {
-    fn of<G: Place>(served: &'static Served<G>, geometry: &'static str) -> Report {
-        let allocator = served.allocator();
-        let mut census = Census::new();
-        let own = served.heap();
+    fn of<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>, geometry: &'static str) -> Report {
+        let allocator = process_allocator.allocator();
+        let mut stats = HeapStats::new();
+        let own = process_allocator.heap();
         if let Some(heap) = own {
             // SAFETY: the calling thread's own heap.
-            allocator.count_heap(unsafe { heap.as_ref() }, &mut census);
+            allocator.add_heap_stats(unsafe { heap.as_ref() }, &mut stats);
         }
-        allocator.count_abandoned(&mut census);
-        let common_calls = served.common().calls;
+        allocator.add_abandoned_stats(&mut stats);
+        let common_calls = process_allocator.common().calls;
         let guard = allocator.mem.lock();
         let pool = allocator.mem.pool();
         let heaps = (0..allocator.mem.heaps()).filter(|&heap| allocator.is_open(heap)).count();
@@ -196,9 +196,9 @@ impl Report {
         Report {
             geometry,
             superslab_bytes: 1 << allocator.geometry.superslab_shift(),
-            slab_bytes: 1 << allocator.geometry.unit_shift(),
+            slab_bytes: 1 << allocator.geometry.slice_shift(),
             numbers,
-            census,
+            stats,
             strides: std::array::from_fn(stride),
         }
     }
@@ -211,9 +211,9 @@ impl Report {
     }
 
     /// Classes that hold something, with their stride.
-    fn classes(&self) -> impl Iterator<Item = (u32, &Holding)> {
-        let holdings = self.strides.iter().copied().zip(&self.census.classes);
-        holdings.filter(|(_, holding)| **holding != Holding::default())
+    fn classes(&self) -> impl Iterator<Item = (u32, &ClassStats)> {
+        let class_stats = self.strides.iter().copied().zip(&self.stats.classes);
+        class_stats.filter(|(_, class_stats)| **class_stats != ClassStats::default())
     }
 
     fn text(&self, out: &mut impl Write) -> fmt::Result {
@@ -233,10 +233,10 @@ impl Report {
         if let Some(words) = thp_disable_text(thp_disable()) {
             writeln!(out, "  {words}")?;
         }
-        for (stride, Holding { slabs, carved, live, .. }) in self.classes() {
+        for (stride, ClassStats { slabs, carved, live, .. }) in self.classes() {
             writeln!(out, "  class of {stride:>6} bytes    {slabs:>12} slabs {live:>10} live of {carved} blocks")?;
         }
-        let Holding { slabs, .. } = self.census.large;
+        let ClassStats { slabs, .. } = self.stats.large;
         writeln!(out, "  large blocks             {slabs:>12}")
     }
 
@@ -253,8 +253,8 @@ impl Report {
         for (name, value) in self.numbers {
             write!(out, ",\"{name}\":{value}")?;
         }
-        write!(out, ",\"large_blocks\":{},\"classes\":[", self.census.large.slabs)?;
-        for (index, (stride, Holding { slabs, carved, live, .. })) in self.classes().enumerate() {
+        write!(out, ",\"large_blocks\":{},\"classes\":[", self.stats.large.slabs)?;
+        for (index, (stride, ClassStats { slabs, carved, live, .. })) in self.classes().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             write!(out, "{comma}{{\"stride_bytes\":{stride},\"slabs\":{slabs}")?;
             write!(out, ",\"carved\":{carved},\"live\":{live}}}")?;

@@ -17,16 +17,16 @@ const BLOCK_ALIGN: u32 = 16;
 
 /// A policy that programs can run on, and what follows when they err.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Setup {
+pub struct NativeConfig {
     /// The policy. Its arena is smaller in a program whose address space is limited.
     pub policy: Policy,
     /// What follows when the program errs.
-    pub on_misuse: OnMisuse,
+    pub on_invalid_free: OnInvalidFree,
 }
 
 /// What follows when a program frees what is no live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum OnMisuse {
+pub enum OnInvalidFree {
     /// One line on standard error, and the end.
     #[default]
     Abort,
@@ -36,14 +36,14 @@ pub enum OnMisuse {
     Count,
 }
 
-impl OnMisuse {
+impl OnInvalidFree {
     const WORDS: &[&str] = &["abort", "check", "count"];
 
-    fn from_word(word: &str) -> Option<OnMisuse> {
+    fn from_word(word: &str) -> Option<OnInvalidFree> {
         match word {
-            "abort" => Some(OnMisuse::Abort),
-            "check" => Some(OnMisuse::Check),
-            "count" => Some(OnMisuse::Count),
+            "abort" => Some(OnInvalidFree::Abort),
+            "check" => Some(OnInvalidFree::Check),
+            "count" => Some(OnInvalidFree::Count),
             _ => None,
         }
     }
@@ -51,7 +51,7 @@ impl OnMisuse {
 
 /// Why settings are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal<'a> {
+pub enum ConfigError<'a> {
     /// One of the words.
     Word(&'a str, WordError),
     /// All of them together.
@@ -77,12 +77,12 @@ pub enum WordError {
     Kernel,
 }
 
-impl std::fmt::Display for Refusal<'_> {
+impl std::fmt::Display for ConfigError<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Refusal::Word(word, why) => write!(f, "{word}: {why}"),
-            Refusal::Policy(why) => why.fmt(f),
-            Refusal::Misaligned => f.write_str(
+            ConfigError::Word(word, why) => write!(f, "{word}: {why}"),
+            ConfigError::Policy(why) => why.fmt(f),
+            ConfigError::Misaligned => f.write_str(
                 "a header of 1 byte leaves blocks aligned to 1 byte, and programs crash on that (SSE moves); simulate and replay \
                  it, or run it with header-bytes=16 or header=none",
             ),
@@ -90,7 +90,7 @@ impl std::fmt::Display for Refusal<'_> {
     }
 }
 
-impl std::error::Error for Refusal<'_> {}
+impl std::error::Error for ConfigError<'_> {}
 
 impl std::fmt::Display for WordError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -108,24 +108,24 @@ impl std::fmt::Display for WordError {
     }
 }
 
-impl Setup {
+impl NativeConfig {
     /// Reads settings.
     ///
     /// # Errors
     /// A word that is no flag or no value, and what no program can run on.
-    pub fn read(text: &str) -> Result<Setup, Refusal<'_>> {
-        let mut setup = Setup::default();
+    pub fn read(text: &str) -> Result<NativeConfig, ConfigError<'_>> {
+        let mut config = NativeConfig::default();
         for word in text.split([' ', ',', '\t', '\n']).filter(|word| !word.is_empty()) {
             let word = word.strip_prefix("--").unwrap_or(word);
-            let set = word.split_once('=').ok_or(WordError::NoValue).and_then(|(flag, value)| setup.set(flag, value));
-            set.map_err(|why| Refusal::Word(word, why))?;
+            let set = word.split_once('=').ok_or(WordError::NoValue).and_then(|(flag, value)| config.set(flag, value));
+            set.map_err(|why| ConfigError::Word(word, why))?;
         }
-        setup.policy.prepare().map_err(Refusal::Policy)?;
-        let Policy { header, header_bytes, .. } = setup.policy;
+        config.policy.prepare().map_err(ConfigError::Policy)?;
+        let Policy { header, header_bytes, .. } = config.policy;
         if header != Header::None && !header_bytes.is_multiple_of(BLOCK_ALIGN) {
-            return Err(Refusal::Misaligned);
+            return Err(ConfigError::Misaligned);
         }
-        Ok(setup)
+        Ok(config)
     }
 
     fn set(&mut self, flag: &str, value: &str) -> Result<(), WordError> {
@@ -135,8 +135,8 @@ impl Setup {
                 self.policy = preset.ok_or(WordError::Value(ValueError::Word(Policy::PRESETS)))?;
             }
             "misuse" => {
-                let known = OnMisuse::from_word(value);
-                self.on_misuse = known.ok_or(WordError::Value(ValueError::Word(OnMisuse::WORDS)))?;
+                let known = OnInvalidFree::from_word(value);
+                self.on_invalid_free = known.ok_or(WordError::Value(ValueError::Word(OnInvalidFree::WORDS)))?;
             }
             "touch" | "memory-policy" => return Err(WordError::Program),
             "kernel" | "thp" | "mthp" | "hugetlb-pool" => return Err(WordError::Kernel),
@@ -153,9 +153,9 @@ impl Setup {
 
     /// What the process decides beside its policy.
     pub fn process(&self) -> ProcessConfig {
-        let checks = match self.on_misuse {
-            OnMisuse::Abort => Checks::Quick,
-            OnMisuse::Check | OnMisuse::Count => Checks::Full,
+        let checks = match self.on_invalid_free {
+            OnInvalidFree::Abort => Checks::Quick,
+            OnInvalidFree::Check | OnInvalidFree::Count => Checks::Full,
         };
         ProcessConfig { checks, ..ProcessConfig::default() }
     }

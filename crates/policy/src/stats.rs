@@ -9,7 +9,7 @@ use crate::meta::{SpanState, Use};
 
 /// What a size class holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holding {
+pub struct ClassStats {
     /// Slabs, or blocks in spans of their own.
     pub slabs: u64,
     /// Bytes of blocks that the program holds, rounded up to their class.
@@ -22,37 +22,37 @@ pub struct Holding {
 
 /// What heaps hold, by size class.
 #[derive(Clone, Debug)]
-pub struct Census {
+pub struct HeapStats {
     /// By class.
-    pub classes: [Holding; CLASSES_MAX],
+    pub classes: [ClassStats; CLASSES_MAX],
     /// Blocks above the classes and below half a SuperSlab.
-    pub large: Holding,
+    pub large: ClassStats,
     /// SuperSlabs that were looked into.
     pub superslabs: u64,
 }
 
-impl Census {
+impl HeapStats {
     /// Nothing.
-    pub const fn new() -> Census {
-        const NONE: Holding = Holding { slabs: 0, live_bytes: 0, carved: 0, live: 0 };
-        Census { classes: [NONE; CLASSES_MAX], large: NONE, superslabs: 0 }
+    pub const fn new() -> HeapStats {
+        const NONE: ClassStats = ClassStats { slabs: 0, live_bytes: 0, carved: 0, live: 0 };
+        HeapStats { classes: [NONE; CLASSES_MAX], large: NONE, superslabs: 0 }
     }
 
     /// Bytes of all blocks that were counted.
     pub fn live_bytes(&self) -> u64 {
-        self.classes.iter().chain([&self.large]).map(|holding| holding.live_bytes).sum()
+        self.classes.iter().chain([&self.large]).map(|class_stats| class_stats.live_bytes).sum()
     }
 }
 
-impl Default for Census {
-    fn default() -> Census {
-        Census::new()
+impl Default for HeapStats {
+    fn default() -> HeapStats {
+        HeapStats::new()
     }
 }
 
 /// Sums over the arena table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolCensus {
+pub struct PoolStats {
     /// SuperSlabs that heaps have, abandoned ones included.
     pub superslabs: u64,
     /// Empty SuperSlabs that were not purged.
@@ -67,58 +67,58 @@ pub struct PoolCensus {
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Adds what a heap holds.
-    pub fn count_heap(&self, heap: &ThreadHeap<M>, census: &mut Census) {
-        self.for_each_own_span(heap, |span| self.count_span(Some(heap), span, census));
-        census.superslabs += self.own_superslabs(heap).count() as u64;
+    pub fn add_heap_stats(&self, heap: &ThreadHeap<M>, stats: &mut HeapStats) {
+        self.for_each_own_span(heap, |span| self.add_span_stats(Some(heap), span, stats));
+        stats.superslabs += self.own_superslabs(heap).count() as u64;
     }
 
     /// Adds what threads have left behind that ended.
-    pub fn count_abandoned(&self, census: &mut Census) {
+    pub fn add_abandoned_stats(&self, stats: &mut HeapStats) {
         let guard = self.mem.lock();
         for ordinal in self.listed(&self.mem.pool().abandoned) {
-            self.for_each_span(self.mem.superslab(ordinal), |span| self.count_span(None, span, census));
-            census.superslabs += 1;
+            self.for_each_span(self.mem.superslab(ordinal), |span| self.add_span_stats(None, span, stats));
+            stats.superslabs += 1;
         }
         drop(guard);
     }
 
     /// Sums over the arena table. Takes a time in proportion to its length.
-    pub fn count_pool(&self) -> PoolCensus {
+    pub fn pool_stats(&self) -> PoolStats {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
-        let mut census = PoolCensus {
+        let mut stats = PoolStats {
             superslabs: u64::from(pool.superslabs.get()),
             huge_idle_bytes: pool.huge_idle_bytes.get(),
-            ..PoolCensus::default()
+            ..PoolStats::default()
         };
         for entry in (0..pool.high_water.get()).map(|ordinal| self.mem.entry(ordinal)) {
             match entry.usage() {
-                Use::Idle | Use::Warm if !entry.clean.get() => census.idle_present += 1,
+                Use::Idle | Use::Warm if !entry.clean.get() => stats.idle_present += 1,
                 Use::Huge => {
-                    census.huge_blocks += 1;
-                    census.huge_bytes += entry.bytes.get();
+                    stats.huge_blocks += 1;
+                    stats.huge_bytes += entry.bytes.get();
                 }
                 _ => {}
             }
         }
         drop(guard);
-        census
+        stats
     }
 
-    fn count_span(&self, heap: Option<&ThreadHeap<M>>, span: Span<M>, census: &mut Census) {
-        let slab = self.slab_meta(span);
+    fn add_span_stats(&self, heap: Option<&ThreadHeap<M>>, span: Span<M>, stats: &mut HeapStats) {
+        let slab = self.span_meta(span);
         let class = usize::from(slab.class.get());
-        let holding = if slab.is_large() { &mut census.large } else { &mut census.classes[class] };
+        let class_stats = if slab.is_large() { &mut stats.large } else { &mut stats.classes[class] };
         // The bin's list is counted as used in its active slab.
         let in_bin = match heap {
             Some(heap) if slab.span_state() == SpanState::Active => self.list_length(span, heap.ready[class]),
             _ => 0,
         };
-        holding.slabs += 1;
-        holding.carved += u64::from(slab.carved.get());
+        class_stats.slabs += 1;
+        class_stats.carved += u64::from(slab.carved.get());
         let live = u64::from(slab.used.get()) - in_bin;
-        holding.live += live;
-        holding.live_bytes += live * u64::from(slab.stride.get());
+        class_stats.live += live;
+        class_stats.live_bytes += live * u64::from(slab.stride.get());
     }
 
     fn list_length(&self, span: Span<M>, list: crate::link::Link) -> u64 {

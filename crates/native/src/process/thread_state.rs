@@ -7,9 +7,9 @@ use hksim_policy::memory::Block;
 
 use super::{Heap, World};
 
-/// A thread's place at an allocator. Lies at the start of its heap's map; a thread without one points to [`NOBODYS`].
+/// A thread's place at an allocator. Lies at the start of its heap's map; a thread without one points to [`EMPTY`].
 #[repr(C)]
-pub(crate) struct Desk {
+pub(crate) struct ThreadState {
     /// Address of the arena's first byte.
     arena: usize,
     /// Length of the arena; 0 at nobody's desk, so that no address lies in it.
@@ -19,17 +19,18 @@ pub(crate) struct Desk {
 }
 
 // SAFETY: shared is nobody's desk alone, which nobody writes.
-unsafe impl Sync for Desk {}
+unsafe impl Sync for ThreadState {}
 
 /// The desk of every thread that has none of its own: one comparison finds that out and that there is nothing to be had fast.
-pub(crate) static NOBODYS: Desk = Desk { arena: 0, arena_bytes: 0, heap: Heap::nobodys(NonNull::dangling()) };
+pub(crate) static EMPTY: ThreadState = ThreadState { arena: 0, arena_bytes: 0, heap: Heap::empty(NonNull::dangling()) };
 
-const _: () = assert!(size_of::<Desk>() as u64 + 128 <= hksim_policy::layout::HEAP_BYTES, "a desk fits into its map");
+const _: () =
+    assert!(size_of::<ThreadState>() as u64 + 128 <= hksim_policy::layout::HEAP_BYTES, "a desk fits into its map");
 
-impl Desk {
+impl ThreadState {
     /// The desk for a heap of an allocator in this memory.
-    pub(super) fn new(mem: &World, heap: Heap) -> Desk {
-        Desk { arena: mem.arena().as_ptr() as usize, arena_bytes: mem.arena_bytes(), heap }
+    pub(super) fn new(mem: &World, heap: Heap) -> ThreadState {
+        ThreadState { arena: mem.arena().as_ptr() as usize, arena_bytes: mem.arena_bytes(), heap }
     }
 
     /// The block at an address that [`World::address`](crate::memory::MmapMemory::address) gave; `None` outside the arena.

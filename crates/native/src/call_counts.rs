@@ -4,11 +4,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
-use hksim_policy::{Errno, Misuse};
+use hksim_policy::{Errno, InvalidFree};
 
 use crate::errno::keeping_errno;
 use crate::os::{self, Os, Syscalls};
-use crate::process::misuse::misused;
+use crate::process::invalid_free::report_invalid_free;
 
 /// Kinds of calls, in the order of the report.
 pub(crate) const KINDS: [&str; 12] = [
@@ -79,7 +79,7 @@ fn kind_of(mapping: Mapping) -> usize {
 
 impl Os for Counted {
     /// Policies with maps of their own are refused in a program (`setup.rs`).
-    const OWN_MAPS: bool = false;
+    const OWN_MAPPINGS: bool = false;
 
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
         // SAFETY: the caller's promise.
@@ -90,8 +90,8 @@ impl Os for Counted {
         counted(kind_of(mapping), || Syscalls.map_anywhere(bytes, mapping))
     }
 
-    fn misuse(&self, address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32, what: Misuse) {
-        misused(address, superslab, ordinal, what);
+    fn invalid_free(&self, address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32, what: InvalidFree) {
+        report_invalid_free(address, superslab, ordinal, what);
     }
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {

@@ -10,7 +10,7 @@ pub(super) struct Line {
 
 impl Line {
     /// A line of these words.
-    pub(super) fn of(words: fmt::Arguments<'_>) -> Line {
+    pub(super) fn new(words: fmt::Arguments<'_>) -> Line {
         let mut line = Line { bytes: [0; 400], used: 0 };
         // Cutting is no error.
         let _ = writeln!(line, "hksim: {words}");
@@ -18,7 +18,7 @@ impl Line {
     }
 
     /// Writes it to standard error with one call.
-    pub(super) fn tell(&self) {
+    pub(super) fn write(&self) {
         // SAFETY: the buffer holds that many bytes. There is nobody to tell of an error.
         unsafe { libc::write(2, self.bytes.as_ptr().cast(), self.used) };
     }
