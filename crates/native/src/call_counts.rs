@@ -1,4 +1,4 @@
-//! The system calls of a process's allocator, counted by kind.
+//! Counts of the system calls of a process's allocator, by kind.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,7 @@ pub(crate) const KINDS: [&str; 12] = [
 pub(crate) struct Count {
     pub(crate) ok: AtomicU64,
     pub(crate) failed: AtomicU64,
-    /// Whether they give memory back.
+    /// Whether they return memory to the kernel.
     pub(crate) gives_back: bool,
 }
 
@@ -40,7 +40,7 @@ impl Count {
     }
 }
 
-/// By [`KINDS`].
+/// The counts, in the order of [`KINDS`].
 pub(crate) static CALLS: [Count; KINDS.len()] = [
     Count::new(false),
     Count::new(false),
@@ -56,7 +56,7 @@ pub(crate) static CALLS: [Count; KINDS.len()] = [
     Count::new(false),
 ];
 
-/// The kernel, with its calls counted.
+/// Makes and counts the system calls. Keeps `errno`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted;
 
@@ -78,7 +78,7 @@ fn kind_of(mapping: Mapping) -> usize {
 }
 
 impl Os for Counted {
-    /// Policies with maps of their own are refused in a program (`setup.rs`).
+    /// `config.rs` rejects policies in which SuperSlabs have mappings of their own.
     const OWN_MAPPINGS: bool = false;
 
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
@@ -121,7 +121,7 @@ impl Os for Counted {
         counted(11, || unsafe { os::lock(at, bytes, locking) })
     }
 
-    /// Done for all of the process (`process/locking.rs`).
+    /// Nothing to do: `process/locking.rs` handles the whole process.
     fn lock_process(&self, _lock: MemoryLock) -> Result<(), Errno> {
         Ok(())
     }

@@ -1,9 +1,8 @@
-//! Two pointers per thread: its desk at either allocator.
+//! Two thread-local pointers: the thread's state in each of the two allocators.
 //!
-//! Initial-exec thread-local storage. `thread_local!` in a shared object would go through `__tls_get_addr`, which may
-//! allocate; this form is there before the first line of a thread runs, and costs two loads. Both begin as pointers to
-//! nobody's desk, so that no fast path asks whether there is one: the loader relocates a program's thread-local storage
-//! before it makes the first thread's.
+//! They use initial-exec thread-local storage, which exists before a thread's first instruction and costs two loads. `thread_local!` in a
+//! shared object would call `__tls_get_addr`, which may allocate. Both pointers start at [`EMPTY`], so that the fast paths need no null
+//! check: the loader relocates a program's thread-local storage before it creates the first thread's.
 
 use std::arch::{asm, global_asm};
 
@@ -25,10 +24,10 @@ global_asm!(
     empty = sym EMPTY,
 );
 
-/// Reads and writes one of the two.
+/// Defines the functions that read and write one of the two pointers.
 macro_rules! pointer {
     ($symbol:literal, $get:ident, $set:ident) => {
-        /// The calling thread's desk.
+        /// The calling thread's state.
         #[inline(always)]
         pub(crate) fn $get() -> *mut ThreadState {
             let value: *mut ThreadState;
@@ -45,7 +44,7 @@ macro_rules! pointer {
             value
         }
 
-        /// Sets it.
+        /// Sets the calling thread's state.
         #[inline(always)]
         pub(crate) fn $set(value: *mut ThreadState) {
             // SAFETY: writes the eight bytes that the symbol reserves in the calling thread's static block.

@@ -6,7 +6,7 @@ use crate::field::Field;
 pub const SLICES_MAX: u32 = 512;
 const WORDS: usize = (SLICES_MAX / 64) as usize;
 
-/// One bit a slice; all clear when its memory is zero.
+/// One bit per slice; all clear when zeroed.
 #[repr(C)]
 pub struct SliceBits([Field<u64>; WORDS]);
 

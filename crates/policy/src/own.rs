@@ -1,4 +1,4 @@
-//! The SuperSlabs a heap owns: three intrusive lists through their metadata.
+//! The SuperSlabs that a heap owns, in three intrusive lists through their metadata: all, those with free slices, and those to purge.
 
 use crate::field::Field;
 
@@ -11,18 +11,18 @@ use crate::meta::SuperSlabMeta;
 use crate::os::Purged;
 use crate::word::Word;
 
-/// Whether the metadata a SuperSlab had in its last use can still be read.
+/// The state of the metadata of a SuperSlab's previous use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Metadata {
-    /// It was purged, or there never was any.
+    /// It was purged, or there was none. All slices are clean.
     Lost,
-    /// It tells which slices are clean and which read as zeros.
+    /// It is intact: it says which slices are clean and which read as zeros.
     Kept,
-    /// There is none, and no slice is clean: a huge block had the memory.
+    /// A huge block has overwritten it. No slice is clean.
     Overwritten,
 }
 
-/// Links of one of the lists: which fields of the metadata it uses.
+/// The metadata fields that link one of the lists.
 pub(crate) struct Links<'a> {
     pub(crate) next: &'a Field<u32>,
     pub(crate) prev: &'a Field<u32>,
@@ -45,7 +45,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.mem.ordinal(superslab) + 1
     }
 
-    /// Takes a SuperSlab into a list between `prev` and `next`; the new head if it comes first.
+    /// Inserts a SuperSlab into a list between `prev` and `next`. Returns the new head if it is first.
     pub(crate) fn insert(
         &self,
         superslab: M::SuperSlab,
@@ -67,7 +67,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         None
     }
 
-    /// Takes a SuperSlab out of a list with this head; returns the head.
+    /// Removes a SuperSlab from a list with this head; returns the new head.
     pub(crate) fn remove(
         &self,
         superslab: M::SuperSlab,
@@ -88,7 +88,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Takes a SuperSlab with initialised metadata into the heap's lists.
+    /// Makes the heap the owner of a SuperSlab with initialised metadata.
     pub(crate) fn own(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
         let meta = self.mem.meta(superslab);
         meta.in_available.set(false);
@@ -102,7 +102,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Takes a SuperSlab out of all of the heap's lists.
+    /// Removes a SuperSlab from all of the heap's lists; it has no owner afterwards.
     pub(crate) fn disown(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
         heap.own_head = self.remove(superslab, heap.own_head, own_links);
         self.remove_available(heap, superslab);
@@ -110,7 +110,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.set_superslab_owner(superslab, 0);
     }
 
-    /// Names a SuperSlab's owner: in its metadata, and in the homes of the slices that spans hold.
+    /// Sets a SuperSlab's owner word, and the owner tags of the slices that spans hold.
     fn set_superslab_owner(&self, superslab: M::SuperSlab, owner: u64) {
         let meta = self.mem.meta(superslab);
         meta.owner.store(owner);
@@ -147,14 +147,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// The purge clock, looked at on slow paths: spans of this heap first, then what the pool keeps.
+    /// Purges what is due: free spans of this heap, then the pool's cached memory. Called on slow paths.
     pub(crate) fn tick(&self, heap: &mut ThreadHeap<M>) {
         let now_ns = self.mem.now_ns();
         self.purge_spans_due(heap, now_ns);
         self.purge_pool(now_ns);
     }
 
-    /// Purges at once all that would be purged when its delay is over.
+    /// Purges at once everything that is waiting for its purge delay.
     pub fn purge_now(&self, heap: Option<&mut ThreadHeap<M>>) {
         if let Some(heap) = heap {
             on_slow_path(heap, |heap| self.purge_spans_due(heap, u64::MAX));
@@ -200,7 +200,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Gets a SuperSlab from the pool and makes it the heap's.
+    /// Takes a SuperSlab from the pool for the heap.
     pub(crate) fn new_superslab(&self, heap: &mut ThreadHeap<M>) -> Option<M::SuperSlab> {
         let (superslab, metadata, zeroed) = self.take_superslab(self.first_pages(heap))?;
         if metadata != Metadata::Kept {

@@ -1,8 +1,7 @@
-//! Slabs: activating, carving, and what happens when their blocks come back.
+//! Slabs: activating them, carving blocks, and handling freed blocks.
 //!
-//! A bin takes the whole free list of its *active* slab; the slab counts those blocks as used. So an allocation
-//! touches only the bin, and a slab is known to be empty only while it is not active: one empty slab per class
-//! stays by construction.
+//! A bin takes the whole free list of its *active* slab; the slab counts those blocks as used. So an allocation touches only the bin. A slab
+//! can be recognised as empty only while it is not active, so one empty slab per class may stay.
 
 use crate::allocator::{Allocator, Span};
 use crate::fork::on_slow_path;
@@ -16,12 +15,12 @@ use crate::meta::{SlabId, SpanMeta, SpanState};
 use crate::process::Checks;
 use crate::vocabulary::Carve;
 
-/// What a block holds before it is handed out.
+/// The contents of a block when it is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
     /// Zeros: mapped zeroed and never used.
     Zero,
-    /// Zeros but for the link of its first carving.
+    /// Zeros, except for the link that was written when it was carved.
     ZeroButLink,
     /// Anything.
     Unknown,
@@ -34,14 +33,14 @@ pub(crate) struct Refilled<M: Memory> {
     pub(crate) contents: Contents,
 }
 
-/// What came of taking back a block.
+/// The result of pushing a freed block to a slab's local list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PushOutcome {
     /// The block is free.
     Done,
-    /// It is, and none of the slab's is in use now.
+    /// The block is free, and no block of the slab is in use.
     Emptied,
-    /// It may have been free before. Only its link is written.
+    /// The block may already have been free. Only its link was written.
     Suspect,
 }
 
@@ -59,7 +58,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         SlabId::new(self.mem.ordinal(span.superslab), span.slice)
     }
 
-    /// The bin is dry: local frees, remote frees, carving, the next partial slab, an abandoned SuperSlab, a new span.
+    /// Refills an empty bin from, in this order: local frees, remote frees, carving, the next partial slab, an abandoned SuperSlab, a new
+    /// span.
     #[cold]
     pub(crate) fn refill(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Refilled<M>> {
         on_slow_path(heap, |heap| self.find_block(heap, class))
@@ -93,7 +93,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Makes a slab the bin's source. The bin holds no blocks at this moment.
+    /// Makes a slab the active one of its bin. The bin is empty.
     fn activate(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) {
         let slab = self.span_meta(span);
         let bin = &mut heap.bins[class];
@@ -105,7 +105,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         heap.sources[class] = span.superslab;
     }
 
-    /// Takes a block out of the active slab, and its further free blocks into the bin.
+    /// Takes a block from the active slab, and moves the slab's other free blocks to the bin.
     fn refill_from(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) -> Option<Refilled<M>> {
         let slab = self.span_meta(span);
         let mut list = slab.local_free.replace(Link::NONE);
@@ -129,7 +129,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(Refilled { superslab: span.superslab, start, contents: Contents::Unknown })
     }
 
-    /// Carves fresh blocks: hands out the first, links the others as far as the policy says.
+    /// Carves fresh blocks: allocates the first and links as many others as the policy says.
     fn carve(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) -> Option<Refilled<M>> {
         let slab = self.span_meta(span);
         let (first, capacity, stride) = (slab.carved.get(), slab.capacity.get(), slab.stride.get());
@@ -146,7 +146,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 capacity.min(first + 1 + room / stride)
             }
         };
-        // So that a free of a block that was never handed out is seen.
+        // Keys in fresh blocks detect a free of a block that was never allocated.
         let has_keys = self.has_keys() && self.process.checks == Checks::Full;
         for block in first + 1..end {
             let at = slab.area.get() + block * stride;
@@ -164,7 +164,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(Refilled { superslab: span.superslab, start, contents })
     }
 
-    /// Takes back a block of a slab the heap owns.
+    /// Pushes a freed block to the local list of a slab that the heap owns.
     #[inline(always)]
     pub(crate) fn push_local(&self, superslab: M::SuperSlab, slab: &SpanMeta, start: u32) -> PushOutcome {
         self.mem.write_link(superslab, self.link_at(start), slab.local_free.get());
@@ -178,7 +178,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.list_local(slab, start)
     }
 
-    /// The rest of it: the block's link and key are written.
+    /// The second part of [`push_local`](Self::push_local), once the block's link and key are written.
     #[inline(always)]
     pub(crate) fn list_local(&self, slab: &SpanMeta, start: u32) -> PushOutcome {
         slab.local_free.change(self.free_link(start));
@@ -187,7 +187,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if used == 0 { PushOutcome::Emptied } else { PushOutcome::Done }
     }
 
-    /// Puts a slab that is not active where its counts say it belongs.
+    /// Lists, keeps or retires a slab that is not active, according to its counts.
     #[cold]
     pub(crate) fn update_slab_list(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
         on_slow_path(heap, |heap| self.update_slab_list_inner(heap, span));
@@ -199,8 +199,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return;
         }
         if slab.span_state() == SpanState::Full {
-            // Without a letter under way the word is left as it is: a slab is listed and full again by turns, and changing a
-            // word waits for all that was stored before, among it links in blocks that no cache holds.
+            // Without a queued message, `FULL` stays set. Many slabs alternate between listed and full, and an atomic change waits for
+            // all earlier stores, including links in blocks that are not in any cache.
             if self.is_queued(span) {
                 self.note_listed(span);
             }
@@ -232,7 +232,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Takes a slab out of its bin's partial list.
+    /// Removes a slab from its bin's partial list.
     fn unlist(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
         let slab = self.span_meta(span);
         let bin = &mut heap.bins[usize::from(slab.class.get())];

@@ -1,4 +1,4 @@
-//! Spans: runs of slices inside the heap's SuperSlabs, taken first fit from the lowest address.
+//! Spans: runs of slices in the heap's SuperSlabs, allocated first fit by address.
 
 use core::ops::Range;
 
@@ -10,23 +10,23 @@ use crate::layout::{block_slices, reserved_bytes, slab_slices};
 use crate::memory::{ArenaRange, Link, Memory};
 use crate::meta::{CLASS_LARGE, SlabId, SpanState};
 
-/// What a span must hold.
+/// A request for a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpanRequest {
     /// A fixed number of slices.
     Slices(u32),
-    /// So many bytes from an aligned address on.
+    /// This many bytes from an aligned address on.
     Bytes { bytes: u64, align: u64 },
 }
 
-/// A place found for a span.
+/// A free range of slices that fits a request.
 pub(crate) struct SpanFit {
     first: u32,
     slices: u32,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// First slice that blocks can use at all.
+    /// First slice that blocks can use.
     pub(crate) fn first_slice(&self) -> u32 {
         reserved_bytes(&self.geometry) >> self.geometry.slice_shift()
     }
@@ -80,7 +80,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             if let Some(span) = self.take_owned_span(heap, request, state) {
                 return Some(span);
             }
-            // What a thread left behind comes first, or short-lived threads would fill the arena.
+            // Adopt abandoned SuperSlabs first: otherwise short-lived threads would fill the arena.
             if !self.adopt(heap) && self.new_superslab(heap).is_none() {
                 return None;
             }
@@ -129,7 +129,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         span
     }
 
-    /// Notes that a span which begins at slice `first` holds these slices.
+    /// Notes that the span that starts at slice `first` holds these slices.
     fn hold_slices(&self, heap: u32, superslab: M::SuperSlab, first: u32, slices: Range<u32>) {
         for slice in slices {
             let meta = self.slice_meta(superslab, slice);
@@ -149,13 +149,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(span)
     }
 
-    /// Where the arena is full, what is left of it may lie in pieces that are too short for a slab as it should be.
+    /// Takes a span for a slab. If the arena is nearly full, a shorter span that holds at least one block will do.
     fn take_slab_span(&self, heap: &mut ThreadHeap<M>, stride: u32) -> Option<Span<M>> {
         let (least, best) = (block_slices(&self.geometry, stride), slab_slices(&self.geometry, stride));
         (least..=best).rev().find_map(|slices| self.take_span(heap, SpanRequest::Slices(slices), SpanState::Partial))
     }
 
-    /// Grows a large span over the slices behind it, if they are free. `bytes` is counted from its payload.
+    /// Grows a large span over the next slices, if they are free. `bytes` is counted from its payload.
     pub(crate) fn grow_span(&self, heap: &ThreadHeap<M>, span: Span<M>, bytes: u64) -> bool {
         let slab = self.span_meta(span);
         let meta = self.mem.meta(span.superslab);
@@ -192,7 +192,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         ArenaRange { start: base + u64::from(at), bytes: u64::from(bytes) }
     }
 
-    /// Gives an empty span back to its SuperSlab, and the SuperSlab to the pool when it was the last.
+    /// Frees an empty span, and returns its SuperSlab to the pool if it was the last one.
     #[cold]
     pub(crate) fn retire(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
         on_slow_path(heap, |heap| self.retire_inner(heap, span));
@@ -211,7 +211,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.tick(heap);
     }
 
-    /// Takes free slices that lie in a hole of the arena out of use for ever: they become a large block that nobody has.
+    /// Marks free slices in a hole of the arena as lost: they become a large span whose block is never freed.
     pub(crate) fn mark_slices_lost(&self, heap: &ThreadHeap<M>, superslab: M::SuperSlab, first: u32, slices: u32) {
         let meta = self.mem.meta(superslab);
         meta.free.put(first, slices, false);
@@ -233,7 +233,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.reset_remote(span, true);
     }
 
-    /// Marks a span's slices free.
+    /// Marks a span's slices as free.
     pub(crate) fn vacate(&self, span: Span<M>) {
         let slab = self.span_meta(span);
         let meta = self.mem.meta(span.superslab);

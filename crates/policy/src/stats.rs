@@ -1,4 +1,4 @@
-//! Counting what a heap holds, by size class: for statistics, away from every fast path.
+//! Statistics of heaps, by size class, and of the pool. Computed on request; no fast path counts anything for them.
 
 use crate::allocator::{Allocator, Span};
 use crate::classes::CLASSES_MAX;
@@ -7,38 +7,38 @@ use crate::heap::ThreadHeap;
 use crate::memory::Memory;
 use crate::meta::{SpanState, Use};
 
-/// What a size class holds.
+/// Statistics of one size class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStats {
-    /// Slabs, or blocks in spans of their own.
+    /// Slabs, or spans with a large block.
     pub slabs: u64,
-    /// Bytes of blocks that the program holds, rounded up to their class.
+    /// Bytes of live blocks, rounded up to their class.
     pub live_bytes: u64,
-    /// Blocks that were carved in them.
+    /// Carved blocks.
     pub carved: u64,
-    /// Blocks that the program holds, those included that other threads freed and the owner has not collected.
+    /// Live blocks, including remotely freed ones that the owner has not collected yet.
     pub live: u64,
 }
 
-/// What heaps hold, by size class.
+/// Statistics of heaps, by size class.
 #[derive(Clone, Debug)]
 pub struct HeapStats {
     /// By class.
     pub classes: [ClassStats; CLASSES_MAX],
-    /// Blocks above the classes and below half a SuperSlab.
+    /// Large blocks.
     pub large: ClassStats,
-    /// SuperSlabs that were looked into.
+    /// SuperSlabs that were counted.
     pub superslabs: u64,
 }
 
 impl HeapStats {
-    /// Nothing.
+    /// All zeros.
     pub const fn new() -> HeapStats {
         const NONE: ClassStats = ClassStats { slabs: 0, live_bytes: 0, carved: 0, live: 0 };
         HeapStats { classes: [NONE; CLASSES_MAX], large: NONE, superslabs: 0 }
     }
 
-    /// Bytes of all blocks that were counted.
+    /// Live bytes of all classes and large blocks.
     pub fn live_bytes(&self) -> u64 {
         self.classes.iter().chain([&self.large]).map(|class_stats| class_stats.live_bytes).sum()
     }
@@ -50,10 +50,10 @@ impl Default for HeapStats {
     }
 }
 
-/// Sums over the arena table.
+/// Statistics of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// SuperSlabs that heaps have, abandoned ones included.
+    /// SuperSlabs that heaps own, and abandoned ones.
     pub superslabs: u64,
     /// Empty SuperSlabs that were not purged.
     pub idle_present: u64,
@@ -61,18 +61,18 @@ pub struct PoolStats {
     pub huge_blocks: u64,
     /// Their usable bytes.
     pub huge_bytes: u64,
-    /// Usable bytes of freed huge blocks that are kept.
+    /// Usable bytes of cached runs.
     pub huge_idle_bytes: u64,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Adds what a heap holds.
+    /// Adds the statistics of a heap.
     pub fn add_heap_stats(&self, heap: &ThreadHeap<M>, stats: &mut HeapStats) {
         self.for_each_own_span(heap, |span| self.add_span_stats(Some(heap), span, stats));
         stats.superslabs += self.own_superslabs(heap).count() as u64;
     }
 
-    /// Adds what threads have left behind that ended.
+    /// Adds the statistics of abandoned SuperSlabs.
     pub fn add_abandoned_stats(&self, stats: &mut HeapStats) {
         let guard = self.mem.lock();
         for ordinal in self.listed(&self.mem.pool().abandoned) {
@@ -82,7 +82,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         drop(guard);
     }
 
-    /// Sums over the arena table. Takes a time in proportion to its length.
+    /// The statistics of the pool. Takes time proportional to the length of the arena table.
     pub fn pool_stats(&self) -> PoolStats {
         let guard = self.mem.lock();
         let pool = self.mem.pool();

@@ -1,4 +1,4 @@
-//! Invariants of a heap, checked from outside after any event. Reads metadata and links only; changes nothing.
+//! Checks the invariants of a heap. Can run after any event; only reads metadata and links.
 
 use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
@@ -7,22 +7,22 @@ use crate::memory::{Link, Memory};
 use crate::meta::{SpanState, Use};
 use crate::word::Word;
 
-/// A broken invariant: which, and where.
+/// A violated invariant and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What does not hold.
+    /// The invariant.
     pub what: &'static str,
-    /// SuperSlab's ordinal.
+    /// Ordinal of the SuperSlab.
     pub ordinal: u32,
     /// First slice of the span, or 0.
     pub slice: u32,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Checks every SuperSlab and span a heap owns.
+    /// Checks every SuperSlab and span of a heap.
     ///
     /// # Errors
-    /// The first invariant that does not hold.
+    /// The first violated invariant.
     pub fn validate(&self, heap: &ThreadHeap<M>) -> Result<(), Violation> {
         let mut next = heap.own_head;
         while let Some(ordinal) = next.checked_sub(1) {
@@ -33,12 +33,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             holds("an owned superslab is in use", self.mem.entry(ordinal).usage() == Use::Slabs)?;
             holds("an owned superslab holds a span", meta.used_slices.get() > 0)?;
             let room = meta.free.find(self.first_slice(), self.geometry.slices(), true).is_some();
-            holds("a superslab is in the room list iff it has room", meta.in_available.get() == room)?;
+            holds("a superslab is in the available list iff it has free slices", meta.in_available.get() == room)?;
             let failed_search = heap.failed_search_at(ordinal + 1).filter(|_| room);
             let fits = failed_search.is_some_and(|request| self.find_slices(superslab, request).is_some());
-            holds("a superslab in which nothing fitted has no room for it", !fits)?;
+            holds("a request of a failed search does not fit", !fits)?;
             let is_last = room && meta.available_next.get() == 0;
-            holds("the room list's end is noted", is_last == (room && heap.available_tail == ordinal + 1))?;
+            holds(
+                "the tail of the available list is correct",
+                is_last == (room && heap.available_tail == ordinal + 1),
+            )?;
             self.validate_spans(heap, superslab)?;
             next = meta.own_next.get();
         }
@@ -58,12 +61,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             let slices = u32::from(self.span_meta(span).span_slices.get());
             let violation = |what| Violation { what, ordinal, slice };
             if slices == 0 || slice + slices > self.geometry.slices() {
-                return Err(violation("a span lies in its superslab"));
+                return Err(violation("a span is inside its superslab"));
             }
             for part in slice..slice + slices {
                 let back = u32::from(self.slice_meta(superslab, part).span_back.get());
                 if meta.free.get(part) || part - back != slice {
-                    return Err(violation("every slice of a span leads to its first"));
+                    return Err(violation("every slice of a span points to its first"));
                 }
             }
             self.validate_span(heap, span).map_err(violation)?;
@@ -89,21 +92,21 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let bin = &heap.bins[usize::from(slab.class.get())];
         let is_active =
             bin.has_active && heap.sources[usize::from(slab.class.get())] == span.superslab && bin.slice == span.slice;
-        holds("the active slab is its bin's", is_active == (state == SpanState::Active))?;
+        holds("the active slab is that of its bin", is_active == (state == SpanState::Active))?;
         if is_active {
             let listed = self.validate_list(span, heap.ready[usize::from(slab.class.get())])?;
             return holds("a bin holds carved blocks", listed + local <= slab.carved.get());
         }
         let has_room = local > 0 || slab.carved.get() < slab.capacity.get();
-        holds("a full slab has no room", state != SpanState::Full || !has_room)
+        holds("a full slab has no free block", state != SpanState::Full || !has_room)
     }
 
-    /// Length of a free list, each of whose blocks must start where the slab has blocks.
+    /// Length of a free list. Each block must start at a carved block of the slab.
     fn validate_list(&self, span: Span<M>, list: Link) -> Result<u32, &'static str> {
         let slab = self.span_meta(span);
         let (mut next, mut count) = (list, 0);
         while let Some(at) = self.start_at(next) {
-            let from_area = at.checked_sub(slab.area.get()).ok_or("a free block lies in its slab")?;
+            let from_area = at.checked_sub(slab.area.get()).ok_or("a free block is inside its slab")?;
             if !from_area.is_multiple_of(slab.stride.get()) || from_area / slab.stride.get() >= slab.carved.get() {
                 return Err("a free block starts where a block was carved");
             }

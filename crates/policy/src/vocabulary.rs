@@ -1,4 +1,4 @@
-//! The values that a policy's choices can have.
+//! The values of the policy's enumerated settings.
 
 use crate::words::words;
 
@@ -15,7 +15,7 @@ words! {
 }
 
 words! {
-    /// Whether blocks carry a header, and when it is written. The three that do have the same placement.
+    /// Whether blocks have a header, and when it is written. The three modes with a header have the same placement.
     Header {
         /// No header.
         None = "none",

@@ -2,7 +2,7 @@
 
 mod adoption;
 mod huge_heaps;
-mod invalid_frees;
+mod regressions;
 mod run_cache;
 
 use hksim_policy::layout::Layout;
