@@ -1,7 +1,7 @@
-//! The process's settings, as the environment gives them: `superslab=1M huge=never misuse=check`.
+//! The allocator's configuration from the environment: `superslab=1M huge=never misuse=check`.
 //!
-//! Words are those of the policy flags on the command line, separated by spaces or commas; later ones override earlier ones.
-//! Reading them allocates nothing: it happens inside the first `malloc` of a program.
+//! Settings are policy flags as on the command line, separated by spaces or commas; later ones override earlier ones. Parsing does not
+//! allocate, because it runs inside the program's first `malloc`.
 
 use std::ffi::CStr;
 
@@ -9,30 +9,30 @@ use hksim_policy::flags::{Flag, ValueError};
 use hksim_policy::vocabulary::{Align, Header};
 use hksim_policy::{Checks, Policy, PolicyError, ProcessConfig};
 
-/// The environment variable that holds the settings.
+/// The environment variable with the configuration.
 pub const POLICY_VARIABLE: &CStr = c"HKSIM_NATIVE_POLICY";
 
-/// Alignment, in bytes, of every block of more than 8.
+/// Alignment, in bytes, of every block of more than 8 bytes.
 const BLOCK_ALIGN: u32 = 16;
 
-/// A policy that programs can run on, and what follows when they err.
+/// A policy that programs can run on, and the reaction to invalid frees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct NativeConfig {
-    /// The policy. Its arena is smaller in a program whose address space is limited.
+    /// The policy. If the address space is limited, the arena is smaller than the policy says.
     pub policy: Policy,
-    /// What follows when the program errs.
+    /// The reaction to invalid frees.
     pub on_invalid_free: OnInvalidFree,
 }
 
-/// What follows when a program frees what is no live block.
+/// The reaction to a free or realloc of a pointer that is not a live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnInvalidFree {
-    /// One line on standard error, and the end.
+    /// Print one line on standard error and abort.
     #[default]
     Abort,
-    /// The same, and every free is checked closely.
+    /// Abort, and check every free in full.
     Check,
-    /// Every free is checked closely; such calls are counted, and nothing else comes of them.
+    /// Check every free in full; count and ignore invalid ones.
     Count,
 }
 
@@ -49,31 +49,31 @@ impl OnInvalidFree {
     }
 }
 
-/// Why settings are refused.
+/// Why a configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigError<'a> {
-    /// One of the words.
+    /// One of the settings is invalid.
     Word(&'a str, WordError),
-    /// All of them together.
+    /// The policy as a whole is invalid.
     Policy(PolicyError),
-    /// Headers of one byte, on which programs cannot run.
+    /// Programs cannot run with headers of one byte.
     Misaligned,
 }
 
-/// Why a word is refused.
+/// Why a setting is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WordError {
-    /// Without `=`.
+    /// It has no `=`.
     NoValue,
-    /// A name that is no flag.
+    /// The name is not a flag.
     Unknown,
-    /// A flag with a value that it does not take.
+    /// The flag does not take this value.
     Value(ValueError),
-    /// `align` with another value than `arena`.
+    /// `align` must be `arena`.
     Align,
-    /// A flag about the replayed program.
+    /// The flag is about a replayed program.
     Program,
-    /// A flag about the simulated kernel.
+    /// The flag is about a simulated kernel.
     Kernel,
 }
 
@@ -83,8 +83,8 @@ impl std::fmt::Display for ConfigError<'_> {
             ConfigError::Word(word, why) => write!(f, "{word}: {why}"),
             ConfigError::Policy(why) => why.fmt(f),
             ConfigError::Misaligned => f.write_str(
-                "a header of 1 byte leaves blocks aligned to 1 byte, and programs crash on that (SSE moves); simulate and replay \
-                 it, or run it with header-bytes=16 or header=none",
+                "a header of 1 byte leaves blocks aligned to 1 byte, on which programs crash (SSE moves); use header-bytes=16 or \
+                 header=none, or simulate or replay this policy",
             ),
         }
     }
@@ -97,22 +97,22 @@ impl std::fmt::Display for WordError {
         f.write_str(match self {
             WordError::Value(why) => return why.fmt(f),
             WordError::NoValue => "write FLAG=VALUE, as in superslab=1M",
-            WordError::Unknown => "no such policy flag; docs/policy-flags.md has them",
+            WordError::Unknown => "no such policy flag; see docs/policy-flags.md",
             WordError::Align => {
-                "in a program SuperSlabs lie in one arena, where every pointer that is freed can be told from others; use \
-                 align=arena, or replay it"
+                "a running program needs one arena, so that free recognises foreign pointers; use align=arena, or replay this \
+                 policy"
             }
-            WordError::Program => "is about a replayed program; a real one touches what it touches: leave it out",
-            WordError::Kernel => "is about a simulated kernel; this runs on the one that is there: leave it out",
+            WordError::Program => "is about a replayed program; leave it out for a running program",
+            WordError::Kernel => "is about a simulated kernel; leave it out to run on the real one",
         })
     }
 }
 
 impl NativeConfig {
-    /// Reads settings.
+    /// Parses a configuration.
     ///
     /// # Errors
-    /// A word that is no flag or no value, and what no program can run on.
+    /// Unknown flags, invalid values, and policies that programs cannot run on.
     pub fn read(text: &str) -> Result<NativeConfig, ConfigError<'_>> {
         let mut config = NativeConfig::default();
         for word in text.split([' ', ',', '\t', '\n']).filter(|word| !word.is_empty()) {
@@ -151,7 +151,7 @@ impl NativeConfig {
         Ok(())
     }
 
-    /// What the process decides beside its policy.
+    /// The settings of the process.
     pub fn process(&self) -> ProcessConfig {
         let checks = match self.on_invalid_free {
             OnInvalidFree::Abort => Checks::Quick,

@@ -24,7 +24,7 @@ pub enum InvalidFree {
     /// The pointer is to memory that no span holds.
     NotInUse,
     /// The pointer is to a place in a slab where no block was allocated yet.
-    NeverHandedOut,
+    NeverAllocated,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
@@ -97,7 +97,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let start = block.offset.checked_sub(self.geometry.header_bytes());
         match start.and_then(|start| self.index_of(slab, start)) {
             Some(index) if index < slab.carved.get() => None,
-            Some(_) => Some(InvalidFree::NeverHandedOut),
+            Some(_) => Some(InvalidFree::NeverAllocated),
             None => Some(InvalidFree::Inside),
         }
     }
@@ -114,7 +114,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let slab = self.span_meta(span);
         let is_fresh = slab.span_state() == SpanState::Active && slab.fresh.get();
         let fresh = is_fresh.then(|| self.start_at(heap.ready[usize::from(slab.class.get())])).flatten();
-        if fresh.is_some_and(|first| start >= first) { InvalidFree::NeverHandedOut } else { InvalidFree::DoubleFree }
+        if fresh.is_some_and(|first| start >= first) { InvalidFree::NeverAllocated } else { InvalidFree::DoubleFree }
     }
 
     /// Whether a block of one of the heap's slabs is free. Its link may already be overwritten.

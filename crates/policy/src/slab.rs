@@ -118,7 +118,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if carved < slab.capacity.get() && start >= slab.area.get() + carved * slab.stride.get() {
             self.mem.invalid_free(
                 Block { superslab: span.superslab, offset: self.link_at(start) },
-                InvalidFree::NeverHandedOut,
+                InvalidFree::NeverAllocated,
             );
         }
         slab.fresh.set(false);

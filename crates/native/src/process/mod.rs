@@ -1,8 +1,8 @@
-//! One allocator for the whole process, with a heap per thread: what serves `GlobalAlloc` and the C interface.
+//! The allocator of the process, with a heap per thread. It serves `GlobalAlloc` and the C interface.
 //!
-//! There are two of it, of which a process uses one: with constant geometry, and with one from the environment
-//! ([`POLICY_VARIABLE`](crate::config::POLICY_VARIABLE)). Threads of the first never ask which: their heap's pointer tells.
-//! Nothing here allocates: the allocator is made in place in a static, thread heaps live in the reservation.
+//! There are two such allocators, of which a process uses one: with constant geometry, or with geometry from the environment
+//! ([`POLICY_VARIABLE`](crate::config::POLICY_VARIABLE)). A thread of the first never checks which is in use: its heap pointer implies it.
+//! Nothing here allocates: the allocators are statics, and thread heaps are in the reservation.
 
 mod fork;
 mod heap_info;
@@ -32,27 +32,27 @@ use start::{Kind, start, started};
 type World = MmapMemory<Counted>;
 type Heap = ThreadHeap<World>;
 
-/// Something to do with the allocator and the calling thread's heap, whatever the geometry.
+/// An operation on the allocator and the calling thread's heap, generic over the geometry.
 trait HeapOperation {
-    /// What comes of it.
+    /// The result.
     type Output;
-    /// What comes of it where there is no memory for an allocator or a heap.
+    /// The result if there is no memory for an allocator or a heap.
     const WITHOUT_HEAP: Self::Output;
-    /// Does it.
+    /// Performs the operation.
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) -> Self::Output;
 }
 
-/// Does some work with the calling thread's heap.
+/// Performs an operation with the calling thread's heap.
 #[inline(always)]
 fn with_heap<W: HeapOperation>(operation: W) -> W::Output {
     match CONSTANT.heap() {
-        // SAFETY: the heap is this thread's alone, and no call of the policy comes back here.
+        // SAFETY: only this thread uses the heap, and the policy never calls back into this module.
         Some(mut heap) => operation.run(CONSTANT.allocator(), unsafe { heap.as_mut() }),
         None => with_another_heap(operation).unwrap_or(W::WITHOUT_HEAP),
     }
 }
 
-/// The same where the thread has no heap of the constant allocator. `None` if there is no memory for one.
+/// As [`with_heap`], for a thread without a heap in the constant allocator. `None` if there is no memory for a heap.
 #[cold]
 #[inline(never)]
 fn with_another_heap<W: HeapOperation>(operation: W) -> Option<W::Output> {
@@ -66,7 +66,7 @@ fn with_another_heap<W: HeapOperation>(operation: W) -> Option<W::Output> {
     }
 }
 
-/// A plain request: what it is made of is known when the fast path is compiled.
+/// A plain request. Its alignment and zeroing are constants, so that the fast path is compiled for them.
 struct AllocatePlain(u64);
 
 impl HeapOperation for AllocatePlain {
@@ -100,13 +100,13 @@ impl HeapOperation for Free {
     #[inline(always)]
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) {
         if let Some(block) = block_of(allocator, self.0) {
-            // With run-time geometry this is where the fast path is.
+            // With run-time geometry, this is the fast path.
             allocator.free(heap, block);
         }
     }
 }
 
-/// The rest of a free that began on the fast path.
+/// Completes a free that started on the fast path.
 struct Finish(NonNull<u8>, FastFree);
 
 impl HeapOperation for Finish {
@@ -149,7 +149,7 @@ fn address_or_null<G: Geometry>(allocator: &Allocator<World, G>, block: Option<B
     block.map_or(ptr::null_mut(), |block| allocator.mem.address(block).as_ptr())
 }
 
-/// The block at an address of the arena; others end the process, or are counted.
+/// The block at an address of the arena. Other addresses are reported as invalid.
 fn block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) -> Option<Block<NonNull<u8>>> {
     if allocator.mem.holds(address) {
         return Some(allocator.mem.block_at(address));
@@ -158,7 +158,7 @@ fn block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) 
     None
 }
 
-/// The same where the policy does not look itself whether it is a block: `look` does.
+/// As [`block_of`], for operations in which the policy itself does not check the pointer: `look` does.
 #[inline(always)]
 fn checked_block_of<G: Geometry>(
     allocator: &Allocator<World, G>,
@@ -175,14 +175,14 @@ fn checked_block_of<G: Geometry>(
     }
 }
 
-/// Allocates as [`allocate`] does with [`Request::plain`], faster; sets `errno` where there is no memory.
+/// As [`allocate`] with [`Request::plain`], but faster. Sets `errno` if there is no memory.
 #[inline(always)]
 pub fn allocate_plain(bytes: u64) -> *mut u8 {
     let thread_state = CONSTANT.thread_state();
-    // SAFETY: this thread's desk, or nobody's; neither is being changed.
+    // SAFETY: this thread's state, or `EMPTY`; no other reference changes it now.
     let ready = unsafe { thread_state.as_ref() }.heap.ready(&Constant::default(), bytes);
     let Some(ready) = ready else { return allocate_slow(bytes) };
-    // SAFETY: a heap that has a block is not nobody's, so it is this thread's alone, and there is an allocator.
+    // SAFETY: a heap with a block is not that of `EMPTY`, so only this thread uses it, and the allocator exists.
     let heap = unsafe { &mut (*thread_state.as_ptr()).heap };
     let allocator = CONSTANT.allocator();
     allocator.mem.address(allocator.take(heap, ready)).as_ptr()
@@ -199,22 +199,22 @@ extern "C" fn allocate_slow(bytes: u64) -> *mut u8 {
     block
 }
 
-/// Allocates; null where there is no memory.
+/// Allocates; null if there is no memory.
 #[inline(always)]
 pub fn allocate(request: Request) -> *mut u8 {
     with_heap(Allocate(request))
 }
 
-/// Frees what [`allocate`] or [`resize`] gave; nothing, where that was null.
+/// Frees a block from [`allocate`] or [`resize`]. Does nothing if it is null.
 ///
 /// # Safety
-/// `address` is null, or live and not used afterwards. (An address outside the arena is recognised and ends the process.)
+/// `address` is null, or live and not used afterwards. (An address outside the arena is detected and aborts the process.)
 #[inline(always)]
 pub unsafe fn free(address: *mut u8) {
     let thread_state = CONSTANT.thread_state();
-    // SAFETY: this thread's desk, or nobody's, which no address lies in.
+    // SAFETY: this thread's state, or `EMPTY`, whose arena contains no address.
     if let Some(block) = unsafe { thread_state.as_ref() }.block_at(&Constant::default(), address) {
-        // SAFETY: not nobody's desk, so it is this thread's alone, and there is an allocator.
+        // SAFETY: it is not `EMPTY`, so only this thread uses it, and the allocator exists.
         let heap = unsafe { &mut (*thread_state.as_ptr()).heap };
         match CONSTANT.allocator().free_fast(heap, block) {
             FastFree::Done => return,
@@ -226,8 +226,8 @@ pub unsafe fn free(address: *mut u8) {
     free_slow(address);
 }
 
-// The slow ways are `extern "C"` since such a function never unwinds, so that a fast path ends with a jump to it and
-// needs no stack.
+// The slow paths are `extern "C"` functions because these never unwind: a fast path can then end with a jump to one and needs no stack
+// frame.
 
 #[cold]
 #[inline(never)]
@@ -253,7 +253,7 @@ extern "C" fn free_slow(address: *mut u8) {
     }
 }
 
-/// Resizes; null where there is no memory, and the block is unchanged then.
+/// Resizes a block. Null if there is no memory; the block is then unchanged.
 ///
 /// # Safety
 /// As for [`free`], unless null is returned.

@@ -1,4 +1,4 @@
-//! The two allocators of a process, each in a static with its way to the calling thread's heap.
+//! The two allocators of a process, each in a static, and the access to the calling thread's heap.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -13,16 +13,16 @@ use super::{Heap, World};
 use crate::lock::ForkLock;
 use crate::{slots, tls};
 
-/// The geometry of `preset default` as constants: 2 MiB SuperSlabs, 64 KiB slices.
+/// The geometry of `preset default`, as constants: 2 MiB SuperSlabs, 64 KiB slices.
 pub(super) type Constant = ConstGeometry<21, 16>;
 
-/// What the two differ in beside their geometry. A trait, so that all of it is known when the fast paths are compiled.
+/// The geometry of one of the two allocators, with access to its thread-local pointer. A trait, so that the fast paths are compiled for each.
 pub(super) trait ProcessGeometry: Geometry + 'static {
-    /// The calling thread's desk.
+    /// The calling thread's state.
     fn thread_state() -> *mut ThreadState;
-    /// Sets it.
+    /// Sets the calling thread's state.
     fn set_thread_state(thread_state: *mut ThreadState);
-    /// Closes the heap of a thread that ends. Calls after this open a new heap, and its key runs this again.
+    /// Closes the heap of an exiting thread. A later call of that thread opens a new heap, and this runs again for it.
     extern "C" fn close(thread_state: *mut libc::c_void);
 }
 
@@ -56,22 +56,22 @@ impl ProcessGeometry for RunGeometry {
     }
 }
 
-/// The heap of a desk.
+/// The heap of a thread state.
 #[inline(always)]
 fn heap_at(thread_state: *mut ThreadState) -> NonNull<Heap> {
-    // SAFETY: desks that were made, and maps that one fits into, are not at 0.
+    // SAFETY: thread states and heap slots are not at address 0.
     unsafe { NonNull::new_unchecked(&raw mut (*thread_state).heap) }
 }
 
-/// The heap in the last slot, which all threads use that found no slot.
+/// The heap in the last slot, shared by all threads that found no free slot.
 #[derive(Clone, Copy)]
 pub(super) struct CommonHeap {
     heap: Option<NonNull<Heap>>,
-    /// Calls that it has served.
+    /// Number of calls that it has served.
     pub(super) calls: u64,
 }
 
-// SAFETY: a heap is no thread's in particular; who holds the lock has it.
+// SAFETY: the heap is not tied to a thread; only the lock's holder uses it.
 unsafe impl Send for CommonHeap {}
 
 /// An allocator that may serve the process.
@@ -82,13 +82,13 @@ pub(super) struct ProcessAllocator<G: ProcessGeometry> {
     exit_key: AtomicU32,
 }
 
-// SAFETY: the cell is written once, in `put`, before any thread has a heap or `start` tells of it; afterwards only shared
+// SAFETY: the cell is written once, in `put`, before any thread has a heap and before `start` returns; afterwards only shared
 // references exist, and the allocator is `Sync`.
 unsafe impl<G: ProcessGeometry> Sync for ProcessAllocator<G> {}
 
-/// Constant geometry.
+/// The allocator with constant geometry.
 pub(super) static CONSTANT: ProcessAllocator<Constant> = ProcessAllocator::new();
-/// Geometry from the environment.
+/// The allocator with geometry from the environment.
 pub(super) static CONFIGURED: ProcessAllocator<RunGeometry> = ProcessAllocator::new();
 
 impl<G: ProcessGeometry> ProcessAllocator<G> {
@@ -100,10 +100,10 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
         }
     }
 
-    /// The calling thread's desk, or nobody's.
+    /// The calling thread's state, or [`EMPTY`].
     #[inline(always)]
     pub(super) fn thread_state(&self) -> NonNull<ThreadState> {
-        // SAFETY: begins as the address of a static, and is never set to null.
+        // SAFETY: it starts as the address of a static, and is never set to null.
         unsafe { NonNull::new_unchecked(G::thread_state()) }
     }
 
@@ -114,14 +114,14 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
         if ptr::eq(thread_state, &EMPTY) { None } else { Some(heap_at(thread_state)) }
     }
 
-    /// The allocator. Only for threads that have a heap here, and for those whom `start` named it.
+    /// The allocator. Only call it if the thread has a heap here, or `start` returned this allocator.
     #[inline(always)]
     pub(super) fn allocator(&'static self) -> &'static Allocator<World, G> {
-        // SAFETY: written before either can be.
+        // SAFETY: it was written before either is true.
         unsafe { (*self.allocator.get()).assume_init_ref() }
     }
 
-    /// Puts the allocator into its place. Returns whether threads can use it.
+    /// Stores the allocator. Returns whether threads can use it.
     ///
     /// # Safety
     /// Called once, before anything else.
@@ -132,37 +132,37 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
             return false;
         }
         self.exit_key.store(key, Ordering::Relaxed);
-        // SAFETY: nobody reads the cell yet.
+        // SAFETY: no thread reads the cell yet.
         unsafe { (*self.allocator.get()).write(allocator) };
         true
     }
 
-    /// Does something with a heap for a thread that has none: opens one, or, where all slots but the last are taken, takes
-    /// the common one. `None` where even that cannot be had.
+    /// Runs `work` for a thread without a heap: with a new heap, or with the common heap if only the last slot is free. `None` if there is
+    /// no common heap either.
     #[cold]
     pub(super) fn with_new_heap<R>(&'static self, work: impl FnOnce(&mut Heap) -> R) -> Option<R> {
-        // The lock comes first, so that whoever finds no slot also finds the common heap.
+        // Take the lock first, so that a thread that finds no slot finds the common heap.
         let mut common = self.common();
         if let Some((id, thread_state)) = self.open() {
             if id + 1 < self.allocator().mem.heaps() {
                 drop(common);
                 self.give_to_thread(thread_state);
-                // SAFETY: the heap is this thread's alone.
+                // SAFETY: only this thread uses the heap.
                 return Some(work(unsafe { heap_at(thread_state).as_mut() }));
             }
             common.heap = Some(heap_at(thread_state));
         }
         common.calls += 1;
-        // SAFETY: the heap is the lock holder's alone, and no call of the policy comes back here.
+        // SAFETY: only the lock's holder uses the heap, and the policy never calls back into this module.
         common.heap.map(|mut heap| work(unsafe { heap.as_mut() }))
     }
 
-    /// The heap of threads that found no slot.
+    /// Locks the common heap.
     pub(super) fn common(&'static self) -> MutexGuard<'static, CommonHeap> {
         self.common.lock()
     }
 
-    /// In the child of a fork: frees the common heap's lock. Returns that heap, unless the fork met it on a slow path.
+    /// In the child of a fork: resets the common heap's lock. Returns the heap, unless it was on a slow path during the fork.
     ///
     /// # Safety
     /// Called once in the child of a fork, while it has one thread, which does not hold the lock.
@@ -170,7 +170,7 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
         // SAFETY: the caller's promise.
         let was_held = unsafe { self.common.renew() };
         let mut common = self.common();
-        // SAFETY: the heap is this thread's alone now.
+        // SAFETY: this is the only thread now.
         let is_torn = was_held && common.heap.is_some_and(|heap| unsafe { !heap.as_ref().is_consistent() });
         if is_torn {
             common.heap = None;
@@ -182,7 +182,7 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
     fn open(&'static self) -> Option<(u32, *mut ThreadState)> {
         let allocator = self.allocator();
         let id = slots::open(allocator, |at, heap| {
-            // SAFETY: the slot's map is this heap's, page-aligned and large enough (`desk.rs` asserts that).
+            // SAFETY: the slot belongs to this heap, is page-aligned and large enough (`thread_state.rs` asserts that).
             unsafe { at.cast::<ThreadState>().write(ThreadState::new(&allocator.mem, heap)) };
         })?;
         Some((id, allocator.mem.heap_storage(id).cast::<ThreadState>().as_ptr()))
@@ -190,7 +190,7 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
 
     fn give_to_thread(&'static self, thread_state: *mut ThreadState) {
         G::set_thread_state(thread_state);
-        // SAFETY: the key exists. That this call may allocate is no harm: the heap is set.
+        // SAFETY: the key exists. The call may allocate, which works: the heap is already set.
         unsafe { libc::pthread_setspecific(self.exit_key.load(Ordering::Relaxed), thread_state.cast()) };
     }
 
@@ -199,12 +199,12 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
         if thread_state.is_null() {
             return;
         }
-        // SAFETY: the pointer was stored by `open` for this thread, which gives the heap up here.
+        // SAFETY: `open` stored the pointer for this thread, which closes the heap here.
         let heap = unsafe { heap_at(thread_state).read() };
         slots::close(self.allocator(), heap);
     }
 
-    /// Where the heap in a slot lies, if there is one.
+    /// The address of the heap in a slot, if there is one.
     pub(super) fn storage(&'static self, heap: u32) -> NonNull<Heap> {
         heap_at(self.allocator().mem.heap_storage(heap).cast().as_ptr())
     }

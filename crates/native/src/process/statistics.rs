@@ -1,4 +1,4 @@
-//! One block of statistics when the process ends, on request. Written without allocating, with one call.
+//! Statistics at exit, on request. Formatted without allocating and written with one call.
 
 use std::ffi::CStr;
 use std::fmt::{self, Write};
@@ -14,29 +14,29 @@ use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGe
 use super::start::{Kind, started, variable};
 use crate::call_counts::{CALLS, KINDS};
 
-/// The environment variable that asks for statistics: `text` or `json`, and `:FILE` behind it for a file to append to.
+/// The environment variable that requests statistics: `text` or `json`, optionally followed by `:FILE` to append to a file.
 pub const STATISTICS_VARIABLE: &CStr = c"HKSIM_NATIVE_STATS";
 
-/// Descriptors from here on are free in most programs.
+/// Most programs do not use descriptors from here on.
 const DESCRIPTOR_MIN: libc::c_int = 900;
 const STANDARD_ERROR: libc::c_int = 2;
-/// Bytes of the largest block.
+/// Bytes of the longest output.
 const BLOCK_BYTES: usize = 16 << 10;
 
-/// Standard error as it was at start: many programs close it before they end.
+/// A copy of standard error from the start: many programs close it before they exit.
 static STANDARD_ERROR_AT_START: AtomicI32 = AtomicI32::new(STANDARD_ERROR);
 
-/// How statistics are written.
+/// The format of the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One line for programs.
+    /// One line of JSON.
     Json,
 }
 
 impl Form {
-    /// Reads a request: the form, and the file where it names one.
+    /// Parses a request: the format, and the file if it names one.
     pub fn read(request: &str) -> Option<(Form, Option<&str>)> {
         let (form, file) = match request.split_once(':') {
             Some((form, file)) => (form, Some(file)),
@@ -54,7 +54,7 @@ impl Form {
 fn requested() -> Option<(Form, Option<&'static CStr>)> {
     let request = variable(STATISTICS_VARIABLE)?;
     let (form, file) = Form::read(request.to_str().ok()?)?;
-    // What stands behind the colon ends where the variable does.
+    // The file name ends where the variable ends, with a zero byte.
     let file = file.and_then(|_| {
         let colon = request.to_bytes().iter().position(|&byte| byte == b':')?;
         CStr::from_bytes_with_nul(&request.to_bytes_with_nul()[colon + 1..]).ok()
@@ -64,7 +64,7 @@ fn requested() -> Option<(Form, Option<&'static CStr>)> {
 
 extern "C" fn at_load() {
     if let Some((_, None)) = requested() {
-        // SAFETY: touches no memory. Without a copy the descriptor itself is used.
+        // SAFETY: touches no memory. If it fails, the original descriptor is used.
         let copy = unsafe { libc::fcntl(STANDARD_ERROR, libc::F_DUPFD_CLOEXEC, DESCRIPTOR_MIN) };
         if copy >= 0 {
             STANDARD_ERROR_AT_START.store(copy, Ordering::Relaxed);
@@ -78,7 +78,7 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Writes the statistics of this moment to standard error, for people.
+/// Writes the current statistics to standard error, as text.
 pub fn write_statistics() {
     write(Form::Text, None);
 }
@@ -105,7 +105,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = at_exit;
 
-/// Text in place.
+/// A text buffer, stored inline.
 struct Block {
     bytes: [u8; BLOCK_BYTES],
     used: usize,
@@ -121,10 +121,10 @@ impl Write for Block {
 }
 
 impl Block {
-    /// Appends it to a file, or writes it to standard error. Errors have nobody to be told to.
+    /// Appends the text to a file, or writes it to standard error. Errors cannot be reported anywhere.
     fn put(&self, file: Option<&CStr>) {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
-        // SAFETY: the path is a string, the buffer holds that many bytes; a descriptor that was opened is closed.
+        // SAFETY: the path is a C string and the buffer has that many bytes; an opened descriptor is closed.
         unsafe {
             match file {
                 Some(path) => {
@@ -141,7 +141,7 @@ impl Block {
     }
 }
 
-/// What is told, but for system calls, which are counted for the process.
+/// The statistics, except for the system calls, which are in [`CALLS`].
 struct Report {
     geometry: &'static str,
     superslab_bytes: u64,
@@ -210,7 +210,7 @@ impl Report {
         }
     }
 
-    /// Classes that hold something, with their stride.
+    /// Classes that are not empty, with their stride.
     fn classes(&self) -> impl Iterator<Item = (u32, &ClassStats)> {
         let class_stats = self.strides.iter().copied().zip(&self.stats.classes);
         class_stats.filter(|(_, class_stats)| **class_stats != ClassStats::default())
