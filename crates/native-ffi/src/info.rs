@@ -1,16 +1,16 @@
-//! glibc's questions about its heap, answered for this allocator's; without these, they are about a heap that nobody uses.
+//! glibc's heap introspection (`mallinfo`, `malloc_info`, `mallopt`), for this allocator. Without it, programs would query glibc's unused heap.
 
 use std::ffi::{c_int, c_ulong};
 use std::fmt::Write;
 
 use hksim_native::process::{self, HeapInfo};
 
-/// glibc's parameters of `mallopt` (`malloc.h`): `M_MXFAST`, and from `M_ARENA_MAX` up to `M_TRIM_THRESHOLD`.
+/// Parameters of glibc's `mallopt` (`malloc.h`): `M_MXFAST`, and `M_ARENA_MAX` to `M_TRIM_THRESHOLD`.
 const PARAMETERS: [std::ops::RangeInclusive<c_int>; 2] = [1..=1, -8..=-1];
-/// Bytes of the longest text of `malloc_info`.
+/// Bytes of the longest output of `malloc_info`.
 const TEXT_BYTES: usize = 1024;
 
-/// `mallinfo2`. SuperSlabs count as `arena`, huge blocks as maps (`hblks`, `hblkhd`).
+/// `mallinfo2`. SuperSlabs count as `arena`, huge blocks as mappings (`hblks`, `hblkhd`).
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
     let info = process::heap_info();
@@ -28,7 +28,7 @@ pub extern "C" fn mallinfo2() -> libc::mallinfo2 {
     }
 }
 
-/// The old `mallinfo`: the same numbers, cut to 32 bits, as glibc cuts them.
+/// The old `mallinfo`: the same numbers, truncated to 32 bits as in glibc.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallinfo() -> libc::mallinfo {
     let info = mallinfo2();
@@ -46,25 +46,25 @@ pub extern "C" fn mallinfo() -> libc::mallinfo {
     }
 }
 
-/// `malloc_stats`: the statistics of `hksim run --stats text`, at once.
+/// `malloc_stats`: writes the statistics of `hksim run --stats text` now.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_stats() {
-    process::tell_statistics();
+    process::write_statistics();
 }
 
-/// `malloc_trim`: gives back what is unused. The padding has no meaning here.
+/// `malloc_trim`: returns unused memory to the kernel. The padding is ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc_trim(_padding: usize) -> c_int {
     c_int::from(process::trim())
 }
 
-/// `mallopt`: glibc's parameters are accepted, and change nothing: the policy is set by the environment.
+/// `mallopt`: accepts glibc's parameters and ignores them. The environment sets the policy.
 #[unsafe(no_mangle)]
 pub extern "C" fn mallopt(parameter: c_int, _value: c_int) -> c_int {
     c_int::from(PARAMETERS.iter().any(|range| range.contains(&parameter)))
 }
 
-/// Text in place: this must not allocate, or the numbers would change.
+/// A text buffer, stored inline: allocating would change the numbers.
 struct Text {
     bytes: [u8; TEXT_BYTES],
     used: usize,
@@ -79,7 +79,7 @@ impl Write for Text {
     }
 }
 
-/// `malloc_info`: glibc's XML, of one heap. Options other than 0 are `EINVAL`.
+/// `malloc_info`: glibc's XML, with one heap. Returns `EINVAL` for options other than 0.
 ///
 /// # Safety
 /// `stream` is open for writing.
@@ -93,10 +93,10 @@ pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut libc::FILE) ->
     if info.xml(&mut text).is_err() {
         return -1;
     }
-    // SAFETY: the buffer holds that many bytes; the stream is the caller's promise.
+    // SAFETY: the buffer has that many bytes; the caller vouches for the stream.
     let written = unsafe { libc::fwrite(text.bytes.as_ptr().cast(), 1, text.used, stream) };
     if written == text.used { 0 } else { -1 }
 }
 
-// The structures are glibc's, which are made of these.
+// The structure is glibc's, with ten fields of this type.
 const _: () = assert!(size_of::<libc::mallinfo2>() == 10 * size_of::<c_ulong>());

@@ -1,7 +1,7 @@
-//! The C interface of the native allocator: a shared object to preload.
+//! The C interface of the native allocator: a shared object for `LD_PRELOAD`.
 //!
-//! Semantics are glibc's: `malloc(0)` gives a block, `realloc(p, 0)` frees, errors set `errno`. Apart from the rlib, so
-//! that linking that one never replaces a program's own `malloc`.
+//! The semantics are glibc's: `malloc(0)` returns a block, `realloc(p, 0)` frees, errors set `errno`. This is a crate of its own, so that
+//! linking the rlib never replaces a program's `malloc`.
 
 mod info;
 mod locks;
@@ -128,7 +128,7 @@ pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
     if align.is_power_of_two() { allocate(bytes, align, false) } else { fail(libc::EINVAL) }
 }
 
-/// POSIX `posix_memalign`; like glibc it also sets `errno` where there is no memory.
+/// POSIX `posix_memalign`. Like glibc's, it also sets `errno` if there is no memory.
 ///
 /// # Safety
 /// `out` is valid to write to.

@@ -1,4 +1,4 @@
-//! `mlockall` and `munlockall`: the kernel's own would make all of the arena present.
+//! `mlockall` and `munlockall`. The kernel's own `mlockall` would make the whole arena resident.
 
 use std::ffi::c_int;
 
@@ -16,7 +16,7 @@ fn answer(locked: Result<(), Errno>) -> c_int {
     }
 }
 
-/// POSIX `mlockall`. Of the arena it locks the SuperSlabs that were taken, and with `MCL_FUTURE` those that will be.
+/// POSIX `mlockall`. In the arena it locks the SuperSlabs in use, and with `MCL_FUTURE` those taken later.
 #[unsafe(no_mangle)]
 pub extern "C" fn mlockall(flags: c_int) -> c_int {
     answer(if flags == 0 { Err(Errno(libc::EINVAL)) } else { process::lock_all(flags) })

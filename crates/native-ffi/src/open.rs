@@ -1,10 +1,10 @@
 //! `dlopen` without `RTLD_DEEPBIND`.
 //!
-//! A library that is opened with that flag (Debian's PHP opens all its modules so) takes `malloc` from its own dependencies,
-//! so from glibc, while the rest of the program takes it from here; a block that crosses between them ends the process. So
-//! the flag is cleared. Such a library then also shares its other symbols with the program.
+//! A library that is opened with this flag resolves `malloc` in its own dependencies, that is to glibc's, while the rest of the program uses
+//! this allocator. A block that crosses between the two aborts the process. (Debian's PHP opens all its modules this way.) So the flag is
+//! cleared, which also makes the library share its other symbols with the program.
 //!
-//! The C library looks at the caller's address to find the caller's own search path. So this jumps, and is no frame.
+//! The C library uses the caller's address to find the caller's search path. So this function jumps to it, without a stack frame of its own.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 extern "C" fn resolve() -> *mut c_void {
-    // SAFETY: looks a name up behind this object.
+    // SAFETY: looks up a name in the objects after this one.
     let real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) };
     REAL.store(real, Ordering::Relaxed);
     real
@@ -22,7 +22,7 @@ extern "C" fn resolve() -> *mut c_void {
 /// `dlopen`, with `RTLD_DEEPBIND` cleared.
 ///
 /// # Safety
-/// As the C library's.
+/// As for the C library's `dlopen`.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_void {
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn dlopen(_file: *const c_char, _flags: c_int) -> *mut c_v
         "mov rax, [rip + {real}]",
         "test rax, rax",
         "jnz 2f",
-        // Both arguments stay, and the stack is aligned for a call.
+        // Save both arguments and align the stack for the call.
         "push rdi",
         "push rsi",
         "sub rsp, 8",

@@ -1,25 +1,25 @@
-//! Where SuperSlabs lie that have maps of their own: from an ordinal to an address, and back.
+//! The addresses of SuperSlabs with mappings of their own: from an ordinal to an address, and back.
 //!
-//! A table, and a hash of what stands in it, both written whole when they are made: later uses take no page fault. Whoever
-//! measures an allocator makes them before, so they are left out of what it costs.
+//! A table by ordinal and a hash table by address. Both are written whole when they are created, so that later uses take no page fault. A
+//! measurement creates them before it starts, so their cost is not counted.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hksim_policy::layout::Layout;
 
-/// An ordinal that is bound nowhere.
+/// An ordinal that is not bound.
 const UNBOUND: u64 = u64::MAX;
-/// A slot of the hash in which nothing ever was, or behind which nothing is.
+/// A hash slot that ends a probe sequence.
 const EMPTY: u64 = u64::MAX;
-/// A slot whose SuperSlab is gone, while others may stand behind it.
+/// A hash slot whose entry was removed while later slots may be in use (a tombstone).
 const GONE: u64 = u64::MAX - 1;
 
-/// The table of a layout's SuperSlabs. Changed by the holder of the pool's lock only; read by everybody.
+/// The addresses of a layout's SuperSlabs. Only the holder of the pool's lock changes them; any thread may read them.
 pub struct Addresses {
     superslab_shift: u32,
     by_ordinal: Box<[AtomicU64]>,
-    /// Number of the SuperSlab's place in the address space, and its ordinal in the low half.
+    /// The SuperSlab's address, in SuperSlabs, in the high half; its ordinal in the low half.
     slots: Box<[AtomicU64]>,
 }
 
@@ -28,7 +28,7 @@ fn filled(count: usize, with: u64) -> Box<[AtomicU64]> {
 }
 
 impl Addresses {
-    /// A table in which nothing is bound.
+    /// Creates the tables, with nothing bound.
     pub fn new(layout: &Layout) -> Addresses {
         let ordinals = layout.ordinals() as usize;
         Addresses {
@@ -38,7 +38,7 @@ impl Addresses {
         }
     }
 
-    /// SuperSlabs lie side by side from an address on.
+    /// Binds SuperSlabs to adjacent addresses from `address` on.
     pub(crate) fn bind(&self, first: u32, count: u32, address: u64) {
         for (ordinal, address) in (first..first + count).zip((address..).step_by(1 << self.superslab_shift)) {
             self.by_ordinal[ordinal as usize].store(address, Ordering::Relaxed);
@@ -50,7 +50,7 @@ impl Addresses {
         }
     }
 
-    /// SuperSlabs lie nowhere any more.
+    /// Removes the bindings of SuperSlabs.
     pub(crate) fn unbind(&self, first: u32, count: u32) {
         for ordinal in first..first + count {
             let address = self.by_ordinal[ordinal as usize].swap(UNBOUND, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Addresses {
         }
     }
 
-    /// Empties a slot, and those like it before it, if nothing stands behind it.
+    /// Clears a tombstone, and those directly before it, if the next slot is empty.
     fn sweep(&self, mut slot: usize) {
         let mask = self.slots.len() - 1;
         if self.slots[(slot + 1) & mask].load(Ordering::Relaxed) != EMPTY {
@@ -73,7 +73,7 @@ impl Addresses {
         }
     }
 
-    /// The slots in which a place may stand, in order.
+    /// The slots of a place's probe sequence, in order.
     fn probe(&self, place: u64) -> impl Iterator<Item = usize> + use<> {
         let mask = self.slots.len() - 1;
         // Fibonacci hashing: neighbours spread.
@@ -93,19 +93,19 @@ impl Addresses {
         None
     }
 
-    /// Where an ordinal is bound.
+    /// The address of an ordinal, if it is bound.
     #[inline]
     pub fn address_of(&self, ordinal: u32) -> Option<u64> {
         Some(self.by_ordinal[ordinal as usize].load(Ordering::Relaxed)).filter(|&address| address != UNBOUND)
     }
 
-    /// The ordinal of the SuperSlab that begins at an address.
+    /// The ordinal of the SuperSlab that starts at an address.
     #[inline]
     pub fn ordinal_at(&self, address: u64) -> Option<u32> {
         self.slot_of(address).map(|slot| self.slots[slot].load(Ordering::Acquire) as u32)
     }
 
-    /// The first byte of a SuperSlab; dangling where it is not bound.
+    /// The first byte of a SuperSlab; dangling if it is not bound.
     #[inline]
     pub(crate) fn superslab(&self, ordinal: u32) -> NonNull<u8> {
         let address = self.address_of(ordinal).unwrap_or(0) as usize;
@@ -117,7 +117,7 @@ impl Drop for Addresses {
     fn drop(&mut self) {
         for ordinal in 0..self.by_ordinal.len() as u32 {
             if self.address_of(ordinal).is_some() {
-                // SAFETY: the SuperSlab lies on a map of ours, and whoever used it is gone.
+                // SAFETY: the SuperSlab is in a mapping of ours, and its users are gone.
                 unsafe { libc::munmap(self.superslab(ordinal).as_ptr().cast(), 1 << self.superslab_shift) };
             }
         }
@@ -133,7 +133,7 @@ mod tests {
     use hksim_policy::geometry::RunGeometry;
     use hksim_policy::vocabulary::Align;
 
-    /// Against a plain map, with places close by and far apart, until slots have been used again and again.
+    /// Compares with a `BTreeMap`, with near and far addresses, until slots have been reused many times.
     #[test]
     fn finds_what_is_bound_and_nothing_else() {
         let geometry = RunGeometry::new(&Policy::default()).unwrap();

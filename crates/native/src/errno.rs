@@ -1,6 +1,6 @@
-//! The calling thread's `errno`: `free` leaves it as it is (POSIX 2024), whatever the kernel refuses meanwhile.
+//! Preserves the calling thread's `errno`: `free` must not change it (POSIX 2024), even if a system call fails.
 
-/// Does something, and leaves `errno` as it was.
+/// Runs `work` and restores `errno`.
 pub(crate) fn keeping_errno<R>(work: impl FnOnce() -> R) -> R {
     // SAFETY: the location is this thread's errno.
     let errno = unsafe { libc::__errno_location() };

@@ -1,4 +1,4 @@
-//! The allocator as Rust's global one.
+//! The allocator as Rust's global allocator.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::{self, NonNull};
@@ -7,8 +7,8 @@ use hksim_policy::Request;
 
 use crate::process;
 
-/// `preset default`, or the policy of the environment, as a global allocator (the crate's front page has an example).
-/// All of it may be used from any thread, before `main` and after it, and in the child of a fork.
+/// The global allocator, with `preset default` or the policy from the environment. The crate documentation has an example.
+/// It may be used from any thread, before and after `main`, and in the child of a fork.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SuperSlabs;
 
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for SuperSlabs {
         }
         let new = process::allocate(Request { bytes: new_size as u64, align: layout.align() as u64, zeroed: false });
         if !new.is_null() {
-            // SAFETY: both blocks hold that many bytes and are apart; the old one is freed once.
+            // SAFETY: both blocks have that many bytes and do not overlap; the old one is freed once.
             unsafe {
                 ptr::copy_nonoverlapping(address, new, layout.size().min(new_size));
                 process::free(old.as_ptr());

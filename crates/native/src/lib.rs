@@ -1,6 +1,6 @@
-//! The native world: the SuperSlab allocator on mmap.
+//! The SuperSlab allocator on mmap.
 //!
-//! Programs want [`SuperSlabs`], which makes it Rust's global allocator:
+//! Programs use [`SuperSlabs`] as Rust's global allocator:
 //!
 //! ```
 //! #[global_allocator]
@@ -10,20 +10,22 @@
 //! assert_eq!(words[999], "999");
 //! ```
 //!
-//! It serves `preset default` of hksim unless `HKSIM_NATIVE_POLICY` says otherwise (`superslab=1M huge=never`; see
-//! [`setup`]), tells statistics at exit where `HKSIM_NATIVE_STATS` asks for them, and leaves the C library's malloc alone.
-//! Linux on x86-64 only; Rust 1.88 or newer; no features. The address space is reserved at the first allocation: 64 GiB,
-//! or less where that cannot be had. Alignment above 32 MiB is refused.
+//! The policy is hksim's `preset default`, unless `HKSIM_NATIVE_POLICY` sets another (`superslab=1M huge=never`; see [`config`]). If
+//! `HKSIM_NATIVE_STATS` is set, statistics are written at exit. The C library's malloc is not replaced.
 //!
-//! [`MmapMemory`] is the [`Memory`](hksim_policy::Memory) of this world, over one [`Reservation`]. Its system
-//! calls go through [`Os`], so that a replay can watch them; allocators that serve a program use [`Syscalls`].
-//! [`process`] is one allocator for a whole process, [`SuperSlabs`] the same as Rust's global allocator; [`setup`] reads
-//! its policy.
+//! Linux on x86-64 only; Rust 1.88 or newer; no features. The first allocation reserves 64 GiB of address space, or less if the address
+//! space is limited. Alignments above 32 MiB fail.
+//!
+//! [`MmapMemory`] implements [`Memory`](hksim_policy::Memory) on one [`Reservation`]. Its system calls go through [`Os`], so that a replay
+//! can observe them; [`Syscalls`] makes them. [`process`] is the allocator of a whole process, [`SuperSlabs`] the same as Rust's global
+//! allocator. [`config`] reads the policy.
 
-// Miri runs nothing at load, exit and fork.
+// Miri does not run load, exit and fork handlers.
 #![cfg_attr(miri, allow(dead_code))]
 
 mod addresses;
+mod call_counts;
+pub mod config;
 mod errno;
 mod global;
 mod lock;
@@ -32,10 +34,8 @@ mod memory;
 mod os;
 pub mod process;
 mod reservation;
-pub mod setup;
 #[doc(hidden)]
 pub mod slots;
-mod tally;
 mod tls;
 mod word;
 

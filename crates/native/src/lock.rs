@@ -1,17 +1,17 @@
-//! A lock that the child of a fork can use, whoever held it at the fork.
+//! A lock that the child of a fork can reset, even if another thread held it during the fork.
 //!
-//! It is not held while a process forks: the C library takes locks of its own after the handlers have run, and another
-//! thread may hold one of those (a stream's) while it waits for memory.
+//! `fork` does not take this lock. The C library takes its own locks after the fork handlers have run, and another thread may hold one of
+//! those (for example a stream's) while it waits for this lock: a deadlock.
 
 use std::cell::UnsafeCell;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::errno::keeping_errno;
 
-/// A mutex in a cell.
+/// A mutex that can be replaced after a fork.
 pub(crate) struct ForkLock<T>(UnsafeCell<Mutex<T>>);
 
-// SAFETY: as a mutex; `renew` asks for the only thread.
+// SAFETY: as a mutex; `renew` requires that there is one thread.
 unsafe impl<T: Send> Sync for ForkLock<T> {}
 
 impl<T: Copy> ForkLock<T> {
@@ -26,17 +26,17 @@ impl<T: Copy> ForkLock<T> {
         match mutex.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Waiting asks the kernel, which may be in time or not.
+            // Waiting may make system calls, which may set errno.
             Err(TryLockError::WouldBlock) => keeping_errno(|| mutex.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 
-    /// Makes the lock free. Returns whether a thread held it: then what it guards may be half changed.
+    /// Resets the lock to free. Returns whether a thread held it: the data it guards may then be half changed.
     ///
     /// # Safety
     /// Called in the child of a fork, while it has one thread, which does not hold the lock.
     pub(crate) unsafe fn renew(&self) -> bool {
-        // SAFETY: nobody else is there.
+        // SAFETY: there is no other thread.
         let mutex = unsafe { &mut *self.0.get() };
         let held = matches!(mutex.try_lock(), Err(TryLockError::WouldBlock));
         let value = *mutex.get_mut().unwrap_or_else(PoisonError::into_inner);

@@ -1,12 +1,12 @@
-//! Locking a range while other threads unmap parts of it.
+//! Locks a range while other threads may unmap parts of it.
 //!
-//! The kernel's `mlockall` locks what is mapped. `mlock2` of a range fails with ENOMEM at a part that is not, and with the same error
-//! at the limit of locked memory. Another thread's purge (`--purge unmap`) unmaps a part of the arena for a moment.
+//! The kernel's `mlockall` skips unmapped memory. `mlock2` of a range fails with ENOMEM if part of it is unmapped, and with the same error
+//! at the limit of locked memory. Another thread's purge (`--purge unmap`) unmaps a part of the arena for a short time.
 
 use hksim_policy::memory::Locking;
 use hksim_policy::{Errno, PAGE_BYTES};
 
-/// Neighbouring pages of this process.
+/// Contiguous pages of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pages {
     /// Address of the first.
@@ -29,14 +29,14 @@ impl Pages {
     }
 }
 
-/// How often a page is tried that is mapped when it is looked at and cannot be locked: another thread's `munmap` would have to come
-/// between as many times before the error is taken for that of the limit.
+/// Attempts to lock a page that is mapped but cannot be locked. After this many, ENOMEM is taken as the limit of locked memory, not as
+/// the effect of another thread's `munmap`.
 const TRIES: u32 = 32;
 
-/// Locks the pages that are mapped, as `mlockall` does, with `lock` for a range. One call, where all are mapped.
+/// Locks the mapped pages of a range, as `mlockall` does. `lock` locks a range; it is called once if all pages are mapped.
 ///
 /// # Errors
-/// What the kernel refused, other than to lock what is not mapped.
+/// The kernel's error, other than that for unmapped pages.
 pub(crate) fn lock_mapped_parts(
     pages: Pages,
     locking: Locking,
@@ -46,16 +46,16 @@ pub(crate) fn lock_mapped_parts(
         Err(Errno(libc::ENOMEM)) => {}
         answer => return answer,
     }
-    // On fault first: nothing is made present, so that ENOMEM has two meanings only.
+    // First on fault: no page is made present, so ENOMEM has only two possible causes.
     in_parts(pages, &|part| lock(part, Locking::OnFault), &|page| lock_page(page, lock))?;
     match locking {
         Locking::OnFault => Ok(()),
-        // `mlockall` tells nobody of pages that cannot be made present: they may not be accessed (`mprotect`), or went meanwhile.
+        // As `mlockall`, ignore pages that cannot be made present: inaccessible ones (`mprotect`), or ones that were unmapped meanwhile.
         Locking::Present => in_parts(pages, &|part| lock(part, Locking::Present), &|_| Ok(())),
     }
 }
 
-/// Does `all` for the largest parts for which it does not fail with ENOMEM, and `one` for each page for which it does.
+/// Calls `all` for the range, and for its halves where it fails with ENOMEM. Calls `one` for each page where `all` fails.
 fn in_parts(
     pages: Pages,
     all: &impl Fn(Pages) -> Result<(), Errno>,
@@ -70,7 +70,7 @@ fn in_parts(
     }
 }
 
-/// Locks a page that could not be locked, unless it is not mapped.
+/// Retries a page that could not be locked. Succeeds if the page is not mapped.
 fn lock_page(page: Pages, lock: &impl Fn(Pages, Locking) -> Result<(), Errno>) -> Result<(), Errno> {
     for _ in 0..TRIES {
         if !is_mapped(page.start) {
@@ -84,7 +84,7 @@ fn lock_page(page: Pages, lock: &impl Fn(Pages, Locking) -> Result<(), Errno>) -
     Err(Errno(libc::ENOMEM))
 }
 
-/// Whether a page belongs to a mapping.
+/// Whether a page is mapped.
 fn is_mapped(address: usize) -> bool {
     let mut present = 0;
     // SAFETY: writes one byte, for one page.
@@ -101,10 +101,10 @@ mod tests {
     const COUNT: usize = 64;
     const PAGE: usize = PAGE_BYTES as usize;
 
-    /// Fresh pages of which these are unmapped and those may not be accessed.
+    /// Fresh pages; `unmapped` ones are unmapped, `forbidden` ones have no access.
     fn pages(unmapped: &[usize], forbidden: &[usize]) -> Pages {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new map; what follows changes pages of it alone, which nobody uses.
+        // SAFETY: a new mapping; the calls below only change its pages, which are not in use.
         unsafe {
             let start = libc::mmap(null_mut(), COUNT * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
             assert_ne!(start, libc::MAP_FAILED);

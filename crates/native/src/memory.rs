@@ -1,20 +1,20 @@
-//! The policy's memory on mmap: typed access by pointer.
+//! The memory backend on mmap: typed access by pointer.
 //!
-//! All pointers lead into one [`Reservation`], which the [`Layout`] divides, or into maps that SuperSlabs have of their own. Metadata types are valid when zeroed
-//! (policy's `meta.rs` says so), and fresh anonymous memory is zero; so every reference below is to a valid value.
+//! All pointers are into one [`Reservation`], which the [`Layout`] divides, or into mappings of single SuperSlabs. Metadata types are valid
+//! when zeroed (see the policy's `meta.rs`), and fresh anonymous memory is zero, so every reference below is to a valid value.
 
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use hksim_policy::layout::{HEAP_BYTES, Layout, SLABS_AT};
+use hksim_policy::layout::{HEAP_BYTES, Layout, SPANS_AT};
 use hksim_policy::memory::{
     APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Locking, Mapping, Memory, MemoryLock, World,
 };
-use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, MetaPlace};
-use hksim_policy::{Errno, Misuse, PAGE_BYTES};
+use hksim_policy::{Errno, InvalidFree, PAGE_BYTES};
 
 use crate::addresses::Addresses;
 use crate::lock::ForkLock;
@@ -23,29 +23,29 @@ use crate::os::Os;
 use crate::reservation::{Reservation, ReserveError};
 use crate::word::AtomicWord;
 
-/// Bytes of a link; a key stands behind it.
+/// Bytes of a link; the key follows it.
 const LINK_BYTES: usize = size_of::<u32>();
-/// Bytes of metadata words.
+/// Bytes of a metadata word.
 const WORD_BYTES: u64 = 8;
-/// The mail word stands alone on the last cache line of a heap's map.
-const MAIL_AT: u64 = HEAP_BYTES - 64;
+/// Offset of the message queue: alone on the last cache line of a heap's slot.
+const QUEUE_AT: u64 = HEAP_BYTES - 64;
 
-/// The mark stands on the cache line before it.
-const MARK_AT: u64 = MAIL_AT - 64;
+/// Offset of the mark: on the cache line before the message queue.
+const MARK_AT: u64 = QUEUE_AT - 64;
 
-/// The memory of an allocator that really runs.
+/// The memory backend on mmap.
 pub struct MmapMemory<O: Os> {
     base: NonNull<u8>,
     /// First byte of the arena.
     arena: NonNull<u8>,
-    /// Bits of an address that are its offset in a SuperSlab: the arena begins at a multiple of SuperSlabs.
+    /// Address bits that are the offset in a SuperSlab: the arena starts at a multiple of the SuperSlab.
     offset_mask: usize,
     layout: Layout,
     os: O,
     lock: ForkLock<()>,
-    /// Where SuperSlabs lie that have maps of their own.
+    /// Addresses of SuperSlabs, if they have mappings of their own.
     addresses: Option<Addresses>,
-    /// Whether the program locks what is taken from now on: [`UNLOCKED`], [`LOCKED`] or [`LOCKED_ON_FAULT`].
+    /// Whether the program locks future memory: [`UNLOCKED`], [`LOCKED`] or [`LOCKED_ON_FAULT`].
     locks_future: AtomicU8,
     _reservation: Reservation,
 }
@@ -54,7 +54,7 @@ const UNLOCKED: u8 = 0;
 const LOCKED: u8 = 1;
 const LOCKED_ON_FAULT: u8 = 2;
 
-// SAFETY: what threads share is atomic words, the pool and the table under the lock, and blocks, each of which has one
+// SAFETY: threads share atomic words, the pool and the table under the lock, and blocks, each of which has one
 // owner at a time; `Cell` metadata belongs to the owning heap's thread (contract of policy's `meta.rs`).
 unsafe impl<O: Os + Sync> Sync for MmapMemory<O> {}
 // SAFETY: nothing in it is tied to a thread.
@@ -64,21 +64,22 @@ impl<O: Os> MmapMemory<O> {
     /// Reserves a layout's address range and writes its control page.
     ///
     /// # Errors
-    /// Where the address space can't be had.
+    /// The address space cannot be reserved.
     pub fn new(layout: Layout, os: O) -> Result<MmapMemory<O>, ReserveError> {
         let addresses = (layout.align != Align::Arena).then(|| Addresses::new(&layout));
         MmapMemory::with_addresses(layout, os, addresses)
     }
 
-    /// The same with a table that was made before: there must be one, of this layout, iff SuperSlabs have maps of their own.
+    /// As [`new`](Self::new), with an address table that was created before. There must be one, of this layout, iff SuperSlabs have
+    /// mappings of their own.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     ///
     /// # Panics
-    /// If they have, and the system calls are not made for that ([`Os::OWN_MAPS`]).
+    /// If there is a table but `O` does not support such mappings ([`Os::OWN_MAPPINGS`]).
     pub fn with_addresses(layout: Layout, os: O, addresses: Option<Addresses>) -> Result<MmapMemory<O>, ReserveError> {
-        assert!(O::OWN_MAPS || addresses.is_none(), "SuperSlabs cannot have maps of their own here");
+        assert!(O::OWN_MAPPINGS || addresses.is_none(), "SuperSlabs cannot have mappings of their own here");
         let reservation = Reservation::map(&layout)?;
         let base = reservation.base();
         // SAFETY: the arena is a part of the reservation.
@@ -100,7 +101,7 @@ impl<O: Os> MmapMemory<O> {
         Ok(memory)
     }
 
-    /// Makes the pool's lock free after a fork. Returns whether a thread that is not there held it.
+    /// Resets the pool's lock after a fork. Returns whether a thread of the parent held it.
     ///
     /// # Safety
     /// Called in the child of a fork, while it has one thread, which does not hold the lock.
@@ -109,7 +110,7 @@ impl<O: Os> MmapMemory<O> {
         unsafe { self.lock.renew() }
     }
 
-    /// Nothing is locked any more, as in the child of a fork.
+    /// Forgets that memory is locked. For the child of a fork, which inherits no locks.
     pub fn forget_locks(&self) {
         self.locks_future.store(UNLOCKED, Ordering::Relaxed);
     }
@@ -142,32 +143,32 @@ impl<O: Os> MmapMemory<O> {
     /// The address of a block.
     #[inline(always)]
     pub fn address(&self, block: Block<NonNull<u8>>) -> NonNull<u8> {
-        // SAFETY: a block's offset lies inside its SuperSlab.
+        // SAFETY: a block's offset is inside its SuperSlab.
         unsafe { block.superslab.add(block.offset as usize) }
     }
 
-    /// The block at an address inside the arena that [`address`](Self::address) gave.
+    /// The block at an address inside the arena that [`address`](Self::address) returned.
     #[inline(always)]
     pub fn block_at(&self, address: NonNull<u8>) -> Block<NonNull<u8>> {
         let offset = address.as_ptr() as usize & self.offset_mask;
-        // SAFETY: the SuperSlab begins `offset` bytes before the address, inside the arena.
+        // SAFETY: the SuperSlab starts `offset` bytes before the address, inside the arena.
         Block { superslab: unsafe { address.sub(offset) }, offset: offset as u32 }
     }
 
-    /// Whether an address lies in the arena.
+    /// Whether an address is in the arena.
     #[inline(always)]
     pub fn holds(&self, address: NonNull<u8>) -> bool {
         (address.as_ptr() as usize).wrapping_sub(self.arena.as_ptr() as usize) < self.layout.arena_bytes as usize
     }
 
-    /// Where SuperSlabs lie, if they have maps of their own.
+    /// The addresses of SuperSlabs, if they have mappings of their own.
     #[inline(always)]
     pub fn addresses(&self) -> Option<&Addresses> {
-        if O::OWN_MAPS { self.addresses.as_ref() } else { None }
+        if O::OWN_MAPPINGS { self.addresses.as_ref() } else { None }
     }
 
-    /// Everything that has a name, in the order of names: its first page by name (from the base of the layout), and its pages
-    /// of the address space. For the thread that drives alone.
+    /// All ranges with page numbers, in ascending order: the first page number (from the base of the layout), and the pages of the address
+    /// space. Only for the one thread that drives the allocator.
     pub fn pieces(&self) -> impl Iterator<Item = (u64, Range<u64>)> + '_ {
         let superslab_pages = (1 << self.layout.superslab_shift) / PAGE_BYTES;
         let base = self.base.as_ptr() as u64 / PAGE_BYTES;
@@ -180,20 +181,20 @@ impl<O: Os> MmapMemory<O> {
         std::iter::once((0, base..base + self.layout.bytes() / PAGE_BYTES)).chain(bound)
     }
 
-    /// Where a heap slot's map begins: room for its `ThreadHeap`.
+    /// The storage of a heap slot's `ThreadHeap`.
     pub fn heap_storage(&self, heap: u32) -> NonNull<u8> {
         self.at(self.layout.heap_of(heap))
     }
 
-    /// A word of a heap slot's map that the policy knows nothing of: zero when a heap is opened, then the owner's.
+    /// A heap slot's mark, which the policy does not use: zero when a heap is opened, then written by its owner.
     pub fn heap_mark(&self, heap: u32) -> &AtomicU32 {
-        // SAFETY: inside the slot's map, behind the `ThreadHeap` (which asserts that) and before the mail word.
+        // SAFETY: inside the slot, after the `ThreadHeap` (which asserts that) and before the message queue.
         unsafe { self.at(self.layout.heap_of(heap) + MARK_AT).cast().as_ref() }
     }
 
     #[inline(always)]
     fn at(&self, offset: u64) -> NonNull<u8> {
-        // SAFETY: layout offsets lie inside the reservation.
+        // SAFETY: layout offsets are inside the reservation.
         unsafe { self.base.add(offset as usize) }
     }
 
@@ -210,25 +211,27 @@ impl<O: Os> MmapMemory<O> {
             None => self.at(self.layout.arena + start),
             Some(addresses) => {
                 let superslab = addresses.superslab((start >> self.layout.superslab_shift) as u32);
-                // SAFETY: the range lies on SuperSlabs that are bound side by side (contract of policy's `memory.rs`).
+                // SAFETY: the range covers SuperSlabs bound to adjacent addresses (contract of policy's `memory.rs`).
                 unsafe { superslab.add(start as usize & self.offset_mask) }
             }
         }
     }
 
     #[inline(always)]
-    fn word(&self, superslab: NonNull<u8>, words: u32, unit: u32) -> &AtomicWord {
-        // SAFETY: the word arrays lie inside the metadata, which is initialised; units are below the SuperSlab's.
-        unsafe { self.meta_base(superslab).add((words as u64 + WORD_BYTES * u64::from(unit)) as usize).cast().as_ref() }
+    fn word(&self, superslab: NonNull<u8>, words: u32, slice: u32) -> &AtomicWord {
+        // SAFETY: the word arrays are inside the initialised metadata; slice indices are below the SuperSlab's count.
+        unsafe {
+            self.meta_base(superslab).add((words as u64 + WORD_BYTES * u64::from(slice)) as usize).cast().as_ref()
+        }
     }
 }
 
-/// The ordinal of a SuperSlab on a map of its own. (Out of line: elsewhere it is an offset.)
+/// The ordinal of a SuperSlab with its own mapping. Out of line, because without such mappings it is computed from the offset.
 #[cold]
 fn bound_ordinal(addresses: &Addresses, superslab: NonNull<u8>) -> u32 {
     match addresses.ordinal_at(superslab.as_ptr() as u64) {
         Some(ordinal) => ordinal,
-        None => unreachable!("the policy named a SuperSlab at {superslab:p}, where none is bound"),
+        None => unreachable!("no SuperSlab is bound at {superslab:p}"),
     }
 }
 
@@ -262,35 +265,35 @@ impl<O: Os> Memory for MmapMemory<O> {
     }
 
     fn init_meta(&self, superslab: NonNull<u8>) {
-        // SAFETY: the metadata pages belong to the SuperSlab, which is in no use yet.
+        // SAFETY: the metadata pages belong to the SuperSlab, which is not in use yet.
         unsafe { self.meta_base(superslab).as_ptr().write_bytes(0, self.layout.meta_bytes as usize) };
     }
 
     #[inline(always)]
     fn meta(&self, superslab: NonNull<u8>) -> &SuperSlabMeta<AtomicWord> {
-        // SAFETY: initialised metadata begins there, aligned to a page.
+        // SAFETY: initialised metadata starts there, aligned to a page.
         unsafe { self.meta_base(superslab).cast().as_ref() }
     }
 
     #[inline(always)]
-    fn slab(&self, place: MetaPlace, superslab: NonNull<u8>, unit: u32) -> &SlabMeta {
+    fn slice_meta(&self, place: MetaPlace, superslab: NonNull<u8>, slice: u32) -> &SpanMeta {
         let meta = match place {
             MetaPlace::InBand => superslab,
             MetaPlace::Sidecar => self.meta_base(superslab),
         };
-        let at = SLABS_AT as usize + unit as usize * size_of::<SlabMeta>();
-        // SAFETY: the array of slab metadata lies inside the initialised metadata; units are below the SuperSlab's.
+        let at = SPANS_AT as usize + slice as usize * size_of::<SpanMeta>();
+        // SAFETY: the array of span metadata is inside the initialised metadata; slice indices are below the SuperSlab's count.
         unsafe { meta.add(at).cast().as_ref() }
     }
 
     #[inline(always)]
-    fn remote(&self, superslab: NonNull<u8>, unit: u32) -> &AtomicWord {
-        self.word(superslab, self.layout.remote_words, unit)
+    fn remote(&self, superslab: NonNull<u8>, slice: u32) -> &AtomicWord {
+        self.word(superslab, self.layout.remote_words, slice)
     }
 
     #[inline(always)]
-    fn mail_next(&self, superslab: NonNull<u8>, unit: u32) -> &AtomicWord {
-        self.word(superslab, self.layout.mail_links, unit)
+    fn message_next(&self, superslab: NonNull<u8>, slice: u32) -> &AtomicWord {
+        self.word(superslab, self.layout.message_links, slice)
     }
 
     fn entry(&self, ordinal: u32) -> &Entry {
@@ -312,13 +315,13 @@ impl<O: Os> Memory for MmapMemory<O> {
     }
 
     fn init_heap(&self, heap: u32) {
-        // SAFETY: the slot's map belongs to the heap that is being opened.
+        // SAFETY: the slot belongs to the heap that is being opened.
         unsafe { self.at(self.layout.heap_of(heap)).as_ptr().write_bytes(0, HEAP_BYTES as usize) };
     }
 
-    fn mail(&self, heap: u32) -> &AtomicWord {
+    fn message_queue(&self, heap: u32) -> &AtomicWord {
         // SAFETY: the slot's last cache line; zero is a valid word.
-        unsafe { self.at(self.layout.heap_of(heap) + MAIL_AT).cast().as_ref() }
+        unsafe { self.at(self.layout.heap_of(heap) + QUEUE_AT).cast().as_ref() }
     }
 
     #[inline(always)]
@@ -329,33 +332,33 @@ impl<O: Os> Memory for MmapMemory<O> {
 
     #[inline(always)]
     fn write_link(&self, superslab: NonNull<u8>, at: u32, link: Link) {
-        // SAFETY: a free block of at least 8 bytes lies there.
+        // SAFETY: a free block of at least 8 bytes is there.
         unsafe { superslab.add(at as usize).cast::<u32>().write_unaligned(link.to_bits()) };
     }
 
     #[inline(always)]
     fn read_key(&self, superslab: NonNull<u8>, at: u32) -> u32 {
-        // SAFETY: behind a link, in a block of at least 8 bytes; anonymous memory is always initialised.
+        // SAFETY: after a link, in a block of at least 8 bytes; anonymous memory is always initialised.
         unsafe { superslab.add(at as usize + LINK_BYTES).cast::<u32>().read() }
     }
 
     #[inline(always)]
     fn write_key(&self, superslab: NonNull<u8>, at: u32, key: u32) {
-        // SAFETY: as for `read_key`; the block is free, or on its way to the program.
+        // SAFETY: as for `read_key`; the block is free, or is being allocated.
         unsafe { superslab.add(at as usize + LINK_BYTES).cast::<u32>().write(key) };
     }
 
     fn exchange(&self, superslab: NonNull<u8>, at: u32, link: Link, key: u32) -> (Link, u32) {
         let new = u64::from(link.to_bits()) | u64::from(key) << 32;
-        // SAFETY: the block begins at a multiple of 8 and has as many bytes at least; it is on its way from the program, and
-        // what may race with this are other threads that free it once more, by this function.
+        // SAFETY: the block starts at a multiple of 8 and has at least 8 bytes. It is being freed; the only possible race is with other
+        // threads that free it again, also by this function.
         let before =
             unsafe { AtomicU64::from_ptr(superslab.add(at as usize).cast().as_ptr()) }.swap(new, Ordering::Relaxed);
         (Link::from_bits(before as u32), (before >> 32) as u32)
     }
 
-    fn misuse(&self, block: Block<NonNull<u8>>, what: Misuse) {
-        self.os.misuse(self.address(block), block.superslab, self.ordinal(block.superslab), what);
+    fn invalid_free(&self, block: Block<NonNull<u8>>, what: InvalidFree) {
+        self.os.invalid_free(self.address(block), block.superslab, self.ordinal(block.superslab), what);
     }
 
     #[inline(always)]
@@ -366,23 +369,23 @@ impl<O: Os> Memory for MmapMemory<O> {
 
     #[inline(always)]
     fn write_header(&self, superslab: NonNull<u8>, at: u32, bytes: u32, tag: u8) {
-        // SAFETY: the header's bytes belong to the block that is being handed out.
+        // SAFETY: the header's bytes belong to the block that is being allocated.
         unsafe { superslab.add(at as usize).as_ptr().write_bytes(tag, bytes as usize) };
     }
 
     fn zero(&self, superslab: NonNull<u8>, at: u64, bytes: u64) {
-        // SAFETY: the bytes belong to the block that is being handed out.
+        // SAFETY: the bytes belong to the block that is being allocated.
         unsafe { superslab.add(at as usize).as_ptr().write_bytes(0, bytes as usize) };
     }
 
-    /// Page by page, reading before writing: libc's memcpy may read the end first, and which page of a huge page is
-    /// touched first decides what the kernel installs.
+    /// Copies page by page, reading before writing. libc's memcpy may read the end first, and the first page that is touched in a huge page
+    /// decides what the kernel installs.
     fn copy(&self, to: Block<NonNull<u8>>, from: Block<NonNull<u8>>, bytes: u64) {
         let (to, from) = (self.address(to), self.address(from));
         let to_page_end = |at: NonNull<u8>| PAGE_BYTES as usize - at.as_ptr() as usize % PAGE_BYTES as usize;
         let mut done = 0;
         while done < bytes as usize {
-            // SAFETY: both blocks hold `bytes` bytes, `done` of which are behind; live blocks do not overlap.
+            // SAFETY: both blocks have `bytes` bytes, `done` of which are copied; live blocks do not overlap.
             unsafe {
                 let (source, target) = (from.add(done), to.add(done));
                 let step = to_page_end(source).min(to_page_end(target)).min(bytes as usize - done);
@@ -393,7 +396,7 @@ impl<O: Os> Memory for MmapMemory<O> {
     }
 
     fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
-        // SAFETY: the policy maps only what it holds no block in.
+        // SAFETY: the policy maps only ranges without live blocks.
         unsafe { self.os.map(self.arena_at(range.start), range.bytes as usize, mapping) }
     }
 
@@ -403,12 +406,12 @@ impl<O: Os> Memory for MmapMemory<O> {
     }
 
     fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
-        // SAFETY: the policy purges only what it holds no block in.
+        // SAFETY: the policy purges only ranges without live blocks.
         unsafe { self.os.advise(self.arena_at(range.start), range.bytes as usize, advice) }
     }
 
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
-        // SAFETY: the target is a run that was just taken; the source is mapped anew by the policy.
+        // SAFETY: the target is a run that was just taken; the policy maps the source again.
         unsafe { self.os.remap(self.arena_at(from.start), from.bytes as usize, self.arena_at(to_start)) }
     }
 
@@ -418,7 +421,7 @@ impl<O: Os> Memory for MmapMemory<O> {
 
     fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
         let at = NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).ok_or(Errno(libc::EINVAL))?;
-        // SAFETY: the policy unmaps only what it mapped, and what it holds no block in.
+        // SAFETY: the policy unmaps only ranges that it mapped, without live blocks.
         unsafe { self.os.unmap(at, bytes as usize) }
     }
 
@@ -458,7 +461,7 @@ impl<O: Os> Memory for MmapMemory<O> {
     }
 
     fn lock_tables(&self) -> Result<(), Errno> {
-        // SAFETY: the reservation begins with the tables.
+        // SAFETY: the tables are at the start of the reservation.
         unsafe { self.os.lock(self.base, self.layout.arena as usize, Locking::OnFault) }
     }
 
@@ -466,7 +469,7 @@ impl<O: Os> Memory for MmapMemory<O> {
         let first = self.arena_at(range.start);
         let pages = Pages::of_bytes(first.as_ptr().addr(), range.bytes as usize);
         lock_mapped_parts(pages, locking, &|part, locking| {
-            // SAFETY: a part of a range of ours.
+            // SAFETY: part of a range of the arena.
             unsafe { self.os.lock(first.add(part.start - pages.start), part.bytes(), locking) }
         })
     }
@@ -474,13 +477,13 @@ impl<O: Os> Memory for MmapMemory<O> {
     fn touch_pages(&self, range: ArenaRange) {
         let base = self.arena_at(range.start);
         for page in 0..range.bytes / PAGE_BYTES {
-            // SAFETY: a page of a range no block lies in.
+            // SAFETY: a page of a range without live blocks.
             unsafe { base.add((page * PAGE_BYTES) as usize).write_volatile(0) };
         }
     }
 
     fn fill_pages(&self, range: ArenaRange) {
-        // SAFETY: a range no block lies in.
+        // SAFETY: a range without live blocks.
         unsafe { self.arena_at(range.start).as_ptr().write_bytes(0, range.bytes as usize) };
     }
 
@@ -488,8 +491,8 @@ impl<O: Os> Memory for MmapMemory<O> {
         self.os.now_ns()
     }
 
-    /// Gives the core away: the other thread may have lost its own in between two instructions.
-    fn let_others_go_on(&self) {
+    /// Yields the core: the other thread may have been preempted.
+    fn yield_now(&self) {
         std::thread::yield_now();
     }
 }
@@ -499,14 +502,14 @@ impl<O: Os> World for MmapMemory<O> {
     fn app_read(&self, block: Block<NonNull<u8>>, offset: u64, bytes: u64) {
         let first = self.address(block);
         for at in offset..offset + bytes {
-            // SAFETY: the block holds the byte; anonymous memory is always initialised.
+            // SAFETY: the byte is in the block; anonymous memory is always initialised.
             unsafe { first.add(at as usize).read_volatile() };
         }
     }
 
     #[inline]
     fn app_write(&self, block: Block<NonNull<u8>>, offset: u64, bytes: u64) {
-        // SAFETY: the block holds the bytes.
+        // SAFETY: the bytes are in the block.
         unsafe { self.address(block).add(offset as usize).as_ptr().write_bytes(APPLICATION_BYTE, bytes as usize) };
     }
 

@@ -1,22 +1,22 @@
-//! System calls, as a seam: the policy decides which, this makes one.
+//! The system calls of the allocator. The policy decides which calls are made; [`Os`] makes one.
 
 use std::ptr::NonNull;
 
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
-use hksim_policy::{Errno, Misuse};
+use hksim_policy::{Errno, InvalidFree};
 
-/// The system calls of an allocator, one method a call. All ranges are whole pages of the reservation.
+/// The system calls of an allocator, one method per call. All ranges are whole pages of the reservation.
 pub trait Os {
-    /// Whether SuperSlabs may have maps of their own under it. Where not, that is known when the fast paths are compiled.
-    const OWN_MAPS: bool = true;
+    /// Whether SuperSlabs may have mappings of their own. A constant, so that the fast paths are compiled without that case if not.
+    const OWN_MAPPINGS: bool = true;
 
     /// `mmap(MAP_FIXED)`, private, anonymous, readable and writable.
     ///
     /// # Safety
-    /// The range belongs to the caller's reservation and holds nothing that is still needed.
+    /// The range is in the caller's reservation, and its contents are not needed any more.
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno>;
 
-    /// `mmap` of the same kind at an address that the kernel chooses.
+    /// `mmap` of the same kind without a hint.
     fn map_anywhere(&self, bytes: usize, mapping: Mapping) -> Result<NonNull<u8>, Errno>;
 
     /// `munmap`.
@@ -28,7 +28,7 @@ pub trait Os {
     /// `madvise`.
     ///
     /// # Safety
-    /// As for [`Os::map`] where the advice drops contents.
+    /// As for [`Os::map`] if the advice drops contents.
     unsafe fn advise(&self, at: NonNull<u8>, bytes: usize, advice: Advice) -> Result<(), Errno>;
 
     /// `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)` of equal length.
@@ -46,8 +46,8 @@ pub trait Os {
         unsafe { lock(at, bytes, locking) }
     }
 
-    /// The part of [`lock_memory`](hksim_policy::Allocator::lock_memory) that is not the allocator's: maps are locked from now on as they
-    /// are made, or no more. What was mapped before is unlocked, unless the lock is for the future alone.
+    /// The process-wide part of [`lock_memory`](hksim_policy::Allocator::lock_memory): sets whether new mappings are locked. Unlocks existing
+    /// mappings, unless the lock is for the future only.
     fn lock_process(&self, process_lock: MemoryLock) -> Result<(), Errno> {
         lock_future(process_lock)
     }
@@ -55,13 +55,13 @@ pub trait Os {
     /// Nanoseconds on the clock of the purge delay.
     fn now_ns(&self) -> u64;
 
-    /// The program freed or resized `address`, which is no live block's. Here it ends.
-    fn misuse(&self, address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32, what: Misuse) {
+    /// Reports that the program freed or resized `address`, which is not a live block. The default aborts.
+    fn invalid_free(&self, address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32, what: InvalidFree) {
         eprintln!("hksim: {what:?} of {address:p}, in SuperSlab {ordinal} at {superslab:p}");
         std::process::abort();
     }
 
-    /// Sets that clock, where it can be set: a replay's runs on trace time.
+    /// Sets the clock, if it can be set: a replay's clock follows the trace.
     #[inline(always)]
     fn set_now(&self, _now_ns: u64) {}
 }
@@ -69,7 +69,7 @@ pub trait Os {
 /// `mlock2`.
 ///
 /// # Safety
-/// The range is whole pages of the caller's.
+/// The range is whole pages that belong to the caller.
 pub(crate) unsafe fn lock(at: NonNull<u8>, bytes: usize, locking: Locking) -> Result<(), Errno> {
     let flags: libc::c_uint = match locking {
         Locking::Present => 0,
@@ -79,8 +79,8 @@ pub(crate) unsafe fn lock(at: NonNull<u8>, bytes: usize, locking: Locking) -> Re
     lock_call(unsafe { raw_call(libc::SYS_mlock2, [at.as_ptr().expose_provenance(), bytes, flags as usize]) })
 }
 
-/// Has maps locked from now on as they are made, or no more; unlocks everything, unless the lock is for the future alone. (Only a
-/// call that does something to all mappings ends what `MCL_FUTURE` began.)
+/// Sets whether new mappings are locked. Unlocks everything, unless the lock is for the future only: `MCL_FUTURE` can only be cleared by
+/// a call that changes all mappings.
 pub(crate) fn lock_future(lock: MemoryLock) -> Result<(), Errno> {
     let is_for_future_alone = lock.future && !lock.current;
     if !is_for_future_alone {
@@ -99,15 +99,15 @@ fn lock_call(result: isize) -> Result<(), Errno> {
     if result < 0 { Err(Errno(-result as i32)) } else { Ok(()) }
 }
 
-/// A system call that nobody else sees. By their names in the C library these would be the program's own (`mlockall` is, in the
-/// preloaded object), and `syscall` is watched where a recorder is preloaded, too.
+/// A system call by instruction, not through the C library. The preloaded object itself defines `mlockall`, and a recorder that is also
+/// preloaded intercepts `syscall`.
 ///
 /// # Safety
-/// As the call's.
+/// As for the system call.
 #[cfg(not(miri))]
 unsafe fn raw_call(number: libc::c_long, arguments: [usize; 3]) -> isize {
     let result: isize;
-    // SAFETY: the caller's promise for what the kernel does; the instruction itself changes these registers alone.
+    // SAFETY: the caller vouches for the call's effects; the instruction itself changes only these registers.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -123,20 +123,20 @@ unsafe fn raw_call(number: libc::c_long, arguments: [usize; 3]) -> isize {
     result
 }
 
-/// Miri has no memory that could be locked.
+/// Miri cannot lock memory.
 #[cfg(miri)]
 unsafe fn raw_call(_: libc::c_long, _: [usize; 3]) -> isize {
     -libc::ENOSYS as isize
 }
 
-/// The kernel itself.
+/// Makes the system calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Syscalls;
 
 /// `MAP_HUGE_2MB`: log2 of the page size above the huge shift.
 const MAP_HUGE_2MB: libc::c_int = 21 << libc::MAP_HUGE_SHIFT;
 
-/// Linux 6.1; kernels before it say EINVAL.
+/// Since Linux 6.1; earlier kernels return EINVAL.
 const MADV_COLLAPSE: libc::c_int = 25;
 
 fn errno() -> Errno {
@@ -167,7 +167,7 @@ impl Os for Syscalls {
 
     fn map_anywhere(&self, bytes: usize, mapping: Mapping) -> Result<NonNull<u8>, Errno> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new map, where nothing is.
+        // SAFETY: a new mapping, over no existing one.
         let got = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, map_flags(mapping), -1, 0) };
         if got == libc::MAP_FAILED { Err(errno()) } else { NonNull::new(got.cast()).ok_or(Errno(libc::ENOMEM)) }
     }

@@ -1,16 +1,16 @@
-//! The address range an allocator lives in: one NORESERVE map, laid out by the policy.
+//! The address range of an allocator: one MAP_NORESERVE mapping, laid out by the policy.
 
 use std::io;
 use std::ptr::NonNull;
 
 use hksim_policy::layout::{BASE_ADDRESS, Layout};
 
-/// Why no address range could be had.
+/// Why address space could not be reserved.
 #[derive(Debug)]
 pub struct ReserveError {
-    /// Bytes asked for.
+    /// Bytes requested.
     pub bytes: u64,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -18,7 +18,7 @@ impl std::fmt::Display for ReserveError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "cannot reserve {} MiB of address space: {} (a smaller --arena, or a higher `ulimit -v`, may do)",
+            "cannot reserve {} MiB of address space: {} (try a smaller --arena or a higher `ulimit -v`)",
             self.bytes >> 20,
             self.source
         )
@@ -31,11 +31,11 @@ impl std::error::Error for ReserveError {
     }
 }
 
-/// Maps private, anonymous memory, at an address or (0) anywhere, over no existing map.
+/// Maps private anonymous memory at an address, or anywhere if it is 0. Never replaces a mapping.
 #[cfg(not(miri))]
 fn map_at(at: usize, bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags;
-    // SAFETY: without MAP_FIXED no existing map is touched.
+    // SAFETY: without MAP_FIXED no existing mapping is changed.
     let got = unsafe { libc::mmap(at as *mut libc::c_void, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     match NonNull::new(got.cast::<u8>()) {
         Some(base) if got != libc::MAP_FAILED => Ok(base),
@@ -43,15 +43,15 @@ fn map_at(at: usize, bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>
     }
 }
 
-/// Gives a range back that [`map_at`] gave. Nobody has any more use for it.
+/// Unmaps a range that [`map_at`] returned. It must not be in use.
 #[cfg(not(miri))]
 fn unmap(base: NonNull<u8>, bytes: usize) {
     // SAFETY: the range is ours.
     unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
 }
 
-/// Miri knows no such maps: memory of its own, as large and as zero, and nowhere in particular. It never comes back, so none
-/// is made to see where it lies.
+/// Under Miri: zeroed memory of that size, at an address that cannot be chosen. It is never freed, so a request for an address fails
+/// without an allocation.
 #[cfg(miri)]
 fn map_at(at: usize, bytes: usize, _: libc::c_int) -> io::Result<NonNull<u8>> {
     if at != 0 {
@@ -62,27 +62,26 @@ fn map_at(at: usize, bytes: usize, _: libc::c_int) -> io::Result<NonNull<u8>> {
     NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(io::Error::from_raw_os_error(libc::ENOMEM))
 }
 
-/// Parts of an allocation cannot be given back: it stays.
+/// Parts of an allocation cannot be freed under Miri, so it is leaked.
 #[cfg(miri)]
 fn unmap(_: NonNull<u8>, _: usize) {}
 
-/// One private anonymous map, unmapped on drop.
+/// One private anonymous mapping, unmapped on drop.
 #[derive(Debug)]
 pub struct Reservation {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-/// From one base that is tried to the next: a multiple of every alignment.
+/// Distance between the base addresses that are tried: a multiple of every alignment.
 const BASE_STEP: usize = 1 << 40;
 const BASES: usize = 64;
 
 impl Reservation {
-    /// Maps a layout at a base that it can have, so that the arena's address is a multiple of
-    /// [`base_align`](Layout::base_align).
+    /// Maps a layout at the first free base, such that the arena's address is a multiple of [`base_align`](Layout::base_align).
     ///
     /// # Errors
-    /// Where address space is limited (`RLIMIT_AS`, `overcommit_memory=2`).
+    /// The address space is limited (`RLIMIT_AS`, `overcommit_memory=2`).
     pub fn map(layout: &Layout) -> Result<Reservation, ReserveError> {
         let refused = |source| ReserveError { bytes: layout.bytes(), source };
         let Ok(bytes) = usize::try_from(layout.bytes()) else {
@@ -94,7 +93,7 @@ impl Reservation {
             match map_at(at, bytes, libc::MAP_FIXED_NOREPLACE) {
                 Ok(base) if base.as_ptr() as usize == at => return Ok(Reservation { base, bytes }),
                 Ok(elsewhere) => {
-                    // A kernel that does not know NOREPLACE, or a tool that keeps this part of the address space.
+                    // The kernel does not know MAP_FIXED_NOREPLACE, or a tool keeps this part of the address space.
                     unmap(elsewhere, bytes);
                     break;
                 }
@@ -105,7 +104,7 @@ impl Reservation {
         Reservation::anywhere(bytes, before_arena, layout.base_align as usize).map_err(refused)
     }
 
-    /// Wherever the kernel likes: more than is needed, and both ends given back.
+    /// Maps more than needed at an address of the kernel's choice, and unmaps both ends.
     fn anywhere(bytes: usize, behind_multiple: usize, align: usize) -> io::Result<Reservation> {
         let more = bytes.checked_add(align).ok_or(io::Error::from_raw_os_error(libc::ENOMEM))?;
         let got = map_at(0, more, 0)?;

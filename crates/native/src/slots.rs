@@ -1,8 +1,8 @@
-//! Heap slots: how a thread heap is opened and closed in the reservation, and how the child of a fork finds all of them.
+//! Heap slots: opening and closing thread heaps in the reservation, and finding them in the child of a fork.
 //!
-//! A slot is taken while its bit in the pool is set. Its *mark* says more: whether the heap in its storage can be trusted.
-//! The mark is `OPEN` from after the heap was written until before it is closed, whoever closes it. Between two heaps it
-//! is 0, so that a child of a later fork never takes the bytes of an earlier heap for the heap that is being opened.
+//! A slot is taken while its bit in the pool is set. Its *mark* says whether its storage contains a complete heap. The mark becomes `OPEN`
+//! after the heap was written, and 0 before the heap is closed, also when the child of a fork closes it. So a child never mistakes the bytes
+//! of an earlier heap for the heap that is being opened.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,16 +14,16 @@ use crate::os::Os;
 
 /// The mark of a slot whose heap is complete.
 const OPEN: u32 = 1;
-/// The mark of a slot that a fork made unusable: no later child looks at it again.
+/// The mark of a slot whose heap a fork made unusable. Children of later forks skip it.
 const LOST: u32 = 2;
 
-/// Memory with a map per heap slot.
+/// Memory with storage and a mark per heap slot.
 pub trait SlotMemory: Memory {
-    /// Start of a slot's map.
+    /// Start of a slot's storage.
     fn heap_storage(&self, heap: u32) -> NonNull<u8>;
-    /// A word of a slot's map that the policy never uses; zero when a heap is opened.
+    /// A slot's mark, which the policy never uses. Zero when a heap is opened.
     fn heap_mark(&self, heap: u32) -> &AtomicU32;
-    /// Frees the pool's lock after a fork. Returns whether a thread that is gone held it.
+    /// Resets the pool's lock after a fork. Returns whether a thread of the parent held it.
     ///
     /// # Safety
     /// Called in the child of a fork, while it has one thread, which does not hold the lock.
@@ -57,15 +57,15 @@ pub fn open<M: SlotMemory, G: Geometry>(
     Some(id)
 }
 
-/// Closes a heap that was read from its slot's storage, and frees the slot.
+/// Closes a heap that was read from its slot's storage; frees the slot.
 pub fn close<M: SlotMemory, G: Geometry>(allocator: &Allocator<M, G>, heap: ThreadHeap<M>) {
     allocator.mem.heap_mark(heap.id()).store(0, Ordering::Release);
     allocator.close_heap(heap);
 }
 
-/// Makes an allocator usable in the child of a fork: frees the pool's lock, closes the heaps of threads that the child does
-/// not have, and brings the `kept` ones up to date. `heap_at` says where the heap of a slot lies. Returns how many heaps are
-/// newly lost, since the fork met them on a slow path.
+/// Makes an allocator usable in the child of a fork: resets the pool's lock, closes the heaps of threads that did not survive the fork, and
+/// repairs the `kept` heaps. `heap_at` returns the address of a slot's heap. Returns the number of newly lost heaps: those that were on a slow
+/// path during the fork.
 ///
 /// # Safety
 /// Called once in the child of a fork, while it has one thread, which is in no call of the allocator. The `kept` heaps are
@@ -77,7 +77,7 @@ pub unsafe fn inherit<M: SlotMemory, G: Geometry>(
 ) -> u32 {
     // SAFETY: the caller's promise.
     if unsafe { allocator.mem.renew_lock() } {
-        allocator.salvage_pool();
+        allocator.discard_pool_after_fork();
     }
     let mut lost = 0;
     for id in (0..allocator.mem.heaps()).filter(|&id| allocator.is_open(id)) {
@@ -87,13 +87,13 @@ pub unsafe fn inherit<M: SlotMemory, G: Geometry>(
             continue;
         }
         let orphan = (before == OPEN).then(|| {
-            // SAFETY: complete, as the mark says; its thread is not here, and a heap has nothing to drop.
+            // SAFETY: the mark says that it is complete; its thread does not exist here, and a heap needs no drop.
             unsafe { at.read() }
         });
-        match orphan.filter(ThreadHeap::is_settled) {
+        match orphan.filter(ThreadHeap::is_consistent) {
             Some(heap) => {
                 mark.store(0, Ordering::Release);
-                allocator.close_orphan(heap);
+                allocator.close_dead_heap(heap);
             }
             None => {
                 mark.store(LOST, Ordering::Release);

@@ -1,37 +1,36 @@
-//! Two pointers per thread: its desk at either allocator.
+//! Two thread-local pointers: the thread's state in each of the two allocators.
 //!
-//! Initial-exec thread-local storage. `thread_local!` in a shared object would go through `__tls_get_addr`, which may
-//! allocate; this form is there before the first line of a thread runs, and costs two loads. Both begin as pointers to
-//! nobody's desk, so that no fast path asks whether there is one: the loader relocates a program's thread-local storage
-//! before it makes the first thread's.
+//! They use initial-exec thread-local storage, which exists before a thread's first instruction and costs two loads. `thread_local!` in a
+//! shared object would call `__tls_get_addr`, which may allocate. Both pointers start at [`EMPTY`], so that the fast paths need no null
+//! check: the loader relocates a program's thread-local storage before it creates the first thread's.
 
 use std::arch::{asm, global_asm};
 
-use crate::process::desk::{Desk, NOBODYS};
+use crate::process::thread_state::{EMPTY, ThreadState};
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("the native allocator knows Linux on x86_64 only: thread-local storage is written for it");
 
 global_asm!(
-    ".pushsection .tdata.hksim_desks,\"awT\",@progbits",
-    ".globl hksim_desk_constant",
-    ".hidden hksim_desk_constant",
+    ".pushsection .tdata.hksim_threads,\"awT\",@progbits",
+    ".globl hksim_thread_constant",
+    ".hidden hksim_thread_constant",
     ".p2align 3",
-    "hksim_desk_constant: .quad {nobodys}",
-    ".globl hksim_desk_chosen",
-    ".hidden hksim_desk_chosen",
-    "hksim_desk_chosen: .quad {nobodys}",
+    "hksim_thread_constant: .quad {empty}",
+    ".globl hksim_thread_configured",
+    ".hidden hksim_thread_configured",
+    "hksim_thread_configured: .quad {empty}",
     ".popsection",
-    nobodys = sym NOBODYS,
+    empty = sym EMPTY,
 );
 
-/// Reads and writes one of the two.
+/// Defines the functions that read and write one of the two pointers.
 macro_rules! pointer {
     ($symbol:literal, $get:ident, $set:ident) => {
-        /// The calling thread's desk.
+        /// The calling thread's state.
         #[inline(always)]
-        pub(crate) fn $get() -> *mut Desk {
-            let value: *mut Desk;
+        pub(crate) fn $get() -> *mut ThreadState {
+            let value: *mut ThreadState;
             // SAFETY: reads the eight bytes that the symbol reserves in every thread's static block.
             unsafe {
                 asm!(
@@ -45,9 +44,9 @@ macro_rules! pointer {
             value
         }
 
-        /// Sets it.
+        /// Sets the calling thread's state.
         #[inline(always)]
-        pub(crate) fn $set(value: *mut Desk) {
+        pub(crate) fn $set(value: *mut ThreadState) {
             // SAFETY: writes the eight bytes that the symbol reserves in the calling thread's static block.
             unsafe {
                 asm!(
@@ -62,5 +61,5 @@ macro_rules! pointer {
     };
 }
 
-pointer!("hksim_desk_constant", constant, set_constant);
-pointer!("hksim_desk_chosen", chosen, set_chosen);
+pointer!("hksim_thread_constant", constant, set_constant);
+pointer!("hksim_thread_configured", configured, set_configured);

@@ -1,4 +1,4 @@
-//! The native remote word.
+//! The atomic word.
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,7 +1,7 @@
-//! Threads come and go: a heap opens; at exit it abandons the SuperSlabs that still hold blocks, and another adopts them.
+//! Opening and closing thread heaps. A closing heap abandons the SuperSlabs that still hold blocks; another heap adopts them.
 
 use crate::allocator::{Allocator, Span};
-use crate::fork::in_steps;
+use crate::fork::on_slow_path;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Link, Memory};
@@ -24,19 +24,19 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(ThreadHeap::new(&self.mem, id, self.geometry.classes(), self.process.checks))
     }
 
-    /// Closes the heap of a thread that exits: empty spans go back, the rest is abandoned. Its slot is free afterwards.
+    /// Closes the heap of an exiting thread. Frees its empty spans, abandons the other SuperSlabs and frees the slot.
     pub fn close_heap(&self, mut heap: ThreadHeap<M>) {
-        self.end_mail(&mut heap);
-        self.give_up(heap);
+        self.close_message_queue(&mut heap);
+        self.abandon_heap(heap);
     }
 
-    /// Whether a heap's slot is taken. In the child of a fork; elsewhere the answer is old when it comes.
+    /// Whether a heap's slot is taken. Only reliable in the child of a fork: elsewhere another thread may change it at any time.
     pub fn is_open(&self, heap: u32) -> bool {
         self.mem.pool().heaps[heap as usize / 64].get() & 1 << (heap % 64) != 0
     }
 
-    /// Closes a heap that no letter will reach.
-    pub(crate) fn give_up(&self, mut heap: ThreadHeap<M>) {
+    /// Closes a heap whose message queue is closed.
+    pub(crate) fn abandon_heap(&self, mut heap: ThreadHeap<M>) {
         for class in 0..self.geometry.classes().count() {
             self.deactivate(&mut heap, class);
         }
@@ -45,17 +45,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             let mut holds_blocks = false;
             self.for_each_span(superslab, |span| {
                 self.collect_quietly(span);
-                if self.slab_meta(span).used.get() == 0 {
+                if self.span_meta(span).used.get() == 0 {
                     self.vacate(span);
                 } else {
-                    holds_blocks |= !self.slab_meta(span).is_lost();
+                    holds_blocks |= !self.span_meta(span).is_lost();
                 }
             });
             self.disown(&mut heap, superslab);
-            if self.mem.meta(superslab).used_units.get() == 0 {
-                self.give_idle(superslab);
+            if self.mem.meta(superslab).used_slices.get() == 0 {
+                self.cache_superslab(superslab);
             } else if !holds_blocks {
-                self.lose_used(superslab);
+                self.mark_superslab_lost(superslab);
             } else {
                 self.abandon(ordinal);
             }
@@ -66,22 +66,22 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         drop(guard);
     }
 
-    /// Gives the blocks a bin holds back to its active slab.
+    /// Returns a bin's blocks to its active slab.
     fn deactivate(&self, heap: &mut ThreadHeap<M>, class: usize) {
         let bin = &mut heap.bins[class];
         if !core::mem::replace(&mut bin.has_active, false) {
             return;
         }
-        let span = Span { superslab: heap.sources[class], unit: bin.unit };
+        let span = Span { superslab: heap.sources[class], slice: bin.slice };
         let list = core::mem::replace(&mut heap.ready[class], Link::NONE);
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         slab.set_state(SpanState::Partial);
         slab.used.set(slab.used.get() - self.prepend_local(span, list));
     }
 
-    /// Takes in remote frees of a span that is in no list. A freed large block leaves its span without users.
+    /// Collects the remote frees of a span that is in no list. `used` is 0 afterwards if the span's large block was freed.
     fn collect_quietly(&self, span: Span<M>) {
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let taken = self.take_remote(span);
         if !slab.is_large() {
             self.prepend_local(span, taken.list);
@@ -90,14 +90,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     pub(crate) fn for_each_span(&self, superslab: M::SuperSlab, mut visit: impl FnMut(Span<M>)) {
-        let mut unit = self.first_unit();
-        while unit < self.geometry.units() {
-            if self.mem.meta(superslab).free.get(unit) {
-                unit += 1;
+        let mut slice = self.first_slice();
+        while slice < self.geometry.slices() {
+            if self.mem.meta(superslab).free.get(slice) {
+                slice += 1;
                 continue;
             }
-            let span = Span { superslab, unit };
-            unit += u32::from(self.slab_meta(span).span_units.get());
+            let span = Span { superslab, slice };
+            slice += u32::from(self.span_meta(span).span_slices.get());
             visit(span);
         }
     }
@@ -127,8 +127,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         true
     }
 
-    /// Adopts a SuperSlab that a block is freed in, if it is abandoned: who else would find out that its last block is freed?
-    /// False where it is not, or is on its way from its owner into the list: then a free is a remote one.
+    /// Adopts the SuperSlab of a block that is being freed, if it is abandoned. Without an owner, nothing would notice that its
+    /// last block is free. False if it is not abandoned, or not yet in the list: the free is then a remote one.
     pub(crate) fn adopt_for_free(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) -> bool {
         let ordinal = self.mem.ordinal(superslab);
         let guard = self.mem.lock();
@@ -139,17 +139,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.unlink(&self.mem.pool().abandoned, ordinal);
         entry.set_usage(Use::Slabs);
         drop(guard);
-        in_steps(heap, |heap| self.take_over(heap, superslab));
+        on_slow_path(heap, |heap| self.take_over(heap, superslab));
         true
     }
 
-    /// Makes a SuperSlab that was taken out of the abandoned ones the heap's.
+    /// Makes the heap the owner of a SuperSlab that was removed from the abandoned list.
     fn take_over(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
         self.own(heap, superslab);
         let mut holds_blocks = false;
         self.for_each_span(superslab, |span| {
             self.collect_quietly(span);
-            let slab = self.slab_meta(span);
+            let slab = self.span_meta(span);
             if slab.used.get() == 0 {
                 self.vacate(span);
                 return;
@@ -162,21 +162,21 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             if full && self.note_full(span) {
                 slab.set_state(SpanState::Full);
             } else if slab.is_large() {
-                self.vacate(span); // freed by another thread this very moment
+                self.vacate(span); // another thread has just freed the large block
             } else {
                 slab.set_state(SpanState::Partial);
                 self.list(heap, span);
             }
         });
         let meta = self.mem.meta(superslab);
-        if meta.used_units.get() == 0 {
+        if meta.used_slices.get() == 0 {
             self.disown(heap, superslab);
-            self.give_idle(superslab);
+            self.cache_superslab(superslab);
         } else if !holds_blocks {
             self.disown(heap, superslab);
-            self.lose_used(superslab);
-        } else if meta.free.find(self.first_unit(), self.geometry.units(), true).is_some() {
-            self.enter_room_list(heap, superslab);
+            self.mark_superslab_lost(superslab);
+        } else if meta.free.find(self.first_slice(), self.geometry.slices(), true).is_some() {
+            self.add_available(heap, superslab);
             self.schedule_purge(heap, superslab);
         }
     }

@@ -1,4 +1,4 @@
-//! Allocation: the fast path, and the way down when a bin runs dry.
+//! Allocation: the fast path, and the slow path for an empty bin.
 
 use crate::allocator::Allocator;
 use crate::classes::Classes;
@@ -9,12 +9,12 @@ use crate::memory::{Block, Memory};
 use crate::slab::Contents;
 use crate::vocabulary::Header;
 
-/// What a caller asks for.
+/// An allocation request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Bytes; 0 counts as 1.
     pub bytes: u64,
-    /// Alignment in bytes, a power of two; blocks of more than 8 bytes have 16 anyway.
+    /// Alignment in bytes, a power of two. Blocks of more than 8 bytes are always aligned to 16.
     pub align: u64,
     /// Whether the block must read as zeros.
     pub zeroed: bool,
@@ -28,35 +28,36 @@ impl Request {
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Bytes the caller may use from a request's block on, or what a request is rounded up to.
+    /// The block size a request needs: at least one byte, plus the header.
     #[inline(always)]
-    pub(crate) fn need(&self, bytes: u64) -> u64 {
+    pub(crate) fn bytes_with_header(&self, bytes: u64) -> u64 {
         bytes.max(1).saturating_add(u64::from(self.geometry.header_bytes()))
     }
 
-    /// Allocates a block, or returns `None` where the arena is full or the request is absurd; nothing has changed then.
+    /// Allocates a block. Returns `None`, and changes nothing, if the arena is full or the request is invalid.
     #[inline(always)]
     pub fn allocate(&self, heap: &mut ThreadHeap<M>, request: Request) -> Option<Block<M::SuperSlab>> {
         if request.align > 16 {
             return self.allocate_aligned(heap, request);
         }
-        // Without a header an empty request finds the smallest class by itself.
-        let need = if self.geometry.header_bytes() == 0 { request.bytes } else { self.need(request.bytes) };
-        // 16 matters to the smallest class alone: its blocks are 8 bytes apart.
-        let need = if request.align == 16 { need.max(16) } else { need };
-        if need > u64::from(self.geometry.stride_max()) {
+        // Without a header, 0 bytes map to the smallest class.
+        let block_bytes =
+            if self.geometry.header_bytes() == 0 { request.bytes } else { self.bytes_with_header(request.bytes) };
+        // Only the smallest class has blocks that are not aligned to 16.
+        let block_bytes = if request.align == 16 { block_bytes.max(16) } else { block_bytes };
+        if block_bytes > u64::from(self.geometry.stride_max()) {
             return self.allocate_beyond(heap, request.bytes, request.align, request.zeroed);
         }
-        let class = if need <= Classes::STEP_BYTES_MAX {
-            usize::from(heap.steps[Classes::step_of(need)])
+        let class = if block_bytes <= Classes::STEP_BYTES_MAX {
+            usize::from(heap.steps[Classes::step_of(block_bytes)])
         } else {
-            self.geometry.classes().class_of(need as u32)
+            self.geometry.classes().class_of(block_bytes as u32)
         };
         self.allocate_class(heap, class, request)
     }
 
-    /// Larger than any class. Takes a request's parts, in registers: a request passed on would be built in memory on the
-    /// fast path, too.
+    /// Serves requests larger than any class. Takes the fields of the request one by one, so that they stay in registers: passing
+    /// the struct would make the fast path store it.
     #[cold]
     #[inline(never)]
     fn allocate_beyond(
@@ -66,7 +67,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         align: u64,
         zeroed: bool,
     ) -> Option<Block<M::SuperSlab>> {
-        self.allocate_big(heap, Request { bytes, align, zeroed })
+        self.allocate_large_or_huge(heap, Request { bytes, align, zeroed })
     }
 
     #[inline(always)]
@@ -81,7 +82,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(self.hand_out(refilled.superslab, refilled.start, class))
     }
 
-    /// Hands out the block that the heap has [ready](ThreadHeap::ready), asked a moment ago: the fast path.
+    /// Allocates the block that [`ready`](ThreadHeap::ready) has just returned: the fast path.
     #[inline(always)]
     pub fn take(&self, heap: &mut ThreadHeap<M>, ready: Ready<M>) -> Block<M::SuperSlab> {
         let Ready { class, superslab, start } = ready;
@@ -113,12 +114,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Block { superslab, offset: start + header_bytes }
     }
 
-    /// `calloc`: zeroes only what is not known to be zero.
+    /// `calloc`: zeroes only bytes that are not known to be zero.
     #[inline(never)]
     fn allocate_zeroed(&self, heap: &mut ThreadHeap<M>, class: usize, bytes: u64) -> Option<Block<M::SuperSlab>> {
         let (block, contents) = match heap.ready_in(&self.geometry, class) {
             Some(ready) => {
-                let slab = self.unit_meta(ready.superslab, heap.bins[class].unit);
+                let slab = self.slice_meta(ready.superslab, heap.bins[class].slice);
                 let fresh = slab.fresh.get() && slab.zeroed.get();
                 (self.take(heap, ready), if fresh { Contents::ZeroButLink } else { Contents::Unknown })
             }
@@ -136,7 +137,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(block)
     }
 
-    /// Aligned requests: a class whose stride divides, a large span, or a huge block.
+    /// Serves aligned requests from a class whose stride is a multiple of the alignment, else as a large or huge block.
     #[inline(never)]
     fn allocate_aligned(&self, heap: &mut ThreadHeap<M>, request: Request) -> Option<Block<M::SuperSlab>> {
         if !request.align.is_power_of_two() || request.align > ALIGN_BYTES_MAX {
@@ -156,9 +157,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 }
             }
         }
-        self.allocate_big(heap, request)
+        self.allocate_large_or_huge(heap, request)
     }
 }
 
-/// Marks a valid header; the class is in the low bits.
+/// Set in a valid header; the low bits are the class.
 const HEADER_TAG: u8 = 0x80;

@@ -1,29 +1,29 @@
-//! The allocator itself, and how its parts name a span. What it does is told by the other files, one idea each.
+//! The allocator type and the type that names a span. The operations are in the other files.
 
 use crate::geometry::Geometry;
 use crate::link::Link;
 use crate::memory::Memory;
-use crate::meta::SlabMeta;
+use crate::meta::SpanMeta;
 use crate::policy::Policy;
 use crate::process::ProcessConfig;
 
-/// The allocator: a memory, a geometry and the run-time choices. Holds no state of its own.
+/// The allocator: a memory backend, a geometry and a policy. All state is in the memory.
 pub struct Allocator<M: Memory, G: Geometry> {
-    /// The world.
+    /// The memory backend.
     pub mem: M,
-    /// The shape.
+    /// Sizes and layout.
     pub geometry: G,
-    /// The choices.
+    /// The policy.
     pub policy: Policy,
-    /// What the process decides.
+    /// Settings of the process.
     pub process: ProcessConfig,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// The metadata of one unit.
+    /// The metadata of one slice.
     #[inline(always)]
-    pub(crate) fn unit_meta(&self, superslab: M::SuperSlab, unit: u32) -> &SlabMeta {
-        self.mem.slab(self.geometry.meta_place(), superslab, unit)
+    pub(crate) fn slice_meta(&self, superslab: M::SuperSlab, slice: u32) -> &SpanMeta {
+        self.mem.slice_meta(self.geometry.meta_place(), superslab, slice)
     }
 
     /// A link to the block that starts at an offset.
@@ -32,23 +32,23 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Link::to(start, self.geometry.link_bias())
     }
 
-    /// Where a link leads.
+    /// The start of the block that a link points to.
     #[inline(always)]
     pub(crate) fn start_at(&self, link: Link) -> Option<u32> {
         link.offset(self.geometry.link_bias())
     }
 
-    /// Where a free block's link lies: after the header, which stays as it is.
+    /// The offset of a free block's link: after the header, which is kept.
     #[inline(always)]
     pub(crate) fn link_at(&self, start: u32) -> u32 {
         start + self.geometry.header_bytes()
     }
 }
 
-/// A span, named by its first unit.
+/// A span, named by its first slice.
 pub(crate) struct Span<M: Memory> {
     pub(crate) superslab: M::SuperSlab,
-    pub(crate) unit: u32,
+    pub(crate) slice: u32,
 }
 
 impl<M: Memory> Clone for Span<M> {

@@ -1,25 +1,25 @@
-//! A bitmap over the units of a SuperSlab.
+//! A bitmap over the slices of a SuperSlab.
 
 use crate::field::Field;
 
-/// Most units a SuperSlab can have.
-pub const UNITS_MAX: u32 = 512;
-const WORDS: usize = (UNITS_MAX / 64) as usize;
+/// Most slices a SuperSlab can have.
+pub const SLICES_MAX: u32 = 512;
+const WORDS: usize = (SLICES_MAX / 64) as usize;
 
-/// One bit a unit; all clear when its memory is zero.
+/// One bit per slice; all clear when zeroed.
 #[repr(C)]
-pub struct UnitBits([Field<u64>; WORDS]);
+pub struct SliceBits([Field<u64>; WORDS]);
 
-impl UnitBits {
+impl SliceBits {
     /// All clear.
-    pub const fn new() -> UnitBits {
-        UnitBits([const { Field::new(0) }; WORDS])
+    pub const fn new() -> SliceBits {
+        SliceBits([const { Field::new(0) }; WORDS])
     }
 
-    /// Whether the bit of `unit` is set.
+    /// Whether the bit of `slice` is set.
     #[inline]
-    pub fn get(&self, unit: u32) -> bool {
-        self.0[(unit / 64) as usize].get() >> (unit % 64) & 1 == 1
+    pub fn get(&self, slice: u32) -> bool {
+        self.0[(slice / 64) as usize].get() >> (slice % 64) & 1 == 1
     }
 
     /// The bits, 64 a word.
@@ -27,41 +27,41 @@ impl UnitBits {
         self.0.iter().map(Field::get)
     }
 
-    /// Sets or clears the bits of `count` units from `first`.
+    /// Sets or clears the bits of `count` slices from `first`.
     #[inline]
     pub fn put(&self, first: u32, count: u32, value: bool) {
-        for unit in first..first + count {
-            let word = &self.0[(unit / 64) as usize];
-            let mask = 1u64 << (unit % 64);
+        for slice in first..first + count {
+            let word = &self.0[(slice / 64) as usize];
+            let mask = 1u64 << (slice % 64);
             word.set(if value { word.get() | mask } else { word.get() & !mask });
         }
     }
 
-    /// Whether all of `count` units from `first` have their bit set.
+    /// Whether all of `count` slices from `first` have their bit set.
     #[inline]
     pub fn all(&self, first: u32, count: u32) -> bool {
-        (first..first + count).all(|unit| self.get(unit))
+        (first..first + count).all(|slice| self.get(slice))
     }
 
-    /// The first unit at or after `from` (below `end`) whose bit equals `value`.
+    /// The first slice at or after `from` (below `end`) whose bit equals `value`.
     #[inline]
     pub fn find(&self, from: u32, end: u32, value: bool) -> Option<u32> {
-        let mut unit = from;
-        while unit < end {
-            let raw = self.0[(unit / 64) as usize].get();
-            let word = (if value { raw } else { !raw }) >> (unit % 64);
+        let mut slice = from;
+        while slice < end {
+            let raw = self.0[(slice / 64) as usize].get();
+            let word = (if value { raw } else { !raw }) >> (slice % 64);
             if word != 0 {
-                let found = unit + word.trailing_zeros();
+                let found = slice + word.trailing_zeros();
                 return (found < end).then_some(found);
             }
-            unit = (unit / 64 + 1) * 64;
+            slice = (slice / 64 + 1) * 64;
         }
         None
     }
 }
 
-impl Default for UnitBits {
-    fn default() -> UnitBits {
-        UnitBits::new()
+impl Default for SliceBits {
+    fn default() -> SliceBits {
+        SliceBits::new()
     }
 }

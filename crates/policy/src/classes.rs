@@ -1,7 +1,7 @@
-//! Size classes: which block size serves a request.
+//! Size classes: the block size for a request.
 //!
-//! Up to 1 KiB the scheme is a free choice held in a byte table by 8-byte steps; above it every scheme has four
-//! classes per doubling, found by a leading-zero count.
+//! Up to 1 KiB the scheme is configurable and stored in a byte table with 8-byte steps. Above 1 KiB every scheme has four classes per
+//! doubling, computed from the leading zeros.
 
 use crate::vocabulary::SizeClasses;
 

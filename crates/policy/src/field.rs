@@ -1,7 +1,7 @@
-//! A field of metadata: a cell that is not written with the value it has.
+//! Metadata fields: cells that are written only if the value changes.
 //!
-//! After a fork each first write to a page copies it, also a write that changes nothing. The simulator finds writes of
-//! metadata by comparing values, so a write that changes nothing would also escape it.
+//! After a fork the first write to a page copies it, even if the write does not change the value. The simulator detects metadata writes by
+//! comparing values, so it would miss such a write.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ impl<T: Copy + PartialEq> Field<T> {
         self.0.get()
     }
 
-    /// Makes `value` the value; writes nothing if it is already.
+    /// Sets the value; writes nothing if it is unchanged.
     #[inline(always)]
     pub fn set(&self, value: T) {
         if self.0.get() != value {
@@ -31,13 +31,13 @@ impl<T: Copy + PartialEq> Field<T> {
         }
     }
 
-    /// Writes a value that is known to differ: for fast paths.
+    /// Writes a value that is known to differ. For fast paths.
     #[inline(always)]
     pub(crate) fn change(&self, value: T) {
         self.0.set(value);
     }
 
-    /// As [`set`](Self::set); the value before.
+    /// As [`set`](Self::set); returns the previous value.
     #[inline(always)]
     pub fn replace(&self, value: T) -> T {
         let before = self.0.get();
@@ -46,7 +46,7 @@ impl<T: Copy + PartialEq> Field<T> {
     }
 }
 
-/// The same for a number that one thread changes and others may read, as cheap as a cell.
+/// A [`Field`] that one thread writes and others may read. As cheap as a cell.
 #[derive(Default)]
 #[repr(transparent)]
 pub struct SharedField(AtomicU32);

@@ -1,10 +1,9 @@
-//! After a fork: the child has one thread, and heaps of many.
+//! Recovery in the child of a fork, which has one thread but the heaps of all threads.
 //!
-//! What the other threads' memory looked like at the fork is a moment of their programs, in program order: the kernel write-
-//! protects page after page, and a thread's first write to a protected one waits for the end. Fast paths leave a heap in
-//! order at every moment of theirs, but for a block that was on its way to or from the program: that one is lost. Slow
-//! paths do not, so a heap notes that it is on one ([`Stage`]); such a heap is left alone for ever, which loses memory and
-//! harms nobody, since frees into it are remote ones.
+//! The child sees each other thread's memory as of one point of that thread's program order: the kernel write-protects page after
+//! page, and a thread that writes to a protected page waits until the fork is done. At every point of a fast path the heap is consistent;
+//! at most the block that was being allocated or freed is lost. Slow paths leave it inconsistent in between, so they set a flag
+//! ([`SlowPathFlag`]). The child never uses a heap whose flag is set. That leaks memory but is safe: frees into such a heap are remote frees.
 
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 
@@ -14,37 +13,37 @@ use crate::heap::ThreadHeap;
 use crate::memory::Memory;
 use crate::meta::Use;
 
-/// Whether a heap is being changed by a slow path.
-pub(crate) struct Stage(AtomicBool);
+/// Set while a slow path changes the heap.
+pub(crate) struct SlowPathFlag(AtomicBool);
 
-impl Stage {
-    pub(crate) const fn settled() -> Stage {
-        Stage(AtomicBool::new(false))
+impl SlowPathFlag {
+    pub(crate) const fn new() -> SlowPathFlag {
+        SlowPathFlag(AtomicBool::new(false))
     }
 }
 
 impl<M: Memory> ThreadHeap<M> {
-    /// Whether its thread is on no slow path. Asked in the child of a fork, about threads that are not there.
-    pub fn is_settled(&self) -> bool {
-        !self.stage.0.load(Ordering::Acquire)
+    /// Whether no slow path was changing the heap. For the child of a fork, about the heaps of threads that did not survive it.
+    pub fn is_consistent(&self) -> bool {
+        !self.slow_path.0.load(Ordering::Acquire)
     }
 }
 
-/// Does what changes a heap in many steps. Costs two stores; the fence is the compiler's alone where stores keep their order.
+/// Runs a slow path with the heap's flag set. Costs two stores; on x86 the fence only restricts the compiler.
 #[inline(always)]
-pub(crate) fn in_steps<M: Memory, R>(heap: &mut ThreadHeap<M>, work: impl FnOnce(&mut ThreadHeap<M>) -> R) -> R {
-    let before = heap.stage.0.load(Ordering::Relaxed);
-    heap.stage.0.store(true, Ordering::Relaxed);
+pub(crate) fn on_slow_path<M: Memory, R>(heap: &mut ThreadHeap<M>, work: impl FnOnce(&mut ThreadHeap<M>) -> R) -> R {
+    let before = heap.slow_path.0.load(Ordering::Relaxed);
+    heap.slow_path.0.store(true, Ordering::Relaxed);
     fence(Ordering::Release);
     let result = work(heap);
-    heap.stage.0.store(before, Ordering::Release);
+    heap.slow_path.0.store(before, Ordering::Release);
     result
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// In the child of a fork that met another thread with the pool's lock: what that one was changing may be half done. So
-    /// nothing that the pool keeps or has free is used again, but for ordinals that never were; live blocks are safe.
-    pub fn salvage_pool(&self) {
+    /// For the child of a fork during which another thread held the pool's lock: the pool's lists may be half changed. Marks all free and
+    /// cached SuperSlabs lost; only ordinals that were never used stay usable. Live blocks are not affected.
+    pub fn discard_pool_after_fork(&self) {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
         for list in [&pool.idle, &pool.abandoned, &pool.huge_idle] {
@@ -60,7 +59,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                     entry.set_usage(Use::Lost);
                     pool.lost_superslabs.set(pool.lost_superslabs.get() + 1);
                 }
-                // In no list any more, so nobody adopts it.
+                // It is no longer in a list, so it is never adopted.
                 Use::Abandoned => entry.set_usage(Use::Slabs),
                 Use::Slabs | Use::Huge | Use::HugeTail | Use::Lost => {}
             }
@@ -69,28 +68,28 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         drop(guard);
     }
 
-    /// In the child of a fork, for the heap of the thread that forked: letters of threads that are not there never come.
+    /// For the child of a fork: repairs the heap of the thread that forked. Messages that other threads were sending never arrive.
     pub fn recover_heap(&self, heap: &mut ThreadHeap<M>) {
-        in_steps(heap, |heap| {
-            self.read_mail(heap);
-            while let Some(span) = self.find_posted(heap) {
-                self.take_letter(heap, span);
+        on_slow_path(heap, |heap| {
+            self.receive_messages(heap);
+            while let Some(span) = self.find_queued(heap) {
+                self.handle_message(heap, span);
             }
         });
     }
 
-    /// In the child of a fork, for the heap of a thread that is not there: as [`close_heap`](Self::close_heap).
-    /// The heap must be [settled](ThreadHeap::is_settled).
-    pub fn close_orphan(&self, mut heap: ThreadHeap<M>) {
+    /// For the child of a fork: closes the heap of a thread that did not survive it, as [`close_heap`](Self::close_heap) does.
+    /// The heap must be [consistent](ThreadHeap::is_consistent).
+    pub fn close_dead_heap(&self, mut heap: ThreadHeap<M>) {
         self.for_each_own_span(&heap, |span| self.note_listed(span));
         self.recover_heap(&mut heap);
-        self.give_up(heap);
+        self.abandon_heap(heap);
     }
 
-    fn find_posted(&self, heap: &ThreadHeap<M>) -> Option<Span<M>> {
+    fn find_queued(&self, heap: &ThreadHeap<M>) -> Option<Span<M>> {
         let mut found = None;
         self.for_each_own_span(heap, |span| {
-            if self.is_posted(span) {
+            if self.is_queued(span) {
                 found = Some(span);
             }
         });

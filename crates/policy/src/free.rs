@@ -1,32 +1,32 @@
-//! Freeing: to the owner's slab, to another owner's word, or to the pool.
+//! Freeing: a block returns to the heap's own slab, to another heap's remote word, or to the pool.
 
 use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
+use crate::invalid_free::InvalidFree;
 use crate::memory::{Block, Link, Memory};
-use crate::meta::{SlabMeta, SpanState};
-use crate::misuse::Misuse;
+use crate::meta::{SpanMeta, SpanState};
 use crate::process::Checks;
-use crate::slab::Pushed;
+use crate::slab::PushOutcome;
 use crate::vocabulary::MetaPlace;
 use crate::word::Word;
 
-/// How far the fast path of a free came.
+/// The result of the fast path of a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quickly {
+pub enum FastFree {
     /// The block is free.
     Done,
-    /// It is, and its slab has no other in use: [`settle_after`](Allocator::settle_after) is to follow.
+    /// The block is free and its slab has no block in use. The caller must call [`finish_emptied`](Allocator::finish_emptied).
     Emptied,
-    /// It may have been free before: [`free_suspect`](Allocator::free_suspect) is to follow.
+    /// The block may already have been free. The caller must call [`free_suspect`](Allocator::free_suspect).
     Suspect,
-    /// Nothing has happened: [`free_slowly`](Allocator::free_slowly) is to follow.
-    Not,
+    /// Nothing was changed. The caller must call [`free_slow`](Allocator::free_slow).
+    NotFast,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Whether a block is huge. In-band metadata keeps offset 0 free of small blocks; with a sidecar the table tells,
-    /// by a field that does not change while the block is live.
+    /// Whether a block is huge. With in-band metadata, only huge blocks start at offset 0. With sidecar metadata the arena table
+    /// is read, in a field that does not change while the block is live.
     #[inline(always)]
     pub(crate) fn is_huge(&self, block: Block<M::SuperSlab>) -> bool {
         block.offset == 0
@@ -34,78 +34,78 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 || self.mem.entry(self.mem.ordinal(block.superslab)).bytes.get() > 0)
     }
 
-    /// The span that holds a block which is not huge, with its metadata.
+    /// The span of a block that is not huge, with the span's metadata.
     #[inline(always)]
-    pub(crate) fn span_at(&self, block: Block<M::SuperSlab>) -> (Span<M>, &SlabMeta) {
+    pub(crate) fn span_at(&self, block: Block<M::SuperSlab>) -> (Span<M>, &SpanMeta) {
         let superslab = block.superslab;
-        let unit = block.offset >> self.geometry.unit_shift();
-        let slab = self.unit_meta(superslab, unit);
+        let slice = block.offset >> self.geometry.slice_shift();
+        let slab = self.slice_meta(superslab, slice);
         match slab.span_back.get() {
-            0 => (Span { superslab, unit }, slab),
+            0 => (Span { superslab, slice }, slab),
             back => {
-                let span = Span { superslab, unit: unit - u32::from(back) };
-                (span, self.slab_meta(span))
+                let span = Span { superslab, slice: slice - u32::from(back) };
+                (span, self.span_meta(span))
             }
         }
     }
 
-    /// Frees a block that [`allocate`](Self::allocate) returned and that was not freed since.
+    /// Frees a live block.
     #[inline(always)]
     pub fn free(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
-        match self.free_quickly(heap, block) {
-            Quickly::Done => {}
-            Quickly::Emptied => self.settle_after(heap, block),
-            Quickly::Suspect => self.free_suspect(heap, block),
-            Quickly::Not => self.free_slowly(heap, block),
+        match self.free_fast(heap, block) {
+            FastFree::Done => {}
+            FastFree::Emptied => self.finish_emptied(heap, block),
+            FastFree::Suspect => self.free_suspect(heap, block),
+            FastFree::NotFast => self.free_slow(heap, block),
         }
     }
 
-    /// Frees a block if its [home](crate::home) says that the heap may do so at once.
+    /// Frees a block if its [owner tag](crate::owner_tag) allows the fast path.
     #[inline(always)]
-    pub fn free_quickly(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) -> Quickly {
+    pub fn free_fast(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) -> FastFree {
         if self.is_huge(block) {
-            return Quickly::Not;
+            return FastFree::NotFast;
         }
-        let slab = self.unit_meta(block.superslab, block.offset >> self.geometry.unit_shift());
-        if slab.home.word() != heap.quick {
-            return Quickly::Not;
+        let slab = self.slice_meta(block.superslab, block.offset >> self.geometry.slice_shift());
+        if slab.owner_tag.word() != heap.fast_free_tag {
+            return FastFree::NotFast;
         }
         match self.push_local(block.superslab, slab, block.offset - self.geometry.header_bytes()) {
-            Pushed::Done => Quickly::Done,
-            Pushed::Last => Quickly::Emptied,
-            Pushed::Suspect => Quickly::Suspect,
+            PushOutcome::Done => FastFree::Done,
+            PushOutcome::Emptied => FastFree::Emptied,
+            PushOutcome::Suspect => FastFree::Suspect,
         }
     }
 
-    /// Does what [`Quickly::Emptied`] leaves to be done.
+    /// Completes a free that returned [`FastFree::Emptied`].
     #[cold]
     #[inline(never)]
-    pub fn settle_after(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
+    pub fn finish_emptied(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
         let (span, slab) = self.span_at(block);
         if slab.span_state() != SpanState::Active {
-            self.settle(heap, span);
+            self.update_slab_list(heap, span);
         }
     }
 
-    /// Does what [`Quickly::Suspect`] leaves to be done: looks whether the block was free before.
+    /// Completes a free that returned [`FastFree::Suspect`]: searches the free lists for the block.
     #[cold]
     #[inline(never)]
     pub fn free_suspect(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
         let (span, slab) = self.span_at(block);
         let start = block.offset - self.geometry.header_bytes();
         if self.is_free(heap, span, start) {
-            return self.mem.misuse(block, self.misuse_of_free(heap, span, start));
+            return self.mem.invalid_free(block, self.kind_of_free(heap, span, start));
         }
-        let pushed = self.list_local(slab, start);
-        self.settle_pushed(heap, span, pushed);
+        let outcome = self.list_local(slab, start);
+        self.update_after_push(heap, span, outcome);
     }
 
     /// Frees any block.
     #[cold]
     #[inline(never)]
-    pub fn free_slowly(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
-        if let Some(misuse) = self.misuse_of(block) {
-            return self.mem.misuse(block, misuse);
+    pub fn free_slow(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) {
+        if let Some(invalid_free) = self.check_pointer(block) {
+            return self.mem.invalid_free(block, invalid_free);
         }
         if self.is_huge(block) {
             return self.free_huge(block);
@@ -113,15 +113,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let (span, slab) = self.span_at(block);
         let owner = self.mem.meta(block.superslab).owner.load();
         if owner == 0 && self.adopt_for_free(heap, block.superslab) {
-            // Blocks that came back meanwhile were collected, and their spans may be gone: all is looked at anew.
-            return self.free_slowly(heap, block);
+            // Adoption collects remote frees, which may have freed spans: check everything again.
+            return self.free_slow(heap, block);
         }
         if owner != heap.owner_word() {
             return self.free_foreign(span, block);
         }
         if slab.is_large() {
             if self.remote_list(span) != Link::NONE {
-                return self.mem.misuse(block, Misuse::DoubleFree);
+                return self.mem.invalid_free(block, InvalidFree::DoubleFree);
             }
             return self.retire(heap, span);
         }
@@ -131,43 +131,45 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return self.free_suspect_unchanged(heap, span, block);
         }
         match self.push_local(block.superslab, slab, start) {
-            Pushed::Suspect => self.free_suspect(heap, block),
-            pushed => self.settle_pushed(heap, span, pushed),
+            PushOutcome::Suspect => self.free_suspect(heap, block),
+            outcome => self.update_after_push(heap, span, outcome),
         }
     }
 
-    /// A block that has the key of a free one, and nothing of which was changed.
+    /// As [`free_suspect`](Self::free_suspect), for a block of which nothing was written yet.
     fn free_suspect_unchanged(&self, heap: &mut ThreadHeap<M>, span: Span<M>, block: Block<M::SuperSlab>) {
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let start = block.offset - self.geometry.header_bytes();
         if self.is_free(heap, span, start) {
-            return self.mem.misuse(block, self.misuse_of_free(heap, span, start));
+            return self.mem.invalid_free(block, self.kind_of_free(heap, span, start));
         }
         self.mem.write_link(span.superslab, self.link_at(start), slab.local_free.get());
-        let pushed = self.list_local(slab, start);
-        self.settle_pushed(heap, span, pushed);
+        let outcome = self.list_local(slab, start);
+        self.update_after_push(heap, span, outcome);
     }
 
-    fn settle_pushed(&self, heap: &mut ThreadHeap<M>, span: Span<M>, pushed: Pushed) {
-        match self.slab_meta(span).span_state() {
+    fn update_after_push(&self, heap: &mut ThreadHeap<M>, span: Span<M>, outcome: PushOutcome) {
+        match self.span_meta(span).span_state() {
             SpanState::Active => {}
-            SpanState::Full => self.settle(heap, span),
-            SpanState::Partial | SpanState::None if pushed == Pushed::Last => self.settle(heap, span),
+            SpanState::Full => self.update_slab_list(heap, span),
+            SpanState::Partial | SpanState::None if outcome == PushOutcome::Emptied => {
+                self.update_slab_list(heap, span)
+            }
             SpanState::Partial | SpanState::None => {}
         }
     }
 
     fn free_foreign(&self, span: Span<M>, block: Block<M::SuperSlab>) {
-        let slab = self.slab_meta(span);
-        // A large block is its own slab of capacity 1: its owner takes it back through the mail. The payload may
-        // begin anywhere in the span, so its link is written at the payload.
+        let slab = self.span_meta(span);
+        // A large block is a span with one block. The owner gets it back by a message. The payload may start anywhere in the
+        // span, so the link is written to the payload.
         let start = block.offset - if slab.is_large() { 0 } else { self.geometry.header_bytes() };
         let at = if slab.is_large() { start } else { self.link_at(start) };
         if self.has_keys() {
             let (link, key) = self.mem.exchange(span.superslab, at, Link::NONE, slab.key.get());
             if self.looks_free(slab, link, key) {
                 self.mem.exchange(span.superslab, at, link, key);
-                return self.mem.misuse(block, Misuse::DoubleFree);
+                return self.mem.invalid_free(block, InvalidFree::DoubleFree);
             }
         }
         self.free_remote(span, start, at);

@@ -1,24 +1,24 @@
-//! Geometry: the shape that placement depends on and the fast paths compute with.
+//! Geometry: the sizes that placement depends on and that the fast paths use.
 //!
-//! A trait, so that the preloadable allocator has it as constants and a sweep as a value; one test holds that
-//! both place alike.
+//! It is a trait, so that the preloadable allocator gets constants and a sweep can use run-time values. A test checks that both give the
+//! same placement.
 
-use crate::bits::UNITS_MAX;
+use crate::bits::SLICES_MAX;
 use crate::classes::{Classes, STRIDE_MAX};
 use crate::policy::Policy;
 use crate::vocabulary::{Carve, Header, MetaPlace, SizeClasses};
 
 /// Smallest and largest SuperSlab, in bytes.
 pub const SUPERSLAB_BYTES: core::ops::RangeInclusive<u64> = 64 << 10..=32 << 20;
-/// Smallest unit, in bytes.
-pub const UNIT_BYTES_MIN: u64 = 16 << 10;
+/// Smallest slice, in bytes.
+pub const SLICE_BYTES_MIN: u64 = 16 << 10;
 
-/// The shape of SuperSlabs, slabs and blocks.
+/// The sizes and layout of SuperSlabs, slabs and blocks.
 pub trait Geometry {
     /// log2 of the SuperSlab's bytes.
     fn superslab_shift(&self) -> u32;
-    /// log2 of the unit's bytes: the span of one small slab.
-    fn unit_shift(&self) -> u32;
+    /// log2 of the slice's bytes. A slice is the smallest span.
+    fn slice_shift(&self) -> u32;
     /// The size classes.
     fn classes(&self) -> &Classes;
     /// Whether and how blocks carry a header.
@@ -27,10 +27,10 @@ pub trait Geometry {
     fn header_bytes(&self) -> u32;
     /// How fresh blocks are handed out.
     fn carve(&self) -> Carve;
-    /// Where metadata lives.
+    /// Where metadata is stored.
     fn meta_place(&self) -> MetaPlace;
 
-    /// What is added to a block's offset to make a link of it: 1 where a block may begin at offset 0.
+    /// The number that is added to a block's offset in a link: 1 if a block may start at offset 0.
     #[inline(always)]
     fn link_bias(&self) -> u32 {
         match self.meta_place() {
@@ -39,19 +39,19 @@ pub trait Geometry {
         }
     }
 
-    /// Units in a SuperSlab.
+    /// Slices in a SuperSlab.
     #[inline(always)]
-    fn units(&self) -> u32 {
-        1 << (self.superslab_shift() - self.unit_shift())
+    fn slices(&self) -> u32 {
+        1 << (self.superslab_shift() - self.slice_shift())
     }
 
-    /// Largest stride that lives in a slab at all (a unit or an eighth of the SuperSlab, 64 KiB at most).
+    /// Largest stride of a slab's blocks: a slice or an eighth of the SuperSlab, at most 64 KiB.
     #[inline(always)]
     fn stride_max(&self) -> u32 {
         stride_max(self)
     }
 
-    /// Largest request, in bytes, that a span inside a SuperSlab serves; above it the block is huge.
+    /// Largest request, in bytes, that is served by a span. Larger blocks are huge.
     #[inline(always)]
     fn large_bytes_max(&self) -> u64 {
         1 << (self.superslab_shift() - 1)
@@ -60,18 +60,18 @@ pub trait Geometry {
 
 #[inline(always)]
 fn stride_max(geometry: &(impl Geometry + ?Sized)) -> u32 {
-    let shift = geometry.unit_shift().min(geometry.superslab_shift() - 3);
+    let shift = geometry.slice_shift().min(geometry.superslab_shift() - 3);
     if shift < STRIDE_MAX.ilog2() { 1 << shift } else { STRIDE_MAX }
 }
 
-/// Why a geometry can't be.
+/// Why a geometry is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GeometryError {
-    /// A size is no power of two.
+    /// A size is not a power of two.
     NotPowerOfTwo,
-    /// The SuperSlab lies outside 64 KiB to 32 MiB.
+    /// The SuperSlab is not 64 KiB to 32 MiB.
     SuperSlab,
-    /// The slab lies outside 16 KiB to the SuperSlab, or there would be more than 512 in a SuperSlab.
+    /// The slab is smaller than 16 KiB or larger than the SuperSlab, or a SuperSlab would hold more than 512 slabs.
     Slab,
 }
 
@@ -85,17 +85,17 @@ impl core::fmt::Display for GeometryError {
     }
 }
 
-/// Geometry as a value: what a sweep varies.
+/// Geometry with run-time values, for sweeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunGeometry {
     superslab_shift: u32,
-    unit_shift: u32,
+    slice_shift: u32,
     classes: Classes,
     header: Header,
     header_bytes: u32,
     carve: Carve,
     meta_place: MetaPlace,
-    /// Kept, since every allocation asks for it.
+    /// Stored because every allocation reads it.
     stride_max: u32,
 }
 
@@ -103,7 +103,7 @@ impl RunGeometry {
     /// Builds the geometry of a policy.
     ///
     /// # Errors
-    /// Sizes that are no powers of two or out of range.
+    /// Sizes that are not powers of two or are out of range.
     pub fn new(policy: &Policy) -> Result<RunGeometry, GeometryError> {
         let &Policy { superslab_bytes, slab_bytes, header, .. } = policy;
         if !superslab_bytes.is_power_of_two() || !slab_bytes.is_power_of_two() {
@@ -112,15 +112,15 @@ impl RunGeometry {
         if !SUPERSLAB_BYTES.contains(&superslab_bytes) {
             return Err(GeometryError::SuperSlab);
         }
-        if slab_bytes < UNIT_BYTES_MIN
+        if slab_bytes < SLICE_BYTES_MIN
             || slab_bytes > superslab_bytes
-            || superslab_bytes / slab_bytes > u64::from(UNITS_MAX)
+            || superslab_bytes / slab_bytes > u64::from(SLICES_MAX)
         {
             return Err(GeometryError::Slab);
         }
         let mut geometry = RunGeometry {
             superslab_shift: superslab_bytes.ilog2(),
-            unit_shift: slab_bytes.ilog2(),
+            slice_shift: slab_bytes.ilog2(),
             classes: Classes::new(policy.classes),
             header,
             header_bytes: if header == Header::None { 0 } else { policy.header_bytes },
@@ -143,8 +143,8 @@ impl Geometry for RunGeometry {
         self.superslab_shift
     }
     #[inline(always)]
-    fn unit_shift(&self) -> u32 {
-        self.unit_shift
+    fn slice_shift(&self) -> u32 {
+        self.slice_shift
     }
     #[inline(always)]
     fn classes(&self) -> &Classes {
@@ -170,7 +170,7 @@ impl Geometry for RunGeometry {
 
 /// Geometry as constants: default classes, no header, carving by page, in-band metadata.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ConstGeometry<const SUPERSLAB_SHIFT: u32, const UNIT_SHIFT: u32>;
+pub struct ConstGeometry<const SUPERSLAB_SHIFT: u32, const SLICE_SHIFT: u32>;
 
 static DEFAULT_CLASSES: Classes = Classes::new(SizeClasses::Default);
 
@@ -188,7 +188,7 @@ impl<const S: u32, const U: u32> Geometry for ConstGeometry<S, U> {
         S
     }
     #[inline(always)]
-    fn unit_shift(&self) -> u32 {
+    fn slice_shift(&self) -> u32 {
         U
     }
     #[inline(always)]

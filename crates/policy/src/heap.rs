@@ -1,21 +1,21 @@
-//! A thread's heap: the bins that its allocations come from, and the SuperSlabs it owns.
+//! A thread's heap: the bins that serve its allocations, and the SuperSlabs that it owns.
 
+use crate::available::FailedSearch;
 use crate::classes::{CLASSES_MAX, Classes, STEPS};
-use crate::fork::Stage;
+use crate::fork::SlowPathFlag;
 use crate::geometry::Geometry;
-use crate::home::{NO_HOME, quick_word};
 use crate::limits::HEAP_BYTES;
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::meta::SlabId;
+use crate::owner_tag::{NO_FAST_FREE, fast_free_tag};
 use crate::process::Checks;
-use crate::room::Unfit;
 
-/// One size class of a heap: what its fast path does not look at.
+/// The part of a heap's size class that the fast path does not read.
 #[derive(Clone, Copy)]
 pub(crate) struct Bin {
-    /// First unit of the active slab.
-    pub(crate) unit: u32,
+    /// First slice of the active slab.
+    pub(crate) slice: u32,
     /// Empty slabs kept in the list of partial ones.
     pub(crate) warm: u32,
     /// First slab with free blocks.
@@ -28,44 +28,44 @@ pub(crate) struct Bin {
 
 impl Bin {
     const EMPTY: Bin =
-        Bin { unit: 0, warm: 0, partial_head: SlabId::NONE, partial_tail: SlabId::NONE, has_active: false };
+        Bin { slice: 0, warm: 0, partial_head: SlabId::NONE, partial_tail: SlabId::NONE, has_active: false };
 }
 
-/// Places of the arrays that a class indexes on the fast path: as many as a byte can name, so that none is out of bounds.
-pub(crate) const PLACES: usize = 256;
+/// Length of the arrays that the fast path indexes by class: all values of a byte, so that no bounds check is needed.
+pub(crate) const CLASS_SLOTS: usize = 256;
 
-/// A thread's heap. Drivers pass it by `&mut`; the policy never looks for one.
+/// A thread's heap. Callers pass it by `&mut`; the policy never looks it up.
 ///
-/// What the fast paths read stands apart from the rest, by class: in one array what a bin has ready, in another where
-/// that lies. So the bins in use fill few cache lines.
+/// The fields that the fast paths read are in arrays of their own, indexed by class: the free lists in `ready`, their SuperSlabs in
+/// `sources`. So the bins in use occupy few cache lines.
 pub struct ThreadHeap<M: Memory> {
-    /// What the home words of slabs are compared with that this heap frees into quickly.
-    pub(crate) quick: u32,
+    /// Compared with the owner tag of a slice: if equal, the free takes the fast path.
+    pub(crate) fast_free_tag: u32,
     pub(crate) id: u32,
     /// The class of a request by 8-byte steps, a copy of [`Classes::steps`].
     pub(crate) steps: [u8; STEPS],
-    /// By class: blocks of the active slab, ready to be handed out; the slab counts them as used.
-    pub(crate) ready: [Link; PLACES],
-    /// By class: the SuperSlab of the active slab; means nothing while there is none.
-    pub(crate) sources: [M::SuperSlab; PLACES],
+    /// By class: the list of free blocks taken from the active slab. The slab counts them as used.
+    pub(crate) ready: [Link; CLASS_SLOTS],
+    /// By class: the SuperSlab of the active slab; arbitrary while there is none.
+    pub(crate) sources: [M::SuperSlab; CLASS_SLOTS],
     pub(crate) bins: [Bin; CLASSES_MAX],
-    /// Owned SuperSlabs with free units, by ordinal (ordinal + 1; 0 ends).
-    pub(crate) room_head: u32,
+    /// Owned SuperSlabs with free slices, by ordinal (ordinal + 1; 0 ends).
+    pub(crate) available_head: u32,
     /// The last of them.
-    pub(crate) room_tail: u32,
-    /// Which of them need not be looked at for what.
-    pub(crate) unfit: Unfit,
+    pub(crate) available_tail: u32,
+    /// The last failed search among them.
+    pub(crate) failed_search: FailedSearch,
     /// All owned SuperSlabs (ordinal + 1; 0 ends).
     pub(crate) own_head: u32,
     /// Owned SuperSlabs with spans to purge, oldest first.
     pub(crate) purge_head: u32,
     /// The newest of them.
     pub(crate) purge_tail: u32,
-    /// Whether a slow path is changing it.
-    pub(crate) stage: Stage,
+    /// Set while a slow path changes the heap.
+    pub(crate) slow_path: SlowPathFlag,
 }
 
-/// A block that a heap has ready.
+/// A block that the fast path can allocate.
 pub struct Ready<M: Memory> {
     pub(crate) class: usize,
     pub(crate) superslab: M::SuperSlab,
@@ -75,37 +75,37 @@ pub struct Ready<M: Memory> {
 impl<M: Memory> ThreadHeap<M> {
     const FITS: () = assert!(
         size_of::<ThreadHeap<M>>() as u64 + 192 <= HEAP_BYTES,
-        "the heap, what a world keeps beside it, its mark and its mail word fill the same pages in every world"
+        "the heap, the backend's data beside it, its mark and its message queue occupy the same pages in every backend"
     );
 
-    /// A heap that has nothing, owns nothing and is nobody's: requests and frees take the slow path with it.
-    pub const fn nobodys(nowhere: M::SuperSlab) -> ThreadHeap<M> {
+    /// The empty heap, a sentinel for threads without a heap: every request and free takes the slow path.
+    pub const fn empty(nowhere: M::SuperSlab) -> ThreadHeap<M> {
         const { Self::FITS };
         ThreadHeap {
             id: u32::MAX,
-            quick: 0,
+            fast_free_tag: 0,
             steps: [0; STEPS],
-            ready: [Link::NONE; PLACES],
-            sources: [nowhere; PLACES],
+            ready: [Link::NONE; CLASS_SLOTS],
+            sources: [nowhere; CLASS_SLOTS],
             bins: [Bin::EMPTY; CLASSES_MAX],
-            room_head: 0,
-            room_tail: 0,
-            unfit: Unfit::NOTHING,
+            available_head: 0,
+            available_tail: 0,
+            failed_search: FailedSearch::NONE,
             own_head: 0,
             purge_head: 0,
             purge_tail: 0,
-            stage: Stage::settled(),
+            slow_path: SlowPathFlag::new(),
         }
     }
 
     /// An empty heap in slot `id`.
     pub(crate) fn new(mem: &M, id: u32, classes: &Classes, checks: Checks) -> ThreadHeap<M> {
-        let nobodys = ThreadHeap::nobodys(mem.superslab(0));
-        let quick = match checks {
-            Checks::Quick => quick_word(id),
-            Checks::Full => NO_HOME,
+        let empty = ThreadHeap::empty(mem.superslab(0));
+        let fast_free_tag = match checks {
+            Checks::Quick => fast_free_tag(id),
+            Checks::Full => NO_FAST_FREE,
         };
-        ThreadHeap { id, quick, steps: *classes.steps(), ..nobodys }
+        ThreadHeap { id, fast_free_tag, steps: *classes.steps(), ..empty }
     }
 
     /// The heap's slot.
@@ -113,13 +113,13 @@ impl<M: Memory> ThreadHeap<M> {
         self.id
     }
 
-    /// What the owner word of its SuperSlabs holds.
+    /// The owner word of the heap's SuperSlabs.
     #[inline(always)]
     pub(crate) fn owner_word(&self) -> u64 {
         u64::from(self.id) + 1
     }
 
-    /// The block that a plain request for so many bytes would get at once, without a step of any slow path.
+    /// The block that the fast path gives to a plain request of `bytes` bytes, if there is one.
     #[inline(always)]
     pub fn ready(&self, geometry: &impl Geometry, bytes: u64) -> Option<Ready<M>> {
         if bytes > Classes::STEP_BYTES_MAX || geometry.header_bytes() != 0 {
@@ -128,7 +128,7 @@ impl<M: Memory> ThreadHeap<M> {
         self.ready_in(geometry, usize::from(self.steps[Classes::step_of(bytes)]))
     }
 
-    /// The same for a class, which is below [`PLACES`].
+    /// As [`ready`](Self::ready), for a class below [`CLASS_SLOTS`].
     #[inline(always)]
     pub(crate) fn ready_in(&self, geometry: &impl Geometry, class: usize) -> Option<Ready<M>> {
         let start = self.ready[class].offset(geometry.link_bias())?;

@@ -1,22 +1,22 @@
-//! Where everything lies: the arena and, before it, the allocator's own maps, all in one reservation.
+//! The address layout: the allocator's tables, then the arena, in one reservation.
 //!
 //! ```text
 //! 0          control page
 //! 4K         thread heaps, HEAP_BYTES each
-//! ...        arena table, one Entry an ordinal
-//! ...        sidecar metadata, where the policy asks for it
+//! ...        arena table, one Entry per ordinal
+//! ...        sidecar metadata, if the policy has it
 //! arena      SuperSlabs, by ordinal
 //! ```
-//! Every part starts on a page, the arena on a multiple of the huge page and of the SuperSlab. One reservation
-//! makes layout deterministic: page numbers relative to its base are the same in both worlds.
+//! Every part starts on a page boundary, the arena at a multiple of the huge page and of the SuperSlab. One reservation makes the layout
+//! deterministic: page numbers relative to its base are the same in every backend.
 
 use crate::geometry::Geometry;
 use crate::limits::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 pub use crate::limits::{HEAP_BYTES, HEAPS_MAX};
-use crate::meta::{ENTRY_BYTES, SlabMeta, SuperSlabMeta};
+use crate::meta::{ENTRY_BYTES, SpanMeta, SuperSlabMeta};
 use crate::vocabulary::{Align, MetaPlace};
 
-/// Where worlds place a reservation if they can: a multiple of every alignment, far from stacks and shared objects.
+/// The preferred address of a reservation: a multiple of every alignment, far from stacks and shared objects.
 pub const BASE_ADDRESS: u64 = 0x2000_0000_0000;
 
 /// Thread heaps in a [compact](Layout::compact) layout.
@@ -39,11 +39,11 @@ pub struct Layout {
     pub arena: u64,
     /// Bytes of the arena.
     pub arena_bytes: u64,
-    /// Where SuperSlabs lie. Unless it is [`Align::Arena`] the arena gives them their names only: page numbers and order.
+    /// How SuperSlabs are mapped. Unless it is [`Align::Arena`], the arena only gives them page numbers and an order.
     pub align: Align,
-    /// What the address of the arena is a multiple of; in a roomy layout that of the base, too.
+    /// Alignment of the arena's address; in a layout that is not compact, also of the base.
     pub base_align: u64,
-    /// Thread heaps that there is room for.
+    /// Number of thread heap slots.
     pub heaps_max: u32,
     /// log2 of the SuperSlab's bytes.
     pub superslab_shift: u32,
@@ -51,9 +51,9 @@ pub struct Layout {
     pub meta_bytes: u32,
     /// Offset of the remote words from the start of a SuperSlab's metadata.
     pub remote_words: u32,
-    /// Offset of the mail links from the start of a SuperSlab's metadata.
-    pub mail_links: u32,
-    /// Where metadata lives.
+    /// Offset of the message links from the start of a SuperSlab's metadata.
+    pub message_links: u32,
+    /// Where metadata is stored.
     pub meta_place: MetaPlace,
 }
 
@@ -64,8 +64,8 @@ impl Layout {
         Layout::divided(geometry, arena_bytes.max(1).next_multiple_of(arena_align), arena_align, HEAPS_MAX)
     }
 
-    /// The same where address space is scarce: no gap before the arena, room for [`COMPACT_HEAPS`] thread heaps, and an
-    /// arena of whole SuperSlabs and huge pages of 2 MiB, which may be a single one.
+    /// A layout for little address space: no gap before the arena, [`COMPACT_HEAPS`] thread heaps, and an arena rounded up to whole
+    /// SuperSlabs and 2 MiB huge pages.
     pub fn compact(geometry: &impl Geometry, arena_bytes: u64) -> Layout {
         let whole = HUGE_PAGE_BYTES.max(1 << geometry.superslab_shift());
         Layout::divided(geometry, arena_bytes.max(1).next_multiple_of(whole), PAGE_BYTES, COMPACT_HEAPS)
@@ -94,12 +94,12 @@ impl Layout {
             superslab_shift: geometry.superslab_shift(),
             meta_bytes: meta.total,
             remote_words: meta.remote_words,
-            mail_links: meta.mail_links,
+            message_links: meta.message_links,
             meta_place,
         }
     }
 
-    /// The same layout for SuperSlabs that lie where `align` says.
+    /// The same layout with another way to map SuperSlabs.
     pub fn with_align(self, align: Align) -> Layout {
         Layout { align, ..self }
     }
@@ -112,7 +112,7 @@ impl Layout {
         }
     }
 
-    /// Bytes that page numbers are given to: the reservation, and the arena even where it is none of it.
+    /// Bytes that have page numbers: the reservation and the arena, even if the arena is not part of the reservation.
     pub fn named_bytes(&self) -> u64 {
         self.arena + self.arena_bytes
     }
@@ -137,7 +137,7 @@ impl Layout {
         self.arena + (u64::from(ordinal) << self.superslab_shift)
     }
 
-    /// Offset of a thread heap's map.
+    /// Offset of a thread heap's slot.
     pub fn heap_of(&self, heap: u32) -> u64 {
         self.heaps + u64::from(heap) * HEAP_BYTES
     }
@@ -148,25 +148,29 @@ impl Layout {
     }
 }
 
-/// A SuperSlab's metadata: header, slab metadata, then the words that other threads write, apart from them.
+/// A SuperSlab's metadata: header, span metadata, then the words that other threads write, on cache lines of their own.
 struct MetaBytes {
     remote_words: u32,
-    mail_links: u32,
+    message_links: u32,
     total: u32,
 }
 
 impl MetaBytes {
     fn of(geometry: &impl Geometry) -> MetaBytes {
-        let units = geometry.units();
+        let slices = geometry.slices();
         let slabs = size_of::<SuperSlabMeta<u64>>() as u32;
-        let remote_words = slabs + units * size_of::<SlabMeta>() as u32;
-        let mail_links = remote_words + units * 8;
-        MetaBytes { remote_words, mail_links, total: (mail_links + units * 8).next_multiple_of(PAGE_BYTES as u32) }
+        let remote_words = slabs + slices * size_of::<SpanMeta>() as u32;
+        let message_links = remote_words + slices * 8;
+        MetaBytes {
+            remote_words,
+            message_links,
+            total: (message_links + slices * 8).next_multiple_of(PAGE_BYTES as u32),
+        }
     }
 }
 
-/// Offset of the slab metadata from the start of a SuperSlab's metadata.
-pub const SLABS_AT: u32 = size_of::<SuperSlabMeta<u64>>() as u32;
+/// Offset of the span metadata from the start of a SuperSlab's metadata.
+pub const SPANS_AT: u32 = size_of::<SuperSlabMeta<u64>>() as u32;
 
 /// Bytes at the start of a SuperSlab that no block can use.
 #[inline(always)]
@@ -177,18 +181,18 @@ pub fn reserved_bytes(geometry: &impl Geometry) -> u32 {
     }
 }
 
-/// Units of a slab whose blocks lie `stride` bytes apart: the fewest that leave at most an eighth of them over. More would make
-/// refills rarer; but each class that a heap has ever used keeps a slab, and huge pages make all of it present.
-pub fn slab_units(geometry: &impl Geometry, stride: u32) -> u32 {
-    let mut bytes = block_units(geometry, stride) << geometry.unit_shift();
+/// Slices of a slab with blocks of `stride` bytes: the fewest that waste at most 12.5 %. More slices would make refills rarer, but a heap
+/// keeps a slab of each class that it has used, and huge pages make all of it resident.
+pub fn slab_slices(geometry: &impl Geometry, stride: u32) -> u32 {
+    let mut bytes = block_slices(geometry, stride) << geometry.slice_shift();
     while bytes % stride > bytes / 8 {
-        bytes += 1 << geometry.unit_shift();
+        bytes += 1 << geometry.slice_shift();
     }
-    bytes >> geometry.unit_shift()
+    bytes >> geometry.slice_shift()
 }
 
-/// The fewest units that hold a block of `stride` bytes wherever they lie, behind the metadata, too.
-pub fn block_units(geometry: &impl Geometry, stride: u32) -> u32 {
-    let unit_bytes = 1 << geometry.unit_shift();
-    (reserved_bytes(geometry) % unit_bytes + stride).div_ceil(unit_bytes)
+/// The fewest slices that hold a block of `stride` bytes anywhere in a SuperSlab, also right after the metadata.
+pub fn block_slices(geometry: &impl Geometry, stride: u32) -> u32 {
+    let slice_bytes = 1 << geometry.slice_shift();
+    (reserved_bytes(geometry) % slice_bytes + stride).div_ceil(slice_bytes)
 }

@@ -1,9 +1,9 @@
 //! Links of free lists.
 
-/// A link of a free list inside a SuperSlab: the offset of a block plus a bias, or nothing.
+/// A link of a free list inside a SuperSlab: the offset of a block plus a bias, or none.
 ///
-/// The bias (see [`link_bias`](crate::Geometry::link_bias)) keeps a block at offset 0 apart from nothing. Where metadata lies
-/// in band no block begins there, and the bias is 0, which saves the fast paths an instruction each.
+/// The bias (see [`link_bias`](crate::Geometry::link_bias)) distinguishes a block at offset 0 from none. With in-band metadata no block
+/// starts at offset 0, so the bias is 0, which saves an instruction on each fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link(u32);
 
@@ -17,7 +17,7 @@ impl Link {
         Link(offset + bias)
     }
 
-    /// The offset it leads to.
+    /// The offset that it points to.
     #[inline(always)]
     pub(crate) const fn offset(self, bias: u32) -> Option<u32> {
         match self.0 {

@@ -1,8 +1,8 @@
-//! The program locks its memory (`mlockall`): what the allocator's own memory has to do with it.
+//! Locking of the allocator's memory when the program calls `mlockall`.
 //!
-//! An arena is mapped whole from the start, so locking all mappings would make all of it present. What is locked instead is what a
-//! program's memory is under other allocators: the SuperSlabs that were ever taken, and, if the future is locked too, each
-//! further one when it is taken. The allocator's tables are locked page by page as they are touched.
+//! The whole arena is mapped from the start, so locking all mappings would make all of it resident. The allocator locks only the SuperSlabs
+//! that were ever taken and, with `MCL_FUTURE`, each further one when it is taken. Under other allocators a program's memory is the same
+//! set. The allocator's tables are locked on fault.
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
@@ -10,11 +10,11 @@ use crate::memory::{ArenaRange, Errno, Locking, Memory, MemoryLock};
 use crate::vocabulary::Align;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// `mlockall` with these flags, or `munlockall` without any, for the memory of this allocator and what it will map. The rest of
-    /// the process is the world's business ([`Memory::lock_process`]).
+    /// `mlockall` (or `munlockall` if no flag is set) for the memory that this allocator has mapped and will map. The backend handles the
+    /// rest of the process ([`Memory::lock_process`]).
     ///
     /// # Errors
-    /// What the kernel refused first.
+    /// The kernel's first error.
     pub fn lock_memory(&self, lock: MemoryLock) -> Result<(), Errno> {
         let guard = self.mem.lock();
         self.mem.lock_process(lock)?;
@@ -42,9 +42,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// SuperSlabs of the arena are taken for the first time: locks them, if the program wants that. Maps that are made then are locked
-    /// by the kernel: those of reserved huge pages, and those that SuperSlabs have of their own. Best effort: where the kernel refuses,
-    /// they are as good as others, not locked, and counted.
+    /// Locks SuperSlabs that are taken for the first time, if the program has locked its future memory. The kernel itself locks new
+    /// mappings: those of the hugetlb pool, and those of SuperSlabs that have their own. Best effort: on an error the SuperSlabs are used
+    /// without a lock, and counted.
     #[cold]
     pub(crate) fn lock_new(&self, first: u32, end: u32) {
         let is_mapped_later = self.policy.align != Align::Arena || self.policy.huge.is_hugetlb();

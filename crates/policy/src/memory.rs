@@ -1,22 +1,21 @@
-//! The seam between the allocator and the world it runs in.
+//! The memory backend: the interface between the allocator and the memory it manages.
 //!
-//! The cut lies above memory access, not at mmap level, because an allocator's own metadata, headers and
-//! links cause many of its page faults. A world supplies typed access to the allocator's memory and single
-//! OS calls on ranges of the arena; *which* calls, and in which order, is the policy's business (`os.rs`).
+//! The interface is above memory access, not at the level of mmap, because the allocator's own metadata, headers and links cause many of
+//! its page faults. A backend provides typed access to the allocator's memory, and single system calls on ranges of the arena. The policy
+//! decides which calls are made, and in which order (`os.rs`).
 //!
-//! Contract, for every method that takes a SuperSlab: it was obtained from [`Memory::superslab`] with an
-//! ordinal below the arena's capacity, and the policy has initialised its metadata. Offsets lie inside it. Where
-//! SuperSlabs have maps of their own ([`Align`](crate::vocabulary::Align)) it is bound to an address, and a range of the
-//! arena lies on SuperSlabs that are bound side by side.
+//! Contract of every method that takes a SuperSlab: it comes from [`Memory::superslab`] with an ordinal below the arena's capacity, the
+//! policy has initialised its metadata, and offsets are inside it. If SuperSlabs have mappings of their own
+//! ([`Align`](crate::vocabulary::Align)), it is bound to an address, and a range of the arena covers SuperSlabs with adjacent addresses.
 
+use crate::invalid_free::InvalidFree;
 pub use crate::link::Link;
-use crate::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
-use crate::misuse::Misuse;
+use crate::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use crate::vocabulary::MetaPlace;
 use crate::word::Word;
 
-/// What applications write in both worlds. Never zero, since the kernel looks at zero-filled pages (KSM, splits), and one
-/// value, since header modes light and off read what a program left.
+/// The byte that applications write, in every backend. Not zero, because the kernel treats zero-filled pages differently (KSM, splits).
+/// Always the same value, because header modes light and off read what the program left.
 pub const APPLICATION_BYTE: u8 = 0xA5;
 
 /// An errno value as the kernel returns it (positive).
@@ -25,8 +24,8 @@ pub struct Errno(pub i32);
 
 /// The address of a block: a SuperSlab and an offset in bytes inside it.
 ///
-/// Offsets are 32-bit, so placements of two worlds compare directly. A huge block starts at offset 0 of the
-/// first SuperSlab of its run.
+/// Offsets have 32 bits, so placements in two backends can be compared directly. A huge block starts at offset 0 of the first
+/// SuperSlab of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block<S> {
     /// The SuperSlab the block starts in.
@@ -44,7 +43,7 @@ pub struct ArenaRange {
     pub bytes: u64,
 }
 
-/// How a fixed range of the arena is mapped anew.
+/// How a fixed range of the arena is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// Private anonymous, `MAP_NORESERVE`.
@@ -72,14 +71,14 @@ pub enum Advice {
     PopulateRead,
     /// `MADV_POPULATE_WRITE`.
     PopulateWrite,
-    /// `MADV_COLLAPSE`: huge pages are made of what is there, now.
+    /// `MADV_COLLAPSE`: collapses present pages into huge pages, synchronously.
     Collapse,
 }
 
 /// How memory is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locking {
-    /// `mlock`: it is made present at once.
+    /// `mlock`: pages are made present and locked at once.
     Present,
     /// `mlock2(MLOCK_ONFAULT)`: pages are locked when they are touched.
     OnFault,
@@ -103,13 +102,13 @@ impl MemoryLock {
     }
 }
 
-/// The world an allocator lives in. An instance, never static state.
+/// The memory backend of an allocator. An instance, never static state.
 pub trait Memory {
-    /// Names a SuperSlab: natively its address, in the simulator its ordinal.
+    /// Identifies a SuperSlab: by address on mmap, by ordinal in the simulator.
     type SuperSlab: Copy + Eq + core::fmt::Debug;
-    /// A word that other threads may change: `AtomicU64` natively, a `Cell` in the simulator.
+    /// A word that other threads may change: an `AtomicU64` on mmap, a `Cell` in the simulator.
     type Word: Word;
-    /// Holds the pool's lock while it lives.
+    /// Holds the pool's lock until dropped.
     type Guard<'a>
     where
         Self: 'a;
@@ -121,52 +120,52 @@ pub trait Memory {
     /// The ordinal of a SuperSlab.
     fn ordinal(&self, superslab: Self::SuperSlab) -> u32;
 
-    /// Writes (zeroes) every metadata page of a SuperSlab. Comes before any of the four below.
+    /// Zeroes every metadata page of a SuperSlab. Must be called before the next four methods.
     fn init_meta(&self, superslab: Self::SuperSlab);
     /// The SuperSlab's own metadata.
     fn meta(&self, superslab: Self::SuperSlab) -> &SuperSlabMeta<Self::Word>;
-    /// The metadata of one unit; that of a span stands at its first unit.
-    /// Told where metadata lies, so that a fast path that knows it need not ask.
-    fn slab(&self, place: MetaPlace, superslab: Self::SuperSlab, unit: u32) -> &SlabMeta;
+    /// The metadata of one slice; the metadata of a span is that of its first slice. `place` says where metadata is stored, so that a fast
+    /// path that knows it at compile time need not read it.
+    fn slice_meta(&self, place: MetaPlace, superslab: Self::SuperSlab, slice: u32) -> &SpanMeta;
     /// The remote-free word of a slab.
-    fn remote(&self, superslab: Self::SuperSlab, unit: u32) -> &Self::Word;
-    /// The link of a slab in its owner's mail.
-    fn mail_next(&self, superslab: Self::SuperSlab, unit: u32) -> &Self::Word;
+    fn remote(&self, superslab: Self::SuperSlab, slice: u32) -> &Self::Word;
+    /// The link of a slab in its owner's message queue.
+    fn message_next(&self, superslab: Self::SuperSlab, slice: u32) -> &Self::Word;
 
     /// The arena table's entry of an ordinal (out of band). The first access to an entry is a write.
     fn entry(&self, ordinal: u32) -> &Entry;
     /// The pool's control block (out of band).
     fn pool(&self) -> &PoolMeta;
-    /// Thread heaps that the memory has room for, [`HEAPS_MAX`](crate::layout::HEAPS_MAX) at most.
+    /// Number of thread heap slots, at most [`HEAPS_MAX`](crate::layout::HEAPS_MAX).
     fn heaps(&self) -> u32 {
         crate::layout::HEAPS_MAX
     }
-    /// Takes the pool's lock: held whenever `pool` or an entry is changed.
+    /// Takes the pool's lock, which is held whenever `pool` or an entry is changed.
     fn lock(&self) -> Self::Guard<'_>;
-    /// Writes (zeroes) every page of a thread heap's map, the mail word included.
+    /// Zeroes every page of a thread heap's slot, including the message queue.
     fn init_heap(&self, heap: u32);
-    /// The mail word of a thread heap.
-    fn mail(&self, heap: u32) -> &Self::Word;
+    /// The head of a thread heap's message queue.
+    fn message_queue(&self, heap: u32) -> &Self::Word;
 
-    /// Reads a link that was written before.
+    /// Reads a link. It was written before.
     fn read_link(&self, superslab: Self::SuperSlab, at: u32) -> Link;
     /// Writes a link (4 bytes, any alignment).
     fn write_link(&self, superslab: Self::SuperSlab, at: u32, link: Link);
-    /// Reads the four bytes behind a link at `at`, written a moment ago. What a world does not keep reads as 0.
+    /// Reads the key: the four bytes after a link at `at` that was just written. Reads 0 if the backend does not store contents.
     fn read_key(&self, superslab: Self::SuperSlab, at: u32) -> u32;
-    /// Writes a key, or 0 in its place, behind a link at `at`, a multiple of 8.
+    /// Writes a key, or 0 to clear it, after a link at `at`, a multiple of 8.
     fn write_key(&self, superslab: Self::SuperSlab, at: u32, key: u32);
-    /// Writes a link and a key behind it, and returns what stood there, with one access that writes.
+    /// Swaps a link and its key with one access; returns the previous values.
     fn exchange(&self, superslab: Self::SuperSlab, at: u32, link: Link, key: u32) -> (Link, u32);
-    /// The program erred. A world that returns has the call ignored.
-    fn misuse(&self, block: Block<Self::SuperSlab>, what: Misuse);
-    /// Reads a block header's tag; the only read that may meet fresh memory.
+    /// Reports an invalid free or realloc. If this returns, the allocator ignores the call.
+    fn invalid_free(&self, block: Block<Self::SuperSlab>, what: InvalidFree);
+    /// Reads a block header's tag. This is the only read of memory that may never have been written.
     fn read_header(&self, superslab: Self::SuperSlab, at: u32) -> u8;
     /// Writes a block header of `bytes` bytes that starts with `tag`.
     fn write_header(&self, superslab: Self::SuperSlab, at: u32, bytes: u32, tag: u8);
-    /// Writes zeros. `at` may lie beyond the first SuperSlab of a huge run.
+    /// Writes zeros. `at` may be beyond the first SuperSlab of a huge run.
     fn zero(&self, superslab: Self::SuperSlab, at: u64, bytes: u64);
-    /// Copies application bytes; the source may be untouched. The ranges do not overlap.
+    /// Copies application bytes between ranges that do not overlap. The source may never have been touched.
     fn copy(&self, to: Block<Self::SuperSlab>, from: Block<Self::SuperSlab>, bytes: u64);
 
     /// One `mmap(MAP_FIXED)` over a range of the arena.
@@ -177,33 +176,33 @@ pub trait Memory {
     fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno>;
     /// One `mremap(MREMAP_MAYMOVE | MREMAP_FIXED)` of equal length inside the arena; the source is left unmapped.
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno>;
-    /// One `mmap` of so many bytes, at an address that the kernel chooses and that is returned. Only where SuperSlabs have
-    /// maps of their own, as the next three.
+    /// One `mmap` without a hint; returns the address. This and the next three methods are only used if SuperSlabs have mappings of
+    /// their own.
     fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno>;
-    /// One `munmap` at an address, of bytes that no SuperSlab is bound to any more.
+    /// One `munmap` of a range that no SuperSlab is bound to.
     fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno>;
-    /// The SuperSlabs from `first` on lie side by side from `address` on: a multiple of their size in a map of ours.
+    /// Binds `count` SuperSlabs from `first` on to adjacent addresses from `address` on, a multiple of their size in a mapping of ours.
     fn bind(&self, first: u32, count: u32, address: u64);
-    /// These SuperSlabs lie nowhere any more. What is mapped there stays as it is.
+    /// Removes the binding of SuperSlabs. Mappings are not changed.
     fn unbind(&self, first: u32, count: u32);
-    /// Where a SuperSlab lies; it is bound.
+    /// The address of a bound SuperSlab.
     fn address_of(&self, ordinal: u32) -> u64;
-    /// Prefault by hand: writes one zero byte into every page of a range.
+    /// Prefaults by writing one zero byte to every page of a range.
     fn touch_pages(&self, range: ArenaRange);
-    /// Prefault by hand: writes zeros over a whole range.
+    /// Prefaults by writing zeros to a whole range.
     fn fill_pages(&self, range: ArenaRange);
 
-    /// The program locks its memory, or unlocks it: what of that is not the allocator's own. From then on maps are locked as they are
-    /// made, if that is asked for, and [`locks_future`](Memory::locks_future) says so. A lock that is not for the future alone
-    /// replaces those that are there. A world without a kernel has nothing to lock.
+    /// Locks or unlocks the memory of the process that is not the allocator's. With `future` set, new mappings are locked from then on, and
+    /// [`locks_future`](Memory::locks_future) returns how. Unless the lock is for the future only, it replaces existing locks. A backend
+    /// without a kernel has nothing to lock.
     fn lock_process(&self, _lock: MemoryLock) -> Result<(), Errno> {
         Ok(())
     }
-    /// Whether memory that is taken for the first time is to be locked, and how.
+    /// How memory that is taken for the first time must be locked, if at all.
     fn locks_future(&self) -> Option<Locking> {
         None
     }
-    /// Locks everything before the arena, on fault.
+    /// Locks the allocator's tables, on fault.
     fn lock_tables(&self) -> Result<(), Errno> {
         Ok(())
     }
@@ -212,23 +211,23 @@ pub trait Memory {
         Ok(())
     }
 
-    /// Nanoseconds on the clock of the purge delay; asked for on slow paths only.
+    /// Nanoseconds on the clock of the purge delay. Only called on slow paths.
     fn now_ns(&self) -> u64;
 
-    /// Lets other threads go on, one of which is about to do what the caller waits for.
-    fn let_others_go_on(&self) {
+    /// Yields to other threads while the caller waits for one of them.
+    fn yield_now(&self) {
         core::hint::spin_loop();
     }
 }
 
-/// What a driver needs of a world beside what the allocator needs: the application's side. The policy never calls it.
+/// A backend that also performs the application's accesses. For drivers; the policy never calls these methods.
 pub trait World: Memory {
     /// The application reads bytes of a block it holds.
     fn app_read(&self, block: Block<Self::SuperSlab>, offset: u64, bytes: u64);
 
-    /// The application writes bytes of a block it holds; what it writes is [`APPLICATION_BYTE`].
+    /// The application writes bytes of a block it holds, each [`APPLICATION_BYTE`].
     fn app_write(&self, block: Block<Self::SuperSlab>, offset: u64, bytes: u64);
 
-    /// Sets the clock that [`Memory::now_ns`] shows, where the world's clock can be set.
+    /// Sets the clock that [`Memory::now_ns`] reads, if the backend's clock can be set.
     fn set_now(&self, now_ns: u64);
 }

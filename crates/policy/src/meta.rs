@@ -1,21 +1,21 @@
-//! Every struct that lives in the allocator's own memory, with its layout.
+//! Every struct that is stored in the allocator's own memory, with its layout.
 //!
-//! The same types are used in both worlds, so the layout is equal by construction; the asserts below keep the
-//! byte budget that [`layout`](crate::layout) counts pages with. All are valid when zeroed.
+//! All backends use the same types, so the layout is the same by construction. The asserts below hold the sizes from which
+//! [`layout`](crate::layout) computes page counts. All types are valid when zeroed.
 //!
-//! [`Field`]s belong to one thread at a time: those of [`SuperSlabMeta`] and [`SlabMeta`] to the owning heap
-//! (`span_back`, `class` and `stride` of a live span may be read by anyone who holds a block of it, since they do not
-//! change while it is live, but for a large block's stride, which only its holder makes grow), those of [`Entry`] and [`PoolMeta`] to the holder of the pool's lock.
+//! A [`Field`] belongs to one thread at a time. Those of [`SuperSlabMeta`] and [`SpanMeta`] belong to the owning heap; those of [`Entry`] and
+//! [`PoolMeta`] to the holder of the pool's lock. Exception: a thread that holds a block of a span may read the span's `span_back`, `class` and
+//! `stride`. These do not change while the span is live, except for a large block's stride, which only grows, by the block's holder.
 
 use crate::field::{Field, SharedField};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use crate::bits::UnitBits;
-use crate::home::Home;
+use crate::bits::SliceBits;
 use crate::limits::HEAPS_MAX;
 use crate::link::Link;
+use crate::owner_tag::OwnerTag;
 
-/// Names a span's first unit across SuperSlabs. The zero value means none.
+/// Identifies a span by its SuperSlab and first slice. The zero value means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SlabId(u64);
 
@@ -23,13 +23,13 @@ impl SlabId {
     /// No slab.
     pub const NONE: SlabId = SlabId(0);
 
-    /// The slab at `unit` of the SuperSlab with this ordinal.
+    /// The slab at `slice` of the SuperSlab with this ordinal.
     #[inline(always)]
-    pub const fn new(ordinal: u32, unit: u32) -> SlabId {
-        SlabId(((ordinal as u64) << 16 | unit as u64) + 1)
+    pub const fn new(ordinal: u32, slice: u32) -> SlabId {
+        SlabId(((ordinal as u64) << 16 | slice as u64) + 1)
     }
 
-    /// Ordinal and unit, unless it is none.
+    /// Ordinal and slice, unless it is none.
     #[inline(always)]
     pub const fn get(self) -> Option<(u32, u32)> {
         match self.0 {
@@ -49,50 +49,51 @@ impl SlabId {
     }
 }
 
-/// What the span that a unit begins is used for.
+/// State of the span that starts at a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SpanState {
-    /// Not a span's first unit.
+    /// The slice is not the first of a span.
     None = 0,
-    /// A slab whose free list its heap's bin has taken.
+    /// A slab whose free list was taken by its heap's bin.
     Active,
     /// A slab with free blocks, in its bin's list.
     Partial,
-    /// A slab without free blocks, in no list. A large block is a slab of one block, and stays full.
+    /// A slab without free blocks, in no list. A large span has one block and is always full.
     Full,
 }
 
-/// In place of a size class: the span holds one large block.
+/// Stored as the size class of a span with one large block.
 pub const CLASS_LARGE: u8 = u8::MAX;
 
-/// Metadata of one unit (64 bytes). Only that of a span's first unit describes the span.
+/// Metadata of one slice (64 bytes). That of a span's first slice is the header of the span; of the others only `owner_tag` and
+/// `span_back` are used.
 #[repr(C, align(64))]
-pub struct SlabMeta {
-    /// Who frees into it quickly.
-    pub home: Home,
+pub struct SpanMeta {
+    /// Decides whether a free takes the fast path.
+    pub owner_tag: OwnerTag,
     /// Neighbours in the bin's list of partial slabs.
     pub next: Field<SlabId>,
     /// See `next`.
     pub prev: Field<SlabId>,
     /// Blocks the owner freed while the slab was active or since it left.
     pub local_free: Field<Link>,
-    /// Blocks carved so far. The owner changes it; whoever holds a block may read it, and finds that block counted.
+    /// Blocks carved so far. Only the owner changes it. A thread that holds a block may read it; the value covers that block.
     pub carved: SharedField,
     /// Carved blocks that are not in `local_free`.
     pub used: Field<u32>,
-    /// What a free block of it has behind its link.
+    /// The key that free blocks hold after their link.
     pub key: Field<u32>,
-    /// Blocks the slab can hold; 0 in a hole.
+    /// Blocks that the slab can hold; 0 for a hole in the arena.
     pub capacity: Field<u32>,
-    /// Bytes from one block to the next; of a large block its usable bytes.
+    /// Bytes from one block to the next. For a large block: its usable bytes.
     pub stride: Field<u32>,
     /// Offset of the first block in the SuperSlab.
     pub area: Field<u32>,
-    /// Units back to the span's first unit (set for every unit of a span).
+    /// Distance to the span's first slice, in slices. Set for every slice of a span.
     pub span_back: Field<u16>,
-    /// Units of the span.
-    pub span_units: Field<u16>,
+    /// Slices of the span.
+    pub span_slices: Field<u16>,
     /// Size class, or [`CLASS_LARGE`].
     pub class: Field<u8>,
     /// State of the span.
@@ -103,11 +104,11 @@ pub struct SlabMeta {
     pub fresh: Field<bool>,
 }
 
-impl SlabMeta {
-    /// Zeroed, as a world that has no raw memory makes it.
-    pub fn new() -> SlabMeta {
-        SlabMeta {
-            home: Home::none(),
+impl SpanMeta {
+    /// A zeroed value, for backends without raw memory.
+    pub fn new() -> SpanMeta {
+        SpanMeta {
+            owner_tag: OwnerTag::none(),
             next: Field::new(SlabId::NONE),
             prev: Field::new(SlabId::NONE),
             local_free: Field::new(Link::NONE),
@@ -118,7 +119,7 @@ impl SlabMeta {
             stride: Field::new(0),
             area: Field::new(0),
             span_back: Field::new(0),
-            span_units: Field::new(0),
+            span_slices: Field::new(0),
             class: Field::new(0),
             state: Field::new(SpanState::None as u8),
             zeroed: Field::new(false),
@@ -126,41 +127,41 @@ impl SlabMeta {
         }
     }
 
-    /// Makes it as [`SlabMeta::new`] does: what zeroing its memory does.
+    /// Zeroes all fields.
     pub fn clear(&self) {
-        let SlabMeta { next, prev, local_free, carved, used, key, capacity, stride, area, .. } = self;
-        let SlabMeta { home, span_back, span_units, class, state, zeroed, fresh, .. } = self;
-        home.clear();
+        let SpanMeta { next, prev, local_free, carved, used, key, capacity, stride, area, .. } = self;
+        let SpanMeta { owner_tag, span_back, span_slices, class, state, zeroed, fresh, .. } = self;
+        owner_tag.clear();
         [next, prev].into_iter().for_each(|id| id.set(SlabId::NONE));
         local_free.set(Link::NONE);
         carved.set(0);
         [used, key, capacity, stride, area].into_iter().for_each(|number| number.set(0));
-        [span_back, span_units].into_iter().for_each(|number| number.set(0));
+        [span_back, span_slices].into_iter().for_each(|number| number.set(0));
         [class, state].into_iter().for_each(|number| number.set(0));
         [zeroed, fresh].into_iter().for_each(|flag| flag.set(false));
     }
 
-    /// Whether its memory is all zeros.
+    /// Whether all fields are zero.
     pub fn is_clear(&self) -> bool {
-        let SlabMeta { next, prev, local_free, carved, used, key, capacity, stride, area, .. } = self;
-        let SlabMeta { home, span_back, span_units, class, state, zeroed, fresh, .. } = self;
-        home.word() == 0
+        let SpanMeta { next, prev, local_free, carved, used, key, capacity, stride, area, .. } = self;
+        let SpanMeta { owner_tag, span_back, span_slices, class, state, zeroed, fresh, .. } = self;
+        owner_tag.word() == 0
             && [next, prev].iter().all(|id| id.get() == SlabId::NONE)
             && local_free.get() == Link::NONE
             && carved.get() == 0
             && [used, key, capacity, stride, area].iter().all(|number| number.get() == 0)
-            && [span_back, span_units].iter().all(|number| number.get() == 0)
+            && [span_back, span_slices].iter().all(|number| number.get() == 0)
             && [class, state].iter().all(|number| number.get() == 0)
             && [zeroed, fresh].iter().all(|flag| !flag.get())
     }
 
-    /// Whether the span holds one large block. Anyone who holds a block of the span may ask.
+    /// Whether the span holds one large block. Any thread that holds a block of the span may call it.
     #[inline(always)]
     pub fn is_large(&self) -> bool {
         self.class.get() == CLASS_LARGE
     }
 
-    /// Whether nobody holds the span's one block, since it is a hole in the arena.
+    /// Whether the span stands for a hole in the arena and its one block is never freed.
     pub fn is_lost(&self) -> bool {
         self.is_large() && self.capacity.get() == 0
     }
@@ -176,32 +177,32 @@ impl SlabMeta {
         }
     }
 
-    /// Sets the state of the span that the unit begins.
+    /// Sets the state of the span that starts at the slice.
     #[inline]
     pub fn set_state(&self, state: SpanState) {
         self.state.set(state as u8);
-        self.home.set_full(state == SpanState::Full);
+        self.owner_tag.set_full(state == SpanState::Full);
     }
 }
 
-/// Metadata of a SuperSlab in use. The owner word stands on a cache line of its own, since every free reads it.
+/// Metadata of a SuperSlab in use. The owner word has its own cache line, because every slow free reads it.
 #[repr(C, align(64))]
 pub struct SuperSlabMeta<W> {
     /// Owning heap + 1; 0 while abandoned.
     pub owner: W,
     _line: [u64; 7],
-    /// Units no span holds.
-    pub free: UnitBits,
-    /// Free units that were purged since their last use, or never used.
-    pub clean: UnitBits,
-    /// Free units that read as zeros.
-    pub zero: UnitBits,
-    /// Units that spans hold.
-    pub used_units: Field<u32>,
-    /// Neighbours (ordinal + 1) in the owner's list of SuperSlabs that have free units, by ordinal.
-    pub room_next: Field<u32>,
-    /// See `room_next`.
-    pub room_prev: Field<u32>,
+    /// Slices that no span holds.
+    pub free: SliceBits,
+    /// Free slices that were purged since their last use, or never used.
+    pub clean: SliceBits,
+    /// Free slices that read as zeros.
+    pub zero: SliceBits,
+    /// Slices that spans hold.
+    pub used_slices: Field<u32>,
+    /// Neighbours (ordinal + 1) in the owner's list of SuperSlabs that have free slices, by ordinal.
+    pub available_next: Field<u32>,
+    /// See `available_next`.
+    pub available_prev: Field<u32>,
     /// Neighbours (ordinal + 1) in the owner's queue of SuperSlabs with spans to purge.
     pub purge_next: Field<u32>,
     /// See `purge_next`.
@@ -210,9 +211,9 @@ pub struct SuperSlabMeta<W> {
     pub own_next: Field<u32>,
     /// See `own_next`.
     pub own_prev: Field<u32>,
-    /// Whether it stands in the room list, and in the purge queue.
-    pub in_room: Field<bool>,
-    /// See `in_room`.
+    /// Whether it is in the owner's list of SuperSlabs with free slices.
+    pub in_available: Field<bool>,
+    /// Whether it is in the owner's purge queue.
     pub in_purge: Field<bool>,
     /// Whether it was collapsed into huge pages since its memory was last purged.
     pub collapsed: Field<bool>,
@@ -221,22 +222,22 @@ pub struct SuperSlabMeta<W> {
 }
 
 impl<W> SuperSlabMeta<W> {
-    /// Zeroed, as a world that has no raw memory makes it.
+    /// A zeroed value, for backends without raw memory.
     pub fn new(owner: W) -> SuperSlabMeta<W> {
         SuperSlabMeta {
             owner,
             _line: [0; 7],
-            free: UnitBits::new(),
-            clean: UnitBits::new(),
-            zero: UnitBits::new(),
-            used_units: Field::new(0),
-            room_next: Field::new(0),
-            room_prev: Field::new(0),
+            free: SliceBits::new(),
+            clean: SliceBits::new(),
+            zero: SliceBits::new(),
+            used_slices: Field::new(0),
+            available_next: Field::new(0),
+            available_prev: Field::new(0),
             purge_next: Field::new(0),
             purge_prev: Field::new(0),
             own_next: Field::new(0),
             own_prev: Field::new(0),
-            in_room: Field::new(false),
+            in_available: Field::new(false),
             in_purge: Field::new(false),
             collapsed: Field::new(false),
             purge_at_ns: Field::new(0),
@@ -244,19 +245,19 @@ impl<W> SuperSlabMeta<W> {
     }
 }
 
-/// What an ordinal of the arena is used for.
+/// The use of an ordinal of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Use {
-    /// Nothing.
+    /// None.
     Free = 0,
     /// A SuperSlab of slabs and large spans, owned by a heap.
     Slabs,
-    /// The same, its owner gone.
+    /// As [`Slabs`](Use::Slabs), without an owner.
     Abandoned,
     /// An empty SuperSlab kept for reuse.
     Idle,
-    /// A prewarmed SuperSlab that was never used: it stays present until it is.
+    /// A prewarmed SuperSlab that was never used. It stays present until its first use.
     Warm,
     /// The first SuperSlab of a huge block.
     Huge,
@@ -264,33 +265,33 @@ pub enum Use {
     HugeTail,
     /// The first SuperSlab of a freed huge run kept for reuse.
     HugeIdle,
-    /// A hole in the arena: given back to the kernel, which then refused to map it again. Never used again.
+    /// A hole in the arena: it was unmapped, and the kernel refused to map it again. Never used again.
     Lost,
 }
 
-/// How the memory of a SuperSlab is mapped where SuperSlabs have maps of their own.
+/// A SuperSlab's place in its mapping, if SuperSlabs have mappings of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Part {
-    /// Not at all.
+    /// It has no mapping.
     Unmapped = 0,
-    /// Nothing of the same map is known to lie before it.
+    /// It is the first SuperSlab of its mapping, as far as is known.
     First,
-    /// On the map of the SuperSlab before it, right behind that.
+    /// It directly follows the previous SuperSlab, in the same mapping.
     Later,
 }
 
-/// Which pages the kernel was last asked for, where huge ones are asked for at all.
+/// The page size last requested from the kernel, if the policy requests huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Pages {
-    /// Huge ones.
+    /// Huge pages.
     Huge = 0,
-    /// Small ones alone.
+    /// Small pages only.
     Small,
 }
 
-/// The bits of [`Entry`]'s first byte that are a [`Use`], a [`Part`] and a [`Pages`].
+/// Bits of [`Entry`]'s first byte: a [`Use`], a [`Part`] and a [`Pages`].
 const USE_BITS: u8 = 0x0F;
 const PART_SHIFT: u32 = 4;
 const PART_BITS: u8 = 0x30;
@@ -300,21 +301,21 @@ const SMALL_BIT: u8 = 0x40;
 #[repr(C)]
 #[derive(Default)]
 pub struct Entry {
-    /// A [`Use`], above it a [`Part`], and a [`Pages`]. Changed under the lock; who holds a block may read it without.
+    /// A [`Use`], a [`Part`] and a [`Pages`]. Written under the lock; a thread that holds a block may read it without.
     usage: AtomicU8,
     /// Its memory reads as zeros.
     pub zeroed: Field<bool>,
     /// Purged since its last use, or never used.
     pub clean: Field<bool>,
-    /// Its pages were mapped or prefaulted as the policy asks; false before the first use.
+    /// Its pages were mapped or prefaulted as the policy requires; false before the first use.
     pub prepared: Field<bool>,
     /// SuperSlabs in the huge run that starts here.
     pub run: Field<u32>,
-    /// Usable bytes of the huge block that starts here; 0 while a heap's SuperSlab does.
+    /// Usable bytes of the huge block that starts here; 0 for a heap's SuperSlab.
     pub bytes: Field<u64>,
     /// When it became idle, ns.
     pub since_ns: Field<u64>,
-    /// Neighbours (ordinal + 1) in the list of its use.
+    /// Neighbours (ordinal + 1) in the list of its [`Use`].
     pub next: Field<u32>,
     /// See `next`.
     pub prev: Field<u32>,
@@ -323,9 +324,9 @@ pub struct Entry {
 /// Bytes of an [`Entry`].
 pub const ENTRY_BYTES: u64 = core::mem::size_of::<Entry>() as u64;
 
-impl Default for SlabMeta {
-    fn default() -> SlabMeta {
-        SlabMeta::new()
+impl Default for SpanMeta {
+    fn default() -> SpanMeta {
+        SpanMeta::new()
     }
 }
 
@@ -352,13 +353,13 @@ impl Entry {
         self.set_byte(self.usage.load(Ordering::Relaxed) & !USE_BITS | usage as u8);
     }
 
-    /// Makes it that of a SuperSlab that is free, has no map of its own, and gets the arena's pages. Reads nothing: it may be the first access.
+    /// Resets it to a free SuperSlab without its own mapping and with the arena's page size. Reads nothing: it may be the first access.
     #[inline]
     pub fn reset(&self) {
         self.usage.store(Use::Free as u8, Ordering::Relaxed);
     }
 
-    /// The place in a map, typed.
+    /// The place in the mapping, typed.
     #[inline]
     pub fn part(&self) -> Part {
         match (self.usage.load(Ordering::Relaxed) & PART_BITS) >> PART_SHIFT {
@@ -368,24 +369,24 @@ impl Entry {
         }
     }
 
-    /// Sets the place in a map.
+    /// Sets the place in the mapping.
     #[inline]
     pub fn set_part(&self, part: Part) {
         self.set_byte(self.usage.load(Ordering::Relaxed) & !PART_BITS | (part as u8) << PART_SHIFT);
     }
 
-    /// The pages last asked for.
+    /// The page size last requested.
     pub fn pages(&self) -> Pages {
         if self.usage.load(Ordering::Relaxed) & SMALL_BIT == 0 { Pages::Huge } else { Pages::Small }
     }
 
-    /// Sets the pages last asked for.
+    /// Sets the page size last requested.
     pub fn set_pages(&self, pages: Pages) {
         let others = self.usage.load(Ordering::Relaxed) & !SMALL_BIT;
         self.set_byte(others | if pages == Pages::Small { SMALL_BIT } else { 0 });
     }
 
-    /// As [`Field::set`], for the one byte that is read without the lock.
+    /// As [`Field::set`], for the byte that may be read without the lock.
     fn set_byte(&self, byte: u8) {
         if self.usage.load(Ordering::Relaxed) != byte {
             self.usage.store(byte, Ordering::Relaxed);
@@ -416,7 +417,7 @@ pub struct PoolMeta {
     pub free_hint: Field<u32>,
     /// Empty SuperSlabs.
     pub idle: EntryList,
-    /// SuperSlabs whose owner is gone.
+    /// SuperSlabs without an owner.
     pub abandoned: EntryList,
     /// No ordinal below this is abandoned.
     pub abandoned_hint: Field<u32>,
@@ -426,9 +427,9 @@ pub struct PoolMeta {
     pub huge_idle_bytes: Field<u64>,
     /// VMAs that moved huge blocks may have added.
     pub moved_vmas: Field<u32>,
-    /// SuperSlabs of ours that hugetlb refused: the step taken instead was thp, or plain.
+    /// SuperSlabs that got transparent huge pages because the hugetlb pool was empty.
     pub fell_back_thp: Field<u32>,
-    /// See `fell_back_thp`.
+    /// SuperSlabs that got 4 KiB pages because the hugetlb pool was empty.
     pub fell_back_plain: Field<u32>,
     /// SuperSlabs in use by heaps, abandoned ones included.
     pub superslabs: Field<u32>,
@@ -438,24 +439,24 @@ pub struct PoolMeta {
     pub huge_superslabs: Field<u32>,
     /// SuperSlabs in holes of the arena: see [`Use::Lost`].
     pub lost_superslabs: Field<u32>,
-    /// Maps that the kernel did not align, and that were mapped again to be trimmed.
+    /// Mappings that the kernel did not align and that were replaced by a trimmed one.
     pub fell_back_trim: Field<u32>,
-    /// Times that SuperSlabs were taken whose memory the kernel refused to lock.
+    /// Number of times the kernel refused to lock newly taken SuperSlabs.
     pub locks_refused: Field<u32>,
-    /// SuperSlabs that heaps took out of `idle` or cut off a run in `huge_idle`, and where none was there.
+    /// SuperSlabs that heaps took from `idle` or split off a run in `huge_idle`.
     pub taken_idle: Field<u64>,
-    /// See `taken_idle`.
+    /// SuperSlabs that heaps took from the free ones.
     pub taken_free: Field<u64>,
-    /// Huge blocks that were taken out of `huge_idle` or `idle`, and where none fitted.
+    /// Huge blocks that were taken from `huge_idle` or `idle`.
     pub huge_taken_idle: Field<u64>,
-    /// See `huge_taken_idle`.
+    /// Huge blocks that were taken from the free SuperSlabs.
     pub huge_taken_free: Field<u64>,
-    /// Spans that were made. The one field that is changed without the lock.
+    /// Spans created. The only field that is changed without the lock.
     spans: AtomicU32,
 }
 
 impl PoolMeta {
-    /// Zeroed, as a world that has no raw memory makes it.
+    /// A zeroed value, for backends without raw memory.
     pub fn new() -> PoolMeta {
         PoolMeta {
             heaps: [const { Field::new(0) }; HEAPS_MAX as usize / 64],
@@ -488,8 +489,8 @@ impl PoolMeta {
         self.spans.load(Ordering::Relaxed)
     }
 
-    /// Counts a span; how many there were before it.
-    pub(crate) fn count_span(&self) -> u32 {
+    /// Counts a span; returns the count before.
+    pub(crate) fn add_span_stats(&self) -> u32 {
         self.spans.fetch_add(1, Ordering::Relaxed)
     }
 }
@@ -501,7 +502,7 @@ impl Default for PoolMeta {
 }
 
 const _: () = {
-    assert!(core::mem::size_of::<SlabMeta>() == 64, "a slab's owner fields fill one cache line");
+    assert!(core::mem::size_of::<SpanMeta>() == 64, "a slab's owner fields fill one cache line");
     assert!(core::mem::size_of::<SuperSlabMeta<u64>>() == 320, "layout.rs counts metadata pages with it");
     assert!(core::mem::size_of::<Entry>() == 32, "layout.rs counts table pages with it");
     assert!(core::mem::size_of::<PoolMeta>() <= 4096, "the control block is one page");

@@ -1,35 +1,34 @@
-//! What the policy asks of the operating system, in which order, in both worlds alike.
+//! The policy's system calls and their order, the same in every backend.
 //!
-//! The order map, `MADV_HUGEPAGE`, `MADV_POPULATE_WRITE`, first metadata write is the only one that neither loses
-//! the huge page nor installs anything twice (measured, see docs). `Prefault::Populate` keeps the wrong one, since
-//! people use it.
+//! The only order that neither loses the huge page nor installs a page twice is: map, `MADV_HUGEPAGE`, `MADV_POPULATE_WRITE`, first
+//! metadata write (measured, see docs). `Prefault::Populate` deliberately uses the wrong order, because programs do.
 
 use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::layout::Layout;
 use crate::limits::HUGE_PAGE_BYTES;
+use crate::mapping::Backing;
 use crate::memory::{Advice, ArenaRange, Mapping, Memory};
 use crate::meta::{Pages, Use};
-use crate::placing::Backed;
 use crate::policy::Policy;
 use crate::process::ProcessConfig;
-use crate::reuse::Wanted;
+use crate::run_cache::RunContents;
 use crate::vocabulary::{Align, Huge, Prefault, PrefaultScope, Purge};
 
-/// What a purge made of a range.
+/// The state of a range after a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purged {
     /// It reads as zeros.
     Zero,
     /// It may read as anything.
     Unknown,
-    /// It cannot be touched any more: the kernel took it and refused to map it again.
+    /// It is unmapped: the kernel refused to map it again.
     Hole,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Starts on a fresh reservation laid out as `layout` says: arena advice, start-up touch, prewarming. `geometry` is that
-    /// of the policy.
+    /// Creates an allocator on a fresh reservation: gives the arena's advice, touches the start-up bytes and prewarms. `geometry` and
+    /// `layout` are those of the policy.
     pub fn new(mem: M, geometry: G, policy: Policy, layout: &Layout) -> Allocator<M, G> {
         let allocator = Allocator { mem, geometry, policy, process: ProcessConfig::default() };
         if layout.align == Align::Arena {
@@ -42,7 +41,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         allocator
     }
 
-    /// The same allocator in a process with other settings. Call it before the first heap is opened.
+    /// Sets the settings of the process. Call it before the first heap is opened.
     #[must_use]
     pub fn in_process(self, process: ProcessConfig) -> Allocator<M, G> {
         Allocator { process, ..self }
@@ -50,7 +49,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     fn touch_at_start(&self) {
         let bytes = self.policy.startup_touch_bytes;
-        if let Some(block) = self.allocate_huge(bytes, 1, Wanted::Memory) {
+        if let Some(block) = self.allocate_huge(bytes, 1, RunContents::Any) {
             let ordinal = self.mem.ordinal(block.superslab);
             self.mem.touch_pages(self.run_range(ordinal, bytes.next_multiple_of(crate::limits::PAGE_BYTES)));
         }
@@ -61,9 +60,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             let guard = self.mem.lock();
             let Some(ordinal) = self.find_free_or_evict(1, 1) else { return };
             match self.back(ordinal, 1, 1, self.fresh_mapping(), Pages::Huge) {
-                Backed::Refused => return self.free_unless_lost(ordinal, 1),
-                Backed::Mapped => self.prefault(self.run_range(ordinal, 1 << self.geometry.superslab_shift())),
-                Backed::Populated => {}
+                Backing::Refused => return self.free_unless_lost(ordinal, 1),
+                Backing::Mapped => self.prefault(self.run_range(ordinal, 1 << self.geometry.superslab_shift())),
+                Backing::Populated => {}
             }
             self.mem.entry(ordinal).clean.set(false);
             self.keep(ordinal, Use::Warm);
@@ -71,25 +70,25 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Prefaults a SuperSlab that is taken into use clean.
+    /// Prefaults a clean SuperSlab that is taken into use.
     pub(crate) fn prefault_superslab(&self, range: ArenaRange) {
         if self.policy.prefault_scope == PrefaultScope::SuperSlab {
             self.prefault(range);
         }
     }
 
-    /// Prefaults a span whose units are clean.
+    /// Prefaults a span whose slices are clean.
     pub(crate) fn prefault_span(&self, span: Span<M>) {
         if self.policy.prefault_scope == PrefaultScope::Slab {
             self.prefault(self.span_range(span));
         }
     }
 
-    /// Prefaulting is best effort, as the calls themselves are: what it did not make present is touched later.
+    /// Prefaults a range. Best effort, as the system calls are: missing pages fault in later.
     fn prefault(&self, range: ArenaRange) {
         match self.policy.prefault {
             Prefault::Off => {}
-            // With hugetlb the map itself was populated.
+            // With hugetlb the mapping itself was populated.
             Prefault::Populate if self.policy.huge.is_hugetlb() => {}
             Prefault::Populate => {
                 let _ = self.mem.map(range, Mapping::Populated);
@@ -102,8 +101,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// A SuperSlab's last unit was taken: the moment at which `Huge::Collapse` asks for huge pages. A SuperSlab smaller
-    /// than a huge page is collapsed together with those that share it. Best effort, as all advice.
+    /// Collapses a SuperSlab whose last slice was taken, with `Huge::Collapse`. A SuperSlab smaller than a huge page is collapsed together
+    /// with the others in the same huge page. Best effort, as all advice.
     pub(crate) fn collapse_filled(&self, superslab: M::SuperSlab) {
         if self.policy.huge != Huge::Collapse || self.mem.meta(superslab).collapsed.replace(true) {
             return;
@@ -111,14 +110,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let own = self.run_range(self.mem.ordinal(superslab), 1 << self.geometry.superslab_shift());
         let range = match self.policy.align {
             Align::Arena => whole_huge_pages(own),
-            // Nobody knows whose memory lies beside it.
+            // The neighbouring memory may not be ours.
             Align::Trim | Align::Kernel => own,
         };
         let _ = self.mem.advise(range, Advice::Collapse);
     }
 
-    /// Maps reserved huge pages under SuperSlabs that have none yet, and notes them prepared. Lock held. False where the
-    /// kernel left a hole: the SuperSlabs in it are lost, and the others as they were.
+    /// Maps pages of the hugetlb pool for SuperSlabs that have none yet, and marks them prepared. Lock held. False if the kernel left a
+    /// hole: the SuperSlabs in the hole are lost, the others unchanged.
     #[must_use]
     pub(crate) fn back_with_huge_pages(&self, first: u32, count: u32) -> bool {
         if self.policy.huge.is_hugetlb() {
@@ -134,7 +133,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 if !backed {
                     let bytes = u64::from(to - from) << self.geometry.superslab_shift();
                     if !self.map_hugetlb(self.run_range(from, bytes), to - from) {
-                        self.lose(from, to - from);
+                        self.mark_lost(from, to - from);
                         return false;
                     }
                 }
@@ -147,7 +146,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         true
     }
 
-    /// SuperSlabs that share a huge page; 1 where a SuperSlab has one or more to itself.
+    /// SuperSlabs per huge page, at least 1.
     pub(crate) fn superslabs_per_huge_page(&self) -> u32 {
         ((HUGE_PAGE_BYTES >> self.geometry.superslab_shift()) as u32).max(1)
     }
@@ -157,7 +156,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         (first..(first + group).min(high)).any(|ordinal| self.mem.entry(ordinal).prepared.get())
     }
 
-    /// Maps reserved huge pages, or takes the next step of the ladder and counts it. False if there is a hole instead.
+    /// Maps pages of the hugetlb pool, or falls back as the policy says and counts that. False if a hole is left.
     fn map_hugetlb(&self, range: ArenaRange, count: u32) -> bool {
         let mapping = match self.policy.prefault {
             Prefault::Populate => Mapping::HugetlbPopulated,
@@ -166,7 +165,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if self.mem.map(range, mapping).is_ok() {
             return true;
         }
-        // A refused fixed map may have removed what was there.
+        // A failed MAP_FIXED may have removed the old mapping.
         if self.mem.map(range, Mapping::Plain).is_err() {
             return false;
         }
@@ -180,7 +179,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         true
     }
 
-    /// Gives a range's memory back as the policy says.
+    /// Returns a range's memory to the kernel as the policy says.
     pub(crate) fn purge(&self, range: ArenaRange) -> Purged {
         let zero_if = |zero| if zero { Purged::Zero } else { Purged::Unknown };
         match self.policy.purge {
@@ -197,13 +196,13 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// The end of [`Purge::Unmap`] with one call, for a part of a map among foreign ones: somebody else's `mmap` could
-    /// take a hole.
+    /// [`Purge::Unmap`] with one call, for a part of a mapping outside the arena: another thread's `mmap` could take the hole between
+    /// two calls.
     fn replace(&self, range: ArenaRange) -> Purged {
         if self.map_again(range) { Purged::Zero } else { Purged::Hole }
     }
 
-    /// `MADV_DONTNEED` on hugetlb rounds its length down silently (R13): then nothing is known to be zero.
+    /// Whether a purge drops the whole range: `MADV_DONTNEED` on hugetlb silently rounds its length down (R13).
     fn purges_whole(&self, range: ArenaRange) -> bool {
         match self.policy.huge {
             Huge::Hugetlb | Huge::HugetlbPlain => whole_huge_pages(range) == range,
@@ -211,7 +210,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Re-reserves a hole in the arena, as it was mapped at first. False if it stays a hole.
+    /// Maps a hole in the arena again, as at first. False if it stays a hole.
     #[must_use]
     pub(crate) fn map_again(&self, range: ArenaRange) -> bool {
         match self.policy.huge {
@@ -230,7 +229,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 }
 
-/// The huge pages a range touches.
+/// The range, extended to whole huge pages.
 fn whole_huge_pages(range: ArenaRange) -> ArenaRange {
     let start = range.start - range.start % HUGE_PAGE_BYTES;
     let end = (range.start + range.bytes).next_multiple_of(HUGE_PAGE_BYTES);

@@ -1,9 +1,9 @@
-//! The SuperSlabs a heap owns: three intrusive lists through their metadata.
+//! The SuperSlabs that a heap owns, in three intrusive lists through their metadata: all, those with free slices, and those to purge.
 
 use crate::field::Field;
 
 use crate::allocator::Allocator;
-use crate::fork::in_steps;
+use crate::fork::on_slow_path;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::Memory;
@@ -11,18 +11,18 @@ use crate::meta::SuperSlabMeta;
 use crate::os::Purged;
 use crate::word::Word;
 
-/// Whether the metadata a SuperSlab had in its last use can still be read.
+/// The state of the metadata of a SuperSlab's previous use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Metadata {
-    /// It was purged, or there never was any.
+    /// It was purged, or there was none. All slices are clean.
     Lost,
-    /// It tells which units are clean and which read as zeros.
+    /// It is intact: it says which slices are clean and which read as zeros.
     Kept,
-    /// There is none, and no unit is clean: a huge block had the memory.
+    /// A huge block has overwritten it. No slice is clean.
     Overwritten,
 }
 
-/// Links of one of the lists: which fields of the metadata it uses.
+/// The metadata fields that link one of the lists.
 pub(crate) struct Links<'a> {
     pub(crate) next: &'a Field<u32>,
     pub(crate) prev: &'a Field<u32>,
@@ -45,7 +45,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.mem.ordinal(superslab) + 1
     }
 
-    /// Takes a SuperSlab into a list between `prev` and `next`; the new head if it comes first.
+    /// Inserts a SuperSlab into a list between `prev` and `next`. Returns the new head if it is first.
     pub(crate) fn insert(
         &self,
         superslab: M::SuperSlab,
@@ -67,7 +67,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         None
     }
 
-    /// Takes a SuperSlab out of a list with this head; returns the head.
+    /// Removes a SuperSlab from a list with this head; returns the new head.
     pub(crate) fn remove(
         &self,
         superslab: M::SuperSlab,
@@ -88,36 +88,36 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Takes a SuperSlab with initialised metadata into the heap's lists.
+    /// Makes the heap the owner of a SuperSlab with initialised metadata.
     pub(crate) fn own(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
         let meta = self.mem.meta(superslab);
-        meta.in_room.set(false);
+        meta.in_available.set(false);
         meta.in_purge.set(false);
-        self.hand_over(superslab, heap.owner_word());
+        self.set_superslab_owner(superslab, heap.owner_word());
         if let Some(head) = self.insert(superslab, 0, heap.own_head, own_links) {
             heap.own_head = head;
         }
-        if meta.free.find(self.first_unit(), self.geometry.units(), true).is_some() {
-            self.enter_room_list(heap, superslab);
+        if meta.free.find(self.first_slice(), self.geometry.slices(), true).is_some() {
+            self.add_available(heap, superslab);
         }
     }
 
-    /// Takes a SuperSlab out of all of the heap's lists.
+    /// Removes a SuperSlab from all of the heap's lists; it has no owner afterwards.
     pub(crate) fn disown(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
         heap.own_head = self.remove(superslab, heap.own_head, own_links);
-        self.leave_room_list(heap, superslab);
+        self.remove_available(heap, superslab);
         self.unschedule_purge(heap, superslab);
-        self.hand_over(superslab, 0);
+        self.set_superslab_owner(superslab, 0);
     }
 
-    /// Names a SuperSlab's owner: in its metadata, and in the homes of the units that spans hold.
-    fn hand_over(&self, superslab: M::SuperSlab, owner: u64) {
+    /// Sets a SuperSlab's owner word, and the owner tags of the slices that spans hold.
+    fn set_superslab_owner(&self, superslab: M::SuperSlab, owner: u64) {
         let meta = self.mem.meta(superslab);
         meta.owner.store(owner);
-        let (mut from, end) = (self.first_unit(), self.geometry.units());
-        while let Some(unit) = meta.free.find(from, end, false) {
-            self.unit_meta(superslab, unit).home.hand_to(owner);
-            from = unit + 1;
+        let (mut from, end) = (self.first_slice(), self.geometry.slices());
+        while let Some(slice) = meta.free.find(from, end, false) {
+            self.slice_meta(superslab, slice).owner_tag.set_owner(owner);
+            from = slice + 1;
         }
     }
 
@@ -147,17 +147,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// The purge clock, looked at on slow paths: spans of this heap first, then what the pool keeps.
+    /// Purges what is due: free spans of this heap, then the pool's cached memory. Called on slow paths.
     pub(crate) fn tick(&self, heap: &mut ThreadHeap<M>) {
         let now_ns = self.mem.now_ns();
         self.purge_spans_due(heap, now_ns);
         self.purge_pool(now_ns);
     }
 
-    /// Purges at once all that would be purged when its delay is over.
+    /// Purges at once everything that is waiting for its purge delay.
     pub fn purge_now(&self, heap: Option<&mut ThreadHeap<M>>) {
         if let Some(heap) = heap {
-            in_steps(heap, |heap| self.purge_spans_due(heap, u64::MAX));
+            on_slow_path(heap, |heap| self.purge_spans_due(heap, u64::MAX));
         }
         self.purge_pool(u64::MAX);
     }
@@ -170,29 +170,29 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
             self.unschedule_purge(heap, superslab);
             self.purge_free_spans(heap, superslab);
-            if self.mem.meta(superslab).free.find(self.first_unit(), self.geometry.units(), true).is_none() {
-                self.leave_room_list(heap, superslab);
+            if self.mem.meta(superslab).free.find(self.first_slice(), self.geometry.slices(), true).is_none() {
+                self.remove_available(heap, superslab);
             }
         }
     }
 
     fn purge_free_spans(&self, heap: &ThreadHeap<M>, superslab: M::SuperSlab) {
         let meta = self.mem.meta(superslab);
-        let end = self.geometry.units();
-        let mut from = self.first_unit();
+        let end = self.geometry.slices();
+        let mut from = self.first_slice();
         while let Some(first) = meta.free.find(from, end, true) {
             let after = meta.free.find(first, end, false).unwrap_or(end);
             let mut dirty = first;
             while let Some(start) = meta.clean.find(dirty, after, false) {
                 let stop = meta.clean.find(start, after, true).unwrap_or(after);
                 let at = self.area_of(start);
-                let bytes = (stop << self.geometry.unit_shift()) - at;
+                let bytes = (stop << self.geometry.slice_shift()) - at;
                 let purged = self.purge(self.arena_range(superslab, at, bytes));
                 meta.collapsed.set(false);
                 meta.clean.put(start, stop - start, true);
                 meta.zero.put(start, stop - start, purged == Purged::Zero);
                 if purged == Purged::Hole {
-                    self.lose_units(heap, superslab, start, stop - start);
+                    self.mark_slices_lost(heap, superslab, start, stop - start);
                 }
                 dirty = stop;
             }
@@ -200,15 +200,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Gets a SuperSlab from the pool and makes it the heap's.
+    /// Takes a SuperSlab from the pool for the heap.
     pub(crate) fn new_superslab(&self, heap: &mut ThreadHeap<M>) -> Option<M::SuperSlab> {
         let (superslab, metadata, zeroed) = self.take_superslab(self.first_pages(heap))?;
         if metadata != Metadata::Kept {
             self.mem.init_meta(superslab);
             let meta = self.mem.meta(superslab);
-            meta.used_units.set(0);
+            meta.used_slices.set(0);
             meta.collapsed.set(false);
-            let (first, count) = (self.first_unit(), self.geometry.units() - self.first_unit());
+            let (first, count) = (self.first_slice(), self.geometry.slices() - self.first_slice());
             meta.free.put(first, count, true);
             meta.clean.put(first, count, metadata == Metadata::Lost);
             meta.zero.put(first, count, zeroed);

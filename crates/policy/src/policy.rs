@@ -9,7 +9,7 @@ use crate::limits::HUGE_PAGE_BYTES;
 use crate::units::Size;
 use crate::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
 
-/// An allocator design. Sizes in bytes, times in nanoseconds of the event clock.
+/// One allocator design. Sizes are in bytes, times in nanoseconds of the event clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
@@ -71,22 +71,22 @@ const ARENA_BYTES: core::ops::RangeInclusive<u64> = 64 << 20..=16 << 40;
 /// Most SuperSlabs that can have mappings of their own: the simulator and the native memory keep a table of them.
 const MAPPINGS_MAX: u32 = 4 << 20;
 
-/// Why no allocator can follow a policy.
+/// Why a policy is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyError {
-    /// Its SuperSlabs and slabs.
+    /// SuperSlab or slab sizes are invalid.
     Geometry(GeometryError),
-    /// A header of another size than 1 or 16 bytes.
+    /// The header has neither 1 nor 16 bytes.
     HeaderBytes(u32),
-    /// Huge pages of a size that the kernel does not have.
+    /// The kernel has no huge pages of this size.
     HugePageBytes(u64),
-    /// An arena outside 64 MiB to 16 TiB.
+    /// The arena is not 64 MiB to 16 TiB.
     Arena(u64),
-    /// Pages of the hugetlb pool without an arena.
+    /// Pages of the hugetlb pool need an arena.
     AlignHugetlb,
     /// More SuperSlabs than can have mappings of their own.
     AlignCount(u32),
-    /// More bytes prewarmed and touched at start than a quarter of the arena.
+    /// More than a quarter of the arena is prewarmed or touched at start.
     StartTooLarge,
 }
 
@@ -120,14 +120,14 @@ impl fmt::Display for PolicyError {
 
 impl core::error::Error for PolicyError {}
 
-/// A policy with everything that follows from it.
+/// A valid policy with the geometry and layout that follow from it.
 #[derive(Clone, Debug)]
 pub struct PreparedPolicy {
-    /// The policy in force: that of HAKMEM requests huge pages only where a SuperSlab is exactly one of them.
+    /// The effective policy. `hugetlb-plain` becomes `never` unless a SuperSlab is exactly one huge page.
     pub policy: Policy,
     /// Its geometry, with tables.
     pub geometry: RunGeometry,
-    /// Where everything is placed.
+    /// Its address layout.
     pub layout: Layout,
 }
 

@@ -1,14 +1,14 @@
-//! The pool: which SuperSlabs of the arena are free, idle or held by huge blocks. Shared, under one lock.
+//! The pool: which SuperSlabs of the arena are free, idle or used by huge blocks. Shared by all heaps, under one lock.
 
 use crate::field::Field;
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
+use crate::mapping::Backing;
 use crate::memory::{ArenaRange, Mapping, Memory};
 use crate::meta::{EntryList, Pages, Use};
 use crate::os::Purged;
 use crate::own::Metadata;
-use crate::placing::Backed;
 use crate::vocabulary::{Huge, PrefaultScope, Purge};
 
 pub(crate) fn count_one(counter: &Field<u64>) {
@@ -50,24 +50,24 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         list.count.set(list.count.get() - 1);
     }
 
-    /// What a list holds, the most recent first.
+    /// The entries of a list, the most recent first.
     pub(crate) fn listed(&self, list: &EntryList) -> impl Iterator<Item = u32> {
         let next = |&ordinal: &u32| self.mem.entry(ordinal).next.get().checked_sub(1);
         core::iter::successors(list.head.get().checked_sub(1), next)
     }
 
-    /// What a list holds, the oldest first.
+    /// The entries of a list, the oldest first.
     pub(crate) fn listed_from_the_oldest(&self, list: &EntryList) -> impl Iterator<Item = u32> {
         let prev = |&ordinal: &u32| self.mem.entry(ordinal).prev.get().checked_sub(1);
         core::iter::successors(list.tail.get().checked_sub(1), prev)
     }
 
-    /// A SuperSlab for a heap: the most recently idle one, unless it was purged and there is [another](crate::reuse) that is
-    /// present; else the lowest free one. What has to be made present gets such pages.
+    /// Takes a SuperSlab for a heap: the most recent idle one, or a [cached run](crate::run_cache) if that idle one was purged, else the
+    /// lowest free one. Memory that is not present gets the page size `pages`.
     pub(crate) fn take_superslab(&self, pages: Pages) -> Option<(M::SuperSlab, Metadata, bool)> {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
-        let ordinal = match self.take_kept() {
+        let ordinal = match self.take_reusable() {
             Some(ordinal) => {
                 count_one(&pool.taken_idle);
                 ordinal
@@ -100,12 +100,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some((self.mem.superslab(ordinal), metadata, zeroed))
     }
 
-    fn take_kept(&self) -> Option<u32> {
+    fn take_reusable(&self) -> Option<u32> {
         let idle = &self.mem.pool().idle;
         let kept = idle.head.get().checked_sub(1);
         let is_purged = |ordinal| self.mem.entry(ordinal).usage() == Use::Idle && self.mem.entry(ordinal).clean.get();
         if kept.is_none_or(is_purged)
-            && let Some(cut) = self.cut_cached(1, 1)
+            && let Some(cut) = self.split_cached(1, 1)
         {
             return Some(cut);
         }
@@ -128,21 +128,21 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             first = (taken + 1).next_multiple_of(align);
         }
         self.claim(first, count);
-        // With a single one wanted anywhere, each that was passed over is taken.
+        // For a single SuperSlab of any alignment, every SuperSlab that was skipped is in use.
         if first == hint || (count, align) == (1, 1) {
             pool.free_hint.set(first + count);
         }
         Some(first)
     }
 
-    /// The last SuperSlab of a run that is taken: no run that begins before it is free. `None` where the run leaves the arena.
+    /// The last SuperSlab of a range that is in use: no free run includes it. `None` if the range exceeds the arena.
     fn last_taken(&self, first: u32, count: u32) -> Option<Option<u32>> {
         let end = first.checked_add(count).filter(|&end| end <= self.mem.ordinals())?;
         let written = end.min(self.mem.pool().high_water.get());
         Some((first..written).rev().find(|&ordinal| self.mem.entry(ordinal).usage() != Use::Free))
     }
 
-    /// Extends the table over newly used ordinals; their entries are written here first.
+    /// Extends the table to ordinals that were never used; this writes their entries for the first time.
     fn claim(&self, first: u32, count: u32) {
         let pool = self.mem.pool();
         for ordinal in pool.high_water.get()..first + count {
@@ -157,7 +157,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.lock_new(start, end);
     }
 
-    /// The same, giving up what the pool keeps where the arena is full. Lock held.
+    /// As [`find_free`](Self::find_free), but evicts the cached memory if the arena is full. Lock held.
     pub(crate) fn find_free_or_evict(&self, count: u32, align: u32) -> Option<u32> {
         self.find_free(count, align).or_else(|| {
             let pool = self.mem.pool();
@@ -179,9 +179,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         pool.free_hint.set(pool.free_hint.get().min(first));
     }
 
-    /// Takes SuperSlabs that lie in a hole of the arena out of use for ever. Lock held; none holds a block.
-    pub(crate) fn lose(&self, first: u32, count: u32) {
-        // A huge page at the arena's end may reach beyond its last SuperSlab.
+    /// Marks SuperSlabs in a hole of the arena as lost: never used again. Lock held; none holds a block.
+    pub(crate) fn mark_lost(&self, first: u32, count: u32) {
+        // The last huge page of the arena may extend beyond its last SuperSlab.
         let count = count.min(self.mem.ordinals() - first);
         self.claim(first, count);
         for ordinal in first..first + count {
@@ -195,17 +195,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         pool.lost_superslabs.set(pool.lost_superslabs.get() + count);
     }
 
-    /// The same for one that a heap had, and in which nothing is left but holes and free units.
-    pub(crate) fn lose_used(&self, superslab: M::SuperSlab) {
+    /// As [`mark_lost`](Self::mark_lost), for a heap's SuperSlab that contains only holes and free slices.
+    pub(crate) fn mark_superslab_lost(&self, superslab: M::SuperSlab) {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
         pool.superslabs.set(pool.superslabs.get() - 1);
-        self.lose(self.mem.ordinal(superslab), 1);
+        self.mark_lost(self.mem.ordinal(superslab), 1);
         drop(guard);
     }
 
-    /// Keeps an empty SuperSlab for reuse.
-    pub(crate) fn give_idle(&self, superslab: M::SuperSlab) {
+    /// Caches an empty SuperSlab for reuse. Evicts the oldest ones if there are too many.
+    pub(crate) fn cache_superslab(&self, superslab: M::SuperSlab) {
         let guard = self.mem.lock();
         let ordinal = self.mem.ordinal(superslab);
         let pool = self.mem.pool();
@@ -220,7 +220,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         drop(guard);
     }
 
-    /// Lists an unused SuperSlab as the most recent idle one. Lock held.
+    /// Adds an unused SuperSlab to the idle list as its most recent entry. Lock held.
     pub(crate) fn keep(&self, ordinal: u32, usage: Use) {
         let entry = self.mem.entry(ordinal);
         entry.set_usage(usage);
@@ -242,7 +242,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let run = entry.run.get();
         let purged = self.purge_superslabs(ordinal, run);
         if purged == Purged::Hole {
-            return self.lose(ordinal, run);
+            return self.mark_lost(ordinal, run);
         }
         for ordinal in ordinal..ordinal + run {
             self.mem.entry(ordinal).zeroed.set(purged == Purged::Zero);
@@ -251,14 +251,14 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.set_free(ordinal, run);
     }
 
-    /// All SuperSlabs of a huge run, as a range of the arena. What is purged or moved is the whole of them: behind the
-    /// block's last byte there may be pages of an earlier use, and a cut through a huge page would split it.
+    /// All SuperSlabs of a huge run, as a range of the arena. Purges and moves always cover the whole range: there may be pages of an
+    /// earlier use after the block's last byte, and a boundary inside a huge page would split it.
     pub(crate) fn whole_run(&self, ordinal: u32) -> ArenaRange {
         self.run_range(ordinal, u64::from(self.mem.entry(ordinal).run.get()) << self.geometry.superslab_shift())
     }
 
-    /// Takes exactly these SuperSlabs, if they are all free. Lock held.
-    pub(crate) fn extend_free(&self, first: u32, count: u32) -> bool {
+    /// Claims exactly these SuperSlabs, if they are all free. Lock held.
+    pub(crate) fn claim_if_free(&self, first: u32, count: u32) -> bool {
         let free = self.last_taken(first, count) == Some(None);
         if free {
             self.claim(first, count);
@@ -266,7 +266,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         free
     }
 
-    /// Frees a run whose pages were moved away and whose range was mapped anew, or is a hole now.
+    /// Frees a run whose pages were moved away. Its range was mapped again, or is a hole if `mapped` is false.
     pub(crate) fn release_moved(&self, ordinal: u32, mapped: bool) {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
@@ -274,7 +274,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         pool.huge_superslabs.set(pool.huge_superslabs.get() - run);
         pool.moved_vmas.set(pool.moved_vmas.get() + 2);
         if !mapped {
-            return self.lose(ordinal, run);
+            return self.mark_lost(ordinal, run);
         }
         for part in ordinal..ordinal + run {
             self.mem.entry(part).zeroed.set(true);
@@ -284,7 +284,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         drop(guard);
     }
 
-    /// Gives SuperSlabs back that could not be had, or not all of them. Lock held.
+    /// Frees SuperSlabs for which no memory could be mapped, except those that were lost. Lock held.
     pub(crate) fn free_unless_lost(&self, first: u32, count: u32) {
         for ordinal in first..first + count {
             if self.mem.entry(ordinal).usage() != Use::Lost {
@@ -293,7 +293,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Purges what lay idle for the delay. Lists are in order of time, the oldest at the tail.
+    /// Purges cached memory that was idle for the purge delay. Lists are sorted by time, the oldest at the tail.
     pub(crate) fn purge_pool(&self, now_ns: u64) {
         if self.policy.purge == Purge::None {
             return;
@@ -325,7 +325,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
         let purged = self.purge_superslabs(first, count);
         if purged == Purged::Hole {
-            return self.lose(first, count);
+            return self.mark_lost(first, count);
         }
         for ordinal in (first..first + count).filter(|&ordinal| ordinal < self.mem.pool().high_water.get()) {
             let entry = self.mem.entry(ordinal);
@@ -334,7 +334,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// SuperSlabs that can only be purged together: those that share a hugetlb page.
+    /// The SuperSlabs that must be purged together: those that share a hugetlb page.
     fn purge_group(&self, ordinal: u32) -> (u32, u32) {
         let group = match self.policy.huge {
             Huge::Hugetlb | Huge::HugetlbPlain => self.superslabs_per_huge_page(),
@@ -348,17 +348,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             || matches!(self.mem.entry(ordinal).usage(), Use::Free | Use::Idle | Use::Warm)
     }
 
-    /// Makes a SuperSlab's memory what the policy asks for before its first use after mapping or purge. Lock held. False
-    /// if there is none.
+    /// Prepares a SuperSlab's memory as the policy says, before its first use after a mapping or purge. Lock held. False if no memory
+    /// could be mapped.
     fn prepare(&self, ordinal: u32, pages: Pages) -> bool {
         let mapping = match self.policy.prefault_scope {
             PrefaultScope::SuperSlab => self.fresh_mapping(),
             PrefaultScope::Slab | PrefaultScope::Init => Mapping::Plain,
         };
         let backed = self.back(ordinal, 1, 1, mapping, pages);
-        if backed == Backed::Mapped {
+        if backed == Backing::Mapped {
             self.prefault_superslab(self.superslab_range(ordinal));
         }
-        backed != Backed::Refused
+        backed != Backing::Refused
     }
 }

@@ -1,21 +1,21 @@
-//! What the process decides, whatever its policy.
+//! Settings of the process that are not part of the policy.
 
 /// How closely calls of `free` are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Checks {
-    /// As far as it costs next to nothing: see `misuse.rs`.
+    /// Only checks that cost next to nothing: see `invalid_free.rs`.
     #[default]
     Quick,
-    /// Every free takes the slow path, which checks that the pointer is the start of a block in use before it changes anything.
+    /// Every free takes the slow path, which first checks that the pointer is the start of a block in use.
     Full,
 }
 
-/// Settings of the process that the allocator serves. They change no placement of a program without errors.
+/// Settings of the process. They do not change the placement of a program without errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessConfig {
     /// How closely calls of `free` are checked.
     pub checks: Checks,
-    /// Huge blocks are no longer moved by `mremap` once this may have added that many VMAs: half of the default
+    /// `mremap` no longer moves huge blocks once moves may have added this many VMAs. The default is half of the default
     /// `vm.max_map_count`.
     pub moved_vmas_max: u32,
 }

@@ -1,14 +1,14 @@
-//! Resizing: in place where it fits, by growing, by moving page tables, else by copying.
+//! Resizing: in place if the size fits, else by growing in place, by `mremap`, or by copying.
 
 use crate::alloc::Request;
 use crate::allocator::Allocator;
-use crate::fork::in_steps;
+use crate::fork::on_slow_path;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
+use crate::invalid_free::InvalidFree;
 use crate::limits::PAGE_BYTES;
 use crate::memory::{ArenaRange, Block, Memory};
-use crate::misuse::Misuse;
-use crate::reuse::Wanted;
+use crate::run_cache::RunContents;
 use crate::vocabulary::Align;
 use crate::word::Word;
 
@@ -16,7 +16,7 @@ use crate::word::Word;
 const REMAP_BYTES_MIN: u64 = 1 << 20;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Resizes a block to `bytes` (above 0). On `None` the block is unchanged. `realloc(p, 0)` is a free, the caller's.
+    /// Resizes a block to `bytes` (above 0). On `None` the block is unchanged. The caller handles `realloc(p, 0)`, which frees.
     pub fn resize(
         &self,
         heap: &mut ThreadHeap<M>,
@@ -27,16 +27,16 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if bytes <= usable && bytes >= usable / 2 {
             return Some(block);
         }
-        // Before anything is allocated: what looks for room takes in what others freed, and might hand out this very block.
+        // Check before anything is allocated: an allocation collects remote frees, and could return this very block.
         if self.is_seen_free(heap, block) {
-            self.mem.misuse(block, Misuse::DoubleFree);
+            self.mem.invalid_free(block, InvalidFree::DoubleFree);
             return None;
         }
         if bytes > usable {
-            if in_steps(heap, |heap| self.grow_in_place(heap, block, bytes)) {
+            if on_slow_path(heap, |heap| self.grow_in_place(heap, block, bytes)) {
                 return Some(block);
             }
-            if let Some(moved) = in_steps(heap, |heap| self.move_by_remap(heap, block, bytes)) {
+            if let Some(moved) = on_slow_path(heap, |heap| self.move_by_remap(heap, block, bytes)) {
                 return Some(moved);
             }
         }
@@ -53,16 +53,17 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
         let (span, _) = self.span_at(block);
         if self.mem.meta(span.superslab).owner.load() != heap.owner_word() {
-            return false; // another heap's units
+            return false; // the slices belong to another heap
         }
-        let grows = self.slab_meta(span).is_large() && self.grow_span(heap, span, bytes);
-        if grows && self.mem.meta(span.superslab).free.find(self.first_unit(), self.geometry.units(), true).is_none() {
-            self.leave_room_list(heap, span.superslab);
+        let grows = self.span_meta(span).is_large() && self.grow_span(heap, span, bytes);
+        if grows && self.mem.meta(span.superslab).free.find(self.first_slice(), self.geometry.slices(), true).is_none()
+        {
+            self.remove_available(heap, span.superslab);
         }
         grows
     }
 
-    /// Moves a huge block's page tables into a larger run: no fault, huge pages kept, up to two more VMAs.
+    /// Moves a huge block's page tables to a larger run: without faults, keeping huge pages, at the cost of up to two VMAs.
     fn move_by_remap(
         &self,
         heap: &mut ThreadHeap<M>,
@@ -78,7 +79,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return None;
         }
         self.tick(heap);
-        let new = self.allocate_huge(bytes, 1, Wanted::Space)?;
+        let new = self.allocate_huge(bytes, 1, RunContents::None)?;
         self.mem.entry(self.mem.ordinal(new.superslab)).zeroed.set(false);
         let from = self.whole_run(self.mem.ordinal(block.superslab));
         let to = self.run_range(self.mem.ordinal(new.superslab), from.bytes);
@@ -86,7 +87,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return self.move_between_maps(block, new, from, to);
         }
         if self.mem.remap(from, to.start).is_err() {
-            // A refused move may have removed the target.
+            // A failed mremap may have unmapped the target.
             let mapped = self.map_again(to);
             if mapped {
                 self.free_huge(new);
@@ -100,7 +101,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(new)
     }
 
-    /// The same where the runs have maps of their own: the old one is gone when its pages have moved.
+    /// As [`move_by_remap`](Self::move_by_remap), for runs with mappings of their own: the old mapping disappears with the move.
     fn move_between_maps(
         &self,
         old: Block<M::SuperSlab>,
@@ -117,7 +118,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.unbind(ordinal, run);
             true
         } else {
-            // A refused move may have removed a part of the target.
+            // A failed mremap may have unmapped part of the target.
             self.unmap_own(ordinal, run)
         };
         drop(guard);

@@ -1,27 +1,26 @@
-//! Slabs: activating, carving, and what happens when their blocks come back.
+//! Slabs: activating them, carving blocks, and handling freed blocks.
 //!
-//! A bin takes the whole free list of its *active* slab; the slab counts those blocks as used. So an allocation
-//! touches only the bin, and a slab is known to be empty only while it is not active: one empty slab per class
-//! stays by construction.
+//! A bin takes the whole free list of its *active* slab; the slab counts those blocks as used. So an allocation touches only the bin. A slab
+//! can be recognised as empty only while it is not active, so one empty slab per class may stay.
 
 use crate::allocator::{Allocator, Span};
-use crate::fork::in_steps;
+use crate::fork::on_slow_path;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
+use crate::invalid_free::InvalidFree;
 use crate::limits::{LINK_BYTES, PAGE_BYTES};
 use crate::link::Link;
 use crate::memory::{Block, Memory};
-use crate::meta::{SlabId, SlabMeta, SpanState};
-use crate::misuse::Misuse;
+use crate::meta::{SlabId, SpanMeta, SpanState};
 use crate::process::Checks;
 use crate::vocabulary::Carve;
 
-/// What a block holds before it is handed out.
+/// The contents of a block when it is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Contents {
     /// Zeros: mapped zeroed and never used.
     Zero,
-    /// Zeros but for the link of its first carving.
+    /// Zeros, except for the link that was written when it was carved.
     ZeroButLink,
     /// Anything.
     Unknown,
@@ -34,50 +33,51 @@ pub(crate) struct Refilled<M: Memory> {
     pub(crate) contents: Contents,
 }
 
-/// What came of taking back a block.
+/// The result of pushing a freed block to a slab's local list.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pushed {
+pub(crate) enum PushOutcome {
     /// The block is free.
     Done,
-    /// It is, and none of the slab's is in use now.
-    Last,
-    /// It may have been free before. Only its link is written.
+    /// The block is free, and no block of the slab is in use.
+    Emptied,
+    /// The block may already have been free. Only its link was written.
     Suspect,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     #[inline(always)]
-    pub(crate) fn slab_meta(&self, span: Span<M>) -> &SlabMeta {
-        self.unit_meta(span.superslab, span.unit)
+    pub(crate) fn span_meta(&self, span: Span<M>) -> &SpanMeta {
+        self.slice_meta(span.superslab, span.slice)
     }
 
     fn span_of(&self, id: SlabId) -> Option<Span<M>> {
-        id.get().map(|(ordinal, unit)| Span { superslab: self.mem.superslab(ordinal), unit })
+        id.get().map(|(ordinal, slice)| Span { superslab: self.mem.superslab(ordinal), slice })
     }
 
     fn id_of(&self, span: Span<M>) -> SlabId {
-        SlabId::new(self.mem.ordinal(span.superslab), span.unit)
+        SlabId::new(self.mem.ordinal(span.superslab), span.slice)
     }
 
-    /// The bin is dry: local frees, remote frees, carving, the next partial slab, an abandoned SuperSlab, a new span.
+    /// Refills an empty bin from, in this order: local frees, remote frees, carving, the next partial slab, an abandoned SuperSlab, a new
+    /// span.
     #[cold]
     pub(crate) fn refill(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Refilled<M>> {
-        in_steps(heap, |heap| self.find_block(heap, class))
+        on_slow_path(heap, |heap| self.find_block(heap, class))
     }
 
     fn find_block(&self, heap: &mut ThreadHeap<M>, class: usize) -> Option<Refilled<M>> {
-        self.read_mail(heap);
+        self.receive_messages(heap);
         let mut may_adopt = true;
         loop {
             if heap.bins[class].has_active {
-                let span = Span { superslab: heap.sources[class], unit: heap.bins[class].unit };
+                let span = Span { superslab: heap.sources[class], slice: heap.bins[class].slice };
                 if let Some(refilled) = self.refill_from(heap, class, span) {
                     return Some(refilled);
                 }
                 if !self.note_full(span) {
                     continue;
                 }
-                self.slab_meta(span).set_state(SpanState::Full);
+                self.span_meta(span).set_state(SpanState::Full);
                 heap.bins[class].has_active = false;
             }
             if let Some(span) = self.span_of(heap.bins[class].partial_head) {
@@ -93,21 +93,21 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Makes a slab the bin's source. The bin holds no blocks at this moment.
+    /// Makes a slab the active one of its bin. The bin is empty.
     fn activate(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) {
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let bin = &mut heap.bins[class];
         if slab.used.get() == 0 && slab.carved.get() > 0 {
             bin.warm = bin.warm.saturating_sub(1);
         }
         slab.set_state(SpanState::Active);
-        (bin.unit, bin.has_active) = (span.unit, true);
+        (bin.slice, bin.has_active) = (span.slice, true);
         heap.sources[class] = span.superslab;
     }
 
-    /// Takes a block out of the active slab, and its further free blocks into the bin.
+    /// Takes a block from the active slab, and moves the slab's other free blocks to the bin.
     fn refill_from(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) -> Option<Refilled<M>> {
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let mut list = slab.local_free.replace(Link::NONE);
         slab.used.set(slab.carved.get());
         if list == Link::NONE {
@@ -116,7 +116,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let Some(start) = self.start_at(list) else { return self.carve(heap, class, span) };
         let carved = slab.carved.get();
         if carved < slab.capacity.get() && start >= slab.area.get() + carved * slab.stride.get() {
-            self.mem.misuse(Block { superslab: span.superslab, offset: self.link_at(start) }, Misuse::NeverHandedOut);
+            self.mem.invalid_free(
+                Block { superslab: span.superslab, offset: self.link_at(start) },
+                InvalidFree::NeverAllocated,
+            );
         }
         slab.fresh.set(false);
         heap.ready[class] = self.mem.read_link(span.superslab, self.link_at(start));
@@ -126,9 +129,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(Refilled { superslab: span.superslab, start, contents: Contents::Unknown })
     }
 
-    /// Carves fresh blocks: hands out the first, links the others as far as the policy says.
+    /// Carves fresh blocks: allocates the first and links as many others as the policy says.
     fn carve(&self, heap: &mut ThreadHeap<M>, class: usize, span: Span<M>) -> Option<Refilled<M>> {
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let (first, capacity, stride) = (slab.carved.get(), slab.capacity.get(), slab.stride.get());
         if first == capacity {
             return None;
@@ -143,7 +146,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 capacity.min(first + 1 + room / stride)
             }
         };
-        // So that a free of a block that was never handed out is seen.
+        // Keys in fresh blocks detect a free of a block that was never allocated.
         let has_keys = self.has_keys() && self.process.checks == Checks::Full;
         for block in first + 1..end {
             let at = slab.area.get() + block * stride;
@@ -161,50 +164,50 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(Refilled { superslab: span.superslab, start, contents })
     }
 
-    /// Takes back a block of a slab the heap owns.
+    /// Pushes a freed block to the local list of a slab that the heap owns.
     #[inline(always)]
-    pub(crate) fn push_local(&self, superslab: M::SuperSlab, slab: &SlabMeta, start: u32) -> Pushed {
+    pub(crate) fn push_local(&self, superslab: M::SuperSlab, slab: &SpanMeta, start: u32) -> PushOutcome {
         self.mem.write_link(superslab, self.link_at(start), slab.local_free.get());
         if self.has_keys() {
             let (at, key) = (self.link_at(start), slab.key.get());
             if self.mem.read_key(superslab, at) == key {
-                return Pushed::Suspect;
+                return PushOutcome::Suspect;
             }
             self.mem.write_key(superslab, at, key);
         }
         self.list_local(slab, start)
     }
 
-    /// The rest of it: the block's link and key are written.
+    /// The second part of [`push_local`](Self::push_local), once the block's link and key are written.
     #[inline(always)]
-    pub(crate) fn list_local(&self, slab: &SlabMeta, start: u32) -> Pushed {
+    pub(crate) fn list_local(&self, slab: &SpanMeta, start: u32) -> PushOutcome {
         slab.local_free.change(self.free_link(start));
         let used = slab.used.get() - 1;
         slab.used.change(used);
-        if used == 0 { Pushed::Last } else { Pushed::Done }
+        if used == 0 { PushOutcome::Emptied } else { PushOutcome::Done }
     }
 
-    /// Puts a slab that is not active where its counts say it belongs.
+    /// Lists, keeps or retires a slab that is not active, according to its counts.
     #[cold]
-    pub(crate) fn settle(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
-        in_steps(heap, |heap| self.settle_steps(heap, span));
+    pub(crate) fn update_slab_list(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        on_slow_path(heap, |heap| self.update_slab_list_inner(heap, span));
     }
 
-    fn settle_steps(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
-        let slab = self.slab_meta(span);
+    fn update_slab_list_inner(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
+        let slab = self.span_meta(span);
         if slab.local_free.get() == Link::NONE {
             return;
         }
         if slab.span_state() == SpanState::Full {
-            // Without a letter under way the word is left as it is: a slab is listed and full again by turns, and changing a
-            // word waits for all that was stored before, among it links in blocks that no cache holds.
-            if self.is_posted(span) {
+            // Without a queued message, `FULL` stays set. Many slabs alternate between listed and full, and an atomic change waits for
+            // all earlier stores, including links in blocks that are not in any cache.
+            if self.is_queued(span) {
                 self.note_listed(span);
             }
             slab.set_state(SpanState::Partial);
             self.list(heap, span);
         }
-        if slab.used.get() == 0 && !self.is_posted(span) {
+        if slab.used.get() == 0 && !self.is_queued(span) {
             let bin = &mut heap.bins[usize::from(slab.class.get())];
             if bin.warm < self.policy.warm_slabs {
                 bin.warm += 1;
@@ -218,28 +221,28 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Appends a slab to its bin's partial list.
     pub(crate) fn list(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
         let id = self.id_of(span);
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let bin = &mut heap.bins[usize::from(slab.class.get())];
         let last = core::mem::replace(&mut bin.partial_tail, id);
         slab.prev.set(last);
         slab.next.set(SlabId::NONE);
         match self.span_of(last) {
-            Some(last) => self.slab_meta(last).next.set(id),
+            Some(last) => self.span_meta(last).next.set(id),
             None => bin.partial_head = id,
         }
     }
 
-    /// Takes a slab out of its bin's partial list.
+    /// Removes a slab from its bin's partial list.
     fn unlist(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let bin = &mut heap.bins[usize::from(slab.class.get())];
         let (prev, next) = (slab.prev.get(), slab.next.get());
         match self.span_of(prev) {
-            Some(prev) => self.slab_meta(prev).next.set(next),
+            Some(prev) => self.span_meta(prev).next.set(next),
             None => bin.partial_head = next,
         }
         match self.span_of(next) {
-            Some(next) => self.slab_meta(next).prev.set(prev),
+            Some(next) => self.span_meta(next).prev.set(prev),
             None => bin.partial_tail = prev,
         }
     }

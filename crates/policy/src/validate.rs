@@ -1,4 +1,4 @@
-//! Invariants of a heap, checked from outside after any event. Reads metadata and links only; changes nothing.
+//! Checks the invariants of a heap. Can run after any event; only reads metadata and links.
 
 use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
@@ -7,38 +7,41 @@ use crate::memory::{Link, Memory};
 use crate::meta::{SpanState, Use};
 use crate::word::Word;
 
-/// A broken invariant: which, and where.
+/// A violated invariant and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What does not hold.
+    /// The invariant.
     pub what: &'static str,
-    /// SuperSlab's ordinal.
+    /// Ordinal of the SuperSlab.
     pub ordinal: u32,
-    /// First unit of the span, or 0.
-    pub unit: u32,
+    /// First slice of the span, or 0.
+    pub slice: u32,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Checks every SuperSlab and span a heap owns.
+    /// Checks every SuperSlab and span of a heap.
     ///
     /// # Errors
-    /// The first invariant that does not hold.
+    /// The first violated invariant.
     pub fn validate(&self, heap: &ThreadHeap<M>) -> Result<(), Violation> {
         let mut next = heap.own_head;
         while let Some(ordinal) = next.checked_sub(1) {
             let superslab = self.mem.superslab(ordinal);
             let meta = self.mem.meta(superslab);
-            let holds = |what, holds| if holds { Ok(()) } else { Err(Violation { what, ordinal, unit: 0 }) };
+            let holds = |what, holds| if holds { Ok(()) } else { Err(Violation { what, ordinal, slice: 0 }) };
             holds("an owned superslab names its owner", meta.owner.load() == heap.owner_word())?;
             holds("an owned superslab is in use", self.mem.entry(ordinal).usage() == Use::Slabs)?;
-            holds("an owned superslab holds a span", meta.used_units.get() > 0)?;
-            let room = meta.free.find(self.first_unit(), self.geometry.units(), true).is_some();
-            holds("a superslab is in the room list iff it has room", meta.in_room.get() == room)?;
-            let unfit = heap.unfit_for(ordinal + 1).filter(|_| room);
-            let fits = unfit.is_some_and(|need| self.find_units(superslab, need).is_some());
-            holds("a superslab in which nothing fitted has no room for it", !fits)?;
-            let is_last = room && meta.room_next.get() == 0;
-            holds("the room list's end is noted", is_last == (room && heap.room_tail == ordinal + 1))?;
+            holds("an owned superslab holds a span", meta.used_slices.get() > 0)?;
+            let room = meta.free.find(self.first_slice(), self.geometry.slices(), true).is_some();
+            holds("a superslab is in the available list iff it has free slices", meta.in_available.get() == room)?;
+            let failed_search = heap.failed_search_at(ordinal + 1).filter(|_| room);
+            let fits = failed_search.is_some_and(|request| self.find_slices(superslab, request).is_some());
+            holds("a request of a failed search does not fit", !fits)?;
+            let is_last = room && meta.available_next.get() == 0;
+            holds(
+                "the tail of the available list is correct",
+                is_last == (room && heap.available_tail == ordinal + 1),
+            )?;
             self.validate_spans(heap, superslab)?;
             next = meta.own_next.get();
         }
@@ -48,36 +51,36 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     fn validate_spans(&self, heap: &ThreadHeap<M>, superslab: M::SuperSlab) -> Result<(), Violation> {
         let meta = self.mem.meta(superslab);
         let ordinal = self.mem.ordinal(superslab);
-        let (mut unit, mut used_units) = (self.first_unit(), 0);
-        while unit < self.geometry.units() {
-            if meta.free.get(unit) {
-                unit += 1;
+        let (mut slice, mut used_slices) = (self.first_slice(), 0);
+        while slice < self.geometry.slices() {
+            if meta.free.get(slice) {
+                slice += 1;
                 continue;
             }
-            let span = Span { superslab, unit };
-            let units = u32::from(self.slab_meta(span).span_units.get());
-            let violation = |what| Violation { what, ordinal, unit };
-            if units == 0 || unit + units > self.geometry.units() {
-                return Err(violation("a span lies in its superslab"));
+            let span = Span { superslab, slice };
+            let slices = u32::from(self.span_meta(span).span_slices.get());
+            let violation = |what| Violation { what, ordinal, slice };
+            if slices == 0 || slice + slices > self.geometry.slices() {
+                return Err(violation("a span is inside its superslab"));
             }
-            for part in unit..unit + units {
-                let back = u32::from(self.unit_meta(superslab, part).span_back.get());
-                if meta.free.get(part) || part - back != unit {
-                    return Err(violation("every unit of a span leads to its first"));
+            for part in slice..slice + slices {
+                let back = u32::from(self.slice_meta(superslab, part).span_back.get());
+                if meta.free.get(part) || part - back != slice {
+                    return Err(violation("every slice of a span points to its first"));
                 }
             }
             self.validate_span(heap, span).map_err(violation)?;
-            used_units += units;
-            unit += units;
+            used_slices += slices;
+            slice += slices;
         }
-        if used_units != meta.used_units.get() {
-            return Err(Violation { what: "used units are counted", ordinal, unit: 0 });
+        if used_slices != meta.used_slices.get() {
+            return Err(Violation { what: "used slices are counted", ordinal, slice: 0 });
         }
         Ok(())
     }
 
     fn validate_span(&self, heap: &ThreadHeap<M>, span: Span<M>) -> Result<(), &'static str> {
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let holds = |what, holds| if holds { Ok(()) } else { Err(what) };
         let state = slab.span_state();
         holds("carved blocks fit", slab.carved.get() <= slab.capacity.get() || slab.is_lost())?;
@@ -88,22 +91,22 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         holds("used counts what is not in the local list", slab.used.get() + local == slab.carved.get())?;
         let bin = &heap.bins[usize::from(slab.class.get())];
         let is_active =
-            bin.has_active && heap.sources[usize::from(slab.class.get())] == span.superslab && bin.unit == span.unit;
-        holds("the active slab is its bin's", is_active == (state == SpanState::Active))?;
+            bin.has_active && heap.sources[usize::from(slab.class.get())] == span.superslab && bin.slice == span.slice;
+        holds("the active slab is that of its bin", is_active == (state == SpanState::Active))?;
         if is_active {
             let listed = self.validate_list(span, heap.ready[usize::from(slab.class.get())])?;
             return holds("a bin holds carved blocks", listed + local <= slab.carved.get());
         }
         let has_room = local > 0 || slab.carved.get() < slab.capacity.get();
-        holds("a full slab has no room", state != SpanState::Full || !has_room)
+        holds("a full slab has no free block", state != SpanState::Full || !has_room)
     }
 
-    /// Length of a free list, each of whose blocks must start where the slab has blocks.
+    /// Length of a free list. Each block must start at a carved block of the slab.
     fn validate_list(&self, span: Span<M>, list: Link) -> Result<u32, &'static str> {
-        let slab = self.slab_meta(span);
+        let slab = self.span_meta(span);
         let (mut next, mut count) = (list, 0);
         while let Some(at) = self.start_at(next) {
-            let from_area = at.checked_sub(slab.area.get()).ok_or("a free block lies in its slab")?;
+            let from_area = at.checked_sub(slab.area.get()).ok_or("a free block is inside its slab")?;
             if !from_area.is_multiple_of(slab.stride.get()) || from_area / slab.stride.get() >= slab.carved.get() {
                 return Err("a free block starts where a block was carved");
             }

@@ -1,4 +1,4 @@
-//! The values that a policy's choices can have.
+//! The values of the policy's enumerated settings.
 
 use crate::words::words;
 
@@ -15,7 +15,7 @@ words! {
 }
 
 words! {
-    /// Whether blocks carry a header, and when it is written. The three that do have the same placement.
+    /// Whether blocks have a header, and when it is written. The three modes with a header have the same placement.
     Header {
         /// No header.
         None = "none",
@@ -59,7 +59,7 @@ words! {
         Never = "never",
         /// No advice: the kernel's own mode decides. Memory is purged as if huge pages had been requested.
         System = "system",
-        /// `MADV_COLLAPSE` of a SuperSlab when its last unit is taken; once, until some of its memory is purged.
+        /// `MADV_COLLAPSE` of a SuperSlab when its last slice is taken; once, until some of its memory is purged.
         Collapse = "collapse",
         /// `MAP_HUGETLB`; if the pool is empty, `MADV_HUGEPAGE`; if that fails, 4 KiB pages. Each fallback is counted.
         Hugetlb = "hugetlb",

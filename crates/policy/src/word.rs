@@ -1,6 +1,6 @@
-//! What threads share.
+//! Words that threads share.
 
-/// A 64-bit word shared between threads. Natively `AtomicU64`; orderings are part of the contract ([`order`]).
+/// A 64-bit word shared between threads: `AtomicU64` on mmap. The orderings are part of the contract ([`order`]).
 pub trait Word {
     /// Acquire load.
     fn load(&self) -> u64;
@@ -8,11 +8,11 @@ pub trait Word {
     fn store(&self, value: u64);
     /// Acquire-release swap.
     fn swap(&self, value: u64) -> u64;
-    /// Acquire-release compare-and-swap; the value found on failure.
+    /// Acquire-release compare-and-swap; returns the current value on failure.
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64>;
 }
 
-/// The orderings of a word's operations, for worlds with threads.
+/// The orderings of a word's operations, for backends with threads.
 pub mod order {
     use core::sync::atomic::Ordering;
 

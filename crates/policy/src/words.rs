@@ -1,7 +1,7 @@
-//! A closed set of values, each with the word that stands for it on the command line, in the environment and in files.
+//! Enums whose values have a word each, used on the command line, in the environment and in files.
 
-/// Declares such a set: the enum with `ALL`, `WORDS`, `word` and `from_word`. With the feature `serde` its values are
-/// serialised as their words. The first value is the default.
+/// Declares such an enum, with `ALL`, `WORDS`, `word` and `from_word`. With the feature `serde`, values are serialised as their words. The
+/// first value is the default.
 macro_rules! words {
     (
         $(#[$doc:meta])* $name:ident {
@@ -27,12 +27,12 @@ macro_rules! words {
             /// The words of [`ALL`](Self::ALL), in its order.
             pub const WORDS: &'static [&'static str] = &[$first_word, $($word,)*];
 
-            /// The word that stands for this value.
+            /// The word of this value.
             pub const fn word(self) -> &'static str {
                 match self { $name::$first => $first_word, $($name::$variant => $word,)* }
             }
 
-            /// The value that a word stands for.
+            /// The value of a word.
             pub fn from_word(word: &str) -> Option<$name> {
                 match word { $first_word => Some($name::$first), $($word => Some($name::$variant),)* _ => None }
             }

@@ -1,8 +1,8 @@
 //! Classes and spans, exhaustively: every size under every scheme, every legal policy.
 
 use hksim_policy::classes::{Classes, STRIDE_MAX};
-use hksim_policy::geometry::{Geometry, GeometryError, RunGeometry, SUPERSLAB_BYTES, UNIT_BYTES_MIN};
-use hksim_policy::layout::{Layout, block_units, reserved_bytes, slab_units};
+use hksim_policy::geometry::{Geometry, GeometryError, RunGeometry, SLICE_BYTES_MIN, SUPERSLAB_BYTES};
+use hksim_policy::layout::{Layout, block_slices, reserved_bytes, slab_slices};
 use hksim_policy::vocabulary::{MetaPlace, SizeClasses};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES, Policy};
 use hksim_testkit::spread::{META_PLACES, SCHEMES};
@@ -46,19 +46,21 @@ fn every_size_gets_the_smallest_class_that_holds_it() {
     }
 }
 
-/// Units of a slab as the documentation says: seen from the blocks, of which there are as few as may be.
-fn documented_span_units(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
-    let wastes_little = |units: u64| {
-        let blocks = units * slab_bytes / u64::from(stride);
-        blocks * u64::from(stride) * 8 >= units * slab_bytes * 7
+/// Slices of a slab as the documentation says: seen from the blocks, of which there are as few as may be.
+fn documented_span_slices(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
+    let wastes_little = |slices: u64| {
+        let blocks = slices * slab_bytes / u64::from(stride);
+        blocks * u64::from(stride) * 8 >= slices * slab_bytes * 7
     };
-    (least_span_units(stride, slab_bytes, reserved)..).find(|&units| wastes_little(units)).expect("some number will do")
+    (least_span_slices(stride, slab_bytes, reserved)..)
+        .find(|&slices| wastes_little(slices))
+        .expect("some number will do")
 }
 
-/// Units that hold one block, behind the metadata, too.
-fn least_span_units(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
-    let end = |units: u64| (reserved / slab_bytes + units) * slab_bytes;
-    (1..).find(|&units| end(units) >= reserved + u64::from(stride)).expect("some number will do")
+/// Slices that hold one block, behind the metadata, too.
+fn least_span_slices(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
+    let end = |slices: u64| (reserved / slab_bytes + slices) * slab_bytes;
+    (1..).find(|&slices| end(slices) >= reserved + u64::from(stride)).expect("some number will do")
 }
 
 fn policies() -> impl Iterator<Item = Policy> {
@@ -82,7 +84,7 @@ fn policies() -> impl Iterator<Item = Policy> {
 fn shapes_are_legal_within_the_documented_bounds_only() {
     for policy in policies() {
         let legal = SUPERSLAB_BYTES.contains(&policy.superslab_bytes)
-            && (UNIT_BYTES_MIN..=policy.superslab_bytes).contains(&policy.slab_bytes)
+            && (SLICE_BYTES_MIN..=policy.superslab_bytes).contains(&policy.slab_bytes)
             && policy.superslab_bytes / policy.slab_bytes <= 512;
         assert_eq!(RunGeometry::new(&policy).is_ok(), legal, "{policy:?}");
         let odd = Policy { slab_bytes: policy.slab_bytes + 1, ..policy };
@@ -95,21 +97,24 @@ fn every_class_a_shape_admits_has_room_in_every_place_of_a_span() {
     let mut spans = 0;
     for (policy, geometry) in policies().filter_map(|policy| Some((policy, RunGeometry::new(&policy).ok()?))) {
         let reserved = u64::from(reserved_bytes(&geometry));
-        let first_unit = reserved / policy.slab_bytes;
-        let units = policy.superslab_bytes / policy.slab_bytes;
-        assert!(first_unit < units, "metadata fills all of {policy:?}");
+        let first_slice = reserved / policy.slab_bytes;
+        let slices = policy.superslab_bytes / policy.slab_bytes;
+        assert!(first_slice < slices, "metadata fills all of {policy:?}");
         let strides = documented_strides(policy.classes);
         assert!(strides.contains(&geometry.stride_max()), "{policy:?}");
         for stride in strides.into_iter().filter(|&stride| stride <= geometry.stride_max()) {
-            let span_units = documented_span_units(stride, policy.slab_bytes, reserved);
-            assert_eq!(u64::from(slab_units(&geometry, stride)), span_units, "{stride} of {policy:?}");
-            assert!(span_units <= 3 && first_unit + span_units <= units, "{span_units} for {stride} of {policy:?}");
-            let least = u64::from(block_units(&geometry, stride));
-            assert_eq!(least, least_span_units(stride, policy.slab_bytes, reserved), "{stride} of {policy:?}");
-            for unit in first_unit..=units - least {
-                let area = (unit * policy.slab_bytes).max(reserved);
-                let capacity = ((unit + least) * policy.slab_bytes - area) / u64::from(stride);
-                assert!(capacity >= 1, "no block of {stride} bytes fits at unit {unit} of {policy:?}");
+            let span_slices = documented_span_slices(stride, policy.slab_bytes, reserved);
+            assert_eq!(u64::from(slab_slices(&geometry, stride)), span_slices, "{stride} of {policy:?}");
+            assert!(
+                span_slices <= 3 && first_slice + span_slices <= slices,
+                "{span_slices} for {stride} of {policy:?}"
+            );
+            let least = u64::from(block_slices(&geometry, stride));
+            assert_eq!(least, least_span_slices(stride, policy.slab_bytes, reserved), "{stride} of {policy:?}");
+            for slice in first_slice..=slices - least {
+                let area = (slice * policy.slab_bytes).max(reserved);
+                let capacity = ((slice + least) * policy.slab_bytes - area) / u64::from(stride);
+                assert!(capacity >= 1, "no block of {stride} bytes fits at slice {slice} of {policy:?}");
                 spans += 1;
             }
         }

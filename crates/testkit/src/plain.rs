@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use hksim_policy::layout::{HEAPS_MAX, Layout};
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory, World};
-use hksim_policy::meta::{Entry, Pages, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::meta::{Entry, Pages, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, MetaPlace};
-use hksim_policy::{Errno, Geometry, HUGE_PAGE_BYTES, Misuse, PAGE_BYTES, Policy, Word};
+use hksim_policy::{Errno, Geometry, HUGE_PAGE_BYTES, InvalidFree, PAGE_BYTES, Policy, Word};
 
 use crate::Random;
 use crate::advised::Advised;
@@ -75,7 +75,7 @@ impl<W: Word + Default> PlainMemory<W> {
             ordinals,
             bytes: RefCell::new(Bytes::new(layout.arena_bytes)),
             advised: Advised::new(layout.arena_bytes),
-            superslabs: (0..ordinals).map(|_| PlainSuperSlab::new(geometry.units())).collect(),
+            superslabs: (0..ordinals).map(|_| PlainSuperSlab::new(geometry.slices())).collect(),
             table: (0..ordinals).map(|_| Entry::default()).collect(),
             pool: PoolMeta::new(),
             mail: (0..HEAPS_MAX).map(|_| OnceCell::new()).collect(),
@@ -306,18 +306,18 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
     }
 
     #[track_caller]
-    fn slab(&self, _place: MetaPlace, superslab: u32, unit: u32) -> &SlabMeta {
-        &self.standing(superslab).slabs[unit as usize]
+    fn slice_meta(&self, _place: MetaPlace, superslab: u32, slice: u32) -> &SpanMeta {
+        &self.standing(superslab).slabs[slice as usize]
     }
 
     #[track_caller]
-    fn remote(&self, superslab: u32, unit: u32) -> &W {
-        &self.standing(superslab).remote[unit as usize]
+    fn remote(&self, superslab: u32, slice: u32) -> &W {
+        &self.standing(superslab).remote[slice as usize]
     }
 
     #[track_caller]
-    fn mail_next(&self, superslab: u32, unit: u32) -> &W {
-        &self.standing(superslab).mail[unit as usize]
+    fn message_next(&self, superslab: u32, slice: u32) -> &W {
+        &self.standing(superslab).mail[slice as usize]
     }
 
     fn entry(&self, ordinal: u32) -> &Entry {
@@ -337,7 +337,7 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
         self.mail[heap as usize].get_or_init(W::default).store(0);
     }
 
-    fn mail(&self, heap: u32) -> &W {
+    fn message_queue(&self, heap: u32) -> &W {
         let mail = self.mail[heap as usize].get();
         mail.unwrap_or_else(|| panic!("mail of heap {heap} is used before it is made"))
     }
@@ -368,7 +368,7 @@ impl<W: Word + Default> Memory for PlainMemory<W> {
         before
     }
 
-    fn misuse(&self, block: Block<u32>, what: Misuse) {
+    fn invalid_free(&self, block: Block<u32>, what: InvalidFree) {
         panic!("{what:?} of {block:?}, and the test frees live blocks only");
     }
 

@@ -4,10 +4,10 @@ use std::cell::Cell;
 
 use hksim_policy::Word;
 use hksim_policy::memory::Link;
-use hksim_policy::meta::{SlabId, SlabMeta, SpanState, SuperSlabMeta};
+use hksim_policy::meta::{SlabId, SpanMeta, SpanState, SuperSlabMeta};
 
-/// Most units a SuperSlab can have.
-const UNITS_MAX: u32 = 512;
+/// Most slices a SuperSlab can have.
+const SLICES_MAX: u32 = 512;
 
 /// A remote word for one thread.
 #[derive(Default)]
@@ -41,18 +41,18 @@ impl Word for PlainWord {
 pub(crate) struct PlainSuperSlab<W> {
     pub(crate) stands: Cell<bool>,
     pub(crate) meta: SuperSlabMeta<W>,
-    pub(crate) slabs: Vec<SlabMeta>,
+    pub(crate) slabs: Vec<SpanMeta>,
     pub(crate) remote: Vec<W>,
     pub(crate) mail: Vec<W>,
 }
 
 impl<W: Word + Default> PlainSuperSlab<W> {
-    pub(crate) fn new(units: u32) -> PlainSuperSlab<W> {
-        let words = || (0..units).map(|_| W::default()).collect();
+    pub(crate) fn new(slices: u32) -> PlainSuperSlab<W> {
+        let words = || (0..slices).map(|_| W::default()).collect();
         PlainSuperSlab {
             stands: Cell::new(false),
             meta: SuperSlabMeta::new(W::default()),
-            slabs: (0..units).map(|_| SlabMeta::new()).collect(),
+            slabs: (0..slices).map(|_| SpanMeta::new()).collect(),
             remote: words(),
             mail: words(),
         }
@@ -70,12 +70,12 @@ impl<W: Word + Default> PlainSuperSlab<W> {
 fn clear_meta<W: Word>(meta: &SuperSlabMeta<W>) {
     meta.owner.store(0);
     for bits in [&meta.free, &meta.clean, &meta.zero] {
-        bits.put(0, UNITS_MAX, false);
+        bits.put(0, SLICES_MAX, false);
     }
     for cell in [
-        &meta.used_units,
-        &meta.room_next,
-        &meta.room_prev,
+        &meta.used_slices,
+        &meta.available_next,
+        &meta.available_prev,
         &meta.purge_next,
         &meta.purge_prev,
         &meta.own_next,
@@ -83,12 +83,12 @@ fn clear_meta<W: Word>(meta: &SuperSlabMeta<W>) {
     ] {
         cell.set(0);
     }
-    meta.in_room.set(false);
+    meta.in_available.set(false);
     meta.in_purge.set(false);
     meta.purge_at_ns.set(0);
 }
 
-fn clear_slab(slab: &SlabMeta) {
+fn clear_slab(slab: &SpanMeta) {
     slab.next.set(SlabId::NONE);
     slab.prev.set(SlabId::NONE);
     slab.local_free.set(Link::NONE);
@@ -97,10 +97,10 @@ fn clear_slab(slab: &SlabMeta) {
         cell.set(0);
     }
     slab.span_back.set(0);
-    slab.span_units.set(0);
+    slab.span_slices.set(0);
     slab.class.set(0);
     slab.set_state(SpanState::None);
-    slab.home.clear();
+    slab.owner_tag.clear();
     slab.zeroed.set(false);
     slab.fresh.set(false);
 }

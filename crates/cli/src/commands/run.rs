@@ -9,8 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
 use hksim_embedded::{ALLOCATOR, PRELOAD_VARIABLE, cached, preload_with};
+use hksim_native::config::{NativeConfig, POLICY_VARIABLE};
 use hksim_native::process::{Form, STATISTICS_VARIABLE};
-use hksim_native::setup::{POLICY_VARIABLE, Setup};
 use hksim_record::Obstacle;
 
 use crate::flags::table::{FLAGS, Subject};
@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
     let choice = policy.choice()?;
     host::can_serve(&choice)?;
     let words = format!("{} {}", words(&choice), args.misuse.word());
-    Setup::read(&words).map_err(|why| anyhow!("{why}"))?;
+    NativeConfig::read(&words).map_err(|why| anyhow!("{why}"))?;
     let object = cached("native", ALLOCATOR)?;
     let statistics = args.stats.as_deref().map(statistics).transpose()?;
     let (program, arguments) = args.command.split_first().context("no command")?;
@@ -123,7 +123,7 @@ mod tests {
     /// What the native allocator reads is the policy that was written down.
     fn agree(choice: &Choice) {
         let words = words(choice);
-        let read = Setup::read(&words).unwrap_or_else(|why| panic!("{words}: {why}"));
+        let read = NativeConfig::read(&words).unwrap_or_else(|why| panic!("{words}: {why}"));
         assert_eq!(read.policy, choice.policy, "{words}");
     }
 
@@ -156,13 +156,13 @@ mod tests {
         for name in Policy::PRESETS {
             let policy = Policy { header_bytes: 16, ..Policy::preset(name).expect("a preset") };
             let named = format!("preset={name} header-bytes=16");
-            assert_eq!(Setup::read(&named), Setup::read(&words(&Choice::of(policy))), "{name}");
+            assert_eq!(NativeConfig::read(&named), NativeConfig::read(&words(&Choice::of(policy))), "{name}");
         }
     }
 
     #[test]
     fn what_cannot_run_is_refused_with_the_reason() {
-        let why = |words| Setup::read(words).expect_err(words).to_string();
+        let why = |words| NativeConfig::read(words).expect_err(words).to_string();
         assert!(why("preset=hakmem").contains("header-bytes=16"));
         assert!(["align=trim", "align=kernel"].into_iter().all(|words| why(words).contains("use align=arena")));
         assert!(why("touch=all").contains("leave it out"));

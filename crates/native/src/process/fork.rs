@@ -1,19 +1,19 @@
-//! Fork: nothing is held while it happens; the child frees the locks and gives up the heaps of threads that it does not have.
+//! Fork: the parent holds no lock during a fork; the child resets the locks and closes the heaps of the other threads.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::locking;
-use super::served::{CHOSEN, CONSTANT, Place, Served};
+use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGeometry};
 use super::start::{Kind, start_if_wanted};
 use crate::slots;
 
-/// Heaps that were on a slow path when their process forked, and are lost to this one.
+/// Heaps that were on a slow path during a fork and are lost to this process.
 pub(super) static HEAPS_LOST: AtomicU32 = AtomicU32::new(0);
 
-/// Runs when the object or the program is loaded, before its threads. Not at the first allocation: the C library may hold
-/// the lock of its own list while it allocates for it.
+/// Runs when the object or program is loaded, before it has threads. The first allocation would be too late: the C library may allocate while
+/// it holds the lock of its list of fork handlers.
 extern "C" fn register() {
-    // SAFETY: both have the right signature and stay. Where there is no memory for it, forks are as unsafe as before.
+    // SAFETY: both have the right signature and are never unloaded. If it fails, forks are as unsafe as without it.
     unsafe { libc::pthread_atfork(Some(before), None, Some(after_in_child)) };
 }
 
@@ -22,7 +22,7 @@ extern "C" fn register() {
 #[unsafe(link_section = ".init_array")]
 static REGISTER: extern "C" fn() = register;
 
-/// An allocator that is being made is waited for.
+/// Waits until an allocator that is being created is complete.
 extern "C" fn before() {
     start_if_wanted();
 }
@@ -30,19 +30,23 @@ extern "C" fn before() {
 extern "C" fn after_in_child() {
     match start_if_wanted() {
         Some(Kind::Constant) => inherit(&CONSTANT),
-        Some(Kind::Chosen) => inherit(&CHOSEN),
+        Some(Kind::Configured) => inherit(&CONFIGURED),
         None => {}
     }
 }
 
-/// Gives up the heaps of the threads that are not here.
-fn inherit<G: Place>(served: &'static Served<G>) {
+/// Closes the heaps of the threads that did not survive the fork.
+fn inherit<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>) {
     // SAFETY: this is the child's only thread.
-    unsafe { locking::forget(&served.allocator().mem) };
+    unsafe { locking::forget(&process_allocator.allocator().mem) };
     // SAFETY: this is the child's only thread, and its first call: the thread that forked was in none.
     let lost = unsafe {
-        let common = served.renew_common();
-        slots::inherit(served.allocator(), |id| served.storage(id), [served.heap(), common])
+        let common = process_allocator.renew_common();
+        slots::inherit(
+            process_allocator.allocator(),
+            |id| process_allocator.storage(id),
+            [process_allocator.heap(), common],
+        )
     };
     HEAPS_LOST.fetch_add(lost, Ordering::Relaxed);
 }

@@ -1,25 +1,24 @@
-//! What `mallinfo` and its kin ask for: a few sums over the process's allocator, and giving memory back on request.
+//! Sums for `mallinfo` and the like, and returning memory on request (`malloc_trim`).
 //!
-//! Only the calling thread's heap and those of ended threads can be looked into. SuperSlabs of other threads count as in
-//! use, all of them.
+//! Only the calling thread's heap and abandoned SuperSlabs can be inspected. SuperSlabs of other threads count as fully used.
 
 use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 
-use hksim_policy::census::Census;
+use hksim_policy::stats::HeapStats;
 
-use super::served::{CHOSEN, CONSTANT, Place, Served};
+use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGeometry};
 use super::start::{Kind, started};
-use crate::tally::CALLS;
+use crate::call_counts::CALLS;
 
-/// Sums in bytes, but for the number of huge blocks.
+/// Sums over the process's allocator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeapInfo {
-    /// SuperSlabs that heaps have, and present ones that the pool keeps.
+    /// SuperSlabs that heaps own, and present ones that the pool caches.
     pub superslab_bytes: u64,
-    /// What blocks in them take, rounded up to their size classes.
+    /// Live blocks in them, rounded up to their size classes.
     pub used_bytes: u64,
-    /// Present memory that the pool keeps, freed huge blocks included.
+    /// Present memory that the pool caches, including freed huge blocks.
     pub kept_bytes: u64,
     /// Huge blocks in use.
     pub huge_blocks: u64,
@@ -28,15 +27,15 @@ pub struct HeapInfo {
 }
 
 impl HeapInfo {
-    /// What is free in SuperSlabs.
+    /// Free bytes in SuperSlabs.
     pub fn free_bytes(&self) -> u64 {
         self.superslab_bytes - self.used_bytes
     }
 
-    /// Writes glibc's `malloc_info`, of one arena.
+    /// Writes the XML of glibc's `malloc_info`, with one arena.
     ///
     /// # Errors
-    /// As `out`'s.
+    /// The errors of `out`.
     pub fn xml(&self, out: &mut impl Write) -> fmt::Result {
         let HeapInfo { superslab_bytes, huge_blocks, huge_bytes, .. } = self;
         let all = superslab_bytes + huge_bytes;
@@ -51,53 +50,53 @@ impl HeapInfo {
     }
 }
 
-fn info_of<G: Place>(served: &'static Served<G>) -> HeapInfo {
-    let allocator = served.allocator();
-    let mut census = Census::new();
-    if let Some(heap) = served.heap() {
+fn info_of<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>) -> HeapInfo {
+    let allocator = process_allocator.allocator();
+    let mut stats = HeapStats::new();
+    if let Some(heap) = process_allocator.heap() {
         // SAFETY: the calling thread's own heap.
-        allocator.count_heap(unsafe { heap.as_ref() }, &mut census);
+        allocator.add_heap_stats(unsafe { heap.as_ref() }, &mut stats);
     }
-    allocator.count_abandoned(&mut census);
-    let pool = allocator.count_pool();
+    allocator.add_abandoned_stats(&mut stats);
+    let pool = allocator.pool_stats();
     let bytes_of = |superslabs: u64| superslabs << allocator.geometry.superslab_shift();
-    let others = pool.superslabs.saturating_sub(census.superslabs);
+    let others = pool.superslabs.saturating_sub(stats.superslabs);
     HeapInfo {
         superslab_bytes: bytes_of(pool.superslabs + pool.idle_present),
-        used_bytes: census.live_bytes() + bytes_of(others),
+        used_bytes: stats.live_bytes() + bytes_of(others),
         kept_bytes: bytes_of(pool.idle_present) + pool.huge_idle_bytes,
         huge_blocks: pool.huge_blocks,
         huge_bytes: pool.huge_bytes,
     }
 }
 
-/// The sums of this moment; zeros before the first allocation.
+/// The current sums; zeros before the first allocation.
 pub fn heap_info() -> HeapInfo {
     match started() {
         Some(Kind::Constant) => info_of(&CONSTANT),
-        Some(Kind::Chosen) => info_of(&CHOSEN),
+        Some(Kind::Configured) => info_of(&CONFIGURED),
         None => HeapInfo::default(),
     }
 }
 
-/// Calls that gave memory back so far.
+/// Number of system calls so far that returned memory.
 fn given_back() -> u64 {
     CALLS.iter().filter(|count| count.gives_back).map(|count| count.ok.load(Ordering::Relaxed)).sum()
 }
 
-fn trim_of<G: Place>(served: &'static Served<G>) {
-    // SAFETY: the calling thread's own heap, and no call of the policy comes back here.
-    let heap = served.heap().map(|mut heap| unsafe { heap.as_mut() });
-    served.allocator().purge_now(heap);
+fn trim_of<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>) {
+    // SAFETY: the calling thread's own heap; the policy never calls back into this crate's process functions.
+    let heap = process_allocator.heap().map(|mut heap| unsafe { heap.as_mut() });
+    process_allocator.allocator().purge_now(heap);
 }
 
-/// Gives back at once what the policy would give back after its delay: empty SuperSlabs, freed huge blocks, and the calling
-/// thread's empty spans. Returns whether the kernel was given anything.
+/// Purges at once what the policy would purge after its delay: empty SuperSlabs, freed huge blocks, and the calling thread's empty spans.
+/// Returns whether any memory was returned to the kernel.
 pub fn trim() -> bool {
     let before = given_back();
     match started() {
         Some(Kind::Constant) => trim_of(&CONSTANT),
-        Some(Kind::Chosen) => trim_of(&CHOSEN),
+        Some(Kind::Configured) => trim_of(&CONFIGURED),
         None => {}
     }
     given_back() > before

@@ -1,7 +1,7 @@
-//! `mlockall` of a program whose allocator has reserved far more than it uses.
+//! `mlockall` for a program whose allocator reserves far more memory than it uses.
 //!
-//! The kernel's own call would make all of the arena present: 64 GiB. So each mapping of the process is locked for itself but the
-//! reservation, of which the allocator locks what it has taken.
+//! The kernel's own call would make the whole arena resident: 64 GiB. So each other mapping of the process is locked separately, and in the
+//! reservation the allocator locks only the SuperSlabs that it has taken.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -10,29 +10,29 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Locking, Memory, MemoryLock};
 
 use super::World;
-use super::served::{CHOSEN, CONSTANT, Place, Served};
+use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGeometry};
 use super::start::{Kind, start};
 use crate::lock::ForkLock;
 use crate::mapped_parts::{Pages, lock_mapped_parts};
 use crate::os::{lock, lock_future};
 
-/// One program's thread locks at a time.
+/// Serialises the calls of the program's threads.
 static LOCKING: ForkLock<()> = ForkLock::new(());
 
-/// In the child of a fork, which inherits no locked memory.
+/// Forgets all locks in the child of a fork, which inherits no locked memory.
 ///
 /// # Safety
-/// Called while it has one thread, which locks nothing.
+/// Called while the child has one thread, which is not in this module.
 pub(super) unsafe fn forget(mem: &World) {
     // SAFETY: the caller's promise.
     unsafe { LOCKING.renew() };
     mem.forget_locks();
 }
 
-/// `mlockall`, or `munlockall` where `flags` are 0.
+/// `mlockall`, or `munlockall` if `flags` is 0.
 ///
 /// # Errors
-/// The kernel's errors: EINVAL for flags that it does not know, EPERM or ENOMEM where the limit of locked memory (`ulimit -l`) forbids it.
+/// As the kernel: EINVAL for unknown flags, EPERM or ENOMEM at the limit of locked memory (`ulimit -l`).
 pub fn lock_all(flags: i32) -> Result<(), Errno> {
     let is_set = |flag| flags & flag != 0;
     let lock = MemoryLock {
@@ -44,20 +44,23 @@ pub fn lock_all(flags: i32) -> Result<(), Errno> {
     if flags & !known != 0 || flags == libc::MCL_ONFAULT {
         return Err(Errno(libc::EINVAL));
     }
-    // The reservation must be there before maps are locked as they are made.
+    // The reservation must exist before new mappings are locked.
     match start() {
         Some(Kind::Constant) => lock_with(&CONSTANT, lock),
-        Some(Kind::Chosen) => lock_with(&CHOSEN, lock),
+        Some(Kind::Configured) => lock_with(&CONFIGURED, lock),
         None => Err(Errno(libc::ENOMEM)),
     }
 }
 
-fn lock_with<G: Place>(served: &'static Served<G>, lock: MemoryLock) -> Result<(), Errno> {
+fn lock_with<G: ProcessGeometry>(
+    process_allocator: &'static ProcessAllocator<G>,
+    lock: MemoryLock,
+) -> Result<(), Errno> {
     let guard = LOCKING.lock();
-    let allocator = served.allocator();
+    let allocator = process_allocator.allocator();
     let locked = lock_others(&allocator.mem, lock).and_then(|()| allocator.lock_memory(lock));
     if locked.is_err() && lock.current {
-        // As if it had not been tried; what was locked before is unlocked, too.
+        // Undo the partial lock. Memory that was locked before is unlocked, too.
         let none = MemoryLock::default();
         let _ = lock_future(none).and_then(|()| allocator.lock_memory(none));
     }
@@ -65,12 +68,12 @@ fn lock_with<G: Place>(served: &'static Served<G>, lock: MemoryLock) -> Result<(
     locked
 }
 
-/// Locks what is not the allocator's.
+/// Locks the memory of the process outside the reservation.
 fn lock_others(mem: &World, lock: MemoryLock) -> Result<(), Errno> {
     if lock.future {
         lock_future(MemoryLock { current: false, ..lock })?;
     } else if !lock.current || mem.locks_future().is_some() {
-        // All is unlocked; with `MCL_CURRENT` it is locked again below, as nothing else ends what `MCL_FUTURE` began.
+        // Only unlocking everything clears `MCL_FUTURE`. With `MCL_CURRENT`, memory is locked again below.
         lock_future(MemoryLock::default())?;
     }
     if !lock.current {
@@ -80,11 +83,11 @@ fn lock_others(mem: &World, lock: MemoryLock) -> Result<(), Errno> {
     let others = |each: &mut dyn FnMut(Range<u64>) -> Result<(), Errno>| {
         mappings(|map| if map.start < own.end && own.start < map.end { Ok(()) } else { each(map) })
     };
-    // First on fault, which makes nothing present: an error is that of a limit, and nothing has happened yet.
+    // First on fault, which makes no page present: an error can only be the limit, and nothing has changed yet.
     others(&mut |map| lock_mapped_parts(pages_of(&map), Locking::OnFault, &lock_pages))?;
     if !lock.on_fault {
         others(&mut |map| {
-            // What may not be accessed cannot be made present, and is locked all the same.
+            // Inaccessible pages cannot be made present; they stay locked on fault.
             let _ = lock_pages(pages_of(&map), Locking::Present);
             Ok(())
         })?;
@@ -102,11 +105,11 @@ fn lock_pages(pages: Pages, locking: Locking) -> Result<(), Errno> {
     unsafe { lock(at, pages.bytes(), locking) }
 }
 
-/// Bytes of the kernel's list that are read at once: a line is shorter.
+/// Bytes of the kernel's list read at once. A line is shorter.
 const TEXT_BYTES: usize = 16 << 10;
 
-/// Calls `each` for every mapping of the process, without allocating. The list goes on behind the last address that was read, so it may
-/// change meanwhile.
+/// Calls `each` for every mapping of the process, without allocating. Mappings may change meanwhile: the kernel continues the list after the
+/// last address that was read.
 fn mappings(mut each: impl FnMut(Range<u64>) -> Result<(), Errno>) -> Result<(), Errno> {
     let mut text = [0u8; TEXT_BYTES];
     let mut held = 0;
@@ -116,7 +119,7 @@ fn mappings(mut each: impl FnMut(Range<u64>) -> Result<(), Errno>) -> Result<(),
         let filled = held + got;
         let end = text[..filled].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         for line in text[..end].split(|&byte| byte == b'\n') {
-            // The kernel's own page is listed, and is no mapping of the process.
+            // Skip the vsyscall page: it is listed, but belongs to the kernel.
             if let Some(map) = range_of(line).filter(|map| map.start < 1 << 63) {
                 each(map)?;
             }
@@ -129,7 +132,7 @@ fn mappings(mut each: impl FnMut(Range<u64>) -> Result<(), Errno>) -> Result<(),
     }
 }
 
-/// The addresses that a line begins with.
+/// The address range at the start of a line.
 fn range_of(line: &[u8]) -> Option<Range<u64>> {
     let mut numbers = line.split(|&byte| byte == b'-' || byte == b' ');
     let mut number = || {
@@ -146,7 +149,7 @@ impl List {
     fn open() -> Result<List, Errno> {
         // SAFETY: the path is a string.
         let descriptor = unsafe { libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-        // Without the list nothing can be locked: the error is one that `mlockall` knows.
+        // Nothing can be locked without the list. ENOMEM is an error that `mlockall` documents.
         if descriptor < 0 { Err(Errno(libc::ENOMEM)) } else { Ok(List(descriptor)) }
     }
 

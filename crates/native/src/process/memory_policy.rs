@@ -1,9 +1,9 @@
-//! What the program has asked of the kernel for all of its memory, as the kernel tells it. Without allocating.
+//! The process-wide memory settings of the program, read from the kernel without allocating.
 
 use std::str;
 
-/// What `PR_GET_THP_DISABLE` returns: 0 where the modes decide about huge pages; 1 where the program has none; 3 where only advised
-/// memory may have them. 0 where the kernel does not know the question.
+/// The result of `PR_GET_THP_DISABLE`: 0 if the system's modes decide about huge pages, 1 if the program has none, 3 if only advised memory
+/// may have them. Also 0 if the kernel does not support the call.
 pub fn thp_disable() -> u64 {
     let none: libc::c_ulong = 0;
     // SAFETY: touches no memory.
@@ -11,11 +11,11 @@ pub fn thp_disable() -> u64 {
     u64::try_from(answer).unwrap_or(0)
 }
 
-/// Bytes locked by `mlockall` and its like; 0 where /proc does not tell.
+/// Bytes locked by `mlockall`, `mlock` and the like; 0 if /proc is not readable.
 pub fn locked_bytes() -> u64 {
     let mut text = [0; 4096];
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    // SAFETY: the path is a string, the buffer holds that many bytes; a descriptor that was opened is closed.
+    // SAFETY: the path is a C string and the buffer has that many bytes; an opened descriptor is closed.
     let used = unsafe {
         let status = libc::open(c"/proc/self/status".as_ptr(), flags);
         let used = libc::read(status, text.as_mut_ptr().cast(), text.len());
@@ -28,7 +28,7 @@ pub fn locked_bytes() -> u64 {
     kibibytes.unwrap_or(0) << 10
 }
 
-/// In words, where it keeps huge pages from the program.
+/// A description, if the setting restricts huge pages.
 pub fn thp_disable_text(thp_disable: u64) -> Option<&'static str> {
     match thp_disable {
         0 => None,

@@ -1,75 +1,75 @@
-//! One allocator for the whole process, with a heap per thread: what serves `GlobalAlloc` and the C interface.
+//! The allocator of the process, with a heap per thread. It serves `GlobalAlloc` and the C interface.
 //!
-//! There are two of it, of which a process uses one: with constant geometry, and with one from the environment
-//! ([`POLICY_VARIABLE`](crate::setup::POLICY_VARIABLE)). Threads of the first never ask which: their heap's pointer tells.
-//! Nothing here allocates: the allocator is made in place in a static, thread heaps live in the reservation.
+//! There are two such allocators, of which a process uses one: with constant geometry, or with geometry from the environment
+//! ([`POLICY_VARIABLE`](crate::config::POLICY_VARIABLE)). A thread of the first never checks which is in use: its heap pointer implies it.
+//! Nothing here allocates: the allocators are statics, and thread heaps are in the reservation.
 
-pub(crate) mod desk;
 mod fork;
 mod heap_info;
+pub(crate) mod invalid_free;
 mod locking;
 mod memory_policy;
-pub(crate) mod misuse;
-mod say;
-mod served;
+mod process_allocator;
 mod start;
 mod statistics;
+mod stderr;
+pub(crate) mod thread_state;
 
 use std::ptr::{self, NonNull};
 
-use hksim_policy::{Allocator, Block, Geometry, Memory, Misuse, Quickly, Request, ThreadHeap};
+use hksim_policy::{Allocator, Block, FastFree, Geometry, InvalidFree, Memory, Request, ThreadHeap};
 
+use crate::call_counts::Counted;
 use crate::memory::MmapMemory;
-use crate::tally::Counted;
 pub use heap_info::{HeapInfo, heap_info, trim};
 pub use locking::lock_all;
-pub use statistics::{Form, STATISTICS_VARIABLE, tell_statistics};
+pub use statistics::{Form, STATISTICS_VARIABLE, write_statistics};
 
-use misuse::foreign;
-use served::{CHOSEN, CONSTANT, Constant};
+use invalid_free::foreign;
+use process_allocator::{CONFIGURED, CONSTANT, Constant};
 use start::{Kind, start, started};
 
 type World = MmapMemory<Counted>;
 type Heap = ThreadHeap<World>;
 
-/// Something to do with the allocator and the calling thread's heap, whatever the geometry.
-trait Work {
-    /// What comes of it.
+/// An operation on the allocator and the calling thread's heap, generic over the geometry.
+trait HeapOperation {
+    /// The result.
     type Output;
-    /// What comes of it where there is no memory for an allocator or a heap.
+    /// The result if there is no memory for an allocator or a heap.
     const WITHOUT_HEAP: Self::Output;
-    /// Does it.
+    /// Performs the operation.
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) -> Self::Output;
 }
 
-/// Does some work with the calling thread's heap.
+/// Performs an operation with the calling thread's heap.
 #[inline(always)]
-fn with_heap<W: Work>(work: W) -> W::Output {
+fn with_heap<W: HeapOperation>(operation: W) -> W::Output {
     match CONSTANT.heap() {
-        // SAFETY: the heap is this thread's alone, and no call of the policy comes back here.
-        Some(mut heap) => work.run(CONSTANT.allocator(), unsafe { heap.as_mut() }),
-        None => with_another_heap(work).unwrap_or(W::WITHOUT_HEAP),
+        // SAFETY: only this thread uses the heap, and the policy never calls back into this module.
+        Some(mut heap) => operation.run(CONSTANT.allocator(), unsafe { heap.as_mut() }),
+        None => with_another_heap(operation).unwrap_or(W::WITHOUT_HEAP),
     }
 }
 
-/// The same where the thread has no heap of the constant allocator. `None` if there is no memory for one.
+/// As [`with_heap`], for a thread without a heap in the constant allocator. `None` if there is no memory for a heap.
 #[cold]
 #[inline(never)]
-fn with_another_heap<W: Work>(work: W) -> Option<W::Output> {
-    if let Some(mut heap) = CHOSEN.heap() {
+fn with_another_heap<W: HeapOperation>(operation: W) -> Option<W::Output> {
+    if let Some(mut heap) = CONFIGURED.heap() {
         // SAFETY: as above.
-        return Some(work.run(CHOSEN.allocator(), unsafe { heap.as_mut() }));
+        return Some(operation.run(CONFIGURED.allocator(), unsafe { heap.as_mut() }));
     }
     match start()? {
-        Kind::Constant => CONSTANT.with_new_heap(|heap| work.run(CONSTANT.allocator(), heap)),
-        Kind::Chosen => CHOSEN.with_new_heap(|heap| work.run(CHOSEN.allocator(), heap)),
+        Kind::Constant => CONSTANT.with_new_heap(|heap| operation.run(CONSTANT.allocator(), heap)),
+        Kind::Configured => CONFIGURED.with_new_heap(|heap| operation.run(CONFIGURED.allocator(), heap)),
     }
 }
 
-/// A plain request: what it is made of is known when the fast path is compiled.
+/// A plain request. Its alignment and zeroing are constants, so that the fast path is compiled for them.
 struct AllocatePlain(u64);
 
-impl Work for AllocatePlain {
+impl HeapOperation for AllocatePlain {
     type Output = *mut u8;
     const WITHOUT_HEAP: *mut u8 = ptr::null_mut();
 
@@ -81,7 +81,7 @@ impl Work for AllocatePlain {
 
 struct Allocate(Request);
 
-impl Work for Allocate {
+impl HeapOperation for Allocate {
     type Output = *mut u8;
     const WITHOUT_HEAP: *mut u8 = ptr::null_mut();
 
@@ -93,23 +93,23 @@ impl Work for Allocate {
 
 struct Free(NonNull<u8>);
 
-impl Work for Free {
+impl HeapOperation for Free {
     type Output = ();
     const WITHOUT_HEAP: () = ();
 
     #[inline(always)]
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) {
         if let Some(block) = block_of(allocator, self.0) {
-            // With run-time geometry this is where the fast path is.
+            // With run-time geometry, this is the fast path.
             allocator.free(heap, block);
         }
     }
 }
 
-/// The rest of a free that began on the fast path.
-struct Finish(NonNull<u8>, Quickly);
+/// Completes a free that started on the fast path.
+struct Finish(NonNull<u8>, FastFree);
 
-impl Work for Finish {
+impl HeapOperation for Finish {
     type Output = ();
     const WITHOUT_HEAP: () = ();
 
@@ -117,30 +117,30 @@ impl Work for Finish {
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) {
         let Some(block) = block_of(allocator, self.0) else { return };
         match self.1 {
-            Quickly::Done => {}
-            Quickly::Emptied => allocator.settle_after(heap, block),
-            Quickly::Suspect => allocator.free_suspect(heap, block),
-            Quickly::Not => allocator.free_slowly(heap, block),
+            FastFree::Done => {}
+            FastFree::Emptied => allocator.finish_emptied(heap, block),
+            FastFree::Suspect => allocator.free_suspect(heap, block),
+            FastFree::NotFast => allocator.free_slow(heap, block),
         }
     }
 }
 
 struct Resize(NonNull<u8>, u64);
 
-impl Work for Resize {
+impl HeapOperation for Resize {
     type Output = *mut u8;
     const WITHOUT_HEAP: *mut u8 = ptr::null_mut();
 
     #[inline(always)]
     fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) -> *mut u8 {
-        let look = |block| allocator.misuse_of_resized(heap, block);
+        let look = |block| allocator.check_resized(heap, block);
         let Some(block) = checked_block_of(allocator, self.0, look) else { return ptr::null_mut() };
         address_or_null(allocator, allocator.resize(heap, block, self.1))
     }
 }
 
 fn usable_bytes_at<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) -> u64 {
-    let block = checked_block_of(allocator, address, |block| allocator.misuse_of(block));
+    let block = checked_block_of(allocator, address, |block| allocator.check_pointer(block));
     block.map_or(0, |block| allocator.usable_bytes(block))
 }
 
@@ -149,7 +149,7 @@ fn address_or_null<G: Geometry>(allocator: &Allocator<World, G>, block: Option<B
     block.map_or(ptr::null_mut(), |block| allocator.mem.address(block).as_ptr())
 }
 
-/// The block at an address of the arena; others end the process, or are counted.
+/// The block at an address of the arena. Other addresses are reported as invalid.
 fn block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) -> Option<Block<NonNull<u8>>> {
     if allocator.mem.holds(address) {
         return Some(allocator.mem.block_at(address));
@@ -158,39 +158,39 @@ fn block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) 
     None
 }
 
-/// The same where the policy does not look itself whether it is a block: `look` does.
+/// As [`block_of`], for operations in which the policy itself does not check the pointer: `look` does.
 #[inline(always)]
 fn checked_block_of<G: Geometry>(
     allocator: &Allocator<World, G>,
     address: NonNull<u8>,
-    look: impl FnOnce(Block<NonNull<u8>>) -> Option<Misuse>,
+    look: impl FnOnce(Block<NonNull<u8>>) -> Option<InvalidFree>,
 ) -> Option<Block<NonNull<u8>>> {
     let block = block_of(allocator, address)?;
     match look(block) {
         None => Some(block),
         Some(what) => {
-            allocator.mem.misuse(block, what);
+            allocator.mem.invalid_free(block, what);
             None
         }
     }
 }
 
-/// Allocates as [`allocate`] does with [`Request::plain`], faster; sets `errno` where there is no memory.
+/// As [`allocate`] with [`Request::plain`], but faster. Sets `errno` if there is no memory.
 #[inline(always)]
 pub fn allocate_plain(bytes: u64) -> *mut u8 {
-    let desk = CONSTANT.desk();
-    // SAFETY: this thread's desk, or nobody's; neither is being changed.
-    let ready = unsafe { desk.as_ref() }.heap.ready(&Constant::default(), bytes);
-    let Some(ready) = ready else { return allocate_slowly(bytes) };
-    // SAFETY: a heap that has a block is not nobody's, so it is this thread's alone, and there is an allocator.
-    let heap = unsafe { &mut (*desk.as_ptr()).heap };
+    let thread_state = CONSTANT.thread_state();
+    // SAFETY: this thread's state, or `EMPTY`; no other reference changes it now.
+    let ready = unsafe { thread_state.as_ref() }.heap.ready(&Constant::default(), bytes);
+    let Some(ready) = ready else { return allocate_slow(bytes) };
+    // SAFETY: a heap with a block is not that of `EMPTY`, so only this thread uses it, and the allocator exists.
+    let heap = unsafe { &mut (*thread_state.as_ptr()).heap };
     let allocator = CONSTANT.allocator();
     allocator.mem.address(allocator.take(heap, ready)).as_ptr()
 }
 
 #[cold]
 #[inline(never)]
-extern "C" fn allocate_slowly(bytes: u64) -> *mut u8 {
+extern "C" fn allocate_slow(bytes: u64) -> *mut u8 {
     let block = with_heap(AllocatePlain(bytes));
     if block.is_null() {
         // SAFETY: the location is this thread's errno.
@@ -199,61 +199,61 @@ extern "C" fn allocate_slowly(bytes: u64) -> *mut u8 {
     block
 }
 
-/// Allocates; null where there is no memory.
+/// Allocates; null if there is no memory.
 #[inline(always)]
 pub fn allocate(request: Request) -> *mut u8 {
     with_heap(Allocate(request))
 }
 
-/// Frees what [`allocate`] or [`resize`] gave; nothing, where that was null.
+/// Frees a block from [`allocate`] or [`resize`]. Does nothing if it is null.
 ///
 /// # Safety
-/// `address` is null, or live and not used afterwards. (An address outside the arena is recognised and ends the process.)
+/// `address` is null, or live and not used afterwards. (An address outside the arena is detected and aborts the process.)
 #[inline(always)]
 pub unsafe fn free(address: *mut u8) {
-    let desk = CONSTANT.desk();
-    // SAFETY: this thread's desk, or nobody's, which no address lies in.
-    if let Some(block) = unsafe { desk.as_ref() }.block_at(&Constant::default(), address) {
-        // SAFETY: not nobody's desk, so it is this thread's alone, and there is an allocator.
-        let heap = unsafe { &mut (*desk.as_ptr()).heap };
-        match CONSTANT.allocator().free_quickly(heap, block) {
-            Quickly::Done => return,
-            Quickly::Emptied => return settle_slowly(address),
-            Quickly::Suspect => return look_closely(address),
-            Quickly::Not => {}
+    let thread_state = CONSTANT.thread_state();
+    // SAFETY: this thread's state, or `EMPTY`, whose arena contains no address.
+    if let Some(block) = unsafe { thread_state.as_ref() }.block_at(&Constant::default(), address) {
+        // SAFETY: it is not `EMPTY`, so only this thread uses it, and the allocator exists.
+        let heap = unsafe { &mut (*thread_state.as_ptr()).heap };
+        match CONSTANT.allocator().free_fast(heap, block) {
+            FastFree::Done => return,
+            FastFree::Emptied => return finish_emptied_slow(address),
+            FastFree::Suspect => return free_suspect_slow(address),
+            FastFree::NotFast => {}
         }
     }
-    free_slowly(address);
+    free_slow(address);
 }
 
-// The slow ways are `extern "C"` since such a function never unwinds, so that a fast path ends with a jump to it and
-// needs no stack.
+// The slow paths are `extern "C"` functions because these never unwind: a fast path can then end with a jump to one and needs no stack
+// frame.
 
 #[cold]
 #[inline(never)]
-extern "C" fn settle_slowly(address: *mut u8) {
+extern "C" fn finish_emptied_slow(address: *mut u8) {
     if let Some(address) = NonNull::new(address) {
-        with_heap(Finish(address, Quickly::Emptied));
+        with_heap(Finish(address, FastFree::Emptied));
     }
 }
 
 #[cold]
 #[inline(never)]
-extern "C" fn look_closely(address: *mut u8) {
+extern "C" fn free_suspect_slow(address: *mut u8) {
     if let Some(address) = NonNull::new(address) {
-        with_heap(Finish(address, Quickly::Suspect));
+        with_heap(Finish(address, FastFree::Suspect));
     }
 }
 
 #[cold]
 #[inline(never)]
-extern "C" fn free_slowly(address: *mut u8) {
+extern "C" fn free_slow(address: *mut u8) {
     if let Some(address) = NonNull::new(address) {
         with_heap(Free(address));
     }
 }
 
-/// Resizes; null where there is no memory, and the block is unchanged then.
+/// Resizes a block. Null if there is no memory; the block is then unchanged.
 ///
 /// # Safety
 /// As for [`free`], unless null is returned.
@@ -268,7 +268,7 @@ pub unsafe fn resize(address: NonNull<u8>, bytes: u64) -> *mut u8 {
 pub unsafe fn usable_bytes(address: NonNull<u8>) -> u64 {
     match started() {
         Some(Kind::Constant) => usable_bytes_at(CONSTANT.allocator(), address),
-        Some(Kind::Chosen) => usable_bytes_at(CHOSEN.allocator(), address),
+        Some(Kind::Configured) => usable_bytes_at(CONFIGURED.allocator(), address),
         None => {
             foreign(address);
             0

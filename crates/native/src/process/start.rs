@@ -1,4 +1,4 @@
-//! Making the process's allocator at its first call.
+//! Creates the process's allocator at the first call.
 
 use std::ffi::CStr;
 use std::sync::Once;
@@ -7,49 +7,49 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use hksim_policy::layout::Layout;
 use hksim_policy::{Allocator, Geometry, HUGE_PAGE_BYTES, Policy, PreparedPolicy, ProcessConfig, RunGeometry};
 
-use super::say::Line;
-use super::served::{CHOSEN, CONSTANT, Constant};
-use super::{World, misuse};
+use super::process_allocator::{CONFIGURED, CONSTANT, Constant};
+use super::stderr::Line;
+use super::{World, invalid_free};
+use crate::call_counts::Counted;
+use crate::config::{NativeConfig, POLICY_VARIABLE};
 use crate::memory::MmapMemory;
-use crate::setup::{POLICY_VARIABLE, Setup};
-use crate::tally::Counted;
 
-/// Which allocator serves the process.
+/// One of the two allocators.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The one with constant geometry.
+    /// The allocator with constant geometry.
     Constant = 1,
-    /// The one with geometry from the environment.
-    Chosen = 2,
+    /// The allocator with geometry from the environment.
+    Configured = 2,
 }
 
 /// Smaller arenas, in bytes, get a compact layout.
 const ROOMY_BYTES_MIN: u64 = 128 << 20;
-/// Exit status where the environment holds no policy that can be.
+/// Exit status for an invalid policy in the environment.
 const BAD_POLICY: libc::c_int = 2;
 
 static ONCE: Once = Once::new();
-/// Whether anybody wants an allocator: a program may contain this crate and never use it.
+/// Whether the allocator was ever requested. A program may contain this crate and never use it.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// 0 until there is an allocator.
+/// The [`Kind`] in use; 0 until the allocator exists.
 static STARTED: AtomicU8 = AtomicU8::new(0);
 
-/// Makes the allocator, once; says which it is. `None` where there is no address space for it.
+/// Creates the allocator on the first call; returns which one is in use. `None` if there is not enough address space.
 pub(super) fn start() -> Option<Kind> {
     WANTED.store(true, Ordering::Release);
     ONCE.call_once(|| {
-        let setup = policy();
-        misuse::choose(setup.on_misuse);
-        // SAFETY: `call_once` runs once, and nobody knows of either allocator before `STARTED` is set.
+        let config = policy();
+        invalid_free::choose(config.on_invalid_free);
+        // SAFETY: `call_once` runs once, and no thread uses either allocator before `STARTED` is set.
         let made = unsafe {
-            // It was checked when it was read.
-            setup.policy.prepare().ok().and_then(|PreparedPolicy { policy, geometry, .. }| {
+            // The policy was checked when it was parsed, so this does not fail.
+            config.policy.prepare().ok().and_then(|PreparedPolicy { policy, geometry, .. }| {
                 if is_constant(&geometry) {
-                    let made = make(&Constant::default(), policy, setup.process());
+                    let made = make(&Constant::default(), policy, config.process());
                     made.is_some_and(|made| CONSTANT.put(made)).then_some(Kind::Constant)
                 } else {
-                    let made = make(&geometry, policy, setup.process());
-                    made.is_some_and(|made| CHOSEN.put(made)).then_some(Kind::Chosen)
+                    let made = make(&geometry, policy, config.process());
+                    made.is_some_and(|made| CONFIGURED.put(made)).then_some(Kind::Configured)
                 }
             })
         };
@@ -58,16 +58,16 @@ pub(super) fn start() -> Option<Kind> {
     started()
 }
 
-/// As [`start`], where somebody has wanted an allocator already: waits for one that is being made.
+/// As [`start`], but only if the allocator was requested before. Waits for one that is being created.
 pub(super) fn start_if_wanted() -> Option<Kind> {
     if WANTED.load(Ordering::Acquire) { start() } else { None }
 }
 
-/// Which allocator serves the process by now.
+/// The allocator in use, if it exists yet.
 pub(super) fn started() -> Option<Kind> {
     match STARTED.load(Ordering::Acquire) {
         1 => Some(Kind::Constant),
-        2 => Some(Kind::Chosen),
+        2 => Some(Kind::Configured),
         _ => None,
     }
 }
@@ -77,23 +77,23 @@ fn is_constant(geometry: &RunGeometry) -> bool {
     RunGeometry::new(&Policy::default()).is_ok_and(|constant| constant == *geometry)
 }
 
-/// The policy of the environment. One that cannot be ends the process: on another one it would mislead.
-fn policy() -> Setup {
-    let Some(text) = variable(POLICY_VARIABLE) else { return Setup::default() };
-    match text.to_str().map(Setup::read) {
-        Ok(Ok(setup)) => setup,
+/// The configuration from the environment. An invalid one ends the process: running with another policy would mislead.
+fn policy() -> NativeConfig {
+    let Some(text) = variable(POLICY_VARIABLE) else { return NativeConfig::default() };
+    match text.to_str().map(NativeConfig::read) {
+        Ok(Ok(config)) => config,
         Ok(Err(why)) => refuse(format_args!("HKSIM_NATIVE_POLICY: {why}")),
-        Err(_) => refuse(format_args!("HKSIM_NATIVE_POLICY: is no UTF-8 text")),
+        Err(_) => refuse(format_args!("HKSIM_NATIVE_POLICY: is not valid UTF-8")),
     }
 }
 
 pub(super) fn refuse(words: std::fmt::Arguments<'_>) -> ! {
-    Line::of(words).tell();
+    Line::new(words).write();
     // SAFETY: never returns. Not `exit`: handlers would ask for memory.
     unsafe { libc::_exit(BAD_POLICY) }
 }
 
-/// A variable of the environment; none in a program that has more rights than its caller.
+/// An environment variable. `None` in a program with elevated privileges (AT_SECURE).
 pub(super) fn variable(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: asks for a number; the name ends with a zero byte.
     let value = unsafe {
@@ -102,12 +102,12 @@ pub(super) fn variable(name: &CStr) -> Option<&'static CStr> {
         }
         libc::getenv(name.as_ptr())
     };
-    // SAFETY: a string of the environment, which nobody changes while a program starts.
+    // SAFETY: a string of the environment, which is not changed while the program starts.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
-/// An allocator in the arena that was asked for, or, where address space is limited, on the rung below the highest that can
-/// be had: the program needs maps of its own.
+/// Creates an allocator with the requested arena. If the address space is limited, takes the layout one step below the largest possible one, so
+/// that the program can still map memory.
 fn make<G: Geometry + Clone>(geometry: &G, policy: Policy, process: ProcessConfig) -> Option<Allocator<World, G>> {
     let reserve = |layout: Layout| MmapMemory::new(layout, Counted).ok().map(|memory| (memory, layout));
     let first = Layout::new(geometry, policy.arena_bytes);
@@ -120,7 +120,7 @@ fn make<G: Geometry + Clone>(geometry: &G, policy: Policy, process: ProcessConfi
     Some(Allocator::new(memory, geometry.clone(), policy, &layout).in_process(process))
 }
 
-/// Ever smaller layouts, each of half the arena of the one before: roomy ones, then compact ones down to one SuperSlab.
+/// Smaller and smaller layouts, each with half the arena of the previous one, down to one SuperSlab. Small ones are compact.
 fn rungs<G: Geometry>(geometry: &G, asked_bytes: u64) -> impl Iterator<Item = Layout> {
     let least = HUGE_PAGE_BYTES.max(1 << geometry.superslab_shift());
     let halves = std::iter::successors(Some(asked_bytes / 2), |bytes| Some(bytes / 2));
@@ -129,7 +129,7 @@ fn rungs<G: Geometry>(geometry: &G, asked_bytes: u64) -> impl Iterator<Item = La
     })
 }
 
-/// What is made present at start stays within a quarter of an arena that came out smaller than asked.
+/// Limits what is made present at start to a quarter of the arena, which may be smaller than requested.
 fn within(policy: Policy, geometry: &impl Geometry, arena_bytes: u64) -> Policy {
     let superslabs = (arena_bytes / 4) >> geometry.superslab_shift();
     Policy {

@@ -1,42 +1,42 @@
-//! One block of statistics when the process ends, on request. Written without allocating, with one call.
+//! Statistics at exit, on request. Formatted without allocating and written with one call.
 
 use std::ffi::CStr;
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use hksim_policy::Memory;
-use hksim_policy::census::{Census, Holding};
+use hksim_policy::stats::{ClassStats, HeapStats};
 
 use super::fork::HEAPS_LOST;
+use super::invalid_free::IGNORED;
 use super::memory_policy::{locked_bytes, thp_disable, thp_disable_text};
-use super::misuse::IGNORED;
-use super::served::{CHOSEN, CONSTANT, Place, Served};
+use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGeometry};
 use super::start::{Kind, started, variable};
-use crate::tally::{CALLS, KINDS};
+use crate::call_counts::{CALLS, KINDS};
 
-/// The environment variable that asks for statistics: `text` or `json`, and `:FILE` behind it for a file to append to.
+/// The environment variable that requests statistics: `text` or `json`, optionally followed by `:FILE` to append to a file.
 pub const STATISTICS_VARIABLE: &CStr = c"HKSIM_NATIVE_STATS";
 
-/// Descriptors from here on are free in most programs.
+/// Most programs do not use descriptors from here on.
 const DESCRIPTOR_MIN: libc::c_int = 900;
 const STANDARD_ERROR: libc::c_int = 2;
-/// Bytes of the largest block.
+/// Bytes of the longest output.
 const BLOCK_BYTES: usize = 16 << 10;
 
-/// Standard error as it was at start: many programs close it before they end.
+/// A copy of standard error from the start: many programs close it before they exit.
 static STANDARD_ERROR_AT_START: AtomicI32 = AtomicI32::new(STANDARD_ERROR);
 
-/// How statistics are written.
+/// The format of the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One line for programs.
+    /// One line of JSON.
     Json,
 }
 
 impl Form {
-    /// Reads a request: the form, and the file where it names one.
+    /// Parses a request: the format, and the file if it names one.
     pub fn read(request: &str) -> Option<(Form, Option<&str>)> {
         let (form, file) = match request.split_once(':') {
             Some((form, file)) => (form, Some(file)),
@@ -54,7 +54,7 @@ impl Form {
 fn requested() -> Option<(Form, Option<&'static CStr>)> {
     let request = variable(STATISTICS_VARIABLE)?;
     let (form, file) = Form::read(request.to_str().ok()?)?;
-    // What stands behind the colon ends where the variable does.
+    // The file name ends where the variable ends, with a zero byte.
     let file = file.and_then(|_| {
         let colon = request.to_bytes().iter().position(|&byte| byte == b':')?;
         CStr::from_bytes_with_nul(&request.to_bytes_with_nul()[colon + 1..]).ok()
@@ -64,7 +64,7 @@ fn requested() -> Option<(Form, Option<&'static CStr>)> {
 
 extern "C" fn at_load() {
     if let Some((_, None)) = requested() {
-        // SAFETY: touches no memory. Without a copy the descriptor itself is used.
+        // SAFETY: touches no memory. If it fails, the original descriptor is used.
         let copy = unsafe { libc::fcntl(STANDARD_ERROR, libc::F_DUPFD_CLOEXEC, DESCRIPTOR_MIN) };
         if copy >= 0 {
             STANDARD_ERROR_AT_START.store(copy, Ordering::Relaxed);
@@ -78,8 +78,8 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Writes the statistics of this moment to standard error, for people.
-pub fn tell_statistics() {
+/// Writes the current statistics to standard error, as text.
+pub fn write_statistics() {
     write(Form::Text, None);
 }
 
@@ -87,7 +87,7 @@ fn write(form: Form, file: Option<&CStr>) {
     let mut block = Block { bytes: [0; BLOCK_BYTES], used: 0 };
     let written = match started() {
         Some(Kind::Constant) => Report::of(&CONSTANT, "constant").write(form, &mut block),
-        Some(Kind::Chosen) => Report::of(&CHOSEN, "run-time").write(form, &mut block),
+        Some(Kind::Configured) => Report::of(&CONFIGURED, "run-time").write(form, &mut block),
         None => return,
     };
     if written.is_ok() {
@@ -105,7 +105,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = at_exit;
 
-/// Text in place.
+/// A text buffer, stored inline.
 struct Block {
     bytes: [u8; BLOCK_BYTES],
     used: usize,
@@ -121,10 +121,10 @@ impl Write for Block {
 }
 
 impl Block {
-    /// Appends it to a file, or writes it to standard error. Errors have nobody to be told to.
+    /// Appends the text to a file, or writes it to standard error. Errors cannot be reported anywhere.
     fn put(&self, file: Option<&CStr>) {
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
-        // SAFETY: the path is a string, the buffer holds that many bytes; a descriptor that was opened is closed.
+        // SAFETY: the path is a C string and the buffer has that many bytes; an opened descriptor is closed.
         unsafe {
             match file {
                 Some(path) => {
@@ -141,27 +141,27 @@ impl Block {
     }
 }
 
-/// What is told, but for system calls, which are counted for the process.
+/// The statistics, except for the system calls, which are in [`CALLS`].
 struct Report {
     geometry: &'static str,
     superslab_bytes: u64,
     slab_bytes: u64,
     numbers: [(&'static str, u64); 23],
-    census: Census,
+    stats: HeapStats,
     strides: [u32; hksim_policy::classes::CLASSES_MAX],
 }
 
 impl Report {
-    fn of<G: Place>(served: &'static Served<G>, geometry: &'static str) -> Report {
-        let allocator = served.allocator();
-        let mut census = Census::new();
-        let own = served.heap();
+    fn of<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>, geometry: &'static str) -> Report {
+        let allocator = process_allocator.allocator();
+        let mut stats = HeapStats::new();
+        let own = process_allocator.heap();
         if let Some(heap) = own {
             // SAFETY: the calling thread's own heap.
-            allocator.count_heap(unsafe { heap.as_ref() }, &mut census);
+            allocator.add_heap_stats(unsafe { heap.as_ref() }, &mut stats);
         }
-        allocator.count_abandoned(&mut census);
-        let common_calls = served.common().calls;
+        allocator.add_abandoned_stats(&mut stats);
+        let common_calls = process_allocator.common().calls;
         let guard = allocator.mem.lock();
         let pool = allocator.mem.pool();
         let heaps = (0..allocator.mem.heaps()).filter(|&heap| allocator.is_open(heap)).count();
@@ -196,9 +196,9 @@ impl Report {
         Report {
             geometry,
             superslab_bytes: 1 << allocator.geometry.superslab_shift(),
-            slab_bytes: 1 << allocator.geometry.unit_shift(),
+            slab_bytes: 1 << allocator.geometry.slice_shift(),
             numbers,
-            census,
+            stats,
             strides: std::array::from_fn(stride),
         }
     }
@@ -210,10 +210,10 @@ impl Report {
         }
     }
 
-    /// Classes that hold something, with their stride.
-    fn classes(&self) -> impl Iterator<Item = (u32, &Holding)> {
-        let holdings = self.strides.iter().copied().zip(&self.census.classes);
-        holdings.filter(|(_, holding)| **holding != Holding::default())
+    /// Classes that are not empty, with their stride.
+    fn classes(&self) -> impl Iterator<Item = (u32, &ClassStats)> {
+        let class_stats = self.strides.iter().copied().zip(&self.stats.classes);
+        class_stats.filter(|(_, class_stats)| **class_stats != ClassStats::default())
     }
 
     fn text(&self, out: &mut impl Write) -> fmt::Result {
@@ -233,10 +233,10 @@ impl Report {
         if let Some(words) = thp_disable_text(thp_disable()) {
             writeln!(out, "  {words}")?;
         }
-        for (stride, Holding { slabs, carved, live, .. }) in self.classes() {
+        for (stride, ClassStats { slabs, carved, live, .. }) in self.classes() {
             writeln!(out, "  class of {stride:>6} bytes    {slabs:>12} slabs {live:>10} live of {carved} blocks")?;
         }
-        let Holding { slabs, .. } = self.census.large;
+        let ClassStats { slabs, .. } = self.stats.large;
         writeln!(out, "  large blocks             {slabs:>12}")
     }
 
@@ -253,8 +253,8 @@ impl Report {
         for (name, value) in self.numbers {
             write!(out, ",\"{name}\":{value}")?;
         }
-        write!(out, ",\"large_blocks\":{},\"classes\":[", self.census.large.slabs)?;
-        for (index, (stride, Holding { slabs, carved, live, .. })) in self.classes().enumerate() {
+        write!(out, ",\"large_blocks\":{},\"classes\":[", self.stats.large.slabs)?;
+        for (index, (stride, ClassStats { slabs, carved, live, .. })) in self.classes().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             write!(out, "{comma}{{\"stride_bytes\":{stride},\"slabs\":{slabs}")?;
             write!(out, ",\"carved\":{carved},\"live\":{live}}}")?;

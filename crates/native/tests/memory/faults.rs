@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use hksim_native::setup::Setup;
+use hksim_native::config::NativeConfig;
 use hksim_native::{MmapMemory, Os};
 use hksim_policy::layout::Layout;
 use hksim_policy::memory::{Advice, Mapping};
@@ -77,7 +77,7 @@ struct Program {
 
 impl Program {
     fn new(policy: &str, refused: u64) -> Program {
-        let policy = Setup::read(policy).expect("a policy").policy;
+        let policy = NativeConfig::read(policy).expect("a policy").policy;
         let geometry = RunGeometry::new(&policy).expect("a legal geometry");
         // Miri fills it, and keeps that of every program.
         let arena_bytes = if cfg!(miri) { policy.arena_bytes / 4 } else { policy.arena_bytes };

@@ -11,9 +11,9 @@ use hksim_native::slots::SlotMemory;
 use hksim_native::{AtomicWord, MmapMemory};
 use hksim_policy::layout::HEAP_BYTES;
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
-use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::MetaPlace;
-use hksim_policy::{Errno, Misuse, Word};
+use hksim_policy::{Errno, InvalidFree, Word};
 
 use crate::kernel::Kernel;
 
@@ -178,17 +178,17 @@ impl Memory for Jitter {
         unsafe { &*std::ptr::from_ref(self.0.meta(superslab)).cast() }
     }
 
-    fn slab(&self, place: MetaPlace, superslab: NonNull<u8>, unit: u32) -> &SlabMeta {
+    fn slice_meta(&self, place: MetaPlace, superslab: NonNull<u8>, slice: u32) -> &SpanMeta {
         perhaps_vanish();
-        self.0.slab(place, superslab, unit)
+        self.0.slice_meta(place, superslab, slice)
     }
 
-    fn remote(&self, superslab: NonNull<u8>, unit: u32) -> &JitterWord {
-        jittery(self.0.remote(superslab, unit))
+    fn remote(&self, superslab: NonNull<u8>, slice: u32) -> &JitterWord {
+        jittery(self.0.remote(superslab, slice))
     }
 
-    fn mail_next(&self, superslab: NonNull<u8>, unit: u32) -> &JitterWord {
-        jittery(self.0.mail_next(superslab, unit))
+    fn message_next(&self, superslab: NonNull<u8>, slice: u32) -> &JitterWord {
+        jittery(self.0.message_next(superslab, slice))
     }
 
     fn entry(&self, ordinal: u32) -> &Entry {
@@ -215,9 +215,9 @@ impl Memory for Jitter {
         self.0.heaps()
     }
 
-    fn let_others_go_on(&self) {
+    fn yield_now(&self) {
         perhaps_vanish_waiting();
-        self.0.let_others_go_on();
+        self.0.yield_now();
     }
 
     fn init_heap(&self, heap: u32) {
@@ -229,8 +229,8 @@ impl Memory for Jitter {
         perhaps_vanish();
     }
 
-    fn mail(&self, heap: u32) -> &JitterWord {
-        jittery(self.0.mail(heap))
+    fn message_queue(&self, heap: u32) -> &JitterWord {
+        jittery(self.0.message_queue(heap))
     }
 
     fn read_link(&self, superslab: NonNull<u8>, at: u32) -> Link {
@@ -256,8 +256,8 @@ impl Memory for Jitter {
         self.0.exchange(superslab, at, link, key)
     }
 
-    fn misuse(&self, block: Block<NonNull<u8>>, what: Misuse) {
-        self.0.misuse(block, what);
+    fn invalid_free(&self, block: Block<NonNull<u8>>, what: InvalidFree) {
+        self.0.invalid_free(block, what);
     }
 
     fn read_header(&self, superslab: NonNull<u8>, at: u32) -> u8 {

@@ -21,7 +21,7 @@ use hksim_testkit::drain_abandoned;
 use loom::thread;
 use world::{Flaw, LoomMemory, Sound, Torn, Unordered};
 
-/// SuperSlabs of four units, slabs of six to eight blocks of 2 KiB.
+/// SuperSlabs of four slices, slabs of six to eight blocks of 2 KiB.
 fn policy() -> Policy {
     Policy {
         superslab_bytes: 64 << 10,

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 
 use hksim_policy::layout::Layout;
 use hksim_policy::memory::{Advice, ArenaRange, Block, Link, Mapping, Memory};
-use hksim_policy::meta::{Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::MetaPlace;
-use hksim_policy::{Errno, Misuse, Policy, RunGeometry, Word, order};
+use hksim_policy::{Errno, InvalidFree, Policy, RunGeometry, Word, order};
 use hksim_testkit::PlainMemory;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
@@ -147,16 +147,16 @@ impl<F: Flaw> Memory for LoomMemory<F> {
         self.plain.meta(superslab)
     }
 
-    fn slab(&self, place: MetaPlace, superslab: u32, unit: u32) -> &SlabMeta {
-        self.plain.slab(place, superslab, unit)
+    fn slice_meta(&self, place: MetaPlace, superslab: u32, slice: u32) -> &SpanMeta {
+        self.plain.slice_meta(place, superslab, slice)
     }
 
-    fn remote(&self, superslab: u32, unit: u32) -> &LoomWord<F> {
-        self.plain.remote(superslab, unit)
+    fn remote(&self, superslab: u32, slice: u32) -> &LoomWord<F> {
+        self.plain.remote(superslab, slice)
     }
 
-    fn mail_next(&self, superslab: u32, unit: u32) -> &LoomWord<F> {
-        self.plain.mail_next(superslab, unit)
+    fn message_next(&self, superslab: u32, slice: u32) -> &LoomWord<F> {
+        self.plain.message_next(superslab, slice)
     }
 
     fn entry(&self, ordinal: u32) -> &Entry {
@@ -176,8 +176,8 @@ impl<F: Flaw> Memory for LoomMemory<F> {
         self.plain.init_heap(heap);
     }
 
-    fn mail(&self, heap: u32) -> &LoomWord<F> {
-        self.plain.mail(heap)
+    fn message_queue(&self, heap: u32) -> &LoomWord<F> {
+        self.plain.message_queue(heap)
     }
 
     fn read_link(&self, superslab: u32, at: u32) -> Link {
@@ -203,8 +203,8 @@ impl<F: Flaw> Memory for LoomMemory<F> {
         self.plain.exchange(superslab, at, link, key)
     }
 
-    fn misuse(&self, block: Block<u32>, what: Misuse) {
-        self.plain.misuse(block, what);
+    fn invalid_free(&self, block: Block<u32>, what: InvalidFree) {
+        self.plain.invalid_free(block, what);
     }
 
     fn read_header(&self, superslab: u32, at: u32) -> u8 {
@@ -271,7 +271,7 @@ impl<F: Flaw> Memory for LoomMemory<F> {
         self.plain.now_ns()
     }
 
-    fn let_others_go_on(&self) {
+    fn yield_now(&self) {
         loom::thread::yield_now();
     }
 }

@@ -1,9 +1,9 @@
 //! Programs of a few calls whose every answer is known.
 
 mod adoption;
-mod mistakes;
-mod reuse;
-mod thrift;
+mod huge_heaps;
+mod regressions;
+mod run_cache;
 
 use hksim_policy::layout::Layout;
 use hksim_policy::{Allocator, Policy, Request, RunGeometry};

@@ -3,8 +3,8 @@
 use hksim_policy::PAGE_BYTES;
 use std::ops::Range;
 
-use hksim_policy::layout::{HEAP_BYTES, SLABS_AT};
-use hksim_policy::meta::{ENTRY_BYTES, PoolMeta, SlabMeta};
+use hksim_policy::layout::{HEAP_BYTES, SPANS_AT};
+use hksim_policy::meta::{ENTRY_BYTES, PoolMeta, SpanMeta};
 
 use super::meta_watch::{self, Piece};
 use super::{ENTRIES_PER_PAGE, SimMemory};
@@ -58,29 +58,33 @@ impl<H: Hooks> SimMemory<H> {
             }
             Piece::Mail(heap) => meta_watch::of_word(&self.mail[heap as usize]),
             Piece::Header(superslab) => meta_watch::of_header(&self.superslab_at(superslab).meta),
-            Piece::Slab(superslab, unit) => meta_watch::of_slab(&self.superslab_at(superslab).slabs[unit as usize]),
-            Piece::Remote(superslab, unit) => meta_watch::of_word(&self.superslab_at(superslab).remote[unit as usize]),
-            Piece::MailNext(superslab, unit) => meta_watch::of_word(&self.superslab_at(superslab).mail[unit as usize]),
+            Piece::Slab(superslab, slice) => meta_watch::of_slab(&self.superslab_at(superslab).slabs[slice as usize]),
+            Piece::Remote(superslab, slice) => {
+                meta_watch::of_word(&self.superslab_at(superslab).remote[slice as usize])
+            }
+            Piece::MailNext(superslab, slice) => {
+                meta_watch::of_word(&self.superslab_at(superslab).mail[slice as usize])
+            }
         }
     }
 
     /// Where a piece lies natively, from the start of the reservation, and its bytes: none crosses a page.
     fn extent(&self, piece: Piece) -> (u64, u64) {
         let layout = &self.layout;
-        let word = |superslab: u32, words: u32, unit: u32| {
-            (layout.meta_of(superslab) + u64::from(words) + WORD_BYTES * u64::from(unit), WORD_BYTES)
+        let word = |superslab: u32, words: u32, slice: u32| {
+            (layout.meta_of(superslab) + u64::from(words) + WORD_BYTES * u64::from(slice), WORD_BYTES)
         };
         match piece {
             Piece::Pool => (0, size_of::<PoolMeta>() as u64),
             Piece::Entry(ordinal) => (layout.entry_of(ordinal), ENTRY_BYTES),
             Piece::Mail(heap) => (layout.heap_of(heap) + HEAP_BYTES - WORD_BYTES, WORD_BYTES),
-            Piece::Header(superslab) => (layout.meta_of(superslab), u64::from(SLABS_AT)),
-            Piece::Slab(superslab, unit) => {
-                let bytes = size_of::<SlabMeta>() as u64;
-                (layout.meta_of(superslab) + u64::from(SLABS_AT) + u64::from(unit) * bytes, bytes)
+            Piece::Header(superslab) => (layout.meta_of(superslab), u64::from(SPANS_AT)),
+            Piece::Slab(superslab, slice) => {
+                let bytes = size_of::<SpanMeta>() as u64;
+                (layout.meta_of(superslab) + u64::from(SPANS_AT) + u64::from(slice) * bytes, bytes)
             }
-            Piece::Remote(superslab, unit) => word(superslab, layout.remote_words, unit),
-            Piece::MailNext(superslab, unit) => word(superslab, layout.mail_links, unit),
+            Piece::Remote(superslab, slice) => word(superslab, layout.remote_words, slice),
+            Piece::MailNext(superslab, slice) => word(superslab, layout.message_links, slice),
         }
     }
 }

@@ -6,9 +6,9 @@
 
 use std::cell::{Cell, RefCell};
 
-use hksim_policy::bits::UnitBits;
+use hksim_policy::bits::SliceBits;
 use hksim_policy::field::Field;
-use hksim_policy::meta::{Entry, EntryList, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::meta::{Entry, EntryList, PoolMeta, SpanMeta, SuperSlabMeta};
 
 use super::SimWord;
 
@@ -23,11 +23,11 @@ pub(super) enum Piece {
     Mail(u32),
     /// The header of a SuperSlab's metadata.
     Header(u32),
-    /// A unit's.
+    /// A slice's.
     Slab(u32, u32),
-    /// A unit's remote word.
+    /// A slice's remote word.
     Remote(u32, u32),
-    /// A unit's place in a mail.
+    /// A slice's place in a mail.
     MailNext(u32, u32),
 }
 
@@ -84,25 +84,26 @@ pub(super) fn of_word(word: &SimWord) -> u64 {
     u64::from(word.writes())
 }
 
-pub(super) fn of_slab(slab: &SlabMeta) -> u64 {
-    let SlabMeta { next, prev, local_free, carved, used, key, capacity, stride, area, .. } = slab;
-    let SlabMeta { home, span_back, span_units, class, state, zeroed, fresh, .. } = slab;
+pub(super) fn of_slab(slab: &SpanMeta) -> u64 {
+    let SpanMeta { next, prev, local_free, carved, used, key, capacity, stride, area, .. } = slab;
+    let SpanMeta { owner_tag, span_back, span_slices, class, state, zeroed, fresh, .. } = slab;
     let carved = u64::from(carved.get());
     let numbers = [used, key, capacity, stride, area].map(|number| u64::from(number.get()));
-    let small = [span_back, span_units].map(|number| u64::from(number.get()));
+    let small = [span_back, span_slices].map(|number| u64::from(number.get()));
     let bytes = [class, state].map(|number| u64::from(number.get()));
     let flags = [zeroed, fresh].map(|flag| u64::from(flag.get()));
-    let links = [next.get().to_bits(), prev.get().to_bits(), u64::from(local_free.get().to_bits()), home.word().into()];
+    let links =
+        [next.get().to_bits(), prev.get().to_bits(), u64::from(local_free.get().to_bits()), owner_tag.word().into()];
     digest_of(links.into_iter().chain([carved]).chain(numbers).chain(small).chain(bytes).chain(flags))
 }
 
 pub(super) fn of_header(meta: &SuperSlabMeta<SimWord>) -> u64 {
-    let SuperSlabMeta { owner, free, clean, zero, used_units, purge_at_ns, .. } = meta;
-    let SuperSlabMeta { room_next, room_prev, purge_next, purge_prev, own_next, own_prev, .. } = meta;
-    let SuperSlabMeta { in_room, in_purge, collapsed, .. } = meta;
-    let numbers = [used_units, room_next, room_prev, purge_next, purge_prev, own_next, own_prev];
-    let flags = [in_room, in_purge, collapsed].map(|flag| u64::from(flag.get()));
-    let bits = [free, clean, zero].into_iter().flat_map(UnitBits::words);
+    let SuperSlabMeta { owner, free, clean, zero, used_slices, purge_at_ns, .. } = meta;
+    let SuperSlabMeta { available_next, available_prev, purge_next, purge_prev, own_next, own_prev, .. } = meta;
+    let SuperSlabMeta { in_available, in_purge, collapsed, .. } = meta;
+    let numbers = [used_slices, available_next, available_prev, purge_next, purge_prev, own_next, own_prev];
+    let flags = [in_available, in_purge, collapsed].map(|flag| u64::from(flag.get()));
+    let bits = [free, clean, zero].into_iter().flat_map(SliceBits::words);
     let rest = [owner.writes().into(), purge_at_ns.get()];
     digest_of(rest.into_iter().chain(numbers.map(|number| u64::from(number.get()))).chain(flags).chain(bits))
 }

@@ -18,9 +18,9 @@ use hksim_policy::layout::{BASE_ADDRESS, HEAP_BYTES, HEAPS_MAX, Layout};
 use hksim_policy::memory::{
     APPLICATION_BYTE, Advice, ArenaRange, Block, Link, Locking, Mapping, Memory, MemoryLock, World,
 };
-use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SlabMeta, SuperSlabMeta};
+use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, Header, MetaPlace};
-use hksim_policy::{Errno, Geometry, Misuse, PAGE_BYTES};
+use hksim_policy::{Errno, Geometry, InvalidFree, PAGE_BYTES};
 
 use crate::hooks::{Hooks, Touch, Why};
 use contents::Contents;
@@ -51,7 +51,7 @@ pub struct SimMemory<H: Hooks> {
     filter: TouchFilter,
     contents: Option<Contents>,
     layout: Layout,
-    units: u32,
+    slices: u32,
     superslabs: Box<[OnceCell<Box<SimSuperSlab>>]>,
     table: Box<[OnceCell<EntryPage>]>,
     pool: PoolMeta,
@@ -74,7 +74,7 @@ impl<H: Hooks> SimMemory<H> {
             filter: TouchFilter::new(layout.named_bytes() / PAGE_BYTES),
             contents: matches!(geometry.header(), Header::Light | Header::Off)
                 .then(|| Contents::Bytes(KeptBytes::new(layout.ordinals(), layout.superslab_shift))),
-            units: geometry.units(),
+            slices: geometry.slices(),
             superslabs: (0..ordinals).map(|_| OnceCell::new()).collect(),
             table: (0..ordinals.div_ceil(ENTRIES_PER_PAGE)).map(|_| OnceCell::new()).collect(),
             pool: PoolMeta::new(),
@@ -289,7 +289,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
 
     fn init_meta(&self, superslab: u32) {
         let bytes = 1 << self.layout.superslab_shift;
-        self.superslabs[superslab as usize].get_or_init(|| Box::new(SimSuperSlab::new(bytes, self.units)));
+        self.superslabs[superslab as usize].get_or_init(|| Box::new(SimSuperSlab::new(bytes, self.slices)));
         let meta_bytes = u64::from(self.layout.meta_bytes);
         if self.contents.is_some() {
             self.written(self.layout.meta_of(superslab), meta_bytes, 0);
@@ -305,21 +305,21 @@ impl<H: Hooks> Memory for SimMemory<H> {
     }
 
     #[inline(always)]
-    fn slab(&self, _place: MetaPlace, superslab: u32, unit: u32) -> &SlabMeta {
-        self.observe_meta(superslab, || Piece::Slab(superslab, unit));
-        &self.superslab_at(superslab).slabs[unit as usize]
+    fn slice_meta(&self, _place: MetaPlace, superslab: u32, slice: u32) -> &SpanMeta {
+        self.observe_meta(superslab, || Piece::Slab(superslab, slice));
+        &self.superslab_at(superslab).slabs[slice as usize]
     }
 
     #[inline(always)]
-    fn remote(&self, superslab: u32, unit: u32) -> &SimWord {
-        self.observe_meta(superslab, || Piece::Remote(superslab, unit));
-        &self.superslab_at(superslab).remote[unit as usize]
+    fn remote(&self, superslab: u32, slice: u32) -> &SimWord {
+        self.observe_meta(superslab, || Piece::Remote(superslab, slice));
+        &self.superslab_at(superslab).remote[slice as usize]
     }
 
     #[inline(always)]
-    fn mail_next(&self, superslab: u32, unit: u32) -> &SimWord {
-        self.observe_meta(superslab, || Piece::MailNext(superslab, unit));
-        &self.superslab_at(superslab).mail[unit as usize]
+    fn message_next(&self, superslab: u32, slice: u32) -> &SimWord {
+        self.observe_meta(superslab, || Piece::MailNext(superslab, slice));
+        &self.superslab_at(superslab).mail[slice as usize]
     }
 
     fn entry(&self, ordinal: u32) -> &Entry {
@@ -350,7 +350,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
         self.touch(self.layout.heap_of(heap), HEAP_BYTES, Touch::WriteZero, Why::Metadata);
     }
 
-    fn mail(&self, heap: u32) -> &SimWord {
+    fn message_queue(&self, heap: u32) -> &SimWord {
         if H::EVERY_ACCESS {
             self.remember(Piece::Mail(heap));
         }
@@ -399,7 +399,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
         (Link::NONE, 0)
     }
 
-    fn misuse(&self, block: Block<u32>, what: Misuse) {
+    fn invalid_free(&self, block: Block<u32>, what: InvalidFree) {
         unreachable!("an event of a trace is a misuse: {what:?} of {block:?}")
     }
 

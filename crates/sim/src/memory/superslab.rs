@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use hksim_policy::layout::{Layout, SLABS_AT};
+use hksim_policy::layout::{Layout, SPANS_AT};
 use hksim_policy::memory::Link;
-use hksim_policy::meta::{SlabMeta, SuperSlabMeta};
+use hksim_policy::meta::{SpanMeta, SuperSlabMeta};
 use hksim_policy::{PAGE_BYTES, Word};
 
 use super::zeroed::zeroed_cells;
@@ -66,7 +66,7 @@ const GRANULE_BYTES: u32 = 8;
 /// One SuperSlab in the simulator.
 pub(crate) struct SimSuperSlab {
     pub(crate) meta: SuperSlabMeta<SimWord>,
-    pub(crate) slabs: Box<[SlabMeta]>,
+    pub(crate) slabs: Box<[SpanMeta]>,
     pub(crate) remote: Box<[SimWord]>,
     pub(crate) mail: Box<[SimWord]>,
     links: Box<[Cell<u32>]>,
@@ -75,12 +75,12 @@ pub(crate) struct SimSuperSlab {
 }
 
 impl SimSuperSlab {
-    pub(crate) fn new(bytes: u64, units: u32) -> SimSuperSlab {
+    pub(crate) fn new(bytes: u64, slices: u32) -> SimSuperSlab {
         SimSuperSlab {
             meta: SuperSlabMeta::new(SimWord::default()),
-            slabs: (0..units).map(|_| SlabMeta::new()).collect(),
-            remote: (0..units).map(|_| SimWord::default()).collect(),
-            mail: (0..units).map(|_| SimWord::default()).collect(),
+            slabs: (0..slices).map(|_| SpanMeta::new()).collect(),
+            remote: (0..slices).map(|_| SimWord::default()).collect(),
+            mail: (0..slices).map(|_| SimWord::default()).collect(),
             links: zeroed_cells((bytes / u64::from(GRANULE_BYTES)) as usize),
             has_meta: Cell::new(false),
         }
@@ -106,7 +106,7 @@ impl SimSuperSlab {
     /// The metadata are zeroed, before they are filled in.
     pub(crate) fn zero_meta(&self) {
         self.has_meta.set(true);
-        self.slabs.iter().for_each(SlabMeta::clear);
+        self.slabs.iter().for_each(SpanMeta::clear);
         self.remote.iter().chain(&self.mail).for_each(|word| word.store(0));
     }
 
@@ -121,7 +121,7 @@ impl SimSuperSlab {
     }
 
     /// The parts of the metadata that are not all zeros, as bytes from their start. The header never is: it names the
-    /// units that are free or used.
+    /// slices that are free or used.
     pub(crate) fn meta_bytes(&self, layout: &Layout) -> impl Iterator<Item = Range<u64>> + '_ {
         let item = |first: u32, index: usize, size: usize| {
             let start = u64::from(first) + (index * size) as u64;
@@ -129,13 +129,13 @@ impl SimSuperSlab {
         };
         let slabs = self.slabs.iter().enumerate().filter(|(_, slab)| !slab.is_clear());
         let words = |words: &'_ [SimWord], first: u32| {
-            let set: Vec<usize> = (0..words.len()).filter(|&unit| words[unit].load() != 0).collect();
-            set.into_iter().map(move |unit| item(first, unit, WORD_BYTES))
+            let set: Vec<usize> = (0..words.len()).filter(|&slice| words[slice].load() != 0).collect();
+            set.into_iter().map(move |slice| item(first, slice, WORD_BYTES))
         };
-        std::iter::once(0..u64::from(SLABS_AT))
-            .chain(slabs.map(move |(unit, _)| item(SLABS_AT, unit, size_of::<SlabMeta>())))
+        std::iter::once(0..u64::from(SPANS_AT))
+            .chain(slabs.map(move |(slice, _)| item(SPANS_AT, slice, size_of::<SpanMeta>())))
             .chain(words(&self.remote, layout.remote_words))
-            .chain(words(&self.mail, layout.mail_links))
+            .chain(words(&self.mail, layout.message_links))
     }
 
     /// Whether page `page` of the metadata holds anything but zeros.

@@ -1,7 +1,7 @@
-//! SuperSlabs on maps of their own: the kernel chooses where, the policy sees to the alignment.
+//! SuperSlabs with mappings of their own: the kernel chooses the address, the policy ensures the alignment.
 //!
-//! A SuperSlab's ordinal stays its name, and what is placed where is decided by ordinals alone, so that both worlds name
-//! alike whatever the kernel answers. A run of SuperSlabs lies on one map; its parts can be used alone afterwards.
+//! Placement is decided by ordinals only, so it is the same in every backend, whatever addresses the kernel returns. A run of SuperSlabs is
+//! one mapping; its parts can be used separately later.
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
@@ -10,24 +10,24 @@ use crate::meta::{Pages, Part};
 use crate::os::Purged;
 use crate::vocabulary::{Align, Prefault, Purge};
 
-/// What SuperSlabs that are taken into use lie on.
+/// The memory behind SuperSlabs that are taken into use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Backed {
-    /// Nothing: the kernel refused.
+pub(crate) enum Backing {
+    /// None: the kernel refused.
     Refused,
-    /// Mapped memory, prefaulted by nobody.
+    /// Mapped memory that was not prefaulted.
     Mapped,
-    /// A map that was populated as it was made.
+    /// A new mapping with `MAP_POPULATE`.
     Populated,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// How a SuperSlab that is prefaulted is mapped where it has a map of its own.
+    /// How a SuperSlab that must be prefaulted is mapped if it has its own mapping.
     pub(crate) fn fresh_mapping(&self) -> Mapping {
         if self.policy.prefault == Prefault::Populate { Mapping::Populated } else { Mapping::Plain }
     }
 
-    /// Whether a SuperSlab lies at a multiple of so many SuperSlabs.
+    /// Whether a SuperSlab's address is a multiple of `superslabs` SuperSlabs.
     pub(crate) fn is_aligned(&self, ordinal: u32, superslabs: u32) -> bool {
         match self.policy.align {
             Align::Arena => ordinal.is_multiple_of(superslabs),
@@ -35,36 +35,36 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Whether these SuperSlabs can only lie right behind the one before them.
+    /// Whether these SuperSlabs directly follow the one before them in memory.
     pub(crate) fn continues(&self, first: u32, count: u32) -> bool {
         let is_later = |ordinal| self.part(ordinal) == Part::Later;
         self.policy.align == Align::Arena || (first..first.saturating_add(count)).all(is_later)
     }
 
-    /// Puts memory under SuperSlabs that are taken into use, aligned to `align` SuperSlabs. Lock held. Where they have maps
-    /// of their own and get a new one, it is mapped as `fresh`. Asks for `pages`, unless that was the last that was asked for.
+    /// Provides memory for SuperSlabs that are taken into use, aligned to `align` SuperSlabs. Lock held. A new mapping of their own is made
+    /// with `fresh`. Requests the page size `pages`, unless it was the last one requested.
     #[must_use]
-    pub(crate) fn back(&self, first: u32, count: u32, align: u32, fresh: Mapping, pages: Pages) -> Backed {
+    pub(crate) fn back(&self, first: u32, count: u32, align: u32, fresh: Mapping, pages: Pages) -> Backing {
         let backed = self.back_with_memory(first, count, align, fresh, pages);
-        if backed != Backed::Refused {
+        if backed != Backing::Refused {
             self.ask_for(pages, first, count);
         }
         backed
     }
 
-    fn back_with_memory(&self, first: u32, count: u32, align: u32, fresh: Mapping, pages: Pages) -> Backed {
+    fn back_with_memory(&self, first: u32, count: u32, align: u32, fresh: Mapping, pages: Pages) -> Backing {
         if self.policy.align == Align::Arena {
-            return if self.back_with_huge_pages(first, count) { Backed::Mapped } else { Backed::Refused };
+            return if self.back_with_huge_pages(first, count) { Backing::Mapped } else { Backing::Refused };
         }
         let lies_on_one_map = self.part(first) != Part::Unmapped && self.continues(first + 1, count - 1);
         if lies_on_one_map && self.is_aligned(first, align) {
-            return Backed::Mapped;
+            return Backing::Mapped;
         }
         if !self.unmap_own(first, count) {
-            return Backed::Refused;
+            return Backing::Refused;
         }
         let Some(address) = self.map_aligned(self.bytes_of(count), self.bytes_of(align), fresh) else {
-            return Backed::Refused;
+            return Backing::Refused;
         };
         self.mem.bind(first, count, address);
         for ordinal in first..first + count {
@@ -74,10 +74,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             entry.set_pages(pages);
         }
         self.advise_pages(self.run_range(first, self.bytes_of(count)), pages);
-        if fresh == Mapping::Populated { Backed::Populated } else { Backed::Mapped }
+        if fresh == Mapping::Populated { Backing::Populated } else { Backing::Mapped }
     }
 
-    /// Maps memory at a multiple of `align`, which the kernel does or does not see to. Returns its address.
+    /// Maps memory at a multiple of `align`; returns its address. Trims it if the kernel did not align it.
     fn map_aligned(&self, bytes: u64, align: u64, mapping: Mapping) -> Option<u64> {
         if self.policy.align == Align::Kernel {
             let address = self.mem.map_anywhere(bytes, mapping).ok()?;
@@ -95,23 +95,23 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(start)
     }
 
-    /// Unmaps what was mapped too much. Where the kernel refuses that (it has too many maps) it stays, and is lost.
+    /// Unmaps the excess of a mapping. If the kernel refuses (too many mappings), the excess stays mapped and is lost.
     fn trim(&self, address: u64, bytes: u64) {
         if bytes > 0 {
             let _ = self.mem.unmap_at(address, bytes);
         }
     }
 
-    /// Gives the memory of whole SuperSlabs back as the policy says; each lies on one map.
+    /// Purges whole SuperSlabs as the policy says.
     pub(crate) fn purge_superslabs(&self, first: u32, count: u32) -> Purged {
         if self.policy.align == Align::Arena || self.policy.purge != Purge::Unmap {
             return self.purge(self.run_range(first, self.bytes_of(count)));
         }
-        // The map itself is given up, and the next use makes another one.
+        // The mapping itself is removed; the next use makes another one.
         if self.unmap_own(first, count) { Purged::Zero } else { Purged::Unknown }
     }
 
-    /// Unmaps what SuperSlabs lie on. False where the kernel refuses: the others are as they were.
+    /// Unmaps the memory of SuperSlabs. False if the kernel refuses: SuperSlabs that were not reached are unchanged.
     pub(crate) fn unmap_own(&self, first: u32, count: u32) -> bool {
         let end = first + count;
         let mut from = first;
@@ -131,7 +131,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         true
     }
 
-    /// Notes that SuperSlabs lie nowhere any more; their next use makes a map.
+    /// Notes that SuperSlabs have no mapping any more; their next use makes one.
     pub(crate) fn unbind(&self, first: u32, count: u32) {
         self.mem.unbind(first, count);
         for ordinal in first..first + count {
@@ -146,7 +146,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Whether a SuperSlab lies on a map of its own.
+    /// Whether a SuperSlab has a mapping of its own.
     pub(crate) fn is_bound(&self, ordinal: u32) -> bool {
         self.part(ordinal) != Part::Unmapped
     }

@@ -115,10 +115,10 @@ fn a_letter_about_a_slab_that_is_listed_leaves_its_blocks_until_it_runs_dry() {
 fn where_the_arena_is_full_a_slab_lies_in_any_piece_that_holds_a_block() {
     let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
-    // Each fills a unit of its own.
+    // Each fills a slice of its own.
     let mut take = |bytes| allocator.allocate(&mut heap, Request::plain(bytes));
     let blocks: Vec<_> = std::iter::from_fn(|| take(56 << 10)).collect();
-    assert!(blocks.len() >= 500, "{} blocks in 512 units", blocks.len());
+    assert!(blocks.len() >= 500, "{} blocks in 512 slices", blocks.len());
     assert_eq!(take(48 << 10), None);
     let every_other = blocks.iter().step_by(2).map(|&block| allocator.free(&mut heap, block)).count();
     let in_gaps = (0..every_other).map_while(|_| allocator.allocate(&mut heap, Request::plain(48 << 10))).count();

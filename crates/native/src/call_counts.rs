@@ -1,14 +1,14 @@
-//! The system calls of a process's allocator, counted by kind.
+//! Counts of the system calls of a process's allocator, by kind.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
-use hksim_policy::{Errno, Misuse};
+use hksim_policy::{Errno, InvalidFree};
 
 use crate::errno::keeping_errno;
 use crate::os::{self, Os, Syscalls};
-use crate::process::misuse::misused;
+use crate::process::invalid_free::report_invalid_free;
 
 /// Kinds of calls, in the order of the report.
 pub(crate) const KINDS: [&str; 12] = [
@@ -30,7 +30,7 @@ pub(crate) const KINDS: [&str; 12] = [
 pub(crate) struct Count {
     pub(crate) ok: AtomicU64,
     pub(crate) failed: AtomicU64,
-    /// Whether they give memory back.
+    /// Whether they return memory to the kernel.
     pub(crate) gives_back: bool,
 }
 
@@ -40,7 +40,7 @@ impl Count {
     }
 }
 
-/// By [`KINDS`].
+/// The counts, in the order of [`KINDS`].
 pub(crate) static CALLS: [Count; KINDS.len()] = [
     Count::new(false),
     Count::new(false),
@@ -56,7 +56,7 @@ pub(crate) static CALLS: [Count; KINDS.len()] = [
     Count::new(false),
 ];
 
-/// The kernel, with its calls counted.
+/// Makes and counts the system calls. Keeps `errno`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted;
 
@@ -78,8 +78,8 @@ fn kind_of(mapping: Mapping) -> usize {
 }
 
 impl Os for Counted {
-    /// Policies with maps of their own are refused in a program (`setup.rs`).
-    const OWN_MAPS: bool = false;
+    /// `config.rs` rejects policies in which SuperSlabs have mappings of their own.
+    const OWN_MAPPINGS: bool = false;
 
     unsafe fn map(&self, at: NonNull<u8>, bytes: usize, mapping: Mapping) -> Result<(), Errno> {
         // SAFETY: the caller's promise.
@@ -90,8 +90,8 @@ impl Os for Counted {
         counted(kind_of(mapping), || Syscalls.map_anywhere(bytes, mapping))
     }
 
-    fn misuse(&self, address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32, what: Misuse) {
-        misused(address, superslab, ordinal, what);
+    fn invalid_free(&self, address: NonNull<u8>, superslab: NonNull<u8>, ordinal: u32, what: InvalidFree) {
+        report_invalid_free(address, superslab, ordinal, what);
     }
 
     unsafe fn unmap(&self, at: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
@@ -121,7 +121,7 @@ impl Os for Counted {
         counted(11, || unsafe { os::lock(at, bytes, locking) })
     }
 
-    /// Done for all of the process (`process/locking.rs`).
+    /// Nothing to do: `process/locking.rs` handles the whole process.
     fn lock_process(&self, _lock: MemoryLock) -> Result<(), Errno> {
         Ok(())
     }

@@ -1,12 +1,12 @@
-//! Where threads are many, their heaps begin with small pages.
+//! Which heaps get huge pages: in programs with many threads, further heaps start with small pages (`--huge-heaps`).
 //!
-//! A heap that holds a few KiB would make a whole huge page resident: 4 000 idle threads some 8 GB. So the heaps in the first slots get
-//! huge pages at once, and any further one from its second SuperSlab on. A slot is the lowest that is free when a
-//! thread's heap opens, so the rule counts heaps that are there at once, not those that ever were.
+//! A heap that holds a few KiB would make a whole huge page resident: 4 000 idle threads would take about 8 GB. So the heaps in the first
+//! slots get huge pages at once, and all other heaps from their second SuperSlab on. A heap opens in the lowest free slot, so the rule
+//! counts the heaps that exist at the same time, not all heaps there ever were.
 //!
-//! The advice is changed for whole SuperSlabs, when they are taken into use clean, and noted in the arena table. A SuperSlab keeps its pages
-//! as long as it holds anything: advice does not change pages that are present. Not where a huge page is shared by SuperSlabs (then small
-//! heaps share it too), nor where SuperSlabs are prefaulted (then all of it is resident anyway).
+//! The advice is set for whole SuperSlabs, when a clean one is taken into use, and recorded in the arena table. A SuperSlab that holds
+//! anything keeps its pages: advice does not change present pages. The rule does not apply if SuperSlabs share a huge page (small heaps
+//! then share it, too), or if they are prefaulted (all of their memory is then resident anyway).
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
@@ -16,7 +16,7 @@ use crate::meta::Pages;
 use crate::vocabulary::{Huge, Prefault};
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Which pages a heap's next SuperSlab shall have.
+    /// The page size for a heap's next SuperSlab.
     pub(crate) fn first_pages(&self, heap: &ThreadHeap<M>) -> Pages {
         let is_first = heap.own_head == 0;
         let has_huge_pages = self.policy.huge == Huge::Thp
@@ -25,12 +25,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if is_first && has_huge_pages && heap.id >= self.policy.huge_heaps { Pages::Small } else { Pages::Huge }
     }
 
-    /// Which pages were last asked for in a range within one SuperSlab or run.
+    /// The page size last requested for a range within one SuperSlab or run.
     pub(crate) fn pages_of(&self, range: ArenaRange) -> Pages {
         self.mem.entry((range.start >> self.geometry.superslab_shift()) as u32).pages()
     }
 
-    /// Asks for pages where others were asked for last. Lock held.
+    /// Requests a page size where another was requested last. Lock held.
     pub(crate) fn ask_for(&self, pages: Pages, first: u32, count: u32) {
         let end = first + count;
         let mut from = first;
@@ -45,8 +45,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// The advice for pages, where huge ones are asked for at all. Best effort: a kernel without transparent huge pages refuses it, and
-    /// the replay shows what came of it.
+    /// Gives the `madvise` for a page size, if the policy requests huge pages. Best effort: a kernel without transparent huge pages refuses
+    /// it, and a replay measures the result.
     pub(crate) fn advise_pages(&self, range: ArenaRange, pages: Pages) {
         if self.policy.huge != Huge::Thp {
             return;

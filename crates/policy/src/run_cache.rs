@@ -1,14 +1,16 @@
-//! Memory that is present and unused serves whoever asks first.
+//! Reuse of present memory across kinds: SuperSlabs from freed huge runs, and huge blocks from empty SuperSlabs.
 //!
-//! The pool keeps empty SuperSlabs and the runs of freed huge blocks apart, since each serves its own kind best. Where its own has
-//! nothing, a request takes from the other before it takes memory that must be made present: a SuperSlab, or a shorter run, is cut off a
-//! freed run; a huge block of one SuperSlab gets an empty one. What is left of a run stays where it was in the order of purges.
-//! A buffer that is used again and again may so find its run a little shorter: then the run is lengthened, which costs no more
-//! than was taken.
+//! The pool caches empty SuperSlabs and the runs of freed huge blocks in separate lists. A request first looks in the list of its own
+//! kind. If that has nothing, it takes from the other list before it takes memory that would fault:
+//! - a SuperSlab, or a shorter run, is split off a cached run; the rest of the run keeps its place in the purge order;
+//! - a huge block of one SuperSlab takes an empty one.
 //!
-//! Only where what changes hands is used as a whole, and needs nothing else done to it: where a SuperSlab is one huge page. (In larger
-//! SuperSlabs, or with small pages, some that the new owner does not need would stay present; smaller SuperSlabs would split huge pages.
-//! `MADV_COLLAPSE` comes when a SuperSlab is full, so that its pages are small ones until then.)
+//! A program that reuses one large buffer may find that its run was shortened. The run is then extended, which faults only in the part
+//! that was split off.
+//!
+//! Runs are shared only if one SuperSlab is exactly one huge page. With larger SuperSlabs or small pages, pages that the new owner does
+//! not need would stay present; with smaller SuperSlabs, huge pages would be split. `MADV_COLLAPSE` is excluded: a SuperSlab has small
+//! pages until it is full.
 
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
@@ -16,19 +18,20 @@ use crate::memory::Memory;
 use crate::meta::{EntryList, Pages, Use};
 use crate::vocabulary::{Align, Huge, Prefault};
 
-/// What a huge block needs beside its address.
+/// What the memory of a huge block must contain.
 #[derive(Clone, Copy)]
-pub(crate) enum Wanted {
-    /// Memory, whatever it holds.
-    Memory,
-    /// Zeros. Present memory has to be written first, all of it: only a run of the block's own size is taken nevertheless.
+pub(crate) enum RunContents {
+    /// Any contents.
+    Any,
+    /// Zeros. Present memory must be cleared first, which touches all of it, so only a best-fit run is reused.
     Zeros,
-    /// Nothing: its pages come from elsewhere, and present ones would be lost.
-    Space,
+    /// No pages at all: `mremap` moves pages in, and would drop present ones.
+    None,
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    fn lends(&self) -> bool {
+    /// Whether the two lists serve each other's requests.
+    fn shares_runs(&self) -> bool {
         let has_huge_pages = match self.policy.huge {
             Huge::Thp | Huge::System | Huge::Hugetlb | Huge::HugetlbPlain => true,
             Huge::Never | Huge::Collapse => false,
@@ -39,24 +42,30 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             && self.policy.prefault == Prefault::Off
     }
 
-    /// A run for a huge block out of what the pool keeps: a freed one that fits well, else other present memory. Lock held.
-    pub(crate) fn take_kept_run(&self, run: u32, align_superslabs: u32, bytes: u64, wanted: Wanted) -> Option<u32> {
-        let fits_well = || self.take_cached(bytes, align_superslabs);
-        match wanted {
-            Wanted::Memory => fits_well().or_else(|| self.take_present_run(run, align_superslabs, bytes)),
-            Wanted::Zeros => fits_well(),
-            Wanted::Space => None,
+    /// Takes a cached run for a huge block: the best fit, else other present memory. Lock held.
+    pub(crate) fn take_reusable_run(
+        &self,
+        run: u32,
+        align_superslabs: u32,
+        bytes: u64,
+        contents: RunContents,
+    ) -> Option<u32> {
+        let fits_well = || self.take_best_fit(bytes, align_superslabs);
+        match contents {
+            RunContents::Any => fits_well().or_else(|| self.take_present_run(run, align_superslabs, bytes)),
+            RunContents::Zeros => fits_well(),
+            RunContents::None => None,
         }
     }
 
     fn take_present_run(&self, run: u32, align_superslabs: u32, bytes: u64) -> Option<u32> {
-        if !self.lends() {
+        if !self.shares_runs() {
             return None;
         }
         let idle = if run == 1 { self.take_idle(align_superslabs) } else { None };
         let ordinal = idle
-            .or_else(|| self.cut_cached(run, align_superslabs))
-            .or_else(|| self.lengthen_cached(run, align_superslabs))?;
+            .or_else(|| self.split_cached(run, align_superslabs))
+            .or_else(|| self.extend_cached(run, align_superslabs))?;
         let entry = self.mem.entry(ordinal);
         entry.set_usage(Use::Huge);
         entry.run.set(run);
@@ -65,7 +74,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(ordinal)
     }
 
-    /// The SuperSlab that became empty last, unless it was purged since, or is no huge page.
+    /// Takes the most recent idle SuperSlab, unless it was purged or has small pages.
     fn take_idle(&self, align_superslabs: u32) -> Option<u32> {
         let idle = &self.mem.pool().idle;
         let ordinal = idle.head.get().checked_sub(1)?;
@@ -78,42 +87,42 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(ordinal)
     }
 
-    /// Cuts SuperSlabs off the front of the freed run that is to be purged first, of those that have as many. Lock held.
-    pub(crate) fn cut_cached(&self, run: u32, align_superslabs: u32) -> Option<u32> {
-        if !self.lends() {
+    /// Splits `run` SuperSlabs off the oldest cached run that is long enough. Lock held.
+    pub(crate) fn split_cached(&self, run: u32, align_superslabs: u32) -> Option<u32> {
+        if !self.shares_runs() {
             return None;
         }
         let fits =
             |ordinal: &u32| self.mem.entry(*ordinal).run.get() >= run && ordinal.is_multiple_of(align_superslabs);
         let ordinal = self.listed_from_the_oldest(&self.mem.pool().huge_idle).find(fits)?;
-        self.take_front(ordinal, run);
+        self.split_run(ordinal, run);
         Some(ordinal)
     }
 
-    /// Lengthens the run that was freed last, of those that lack at most a quarter and have free SuperSlabs behind them.
-    fn lengthen_cached(&self, run: u32, align_superslabs: u32) -> Option<u32> {
+    /// Extends the most recent cached run that is at most a quarter too short and is followed by free SuperSlabs.
+    fn extend_cached(&self, run: u32, align_superslabs: u32) -> Option<u32> {
         let lacks_little = |ordinal: &u32| {
             let has = self.mem.entry(*ordinal).run.get();
             has < run && run - has <= run / 4 && ordinal.is_multiple_of(align_superslabs)
         };
         let mut candidates = self.listed(&self.mem.pool().huge_idle).filter(lacks_little);
-        let ordinal = candidates.find(|&ordinal| self.lengthen(ordinal, run))?;
+        let ordinal = candidates.find(|&ordinal| self.extend_run(ordinal, run))?;
         self.unlink_cached(ordinal);
         Some(ordinal)
     }
 
-    /// Whether a freed run with as many SuperSlabs begins there.
-    pub(crate) fn lends_from(&self, ordinal: u32, count: u32) -> bool {
+    /// Whether a cached run of at least `count` SuperSlabs starts at `ordinal`.
+    pub(crate) fn is_cached_run(&self, ordinal: u32, count: u32) -> bool {
         let is_freed = || {
             ordinal < self.mem.pool().high_water.get()
                 && self.mem.entry(ordinal).usage() == Use::HugeIdle
                 && self.mem.entry(ordinal).run.get() >= count
         };
-        self.lends() && is_freed()
+        self.shares_runs() && is_freed()
     }
 
-    /// Takes the first SuperSlabs of a freed run. What they hold is unknown. Lock held.
-    pub(crate) fn take_front(&self, ordinal: u32, count: u32) {
+    /// Takes the first `count` SuperSlabs of a cached run. Their contents are unknown. Lock held.
+    pub(crate) fn split_run(&self, ordinal: u32, count: u32) {
         let entry = self.mem.entry(ordinal);
         if entry.run.get() == count {
             return self.unlink_cached(ordinal);
@@ -127,18 +136,18 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         rest.since_ns.set(entry.since_ns.get());
         rest.zeroed.set(false);
         pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() - taken_bytes);
-        self.put_in_place(&pool.huge_idle, ordinal, ordinal + count);
+        self.replace_in_list(&pool.huge_idle, ordinal, ordinal + count);
     }
 
-    /// Takes a freed run out of the list.
+    /// Removes a run from the list of cached runs.
     pub(crate) fn unlink_cached(&self, ordinal: u32) {
         let pool = self.mem.pool();
         self.unlink(&pool.huge_idle, ordinal);
         pool.huge_idle_bytes.set(pool.huge_idle_bytes.get() - self.mem.entry(ordinal).bytes.get());
     }
 
-    /// Puts one entry in another's place in a list.
-    fn put_in_place(&self, list: &EntryList, old: u32, new: u32) {
+    /// Replaces one entry of a list by another.
+    fn replace_in_list(&self, list: &EntryList, old: u32, new: u32) {
         let (prev, next) = (self.mem.entry(old).prev.get(), self.mem.entry(old).next.get());
         self.mem.entry(new).prev.set(prev);
         self.mem.entry(new).next.set(next);

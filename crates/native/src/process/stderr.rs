@@ -1,25 +1,25 @@
-//! Words on standard error, written without allocating.
+//! Messages on standard error, written without allocating.
 
 use std::fmt::{self, Write};
 
-/// One line of text in place; what does not fit is cut.
+/// One line of text, stored inline. Text that does not fit is cut.
 pub(super) struct Line {
     bytes: [u8; 400],
     used: usize,
 }
 
 impl Line {
-    /// A line of these words.
-    pub(super) fn of(words: fmt::Arguments<'_>) -> Line {
+    /// Formats a line.
+    pub(super) fn new(words: fmt::Arguments<'_>) -> Line {
         let mut line = Line { bytes: [0; 400], used: 0 };
-        // Cutting is no error.
+        // A cut line is not an error.
         let _ = writeln!(line, "hksim: {words}");
         line
     }
 
-    /// Writes it to standard error with one call.
-    pub(super) fn tell(&self) {
-        // SAFETY: the buffer holds that many bytes. There is nobody to tell of an error.
+    /// Writes the line to standard error with one call.
+    pub(super) fn write(&self) {
+        // SAFETY: the buffer has that many bytes. An error cannot be reported anywhere.
         unsafe { libc::write(2, self.bytes.as_ptr().cast(), self.used) };
     }
 }

@@ -1,35 +1,39 @@
-//! Blocks above the classes: large ones in spans of their own, huge ones in runs of SuperSlabs.
+//! Blocks larger than any size class: large blocks have a span each, huge blocks a run of SuperSlabs.
 
 use crate::alloc::Request;
 use crate::allocator::Allocator;
-use crate::fork::in_steps;
+use crate::fork::on_slow_path;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::layout::reserved_bytes;
 use crate::limits::{HUGE_PAGE_BYTES, PAGE_BYTES};
+use crate::mapping::Backing;
 use crate::memory::{Block, Mapping, Memory};
 use crate::meta::{CLASS_LARGE, Pages, SpanState, Use};
-use crate::placing::Backed;
 use crate::pool::count_one;
-use crate::reuse::Wanted;
-use crate::span::Need;
+use crate::run_cache::RunContents;
+use crate::span::SpanRequest;
 use crate::vocabulary::Purge;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
-    /// Large or huge, by size and alignment.
+    /// Allocates a large or huge block, by size and alignment.
     #[cold]
-    pub(crate) fn allocate_big(&self, heap: &mut ThreadHeap<M>, request: Request) -> Option<Block<M::SuperSlab>> {
+    pub(crate) fn allocate_large_or_huge(
+        &self,
+        heap: &mut ThreadHeap<M>,
+        request: Request,
+    ) -> Option<Block<M::SuperSlab>> {
         let bytes = request.bytes.max(1).checked_next_multiple_of(PAGE_BYTES)?;
         let align = request.align.max(16);
-        let unit_bytes = 1u64 << self.geometry.unit_shift();
+        let slice_bytes = 1u64 << self.geometry.slice_shift();
         let fits = u64::from(reserved_bytes(&self.geometry)).next_multiple_of(align).saturating_add(bytes)
             <= 1 << self.geometry.superslab_shift();
-        let (block, zeroed) = if bytes <= self.geometry.large_bytes_max() && align <= unit_bytes && fits {
-            in_steps(heap, |heap| self.allocate_large(heap, bytes, align))?
+        let (block, zeroed) = if bytes <= self.geometry.large_bytes_max() && align <= slice_bytes && fits {
+            on_slow_path(heap, |heap| self.allocate_large(heap, bytes, align))?
         } else {
-            in_steps(heap, |heap| self.tick(heap));
-            let wanted = if request.zeroed { Wanted::Zeros } else { Wanted::Memory };
-            let block = self.allocate_huge(bytes, align, wanted)?;
+            on_slow_path(heap, |heap| self.tick(heap));
+            let contents = if request.zeroed { RunContents::Zeros } else { RunContents::Any };
+            let block = self.allocate_huge(bytes, align, contents)?;
             let entry = self.mem.entry(self.mem.ordinal(block.superslab));
             (block, entry.zeroed.replace(false))
         };
@@ -40,9 +44,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn allocate_large(&self, heap: &mut ThreadHeap<M>, bytes: u64, align: u64) -> Option<(Block<M::SuperSlab>, bool)> {
-        self.read_mail(heap);
-        let span = self.take_span(heap, Need::Bytes { bytes, align }, SpanState::Full)?;
-        let slab = self.slab_meta(span);
+        self.receive_messages(heap);
+        let span = self.take_span(heap, SpanRequest::Bytes { bytes, align }, SpanState::Full)?;
+        let slab = self.span_meta(span);
         let offset = slab.area.get().next_multiple_of(align as u32);
         slab.class.set(CLASS_LARGE);
         slab.area.set(offset);
@@ -53,9 +57,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some((Block { superslab: span.superslab, offset }, slab.zeroed.get()))
     }
 
-    /// A run of SuperSlabs: a cached one that fits well, else other memory that is [present](crate::reuse), else the lowest free
-    /// one. `bytes` is a multiple of the page.
-    pub(crate) fn allocate_huge(&self, bytes: u64, align: u64, wanted: Wanted) -> Option<Block<M::SuperSlab>> {
+    /// Allocates a run of SuperSlabs: the best fit among cached runs, else other [present memory](crate::run_cache), else the lowest free
+    /// run.
+    pub(crate) fn allocate_huge(&self, bytes: u64, align: u64, contents: RunContents) -> Option<Block<M::SuperSlab>> {
         let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?;
         let shift = self.geometry.superslab_shift();
         let align = if bytes >= HUGE_PAGE_BYTES { align.max(HUGE_PAGE_BYTES) } else { align };
@@ -63,7 +67,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let run = u32::try_from(bytes.div_ceil(1 << shift)).ok()?;
         let guard = self.mem.lock();
         let pool = self.mem.pool();
-        let ordinal = match self.take_kept_run(run, align_superslabs, bytes, wanted) {
+        let ordinal = match self.take_reusable_run(run, align_superslabs, bytes, contents) {
             Some(ordinal) => {
                 count_one(&pool.huge_taken_idle);
                 ordinal
@@ -80,8 +84,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(Block { superslab: self.mem.superslab(ordinal), offset: 0 })
     }
 
-    /// Best fit among freed runs, at most a quarter of it wasted.
-    pub(crate) fn take_cached(&self, bytes: u64, align_superslabs: u32) -> Option<u32> {
+    /// Takes the best fit among cached runs. At most a quarter of the run may be wasted.
+    pub(crate) fn take_best_fit(&self, bytes: u64, align_superslabs: u32) -> Option<u32> {
         let pool = self.mem.pool();
         let bytes_of = |ordinal: &u32| self.mem.entry(*ordinal).bytes.get();
         let fits = |ordinal: &u32| {
@@ -92,9 +96,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.unlink_cached(ordinal);
         let entry = self.mem.entry(ordinal);
         entry.set_usage(Use::Huge);
-        // A map of its own may have been made for less: the name stays, on another map.
+        // A mapping of its own may have a smaller alignment: the run keeps its ordinals and gets a new mapping.
         if !self.is_aligned(ordinal, align_superslabs)
-            && self.back(ordinal, entry.run.get(), align_superslabs, Mapping::Plain, Pages::Huge) == Backed::Refused
+            && self.back(ordinal, entry.run.get(), align_superslabs, Mapping::Plain, Pages::Huge) == Backing::Refused
         {
             self.set_free(ordinal, entry.run.get());
             return None;
@@ -104,7 +108,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     fn take_run(&self, run: u32, align_superslabs: u32, bytes: u64) -> Option<u32> {
         let ordinal = self.find_free_or_evict(run, align_superslabs)?;
-        if self.back(ordinal, run, align_superslabs, Mapping::Plain, Pages::Huge) == Backed::Refused {
+        if self.back(ordinal, run, align_superslabs, Mapping::Plain, Pages::Huge) == Backing::Refused {
             self.free_unless_lost(ordinal, run);
             return None;
         }
@@ -116,7 +120,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some(ordinal)
     }
 
-    /// Marks SuperSlabs `from..run` as parts of the run at `ordinal`; its head knows whether all of it reads as zeros.
+    /// Marks SuperSlabs `from..run` as parts of the run at `ordinal`. The first entry says whether the whole run reads as zeros.
     fn join_run(&self, ordinal: u32, from: u32, run: u32) {
         let head = self.mem.entry(ordinal);
         for part in ordinal + from..ordinal + run {
@@ -150,7 +154,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Grows a huge block over the SuperSlabs behind it, if they are free or [lent](crate::reuse). Returns whether that was possible.
+    /// Grows a huge block over the next SuperSlabs, if they are free or a [cached run](crate::run_cache). Returns whether it did.
     pub(crate) fn grow_huge(&self, block: Block<M::SuperSlab>, bytes: u64) -> bool {
         let guard = self.mem.lock();
         let ordinal = self.mem.ordinal(block.superslab);
@@ -158,7 +162,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let Ok(run) = u32::try_from(bytes.div_ceil(1 << self.geometry.superslab_shift())) else { return false };
         let have = entry.run.get();
         if run > have {
-            if !self.lengthen(ordinal, run) {
+            if !self.extend_run(ordinal, run) {
                 return false;
             }
             let pool = self.mem.pool();
@@ -170,15 +174,15 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         true
     }
 
-    /// Makes a run longer, by SuperSlabs behind it that are free or a freed run's. Lock held. Nothing has changed if it cannot be.
-    pub(crate) fn lengthen(&self, ordinal: u32, run: u32) -> bool {
+    /// Extends a run over the next SuperSlabs, if they are free or a cached run. Lock held. Returns false, without a change, if not.
+    pub(crate) fn extend_run(&self, ordinal: u32, run: u32) -> bool {
         let have = self.mem.entry(ordinal).run.get();
         let (behind, more) = (ordinal + have, run - have);
-        if self.lends_from(behind, more) {
-            self.take_front(behind, more);
-        } else if !self.continues(behind, more) || !self.extend_free(behind, more) {
+        if self.is_cached_run(behind, more) {
+            self.split_run(behind, more);
+        } else if !self.continues(behind, more) || !self.claim_if_free(behind, more) {
             return false;
-        } else if self.back(behind, more, 1, Mapping::Plain, Pages::Huge) == Backed::Refused {
+        } else if self.back(behind, more, 1, Mapping::Plain, Pages::Huge) == Backing::Refused {
             self.free_unless_lost(behind, more);
             return false;
         }

@@ -1,0 +1,49 @@
+//! The state of a thread: its heap, and the arena's range for the fast paths.
+
+use std::ptr::NonNull;
+
+use hksim_policy::Geometry;
+use hksim_policy::memory::Block;
+
+use super::{Heap, World};
+
+/// A thread's state in an allocator, at the start of its heap's slot. A thread without a heap uses [`EMPTY`].
+#[repr(C)]
+pub(crate) struct ThreadState {
+    /// Address of the arena's first byte.
+    arena: usize,
+    /// Length of the arena; 0 in [`EMPTY`], so that no address is inside it.
+    arena_bytes: usize,
+    /// The thread's heap. That of [`EMPTY`] has no block and is never written.
+    pub(super) heap: Heap,
+}
+
+// SAFETY: only `EMPTY` is shared between threads, and it is never written.
+unsafe impl Sync for ThreadState {}
+
+/// Sentinel for threads without a heap: forces the slow path, so that the fast paths need no extra check.
+pub(crate) static EMPTY: ThreadState = ThreadState { arena: 0, arena_bytes: 0, heap: Heap::empty(NonNull::dangling()) };
+
+const _: () =
+    assert!(size_of::<ThreadState>() as u64 + 128 <= hksim_policy::layout::HEAP_BYTES, "a thread state fits its slot");
+
+impl ThreadState {
+    /// The state of a thread with this heap.
+    pub(super) fn new(mem: &World, heap: Heap) -> ThreadState {
+        ThreadState { arena: mem.arena().as_ptr() as usize, arena_bytes: mem.arena_bytes(), heap }
+    }
+
+    /// The block at an address from [`World::address`](crate::memory::MmapMemory::address); `None` outside the arena.
+    #[inline(always)]
+    pub(super) fn block_at(&self, geometry: &impl Geometry, address: *mut u8) -> Option<Block<NonNull<u8>>> {
+        let from_arena = (address as usize).wrapping_sub(self.arena);
+        if from_arena >= self.arena_bytes {
+            return None;
+        }
+        // The arena starts at a multiple of the SuperSlab.
+        let offset = from_arena & ((1 << geometry.superslab_shift()) - 1);
+        // SAFETY: the SuperSlab's start is in the arena, which does not start at 0.
+        let superslab = unsafe { NonNull::new_unchecked(address.sub(offset)) };
+        Some(Block { superslab, offset: offset as u32 })
+    }
+}

@@ -1,0 +1,134 @@
+//! The list of a heap's SuperSlabs that have free slices, sorted by ordinal: spans are placed at the lowest address that fits.
+//!
+//! A heap may own thousands of SuperSlabs without enough contiguous slices for a request. To keep searches short, the heap records the
+//! request of the last failed search and how far it got. A search for a request that is as hard to place starts there. Freeing a span
+//! or adopting a SuperSlab adds free slices; the record is then cut back to the SuperSlab before it.
+
+use crate::allocator::Allocator;
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::memory::Memory;
+use crate::meta::SuperSlabMeta;
+use crate::own::Links;
+use crate::span::{SpanFit, SpanRequest};
+
+/// A failed search of another request replaces the record if it visited at least this many SuperSlabs.
+const LOOKED_AT_MIN: u32 = 64;
+
+/// `request` does not fit any SuperSlab of the list up to `to` (ordinal + 1; 0: none).
+pub(crate) struct FailedSearch {
+    request: SpanRequest,
+    to: u32,
+}
+
+impl FailedSearch {
+    pub(crate) const NONE: FailedSearch = FailedSearch { request: SpanRequest::Slices(u32::MAX), to: 0 };
+}
+
+impl<M: Memory> ThreadHeap<M> {
+    /// The request that is known not to fit this SuperSlab of the list (ordinal + 1), if there is one.
+    pub(crate) fn failed_search_at(&self, link: u32) -> Option<SpanRequest> {
+        (link <= self.failed_search.to).then_some(self.failed_search.request)
+    }
+}
+
+fn available_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
+    Links { next: &meta.available_next, prev: &meta.available_prev }
+}
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Adds a SuperSlab with free slices to the list. Also call it when a listed one gets more free slices.
+    pub(crate) fn add_available(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        let link = self.link_to(superslab);
+        if !self.mem.meta(superslab).in_available.replace(true) {
+            self.insert_available(heap, superslab, link);
+        }
+        if link <= heap.failed_search.to {
+            heap.failed_search.to = self.mem.meta(superslab).available_prev.get();
+        }
+    }
+
+    fn insert_available(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab, link: u32) {
+        let prev = self.available_before(heap, link);
+        let next = self.available_after(heap, prev);
+        if let Some(head) = self.insert(superslab, prev, next, available_links) {
+            heap.available_head = head;
+        }
+        if next == 0 {
+            heap.available_tail = link;
+        }
+    }
+
+    /// The predecessor of a SuperSlab that is to be inserted.
+    fn available_before(&self, heap: &ThreadHeap<M>, link: u32) -> u32 {
+        if heap.available_tail < link {
+            return heap.available_tail;
+        }
+        let mut prev = if heap.failed_search.to < link { heap.failed_search.to } else { 0 };
+        loop {
+            let next = self.available_after(heap, prev);
+            if next == 0 || next > link {
+                return prev;
+            }
+            prev = next;
+        }
+    }
+
+    fn available_after(&self, heap: &ThreadHeap<M>, link: u32) -> u32 {
+        self.meta_at(link).map_or(heap.available_head, |meta| meta.available_next.get())
+    }
+
+    /// Removes a SuperSlab whose last free slice was taken.
+    pub(crate) fn remove_available(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        let meta = self.mem.meta(superslab);
+        if !meta.in_available.replace(false) {
+            return;
+        }
+        let (link, prev) = (self.link_to(superslab), meta.available_prev.get());
+        if heap.available_tail == link {
+            heap.available_tail = prev;
+        }
+        if heap.failed_search.to == link {
+            heap.failed_search.to = prev;
+        }
+        heap.available_head = self.remove(superslab, heap.available_head, available_links);
+    }
+
+    /// First fit among the heap's SuperSlabs.
+    pub(crate) fn find_available(
+        &self,
+        heap: &mut ThreadHeap<M>,
+        request: SpanRequest,
+    ) -> Option<(M::SuperSlab, SpanFit)> {
+        let is_as_hard = self.is_as_hard(request, heap.failed_search.request);
+        let (mut looked_at, mut last) = (0, if is_as_hard { heap.failed_search.to } else { 0 });
+        let mut found = None;
+        while let Some(ordinal) = self.available_after(heap, last).checked_sub(1) {
+            let superslab = self.mem.superslab(ordinal);
+            found = self.find_slices(superslab, request).map(|found| (superslab, found));
+            if found.is_some() {
+                break;
+            }
+            (looked_at, last) = (looked_at + 1, ordinal + 1);
+        }
+        // A record of a harder request helps fewer searches. It replaces the old record only after a long search.
+        if request == heap.failed_search.request || heap.failed_search.to == 0 || looked_at >= LOOKED_AT_MIN {
+            heap.failed_search = FailedSearch { request, to: last };
+        }
+        found
+    }
+
+    /// Whether `request` cannot fit where `other` does not fit.
+    fn is_as_hard(&self, request: SpanRequest, other: SpanRequest) -> bool {
+        let slices = |bytes: u64| bytes.div_ceil(1 << self.geometry.slice_shift());
+        match (request, other) {
+            (SpanRequest::Slices(slices), SpanRequest::Slices(others)) => slices >= others,
+            (SpanRequest::Bytes { bytes, align }, SpanRequest::Bytes { bytes: others, align: others_align }) => {
+                bytes >= others && align >= others_align
+            }
+            (SpanRequest::Bytes { bytes, .. }, SpanRequest::Slices(others)) => slices(bytes) >= u64::from(others),
+            // The reserved start of the SuperSlab and the alignment cost less than one slice each.
+            (SpanRequest::Slices(own), SpanRequest::Bytes { bytes, .. }) => u64::from(own) >= slices(bytes) + 2,
+        }
+    }
+}

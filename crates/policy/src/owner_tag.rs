@@ -1,0 +1,79 @@
+//! The owner tag of a slice: one word that decides whether a free takes the fast path.
+//!
+//! The tag equals the *fast-free tag* of a heap if that heap owns the slab, the slab is not full, and the slice is the slab's first. In every
+//! other case it differs from all fast-free tags, and the slow path finds the reason. Any thread may read it.
+//!
+//! For a reader that holds a block of the span, only the owner can be stale, and a stale owner is never the reader: only a heap's own thread
+//! writes that heap's number, and a slot is reopened only after all tags of its previous heap were cleared.
+
+use crate::field::SharedField;
+use crate::limits::HEAPS_MAX;
+
+/// The owning heap + 1; 0 while abandoned.
+const OWNER: u32 = 0xFFFF;
+/// A span holds the slice.
+const IN_SPAN: u32 = 1 << 16;
+/// The slice is not the span's first.
+const NOT_FIRST: u32 = 1 << 17;
+/// The span is full, or holds one large block.
+const FULL: u32 = 1 << 18;
+
+const _: () = assert!(HEAPS_MAX <= OWNER);
+
+/// A slice's owner tag. Zero means that no span holds the slice.
+#[derive(Default)]
+#[repr(transparent)]
+pub struct OwnerTag(SharedField);
+
+/// The owner tag that lets heap `id` free on the fast path.
+#[inline(always)]
+pub(crate) const fn fast_free_tag(id: u32) -> u32 {
+    (id + 1) | IN_SPAN
+}
+
+/// Equals no owner tag. A heap with this fast-free tag sends every free to the slow path.
+pub(crate) const NO_FAST_FREE: u32 = u32::MAX;
+
+impl OwnerTag {
+    /// The tag of a slice that no span holds.
+    pub const fn none() -> OwnerTag {
+        OwnerTag(SharedField::new(0))
+    }
+
+    /// The raw value.
+    #[inline(always)]
+    pub fn word(&self) -> u32 {
+        self.0.get()
+    }
+
+    /// Notes that no span holds the slice.
+    pub fn clear(&self) {
+        self.0.set(0);
+    }
+
+    /// Notes that the slice belongs to a span of heap `id`, as its first or a later one.
+    pub(crate) fn begin(&self, id: u32, is_first: bool) {
+        self.0.set((id + 1) | IN_SPAN | if is_first { 0 } else { NOT_FIRST });
+    }
+
+    /// Whether a span holds the slice.
+    pub(crate) fn is_in_span(&self) -> bool {
+        self.word() & IN_SPAN != 0
+    }
+
+    /// Whether the slice is the first of a span, full or not, of the heap with this fast-free tag.
+    #[inline(always)]
+    pub(crate) fn is_owned_by(&self, fast_free_tag: u32) -> bool {
+        self.word() & !FULL == fast_free_tag
+    }
+
+    /// Sets the owner word; 0 means no owner.
+    pub(crate) fn set_owner(&self, owner: u64) {
+        self.0.set(self.word() & !OWNER | owner as u32 & OWNER);
+    }
+
+    /// Sets whether the span has no free blocks.
+    pub(crate) fn set_full(&self, full: bool) {
+        self.0.set(if full { self.word() | FULL } else { self.word() & !FULL });
+    }
+}
