@@ -71,7 +71,7 @@ impl ReallocCall {
 /// tail. Meaningful only where the trace's touch knowledge is not `assumed`; recorders that watch nothing write `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Birth {
+pub enum InitialTouch {
     /// Nothing (further writes may follow as [`Op::Touch`]).
     None,
     /// The first byte of the block (of a realloc: nothing).
@@ -86,21 +86,27 @@ pub enum Birth {
     ReadThenWrite,
     /// What lies on the first of two pages otherwise than what lies on the second. Profiles lend it while a trace is read; no file
     /// has it.
-    Apart(Sides),
+    PerPage(PageTouches),
 }
 
-impl Birth {
+impl InitialTouch {
     /// Every value that a file may have, in the order of the format's numbers.
-    pub const ALL: [Birth; 6] =
-        [Birth::None, Birth::FirstByte, Birth::All, Birth::Watched, Birth::Read, Birth::ReadThenWrite];
+    pub const ALL: [InitialTouch; 6] = [
+        InitialTouch::None,
+        InitialTouch::FirstByte,
+        InitialTouch::All,
+        InitialTouch::Watched,
+        InitialTouch::Read,
+        InitialTouch::ReadThenWrite,
+    ];
 
     /// What a block was touched like that lies on one page, if it was touched so on two: first on the first, then on the second.
-    pub fn whole(self) -> Birth {
-        let Birth::Apart(sides) = self else { return self };
+    pub fn whole(self) -> InitialTouch {
+        let InitialTouch::PerPage(sides) = self else { return self };
         match (sides.first(), sides.second()) {
-            (Birth::None, second) => second,
-            (Birth::Read, Birth::All) => Birth::ReadThenWrite,
-            (Birth::Read, Birth::ReadThenWrite) => Birth::ReadThenWrite,
+            (InitialTouch::None, second) => second,
+            (InitialTouch::Read, InitialTouch::All) => InitialTouch::ReadThenWrite,
+            (InitialTouch::Read, InitialTouch::ReadThenWrite) => InitialTouch::ReadThenWrite,
             (first, _) => first,
         }
     }
@@ -110,7 +116,7 @@ impl Birth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "each name says its two sides")]
-pub enum Sides {
+pub enum PageTouches {
     NoneRead,
     NoneWrite,
     NoneReadWrite,
@@ -125,45 +131,49 @@ pub enum Sides {
     ReadWriteWrite,
 }
 
-impl Sides {
+impl PageTouches {
     /// Every value, in the order of a profile's counts.
-    pub const ALL: [Sides; 12] = [
-        Sides::NoneRead,
-        Sides::NoneWrite,
-        Sides::NoneReadWrite,
-        Sides::ReadNone,
-        Sides::ReadWrite,
-        Sides::ReadReadWrite,
-        Sides::WriteNone,
-        Sides::WriteRead,
-        Sides::WriteReadWrite,
-        Sides::ReadWriteNone,
-        Sides::ReadWriteRead,
-        Sides::ReadWriteWrite,
+    pub const ALL: [PageTouches; 12] = [
+        PageTouches::NoneRead,
+        PageTouches::NoneWrite,
+        PageTouches::NoneReadWrite,
+        PageTouches::ReadNone,
+        PageTouches::ReadWrite,
+        PageTouches::ReadReadWrite,
+        PageTouches::WriteNone,
+        PageTouches::WriteRead,
+        PageTouches::WriteReadWrite,
+        PageTouches::ReadWriteNone,
+        PageTouches::ReadWriteRead,
+        PageTouches::ReadWriteWrite,
     ];
 
     /// The sides of these births; `None` if they are equal, or none that a profile knows.
-    pub fn of(first: Birth, second: Birth) -> Option<Sides> {
+    pub fn of(first: InitialTouch, second: InitialTouch) -> Option<PageTouches> {
         Self::ALL.into_iter().find(|sides| (sides.first(), sides.second()) == (first, second))
     }
 
     /// What is done on the first page.
-    pub fn first(self) -> Birth {
+    pub fn first(self) -> InitialTouch {
         match self {
-            Sides::NoneRead | Sides::NoneWrite | Sides::NoneReadWrite => Birth::None,
-            Sides::ReadNone | Sides::ReadWrite | Sides::ReadReadWrite => Birth::Read,
-            Sides::WriteNone | Sides::WriteRead | Sides::WriteReadWrite => Birth::All,
-            Sides::ReadWriteNone | Sides::ReadWriteRead | Sides::ReadWriteWrite => Birth::ReadThenWrite,
+            PageTouches::NoneRead | PageTouches::NoneWrite | PageTouches::NoneReadWrite => InitialTouch::None,
+            PageTouches::ReadNone | PageTouches::ReadWrite | PageTouches::ReadReadWrite => InitialTouch::Read,
+            PageTouches::WriteNone | PageTouches::WriteRead | PageTouches::WriteReadWrite => InitialTouch::All,
+            PageTouches::ReadWriteNone | PageTouches::ReadWriteRead | PageTouches::ReadWriteWrite => {
+                InitialTouch::ReadThenWrite
+            }
         }
     }
 
     /// What is done on the second page.
-    pub fn second(self) -> Birth {
+    pub fn second(self) -> InitialTouch {
         match self {
-            Sides::ReadNone | Sides::WriteNone | Sides::ReadWriteNone => Birth::None,
-            Sides::NoneRead | Sides::WriteRead | Sides::ReadWriteRead => Birth::Read,
-            Sides::NoneWrite | Sides::ReadWrite | Sides::ReadWriteWrite => Birth::All,
-            Sides::NoneReadWrite | Sides::ReadReadWrite | Sides::WriteReadWrite => Birth::ReadThenWrite,
+            PageTouches::ReadNone | PageTouches::WriteNone | PageTouches::ReadWriteNone => InitialTouch::None,
+            PageTouches::NoneRead | PageTouches::WriteRead | PageTouches::ReadWriteRead => InitialTouch::Read,
+            PageTouches::NoneWrite | PageTouches::ReadWrite | PageTouches::ReadWriteWrite => InitialTouch::All,
+            PageTouches::NoneReadWrite | PageTouches::ReadReadWrite | PageTouches::WriteReadWrite => {
+                InitialTouch::ReadThenWrite
+            }
         }
     }
 }
@@ -192,7 +202,7 @@ pub enum Op {
         /// The function called.
         call: AllocCall,
         /// What was written at once.
-        birth: Birth,
+        initial_touch: InitialTouch,
     },
     /// A live object resized; the id stays, the address may change.
     Realloc {
@@ -203,7 +213,7 @@ pub enum Op {
         /// The function called.
         call: ReallocCall,
         /// Whether the grown tail was written at once.
-        birth: Birth,
+        initial_touch: InitialTouch,
     },
     /// `realloc(p, 0)` that freed its object. The id is dead afterwards.
     ReallocFree {
@@ -359,13 +369,13 @@ impl Op {
 
     /// Whether the event makes its object.
     #[inline]
-    pub fn is_birth(&self) -> bool {
+    pub fn creates_object(&self) -> bool {
         matches!(self, Op::Alloc { .. } | Op::ReallocUnknown { .. })
     }
 
     /// Whether the event ends its object.
     #[inline]
-    pub fn is_death(&self) -> bool {
+    pub fn frees_object(&self) -> bool {
         matches!(self, Op::Free { .. } | Op::ReallocFree { .. })
     }
 

@@ -11,7 +11,7 @@ pub struct Header {
     /// Where the events come from.
     pub origin: Origin,
     /// What is known about the program's accesses to its blocks.
-    pub touch: Touch,
+    pub touch: TouchKnowledge,
     /// Where the event times come from.
     pub clock: Clock,
     /// Events that may share one reading of the clock, so that their times are those of the first of them; `None` where
@@ -22,12 +22,12 @@ pub struct Header {
     pub producer: String,
     /// What was done to the events since they left their origin, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<Step>,
+    pub history: Vec<HistoryStep>,
 }
 
 /// One tool that a trace has been through.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct HistoryStep {
     /// The tool's name, as `hksim trace` takes it.
     pub tool: String,
     /// What it was told, by parameter.
@@ -35,17 +35,17 @@ pub struct Step {
     pub parameters: Map<String, Value>,
 }
 
-impl Step {
+impl HistoryStep {
     /// A step with its parameters.
     pub fn new<const N: usize>(tool: &str, parameters: [(&str, Value); N]) -> Self {
         let parameters = parameters.into_iter().filter(|(_, value)| !value.is_null());
-        Step { tool: tool.into(), parameters: parameters.map(|(name, value)| (name.into(), value)).collect() }
+        HistoryStep { tool: tool.into(), parameters: parameters.map(|(name, value)| (name.into(), value)).collect() }
     }
 }
 
 impl Header {
     /// A header whose producer is this version of hksim.
-    pub fn new(origin: Origin, touch: Touch, clock: Clock) -> Self {
+    pub fn new(origin: Origin, touch: TouchKnowledge, clock: Clock) -> Self {
         Header {
             origin,
             touch,
@@ -92,7 +92,7 @@ pub enum Origin {
 /// What is known about the accesses of a program to its blocks: a label on every result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Touch {
+pub enum TouchKnowledge {
     /// Nothing: results are printed as a bracket.
     Assumed,
     /// The first access to each page of the watched objects.

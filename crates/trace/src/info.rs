@@ -9,7 +9,7 @@ mod tally;
 mod threads;
 
 use crate::error::TraceError;
-use crate::header::{Clock, Origin, Quality, Touch};
+use crate::header::{Clock, Origin, Quality, TouchKnowledge};
 use crate::memory_policy::MemoryPolicy;
 use crate::source::EventSource;
 use serde::Serialize;
@@ -108,7 +108,7 @@ pub struct Info {
     /// Where the trace comes from.
     pub origin: Origin,
     /// What is known about accesses.
-    pub touch: Touch,
+    pub touch: TouchKnowledge,
     /// Whether times were measured.
     pub clock: Clock,
     /// What the producer had to leave out or repair.

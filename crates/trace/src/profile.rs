@@ -6,7 +6,7 @@
 //! reading a trace, so a simulation and a replay of it touch alike, and one event stays one event.
 
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, Event, Op, Sides};
+use crate::event::{AllocCall, Event, InitialTouch, Op, PageTouches};
 use crate::header::{Footer, Header, Summary};
 use crate::source::{BATCH_EVENTS_MAX, EventSource};
 use serde::{Deserialize, Serialize};
@@ -39,14 +39,14 @@ pub struct SiteProfile {
     /// Objects among them that lay across two pages and were touched otherwise on the first than on the second, in the order of
     /// [`Sides::ALL`].
     #[serde(default, skip_serializing_if = "are_zero")]
-    pub apart: [u64; Sides::ALL.len()],
+    pub apart: [u64; PageTouches::ALL.len()],
 }
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-fn are_zero(numbers: &[u64; Sides::ALL.len()]) -> bool {
+fn are_zero(numbers: &[u64; PageTouches::ALL.len()]) -> bool {
     numbers.iter().all(is_zero)
 }
 
@@ -76,15 +76,15 @@ impl SiteProfile {
     }
 
     /// Counts an object that was touched like that.
-    pub fn count(&mut self, birth: Birth) {
-        let count = match birth.whole() {
-            Birth::Read => &mut self.read,
-            Birth::All | Birth::FirstByte => &mut self.written,
-            Birth::ReadThenWrite => &mut self.read_then_written,
-            Birth::None | Birth::Watched | Birth::Apart(_) => &mut self.untouched,
+    pub fn count(&mut self, initial_touch: InitialTouch) {
+        let count = match initial_touch.whole() {
+            InitialTouch::Read => &mut self.read,
+            InitialTouch::All | InitialTouch::FirstByte => &mut self.written,
+            InitialTouch::ReadThenWrite => &mut self.read_then_written,
+            InitialTouch::None | InitialTouch::Watched | InitialTouch::PerPage(_) => &mut self.untouched,
         };
         *count = count.saturating_add(1);
-        if let Birth::Apart(sides) = birth {
+        if let InitialTouch::PerPage(sides) = initial_touch {
             self.apart[sides as usize] = self.apart[sides as usize].saturating_add(1);
         }
     }
@@ -101,12 +101,12 @@ impl SiteProfile {
     }
 
     /// Shares in the order in which they are dealt out.
-    fn shares(&self) -> [(Birth, u64); 4] {
+    fn shares(&self) -> [(InitialTouch, u64); 4] {
         [
-            (Birth::All, self.written),
-            (Birth::None, self.untouched),
-            (Birth::Read, self.read),
-            (Birth::ReadThenWrite, self.read_then_written),
+            (InitialTouch::All, self.written),
+            (InitialTouch::None, self.untouched),
+            (InitialTouch::Read, self.read),
+            (InitialTouch::ReadThenWrite, self.read_then_written),
         ]
     }
 }
@@ -115,12 +115,12 @@ impl SiteProfile {
 /// whole objects allow. Every reading of a trace deals alike.
 #[derive(Clone, Debug)]
 struct Dealer {
-    shares: [(Birth, u64); 4],
+    shares: [(InitialTouch, u64); 4],
     total: u64,
     /// What each share is owed, in units of 1 / `total` objects.
     owed: [i128; 4],
     /// How many of them differ on two pages, and how.
-    apart: [u64; Sides::ALL.len()],
+    apart: [u64; PageTouches::ALL.len()],
     /// Which of a share are given to objects that differ on two pages is random: blocks lie across two pages in a rhythm, too.
     random: u64,
 }
@@ -133,25 +133,25 @@ impl Dealer {
         (total > 0).then_some(Dealer { shares, total, owed: [0; 4], apart: profile.apart, random: 1 })
     }
 
-    fn deal(&mut self) -> Birth {
+    fn deal(&mut self) -> InitialTouch {
         for (owed, (_, share)) in self.owed.iter_mut().zip(self.shares) {
             *owed += i128::from(share);
         }
         let most = (0..self.owed.len()).rev().max_by_key(|&at| self.owed[at]).unwrap_or_default();
         self.owed[most] -= i128::from(self.total);
         let (whole, share) = self.shares[most];
-        self.sides_of(whole, share).map_or(whole, Birth::Apart)
+        self.sides_of(whole, share).map_or(whole, InitialTouch::PerPage)
     }
 
     /// The sides of the next object among those of a share; `None` if it was touched alike on both pages.
-    fn sides_of(&mut self, whole: Birth, share: u64) -> Option<Sides> {
+    fn sides_of(&mut self, whole: InitialTouch, share: u64) -> Option<PageTouches> {
         if are_zero(&self.apart) {
             return None;
         }
         // Knuth's MMIX generator; the high bits are good.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut left = ((u128::from(self.random) * u128::from(share)) >> 64) as u64;
-        let of_share = Sides::ALL.into_iter().filter(|&sides| Birth::Apart(sides).whole() == whole);
+        let of_share = PageTouches::ALL.into_iter().filter(|&sides| InitialTouch::PerPage(sides).whole() == whole);
         for sides in of_share {
             match left.checked_sub(self.apart[sides as usize]) {
                 Some(rest) => left = rest,
@@ -190,7 +190,7 @@ impl Dealers {
     }
 
     /// The birth of the next object that was not watched, of such a site and size.
-    fn lend(&mut self, site: u32, bytes: u64, zeroed: bool) -> Birth {
+    fn lend(&mut self, site: u32, bytes: u64, zeroed: bool) -> InitialTouch {
         if site != 0
             && let Some(dealer) = self.sites.get_mut(&site)
         {
@@ -199,27 +199,27 @@ impl Dealers {
         let sizes = &mut self.sizes[usize::from(zeroed)];
         let class = sizes.partition_point(|(bytes_max, _)| *bytes_max < bytes);
         let dealer = sizes.get_mut(class).map(|(_, dealer)| dealer).or_else(|| self.sites.get_mut(&0));
-        dealer.map_or(Birth::None, Dealer::deal)
+        dealer.map_or(InitialTouch::None, Dealer::deal)
     }
 }
 
 /// A sampled trace in which objects that were not watched have borrowed births. Any other trace passes unchanged.
-pub struct Borrowing<S> {
+pub struct WithProfiles<S> {
     source: S,
     dealers: Dealers,
     fresh: Dealers,
     batch: Vec<Event>,
 }
 
-impl<S: EventSource> Borrowing<S> {
+impl<S: EventSource> WithProfiles<S> {
     /// Lends the profiles of the source's footer.
     pub fn new(source: S) -> Self {
         let fresh = Dealers::new(&source.footer().profiles);
-        Borrowing { source, dealers: fresh.clone(), fresh, batch: Vec::with_capacity(BATCH_EVENTS_MAX) }
+        WithProfiles { source, dealers: fresh.clone(), fresh, batch: Vec::with_capacity(BATCH_EVENTS_MAX) }
     }
 }
 
-impl<S: EventSource> EventSource for Borrowing<S> {
+impl<S: EventSource> EventSource for WithProfiles<S> {
     fn next_batch(&mut self) -> Result<Option<&[Event]>, TraceError> {
         if self.fresh.is_empty() {
             return self.source.next_batch();
@@ -230,13 +230,13 @@ impl<S: EventSource> EventSource for Borrowing<S> {
         for event in &mut self.batch {
             let zeroed = matches!(event.op, Op::Alloc { call: AllocCall::Calloc, .. });
             let is_resize = matches!(event.op, Op::Realloc { .. });
-            if let Op::Alloc { birth, size, .. } | Op::Realloc { birth, size, .. } = &mut event.op
-                && *birth == Birth::None
+            if let Op::Alloc { initial_touch, size, .. } | Op::Realloc { initial_touch, size, .. } = &mut event.op
+                && *initial_touch == InitialTouch::None
             {
-                *birth = self.dealers.lend(event.site.0, *size, zeroed);
+                *initial_touch = self.dealers.lend(event.site.0, *size, zeroed);
                 // Where the boundary lies in what a resize added was not measured.
                 if is_resize {
-                    *birth = birth.whole();
+                    *initial_touch = initial_touch.whole();
                 }
             }
         }

@@ -23,10 +23,10 @@ mod window;
 
 pub use plain::{Plain, PlainCall, Resolved};
 pub use raw::{RawEvent, RawOp};
-pub use window::Window;
+pub use window::WaitLimits;
 
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId, ThreadId};
+use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, SiteId, ThreadId};
 use crate::header::Quality;
 use crate::ids::ObjectSet;
 use addresses::Addresses;
@@ -39,7 +39,7 @@ use std::collections::VecDeque;
 use window::Patience;
 
 /// Where emitted events go: a closure, or a type whose method is made part of the merge.
-pub trait Emit {
+pub trait EventSink {
     /// Takes the next event.
     fn take(&mut self, event: Event);
 
@@ -54,7 +54,7 @@ pub trait Emit {
     }
 }
 
-impl<F: FnMut(Event)> Emit for F {
+impl<F: FnMut(Event)> EventSink for F {
     #[inline(always)]
     fn take(&mut self, event: Event) {
         self(event);
@@ -67,7 +67,7 @@ impl<F: FnMut(Event)> Emit for F {
 /// numbered anew, in order of their first emitted event.
 #[derive(Debug)]
 pub struct Resolver {
-    window: Window,
+    window: WaitLimits,
     patience: Patience,
     objects: Objects,
     ids: Recycler,
@@ -125,7 +125,7 @@ struct Emitter {
 
 impl Resolver {
     /// A merge with no live object.
-    pub fn new(window: Window) -> Self {
+    pub fn new(window: WaitLimits) -> Self {
         Resolver {
             window,
             patience: window.patience(),
@@ -148,8 +148,8 @@ impl Resolver {
     }
 
     /// Holds frees back for so long from now on, as [`Window::hold_ns`] says.
-    pub fn hold_frees(&mut self, hold_ns: u64) {
-        self.window.hold_ns = hold_ns;
+    pub fn delay_frees(&mut self, free_delay_ns: u64) {
+        self.window.free_delay_ns = free_delay_ns;
     }
 
     /// Takes the next event in order of time stamps and emits what can happen now.
@@ -157,7 +157,7 @@ impl Resolver {
     /// # Errors
     /// [`TraceError::TooManyObjects`].
     #[inline]
-    pub fn push(&mut self, raw: RawEvent, emit: &mut impl Emit) -> Result<(), TraceError> {
+    pub fn push(&mut self, raw: RawEvent, emit: &mut impl EventSink) -> Result<(), TraceError> {
         self.take(&raw, emit)
     }
 
@@ -166,14 +166,14 @@ impl Resolver {
     /// # Errors
     /// As for [`Resolver::push`].
     #[inline(always)]
-    pub fn take(&mut self, raw: &RawEvent, emit: &mut impl Emit) -> Result<(), TraceError> {
+    pub fn take(&mut self, raw: &RawEvent, emit: &mut impl EventSink) -> Result<(), TraceError> {
         self.now = Now { event: self.now.event + 1, time_ns: self.now.time_ns.max(raw.time_ns) };
         if !self.parked.is_empty() {
             self.give_up_overdue(emit)?;
             self.give_up_outlived(raw.time_ns, &raw.op, emit)?;
         }
         let thread = self.thread_index(raw.thread)?;
-        if self.window.hold_ns > 0 {
+        if self.window.free_delay_ns > 0 {
             if !self.held.is_empty() {
                 self.admit_held(thread, &raw.op, emit)?;
             }
@@ -189,7 +189,7 @@ impl Resolver {
     }
 
     #[cold]
-    fn give_up_overdue(&mut self, emit: &mut impl Emit) -> Result<(), TraceError> {
+    fn give_up_overdue(&mut self, emit: &mut impl EventSink) -> Result<(), TraceError> {
         while let Some((thread, awaited)) = self.parked.overdue(self.now, &self.window) {
             // It may be there already, in the queue of a thread that waits itself: then that wait is the one to end.
             let thread = self.holder_of(thread, awaited).unwrap_or(thread);
@@ -202,7 +202,7 @@ impl Resolver {
     /// A thread other than `waiting` that has the awaited event in its queue.
     fn holder_of(&self, waiting: usize, awaited: Awaited) -> Option<usize> {
         let is_awaited = |raw: &RawEvent| match awaited {
-            Awaited::Birth(address) => raw.op.born() == Some(address),
+            Awaited::InitialTouch(address) => raw.op.born() == Some(address),
             Awaited::Death(address) => raw.op.dead() == Some(address),
         };
         let mut others = self.parked.threads().filter(|&thread| thread != waiting);
@@ -214,13 +214,13 @@ impl Resolver {
     /// and so is the birth that a free waits for. Were `op` taken for it, every later block at the address would be
     /// taken for its neighbour.
     #[cold]
-    fn give_up_outlived(&mut self, time_ns: u64, op: &RawOp, emit: &mut impl Emit) -> Result<(), TraceError> {
+    fn give_up_outlived(&mut self, time_ns: u64, op: &RawOp, emit: &mut impl EventSink) -> Result<(), TraceError> {
         let awaited = match (*op, op.born()) {
             (RawOp::Free { address }, _) => Awaited::Death(address),
-            (RawOp::Alloc { .. }, Some(address)) => Awaited::Birth(address),
+            (RawOp::Alloc { .. }, Some(address)) => Awaited::InitialTouch(address),
             _ => return Ok(()),
         };
-        let skew_ns = self.window.hold_ns;
+        let skew_ns = self.window.free_delay_ns;
         while skew_ns > 0
             && let Some(thread) = self.parked.take_outlived(awaited, time_ns.saturating_sub(skew_ns))
         {
@@ -231,8 +231,8 @@ impl Resolver {
 
     /// Lets the frees happen that cannot be held back behind `op` of `thread`.
     #[inline(always)]
-    fn admit_held(&mut self, thread: usize, op: &RawOp, emit: &mut impl Emit) -> Result<(), TraceError> {
-        while let Some((holder, free)) = self.held.take_due(self.now.time_ns, self.window.hold_ns, thread) {
+    fn admit_held(&mut self, thread: usize, op: &RawOp, emit: &mut impl EventSink) -> Result<(), TraceError> {
+        while let Some((holder, free)) = self.held.take_due(self.now.time_ns, self.window.free_delay_ns, thread) {
             self.admit(holder, &free, emit)?;
         }
         while let Some((holder, free)) = self.take_behind(thread, op) {
@@ -258,7 +258,7 @@ impl Resolver {
     ///
     /// What seldom happens gets a copy of the event, so that the event itself can stay in registers.
     #[inline(always)]
-    fn admit(&mut self, thread: usize, raw: &RawEvent, emit: &mut impl Emit) -> Result<(), TraceError> {
+    fn admit(&mut self, thread: usize, raw: &RawEvent, emit: &mut impl EventSink) -> Result<(), TraceError> {
         if !self.threads[thread].waiting.is_empty() {
             self.queue(thread, *raw);
             return Ok(());
@@ -289,7 +289,7 @@ impl Resolver {
     ///
     /// # Errors
     /// [`TraceError::TooManyObjects`].
-    pub fn finish(mut self, emit: &mut impl Emit) -> Result<Quality, TraceError> {
+    pub fn finish(mut self, emit: &mut impl EventSink) -> Result<Quality, TraceError> {
         while let Some((thread, free)) = self.held.take_first() {
             self.admit(thread, &free, emit)?;
         }
@@ -324,7 +324,7 @@ impl Resolver {
     }
 
     /// Makes the waiting event of a thread happen although what it waits for did not.
-    fn give_up(&mut self, thread: usize, emit: &mut impl Emit) -> Result<(), TraceError> {
+    fn give_up(&mut self, thread: usize, emit: &mut impl EventSink) -> Result<(), TraceError> {
         if let Some(raw) = self.threads[thread].waiting.pop_front() {
             self.run(thread, &raw, Patience::GiveUp, emit)?;
         }
@@ -334,7 +334,7 @@ impl Resolver {
 
     /// Runs the queues of woken threads as far as they go; that may wake others.
     #[cold]
-    fn run_woken(&mut self, emit: &mut impl Emit) -> Result<(), TraceError> {
+    fn run_woken(&mut self, emit: &mut impl EventSink) -> Result<(), TraceError> {
         while let Some(thread) = self.woken.pop_front() {
             while let Some(&raw) = self.threads[thread].waiting.front() {
                 let overtaken = self.emitter.time_ns > raw.time_ns;
@@ -356,12 +356,12 @@ impl Resolver {
         thread: usize,
         raw: &RawEvent,
         patience: Patience,
-        emit: &mut impl Emit,
+        emit: &mut impl EventSink,
     ) -> Result<Option<Awaited>, TraceError> {
         let out = Out { thread, time_ns: raw.time_ns, site: raw.site, patience, emit };
         match raw.op {
-            RawOp::Alloc { address, size, align_log2, call, birth } => {
-                self.alloc(out, address, size, align_log2, call, birth)
+            RawOp::Alloc { address, size, align_log2, call, initial_touch } => {
+                self.alloc(out, address, size, align_log2, call, initial_touch)
             }
             RawOp::Free { address } if address != 0 => self.free(out, address),
             op => self.run_rare(out, op),
@@ -369,15 +369,19 @@ impl Resolver {
     }
 
     #[inline(never)]
-    fn run_rare<E: Emit>(&mut self, out: Out<E>, op: RawOp) -> Result<Option<Awaited>, TraceError> {
+    fn run_rare<E: EventSink>(&mut self, out: Out<E>, op: RawOp) -> Result<Option<Awaited>, TraceError> {
         match op {
-            RawOp::Alloc { address, size, align_log2, call, birth } => {
-                self.alloc(out, address, size, align_log2, call, birth)
+            RawOp::Alloc { address, size, align_log2, call, initial_touch } => {
+                self.alloc(out, address, size, align_log2, call, initial_touch)
             }
             RawOp::Free { address: 0 } => self.emit(out, Op::FreeNull),
             RawOp::Free { address } => self.free(out, address),
-            RawOp::Realloc { old: 0, new, size, call, birth } => self.alloc(out, new, size, 0, call.of_null(), birth),
-            RawOp::Realloc { old, new, size, call, birth } => self.realloc(out, old, new, size, call, birth),
+            RawOp::Realloc { old: 0, new, size, call, initial_touch } => {
+                self.alloc(out, new, size, 0, call.of_null(), initial_touch)
+            }
+            RawOp::Realloc { old, new, size, call, initial_touch } => {
+                self.realloc(out, old, new, size, call, initial_touch)
+            }
             RawOp::UsableSize { address: 0 } => Ok(None),
             RawOp::UsableSize { address } => self.use_object(out, address, |object| Op::UsableSize { object }),
             RawOp::Touch { address, offset, bytes, access } => {
@@ -399,14 +403,14 @@ impl Resolver {
     }
 
     #[inline(always)]
-    fn alloc<E: Emit>(
+    fn alloc<E: EventSink>(
         &mut self,
         mut out: Out<E>,
         address: u64,
         size: u64,
         align_log2: u8,
         call: AllocCall,
-        birth: Birth,
+        initial_touch: InitialTouch,
     ) -> Result<Option<Awaited>, TraceError> {
         if address == 0 {
             return self.emit(out, Op::AllocFailed { size, align_log2, call });
@@ -414,24 +418,24 @@ impl Resolver {
         let mut object = ObjectId(self.ids.upcoming().ok_or(TraceError::TooManyObjects)?);
         if self.objects.insert_new(address, object.0) {
             self.ids.allocate();
-            self.parked.wake(Awaited::Birth(address), &mut self.woken);
+            self.parked.wake(Awaited::InitialTouch(address), &mut self.woken);
         } else if out.patience == Patience::Park && !self.is_doubtful(address) {
             return Ok(Some(Awaited::Death(address)));
         } else {
             self.free_unseen(out.again(), address)?;
             object = self.bear(address)?;
         }
-        self.emit(out, Op::Alloc { object, size, align_log2, call, birth })
+        self.emit(out, Op::Alloc { object, size, align_log2, call, initial_touch })
     }
 
     #[inline(always)]
-    fn free<E: Emit>(&mut self, out: Out<E>, address: u64) -> Result<Option<Awaited>, TraceError> {
+    fn free<E: EventSink>(&mut self, out: Out<E>, address: u64) -> Result<Option<Awaited>, TraceError> {
         match self.objects.remove(address) {
             Some(id) => {
                 self.bury(address, ObjectId(id));
                 self.emit(out, Op::Free { object: ObjectId(id) })
             }
-            None if out.patience == Patience::Park => Ok(Some(Awaited::Birth(address))),
+            None if out.patience == Patience::Park => Ok(Some(Awaited::InitialTouch(address))),
             None => {
                 self.quality.unknown_frees += 1;
                 self.emit(out, Op::FreeUnknown)
@@ -439,18 +443,18 @@ impl Resolver {
         }
     }
 
-    fn realloc<E: Emit>(
+    fn realloc<E: EventSink>(
         &mut self,
         mut out: Out<E>,
         old: u64,
         new: u64,
         size: u64,
         call: ReallocCall,
-        birth: Birth,
+        initial_touch: InitialTouch,
     ) -> Result<Option<Awaited>, TraceError> {
         let Some(id) = self.objects.get(old) else {
             if out.patience == Patience::Park {
-                return Ok(Some(Awaited::Birth(old)));
+                return Ok(Some(Awaited::InitialTouch(old)));
             }
             return self.realloc_unknown(out, new, size, call);
         };
@@ -473,14 +477,14 @@ impl Resolver {
             self.objects.remove(old);
             self.parked.wake(Awaited::Death(old), &mut self.woken);
             self.objects.insert_new(new, id);
-            self.parked.wake(Awaited::Birth(new), &mut self.woken);
+            self.parked.wake(Awaited::InitialTouch(new), &mut self.woken);
         }
         self.quality.reallocs_to_zero_kept += (size == 0) as u64;
-        self.emit(out, Op::Realloc { object, size: size.max(1), call, birth })
+        self.emit(out, Op::Realloc { object, size: size.max(1), call, initial_touch })
     }
 
     /// A realloc of an address never seen allocated.
-    fn realloc_unknown<E: Emit>(
+    fn realloc_unknown<E: EventSink>(
         &mut self,
         mut out: Out<E>,
         new: u64,
@@ -501,7 +505,7 @@ impl Resolver {
         self.emit(out, Op::ReallocUnknown { object, size, call })
     }
 
-    fn use_object<E: Emit>(
+    fn use_object<E: EventSink>(
         &mut self,
         out: Out<E>,
         address: u64,
@@ -509,7 +513,7 @@ impl Resolver {
     ) -> Result<Option<Awaited>, TraceError> {
         match self.objects.get(address) {
             Some(id) => self.emit(out, op(ObjectId(id))),
-            None if out.patience == Patience::Park => Ok(Some(Awaited::Birth(address))),
+            None if out.patience == Patience::Park => Ok(Some(Awaited::InitialTouch(address))),
             None => {
                 self.quality.uses_dropped += 1;
                 Ok(None)
@@ -519,7 +523,7 @@ impl Resolver {
 
     /// Frees an object whose free was never seen, because its address is given out again.
     #[cold]
-    fn free_unseen<E: Emit>(&mut self, out: Out<E>, address: u64) -> Result<(), TraceError> {
+    fn free_unseen<E: EventSink>(&mut self, out: Out<E>, address: u64) -> Result<(), TraceError> {
         if let Some(id) = self.objects.remove(address) {
             self.quality.reuse_repaired += 1;
             self.bury(address, ObjectId(id));
@@ -532,7 +536,7 @@ impl Resolver {
     fn bear(&mut self, address: u64) -> Result<ObjectId, TraceError> {
         let object = ObjectId(self.ids.allocate().ok_or(TraceError::TooManyObjects)?);
         self.objects.insert_new(address, object.0);
-        self.parked.wake(Awaited::Birth(address), &mut self.woken);
+        self.parked.wake(Awaited::InitialTouch(address), &mut self.woken);
         Ok(object)
     }
 
@@ -560,7 +564,7 @@ impl Resolver {
     }
 
     #[inline(always)]
-    fn emit<E: Emit>(&mut self, out: Out<E>, op: Op) -> Result<Option<Awaited>, TraceError> {
+    fn emit<E: EventSink>(&mut self, out: Out<E>, op: Op) -> Result<Option<Awaited>, TraceError> {
         let thread = self.emitted_as(out.thread);
         self.emitter.time_ns = self.emitter.time_ns.max(out.time_ns);
         let site = if op.asks_for_memory() { out.site } else { SiteId::UNKNOWN };

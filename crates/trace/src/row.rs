@@ -1,6 +1,6 @@
 //! An event as the row of a table: what CSV and Parquet hold, every field of every event.
 
-use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId};
+use crate::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, SiteId};
 use crate::memory_policy::MemoryPolicy;
 
 /// Allocating functions and their names.
@@ -17,13 +17,13 @@ const ALLOC_CALLS: [(AllocCall, &str); 9] = [
 ];
 const REALLOC_CALLS: [(ReallocCall, &str); 2] =
     [(ReallocCall::Realloc, "realloc"), (ReallocCall::Reallocarray, "reallocarray")];
-const BIRTHS: [(Birth, &str); 6] = [
-    (Birth::None, "none"),
-    (Birth::FirstByte, "first-byte"),
-    (Birth::All, "all"),
-    (Birth::Watched, "watched"),
-    (Birth::Read, "read"),
-    (Birth::ReadThenWrite, "read-then-write"),
+const INITIAL_TOUCHES: [(InitialTouch, &str); 6] = [
+    (InitialTouch::None, "none"),
+    (InitialTouch::FirstByte, "first-byte"),
+    (InitialTouch::All, "all"),
+    (InitialTouch::Watched, "watched"),
+    (InitialTouch::Read, "read"),
+    (InitialTouch::ReadThenWrite, "read-then-write"),
 ];
 const ACCESSES: [(Access, &str); 2] = [(Access::Read, "read"), (Access::Write, "write")];
 /// Calls that change a memory policy, by the number of its kind.
@@ -43,7 +43,7 @@ pub struct Row<'a> {
     /// The function called, by its name in C; of a memory policy, which: `thp-disable`, `mlockall`, `personality`.
     pub call: Option<&'a str>,
     /// What was touched at once: `none`, `first-byte`, `all`, `watched`, `read`, `read-then-write`.
-    pub birth: Option<&'a str>,
+    pub initial_touch: Option<&'a str>,
     /// First byte accessed, from the start of the object.
     pub offset: Option<u64>,
     /// Bytes accessed.
@@ -63,19 +63,19 @@ impl Row<'static> {
         let row = Row { op: op_name(&event.op), site, ..Row::default() };
         let id = |object: ObjectId| Some(u64::from(object.0));
         match event.op {
-            Op::Alloc { object, size, align_log2, call, birth } => Row {
+            Op::Alloc { object, size, align_log2, call, initial_touch } => Row {
                 object: id(object),
                 size: Some(size),
                 align_log2: Some(u64::from(align_log2)),
                 call: Some(name(&ALLOC_CALLS, call)),
-                birth: Some(name(&BIRTHS, birth.whole())),
+                initial_touch: Some(name(&INITIAL_TOUCHES, initial_touch.whole())),
                 ..row
             },
-            Op::Realloc { object, size, call, birth } => Row {
+            Op::Realloc { object, size, call, initial_touch } => Row {
                 object: id(object),
                 size: Some(size),
                 call: Some(name(&REALLOC_CALLS, call)),
-                birth: Some(name(&BIRTHS, birth.whole())),
+                initial_touch: Some(name(&INITIAL_TOUCHES, initial_touch.whole())),
                 ..row
             },
             Op::ReallocFree { object, call } => {
@@ -121,14 +121,14 @@ impl Row<'_> {
         let align_log2 = || narrow(self.align_log2.unwrap_or(0), "align_log2");
         let alloc_call = || self.word(&ALLOC_CALLS, self.call.unwrap_or("malloc"), "call");
         let call = || self.word(&REALLOC_CALLS, self.call.unwrap_or("realloc"), "call");
-        let birth = || self.word(&BIRTHS, self.birth.unwrap_or("none"), "birth");
+        let initial_touch = || self.word(&INITIAL_TOUCHES, self.initial_touch.unwrap_or("none"), "birth");
         let number = || narrow(self.number.ok_or_else(|| self.missing("number"))?, "number");
         Ok(match self.op {
             "alloc" => {
                 let (size, align_log2) = (size()?, align_log2()?);
-                Op::Alloc { object, size, align_log2, call: alloc_call()?, birth: birth()? }
+                Op::Alloc { object, size, align_log2, call: alloc_call()?, initial_touch: initial_touch()? }
             }
-            "realloc" => Op::Realloc { object, size: size()?, call: call()?, birth: birth()? },
+            "realloc" => Op::Realloc { object, size: size()?, call: call()?, initial_touch: initial_touch()? },
             "realloc-free" => Op::ReallocFree { object, call: call()? },
             "realloc-unknown" => Op::ReallocUnknown { object, size: size()?, call: call()? },
             "free" => Op::Free { object },

@@ -5,7 +5,7 @@
 use super::Target;
 use super::names::Names;
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, Event, Op, ReallocCall, SiteId};
+use crate::event::{AllocCall, Event, InitialTouch, Op, ReallocCall, SiteId};
 use crate::source::EventSource;
 
 pub(super) fn write(source: &mut dyn EventSource, to: &mut Target<'_>) -> Result<(), TraceError> {
@@ -24,14 +24,14 @@ fn line(event: &Event, names: &mut Names, to: &mut Target<'_>) -> Result<(), Tra
         to.lose("call site, left out");
     }
     match event.op {
-        Op::Alloc { object, size, align_log2, call, birth } => {
-            lose_birth(birth, to);
+        Op::Alloc { object, size, align_log2, call, initial_touch } => {
+            lose_birth(initial_touch, to);
             let pointer = names.bear(object, align_log2);
             alloc(event, Block { pointer, size, align_log2, call }, to)
         }
         Op::AllocFailed { size, align_log2, call } => alloc(event, Block { pointer: 0, size, align_log2, call }, to),
-        Op::Realloc { object, size, call, birth } => {
-            lose_birth(birth, to);
+        Op::Realloc { object, size, call, initial_touch } => {
+            lose_birth(initial_touch, to);
             lose_reallocarray(call, to);
             let pointer = names.get(object);
             to.line(format_args!("{tid}: realloc {pointer:#x} {pointer:#x} {size} {at} {at}"))
@@ -95,8 +95,8 @@ fn alloc(event: &Event, block: Block, to: &mut Target<'_>) -> Result<(), TraceEr
     }
 }
 
-fn lose_birth(birth: Birth, to: &mut Target<'_>) {
-    if birth != Birth::None {
+fn lose_birth(initial_touch: InitialTouch, to: &mut Target<'_>) {
+    if initial_touch != InitialTouch::None {
         to.lose("touch at the birth of a block, left out");
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn write(source: &mut dyn EventSource, to: &mut Target<'_>) -> Result
     while let Some(batch) = source.next_batch()? {
         for event in batch {
             time_ns = event.time_ns;
-            let Row { op, object, size, align_log2, call, birth, offset, bytes, access, number: value, site } =
+            let Row { op, object, size, align_log2, call, initial_touch, offset, bytes, access, number: value, site } =
                 Row::of(event);
             let mark = match event.op {
                 Op::Mark { name } => names.get(name as usize).map(|name| Quoted(name)),
@@ -35,7 +35,7 @@ pub(super) fn write(source: &mut dyn EventSource, to: &mut Target<'_>) -> Result
                 Cell(size),
                 Cell(align_log2),
                 Cell(call),
-                Cell(birth),
+                Cell(initial_touch),
                 Cell(offset),
                 Cell(bytes),
                 Cell(access),

@@ -90,7 +90,7 @@ struct Columns {
     size: Optional<i64>,
     align_log2: Optional<i32>,
     call: Optional<ByteArray>,
-    birth: Optional<ByteArray>,
+    initial_touch: Optional<ByteArray>,
     offset: Optional<i64>,
     bytes: Optional<i64>,
     access: Optional<ByteArray>,
@@ -115,7 +115,7 @@ impl Columns {
         self.size.push(row.size.map(u64::cast_signed));
         self.align_log2.push(row.align_log2.map(|log2| log2 as i32));
         self.call.push(row.call.map(word));
-        self.birth.push(row.birth.map(word));
+        self.initial_touch.push(row.initial_touch.map(word));
         self.offset.push(row.offset.map(u64::cast_signed));
         self.bytes.push(row.bytes.map(u64::cast_signed));
         self.access.push(row.access.map(word));
@@ -137,7 +137,7 @@ impl Columns {
         self.size.write::<Int64Type, W>(&mut group)?;
         self.align_log2.write::<Int32Type, W>(&mut group)?;
         self.call.write::<ByteArrayType, W>(&mut group)?;
-        self.birth.write::<ByteArrayType, W>(&mut group)?;
+        self.initial_touch.write::<ByteArrayType, W>(&mut group)?;
         self.offset.write::<Int64Type, W>(&mut group)?;
         self.bytes.write::<Int64Type, W>(&mut group)?;
         self.access.write::<ByteArrayType, W>(&mut group)?;

@@ -14,7 +14,7 @@ pub use server::Server;
 pub use tiny_hot::TinyHot;
 
 use crate::error::TraceError;
-use crate::header::{Clock, Header, Origin, Touch};
+use crate::header::{Clock, Header, Origin, TouchKnowledge};
 use crate::source::EventSource;
 use program::GeneratedSource;
 use serde::{Deserialize, Serialize};
@@ -86,6 +86,6 @@ impl Workload {
         parameters.remove("name");
         let seed = parameters.remove("seed").and_then(|seed| seed.as_u64()).unwrap_or(0);
         let origin = Origin::Generated { name: self.name().into(), parameters, seed };
-        Header::new(origin, Touch::FullStream, Clock::PerEvent)
+        Header::new(origin, TouchKnowledge::FullStream, Clock::PerEvent)
     }
 }

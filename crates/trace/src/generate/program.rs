@@ -1,7 +1,7 @@
 //! What all generators share: a program that writes events one step at a time, run as an event source.
 
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, Event, ObjectId, Op, ThreadId};
+use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 use crate::header::{Clock, Footer, Header, Summary};
 use crate::ids::ObjectIds;
 use crate::source::{BATCH_EVENTS_MAX, EventSource};
@@ -56,11 +56,11 @@ impl Scribe {
         size: u64,
         align_log2: u8,
         call: AllocCall,
-        birth: Birth,
+        initial_touch: InitialTouch,
     ) -> ObjectId {
         // Programs bound their live objects far below 2^32 - 1 by their parameters' types.
         let object = self.ids.allocate().unwrap_or(ObjectId(u32::MAX));
-        self.write(thread, Op::Alloc { object, size, align_log2, call, birth });
+        self.write(thread, Op::Alloc { object, size, align_log2, call, initial_touch });
         object
     }
 

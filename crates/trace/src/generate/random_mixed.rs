@@ -3,7 +3,7 @@
 use super::program::{Program, Scribe};
 use super::random::Xorshift32;
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, ObjectId, Op, ThreadId};
+use crate::event::{AllocCall, InitialTouch, ObjectId, Op, ThreadId};
 use serde::{Deserialize, Serialize};
 
 /// Parameters of `random_mixed`. Blocks left in the slots are not freed at the end.
@@ -133,7 +133,7 @@ impl RandomMixedProgram {
         } else {
             let span = self.parameters.max as u64 - self.parameters.min as u64 + 1;
             let size = self.parameters.min as u64 + drawn as u64 % span;
-            *slot = scribe.alloc(THREAD, size, 0, AllocCall::Malloc, Birth::FirstByte).0;
+            *slot = scribe.alloc(THREAD, size, 0, AllocCall::Malloc, InitialTouch::FirstByte).0;
         }
     }
 }

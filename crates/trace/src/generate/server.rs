@@ -6,7 +6,7 @@
 use super::program::{Program, Scribe};
 use super::random::Splitmix64;
 use crate::error::TraceError;
-use crate::event::{Access, AllocCall, Birth, ObjectId, Op, ReallocCall, ThreadId};
+use crate::event::{Access, AllocCall, InitialTouch, ObjectId, Op, ReallocCall, ThreadId};
 use serde::{Deserialize, Serialize};
 
 /// Parameters of `server`.
@@ -184,7 +184,10 @@ impl ServerProgram {
                 self.passing_bytes += last.size;
                 last.size *= 2;
                 let (object, size) = (last.object, last.size);
-                scribe.write(thread, Op::Realloc { object, size, call: ReallocCall::Realloc, birth: Birth::All });
+                scribe.write(
+                    thread,
+                    Op::Realloc { object, size, call: ReallocCall::Realloc, initial_touch: InitialTouch::All },
+                );
             }
             _ => {
                 let size = self.passing_size();
@@ -281,7 +284,7 @@ impl ServerProgram {
             13 => (AllocCall::Memalign, 12),
             _ => (AllocCall::Malloc, 0),
         };
-        Block { object: scribe.alloc(thread, size, align_log2, call, Birth::All), size }
+        Block { object: scribe.alloc(thread, size, align_log2, call, InitialTouch::All), size }
     }
 
     /// Stored sizes: 16 bytes to 1 MiB, few above that, none above 1/64 of the live bytes.

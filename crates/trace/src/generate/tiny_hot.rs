@@ -2,7 +2,7 @@
 
 use super::program::{Program, Scribe};
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, ThreadId};
+use crate::event::{AllocCall, InitialTouch, ThreadId};
 use serde::{Deserialize, Serialize};
 
 /// Parameters of `tiny_hot`.
@@ -46,7 +46,7 @@ impl Program for TinyHotProgram {
         }
         self.cycles_left -= 1;
         let thread = ThreadId(0);
-        let object = scribe.alloc(thread, self.parameters.size as u64, 0, AllocCall::Malloc, Birth::FirstByte);
+        let object = scribe.alloc(thread, self.parameters.size as u64, 0, AllocCall::Malloc, InitialTouch::FirstByte);
         scribe.free(thread, object);
         true
     }

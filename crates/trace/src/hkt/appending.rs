@@ -49,7 +49,7 @@ impl Appender {
         self.threads = self.threads.max(event.thread.0 + 1);
         self.time_ns = event.time_ns;
         self.events += 1;
-        if event.op.is_birth() {
+        if event.op.creates_object() {
             self.objects_peak = self.objects_peak.max(event.op.object().map_or(0, |object| object.0 + 1));
         }
         if self.room() == 0 { self.store_chunk() } else { Ok(()) }

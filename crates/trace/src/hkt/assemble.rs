@@ -3,7 +3,7 @@
 use super::code::{self, Detail};
 use super::column::Flaw;
 use super::columns::Columns;
-use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId, ThreadId};
+use crate::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, SiteId, ThreadId};
 use crate::ids::ObjectIds;
 use crate::memory_policy::MemoryPolicy;
 
@@ -118,7 +118,7 @@ impl Cursor {
                     break;
                 }
                 Op::Free { object }
-            } else if let Some(&(call, birth)) = code::COMMON.get(code as usize) {
+            } else if let Some(&(call, initial_touch)) = code::COMMON.get(code as usize) {
                 let size = sizes.next().copied().unwrap_or(u64::MAX);
                 let Some(object) = ids.allocate() else {
                     failed = Some(TOO_MANY);
@@ -128,7 +128,7 @@ impl Cursor {
                     failed = Some(BadEvent::Flaw("a block is larger than the address space"));
                     break;
                 }
-                Op::Alloc { object, size, align_log2: 0, call, birth }
+                Op::Alloc { object, size, align_log2: 0, call, initial_touch }
             } else {
                 break;
             };
@@ -147,8 +147,8 @@ impl Cursor {
         Ok(match code {
             code::ALLOC => {
                 let (detail, size) = (self.detail(columns), self.size(columns));
-                let (call, birth) = (alloc_call(detail)?, birth(detail)?);
-                Op::Alloc { object: new_object(ids)?, size, align_log2: detail.align_log2(), call, birth }
+                let (call, initial_touch) = (alloc_call(detail)?, initial_touch(detail)?);
+                Op::Alloc { object: new_object(ids)?, size, align_log2: detail.align_log2(), call, initial_touch }
             }
             code::REALLOC => {
                 let (detail, size) = (self.detail(columns), self.size(columns));
@@ -156,7 +156,7 @@ impl Cursor {
                     object: self.living(columns, ids)?,
                     size,
                     call: realloc_call(detail)?,
-                    birth: birth(detail)?,
+                    initial_touch: initial_touch(detail)?,
                 }
             }
             code::REALLOC_FREE => {
@@ -255,6 +255,6 @@ fn realloc_call(detail: Detail) -> Result<ReallocCall, BadEvent> {
     detail.realloc_call().ok_or(BadEvent::Flaw("a resizing function is unknown"))
 }
 
-fn birth(detail: Detail) -> Result<Birth, BadEvent> {
-    detail.birth().ok_or(BadEvent::Flaw("a birth is unknown"))
+fn initial_touch(detail: Detail) -> Result<InitialTouch, BadEvent> {
+    detail.initial_touch().ok_or(BadEvent::Flaw("a birth is unknown"))
 }

@@ -4,7 +4,7 @@ use super::code::{self, Detail, Takes};
 use super::column::{ColumnDecoder, ColumnEncoder, Flaw};
 use super::pack::ColumnHabits;
 use super::{CHUNK_EVENTS_MAX, Version};
-use crate::event::{Access, Birth, Event, ObjectId, Op, SiteId};
+use crate::event::{Access, Event, InitialTouch, ObjectId, Op, SiteId};
 use crate::resolve::{PlainCall, Resolved};
 
 /// The events of a chunk, by column. Ids of new objects are not stored: the recycler gives them.
@@ -164,10 +164,10 @@ impl Columns {
     #[inline(always)]
     fn push_op(&mut self, op: &Op) -> u8 {
         match *op {
-            Op::Alloc { size, align_log2, call, birth, .. } => {
+            Op::Alloc { size, align_log2, call, initial_touch, .. } => {
                 self.sizes.push(size);
-                code::common_alloc(call, birth, align_log2)
-                    .unwrap_or_else(|| self.with_detail(code::ALLOC, Detail::of_alloc(call, birth, align_log2)))
+                code::common_alloc(call, initial_touch, align_log2)
+                    .unwrap_or_else(|| self.with_detail(code::ALLOC, Detail::of_alloc(call, initial_touch, align_log2)))
             }
             Op::Free { object } => self.with_object(code::FREE, object),
             _ => self.push_rare_op(op),
@@ -178,30 +178,30 @@ impl Columns {
     fn push_rare_op(&mut self, op: &Op) -> u8 {
         match *op {
             Op::Alloc { .. } | Op::Free { .. } => self.push_op(op),
-            Op::Realloc { object, size, call, birth } => {
+            Op::Realloc { object, size, call, initial_touch } => {
                 self.sizes.push(size);
                 self.objects.push(object.0);
-                self.with_detail(code::REALLOC, Detail::of_realloc(call, birth))
+                self.with_detail(code::REALLOC, Detail::of_realloc(call, initial_touch))
             }
             Op::ReallocFree { object, call } => {
                 self.objects.push(object.0);
-                self.with_detail(code::REALLOC_FREE, Detail::of_realloc(call, Birth::None))
+                self.with_detail(code::REALLOC_FREE, Detail::of_realloc(call, InitialTouch::None))
             }
             Op::ReallocUnknown { size, call, .. } => {
                 self.sizes.push(size);
-                self.with_detail(code::REALLOC_UNKNOWN, Detail::of_realloc(call, Birth::None))
+                self.with_detail(code::REALLOC_UNKNOWN, Detail::of_realloc(call, InitialTouch::None))
             }
             Op::FreeNull => code::FREE_NULL,
             Op::FreeUnknown => code::FREE_UNKNOWN,
             Op::UsableSize { object } => self.with_object(code::USABLE_SIZE, object),
             Op::AllocFailed { size, align_log2, call } => {
                 self.sizes.push(size);
-                self.with_detail(code::ALLOC_FAILED, Detail::of_alloc(call, Birth::None, align_log2))
+                self.with_detail(code::ALLOC_FAILED, Detail::of_alloc(call, InitialTouch::None, align_log2))
             }
             Op::ReallocFailed { object, size, call } => {
                 self.sizes.push(size);
                 self.objects.push(object.0);
-                self.with_detail(code::REALLOC_FAILED, Detail::of_realloc(call, Birth::None))
+                self.with_detail(code::REALLOC_FAILED, Detail::of_realloc(call, InitialTouch::None))
             }
             Op::ThreadStart => code::THREAD_START,
             Op::ThreadExit => code::THREAD_EXIT,

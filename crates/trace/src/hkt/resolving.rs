@@ -4,7 +4,7 @@ use super::appending::Appender;
 use crate::error::TraceError;
 use crate::event::Event;
 use crate::header::{Footer, Header, Quality, Summary};
-use crate::resolve::{Emit, Plain, RawEvent, Resolved, Resolver, Window};
+use crate::resolve::{EventSink, Plain, RawEvent, Resolved, Resolver, WaitLimits};
 use std::path::Path;
 
 /// A [`Resolver`] and the file that its events go to. What a merge emits is in order and names the right objects, so it is
@@ -19,7 +19,7 @@ impl ResolvingWriter {
     ///
     /// # Errors
     /// The file cannot be written, or the header is too long.
-    pub fn create(path: &Path, header: &Header, window: Window) -> Result<Self, TraceError> {
+    pub fn create(path: &Path, header: &Header, window: WaitLimits) -> Result<Self, TraceError> {
         let sink = Sink { appender: Appender::create(path, header)?, failed: None };
         Ok(ResolvingWriter { resolver: Resolver::new(window), sink })
     }
@@ -30,8 +30,8 @@ impl ResolvingWriter {
     }
 
     /// As [`Resolver::hold_frees`].
-    pub fn hold_frees(&mut self, hold_ns: u64) {
-        self.resolver.hold_frees(hold_ns);
+    pub fn delay_frees(&mut self, free_delay_ns: u64) {
+        self.resolver.delay_frees(free_delay_ns);
     }
 
     /// Takes the next event in order of time stamps.
@@ -95,7 +95,7 @@ impl Sink {
     }
 }
 
-impl Emit for Sink {
+impl EventSink for Sink {
     #[inline(always)]
     fn take(&mut self, event: Event) {
         if self.failed.is_some() {

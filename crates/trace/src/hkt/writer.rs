@@ -96,7 +96,7 @@ impl TraceWriter {
             return TraceError::BadEvent { path, event: number, why };
         }
         match event.op.object() {
-            Some(object) if !event.op.is_birth() => TraceError::DeadObject { path, event: number, object },
+            Some(object) if !event.op.creates_object() => TraceError::DeadObject { path, event: number, object },
             Some(object) if object != self.ids.upcoming() => {
                 TraceError::WrongObject { path, event: number, object, expected: self.ids.upcoming() }
             }

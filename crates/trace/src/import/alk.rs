@@ -8,14 +8,14 @@ use super::input::{Head, Input};
 use super::records::{align_log2, next, u64_at};
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::event::{AllocCall, Birth, Op, ReallocCall};
-use crate::resolve::{RawOp, Window};
+use crate::event::{AllocCall, InitialTouch, Op, ReallocCall};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "alk",
     recognise,
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[
         "times, whose unit is not written down",
         "exact sizes: they are rounded up to 8 bytes",
@@ -57,18 +57,30 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         let (register, first, second) = (u64_at(&record, 0) >> 8, u64_at(&record, 8), u64_at(&record, 16));
         let address = register + 1;
         let op = match record[0] {
-            0 => RawOp::Alloc { address, size: first, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None },
+            0 => RawOp::Alloc {
+                address,
+                size: first,
+                align_log2: 0,
+                call: AllocCall::Malloc,
+                initial_touch: InitialTouch::None,
+            },
             1 | 2 => RawOp::Free { address },
             3 => RawOp::Alloc {
                 address,
                 size: first,
                 align_log2: align_log2(second)?,
                 call: AllocCall::Memalign,
-                birth: Birth::None,
+                initial_touch: InitialTouch::None,
             },
             4 => {
                 let new = first.checked_add(1).ok_or("the register is above 2^64 - 2")?;
-                RawOp::Realloc { old: address, new, size: second, call: ReallocCall::Realloc, birth: Birth::None }
+                RawOp::Realloc {
+                    old: address,
+                    new,
+                    size: second,
+                    call: ReallocCall::Realloc,
+                    initial_touch: InitialTouch::None,
+                }
             }
             SWITCH_THREAD => {
                 thread = first;

@@ -8,15 +8,15 @@ use super::calls::align_log2;
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
-use crate::event::{AllocCall, Birth, ReallocCall};
+use crate::event::{AllocCall, InitialTouch, ReallocCall};
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "android",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| parse(line).is_ok()),
     clock,
-    window: Window::DEFAULT,
+    window: WaitLimits::DEFAULT,
     unknown: &["which of posix_memalign, aligned_alloc, valloc and pvalloc a memalign was"],
     convert,
 };
@@ -48,7 +48,7 @@ pub(super) fn parse(line: &str) -> Result<Line, &'static str> {
         }
         "realloc" => {
             let (old, size) = (words.pointer()?, words.number()?);
-            RawOp::Realloc { old, new: pointer, size, call: ReallocCall::Realloc, birth: Birth::None }
+            RawOp::Realloc { old, new: pointer, size, call: ReallocCall::Realloc, initial_touch: InitialTouch::None }
         }
         "free" => RawOp::Free { address: pointer },
         "thread_done" => RawOp::ThreadExit,
@@ -59,7 +59,7 @@ pub(super) fn parse(line: &str) -> Result<Line, &'static str> {
 }
 
 fn alloc(address: u64, size: u64, align_log2: u8, call: AllocCall) -> RawOp {
-    RawOp::Alloc { address, size, align_log2, call, birth: Birth::None }
+    RawOp::Alloc { address, size, align_log2, call, initial_touch: InitialTouch::None }
 }
 
 struct Words<'a>(std::str::SplitAsciiWhitespace<'a>);

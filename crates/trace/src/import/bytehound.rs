@@ -8,15 +8,15 @@ use super::failure::Failure;
 use super::input::{Head, Input};
 use super::records::{next, u64_at};
 use super::sink::Sink;
-use crate::event::{AllocCall, Birth, Op, ReallocCall};
+use crate::event::{AllocCall, InitialTouch, Op, ReallocCall};
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "bytehound",
     recognise: |head: &Head| layout(head.bytes()).is_some(),
     clock: |_| Clock::Measured,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &["threads", "times below a microsecond", "alignment", "which blocks were asked to be zero", "call sites"],
     convert,
 };
@@ -71,13 +71,29 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         }
         let address = slot + 1;
         let op = match kind {
-            1 => RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None },
+            1 => RawOp::Alloc {
+                address,
+                size,
+                align_log2: 0,
+                call: AllocCall::Malloc,
+                initial_touch: InitialTouch::None,
+            },
             2 => RawOp::Free { address },
             // The replayer reallocs NULL where the slot is empty.
-            3 if !sink.is_live(address) => {
-                RawOp::Realloc { old: 0, new: address, size, call: ReallocCall::Realloc, birth: Birth::None }
-            }
-            3 => RawOp::Realloc { old: address, new: address, size, call: ReallocCall::Realloc, birth: Birth::None },
+            3 if !sink.is_live(address) => RawOp::Realloc {
+                old: 0,
+                new: address,
+                size,
+                call: ReallocCall::Realloc,
+                initial_touch: InitialTouch::None,
+            },
+            3 => RawOp::Realloc {
+                old: address,
+                new: address,
+                size,
+                call: ReallocCall::Realloc,
+                initial_touch: InitialTouch::None,
+            },
             other => return Err(Failure::new(format!("record kind {other} is none of 0 to 5"), MEND)),
         };
         sink.push_in_order(time_us.saturating_mul(1000), 0, op)?;

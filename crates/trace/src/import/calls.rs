@@ -1,6 +1,6 @@
 //! The allocator functions by name, and the numbers in text traces.
 
-use crate::event::{AllocCall, Birth, ReallocCall};
+use crate::event::{AllocCall, InitialTouch, ReallocCall};
 use crate::resolve::RawOp;
 
 /// What a named function does, and the order of its arguments.
@@ -77,9 +77,15 @@ impl Function {
     /// An alignment above 2^63.
     pub(super) fn op(self, arguments: [u64; 3], result: u64) -> Result<RawOp, &'static str> {
         let [first, second, third] = arguments;
-        let alloc =
-            |size, align_log2, call| RawOp::Alloc { address: result, size, align_log2, call, birth: Birth::None };
-        let resize = |size, call| RawOp::Realloc { old: first, new: result, size, call, birth: Birth::None };
+        let alloc = |size, align_log2, call| RawOp::Alloc {
+            address: result,
+            size,
+            align_log2,
+            call,
+            initial_touch: InitialTouch::None,
+        };
+        let resize =
+            |size, call| RawOp::Realloc { old: first, new: result, size, call, initial_touch: InitialTouch::None };
         Ok(match self {
             Function::Alloc(call @ (AllocCall::Valloc | AllocCall::Pvalloc)) => alloc(first, PAGE_LOG2, call),
             Function::Alloc(call) => alloc(first, 0, call),

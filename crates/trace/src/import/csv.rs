@@ -12,7 +12,7 @@ use crate::error::TraceError;
 use crate::event::{Event, ObjectId, Op, ThreadId};
 use crate::header::{Clock, Footer, Header, from_json};
 use crate::ids::ObjectIds;
-use crate::resolve::Window;
+use crate::resolve::WaitLimits;
 use crate::row::{Role, Row};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ pub(super) const FORMAT: Format = Format {
     name: "csv",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| Columns::find(line).is_ok()),
     clock, // the header row, where there is one, knows better
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[],
     convert,
 };
@@ -113,7 +113,7 @@ impl Columns {
             size: number(4)?,
             align_log2: number(5)?,
             call: self.text(cells, 6),
-            birth: self.text(cells, 7),
+            initial_touch: self.text(cells, 7),
             offset: number(8)?,
             bytes: number(9)?,
             access: self.text(cells, 10),

@@ -16,8 +16,8 @@ use super::records::align_log2;
 use super::sink::Sink;
 use super::{Format, no_times};
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, ReallocCall};
-use crate::resolve::{RawOp, Window};
+use crate::event::{AllocCall, InitialTouch, ReallocCall};
+use crate::resolve::{RawOp, WaitLimits};
 use std::collections::HashSet;
 use std::fs::File;
 use stream::Stream;
@@ -26,7 +26,7 @@ pub(super) const FORMAT: Format = Format {
     name: "glibc-wl",
     recognise: |head: &Head| looks_like_head(head.bytes()),
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[
         "times",
         "the order of threads, but where a block passes from one to another: they take turns",
@@ -189,7 +189,7 @@ fn call(code: u8, stream: &mut Stream<'_>, pointers: u64) -> Result<RawOp, Failu
             size: stream.number()?,
             align_log2,
             call,
-            birth: Birth::None,
+            initial_touch: InitialTouch::None,
         })
     };
     Ok(match code {
@@ -197,13 +197,25 @@ fn call(code: u8, stream: &mut Stream<'_>, pointers: u64) -> Result<RawOp, Failu
         3 => alloc(stream, AllocCall::Calloc, 0)?,
         4 => {
             let (new, old) = (stream.pointer(pointers)?, stream.pointer(pointers)?);
-            RawOp::Realloc { old, new, size: stream.number()?, call: ReallocCall::Realloc, birth: Birth::None }
+            RawOp::Realloc {
+                old,
+                new,
+                size: stream.number()?,
+                call: ReallocCall::Realloc,
+                initial_touch: InitialTouch::None,
+            }
         }
         5 => RawOp::Free { address: stream.pointer(pointers)? },
         12 => {
             let (address, align) = (stream.pointer(pointers)?, stream.number()?);
             let align_log2 = align_log2(align).map_err(|why| stream.place(why))?;
-            RawOp::Alloc { address, size: stream.number()?, align_log2, call: AllocCall::Memalign, birth: Birth::None }
+            RawOp::Alloc {
+                address,
+                size: stream.number()?,
+                align_log2,
+                call: AllocCall::Memalign,
+                initial_touch: InitialTouch::None,
+            }
         }
         13 => alloc(stream, AllocCall::Valloc, PAGE_LOG2)?,
         14 => alloc(stream, AllocCall::Pvalloc, PAGE_LOG2)?,

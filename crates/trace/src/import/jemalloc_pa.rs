@@ -8,9 +8,9 @@ use super::Format;
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
-use crate::event::{AllocCall, Birth};
+use crate::event::{AllocCall, InitialTouch};
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "jemalloc-pa",
@@ -19,7 +19,7 @@ pub(super) const FORMAT: Format = Format {
         lines.next().is_some_and(|line| Layout::of(line).is_some())
     },
     clock: |_| Clock::Measured,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[
         "the program's blocks: these are the page runs that jemalloc asks its own page allocator for",
         "threads: those here are jemalloc's shards",
@@ -120,7 +120,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
                     size: bytes,
                     align_log2: PAGE_LOG2,
                     call: AllocCall::Memalign,
-                    birth: Birth::None,
+                    initial_touch: InitialTouch::None,
                 }
             }
             PageOp::Free { pointer } => RawOp::Free { address: pointer },

@@ -5,13 +5,13 @@ use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "logalloc",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| parse(line).is_ok()),
     clock: no_times,
-    window: Window::DEFAULT,
+    window: WaitLimits::DEFAULT,
     unknown: &["times"],
     convert,
 };

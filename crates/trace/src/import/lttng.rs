@@ -9,13 +9,13 @@ use super::sink::Sink;
 use super::times::{Days, seconds_ns, time_of_day_ns};
 use crate::event::AllocCall;
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "lttng",
     recognise: |head: &Head| head.lines().any(|line| line.contains(PROVIDER)),
     clock: |_| Clock::Measured,
-    window: Window::UNLOCKED_STAMPS,
+    window: WaitLimits::UNLOCKED_STAMPS,
     unknown: &[
         "calls of aligned_alloc, valloc, pvalloc and C++'s aligned operator new, which the wrapper does not see",
     ],

@@ -7,15 +7,15 @@ use super::Format;
 use super::failure::Failure;
 use super::input::{Head, Input};
 use super::sink::Sink;
-use crate::event::{AllocCall, Birth};
+use crate::event::{AllocCall, InitialTouch};
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "memray",
     recognise: |head: &Head| head.bytes().starts_with(MAGIC) && head.bytes().get(FILE_FORMAT_AT) != Some(&AGGREGATED),
     clock: |_| Clock::Measured,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[
         "times, but in steps of 10 ms",
         "alignment",
@@ -226,7 +226,7 @@ impl State {
             other => return Err(Failure::new(format!("no function has number {other}"), MEND)),
         };
         let size = self.size(input)?;
-        let op = RawOp::Alloc { address, size, align_log2, call, birth: Birth::None };
+        let op = RawOp::Alloc { address, size, align_log2, call, initial_touch: InitialTouch::None };
         sink.push_in_order(self.time_ns, self.thread, op)
     }
 

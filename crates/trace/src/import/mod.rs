@@ -41,9 +41,9 @@ mod valgrind;
 mod wee;
 
 use crate::error::TraceError;
-use crate::header::{Clock, Header, Origin, Quality, Touch};
+use crate::header::{Clock, Header, Origin, Quality, TouchKnowledge};
 use crate::hkt::TraceWriter;
-use crate::resolve::Window;
+use crate::resolve::WaitLimits;
 use failure::Failure;
 use input::{Head, Input};
 use open::Container;
@@ -59,7 +59,7 @@ pub struct Format {
     /// Where the times of a source that begins like this come from.
     clock: fn(&Head) -> Clock,
     /// How far its order may be off.
-    window: Window,
+    window: WaitLimits,
     /// What such a source cannot say, in words.
     unknown: &'static [&'static str],
     /// Reads it all. Errors need no place: the frame adds that of the input.
@@ -200,7 +200,7 @@ fn convert(
     let clock = (format.clock)(head);
     let file = input.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let origin = Origin::Imported { format: format.name.to_string(), file };
-    let writer = TraceWriter::create(out, &Header::new(origin, Touch::Assumed, clock))?;
+    let writer = TraceWriter::create(out, &Header::new(origin, TouchKnowledge::Assumed, clock))?;
     let mut sink = Sink::new(writer, clock, format.window, options.process);
     (format.convert)(&mut input, &mut sink).map_err(|why| input.place_error(why))?;
     let (summary, quality, notes) = sink.finish()?;

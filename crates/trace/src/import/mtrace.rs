@@ -8,13 +8,13 @@ use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use super::{Format, no_times};
 use crate::event::AllocCall;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "mtrace",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| line == "= Start" || parse(line).is_ok()),
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[
         "threads",
         "times",

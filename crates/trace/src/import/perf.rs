@@ -13,14 +13,14 @@ use super::times::seconds_ns;
 use super::unseen::Unseen;
 use crate::event::AllocCall;
 use crate::header::Clock;
-use crate::resolve::Window;
+use crate::resolve::WaitLimits;
 use std::collections::HashMap;
 
 pub(super) const FORMAT: Format = Format {
     name: "perf",
     recognise: |head: &Head| head.lines().any(|line| matches!(parse(line), Some(Line::Probe(_)))),
     clock: |_| Clock::Measured,
-    window: Window::UNLOCKED_STAMPS,
+    window: WaitLimits::UNLOCKED_STAMPS,
     unknown: &["which aligned function it was, where several are one", "addresses of posix_memalign's blocks"],
     convert,
 };

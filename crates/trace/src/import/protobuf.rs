@@ -8,14 +8,14 @@ use super::input::{Head, Input};
 use super::records::align_log2;
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::event::{AllocCall, Birth, ReallocCall};
-use crate::resolve::{RawOp, Window};
+use crate::event::{AllocCall, InitialTouch, ReallocCall};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "protobuf",
     recognise: |head: &Head| first_line(head.bytes()).is_some_and(|line| parse(line).is_ok_and(|op| op.is_some())),
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &["threads", "times", "which blocks leaked: all are freed at the end"],
     convert,
 };
@@ -166,7 +166,7 @@ fn op(field: u64, [first, second, third]: [Option<u64>; 3]) -> Result<RawOp, Fai
                 size: second.unwrap_or_default(),
                 align_log2,
                 call,
-                birth: Birth::None,
+                initial_touch: InitialTouch::None,
             }
         }
         2 => RawOp::Free { address: address(first)? },
@@ -175,11 +175,17 @@ fn op(field: u64, [first, second, third]: [Option<u64>; 3]) -> Result<RawOp, Fai
             new: address(first)?,
             size: third.unwrap_or_default(),
             call: ReallocCall::Realloc,
-            birth: Birth::None,
+            initial_touch: InitialTouch::None,
         },
         _ => {
             let size = second.unwrap_or_default().saturating_mul(third.unwrap_or_default());
-            RawOp::Alloc { address: address(first)?, size, align_log2: 0, call: AllocCall::Calloc, birth: Birth::None }
+            RawOp::Alloc {
+                address: address(first)?,
+                size,
+                align_log2: 0,
+                call: AllocCall::Calloc,
+                initial_touch: InitialTouch::None,
+            }
         }
     })
 }

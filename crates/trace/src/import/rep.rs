@@ -4,13 +4,13 @@ use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use super::{Format, no_times, script};
-use crate::resolve::Window;
+use crate::resolve::WaitLimits;
 
 pub(super) const FORMAT: Format = Format {
     name: "rep",
     recognise,
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: script::FORMAT.unknown,
     convert,
 };

@@ -7,7 +7,7 @@ use crate::error::TraceError;
 use crate::event::{Event, Op};
 use crate::header::{Clock, Footer, Header, Quality, Summary};
 use crate::hkt::TraceWriter;
-use crate::resolve::{RawEvent, RawOp, Resolver, Window};
+use crate::resolve::{RawEvent, RawOp, Resolver, WaitLimits};
 use std::collections::BTreeSet;
 
 /// Other processes that are named to the user.
@@ -40,7 +40,7 @@ pub(super) struct Sink {
 
 impl Sink {
     /// `window`: how far the source's order may be off. `process`: the one to take where a source holds several.
-    pub(super) fn new(writer: TraceWriter, clock: Clock, window: Window, process: Option<u64>) -> Self {
+    pub(super) fn new(writer: TraceWriter, clock: Clock, window: WaitLimits, process: Option<u64>) -> Self {
         Sink {
             resolver: Resolver::new(window),
             writer,

@@ -36,8 +36,8 @@ impl Unseen {
         match op {
             RawOp::Free { address } => RawOp::Free { address: find(address) },
             // One that fails leaves the block where it is, still unseen.
-            RawOp::Realloc { old, new, size, call, birth } if new != 0 || size == 0 => {
-                RawOp::Realloc { old: find(old), new, size, call, birth }
+            RawOp::Realloc { old, new, size, call, initial_touch } if new != 0 || size == 0 => {
+                RawOp::Realloc { old: find(old), new, size, call, initial_touch }
             }
             op => op,
         }

@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "valgrind",
@@ -16,7 +16,7 @@ pub(super) const FORMAT: Format = Format {
         head.lines().any(|line| prefixed(line).is_some_and(|(_, text)| Call::parse(text).is_some()))
     },
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &["threads", "times", "which of posix_memalign, aligned_alloc and valloc a memalign was"],
     convert,
 };

@@ -5,13 +5,13 @@ use super::input::{Head, Input, Lines};
 use super::script::{Call, push};
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::resolve::Window;
+use crate::resolve::WaitLimits;
 
 pub(super) const FORMAT: Format = Format {
     name: "wee",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| parse(line).is_ok()),
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &["threads", "times", "alignment", "which blocks were asked to be zero", "which blocks were resized"],
     convert,
 };

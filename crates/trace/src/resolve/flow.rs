@@ -7,7 +7,7 @@
 use super::holding::Holding;
 use super::objects::{DEAD, Objects};
 use super::plain::{Plain, PlainCall, Resolved};
-use super::{Emit, Resolver, place_of};
+use super::{EventSink, Resolver, place_of};
 use crate::error::TraceError;
 use crate::event::ObjectId;
 use std::hint::select_unpredictable;
@@ -37,7 +37,7 @@ impl Resolver {
     ///
     /// # Errors
     /// As for [`Resolver::push`].
-    pub fn take_plain(&mut self, calls: &[Plain], emit: &mut impl Emit) -> Result<(), TraceError> {
+    pub fn take_plain(&mut self, calls: &[Plain], emit: &mut impl EventSink) -> Result<(), TraceError> {
         let mut rest = calls;
         while let Some((first, others)) = rest.split_first() {
             let done = if self.parked.is_empty() && self.flow.pause == 0 { self.flow(rest, emit) } else { 0 };
@@ -53,9 +53,9 @@ impl Resolver {
     }
 
     /// Takes the first of the calls, as many as flow; how many.
-    fn flow(&mut self, calls: &[Plain], emit: &mut impl Emit) -> usize {
+    fn flow(&mut self, calls: &[Plain], emit: &mut impl EventSink) -> usize {
         let room = emit.room().min(FLOW_CALLS);
-        let done = if self.window.hold_ns > 0 {
+        let done = if self.window.free_delay_ns > 0 {
             let done = self.flow_held(calls, room, emit);
             // To begin and to end a flow costs more than a few calls are worth.
             self.flow.short_flows =
@@ -76,7 +76,7 @@ impl Resolver {
     }
 
     /// Resolves the first of the calls, at most [`FLOW_CALLS`], and emits them; how many.
-    pub(super) fn resolve(&mut self, calls: &[Plain], emit: &mut impl Emit) -> usize {
+    pub(super) fn resolve(&mut self, calls: &[Plain], emit: &mut impl EventSink) -> usize {
         let mut resolved = std::mem::take(&mut self.flow.resolved);
         resolved.resize(FLOW_CALLS, Resolved::NONE);
         self.ids.stock(calls.len());
@@ -160,12 +160,12 @@ impl Resolver {
 mod tests {
     use super::{FLOW_CALLS, Plain, PlainCall, Resolver};
     use crate::event::Event;
-    use crate::resolve::Window;
+    use crate::resolve::WaitLimits;
 
     /// Rounds of `malloc` and `free` by one thread after another: all of each thread's but the first flow.
     #[test]
     fn calls_flow_however_many_threads_came_before() {
-        let mut resolver = Resolver::new(Window::UNLOCKED_STAMPS);
+        let mut resolver = Resolver::new(WaitLimits::UNLOCKED_STAMPS);
         let (mut time_ns, mut events) = (0, 0);
         let mut emit = |_: Event| events += 1;
         for thread in 0..1000 {

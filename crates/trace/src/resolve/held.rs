@@ -57,9 +57,9 @@ impl Held {
 
     /// Takes the oldest if it was held longer than `hold_ns` at `now_ns`, or is of `thread`, whose next event has come.
     #[inline]
-    pub(super) fn take_due(&mut self, now_ns: u64, hold_ns: u64, thread: usize) -> Option<(usize, RawEvent)> {
+    pub(super) fn take_due(&mut self, now_ns: u64, free_delay_ns: u64, thread: usize) -> Option<(usize, RawEvent)> {
         let first = self.entries.front()?;
-        if first.time_ns.saturating_add(hold_ns) < now_ns || first.thread == thread {
+        if first.time_ns.saturating_add(free_delay_ns) < now_ns || first.thread == thread {
             let free = first.free();
             self.entries.pop_front();
             return Some(free);

@@ -9,7 +9,7 @@
 use super::flow::FLOW_CALLS;
 use super::held::Held;
 use super::plain::Plain;
-use super::{Emit, Resolver, THREADS_LAST, ThreadsLast, last_index, place_of};
+use super::{EventSink, Resolver, THREADS_LAST, ThreadsLast, last_index, place_of};
 
 /// Entries of the filter; a power of two.
 const FILTER: usize = 1024;
@@ -48,7 +48,7 @@ const EMPTY: Slot = Slot { call: Plain::NONE, order: 0, entry: 0, held: 0 };
 
 impl Resolver {
     /// As [`Resolver::resolve`], with frees held back; at most `room` calls are emitted.
-    pub(super) fn flow_held(&mut self, calls: &[Plain], room: usize, emit: &mut impl Emit) -> usize {
+    pub(super) fn flow_held(&mut self, calls: &[Plain], room: usize, emit: &mut impl EventSink) -> usize {
         let mut holding = self.flow.holding.take().unwrap_or_else(Holding::new);
         let mut passed = self.pass(&mut holding, calls, room);
         let done = self.resolve(&holding.admitted[..passed.admitted], emit);
@@ -74,10 +74,10 @@ impl Resolver {
         };
         let Holding { threads, used, filter, admitted } = holding;
         let used = (*used).min(THREADS_LAST);
-        let (room, hold_ns) = (room.min(FLOW_CALLS), self.window.hold_ns);
+        let (room, free_delay_ns) = (room.min(FLOW_CALLS), self.window.free_delay_ns);
         let mut now_ns = self.now.time_ns;
         // No later than the time of the first that is held.
-        let mut due_ns = due_ns(&threads[..used], hold_ns);
+        let mut due_ns = due_ns(&threads[..used], free_delay_ns);
         let (mut taken, mut count) = (0, 0);
         for call in calls {
             if last_index(&self.threads_last, call.thread).is_none() {
@@ -86,7 +86,7 @@ impl Resolver {
             let place = place_of(call.thread);
             now_ns = now_ns.max(call.time_ns);
             if now_ns > due_ns {
-                due_ns = self::due_ns(&threads[..used], hold_ns);
+                due_ns = self::due_ns(&threads[..used], free_delay_ns);
                 if now_ns > due_ns {
                     break;
                 }
@@ -105,7 +105,7 @@ impl Resolver {
             filter[usize::from(entry)] += is_free;
             order += 1;
             threads[place] = Slot { call: *call, order, entry, held: is_free };
-            due_ns = due_ns.min(call.time_ns.saturating_add(hold_ns));
+            due_ns = due_ns.min(call.time_ns.saturating_add(free_delay_ns));
             (taken, count) = (taken + 1, after);
         }
         Passed { calls: taken, admitted: count }
@@ -113,9 +113,9 @@ impl Resolver {
 }
 
 /// When the free held back first has been held long enough.
-fn due_ns(threads: &[Slot], hold_ns: u64) -> u64 {
+fn due_ns(threads: &[Slot], free_delay_ns: u64) -> u64 {
     let first = threads.iter().filter(|slot| slot.held != 0).min_by_key(|slot| slot.order);
-    first.map_or(u64::MAX, |slot| slot.call.time_ns.saturating_add(hold_ns))
+    first.map_or(u64::MAX, |slot| slot.call.time_ns.saturating_add(free_delay_ns))
 }
 
 /// The entry of the filter for an address: of all its bits, as the heaps of two threads are often laid out alike.

@@ -1,13 +1,13 @@
 //! Threads that wait for an address to be born or to die.
 
-use super::Window;
+use super::WaitLimits;
 use std::collections::VecDeque;
 
 /// What a waiting thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     /// The address becomes live.
-    Birth(u64),
+    InitialTouch(u64),
     /// The address becomes dead.
     Death(u64),
 }
@@ -41,22 +41,24 @@ impl Parked {
 
     pub(super) fn add(&mut self, thread: usize, awaited: Awaited, since: Now) {
         match awaited {
-            Awaited::Birth(address) => self.births.push_back(Entry { thread, address, since }),
+            Awaited::InitialTouch(address) => self.births.push_back(Entry { thread, address, since }),
             Awaited::Death(address) => self.deaths.push_back(Entry { thread, address, since }),
         }
     }
 
     /// A thread that waits for longer than the window allows, and what for.
-    pub(super) fn overdue(&self, now: Now, window: &Window) -> Option<(usize, Awaited)> {
+    pub(super) fn overdue(&self, now: Now, window: &WaitLimits) -> Option<(usize, Awaited)> {
         let first = |queue: &VecDeque<Entry>, limit_ns: u64| {
             let &entry = queue.front()?;
             let since = entry.since;
             let overdue = now.event - since.event > window.events || now.time_ns - since.time_ns > limit_ns;
             overdue.then_some(entry)
         };
-        let birth = first(&self.births, window.birth_ns).map(|entry| (entry.thread, Awaited::Birth(entry.address)));
-        let death = || first(&self.deaths, window.death_ns).map(|entry| (entry.thread, Awaited::Death(entry.address)));
-        birth.or_else(death)
+        let initial_touch =
+            first(&self.births, window.free_wait_ns).map(|entry| (entry.thread, Awaited::InitialTouch(entry.address)));
+        let death =
+            || first(&self.deaths, window.alloc_wait_ns).map(|entry| (entry.thread, Awaited::Death(entry.address)));
+        initial_touch.or_else(death)
     }
 
     /// The waiting threads.
@@ -73,7 +75,7 @@ impl Parked {
     /// Removes a thread that has waited for this since before `time_ns`.
     pub(super) fn take_outlived(&mut self, awaited: Awaited, time_ns: u64) -> Option<usize> {
         let (queue, address) = match awaited {
-            Awaited::Birth(address) => (&mut self.births, address),
+            Awaited::InitialTouch(address) => (&mut self.births, address),
             Awaited::Death(address) => (&mut self.deaths, address),
         };
         let place = queue.iter().position(|entry| entry.address == address && entry.since.time_ns < time_ns)?;
@@ -92,7 +94,7 @@ impl Parked {
     #[inline]
     pub(super) fn wake(&mut self, happened: Awaited, woken: &mut VecDeque<usize>) {
         let (queue, address) = match happened {
-            Awaited::Birth(address) => (&mut self.births, address),
+            Awaited::InitialTouch(address) => (&mut self.births, address),
             Awaited::Death(address) => (&mut self.deaths, address),
         };
         if !queue.is_empty() {

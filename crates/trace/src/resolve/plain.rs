@@ -2,7 +2,7 @@
 
 use super::objects::is_ordinary;
 use super::{RawEvent, RawOp};
-use crate::event::{AllocCall, Birth, Event, ObjectId, Op, ThreadId};
+use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 
 /// The function called, numbered as in the trace's op column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Plain {
             PlainCall::Free => RawOp::Free { address },
             call => {
                 let (size, call) = (size.into(), call.alloc());
-                RawOp::Alloc { address, size, align_log2: 0, call, birth: Birth::None }
+                RawOp::Alloc { address, size, align_log2: 0, call, initial_touch: InitialTouch::None }
             }
         };
         RawEvent::new(self.time_ns, self.thread, op)
@@ -96,7 +96,7 @@ impl Resolved {
             PlainCall::Free => Op::Free { object },
             call => {
                 let (size, call) = (self.size.into(), call.alloc());
-                Op::Alloc { object, size, align_log2: 0, call, birth: Birth::None }
+                Op::Alloc { object, size, align_log2: 0, call, initial_touch: InitialTouch::None }
             }
         };
         Event::new(self.time_ns, ThreadId(self.thread), op)

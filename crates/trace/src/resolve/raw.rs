@@ -1,6 +1,6 @@
 //! Events as a recorder or another program's trace has them: with addresses, not objects.
 
-use crate::event::{Access, AllocCall, Birth, ReallocCall, SiteId};
+use crate::event::{Access, AllocCall, InitialTouch, ReallocCall, SiteId};
 use crate::memory_policy::MemoryPolicy;
 
 /// What a program did, in its own addresses. 0 is NULL.
@@ -17,7 +17,7 @@ pub enum RawOp {
         /// The function called.
         call: AllocCall,
         /// What was written at once, where a recorder knows.
-        birth: Birth,
+        initial_touch: InitialTouch,
     },
     /// `free(address)`.
     Free {
@@ -35,7 +35,7 @@ pub enum RawOp {
         /// The function called.
         call: ReallocCall,
         /// What of a grown tail was written at once, where a recorder knows; of the whole block where `old` is 0.
-        birth: Birth,
+        initial_touch: InitialTouch,
     },
     /// `malloc_usable_size(address)`; of NULL it is left out.
     UsableSize {

@@ -3,7 +3,7 @@
 use super::Edit;
 use super::size_classes::{CoarseTouches, class_ceiling};
 use crate::event::{Event, ObjectId, Op};
-use crate::header::{Footer, Header, Origin, Step};
+use crate::header::{Footer, Header, HistoryStep, Origin};
 use crate::profile::SiteProfile;
 use crate::sites::{Frame, Module, Sites};
 use serde_json::{Map, json};
@@ -100,9 +100,9 @@ impl Edit for Anonymise {
             generated @ Origin::Generated { .. } => generated.clone(),
         };
         // Parameters of earlier steps can name files, marks and processes.
-        let steps = source.history.iter().map(|step| Step { tool: step.tool.clone(), parameters: Map::new() });
+        let steps = source.history.iter().map(|step| HistoryStep { tool: step.tool.clone(), parameters: Map::new() });
         let sizes = if self.sizes == SizeDetail::Exact { "exact" } else { "classes" };
-        let step = Step::new("anonymise", [("sizes", json!(sizes))]);
+        let step = HistoryStep::new("anonymise", [("sizes", json!(sizes))]);
         Header { origin, history: steps.chain([step]).collect(), ..source.clone() }
     }
 

@@ -3,8 +3,8 @@
 use super::Edit;
 use super::touched::Touched;
 use crate::error::TraceError;
-use crate::event::{Access, Birth, Event, ObjectId, Op, SiteId, ThreadId};
-use crate::header::{Footer, Header, Step};
+use crate::event::{Access, Event, InitialTouch, ObjectId, Op, SiteId, ThreadId};
+use crate::header::{Footer, Header, HistoryStep};
 use crate::memory_policy::MemoryPolicy;
 use crate::source::EventSource;
 use serde::Serialize;
@@ -55,7 +55,7 @@ pub struct CutCounts {
 pub struct Cut {
     part: Part,
     live_at_start: LiveAtStart,
-    parameters: Step,
+    parameters: HistoryStep,
     number: u64,
     begun: bool,
     base_ns: u64,
@@ -85,12 +85,12 @@ struct Live {
 impl Live {
     /// The call that made it is given the new size. What it says of the bytes of the old one is kept apart, as it may not hold
     /// of those that came with the resize.
-    fn resize(&mut self, new: u64, tail: Birth) {
+    fn resize(&mut self, new: u64, tail: InitialTouch) {
         let old = match &mut self.born.op {
-            Op::Alloc { size, birth, .. } => {
-                if *birth != Birth::None || tail == Birth::Watched {
-                    self.touched.born(*size, *birth);
-                    *birth = Birth::Watched;
+            Op::Alloc { size, initial_touch, .. } => {
+                if *initial_touch != InitialTouch::None || tail == InitialTouch::Watched {
+                    self.touched.born(*size, *initial_touch);
+                    *initial_touch = InitialTouch::Watched;
                 }
                 std::mem::replace(size, new)
             }
@@ -105,7 +105,7 @@ impl Cut {
     /// Cuts `part` out. `parameters` go into the history.
     pub fn new(part: Part, live_at_start: LiveAtStart) -> Self {
         let bound = |end: u64| if end == u64::MAX { serde_json::Value::Null } else { json!(end) };
-        let parameters = Step::new(
+        let parameters = HistoryStep::new(
             "cut",
             [
                 ("events_from", json!(part.events.start)),
@@ -163,19 +163,19 @@ impl Cut {
             *last = Some(*event);
         }
         let Some(object) = event.op.object() else { return };
-        if event.op.is_birth() {
+        if event.op.creates_object() {
             let order = self.births;
             self.births += 1;
             *self.live(object) = Some(Live { born: *event, order, touched: Touched::default(), in_part });
             return;
         }
-        if event.op.is_death() {
+        if event.op.frees_object() {
             *self.live(object) = None;
             return;
         }
         let Some(live) = self.live(object) else { return };
         match event.op {
-            Op::Realloc { size, birth, .. } => live.resize(size, birth),
+            Op::Realloc { size, initial_touch, .. } => live.resize(size, initial_touch),
             Op::Touch { offset, bytes, access, .. } => {
                 live.touched.access(offset..offset.saturating_add(u64::from(bytes)), access);
             }
@@ -250,10 +250,10 @@ fn policy_of(event: &Event) -> Option<MemoryPolicy> {
 
 /// The allocation that makes such an object; what a resize of an unknown pointer gave back before the part is nobody's
 /// business in it.
-fn allocating(birth: Op) -> Op {
-    match birth {
+fn allocating(initial_touch: Op) -> Op {
+    match initial_touch {
         Op::ReallocUnknown { object, size, call } => {
-            Op::Alloc { object, size, align_log2: 0, call: call.of_null(), birth: Birth::None }
+            Op::Alloc { object, size, align_log2: 0, call: call.of_null(), initial_touch: InitialTouch::None }
         }
         op => op,
     }
@@ -283,7 +283,7 @@ impl Edit for Cut {
         }
         let has_thread = self.has_thread(event.thread);
         let object = event.op.object();
-        let known = object.and_then(|object| *self.live(object)).filter(|_| !event.op.is_birth());
+        let known = object.and_then(|object| *self.live(object)).filter(|_| !event.op.creates_object());
         let owner = known.filter(|live| live.in_part).map(|live| live.born.thread);
         self.follow(event, in_time && has_thread);
         if let Op::ForkEnd { .. } = event.op {
@@ -298,9 +298,9 @@ impl Edit for Cut {
             self.forked.push(child_pid);
         }
         match (has_thread, object, owner) {
-            (true, Some(_), None) if !event.op.is_birth() => self.foreign(event, emit),
+            (true, Some(_), None) if !event.op.creates_object() => self.foreign(event, emit),
             (true, ..) => emit(Event { time_ns, ..*event }),
-            (false, Some(_), Some(owner)) if event.op.is_death() || matches!(event.op, Op::Realloc { .. }) => {
+            (false, Some(_), Some(owner)) if event.op.frees_object() || matches!(event.op, Op::Realloc { .. }) => {
                 self.counts.taken_over += 1;
                 emit(Event { time_ns, thread: owner, ..*event });
             }

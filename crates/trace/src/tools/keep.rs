@@ -2,19 +2,19 @@
 
 use super::Edit;
 use crate::event::{Event, ObjectId};
-use crate::header::{Header, Step};
+use crate::header::{Header, HistoryStep};
 use crate::row::op_name;
 use serde_json::Value;
 use std::sync::Arc;
 
 /// A set of lifetimes, numbered in the order of their births: one bit each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lifetimes {
+pub struct LifetimeSet {
     bits: Vec<u64>,
     count: u64,
 }
 
-impl Lifetimes {
+impl LifetimeSet {
     /// All of `count` lifetimes.
     pub fn all(count: u64) -> Self {
         (0..count).collect()
@@ -56,9 +56,9 @@ impl Lifetimes {
     }
 }
 
-impl FromIterator<u64> for Lifetimes {
+impl FromIterator<u64> for LifetimeSet {
     fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Self {
-        let mut lifetimes = Lifetimes::default();
+        let mut lifetimes = LifetimeSet::default();
         numbers.into_iter().for_each(|number| lifetimes.insert(number));
         lifetimes
     }
@@ -68,7 +68,7 @@ impl FromIterator<u64> for Lifetimes {
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Objects, with all their events.
-    pub lifetimes: Arc<Lifetimes>,
+    pub lifetimes: Arc<LifetimeSet>,
     /// Of the events that are about no object, the operations left out, by the names of [`op_name`].
     pub without: Vec<&'static str>,
 }
@@ -106,7 +106,7 @@ impl Edit for Keep {
             }
             return;
         };
-        if event.op.is_birth() {
+        if event.op.creates_object() {
             let keeps = self.selection.lifetimes.contains(self.born);
             self.born += 1;
             *self.left_out(object) = !keeps;
@@ -119,7 +119,7 @@ impl Edit for Keep {
     fn header(&self, source: &Header) -> Header {
         let mut header = source.clone();
         let parameters = self.parameters.iter().cloned().collect();
-        header.history.push(Step { tool: "shrink".into(), parameters });
+        header.history.push(HistoryStep { tool: "shrink".into(), parameters });
         header
     }
 }

@@ -3,7 +3,7 @@
 use super::renumber::Renumber;
 use crate::error::TraceError;
 use crate::event::{Event, Op, SiteId};
-use crate::header::{Clock, Footer, Header, Origin, Step, Summary, Touch};
+use crate::header::{Clock, Footer, Header, HistoryStep, Origin, Summary, TouchKnowledge};
 use crate::hkt::TraceWriter;
 use crate::profile::SiteProfile;
 use crate::sites::{Frame, Module, Sites};
@@ -15,7 +15,7 @@ use std::hash::Hash;
 use std::path::Path;
 
 /// A trace to merge, and when it begins in the result.
-pub struct Merging {
+pub struct MergeInput {
     /// The trace.
     pub source: Box<dyn EventSource>,
     /// Nanoseconds from the result's start to this trace's.
@@ -27,7 +27,7 @@ pub struct Merging {
 ///
 /// # Errors
 /// Those of the sources and of the writer; times beyond 2^64 ns.
-pub fn merge(mut traces: Vec<Merging>, out: &Path) -> Result<Summary, TraceError> {
+pub fn merge(mut traces: Vec<MergeInput>, out: &Path) -> Result<Summary, TraceError> {
     let mut writer = TraceWriter::create(out, &header(&traces))?;
     let mut renumber = Renumber::default();
     let mut names = Names::default();
@@ -81,7 +81,7 @@ struct Maps {
 
 impl Lane {
     /// The time of the next event in the result.
-    fn head(&mut self, trace: &mut Merging) -> Result<Option<u64>, TraceError> {
+    fn head(&mut self, trace: &mut MergeInput) -> Result<Option<u64>, TraceError> {
         if self.next == self.batch.len() {
             self.next = 0;
             self.batch.clear();
@@ -109,16 +109,17 @@ impl Lane {
     }
 }
 
-fn header(traces: &[Merging]) -> Header {
+fn header(traces: &[MergeInput]) -> Header {
     let headers = || traces.iter().map(|trace| trace.source.header());
     let clock = if headers().all(|header| header.clock == Clock::Measured) { Clock::Measured } else { Clock::PerEvent };
     let rank = |touch| match touch {
-        Touch::Assumed => 0,
-        Touch::Sampled => 1,
-        Touch::FirstTouch => 2,
-        Touch::FullStream => 3,
+        TouchKnowledge::Assumed => 0,
+        TouchKnowledge::Sampled => 1,
+        TouchKnowledge::FirstTouch => 2,
+        TouchKnowledge::FullStream => 3,
     };
-    let touch = headers().map(|header| header.touch).min_by_key(|&touch| rank(touch)).unwrap_or(Touch::Assumed);
+    let touch =
+        headers().map(|header| header.touch).min_by_key(|&touch| rank(touch)).unwrap_or(TouchKnowledge::Assumed);
     let nothing = Origin::Imported { format: "nothing".into(), file: String::new() };
     let origin = headers().next().map_or(nothing, |header| header.origin.clone());
     let mut merged = Header::new(origin, touch, clock);
@@ -131,7 +132,7 @@ fn header(traces: &[Merging]) -> Header {
             json!({"origin": header.origin, "history": header.history, "offset_ns": trace.offset_ns})
         })
         .collect();
-    merged.history.push(Step::new("merge", [("traces", json!(others))]));
+    merged.history.push(HistoryStep::new("merge", [("traces", json!(others))]));
     merged
 }
 

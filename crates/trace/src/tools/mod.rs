@@ -18,8 +18,8 @@ mod verify;
 pub use anonymise::{Anonymise, SizeDetail};
 pub use cut::{Cut, CutCounts, LiveAtStart, Part, named_part};
 pub use edited::Edited;
-pub use keep::{Keep, Lifetimes, Selection};
-pub use merge::{Merging, child_offset_ns, merge};
+pub use keep::{Keep, LifetimeSet, Selection};
+pub use merge::{MergeInput, child_offset_ns, merge};
 pub use scale::{Factor, ScaleSizes, ScaleTime};
 pub use verify::{Finding, Verified, repair, verify};
 

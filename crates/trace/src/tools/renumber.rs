@@ -33,12 +33,12 @@ impl Renumber {
             None => event.op,
             Some(object) => {
                 let slot = slot(&mut numbering.objects, object.0);
-                if event.op.is_birth() {
+                if event.op.creates_object() {
                     // An edit that repeats a birth has lost the object before; it stays live for good.
                     *slot = Some(self.ids.allocate().ok_or(TraceError::TooManyObjects)?);
                 }
                 let Some(renamed) = *slot else { return Ok(None) };
-                if event.op.is_death() {
+                if event.op.frees_object() {
                     self.ids.release(renamed);
                     *slot = None;
                 }

@@ -2,7 +2,7 @@
 
 use super::Edit;
 use crate::event::{Event, Op};
-use crate::header::{Footer, Header, Step};
+use crate::header::{Footer, Header, HistoryStep};
 use crate::profile::SiteProfile;
 use serde_json::json;
 
@@ -49,7 +49,7 @@ impl Edit for ScaleTime {
 
     fn header(&self, source: &Header) -> Header {
         let mut header = source.clone();
-        header.history.push(Step::new("scale", [("time", json!(self.0.value()))]));
+        header.history.push(HistoryStep::new("scale", [("time", json!(self.0.value()))]));
         header
     }
 }
@@ -85,7 +85,7 @@ impl Edit for ScaleSizes {
 
     fn header(&self, source: &Header) -> Header {
         let mut header = source.clone();
-        header.history.push(Step::new("scale", [("size", json!(self.0.value()))]));
+        header.history.push(HistoryStep::new("scale", [("size", json!(self.0.value()))]));
         header
     }
 

@@ -1,6 +1,6 @@
 //! What had been touched of a live object.
 
-use crate::event::{Access, Birth};
+use crate::event::{Access, InitialTouch};
 use std::ops::Range;
 
 /// Bytes of an object that were accessed, from the first to the last.
@@ -25,25 +25,25 @@ impl Touched {
     }
 
     /// The call that made the object, of so many bytes.
-    pub(super) fn born(&mut self, size: u64, birth: Birth) {
-        match birth {
-            Birth::FirstByte => self.access(0..size.min(1), Access::Write),
-            _ => self.at_once(0..size, birth),
+    pub(super) fn born(&mut self, size: u64, initial_touch: InitialTouch) {
+        match initial_touch {
+            InitialTouch::FirstByte => self.access(0..size.min(1), Access::Write),
+            _ => self.at_once(0..size, initial_touch),
         }
     }
 
     /// A resize: what had been touched of the bytes that go is gone.
-    pub(super) fn resized(&mut self, old: u64, new: u64, birth: Birth) {
+    pub(super) fn resized(&mut self, old: u64, new: u64, initial_touch: InitialTouch) {
         self.clip(new);
-        self.at_once(old..new, birth);
+        self.at_once(old..new, initial_touch);
     }
 
     /// What was read and then written counts as written.
-    fn at_once(&mut self, bytes: Range<u64>, birth: Birth) {
-        match birth.whole() {
-            Birth::All | Birth::ReadThenWrite => self.access(bytes, Access::Write),
-            Birth::Read => self.access(bytes, Access::Read),
-            Birth::None | Birth::FirstByte | Birth::Watched | Birth::Apart(_) => (),
+    fn at_once(&mut self, bytes: Range<u64>, initial_touch: InitialTouch) {
+        match initial_touch.whole() {
+            InitialTouch::All | InitialTouch::ReadThenWrite => self.access(bytes, Access::Write),
+            InitialTouch::Read => self.access(bytes, Access::Read),
+            InitialTouch::None | InitialTouch::FirstByte | InitialTouch::Watched | InitialTouch::PerPage(_) => (),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::error::TraceError;
 use crate::event::{Event, Op};
-use crate::header::{Footer, Step, Summary};
+use crate::header::{Footer, HistoryStep, Summary};
 use crate::hkt::{TraceReader, TraceWriter};
 use crate::source::EventSource;
 use serde::Serialize;
@@ -78,7 +78,7 @@ pub fn verify(path: &Path) -> Result<Verified, TraceError> {
 pub fn repair(path: &Path, out: &Path) -> Result<Summary, TraceError> {
     let mut reader = TraceReader::open_before_damage(path)?;
     let mut header = reader.header().clone();
-    header.history.push(Step::new("repair", []));
+    header.history.push(HistoryStep::new("repair", []));
     let mut writer = TraceWriter::create(out, &header)?;
     // An error of the reader is where the sound part ends.
     while let Ok(Some(batch)) = reader.next_batch() {

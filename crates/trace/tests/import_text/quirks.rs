@@ -15,7 +15,7 @@ fn events(format: &str, text: &str) -> (Vec<(u32, Op)>, ImportReport) {
 }
 
 fn alloc(object: u32, size: u64, align_log2: u8, call: AllocCall) -> Op {
-    Op::Alloc { object: ObjectId(object), size, align_log2, call, birth: Birth::None }
+    Op::Alloc { object: ObjectId(object), size, align_log2, call, initial_touch: InitialTouch::None }
 }
 
 fn malloc(object: u32, size: u64) -> Op {
@@ -27,7 +27,7 @@ fn free(object: u32) -> Op {
 }
 
 fn resize(object: u32, size: u64, call: ReallocCall) -> Op {
-    Op::Realloc { object: ObjectId(object), size, call, birth: Birth::None }
+    Op::Realloc { object: ObjectId(object), size, call, initial_touch: InitialTouch::None }
 }
 
 #[test]

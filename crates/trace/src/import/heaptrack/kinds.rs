@@ -5,7 +5,7 @@
 
 use super::super::failure::Failure;
 use super::MEND;
-use crate::event::{AllocCall, Birth};
+use crate::event::{AllocCall, InitialTouch};
 use crate::resolve::RawOp;
 
 /// Distance between the made-up addresses.
@@ -52,7 +52,13 @@ impl Kinds {
         });
         let kind = self.kind(number)?;
         kind.live.push(address);
-        Ok(RawOp::Alloc { address, size: kind.size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None })
+        Ok(RawOp::Alloc {
+            address,
+            size: kind.size,
+            align_log2: 0,
+            call: AllocCall::Malloc,
+            initial_touch: InitialTouch::None,
+        })
     }
 
     /// The end of a block of a kind.

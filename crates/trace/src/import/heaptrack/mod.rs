@@ -9,16 +9,16 @@ use super::Format;
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
-use crate::event::{AllocCall, Birth};
+use crate::event::{AllocCall, InitialTouch};
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 use kinds::Kinds;
 
 pub(super) const FORMAT: Format = Format {
     name: "heaptrack",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| version(line).is_some()),
     clock: |_| Clock::Measured,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[
         "threads",
         "times, but in steps of 10 ms",
@@ -73,7 +73,13 @@ fn parse(line: &str) -> Result<Line, Failure> {
             let first = hex(words.next())?;
             let Some(stack) = words.next() else { return Ok(Line::Begins(first)) };
             let (size, _, address) = (first, hex(Some(stack))?, hex(words.next())?);
-            Line::Call(RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None })
+            Line::Call(RawOp::Alloc {
+                address,
+                size,
+                align_log2: 0,
+                call: AllocCall::Malloc,
+                initial_touch: InitialTouch::None,
+            })
         }
         "-" => Line::Ends(hex(words.next())?),
         "a" => {

@@ -16,7 +16,7 @@ use super::times::Days;
 use super::unseen::Unseen;
 use crate::event::AllocCall;
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 use line::{Called, Caller, Line, Stamp, What, parse};
 use std::collections::{HashMap, HashSet};
 
@@ -26,7 +26,7 @@ pub(super) const FORMAT: Format = Format {
     clock,
     // ltrace stops a thread at each end of a call, so lines stand in true order but for a realloc, which ends
     // late: another thread's reuse of the block it left comes before. Each stop takes some 100 us.
-    window: Window { events: 4096, death_ns: 1_000_000_000, birth_ns: 10_000, hold_ns: 0 },
+    window: WaitLimits { events: 4096, alloc_wait_ns: 1_000_000_000, free_wait_ns: 10_000, free_delay_ns: 0 },
     unknown: &[
         "calls that do not go through the PLT (-fno-plt, within a library) unless ltrace was run with -x; any in static programs",
         "threads from processes (-f)",
