@@ -10,15 +10,15 @@
 //! the free that really ended it waits in vain. So frees are held back a little (`held.rs`), to their thread's next event
 //! or until their address is given out again.
 
-mod addresses;
-mod flow;
-mod held;
-mod holding;
+mod address_map;
+mod batch;
+mod delay_table;
+mod delayed;
 mod objects;
-mod parked;
 mod plain;
 mod raw;
 mod recycler;
+mod waiting;
 mod window;
 
 pub use plain::{Plain, PlainCall, Resolved};
@@ -29,14 +29,14 @@ use crate::error::TraceError;
 use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, SiteId, ThreadId};
 use crate::header::Quality;
 use crate::ids::ObjectSet;
-use addresses::Addresses;
-use flow::Flow;
-use held::Held;
+use address_map::AddressMap;
+use batch::BatchState;
+use delayed::DelayedFrees;
 use objects::Objects;
-use parked::{Awaited, Now, Parked};
 use recycler::Recycler;
 use std::collections::VecDeque;
-use window::Patience;
+use waiting::{Awaited, Now, WaitingThreads};
+use window::WaitPolicy;
 
 /// Where emitted events go: a closure, or a type whose method is made part of the merge.
 pub trait EventSink {
@@ -68,22 +68,22 @@ impl<F: FnMut(Event)> EventSink for F {
 #[derive(Debug)]
 pub struct Resolver {
     window: WaitLimits,
-    patience: Patience,
+    wait_policy: WaitPolicy,
     objects: Objects,
     ids: Recycler,
     /// One queue per thread: empty unless the thread waits, its head being what waits.
     threads: Vec<Thread>,
     /// Raw thread number to index in `threads`, and the pairs used last, each at the place of its low bits.
-    thread_of: Addresses,
-    threads_last: ThreadsLast,
+    thread_of: AddressMap,
+    thread_cache: ThreadCache,
     /// Raw and emitted number of threads, each at the place of the raw number's low bits.
-    emitted_last: [(u32, u32); THREADS_LAST],
-    parked: Parked,
+    emitted_cache: [(u32, u32); THREAD_CACHE_SLOTS],
+    waiting: WaitingThreads,
     /// Objects that were live at the last gap, and still are as far as is known.
     doubtful: ObjectSet,
     /// Frees that are held back.
-    held: Held,
-    flow: Flow,
+    delayed: DelayedFrees,
+    batch: BatchState,
     /// Threads whose awaited address has changed, to be tried again.
     woken: VecDeque<usize>,
     now: Now,
@@ -92,27 +92,27 @@ pub struct Resolver {
 }
 
 /// Threads found without a search; a power of two.
-const THREADS_LAST: usize = 64;
+const THREAD_CACHE_SLOTS: usize = 64;
 
 /// Raw number and index of the threads used last, each at its [place](place_of).
-type ThreadsLast = [(u32, usize); THREADS_LAST];
+type ThreadCache = [(u32, usize); THREAD_CACHE_SLOTS];
 
 /// The place of a raw thread number.
 #[inline(always)]
-fn place_of(raw: u32) -> usize {
-    raw as usize % THREADS_LAST
+fn cache_slot(raw: u32) -> usize {
+    raw as usize % THREAD_CACHE_SLOTS
 }
 
 /// Index of a thread, if it has its place.
 #[inline(always)]
-fn last_index(threads_last: &ThreadsLast, raw: u32) -> Option<usize> {
-    let (last, index) = threads_last[place_of(raw)];
+fn cached_index(thread_cache: &ThreadCache, raw: u32) -> Option<usize> {
+    let (last, index) = thread_cache[cache_slot(raw)];
     (last == raw && index != usize::MAX).then_some(index)
 }
 
 #[derive(Debug, Default)]
 struct Thread {
-    waiting: VecDeque<RawEvent>,
+    queue: VecDeque<RawEvent>,
     emitted_as: Option<ThreadId>,
 }
 
@@ -128,18 +128,18 @@ impl Resolver {
     pub fn new(window: WaitLimits) -> Self {
         Resolver {
             window,
-            patience: window.patience(),
+            wait_policy: window.wait_policy(),
             objects: Objects::new(),
             ids: Recycler::default(),
             threads: Vec::new(),
-            thread_of: Addresses::new(),
-            threads_last: [(0, usize::MAX); THREADS_LAST],
+            thread_of: AddressMap::new(),
+            thread_cache: [(0, usize::MAX); THREAD_CACHE_SLOTS],
             // Raw numbers that belong to other places: they are never found.
-            emitted_last: std::array::from_fn(|place| (u32::from(place == 0), 0)),
-            parked: Parked::default(),
+            emitted_cache: std::array::from_fn(|place| (u32::from(place == 0), 0)),
+            waiting: WaitingThreads::default(),
             doubtful: ObjectSet::default(),
-            held: Held::default(),
-            flow: Flow::default(),
+            delayed: DelayedFrees::default(),
+            batch: BatchState::default(),
             woken: VecDeque::new(),
             now: Now::default(),
             emitter: Emitter::default(),
@@ -168,20 +168,20 @@ impl Resolver {
     #[inline(always)]
     pub fn take(&mut self, raw: &RawEvent, emit: &mut impl EventSink) -> Result<(), TraceError> {
         self.now = Now { event: self.now.event + 1, time_ns: self.now.time_ns.max(raw.time_ns) };
-        if !self.parked.is_empty() {
+        if !self.waiting.is_empty() {
             self.give_up_overdue(emit)?;
-            self.give_up_outlived(raw.time_ns, &raw.op, emit)?;
+            self.give_up_stale(raw.time_ns, &raw.op, emit)?;
         }
         let thread = self.thread_index(raw.thread)?;
         if self.window.free_delay_ns > 0 {
-            if !self.held.is_empty() {
-                self.admit_held(thread, &raw.op, emit)?;
+            if !self.delayed.is_empty() {
+                self.admit_delayed(thread, &raw.op, emit)?;
             }
             if let RawOp::Free { address } = raw.op
                 && address != 0
-                && self.threads[thread].waiting.is_empty()
+                && self.threads[thread].queue.is_empty()
             {
-                self.held.add(thread, address, raw);
+                self.delayed.add(thread, address, raw);
                 return Ok(());
             }
         }
@@ -190,23 +190,23 @@ impl Resolver {
 
     #[cold]
     fn give_up_overdue(&mut self, emit: &mut impl EventSink) -> Result<(), TraceError> {
-        while let Some((thread, awaited)) = self.parked.overdue(self.now, &self.window) {
+        while let Some((thread, awaited)) = self.waiting.overdue(self.now, &self.window) {
             // It may be there already, in the queue of a thread that waits itself: then that wait is the one to end.
-            let thread = self.holder_of(thread, awaited).unwrap_or(thread);
-            self.parked.remove(thread);
+            let thread = self.thread_holding(thread, awaited).unwrap_or(thread);
+            self.waiting.remove(thread);
             self.give_up(thread, emit)?;
         }
         Ok(())
     }
 
     /// A thread other than `waiting` that has the awaited event in its queue.
-    fn holder_of(&self, waiting: usize, awaited: Awaited) -> Option<usize> {
+    fn thread_holding(&self, waiting: usize, awaited: Awaited) -> Option<usize> {
         let is_awaited = |raw: &RawEvent| match awaited {
-            Awaited::InitialTouch(address) => raw.op.born() == Some(address),
-            Awaited::Death(address) => raw.op.dead() == Some(address),
+            Awaited::Alloc(address) => raw.op.allocated() == Some(address),
+            Awaited::Free(address) => raw.op.freed() == Some(address),
         };
-        let mut others = self.parked.threads().filter(|&thread| thread != waiting);
-        others.find(|&thread| self.threads[thread].waiting.iter().any(is_awaited))
+        let mut others = self.waiting.threads().filter(|&thread| thread != waiting);
+        others.find(|&thread| self.threads[thread].queue.iter().any(is_awaited))
     }
 
     /// Gives up on threads that wait for an event of the address, but not for this one. A free is stamped before the call and an
@@ -214,15 +214,15 @@ impl Resolver {
     /// and so is the birth that a free waits for. Were `op` taken for it, every later block at the address would be
     /// taken for its neighbour.
     #[cold]
-    fn give_up_outlived(&mut self, time_ns: u64, op: &RawOp, emit: &mut impl EventSink) -> Result<(), TraceError> {
-        let awaited = match (*op, op.born()) {
-            (RawOp::Free { address }, _) => Awaited::Death(address),
-            (RawOp::Alloc { .. }, Some(address)) => Awaited::InitialTouch(address),
+    fn give_up_stale(&mut self, time_ns: u64, op: &RawOp, emit: &mut impl EventSink) -> Result<(), TraceError> {
+        let awaited = match (*op, op.allocated()) {
+            (RawOp::Free { address }, _) => Awaited::Free(address),
+            (RawOp::Alloc { .. }, Some(address)) => Awaited::Alloc(address),
             _ => return Ok(()),
         };
         let skew_ns = self.window.free_delay_ns;
         while skew_ns > 0
-            && let Some(thread) = self.parked.take_outlived(awaited, time_ns.saturating_sub(skew_ns))
+            && let Some(thread) = self.waiting.take_stale(awaited, time_ns.saturating_sub(skew_ns))
         {
             self.give_up(thread, emit)?;
         }
@@ -231,11 +231,11 @@ impl Resolver {
 
     /// Lets the frees happen that cannot be held back behind `op` of `thread`.
     #[inline(always)]
-    fn admit_held(&mut self, thread: usize, op: &RawOp, emit: &mut impl EventSink) -> Result<(), TraceError> {
-        while let Some((holder, free)) = self.held.take_due(self.now.time_ns, self.window.free_delay_ns, thread) {
+    fn admit_delayed(&mut self, thread: usize, op: &RawOp, emit: &mut impl EventSink) -> Result<(), TraceError> {
+        while let Some((holder, free)) = self.delayed.take_due(self.now.time_ns, self.window.free_delay_ns, thread) {
             self.admit(holder, &free, emit)?;
         }
-        while let Some((holder, free)) = self.take_behind(thread, op) {
+        while let Some((holder, free)) = self.take_conflicting(thread, op) {
             self.admit(holder, &free, emit)?;
         }
         Ok(())
@@ -243,14 +243,14 @@ impl Resolver {
 
     /// As [`Resolver::admit_held`], for frees behind one of another thread that can be held on.
     #[inline(always)]
-    fn take_behind(&mut self, thread: usize, op: &RawOp) -> Option<(usize, RawEvent)> {
-        if self.held.is_empty() {
+    fn take_conflicting(&mut self, thread: usize, op: &RawOp) -> Option<(usize, RawEvent)> {
+        if self.delayed.is_empty() {
             return None;
         }
-        let own = self.held.take_of(thread);
+        let own = self.delayed.take_of_thread(thread);
         own.or_else(|| {
-            let reused = op.born().filter(|&address| self.held.holds(address))?;
-            self.objects.get(reused).and_then(|_| self.held.take_at(reused))
+            let reused = op.allocated().filter(|&address| self.delayed.contains(address))?;
+            self.objects.get(reused).and_then(|_| self.delayed.take_at(reused))
         })
     }
 
@@ -259,14 +259,14 @@ impl Resolver {
     /// What seldom happens gets a copy of the event, so that the event itself can stay in registers.
     #[inline(always)]
     fn admit(&mut self, thread: usize, raw: &RawEvent, emit: &mut impl EventSink) -> Result<(), TraceError> {
-        if !self.threads[thread].waiting.is_empty() {
-            self.queue(thread, *raw);
+        if !self.threads[thread].queue.is_empty() {
+            self.enqueue(thread, *raw);
             return Ok(());
         }
-        match self.run(thread, raw, self.patience, emit)? {
+        match self.run(thread, raw, self.wait_policy, emit)? {
             Some(awaited) => {
-                self.queue(thread, *raw);
-                self.parked.add(thread, awaited, self.now);
+                self.enqueue(thread, *raw);
+                self.waiting.add(thread, awaited, self.now);
             }
             None if self.woken.is_empty() => {}
             None => self.run_woken(emit)?,
@@ -276,8 +276,8 @@ impl Resolver {
 
     #[cold]
     #[inline(never)]
-    fn queue(&mut self, thread: usize, raw: RawEvent) {
-        self.threads[thread].waiting.push_back(raw);
+    fn enqueue(&mut self, thread: usize, raw: RawEvent) {
+        self.threads[thread].queue.push_back(raw);
     }
 
     /// Whether a block is live at the address, as far as events were emitted.
@@ -290,10 +290,10 @@ impl Resolver {
     /// # Errors
     /// [`TraceError::TooManyObjects`].
     pub fn finish(mut self, emit: &mut impl EventSink) -> Result<Quality, TraceError> {
-        while let Some((thread, free)) = self.held.take_first() {
+        while let Some((thread, free)) = self.delayed.take_first() {
             self.admit(thread, &free, emit)?;
         }
-        while let Some(thread) = self.parked.take_oldest() {
+        while let Some(thread) = self.waiting.take_oldest() {
             self.give_up(thread, emit)?;
         }
         Ok(self.quality)
@@ -301,7 +301,7 @@ impl Resolver {
 
     #[inline(always)]
     fn thread_index(&mut self, raw: u32) -> Result<usize, TraceError> {
-        match last_index(&self.threads_last, raw) {
+        match cached_index(&self.thread_cache, raw) {
             Some(index) => Ok(index),
             None => self.find_thread(raw),
         }
@@ -318,15 +318,15 @@ impl Resolver {
                 index
             }
         };
-        self.threads_last[place_of(raw)] = (raw, index);
-        self.flow.places = self.flow.places.max(place_of(raw) + 1);
+        self.thread_cache[cache_slot(raw)] = (raw, index);
+        self.batch.slots_used = self.batch.slots_used.max(cache_slot(raw) + 1);
         Ok(index)
     }
 
     /// Makes the waiting event of a thread happen although what it waits for did not.
     fn give_up(&mut self, thread: usize, emit: &mut impl EventSink) -> Result<(), TraceError> {
-        if let Some(raw) = self.threads[thread].waiting.pop_front() {
-            self.run(thread, &raw, Patience::GiveUp, emit)?;
+        if let Some(raw) = self.threads[thread].queue.pop_front() {
+            self.run(thread, &raw, WaitPolicy::GiveUp, emit)?;
         }
         self.woken.push_back(thread);
         self.run_woken(emit)
@@ -336,14 +336,14 @@ impl Resolver {
     #[cold]
     fn run_woken(&mut self, emit: &mut impl EventSink) -> Result<(), TraceError> {
         while let Some(thread) = self.woken.pop_front() {
-            while let Some(&raw) = self.threads[thread].waiting.front() {
+            while let Some(&raw) = self.threads[thread].queue.front() {
                 let overtaken = self.emitter.time_ns > raw.time_ns;
-                if let Some(awaited) = self.run(thread, &raw, Patience::Park, emit)? {
-                    self.parked.add(thread, awaited, self.now);
+                if let Some(awaited) = self.run(thread, &raw, WaitPolicy::Wait, emit)? {
+                    self.waiting.add(thread, awaited, self.now);
                     break;
                 }
                 self.quality.parked += overtaken as u64;
-                self.threads[thread].waiting.pop_front();
+                self.threads[thread].queue.pop_front();
             }
         }
         Ok(())
@@ -355,10 +355,10 @@ impl Resolver {
         &mut self,
         thread: usize,
         raw: &RawEvent,
-        patience: Patience,
+        wait_policy: WaitPolicy,
         emit: &mut impl EventSink,
     ) -> Result<Option<Awaited>, TraceError> {
-        let out = Out { thread, time_ns: raw.time_ns, site: raw.site, patience, emit };
+        let out = Out { thread, time_ns: raw.time_ns, site: raw.site, wait_policy, emit };
         match raw.op {
             RawOp::Alloc { address, size, align_log2, call, initial_touch } => {
                 self.alloc(out, address, size, align_log2, call, initial_touch)
@@ -418,12 +418,12 @@ impl Resolver {
         let mut object = ObjectId(self.ids.upcoming().ok_or(TraceError::TooManyObjects)?);
         if self.objects.insert_new(address, object.0) {
             self.ids.allocate();
-            self.parked.wake(Awaited::InitialTouch(address), &mut self.woken);
-        } else if out.patience == Patience::Park && !self.is_doubtful(address) {
-            return Ok(Some(Awaited::Death(address)));
+            self.waiting.wake(Awaited::Alloc(address), &mut self.woken);
+        } else if out.wait_policy == WaitPolicy::Wait && !self.is_doubtful(address) {
+            return Ok(Some(Awaited::Free(address)));
         } else {
             self.free_unseen(out.again(), address)?;
-            object = self.bear(address)?;
+            object = self.allocate_at(address)?;
         }
         self.emit(out, Op::Alloc { object, size, align_log2, call, initial_touch })
     }
@@ -432,10 +432,10 @@ impl Resolver {
     fn free<E: EventSink>(&mut self, out: Out<E>, address: u64) -> Result<Option<Awaited>, TraceError> {
         match self.objects.remove(address) {
             Some(id) => {
-                self.bury(address, ObjectId(id));
+                self.release_object(address, ObjectId(id));
                 self.emit(out, Op::Free { object: ObjectId(id) })
             }
-            None if out.patience == Patience::Park => Ok(Some(Awaited::InitialTouch(address))),
+            None if out.wait_policy == WaitPolicy::Wait => Ok(Some(Awaited::Alloc(address))),
             None => {
                 self.quality.unknown_frees += 1;
                 self.emit(out, Op::FreeUnknown)
@@ -453,8 +453,8 @@ impl Resolver {
         initial_touch: InitialTouch,
     ) -> Result<Option<Awaited>, TraceError> {
         let Some(id) = self.objects.get(old) else {
-            if out.patience == Patience::Park {
-                return Ok(Some(Awaited::InitialTouch(old)));
+            if out.wait_policy == WaitPolicy::Wait {
+                return Ok(Some(Awaited::Alloc(old)));
             }
             return self.realloc_unknown(out, new, size, call);
         };
@@ -464,20 +464,20 @@ impl Resolver {
         }
         if new == 0 {
             self.objects.remove(old);
-            self.bury(old, object);
+            self.release_object(old, object);
             return self.emit(out, Op::ReallocFree { object, call });
         }
         if new != old {
             if self.objects.get(new).is_some() {
-                if out.patience == Patience::Park && !self.is_doubtful(new) {
-                    return Ok(Some(Awaited::Death(new)));
+                if out.wait_policy == WaitPolicy::Wait && !self.is_doubtful(new) {
+                    return Ok(Some(Awaited::Free(new)));
                 }
                 self.free_unseen(out.again(), new)?;
             }
             self.objects.remove(old);
-            self.parked.wake(Awaited::Death(old), &mut self.woken);
+            self.waiting.wake(Awaited::Free(old), &mut self.woken);
             self.objects.insert_new(new, id);
-            self.parked.wake(Awaited::InitialTouch(new), &mut self.woken);
+            self.waiting.wake(Awaited::Alloc(new), &mut self.woken);
         }
         self.quality.reallocs_to_zero_kept += (size == 0) as u64;
         self.emit(out, Op::Realloc { object, size: size.max(1), call, initial_touch })
@@ -501,7 +501,7 @@ impl Resolver {
         if self.objects.get(new).is_some() {
             self.free_unseen(out.again(), new)?;
         }
-        let object = self.bear(new)?;
+        let object = self.allocate_at(new)?;
         self.emit(out, Op::ReallocUnknown { object, size, call })
     }
 
@@ -513,7 +513,7 @@ impl Resolver {
     ) -> Result<Option<Awaited>, TraceError> {
         match self.objects.get(address) {
             Some(id) => self.emit(out, op(ObjectId(id))),
-            None if out.patience == Patience::Park => Ok(Some(Awaited::InitialTouch(address))),
+            None if out.wait_policy == WaitPolicy::Wait => Ok(Some(Awaited::Alloc(address))),
             None => {
                 self.quality.uses_dropped += 1;
                 Ok(None)
@@ -526,17 +526,17 @@ impl Resolver {
     fn free_unseen<E: EventSink>(&mut self, out: Out<E>, address: u64) -> Result<(), TraceError> {
         if let Some(id) = self.objects.remove(address) {
             self.quality.reuse_repaired += 1;
-            self.bury(address, ObjectId(id));
+            self.release_object(address, ObjectId(id));
             self.emit(out, Op::Free { object: ObjectId(id) })?;
         }
         Ok(())
     }
 
     #[cold]
-    fn bear(&mut self, address: u64) -> Result<ObjectId, TraceError> {
+    fn allocate_at(&mut self, address: u64) -> Result<ObjectId, TraceError> {
         let object = ObjectId(self.ids.allocate().ok_or(TraceError::TooManyObjects)?);
         self.objects.insert_new(address, object.0);
-        self.parked.wake(Awaited::InitialTouch(address), &mut self.woken);
+        self.waiting.wake(Awaited::Alloc(address), &mut self.woken);
         Ok(object)
     }
 
@@ -548,10 +548,10 @@ impl Resolver {
     }
 
     #[inline(always)]
-    fn bury(&mut self, address: u64, object: ObjectId) {
+    fn release_object(&mut self, address: u64, object: ObjectId) {
         self.ids.release(object.0);
         self.doubtful.remove(object);
-        self.parked.wake(Awaited::Death(address), &mut self.woken);
+        self.waiting.wake(Awaited::Free(address), &mut self.woken);
     }
 
     /// The number under which a thread's events are emitted.
@@ -578,7 +578,7 @@ struct Out<'a, E> {
     thread: usize,
     time_ns: u64,
     site: SiteId,
-    patience: Patience,
+    wait_policy: WaitPolicy,
     emit: &'a mut E,
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Cursor {
 }
 
 /// Consecutive events of one thread.
-struct Strip<'a> {
+struct Run<'a> {
     ops: &'a [u8],
     deltas: &'a [u64],
     thread: ThreadId,
@@ -73,7 +73,7 @@ impl Cursor {
             let mut deltas = &columns.time_deltas[segment];
             while let Some(&code) = ops.first() {
                 let done = if code <= code::FREE {
-                    self.fill_common(columns, ids, Strip { ops, deltas, thread }, events)?
+                    self.fill_common(columns, ids, Run { ops, deltas, thread }, events)?
                 } else {
                     self.time_ns += deltas[0];
                     let op = self.rare_op(code, columns, ids)?;
@@ -102,7 +102,7 @@ impl Cursor {
         &mut self,
         columns: &Columns,
         ids: &mut ObjectIds,
-        strip: Strip<'_>,
+        run: Run<'_>,
         events: &mut Vec<Event>,
     ) -> Result<usize, BadEvent> {
         let mut sizes = columns.sizes[self.size..].iter();
@@ -110,7 +110,7 @@ impl Cursor {
         let mut time_ns = self.time_ns;
         let before = events.len();
         let mut failed = None;
-        for (&code, &delta) in strip.ops.iter().zip(strip.deltas) {
+        for (&code, &delta) in run.ops.iter().zip(run.deltas) {
             let op = if code == code::FREE {
                 let object = ObjectId(objects.next().copied().unwrap_or(u32::MAX));
                 if !ids.release(object) {
@@ -133,7 +133,7 @@ impl Cursor {
                 break;
             };
             time_ns += delta;
-            events.push(Event::new(time_ns, strip.thread, op));
+            events.push(Event::new(time_ns, run.thread, op));
         }
         let done = events.len() - before;
         self.size = columns.sizes.len() - sizes.len();

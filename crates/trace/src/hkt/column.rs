@@ -3,7 +3,7 @@
 //! All values take the same width, so decoding has no branch on the width of each. A value too wide
 //! is stored as 0 in the planes and patched from a side list afterwards.
 
-use super::pack::{ColumnHabits, Habit, Packer};
+use super::pack::{ColumnMethods, Packer, PlaneMethod};
 use zstd::bulk::Decompressor;
 
 /// An integer type of columns.
@@ -48,43 +48,43 @@ impl ColumnEncoder {
 
     /// Appends `values` (at most [`super::CHUNK_EVENTS_MAX`]) to `out`. What it learns of them is kept in `habits`, for
     /// the same column of the next chunk.
-    pub(super) fn encode<V: Value>(&mut self, values: &[V], habits: &mut ColumnHabits, out: &mut Vec<u8>) {
+    pub(super) fn encode<V: Value>(&mut self, values: &[V], methods: &mut ColumnMethods, out: &mut Vec<u8>) {
         let Width { bytes: width, exceptions } = best_width(values);
         out.extend_from_slice(&(values.len() as u16).to_le_bytes());
         out.extend_from_slice(&(exceptions as u16).to_le_bytes());
         out.push(width as u8);
         if exceptions == 0 {
-            return self.planes(width, values, habits, out);
+            return self.planes(width, values, methods, out);
         }
         let too_wide = |value: u64| value >> (8 * width) != 0;
         let mut fitting = std::mem::take(&mut self.fitting);
         fitting.clear();
         fitting.extend(values.iter().map(|value| value.widen()).map(|value| if too_wide(value) { 0 } else { value }));
-        self.planes(width, &fitting, habits, out);
+        self.planes(width, &fitting, methods, out);
         self.fitting = fitting;
         let wide = (0u16..).zip(values).map(|(position, value)| (position, value.widen()));
         let (positions, wide): (Vec<u16>, Vec<u64>) = wide.filter(|&(_, value)| too_wide(value)).unzip();
-        self.planes(2, &positions, &mut ColumnHabits::default(), out);
-        self.planes(8, &wide, &mut ColumnHabits::default(), out);
+        self.planes(2, &positions, &mut ColumnMethods::default(), out);
+        self.planes(8, &wide, &mut ColumnMethods::default(), out);
     }
 
-    fn planes<V: Value>(&mut self, width: usize, values: &[V], habits: &mut ColumnHabits, out: &mut Vec<u8>) {
-        for (byte, habit) in habits.0.iter_mut().enumerate().take(width) {
+    fn planes<V: Value>(&mut self, width: usize, values: &[V], methods: &mut ColumnMethods, out: &mut Vec<u8>) {
+        for (byte, method) in methods.0.iter_mut().enumerate().take(width) {
             self.plane.clear();
             self.plane.extend(values.iter().map(|value| (value.widen() >> (8 * byte)) as u8));
-            store_plane(&mut self.packer, &self.plane, habit, out);
+            store_plane(&mut self.packer, &self.plane, method, out);
         }
     }
 }
 
 /// Stores a plane in the shortest of three ways. An empty plane takes no byte.
-fn store_plane(packer: &mut Packer, plane: &[u8], habit: &mut Habit, out: &mut Vec<u8>) {
+fn store_plane(packer: &mut Packer, plane: &[u8], method: &mut PlaneMethod, out: &mut Vec<u8>) {
     let Some(&first) = plane.first() else {
         return;
     };
     if plane.iter().fold(0, |differences, &byte| differences | (byte ^ first)) == 0 {
         out.extend_from_slice(&[CONSTANT, first]);
-    } else if let Some(packed) = packer.pack(plane, habit) {
+    } else if let Some(packed) = packer.pack(plane, method) {
         out.push(ZSTD);
         out.extend_from_slice(&(packed.len() as u16).to_le_bytes());
         out.extend_from_slice(packed);
@@ -237,7 +237,7 @@ mod tests {
 
     fn round_trip<V: Value + PartialEq + Debug>(values: &[V]) -> usize {
         let mut stored = Vec::new();
-        ColumnEncoder::new().unwrap().encode(values, &mut ColumnHabits::default(), &mut stored);
+        ColumnEncoder::new().unwrap().encode(values, &mut ColumnMethods::default(), &mut stored);
         let mut decoded: Vec<V> = Vec::with_capacity(super::super::CHUNK_EVENTS_MAX);
         let mut input = stored.as_slice();
         let mut decoder = ColumnDecoder::new(super::super::CHUNK_EVENTS_MAX).unwrap();

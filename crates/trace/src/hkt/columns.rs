@@ -2,7 +2,7 @@
 
 use super::code::{self, Detail, Takes};
 use super::column::{ColumnDecoder, ColumnEncoder, Flaw};
-use super::pack::ColumnHabits;
+use super::pack::ColumnMethods;
 use super::{CHUNK_EVENTS_MAX, Version};
 use crate::event::{Access, Event, InitialTouch, ObjectId, Op, SiteId};
 use crate::resolve::{PlainCall, Resolved};
@@ -32,17 +32,17 @@ const _: () = assert!(PlainCall::Free as u8 == code::FREE);
 
 /// How each column was compressed best of late.
 #[derive(Default)]
-pub(super) struct Habits {
-    ops: ColumnHabits,
-    time_deltas: ColumnHabits,
-    sizes: ColumnHabits,
-    objects: ColumnHabits,
-    details: ColumnHabits,
-    numbers: ColumnHabits,
-    offsets: ColumnHabits,
-    run_threads: ColumnHabits,
-    run_lengths: ColumnHabits,
-    sites: ColumnHabits,
+pub(super) struct MethodsByColumn {
+    ops: ColumnMethods,
+    time_deltas: ColumnMethods,
+    sizes: ColumnMethods,
+    objects: ColumnMethods,
+    details: ColumnMethods,
+    numbers: ColumnMethods,
+    offsets: ColumnMethods,
+    run_threads: ColumnMethods,
+    run_lengths: ColumnMethods,
+    sites: ColumnMethods,
 }
 
 impl Columns {
@@ -243,18 +243,18 @@ impl Columns {
     }
 
     /// Appends the stored form to `out`, and forgets the events.
-    pub(super) fn drain_to(&mut self, encoder: &mut ColumnEncoder, habits: &mut Habits, out: &mut Vec<u8>) {
+    pub(super) fn drain_to(&mut self, encoder: &mut ColumnEncoder, methods: &mut MethodsByColumn, out: &mut Vec<u8>) {
         self.close_run(self.len());
-        encoder.encode(&self.ops, &mut habits.ops, out);
-        encoder.encode(&self.time_deltas, &mut habits.time_deltas, out);
-        encoder.encode(&self.sizes, &mut habits.sizes, out);
-        encoder.encode(&self.objects, &mut habits.objects, out);
-        encoder.encode(&self.details, &mut habits.details, out);
-        encoder.encode(&self.numbers, &mut habits.numbers, out);
-        encoder.encode(&self.offsets, &mut habits.offsets, out);
-        encoder.encode(&self.run_threads, &mut habits.run_threads, out);
-        encoder.encode(&self.run_lengths, &mut habits.run_lengths, out);
-        encoder.encode(&self.sites, &mut habits.sites, out);
+        encoder.encode(&self.ops, &mut methods.ops, out);
+        encoder.encode(&self.time_deltas, &mut methods.time_deltas, out);
+        encoder.encode(&self.sizes, &mut methods.sizes, out);
+        encoder.encode(&self.objects, &mut methods.objects, out);
+        encoder.encode(&self.details, &mut methods.details, out);
+        encoder.encode(&self.numbers, &mut methods.numbers, out);
+        encoder.encode(&self.offsets, &mut methods.offsets, out);
+        encoder.encode(&self.run_threads, &mut methods.run_threads, out);
+        encoder.encode(&self.run_lengths, &mut methods.run_lengths, out);
+        encoder.encode(&self.sites, &mut methods.sites, out);
         self.clear();
     }
 

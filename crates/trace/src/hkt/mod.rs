@@ -1,22 +1,22 @@
 //! The `.hkt` file format; `docs/trace-format.md` describes it byte by byte.
 
-mod appending;
+mod appender;
 mod assemble;
 mod chunk;
+mod chunk_writer;
 mod code;
 mod column;
 mod columns;
 mod envelope;
 mod pack;
 mod reader;
-mod resolving;
+mod resolving_writer;
 mod skim;
-mod storing;
 mod writer;
 
 pub use envelope::MAGIC;
 pub use reader::TraceReader;
-pub use resolving::ResolvingWriter;
+pub use resolving_writer::ResolvingWriter;
 pub use skim::Tail;
 pub use writer::TraceWriter;
 

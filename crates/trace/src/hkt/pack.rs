@@ -16,7 +16,7 @@ const SLACK_SHARE: usize = 128;
 
 /// What compresses the planes of a file; its buffers are re-used.
 pub(super) struct Packer {
-    zstd: Both,
+    zstd: Compressors,
     packed: Vec<u8>,
     /// What the way tried before gave.
     before: Vec<u8>,
@@ -24,12 +24,12 @@ pub(super) struct Packer {
 
 /// How the planes of a column were compressed best, from the lowest byte up.
 #[derive(Debug, Default)]
-pub(super) struct ColumnHabits(pub(super) [Habit; 8]);
+pub(super) struct ColumnMethods(pub(super) [PlaneMethod; 8]);
 
 /// How a plane was compressed best.
 #[derive(Debug, Default)]
-pub(super) struct Habit {
-    way: Way,
+pub(super) struct PlaneMethod {
+    kind: Method,
     /// Its length then, in 256ths of the plane's.
     share: usize,
     /// Chunks from the last trial to the next, and how many of them are left.
@@ -38,72 +38,72 @@ pub(super) struct Habit {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Way {
+enum Method {
     #[default]
-    Search,
-    Codes,
+    MatchSearch,
+    EntropyOnly,
 }
 
 impl Packer {
     pub(super) fn new() -> std::io::Result<Self> {
-        let mut codes = Compressor::new(SEARCH_LEVEL)?;
-        codes.set_parameter(CParameter::Strategy(Strategy::ZSTD_fast))?;
-        codes.set_parameter(CParameter::TargetLength(PASS_OVER))?;
+        let mut entropy_only = Compressor::new(SEARCH_LEVEL)?;
+        entropy_only.set_parameter(CParameter::Strategy(Strategy::ZSTD_fast))?;
+        entropy_only.set_parameter(CParameter::TargetLength(PASS_OVER))?;
         // No position is looked at, so the table of positions is as small as it can be: it is emptied for each plane.
-        codes.set_parameter(CParameter::HashLog(6))?;
-        codes.set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))?;
-        let zstd = Both { search: Compressor::new(SEARCH_LEVEL)?, codes };
+        entropy_only.set_parameter(CParameter::HashLog(6))?;
+        entropy_only.set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))?;
+        let zstd = Compressors { match_search: Compressor::new(SEARCH_LEVEL)?, entropy_only };
         Ok(Packer { zstd, packed: Vec::new(), before: Vec::new() })
     }
 
     /// The plane compressed; `None` where that saves less than a sixteenth, as undoing it would cost more time than
     /// reading it.
-    pub(super) fn pack(&mut self, plane: &[u8], habit: &mut Habit) -> Option<&[u8]> {
-        let mut bytes = compress(self.zstd.get(habit.way), plane, &mut self.packed);
+    pub(super) fn pack(&mut self, plane: &[u8], method: &mut PlaneMethod) -> Option<&[u8]> {
+        let mut bytes = compress(self.zstd.get(method.kind), plane, &mut self.packed);
         let share = bytes * 256 / plane.len();
-        habit.chunks_left = habit.chunks_left.saturating_sub(1);
+        method.chunks_left = method.chunks_left.saturating_sub(1);
         // Where the length changes the contents did, and the habit may be the wrong one.
-        if habit.chunks_left == 0 || share.abs_diff(habit.share) > habit.share / 8 {
-            bytes = self.try_other(plane, bytes, habit);
+        if method.chunks_left == 0 || share.abs_diff(method.share) > method.share / 8 {
+            bytes = self.try_other(plane, bytes, method);
         }
         (bytes + plane.len() / 16 + 2 < plane.len()).then_some(self.packed.as_slice())
     }
 
     /// Makes the better way the habit, after the present one gave so many bytes; the length of what is packed then.
     #[cold]
-    fn try_other(&mut self, plane: &[u8], bytes: usize, habit: &mut Habit) -> usize {
-        let other = match habit.way {
-            Way::Search => Way::Codes,
-            Way::Codes => Way::Search,
+    fn try_other(&mut self, plane: &[u8], bytes: usize, method: &mut PlaneMethod) -> usize {
+        let other = match method.kind {
+            Method::MatchSearch => Method::EntropyOnly,
+            Method::EntropyOnly => Method::MatchSearch,
         };
         std::mem::swap(&mut self.packed, &mut self.before);
         let other_bytes = compress(self.zstd.get(other), plane, &mut self.packed);
         let slack = plane.len() / SLACK_SHARE;
         let other_wins = match other {
-            Way::Codes => other_bytes <= bytes + slack,
-            Way::Search => other_bytes + slack < bytes,
+            Method::EntropyOnly => other_bytes <= bytes + slack,
+            Method::MatchSearch => other_bytes + slack < bytes,
         };
-        let (way, bytes, trial_chunks) = if other_wins {
+        let (kind, bytes, trial_chunks) = if other_wins {
             (other, other_bytes, 1)
         } else {
             std::mem::swap(&mut self.packed, &mut self.before);
-            (habit.way, bytes, (2 * habit.trial_chunks).clamp(1, TRIAL_CHUNKS_MAX))
+            (method.kind, bytes, (2 * method.trial_chunks).clamp(1, TRIAL_CHUNKS_MAX))
         };
-        *habit = Habit { way, share: bytes * 256 / plane.len(), trial_chunks, chunks_left: trial_chunks };
+        *method = PlaneMethod { kind, share: bytes * 256 / plane.len(), trial_chunks, chunks_left: trial_chunks };
         bytes
     }
 }
 
-struct Both {
-    search: Compressor<'static>,
-    codes: Compressor<'static>,
+struct Compressors {
+    match_search: Compressor<'static>,
+    entropy_only: Compressor<'static>,
 }
 
-impl Both {
-    fn get(&mut self, way: Way) -> &mut Compressor<'static> {
-        match way {
-            Way::Search => &mut self.search,
-            Way::Codes => &mut self.codes,
+impl Compressors {
+    fn get(&mut self, kind: Method) -> &mut Compressor<'static> {
+        match kind {
+            Method::MatchSearch => &mut self.match_search,
+            Method::EntropyOnly => &mut self.entropy_only,
         }
     }
 }
@@ -137,8 +137,8 @@ mod tests {
         disorder(256).into_iter().take(1000).cycle().take(16_384).collect()
     }
 
-    fn pack(packer: &mut Packer, plane: &[u8], habit: &mut Habit) -> Option<usize> {
-        let packed = packer.pack(plane, habit)?.to_vec();
+    fn pack(packer: &mut Packer, plane: &[u8], method: &mut PlaneMethod) -> Option<usize> {
+        let packed = packer.pack(plane, method)?.to_vec();
         assert_eq!(zstd::bulk::decompress(&packed, plane.len()).unwrap(), plane);
         Some(packed.len())
     }
@@ -146,23 +146,24 @@ mod tests {
     #[test]
     fn each_plane_gets_the_way_that_is_shorter() {
         let mut packer = Packer::new().unwrap();
-        for (plane, way, bytes_max) in [(disorder(2), Way::Codes, 2300), (order(), Way::Search, 1300)] {
-            let mut habit = Habit::default();
+        for (plane, kind, bytes_max) in [(disorder(2), Method::EntropyOnly, 2300), (order(), Method::MatchSearch, 1300)]
+        {
+            let mut method = PlaneMethod::default();
             for chunk in 0..40 {
-                let bytes = pack(&mut packer, &plane, &mut habit);
+                let bytes = pack(&mut packer, &plane, &mut method);
                 assert!(bytes.is_some_and(|bytes| bytes < bytes_max), "chunk {chunk}: {bytes:?}");
-                assert_eq!(habit.way, way, "chunk {chunk}");
+                assert_eq!(method.kind, kind, "chunk {chunk}");
             }
         }
-        assert_eq!(pack(&mut packer, &disorder(256), &mut Habit::default()), None);
+        assert_eq!(pack(&mut packer, &disorder(256), &mut PlaneMethod::default()), None);
     }
 
     #[test]
     fn a_habit_ends_where_the_contents_change() {
-        let (mut packer, mut habit) = (Packer::new().unwrap(), Habit::default());
+        let (mut packer, mut method) = (Packer::new().unwrap(), PlaneMethod::default());
         for round in 0..20 {
             for (plane, bytes_max) in [(disorder(7), 6200), (order(), 1300), (disorder(2), 2300), (order(), 1300)] {
-                let bytes = pack(&mut packer, &plane, &mut habit);
+                let bytes = pack(&mut packer, &plane, &mut method);
                 assert!(bytes.is_some_and(|bytes| bytes < bytes_max), "round {round}: {bytes:?}");
             }
         }

@@ -1,6 +1,6 @@
 //! Writing a trace file.
 
-use super::appending::Appender;
+use super::appender::Appender;
 use crate::error::TraceError;
 use crate::event::{Event, Op};
 use crate::header::{Footer, Header, Summary};

@@ -4,23 +4,23 @@
 //! call finds its address in one cache line, without a branch that depends on anything but that. A line holds the low
 //! 32 bits of eight scrambled addresses; the line's number holds the rest, so equal bits are equal addresses.
 
-use super::addresses::Addresses;
+use super::address_map::AddressMap;
 
 /// In place of an id: no object lives there.
-pub(super) const DEAD: u32 = u32::MAX;
+pub(super) const NO_OBJECT: u32 = u32::MAX;
 const SLOTS: usize = 8;
 /// Address bits that tell one block from another: below 2^47, in units of 8 bytes.
 const KEY_BITS: u32 = 44;
 /// With so many, number and 32 bits make a whole key.
-const LINES_LOG2_MIN: u32 = KEY_BITS - u32::BITS;
+const BUCKETS_LOG2_MIN: u32 = KEY_BITS - u32::BITS;
 /// Live objects a line, on average, from which on the table grows.
-const LIVE_PER_LINE_MAX: usize = 3;
+const LIVE_PER_BUCKET_MAX: usize = 3;
 
 /// Eight addresses and what lives there. No address stands in it twice, but for slots never used, which look like that of
 /// bits 0: the first of them counts.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-pub(super) struct Line {
+pub(super) struct Bucket {
     bits: [u32; SLOTS],
     pub(super) ids: [u32; SLOTS],
 }
@@ -28,21 +28,21 @@ pub(super) struct Line {
 /// The table.
 #[derive(Debug)]
 pub(super) struct Objects {
-    lines: Vec<Line>,
-    lines_log2: u32,
+    buckets: Vec<Bucket>,
+    buckets_log2: u32,
     /// Objects in the lines.
     live: usize,
     /// Objects at ordinary addresses whose line is full: few, as the lines grow with what lives in them.
-    crowded: Addresses,
+    overflow: AddressMap,
     /// Objects at other addresses: all of them where a source has ids for addresses, or blocks that are not aligned. Growing
     /// lines leave them alone.
-    odd: Addresses,
+    unusual: AddressMap,
 }
 
 /// Where an address stands if it stands in a line.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
-    pub(super) line: usize,
+pub(super) struct Location {
+    pub(super) bucket: usize,
     pub(super) bits: u32,
 }
 
@@ -53,8 +53,8 @@ pub(super) fn is_ordinary(address: u64) -> bool {
     address.rotate_right(3).wrapping_sub(1) < (1 << KEY_BITS) - 1
 }
 
-impl Line {
-    const EMPTY: Line = Line { bits: [0; SLOTS], ids: [DEAD; SLOTS] };
+impl Bucket {
+    const EMPTY: Bucket = Bucket { bits: [0; SLOTS], ids: [NO_OBJECT; SLOTS] };
 
     /// The slot of an address.
     #[inline(always)]
@@ -64,10 +64,10 @@ impl Line {
     }
 
     /// A slot in which nothing lives.
-    fn dead_slot(&self, bits: u32) -> Option<usize> {
+    fn free_slot(&self, bits: u32) -> Option<usize> {
         // Any of them, so that none is always the one to be lost.
         let start = (bits >> 8) as usize;
-        (0..SLOTS).map(|slot| (start + slot) % SLOTS).find(|&slot| self.ids[slot] == DEAD)
+        (0..SLOTS).map(|slot| (start + slot) % SLOTS).find(|&slot| self.ids[slot] == NO_OBJECT)
     }
 
     fn put(&mut self, slot: usize, bits: u32, id: u32) {
@@ -102,22 +102,28 @@ fn equal_slots(stored: &[u32; SLOTS], bits: u32) -> u32 {
 
 impl Objects {
     pub(super) fn new() -> Self {
-        let lines = vec![Line::EMPTY; 1 << LINES_LOG2_MIN];
-        Objects { lines, lines_log2: LINES_LOG2_MIN, live: 0, crowded: Addresses::new(), odd: Addresses::new() }
+        let buckets = vec![Bucket::EMPTY; 1 << BUCKETS_LOG2_MIN];
+        Objects {
+            buckets,
+            buckets_log2: BUCKETS_LOG2_MIN,
+            live: 0,
+            overflow: AddressMap::new(),
+            unusual: AddressMap::new(),
+        }
     }
 
     /// The place of an ordinary address.
     #[inline(always)]
-    pub(super) fn place(lines_log2: u32, address: u64) -> Place {
+    pub(super) fn locate(buckets_log2: u32, address: u64) -> Location {
         // Odd, so that different keys stay different; the key fills the upper bits, and so does the product.
         let key = (address << (64 - KEY_BITS - 3)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Place { line: (key >> (64 - lines_log2)) as usize, bits: (key >> (64 - KEY_BITS)) as u32 }
+        Location { bucket: (key >> (64 - buckets_log2)) as usize, bits: (key >> (64 - KEY_BITS)) as u32 }
     }
 
     /// The lines and the logarithm of their number. Who changes them tells [`Objects::count`].
     #[inline(always)]
-    pub(super) fn lines(&mut self) -> (&mut [Line], u32) {
-        (&mut self.lines, self.lines_log2)
+    pub(super) fn buckets(&mut self) -> (&mut [Bucket], u32) {
+        (&mut self.buckets, self.buckets_log2)
     }
 
     /// Notes that so many objects were put into lines, and so many taken out, by way of [`Objects::lines`].
@@ -128,32 +134,32 @@ impl Objects {
 
     pub(super) fn get(&self, address: u64) -> Option<u32> {
         if !is_ordinary(address) {
-            return self.odd.get(address);
+            return self.unusual.get(address);
         }
-        let place = Self::place(self.lines_log2, address);
-        let line = &self.lines[place.line];
-        if let Some(slot) = line.find(place.bits) {
-            return Some(line.ids[slot]).filter(|&id| id != DEAD);
+        let location = Self::locate(self.buckets_log2, address);
+        let bucket = &self.buckets[location.bucket];
+        if let Some(slot) = bucket.find(location.bits) {
+            return Some(bucket.ids[slot]).filter(|&id| id != NO_OBJECT);
         }
-        if self.crowded.is_empty() { None } else { self.crowded.get(address) }
+        if self.overflow.is_empty() { None } else { self.overflow.get(address) }
     }
 
     /// Adds an address; false, and nothing is done, where something lives there already.
     #[inline]
     pub(super) fn insert_new(&mut self, address: u64, id: u32) -> bool {
         if !is_ordinary(address) {
-            return self.odd.insert_new(address, id);
+            return self.unusual.insert_new(address, id);
         }
-        let place = Self::place(self.lines_log2, address);
-        let line = &mut self.lines[place.line];
-        match line.find(place.bits) {
-            Some(slot) if line.ids[slot] == DEAD => {
-                line.ids[slot] = id;
+        let location = Self::locate(self.buckets_log2, address);
+        let bucket = &mut self.buckets[location.bucket];
+        match bucket.find(location.bits) {
+            Some(slot) if bucket.ids[slot] == NO_OBJECT => {
+                bucket.ids[slot] = id;
                 self.live += 1;
                 true
             }
             Some(_) => false,
-            None if !self.crowded.is_empty() && self.crowded.get(address).is_some() => false,
+            None if !self.overflow.is_empty() && self.overflow.get(address).is_some() => false,
             None => {
                 self.insert_first(address, id);
                 true
@@ -163,58 +169,58 @@ impl Objects {
 
     /// Adds an address that has no slot.
     fn insert_first(&mut self, address: u64, id: u32) {
-        if self.live >= self.lines.len() * LIVE_PER_LINE_MAX {
+        if self.live >= self.buckets.len() * LIVE_PER_BUCKET_MAX {
             self.grow();
         }
-        let place = Self::place(self.lines_log2, address);
-        let line = &mut self.lines[place.line];
-        match line.dead_slot(place.bits) {
+        let location = Self::locate(self.buckets_log2, address);
+        let bucket = &mut self.buckets[location.bucket];
+        match bucket.free_slot(location.bits) {
             Some(slot) => {
-                line.put(slot, place.bits, id);
+                bucket.put(slot, location.bits, id);
                 self.live += 1;
             }
-            None => self.crowded.insert(address, id),
+            None => self.overflow.insert(address, id),
         }
     }
 
     #[inline]
     pub(super) fn remove(&mut self, address: u64) -> Option<u32> {
         if !is_ordinary(address) {
-            return self.odd.remove(address);
+            return self.unusual.remove(address);
         }
-        let place = Self::place(self.lines_log2, address);
-        let line = &mut self.lines[place.line];
-        if let Some(slot) = line.find(place.bits) {
-            let id = std::mem::replace(&mut line.ids[slot], DEAD);
-            self.live -= usize::from(id != DEAD);
-            return Some(id).filter(|&id| id != DEAD);
+        let location = Self::locate(self.buckets_log2, address);
+        let bucket = &mut self.buckets[location.bucket];
+        if let Some(slot) = bucket.find(location.bits) {
+            let id = std::mem::replace(&mut bucket.ids[slot], NO_OBJECT);
+            self.live -= usize::from(id != NO_OBJECT);
+            return Some(id).filter(|&id| id != NO_OBJECT);
         }
-        if self.crowded.is_empty() { None } else { self.crowded.remove(address) }
+        if self.overflow.is_empty() { None } else { self.overflow.remove(address) }
     }
 
     /// The objects that live anywhere.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
-        let ids = self.lines.iter().flat_map(|line| line.ids).filter(|&id| id != DEAD);
-        ids.chain(self.crowded.iter().chain(self.odd.iter()).map(|(_, id)| id))
+        let ids = self.buckets.iter().flat_map(|bucket| bucket.ids).filter(|&id| id != NO_OBJECT);
+        ids.chain(self.overflow.iter().chain(self.unusual.iter()).map(|(_, id)| id))
     }
 
     /// Doubles the lines: each becomes two, by the next bit of the key.
     #[cold]
     fn grow(&mut self) {
-        let next_bit = KEY_BITS - self.lines_log2 - 1;
-        let mut lines = vec![Line::EMPTY; 2 * self.lines.len()];
-        for (old, pair) in self.lines.iter().zip(lines.chunks_exact_mut(2)) {
+        let next_bit = KEY_BITS - self.buckets_log2 - 1;
+        let mut buckets = vec![Bucket::EMPTY; 2 * self.buckets.len()];
+        for (old, pair) in self.buckets.iter().zip(buckets.chunks_exact_mut(2)) {
             let mut used = [0; 2];
-            for (&bits, &id) in old.bits.iter().zip(&old.ids).filter(|&(_, &id)| id != DEAD) {
+            for (&bits, &id) in old.bits.iter().zip(&old.ids).filter(|&(_, &id)| id != NO_OBJECT) {
                 let half = (bits >> next_bit) as usize & 1;
                 pair[half].put(used[half], bits, id);
                 used[half] += 1;
             }
         }
-        self.lines = lines;
-        self.lines_log2 += 1;
-        let crowded = Addresses::with_room(self.crowded.len());
-        for (address, id) in std::mem::replace(&mut self.crowded, crowded).iter() {
+        self.buckets = buckets;
+        self.buckets_log2 += 1;
+        let overflow = AddressMap::with_room(self.overflow.len());
+        for (address, id) in std::mem::replace(&mut self.overflow, overflow).iter() {
             self.insert_new(address, id);
         }
     }
@@ -223,7 +229,7 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resolve::addresses::PROBES;
+    use crate::resolve::address_map::PROBES;
     use std::collections::HashMap;
 
     /// Ids of a script, blocks one byte beside an ordinary address, and addresses of which most lines get too many.
@@ -274,7 +280,7 @@ mod tests {
             ids.sort_unstable();
             expected.sort_unstable();
             assert_eq!(ids, expected);
-            assert!(!map.crowded.is_empty() && !map.odd.is_empty(), "lines overflow here");
+            assert!(!map.overflow.is_empty() && !map.unusual.is_empty(), "lines overflow here");
         }
     }
 }

@@ -90,7 +90,7 @@ pub enum RawOp {
 impl RawOp {
     /// The address that the call takes back.
     #[inline]
-    pub(super) fn dead(&self) -> Option<u64> {
+    pub(super) fn freed(&self) -> Option<u64> {
         match *self {
             RawOp::Free { address } if address != 0 => Some(address),
             RawOp::Realloc { old, new, .. } if old != 0 && new != old => Some(old),
@@ -100,7 +100,7 @@ impl RawOp {
 
     /// The address that the call gave out, unless it was the caller's already.
     #[inline]
-    pub(super) fn born(&self) -> Option<u64> {
+    pub(super) fn allocated(&self) -> Option<u64> {
         match *self {
             RawOp::Alloc { address, .. } if address != 0 => Some(address),
             RawOp::Realloc { old, new, .. } if new != 0 && new != old => Some(new),

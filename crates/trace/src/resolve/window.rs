@@ -30,8 +30,8 @@ impl WaitLimits {
 }
 
 impl WaitLimits {
-    pub(super) fn patience(&self) -> Patience {
-        if *self == WaitLimits::CERTAIN { Patience::GiveUp } else { Patience::Park }
+    pub(super) fn wait_policy(&self) -> WaitPolicy {
+        if *self == WaitLimits::CERTAIN { WaitPolicy::GiveUp } else { WaitPolicy::Wait }
     }
 }
 
@@ -43,9 +43,9 @@ impl Default for WaitLimits {
 
 /// How an event that cannot happen yet is to be treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum WaitPolicy {
     /// Let it wait.
-    Park,
+    Wait,
     /// It waited long enough: make it happen.
     GiveUp,
 }

@@ -1,8 +1,8 @@
 //! The events of a file on their way into chunks, as they come: whoever gives them knows that they are in order.
 
 use super::chunk::{FOOTER_BYTES_MAX, Kind, Section};
+use super::chunk_writer::{ChunkWriter, SectionFile};
 use super::columns::Columns;
-use super::storing::{SectionFile, Storing};
 use super::{CHUNK_EVENTS_MAX, envelope};
 use crate::error::TraceError;
 use crate::event::Event;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Appender {
     pub(super) path: PathBuf,
     /// `None` after an error.
-    storing: Option<Storing>,
+    chunk_writer: Option<ChunkWriter>,
     columns: Columns,
     pub(super) events: u64,
     pub(super) threads: u32,
@@ -33,7 +33,7 @@ impl Appender {
         file.write_all(&bytes).map_err(|why| TraceError::io(path, "write", why))?;
         Ok(Appender {
             path: path.to_path_buf(),
-            storing: Some(Storing::Here(SectionFile::new(path, file)?)),
+            chunk_writer: Some(ChunkWriter::Inline(SectionFile::new(path, file)?)),
             columns: Columns::new(),
             events: 0,
             threads: 0,
@@ -75,7 +75,7 @@ impl Appender {
 
     /// Waits until all full chunks are written, and ends the thread that writes them; the next one begins it anew.
     pub(super) fn settle(&mut self) -> Result<(), TraceError> {
-        self.storing = Some(Storing::Here(self.storing()?.end()?));
+        self.chunk_writer = Some(ChunkWriter::Inline(self.chunk_writer()?.end()?));
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl Appender {
     pub(super) fn finish(mut self, footer: &Footer) -> Result<Summary, TraceError> {
         let json = envelope::to_json(&self.path, "footer", FOOTER_BYTES_MAX, footer)?;
         let totals = self.totals();
-        let mut file = self.storing()?.end()?;
+        let mut file = self.chunk_writer()?.end()?;
         if self.columns.len() > 0 {
             file.chunk(&mut self.columns, totals)?;
         }
@@ -99,14 +99,14 @@ impl Appender {
 
     #[inline(never)]
     fn store_chunk(&mut self) -> Result<(), TraceError> {
-        let (storing, totals) = (self.storing()?, self.totals());
-        self.storing = Some(storing.take(&mut self.columns, totals)?);
+        let (chunk_writer, totals) = (self.chunk_writer()?, self.totals());
+        self.chunk_writer = Some(chunk_writer.take(&mut self.columns, totals)?);
         Ok(())
     }
 
-    fn storing(&mut self) -> Result<Storing, TraceError> {
+    fn chunk_writer(&mut self) -> Result<ChunkWriter, TraceError> {
         let gone = || TraceError::io(&self.path, "write", io::Error::other("it could not be written before"));
-        self.storing.take().ok_or_else(gone)
+        self.chunk_writer.take().ok_or_else(gone)
     }
 
     /// The header of a chunk of the pending events, but for its payload.

@@ -1,6 +1,6 @@
 //! Writing a trace from calls with addresses.
 
-use super::appending::Appender;
+use super::appender::Appender;
 use crate::error::TraceError;
 use crate::event::Event;
 use crate::header::{Footer, Header, Quality, Summary};

@@ -4,32 +4,32 @@
 //! all of them and chooses values, not ways: a branch guessed wrong costs as much as all the rest. What is seldom so (an
 //! address never seen, a thread's first event) is done in between; what must wait is left to [`Resolver::take`].
 
-use super::holding::Holding;
-use super::objects::{DEAD, Objects};
+use super::delay_table::DelayTable;
+use super::objects::{NO_OBJECT, Objects};
 use super::plain::{Plain, PlainCall, Resolved};
-use super::{EventSink, Resolver, place_of};
+use super::{EventSink, Resolver, cache_slot};
 use crate::error::TraceError;
 use crate::event::ObjectId;
 use std::hint::select_unpredictable;
 
 /// Calls in one go, at the most.
-pub(super) const FLOW_CALLS: usize = 128;
+pub(super) const BATCH_CALLS_MAX: usize = 128;
 /// Calls taken one by one after so many flows, one after another, of fewer calls than [`FLOW_CALLS_MIN`].
 const PAUSE_CALLS: u32 = 64;
-const SHORT_FLOWS_MAX: u32 = 4;
-const FLOW_CALLS_MIN: usize = 8;
+const SHORT_BATCHES_MAX: u32 = 4;
+const BATCH_CALLS_MIN: usize = 8;
 
 /// What is kept from one flow to the next.
 #[derive(Debug, Default)]
-pub(super) struct Flow {
+pub(super) struct BatchState {
     /// Buffers, of no meaning in between.
-    pub(super) holding: Option<Box<Holding>>,
+    pub(super) delay_table: Option<Box<DelayTable>>,
     resolved: Vec<Resolved>,
     /// Places of threads that were ever used, the first of all.
-    pub(super) places: usize,
+    pub(super) slots_used: usize,
     /// Calls to take one by one before a flow is tried again.
     pause: u32,
-    short_flows: u32,
+    short_batches: u32,
 }
 
 impl Resolver {
@@ -40,9 +40,9 @@ impl Resolver {
     pub fn take_plain(&mut self, calls: &[Plain], emit: &mut impl EventSink) -> Result<(), TraceError> {
         let mut rest = calls;
         while let Some((first, others)) = rest.split_first() {
-            let done = if self.parked.is_empty() && self.flow.pause == 0 { self.flow(rest, emit) } else { 0 };
+            let done = if self.waiting.is_empty() && self.batch.pause == 0 { self.take_batch(rest, emit) } else { 0 };
             if done == 0 {
-                self.flow.pause = self.flow.pause.saturating_sub(1);
+                self.batch.pause = self.batch.pause.saturating_sub(1);
                 self.take(&first.raw(), emit)?;
                 rest = others;
             } else {
@@ -53,15 +53,15 @@ impl Resolver {
     }
 
     /// Takes the first of the calls, as many as flow; how many.
-    fn flow(&mut self, calls: &[Plain], emit: &mut impl EventSink) -> usize {
-        let room = emit.room().min(FLOW_CALLS);
+    fn take_batch(&mut self, calls: &[Plain], emit: &mut impl EventSink) -> usize {
+        let room = emit.room().min(BATCH_CALLS_MAX);
         let done = if self.window.free_delay_ns > 0 {
-            let done = self.flow_held(calls, room, emit);
+            let done = self.resolve_with_delays(calls, room, emit);
             // To begin and to end a flow costs more than a few calls are worth.
-            self.flow.short_flows =
-                if done < FLOW_CALLS_MIN.min(calls.len()).min(room) { self.flow.short_flows + 1 } else { 0 };
-            if self.flow.short_flows == SHORT_FLOWS_MAX {
-                (self.flow.short_flows, self.flow.pause) = (0, PAUSE_CALLS);
+            self.batch.short_batches =
+                if done < BATCH_CALLS_MIN.min(calls.len()).min(room) { self.batch.short_batches + 1 } else { 0 };
+            if self.batch.short_batches == SHORT_BATCHES_MAX {
+                (self.batch.short_batches, self.batch.pause) = (0, PAUSE_CALLS);
             }
             done
         } else {
@@ -77,8 +77,8 @@ impl Resolver {
 
     /// Resolves the first of the calls, at most [`FLOW_CALLS`], and emits them; how many.
     pub(super) fn resolve(&mut self, calls: &[Plain], emit: &mut impl EventSink) -> usize {
-        let mut resolved = std::mem::take(&mut self.flow.resolved);
-        resolved.resize(FLOW_CALLS, Resolved::NONE);
+        let mut resolved = std::mem::take(&mut self.batch.resolved);
+        resolved.resize(BATCH_CALLS_MAX, Resolved::NONE);
         self.ids.stock(calls.len());
         let mut done = 0;
         loop {
@@ -94,30 +94,30 @@ impl Resolver {
         if done > 0 {
             emit.take_all(&resolved[..done]);
         }
-        self.flow.resolved = resolved;
+        self.batch.resolved = resolved;
         done
     }
 
     /// Resolves calls up to one whose address or thread is not known, or whose address is not as it should be.
     fn resolve_known(&mut self, calls: &[Plain], resolved: &mut [Resolved]) -> usize {
-        let (lines, lines_log2) = self.objects.lines();
+        let (buckets, buckets_log2) = self.objects.buckets();
         let (stack, mut top) = (self.ids.stack.as_mut_slice(), self.ids.top);
         let mut time_ns = self.emitter.time_ns;
         let before = top;
         let mut done = 0;
         for (call, into) in calls.iter().zip(resolved) {
-            let (raw, thread) = self.emitted_last[place_of(call.thread)];
-            let place = Objects::place(lines_log2, call.address);
-            let Some(line) = lines.get_mut(place.line) else { break };
-            let (Some(slot), true) = (line.find(place.bits), raw == call.thread) else { break };
+            let (raw, thread) = self.emitted_cache[cache_slot(call.thread)];
+            let location = Objects::locate(buckets_log2, call.address);
+            let Some(bucket) = buckets.get_mut(location.bucket) else { break };
+            let (Some(slot), true) = (bucket.find(location.bits), raw == call.thread) else { break };
             let is_free = call.is_free();
-            let known = line.ids[slot];
-            if (known == DEAD) == is_free {
+            let known = bucket.ids[slot];
+            if (known == NO_OBJECT) == is_free {
                 break;
             }
             let Some([upcoming, freed]) = top.checked_sub(1).and_then(|last| stack.get_mut(last..=top)) else { break };
             let object = select_unpredictable(is_free, known, *upcoming);
-            line.ids[slot] = select_unpredictable(is_free, DEAD, *upcoming);
+            bucket.ids[slot] = select_unpredictable(is_free, NO_OBJECT, *upcoming);
             // Above the top after an allocation, where it does not count.
             *freed = object;
             top = top + 2 * usize::from(is_free) - 1;
@@ -150,7 +150,7 @@ impl Resolver {
             }
         };
         let thread = self.emitted_as(index).0;
-        self.emitted_last[place_of(call.thread)] = (call.thread, thread);
+        self.emitted_cache[cache_slot(call.thread)] = (call.thread, thread);
         self.emitter.time_ns = self.emitter.time_ns.max(call.time_ns);
         Some(Resolved { time_ns: self.emitter.time_ns, object, size: call.size, thread, call: call.call })
     }
@@ -158,7 +158,7 @@ impl Resolver {
 
 #[cfg(test)]
 mod tests {
-    use super::{FLOW_CALLS, Plain, PlainCall, Resolver};
+    use super::{BATCH_CALLS_MAX, Plain, PlainCall, Resolver};
     use crate::event::Event;
     use crate::resolve::WaitLimits;
 
@@ -175,11 +175,11 @@ mod tests {
                 Plain::new(time_ns, thread, call, 0x10_000 + 64 * round, 8).expect("an ordinary address")
             };
             let pair = |round| [next(PlainCall::Malloc, round), next(PlainCall::Free, round)];
-            let calls: Vec<Plain> = (0..FLOW_CALLS as u64 / 2).flat_map(pair).collect();
+            let calls: Vec<Plain> = (0..BATCH_CALLS_MAX as u64 / 2).flat_map(pair).collect();
             resolver.take_plain(&calls[..2], &mut emit).expect("room");
-            assert_eq!(resolver.flow(&calls[2..], &mut emit), FLOW_CALLS - 2, "thread {thread}");
+            assert_eq!(resolver.take_batch(&calls[2..], &mut emit), BATCH_CALLS_MAX - 2, "thread {thread}");
         }
         assert_eq!(resolver.finish(&mut emit).expect("room"), Default::default());
-        assert_eq!(events, 1000 * FLOW_CALLS);
+        assert_eq!(events, 1000 * BATCH_CALLS_MAX);
     }
 }

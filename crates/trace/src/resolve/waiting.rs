@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     /// The address becomes live.
-    InitialTouch(u64),
+    Alloc(u64),
     /// The address becomes dead.
-    Death(u64),
+    Free(u64),
 }
 
 /// A point in the stream of raw events: how many have arrived, and the time stamp of the last.
@@ -28,21 +28,21 @@ struct Entry {
 
 /// The waiting threads, longest wait first. There are few: at most one entry per thread, mostly none.
 #[derive(Debug, Default)]
-pub(super) struct Parked {
-    births: VecDeque<Entry>,
-    deaths: VecDeque<Entry>,
+pub(super) struct WaitingThreads {
+    for_alloc: VecDeque<Entry>,
+    for_free: VecDeque<Entry>,
 }
 
-impl Parked {
+impl WaitingThreads {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.births.is_empty() && self.deaths.is_empty()
+        self.for_alloc.is_empty() && self.for_free.is_empty()
     }
 
     pub(super) fn add(&mut self, thread: usize, awaited: Awaited, since: Now) {
         match awaited {
-            Awaited::InitialTouch(address) => self.births.push_back(Entry { thread, address, since }),
-            Awaited::Death(address) => self.deaths.push_back(Entry { thread, address, since }),
+            Awaited::Alloc(address) => self.for_alloc.push_back(Entry { thread, address, since }),
+            Awaited::Free(address) => self.for_free.push_back(Entry { thread, address, since }),
         }
     }
 
@@ -54,29 +54,29 @@ impl Parked {
             let overdue = now.event - since.event > window.events || now.time_ns - since.time_ns > limit_ns;
             overdue.then_some(entry)
         };
-        let initial_touch =
-            first(&self.births, window.free_wait_ns).map(|entry| (entry.thread, Awaited::InitialTouch(entry.address)));
-        let death =
-            || first(&self.deaths, window.alloc_wait_ns).map(|entry| (entry.thread, Awaited::Death(entry.address)));
-        initial_touch.or_else(death)
+        let alloc =
+            first(&self.for_alloc, window.free_wait_ns).map(|entry| (entry.thread, Awaited::Alloc(entry.address)));
+        let free =
+            || first(&self.for_free, window.alloc_wait_ns).map(|entry| (entry.thread, Awaited::Free(entry.address)));
+        alloc.or_else(free)
     }
 
     /// The waiting threads.
     pub(super) fn threads(&self) -> impl Iterator<Item = usize> + '_ {
-        self.births.iter().chain(&self.deaths).map(|entry| entry.thread)
+        self.for_alloc.iter().chain(&self.for_free).map(|entry| entry.thread)
     }
 
     /// Removes a thread.
     pub(super) fn remove(&mut self, thread: usize) {
-        self.births.retain(|entry| entry.thread != thread);
-        self.deaths.retain(|entry| entry.thread != thread);
+        self.for_alloc.retain(|entry| entry.thread != thread);
+        self.for_free.retain(|entry| entry.thread != thread);
     }
 
     /// Removes a thread that has waited for this since before `time_ns`.
-    pub(super) fn take_outlived(&mut self, awaited: Awaited, time_ns: u64) -> Option<usize> {
+    pub(super) fn take_stale(&mut self, awaited: Awaited, time_ns: u64) -> Option<usize> {
         let (queue, address) = match awaited {
-            Awaited::InitialTouch(address) => (&mut self.births, address),
-            Awaited::Death(address) => (&mut self.deaths, address),
+            Awaited::Alloc(address) => (&mut self.for_alloc, address),
+            Awaited::Free(address) => (&mut self.for_free, address),
         };
         let place = queue.iter().position(|entry| entry.address == address && entry.since.time_ns < time_ns)?;
         queue.remove(place).map(|entry| entry.thread)
@@ -85,8 +85,8 @@ impl Parked {
     /// Removes the thread that waits longest.
     pub(super) fn take_oldest(&mut self) -> Option<usize> {
         let since = |queue: &VecDeque<Entry>| queue.front().map_or(u64::MAX, |entry| entry.since.event);
-        let births_first = since(&self.births) <= since(&self.deaths);
-        let queue = if births_first { &mut self.births } else { &mut self.deaths };
+        let alloc_first = since(&self.for_alloc) <= since(&self.for_free);
+        let queue = if alloc_first { &mut self.for_alloc } else { &mut self.for_free };
         queue.pop_front().map(|entry| entry.thread)
     }
 
@@ -94,8 +94,8 @@ impl Parked {
     #[inline]
     pub(super) fn wake(&mut self, happened: Awaited, woken: &mut VecDeque<usize>) {
         let (queue, address) = match happened {
-            Awaited::InitialTouch(address) => (&mut self.births, address),
-            Awaited::Death(address) => (&mut self.deaths, address),
+            Awaited::Alloc(address) => (&mut self.for_alloc, address),
+            Awaited::Free(address) => (&mut self.for_free, address),
         };
         if !queue.is_empty() {
             queue.retain(|entry| {

@@ -11,23 +11,23 @@ thread_local! {
 
 /// The map. Address 0 is an ordinary key outside the array, as 0 marks an empty cell in it.
 #[derive(Debug)]
-pub(super) struct Addresses {
+pub(super) struct AddressMap {
     /// (address, number) cells; address 0: empty. The length is a power of two.
     cells: Vec<(u64, u32)>,
     used: usize,
     of_zero: Option<u32>,
 }
 
-impl Addresses {
+impl AddressMap {
     pub(super) fn new() -> Self {
-        Addresses::with_room(0)
+        AddressMap::with_room(0)
     }
 
     /// A map that needs no further memory up to so many addresses. One that takes over another's, in the order of its cells,
     /// has to begin so: in a smaller one all that come first have their place in the same few cells.
-    pub(super) fn with_room(addresses: usize) -> Self {
-        let cells = (addresses * 2).next_power_of_two().max(CELLS_MIN);
-        Addresses { cells: vec![(0, 0); cells], used: 0, of_zero: None }
+    pub(super) fn with_room(address_map: usize) -> Self {
+        let cells = (address_map * 2).next_power_of_two().max(CELLS_MIN);
+        AddressMap { cells: vec![(0, 0); cells], used: 0, of_zero: None }
     }
 
     /// Number of addresses.
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn agrees_with_a_hash_map() {
-        let (mut map, mut oracle) = (Addresses::new(), HashMap::new());
+        let (mut map, mut oracle) = (AddressMap::new(), HashMap::new());
         let mut random = 88_172_645_463_325_252u64;
         for step in 0..300_000u32 {
             random ^= random << 13;

@@ -23,11 +23,11 @@ impl Entry {
 
 /// The frees held back, in order of their stamps.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct DelayedFrees {
     entries: VecDeque<Entry>,
 }
 
-impl Held {
+impl DelayedFrees {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -69,14 +69,14 @@ impl Held {
 
     /// Takes the one of `thread`.
     #[inline]
-    pub(super) fn take_of(&mut self, thread: usize) -> Option<(usize, RawEvent)> {
+    pub(super) fn take_of_thread(&mut self, thread: usize) -> Option<(usize, RawEvent)> {
         let own = self.entries.iter().position(|entry| entry.thread == thread)?;
         self.entries.remove(own).map(|entry| entry.free())
     }
 
     /// Whether a free of `address` is held back.
     #[inline]
-    pub(super) fn holds(&self, address: u64) -> bool {
+    pub(super) fn contains(&self, address: u64) -> bool {
         self.entries.iter().any(|entry| entry.address == address)
     }
 

@@ -5,7 +5,7 @@
 
 use super::chunk::{Kind, SECTION_BYTES, Section};
 use super::column::ColumnEncoder;
-use super::columns::{Columns, Habits};
+use super::columns::{Columns, MethodsByColumn};
 use crate::error::TraceError;
 use std::fs::File;
 use std::io::Write;
@@ -15,14 +15,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 /// Sets of columns on their way: one is being stored, the next waits.
-const UNDER_WAY: usize = 2;
+const IN_FLIGHT_MAX: usize = 2;
 
 /// A file to which sections are appended.
 pub(super) struct SectionFile {
     path: PathBuf,
     file: File,
     encoder: ColumnEncoder,
-    habits: Box<Habits>,
+    methods: Box<MethodsByColumn>,
     bytes: Vec<u8>,
 }
 
@@ -30,14 +30,14 @@ impl SectionFile {
     /// Appends to `file`, whose path is for errors.
     pub(super) fn new(path: &Path, file: File) -> Result<Self, TraceError> {
         let encoder = ColumnEncoder::new().map_err(|why| TraceError::io(path, "compress", why))?;
-        Ok(SectionFile { path: path.to_path_buf(), file, encoder, habits: Box::default(), bytes: Vec::new() })
+        Ok(SectionFile { path: path.to_path_buf(), file, encoder, methods: Box::default(), bytes: Vec::new() })
     }
 
     /// Appends a chunk, and empties its columns. Of `section` everything but the payload is known.
     pub(super) fn chunk(&mut self, columns: &mut Columns, section: Section) -> Result<(), TraceError> {
         self.bytes.clear();
         self.bytes.resize(SECTION_BYTES, 0);
-        columns.drain_to(&mut self.encoder, &mut self.habits, &mut self.bytes);
+        columns.drain_to(&mut self.encoder, &mut self.methods, &mut self.bytes);
         self.write(section)
     }
 
@@ -60,33 +60,33 @@ impl SectionFile {
 }
 
 /// Where chunks go.
-pub(super) enum Storing {
+pub(super) enum ChunkWriter {
     /// Into the file at once, as long as there were few.
-    Here(SectionFile),
+    Inline(SectionFile),
     /// To the thread.
-    Beside(StoringThread),
+    Threaded(WriterThread),
 }
 
 /// The thread, and the columns that travel to it and back.
-pub(super) struct StoringThread {
+pub(super) struct WriterThread {
     full: Sender<(Columns, Section)>,
     empty: Receiver<Columns>,
-    under_way: usize,
+    in_flight: usize,
     thread: JoinHandle<Result<SectionFile, TraceError>>,
 }
 
-impl Storing {
+impl ChunkWriter {
     /// Takes a full chunk away from `columns`, which is empty afterwards. The error may be that of a chunk before, and
     /// nothing more can be stored after it.
     pub(super) fn take(self, columns: &mut Columns, section: Section) -> Result<Self, TraceError> {
         match self {
-            Storing::Here(mut file) => {
+            ChunkWriter::Inline(mut file) => {
                 file.chunk(columns, section)?;
                 Self::start(file)
             }
-            Storing::Beside(mut beside) => match beside.exchange(columns, section) {
-                true => Ok(Storing::Beside(beside)),
-                false => beside.end().map(Storing::Here),
+            ChunkWriter::Threaded(mut threaded) => match threaded.exchange(columns, section) {
+                true => Ok(ChunkWriter::Threaded(threaded)),
+                false => threaded.end().map(ChunkWriter::Inline),
             },
         }
     }
@@ -94,8 +94,8 @@ impl Storing {
     /// Waits for all chunks, and gives the file back.
     pub(super) fn end(self) -> Result<SectionFile, TraceError> {
         match self {
-            Storing::Here(file) => Ok(file),
-            Storing::Beside(beside) => beside.end(),
+            ChunkWriter::Inline(file) => Ok(file),
+            ChunkWriter::Threaded(threaded) => threaded.end(),
         }
     }
 
@@ -113,15 +113,15 @@ impl Storing {
         };
         let thread = thread::Builder::new().name("hkt chunks".into()).spawn(store);
         let thread = thread.map_err(|why| TraceError::io(&path, "start a thread to write", why))?;
-        Ok(Storing::Beside(StoringThread { full, empty, under_way: 0, thread }))
+        Ok(ChunkWriter::Threaded(WriterThread { full, empty, in_flight: 0, thread }))
     }
 }
 
-impl StoringThread {
+impl WriterThread {
     /// Gives full columns for empty ones, which may have to be waited for; false if the thread has stopped.
     fn exchange(&mut self, columns: &mut Columns, section: Section) -> bool {
-        let empty = if self.under_way < UNDER_WAY {
-            self.under_way += 1;
+        let empty = if self.in_flight < IN_FLIGHT_MAX {
+            self.in_flight += 1;
             Columns::new()
         } else {
             match self.empty.recv() {
