@@ -228,7 +228,7 @@ impl How {
 }
 
 /// What is known of the program's accesses.
-fn touch_of(has_stream: bool, has_pages: bool) -> Touch {
+fn touch_of(has_stream: bool, has_pages: bool) -> TouchKnowledge {
     match (has_stream, has_pages) {
         (true, _) => TouchKnowledge::FullStream,
         (false, true) => TouchKnowledge::Sampled,

@@ -1,14 +1,14 @@
-//! From addresses to objects: the parking merge that recorders and importers share.
+//! From addresses to objects: the merge that recorders and importers share. It reorders events where needed.
 //!
-//! Events arrive sorted by time stamp. A free is stamped before the real call and an allocation after it, yet
-//! now and then the reuse of an address still appears before its free: stamps of two cores differ by
-//! some 100 ns, and some recorders log a realloc only after it returned. So the merge keeps the order within each
-//! thread and lets a thread wait: an allocation until its address is dead, a free until its address is live.
-//! A thread that waited longer than the [`Window`] is given up on: what it waited for was never recorded.
+//! Events arrive sorted by timestamp. A free is stamped before the real call and an allocation after it. Even so, the reuse
+//! of an address sometimes appears before its free: timestamps of two cores differ by some 100 ns, and some recorders log a
+//! realloc only after it returned. So the merge keeps the order within each thread and lets a thread wait: an allocation
+//! until its address is free, a free until its address is live. When a thread has waited longer than [`WaitLimits`] allows,
+//! the merge gives up: what the thread waits for was not recorded.
 //!
-//! A free that is stamped too early can also find its address live *with the block before*, and would end that one: then
-//! the free that really ended it waits in vain. So frees are held back a little (`held.rs`), to their thread's next event
-//! or until their address is given out again.
+//! A free that is stamped too early can also find its address live with *the previous block* and end that block. Then
+//! the free that really ended the previous block waits in vain. So frees are delayed briefly (`delayed.rs`): until their
+//! thread's next event, until their address is returned again, or until a time limit.
 
 mod address_map;
 mod batch;
@@ -18,12 +18,12 @@ mod objects;
 mod plain;
 mod raw;
 mod recycler;
+mod wait_limits;
 mod waiting;
-mod window;
 
 pub use plain::{Plain, PlainCall, Resolved};
 pub use raw::{RawEvent, RawOp};
-pub use window::WaitLimits;
+pub use wait_limits::WaitLimits;
 
 use crate::error::TraceError;
 use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, SiteId, ThreadId};
@@ -35,15 +35,15 @@ use delayed::DelayedFrees;
 use objects::Objects;
 use recycler::Recycler;
 use std::collections::VecDeque;
+use wait_limits::WaitPolicy;
 use waiting::{Awaited, Now, WaitingThreads};
-use window::WaitPolicy;
 
-/// Where emitted events go: a closure, or a type whose method is made part of the merge.
+/// Receives the resolved events: a closure, or a type whose methods are inlined into the merge.
 pub trait EventSink {
     /// Takes the next event.
     fn take(&mut self, event: Event);
 
-    /// How many [`Emit::take_all`] may be given.
+    /// Most events that [`EventSink::take_all`] accepts now.
     fn room(&self) -> usize {
         usize::MAX
     }
@@ -61,49 +61,49 @@ impl<F: FnMut(Event)> EventSink for F {
     }
 }
 
-/// The merge. Feed it with [`Resolver::push`], end it with [`Resolver::finish`].
+/// The merge. Push events with [`Resolver::push`], then call [`Resolver::finish`].
 ///
 /// Emitted times never decrease: an event that waited gets the time of the one it waited for. Threads are
-/// numbered anew, in order of their first emitted event.
+/// renumbered in order of their first emitted event.
 #[derive(Debug)]
 pub struct Resolver {
-    window: WaitLimits,
+    limits: WaitLimits,
     wait_policy: WaitPolicy,
     objects: Objects,
     ids: Recycler,
-    /// One queue per thread: empty unless the thread waits, its head being what waits.
+    /// One queue per thread. Empty unless the thread waits; then the first event is the one that waits.
     threads: Vec<Thread>,
-    /// Raw thread number to index in `threads`, and the pairs used last, each at the place of its low bits.
+    /// Raw thread number to index in `threads`, and a cache of the pairs used last, indexed by the raw number's low bits.
     thread_of: AddressMap,
     thread_cache: ThreadCache,
-    /// Raw and emitted number of threads, each at the place of the raw number's low bits.
+    /// Raw and emitted thread number, indexed by the raw number's low bits.
     emitted_cache: [(u32, u32); THREAD_CACHE_SLOTS],
     waiting: WaitingThreads,
-    /// Objects that were live at the last gap, and still are as far as is known.
+    /// Objects that were live at the last gap and have not been freed since, as far as is known.
     doubtful: ObjectSet,
-    /// Frees that are held back.
+    /// Frees that are delayed.
     delayed: DelayedFrees,
     batch: BatchState,
-    /// Threads whose awaited address has changed, to be tried again.
+    /// Threads to try again, as the address they wait for has changed.
     woken: VecDeque<usize>,
     now: Now,
     emitter: Emitter,
     quality: Quality,
 }
 
-/// Threads found without a search; a power of two.
+/// Slots of the thread caches; a power of two.
 const THREAD_CACHE_SLOTS: usize = 64;
 
-/// Raw number and index of the threads used last, each at its [place](place_of).
+/// Raw number and index of the threads used last, each in its [slot](cache_slot).
 type ThreadCache = [(u32, usize); THREAD_CACHE_SLOTS];
 
-/// The place of a raw thread number.
+/// The cache slot of a raw thread number.
 #[inline(always)]
 fn cache_slot(raw: u32) -> usize {
     raw as usize % THREAD_CACHE_SLOTS
 }
 
-/// Index of a thread, if it has its place.
+/// Index of a thread, if it is cached.
 #[inline(always)]
 fn cached_index(thread_cache: &ThreadCache, raw: u32) -> Option<usize> {
     let (last, index) = thread_cache[cache_slot(raw)];
@@ -116,7 +116,7 @@ struct Thread {
     emitted_as: Option<ThreadId>,
 }
 
-/// What must stay monotonous across emitted events.
+/// What must not decrease from one emitted event to the next.
 #[derive(Debug, Default)]
 struct Emitter {
     time_ns: u64,
@@ -125,16 +125,16 @@ struct Emitter {
 
 impl Resolver {
     /// A merge with no live object.
-    pub fn new(window: WaitLimits) -> Self {
+    pub fn new(limits: WaitLimits) -> Self {
         Resolver {
-            window,
-            wait_policy: window.wait_policy(),
+            limits,
+            wait_policy: limits.wait_policy(),
             objects: Objects::new(),
             ids: Recycler::default(),
             threads: Vec::new(),
             thread_of: AddressMap::new(),
             thread_cache: [(0, usize::MAX); THREAD_CACHE_SLOTS],
-            // Raw numbers that belong to other places: they are never found.
+            // Raw numbers that belong to other slots, so they are never found.
             emitted_cache: std::array::from_fn(|place| (u32::from(place == 0), 0)),
             waiting: WaitingThreads::default(),
             doubtful: ObjectSet::default(),
@@ -147,35 +147,35 @@ impl Resolver {
         }
     }
 
-    /// Holds frees back for so long from now on, as [`Window::hold_ns`] says.
+    /// Changes [`WaitLimits::free_delay_ns`] from now on.
     pub fn delay_frees(&mut self, free_delay_ns: u64) {
-        self.window.free_delay_ns = free_delay_ns;
+        self.limits.free_delay_ns = free_delay_ns;
     }
 
-    /// Takes the next event in order of time stamps and emits what can happen now.
+    /// Takes the next event, in order of timestamps, and emits the events that are ready.
     ///
     /// # Errors
     /// [`TraceError::TooManyObjects`].
     #[inline]
-    pub fn push(&mut self, raw: RawEvent, emit: &mut impl EventSink) -> Result<(), TraceError> {
-        self.take(&raw, emit)
+    pub fn push(&mut self, raw: RawEvent, sink: &mut impl EventSink) -> Result<(), TraceError> {
+        self.take(&raw, sink)
     }
 
-    /// As [`Resolver::push`], for events that need not be moved: that costs more than a lookup.
+    /// As [`Resolver::push`], by reference: copying an event costs more than a lookup.
     ///
     /// # Errors
     /// As for [`Resolver::push`].
     #[inline(always)]
-    pub fn take(&mut self, raw: &RawEvent, emit: &mut impl EventSink) -> Result<(), TraceError> {
+    pub fn take(&mut self, raw: &RawEvent, sink: &mut impl EventSink) -> Result<(), TraceError> {
         self.now = Now { event: self.now.event + 1, time_ns: self.now.time_ns.max(raw.time_ns) };
         if !self.waiting.is_empty() {
-            self.give_up_overdue(emit)?;
-            self.give_up_stale(raw.time_ns, &raw.op, emit)?;
+            self.give_up_overdue(sink)?;
+            self.give_up_stale(raw.time_ns, &raw.op, sink)?;
         }
         let thread = self.thread_index(raw.thread)?;
-        if self.window.free_delay_ns > 0 {
+        if self.limits.free_delay_ns > 0 {
             if !self.delayed.is_empty() {
-                self.admit_delayed(thread, &raw.op, emit)?;
+                self.admit_delayed(thread, &raw.op, sink)?;
             }
             if let RawOp::Free { address } = raw.op
                 && address != 0
@@ -185,21 +185,21 @@ impl Resolver {
                 return Ok(());
             }
         }
-        self.admit(thread, raw, emit)
+        self.admit(thread, raw, sink)
     }
 
     #[cold]
-    fn give_up_overdue(&mut self, emit: &mut impl EventSink) -> Result<(), TraceError> {
-        while let Some((thread, awaited)) = self.waiting.overdue(self.now, &self.window) {
-            // It may be there already, in the queue of a thread that waits itself: then that wait is the one to end.
+    fn give_up_overdue(&mut self, sink: &mut impl EventSink) -> Result<(), TraceError> {
+        while let Some((thread, awaited)) = self.waiting.overdue(self.now, &self.limits) {
+            // The awaited event may be in the queue of another waiting thread: then end that thread's wait.
             let thread = self.thread_holding(thread, awaited).unwrap_or(thread);
             self.waiting.remove(thread);
-            self.give_up(thread, emit)?;
+            self.give_up(thread, sink)?;
         }
         Ok(())
     }
 
-    /// A thread other than `waiting` that has the awaited event in its queue.
+    /// The thread other than `waiting` that has the awaited event in its queue.
     fn thread_holding(&self, waiting: usize, awaited: Awaited) -> Option<usize> {
         let is_awaited = |raw: &RawEvent| match awaited {
             Awaited::Alloc(address) => raw.op.allocated() == Some(address),
@@ -209,39 +209,40 @@ impl Resolver {
         others.find(|&thread| self.threads[thread].queue.iter().any(is_awaited))
     }
 
-    /// Gives up on threads that wait for an event of the address, but not for this one. A free is stamped before the call and an
-    /// allocation after it, so the death that an allocation waits for is stamped before that, but for the skew between clocks,
-    /// and so is the birth that a free waits for. Were `op` taken for it, every later block at the address would be
-    /// taken for its neighbour.
+    /// Ends the waits for an event of this address that `op` cannot satisfy, because it is stamped too late.
+    ///
+    /// A free is stamped before the call and an allocation after it. So the free that an allocation waits for is stamped before
+    /// that allocation, up to the skew between clocks, and likewise the allocation that a free waits for. If `op` were accepted in
+    /// its place, every later block at this address would be mistaken for the one before or after it.
     #[cold]
-    fn give_up_stale(&mut self, time_ns: u64, op: &RawOp, emit: &mut impl EventSink) -> Result<(), TraceError> {
+    fn give_up_stale(&mut self, time_ns: u64, op: &RawOp, sink: &mut impl EventSink) -> Result<(), TraceError> {
         let awaited = match (*op, op.allocated()) {
             (RawOp::Free { address }, _) => Awaited::Free(address),
             (RawOp::Alloc { .. }, Some(address)) => Awaited::Alloc(address),
             _ => return Ok(()),
         };
-        let skew_ns = self.window.free_delay_ns;
+        let skew_ns = self.limits.free_delay_ns;
         while skew_ns > 0
             && let Some(thread) = self.waiting.take_stale(awaited, time_ns.saturating_sub(skew_ns))
         {
-            self.give_up(thread, emit)?;
+            self.give_up(thread, sink)?;
         }
         Ok(())
     }
 
-    /// Lets the frees happen that cannot be held back behind `op` of `thread`.
+    /// Admits the delayed frees that must come before `op` of `thread`.
     #[inline(always)]
-    fn admit_delayed(&mut self, thread: usize, op: &RawOp, emit: &mut impl EventSink) -> Result<(), TraceError> {
-        while let Some((holder, free)) = self.delayed.take_due(self.now.time_ns, self.window.free_delay_ns, thread) {
-            self.admit(holder, &free, emit)?;
+    fn admit_delayed(&mut self, thread: usize, op: &RawOp, sink: &mut impl EventSink) -> Result<(), TraceError> {
+        while let Some((holder, free)) = self.delayed.take_due(self.now.time_ns, self.limits.free_delay_ns, thread) {
+            self.admit(holder, &free, sink)?;
         }
         while let Some((holder, free)) = self.take_conflicting(thread, op) {
-            self.admit(holder, &free, emit)?;
+            self.admit(holder, &free, sink)?;
         }
         Ok(())
     }
 
-    /// As [`Resolver::admit_held`], for frees behind one of another thread that can be held on.
+    /// The next delayed free that must come before `op`, where an older one of another thread can stay delayed.
     #[inline(always)]
     fn take_conflicting(&mut self, thread: usize, op: &RawOp) -> Option<(usize, RawEvent)> {
         if self.delayed.is_empty() {
@@ -254,22 +255,22 @@ impl Resolver {
         })
     }
 
-    /// Makes the next event of a thread happen, or lets it wait.
+    /// Resolves the next event of a thread, or lets it wait.
     ///
-    /// What seldom happens gets a copy of the event, so that the event itself can stay in registers.
+    /// Rare paths get a copy of the event, so that the event itself can stay in registers.
     #[inline(always)]
-    fn admit(&mut self, thread: usize, raw: &RawEvent, emit: &mut impl EventSink) -> Result<(), TraceError> {
+    fn admit(&mut self, thread: usize, raw: &RawEvent, sink: &mut impl EventSink) -> Result<(), TraceError> {
         if !self.threads[thread].queue.is_empty() {
             self.enqueue(thread, *raw);
             return Ok(());
         }
-        match self.run(thread, raw, self.wait_policy, emit)? {
+        match self.run(thread, raw, self.wait_policy, sink)? {
             Some(awaited) => {
                 self.enqueue(thread, *raw);
                 self.waiting.add(thread, awaited, self.now);
             }
             None if self.woken.is_empty() => {}
-            None => self.run_woken(emit)?,
+            None => self.run_woken(sink)?,
         }
         Ok(())
     }
@@ -280,21 +281,21 @@ impl Resolver {
         self.threads[thread].queue.push_back(raw);
     }
 
-    /// Whether a block is live at the address, as far as events were emitted.
+    /// Whether a block is live at the address after the events emitted so far.
     pub fn is_live(&self, address: u64) -> bool {
         self.objects.get(address).is_some()
     }
 
-    /// Emits everything that still waits, and says what was repaired.
+    /// Emits all events that still wait. Returns the counts of what was guessed or repaired.
     ///
     /// # Errors
     /// [`TraceError::TooManyObjects`].
-    pub fn finish(mut self, emit: &mut impl EventSink) -> Result<Quality, TraceError> {
+    pub fn finish(mut self, sink: &mut impl EventSink) -> Result<Quality, TraceError> {
         while let Some((thread, free)) = self.delayed.take_first() {
-            self.admit(thread, &free, emit)?;
+            self.admit(thread, &free, sink)?;
         }
         while let Some(thread) = self.waiting.take_oldest() {
-            self.give_up(thread, emit)?;
+            self.give_up(thread, sink)?;
         }
         Ok(self.quality)
     }
@@ -323,22 +324,22 @@ impl Resolver {
         Ok(index)
     }
 
-    /// Makes the waiting event of a thread happen although what it waits for did not.
-    fn give_up(&mut self, thread: usize, emit: &mut impl EventSink) -> Result<(), TraceError> {
+    /// Resolves the waiting event of a thread although the event that it waits for has not come.
+    fn give_up(&mut self, thread: usize, sink: &mut impl EventSink) -> Result<(), TraceError> {
         if let Some(raw) = self.threads[thread].queue.pop_front() {
-            self.run(thread, &raw, WaitPolicy::GiveUp, emit)?;
+            self.run(thread, &raw, WaitPolicy::GiveUp, sink)?;
         }
         self.woken.push_back(thread);
-        self.run_woken(emit)
+        self.run_woken(sink)
     }
 
-    /// Runs the queues of woken threads as far as they go; that may wake others.
+    /// Resolves the queued events of woken threads up to the next one that must wait. This may wake other threads.
     #[cold]
-    fn run_woken(&mut self, emit: &mut impl EventSink) -> Result<(), TraceError> {
+    fn run_woken(&mut self, sink: &mut impl EventSink) -> Result<(), TraceError> {
         while let Some(thread) = self.woken.pop_front() {
             while let Some(&raw) = self.threads[thread].queue.front() {
                 let overtaken = self.emitter.time_ns > raw.time_ns;
-                if let Some(awaited) = self.run(thread, &raw, WaitPolicy::Wait, emit)? {
+                if let Some(awaited) = self.run(thread, &raw, WaitPolicy::Wait, sink)? {
                     self.waiting.add(thread, awaited, self.now);
                     break;
                 }
@@ -349,16 +350,16 @@ impl Resolver {
         Ok(())
     }
 
-    /// Emits the event if it can happen; returns what it waits for if not.
+    /// Emits the event if possible; otherwise returns what it must wait for.
     #[inline(always)]
     fn run(
         &mut self,
         thread: usize,
         raw: &RawEvent,
         wait_policy: WaitPolicy,
-        emit: &mut impl EventSink,
+        sink: &mut impl EventSink,
     ) -> Result<Option<Awaited>, TraceError> {
-        let out = Out { thread, time_ns: raw.time_ns, site: raw.site, wait_policy, emit };
+        let out = Out { thread, time_ns: raw.time_ns, site: raw.site, wait_policy, sink };
         match raw.op {
             RawOp::Alloc { address, size, align_log2, call, initial_touch } => {
                 self.alloc(out, address, size, align_log2, call, initial_touch)
@@ -483,7 +484,7 @@ impl Resolver {
         self.emit(out, Op::Realloc { object, size: size.max(1), call, initial_touch })
     }
 
-    /// A realloc of an address never seen allocated.
+    /// A realloc of an address whose allocation was not seen.
     fn realloc_unknown<E: EventSink>(
         &mut self,
         mut out: Out<E>,
@@ -521,7 +522,7 @@ impl Resolver {
         }
     }
 
-    /// Frees an object whose free was never seen, because its address is given out again.
+    /// Inserts the free that was not seen, for an object whose address is returned again.
     #[cold]
     fn free_unseen<E: EventSink>(&mut self, out: Out<E>, address: u64) -> Result<(), TraceError> {
         if let Some(id) = self.objects.remove(address) {
@@ -540,8 +541,8 @@ impl Resolver {
         Ok(object)
     }
 
-    /// Whether the block at an address may have died in a gap. To wait for its death would keep every later block at this
-    /// address one behind: the free of the next one would end it.
+    /// Whether the block at an address may have been freed in a gap. An allocation must not wait for its free: the free of the
+    /// next block would end it, and so on for every later block at this address.
     #[cold]
     fn is_doubtful(&self, address: u64) -> bool {
         self.objects.get(address).is_some_and(|id| self.doubtful.contains(ObjectId(id)))
@@ -568,25 +569,25 @@ impl Resolver {
         let thread = self.emitted_as(out.thread);
         self.emitter.time_ns = self.emitter.time_ns.max(out.time_ns);
         let site = if op.asks_for_memory() { out.site } else { SiteId::UNKNOWN };
-        out.emit.take(Event { time_ns: self.emitter.time_ns, thread, site, op });
+        out.sink.take(Event { time_ns: self.emitter.time_ns, thread, site, op });
         Ok(None)
     }
 }
 
-/// Where the events of one raw event go. It is handed on by value, to stay in registers.
+/// The context in which one raw event is resolved. Passed by value to stay in registers.
 struct Out<'a, E> {
     thread: usize,
     time_ns: u64,
     site: SiteId,
     wait_policy: WaitPolicy,
-    emit: &'a mut E,
+    sink: &'a mut E,
 }
 
 impl<E> Out<'_, E> {
-    /// The same, for an event before the last.
+    /// A copy, to emit an event before the main one.
     #[inline(always)]
     fn again(&mut self) -> Out<'_, E> {
-        Out { emit: self.emit, ..*self }
+        Out { sink: self.sink, ..*self }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The events of a file on their way into chunks, as they come: whoever gives them knows that they are in order.
+//! Appends events to a file in chunks. The caller ensures that they are in order.
 
 use super::chunk::{FOOTER_BYTES_MAX, Kind, Section};
 use super::chunk_writer::{ChunkWriter, SectionFile};
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file being written, without a check of its events.
+/// A file being written, without checks of its events.
 pub(super) struct Appender {
     pub(super) path: PathBuf,
     /// `None` after an error.
@@ -42,7 +42,7 @@ impl Appender {
         })
     }
 
-    /// Appends an event that can follow. The error may be that of a chunk before.
+    /// Appends an event that can follow the previous one. An error may concern an earlier chunk.
     #[inline(always)]
     pub(super) fn push(&mut self, event: &Event) -> Result<(), TraceError> {
         self.columns.push(event.time_ns - self.time_ns, event);
@@ -55,12 +55,12 @@ impl Appender {
         if self.room() == 0 { self.store_chunk() } else { Ok(()) }
     }
 
-    /// Events that still go into the chunk, at least one.
+    /// Events that still fit into the chunk, at least one.
     pub(super) fn room(&self) -> usize {
         CHUNK_EVENTS_MAX - self.columns.len()
     }
 
-    /// Appends events that can follow, at most [`Appender::room`].
+    /// Appends events that can follow the previous one, at most [`Appender::room`].
     pub(super) fn push_all(&mut self, events: &[Resolved]) -> Result<(), TraceError> {
         let Some(last) = events.last() else { return Ok(()) };
         self.columns.push_all(self.time_ns, events);
@@ -73,13 +73,13 @@ impl Appender {
         if self.room() == 0 { self.store_chunk() } else { Ok(()) }
     }
 
-    /// Waits until all full chunks are written, and ends the thread that writes them; the next one begins it anew.
+    /// Waits until all full chunks are written, and ends the thread that writes them. The next full chunk starts a new one.
     pub(super) fn settle(&mut self) -> Result<(), TraceError> {
         self.chunk_writer = Some(ChunkWriter::Inline(self.chunk_writer()?.end()?));
         Ok(())
     }
 
-    /// Writes what is pending and the footer, and says how large the trace became.
+    /// Writes the pending events and the footer. Returns the size of the trace.
     pub(super) fn finish(mut self, footer: &Footer) -> Result<Summary, TraceError> {
         let json = envelope::to_json(&self.path, "footer", FOOTER_BYTES_MAX, footer)?;
         let totals = self.totals();
@@ -105,11 +105,11 @@ impl Appender {
     }
 
     fn chunk_writer(&mut self) -> Result<ChunkWriter, TraceError> {
-        let gone = || TraceError::io(&self.path, "write", io::Error::other("it could not be written before"));
+        let gone = || TraceError::io(&self.path, "write", io::Error::other("an earlier write failed"));
         self.chunk_writer.take().ok_or_else(gone)
     }
 
-    /// The header of a chunk of the pending events, but for its payload.
+    /// The section header for the pending events, without payload fields.
     fn totals(&self) -> Section {
         Section {
             kind: Kind::Chunk,

@@ -1,4 +1,4 @@
-//! Events put together again from the columns of a chunk.
+//! Rebuilds events from the columns of a chunk.
 
 use super::code::{self, Detail};
 use super::column::Flaw;
@@ -7,7 +7,7 @@ use crate::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, Realloc
 use crate::ids::ObjectIds;
 use crate::memory_policy::MemoryPolicy;
 
-/// Where putting together stands within [`Columns`].
+/// The read position in each of the [`Columns`].
 #[derive(Default)]
 pub(super) struct Cursor {
     event: usize,
@@ -30,7 +30,7 @@ struct Run<'a> {
 
 const TOO_MANY: BadEvent = BadEvent::Flaw("more objects are live than ids exist");
 
-/// Why an event cannot be put together.
+/// Why an event cannot be rebuilt.
 pub(super) enum BadEvent {
     /// It names an object that is not live.
     Dead(ObjectId),
@@ -39,12 +39,12 @@ pub(super) enum BadEvent {
 }
 
 impl Cursor {
-    /// The start of a chunk whose predecessor ended at `time_ns`.
+    /// The start of a chunk; the previous one ended at `time_ns`.
     pub(super) fn at(time_ns: u64) -> Self {
         Cursor { time_ns, ..Cursor::default() }
     }
 
-    /// Events handed out so far.
+    /// Events returned so far.
     pub(super) fn event(&self) -> usize {
         self.event
     }
@@ -96,8 +96,8 @@ impl Cursor {
         Ok(())
     }
 
-    /// Puts the leading common allocations and frees of `strip` together; returns how many. These are nearly all
-    /// events of most traces, so the state is kept in registers here and written back once.
+    /// Rebuilds the leading common allocations and frees of `run` and returns their number. In most traces nearly all events are of
+    /// this kind, so the state is kept in registers here and written back once.
     fn fill_common(
         &mut self,
         columns: &Columns,
@@ -221,7 +221,7 @@ impl Cursor {
         number
     }
 
-    /// The next stored object id, which this event frees.
+    /// The next stored object id, freed by this event.
     #[inline(always)]
     fn dying(&mut self, columns: &Columns, ids: &mut ObjectIds) -> Result<ObjectId, BadEvent> {
         let object = self.object(columns);
@@ -256,5 +256,5 @@ fn realloc_call(detail: Detail) -> Result<ReallocCall, BadEvent> {
 }
 
 fn initial_touch(detail: Detail) -> Result<InitialTouch, BadEvent> {
-    detail.initial_touch().ok_or(BadEvent::Flaw("a birth is unknown"))
+    detail.initial_touch().ok_or(BadEvent::Flaw("an initial touch is unknown"))
 }

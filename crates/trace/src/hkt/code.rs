@@ -1,4 +1,4 @@
-//! Op codes: one byte per event, which also says what the event takes from each column.
+//! Op codes: one byte per event. The op code determines how many values the event takes from each column.
 
 use crate::event::{AllocCall, InitialTouch, ReallocCall};
 
@@ -22,7 +22,7 @@ pub(super) const TOUCH_WRITE: u8 = 22;
 pub(super) const MEMORY_POLICY: u8 = 23;
 pub(super) const FORK_END: u8 = 24;
 
-/// Call and birth of the common allocations, indexed by code.
+/// Call and initial touch of the common allocations, indexed by code.
 pub(super) const COMMON: [(AllocCall, InitialTouch); FREE as usize] = [
     (AllocCall::Malloc, InitialTouch::None),
     (AllocCall::Malloc, InitialTouch::FirstByte),
@@ -55,7 +55,7 @@ const OFFSET: u128 = 1 << 80;
 const INVALID: u128 = 1 << 100;
 
 impl Takes {
-    /// Adds up what the ops take. A chunk has at most 2^14 of them, so no field overflows.
+    /// The sum over these ops. A chunk has at most 2^14 of them, so no field overflows.
     pub(super) fn sum(ops: &[u8]) -> Self {
         Takes(ops.iter().map(|&op| TAKES[op as usize]).sum())
     }
@@ -75,7 +75,7 @@ impl Takes {
     pub(super) fn offsets(self) -> usize {
         self.field(4)
     }
-    /// Bytes that are no op code.
+    /// Bytes that are not an op code.
     pub(super) fn invalid(self) -> usize {
         self.field(5)
     }
@@ -105,7 +105,7 @@ static TAKES: [u128; 256] = {
     table
 };
 
-/// The detail of a call: function in bits 0..4, birth in bits 4..8, log2 of the alignment in bits 8..16.
+/// The detail of a call: function in bits 0..4, initial touch in bits 4..8, log2 of the alignment in bits 8..16.
 #[derive(Clone, Copy)]
 pub(super) struct Detail(pub(super) u16);
 

@@ -20,14 +20,14 @@ pub use resolving_writer::ResolvingWriter;
 pub use skim::Tail;
 pub use writer::TraceWriter;
 
-/// The versions of the format. All are read, the newest is written.
+/// Versions of the format. All can be read, the newest is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     /// Nine columns.
     V1,
-    /// A tenth column: call sites. Three more births. Sites and touch profiles in the footer.
+    /// A tenth column: call sites. Three more initial touches. Sites and touch profiles in the footer.
     V2,
-    /// Memory policies among the events; touch profiles by size.
+    /// Memory policy events; touch profiles by size.
     V3,
     /// Ends of forked children.
     V4,

@@ -1,8 +1,9 @@
-//! Many common calls at once, as long as each finds its address as it should be: no address waits to be born or to die.
+//! Resolves common calls in batches, as long as none of them must wait: each free finds a live address, each allocation a free one.
 //!
-//! Whether a call allocates or frees, and which object it is about, is as good as random. So the loop here does the same for
-//! all of them and chooses values, not ways: a branch guessed wrong costs as much as all the rest. What is seldom so (an
-//! address never seen, a thread's first event) is done in between; what must wait is left to [`Resolver::take`].
+//! Whether the next call allocates or frees, and which object it is about, is as good as random. So the main loop has no
+//! data-dependent branch: it computes both results and selects one, as a mispredicted branch costs as much as all the rest.
+//! Rare cases (a new address, a thread's first event) are handled between runs of the loop. Calls that must wait are left to
+//! [`Resolver::take`].
 
 use super::delay_table::DelayTable;
 use super::objects::{NO_OBJECT, Objects};
@@ -12,38 +13,39 @@ use crate::error::TraceError;
 use crate::event::ObjectId;
 use std::hint::select_unpredictable;
 
-/// Calls in one go, at the most.
+/// Most calls in a batch.
 pub(super) const BATCH_CALLS_MAX: usize = 128;
-/// Calls taken one by one after so many flows, one after another, of fewer calls than [`FLOW_CALLS_MIN`].
+/// Calls taken one by one after [`SHORT_BATCHES_MAX`] consecutive short batches.
 const PAUSE_CALLS: u32 = 64;
 const SHORT_BATCHES_MAX: u32 = 4;
+/// A batch of fewer calls is short: starting and ending it costs more than it saves.
 const BATCH_CALLS_MIN: usize = 8;
 
-/// What is kept from one flow to the next.
+/// State kept from one batch to the next.
 #[derive(Debug, Default)]
 pub(super) struct BatchState {
-    /// Buffers, of no meaning in between.
+    /// Buffers, kept only to reuse their memory.
     pub(super) delay_table: Option<Box<DelayTable>>,
     resolved: Vec<Resolved>,
-    /// Places of threads that were ever used, the first of all.
+    /// Slots of the thread cache in use: those below this.
     pub(super) slots_used: usize,
-    /// Calls to take one by one before a flow is tried again.
+    /// Calls to take one by one before the next batch.
     pause: u32,
     short_batches: u32,
 }
 
 impl Resolver {
-    /// Takes calls in order of time stamps, as [`Resolver::push`] takes each of them.
+    /// Takes calls in order of timestamps, with the same result as [`Resolver::push`] for each.
     ///
     /// # Errors
     /// As for [`Resolver::push`].
-    pub fn take_plain(&mut self, calls: &[Plain], emit: &mut impl EventSink) -> Result<(), TraceError> {
+    pub fn take_plain(&mut self, calls: &[Plain], sink: &mut impl EventSink) -> Result<(), TraceError> {
         let mut rest = calls;
         while let Some((first, others)) = rest.split_first() {
-            let done = if self.waiting.is_empty() && self.batch.pause == 0 { self.take_batch(rest, emit) } else { 0 };
+            let done = if self.waiting.is_empty() && self.batch.pause == 0 { self.take_batch(rest, sink) } else { 0 };
             if done == 0 {
                 self.batch.pause = self.batch.pause.saturating_sub(1);
-                self.take(&first.raw(), emit)?;
+                self.take(&first.raw(), sink)?;
                 rest = others;
             } else {
                 rest = &rest[done..];
@@ -52,12 +54,11 @@ impl Resolver {
         Ok(())
     }
 
-    /// Takes the first of the calls, as many as flow; how many.
-    fn take_batch(&mut self, calls: &[Plain], emit: &mut impl EventSink) -> usize {
-        let room = emit.room().min(BATCH_CALLS_MAX);
-        let done = if self.window.free_delay_ns > 0 {
-            let done = self.resolve_with_delays(calls, room, emit);
-            // To begin and to end a flow costs more than a few calls are worth.
+    /// Takes the leading calls that need not wait. Returns their number.
+    fn take_batch(&mut self, calls: &[Plain], sink: &mut impl EventSink) -> usize {
+        let room = sink.room().min(BATCH_CALLS_MAX);
+        let done = if self.limits.free_delay_ns > 0 {
+            let done = self.resolve_with_delays(calls, room, sink);
             self.batch.short_batches =
                 if done < BATCH_CALLS_MIN.min(calls.len()).min(room) { self.batch.short_batches + 1 } else { 0 };
             if self.batch.short_batches == SHORT_BATCHES_MAX {
@@ -66,7 +67,7 @@ impl Resolver {
             done
         } else {
             let calls = &calls[..calls.len().min(room)];
-            self.resolve(calls, emit)
+            self.resolve(calls, sink)
         };
         if let Some(last) = calls[..done].last() {
             self.now.event += done as u64;
@@ -75,8 +76,8 @@ impl Resolver {
         done
     }
 
-    /// Resolves the first of the calls, at most [`FLOW_CALLS`], and emits them; how many.
-    pub(super) fn resolve(&mut self, calls: &[Plain], emit: &mut impl EventSink) -> usize {
+    /// Resolves and emits the leading calls, at most [`BATCH_CALLS_MAX`]. Returns their number.
+    pub(super) fn resolve(&mut self, calls: &[Plain], sink: &mut impl EventSink) -> usize {
         let mut resolved = std::mem::take(&mut self.batch.resolved);
         resolved.resize(BATCH_CALLS_MAX, Resolved::NONE);
         self.ids.stock(calls.len());
@@ -92,13 +93,13 @@ impl Resolver {
             frees.for_each(|free| self.doubtful.remove(ObjectId(free.object)));
         }
         if done > 0 {
-            emit.take_all(&resolved[..done]);
+            sink.take_all(&resolved[..done]);
         }
         self.batch.resolved = resolved;
         done
     }
 
-    /// Resolves calls up to one whose address or thread is not known, or whose address is not as it should be.
+    /// Resolves calls up to the first whose address or thread is not known, or whose address is not in the state that it needs.
     fn resolve_known(&mut self, calls: &[Plain], resolved: &mut [Resolved]) -> usize {
         let (buckets, buckets_log2) = self.objects.buckets();
         let (stack, mut top) = (self.ids.stack.as_mut_slice(), self.ids.top);
@@ -118,7 +119,7 @@ impl Resolver {
             let Some([upcoming, freed]) = top.checked_sub(1).and_then(|last| stack.get_mut(last..=top)) else { break };
             let object = select_unpredictable(is_free, known, *upcoming);
             bucket.ids[slot] = select_unpredictable(is_free, NO_OBJECT, *upcoming);
-            // Above the top after an allocation, where it does not count.
+            // After an allocation this is above the top of the stack, so it has no effect.
             *freed = object;
             top = top + 2 * usize::from(is_free) - 1;
             time_ns = time_ns.max(call.time_ns);
@@ -133,7 +134,7 @@ impl Resolver {
         done
     }
 
-    /// Resolves a call whose address or thread may be new; `None` where it cannot happen now.
+    /// Resolves a call whose address or thread may be new; `None` if it must wait.
     #[inline(never)]
     fn resolve_first(&mut self, call: &Plain) -> Option<Resolved> {
         let index = self.thread_index(call.thread).ok()?;
@@ -162,24 +163,24 @@ mod tests {
     use crate::event::Event;
     use crate::resolve::WaitLimits;
 
-    /// Rounds of `malloc` and `free` by one thread after another: all of each thread's but the first flow.
+    /// Rounds of `malloc` and `free` by one thread after another: all calls of a thread but the first two go in one batch.
     #[test]
-    fn calls_flow_however_many_threads_came_before() {
+    fn batches_do_not_depend_on_the_number_of_earlier_threads() {
         let mut resolver = Resolver::new(WaitLimits::UNLOCKED_STAMPS);
         let (mut time_ns, mut events) = (0, 0);
-        let mut emit = |_: Event| events += 1;
+        let mut sink = |_: Event| events += 1;
         for thread in 0..1000 {
-            time_ns += 10_000; // what the last thread had held is due
+            time_ns += 10_000; // the last thread's delayed free is due
             let mut next = |call, round: u64| {
                 time_ns += 10;
                 Plain::new(time_ns, thread, call, 0x10_000 + 64 * round, 8).expect("an ordinary address")
             };
             let pair = |round| [next(PlainCall::Malloc, round), next(PlainCall::Free, round)];
             let calls: Vec<Plain> = (0..BATCH_CALLS_MAX as u64 / 2).flat_map(pair).collect();
-            resolver.take_plain(&calls[..2], &mut emit).expect("room");
-            assert_eq!(resolver.take_batch(&calls[2..], &mut emit), BATCH_CALLS_MAX - 2, "thread {thread}");
+            resolver.take_plain(&calls[..2], &mut sink).expect("room");
+            assert_eq!(resolver.take_batch(&calls[2..], &mut sink), BATCH_CALLS_MAX - 2, "thread {thread}");
         }
-        assert_eq!(resolver.finish(&mut emit).expect("room"), Default::default());
+        assert_eq!(resolver.finish(&mut sink).expect("room"), Default::default());
         assert_eq!(events, 1000 * BATCH_CALLS_MAX);
     }
 }

@@ -1,23 +1,23 @@
-//! Which object lives at an address.
+//! The table from address to live object.
 //!
-//! An address that was used will be used again, so its place in the table stays when its object dies: then nearly every
-//! call finds its address in one cache line, without a branch that depends on anything but that. A line holds the low
-//! 32 bits of eight scrambled addresses; the line's number holds the rest, so equal bits are equal addresses.
+//! A used address is usually used again, so its slot is kept when its object is freed. So nearly every call finds its address in
+//! one cache line, without any other data-dependent branch. A bucket holds the low 32 bits of eight scrambled addresses; the
+//! bucket's index gives the other bits, so equal bits mean equal addresses.
 
 use super::address_map::AddressMap;
 
-/// In place of an id: no object lives there.
+/// Instead of an id: no object is live at this address.
 pub(super) const NO_OBJECT: u32 = u32::MAX;
 const SLOTS: usize = 8;
 /// Address bits that tell one block from another: below 2^47, in units of 8 bytes.
 const KEY_BITS: u32 = 44;
-/// With so many, number and 32 bits make a whole key.
+/// With at least this many buckets, index and 32 bits give the whole key.
 const BUCKETS_LOG2_MIN: u32 = KEY_BITS - u32::BITS;
-/// Live objects a line, on average, from which on the table grows.
+/// The table grows from this average number of live objects per bucket on.
 const LIVE_PER_BUCKET_MAX: usize = 3;
 
-/// Eight addresses and what lives there. No address stands in it twice, but for slots never used, which look like that of
-/// bits 0: the first of them counts.
+/// Eight addresses and their objects: one cache line. No address occurs twice, except that unused slots look like the address of
+/// bits 0; the first match is used.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 pub(super) struct Bucket {
@@ -30,26 +30,26 @@ pub(super) struct Bucket {
 pub(super) struct Objects {
     buckets: Vec<Bucket>,
     buckets_log2: u32,
-    /// Objects in the lines.
+    /// Objects in buckets.
     live: usize,
-    /// Objects at ordinary addresses whose line is full: few, as the lines grow with what lives in them.
+    /// Objects at ordinary addresses whose bucket is full. Few, as the table grows with the number of live objects.
     overflow: AddressMap,
-    /// Objects at other addresses: all of them where a source has ids for addresses, or blocks that are not aligned. Growing
-    /// lines leave them alone.
+    /// Objects at other addresses. These can be all objects, if a source has ids instead of addresses or unaligned blocks. They do
+    /// not make the buckets grow.
     unusual: AddressMap,
 }
 
-/// Where an address stands if it stands in a line.
+/// The bucket of an address, and its bits there.
 #[derive(Clone, Copy)]
 pub(super) struct Location {
     pub(super) bucket: usize,
     pub(super) bits: u32,
 }
 
-/// Whether a block of any common allocator can have the address: 0 < address < 2^47, a multiple of 8.
+/// Whether a block of a common allocator can have this address: 0 < address < 2^47, a multiple of 8.
 #[inline(always)]
 pub(super) fn is_ordinary(address: u64) -> bool {
-    // Rotated, what must be 0 stands above the key; less 1, address 0 is far above it, too.
+    // The rotation moves the bits that must be 0 above the key. Subtracting 1 makes address 0 fail, too.
     address.rotate_right(3).wrapping_sub(1) < (1 << KEY_BITS) - 1
 }
 
@@ -63,9 +63,9 @@ impl Bucket {
         (found != 0).then_some(found.trailing_zeros() as usize % SLOTS)
     }
 
-    /// A slot in which nothing lives.
+    /// A slot without a live object.
     fn free_slot(&self, bits: u32) -> Option<usize> {
-        // Any of them, so that none is always the one to be lost.
+        // Start anywhere, so that reuse does not always evict the address in the same slot.
         let start = (bits >> 8) as usize;
         (0..SLOTS).map(|slot| (start + slot) % SLOTS).find(|&slot| self.ids[slot] == NO_OBJECT)
     }
@@ -76,7 +76,7 @@ impl Bucket {
     }
 }
 
-/// Which of the numbers equal `bits`, a bit for each from the lowest up.
+/// A mask of the numbers that equal `bits`; the lowest bit is for the first number.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn equal_slots(stored: &[u32; SLOTS], bits: u32) -> u32 {
@@ -90,11 +90,11 @@ fn equal_slots(stored: &[u32; SLOTS], bits: u32) -> u32 {
         let halves = simd::_mm_packs_epi32(low, high);
         simd::_mm_movemask_epi8(simd::_mm_packs_epi16(halves, halves))
     };
-    // They stand there twice.
+    // The mask has each result twice.
     equal.cast_unsigned() & 0xFF
 }
 
-/// Which of the numbers equal `bits`, a bit for each from the lowest up.
+/// A mask of the numbers that equal `bits`; the lowest bit is for the first number.
 #[cfg(not(target_arch = "x86_64"))]
 fn equal_slots(stored: &[u32; SLOTS], bits: u32) -> u32 {
     stored.iter().rev().fold(0, |found, &stored| found << 1 | u32::from(stored == bits))
@@ -112,21 +112,21 @@ impl Objects {
         }
     }
 
-    /// The place of an ordinary address.
+    /// The location of an ordinary address.
     #[inline(always)]
     pub(super) fn locate(buckets_log2: u32, address: u64) -> Location {
-        // Odd, so that different keys stay different; the key fills the upper bits, and so does the product.
+        // The multiplier is odd, so different keys stay different. The key is in the upper bits, and so is the product.
         let key = (address << (64 - KEY_BITS - 3)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         Location { bucket: (key >> (64 - buckets_log2)) as usize, bits: (key >> (64 - KEY_BITS)) as u32 }
     }
 
-    /// The lines and the logarithm of their number. Who changes them tells [`Objects::count`].
+    /// The buckets and the logarithm of their number. After changing them, call [`Objects::count`].
     #[inline(always)]
     pub(super) fn buckets(&mut self) -> (&mut [Bucket], u32) {
         (&mut self.buckets, self.buckets_log2)
     }
 
-    /// Notes that so many objects were put into lines, and so many taken out, by way of [`Objects::lines`].
+    /// Counts objects that were added and removed through [`Objects::buckets`].
     #[inline(always)]
     pub(super) fn count(&mut self, born: usize, dead: usize) {
         self.live = self.live + born - dead;
@@ -144,7 +144,7 @@ impl Objects {
         if self.overflow.is_empty() { None } else { self.overflow.get(address) }
     }
 
-    /// Adds an address; false, and nothing is done, where something lives there already.
+    /// Adds an object. Returns false and changes nothing if one is live at the address.
     #[inline]
     pub(super) fn insert_new(&mut self, address: u64, id: u32) -> bool {
         if !is_ordinary(address) {
@@ -167,7 +167,7 @@ impl Objects {
         }
     }
 
-    /// Adds an address that has no slot.
+    /// Adds an object at an address that has no slot.
     fn insert_first(&mut self, address: u64, id: u32) {
         if self.live >= self.buckets.len() * LIVE_PER_BUCKET_MAX {
             self.grow();
@@ -198,13 +198,13 @@ impl Objects {
         if self.overflow.is_empty() { None } else { self.overflow.remove(address) }
     }
 
-    /// The objects that live anywhere.
+    /// All live objects.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         let ids = self.buckets.iter().flat_map(|bucket| bucket.ids).filter(|&id| id != NO_OBJECT);
         ids.chain(self.overflow.iter().chain(self.unusual.iter()).map(|(_, id)| id))
     }
 
-    /// Doubles the lines: each becomes two, by the next bit of the key.
+    /// Doubles the buckets: each is split in two by the next bit of the key.
     #[cold]
     fn grow(&mut self) {
         let next_bit = KEY_BITS - self.buckets_log2 - 1;
@@ -232,7 +232,7 @@ mod tests {
     use crate::resolve::address_map::PROBES;
     use std::collections::HashMap;
 
-    /// Ids of a script, blocks one byte beside an ordinary address, and addresses of which most lines get too many.
+    /// Ids of a script, blocks one byte after an ordinary address, and addresses that overfill most buckets.
     #[test]
     fn a_lookup_costs_the_same_however_many_live() {
         for (stride, offset, mask) in [(1, 1, u64::MAX), (33, 0x7f00_0000_0001, u64::MAX), (48, 1 << 40, !(1 << 20))] {
@@ -245,12 +245,12 @@ mod tests {
         }
     }
 
-    /// Ordinary addresses, some that fall into one line, and some that no allocator gives.
+    /// Ordinary addresses, some of which share one bucket, and some that no allocator returns.
     fn address(random: u64, range: u64) -> u64 {
         match random % 16 {
             0 => random >> 8 & 0xFFF | 1,
             1 => 1 << 47 | (random >> 8 & 0xFFF0),
-            // Multiples of the inverse of the multiplier, modulo 2^44: all in line 0.
+            // Multiples of the inverse of the multiplier, modulo 2^44: all in bucket 0.
             2 | 3 => ((random >> 8) % 40).wrapping_mul(0xF1DE_83E1_9937_733D) << 20 >> 17 & ((1 << 47) - 1),
             _ => (random >> 8) % range * 16 + 0x7f00_0000_0000,
         }
@@ -280,7 +280,7 @@ mod tests {
             ids.sort_unstable();
             expected.sort_unstable();
             assert_eq!(ids, expected);
-            assert!(!map.overflow.is_empty() && !map.unusual.is_empty(), "lines overflow here");
+            assert!(!map.overflow.is_empty() && !map.unusual.is_empty(), "buckets overflow here");
         }
     }
 }

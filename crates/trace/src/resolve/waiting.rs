@@ -1,4 +1,4 @@
-//! Threads that wait for an address to be born or to die.
+//! Threads that wait for an address to be allocated or freed.
 
 use super::WaitLimits;
 use std::collections::VecDeque;
@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 /// What a waiting thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// The address becomes live.
+    /// The allocation of the address.
     Alloc(u64),
-    /// The address becomes dead.
+    /// The free of the address.
     Free(u64),
 }
 
-/// A point in the stream of raw events: how many have arrived, and the time stamp of the last.
+/// A position in the stream of raw events: how many have arrived, and the timestamp of the last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Now {
     pub(super) event: u64,
@@ -26,7 +26,7 @@ struct Entry {
     since: Now,
 }
 
-/// The waiting threads, longest wait first. There are few: at most one entry per thread, mostly none.
+/// The waiting threads, longest wait first. At most one entry per thread, usually none.
 #[derive(Debug, Default)]
 pub(super) struct WaitingThreads {
     for_alloc: VecDeque<Entry>,
@@ -46,18 +46,18 @@ impl WaitingThreads {
         }
     }
 
-    /// A thread that waits for longer than the window allows, and what for.
-    pub(super) fn overdue(&self, now: Now, window: &WaitLimits) -> Option<(usize, Awaited)> {
+    /// A thread that has waited longer than the limits allow, and what it waits for.
+    pub(super) fn overdue(&self, now: Now, limits: &WaitLimits) -> Option<(usize, Awaited)> {
         let first = |queue: &VecDeque<Entry>, limit_ns: u64| {
             let &entry = queue.front()?;
             let since = entry.since;
-            let overdue = now.event - since.event > window.events || now.time_ns - since.time_ns > limit_ns;
+            let overdue = now.event - since.event > limits.events || now.time_ns - since.time_ns > limit_ns;
             overdue.then_some(entry)
         };
         let alloc =
-            first(&self.for_alloc, window.free_wait_ns).map(|entry| (entry.thread, Awaited::Alloc(entry.address)));
+            first(&self.for_alloc, limits.free_wait_ns).map(|entry| (entry.thread, Awaited::Alloc(entry.address)));
         let free =
-            || first(&self.for_free, window.alloc_wait_ns).map(|entry| (entry.thread, Awaited::Free(entry.address)));
+            || first(&self.for_free, limits.alloc_wait_ns).map(|entry| (entry.thread, Awaited::Free(entry.address)));
         alloc.or_else(free)
     }
 
@@ -72,7 +72,7 @@ impl WaitingThreads {
         self.for_free.retain(|entry| entry.thread != thread);
     }
 
-    /// Removes a thread that has waited for this since before `time_ns`.
+    /// Removes a thread that has waited for this event since before `time_ns`.
     pub(super) fn take_stale(&mut self, awaited: Awaited, time_ns: u64) -> Option<usize> {
         let (queue, address) = match awaited {
             Awaited::Alloc(address) => (&mut self.for_alloc, address),
@@ -82,7 +82,7 @@ impl WaitingThreads {
         queue.remove(place).map(|entry| entry.thread)
     }
 
-    /// Removes the thread that waits longest.
+    /// Removes the thread that has waited longest.
     pub(super) fn take_oldest(&mut self) -> Option<usize> {
         let since = |queue: &VecDeque<Entry>| queue.front().map_or(u64::MAX, |entry| entry.since.event);
         let alloc_first = since(&self.for_alloc) <= since(&self.for_free);
@@ -90,7 +90,7 @@ impl WaitingThreads {
         queue.pop_front().map(|entry| entry.thread)
     }
 
-    /// Moves the threads that wait for this into `woken`, longest wait first.
+    /// Moves the threads that wait for this event to `woken`, longest wait first.
     #[inline]
     pub(super) fn wake(&mut self, happened: Awaited, woken: &mut VecDeque<usize>) {
         let (queue, address) = match happened {
