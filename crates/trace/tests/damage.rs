@@ -274,7 +274,7 @@ fn what_is_no_trace_is_said_so() {
     for (bytes, part) in [
         (&b""[..], "shorter than 16 bytes"),
         (b"# a text, and long enough", "does not begin with the .hkt magic"),
-        (&newer, "version 5, but this hksim knows versions up to 4"),
+        (&newer, "version 5, but this hksim reads versions up to 4"),
         (&followed, "bytes follow the footer"),
     ] {
         let why = sample.read(bytes).err().map(|why| why.to_string()).unwrap_or_default();

@@ -271,10 +271,10 @@ fn errors_name_file_line_and_mend() {
         ("1: malloc 0x10 5\n1: sbrk 0x20\n", "t.txt:2: the operation is none of"),
         ("1: malloc 0x10 5\n1: free 0x10 1 2\n", "t.txt:2: some lines have times"),
         ("1: malloc 0x10 5\n1: free 0x10 1 2 3 4\n", "t.txt:2: there are too many numbers"),
-        ("hello\n", "no known trace format"),
-        ("", "no known trace format"),
-        ("\u{1f}\u{8b}\n", "no known trace format"),
-        ("xx\n\u{0}\u{1}\n", "no known trace format"),
+        ("hello\n", "unknown trace format"),
+        ("", "unknown trace format"),
+        ("\u{1f}\u{8b}\n", "unknown trace format"),
+        ("xx\n\u{0}\u{1}\n", "unknown trace format"),
     ] {
         let path = folder.file("t.txt", contents);
         let message = folder.import(&path).err().map(|why| why.to_string()).unwrap_or_default();

@@ -90,7 +90,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
             TIME => continue,
             other => {
                 let why = format!("record type {other} is none of 0 to 7");
-                return Err(Failure::new(why, "decompress lz4 first (lz4 -d); else take another copy"));
+                return Err(Failure::new(why, "decompress lz4 first (lz4 -d); else use another copy"));
             }
         };
         sink.push(thread, op)?;

@@ -104,4 +104,4 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     Ok(())
 }
 
-const MEND: &str = "take another copy; `bytehound export-replay -o FILE` writes it";
+const MEND: &str = "use another copy; `bytehound export-replay -o FILE` writes it";

@@ -13,7 +13,7 @@ use crate::event::{Event, ObjectId, Op, ThreadId};
 use crate::header::{Clock, Footer, Header, from_json};
 use crate::ids::ObjectIds;
 use crate::resolve::WaitLimits;
-use crate::row::{Role, Row};
+use crate::row::{ObjectUse, Row};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -207,20 +207,20 @@ impl Program {
 
     /// The id of the row's object: a new one, or that of the live object of this number.
     fn object(&mut self, row: &Row<'_>) -> Result<ObjectId, String> {
-        let role = row.role();
-        if role == Role::Absent {
+        let role = row.object_use();
+        if role == ObjectUse::None {
             return Ok(ObjectId::default());
         }
         let number = row.object.ok_or_else(|| format!("`{}` has no object", row.op))?;
         match role {
-            Role::Born if self.live.contains_key(&number) => Err(format!("object {number} is still live")),
-            Role::Born => {
+            ObjectUse::Allocated if self.live.contains_key(&number) => Err(format!("object {number} is still live")),
+            ObjectUse::Allocated => {
                 let object = self.ids.allocate().ok_or_else(|| TraceError::TooManyObjects.to_string())?;
                 self.live.insert(number, object);
                 Ok(object)
             }
-            Role::Used => self.live.get(&number).copied().ok_or_else(|| dead(number)),
-            Role::Dies | Role::Absent => {
+            ObjectUse::Used => self.live.get(&number).copied().ok_or_else(|| dead(number)),
+            ObjectUse::Freed | ObjectUse::None => {
                 let object = self.live.remove(&number).ok_or_else(|| dead(number))?;
                 self.ids.release(object);
                 Ok(object)

@@ -74,7 +74,7 @@ fn call(record: &[u8; RECORD_BYTES]) -> Result<Option<RawOp>, Failure> {
         },
         other => {
             let why = format!("record type {other} is none of 0 to 8");
-            return Err(Failure::new(why, "take another copy; this one is damaged here"));
+            return Err(Failure::new(why, "use another copy; this one is damaged here"));
         }
     }))
 }

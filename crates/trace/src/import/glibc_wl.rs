@@ -46,7 +46,7 @@ const POINTERS: u8 = 8;
 const SYNCS: u8 = 9;
 const THREADS: u8 = 10;
 const START: u8 = 11;
-const MEND: &str = "take another copy; glibc's trace2wl writes such files";
+const MEND: &str = "use another copy; glibc's trace2wl writes such files";
 
 fn looks_like_head(bytes: &[u8]) -> bool {
     let mut rest = bytes;
@@ -174,7 +174,7 @@ impl Turns<'_> {
         match self.streams[thread].as_mut() {
             Some(stream) => stream.refuse(
                 "the threads wait for each other, or for a sync that is never released".to_string(),
-                "take another copy; its syncs cannot have come from a program",
+                "use another copy; its syncs cannot have come from a program",
             ),
             None => Failure::new("the threads wait for each other", MEND),
         }

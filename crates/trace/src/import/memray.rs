@@ -30,7 +30,7 @@ const VERSION: u32 = 13;
 /// Where the head says whether the file holds sums instead of allocations: behind magic, two versions and a flag.
 const FILE_FORMAT_AT: usize = 7 + 4 + 4 + 1;
 const AGGREGATED: u8 = 1;
-const MEND: &str = "take another copy, or record again with `memray run -o FILE`";
+const MEND: &str = "use another copy, or record again with `memray run -o FILE`";
 /// What valloc and pvalloc align to.
 const PAGE_LOG2: u8 = 12;
 /// Recent addresses that a record can name by their place.

@@ -20,7 +20,7 @@ pub(super) const FORMAT: Format = Format {
     convert,
 };
 
-const MEND: &str = "take another copy; tracefile.proto of malloc-bench describes the format";
+const MEND: &str = "use another copy; tracefile.proto of malloc-bench describes the format";
 /// A line takes a few numbers; longer ones belong to another format.
 const LINE_BYTES_MAX: usize = 256;
 /// Fields of a file.

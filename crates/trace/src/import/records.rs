@@ -11,7 +11,7 @@ pub(super) fn next<const N: usize>(input: &mut Input) -> Result<Option<[u8; N]>,
         filled if filled == N => Ok(Some(record)),
         _ => Err(Failure::new(
             "the file ends within a record",
-            "take another copy, or cut it behind its last whole record",
+            "use another copy, or cut it behind its last whole record",
         )),
     }
 }

@@ -164,9 +164,9 @@ fn logalloc_takes_addresses_slots_and_one_process() {
     assert_eq!(report.notes, ["this is process 18546; --pid takes another: 18545"]);
     let absent = Options { process: Some(3), ..Options::default() };
     let said = folder.import_with(&folder.file("t.txt", text), &absent).err().expect("an error").to_string();
-    assert_eq!(said, "no call is said to be of process 3; processes are 18545, 18546");
+    assert_eq!(said, "no calls of process 3; the file's processes: 18545, 18546");
     let said = folder.import_with(&folder.file("s.txt", "a 1 5\n"), &absent).err().expect("an error").to_string();
-    assert!(said.ends_with("leave --pid out"), "{said}");
+    assert!(said.ends_with("omit --pid"), "{said}");
     let (found, _) = events("logalloc", "1 1 malloc(42)=#1\n1 1 realloc(#1,84)=#2\n1 1 free(#2)\n1 1 free(#0)\n");
     assert_eq!(found.len(), 4);
     assert_eq!(found[2..], [(0, free(0)), (0, Op::FreeNull)]);

@@ -33,7 +33,7 @@ pub(super) const FORMAT: Format = Format {
 
 /// The newest format that is known.
 const FORMAT_MAX: u64 = 3;
-const MEND: &str = "take another copy; heaptrack writes no such line";
+const MEND: &str = "use another copy; heaptrack writes no such line";
 
 /// Format of the file, if this is its first line: `v VERSION FORMAT`.
 fn version(line: &str) -> Option<u64> {
@@ -98,7 +98,7 @@ fn parse(line: &str) -> Result<Line, Failure> {
 
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     let Some(format) = input.line(Lines::Mixed)?.and_then(version) else {
-        return Err(Failure::new("a heaptrack file begins with `v VERSION FORMAT`", "take another copy"));
+        return Err(Failure::new("a heaptrack file begins with `v VERSION FORMAT`", "use another copy"));
     };
     if format > FORMAT_MAX {
         let why = format!("file format {format} is newer than {FORMAT_MAX}, the newest known");
