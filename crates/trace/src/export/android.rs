@@ -26,7 +26,7 @@ fn line(event: &Event, names: &mut Names, to: &mut Target<'_>) -> Result<(), Tra
     match event.op {
         Op::Alloc { object, size, align_log2, call, initial_touch } => {
             lose_birth(initial_touch, to);
-            let pointer = names.bear(object, align_log2);
+            let pointer = names.allocate(object, align_log2);
             alloc(event, Block { pointer, size, align_log2, call }, to)
         }
         Op::AllocFailed { size, align_log2, call } => alloc(event, Block { pointer: 0, size, align_log2, call }, to),
@@ -38,7 +38,7 @@ fn line(event: &Event, names: &mut Names, to: &mut Target<'_>) -> Result<(), Tra
         }
         Op::ReallocUnknown { object, size, .. } => {
             to.lose("realloc of an unknown pointer, written as realloc of NULL");
-            let pointer = names.bear(object, 0);
+            let pointer = names.allocate(object, 0);
             to.line(format_args!("{tid}: realloc {pointer:#x} 0x0 {size} {at} {at}"))
         }
         // Of 0 bytes it would read as a realloc that freed.
@@ -49,9 +49,9 @@ fn line(event: &Event, names: &mut Names, to: &mut Target<'_>) -> Result<(), Tra
         }
         Op::ReallocFree { object, call } => {
             lose_reallocarray(call, to);
-            to.line(format_args!("{tid}: realloc 0x0 {:#x} 0 {at} {at}", names.bury(object)))
+            to.line(format_args!("{tid}: realloc 0x0 {:#x} 0 {at} {at}", names.free(object)))
         }
-        Op::Free { object } => to.line(format_args!("{tid}: free {:#x} {at} {at}", names.bury(object))),
+        Op::Free { object } => to.line(format_args!("{tid}: free {:#x} {at} {at}", names.free(object))),
         Op::FreeNull => to.line(format_args!("{tid}: free 0x0 {at} {at}")),
         Op::ThreadExit => to.line(format_args!("{tid}: thread_done 0x0 {at}")),
         Op::FreeUnknown => lost(to, "free of an unknown pointer, left out"),

@@ -22,7 +22,7 @@ pub(super) struct Names {
 
 impl Names {
     /// Gives a new object its address.
-    pub(super) fn bear(&mut self, object: ObjectId, align_log2: u8) -> u64 {
+    pub(super) fn allocate(&mut self, object: ObjectId, align_log2: u8) -> u64 {
         let align_log2 = align_log2.clamp(ALIGN_LOG2_MIN, ALIGN_LOG2_MAX);
         let (at, class) = (object.0 as usize, usize::from(align_log2));
         if self.of.len() <= at {
@@ -46,7 +46,7 @@ impl Names {
     }
 
     /// Ends an object; returns its address.
-    pub(super) fn bury(&mut self, object: ObjectId) -> u64 {
+    pub(super) fn free(&mut self, object: ObjectId) -> u64 {
         let (address, align_log2) = self.of[object.0 as usize];
         self.dead[usize::from(align_log2)].push(address);
         address
