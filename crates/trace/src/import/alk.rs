@@ -1,6 +1,6 @@
-//! Processed traces of the malloc-trace-replay tools: 24-byte little-endian records, without a head.
+//! Processed traces of the malloc-trace-replay tools: 24-byte little-endian records, without a file header.
 //!
-//! u8 type and u56 register, then two u64. A register holds one block; a record belongs to the thread of the last
+//! A record is u8 type and u56 register, then two u64. A register holds one block. A record belongs to the thread of the last
 //! `switch_thread`.
 
 use super::failure::Failure;
@@ -17,9 +17,9 @@ pub(super) const FORMAT: Format = Format {
     clock: no_times,
     window: WaitLimits::CERTAIN,
     unknown: &[
-        "times, whose unit is not written down",
+        "times, whose unit is not documented",
         "exact sizes: they are rounded up to 8 bytes",
-        "which blocks were asked to be zero",
+        "which blocks were requested zeroed",
         "which blocks leaked: all are freed at the end",
     ],
     convert,
@@ -28,10 +28,10 @@ pub(super) const FORMAT: Format = Format {
 const RECORD_BYTES: usize = 24;
 const SWITCH_THREAD: u8 = 5;
 const TIME: u8 = 7;
-/// Registers that the tools' own replayer has.
+/// Number of registers in the tools' own replayer.
 const REGISTERS: u64 = 1 << 30;
 
-/// There is no magic number: a file fits if it says its thread before all calls, and each record of its head can be one.
+/// There is no magic number. A file matches if a `switch_thread` comes before all calls and each record in the head is valid.
 fn recognise(head: &Head) -> bool {
     let mut records = head.bytes().chunks_exact(RECORD_BYTES).peekable();
     while records.next_if(|record| record[0] == TIME).is_some() {}
@@ -89,8 +89,8 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
             6 => RawOp::ThreadExit,
             TIME => continue,
             other => {
-                let why = format!("record type {other} is none of 0 to 7");
-                return Err(Failure::new(why, "decompress lz4 first (lz4 -d); else use another copy"));
+                let why = format!("record type {other} is not from 0 to 7");
+                return Err(Failure::new(why, "decompress lz4 first (lz4 -d), or use another copy"));
             }
         };
         sink.push(thread, op)?;

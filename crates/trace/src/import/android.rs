@@ -1,7 +1,7 @@
 //! Android's `record_allocs` text: `TID: op POINTER arguments [START_NS END_NS]`.
 //!
-//! Lines stand in the order in which threads entered one lock. A realloc is logged after it returned, so another
-//! thread may seem to reuse its old address before; the merge of [`crate::resolve`] puts that right.
+//! Lines are in the order in which threads took one lock. A realloc is logged after it returned, so another
+//! thread may seem to reuse its old address before it; the merge of [`crate::resolve`] corrects that.
 
 use super::Format;
 use super::calls::align_log2;
@@ -76,7 +76,7 @@ impl Words<'_> {
         u64::from_str_radix(digits, 16).map_err(|_| "a pointer is no hexadecimal number below 2^64")
     }
 
-    /// What follows the arguments: nothing, or two times, or (newer writers) one more number behind either.
+    /// What follows the arguments: nothing or two times, then (from newer writers) one more number.
     fn times(&mut self, thread_done: bool) -> Result<Option<(u64, u64)>, &'static str> {
         let mut numbers = [0; 3];
         let mut count = 0;
@@ -95,8 +95,8 @@ impl Words<'_> {
 }
 
 impl Line {
-    /// When it took effect: a free and a realloc as they began, so that no reuse of the address comes before; the
-    /// others as they returned.
+    /// When the call took effect. A free or realloc: at its begin, so that no reuse of the address comes before it. Others: at
+    /// their return.
     fn stamp_ns(&self) -> Option<u64> {
         let (start_ns, end_ns) = self.times_ns?;
         Some(match self.op {
@@ -106,7 +106,7 @@ impl Line {
     }
 }
 
-/// Whether the first line has times, and so all.
+/// Whether the first line has times; then all lines must have them.
 fn clock(head: &Head) -> Clock {
     let timed = head.lines().next().and_then(|line| parse(line).ok()).is_some_and(|line| line.times_ns.is_some());
     if timed { Clock::Measured } else { Clock::PerEvent }

@@ -1,4 +1,4 @@
-//! What `traces/malloc.bt` prints: `NSECS TID name(arguments)=result`, behind a line that names the format.
+//! Output of `traces/malloc.bt`: a line that names the format, then `NSECS TID name(arguments)=result`.
 
 use super::Format;
 use super::calls::{Function, arguments, number};

@@ -1,7 +1,7 @@
 //! bytehound's `export-replay`: u64 number of slots, then 32-byte records of four u64, little-endian.
 //!
-//! Kind 1 allocation, 2 free, 3 realloc, each with slot, microseconds and size; 4 and 5 walk the call stack; 0 ends the
-//! file. Older versions have the number of records behind that of the slots, and no kinds but 1 to 3.
+//! Kind 1 allocation, 2 free, 3 realloc, each with slot, microseconds and size; 4 and 5 describe the call stack; 0 ends the
+//! file. In older versions the number of records follows that of the slots, and there are only kinds 1 to 3.
 
 use super::Format;
 use super::failure::Failure;
@@ -17,17 +17,17 @@ pub(super) const FORMAT: Format = Format {
     recognise: |head: &Head| layout(head.bytes()).is_some(),
     clock: |_| Clock::Measured,
     window: WaitLimits::CERTAIN,
-    unknown: &["threads", "times below a microsecond", "alignment", "which blocks were asked to be zero", "call sites"],
+    unknown: &["threads", "times below a microsecond", "alignment", "which blocks were requested zeroed", "call sites"],
     convert,
 };
 
 const RECORD_BYTES: usize = 32;
 const END: u64 = 0;
-/// Slots that a program can have: as many as ids.
+/// Most slots: as many as ids.
 const SLOTS_MAX: u64 = u32::MAX as u64;
 
-/// Bytes before the first record, if this can be such a file: 8, or 16 in old ones. There is no magic number, so each
-/// record of the head must fit.
+/// Bytes before the first record, if this can be such a file: 8, or 16 in older versions. There is no magic number, so each
+/// record in the head must be valid.
 fn layout(head: &[u8]) -> Option<usize> {
     let slots = u64_at(head, 0);
     let fits = |start: &usize| {
@@ -94,7 +94,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
                 call: ReallocCall::Realloc,
                 initial_touch: InitialTouch::None,
             },
-            other => return Err(Failure::new(format!("record kind {other} is none of 0 to 5"), MEND)),
+            other => return Err(Failure::new(format!("record kind {other} is not from 0 to 5"), MEND)),
         };
         sink.push_in_order(time_us.saturating_mul(1000), 0, op)?;
     }

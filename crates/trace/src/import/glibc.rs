@@ -1,7 +1,7 @@
 //! Trace records of glibc's malloc tracing branch: 64 bytes each, little-endian, of a 64-bit program.
 //!
-//! i32 tid at byte 0; u8 type at 4, flags above it; u64 ptr1 at 8, ptr2 at 16, size at 24, size2 at 32. A record is
-//! reserved as its call begins, so an address may seem to be given out again before its free: the merge puts that right.
+//! i32 tid at byte 0; u8 type at 4, then flags; u64 ptr1 at 8, ptr2 at 16, size at 24, size2 at 32. A record is
+//! reserved when its call begins, so an address may seem to be reused before its free: the merge corrects that.
 
 use super::failure::Failure;
 use super::input::{Head, Input};
@@ -16,7 +16,7 @@ pub(super) const FORMAT: Format = Format {
     recognise: |head: &Head| is_magic(head.bytes()),
     clock: no_times,
     window: WaitLimits::DEFAULT,
-    unknown: &["times", "aligned_alloc, which stands as memalign", "when threads end"],
+    unknown: &["times", "aligned_alloc, which is recorded as memalign", "when threads end"],
     convert,
 };
 
@@ -48,7 +48,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The call of a record; `None` for one that was reserved and never used.
+/// The call of a record; `None` if the record was reserved but not used.
 fn call(record: &[u8; RECORD_BYTES]) -> Result<Option<RawOp>, Failure> {
     let [ptr1, ptr2, size, size2] = [8, 16, 24, 32].map(|at| u64_at(record, at));
     let alloc =
@@ -73,7 +73,7 @@ fn call(record: &[u8; RECORD_BYTES]) -> Result<Option<RawOp>, Failure> {
             initial_touch: InitialTouch::None,
         },
         other => {
-            let why = format!("record type {other} is none of 0 to 8");
+            let why = format!("record type {other} is not from 0 to 8");
             return Err(Failure::new(why, "use another copy; this one is damaged here"));
         }
     }))

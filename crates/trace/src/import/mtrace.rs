@@ -19,8 +19,8 @@ pub(super) const FORMAT: Format = Format {
         "threads",
         "times",
         "alignment",
-        "which blocks were asked to be zero",
-        "the size asked of pvalloc, which it rounds up",
+        "which blocks were requested zeroed",
+        "the requested size of pvalloc, which rounds it up",
     ],
     convert,
 };
@@ -68,7 +68,7 @@ fn parse(line: &str) -> Result<Line, &'static str> {
 }
 
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
-    // The two lines of a realloc are written under one lock, so they are neighbours.
+    // The two lines of a realloc are written under one lock, so they are adjacent.
     let mut resized = None;
     while let Some(text) = input.line(Lines::Strict)? {
         let line = parse(text)?;

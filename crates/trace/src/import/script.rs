@@ -1,4 +1,4 @@
-//! Allocator course work: `a ID SIZE`, `r ID SIZE`, `f ID` (`f -1`: NULL), one call per line, ids instead of addresses.
+//! Traces of allocator course work: `a ID SIZE`, `r ID SIZE`, `f ID` (`f -1`: NULL); one call per line, ids instead of addresses.
 
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
@@ -12,7 +12,7 @@ pub(super) const FORMAT: Format = Format {
     recognise: |head: &Head| head.lines().next().is_some_and(|line| parse(line).is_ok()),
     clock: no_times,
     window: WaitLimits::CERTAIN,
-    unknown: &["threads", "times", "alignment", "which blocks were asked to be zero"],
+    unknown: &["threads", "times", "alignment", "which blocks were requested zeroed"],
     convert,
 };
 

@@ -1,4 +1,4 @@
-//! wee_alloc's traces: `Alloc(BYTES),` and `Free(N),` where N is the running number of the allocation, from 0.
+//! wee_alloc's traces: `Alloc(BYTES),` and `Free(N),` where N is the number of the allocation, from 0.
 
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
@@ -12,7 +12,7 @@ pub(super) const FORMAT: Format = Format {
     recognise: |head: &Head| head.lines().next().is_some_and(|line| parse(line).is_ok()),
     clock: no_times,
     window: WaitLimits::CERTAIN,
-    unknown: &["threads", "times", "alignment", "which blocks were asked to be zero", "which blocks were resized"],
+    unknown: &["threads", "times", "alignment", "which blocks were requested zeroed", "which blocks were resized"],
     convert,
 };
 

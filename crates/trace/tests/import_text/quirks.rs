@@ -218,7 +218,7 @@ fn rep_and_wee_number_their_blocks() {
     ];
     assert_eq!(found.iter().map(|(_, op)| *op).collect::<Vec<_>>(), expected);
     assert!(report.notes.is_empty());
-    assert!(events("rep", "20000\n3\n8\n1\na 0 512\n").1.notes[0].contains("announces 8"));
+    assert!(events("rep", "20000\n3\n8\n1\na 0 512\n").1.notes[0].contains("says 8"));
     let (found, report) = events("wee", "Alloc(48),\nAlloc(7),\nFree(0),\nAlloc(5),\nFree(0),\nFree(2),\n");
     let expected = [malloc(0, 48), malloc(1, 7), free(0), malloc(0, 5), Op::FreeUnknown, free(0)];
     assert_eq!(found.iter().map(|(_, op)| *op).collect::<Vec<_>>(), expected);

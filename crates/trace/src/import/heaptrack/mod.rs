@@ -1,7 +1,7 @@
-//! heaptrack's files, whose numbers are hexadecimal: the raw one (`heaptrack -r`), `+ SIZE STACK POINTER` and `- POINTER`, and the
-//! interpreted one that it makes of it by default, `+ KIND` and `- KIND` ([`kinds`]). Times come in steps.
+//! heaptrack's files; all numbers are hexadecimal. The raw file (`heaptrack -r`) has `+ SIZE STACK POINTER` and `- POINTER`. The
+//! interpreted file, which heaptrack writes by default, has `+ KIND` and `- KIND` ([`kinds`]). Times have steps of 10 ms.
 //!
-//! A realloc stands as `-` then `+`, written under one lock after it returned.
+//! A realloc is recorded as `-` then `+`, written under one lock after it returned.
 
 mod kinds;
 
@@ -21,17 +21,17 @@ pub(super) const FORMAT: Format = Format {
     window: WaitLimits::CERTAIN,
     unknown: &[
         "threads",
-        "times, but in steps of 10 ms",
+        "times, except in steps of 10 ms",
         "alignment",
-        "which blocks were asked to be zero",
-        "realloc: it stands as a free and a new block",
+        "which blocks were requested zeroed",
+        "realloc: it is recorded as a free and a new block",
         "memalign, pvalloc and reallocarray, which heaptrack does not see: their frees are unknown",
         "without -r: which of several blocks of one size and call stack is freed",
     ],
     convert,
 };
 
-/// The newest format that is known.
+/// The newest known format.
 const FORMAT_MAX: u64 = 3;
 const MEND: &str = "use another copy; heaptrack writes no such line";
 
@@ -48,14 +48,14 @@ fn hex(word: Option<&str>) -> Result<u64, Failure> {
     u64::from_str_radix(word, 16).map_err(|_| Failure::new("a number is not hexadecimal, or too large", MEND))
 }
 
-/// What a line says of memory.
+/// A line about memory.
 enum Line {
     Call(RawOp),
-    /// Of an interpreted file: the next kind has this size.
+    /// In an interpreted file: defines the next kind, with this size.
     Kind(u64),
-    /// A block of this kind begins.
+    /// An allocation of a block of this kind.
     Begins(u64),
-    /// A number behind `-`: an address, or a kind.
+    /// A free: the number after `-` is an address or a kind.
     Ends(u64),
     /// Milliseconds since the start.
     Time(u64),
@@ -91,7 +91,7 @@ fn parse(line: &str) -> Result<Line, Failure> {
         "v" | "x" | "X" | "I" | "m" | "t" | "R" | "S" => return Ok(Line::Other),
         "i" | "s" => return Ok(Line::Interpreted),
         name if name.starts_with('#') => return Ok(Line::Other),
-        _ => return Err(Failure::new("the line is none of heaptrack's", MEND)),
+        _ => return Err(Failure::new("not a line of heaptrack", MEND)),
     };
     if words.next().is_some() { Err(Failure::new("the line has too many words", MEND)) } else { Ok(parsed) }
 }
@@ -120,7 +120,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         match done {
             Ok(Some(op)) => sink.push_in_order(time_ns, 0, op)?,
             Ok(None) => (),
-            // The last line of a killed program may be cut.
+            // If the program was killed, the last line may be incomplete.
             Err(_) if input.is_at_end()? => sink.quality.unfinished_calls += 1,
             Err(why) => return Err(why),
         }
@@ -129,12 +129,12 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         sink.quality.addresses_guessed += kinds.guessed;
     }
     if attached {
-        sink.note("heaptrack was attached to a running program: blocks made before are unknown".to_string());
+        sink.note("heaptrack was attached to a running program: earlier blocks are unknown".to_string());
     }
     Ok(())
 }
 
-/// How a file names blocks: its first line about them tells.
+/// How a file identifies blocks: decided by its first line about a block.
 enum Blocks {
     Undecided,
     ByAddress,
@@ -161,7 +161,7 @@ impl Blocks {
             }
             (Self::Interpreted(kinds), Line::Begins(kind)) => kinds.alloc(kind).map(Some),
             (Self::Interpreted(kinds), Line::Ends(kind)) => kinds.free(kind).map(Some),
-            _ => Err(Failure::new("the file is raw and interpreted at once", MEND)),
+            _ => Err(Failure::new("the file mixes lines of raw and interpreted files", MEND)),
         }
     }
 }
