@@ -1,6 +1,6 @@
 //! Apache Parquet: the columns of the CSV form, typed and compressed.
 //!
-//! What the trace says about itself stands as JSON under `hksim.header` and `hksim.footer` of the file's metadata.
+//! The trace's metadata is stored as JSON under `hksim.header` and `hksim.footer` in the file's metadata.
 
 use super::Target;
 use crate::error::TraceError;
@@ -19,7 +19,7 @@ use parquet::schema::types::ColumnPath;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Rows that are collected before they are written.
+/// Rows per row group.
 const GROUP_ROWS: usize = 1 << 17;
 
 /// The columns, in the order of [`Columns::write`].
@@ -69,7 +69,7 @@ fn open<W: Write + Send>(source: &dyn EventSource, out: W) -> Result<SerializedF
         said("hksim.header", serde_json::to_string(source.header()))?,
         said("hksim.footer", serde_json::to_string(source.footer()))?,
     ];
-    // Times grow by little, and hardly ever repeat.
+    // Times grow in small steps and rarely repeat.
     let time = ColumnPath::from("time_ns");
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
@@ -107,7 +107,7 @@ impl Columns {
     fn push(&mut self, event: &Event, names: &[ByteArray]) {
         let row = Row::of(event);
         let word = |word: &'static str| ByteArray::from(Bytes::from_static(word.as_bytes()));
-        // Unsigned numbers are stored as the signed ones with the same bits.
+        // Unsigned numbers are stored as signed ones with the same bits.
         self.time_ns.push(event.time_ns.cast_signed());
         self.thread.push(event.thread.0.cast_signed());
         self.op.push(word(row.op));
@@ -127,7 +127,7 @@ impl Columns {
         });
     }
 
-    /// Writes all rows as one group, and forgets them.
+    /// Writes all rows as one group and clears them.
     fn write<W: Write + Send>(&mut self, file: &mut SerializedFileWriter<W>) -> Result<(), ParquetError> {
         let mut group = file.next_row_group()?;
         required::<Int64Type, W>(&mut group, &mut self.time_ns)?;
@@ -148,7 +148,7 @@ impl Columns {
     }
 }
 
-/// A column that some rows leave empty: the values there are, and for each row whether it has one.
+/// A column with optional values: the values, and for each row whether it has one.
 struct Optional<T> {
     values: Vec<T>,
     levels: Vec<i16>,
