@@ -9,7 +9,7 @@ use hksim_trace::error::TraceError;
 use hksim_trace::generate::{RandomMixed, Server, Workload};
 use hksim_trace::header::{Header, Summary};
 use hksim_trace::hkt::TraceReader;
-use hksim_trace::profile::Borrowing;
+use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
 
 use crate::output::note;
@@ -43,7 +43,7 @@ impl Trace {
         let path: PathBuf = path.to_path_buf();
         let file = Some(path.display().to_string());
         let open = move || -> Result<Box<dyn EventSource + Send>, TraceError> {
-            Ok(Box::new(Borrowing::new(TraceReader::open(&path)?)))
+            Ok(Box::new(WithProfiles::new(TraceReader::open(&path)?)))
         };
         Ok(Trace { input: Input { file, open: Box::new(open) }, header, summary, checksum })
     }

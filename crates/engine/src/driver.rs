@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hksim_policy::{Allocator, Block, Geometry, PAGE_BYTES, Request, ThreadHeap, World};
-use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, Sides, ThreadId};
+use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, PageTouches, ThreadId};
 
 use crate::scattered::Scattered;
 use crate::tables::{Object, Tables};
@@ -107,16 +107,16 @@ impl<W: World, G: Geometry> Driver<W, G> {
     pub fn step(&mut self, event: &Event) -> Result<(), DriveError> {
         self.allocator.mem.set_now(event.time_ns);
         match event.op {
-            Op::Alloc { object, size, align_log2: 0, call: AllocCall::Malloc, birth } => {
-                self.allocate(event.thread, object, Request::plain(size), size, birth)
+            Op::Alloc { object, size, align_log2: 0, call: AllocCall::Malloc, initial_touch } => {
+                self.allocate(event.thread, object, Request::plain(size), size, initial_touch)
             }
-            Op::Alloc { object, size, align_log2, call, birth } => {
-                self.allocate_as(event.thread, object, request(size, align_log2, call), size, birth)
+            Op::Alloc { object, size, align_log2, call, initial_touch } => {
+                self.allocate_as(event.thread, object, request(size, align_log2, call), size, initial_touch)
             }
             Op::Free { object } | Op::ReallocFree { object, .. } => self.free(event.thread, object),
-            Op::Realloc { object, size, birth, .. } => self.resize(event.thread, object, size, birth),
+            Op::Realloc { object, size, initial_touch, .. } => self.resize(event.thread, object, size, initial_touch),
             Op::ReallocUnknown { object, size, .. } => {
-                self.allocate_as(event.thread, object, Request::plain(size), size, Birth::None)
+                self.allocate_as(event.thread, object, Request::plain(size), size, InitialTouch::None)
             }
             Op::Touch { object, offset, bytes, access } => {
                 self.touched(object, offset, u64::from(bytes), access);
@@ -156,7 +156,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         object: ObjectId,
         request: Request,
         bytes: u64,
-        birth: Birth,
+        initial_touch: InitialTouch,
     ) -> Result<(), DriveError> {
         let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
         let Some(block) = self.allocator.allocate(heap, request) else {
@@ -165,7 +165,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
             return Ok(());
         };
         self.placement.note(object, self.allocator.mem.ordinal(block.superslab), block.offset);
-        let touched_bytes = self.born(block, 0, bytes, self.touch.birth(birth));
+        let touched_bytes = self.born(block, 0, bytes, self.touch.initial_touch(initial_touch));
         self.tables.objects[object.0 as usize] = Object { block: Some(block), bytes, touched_bytes };
         self.live.add(bytes, touched_bytes);
         Ok(())
@@ -179,42 +179,42 @@ impl<W: World, G: Geometry> Driver<W, G> {
         object: ObjectId,
         request: Request,
         bytes: u64,
-        birth: Birth,
+        initial_touch: InitialTouch,
     ) -> Result<(), DriveError> {
-        self.allocate(thread, object, request, bytes, birth)
+        self.allocate(thread, object, request, bytes, initial_touch)
     }
 
     /// Touches `from..bytes` of a block as its birth says; returns where what it touched ends, 0 if it is nothing.
     #[inline(always)]
-    fn born(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, birth: Birth) -> u64 {
+    fn born(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, initial_touch: InitialTouch) -> u64 {
         let mem = &self.allocator.mem;
         if bytes <= from {
             return 0;
         }
-        match birth {
-            Birth::All => mem.app_write(block, from, bytes - from),
-            Birth::Read => mem.app_read(block, from, bytes - from),
-            Birth::ReadThenWrite => {
+        match initial_touch {
+            InitialTouch::All => mem.app_write(block, from, bytes - from),
+            InitialTouch::Read => mem.app_read(block, from, bytes - from),
+            InitialTouch::ReadThenWrite => {
                 mem.app_read(block, from, bytes - from);
                 mem.app_write(block, from, bytes - from);
             }
-            Birth::FirstByte if from == 0 => {
+            InitialTouch::FirstByte if from == 0 => {
                 mem.app_write(block, 0, 1);
                 return 1;
             }
             // A grown tail has no first byte of its own; a watched object has its touches as events.
-            Birth::FirstByte | Birth::None | Birth::Watched => return 0,
-            Birth::Apart(sides) => return self.born_apart(block, from, bytes, sides),
+            InitialTouch::FirstByte | InitialTouch::None | InitialTouch::Watched => return 0,
+            InitialTouch::PerPage(sides) => return self.born_apart(block, from, bytes, sides),
         }
         bytes
     }
 
     /// The same where the sides of a page boundary differ, if there is one in the block. Returns how many bytes it touched.
     #[inline(never)]
-    fn born_apart(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, sides: Sides) -> u64 {
+    fn born_apart(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, sides: PageTouches) -> u64 {
         let boundary = PAGE_BYTES - u64::from(block.offset) % PAGE_BYTES;
         if from > 0 || bytes <= boundary {
-            return self.born(block, from, bytes, Birth::Apart(sides).whole());
+            return self.born(block, from, bytes, InitialTouch::PerPage(sides).whole());
         }
         let first = self.born(block, 0, boundary, sides.first());
         let second = self.born(block, boundary, bytes, sides.second());
@@ -241,19 +241,25 @@ impl<W: World, G: Geometry> Driver<W, G> {
     }
 
     #[inline(never)]
-    fn resize(&mut self, thread: ThreadId, object: ObjectId, bytes: u64, birth: Birth) -> Result<(), DriveError> {
+    fn resize(
+        &mut self,
+        thread: ThreadId,
+        object: ObjectId,
+        bytes: u64,
+        initial_touch: InitialTouch,
+    ) -> Result<(), DriveError> {
         let heap = heap_of(&self.allocator, &mut self.tables.heaps, thread)?;
         let at = object.0 as usize;
         let Object { block: Some(block), bytes: old_bytes, touched_bytes: old_touched } = self.tables.objects[at]
         else {
-            return self.allocate_as(thread, object, Request::plain(bytes), bytes, birth);
+            return self.allocate_as(thread, object, Request::plain(bytes), bytes, initial_touch);
         };
         let Some(new) = self.allocator.resize(heap, block, bytes) else {
             self.failed += 1;
             return Ok(());
         };
         self.placement.note(object, self.allocator.mem.ordinal(new.superslab), new.offset);
-        let touched_end = self.born(new, old_bytes, bytes, self.touch.birth(birth));
+        let touched_end = self.born(new, old_bytes, bytes, self.touch.initial_touch(initial_touch));
         let touched_bytes = old_touched.min(bytes);
         if let Some(scattered) = &mut self.scattered {
             self.live.remove(0, scattered.shrink(object, old_touched, bytes));

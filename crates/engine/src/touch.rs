@@ -1,6 +1,6 @@
 //! What is assumed of the application's accesses where the trace does not know them.
 
-use hksim_trace::event::Birth;
+use hksim_trace::event::InitialTouch;
 use serde::{Deserialize, Serialize};
 
 /// How the application touches its blocks. A label on every result.
@@ -51,12 +51,12 @@ impl TouchRule {
 
     /// What is done at a block's birth under this rule.
     #[inline(always)]
-    pub fn birth(self, recorded: Birth) -> Birth {
+    pub fn initial_touch(self, recorded: InitialTouch) -> InitialTouch {
         match self {
-            TouchRule::None | TouchRule::AllAtDeath => Birth::None,
-            TouchRule::First => Birth::FirstByte,
-            TouchRule::All => Birth::All,
-            TouchRule::ReadThenAll => Birth::ReadThenWrite,
+            TouchRule::None | TouchRule::AllAtDeath => InitialTouch::None,
+            TouchRule::First => InitialTouch::FirstByte,
+            TouchRule::All => InitialTouch::All,
+            TouchRule::ReadThenAll => InitialTouch::ReadThenWrite,
             TouchRule::Recorded => recorded,
         }
     }

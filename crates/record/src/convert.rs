@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hksim_trace::header::{Clock, Header, Origin, Quality, Summary, Touch};
+use hksim_trace::header::{Clock, Header, Origin, Quality, Summary, TouchKnowledge};
 use hksim_trace::hkt::ResolvingWriter;
-use hksim_trace::resolve::{RawEvent, Window};
+use hksim_trace::resolve::{RawEvent, WaitLimits};
 
 use crate::children::{self, ChildEnd};
 use crate::clock::TickRate;
@@ -58,7 +58,7 @@ pub struct Converted {
 }
 
 /// Events that are numbered wait for nothing.
-const CERTAIN_ORDER: Window = Window { events: 0, death_ns: 0, birth_ns: 0, hold_ns: 0 };
+const CERTAIN_ORDER: WaitLimits = WaitLimits { events: 0, alloc_wait_ns: 0, free_wait_ns: 0, free_delay_ns: 0 };
 
 /// Nanoseconds of events taken over before somebody is asked whether to go on.
 const SLICE_NS: u64 = 20_000_000;
@@ -93,7 +93,7 @@ pub struct Conversion {
     /// The program's accesses, where there is a stream of them.
     stream: Option<Interleave>,
     outflow: Outflow,
-    hold_ns: u64,
+    free_delay_ns: u64,
     /// Events before this time are taken over.
     reached_ns: u64,
     path: PathBuf,
@@ -107,7 +107,7 @@ impl Conversion {
     pub fn begin(spool: Arc<SpoolReader>, how: How, path: &Path) -> Result<Self, RecordError> {
         let origin = Origin::Recorded { command: spool.command(), pid: spool.control.pid, program_version: None };
         let (stamps, clock, window) = match spool.counters() {
-            None => (Stamps::Ticks(how.rate), Clock::Measured, Window::UNLOCKED_STAMPS),
+            None => (Stamps::Ticks(how.rate), Clock::Measured, WaitLimits::UNLOCKED_STAMPS),
             Some(_) => (Stamps::Numbers, Clock::PerEvent, CERTAIN_ORDER),
         };
         let stream = touch_full::open(&spool, how.merging)?;
@@ -119,13 +119,13 @@ impl Conversion {
             names: Arc::clone(&names),
             pages,
             sites: SiteReader::new(Arc::clone(&spool)),
-            writer: ResolvingWriter::create(path, &header, Window { hold_ns: 0, ..window })?,
+            writer: ResolvingWriter::create(path, &header, WaitLimits { free_delay_ns: 0, ..window })?,
             last: (0, 0),
             forked: Vec::new(),
         };
         outflow.inherit(&spool.control)?;
-        let (merge, hold_ns, path) = (Merge::new(), window.hold_ns, path.to_path_buf());
-        Ok(Self { spool, rate: how.rate, stamps, names, merge, stream, outflow, hold_ns, reached_ns: 0, path })
+        let (merge, free_delay_ns, path) = (Merge::new(), window.free_delay_ns, path.to_path_buf());
+        Ok(Self { spool, rate: how.rate, stamps, names, merge, stream, outflow, free_delay_ns, reached_ns: 0, path })
     }
 
     /// Takes over the events before `until_ticks` of a process that still runs; `log` is what was done up to then. The
@@ -188,7 +188,7 @@ impl Conversion {
         })?;
         // Within one lane the order of calls is certain.
         if self.merge.lanes() > 1 || self.outflow.pages.is_some() {
-            self.outflow.writer.hold_frees(self.hold_ns);
+            self.outflow.writer.delay_frees(self.free_delay_ns);
         }
         // The log has time stamps, so numbered events and it have no common time.
         if matches!(self.stamps, Stamps::Ticks(_)) {
@@ -221,18 +221,18 @@ impl How {
     }
 
     /// The header of a trace made this way.
-    fn header(&self, origin: Origin, touch: Touch, clock: Clock) -> Header {
+    fn header(&self, origin: Origin, touch: TouchKnowledge, clock: Clock) -> Header {
         let clock_events = (self.clock_events > 1).then_some(self.clock_events);
         Header { clock_events, ..Header::new(origin, touch, clock) }
     }
 }
 
 /// What is known of the program's accesses.
-fn touch_of(has_stream: bool, has_pages: bool) -> Touch {
+fn touch_of(has_stream: bool, has_pages: bool) -> TouchKnowledge {
     match (has_stream, has_pages) {
-        (true, _) => Touch::FullStream,
-        (false, true) => Touch::Sampled,
-        (false, false) => Touch::Assumed,
+        (true, _) => TouchKnowledge::FullStream,
+        (false, true) => TouchKnowledge::Sampled,
+        (false, false) => TouchKnowledge::Assumed,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hksim_trace::event::{AllocCall, Birth, ReallocCall, SiteId};
+use hksim_trace::event::{AllocCall, InitialTouch, ReallocCall, SiteId};
 use hksim_trace::memory_policy::MemoryPolicy;
 use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 
@@ -491,7 +491,7 @@ impl LaneEvents {
 
 fn alloc(record: &Record, call: AllocCall) -> RawOp {
     let &Record { address, size, align_log2, .. } = record;
-    RawOp::Alloc { address, size, align_log2, call, birth: Birth::None }
+    RawOp::Alloc { address, size, align_log2, call, initial_touch: InitialTouch::None }
 }
 
 /// What the program did; `None` for a record that names a thread or a mark, or a memory policy that there is none of.
@@ -499,7 +499,7 @@ fn alloc(record: &Record, call: AllocCall) -> RawOp {
 fn op(record: &Record) -> Option<RawOp> {
     let &Record { kind, address, old, size, .. } = record;
     let alloc = |call| alloc(record, call);
-    let realloc = |call| RawOp::Realloc { old, new: address, size, call, birth: Birth::None };
+    let realloc = |call| RawOp::Realloc { old, new: address, size, call, initial_touch: InitialTouch::None };
     Some(match kind {
         Kind::Malloc => alloc(AllocCall::Malloc),
         Kind::Calloc => alloc(AllocCall::Calloc),

@@ -3,7 +3,7 @@
 
 use hksim_engine::TouchRule;
 use hksim_policy::PAGE_BYTES;
-use hksim_trace::event::{Access, AllocCall, Birth, Op, ReallocCall, Sides};
+use hksim_trace::event::{Access, AllocCall, InitialTouch, Op, PageTouches, ReallocCall};
 
 /// What serves one thread's calls.
 pub(crate) trait Heap {
@@ -47,13 +47,15 @@ pub(crate) fn apply<H: Heap>(
     touch: TouchRule,
 ) -> Result<(), Refused> {
     match *op {
-        Op::Alloc { size, align_log2, call, birth, .. } => {
-            allocate(heap, object, (call, align_log2), size, touch, birth)
+        Op::Alloc { size, align_log2, call, initial_touch, .. } => {
+            allocate(heap, object, (call, align_log2), size, touch, initial_touch)
         }
-        Op::ReallocUnknown { size, call, .. } => allocate(heap, object, (call.of_null(), 0), size, touch, Birth::None),
-        Op::Realloc { size, call, birth, .. } => match object.place {
-            Some(place) => resize(heap, object, place, (size, call), touch, birth),
-            None => allocate(heap, object, (call.of_null(), 0), size, touch, birth),
+        Op::ReallocUnknown { size, call, .. } => {
+            allocate(heap, object, (call.of_null(), 0), size, touch, InitialTouch::None)
+        }
+        Op::Realloc { size, call, initial_touch, .. } => match object.place {
+            Some(place) => resize(heap, object, place, (size, call), touch, initial_touch),
+            None => allocate(heap, object, (call.of_null(), 0), size, touch, initial_touch),
         },
         Op::Free { .. } => {
             if let Some(place) = last_touched(heap, object, touch) {
@@ -88,12 +90,12 @@ fn allocate<H: Heap>(
     (call, align_log2): (AllocCall, u8),
     bytes: u64,
     touch: TouchRule,
-    birth: Birth,
+    initial_touch: InitialTouch,
 ) -> Result<(), Refused> {
     let place = heap.allocate(call, bytes, align_log2);
     *object = Object { place, bytes };
     let Some(place) = place else { return Err(Refused) };
-    born(heap, place, 0..bytes, touch.birth(birth));
+    born(heap, place, 0..bytes, touch.initial_touch(initial_touch));
     Ok(())
 }
 
@@ -103,40 +105,40 @@ fn resize<H: Heap>(
     place: H::Place,
     (bytes, call): (u64, ReallocCall),
     touch: TouchRule,
-    birth: Birth,
+    initial_touch: InitialTouch,
 ) -> Result<(), Refused> {
     let place = heap.resize(place, bytes, call).ok_or(Refused)?;
-    born(heap, place, object.bytes..bytes, touch.birth(birth));
+    born(heap, place, object.bytes..bytes, touch.initial_touch(initial_touch));
     *object = Object { place: Some(place), bytes };
     Ok(())
 }
 
 #[inline]
-fn born<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, birth: Birth) {
+fn born<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, initial_touch: InitialTouch) {
     if range.is_empty() {
         return;
     }
     let bytes = range.end - range.start;
-    match birth {
-        Birth::All => heap.write(place, range.start, bytes),
-        Birth::Read => heap.read(place, range.start, bytes),
-        Birth::ReadThenWrite => {
+    match initial_touch {
+        InitialTouch::All => heap.write(place, range.start, bytes),
+        InitialTouch::Read => heap.read(place, range.start, bytes),
+        InitialTouch::ReadThenWrite => {
             heap.read(place, range.start, bytes);
             heap.write(place, range.start, bytes);
         }
-        Birth::FirstByte if range.start == 0 => heap.write(place, 0, 1),
+        InitialTouch::FirstByte if range.start == 0 => heap.write(place, 0, 1),
         // A grown tail has no first byte of its own; a watched object has its touches as events.
-        Birth::FirstByte | Birth::None | Birth::Watched => {}
-        Birth::Apart(sides) => born_apart(heap, place, range, sides),
+        InitialTouch::FirstByte | InitialTouch::None | InitialTouch::Watched => {}
+        InitialTouch::PerPage(sides) => born_apart(heap, place, range, sides),
     }
 }
 
 /// The same where the sides of a page boundary differ, if there is one in the block.
 #[inline(never)]
-fn born_apart<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, sides: Sides) {
+fn born_apart<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, sides: PageTouches) {
     let boundary = PAGE_BYTES - heap.address(place) % PAGE_BYTES;
     if range.start > 0 || range.end <= boundary {
-        return born(heap, place, range, Birth::Apart(sides).whole());
+        return born(heap, place, range, InitialTouch::PerPage(sides).whole());
     }
     born(heap, place, 0..boundary, sides.first());
     born(heap, place, boundary..range.end, sides.second());

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use hksim_trace::hkt::TraceReader;
-use hksim_trace::profile::Borrowing;
+use hksim_trace::profile::WithProfiles;
 
 use crate::error::ChildError;
 use crate::malloc::MallocRun;
@@ -74,7 +74,7 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
         .map_err(io::Error::from)
         .map_err(ChildError::system("read the job"))?;
     let pause_after = job.spec.stop_at.filter(|_| job.run == Run::Measured);
-    let mut trace = Prepared::new(Borrowing::new(TraceReader::open(&job.spec.trace)?), pause_after, &job.spec)?;
+    let mut trace = Prepared::new(WithProfiles::new(TraceReader::open(&job.spec.trace)?), pause_after, &job.spec)?;
     let touch = job.spec.touch;
     match (&job.spec.on, job.spec.mode) {
         (Target::Native(design), Mode::Ordered) => {

@@ -6,7 +6,7 @@ use hksim_engine::{ForkSchedule, PointFinder, PolicyRule, Step as ForkStep};
 use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
-use hksim_trace::profile::Borrowing;
+use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
 
 use crate::error::ChildError;
@@ -17,7 +17,7 @@ use crate::spec::ReplaySpec;
 
 /// A trace made ready: read once, so that reading it again takes no page fault.
 pub(crate) struct Prepared {
-    pub(crate) reader: Borrowing<TraceReader>,
+    pub(crate) reader: WithProfiles<TraceReader>,
     /// See [`PointFinder::finish`].
     pub(crate) stops: Vec<u64>,
     /// Events after which the process stops itself; one of the stops.
@@ -37,7 +37,7 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// Reads a trace through and rewinds it.
     pub(crate) fn new(
-        mut reader: Borrowing<TraceReader>,
+        mut reader: WithProfiles<TraceReader>,
         pause_after: Option<u64>,
         spec: &ReplaySpec,
     ) -> Result<Prepared, ChildError> {

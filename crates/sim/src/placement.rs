@@ -35,7 +35,7 @@ pub fn placements<E: From<SimError>>(
             done += 1;
             let before = address(&driver, event);
             driver.step(event).map_err(|source| SimError::Drive { event: done, source })?;
-            placed(event, if event.op.is_death() { before } else { address(&driver, event) })?;
+            placed(event, if event.op.frees_object() { before } else { address(&driver, event) })?;
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use hksim_policy::Policy;
 use std::collections::BTreeMap;
 
 use hksim_engine::{ByKind, FellBack, OsCalls, PolicyRule, TouchRule};
-use hksim_trace::header::{Clock, Header, Origin, Touch};
+use hksim_trace::header::{Clock, Header, Origin, TouchKnowledge};
 use hksim_trace::source::EventSource;
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ pub struct TraceLabel {
     /// Where the events come from; of a generated trace, everything needed to make it again.
     pub origin: Origin,
     /// What is known about its touches.
-    pub knowledge: Touch,
+    pub knowledge: TouchKnowledge,
     /// Whether its times were measured.
     pub clock: Clock,
     /// Whether it ends where its producer ended it.
@@ -53,7 +53,7 @@ pub struct TouchLabel {
     /// The rule applied.
     pub rule: TouchRule,
     /// `assumed` unless the rule was what a trace of that knowledge recorded.
-    pub knowledge: Touch,
+    pub knowledge: TouchKnowledge,
 }
 
 /// What the program asked of the kernel for all of its memory, and what came of it.

@@ -12,7 +12,7 @@ use hksim_engine::{
 use hksim_policy::{Allocator, PAGE_BYTES, Policy, PolicyError, RunGeometry};
 use hksim_trace::error::TraceError;
 use hksim_trace::event::{Event, Op};
-use hksim_trace::header::Touch;
+use hksim_trace::header::TouchKnowledge;
 use hksim_trace::source::EventSource;
 use thiserror::Error;
 
@@ -127,7 +127,7 @@ pub fn simulate(
 ) -> Result<Simulated, SimError> {
     let accounts = Accounts::new(Kernel::new(setup.kernel.clone())).with_addresses(setup.addresses.clone());
     // Misses mean something only where the trace has every access and the run makes just those.
-    let is_full = source.header().touch == Touch::FullStream && setup.touch == TouchRule::Recorded;
+    let is_full = source.header().touch == TouchKnowledge::FullStream && setup.touch == TouchRule::Recorded;
     match setup.tlb.filter(|_| is_full) {
         Some(core) => simulate_on(TlbWatch::new(accounts, core), source, setup, marks, progress),
         None if !setup.forks.is_empty() || setup.policy.purge == Purge::Free => {
@@ -341,7 +341,7 @@ impl<H: Watch> Run<H> {
         let accounts = hooks.accounts();
         let (kernel, peaks, live) = (accounts.kernel(), accounts.peaks(), self.driver.live());
         let counters = kernel.counters();
-        let knowledge = if setup.touch == TouchRule::Recorded { trace.knowledge } else { Touch::Assumed };
+        let knowledge = if setup.touch == TouchRule::Recorded { trace.knowledge } else { TouchKnowledge::Assumed };
         SimReport {
             schema: SCHEMA,
             hksim_version: VERSION,

@@ -1,6 +1,6 @@
 //! Random traces for the drivers: every kind of event, in any order that a program can produce.
 
-use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, ThreadId};
+use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, ThreadId};
 use hksim_trace::ids::ObjectIds;
 
 use crate::Random;
@@ -77,8 +77,8 @@ impl Maker {
         }
     }
 
-    fn birth(&mut self) -> Birth {
-        self.random.pick(&[Birth::None, Birth::FirstByte, Birth::All])
+    fn initial_touch(&mut self) -> InitialTouch {
+        self.random.pick(&[InitialTouch::None, InitialTouch::FirstByte, InitialTouch::All])
     }
 
     fn allocation(&mut self) -> Op {
@@ -96,19 +96,19 @@ impl Maker {
             6 => (AllocCall::Pvalloc, 12),
             _ => (AllocCall::Malloc, 0),
         };
-        Op::Alloc { object, size, align_log2, call, birth: self.birth() }
+        Op::Alloc { object, size, align_log2, call, initial_touch: self.initial_touch() }
     }
 
     fn on_live(&mut self, draw: u64) -> Op {
         let index = self.random.below(self.live.len() as u64) as usize;
-        let birth = self.birth();
+        let initial_touch = self.initial_touch();
         let new_size = self.size().max(1);
         let LiveObject { object, size } = &mut self.live[index];
         let object = *object;
         match draw % 10 {
             0 | 1 => {
                 *size = if draw.is_multiple_of(3) { new_size } else { *size + 1 + *size / 3 }.min(self.bytes_max);
-                Op::Realloc { object, size: *size, call: ReallocCall::Realloc, birth }
+                Op::Realloc { object, size: *size, call: ReallocCall::Realloc, initial_touch }
             }
             2 => Op::UsableSize { object },
             3 | 4 => {

@@ -6,7 +6,7 @@ use hksim_engine::{Driver, TouchRule};
 use hksim_policy::{Allocator, PAGE_BYTES, Policy, RunGeometry};
 use hksim_testkit::events::{RandomTrace, random_trace};
 use hksim_testkit::{PlainMemory, Random, test_scale};
-use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ThreadId};
+use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 
 /// Size and touched bytes of the objects that are live and could be served.
 #[derive(Default)]
@@ -17,13 +17,15 @@ struct Naive {
 
 impl Naive {
     /// The bytes that are touched where those from `from` on are new.
-    fn born(rule: TouchRule, birth: Birth, from: u64, size: u64) -> std::ops::Range<u64> {
+    fn born(rule: TouchRule, initial_touch: InitialTouch, from: u64, size: u64) -> std::ops::Range<u64> {
         let all = match rule {
             TouchRule::All | TouchRule::ReadThenAll => true,
-            TouchRule::Recorded => matches!(birth, Birth::All | Birth::Read | Birth::ReadThenWrite),
+            TouchRule::Recorded => {
+                matches!(initial_touch, InitialTouch::All | InitialTouch::Read | InitialTouch::ReadThenWrite)
+            }
             _ => false,
         };
-        let first = rule == TouchRule::First || rule == TouchRule::Recorded && birth == Birth::FirstByte;
+        let first = rule == TouchRule::First || rule == TouchRule::Recorded && initial_touch == InitialTouch::FirstByte;
         match (all, first && from == 0) {
             (true, _) => from..size,
             (false, true) => 0..1.min(size),
@@ -36,16 +38,16 @@ impl Naive {
             Op::Alloc { object, .. } | Op::ReallocUnknown { object, .. } if refused => {
                 self.objects.remove(&object);
             }
-            Op::Alloc { object, size, birth, .. } => {
-                self.objects.insert(object, (size, Naive::born(rule, birth, 0, size).collect()));
+            Op::Alloc { object, size, initial_touch, .. } => {
+                self.objects.insert(object, (size, Naive::born(rule, initial_touch, 0, size).collect()));
             }
             Op::ReallocUnknown { object, size, .. } => {
-                self.objects.insert(object, (size, Naive::born(rule, Birth::None, 0, size).collect()));
+                self.objects.insert(object, (size, Naive::born(rule, InitialTouch::None, 0, size).collect()));
             }
-            Op::Realloc { object, size, birth, .. } if !refused => {
+            Op::Realloc { object, size, initial_touch, .. } if !refused => {
                 let (old, touched) = self.objects.entry(object).or_default();
                 touched.retain(|&byte| byte < size);
-                touched.extend(Naive::born(rule, birth, *old, size));
+                touched.extend(Naive::born(rule, initial_touch, *old, size));
                 *old = size;
             }
             Op::Touch { object, offset, bytes, .. } if rule == TouchRule::Recorded => {
@@ -108,7 +110,8 @@ fn touched_bytes_of_random_traces_are_exact() {
 fn floor_of(offsets: &[u64]) -> u64 {
     let objects = 0..100u32;
     let call = AllocCall::Malloc;
-    let alloc = |id| Op::Alloc { object: ObjectId(id), size: 8000, align_log2: 0, call, birth: Birth::Watched };
+    let alloc =
+        |id| Op::Alloc { object: ObjectId(id), size: 8000, align_log2: 0, call, initial_touch: InitialTouch::Watched };
     let touch = |id, offset| Op::Touch { object: ObjectId(id), offset, bytes: 8, access: Access::Write };
     let ops = objects.clone().map(alloc).chain(objects.flat_map(|id| offsets.iter().map(move |&at| touch(id, at))));
     let events = ops.map(|op| Event::new(0, ThreadId(0), op)).collect();

@@ -17,7 +17,7 @@ use hksim_sim::accounts::Accounts;
 use hksim_sim::memory::SimMemory;
 use hksim_testkit::events::{RandomTrace, random_trace};
 use hksim_testkit::{PlainMemory, Random, test_scale};
-use hksim_trace::event::{Access, AllocCall, Birth, Event, ObjectId, Op, SiteId, ThreadId};
+use hksim_trace::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, SiteId, ThreadId};
 use hksim_trace::generate::{RandomMixed, Server, TinyHot, Workload};
 
 /// The kernel, with a clock that stands until it is set.
@@ -169,7 +169,10 @@ fn a_thread_that_has_no_block_has_no_heap() {
     let heaps = [
         step(0, Op::ThreadStart),
         step(1, Op::FreeNull),
-        step(0, Op::Alloc { object, size: 100, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None }),
+        step(
+            0,
+            Op::Alloc { object, size: 100, align_log2: 0, call: AllocCall::Malloc, initial_touch: InitialTouch::None },
+        ),
         step(1, Op::UsableSize { object }),
         step(1, Op::Touch { object, offset: 0, bytes: 1, access: Access::Write }),
         step(2, Op::Free { object }),

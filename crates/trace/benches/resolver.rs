@@ -1,9 +1,9 @@
 //! Speed of the parking merge on random_mixed with addresses, in raw events per second.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use hksim_trace::event::{AllocCall, Birth, Op};
+use hksim_trace::event::{AllocCall, InitialTouch, Op};
 use hksim_trace::generate::{RandomMixed, Workload};
-use hksim_trace::resolve::{RawEvent, RawOp, Resolver, Window};
+use hksim_trace::resolve::{RawEvent, RawOp, Resolver, WaitLimits};
 use std::hint::black_box;
 
 /// The events of random_mixed, with an address per id and one thread in two.
@@ -20,7 +20,7 @@ fn raw_events(ws: u32) -> Vec<RawEvent> {
                     size,
                     align_log2: 0,
                     call: AllocCall::Malloc,
-                    birth: Birth::None,
+                    initial_touch: InitialTouch::None,
                 },
                 Op::Free { object } => RawOp::Free { address: address(object.0) },
                 _ => RawOp::Free { address: 0 },
@@ -38,7 +38,7 @@ fn resolver(criterion: &mut Criterion) {
         group.sample_size(10).throughput(Throughput::Elements(raws.len() as u64));
         group.bench_function("push", |bencher| {
             bencher.iter(|| {
-                let mut resolver = Resolver::new(Window::default());
+                let mut resolver = Resolver::new(WaitLimits::default());
                 let mut sum = 0u64;
                 let mut emit = |event: hksim_trace::event::Event| sum = sum.wrapping_add(event.time_ns);
                 raws.iter().for_each(|raw| resolver.push(*raw, &mut emit).unwrap());

@@ -1,4 +1,4 @@
-//! Everything that can go wrong with a trace, each error naming the place and the mend.
+//! Errors of this crate. Each message names the file or parameter, what is wrong, and what to do.
 
 use crate::event::{ObjectId, ThreadId};
 use crate::header::Summary;
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// The operating system refused.
+    /// A system call failed.
     #[error("{}: cannot {action}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried, as a verb phrase: "read", "write".
+        /// The action that failed, as a verb: "read", "write".
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The path is not a regular file (a directory, a pipe, a device).
@@ -26,7 +26,7 @@ pub enum TraceError {
         /// The path.
         path: PathBuf,
     },
-    /// The file does not begin like an `.hkt` trace.
+    /// The file does not begin as an `.hkt` trace.
     #[error("{}: not an .hkt trace ({why}); for a trace of another program use `hksim import`", path.display())]
     NotATrace {
         /// The file.
@@ -35,25 +35,25 @@ pub enum TraceError {
         why: &'static str,
     },
     /// The file was written by a newer hksim.
-    #[error("{}: trace format version {found}, but this hksim knows versions up to {known}; use a newer hksim", path.display())]
+    #[error("{}: trace format version {found}, but this hksim reads versions up to {known}; use a newer hksim", path.display())]
     NewerVersion {
         /// The file.
         path: PathBuf,
         /// Its version.
         found: u32,
-        /// The newest version known here.
+        /// The newest version that this build reads.
         known: u32,
     },
     /// The file header does not parse, or its checksum is wrong.
-    #[error("{}: damaged file header: {why}; nothing can be kept, take another copy", path.display())]
+    #[error("{}: damaged file header: {why}; no event can be recovered, use another copy", path.display())]
     BadHeader {
         /// The file.
         path: PathBuf,
         /// What is wrong.
         why: String,
     },
-    /// Stored bytes are damaged, with more of the trace behind them.
-    #[error("{}: damaged at byte {offset} (chunk {chunk}): {why}; take another copy, or keep the {events_before} events \
+    /// Stored bytes are damaged, and more of the trace follows.
+    #[error("{}: damaged at byte {offset} (chunk {chunk}): {why}; use another copy, or keep the {events_before} events \
              before it: hksim trace verify --repair part.hkt damaged.hkt", path.display())]
     Corrupt {
         /// The file.
@@ -77,7 +77,7 @@ pub enum TraceError {
         /// The object.
         object: ObjectId,
     },
-    /// An allocation was given an id that is not the next one of the recycler.
+    /// An allocation has an id that is not the recycler's next one.
     #[error("{}: event {event} allocates object {}, but the next id is {}; take ids from ObjectIds", path.display(), object.0, expected.0)]
     WrongObject {
         /// The file.
@@ -86,11 +86,11 @@ pub enum TraceError {
         event: u64,
         /// The id given.
         object: ObjectId,
-        /// The id that [`crate::ids::ObjectIds`] hands out.
+        /// The id that [`crate::ids::ObjectIds`] returns.
         expected: ObjectId,
     },
-    /// Time ran backwards.
-    #[error("{}: event {event} is at {time_ns} ns, before its predecessor at {previous_ns} ns; sort the events by time", path.display())]
+    /// The time decreases.
+    #[error("{}: event {event} is at {time_ns} ns, but the previous event is at {previous_ns} ns; sort the events by time", path.display())]
     TimeDecreases {
         /// The file.
         path: PathBuf,
@@ -98,7 +98,7 @@ pub enum TraceError {
         event: u64,
         /// Its time.
         time_ns: u64,
-        /// The time before it.
+        /// The time of the previous event.
         previous_ns: u64,
     },
     /// A thread id skips one: threads are numbered in order of first appearance.
@@ -111,7 +111,7 @@ pub enum TraceError {
         event: u64,
         /// The id given.
         thread: ThreadId,
-        /// Threads seen before.
+        /// Threads that appeared before.
         threads: u32,
     },
     /// An event has a value that no program can produce.
@@ -139,10 +139,10 @@ pub enum TraceError {
         /// The limit.
         limit_bytes: u32,
     },
-    /// A place of an imported file cannot be understood.
+    /// An imported file cannot be read from some place on.
     #[error("{file}{place}: {why}; {mend}")]
     Import {
-        /// The file; of an archive, with the member behind a `!`.
+        /// The file; for an archive, followed by `!` and the member.
         file: String,
         /// The line, or the byte.
         place: Place,
@@ -151,19 +151,19 @@ pub enum TraceError {
         /// What to do.
         mend: &'static str,
     },
-    /// No known format fits a file's first line.
+    /// No known format matches a file's first line.
     #[error(
-        "{}: no known trace format; known are {known}: name it with --from if the first line is damaged, or write a table with the \
-         columns op,object,size (docs/reference/import.md)",
+        "{}: unknown trace format; known formats: {known}. Name the format with --from if the first line is damaged, or convert the \
+         file to a table with the columns op,object,size (docs/reference/import.md)",
         path.display()
     )]
     UnknownFormat {
         /// The file.
         path: PathBuf,
-        /// The formats.
+        /// The names of the known formats.
         known: String,
     },
-    /// The file belongs to another tool, and holds no calls that could be imported.
+    /// The file is of another tool and holds no calls to import.
     #[error("{}: this is {kind}: {mend}", path.display())]
     HoldsNoEvents {
         /// The file.
@@ -174,25 +174,25 @@ pub enum TraceError {
         mend: &'static str,
     },
     /// An import's output is its input.
-    #[error("{}: is both input and output; write to another file", path.display())]
+    #[error("{}: this file is both input and output; write to another file", path.display())]
     SameFile {
         /// The file.
         path: PathBuf,
     },
-    /// The process asked for made no call of an imported file.
-    #[error("no call is said to be of process {pid}; {}", if known.is_empty() {
-        "the file names no processes: leave --pid out".to_string()
+    /// The imported file has no calls of the selected process.
+    #[error("no calls of process {pid}; {}", if known.is_empty() {
+        "the file names no processes: omit --pid".to_string()
     } else {
-        format!("processes are {known}")
+        format!("the file's processes: {known}")
     })]
     NoProcess {
-        /// The process.
+        /// The selected process.
         pid: u64,
-        /// Those that are there.
+        /// The processes of the file.
         known: String,
     },
     /// A cut kept nothing.
-    #[error("{}: no event lies in this part, and no object is live in it; the trace has {} event{}, {} thread{} (from 0) and ends at {} ns",
+    #[error("{}: this part has no event and no live object; the trace has {} event{}, {} thread{} (from 0) and ends at {} ns",
             path.display(), summary.events, if summary.events == 1 { "" } else { "s" },
             summary.threads, if summary.threads == 1 { "" } else { "s" }, summary.duration_ns)]
     EmptyPart {
@@ -201,12 +201,12 @@ pub enum TraceError {
         /// The whole trace.
         summary: Summary,
     },
-    /// No mark has that name.
-    #[error("no mark is called {name:?}; {}", if known.is_empty() { "the trace has no marks".to_string() } else { format!("the trace's marks are: {known}") })]
+    /// No mark has this name.
+    #[error("no mark is named {name:?}; {}", if known.is_empty() { "the trace has no marks".to_string() } else { format!("the trace's marks are: {known}") })]
     NoMark {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The names of the trace's marks.
         known: String,
     },
     /// A generator's parameter is out of range.
@@ -218,7 +218,7 @@ pub enum TraceError {
         parameter: &'static str,
         /// Its value.
         value: u64,
-        /// What would be right.
+        /// Which values are valid.
         mend: &'static str,
     },
 }
@@ -226,9 +226,9 @@ pub enum TraceError {
 /// A place in an imported file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Number of a line, from 1.
+    /// A line number, from 1.
     Line(u64),
-    /// Number of bytes before it, after decompression.
+    /// A byte offset, after decompression.
     Byte(u64),
 }
 
@@ -242,7 +242,7 @@ impl fmt::Display for Place {
 }
 
 impl TraceError {
-    /// An [`TraceError::Io`] for `path`.
+    /// A [`TraceError::Io`] for `path`.
     pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
         TraceError::Io { path: path.to_path_buf(), action, source }
     }

@@ -13,7 +13,7 @@ pub struct ThreadId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(pub u32);
 
-/// A call site: 0 is "not known", any other value `n` is stack `n - 1` of [`crate::sites::Sites`].
+/// A call site: 0 means unknown, any other value `n` is stack `n - 1` of [`crate::sites::Sites`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteId(pub u32);
 
@@ -30,7 +30,7 @@ pub enum AllocCall {
     Malloc,
     /// `calloc(n, size)`: the block reads as zeros. `size` of the event is the product.
     Calloc,
-    /// `realloc(NULL, size)`: allocates, and stays a realloc in the counts.
+    /// `realloc(NULL, size)`: allocates, but is counted as a realloc.
     Realloc,
     /// `reallocarray(NULL, n, size)`.
     Reallocarray,
@@ -42,7 +42,7 @@ pub enum AllocCall {
     Memalign,
     /// `valloc(size)`: alignment is the page size.
     Valloc,
-    /// `pvalloc(size)`: alignment is the page size; `size` is as asked, not rounded.
+    /// `pvalloc(size)`: alignment is the page size; `size` is the requested size, not the rounded one.
     Pvalloc,
 }
 
@@ -67,50 +67,58 @@ impl ReallocCall {
     }
 }
 
-/// What the program is known to have touched right after the call that made (or grew) a block; of a realloc, of the grown
-/// tail. Meaningful only where the trace's touch knowledge is not `assumed`; recorders that watch nothing write `None`.
+/// The first accesses to a new block, known at its allocation. For a realloc: the first accesses to the bytes that it added.
+///
+/// Meaningful only where the trace's touch knowledge is not `assumed`. Recorders that do not watch accesses write `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Birth {
-    /// Nothing (further writes may follow as [`Op::Touch`]).
+pub enum InitialTouch {
+    /// No access (later ones may follow as [`Op::Touch`]).
     None,
     /// The first byte of the block (of a realloc: nothing).
     FirstByte,
     /// Every byte written once, in ascending order.
     All,
-    /// Not told here: this object was watched, and each of its touches stands in an [`Op::Touch`].
+    /// The object was watched: each of its accesses is an [`Op::Touch`].
     Watched,
-    /// Every byte read once, and nothing written at once.
+    /// Every byte read once, none written.
     Read,
     /// Every byte read once, then written once.
     ReadThenWrite,
-    /// What lies on the first of two pages otherwise than what lies on the second. Profiles lend it while a trace is read; no file
-    /// has it.
-    Apart(Sides),
+    /// The block spans two pages and was accessed differently on each. Assigned from profiles while a trace is read; never stored
+    /// in a file.
+    PerPage(PageTouches),
 }
 
-impl Birth {
+impl InitialTouch {
     /// Every value that a file may have, in the order of the format's numbers.
-    pub const ALL: [Birth; 6] =
-        [Birth::None, Birth::FirstByte, Birth::All, Birth::Watched, Birth::Read, Birth::ReadThenWrite];
+    pub const ALL: [InitialTouch; 6] = [
+        InitialTouch::None,
+        InitialTouch::FirstByte,
+        InitialTouch::All,
+        InitialTouch::Watched,
+        InitialTouch::Read,
+        InitialTouch::ReadThenWrite,
+    ];
 
-    /// What a block was touched like that lies on one page, if it was touched so on two: first on the first, then on the second.
-    pub fn whole(self) -> Birth {
-        let Birth::Apart(sides) = self else { return self };
+    /// The accesses to a block on one page that correspond to these on two pages: those on the first page, then those on the
+    /// second.
+    pub fn whole(self) -> InitialTouch {
+        let InitialTouch::PerPage(sides) = self else { return self };
         match (sides.first(), sides.second()) {
-            (Birth::None, second) => second,
-            (Birth::Read, Birth::All) => Birth::ReadThenWrite,
-            (Birth::Read, Birth::ReadThenWrite) => Birth::ReadThenWrite,
+            (InitialTouch::None, second) => second,
+            (InitialTouch::Read, InitialTouch::All) => InitialTouch::ReadThenWrite,
+            (InitialTouch::Read, InitialTouch::ReadThenWrite) => InitialTouch::ReadThenWrite,
             (first, _) => first,
         }
     }
 }
 
-/// Births of the two sides of a block that lies across two pages, where they differ: of the first page, then of the second.
+/// Initial touches of a block that spans two pages, where they differ: on the first page, then on the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "each name says its two sides")]
-pub enum Sides {
+#[expect(missing_docs, reason = "each name states both pages")]
+pub enum PageTouches {
     NoneRead,
     NoneWrite,
     NoneReadWrite,
@@ -125,45 +133,49 @@ pub enum Sides {
     ReadWriteWrite,
 }
 
-impl Sides {
+impl PageTouches {
     /// Every value, in the order of a profile's counts.
-    pub const ALL: [Sides; 12] = [
-        Sides::NoneRead,
-        Sides::NoneWrite,
-        Sides::NoneReadWrite,
-        Sides::ReadNone,
-        Sides::ReadWrite,
-        Sides::ReadReadWrite,
-        Sides::WriteNone,
-        Sides::WriteRead,
-        Sides::WriteReadWrite,
-        Sides::ReadWriteNone,
-        Sides::ReadWriteRead,
-        Sides::ReadWriteWrite,
+    pub const ALL: [PageTouches; 12] = [
+        PageTouches::NoneRead,
+        PageTouches::NoneWrite,
+        PageTouches::NoneReadWrite,
+        PageTouches::ReadNone,
+        PageTouches::ReadWrite,
+        PageTouches::ReadReadWrite,
+        PageTouches::WriteNone,
+        PageTouches::WriteRead,
+        PageTouches::WriteReadWrite,
+        PageTouches::ReadWriteNone,
+        PageTouches::ReadWriteRead,
+        PageTouches::ReadWriteWrite,
     ];
 
-    /// The sides of these births; `None` if they are equal, or none that a profile knows.
-    pub fn of(first: Birth, second: Birth) -> Option<Sides> {
+    /// The value for these two initial touches. `None` if they are equal or a profile does not distinguish them.
+    pub fn of(first: InitialTouch, second: InitialTouch) -> Option<PageTouches> {
         Self::ALL.into_iter().find(|sides| (sides.first(), sides.second()) == (first, second))
     }
 
-    /// What is done on the first page.
-    pub fn first(self) -> Birth {
+    /// The initial touch of the first page.
+    pub fn first(self) -> InitialTouch {
         match self {
-            Sides::NoneRead | Sides::NoneWrite | Sides::NoneReadWrite => Birth::None,
-            Sides::ReadNone | Sides::ReadWrite | Sides::ReadReadWrite => Birth::Read,
-            Sides::WriteNone | Sides::WriteRead | Sides::WriteReadWrite => Birth::All,
-            Sides::ReadWriteNone | Sides::ReadWriteRead | Sides::ReadWriteWrite => Birth::ReadThenWrite,
+            PageTouches::NoneRead | PageTouches::NoneWrite | PageTouches::NoneReadWrite => InitialTouch::None,
+            PageTouches::ReadNone | PageTouches::ReadWrite | PageTouches::ReadReadWrite => InitialTouch::Read,
+            PageTouches::WriteNone | PageTouches::WriteRead | PageTouches::WriteReadWrite => InitialTouch::All,
+            PageTouches::ReadWriteNone | PageTouches::ReadWriteRead | PageTouches::ReadWriteWrite => {
+                InitialTouch::ReadThenWrite
+            }
         }
     }
 
-    /// What is done on the second page.
-    pub fn second(self) -> Birth {
+    /// The initial touch of the second page.
+    pub fn second(self) -> InitialTouch {
         match self {
-            Sides::ReadNone | Sides::WriteNone | Sides::ReadWriteNone => Birth::None,
-            Sides::NoneRead | Sides::WriteRead | Sides::ReadWriteRead => Birth::Read,
-            Sides::NoneWrite | Sides::ReadWrite | Sides::ReadWriteWrite => Birth::All,
-            Sides::NoneReadWrite | Sides::ReadReadWrite | Sides::WriteReadWrite => Birth::ReadThenWrite,
+            PageTouches::ReadNone | PageTouches::WriteNone | PageTouches::ReadWriteNone => InitialTouch::None,
+            PageTouches::NoneRead | PageTouches::WriteRead | PageTouches::ReadWriteRead => InitialTouch::Read,
+            PageTouches::NoneWrite | PageTouches::ReadWrite | PageTouches::ReadWriteWrite => InitialTouch::All,
+            PageTouches::NoneReadWrite | PageTouches::ReadReadWrite | PageTouches::WriteReadWrite => {
+                InitialTouch::ReadThenWrite
+            }
         }
     }
 }
@@ -178,12 +190,12 @@ pub enum Access {
     Write,
 }
 
-/// What happened. Sizes in bytes, as the program asked for them.
+/// What happened. Sizes are requested sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// A new object.
     Alloc {
-        /// Its id: not live before this event.
+        /// Its id, not live before this event.
         object: ObjectId,
         /// Requested bytes (0 is possible).
         size: u64,
@@ -191,8 +203,8 @@ pub enum Op {
         align_log2: u8,
         /// The function called.
         call: AllocCall,
-        /// What was written at once.
-        birth: Birth,
+        /// The first accesses to the block.
+        initial_touch: InitialTouch,
     },
     /// A live object resized; the id stays, the address may change.
     Realloc {
@@ -202,17 +214,17 @@ pub enum Op {
         size: u64,
         /// The function called.
         call: ReallocCall,
-        /// Whether the grown tail was written at once.
-        birth: Birth,
+        /// The first accesses to the bytes that were added.
+        initial_touch: InitialTouch,
     },
-    /// `realloc(p, 0)` that freed its object. The id is dead afterwards.
+    /// `realloc(p, 0)` that freed its object. The id is no longer live.
     ReallocFree {
         /// The object.
         object: ObjectId,
         /// The function called.
         call: ReallocCall,
     },
-    /// `realloc(p, size)` of a pointer this trace never saw allocated: an unknown free and a new object.
+    /// `realloc(p, size)` of a pointer whose allocation is not in the trace: an unknown free and a new object.
     ReallocUnknown {
         /// The id of the result.
         object: ObjectId,
@@ -221,21 +233,21 @@ pub enum Op {
         /// The function called.
         call: ReallocCall,
     },
-    /// `free(p)` of a live object. The id is dead afterwards.
+    /// `free(p)` of a live object. The id is no longer live.
     Free {
         /// The object.
         object: ObjectId,
     },
     /// `free(NULL)`.
     FreeNull,
-    /// `free(p)` of a pointer this trace never saw allocated: counted, and replayed as nothing.
+    /// `free(p)` of a pointer whose allocation is not in the trace: counted, but a replay does nothing.
     FreeUnknown,
     /// `malloc_usable_size(p)` of a live object.
     UsableSize {
         /// The object.
         object: ObjectId,
     },
-    /// An allocating call that returned no memory. An existing object stays as it was.
+    /// An allocating call that failed.
     AllocFailed {
         /// Requested bytes (`u64::MAX` where the product overflowed).
         size: u64,
@@ -244,7 +256,7 @@ pub enum Op {
         /// The function called.
         call: AllocCall,
     },
-    /// A resizing call on a live object that returned no memory; the object stays.
+    /// A resizing call on a live object that failed. The object is unchanged.
     ReallocFailed {
         /// The object, unchanged.
         object: ObjectId,
@@ -253,28 +265,27 @@ pub enum Op {
         /// The function called.
         call: ReallocCall,
     },
-    /// The event's thread begins (optional: a thread also begins with its first event).
+    /// The event's thread starts (optional: a thread also starts with its first event).
     ThreadStart,
     /// The event's thread has ended.
     ThreadExit,
-    /// The program forked; the child has a trace of its own.
+    /// The program forked; the child has its own trace.
     Fork {
         /// Process id of the child.
         child_pid: u32,
     },
-    /// A forked child holds its parent's memory no longer: it, and every process that it forked, has ended or executed another
-    /// program.
+    /// A forked child no longer shares its parent's memory: the child and all its descendants have exited or called exec.
     ForkEnd {
         /// Process id of the child, as in the [`Op::Fork`] before.
         child_pid: u32,
-        /// It still holds the memory where the trace ends; the event stands at that end.
+        /// The child still shares the memory at the end of the trace, where this event is.
         outlives: bool,
     },
-    /// The program image was replaced; the trace ends with this image.
+    /// The process called exec; the trace ends here.
     Exec,
     /// A named point in time.
     Mark {
-        /// Index into the names of the trace's footer.
+        /// Index into the mark names of the footer.
         name: u32,
     },
     /// The program accessed bytes of a live object.
@@ -288,21 +299,21 @@ pub enum Op {
         /// Read or write.
         access: Access,
     },
-    /// The program changed what the kernel does with all of its memory.
+    /// The program changed a setting that applies to all of its memory.
     MemoryPolicy {
         /// The change.
         policy: MemoryPolicy,
-        /// It was in force when the trace began, and this is its first event: not a call.
+        /// The setting was already in force when the trace began: not a call.
         inherited: bool,
     },
 }
 
 impl Op {
-    /// Sizes of blocks that exist are below this: user address space ends at 2^47 on x86-64 (4-level
-    /// page tables), so that sums of sizes and offsets cannot overflow 64 bits.
+    /// Sizes of allocated blocks are below this: user address space ends at 2^47 on x86-64 (4-level
+    /// page tables). So sums of sizes and offsets cannot overflow 64 bits.
     pub const BLOCK_BYTES_END: u64 = 1 << 47;
 
-    /// Whether the call asks for memory: such events have a size, and may have a call site.
+    /// Whether the call requests memory: only these events have a size and may have a call site.
     #[inline]
     pub fn asks_for_memory(&self) -> bool {
         matches!(
@@ -315,7 +326,7 @@ impl Op {
         )
     }
 
-    /// The object that the event is about.
+    /// The event's object, if it has one.
     #[inline]
     pub fn object(&self) -> Option<ObjectId> {
         match *self {
@@ -340,7 +351,7 @@ impl Op {
         }
     }
 
-    /// The same event about another object; without one, the same event.
+    /// The same event with another object; unchanged if it has none.
     #[inline]
     pub fn with_object(mut self, other: ObjectId) -> Op {
         match &mut self {
@@ -357,19 +368,19 @@ impl Op {
         self
     }
 
-    /// Whether the event makes its object.
+    /// Whether the event allocates its object.
     #[inline]
-    pub fn is_birth(&self) -> bool {
+    pub fn creates_object(&self) -> bool {
         matches!(self, Op::Alloc { .. } | Op::ReallocUnknown { .. })
     }
 
-    /// Whether the event ends its object.
+    /// Whether the event frees its object.
     #[inline]
-    pub fn is_death(&self) -> bool {
+    pub fn frees_object(&self) -> bool {
         matches!(self, Op::Free { .. } | Op::ReallocFree { .. })
     }
 
-    /// What is out of range, in words; `None` for an event that a program can produce.
+    /// Describes the value that is out of range; `None` for a valid event.
     #[inline(always)]
     pub fn flaw(&self) -> Option<&'static str> {
         let align = match *self {
@@ -383,7 +394,7 @@ impl Op {
             {
                 Some("the block is larger than the address space")
             }
-            Op::Realloc { size: 0, .. } => Some("a resize to 0 bytes (that is a free)"),
+            Op::Realloc { size: 0, .. } => Some("a resize to 0 bytes (record it as a free)"),
             Op::Touch { bytes: 0, .. } => Some("an access of 0 bytes"),
             Op::Touch { offset, .. } if offset >= Self::BLOCK_BYTES_END => Some("an access outside the address space"),
             _ => None,
@@ -391,27 +402,27 @@ impl Op {
     }
 }
 
-/// One thing that happened, in the order in which a replay performs it.
+/// One event of a trace. A replay performs the events in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Nanoseconds since the start of the trace; never decreases within a trace.
     pub time_ns: u64,
     /// The thread that did it.
     pub thread: ThreadId,
-    /// Where in the program it was done; only calls that ask for memory have one ([`Op::asks_for_memory`]).
+    /// The call site; only calls that request memory have one ([`Op::asks_for_memory`]).
     pub site: SiteId,
     /// What it did.
     pub op: Op,
 }
 
 impl Event {
-    /// What is out of range, in words; `None` for an event that a program can produce.
+    /// Describes the value that is out of range; `None` for a valid event.
     #[inline(always)]
     pub fn flaw(&self) -> Option<&'static str> {
         match self.site {
             SiteId::UNKNOWN => self.op.flaw(),
             _ if self.op.asks_for_memory() => self.op.flaw(),
-            _ => Some("a call site on an event that asks for no memory"),
+            _ => Some("a call site on an event that does not request memory"),
         }
     }
 

@@ -1,51 +1,51 @@
-//! What a trace says about itself: header (known at the start), footer (known at the end), summary.
+//! Metadata of a trace: header (known at the start), footer (known at the end), summary.
 
 use crate::profile::SiteProfile;
 use crate::sites::Sites;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Where a trace comes from and how far it can be trusted; stored at the start of a file.
+/// Where a trace comes from and what it records; stored at the start of a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// Where the events come from.
     pub origin: Origin,
     /// What is known about the program's accesses to its blocks.
-    pub touch: Touch,
+    pub touch: TouchKnowledge,
     /// Where the event times come from.
     pub clock: Clock,
-    /// Events that may share one reading of the clock, so that their times are those of the first of them; `None` where
-    /// each has its own.
+    /// Most consecutive events that share one clock reading and so have the time of the first of them. `None` if each event has
+    /// its own reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_events: Option<u32>,
     /// The program that wrote the trace, with its version: `hksim 0.1.0`.
     pub producer: String,
-    /// What was done to the events since they left their origin, oldest first.
+    /// The tools that changed the trace, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub history: Vec<Step>,
+    pub history: Vec<HistoryStep>,
 }
 
-/// One tool that a trace has been through.
+/// One tool that changed a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct HistoryStep {
     /// The tool's name, as `hksim trace` takes it.
     pub tool: String,
-    /// What it was told, by parameter.
+    /// Its parameters, by name.
     #[serde(default)]
     pub parameters: Map<String, Value>,
 }
 
-impl Step {
-    /// A step with its parameters.
+impl HistoryStep {
+    /// A step with its parameters, those that are null left out.
     pub fn new<const N: usize>(tool: &str, parameters: [(&str, Value); N]) -> Self {
         let parameters = parameters.into_iter().filter(|(_, value)| !value.is_null());
-        Step { tool: tool.into(), parameters: parameters.map(|(name, value)| (name.into(), value)).collect() }
+        HistoryStep { tool: tool.into(), parameters: parameters.map(|(name, value)| (name.into(), value)).collect() }
     }
 }
 
 impl Header {
     /// A header whose producer is this version of hksim.
-    pub fn new(origin: Origin, touch: Touch, clock: Clock) -> Self {
+    pub fn new(origin: Origin, touch: TouchKnowledge, clock: Clock) -> Self {
         Header {
             origin,
             touch,
@@ -71,13 +71,13 @@ pub enum Origin {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         program_version: Option<String>,
     },
-    /// A generator of ours; name, parameters and seed reproduce the trace exactly.
+    /// One of hksim's generators. Name, parameters and seed reproduce the trace exactly.
     Generated {
         /// The generator's name, as `hksim gen` takes it.
         name: String,
-        /// Every parameter with its value, the seed excepted.
+        /// Every parameter except the seed, with its value.
         parameters: Map<String, Value>,
-        /// The seed of its random numbers; 0 where it draws none.
+        /// The seed of its random numbers; 0 if it uses none.
         seed: u64,
     },
     /// A trace that another program recorded.
@@ -89,11 +89,11 @@ pub enum Origin {
     },
 }
 
-/// What is known about the accesses of a program to its blocks: a label on every result.
+/// What is known about the program's accesses to its blocks. Every result is labelled with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Touch {
-    /// Nothing: results are printed as a bracket.
+pub enum TouchKnowledge {
+    /// Nothing: results are printed as a range.
     Assumed,
     /// The first access to each page of the watched objects.
     FirstTouch,
@@ -109,7 +109,7 @@ pub enum Touch {
 pub enum Clock {
     /// Measured while the program ran.
     Measured,
-    /// Made up: [`Clock::EVENT_NS`] per event (or per line of the source).
+    /// Not measured: [`Clock::EVENT_NS`] per event (or per line of the source).
     PerEvent,
 }
 
@@ -118,81 +118,81 @@ impl Clock {
     pub const EVENT_NS: u64 = 100;
 }
 
-/// What is known only at the end of a trace; stored there. Empty where a truncated file lost it.
+/// What is known only at the end of a trace, and stored there. Empty if the file was truncated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Footer {
     /// Names of the marks, indexed by [`crate::event::Op::Mark`].
     #[serde(default)]
     pub mark_names: Vec<String>,
-    /// How complete and how repaired the capture is.
+    /// What the recorder or importer left out, guessed or repaired.
     #[serde(default)]
     pub quality: Quality,
-    /// The call sites that events name; empty where none were recorded.
+    /// The call sites that events refer to; empty if none were recorded.
     #[serde(default, skip_serializing_if = "Sites::is_empty")]
     pub sites: Sites,
-    /// What watched objects touched, by call site; empty unless a sample of objects was watched.
+    /// How watched objects were accessed, by call site and size; empty unless a sample of objects was watched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<SiteProfile>,
 }
 
-/// What a recorder or importer had to leave out, guess or repair. All zero for generators.
+/// What a recorder or importer left out, guessed or repaired. All zero for generators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quality {
-    /// Frees (also by realloc) of addresses never seen allocated.
+    /// Frees, including those by realloc, of addresses whose allocation was not seen.
     pub unknown_frees: u64,
-    /// Events that were put behind another thread's event with a later time stamp.
+    /// Events moved after another thread's event that has a later timestamp.
     pub parked: u64,
-    /// Allocations at an address still live: its free was never seen, and one was put in.
+    /// Allocations at an address that was still live: its free was not seen, so one was inserted.
     pub reuse_repaired: u64,
-    /// `malloc_usable_size` calls and touches of addresses that were not live; left out.
+    /// `malloc_usable_size` calls and accesses left out because their address was not live.
     pub uses_dropped: u64,
     /// `realloc(p, 0)` calls that returned a block: kept as a resize to 1 byte.
     pub reallocs_to_zero_kept: u64,
-    /// Events that the recorder knows it lost.
+    /// Events that the recorder reported as lost.
     pub events_lost: u64,
-    /// Calls that ask for memory whose call site was to be recorded and is not known.
+    /// Calls requesting memory whose call site could not be recorded.
     #[serde(skip_serializing_if = "is_zero")]
     pub sites_lost: u64,
-    /// Nanoseconds during which recording was switched off: what the program did then is unknown.
+    /// Nanoseconds during which recording was switched off. Events in this time are missing.
     pub stopped_ns: u64,
-    /// Calls made inside another allocator call, left out in favour of the outer one.
+    /// Calls made inside another allocator call; left out, as only the outer call is kept.
     pub nested_calls: u64,
-    /// Calls whose return was never seen; left out.
+    /// Calls left out because their return was not seen.
     pub unfinished_calls: u64,
-    /// Blocks whose address the source does not show: each is tied to the next free that can be meant.
+    /// Blocks whose address the source does not give. Each is matched with the next free that fits.
     pub addresses_guessed: u64,
-    /// Calls that the source shows under a wrong name: what they did is not known, and they are left out.
+    /// Calls left out because the source gives a wrong function name, so their effect is unknown.
     #[serde(skip_serializing_if = "is_zero")]
     pub misnamed_calls: u64,
-    /// Lines that are no call: what other programs wrote between them, or calls that make and end no block.
+    /// Unrecognised lines: output of other programs, or calls that neither allocate nor free.
     pub foreign_lines: u64,
     /// Calls of other processes than the one imported; left out.
     pub other_process_events: u64,
-    /// Of a trace that watched the pages of a sample of objects.
+    /// How well a sample of objects was watched, if one was.
     #[serde(skip_serializing_if = "Watched::is_empty")]
     pub watched: Watched,
 }
 
-/// Counters that came later are left out of footers that have none, whose bytes so stay as they were.
+/// Counters added in later versions are omitted when 0, so that footers without them keep their bytes.
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// How well the pages of a sample of objects were watched. All zero where none were.
+/// How well the pages of a sample of objects were watched. All zero if none were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Watched {
-    /// Objects made on pages of their own (or moved there by a resize), whose touches are events.
+    /// Objects allocated on their own pages (or moved there by a resize), whose touches are events.
     pub objects: u64,
     /// Their touches: the first read or write of a page, or the first write after a read.
     pub touches: u64,
-    /// Touches among them that were found afterwards: they stand at the object's death where the others have times, and at
-    /// its birth where none have.
+    /// Touches among them without a time, found by scanning the pages later. They are placed at the object's free if other touches
+    /// have times, else at its allocation.
     pub touches_untimed: u64,
-    /// Page faults that were lost, of this program and all that it started: what they told was found afterwards.
+    /// Lost page-fault events of this program and all processes that it started. Their touches were found by a scan.
     pub faults_lost: u64,
-    /// Objects that should have been watched, when there were no fresh pages left.
+    /// Sampled objects not watched because no fresh pages were left.
     pub turned_down: u64,
 }
 
@@ -218,13 +218,13 @@ impl std::ops::Add for Watched {
 }
 
 impl Quality {
-    /// Of the calls known to have been made, those that are in a trace of `events` events as they were: from 0 to 1.
+    /// The share of calls known to have been made that a trace of `events` events holds unaltered: from 0 to 1.
     ///
-    /// Known to be missing are calls lost or unfinished, one allocation per free of an unknown address (or the calls whose
-    /// names are wrong, where these are more: some are such allocations), and one free per address that was given out twice. A
-    /// recorder that misses both calls of a block leaves no sign.
+    /// These calls are known to be missing: lost and unfinished ones, one allocation per free of an unknown address, and one free
+    /// per address returned twice. Calls with wrong names count instead of the unknown frees where there are more of them, as some
+    /// are the missing allocations. If a recorder misses both calls of a block, nothing shows it.
     pub fn share(&self, events: u64) -> f64 {
-        // A file may claim any counts.
+        // A file may hold any counts.
         let sum = |counts: &[u64]| counts.iter().fold(0u64, |sum, &count| sum.saturating_add(count));
         let flawed = sum(&[self.unknown_frees, self.addresses_guessed]);
         let whole = events.saturating_sub(flawed).saturating_sub(self.reuse_repaired);
@@ -259,26 +259,26 @@ impl std::ops::Add for Quality {
     }
 }
 
-/// Reads the JSON of a header or footer. It is an object: serde alone would also take an array of the fields' values, and of an
-/// empty one make a footer that nobody wrote.
+/// Reads the JSON of a header or footer, which must be an object. serde alone would also accept an array of the fields' values, and
+/// read an empty array as a default footer.
 pub(crate) fn from_json<T: serde::de::DeserializeOwned>(json: &[u8]) -> Result<T, String> {
     if !json.trim_ascii_start().starts_with(b"{") {
-        return Err("it is no JSON object".to_string());
+        return Err("it is not a JSON object".to_string());
     }
     serde_json::from_slice(json).map_err(|why| why.to_string())
 }
 
-/// How large a trace is: known before its first batch.
+/// Size of a trace, known before its first batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of events.
     pub events: u64,
-    /// Length that a table indexed by object id needs: the most objects live at once.
+    /// Most objects live at once: the length of a table indexed by object id.
     pub objects_peak: u32,
     /// Number of threads; thread ids are below it.
     pub threads: u32,
     /// Time of the last event in nanoseconds; 0 for an empty trace.
     pub duration_ns: u64,
-    /// Whether the trace ends where its producer ended it (false: truncated or torn).
+    /// Whether the file is complete (false: truncated or torn).
     pub complete: bool,
 }

@@ -1,11 +1,11 @@
 //! Dense object ids, recycled last-freed-first.
 //!
-//! The writer of a trace and its reader run the same recycler, so the ids of allocations need not be
-//! stored, and every id that a reader hands out is valid by construction.
+//! The writer and the reader of a trace run the same recycler. So the ids of allocations need not be stored, and every id that a
+//! reader returns is valid by construction.
 
 use crate::event::ObjectId;
 
-/// The recycler: ids of dead objects on a stack, and one bit per id that says whether it is live.
+/// The recycler: a stack of freed ids, and one bit per id for whether it is live.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectIds {
     dead: Vec<u32>,
@@ -14,12 +14,12 @@ pub struct ObjectIds {
 }
 
 impl ObjectIds {
-    /// A recycler with no object.
+    /// A recycler without live objects.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A recycler that needs no further memory up to `objects_peak` live objects.
+    /// A recycler that does not allocate up to `objects_peak` live objects.
     pub fn with_capacity(objects_peak: u32) -> Self {
         let peak = objects_peak as usize;
         ObjectIds { dead: Vec::with_capacity(peak), live_bits: Vec::with_capacity(peak.div_ceil(64)), peak: 0 }
@@ -31,7 +31,7 @@ impl ObjectIds {
         ObjectId(self.dead.last().copied().unwrap_or(self.peak))
     }
 
-    /// A new live id: the one freed last, else the next never used. `None` if all 2^32 - 1 ids are live.
+    /// A new live id: the one freed last, else the next unused one. `None` if all 2^32 - 1 ids are live.
     #[inline(always)]
     pub fn allocate(&mut self) -> Option<ObjectId> {
         let id = match self.dead.pop() {
@@ -44,7 +44,7 @@ impl ObjectIds {
         Some(ObjectId(id))
     }
 
-    /// Ends an id. False if it was not live; nothing changes then.
+    /// Frees an id. Returns false and changes nothing if it was not live.
     #[inline(always)]
     pub fn release(&mut self, object: ObjectId) -> bool {
         let Some(bits) = self.live_bits.get_mut(object.0 as usize / 64) else {
@@ -65,7 +65,7 @@ impl ObjectIds {
         self.live_bits.get(object.0 as usize / 64).is_some_and(|bits| bits >> (object.0 % 64) & 1 == 1)
     }
 
-    /// The most ids that were live at once: the length of a table indexed by id.
+    /// Most ids live at once: the length of a table indexed by id.
     pub fn peak(&self) -> u32 {
         self.peak
     }
@@ -75,7 +75,7 @@ impl ObjectIds {
         self.peak - self.dead.len() as u32
     }
 
-    /// Forgets every object and keeps the memory.
+    /// Forgets all objects and keeps the memory.
     pub fn clear(&mut self) {
         self.dead.clear();
         self.live_bits.clear();
@@ -96,7 +96,7 @@ impl ObjectIds {
     }
 }
 
-/// Some ids.
+/// A set of ids.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectSet {
     bits: Vec<u64>,
@@ -108,25 +108,25 @@ impl ObjectSet {
         ObjectSet { bits: vec![0; (end as usize).div_ceil(64)] }
     }
 
-    /// Puts in an id that there is room for.
+    /// Adds an id below the set's end.
     pub(crate) fn insert(&mut self, id: u32) {
         if let Some(bits) = self.bits.get_mut(id as usize / 64) {
             *bits |= 1 << (id % 64);
         }
     }
 
-    /// Whether there is room for none.
+    /// Whether the set was created without room.
     pub(crate) fn has_no_room(&self) -> bool {
         self.bits.is_empty()
     }
 
-    /// Whether the id is among them.
+    /// Whether the id is in the set.
     #[inline]
     pub fn contains(&self, object: ObjectId) -> bool {
         self.bits.get(object.0 as usize / 64).is_some_and(|bits| bits >> (object.0 % 64) & 1 == 1)
     }
 
-    /// Takes the id out, if it is among them.
+    /// Removes the id, if it is in the set.
     #[inline(always)]
     pub fn remove(&mut self, object: ObjectId) {
         if let Some(bits) = self.bits.get_mut(object.0 as usize / 64) {

@@ -1,4 +1,4 @@
-//! Statistics of a trace in one pass, in O(peak live objects) memory.
+//! Statistics of a trace, in one pass and O(peak live objects) memory.
 
 mod lifetimes;
 mod log_histogram;
@@ -9,7 +9,7 @@ mod tally;
 mod threads;
 
 use crate::error::TraceError;
-use crate::header::{Clock, Origin, Quality, Touch};
+use crate::header::{Clock, Origin, Quality, TouchKnowledge};
 use crate::memory_policy::MemoryPolicy;
 use crate::source::EventSource;
 use serde::Serialize;
@@ -22,11 +22,11 @@ pub use sites::{SiteOrder, SiteUse};
 pub use sizes::{SizeBin, SizeCount, SizeQuantiles};
 pub use threads::{Crossing, ThreadUse};
 
-/// Version of [`Info`]'s JSON; raised when a field changes its meaning or goes.
+/// Version of [`Info`]'s JSON; incremented when a field changes its meaning or is removed.
 pub const INFO_SCHEMA: u32 = 1;
 
-/// What a trace holds. Calls are counted as they were made: a realloc that frees or allocates is a realloc,
-/// a call that failed is a call. Bytes are requested bytes.
+/// Statistics of a trace. Calls are counted by function: a realloc that frees or allocates is a realloc,
+/// and failed calls count. Bytes are requested bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Info {
     /// [`INFO_SCHEMA`].
@@ -37,17 +37,17 @@ pub struct Info {
     pub mallocs: u64,
     /// `calloc`.
     pub callocs: u64,
-    /// `realloc` and `reallocarray`, also of NULL, to 0, and of unknown pointers.
+    /// `realloc` and `reallocarray`, including those of NULL, to size 0, and of unknown pointers.
     pub reallocs: u64,
     /// `posix_memalign`, `aligned_alloc`, `memalign`, `valloc`, `pvalloc`.
     pub aligned: u64,
-    /// `free`, also of unknown pointers, but not of NULL.
+    /// `free`, including unknown pointers, excluding NULL.
     pub frees: u64,
     /// `free(NULL)`.
     pub free_null: u64,
     /// Threads.
     pub threads: u32,
-    /// Frees and freeing reallocs by another thread than the one whose call made the block.
+    /// Frees, including those by realloc, by another thread than the one that allocated the block.
     pub cross_thread_frees: u64,
     /// Most bytes live at once.
     pub live_bytes_peak: u64,
@@ -55,31 +55,31 @@ pub struct Info {
     pub live_objects_peak: u64,
     /// Objects never freed.
     pub live_objects_end: u64,
-    /// Frees and reallocs of pointers never seen allocated.
+    /// Frees and reallocs of pointers whose allocation is not in the trace.
     pub unknown_frees: u64,
     /// Requested bytes of the calls that returned memory.
     pub sizes: SizeQuantiles,
-    /// The same calls by powers of two.
+    /// The same calls, by powers of two.
     pub size_histogram: Vec<SizeBin>,
-    /// The sizes asked for most often, at most 10.
+    /// The most frequent sizes, at most 10.
     pub sizes_top: Vec<SizeCount>,
-    /// How long objects lived.
+    /// Lifetimes of objects.
     pub lifetimes: Lifetimes,
     /// Resizes of live objects.
     pub resizes: Resizes,
-    /// Calls by requested alignment in bytes, where one was asked for.
+    /// Calls by requested alignment in bytes, if they request one.
     pub alignments: BTreeMap<u64, u64>,
-    /// Bytes asked for as zeros (`calloc`).
+    /// Bytes requested from `calloc`.
     pub zeroed_bytes: u64,
-    /// Bytes asked for by all calls that returned memory; of a resize, what it added.
+    /// Bytes requested by all calls that returned memory; for a resize, the bytes added.
     pub allocated_bytes: u64,
     /// The 16 threads with most allocations.
     pub by_thread: Vec<ThreadUse>,
-    /// The 16 pairs of threads with most blocks allocated by one and freed by the other.
+    /// The 16 pairs of threads with the most blocks allocated by one and freed by the other.
     pub crossings: Vec<Crossing>,
     /// Live bytes and objects at evenly spaced events, the last at the end.
     pub timeline: Vec<LivePoint>,
-    /// The same over time: of 256 equal spans the first, lowest, highest and last values. For pictures; not part of the JSON.
+    /// The same over time: the first, lowest, highest and last values of 256 equal spans. For plots; not part of the JSON.
     #[serde(skip)]
     pub over_time: Vec<LivePoint>,
     /// Calls that returned no memory.
@@ -92,30 +92,29 @@ pub struct Info {
     pub marks: u64,
     /// Children that the program forked.
     pub forks: u64,
-    /// Those of which the trace says when they stopped sharing the program's memory.
+    /// Children whose end of memory sharing is in the trace.
     pub forks_ended: u64,
-    /// Those that share it where the trace ends. Of the others the end is not known.
+    /// Children that still share the program's memory at the end of the trace. For the remaining children the end is unknown.
     pub forks_outliving: u64,
-    /// What the program asked of the kernel for all of its memory, in order: the first [`PolicyChange::KEPT_MAX`] of
-    /// these events.
+    /// Changes of kernel settings for all of the program's memory, in order: the first [`PolicyChange::KEPT_MAX`].
     pub memory_policies: Vec<PolicyChange>,
-    /// All of them.
+    /// Number of all such changes.
     pub memory_policy_changes: u64,
     /// Time of the last event in nanoseconds.
     pub duration_ns: u64,
-    /// Whether the trace ends where its producer ended it.
+    /// Whether the trace is complete (not truncated).
     pub complete: bool,
     /// Where the trace comes from.
     pub origin: Origin,
-    /// What is known about accesses.
-    pub touch: Touch,
+    /// What is known about the program's accesses to its blocks.
+    pub touch: TouchKnowledge,
     /// Whether times were measured.
     pub clock: Clock,
-    /// What the producer had to leave out or repair.
+    /// What the producer left out, guessed or repaired.
     pub quality: Quality,
 }
 
-/// Resizes of live objects that succeeded. Whether a block moved is the allocator's doing and not in a trace.
+/// Successful resizes of live objects. Whether a block moved depends on the allocator and is not in a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Resizes {
     /// To more bytes.
@@ -124,7 +123,7 @@ pub struct Resizes {
     pub shrunk: u64,
     /// To the same size.
     pub unchanged: u64,
-    /// Bytes that would be copied if every block moved: the smaller of both sizes.
+    /// Bytes copied if every block moves: the sum of the smaller of both sizes.
     pub copied_bytes_max: u64,
     /// Most resizes of one object.
     pub of_one_object_max: u32,
@@ -133,36 +132,36 @@ pub struct Resizes {
 /// One change of a memory policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PolicyChange {
-    /// Running number of the event, from 0.
+    /// Number of the event, from 0.
     pub event: u64,
     /// Its time in nanoseconds.
     pub time_ns: u64,
-    /// What was changed.
+    /// The new setting.
     pub policy: MemoryPolicy,
-    /// It was in force from the start.
+    /// Whether the setting was already in force at the start.
     pub inherited: bool,
 }
 
 impl PolicyChange {
-    /// Changes that [`Info`] keeps.
+    /// Most changes that [`Info`] keeps.
     pub const KEPT_MAX: usize = 64;
 }
 
-/// The heap at one event.
+/// Live memory after one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LivePoint {
-    /// Events done.
+    /// Number of events up to this point.
     pub event: u64,
-    /// Time of the last of them, in nanoseconds.
+    /// Time of the last of these events, in nanoseconds.
     pub time_ns: u64,
-    /// Requested bytes live.
+    /// Live requested bytes.
     pub live_bytes: u64,
-    /// Objects live.
+    /// Live objects.
     pub live_objects: u64,
 }
 
 impl Info {
-    /// Reads all events of `source`, which is rewound before.
+    /// Rewinds `source` and reads all its events.
     ///
     /// # Errors
     /// Those of the source.

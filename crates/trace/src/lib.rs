@@ -1,9 +1,9 @@
-//! Allocation traces: what a program asked its allocator for, as a stream of [`event::Event`]s.
+//! Allocation traces: a program's allocator calls as a stream of [`event::Event`]s.
 //!
-//! - [`event`]: the event model; [`source`]: the one interface that files and generators share.
+//! - [`event`]: the event model; [`source`]: the interface that files and generators share.
 //! - [`hkt`]: the `.hkt` file format, [`hkt::TraceReader`] and [`hkt::TraceWriter`].
-//! - [`sites`]: call sites; [`profile`]: what the objects of a site touch, for those that were not watched.
-//! - [`import`]: from other programs' formats; [`export`]: to them; [`row`]: an event as the row of a table.
+//! - [`sites`]: call sites; [`profile`]: touch profiles, for objects that were not watched.
+//! - [`import`]: from other programs' formats; [`export`]: to them; [`row`]: an event as a table row.
 //! - [`ids`]: dense object ids, recycled last-freed-first; [`resolve`]: from addresses to objects.
 
 pub mod error;

@@ -1,18 +1,17 @@
-//! What a program asked of the kernel for all of its memory: huge pages, locking, personality.
+//! Kernel settings for all of a program's memory: huge pages, locking, personality.
 //!
-//! The allocator below it is not asked, and its memory behaves differently all the same. So these calls are events, with
-//! their place in the order.
+//! They do not go through the allocator, but change how its memory behaves. So these calls are events, in order with the others.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether the process gets transparent huge pages: `prctl(PR_SET_THP_DISABLE)`. Inherited over fork and exec.
+/// Whether the process can get transparent huge pages: `prctl(PR_SET_THP_DISABLE)`. Inherited across fork and exec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ThpDisable {
-    /// It may have them, as the system's modes say.
+    /// It can, as the system's THP modes allow.
     #[default]
     Off,
-    /// It gets none.
+    /// It cannot.
     All,
     /// Only memory advised with `MADV_HUGEPAGE` gets them (`PR_THP_DISABLE_EXCEPT_ADVISED`, Linux 6.18).
     ExceptAdvised,
@@ -28,20 +27,20 @@ impl ThpDisable {
         }
     }
 
-    /// The state that `prctl(PR_GET_THP_DISABLE)` describes so, if there is one.
+    /// The state for which `prctl(PR_GET_THP_DISABLE)` returns this number, if any.
     pub fn of_number(number: u32) -> Option<Self> {
         [ThpDisable::Off, ThpDisable::All, ThpDisable::ExceptAdvised].into_iter().find(|it| it.number() == number)
     }
 }
 
-/// Which memory `mlockall` locks, by its flags; without any, it is `munlockall`. Not inherited.
+/// The flags of `mlockall`; no flag means `munlockall`. Not inherited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockAll {
-    /// `MCL_CURRENT`: what is mapped now.
+    /// `MCL_CURRENT`: lock current mappings.
     pub current: bool,
-    /// `MCL_FUTURE`: what will be mapped.
+    /// `MCL_FUTURE`: lock future mappings.
     pub future: bool,
-    /// `MCL_ONFAULT`: pages are locked when they are touched, and not made present at once.
+    /// `MCL_ONFAULT`: lock pages when they are faulted in, instead of populating them at once.
     pub on_fault: bool,
 }
 
@@ -54,14 +53,14 @@ impl LockAll {
         self.current as u32 | (self.future as u32) << 1 | (self.on_fault as u32) << 2
     }
 
-    /// The call with these flags; `None` where the kernel would refuse it.
+    /// The call with these flags; `None` if the kernel would reject them.
     pub fn of_flags(flags: u32) -> Option<Self> {
         let lock = LockAll { current: flags & 1 != 0, future: flags & 2 != 0, on_fault: flags & 4 != 0 };
         (flags < 8 && flags != 4).then_some(lock)
     }
 }
 
-/// One such change, as a call that succeeded made it.
+/// One change of a setting, by a call that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "call", content = "value", rename_all = "kebab-case")]
 pub enum MemoryPolicy {
@@ -69,8 +68,8 @@ pub enum MemoryPolicy {
     ThpDisable(ThpDisable),
     /// `mlockall`, `munlockall`.
     LockAll(LockAll),
-    /// `personality`, with the new one. Address randomisation and the like take effect at the next exec; no figure of hksim
-    /// depends on it.
+    /// `personality`, with the new value. Flags for address randomisation and the like take effect at the next exec; hksim's results
+    /// do not depend on them.
     Personality(u32),
 }
 
@@ -78,7 +77,7 @@ impl MemoryPolicy {
     /// Number of kinds.
     pub const KINDS: usize = 3;
 
-    /// Its kind, from 0, as files number it, and its value.
+    /// The numbers stored in files: kind, from 0, and value.
     pub const fn numbers(self) -> (u8, u32) {
         match self {
             MemoryPolicy::ThpDisable(disable) => (0, disable.number()),
@@ -87,7 +86,7 @@ impl MemoryPolicy {
         }
     }
 
-    /// The change with these numbers, if there is one.
+    /// The change with these numbers, if they are valid.
     pub fn of_numbers(kind: u8, value: u32) -> Option<Self> {
         match kind {
             0 => ThpDisable::of_number(value).map(MemoryPolicy::ThpDisable),

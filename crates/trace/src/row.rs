@@ -1,6 +1,6 @@
-//! An event as the row of a table: what CSV and Parquet hold, every field of every event.
+//! An event as a table row, with all its fields: what CSV and Parquet hold.
 
-use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId};
+use crate::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, SiteId};
 use crate::memory_policy::MemoryPolicy;
 
 /// Allocating functions and their names.
@@ -17,22 +17,22 @@ const ALLOC_CALLS: [(AllocCall, &str); 9] = [
 ];
 const REALLOC_CALLS: [(ReallocCall, &str); 2] =
     [(ReallocCall::Realloc, "realloc"), (ReallocCall::Reallocarray, "reallocarray")];
-const BIRTHS: [(Birth, &str); 6] = [
-    (Birth::None, "none"),
-    (Birth::FirstByte, "first-byte"),
-    (Birth::All, "all"),
-    (Birth::Watched, "watched"),
-    (Birth::Read, "read"),
-    (Birth::ReadThenWrite, "read-then-write"),
+const INITIAL_TOUCHES: [(InitialTouch, &str); 6] = [
+    (InitialTouch::None, "none"),
+    (InitialTouch::FirstByte, "first-byte"),
+    (InitialTouch::All, "all"),
+    (InitialTouch::Watched, "watched"),
+    (InitialTouch::Read, "read"),
+    (InitialTouch::ReadThenWrite, "read-then-write"),
 ];
 const ACCESSES: [(Access, &str); 2] = [(Access::Read, "read"), (Access::Write, "write")];
 /// Calls that change a memory policy, by the number of its kind.
 const POLICY_CALLS: [(u8, &str); MemoryPolicy::KINDS] = [(0, "thp-disable"), (1, "mlockall"), (2, "personality")];
 
-/// What happened, in words and numbers. A field that the event does not have is `None`.
+/// An event as words and numbers. Fields that the event does not have are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row<'a> {
-    /// The event: `alloc`, `free`, ... as docs/reference/export.md lists them.
+    /// The kind of event: `alloc`, `free`, ...; docs/reference/export.md lists them.
     pub op: &'a str,
     /// The object.
     pub object: Option<u64>,
@@ -40,19 +40,19 @@ pub struct Row<'a> {
     pub size: Option<u64>,
     /// log2 of the alignment in bytes.
     pub align_log2: Option<u64>,
-    /// The function called, by its name in C; of a memory policy, which: `thp-disable`, `mlockall`, `personality`.
+    /// The C function called. For a memory policy: `thp-disable`, `mlockall` or `personality`.
     pub call: Option<&'a str>,
-    /// What was touched at once: `none`, `first-byte`, `all`, `watched`, `read`, `read-then-write`.
-    pub birth: Option<&'a str>,
+    /// The initial touch (column `birth`): `none`, `first-byte`, `all`, `watched`, `read`, `read-then-write`.
+    pub initial_touch: Option<&'a str>,
     /// First byte accessed, from the start of the object.
     pub offset: Option<u64>,
     /// Bytes accessed.
     pub bytes: Option<u64>,
     /// `read` or `write`.
     pub access: Option<&'a str>,
-    /// Process id of a fork's child, at the fork and at its end; index of a mark's name; value of a memory policy.
+    /// Process id of a forked child, index of a mark's name, or value of a memory policy.
     pub number: Option<u64>,
-    /// The call site; of an event that can have one, 0 where it is not known.
+    /// The call site, of an event that can have one; 0 if unknown.
     pub site: Option<u64>,
 }
 
@@ -63,19 +63,19 @@ impl Row<'static> {
         let row = Row { op: op_name(&event.op), site, ..Row::default() };
         let id = |object: ObjectId| Some(u64::from(object.0));
         match event.op {
-            Op::Alloc { object, size, align_log2, call, birth } => Row {
+            Op::Alloc { object, size, align_log2, call, initial_touch } => Row {
                 object: id(object),
                 size: Some(size),
                 align_log2: Some(u64::from(align_log2)),
                 call: Some(name(&ALLOC_CALLS, call)),
-                birth: Some(name(&BIRTHS, birth.whole())),
+                initial_touch: Some(name(&INITIAL_TOUCHES, initial_touch.whole())),
                 ..row
             },
-            Op::Realloc { object, size, call, birth } => Row {
+            Op::Realloc { object, size, call, initial_touch } => Row {
                 object: id(object),
                 size: Some(size),
                 call: Some(name(&REALLOC_CALLS, call)),
-                birth: Some(name(&BIRTHS, birth.whole())),
+                initial_touch: Some(name(&INITIAL_TOUCHES, initial_touch.whole())),
                 ..row
             },
             Op::ReallocFree { object, call } => {
@@ -111,24 +111,24 @@ impl Row<'static> {
 }
 
 impl Row<'_> {
-    /// The event of a row, `object` being the id that its object has. Where nothing is said, blocks come from `malloc` and
-    /// `realloc`, are not aligned, and are not touched at once; accesses are writes.
+    /// The event of a row; `object` is the id of its object. Defaults of empty fields: call `malloc` or `realloc`, no alignment, no
+    /// initial touch, access `write`.
     ///
     /// # Errors
-    /// A field that the event needs and that has no such default is missing; one is out of range, or no known word.
+    /// A required field is missing, out of range or an unknown word.
     pub fn op(&self, object: ObjectId) -> Result<Op, String> {
         let size = || self.size.ok_or_else(|| self.missing("size"));
         let align_log2 = || narrow(self.align_log2.unwrap_or(0), "align_log2");
         let alloc_call = || self.word(&ALLOC_CALLS, self.call.unwrap_or("malloc"), "call");
         let call = || self.word(&REALLOC_CALLS, self.call.unwrap_or("realloc"), "call");
-        let birth = || self.word(&BIRTHS, self.birth.unwrap_or("none"), "birth");
+        let initial_touch = || self.word(&INITIAL_TOUCHES, self.initial_touch.unwrap_or("none"), "birth");
         let number = || narrow(self.number.ok_or_else(|| self.missing("number"))?, "number");
         Ok(match self.op {
             "alloc" => {
                 let (size, align_log2) = (size()?, align_log2()?);
-                Op::Alloc { object, size, align_log2, call: alloc_call()?, birth: birth()? }
+                Op::Alloc { object, size, align_log2, call: alloc_call()?, initial_touch: initial_touch()? }
             }
-            "realloc" => Op::Realloc { object, size: size()?, call: call()?, birth: birth()? },
+            "realloc" => Op::Realloc { object, size: size()?, call: call()?, initial_touch: initial_touch()? },
             "realloc-free" => Op::ReallocFree { object, call: call()? },
             "realloc-unknown" => Op::ReallocUnknown { object, size: size()?, call: call()? },
             "free" => Op::Free { object },
@@ -152,11 +152,11 @@ impl Row<'_> {
             },
             "memory-policy" => Op::MemoryPolicy { policy: self.policy(number()?)?, inherited: false },
             "memory-policy-inherited" => Op::MemoryPolicy { policy: self.policy(number()?)?, inherited: true },
-            other => return Err(format!("no event is called `{other}`; most are alloc, free and realloc")),
+            other => return Err(format!("`{other}` is not an event; the most common are alloc, free and realloc")),
         })
     }
 
-    /// Its call site: not known where the column is empty.
+    /// The call site; unknown if the column is empty.
     ///
     /// # Errors
     /// The number is out of range.
@@ -165,25 +165,25 @@ impl Row<'_> {
     }
 
     /// What the event does with its object.
-    pub fn role(&self) -> Role {
+    pub fn object_use(&self) -> ObjectUse {
         match self.op {
-            "alloc" | "realloc-unknown" => Role::Born,
-            "free" | "realloc-free" => Role::Dies,
-            "realloc" | "realloc-failed" | "usable-size" | "touch" => Role::Used,
-            _ => Role::Absent,
+            "alloc" | "realloc-unknown" => ObjectUse::Allocated,
+            "free" | "realloc-free" => ObjectUse::Freed,
+            "realloc" | "realloc-failed" | "usable-size" | "touch" => ObjectUse::Used,
+            _ => ObjectUse::None,
         }
     }
 
     fn policy(&self, value: u32) -> Result<MemoryPolicy, String> {
         let call = self.call.ok_or_else(|| self.missing("call"))?;
         let kind = self.word(&POLICY_CALLS, call, "call")?;
-        let unknown = || format!("{value} is no value of {call}");
+        let unknown = || format!("{value} is not a value of {call}");
         MemoryPolicy::of_numbers(kind, value).ok_or_else(unknown)
     }
 
     fn word<T: Copy>(&self, words: &[(T, &str)], word: &str, column: &str) -> Result<T, String> {
         let found = words.iter().find(|(_, name)| *name == word).map(|(value, _)| *value);
-        found.ok_or_else(|| format!("`{word}` is no {column} of `{}`", self.op))
+        found.ok_or_else(|| format!("`{word}` is not a {column} of `{}`", self.op))
     }
 
     fn missing(&self, column: &str) -> String {
@@ -193,15 +193,15 @@ impl Row<'_> {
 
 /// What an event does with its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It has none.
-    Absent,
-    /// The object begins to live.
-    Born,
-    /// It lives before and after.
+pub enum ObjectUse {
+    /// The event has no object.
+    None,
+    /// The event allocates it.
+    Allocated,
+    /// The object is live before and after.
     Used,
-    /// It ends.
-    Dies,
+    /// The event frees it.
+    Freed,
 }
 
 /// The name of an event's kind.

@@ -1,4 +1,4 @@
-//! The one interface through which simulator, replay and statistics read events.
+//! The interface through which the simulator, the replay and the statistics read events.
 
 use crate::error::TraceError;
 use crate::event::Event;
@@ -7,33 +7,35 @@ use crate::header::{Footer, Header, Summary};
 /// Most events in one batch.
 pub const BATCH_EVENTS_MAX: usize = 1024;
 
-/// A stream of events that can be run again from its start: a file or a generator.
+/// A stream of events that can be rewound: a file or a generator.
 ///
-/// Ids within the stream are valid by construction: an allocation's id is the one that
-/// [`crate::ids::ObjectIds`] hands out, every other id is live, times never decrease.
+/// Ids within the stream are valid by construction: an allocation has the id that
+/// [`crate::ids::ObjectIds`] assigns, every other id is live. Times never decrease.
 pub trait EventSource {
     /// The next events, 1 to [`BATCH_EVENTS_MAX`] of them, or `None` at the end.
     ///
     /// # Errors
-    /// Damaged or unreadable input. The stream is then over (`None`) until [`EventSource::rewind`].
+    /// Damaged or unreadable input. After an error the stream returns `None` until [`EventSource::rewind`].
     fn next_batch(&mut self) -> Result<Option<&[Event]>, TraceError>;
 
     /// Where the trace comes from.
     fn header(&self) -> &Header;
 
-    /// How large it is; known before the first batch.
+    /// Its size, known before the first batch.
     fn summary(&self) -> &Summary;
 
-    /// The checksum of the trace's file: CRC-32 of its header and all its section headers, which hold the checksums of the
-    /// rest, each without its own last four bytes. `None` where there is no file.
+    /// The checksum of the trace's file; `None` if there is no file.
+    ///
+    /// It is the CRC-32 of the file header and all section headers, each without its last four bytes. Section headers hold the
+    /// checksums of the rest.
     fn checksum(&self) -> Option<u32> {
         None
     }
 
-    /// Mark names and capture quality; empty where a truncated file lost them.
+    /// Mark names, quality, call sites and profiles; empty if the file was truncated.
     fn footer(&self) -> &Footer;
 
-    /// Starts again at the first event. Events are the same each time.
+    /// Returns to the first event. The events are the same each time.
     ///
     /// # Errors
     /// As for [`EventSource::next_batch`].

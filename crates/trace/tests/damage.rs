@@ -203,7 +203,7 @@ fn forged_headers_are_refused() {
         (16, &most[..], "do not add up"),
         (24, &most[..4], "do not add up"),
         (28, &most[..4], "do not add up"),
-        (32, &[0; 8][..], "time runs backwards"),
+        (32, &[0; 8][..], "the time decreases"),
     ] {
         let mut bytes = sample.bytes.clone();
         forge(&mut bytes, chunk, at, value);
@@ -218,7 +218,7 @@ fn forged_headers_are_refused() {
         forge(&mut bytes, *section, 24, &7u32.to_le_bytes());
     }
     let (_, failed, _) = sample.read(&bytes).unwrap();
-    assert!(failed.unwrap().to_string().contains("more objects are live than announced"));
+    assert!(failed.unwrap().to_string().contains("more objects are live than the section header says"));
 }
 
 fn write_to(sample: &Sample, bytes: &[u8]) -> std::path::PathBuf {
@@ -263,7 +263,7 @@ fn a_footer_is_an_object() {
     let crc = crc32fast::hash(&bytes[start + 48..end]);
     forge(&mut bytes, start, 8, &crc.to_le_bytes());
     let why = sample.read(&bytes).err().map(|why| why.to_string()).unwrap_or_default();
-    assert!(why.contains("the footer is no JSON of ours"), "{why}");
+    assert!(why.contains("the footer's JSON is not valid"), "{why}");
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn what_is_no_trace_is_said_so() {
     for (bytes, part) in [
         (&b""[..], "shorter than 16 bytes"),
         (b"# a text, and long enough", "does not begin with the .hkt magic"),
-        (&newer, "version 5, but this hksim knows versions up to 4"),
+        (&newer, "version 5, but this hksim reads versions up to 4"),
         (&followed, "bytes follow the footer"),
     ] {
         let why = sample.read(bytes).err().map(|why| why.to_string()).unwrap_or_default();

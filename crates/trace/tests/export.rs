@@ -62,19 +62,19 @@ fn csv_reads_back_without_loss() {
 
 /// What android text keeps of an event.
 fn as_android(op: Op) -> Option<Op> {
-    let birth = Birth::None;
+    let initial_touch = InitialTouch::None;
     Some(match op {
         Op::Alloc { object, size, align_log2, call, .. } => {
             let call = android_call(align_log2, call);
-            Op::Alloc { object, size, align_log2, call, birth }
+            Op::Alloc { object, size, align_log2, call, initial_touch }
         }
         Op::AllocFailed { size, align_log2, call } => {
             Op::AllocFailed { size, align_log2, call: android_call(align_log2, call) }
         }
         Op::ReallocUnknown { object, size, .. } => {
-            Op::Alloc { object, size, align_log2: 0, call: AllocCall::Realloc, birth }
+            Op::Alloc { object, size, align_log2: 0, call: AllocCall::Realloc, initial_touch }
         }
-        Op::Realloc { object, size, .. } => Op::Realloc { object, size, call: ReallocCall::Realloc, birth },
+        Op::Realloc { object, size, .. } => Op::Realloc { object, size, call: ReallocCall::Realloc, initial_touch },
         Op::ReallocFree { object, .. } => Op::ReallocFree { object, call: ReallocCall::Realloc },
         Op::ReallocFailed { size: 0, .. } => return None,
         Op::ReallocFailed { object, size, .. } => Op::ReallocFailed { object, size, call: ReallocCall::Realloc },
@@ -137,11 +137,15 @@ fn rep_reads_back_as_one_thread_of_blocks() {
     let imported = import(&out, &Options::default(), &back).unwrap();
     assert_eq!(imported.kind, "rep");
     let expected = events.iter().filter_map(|event| match event.op {
-        Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
-            Some(Op::Alloc { object, size: size.max(1), align_log2: 0, call: AllocCall::Malloc, birth: Birth::None })
-        }
+        Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => Some(Op::Alloc {
+            object,
+            size: size.max(1),
+            align_log2: 0,
+            call: AllocCall::Malloc,
+            initial_touch: InitialTouch::None,
+        }),
         Op::Realloc { object, size, .. } => {
-            Some(Op::Realloc { object, size, call: ReallocCall::Realloc, birth: Birth::None })
+            Some(Op::Realloc { object, size, call: ReallocCall::Realloc, initial_touch: InitialTouch::None })
         }
         Op::Free { object } | Op::ReallocFree { object, .. } => Some(Op::Free { object }),
         _ => None,

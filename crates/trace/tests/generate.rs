@@ -4,7 +4,7 @@ mod support;
 
 use hksim_trace::event::*;
 use hksim_trace::generate::{RandomMixed, Server, TinyHot, Workload};
-use hksim_trace::header::Touch;
+use hksim_trace::header::TouchKnowledge;
 use hksim_trace::hkt::{TraceReader, TraceWriter};
 use std::collections::HashMap;
 use support::read_all;
@@ -64,7 +64,13 @@ fn random_mixed_is_the_naive_one() {
             assert_eq!(event.time_ns, number as u64 * 100);
             match (event.op, size) {
                 (
-                    Op::Alloc { object, size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::FirstByte },
+                    Op::Alloc {
+                        object,
+                        size,
+                        align_log2: 0,
+                        call: AllocCall::Malloc,
+                        initial_touch: InitialTouch::FirstByte,
+                    },
                     Some(expected),
                 ) => {
                     assert_eq!(size, expected, "{parameters:?}: event {number}");
@@ -139,7 +145,10 @@ fn tiny_hot_is_pairs() {
     let events = events_of(&Workload::TinyHot(TinyHot { cycles: 3000, size: 24 }));
     assert_eq!(events.len(), 6000);
     for pair in events.chunks(2) {
-        assert!(matches!(pair[0].op, Op::Alloc { object: ObjectId(0), size: 24, birth: Birth::FirstByte, .. }));
+        assert!(matches!(
+            pair[0].op,
+            Op::Alloc { object: ObjectId(0), size: 24, initial_touch: InitialTouch::FirstByte, .. }
+        ));
         assert_eq!(pair[1].op, Op::Free { object: ObjectId(0) });
     }
 }
@@ -157,8 +166,8 @@ fn the_server_does_what_it_promises() {
         let mut kinds: HashMap<&str, u64> = HashMap::new();
         for event in &events {
             let kind = match event.op {
-                Op::Alloc { object, size, call, birth, .. } => {
-                    assert_eq!(birth, Birth::All);
+                Op::Alloc { object, size, call, initial_touch, .. } => {
+                    assert_eq!(initial_touch, InitialTouch::All);
                     assert!((16..=4 << 20).contains(&size));
                     large += (size > 1 << 16) as u64;
                     assert!(live.insert(object, (size, event.thread)).is_none());
@@ -169,7 +178,7 @@ fn the_server_does_what_it_promises() {
                         _ => "aligned",
                     }
                 }
-                Op::Realloc { object, size, birth: Birth::All, .. } => {
+                Op::Realloc { object, size, initial_touch: InitialTouch::All, .. } => {
                     let old = live.get_mut(&object).unwrap();
                     live_bytes = live_bytes - old.0 + size;
                     old.0 = size;
@@ -225,7 +234,7 @@ fn a_header_makes_the_trace_again() {
             Workload::Server(p) => Workload::Server(Server { live: 4 << 20, events: 40_000, ..p }),
         };
         let mut source = workload.source().unwrap();
-        assert_eq!(source.header().touch, Touch::FullStream);
+        assert_eq!(source.header().touch, TouchKnowledge::FullStream);
         let mut writer = TraceWriter::create(&path, source.header()).unwrap();
         while let Some(batch) = source.next_batch().unwrap() {
             batch.iter().for_each(|event| writer.push(event).unwrap());

@@ -163,15 +163,15 @@ fn android_lines_mean_what_they_say() {
     let (report, mut reader) = folder.import(&folder.file("t.txt", text)).unwrap();
     assert_eq!((report.quality.parked, report.quality.unknown_frees), (1, 1));
     let malloc = |object, size| {
-        let (align_log2, call, birth) = (0, AllocCall::Malloc, Birth::None);
-        Op::Alloc { object: ObjectId(object), size, align_log2, call, birth }
+        let (align_log2, call, initial_touch) = (0, AllocCall::Malloc, InitialTouch::None);
+        Op::Alloc { object: ObjectId(object), size, align_log2, call, initial_touch }
     };
-    let (call, birth) = (AllocCall::Memalign, Birth::None);
+    let (call, initial_touch) = (AllocCall::Memalign, InitialTouch::None);
     let expected = [
         (0, malloc(0, 7)),
-        (0, Op::Realloc { object: ObjectId(0), size: 9, call: ReallocCall::Realloc, birth }),
+        (0, Op::Realloc { object: ObjectId(0), size: 9, call: ReallocCall::Realloc, initial_touch }),
         (1, malloc(1, 8)),
-        (1, Op::Alloc { object: ObjectId(2), size: 5, align_log2: 5, call, birth }),
+        (1, Op::Alloc { object: ObjectId(2), size: 5, align_log2: 5, call, initial_touch }),
         (1, Op::Free { object: ObjectId(1) }),
         (0, Op::ThreadExit),
         (1, Op::Free { object: ObjectId(0) }),
@@ -215,11 +215,11 @@ fn a_table_of_three_columns_is_enough() {
     let (report, mut reader) = folder.import(&path).unwrap();
     assert_eq!((report.kind, report.threads, report.objects_peak), ("csv", 1, 2));
     assert_eq!(reader.header().clock, Clock::PerEvent);
-    let (object, call, birth) = (ObjectId(0), AllocCall::Malloc, Birth::None);
+    let (object, call, initial_touch) = (ObjectId(0), AllocCall::Malloc, InitialTouch::None);
     let expected = [
-        Op::Alloc { object, size: 100, align_log2: 0, call, birth },
-        Op::Realloc { object, size: 200, call: ReallocCall::Realloc, birth },
-        Op::Alloc { object: ObjectId(1), size: 1, align_log2: 0, call, birth },
+        Op::Alloc { object, size: 100, align_log2: 0, call, initial_touch },
+        Op::Realloc { object, size: 200, call: ReallocCall::Realloc, initial_touch },
+        Op::Alloc { object: ObjectId(1), size: 1, align_log2: 0, call, initial_touch },
         Op::Free { object },
     ];
     let events = read_all(&mut reader).unwrap();
@@ -271,10 +271,10 @@ fn errors_name_file_line_and_mend() {
         ("1: malloc 0x10 5\n1: sbrk 0x20\n", "t.txt:2: the operation is none of"),
         ("1: malloc 0x10 5\n1: free 0x10 1 2\n", "t.txt:2: some lines have times"),
         ("1: malloc 0x10 5\n1: free 0x10 1 2 3 4\n", "t.txt:2: there are too many numbers"),
-        ("hello\n", "no known trace format"),
-        ("", "no known trace format"),
-        ("\u{1f}\u{8b}\n", "no known trace format"),
-        ("xx\n\u{0}\u{1}\n", "no known trace format"),
+        ("hello\n", "unknown trace format"),
+        ("", "unknown trace format"),
+        ("\u{1f}\u{8b}\n", "unknown trace format"),
+        ("xx\n\u{0}\u{1}\n", "unknown trace format"),
     ] {
         let path = folder.file("t.txt", contents);
         let message = folder.import(&path).err().map(|why| why.to_string()).unwrap_or_default();

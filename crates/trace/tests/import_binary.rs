@@ -457,7 +457,7 @@ fn marks_of_a_table_have_names() {
             (Err(why), None) => {
                 let why = why.to_string();
                 assert!(
-                    why.contains("t.csv:") && (why.contains("has no name") || why.contains("no JSON object")),
+                    why.contains("t.csv:") && (why.contains("has no name") || why.contains("not a JSON object")),
                     "{why}"
                 );
             }

@@ -81,7 +81,7 @@ fn check_live(info: &Info, events: &[Event], seed: u64) {
 
 /// Births, resizes and deaths of one object, gathered whole.
 struct Life {
-    birth: (usize, Event, u64),
+    alloc: (usize, Event, u64),
     sizes: Vec<u64>,
     /// Who resized it, and the bytes that came with that.
     added: Vec<(ThreadId, u64)>,
@@ -99,7 +99,7 @@ fn lives(events: &[Event]) -> Vec<Life> {
             Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
                 allocated += size;
                 now.insert(object.0, lives.len());
-                lives.push(Life { birth: (at, *event, allocated), sizes: vec![size], added: Vec::new(), death: None });
+                lives.push(Life { alloc: (at, *event, allocated), sizes: vec![size], added: Vec::new(), death: None });
             }
             Op::Realloc { object, size, .. } => {
                 let life = &mut lives[now[&object.0]];
@@ -122,8 +122,8 @@ fn check_lives(info: &Info, events: &[Event]) {
     let lives = lives(events);
     let dead: Vec<(&Life, &(usize, Event, u64))> =
         lives.iter().filter_map(|life| Some((life, life.death.as_ref()?))).collect();
-    let births = |from: usize, to: usize| events[from + 1..to].iter().filter(|event| event.op.is_birth()).count();
-    let within = |limit| dead.iter().filter(|(life, death)| births(life.birth.0, death.0) < limit).count() as u64;
+    let births = |from: usize, to: usize| events[from + 1..to].iter().filter(|event| event.op.creates_object()).count();
+    let within = |limit| dead.iter().filter(|(life, death)| births(life.alloc.0, death.0) < limit).count() as u64;
     let lifetimes = &info.lifetimes;
     assert_eq!(lifetimes.freed, dead.len() as u64);
     assert_eq!((lifetimes.freed_at_once, lifetimes.freed_within_100), (within(1), within(100)));
@@ -136,8 +136,8 @@ fn check_lives(info: &Info, events: &[Event]) {
         }
         assert_eq!(Some(&quantiles.max), values.last());
     };
-    close(lifetimes.time_ns, dead.iter().map(|(life, death)| death.1.time_ns - life.birth.1.time_ns).collect());
-    close(lifetimes.allocated_bytes, dead.iter().map(|(life, death)| death.2 - life.birth.2).collect());
+    close(lifetimes.time_ns, dead.iter().map(|(life, death)| death.1.time_ns - life.alloc.1.time_ns).collect());
+    close(lifetimes.allocated_bytes, dead.iter().map(|(life, death)| death.2 - life.alloc.2).collect());
     let pairs = || lives.iter().flat_map(|life| life.sizes.windows(2).map(|pair| (pair[0], pair[1])));
     let resizes = info.resizes;
     assert_eq!(resizes.grown, pairs().filter(|(old, new)| new > old).count() as u64);
@@ -145,15 +145,15 @@ fn check_lives(info: &Info, events: &[Event]) {
     assert_eq!(resizes.copied_bytes_max, pairs().map(|(old, new)| old.min(new)).sum::<u64>());
     assert_eq!(resizes.of_one_object_max as usize, lives.iter().map(|life| life.sizes.len() - 1).max().unwrap());
     let mut crossings: BTreeMap<(u32, u32), u64> = BTreeMap::new();
-    for (life, death) in dead.iter().filter(|(life, death)| life.birth.1.thread != death.1.thread) {
-        *crossings.entry((life.birth.1.thread.0, death.1.thread.0)).or_default() += 1;
+    for (life, death) in dead.iter().filter(|(life, death)| life.alloc.1.thread != death.1.thread) {
+        *crossings.entry((life.alloc.1.thread.0, death.1.thread.0)).or_default() += 1;
     }
     assert_eq!(info.crossings[0].frees, *crossings.values().max().unwrap());
     for pair in &info.crossings {
         assert_eq!(pair.frees, crossings[&(pair.allocated_by, pair.freed_by)]);
     }
     for thread in &info.by_thread {
-        let own = lives.iter().filter(|life| life.birth.1.thread.0 == thread.thread);
+        let own = lives.iter().filter(|life| life.alloc.1.thread.0 == thread.thread);
         assert_eq!(thread.allocations, own.clone().count() as u64);
         let asked = own.map(|life| life.sizes[0]).sum::<u64>();
         let added = lives.iter().flat_map(|life| &life.added).filter(|(by, _)| by.0 == thread.thread);
@@ -227,9 +227,9 @@ fn live_bytes_over_time_keep_the_extremes_of_every_span() {
         for step in 0..200u64 {
             let object = ObjectId(0);
             let size = 1000 + (burst * 7919 + step * 104_729) % 50_000;
-            let (call, birth) = (AllocCall::Malloc, Birth::None);
+            let (call, initial_touch) = (AllocCall::Malloc, InitialTouch::None);
             let op = match step % 2 {
-                0 => Op::Alloc { object, size, align_log2: 0, call, birth },
+                0 => Op::Alloc { object, size, align_log2: 0, call, initial_touch },
                 _ => Op::Free { object },
             };
             events.push(Event::new(time_ns, ThreadId(0), op));

@@ -5,7 +5,7 @@ mod support;
 use hksim_trace::event::*;
 use hksim_trace::header::Footer;
 use hksim_trace::hkt::{TraceReader, TraceWriter};
-use hksim_trace::profile::{Borrowing, SiteProfile};
+use hksim_trace::profile::{SiteProfile, WithProfiles};
 use hksim_trace::source::EventSource;
 use std::collections::HashMap;
 use support::{Random, read_all, sample_header};
@@ -14,8 +14,9 @@ use support::{Random, read_all, sample_header};
 fn events(random: &mut Random, length: u32) -> Vec<Event> {
     let one = |number: u32| {
         let site = SiteId(random.pick(&[1, 2, 9]));
-        let birth = if number.is_multiple_of(10) { Birth::Watched } else { Birth::None };
-        let op = Op::Alloc { object: ObjectId(number), size: 64, align_log2: 0, call: AllocCall::Malloc, birth };
+        let initial_touch = if number.is_multiple_of(10) { InitialTouch::Watched } else { InitialTouch::None };
+        let op =
+            Op::Alloc { object: ObjectId(number), size: 64, align_log2: 0, call: AllocCall::Malloc, initial_touch };
         Event { time_ns: 0, thread: ThreadId(0), site, op }
     };
     (0..length).map(one).collect()
@@ -34,18 +35,20 @@ fn births_are_lent_in_the_measured_proportions() {
     let stored = events(&mut Random::new(3), 30_000);
     stored.iter().for_each(|event| writer.push(event).unwrap());
     writer.finish(&Footer { profiles, ..Footer::default() }).unwrap();
-    let mut source = Borrowing::new(TraceReader::open(&path).unwrap());
+    let mut source = WithProfiles::new(TraceReader::open(&path).unwrap());
     let lent = read_all(&mut source).unwrap();
-    let mut counts = HashMap::<(u32, Birth), u64>::new();
+    let mut counts = HashMap::<(u32, InitialTouch), u64>::new();
     for (stored, lent) in stored.iter().zip(&lent) {
-        let (Op::Alloc { birth: before, .. }, Op::Alloc { birth, .. }) = (stored.op, lent.op) else { panic!() };
-        if before == Birth::Watched {
+        let (Op::Alloc { initial_touch: before, .. }, Op::Alloc { initial_touch, .. }) = (stored.op, lent.op) else {
+            panic!()
+        };
+        if before == InitialTouch::Watched {
             assert_eq!(stored, lent);
             continue;
         }
-        *counts.entry((stored.site.0, birth)).or_default() += 1;
+        *counts.entry((stored.site.0, initial_touch)).or_default() += 1;
     }
-    let of = |site| Birth::ALL.map(|birth| counts.get(&(site, birth)).copied().unwrap_or(0));
+    let of = |site| InitialTouch::ALL.map(|initial_touch| counts.get(&(site, initial_touch)).copied().unwrap_or(0));
     let [none, first, all, watched, read, read_then_write] = of(2);
     assert_eq!((first, watched), (0, 0));
     let total = none + all + read + read_then_write;
@@ -60,18 +63,19 @@ fn births_are_lent_in_the_measured_proportions() {
 }
 
 /// One object of each size that a profile knows nothing else of, and the births they got.
-fn births_by_size(profiles: &[SiteProfile], call: AllocCall, sizes: &[u64]) -> Vec<Birth> {
+fn births_by_size(profiles: &[SiteProfile], call: AllocCall, sizes: &[u64]) -> Vec<InitialTouch> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sizes.hkt");
     let mut writer = TraceWriter::create(&path, &sample_header()).unwrap();
     for (number, &size) in (0..).zip(sizes) {
-        let op = Op::Alloc { object: ObjectId(number), size, align_log2: 0, call, birth: Birth::None };
+        let op = Op::Alloc { object: ObjectId(number), size, align_log2: 0, call, initial_touch: InitialTouch::None };
         writer.push(&Event::new(0, ThreadId(0), op)).unwrap();
     }
     writer.finish(&Footer { profiles: profiles.to_vec(), ..Footer::default() }).unwrap();
-    let lent = read_all(&mut Borrowing::new(TraceReader::open(&path).unwrap())).unwrap();
-    let birth = |event: &Event| if let Op::Alloc { birth, .. } = event.op { birth } else { panic!() };
-    lent.iter().map(birth).collect()
+    let lent = read_all(&mut WithProfiles::new(TraceReader::open(&path).unwrap())).unwrap();
+    let initial_touch =
+        |event: &Event| if let Op::Alloc { initial_touch, .. } = event.op { initial_touch } else { panic!() };
+    lent.iter().map(initial_touch).collect()
 }
 
 #[test]
@@ -87,9 +91,21 @@ fn a_size_borrows_from_its_class_and_calloc_from_calloc() {
     let sizes = [17, 32, 33, 112, 113];
     let malloc = births_by_size(&profiles, AllocCall::Malloc, &sizes);
     // Sizes between two classes belong to the larger one; beyond the largest the sum of all serves.
-    assert_eq!(malloc, [Birth::All, Birth::All, Birth::Read, Birth::Read, Birth::None]);
+    assert_eq!(
+        malloc,
+        [InitialTouch::All, InitialTouch::All, InitialTouch::Read, InitialTouch::Read, InitialTouch::None]
+    );
     let calloc = births_by_size(&profiles, AllocCall::Calloc, &sizes);
-    assert_eq!(calloc, [Birth::ReadThenWrite, Birth::ReadThenWrite, Birth::None, Birth::None, Birth::None]);
+    assert_eq!(
+        calloc,
+        [
+            InitialTouch::ReadThenWrite,
+            InitialTouch::ReadThenWrite,
+            InitialTouch::None,
+            InitialTouch::None,
+            InitialTouch::None
+        ]
+    );
 }
 
 #[test]

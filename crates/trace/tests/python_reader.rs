@@ -26,16 +26,16 @@ fn python() -> Option<String> {
     }
 }
 
-fn birth_name(birth: Birth) -> &'static str {
-    match birth {
-        Birth::None => "none",
-        Birth::FirstByte => "first",
-        Birth::All => "all",
-        Birth::Watched => "watched",
-        Birth::Read => "read",
-        Birth::ReadThenWrite => "read-then-write",
+fn initial_touch_name(initial_touch: InitialTouch) -> &'static str {
+    match initial_touch {
+        InitialTouch::None => "none",
+        InitialTouch::FirstByte => "first",
+        InitialTouch::All => "all",
+        InitialTouch::Watched => "watched",
+        InitialTouch::Read => "read",
+        InitialTouch::ReadThenWrite => "read-then-write",
         // Borrowed while a trace is read: no file has it.
-        Birth::Apart(_) => unreachable!("a file holds a birth of two sides"),
+        InitialTouch::PerPage(_) => unreachable!("a file holds a birth of two sides"),
     }
 }
 
@@ -47,13 +47,13 @@ fn expected(event: &Event) -> Value {
     };
     let realloc_call = |call| if call == ReallocCall::Realloc { "realloc" } else { "reallocarray" };
     let (name, mut fields) = match event.op {
-        Op::Alloc { object, size, align_log2, call, birth } => (
+        Op::Alloc { object, size, align_log2, call, initial_touch } => (
             "alloc",
-            json!({"object": object.0, "size": size, "align_log2": align_log2, "call": alloc_call(call), "birth": birth_name(birth)}),
+            json!({"object": object.0, "size": size, "align_log2": align_log2, "call": alloc_call(call), "birth": initial_touch_name(initial_touch)}),
         ),
-        Op::Realloc { object, size, call, birth } => (
+        Op::Realloc { object, size, call, initial_touch } => (
             "realloc",
-            json!({"object": object.0, "size": size, "align_log2": 0, "call": realloc_call(call), "birth": birth_name(birth)}),
+            json!({"object": object.0, "size": size, "align_log2": 0, "call": realloc_call(call), "birth": initial_touch_name(initial_touch)}),
         ),
         Op::ReallocFree { object, call } => {
             ("realloc_free", json!({"object": object.0, "align_log2": 0, "call": realloc_call(call), "birth": "none"}))

@@ -8,7 +8,7 @@ mod support;
 
 use hksim_trace::event::*;
 use hksim_trace::header::Quality;
-use hksim_trace::resolve::{Emit, Plain, PlainCall, RawEvent, RawOp, Resolver, Window};
+use hksim_trace::resolve::{EventSink, Plain, PlainCall, RawEvent, RawOp, Resolver, WaitLimits};
 use std::collections::{HashMap, VecDeque};
 use support::Random;
 
@@ -44,7 +44,7 @@ fn program(random: &mut Random, threads: u64, length: u64) -> Vec<Call> {
                 serials += 1;
                 live.push((address, serials));
                 let (size, align_log2, call) = (random.below(100), 0, AllocCall::Malloc);
-                (RawOp::Alloc { address, size, align_log2, call, birth: Birth::None }, serials)
+                (RawOp::Alloc { address, size, align_log2, call, initial_touch: InitialTouch::None }, serials)
             }
             kind if !live.is_empty() => {
                 let at = random.below(live.len() as u64) as usize;
@@ -61,7 +61,7 @@ fn program(random: &mut Random, threads: u64, length: u64) -> Vec<Call> {
                             new,
                             size: 1 + random.below(100),
                             call: ReallocCall::Realloc,
-                            birth: Birth::None,
+                            initial_touch: InitialTouch::None,
                         },
                         serial,
                     )
@@ -132,7 +132,7 @@ fn check_against(calls: &[Call], events: &[Event], seed: u64) {
 
 fn resolve(raws: &[RawEvent]) -> (Vec<Event>, Quality) {
     let mut events = Vec::new();
-    let mut resolver = Resolver::new(Window::default());
+    let mut resolver = Resolver::new(WaitLimits::default());
     for raw in raws {
         resolver.push(*raw, &mut |event| events.push(event)).unwrap();
     }
@@ -161,7 +161,7 @@ struct Narrow {
     room: usize,
 }
 
-impl Emit for Narrow {
+impl EventSink for Narrow {
     fn take(&mut self, event: Event) {
         self.events.push(event);
     }
@@ -172,7 +172,7 @@ impl Emit for Narrow {
 }
 
 /// As [`resolve`], with common calls handed over many at once.
-fn resolve_at_once(raws: &[RawEvent], window: Window, random: &mut Random) -> (Vec<Event>, Quality) {
+fn resolve_at_once(raws: &[RawEvent], window: WaitLimits, random: &mut Random) -> (Vec<Event>, Quality) {
     let mut out = Narrow { events: Vec::new(), room: 1 + random.below(300) as usize };
     let mut resolver = Resolver::new(window);
     let mut rest = raws;
@@ -223,7 +223,7 @@ fn many_calls_at_once_come_to_the_same() {
             let at = raws.len() / 2;
             raws.insert(at, RawEvent::new(raws[at].time_ns, raws[at].thread, RawOp::Gap));
         }
-        for window in [Window::DEFAULT, Window::UNLOCKED_STAMPS, Window::CERTAIN] {
+        for window in [WaitLimits::DEFAULT, WaitLimits::UNLOCKED_STAMPS, WaitLimits::CERTAIN] {
             let (mut resolver, mut events) = (Resolver::new(window), Vec::new());
             let mut emit = |event: Event| events.push(event);
             raws.iter().for_each(|raw| resolver.push(*raw, &mut emit).unwrap());
@@ -304,11 +304,11 @@ fn raw(time_ns: u64, thread: u32, op: RawOp) -> RawEvent {
 }
 
 fn malloc(address: u64, size: u64) -> RawOp {
-    RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None }
+    RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, initial_touch: InitialTouch::None }
 }
 
 fn realloc(old: u64, new: u64, size: u64) -> RawOp {
-    RawOp::Realloc { old, new, size, call: ReallocCall::Realloc, birth: Birth::None }
+    RawOp::Realloc { old, new, size, call: ReallocCall::Realloc, initial_touch: InitialTouch::None }
 }
 
 #[test]
@@ -322,15 +322,15 @@ fn every_null_case_of_realloc() {
         raw(6, 9, realloc(0x20, 0, 0)),
     ]);
     let ops: Vec<Op> = events.iter().map(|event| event.op).collect();
-    let (object, call, birth) = (ObjectId(0), ReallocCall::Realloc, Birth::None);
+    let (object, call, initial_touch) = (ObjectId(0), ReallocCall::Realloc, InitialTouch::None);
     assert_eq!(
         ops,
         [
-            Op::Alloc { object, size: 5, align_log2: 0, call: AllocCall::Realloc, birth },
+            Op::Alloc { object, size: 5, align_log2: 0, call: AllocCall::Realloc, initial_touch },
             Op::AllocFailed { size: 6, align_log2: 0, call: AllocCall::Realloc },
             Op::ReallocFailed { object, size: 7, call },
-            Op::Realloc { object, size: 8, call, birth },
-            Op::Realloc { object, size: 1, call, birth },
+            Op::Realloc { object, size: 8, call, initial_touch },
+            Op::Realloc { object, size: 1, call, initial_touch },
             Op::ReallocFree { object, call },
         ]
     );
@@ -378,7 +378,7 @@ fn a_free_that_was_never_seen_is_put_in() {
 /// the address stays live for ever.
 #[test]
 fn a_free_stamped_early_does_not_end_the_block_before() {
-    let mut resolver = Resolver::new(Window::UNLOCKED_STAMPS);
+    let mut resolver = Resolver::new(WaitLimits::UNLOCKED_STAMPS);
     let mut events = Vec::new();
     let mut emit = |event: Event| events.push(event);
     let (address, other) = (0x10, 0x20);
@@ -406,7 +406,7 @@ fn a_free_stamped_early_does_not_end_the_block_before() {
 /// A held free ends its block before the address is given out again, by whichever thread.
 #[test]
 fn a_held_free_gives_way_to_a_reuse() {
-    let mut resolver = Resolver::new(Window::UNLOCKED_STAMPS);
+    let mut resolver = Resolver::new(WaitLimits::UNLOCKED_STAMPS);
     let mut events = Vec::new();
     let mut emit = |event: Event| events.push(event);
     for raw in [
@@ -426,8 +426,8 @@ fn a_held_free_gives_way_to_a_reuse() {
 /// Rounds in which one thread allocates an address and another frees it, after the first of its frees was not recorded.
 fn rounds_after_a_lost_free(gap: bool) -> (Vec<Op>, Quality) {
     let malloc = |time_ns, size| {
-        let (call, birth) = (AllocCall::Malloc, Birth::None);
-        RawEvent::new(time_ns, 1, RawOp::Alloc { address: 0x1000, size, align_log2: 0, call, birth })
+        let (call, initial_touch) = (AllocCall::Malloc, InitialTouch::None);
+        RawEvent::new(time_ns, 1, RawOp::Alloc { address: 0x1000, size, align_log2: 0, call, initial_touch })
     };
     let mut raws = vec![malloc(100, 1)];
     raws.extend(gap.then_some(RawEvent::new(1_000, 1, RawOp::Gap)));
@@ -435,7 +435,7 @@ fn rounds_after_a_lost_free(gap: bool) -> (Vec<Op>, Quality) {
         raws.push(malloc(10_000 * round, 1 + round));
         raws.push(RawEvent::new(10_000 * round + 5_000, 2, RawOp::Free { address: 0x1000 }));
     }
-    let (mut resolver, mut ops) = (Resolver::new(Window::UNLOCKED_STAMPS), Vec::new());
+    let (mut resolver, mut ops) = (Resolver::new(WaitLimits::UNLOCKED_STAMPS), Vec::new());
     let mut emit = |event: Event| ops.push(event.op);
     raws.into_iter().for_each(|raw| resolver.push(raw, &mut emit).unwrap());
     let quality = resolver.finish(&mut emit).unwrap();

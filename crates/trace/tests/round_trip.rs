@@ -61,8 +61,8 @@ fn the_writer_refuses_what_cannot_be() {
     let mut writer = TraceWriter::create(&path, &sample_header()).unwrap();
     let event = |time_ns, thread, op| Event::new(time_ns, ThreadId(thread), op);
     let alloc = |id, size| {
-        let (align_log2, call, birth) = (0, AllocCall::Malloc, Birth::None);
-        Op::Alloc { object: ObjectId(id), size, align_log2, call, birth }
+        let (align_log2, call, initial_touch) = (0, AllocCall::Malloc, InitialTouch::None);
+        Op::Alloc { object: ObjectId(id), size, align_log2, call, initial_touch }
     };
     writer.push(&event(10, 0, alloc(0, 5))).unwrap();
     let refused = |writer: &mut TraceWriter, event| writer.push(&event).unwrap_err();

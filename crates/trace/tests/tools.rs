@@ -72,12 +72,12 @@ impl Births {
     /// The object's number in order of birth; the event is done then.
     fn follow(&mut self, op: &Op) -> Option<u64> {
         let object = op.object()?;
-        if op.is_birth() {
+        if op.creates_object() {
             self.number_of.insert(object, self.born);
             self.born += 1;
         }
         let number = self.number_of[&object];
-        if op.is_death() {
+        if op.frees_object() {
             self.number_of.remove(&object);
         }
         Some(number)
@@ -161,23 +161,23 @@ fn touched(events: &[Event]) -> BTreeMap<u64, Hulls> {
     for event in events {
         let Some(number) = births.follow(&event.op) else { continue };
         let (size, accesses) = lives.entry(number).or_default();
-        let whole = |from, to, birth| match birth {
-            Birth::All | Birth::ReadThenWrite => Some((from, to, Access::Write)),
-            Birth::Read => Some((from, to, Access::Read)),
+        let whole = |from, to, initial_touch| match initial_touch {
+            InitialTouch::All | InitialTouch::ReadThenWrite => Some((from, to, Access::Write)),
+            InitialTouch::Read => Some((from, to, Access::Read)),
             _ => None,
         };
         match event.op {
-            Op::Alloc { size: asked, birth, .. } => {
+            Op::Alloc { size: asked, initial_touch, .. } => {
                 *size = asked;
-                accesses.extend(whole(0, asked, birth));
-                accesses.extend((birth == Birth::FirstByte).then_some((0, asked.min(1), Access::Write)));
+                accesses.extend(whole(0, asked, initial_touch));
+                accesses.extend((initial_touch == InitialTouch::FirstByte).then_some((0, asked.min(1), Access::Write)));
             }
             Op::ReallocUnknown { size: asked, .. } => *size = asked,
-            Op::Realloc { size: asked, birth, .. } => {
+            Op::Realloc { size: asked, initial_touch, .. } => {
                 // What lay between two accesses counts as one of them, also where the second is cut off.
                 let known = [Access::Write, Access::Read].map(|kind| hull(accesses, kind).map(|(a, b)| (a, b, kind)));
                 *accesses = known.into_iter().flatten().map(|(from, to, kind)| (from, to.min(asked), kind)).collect();
-                accesses.extend(whole(*size, asked, birth));
+                accesses.extend(whole(*size, asked, initial_touch));
                 *size = asked;
             }
             Op::Touch { offset, bytes, access, .. } => accesses.push((offset, offset + u64::from(bytes), access)),
@@ -210,7 +210,7 @@ fn what_was_touched_before_a_cut_is_touched_at_its_start() {
                 _ => assert!(reads.is_none_or(within), "seed {seed}: {reads:?}, written {written:?}"),
             }
         }
-        let resized_whole = |event: &&Event| matches!(event.op, Op::Realloc { birth: Birth::All, .. });
+        let resized_whole = |event: &&Event| matches!(event.op, Op::Realloc { initial_touch: InitialTouch::All, .. });
         grown += sample.events[..1500].iter().filter(resized_whole).count();
     }
     assert!(grown > 50 && read > 50, "{grown} resizes, {read} reads");
@@ -318,11 +318,11 @@ fn a_cut_without_its_past_knows_nothing_of_it() {
     for event in &sample.events[1000..] {
         let Some(object) = event.op.object() else { continue };
         match event.op {
-            _ if event.op.is_birth() => {
+            _ if event.op.creates_object() => {
                 known.insert(object);
             }
             _ if known.contains(&object) => {
-                if event.op.is_death() {
+                if event.op.frees_object() {
                     known.remove(&object);
                 }
             }
@@ -366,7 +366,7 @@ fn a_cut_of_threads_ends_what_others_freed() {
         let Some(object) = event.op.object() else { continue };
         let is_kept = by_kept(&event);
         match event.op {
-            _ if event.op.is_death() => {
+            _ if event.op.frees_object() => {
                 owned.remove(&object);
             }
             Op::Alloc { .. } | Op::ReallocUnknown { .. } | Op::Realloc { .. } if is_kept => {
@@ -399,7 +399,7 @@ fn merged_traces_keep_their_own_order() {
     let offsets = [0, 1 << 33, 500];
     let merging = samples.iter().zip(offsets).map(|(sample, offset_ns)| {
         let source: Box<dyn EventSource> = Box::new(sample.reader());
-        Merging { source, offset_ns }
+        MergeInput { source, offset_ns }
     });
     let out = samples[0].out();
     let summary = merge(merging.collect(), &out).unwrap();
@@ -489,8 +489,9 @@ fn nothing_is_left_of_names() {
 /// An object of one size that grows to another, which the program touches up to its very end; the new part at once.
 fn touched_to_the_end(first: u64, second: u64, stride: u64) -> Vec<Event> {
     let object = ObjectId(0);
-    let born = Op::Alloc { object, size: first, align_log2: 0, call: AllocCall::Malloc, birth: Birth::Watched };
-    let grown = Op::Realloc { object, size: second, call: ReallocCall::Realloc, birth: Birth::Watched };
+    let born =
+        Op::Alloc { object, size: first, align_log2: 0, call: AllocCall::Malloc, initial_touch: InitialTouch::Watched };
+    let grown = Op::Realloc { object, size: second, call: ReallocCall::Realloc, initial_touch: InitialTouch::Watched };
     let touch = move |offset, bytes, access| Op::Touch { object, offset, bytes: bytes as u32, access };
     let touches = |to: u64, access| {
         (0..to).step_by(stride as usize).map(move |offset| touch(offset, stride.min(to - offset), access))
@@ -524,8 +525,8 @@ fn touches_do_not_tell_the_exact_size() {
 #[test]
 fn kept_lifetimes_are_whole() {
     let sample = Sample::new(13, 3000);
-    let total = sample.events.iter().filter(|event| event.op.is_birth()).count() as u64;
-    let mut kept = Lifetimes::all(total);
+    let total = sample.events.iter().filter(|event| event.op.creates_object()).count() as u64;
+    let mut kept = LifetimeSet::all(total);
     let mut random = Random::new(14);
     (0..total).filter(|_| random.chance(60)).collect::<Vec<_>>().into_iter().for_each(|number| kept.remove(number));
     assert_eq!(kept.count(), kept.iter().count() as u64);

@@ -13,7 +13,7 @@ use environment::Surroundings;
 use hksim_engine::TouchRule;
 use hksim_replay::Mode;
 use hksim_sim::report::{TouchLabel, TraceLabel};
-use hksim_trace::header::Touch;
+use hksim_trace::header::TouchKnowledge;
 use rounds::{Outcome, Plan, Row, WARM_UP_ROUNDS, rows};
 use serde::Serialize;
 use spread::Spread;
@@ -84,14 +84,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let allocators =
         args.allocators.iter().map(|word| Allocator::named("allocators", word)).collect::<Result<Vec<_>>>()?;
     let knowledge = trace.header.touch;
-    let rule = args.touch.unwrap_or(if knowledge == Touch::Assumed { TouchRule::All } else { TouchRule::Recorded });
+    let rule =
+        args.touch.unwrap_or(if knowledge == TouchKnowledge::Assumed { TouchRule::All } else { TouchRule::Recorded });
     let plan = Plan { trace: &args.trace, touch: rule, mode: args.mode, runs: args.runs };
     let (rows, environment) = rows(&allocators, &plan)?;
     let report = ComparisonReport {
         stamp: Stamp::HERE,
         trace: trace.label(),
         events: trace.summary.events,
-        touch: TouchLabel { rule, knowledge: if rule == TouchRule::Recorded { knowledge } else { Touch::Assumed } },
+        touch: TouchLabel {
+            rule,
+            knowledge: if rule == TouchRule::Recorded { knowledge } else { TouchKnowledge::Assumed },
+        },
         mode: args.mode,
         runs: args.runs,
         warm_up_rounds: WARM_UP_ROUNDS,

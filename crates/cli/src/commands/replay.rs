@@ -10,7 +10,7 @@ use hksim_policy::Policy;
 use hksim_policy::vocabulary::Align;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
 use hksim_sim::report::{TouchLabel, TraceLabel};
-use hksim_trace::header::Touch;
+use hksim_trace::header::TouchKnowledge;
 use serde::Serialize;
 
 use super::allocators::{Allocator, Found};
@@ -106,7 +106,7 @@ pub fn run(args: &Args) -> Result<()> {
     let (memory_policy, forks) = (choice.memory_policy, args.forks.windows(&trace)?);
     let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, memory_policy, mode, measure, stop_at, forks };
     let replayed = replay(&spec)?;
-    let knowledge = if rule == TouchRule::Recorded { trace.header.touch } else { Touch::Assumed };
+    let knowledge = if rule == TouchRule::Recorded { trace.header.touch } else { TouchKnowledge::Assumed };
     let report = ReplayReport {
         stamp: Stamp::HERE,
         trace: trace.label(),

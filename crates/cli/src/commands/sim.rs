@@ -13,7 +13,7 @@ use hksim_sim::simulate::{Marks, simulate};
 use hksim_sim::tlb::Geometry;
 use hksim_sim::{Setup, SimReport};
 use hksim_trace::hkt::TraceReader;
-use hksim_trace::profile::Borrowing;
+use hksim_trace::profile::WithProfiles;
 use layouts::Layouts;
 use serde::Serialize;
 
@@ -110,7 +110,7 @@ struct Placed<'a> {
 
 fn dump_pages(args: &Args, path: &Path, setup: &Setup) -> Result<()> {
     let at = args.at.as_ref().map(|point| point.event(&args.trace)).transpose()?;
-    let mut source = Borrowing::new(TraceReader::open(&args.trace)?);
+    let mut source = WithProfiles::new(TraceReader::open(&args.trace)?);
     let mut marks = simulate(&mut source, setup, at.map_or(Marks::Collect, Marks::At), &|_| {})?.marks;
     marks.retain(|mark| at.is_none_or(|event| mark.event == event));
     file::write(path, pages::text(&setup.policy.prepare()?.layout, &marks).as_bytes())

@@ -6,7 +6,7 @@ use hksim_linux_mm::{BLOCK_ORDER, KernelConfig, KernelVersion, MidSizes, Rules, 
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Huge;
 use hksim_sim::SimReport;
-use hksim_trace::header::Touch;
+use hksim_trace::header::TouchKnowledge;
 
 use super::mthp::{self, Sizes};
 use super::table::{FLAGS, Flag, Subject};
@@ -103,8 +103,8 @@ impl Choice {
     }
 
     /// The touch rule for a trace of that knowledge: what was recorded, else every byte once.
-    pub fn touch_rule(&self, knowledge: Touch) -> TouchRule {
-        self.touch.unwrap_or(if knowledge == Touch::Assumed { TouchRule::All } else { TouchRule::Recorded })
+    pub fn touch_rule(&self, knowledge: TouchKnowledge) -> TouchRule {
+        self.touch.unwrap_or(if knowledge == TouchKnowledge::Assumed { TouchRule::All } else { TouchRule::Recorded })
     }
 
     /// The kernel to simulate: `base`, unless flags say otherwise.

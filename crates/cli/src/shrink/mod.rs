@@ -15,7 +15,7 @@ use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::row::op_name;
 use hksim_trace::source::EventSource;
-use hksim_trace::tools::{Lifetimes, Selection};
+use hksim_trace::tools::{LifetimeSet, Selection};
 
 /// Decides whether such a part of the trace has the property.
 pub trait Trial {
@@ -60,7 +60,7 @@ impl<'a, T: Trial> Search<'a, T> {
     /// The trace is damaged.
     pub fn new(reader: &'a mut TraceReader, trial: T, tries: u64) -> Result<Self> {
         let mut search = Search { reader, trial, tries_left: tries, kept: Selection::default() };
-        let mut all = Lifetimes::default();
+        let mut all = LifetimeSet::default();
         search.births(&mut |number, _| all.insert(number))?;
         search.kept.lifetimes = Arc::new(all);
         Ok(search)
@@ -127,7 +127,7 @@ impl<'a, T: Trial> Search<'a, T> {
         })?;
         let mut tries_left = self.tries_left;
         let members = |search: &mut Self, groups: &[u32]| {
-            let mut members = Lifetimes::default();
+            let mut members = LifetimeSet::default();
             search.births(&mut |number, event| {
                 if kept.contains(number) && groups.contains(&group.of(event)) {
                     members.insert(number);
@@ -150,7 +150,7 @@ impl<'a, T: Trial> Search<'a, T> {
         self.reader.rewind()?;
         let mut number = 0;
         while let Some(batch) = self.reader.next_batch()? {
-            for event in batch.iter().filter(|event| event.op.is_birth()) {
+            for event in batch.iter().filter(|event| event.op.creates_object()) {
                 see(number, event);
                 number += 1;
             }

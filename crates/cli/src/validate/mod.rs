@@ -19,7 +19,7 @@ use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
 use hksim_sim::simulate::{Marks, Setup, Simulated, simulate};
 use hksim_sim::{Addresses, SimReport};
 use hksim_trace::hkt::TraceReader;
-use hksim_trace::profile::Borrowing;
+use hksim_trace::profile::WithProfiles;
 use serde::Serialize;
 
 pub use layout::LayoutResidual;
@@ -156,7 +156,7 @@ fn predict_again(trace: &Path, setup: &Setup, modelled: &Simulated, replayed: &R
 
 /// Simulates a trace file.
 fn predict(trace: &Path, setup: &Setup, marks: Marks) -> anyhow::Result<Simulated> {
-    let mut source = Borrowing::new(TraceReader::open(trace)?);
+    let mut source = WithProfiles::new(TraceReader::open(trace)?);
     Ok(simulate(&mut source, setup, marks, &|_| {})?)
 }
 

@@ -54,7 +54,7 @@ fn bad_usage_is_named() {
         ("gen server --live 1 -o x.hkt", "live"),
         ("gen somebody -o x.hkt", "somebody"),
         ("import rm.hkt --from nothing -o x.hkt", "script, android"),
-        ("import rm.hkt -o x.hkt", "no known trace format"),
+        ("import rm.hkt -o x.hkt", "unknown trace format"),
         ("record -o x.hkt", "<CMD>"),
         ("record -o x.hkt -- ./no-such-program", "not found"),
         ("plot rm.hkt -o x.svg", "rm.hkt"),

@@ -118,7 +118,7 @@ fn what_cannot_be_used_is_refused_in_one_line() {
         ("", "no page faults"),
         ("a 0 32\nf 0\n", "no page faults"),
         ("t 1 1.5: 1 page-faults: ffffffff817554ea elf_load+0x28a ([kernel.kallsyms])\n", "+addr"),
-        ("t 1 1.5: 1 page-faults:\n", "k.txt:1: a page fault without its address"),
+        ("t 1 1.5: 1 page-faults:\n", "k.txt:1: a page fault without an address"),
         ("t 1 1.5: page-faults: xyz\n", "+addr"),
         (
             "t 1 1.5: PERF_RECORD_MMAP2 1/1: [0x5000(0x2000) @ 0 00:00 0 0]: r-xp /t\nt 1 1.6: page-faults: 5000 a (/t)\nt 1 1.7: page-faults: 6000 a (/t)\n",

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use hksim_trace::event::{Access, Birth, Op, ThreadId};
-use hksim_trace::header::Touch;
+use hksim_trace::event::{Access, InitialTouch, Op, ThreadId};
+use hksim_trace::header::TouchKnowledge;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 use tempfile::TempDir;
@@ -55,13 +55,13 @@ fn record(folder: &Path, wrapper: &[&str], program: &[&str]) -> Option<Touches> 
 /// The recorded touches of blocks whose sizes nobody else uses, and the threads that made and touched each.
 fn recorded(folder: &Path, known: impl Fn(u64) -> bool) -> (Touches, BTreeMap<u64, BTreeSet<ThreadId>>) {
     let mut reader = TraceReader::open(&folder.join("t.hkt")).expect("a trace");
-    assert_eq!(reader.header().touch, Touch::Sampled);
+    assert_eq!(reader.header().touch, TouchKnowledge::Sampled);
     let (mut live, mut touches, mut threads) = (BTreeMap::new(), Touches::new(), BTreeMap::new());
     while let Some(batch) = reader.next_batch().expect("readable") {
         for event in batch {
             match event.op {
-                Op::Alloc { object, size, birth, .. } => {
-                    assert!(birth == Birth::Watched || size == 0, "{event:?}");
+                Op::Alloc { object, size, initial_touch, .. } => {
+                    assert!(initial_touch == InitialTouch::Watched || size == 0, "{event:?}");
                     live.insert(object, size);
                 }
                 Op::Free { object } => drop(live.remove(&object).expect("a live object")),

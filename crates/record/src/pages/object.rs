@@ -1,6 +1,6 @@
 //! A watched object while it lives: which of its pages were seen to be touched.
 
-use hksim_trace::event::{Access, Birth, Sides, SiteId};
+use hksim_trace::event::{Access, InitialTouch, PageTouches, SiteId};
 use hksim_trace::profile::SiteProfile;
 use hksim_trace::resolve::RawOp;
 
@@ -30,12 +30,12 @@ impl PageSeen {
         }
     }
 
-    fn birth(self) -> Birth {
+    fn initial_touch(self) -> InitialTouch {
         match self {
-            PageSeen::Nothing => Birth::None,
-            PageSeen::Read => Birth::Read,
-            PageSeen::Written => Birth::All,
-            PageSeen::ReadThenWritten => Birth::ReadThenWrite,
+            PageSeen::Nothing => InitialTouch::None,
+            PageSeen::Read => InitialTouch::Read,
+            PageSeen::Written => InitialTouch::All,
+            PageSeen::ReadThenWritten => InitialTouch::ReadThenWrite,
         }
     }
 }
@@ -153,14 +153,15 @@ impl Watched {
     }
 
     /// What its profiles count it as.
-    pub fn birth(&self) -> Birth {
-        let sides = Sides::of(self.seen(0).birth(), self.seen(1).birth()).map(Birth::Apart);
+    pub fn initial_touch(&self) -> InitialTouch {
+        let sides =
+            PageTouches::of(self.seen(0).initial_touch(), self.seen(1).initial_touch()).map(InitialTouch::PerPage);
         let was_resized = self.bytes != self.bytes_made || self.bytes != self.bytes_before;
         // Where its second page was touched first, the two are not what the whole was. Where it was touched late, a neighbour's
         // first access is that page's.
         let are_lent = self.pages() == 2 && !was_resized && !self.is_second_late;
-        let sides = sides.filter(|sides| are_lent && sides.whole() == self.whole.birth());
-        sides.unwrap_or(self.whole.birth())
+        let sides = sides.filter(|sides| are_lent && sides.whole() == self.whole.initial_touch());
+        sides.unwrap_or(self.whole.initial_touch())
     }
 
     /// What was seen of a page.

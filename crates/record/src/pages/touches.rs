@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use hksim_trace::event::{Access, AllocCall, Birth};
+use hksim_trace::event::{Access, AllocCall, InitialTouch};
 use hksim_trace::header::Watched as Counts;
 use hksim_trace::profile::SiteProfile;
 use hksim_trace::resolve::{RawEvent, RawOp};
@@ -227,8 +227,8 @@ impl PageTouches {
             // Nobody saw what it touched: it borrows like the objects that were not watched.
             return each(raw);
         }
-        if let RawOp::Alloc { birth, .. } | RawOp::Realloc { birth, .. } = &mut raw.op {
-            *birth = Birth::Watched;
+        if let RawOp::Alloc { initial_touch, .. } | RawOp::Realloc { initial_touch, .. } = &mut raw.op {
+            *initial_touch = InitialTouch::Watched;
         }
         each(raw)?;
         self.counts.objects += 1;
@@ -353,7 +353,7 @@ impl PageTouches {
     /// Adds an object's life to its profiles.
     fn note(&mut self, object: &Watched) {
         for kind in object.profiles() {
-            self.profiles.entry(kind.key()).or_insert(kind).count(object.birth());
+            self.profiles.entry(kind.key()).or_insert(kind).count(object.initial_touch());
         }
     }
 }

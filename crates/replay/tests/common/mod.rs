@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use hksim_engine::TouchRule;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target, replay};
-use hksim_trace::event::{AllocCall, Birth, Event, ObjectId, Op, ReallocCall, ThreadId};
+use hksim_trace::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, ThreadId};
 use hksim_trace::generate::Workload;
-use hksim_trace::header::{Clock, Footer, Header, Origin, Touch};
+use hksim_trace::header::{Clock, Footer, Header, Origin, TouchKnowledge};
 use hksim_trace::hkt::TraceWriter;
 use tempfile::TempDir;
 
@@ -29,7 +29,7 @@ impl Trace {
     pub fn of(events: impl IntoIterator<Item = (u32, Op)>) -> Trace {
         let trace = Trace { folder: tempfile::tempdir().unwrap() };
         let origin = Origin::Imported { format: "test".into(), file: "test".into() };
-        let header = Header::new(origin, Touch::Assumed, Clock::PerEvent);
+        let header = Header::new(origin, TouchKnowledge::Assumed, Clock::PerEvent);
         let mut writer = TraceWriter::create(&trace.path(), &header).unwrap();
         for (at, (thread, op)) in events.into_iter().enumerate() {
             writer.push(&Event::new(at as u64 * Clock::EVENT_NS, ThreadId(thread), op)).unwrap();
@@ -73,12 +73,18 @@ impl Trace {
 
 /// A plain allocation.
 pub fn malloc(object: u32, size: u64) -> Op {
-    Op::Alloc { object: ObjectId(object), size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None }
+    Op::Alloc {
+        object: ObjectId(object),
+        size,
+        align_log2: 0,
+        call: AllocCall::Malloc,
+        initial_touch: InitialTouch::None,
+    }
 }
 
 /// A plain reallocation.
 pub fn realloc(object: u32, size: u64) -> Op {
-    Op::Realloc { object: ObjectId(object), size, call: ReallocCall::Realloc, birth: Birth::None }
+    Op::Realloc { object: ObjectId(object), size, call: ReallocCall::Realloc, initial_touch: InitialTouch::None }
 }
 
 /// Its free.

@@ -1,57 +1,57 @@
 //! Android's `record_allocs` text: `TID: op POINTER arguments START_NS END_NS`.
 //!
-//! Pointers are made up ([`Names`]). Start and end are equal: a trace knows one time of each call.
+//! Pointers are generated ([`ObjectAddresses`]). Start and end are equal, as a trace has one time per call.
 
 use super::Target;
-use super::names::Names;
+use super::addresses::ObjectAddresses;
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, Event, Op, ReallocCall, SiteId};
+use crate::event::{AllocCall, Event, InitialTouch, Op, ReallocCall, SiteId};
 use crate::source::EventSource;
 
 pub(super) fn write(source: &mut dyn EventSource, to: &mut Target<'_>) -> Result<(), TraceError> {
-    let mut names = Names::default();
+    let mut addresses = ObjectAddresses::default();
     while let Some(batch) = source.next_batch()? {
         for event in batch {
-            line(event, &mut names, to)?;
+            line(event, &mut addresses, to)?;
         }
     }
     Ok(())
 }
 
-fn line(event: &Event, names: &mut Names, to: &mut Target<'_>) -> Result<(), TraceError> {
+fn line(event: &Event, addresses: &mut ObjectAddresses, to: &mut Target<'_>) -> Result<(), TraceError> {
     let (tid, at) = (event.thread.0 + 1, event.time_ns);
     if event.site != SiteId::UNKNOWN {
         to.lose("call site, left out");
     }
     match event.op {
-        Op::Alloc { object, size, align_log2, call, birth } => {
-            lose_birth(birth, to);
-            let pointer = names.bear(object, align_log2);
+        Op::Alloc { object, size, align_log2, call, initial_touch } => {
+            lose_initial_touch(initial_touch, to);
+            let pointer = addresses.allocate(object, align_log2);
             alloc(event, Block { pointer, size, align_log2, call }, to)
         }
         Op::AllocFailed { size, align_log2, call } => alloc(event, Block { pointer: 0, size, align_log2, call }, to),
-        Op::Realloc { object, size, call, birth } => {
-            lose_birth(birth, to);
+        Op::Realloc { object, size, call, initial_touch } => {
+            lose_initial_touch(initial_touch, to);
             lose_reallocarray(call, to);
-            let pointer = names.get(object);
+            let pointer = addresses.get(object);
             to.line(format_args!("{tid}: realloc {pointer:#x} {pointer:#x} {size} {at} {at}"))
         }
         Op::ReallocUnknown { object, size, .. } => {
             to.lose("realloc of an unknown pointer, written as realloc of NULL");
-            let pointer = names.bear(object, 0);
+            let pointer = addresses.allocate(object, 0);
             to.line(format_args!("{tid}: realloc {pointer:#x} 0x0 {size} {at} {at}"))
         }
-        // Of 0 bytes it would read as a realloc that freed.
+        // With size 0 it would be read as a realloc that freed.
         Op::ReallocFailed { size: 0, .. } => lost(to, "realloc to 0 bytes that failed, left out"),
         Op::ReallocFailed { object, size, call } => {
             lose_reallocarray(call, to);
-            to.line(format_args!("{tid}: realloc 0x0 {:#x} {size} {at} {at}", names.get(object)))
+            to.line(format_args!("{tid}: realloc 0x0 {:#x} {size} {at} {at}", addresses.get(object)))
         }
         Op::ReallocFree { object, call } => {
             lose_reallocarray(call, to);
-            to.line(format_args!("{tid}: realloc 0x0 {:#x} 0 {at} {at}", names.bury(object)))
+            to.line(format_args!("{tid}: realloc 0x0 {:#x} 0 {at} {at}", addresses.free(object)))
         }
-        Op::Free { object } => to.line(format_args!("{tid}: free {:#x} {at} {at}", names.bury(object))),
+        Op::Free { object } => to.line(format_args!("{tid}: free {:#x} {at} {at}", addresses.free(object))),
         Op::FreeNull => to.line(format_args!("{tid}: free 0x0 {at} {at}")),
         Op::ThreadExit => to.line(format_args!("{tid}: thread_done 0x0 {at}")),
         Op::FreeUnknown => lost(to, "free of an unknown pointer, left out"),
@@ -95,8 +95,8 @@ fn alloc(event: &Event, block: Block, to: &mut Target<'_>) -> Result<(), TraceEr
     }
 }
 
-fn lose_birth(birth: Birth, to: &mut Target<'_>) {
-    if birth != Birth::None {
+fn lose_initial_touch(initial_touch: InitialTouch, to: &mut Target<'_>) {
+    if initial_touch != InitialTouch::None {
         to.lose("touch at the birth of a block, left out");
     }
 }

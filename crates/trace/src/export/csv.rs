@@ -1,7 +1,7 @@
-//! Comma-separated values: one line an event, every field, docs/reference/export.md describes the columns.
+//! Comma-separated values: one line per event with all fields. docs/reference/export.md describes the columns.
 //!
-//! Two rows more than events: `header` at the start and `footer` at the end carry, as JSON, what the trace says about
-//! itself, so that it reads back without loss.
+//! Two additional rows, `header` at the start and `footer` at the end, hold the trace's metadata as JSON, so that it can be read
+//! back without loss.
 
 use super::Target;
 use crate::error::TraceError;
@@ -22,7 +22,7 @@ pub(super) fn write(source: &mut dyn EventSource, to: &mut Target<'_>) -> Result
     while let Some(batch) = source.next_batch()? {
         for event in batch {
             time_ns = event.time_ns;
-            let Row { op, object, size, align_log2, call, birth, offset, bytes, access, number: value, site } =
+            let Row { op, object, size, align_log2, call, initial_touch, offset, bytes, access, number: value, site } =
                 Row::of(event);
             let mark = match event.op {
                 Op::Mark { name } => names.get(name as usize).map(|name| Quoted(name)),
@@ -35,7 +35,7 @@ pub(super) fn write(source: &mut dyn EventSource, to: &mut Target<'_>) -> Result
                 Cell(size),
                 Cell(align_log2),
                 Cell(call),
-                Cell(birth),
+                Cell(initial_touch),
                 Cell(offset),
                 Cell(bytes),
                 Cell(access),
@@ -49,12 +49,12 @@ pub(super) fn write(source: &mut dyn EventSource, to: &mut Target<'_>) -> Result
     to.line(format_args!(",{time_ns},0,footer,,,,,,,,,,,{}", Quoted(&json(source.footer()))))
 }
 
-/// JSON on one line. Header and footer came from JSON or were built to become some.
+/// JSON on one line. Header and footer can always be serialised.
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// A value, or nothing.
+/// A value, or an empty cell.
 struct Cell<T>(Option<T>);
 
 impl<T: Display> Display for Cell<T> {
@@ -63,7 +63,7 @@ impl<T: Display> Display for Cell<T> {
     }
 }
 
-/// Text in quotes, on one line: a character that would end the line is a space.
+/// Quoted text on one line: line ends become spaces.
 struct Quoted<'a>(&'a str);
 
 impl Display for Quoted<'_> {

@@ -1,10 +1,10 @@
-//! Traces in the formats of other programs.
+//! Exports traces to formats of other programs.
 //!
-//! Everything is streamed; what a format cannot say is left out or written as its nearest relative, and counted.
+//! Everything is streamed. What a format cannot represent is left out or written as the nearest equivalent, and counted.
 
+mod addresses;
 mod android;
 mod csv;
-mod names;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod rep;
@@ -22,7 +22,7 @@ use std::path::Path;
 pub enum Kind {
     /// Android's `record_allocs` text.
     Android,
-    /// One line an event, every field; reads back without loss.
+    /// One line per event with all fields; can be read back without loss.
     Csv,
     /// The columns of the CSV form in Apache Parquet.
     #[cfg(feature = "parquet")]
@@ -41,7 +41,7 @@ impl Kind {
         Kind::Rep,
     ];
 
-    /// Whether what is written is no text.
+    /// Whether the format is binary.
     pub fn is_binary(self) -> bool {
         #[cfg(feature = "parquet")]
         return self == Kind::Parquet;
@@ -61,7 +61,7 @@ impl Kind {
     }
 }
 
-/// What an export did.
+/// The result of an export.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExportReport {
     /// The format.
@@ -70,14 +70,14 @@ pub struct ExportReport {
     pub events: u64,
     /// Lines or rows written.
     pub rows: u64,
-    /// What the format cannot say, and how many events that concerns. Empty where the export is whole.
+    /// What the format cannot represent, with the number of events concerned. Empty if the export is lossless.
     pub losses: BTreeMap<&'static str, u64>,
 }
 
-/// Writes all events of a source, from its start, to `out`, whose name in errors is `name`.
+/// Rewinds a source and writes all its events to `out`; `name` is the output's name in errors.
 ///
 /// # Errors
-/// A trace that cannot be read; output that cannot be written. What was written then is incomplete.
+/// The trace cannot be read, or the output cannot be written. The output is then incomplete.
 pub fn export(
     source: &mut dyn EventSource,
     kind: Kind,
@@ -98,7 +98,7 @@ pub fn export(
     Ok(ExportReport { kind, events, rows: to.rows, losses: to.losses })
 }
 
-/// Where an export goes, and what was lost on the way.
+/// The output of an export, and the losses so far.
 struct Target<'a> {
     name: &'a Path,
     out: &'a mut (dyn Write + Send),
@@ -113,7 +113,7 @@ impl Target<'_> {
         writeln!(self.out, "{line}").map_err(|why| self.error(why))
     }
 
-    /// Counts an event of which something is lost.
+    /// Counts an event that is not written in full.
     fn lose(&mut self, what: &'static str) {
         *self.losses.entry(what).or_default() += 1;
     }

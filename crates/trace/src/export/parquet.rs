@@ -1,6 +1,6 @@
 //! Apache Parquet: the columns of the CSV form, typed and compressed.
 //!
-//! What the trace says about itself stands as JSON under `hksim.header` and `hksim.footer` of the file's metadata.
+//! The trace's metadata is stored as JSON under `hksim.header` and `hksim.footer` in the file's metadata.
 
 use super::Target;
 use crate::error::TraceError;
@@ -19,7 +19,7 @@ use parquet::schema::types::ColumnPath;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Rows that are collected before they are written.
+/// Rows per row group.
 const GROUP_ROWS: usize = 1 << 17;
 
 /// The columns, in the order of [`Columns::write`].
@@ -69,7 +69,7 @@ fn open<W: Write + Send>(source: &dyn EventSource, out: W) -> Result<SerializedF
         said("hksim.header", serde_json::to_string(source.header()))?,
         said("hksim.footer", serde_json::to_string(source.footer()))?,
     ];
-    // Times grow by little, and hardly ever repeat.
+    // Times grow in small steps and rarely repeat.
     let time = ColumnPath::from("time_ns");
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
@@ -90,7 +90,7 @@ struct Columns {
     size: Optional<i64>,
     align_log2: Optional<i32>,
     call: Optional<ByteArray>,
-    birth: Optional<ByteArray>,
+    initial_touch: Optional<ByteArray>,
     offset: Optional<i64>,
     bytes: Optional<i64>,
     access: Optional<ByteArray>,
@@ -107,7 +107,7 @@ impl Columns {
     fn push(&mut self, event: &Event, names: &[ByteArray]) {
         let row = Row::of(event);
         let word = |word: &'static str| ByteArray::from(Bytes::from_static(word.as_bytes()));
-        // Unsigned numbers are stored as the signed ones with the same bits.
+        // Unsigned numbers are stored as signed ones with the same bits.
         self.time_ns.push(event.time_ns.cast_signed());
         self.thread.push(event.thread.0.cast_signed());
         self.op.push(word(row.op));
@@ -115,7 +115,7 @@ impl Columns {
         self.size.push(row.size.map(u64::cast_signed));
         self.align_log2.push(row.align_log2.map(|log2| log2 as i32));
         self.call.push(row.call.map(word));
-        self.birth.push(row.birth.map(word));
+        self.initial_touch.push(row.initial_touch.map(word));
         self.offset.push(row.offset.map(u64::cast_signed));
         self.bytes.push(row.bytes.map(u64::cast_signed));
         self.access.push(row.access.map(word));
@@ -127,7 +127,7 @@ impl Columns {
         });
     }
 
-    /// Writes all rows as one group, and forgets them.
+    /// Writes all rows as one group and clears them.
     fn write<W: Write + Send>(&mut self, file: &mut SerializedFileWriter<W>) -> Result<(), ParquetError> {
         let mut group = file.next_row_group()?;
         required::<Int64Type, W>(&mut group, &mut self.time_ns)?;
@@ -137,7 +137,7 @@ impl Columns {
         self.size.write::<Int64Type, W>(&mut group)?;
         self.align_log2.write::<Int32Type, W>(&mut group)?;
         self.call.write::<ByteArrayType, W>(&mut group)?;
-        self.birth.write::<ByteArrayType, W>(&mut group)?;
+        self.initial_touch.write::<ByteArrayType, W>(&mut group)?;
         self.offset.write::<Int64Type, W>(&mut group)?;
         self.bytes.write::<Int64Type, W>(&mut group)?;
         self.access.write::<ByteArrayType, W>(&mut group)?;
@@ -148,7 +148,7 @@ impl Columns {
     }
 }
 
-/// A column that some rows leave empty: the values there are, and for each row whether it has one.
+/// A column with optional values: the values, and for each row whether it has one.
 struct Optional<T> {
     values: Vec<T>,
     levels: Vec<i16>,

@@ -1,13 +1,13 @@
 //! The `.rep` text of allocator course work: four numbers, then `a ID BYTES`, `r ID BYTES`, `f ID`.
 //!
-//! One thread, in the order of the trace. Ids are those of the trace: an id is used again after its `f`.
+//! One thread, in the order of the trace. Ids are those of the trace: an id is reused after its `f`.
 
 use super::Target;
 use crate::error::TraceError;
 use crate::event::{AllocCall, Event, Op, SiteId};
 use crate::source::EventSource;
 
-/// The weight: the trace counts for time and space alike.
+/// The weight: the trace counts for both time and space.
 const WEIGHT: u32 = 1;
 
 pub(super) fn write(source: &mut dyn EventSource, to: &mut Target<'_>) -> Result<(), TraceError> {
@@ -47,7 +47,7 @@ enum Call {
 }
 
 fn call(op: &Op) -> Option<Call> {
-    // The format's readers take a block of 0 bytes for a failure.
+    // The format's readers treat a block of 0 bytes as a failure.
     match *op {
         Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
             Some(Call::Alloc { id: object.0, bytes: size.max(1) })
@@ -58,7 +58,7 @@ fn call(op: &Op) -> Option<Call> {
     }
 }
 
-/// Counts what a written line no longer says.
+/// Counts what a written line does not represent.
 fn note(event: &Event, is_threaded: bool, to: &mut Target<'_>) {
     if is_threaded {
         to.lose("thread of a call");
@@ -78,7 +78,7 @@ fn note(event: &Event, is_threaded: bool, to: &mut Target<'_>) {
     }
 }
 
-/// What the format's first lines say.
+/// The values of the format's first lines.
 #[derive(Default)]
 struct Size {
     lines: u64,

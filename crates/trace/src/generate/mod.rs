@@ -1,7 +1,7 @@
-//! Generators: deterministic programs that are event sources without a file.
+//! Generators: deterministic synthetic programs as event sources without a file.
 //!
-//! A generator needs O(live objects) memory, whatever its length, and gives the same events each time, on every machine.
-//! Every event takes [`Clock::EVENT_NS`]; every access is in the trace, so the touch knowledge is `full-stream`.
+//! A generator needs O(live objects) memory, independent of its length, and produces the same events each time, on every machine.
+//! Every event takes [`Clock::EVENT_NS`]. Every access is in the trace, so the touch knowledge is `full-stream`.
 
 mod program;
 mod random;
@@ -14,7 +14,7 @@ pub use server::Server;
 pub use tiny_hot::TinyHot;
 
 use crate::error::TraceError;
-use crate::header::{Clock, Header, Origin, Touch};
+use crate::header::{Clock, Header, Origin, TouchKnowledge};
 use crate::source::EventSource;
 use program::GeneratedSource;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "kebab-case")]
 pub enum Workload {
-    /// Random allocations and frees on a table of slots.
+    /// Random allocations and frees in a table of slots.
     RandomMixed(RandomMixed),
     /// One block, allocated and freed over and over.
     TinyHot(TinyHot),
@@ -36,7 +36,7 @@ impl Workload {
     /// The names of all generators, as `hksim gen` takes them.
     pub const NAMES: [&str; 3] = ["random-mixed", "tiny-hot", "server"];
 
-    /// The generator of that name with default parameters; `None` if there is none.
+    /// The generator with this name and default parameters; `None` if there is none.
     pub fn with_defaults(name: &str) -> Option<Self> {
         match name {
             "random-mixed" => Some(Workload::RandomMixed(RandomMixed::default())),
@@ -46,7 +46,7 @@ impl Workload {
         }
     }
 
-    /// The generator that a header names, so that its trace can be made again.
+    /// The generator given in a trace's origin, to generate the trace again.
     pub fn from_origin(origin: &Origin) -> Option<Self> {
         let Origin::Generated { name, parameters, seed } = origin else { return None };
         let mut fields = parameters.clone();
@@ -64,7 +64,7 @@ impl Workload {
         }
     }
 
-    /// The events. Runs once through them to know their summary.
+    /// The event source. Runs the generator once to compute the summary.
     ///
     /// # Errors
     /// [`TraceError::BadParameter`].
@@ -86,6 +86,6 @@ impl Workload {
         parameters.remove("name");
         let seed = parameters.remove("seed").and_then(|seed| seed.as_u64()).unwrap_or(0);
         let origin = Origin::Generated { name: self.name().into(), parameters, seed };
-        Header::new(origin, Touch::FullStream, Clock::PerEvent)
+        Header::new(origin, TouchKnowledge::FullStream, Clock::PerEvent)
     }
 }

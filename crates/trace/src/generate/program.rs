@@ -1,7 +1,7 @@
-//! What all generators share: a program that writes events one step at a time, run as an event source.
+//! Shared by all generators: a program that writes events one step at a time, run as an event source.
 
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, Event, ObjectId, Op, ThreadId};
+use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 use crate::header::{Clock, Footer, Header, Summary};
 use crate::ids::ObjectIds;
 use crate::source::{BATCH_EVENTS_MAX, EventSource};
@@ -15,14 +15,14 @@ pub(super) trait Program {
     const MARK_NAMES: &[&str];
 
     /// Writes the next few events, at least one. False at the end, with nothing written.
-    fn step(&mut self, scribe: &mut Scribe) -> bool;
+    fn step(&mut self, builder: &mut EventBuilder) -> bool;
 
     /// Goes back to the start, keeping memory.
     fn reset(&mut self);
 }
 
-/// Takes down a program's events: gives them ids and times.
-pub(super) struct Scribe {
+/// Builds a program's events: assigns ids and times.
+pub(super) struct EventBuilder {
     events: Vec<Event>,
     ids: ObjectIds,
     /// Events written since the start.
@@ -30,9 +30,9 @@ pub(super) struct Scribe {
     threads: u32,
 }
 
-impl Scribe {
+impl EventBuilder {
     fn new() -> Self {
-        Scribe { events: Vec::with_capacity(BATCH_EVENTS_MAX), ids: ObjectIds::new(), written: 0, threads: 0 }
+        EventBuilder { events: Vec::with_capacity(BATCH_EVENTS_MAX), ids: ObjectIds::new(), written: 0, threads: 0 }
     }
 
     /// Events written since the start.
@@ -40,7 +40,7 @@ impl Scribe {
         self.written
     }
 
-    /// Writes an event that makes no object.
+    /// Writes an event that allocates no object.
     #[inline]
     pub(super) fn write(&mut self, thread: ThreadId, op: Op) {
         self.threads = self.threads.max(thread.0 + 1);
@@ -56,11 +56,11 @@ impl Scribe {
         size: u64,
         align_log2: u8,
         call: AllocCall,
-        birth: Birth,
+        initial_touch: InitialTouch,
     ) -> ObjectId {
-        // Programs bound their live objects far below 2^32 - 1 by their parameters' types.
+        // The types of the programs' parameters keep live objects far below 2^32 - 1.
         let object = self.ids.allocate().unwrap_or(ObjectId(u32::MAX));
-        self.write(thread, Op::Alloc { object, size, align_log2, call, birth });
+        self.write(thread, Op::Alloc { object, size, align_log2, call, initial_touch });
         object
     }
 
@@ -84,23 +84,23 @@ pub(super) struct GeneratedSource<P> {
     footer: Footer,
     summary: Summary,
     program: P,
-    scribe: Scribe,
+    builder: EventBuilder,
 }
 
 impl<P: Program> GeneratedSource<P> {
-    /// Runs the program once to know the summary.
+    /// Runs the program once to compute the summary.
     pub(super) fn new(header: Header, program: P) -> Result<Self, TraceError> {
         const { assert!(P::STEP_EVENTS_MAX <= BATCH_EVENTS_MAX, "a step must fit into a batch") };
         let footer =
             Footer { mark_names: P::MARK_NAMES.iter().map(|name| name.to_string()).collect(), ..Footer::default() };
         let summary = Summary { complete: true, ..Summary::default() };
-        let mut source = GeneratedSource { header, footer, summary, program, scribe: Scribe::new() };
+        let mut source = GeneratedSource { header, footer, summary, program, builder: EventBuilder::new() };
         while source.next_batch()?.is_some() {}
         source.summary = Summary {
-            events: source.scribe.written,
-            objects_peak: source.scribe.ids.peak(),
-            threads: source.scribe.threads,
-            duration_ns: source.scribe.written.saturating_sub(1) * Clock::EVENT_NS,
+            events: source.builder.written,
+            objects_peak: source.builder.ids.peak(),
+            threads: source.builder.threads,
+            duration_ns: source.builder.written.saturating_sub(1) * Clock::EVENT_NS,
             complete: true,
         };
         source.rewind()?;
@@ -110,10 +110,11 @@ impl<P: Program> GeneratedSource<P> {
 
 impl<P: Program> EventSource for GeneratedSource<P> {
     fn next_batch(&mut self) -> Result<Option<&[Event]>, TraceError> {
-        self.scribe.events.clear();
-        while self.scribe.events.len() + P::STEP_EVENTS_MAX <= BATCH_EVENTS_MAX && self.program.step(&mut self.scribe) {
+        self.builder.events.clear();
+        while self.builder.events.len() + P::STEP_EVENTS_MAX <= BATCH_EVENTS_MAX && self.program.step(&mut self.builder)
+        {
         }
-        Ok(if self.scribe.events.is_empty() { None } else { Some(&self.scribe.events) })
+        Ok(if self.builder.events.is_empty() { None } else { Some(&self.builder.events) })
     }
 
     fn header(&self) -> &Header {
@@ -130,7 +131,7 @@ impl<P: Program> EventSource for GeneratedSource<P> {
 
     fn rewind(&mut self) -> Result<(), TraceError> {
         self.program.reset();
-        self.scribe.reset();
+        self.builder.reset();
         Ok(())
     }
 }

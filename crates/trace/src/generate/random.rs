@@ -1,11 +1,11 @@
-//! The generators' random numbers: small, seeded, the same on every machine.
+//! Random number generators: small, seeded, the same on every machine.
 
 /// xorshift32 with the shifts 13, 17, 5. The state is never 0.
 #[derive(Clone, Debug)]
 pub(super) struct Xorshift32(u32);
 
 impl Xorshift32 {
-    /// A generator with that seed; `None` for 0, which would give zeros for ever.
+    /// A generator with this seed; `None` for 0, which would produce only zeros.
     pub(super) fn new(seed: u32) -> Option<Self> {
         (seed != 0).then_some(Xorshift32(seed))
     }

@@ -1,15 +1,15 @@
 //! `random_mixed`: each cycle draws a number and either frees the slot it names or fills it.
 
-use super::program::{Program, Scribe};
+use super::program::{EventBuilder, Program};
 use super::random::Xorshift32;
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, ObjectId, Op, ThreadId};
+use crate::event::{AllocCall, InitialTouch, ObjectId, Op, ThreadId};
 use serde::{Deserialize, Serialize};
 
-/// Parameters of `random_mixed`. Blocks left in the slots are not freed at the end.
+/// Parameters of `random_mixed`. Blocks still in slots at the end are not freed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RandomMixed {
-    /// Cycles of the main part, above 0; each gives one event.
+    /// Cycles of the main part, above 0; each produces one event.
     pub cycles: u64,
     /// Number of slots, above 0.
     pub ws: u32,
@@ -19,7 +19,7 @@ pub struct RandomMixed {
     pub min: u32,
     /// Largest request in bytes.
     pub max: u32,
-    /// Cycles before the main part, on the same slots with other numbers; a mark `main` ends them.
+    /// Cycles before the main part, on the same slots with other random numbers; a mark `main` ends them.
     pub warmup: u64,
 }
 
@@ -50,7 +50,7 @@ impl RandomMixed {
             Some(warm) => warm,
             None if self.warmup == 0 => main.clone(),
             None => {
-                let mend = "cannot be used with a warm-up, whose numbers would all be 0; take another";
+                let mend = "cannot be used with a warm-up, as its random numbers would all be 0; use another seed";
                 return Err(bad("seed", self.seed as u64, mend));
             }
         };
@@ -77,7 +77,7 @@ pub(super) struct RandomMixedProgram {
     parameters: RandomMixed,
     /// Object id of each slot.
     slots: Vec<u32>,
-    /// The random numbers in use, and those that the two parts start with.
+    /// The current random state, and the initial states of both parts.
     random: Xorshift32,
     warm: Xorshift32,
     main: Xorshift32,
@@ -90,14 +90,14 @@ impl Program for RandomMixedProgram {
     const MARK_NAMES: &[&str] = &["main"];
 
     #[inline]
-    fn step(&mut self, scribe: &mut Scribe) -> bool {
+    fn step(&mut self, builder: &mut EventBuilder) -> bool {
         if self.warmup_left > 0 {
             self.warmup_left -= 1;
             if self.warmup_left > 0 {
-                self.cycle(scribe);
+                self.cycle(builder);
             } else {
                 self.random = self.main.clone();
-                scribe.write(THREAD, Op::Mark { name: 0 });
+                builder.write(THREAD, Op::Mark { name: 0 });
             }
             return true;
         }
@@ -105,7 +105,7 @@ impl Program for RandomMixedProgram {
             return false;
         }
         self.cycles_left -= 1;
-        self.cycle(scribe);
+        self.cycle(builder);
         true
     }
 
@@ -124,16 +124,16 @@ impl Program for RandomMixedProgram {
 
 impl RandomMixedProgram {
     #[inline]
-    fn cycle(&mut self, scribe: &mut Scribe) {
+    fn cycle(&mut self, builder: &mut EventBuilder) {
         let drawn = self.random.next();
         let slot = &mut self.slots[(drawn % self.parameters.ws) as usize];
         if *slot != EMPTY {
-            scribe.free(THREAD, ObjectId(*slot));
+            builder.free(THREAD, ObjectId(*slot));
             *slot = EMPTY;
         } else {
             let span = self.parameters.max as u64 - self.parameters.min as u64 + 1;
             let size = self.parameters.min as u64 + drawn as u64 % span;
-            *slot = scribe.alloc(THREAD, size, 0, AllocCall::Malloc, Birth::FirstByte).0;
+            *slot = builder.alloc(THREAD, size, 0, AllocCall::Malloc, InitialTouch::FirstByte).0;
         }
     }
 }

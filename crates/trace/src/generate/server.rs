@@ -1,18 +1,18 @@
 //! `server`: threads serve requests; a store of long-lived objects grows, churns, bursts and shrinks.
 //!
-//! Each request makes a few short-lived objects, reads and writes some stored ones, and replaces some. Sizes are
+//! Each request allocates a few short-lived objects, reads and writes some stored ones, and replaces some. Sizes are
 //! heavy-tailed. One step is one small action of one thread, so requests of several threads overlap.
 
-use super::program::{Program, Scribe};
+use super::program::{EventBuilder, Program};
 use super::random::Splitmix64;
 use crate::error::TraceError;
-use crate::event::{Access, AllocCall, Birth, ObjectId, Op, ReallocCall, ThreadId};
+use crate::event::{Access, AllocCall, InitialTouch, ObjectId, Op, ReallocCall, ThreadId};
 use serde::{Deserialize, Serialize};
 
 /// Parameters of `server`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
-    /// Most requested bytes live at once, about; reached in the burst. From 1 MiB to 256 bytes per event.
+    /// Approximate peak of live requested bytes, reached in the burst. From 1 MiB to 256 bytes per event.
     pub live: u64,
     /// Threads, from 1 to 1024.
     pub threads: u32,
@@ -42,7 +42,7 @@ impl Server {
             return Err(bad("live", self.live, "must be at least 1 MiB"));
         }
         if self.live / LIVE_BYTES_PER_EVENT_MAX > self.events {
-            return Err(bad("live", self.live, "takes more events to reach: raise events to at least live / 256"));
+            return Err(bad("live", self.live, "needs more events: raise events to at least live / 256"));
         }
         let mut program = ServerProgram {
             parameters: self.clone(),
@@ -61,7 +61,7 @@ impl Server {
     }
 }
 
-/// The parts of the run, each begun by a mark of its name.
+/// The phases of the run. A mark with the phase's name begins each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Ramp,
@@ -71,7 +71,7 @@ enum Phase {
 }
 
 impl Phase {
-    /// The phase at `part` of `whole` events, and the stored bytes aimed at there, in 1/1000 of the live bytes.
+    /// The phase at `part` of `whole` events, and the target of stored bytes there, in 1/1000 of the live bytes.
     fn at(part: u64, whole: u64) -> (Phase, u64) {
         let permille = (part as u128 * 1000 / whole.max(1) as u128) as u64;
         match permille {
@@ -95,7 +95,7 @@ struct Block {
 struct Worker {
     /// Short-lived objects of the request so far.
     passing: Vec<Block>,
-    /// How many it will make.
+    /// How many the request will allocate.
     passing_wanted: u64,
     started: bool,
 }
@@ -126,29 +126,29 @@ impl Program for ServerProgram {
     const STEP_EVENTS_MAX: usize = 256;
     const MARK_NAMES: &[&str] = &["ramp", "steady", "burst", "ramp-down"];
 
-    fn step(&mut self, scribe: &mut Scribe) -> bool {
-        if scribe.written() >= self.parameters.events {
-            return self.leave(scribe);
+    fn step(&mut self, builder: &mut EventBuilder) -> bool {
+        if builder.written() >= self.parameters.events {
+            return self.leave(builder);
         }
         let thread = ThreadId(self.random.below(self.parameters.threads as u64) as u32);
-        // The first steps go round, so that threads appear in order of their ids.
+        // The first steps are round-robin, so that threads appear in order of their ids.
         let newcomer = self.workers.iter().position(|worker| !worker.started);
         let thread = newcomer.map_or(thread, |index| ThreadId(index as u32));
         if newcomer.is_some() {
-            scribe.write(thread, Op::ThreadStart);
+            builder.write(thread, Op::ThreadStart);
             self.begin_request(thread);
             return true;
         }
-        let (phase, _) = Phase::at(scribe.written(), self.parameters.events);
+        let (phase, _) = Phase::at(builder.written(), self.parameters.events);
         if self.phase != Some(phase) {
             self.phase = Some(phase);
-            scribe.write(thread, Op::Mark { name: phase as u32 });
+            builder.write(thread, Op::Mark { name: phase as u32 });
         }
         let worker = &self.workers[thread.0 as usize];
         if (worker.passing.len() as u64) < worker.passing_wanted {
-            self.make_passing(thread, scribe);
+            self.make_passing(thread, builder);
         } else {
-            self.end_request(thread, scribe);
+            self.end_request(thread, builder);
         }
         true
     }
@@ -176,7 +176,7 @@ impl ServerProgram {
     }
 
     /// One more short-lived object, or growth of the last one.
-    fn make_passing(&mut self, thread: ThreadId, scribe: &mut Scribe) {
+    fn make_passing(&mut self, thread: ThreadId, builder: &mut EventBuilder) {
         let grows = self.random.chance(1, 8);
         let worker = &mut self.workers[thread.0 as usize];
         match worker.passing.last_mut() {
@@ -184,11 +184,14 @@ impl ServerProgram {
                 self.passing_bytes += last.size;
                 last.size *= 2;
                 let (object, size) = (last.object, last.size);
-                scribe.write(thread, Op::Realloc { object, size, call: ReallocCall::Realloc, birth: Birth::All });
+                builder.write(
+                    thread,
+                    Op::Realloc { object, size, call: ReallocCall::Realloc, initial_touch: InitialTouch::All },
+                );
             }
             _ => {
                 let size = self.passing_size();
-                let block = self.alloc(thread, size, scribe);
+                let block = self.alloc(thread, size, builder);
                 self.passing_bytes += size;
                 self.workers[thread.0 as usize].passing.push(block);
             }
@@ -196,25 +199,25 @@ impl ServerProgram {
     }
 
     /// Works on the store, frees the request's objects, and begins the next request.
-    fn end_request(&mut self, thread: ThreadId, scribe: &mut Scribe) {
-        self.use_store(thread, scribe);
-        self.adjust_store(thread, scribe);
+    fn end_request(&mut self, thread: ThreadId, builder: &mut EventBuilder) {
+        self.use_store(thread, builder);
+        self.adjust_store(thread, builder);
         while let Some(block) = self.workers[thread.0 as usize].passing.pop() {
             if self.random.chance(1, 16) && self.handed_over.len() < HANDED_OVER_MAX {
                 self.handed_over.push(block);
             } else {
-                self.free_passing(thread, block, scribe);
+                self.free_passing(thread, block, builder);
             }
         }
         for _ in 0..4 {
             let Some(block) = self.handed_over.pop() else { break };
-            self.free_passing(thread, block, scribe);
+            self.free_passing(thread, block, builder);
         }
         self.begin_request(thread);
     }
 
-    /// Reads and writes of stored objects; four of five go to the eighth that is popular.
-    fn use_store(&mut self, thread: ThreadId, scribe: &mut Scribe) {
+    /// Reads and writes stored objects; four of five accesses go to the popular eighth.
+    fn use_store(&mut self, thread: ThreadId, builder: &mut EventBuilder) {
         let stored = self.stored.len() as u64;
         for _ in 0..self.random.below(TOUCHES_MAX + 1).min(stored) {
             let popular = self.random.chance(4, 5);
@@ -223,57 +226,57 @@ impl ServerProgram {
             let offset = self.random.below(size);
             let bytes = (1 + self.random.below(4096)).min(size - offset) as u32;
             let access = if self.random.chance(1, 4) { Access::Write } else { Access::Read };
-            scribe.write(thread, Op::Touch { object, offset, bytes, access });
+            builder.write(thread, Op::Touch { object, offset, bytes, access });
         }
     }
 
-    /// Brings the store towards the size aimed at; a store at its size has one or two objects replaced.
-    fn adjust_store(&mut self, thread: ThreadId, scribe: &mut Scribe) {
-        let (_, permille) = Phase::at(scribe.written(), self.parameters.events);
+    /// Moves the store towards its target size; at that size, replaces one or two objects.
+    fn adjust_store(&mut self, thread: ThreadId, builder: &mut EventBuilder) {
+        let (_, permille) = Phase::at(builder.written(), self.parameters.events);
         let aim = (self.parameters.live as u128 * permille as u128 / 1000) as u64;
         for _ in 0..self.random.below(3) {
-            self.evict(thread, scribe);
+            self.evict(thread, builder);
         }
         for _ in 0..EVICTIONS_MAX {
             if self.stored_bytes <= aim {
                 break;
             }
-            self.evict(thread, scribe);
+            self.evict(thread, builder);
         }
         for _ in 0..STORES_MAX {
-            // An object that has no room yet is the next one still: dropping it would thin out the large ones.
+            // An object that does not fit yet stays the next one: dropping it would make large objects rarer.
             let size = self.next_stored_size;
             let after = self.stored_bytes + size;
             if after > aim || after + self.passing_bytes > self.parameters.live {
                 break;
             }
             self.next_stored_size = self.stored_size();
-            let block = self.alloc(thread, size, scribe);
+            let block = self.alloc(thread, size, builder);
             self.stored_bytes = after;
             self.stored.push(block);
-            // The newcomer takes a random place, so popular objects are of every age.
+            // The new object gets a random position, so popular objects are of every age.
             let last = self.stored.len() - 1;
             let place = self.random.below(self.stored.len() as u64) as usize;
             self.stored.swap(last, place);
         }
     }
 
-    fn evict(&mut self, thread: ThreadId, scribe: &mut Scribe) {
+    fn evict(&mut self, thread: ThreadId, builder: &mut EventBuilder) {
         if self.stored.is_empty() {
             return;
         }
         let at = self.random.below(self.stored.len() as u64) as usize;
         let block = self.stored.swap_remove(at);
         self.stored_bytes -= block.size;
-        scribe.free(thread, block.object);
+        builder.free(thread, block.object);
     }
 
-    fn free_passing(&mut self, thread: ThreadId, block: Block, scribe: &mut Scribe) {
+    fn free_passing(&mut self, thread: ThreadId, block: Block, builder: &mut EventBuilder) {
         self.passing_bytes -= block.size;
-        scribe.free(thread, block.object);
+        builder.free(thread, block.object);
     }
 
-    fn alloc(&mut self, thread: ThreadId, size: u64, scribe: &mut Scribe) -> Block {
+    fn alloc(&mut self, thread: ThreadId, size: u64, builder: &mut EventBuilder) -> Block {
         let (call, align_log2) = match self.random.below(100) {
             0..10 => (AllocCall::Calloc, 0),
             10..12 => (AllocCall::PosixMemalign, 6),
@@ -281,7 +284,7 @@ impl ServerProgram {
             13 => (AllocCall::Memalign, 12),
             _ => (AllocCall::Malloc, 0),
         };
-        Block { object: scribe.alloc(thread, size, align_log2, call, Birth::All), size }
+        Block { object: builder.alloc(thread, size, align_log2, call, InitialTouch::All), size }
     }
 
     /// Stored sizes: 16 bytes to 1 MiB, few above that, none above 1/64 of the live bytes.
@@ -312,14 +315,14 @@ impl ServerProgram {
         floor + self.random.below(floor)
     }
 
-    /// The threads end one by one; stored objects stay live, as in a server that is stopped.
-    fn leave(&mut self, scribe: &mut Scribe) -> bool {
+    /// Ends the threads one by one; stored objects stay live, as in a server that is stopped.
+    fn leave(&mut self, builder: &mut EventBuilder) -> bool {
         let thread = ThreadId(self.exited);
         let Some(worker) = self.workers.get_mut(self.exited as usize) else { return false };
         for block in std::mem::take(&mut worker.passing) {
-            self.free_passing(thread, block, scribe);
+            self.free_passing(thread, block, builder);
         }
-        scribe.write(thread, Op::ThreadExit);
+        builder.write(thread, Op::ThreadExit);
         self.exited += 1;
         true
     }

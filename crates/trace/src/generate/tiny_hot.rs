@@ -1,8 +1,8 @@
 //! `tiny_hot`: one size, allocated and freed in a tight loop.
 
-use super::program::{Program, Scribe};
+use super::program::{EventBuilder, Program};
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, ThreadId};
+use crate::event::{AllocCall, InitialTouch, ThreadId};
 use serde::{Deserialize, Serialize};
 
 /// Parameters of `tiny_hot`.
@@ -40,14 +40,14 @@ impl Program for TinyHotProgram {
     const MARK_NAMES: &[&str] = &[];
 
     #[inline]
-    fn step(&mut self, scribe: &mut Scribe) -> bool {
+    fn step(&mut self, builder: &mut EventBuilder) -> bool {
         if self.cycles_left == 0 {
             return false;
         }
         self.cycles_left -= 1;
         let thread = ThreadId(0);
-        let object = scribe.alloc(thread, self.parameters.size as u64, 0, AllocCall::Malloc, Birth::FirstByte);
-        scribe.free(thread, object);
+        let object = builder.alloc(thread, self.parameters.size as u64, 0, AllocCall::Malloc, InitialTouch::FirstByte);
+        builder.free(thread, object);
         true
     }
 

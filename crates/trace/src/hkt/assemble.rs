@@ -1,13 +1,13 @@
-//! Events put together again from the columns of a chunk.
+//! Rebuilds events from the columns of a chunk.
 
 use super::code::{self, Detail};
 use super::column::Flaw;
 use super::columns::Columns;
-use crate::event::{Access, AllocCall, Birth, Event, ObjectId, Op, ReallocCall, SiteId, ThreadId};
+use crate::event::{Access, AllocCall, Event, InitialTouch, ObjectId, Op, ReallocCall, SiteId, ThreadId};
 use crate::ids::ObjectIds;
 use crate::memory_policy::MemoryPolicy;
 
-/// Where putting together stands within [`Columns`].
+/// The read position in each of the [`Columns`].
 #[derive(Default)]
 pub(super) struct Cursor {
     event: usize,
@@ -22,7 +22,7 @@ pub(super) struct Cursor {
 }
 
 /// Consecutive events of one thread.
-struct Strip<'a> {
+struct Run<'a> {
     ops: &'a [u8],
     deltas: &'a [u64],
     thread: ThreadId,
@@ -30,7 +30,7 @@ struct Strip<'a> {
 
 const TOO_MANY: BadEvent = BadEvent::Flaw("more objects are live than ids exist");
 
-/// Why an event cannot be put together.
+/// Why an event cannot be rebuilt.
 pub(super) enum BadEvent {
     /// It names an object that is not live.
     Dead(ObjectId),
@@ -39,12 +39,12 @@ pub(super) enum BadEvent {
 }
 
 impl Cursor {
-    /// The start of a chunk whose predecessor ended at `time_ns`.
+    /// The start of a chunk; the previous one ended at `time_ns`.
     pub(super) fn at(time_ns: u64) -> Self {
         Cursor { time_ns, ..Cursor::default() }
     }
 
-    /// Events handed out so far.
+    /// Events returned so far.
     pub(super) fn event(&self) -> usize {
         self.event
     }
@@ -73,7 +73,7 @@ impl Cursor {
             let mut deltas = &columns.time_deltas[segment];
             while let Some(&code) = ops.first() {
                 let done = if code <= code::FREE {
-                    self.fill_common(columns, ids, Strip { ops, deltas, thread }, events)?
+                    self.fill_common(columns, ids, Run { ops, deltas, thread }, events)?
                 } else {
                     self.time_ns += deltas[0];
                     let op = self.rare_op(code, columns, ids)?;
@@ -96,13 +96,13 @@ impl Cursor {
         Ok(())
     }
 
-    /// Puts the leading common allocations and frees of `strip` together; returns how many. These are nearly all
-    /// events of most traces, so the state is kept in registers here and written back once.
+    /// Rebuilds the leading common allocations and frees of `run` and returns their number. In most traces nearly all events are of
+    /// this kind, so the state is kept in registers here and written back once.
     fn fill_common(
         &mut self,
         columns: &Columns,
         ids: &mut ObjectIds,
-        strip: Strip<'_>,
+        run: Run<'_>,
         events: &mut Vec<Event>,
     ) -> Result<usize, BadEvent> {
         let mut sizes = columns.sizes[self.size..].iter();
@@ -110,7 +110,7 @@ impl Cursor {
         let mut time_ns = self.time_ns;
         let before = events.len();
         let mut failed = None;
-        for (&code, &delta) in strip.ops.iter().zip(strip.deltas) {
+        for (&code, &delta) in run.ops.iter().zip(run.deltas) {
             let op = if code == code::FREE {
                 let object = ObjectId(objects.next().copied().unwrap_or(u32::MAX));
                 if !ids.release(object) {
@@ -118,7 +118,7 @@ impl Cursor {
                     break;
                 }
                 Op::Free { object }
-            } else if let Some(&(call, birth)) = code::COMMON.get(code as usize) {
+            } else if let Some(&(call, initial_touch)) = code::COMMON.get(code as usize) {
                 let size = sizes.next().copied().unwrap_or(u64::MAX);
                 let Some(object) = ids.allocate() else {
                     failed = Some(TOO_MANY);
@@ -128,12 +128,12 @@ impl Cursor {
                     failed = Some(BadEvent::Flaw("a block is larger than the address space"));
                     break;
                 }
-                Op::Alloc { object, size, align_log2: 0, call, birth }
+                Op::Alloc { object, size, align_log2: 0, call, initial_touch }
             } else {
                 break;
             };
             time_ns += delta;
-            events.push(Event::new(time_ns, strip.thread, op));
+            events.push(Event::new(time_ns, run.thread, op));
         }
         let done = events.len() - before;
         self.size = columns.sizes.len() - sizes.len();
@@ -147,8 +147,8 @@ impl Cursor {
         Ok(match code {
             code::ALLOC => {
                 let (detail, size) = (self.detail(columns), self.size(columns));
-                let (call, birth) = (alloc_call(detail)?, birth(detail)?);
-                Op::Alloc { object: new_object(ids)?, size, align_log2: detail.align_log2(), call, birth }
+                let (call, initial_touch) = (alloc_call(detail)?, initial_touch(detail)?);
+                Op::Alloc { object: new_object(ids)?, size, align_log2: detail.align_log2(), call, initial_touch }
             }
             code::REALLOC => {
                 let (detail, size) = (self.detail(columns), self.size(columns));
@@ -156,7 +156,7 @@ impl Cursor {
                     object: self.living(columns, ids)?,
                     size,
                     call: realloc_call(detail)?,
-                    birth: birth(detail)?,
+                    initial_touch: initial_touch(detail)?,
                 }
             }
             code::REALLOC_FREE => {
@@ -221,7 +221,7 @@ impl Cursor {
         number
     }
 
-    /// The next stored object id, which this event frees.
+    /// The next stored object id, freed by this event.
     #[inline(always)]
     fn dying(&mut self, columns: &Columns, ids: &mut ObjectIds) -> Result<ObjectId, BadEvent> {
         let object = self.object(columns);
@@ -255,6 +255,6 @@ fn realloc_call(detail: Detail) -> Result<ReallocCall, BadEvent> {
     detail.realloc_call().ok_or(BadEvent::Flaw("a resizing function is unknown"))
 }
 
-fn birth(detail: Detail) -> Result<Birth, BadEvent> {
-    detail.birth().ok_or(BadEvent::Flaw("a birth is unknown"))
+fn initial_touch(detail: Detail) -> Result<InitialTouch, BadEvent> {
+    detail.initial_touch().ok_or(BadEvent::Flaw("an initial touch is unknown"))
 }

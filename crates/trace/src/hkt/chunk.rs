@@ -5,7 +5,7 @@ use super::CHUNK_EVENTS_MAX;
 /// Bytes of a section header.
 pub(super) const SECTION_BYTES: usize = 48;
 
-/// Most payload bytes of a chunk: every column at full width and nothing compressible, rounded up.
+/// Most payload bytes of a chunk: every column at full width and incompressible, rounded up.
 pub(super) const PAYLOAD_BYTES_MAX: u32 = 1 << 20;
 
 /// Most bytes of the footer's JSON.
@@ -23,17 +23,17 @@ pub(super) enum Kind {
     Footer,
 }
 
-/// The header of a chunk or of the footer. Totals include this section, so the last one sums up the file.
+/// The header of a chunk or of the footer. Totals include this section, so the last section has those of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Section {
     pub(super) kind: Kind,
-    /// Stored bytes behind the header.
+    /// Bytes that follow the header.
     pub(super) payload_bytes: u32,
     /// Checksum of these bytes.
     pub(super) payload_crc: u32,
-    /// Events of this section alone; 0 in the footer.
+    /// Events of this section; 0 in the footer.
     pub(super) events: u32,
-    /// Events up to and with this section.
+    /// Events up to the end of this section.
     pub(super) events_total: u64,
     /// Most objects live at once up to the end of this section.
     pub(super) objects_peak: u32,
@@ -63,7 +63,7 @@ impl Section {
         bytes
     }
 
-    /// The section whose header these bytes are; `None` if the tag or the checksum is wrong.
+    /// Parses a section header; `None` if the tag or the checksum is wrong.
     pub(super) fn parse(bytes: &[u8; SECTION_BYTES]) -> Option<Self> {
         let kind = match [bytes[0], bytes[1], bytes[2], bytes[3]] {
             CHUNK_TAG => Kind::Chunk,
@@ -85,9 +85,9 @@ impl Section {
         })
     }
 
-    /// Whether the section can follow `before`; in words what cannot be, else.
+    /// Checks that the section can follow `before`. The error says why not.
     ///
-    /// The bounds keep a hostile file from announcing tables out of proportion to its own length.
+    /// The bounds prevent a hostile file from requesting tables out of proportion to its length.
     pub(super) fn check_after(&self, before: &Section) -> Result<(), &'static str> {
         let events = self.events;
         match self.kind {
@@ -111,12 +111,12 @@ impl Section {
             return Err("objects or threads do not add up");
         }
         if self.time_last_ns < before.time_last_ns {
-            return Err("time runs backwards");
+            return Err("the time decreases");
         }
         Ok(())
     }
 
-    /// What a file contains before its first section.
+    /// The totals before the first section of a file.
     pub(super) fn start() -> Self {
         Section {
             kind: Kind::Chunk,

@@ -1,6 +1,6 @@
-//! Op codes: one byte per event, which also says what the event takes from each column.
+//! Op codes: one byte per event. The op code determines how many values the event takes from each column.
 
-use crate::event::{AllocCall, Birth, ReallocCall};
+use crate::event::{AllocCall, InitialTouch, ReallocCall};
 
 pub(super) const FREE: u8 = 6; // below: the common allocations
 pub(super) const ALLOC: u8 = 7;
@@ -22,25 +22,25 @@ pub(super) const TOUCH_WRITE: u8 = 22;
 pub(super) const MEMORY_POLICY: u8 = 23;
 pub(super) const FORK_END: u8 = 24;
 
-/// Call and birth of the common allocations, indexed by code.
-pub(super) const COMMON: [(AllocCall, Birth); FREE as usize] = [
-    (AllocCall::Malloc, Birth::None),
-    (AllocCall::Malloc, Birth::FirstByte),
-    (AllocCall::Malloc, Birth::All),
-    (AllocCall::Calloc, Birth::None),
-    (AllocCall::Calloc, Birth::FirstByte),
-    (AllocCall::Calloc, Birth::All),
+/// Call and initial touch of the common allocations, indexed by code.
+pub(super) const COMMON: [(AllocCall, InitialTouch); FREE as usize] = [
+    (AllocCall::Malloc, InitialTouch::None),
+    (AllocCall::Malloc, InitialTouch::FirstByte),
+    (AllocCall::Malloc, InitialTouch::All),
+    (AllocCall::Calloc, InitialTouch::None),
+    (AllocCall::Calloc, InitialTouch::FirstByte),
+    (AllocCall::Calloc, InitialTouch::All),
 ];
 
 /// The code of a common allocation; `None` for all other calls and for aligned blocks.
-pub(super) fn common_alloc(call: AllocCall, birth: Birth, align_log2: u8) -> Option<u8> {
+pub(super) fn common_alloc(call: AllocCall, initial_touch: InitialTouch, align_log2: u8) -> Option<u8> {
     let row = match call {
         AllocCall::Malloc => 0,
         AllocCall::Calloc => 3,
         _ => return None,
     };
-    let common = align_log2 == 0 && birth_index(birth) < 3;
-    common.then_some(row + birth_index(birth))
+    let common = align_log2 == 0 && initial_touch_index(initial_touch) < 3;
+    common.then_some(row + initial_touch_index(initial_touch))
 }
 
 /// How many values of each column a run of events takes: 20 bits per column, added up in one word.
@@ -55,7 +55,7 @@ const OFFSET: u128 = 1 << 80;
 const INVALID: u128 = 1 << 100;
 
 impl Takes {
-    /// Adds up what the ops take. A chunk has at most 2^14 of them, so no field overflows.
+    /// The sum over these ops. A chunk has at most 2^14 of them, so no field overflows.
     pub(super) fn sum(ops: &[u8]) -> Self {
         Takes(ops.iter().map(|&op| TAKES[op as usize]).sum())
     }
@@ -75,7 +75,7 @@ impl Takes {
     pub(super) fn offsets(self) -> usize {
         self.field(4)
     }
-    /// Bytes that are no op code.
+    /// Bytes that are not an op code.
     pub(super) fn invalid(self) -> usize {
         self.field(5)
     }
@@ -105,17 +105,17 @@ static TAKES: [u128; 256] = {
     table
 };
 
-/// The detail of a call: function in bits 0..4, birth in bits 4..8, log2 of the alignment in bits 8..16.
+/// The detail of a call: function in bits 0..4, initial touch in bits 4..8, log2 of the alignment in bits 8..16.
 #[derive(Clone, Copy)]
 pub(super) struct Detail(pub(super) u16);
 
 impl Detail {
-    pub(super) fn of_alloc(call: AllocCall, birth: Birth, align_log2: u8) -> Self {
-        Detail(call as u16 | (birth_index(birth) as u16) << 4 | (align_log2 as u16) << 8)
+    pub(super) fn of_alloc(call: AllocCall, initial_touch: InitialTouch, align_log2: u8) -> Self {
+        Detail(call as u16 | (initial_touch_index(initial_touch) as u16) << 4 | (align_log2 as u16) << 8)
     }
 
-    pub(super) fn of_realloc(call: ReallocCall, birth: Birth) -> Self {
-        Detail(call as u16 | (birth_index(birth) as u16) << 4)
+    pub(super) fn of_realloc(call: ReallocCall, initial_touch: InitialTouch) -> Self {
+        Detail(call as u16 | (initial_touch_index(initial_touch) as u16) << 4)
     }
 
     /// The kind of a memory policy in bits 0..4, whether it was inherited in bit 4.
@@ -159,8 +159,8 @@ impl Detail {
         [ReallocCall::Realloc, ReallocCall::Reallocarray].get(self.0 as usize & 0xF).copied()
     }
 
-    pub(super) fn birth(self) -> Option<Birth> {
-        Birth::ALL.get(self.0 as usize >> 4 & 0xF).copied()
+    pub(super) fn initial_touch(self) -> Option<InitialTouch> {
+        InitialTouch::ALL.get(self.0 as usize >> 4 & 0xF).copied()
     }
 
     pub(super) fn align_log2(self) -> u8 {
@@ -168,13 +168,13 @@ impl Detail {
     }
 }
 
-fn birth_index(birth: Birth) -> u8 {
-    match birth.whole() {
-        Birth::None | Birth::Apart(_) => 0,
-        Birth::FirstByte => 1,
-        Birth::All => 2,
-        Birth::Watched => 3,
-        Birth::Read => 4,
-        Birth::ReadThenWrite => 5,
+fn initial_touch_index(initial_touch: InitialTouch) -> u8 {
+    match initial_touch.whole() {
+        InitialTouch::None | InitialTouch::PerPage(_) => 0,
+        InitialTouch::FirstByte => 1,
+        InitialTouch::All => 2,
+        InitialTouch::Watched => 3,
+        InitialTouch::Read => 4,
+        InitialTouch::ReadThenWrite => 5,
     }
 }

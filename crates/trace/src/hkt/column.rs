@@ -1,16 +1,16 @@
 //! One column of a chunk: fixed-width values in byte planes, with exceptions for the few that do not fit.
 //!
-//! All values take the same width, so decoding has no branch on the width of each. A value too wide
-//! is stored as 0 in the planes and patched from a side list afterwards.
+//! All values have the same width, so decoding has no branch per value. A value that is too wide
+//! is stored as 0 in the planes, and patched from a list of exceptions afterwards.
 
-use super::pack::{ColumnHabits, Habit, Packer};
+use super::pack::{ColumnMethods, Packer, PlaneMethod};
 use zstd::bulk::Decompressor;
 
 /// An integer type of columns.
 pub(super) trait Value: Copy + Default {
     const BYTES: usize;
     fn widen(self) -> u64;
-    /// Keeps the low bytes; only called with values that fit.
+    /// Keeps the low bytes; called only with values that fit.
     fn narrow(value: u64) -> Self;
 }
 
@@ -31,10 +31,10 @@ const RAW: u8 = 0;
 const ZSTD: u8 = 1;
 const CONSTANT: u8 = 2;
 
-/// Stored bytes of one exception: 2 of position, 8 of value. The true cost is lower after compression.
+/// Stored bytes of one exception: 2 for the position, 8 for the value. Compression makes the true cost lower.
 const EXCEPTION_BYTES: usize = 10;
 
-/// Writes columns; its buffers are re-used.
+/// Writes columns; its buffers are reused.
 pub(super) struct ColumnEncoder {
     packer: Packer,
     fitting: Vec<u64>,
@@ -46,45 +46,45 @@ impl ColumnEncoder {
         Ok(ColumnEncoder { packer: Packer::new()?, fitting: Vec::new(), plane: Vec::new() })
     }
 
-    /// Appends `values` (at most [`super::CHUNK_EVENTS_MAX`]) to `out`. What it learns of them is kept in `habits`, for
-    /// the same column of the next chunk.
-    pub(super) fn encode<V: Value>(&mut self, values: &[V], habits: &mut ColumnHabits, out: &mut Vec<u8>) {
+    /// Appends `values` (at most [`super::CHUNK_EVENTS_MAX`]) to `out`. `methods` keeps the compression methods chosen, for the same
+    /// column of the next chunk.
+    pub(super) fn encode<V: Value>(&mut self, values: &[V], methods: &mut ColumnMethods, out: &mut Vec<u8>) {
         let Width { bytes: width, exceptions } = best_width(values);
         out.extend_from_slice(&(values.len() as u16).to_le_bytes());
         out.extend_from_slice(&(exceptions as u16).to_le_bytes());
         out.push(width as u8);
         if exceptions == 0 {
-            return self.planes(width, values, habits, out);
+            return self.planes(width, values, methods, out);
         }
         let too_wide = |value: u64| value >> (8 * width) != 0;
         let mut fitting = std::mem::take(&mut self.fitting);
         fitting.clear();
         fitting.extend(values.iter().map(|value| value.widen()).map(|value| if too_wide(value) { 0 } else { value }));
-        self.planes(width, &fitting, habits, out);
+        self.planes(width, &fitting, methods, out);
         self.fitting = fitting;
         let wide = (0u16..).zip(values).map(|(position, value)| (position, value.widen()));
         let (positions, wide): (Vec<u16>, Vec<u64>) = wide.filter(|&(_, value)| too_wide(value)).unzip();
-        self.planes(2, &positions, &mut ColumnHabits::default(), out);
-        self.planes(8, &wide, &mut ColumnHabits::default(), out);
+        self.planes(2, &positions, &mut ColumnMethods::default(), out);
+        self.planes(8, &wide, &mut ColumnMethods::default(), out);
     }
 
-    fn planes<V: Value>(&mut self, width: usize, values: &[V], habits: &mut ColumnHabits, out: &mut Vec<u8>) {
-        for (byte, habit) in habits.0.iter_mut().enumerate().take(width) {
+    fn planes<V: Value>(&mut self, width: usize, values: &[V], methods: &mut ColumnMethods, out: &mut Vec<u8>) {
+        for (byte, method) in methods.0.iter_mut().enumerate().take(width) {
             self.plane.clear();
             self.plane.extend(values.iter().map(|value| (value.widen() >> (8 * byte)) as u8));
-            store_plane(&mut self.packer, &self.plane, habit, out);
+            store_plane(&mut self.packer, &self.plane, method, out);
         }
     }
 }
 
-/// Stores a plane in the shortest of three ways. An empty plane takes no byte.
-fn store_plane(packer: &mut Packer, plane: &[u8], habit: &mut Habit, out: &mut Vec<u8>) {
+/// Stores a plane by the shortest of three encodings. An empty plane takes no bytes.
+fn store_plane(packer: &mut Packer, plane: &[u8], method: &mut PlaneMethod, out: &mut Vec<u8>) {
     let Some(&first) = plane.first() else {
         return;
     };
     if plane.iter().fold(0, |differences, &byte| differences | (byte ^ first)) == 0 {
         out.extend_from_slice(&[CONSTANT, first]);
-    } else if let Some(packed) = packer.pack(plane, habit) {
+    } else if let Some(packed) = packer.pack(plane, method) {
         out.push(ZSTD);
         out.extend_from_slice(&(packed.len() as u16).to_le_bytes());
         out.extend_from_slice(packed);
@@ -104,7 +104,7 @@ struct Width {
 
 /// The width with the fewest stored bytes before compression.
 fn best_width<V: Value>(values: &[V]) -> Width {
-    // The bits of all values say which widths have no exception, so that few columns need to be looked at again.
+    // The combined bits show which widths need no exceptions, so few columns need a second pass.
     let all_bits = values.iter().fold(0, |bits, value| bits | value.widen());
     let wider = |bytes: usize| values.iter().map(|value| usize::from(value.widen() >> (8 * bytes) != 0)).sum();
     let mut best = Width { bytes: V::BYTES, exceptions: 0 };
@@ -119,14 +119,14 @@ fn best_width<V: Value>(values: &[V]) -> Width {
     best
 }
 
-/// Reads columns; its buffers are re-used and never grow.
+/// Reads columns; its buffers are reused and never grow.
 pub(super) struct ColumnDecoder {
     zstd: Decompressor<'static>,
     planes: Vec<u8>,
     positions: Vec<u16>,
 }
 
-/// What is wrong with a column, in words.
+/// Describes what is wrong with a column.
 pub(super) type Flaw = &'static str;
 
 impl ColumnDecoder {
@@ -177,7 +177,7 @@ impl ColumnDecoder {
         Ok(())
     }
 
-    /// Reads `width` planes of `count` bytes each, one behind the other, into `self.planes`.
+    /// Reads `width` planes of `count` bytes each, one after another, into `self.planes`.
     fn planes(&mut self, input: &mut &[u8], width: usize, count: usize) -> Result<(), Flaw> {
         if count == 0 {
             return Ok(());
@@ -201,7 +201,7 @@ impl ColumnDecoder {
     }
 }
 
-/// Puts the bytes of `width` planes together. One loop per width, each without a branch inside.
+/// Joins the bytes of `width` planes to values. One branch-free loop per width.
 fn join<V: Value>(planes: &[u8], count: usize, width: usize, values: &mut Vec<V>) {
     let plane = |index: usize| &planes[index * count..(index + 1) * count];
     match width {
@@ -237,7 +237,7 @@ mod tests {
 
     fn round_trip<V: Value + PartialEq + Debug>(values: &[V]) -> usize {
         let mut stored = Vec::new();
-        ColumnEncoder::new().unwrap().encode(values, &mut ColumnHabits::default(), &mut stored);
+        ColumnEncoder::new().unwrap().encode(values, &mut ColumnMethods::default(), &mut stored);
         let mut decoded: Vec<V> = Vec::with_capacity(super::super::CHUNK_EVENTS_MAX);
         let mut input = stored.as_slice();
         let mut decoder = ColumnDecoder::new(super::super::CHUNK_EVENTS_MAX).unwrap();

@@ -1,13 +1,13 @@
-//! The columns of one chunk: events taken apart for storage. `assemble.rs` puts them together again.
+//! The columns of one chunk: events split into fields for storage. `assemble.rs` rebuilds the events.
 
 use super::code::{self, Detail, Takes};
 use super::column::{ColumnDecoder, ColumnEncoder, Flaw};
-use super::pack::ColumnHabits;
+use super::pack::ColumnMethods;
 use super::{CHUNK_EVENTS_MAX, Version};
-use crate::event::{Access, Birth, Event, ObjectId, Op, SiteId};
+use crate::event::{Access, Event, InitialTouch, ObjectId, Op, SiteId};
 use crate::resolve::{PlainCall, Resolved};
 
-/// The events of a chunk, by column. Ids of new objects are not stored: the recycler gives them.
+/// The events of a chunk, by column. Ids of new objects are not stored: the recycler reproduces them.
 pub(super) struct Columns {
     /// Op codes, one per event.
     pub(super) ops: Vec<u8>,
@@ -16,33 +16,33 @@ pub(super) struct Columns {
     pub(super) sizes: Vec<u64>,
     pub(super) objects: Vec<u32>,
     pub(super) details: Vec<u16>,
-    /// Child pids, mark names, bytes touched.
+    /// Child pids, mark names, bytes accessed, values of memory policies.
     pub(super) numbers: Vec<u32>,
     pub(super) offsets: Vec<u64>,
     /// Runs of events of the same thread; the last one is open while events are added.
     pub(super) run_threads: Vec<u32>,
     pub(super) run_lengths: Vec<u16>,
-    /// Call sites, one per entry of `sizes`; none where no event of the chunk has one.
+    /// Call sites, one per entry of `sizes`; empty if no event of the chunk has one.
     pub(super) sites: Vec<u32>,
-    /// While events are added: the thread of the open run, and where it began.
+    /// while events are added: the thread of the open run, and its first event.
     open: (u32, usize),
 }
 
 const _: () = assert!(PlainCall::Free as u8 == code::FREE);
 
-/// How each column was compressed best of late.
+/// The compression methods of each column.
 #[derive(Default)]
-pub(super) struct Habits {
-    ops: ColumnHabits,
-    time_deltas: ColumnHabits,
-    sizes: ColumnHabits,
-    objects: ColumnHabits,
-    details: ColumnHabits,
-    numbers: ColumnHabits,
-    offsets: ColumnHabits,
-    run_threads: ColumnHabits,
-    run_lengths: ColumnHabits,
-    sites: ColumnHabits,
+pub(super) struct MethodsByColumn {
+    ops: ColumnMethods,
+    time_deltas: ColumnMethods,
+    sizes: ColumnMethods,
+    objects: ColumnMethods,
+    details: ColumnMethods,
+    numbers: ColumnMethods,
+    offsets: ColumnMethods,
+    run_threads: ColumnMethods,
+    run_lengths: ColumnMethods,
+    sites: ColumnMethods,
 }
 
 impl Columns {
@@ -80,7 +80,7 @@ impl Columns {
         self.open = (u32::MAX, 0);
     }
 
-    /// Takes an event apart. The caller keeps to [`CHUNK_EVENTS_MAX`] events, and no thread is numbered `u32::MAX`.
+    /// Adds an event. The caller adds at most [`CHUNK_EVENTS_MAX`], and no thread is numbered `u32::MAX`.
     #[inline(always)]
     pub(super) fn push(&mut self, time_delta_ns: u64, event: &Event) {
         if event.thread.0 != self.open.0 {
@@ -94,7 +94,7 @@ impl Columns {
         }
     }
 
-    /// Takes events apart, the first of which follows an event at `time_ns`; as [`Columns::push`].
+    /// Adds events after one at `time_ns`; as [`Columns::push`].
     pub(super) fn push_all(&mut self, mut time_ns: u64, events: &[Resolved]) {
         let before = self.len();
         let (mut size, mut object) = (self.sizes.len(), self.objects.len());
@@ -129,7 +129,7 @@ impl Columns {
         }
     }
 
-    /// Notes the runs of threads of events that stand from event `at` on.
+    /// Adds the thread runs of events whose first one is event `at`.
     #[inline(never)]
     fn push_runs(&mut self, at: usize, events: &[Resolved]) {
         for (event, at) in events.iter().zip(at..) {
@@ -139,7 +139,7 @@ impl Columns {
         }
     }
 
-    /// Closes the open run and begins one of `thread` at event `at`.
+    /// Closes the open run and starts one of `thread` at event `at`.
     fn begin_run(&mut self, thread: u32, at: usize) {
         self.close_run(at);
         self.open = (thread, at);
@@ -153,7 +153,7 @@ impl Columns {
         }
     }
 
-    /// The first site of a chunk also stands in for the calls before it, which had none.
+    /// Adds a site. The first one of a chunk first adds unknown sites for the calls before it.
     fn push_site(&mut self, event: &Event) {
         if event.op.asks_for_memory() {
             self.sites.resize(self.sizes.len() - 1, SiteId::UNKNOWN.0);
@@ -164,10 +164,10 @@ impl Columns {
     #[inline(always)]
     fn push_op(&mut self, op: &Op) -> u8 {
         match *op {
-            Op::Alloc { size, align_log2, call, birth, .. } => {
+            Op::Alloc { size, align_log2, call, initial_touch, .. } => {
                 self.sizes.push(size);
-                code::common_alloc(call, birth, align_log2)
-                    .unwrap_or_else(|| self.with_detail(code::ALLOC, Detail::of_alloc(call, birth, align_log2)))
+                code::common_alloc(call, initial_touch, align_log2)
+                    .unwrap_or_else(|| self.with_detail(code::ALLOC, Detail::of_alloc(call, initial_touch, align_log2)))
             }
             Op::Free { object } => self.with_object(code::FREE, object),
             _ => self.push_rare_op(op),
@@ -178,30 +178,30 @@ impl Columns {
     fn push_rare_op(&mut self, op: &Op) -> u8 {
         match *op {
             Op::Alloc { .. } | Op::Free { .. } => self.push_op(op),
-            Op::Realloc { object, size, call, birth } => {
+            Op::Realloc { object, size, call, initial_touch } => {
                 self.sizes.push(size);
                 self.objects.push(object.0);
-                self.with_detail(code::REALLOC, Detail::of_realloc(call, birth))
+                self.with_detail(code::REALLOC, Detail::of_realloc(call, initial_touch))
             }
             Op::ReallocFree { object, call } => {
                 self.objects.push(object.0);
-                self.with_detail(code::REALLOC_FREE, Detail::of_realloc(call, Birth::None))
+                self.with_detail(code::REALLOC_FREE, Detail::of_realloc(call, InitialTouch::None))
             }
             Op::ReallocUnknown { size, call, .. } => {
                 self.sizes.push(size);
-                self.with_detail(code::REALLOC_UNKNOWN, Detail::of_realloc(call, Birth::None))
+                self.with_detail(code::REALLOC_UNKNOWN, Detail::of_realloc(call, InitialTouch::None))
             }
             Op::FreeNull => code::FREE_NULL,
             Op::FreeUnknown => code::FREE_UNKNOWN,
             Op::UsableSize { object } => self.with_object(code::USABLE_SIZE, object),
             Op::AllocFailed { size, align_log2, call } => {
                 self.sizes.push(size);
-                self.with_detail(code::ALLOC_FAILED, Detail::of_alloc(call, Birth::None, align_log2))
+                self.with_detail(code::ALLOC_FAILED, Detail::of_alloc(call, InitialTouch::None, align_log2))
             }
             Op::ReallocFailed { object, size, call } => {
                 self.sizes.push(size);
                 self.objects.push(object.0);
-                self.with_detail(code::REALLOC_FAILED, Detail::of_realloc(call, Birth::None))
+                self.with_detail(code::REALLOC_FAILED, Detail::of_realloc(call, InitialTouch::None))
             }
             Op::ThreadStart => code::THREAD_START,
             Op::ThreadExit => code::THREAD_EXIT,
@@ -242,23 +242,23 @@ impl Columns {
         code
     }
 
-    /// Appends the stored form to `out`, and forgets the events.
-    pub(super) fn drain_to(&mut self, encoder: &mut ColumnEncoder, habits: &mut Habits, out: &mut Vec<u8>) {
+    /// Appends the encoded columns to `out` and clears them.
+    pub(super) fn drain_to(&mut self, encoder: &mut ColumnEncoder, methods: &mut MethodsByColumn, out: &mut Vec<u8>) {
         self.close_run(self.len());
-        encoder.encode(&self.ops, &mut habits.ops, out);
-        encoder.encode(&self.time_deltas, &mut habits.time_deltas, out);
-        encoder.encode(&self.sizes, &mut habits.sizes, out);
-        encoder.encode(&self.objects, &mut habits.objects, out);
-        encoder.encode(&self.details, &mut habits.details, out);
-        encoder.encode(&self.numbers, &mut habits.numbers, out);
-        encoder.encode(&self.offsets, &mut habits.offsets, out);
-        encoder.encode(&self.run_threads, &mut habits.run_threads, out);
-        encoder.encode(&self.run_lengths, &mut habits.run_lengths, out);
-        encoder.encode(&self.sites, &mut habits.sites, out);
+        encoder.encode(&self.ops, &mut methods.ops, out);
+        encoder.encode(&self.time_deltas, &mut methods.time_deltas, out);
+        encoder.encode(&self.sizes, &mut methods.sizes, out);
+        encoder.encode(&self.objects, &mut methods.objects, out);
+        encoder.encode(&self.details, &mut methods.details, out);
+        encoder.encode(&self.numbers, &mut methods.numbers, out);
+        encoder.encode(&self.offsets, &mut methods.offsets, out);
+        encoder.encode(&self.run_threads, &mut methods.run_threads, out);
+        encoder.encode(&self.run_lengths, &mut methods.run_lengths, out);
+        encoder.encode(&self.sites, &mut methods.sites, out);
         self.clear();
     }
 
-    /// Replaces the contents by the stored form in `payload`, and checks that the columns fit together.
+    /// Replaces the columns by those decoded from `payload`, and checks that they are consistent.
     pub(super) fn decode(
         &mut self,
         decoder: &mut ColumnDecoder,
@@ -280,7 +280,7 @@ impl Columns {
             Version::V2 | Version::V3 | Version::V4 => decoder.decode(input, &mut self.sites)?,
         }
         if !payload.is_empty() {
-            return Err("bytes are left over behind the last column");
+            return Err("bytes are left over after the last column");
         }
         self.check()
     }
@@ -299,7 +299,7 @@ impl Columns {
             && (self.sites.is_empty() || self.sites.len() == takes.sizes())
             && self.run_threads.len() == self.run_lengths.len();
         if !fitting {
-            return Err("a column's length does not fit the op codes");
+            return Err("a column's length does not match the op codes");
         }
         if self.run_lengths.iter().map(|&length| length as usize).sum::<usize>() != self.ops.len() {
             return Err("the thread runs do not cover the chunk");

@@ -9,8 +9,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// A byte no text begins with, the name, and line ends that a text-mode copy would spoil.
-/// The first bytes of every trace.
+/// The first bytes of every trace: a byte that no text begins with, the name, and line ends that a text-mode copy would change.
 pub const MAGIC: [u8; 8] = *b"\x89HKT\r\n\x1a\n";
 
 /// Magic, version, length of the JSON.
@@ -31,7 +30,7 @@ pub(super) fn encode(path: &Path, header: &Header) -> Result<Vec<u8>, TraceError
     Ok(bytes)
 }
 
-/// JSON of a part of the file, no longer than the format allows.
+/// The JSON of a part of the file, within the format's length limit.
 pub(super) fn to_json(
     path: &Path,
     part: &'static str,
@@ -46,7 +45,7 @@ pub(super) fn to_json(
     Ok(json)
 }
 
-/// Reads the file header; returns the format version, the header and the offset behind it.
+/// Reads the file header. Returns the format version, the header and the offset of its end.
 pub(super) fn read(path: &Path, file: &File) -> Result<(Version, Header, u64), TraceError> {
     let not_a_trace = |why| TraceError::NotATrace { path: path.to_path_buf(), why };
     let bad_header = |why: String| TraceError::BadHeader { path: path.to_path_buf(), why };
@@ -67,14 +66,14 @@ pub(super) fn read(path: &Path, file: &File) -> Result<(Version, Header, u64), T
         return Err(TraceError::NewerVersion { path: path.to_path_buf(), found: number, known });
     }
     let version = Version::of_number(number).filter(|_| json_bytes <= JSON_BYTES_MAX);
-    let version =
-        version.ok_or_else(|| bad_header(format!("version {number} with {json_bytes} bytes of JSON cannot be")))?;
+    let version = version
+        .ok_or_else(|| bad_header(format!("version {number} with {json_bytes} bytes of JSON is not possible")))?;
     let rest_bytes = json_bytes as usize + 4;
     bytes.resize(FIXED_BYTES + rest_bytes, 0);
     match file.read_exact_at(&mut bytes[FIXED_BYTES..], FIXED_BYTES as u64) {
         Ok(()) => (),
         Err(why) if why.kind() == ErrorKind::UnexpectedEof => {
-            return Err(bad_header("the file ends within it".into()));
+            return Err(bad_header("the file ends in it".into()));
         }
         Err(why) => return Err(TraceError::io(path, "read", why)),
     }

@@ -1,33 +1,33 @@
 //! The `.hkt` file format; `docs/reference/trace-format.md` describes it byte by byte.
 
-mod appending;
+mod appender;
 mod assemble;
 mod chunk;
+mod chunk_writer;
 mod code;
 mod column;
 mod columns;
 mod envelope;
 mod pack;
 mod reader;
-mod resolving;
+mod resolving_writer;
 mod skim;
-mod storing;
 mod writer;
 
 pub use envelope::MAGIC;
 pub use reader::TraceReader;
-pub use resolving::ResolvingWriter;
+pub use resolving_writer::ResolvingWriter;
 pub use skim::Tail;
 pub use writer::TraceWriter;
 
-/// The versions of the format. All are read, the newest is written.
+/// Versions of the format. All can be read, the newest is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     /// Nine columns.
     V1,
-    /// A tenth column: call sites. Three more births. Sites and touch profiles in the footer.
+    /// A tenth column: call sites. Three more initial touches. Sites and touch profiles in the footer.
     V2,
-    /// Memory policies among the events; touch profiles by size.
+    /// Memory policy events; touch profiles by size.
     V3,
     /// Ends of forked children.
     V4,

@@ -1,117 +1,119 @@
-//! Compressing planes: with a search for repetitions or without, whichever did better for the same plane of late.
+//! Compresses planes by one of two methods: with match search, or by entropy coding alone. Each plane keeps the method that was
+//! better in recent chunks.
 //!
-//! Without the search zstd only gives frequent bytes shorter codes. That is several times faster, both ways, and for planes
-//! whose values come in no order (which slot, which size) shorter, too: the few repetitions found cost more than they save.
+//! Without match search zstd only assigns shorter codes to frequent bytes. Compression and decompression are several times faster.
+//! For planes with values in random order (which slot, which size) the result is also shorter: the few matches cost more than
+//! they save.
 
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, ParamSwitch, Strategy};
 
 const SEARCH_LEVEL: i32 = 1;
-/// The most positions that zstd's fast strategy can pass over: more than a plane has, so it looks at none.
+/// The largest step of zstd's fast strategy: larger than a plane, so it searches no position.
 const PASS_OVER: u32 = 1 << 17;
-/// Chunks after which both ways are tried again, at the most. The fewer the more often the better way changes.
+/// Most chunks until both methods are tried again. The interval is shorter when the better method changes often.
 const TRIAL_CHUNKS_MAX: u8 = 16;
-/// Without the search a plane may be longer by this share of it, for the time saved.
+/// Entropy coding alone may make a plane longer by 1 / this of its length, for the time that it saves.
 const SLACK_SHARE: usize = 128;
 
-/// What compresses the planes of a file; its buffers are re-used.
+/// Compresses the planes of a file; its buffers are reused.
 pub(super) struct Packer {
-    zstd: Both,
+    zstd: Compressors,
     packed: Vec<u8>,
-    /// What the way tried before gave.
+    /// The result of the method tried first.
     before: Vec<u8>,
 }
 
-/// How the planes of a column were compressed best, from the lowest byte up.
+/// The methods of the planes of a column, lowest byte first.
 #[derive(Debug, Default)]
-pub(super) struct ColumnHabits(pub(super) [Habit; 8]);
+pub(super) struct ColumnMethods(pub(super) [PlaneMethod; 8]);
 
-/// How a plane was compressed best.
+/// The method of a plane, and when to try the other.
 #[derive(Debug, Default)]
-pub(super) struct Habit {
-    way: Way,
-    /// Its length then, in 256ths of the plane's.
+pub(super) struct PlaneMethod {
+    kind: Method,
+    /// The compressed length at the last trial, in 256ths of the plane's length.
     share: usize,
-    /// Chunks from the last trial to the next, and how many of them are left.
+    /// Chunks from the last trial to the next, and how many are left.
     trial_chunks: u8,
     chunks_left: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Way {
+enum Method {
     #[default]
-    Search,
-    Codes,
+    MatchSearch,
+    EntropyOnly,
 }
 
 impl Packer {
     pub(super) fn new() -> std::io::Result<Self> {
-        let mut codes = Compressor::new(SEARCH_LEVEL)?;
-        codes.set_parameter(CParameter::Strategy(Strategy::ZSTD_fast))?;
-        codes.set_parameter(CParameter::TargetLength(PASS_OVER))?;
-        // No position is looked at, so the table of positions is as small as it can be: it is emptied for each plane.
-        codes.set_parameter(CParameter::HashLog(6))?;
-        codes.set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))?;
-        let zstd = Both { search: Compressor::new(SEARCH_LEVEL)?, codes };
+        let mut entropy_only = Compressor::new(SEARCH_LEVEL)?;
+        entropy_only.set_parameter(CParameter::Strategy(Strategy::ZSTD_fast))?;
+        entropy_only.set_parameter(CParameter::TargetLength(PASS_OVER))?;
+        // No position is searched, so the hash table has the smallest size: it is cleared for each plane.
+        entropy_only.set_parameter(CParameter::HashLog(6))?;
+        entropy_only.set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))?;
+        let zstd = Compressors { match_search: Compressor::new(SEARCH_LEVEL)?, entropy_only };
         Ok(Packer { zstd, packed: Vec::new(), before: Vec::new() })
     }
 
-    /// The plane compressed; `None` where that saves less than a sixteenth, as undoing it would cost more time than
-    /// reading it.
-    pub(super) fn pack(&mut self, plane: &[u8], habit: &mut Habit) -> Option<&[u8]> {
-        let mut bytes = compress(self.zstd.get(habit.way), plane, &mut self.packed);
+    /// The compressed plane. `None` if compression saves less than a sixteenth: decompressing it would take longer than reading the
+    /// plain bytes.
+    pub(super) fn pack(&mut self, plane: &[u8], method: &mut PlaneMethod) -> Option<&[u8]> {
+        let mut bytes = compress(self.zstd.get(method.kind), plane, &mut self.packed);
         let share = bytes * 256 / plane.len();
-        habit.chunks_left = habit.chunks_left.saturating_sub(1);
-        // Where the length changes the contents did, and the habit may be the wrong one.
-        if habit.chunks_left == 0 || share.abs_diff(habit.share) > habit.share / 8 {
-            bytes = self.try_other(plane, bytes, habit);
+        method.chunks_left = method.chunks_left.saturating_sub(1);
+        // If the length changed, the contents changed too, and the other method may be better.
+        if method.chunks_left == 0 || share.abs_diff(method.share) > method.share / 8 {
+            bytes = self.try_other(plane, bytes, method);
         }
         (bytes + plane.len() / 16 + 2 < plane.len()).then_some(self.packed.as_slice())
     }
 
-    /// Makes the better way the habit, after the present one gave so many bytes; the length of what is packed then.
+    /// Tries the other method, after the current one gave `bytes`, and keeps the better. Returns the length of its result.
     #[cold]
-    fn try_other(&mut self, plane: &[u8], bytes: usize, habit: &mut Habit) -> usize {
-        let other = match habit.way {
-            Way::Search => Way::Codes,
-            Way::Codes => Way::Search,
+    fn try_other(&mut self, plane: &[u8], bytes: usize, method: &mut PlaneMethod) -> usize {
+        let other = match method.kind {
+            Method::MatchSearch => Method::EntropyOnly,
+            Method::EntropyOnly => Method::MatchSearch,
         };
         std::mem::swap(&mut self.packed, &mut self.before);
         let other_bytes = compress(self.zstd.get(other), plane, &mut self.packed);
         let slack = plane.len() / SLACK_SHARE;
         let other_wins = match other {
-            Way::Codes => other_bytes <= bytes + slack,
-            Way::Search => other_bytes + slack < bytes,
+            Method::EntropyOnly => other_bytes <= bytes + slack,
+            Method::MatchSearch => other_bytes + slack < bytes,
         };
-        let (way, bytes, trial_chunks) = if other_wins {
+        let (kind, bytes, trial_chunks) = if other_wins {
             (other, other_bytes, 1)
         } else {
             std::mem::swap(&mut self.packed, &mut self.before);
-            (habit.way, bytes, (2 * habit.trial_chunks).clamp(1, TRIAL_CHUNKS_MAX))
+            (method.kind, bytes, (2 * method.trial_chunks).clamp(1, TRIAL_CHUNKS_MAX))
         };
-        *habit = Habit { way, share: bytes * 256 / plane.len(), trial_chunks, chunks_left: trial_chunks };
+        *method = PlaneMethod { kind, share: bytes * 256 / plane.len(), trial_chunks, chunks_left: trial_chunks };
         bytes
     }
 }
 
-struct Both {
-    search: Compressor<'static>,
-    codes: Compressor<'static>,
+struct Compressors {
+    match_search: Compressor<'static>,
+    entropy_only: Compressor<'static>,
 }
 
-impl Both {
-    fn get(&mut self, way: Way) -> &mut Compressor<'static> {
-        match way {
-            Way::Search => &mut self.search,
-            Way::Codes => &mut self.codes,
+impl Compressors {
+    fn get(&mut self, kind: Method) -> &mut Compressor<'static> {
+        match kind {
+            Method::MatchSearch => &mut self.match_search,
+            Method::EntropyOnly => &mut self.entropy_only,
         }
     }
 }
 
-/// Compresses a plane; its length afterwards, that of the plane where it would grow.
+/// Compresses a plane. Returns the compressed length, or the plane's own length if compression would make it longer.
 fn compress(zstd: &mut Compressor<'_>, plane: &[u8], packed: &mut Vec<u8>) -> usize {
     packed.clear();
-    // A plane that would grow does not fit and is an error of zstd.
+    // If the result would be longer, it does not fit and zstd returns an error.
     packed.reserve_exact(plane.len());
     zstd.compress_to_buffer(plane, packed).unwrap_or(plane.len())
 }
@@ -120,7 +122,7 @@ fn compress(zstd: &mut Compressor<'_>, plane: &[u8], packed: &mut Vec<u8>) -> us
 mod tests {
     use super::*;
 
-    /// Bytes in no order, of so many kinds.
+    /// Random bytes with `kinds` different values.
     fn disorder(kinds: u64) -> Vec<u8> {
         let mut random = 88_172_645_463_325_252u64;
         let mut next = || {
@@ -132,37 +134,38 @@ mod tests {
         (0..16_384).map(|_| next() as u8).collect()
     }
 
-    /// A pattern of a thousand bytes again and again.
+    /// A repeated pattern of a thousand bytes.
     fn order() -> Vec<u8> {
         disorder(256).into_iter().take(1000).cycle().take(16_384).collect()
     }
 
-    fn pack(packer: &mut Packer, plane: &[u8], habit: &mut Habit) -> Option<usize> {
-        let packed = packer.pack(plane, habit)?.to_vec();
+    fn pack(packer: &mut Packer, plane: &[u8], method: &mut PlaneMethod) -> Option<usize> {
+        let packed = packer.pack(plane, method)?.to_vec();
         assert_eq!(zstd::bulk::decompress(&packed, plane.len()).unwrap(), plane);
         Some(packed.len())
     }
 
     #[test]
-    fn each_plane_gets_the_way_that_is_shorter() {
+    fn each_plane_gets_the_method_with_the_shorter_result() {
         let mut packer = Packer::new().unwrap();
-        for (plane, way, bytes_max) in [(disorder(2), Way::Codes, 2300), (order(), Way::Search, 1300)] {
-            let mut habit = Habit::default();
+        for (plane, kind, bytes_max) in [(disorder(2), Method::EntropyOnly, 2300), (order(), Method::MatchSearch, 1300)]
+        {
+            let mut method = PlaneMethod::default();
             for chunk in 0..40 {
-                let bytes = pack(&mut packer, &plane, &mut habit);
+                let bytes = pack(&mut packer, &plane, &mut method);
                 assert!(bytes.is_some_and(|bytes| bytes < bytes_max), "chunk {chunk}: {bytes:?}");
-                assert_eq!(habit.way, way, "chunk {chunk}");
+                assert_eq!(method.kind, kind, "chunk {chunk}");
             }
         }
-        assert_eq!(pack(&mut packer, &disorder(256), &mut Habit::default()), None);
+        assert_eq!(pack(&mut packer, &disorder(256), &mut PlaneMethod::default()), None);
     }
 
     #[test]
-    fn a_habit_ends_where_the_contents_change() {
-        let (mut packer, mut habit) = (Packer::new().unwrap(), Habit::default());
+    fn the_method_changes_with_the_contents() {
+        let (mut packer, mut method) = (Packer::new().unwrap(), PlaneMethod::default());
         for round in 0..20 {
             for (plane, bytes_max) in [(disorder(7), 6200), (order(), 1300), (disorder(2), 2300), (order(), 1300)] {
-                let bytes = pack(&mut packer, &plane, &mut habit);
+                let bytes = pack(&mut packer, &plane, &mut method);
                 assert!(bytes.is_some_and(|bytes| bytes < bytes_max), "round {round}: {bytes:?}");
             }
         }

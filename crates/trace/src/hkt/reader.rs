@@ -1,4 +1,4 @@
-//! Reading a trace file as an [`EventSource`].
+//! Reads a trace file as an [`EventSource`].
 
 use super::assemble::{BadEvent, Cursor};
 use super::chunk::{SECTION_BYTES, Section};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// A `.hkt` file being read, in memory that does not depend on the length of the trace.
 ///
-/// Every buffer is made at [`TraceReader::open`] and used up in the first pass, so a second pass after
+/// All buffers are allocated by [`TraceReader::open`] and touched in the first pass. So a second pass after
 /// [`EventSource::rewind`] allocates nothing and takes no page fault: it can run while faults are counted.
 pub struct TraceReader {
     path: PathBuf,
@@ -36,12 +36,12 @@ pub struct TraceReader {
     ids: ObjectIds,
     events: Vec<Event>,
     cursor: Cursor,
-    /// Offset and number of the chunk in `columns`, and of the one behind it.
+    /// Offset and number of the chunk in `columns`, and of the next one.
     at: u64,
     chunk: u64,
     next_at: u64,
     next_chunk: u64,
-    /// An error ended the stream: the columns may not fit together, so nothing is read from them.
+    /// Set after an error: the columns may be inconsistent and must not be read.
     over: bool,
     /// Header of the chunk in `columns`, and totals before it.
     section: Section,
@@ -52,24 +52,24 @@ impl TraceReader {
     /// Opens a trace and reads its header, footer and chunk headers; decompresses nothing.
     ///
     /// # Errors
-    /// Not a regular file, not a trace, a newer version, or damage before the last chunk. A file that was cut or torn at
-    /// its end is no error: see [`TraceReader::tail`].
+    /// Not a regular file, not a trace, a newer version, or damage before the last chunk. A file that is truncated or torn at
+    /// its end is not an error: see [`TraceReader::tail`].
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         Self::open_with(path, OnDamage::Refuse)
     }
 
-    /// Opens what stands before the first damaged chunk header, as if the file ended there.
+    /// Opens the part before the first damaged chunk header, as if the file ended there.
     ///
     /// # Errors
-    /// As for [`TraceReader::open`], such damage excepted.
+    /// As for [`TraceReader::open`], except for damage.
     pub fn open_before_damage(path: &Path) -> Result<Self, TraceError> {
         Self::open_with(path, OnDamage::StopBefore)
     }
 
     fn open_with(path: &Path, on_damage: OnDamage) -> Result<Self, TraceError> {
-        // Asked before opening: opening a pipe would wait for its writer.
+        // Checked before opening, as opening a pipe would wait for a writer.
         let metadata = match std::fs::metadata(path) {
-            // Meant as standard input, elsewhere.
+            // Other programs read `-` as standard input.
             Err(_) if path.as_os_str() == "-" => return Err(TraceError::NotAFile { path: path.to_path_buf() }),
             metadata => metadata.map_err(|why| TraceError::io(path, "open", why))?,
         };
@@ -141,7 +141,7 @@ impl TraceReader {
         Ok(true)
     }
 
-    /// Puts the next events into `events`. False at the end.
+    /// Fills `events` with the next events. False at the end.
     fn fill_batch(&mut self) -> Result<bool, TraceError> {
         if self.cursor.event() == self.columns.len() && !self.load_chunk()? {
             return Ok(false);
@@ -151,23 +151,23 @@ impl TraceReader {
             return Err(self.bad_event(bad));
         }
         if self.ids.peak() > self.section.objects_peak {
-            return Err(self.corrupt("more objects are live than announced"));
+            return Err(self.corrupt("more objects are live than the section header says"));
         }
         Ok(true)
     }
 
-    /// The columns must tell what the header announced, as tables were made by that.
+    /// Checks the columns against the totals of the section header, by which tables were sized.
     fn check_totals(&self, section: &Section) -> Result<(), TraceError> {
         if self.columns.len() != section.events as usize {
-            return Err(self.corrupt("the chunk does not hold the announced events"));
+            return Err(self.corrupt("the number of events differs from the section header"));
         }
         if self.columns.threads() > section.threads as u64 {
-            return Err(self.corrupt("a thread id is above the announced ones"));
+            return Err(self.corrupt("a thread id is above those in the section header"));
         }
         let time_last_ns =
             self.columns.duration_ns().and_then(|duration| self.before.time_last_ns.checked_add(duration));
         if time_last_ns != Some(section.time_last_ns) {
-            return Err(self.corrupt("the chunk does not end at the announced time"));
+            return Err(self.corrupt("the last time differs from the section header"));
         }
         Ok(())
     }

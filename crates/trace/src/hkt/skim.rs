@@ -1,4 +1,4 @@
-//! A walk over the section headers: what the file holds and where it ends, without decompressing.
+//! Reads the section headers to find what the file holds and where it ends, without decompressing.
 
 use super::chunk::{Kind, SECTION_BYTES, Section};
 use crate::error::TraceError;
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The part of an incomplete file that could not be used.
+/// The unusable end of an incomplete file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// Where it begins: the end of the last whole chunk.
@@ -25,25 +25,25 @@ impl fmt::Display for Tail {
     }
 }
 
-/// What a skim found.
+/// The result of a skim.
 pub(super) struct Skim {
     pub(super) summary: Summary,
-    /// CRC-32 of the file's header and of all section headers, each without its own.
+    /// CRC-32 of the file header and all section headers, each without its own CRC.
     pub(super) checksum: u32,
     pub(super) footer: Footer,
     pub(super) tail: Option<Tail>,
-    /// Largest payload of a chunk: what the reader's buffer must hold.
+    /// Largest payload of a chunk: the length of the reader's buffer.
     pub(super) payload_bytes_max: u32,
     /// Where the chunks end.
     pub(super) end: u64,
 }
 
-/// What a skim does where more of the trace follows behind damage.
+/// What to do if more of the trace follows after damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnDamage {
-    /// It is an error.
+    /// Return an error.
     Refuse,
-    /// The trace ends there.
+    /// End the trace before the damage.
     StopBefore,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn skim(path: &Path, file: &File, start: u64, on_damage: OnDamage) ->
     Ok(Skim { summary, checksum: walk.checksum.finalize(), footer, tail, payload_bytes_max, end })
 }
 
-/// What a part's checksum is made of. (Behind its own CRC-32 a CRC-32 is the same for all data.)
+/// The bytes of a header that go into the checksum. (The CRC-32 of any data followed by its own CRC-32 is a constant.)
 fn without_crc(part: &[u8]) -> &[u8] {
     &part[..part.len() - 4]
 }
@@ -102,7 +102,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn run(&mut self) -> Result<End, TraceError> {
-        // The chunk before the current place, and the totals before that one.
+        // Offset of the previous chunk, and the totals before it.
         let mut previous = None;
         loop {
             let Some(section) = self.section_at(self.offset)? else {
@@ -110,13 +110,13 @@ impl Walk<'_> {
             };
             section.check_after(&self.last).map_err(|why| self.corrupt(why))?;
             let payload = self.offset + SECTION_BYTES as u64;
-            let behind = payload + section.payload_bytes as u64;
-            if behind > self.file_bytes {
+            let end = payload + section.payload_bytes as u64;
+            if end > self.file_bytes {
                 return self.early("the file ends within a section", previous);
             }
             if section.kind == Kind::Footer {
                 self.checksum.update(without_crc(&section.to_bytes()));
-                return match self.footer(&section, payload, behind)? {
+                return match self.footer(&section, payload, end)? {
                     Some(footer) => Ok(End::Footer(Box::new(footer))),
                     None => self.early("the footer is damaged", previous),
                 };
@@ -125,21 +125,21 @@ impl Walk<'_> {
             self.checksum.update(without_crc(&section.to_bytes()));
             self.last = section;
             self.payload_bytes_max = self.payload_bytes_max.max(section.payload_bytes);
-            self.offset = behind;
+            self.offset = end;
             self.chunk += 1;
         }
     }
 
-    /// There is no section at the current offset: the file was cut or torn here, or damaged.
+    /// Handles an offset without a valid section: the file was truncated, torn or damaged here.
     fn no_section(&mut self, previous: Option<(u64, Section)>) -> Result<End, TraceError> {
-        if self.section_behind()? {
+        if self.section_follows()? {
             return Err(self.corrupt("the chunk header is damaged"));
         }
         let cut = self.offset == self.file_bytes;
         self.early(if cut { "no footer follows" } else { "the next chunk is not whole" }, previous)
     }
 
-    /// The file ends here. A torn write can leave the last chunk's header whole and its payload not: dropped then.
+    /// Ends the trace here. A torn write can leave the last chunk with a whole header and a damaged payload: it is dropped then.
     fn early(&mut self, why: &'static str, last_chunk: Option<(u64, Section)>) -> Result<End, TraceError> {
         let Some((offset, before)) = last_chunk else {
             return Ok(End::Early(why));
@@ -162,8 +162,8 @@ impl Walk<'_> {
         Ok(Section::parse(&bytes))
     }
 
-    /// Whether any valid section header lies behind the current offset.
-    fn section_behind(&self) -> Result<bool, TraceError> {
+    /// Whether a valid section header follows after the current offset.
+    fn section_follows(&self) -> Result<bool, TraceError> {
         const STEP: u64 = 1 << 16;
         let mut block = vec![0; STEP as usize + SECTION_BYTES - 1];
         let mut offset = self.offset + 1;
@@ -189,8 +189,8 @@ impl Walk<'_> {
     }
 
     /// The footer; `None` if its bytes are damaged.
-    fn footer(&self, section: &Section, payload: u64, behind: u64) -> Result<Option<Footer>, TraceError> {
-        if behind != self.file_bytes {
+    fn footer(&self, section: &Section, payload: u64, end: u64) -> Result<Option<Footer>, TraceError> {
+        if end != self.file_bytes {
             return Err(self.corrupt("bytes follow the footer"));
         }
         let mut json = vec![0; section.payload_bytes as usize];
@@ -198,7 +198,7 @@ impl Walk<'_> {
         if crc32fast::hash(&json) != section.payload_crc {
             return Ok(None);
         }
-        from_json(&json).map(Some).map_err(|_| self.corrupt("the footer is no JSON of ours"))
+        from_json(&json).map(Some).map_err(|_| self.corrupt("the footer's JSON is not valid"))
     }
 
     fn read(&self, bytes: &mut [u8], offset: u64) -> Result<(), TraceError> {

@@ -1,15 +1,15 @@
-//! Writing a trace file.
+//! Writes a trace file.
 
-use super::appending::Appender;
+use super::appender::Appender;
 use crate::error::TraceError;
 use crate::event::{Event, Op};
 use crate::header::{Footer, Header, Summary};
 use crate::ids::ObjectIds;
 use std::path::Path;
 
-/// A `.hkt` file being written. A file without [`TraceWriter::finish`] reads as truncated.
+/// A `.hkt` file being written. Without [`TraceWriter::finish`] it reads as truncated.
 ///
-/// Ids are checked: an allocation must carry the id that [`ObjectIds`] hands out next, every other id must be live.
+/// Ids are checked: an allocation must have the id that [`ObjectIds`] returns next, every other id must be live.
 pub struct TraceWriter {
     appender: Appender,
     ids: ObjectIds,
@@ -37,9 +37,9 @@ impl TraceWriter {
     /// Appends an event.
     ///
     /// # Errors
-    /// The event cannot follow its predecessors (a wrong or dead object, decreasing time, a thread id that skips one, a
-    /// value out of range): it is then not in the trace. Or the file cannot be written, which may show only some
-    /// ten thousand events later.
+    /// - The event cannot follow the previous ones: wrong or freed object, decreasing time, a thread id that skips one, a
+    ///   value out of range. It is not written.
+    /// - The file cannot be written. This error may be returned only some ten thousand events later.
     #[inline(always)]
     pub fn push(&mut self, event: &Event) -> Result<(), TraceError> {
         let &Appender { time_ns, threads, .. } = &self.appender;
@@ -51,8 +51,8 @@ impl TraceWriter {
         self.appender.push(event)
     }
 
-    /// Waits until all full chunks are written, and ends the thread that writes them; the next one begins it anew. For
-    /// writers that pause, or go on at another priority.
+    /// Waits until all full chunks are written, and ends the thread that writes them. The next full chunk starts a new one. For
+    /// callers that pause, or continue at another priority.
     ///
     /// # Errors
     /// A chunk could not be written.
@@ -60,7 +60,7 @@ impl TraceWriter {
         self.appender.settle()
     }
 
-    /// Writes what is pending and the footer, and says how large the trace became.
+    /// Writes the pending events and the footer. Returns the size of the trace.
     ///
     /// # Errors
     /// The file cannot be written, or the footer is too long.
@@ -68,7 +68,7 @@ impl TraceWriter {
         self.appender.finish(footer)
     }
 
-    /// Runs the recycler along; false, and nothing is done, where the event's object cannot be.
+    /// Updates the ids. Returns false and changes nothing if the event's object is wrong.
     #[inline(always)]
     fn follow_object(&mut self, op: &Op) -> bool {
         match *op {
@@ -96,7 +96,7 @@ impl TraceWriter {
             return TraceError::BadEvent { path, event: number, why };
         }
         match event.op.object() {
-            Some(object) if !event.op.is_birth() => TraceError::DeadObject { path, event: number, object },
+            Some(object) if !event.op.creates_object() => TraceError::DeadObject { path, event: number, object },
             Some(object) if object != self.ids.upcoming() => {
                 TraceError::WrongObject { path, event: number, object, expected: self.ids.upcoming() }
             }

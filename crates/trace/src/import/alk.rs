@@ -1,6 +1,6 @@
-//! Processed traces of the malloc-trace-replay tools: 24-byte little-endian records, without a head.
+//! Processed traces of the malloc-trace-replay tools: 24-byte little-endian records, without a file header.
 //!
-//! u8 type and u56 register, then two u64. A register holds one block; a record belongs to the thread of the last
+//! A record is u8 type and u56 register, then two u64. A register holds one block. A record belongs to the thread of the last
 //! `switch_thread`.
 
 use super::failure::Failure;
@@ -8,18 +8,18 @@ use super::input::{Head, Input};
 use super::records::{align_log2, next, u64_at};
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::event::{AllocCall, Birth, Op, ReallocCall};
-use crate::resolve::{RawOp, Window};
+use crate::event::{AllocCall, InitialTouch, Op, ReallocCall};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "alk",
     recognise,
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[
-        "times, whose unit is not written down",
+        "times, whose unit is not documented",
         "exact sizes: they are rounded up to 8 bytes",
-        "which blocks were asked to be zero",
+        "which blocks were requested zeroed",
         "which blocks leaked: all are freed at the end",
     ],
     convert,
@@ -28,10 +28,10 @@ pub(super) const FORMAT: Format = Format {
 const RECORD_BYTES: usize = 24;
 const SWITCH_THREAD: u8 = 5;
 const TIME: u8 = 7;
-/// Registers that the tools' own replayer has.
+/// Number of registers in the tools' own replayer.
 const REGISTERS: u64 = 1 << 30;
 
-/// There is no magic number: a file fits if it says its thread before all calls, and each record of its head can be one.
+/// There is no magic number. A file matches if a `switch_thread` comes before all calls and each record in the head is valid.
 fn recognise(head: &Head) -> bool {
     let mut records = head.bytes().chunks_exact(RECORD_BYTES).peekable();
     while records.next_if(|record| record[0] == TIME).is_some() {}
@@ -57,18 +57,30 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         let (register, first, second) = (u64_at(&record, 0) >> 8, u64_at(&record, 8), u64_at(&record, 16));
         let address = register + 1;
         let op = match record[0] {
-            0 => RawOp::Alloc { address, size: first, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None },
+            0 => RawOp::Alloc {
+                address,
+                size: first,
+                align_log2: 0,
+                call: AllocCall::Malloc,
+                initial_touch: InitialTouch::None,
+            },
             1 | 2 => RawOp::Free { address },
             3 => RawOp::Alloc {
                 address,
                 size: first,
                 align_log2: align_log2(second)?,
                 call: AllocCall::Memalign,
-                birth: Birth::None,
+                initial_touch: InitialTouch::None,
             },
             4 => {
                 let new = first.checked_add(1).ok_or("the register is above 2^64 - 2")?;
-                RawOp::Realloc { old: address, new, size: second, call: ReallocCall::Realloc, birth: Birth::None }
+                RawOp::Realloc {
+                    old: address,
+                    new,
+                    size: second,
+                    call: ReallocCall::Realloc,
+                    initial_touch: InitialTouch::None,
+                }
             }
             SWITCH_THREAD => {
                 thread = first;
@@ -77,8 +89,8 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
             6 => RawOp::ThreadExit,
             TIME => continue,
             other => {
-                let why = format!("record type {other} is none of 0 to 7");
-                return Err(Failure::new(why, "decompress lz4 first (lz4 -d); else take another copy"));
+                let why = format!("record type {other} is not from 0 to 7");
+                return Err(Failure::new(why, "decompress lz4 first (lz4 -d), or use another copy"));
             }
         };
         sink.push(thread, op)?;

@@ -1,22 +1,22 @@
 //! Android's `record_allocs` text: `TID: op POINTER arguments [START_NS END_NS]`.
 //!
-//! Lines stand in the order in which threads entered one lock. A realloc is logged after it returned, so another
-//! thread may seem to reuse its old address before; the merge of [`crate::resolve`] puts that right.
+//! Lines are in the order in which threads took one lock. A realloc is logged after it returned, so another
+//! thread may seem to reuse its old address before it; the merge of [`crate::resolve`] corrects that.
 
 use super::Format;
 use super::calls::align_log2;
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
-use crate::event::{AllocCall, Birth, ReallocCall};
+use crate::event::{AllocCall, InitialTouch, ReallocCall};
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "android",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| parse(line).is_ok()),
     clock,
-    window: Window::DEFAULT,
+    window: WaitLimits::DEFAULT,
     unknown: &["which of posix_memalign, aligned_alloc, valloc and pvalloc a memalign was"],
     convert,
 };
@@ -48,7 +48,7 @@ pub(super) fn parse(line: &str) -> Result<Line, &'static str> {
         }
         "realloc" => {
             let (old, size) = (words.pointer()?, words.number()?);
-            RawOp::Realloc { old, new: pointer, size, call: ReallocCall::Realloc, birth: Birth::None }
+            RawOp::Realloc { old, new: pointer, size, call: ReallocCall::Realloc, initial_touch: InitialTouch::None }
         }
         "free" => RawOp::Free { address: pointer },
         "thread_done" => RawOp::ThreadExit,
@@ -59,7 +59,7 @@ pub(super) fn parse(line: &str) -> Result<Line, &'static str> {
 }
 
 fn alloc(address: u64, size: u64, align_log2: u8, call: AllocCall) -> RawOp {
-    RawOp::Alloc { address, size, align_log2, call, birth: Birth::None }
+    RawOp::Alloc { address, size, align_log2, call, initial_touch: InitialTouch::None }
 }
 
 struct Words<'a>(std::str::SplitAsciiWhitespace<'a>);
@@ -76,7 +76,7 @@ impl Words<'_> {
         u64::from_str_radix(digits, 16).map_err(|_| "a pointer is no hexadecimal number below 2^64")
     }
 
-    /// What follows the arguments: nothing, or two times, or (newer writers) one more number behind either.
+    /// What follows the arguments: nothing or two times, then (from newer writers) one more number.
     fn times(&mut self, thread_done: bool) -> Result<Option<(u64, u64)>, &'static str> {
         let mut numbers = [0; 3];
         let mut count = 0;
@@ -95,8 +95,8 @@ impl Words<'_> {
 }
 
 impl Line {
-    /// When it took effect: a free and a realloc as they began, so that no reuse of the address comes before; the
-    /// others as they returned.
+    /// When the call took effect. A free or realloc: at its begin, so that no reuse of the address comes before it. Others: at
+    /// their return.
     fn stamp_ns(&self) -> Option<u64> {
         let (start_ns, end_ns) = self.times_ns?;
         Some(match self.op {
@@ -106,7 +106,7 @@ impl Line {
     }
 }
 
-/// Whether the first line has times, and so all.
+/// Whether the first line has times; then all lines must have them.
 fn clock(head: &Head) -> Clock {
     let timed = head.lines().next().and_then(|line| parse(line).ok()).is_some_and(|line| line.times_ns.is_some());
     if timed { Clock::Measured } else { Clock::PerEvent }

@@ -1,4 +1,4 @@
-//! What `traces/malloc.bt` prints: `NSECS TID name(arguments)=result`, behind a line that names the format.
+//! Output of `traces/malloc.bt`: a line that names the format, then `NSECS TID name(arguments)=result`.
 
 use super::Format;
 use super::calls::{Function, arguments, number};
@@ -6,13 +6,13 @@ use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "bpftrace",
     recognise: |head: &Head| head.lines().any(|line| line == SIGNATURE),
     clock: |_| Clock::Measured,
-    window: Window::UNLOCKED_STAMPS,
+    window: WaitLimits::UNLOCKED_STAMPS,
     unknown: &["calls before the probes were attached"],
     convert,
 };

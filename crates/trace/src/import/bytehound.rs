@@ -1,33 +1,33 @@
 //! bytehound's `export-replay`: u64 number of slots, then 32-byte records of four u64, little-endian.
 //!
-//! Kind 1 allocation, 2 free, 3 realloc, each with slot, microseconds and size; 4 and 5 walk the call stack; 0 ends the
-//! file. Older versions have the number of records behind that of the slots, and no kinds but 1 to 3.
+//! Kind 1 allocation, 2 free, 3 realloc, each with slot, microseconds and size; 4 and 5 describe the call stack; 0 ends the
+//! file. In older versions the number of records follows that of the slots, and there are only kinds 1 to 3.
 
 use super::Format;
 use super::failure::Failure;
 use super::input::{Head, Input};
 use super::records::{next, u64_at};
 use super::sink::Sink;
-use crate::event::{AllocCall, Birth, Op, ReallocCall};
+use crate::event::{AllocCall, InitialTouch, Op, ReallocCall};
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "bytehound",
     recognise: |head: &Head| layout(head.bytes()).is_some(),
     clock: |_| Clock::Measured,
-    window: Window::CERTAIN,
-    unknown: &["threads", "times below a microsecond", "alignment", "which blocks were asked to be zero", "call sites"],
+    window: WaitLimits::CERTAIN,
+    unknown: &["threads", "times below a microsecond", "alignment", "which blocks were requested zeroed", "call sites"],
     convert,
 };
 
 const RECORD_BYTES: usize = 32;
 const END: u64 = 0;
-/// Slots that a program can have: as many as ids.
+/// Most slots: as many as ids.
 const SLOTS_MAX: u64 = u32::MAX as u64;
 
-/// Bytes before the first record, if this can be such a file: 8, or 16 in old ones. There is no magic number, so each
-/// record of the head must fit.
+/// Bytes before the first record, if this can be such a file: 8, or 16 in older versions. There is no magic number, so each
+/// record in the head must be valid.
 fn layout(head: &[u8]) -> Option<usize> {
     let slots = u64_at(head, 0);
     let fits = |start: &usize| {
@@ -71,14 +71,30 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         }
         let address = slot + 1;
         let op = match kind {
-            1 => RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None },
+            1 => RawOp::Alloc {
+                address,
+                size,
+                align_log2: 0,
+                call: AllocCall::Malloc,
+                initial_touch: InitialTouch::None,
+            },
             2 => RawOp::Free { address },
             // The replayer reallocs NULL where the slot is empty.
-            3 if !sink.is_live(address) => {
-                RawOp::Realloc { old: 0, new: address, size, call: ReallocCall::Realloc, birth: Birth::None }
-            }
-            3 => RawOp::Realloc { old: address, new: address, size, call: ReallocCall::Realloc, birth: Birth::None },
-            other => return Err(Failure::new(format!("record kind {other} is none of 0 to 5"), MEND)),
+            3 if !sink.is_live(address) => RawOp::Realloc {
+                old: 0,
+                new: address,
+                size,
+                call: ReallocCall::Realloc,
+                initial_touch: InitialTouch::None,
+            },
+            3 => RawOp::Realloc {
+                old: address,
+                new: address,
+                size,
+                call: ReallocCall::Realloc,
+                initial_touch: InitialTouch::None,
+            },
+            other => return Err(Failure::new(format!("record kind {other} is not from 0 to 5"), MEND)),
         };
         sink.push_in_order(time_us.saturating_mul(1000), 0, op)?;
     }
@@ -88,4 +104,4 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     Ok(())
 }
 
-const MEND: &str = "take another copy; `bytehound export-replay -o FILE` writes it";
+const MEND: &str = "use another copy; `bytehound export-replay -o FILE` writes it";

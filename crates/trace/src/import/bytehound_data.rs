@@ -14,9 +14,9 @@ use super::Format;
 use super::failure::Failure;
 use super::input::{Head, Input};
 use super::sink::Sink;
-use crate::event::{AllocCall, Birth, ReallocCall};
+use crate::event::{AllocCall, InitialTouch, ReallocCall};
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 use chunks::Chunks;
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub(super) const FORMAT: Format = Format {
         chunks::first_bytes(head.bytes(), events::HEADER_BYTES_MIN).is_some_and(|first| events::is_header(&first))
     },
     clock: |_| Clock::Measured,
-    window: Window::DEFAULT,
+    window: WaitLimits::DEFAULT,
     unknown: &[
         "times below a microsecond",
         "alignment",
@@ -132,7 +132,7 @@ impl Reading {
                 let [time_us] = chunks.u64s()?;
                 let Body { pointer, size, thread, call } = body(chunks)?;
                 let address = id.map_or(pointer, |id| self.blocks.born(id));
-                let op = RawOp::Alloc { address, size, align_log2: 0, call, birth: Birth::None };
+                let op = RawOp::Alloc { address, size, align_log2: 0, call, initial_touch: InitialTouch::None };
                 sink.push_at(nanoseconds(time_us), thread, op)?;
             }
             events::REALLOC | events::REALLOC_EX => {
@@ -144,7 +144,8 @@ impl Reading {
                     Some(_) => old,
                     None => pointer,
                 };
-                let op = RawOp::Realloc { old, new, size, call: ReallocCall::Realloc, birth: Birth::None };
+                let op =
+                    RawOp::Realloc { old, new, size, call: ReallocCall::Realloc, initial_touch: InitialTouch::None };
                 sink.push_at(nanoseconds(time_us), thread, op)?;
             }
             events::FREE | events::FREE_EX => {

@@ -1,6 +1,6 @@
-//! The allocator functions by name, and the numbers in text traces.
+//! Allocator functions by name, and numbers in text traces.
 
-use crate::event::{AllocCall, Birth, ReallocCall};
+use crate::event::{AllocCall, InitialTouch, ReallocCall};
 use crate::resolve::RawOp;
 
 /// What a named function does, and the order of its arguments.
@@ -18,17 +18,17 @@ pub(super) enum Function {
     Realloc,
     /// `reallocarray(old, n, size)`.
     Reallocarray,
-    /// `(block)`, with more arguments or without.
+    /// `(block)`, possibly with more arguments.
     Free,
     /// `malloc_usable_size(block)`.
     UsableSize,
 }
 
-/// log2 of valloc's and pvalloc's alignment, the page.
+/// log2 of the alignment of valloc and pvalloc: the page size.
 const PAGE_LOG2: u8 = 12;
 
 impl Function {
-    /// The function of a C name, or a C++ operator's mangled one.
+    /// The function with this C name or mangled C++ operator name.
     pub(super) fn named(name: &str) -> Option<Function> {
         Some(match name {
             "malloc" | "__builtin_new" | "__builtin_vec_new" => Function::Alloc(AllocCall::Malloc),
@@ -62,7 +62,7 @@ impl Function {
         }
     }
 
-    /// Number of its first arguments that count.
+    /// Number of leading arguments that are needed.
     pub(super) fn arguments(self) -> usize {
         match self {
             Function::Alloc(_) | Function::Free | Function::UsableSize => 1,
@@ -71,15 +71,21 @@ impl Function {
         }
     }
 
-    /// The call with these arguments, which returned the block `result` (0: none; of no meaning where no block is returned).
+    /// The call with these arguments. `result` is the returned block, or 0 if it failed; ignored for functions without a block.
     ///
     /// # Errors
     /// An alignment above 2^63.
     pub(super) fn op(self, arguments: [u64; 3], result: u64) -> Result<RawOp, &'static str> {
         let [first, second, third] = arguments;
-        let alloc =
-            |size, align_log2, call| RawOp::Alloc { address: result, size, align_log2, call, birth: Birth::None };
-        let resize = |size, call| RawOp::Realloc { old: first, new: result, size, call, birth: Birth::None };
+        let alloc = |size, align_log2, call| RawOp::Alloc {
+            address: result,
+            size,
+            align_log2,
+            call,
+            initial_touch: InitialTouch::None,
+        };
+        let resize =
+            |size, call| RawOp::Realloc { old: first, new: result, size, call, initial_touch: InitialTouch::None };
         Ok(match self {
             Function::Alloc(call @ (AllocCall::Valloc | AllocCall::Pvalloc)) => alloc(first, PAGE_LOG2, call),
             Function::Alloc(call) => alloc(first, 0, call),
@@ -94,12 +100,12 @@ impl Function {
     }
 }
 
-/// log2 of an alignment, rounded up to a power of two as the allocators do that do not refuse it.
+/// log2 of an alignment, rounded up to a power of two, as allocators do that accept other values.
 pub(super) fn align_log2(align: u64) -> Result<u8, &'static str> {
     align.max(1).checked_next_power_of_two().map(|align| align.ilog2() as u8).ok_or("the alignment is above 2^63")
 }
 
-/// A number: decimal, negative (as two's complement) or `0x`; also the ways to write NULL.
+/// A number: decimal, negative (as two's complement), `0x`, or one of the spellings of NULL.
 pub(super) fn number(word: &str) -> Option<u64> {
     if let Some(digits) = word.strip_prefix("0x").or(word.strip_prefix("0X")) {
         return u64::from_str_radix(digits, 16).ok();

@@ -1,8 +1,8 @@
-//! hksim's own table: one row an event, as `hksim export --to csv` writes it and docs/reference/export.md describes it.
+//! hksim's own table: one row per event, as `hksim export --to csv` writes it and docs/reference/export.md describes it.
 //!
-//! Columns are found by their names, so a table that went through other programs reads back too, and one made by hand
-//! needs three (`op,object,size`): the others have defaults. Objects and threads
-//! may have any numbers: they are numbered anew, in the order of a trace, which leaves those of an export as they are.
+//! Columns are found by name, so a table that other programs changed can be read, too. A table written by hand needs three
+//! columns (`op,object,size`); the others have defaults. Objects and threads may have any numbers: they are renumbered in the order
+//! of a trace, which does not change the numbers of an export.
 
 use super::Format;
 use super::failure::Failure;
@@ -12,27 +12,27 @@ use crate::error::TraceError;
 use crate::event::{Event, ObjectId, Op, ThreadId};
 use crate::header::{Clock, Footer, Header, from_json};
 use crate::ids::ObjectIds;
-use crate::resolve::Window;
-use crate::row::{Role, Row};
+use crate::resolve::WaitLimits;
+use crate::row::{ObjectUse, Row};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 pub(super) const FORMAT: Format = Format {
     name: "csv",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| Columns::find(line).is_ok()),
-    clock, // the header row, where there is one, knows better
-    window: Window::CERTAIN,
+    clock, // the header row, if present, overrides this
+    window: WaitLimits::CERTAIN,
     unknown: &[],
     convert,
 };
 
-/// Names made up for marks, and empty stacks for call sites; above that a number is no index.
+/// Most generated mark names and empty stacks for call sites; a larger number is not an index.
 const MARKS_UNNAMED_MAX: u64 = 1 << 12;
 const SITES_UNNAMED_MAX: u64 = 1 << 20;
 
-const MEND: &str = "mend the row; docs/reference/export.md describes the columns";
+const MEND: &str = "correct the row; docs/reference/export.md describes the columns";
 
-/// Names of the columns, in the order of [`Columns::at`].
+/// Column names, in the order of [`Columns::at`].
 const NAMES: [&str; 14] = [
     "op",
     "time_ns",
@@ -49,13 +49,13 @@ const NAMES: [&str; 14] = [
     "site",
     "text",
 ];
-/// Places of columns in [`NAMES`].
+/// Indices of columns in [`NAMES`].
 const OP: usize = 0;
 const TIME_NS: usize = 1;
 const THREAD: usize = 2;
 const OBJECT: usize = 3;
 
-/// Times are made up where the table has none.
+/// Times are generated if the table has none.
 fn clock(head: &Head) -> Clock {
     let columns = head.lines().next().and_then(|line| Columns::find(line).ok());
     match columns.is_some_and(|columns| columns.at[TIME_NS].is_some()) {
@@ -64,7 +64,7 @@ fn clock(head: &Head) -> Clock {
     }
 }
 
-/// Where each column stands.
+/// The position of each column.
 struct Columns {
     at: [Option<usize>; NAMES.len()],
 }
@@ -77,7 +77,7 @@ impl Columns {
                 at[column] = Some(place);
             }
         }
-        // A table of other things has no such columns; one without objects can hold marks and failed calls.
+        // A table of other data lacks these columns. A table without objects can still hold marks and failed calls.
         if at[OP].is_none() {
             return Err(format!("there is no column {}", NAMES[OP]));
         }
@@ -87,7 +87,7 @@ impl Columns {
         Ok(Columns { at })
     }
 
-    /// A number that every event has; `default` where the table has no such column.
+    /// A number that every event has; `default` if the table lacks the column.
     fn number_or(&self, cells: &[Cow<'_, str>], column: usize, default: u64) -> Result<u64, String> {
         match self.at[column] {
             Some(_) => self.number(cells, column)?.ok_or_else(|| format!("the row has no {}", NAMES[column])),
@@ -113,7 +113,7 @@ impl Columns {
             size: number(4)?,
             align_log2: number(5)?,
             call: self.text(cells, 6),
-            birth: self.text(cells, 7),
+            initial_touch: self.text(cells, 7),
             offset: number(8)?,
             bytes: number(9)?,
             access: self.text(cells, 10),
@@ -134,7 +134,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         let row = columns.row(&cells).map_err(refused)?;
         let json = columns.text(&cells, 13).unwrap_or_default();
         match row.op {
-            "header" if events > 0 => return Err(refused("a header stands behind events".to_string())),
+            "header" if events > 0 => return Err(refused("a header follows after events".to_string())),
             "header" => {
                 let header: Header = from_json(json.as_bytes()).map_err(|why| refused(format!("header: {why}")))?;
                 sink.begin_as(&header)?;
@@ -155,7 +155,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     if has_footer { Ok(()) } else { add_sites(&mut sink.footer.sites.stacks, program.sites).map_err(refused) }
 }
 
-/// Gives marks without a name, as those of a table that has lost its footer, the name of their number.
+/// Names marks after their number, if the table has lost its footer.
 fn name_marks(names: &mut Vec<String>, marks: u64) -> Result<(), String> {
     if marks.saturating_sub(names.len() as u64) > MARKS_UNNAMED_MAX {
         return Err(format!("mark {} has no name in the footer, which has {}", marks - 1, names.len()));
@@ -166,7 +166,7 @@ fn name_marks(names: &mut Vec<String>, marks: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Gives the call sites of a table that has lost its footer empty stacks.
+/// Gives call sites empty stacks, if the table has lost its footer.
 fn add_sites(stacks: &mut Vec<Vec<u32>>, sites: u64) -> Result<(), String> {
     if sites > SITES_UNNAMED_MAX {
         return Err(format!("call site {sites} has no stack: the table has no footer"));
@@ -175,14 +175,14 @@ fn add_sites(stacks: &mut Vec<Vec<u32>>, sites: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Numbers objects and threads as a trace does.
+/// Renumbers objects and threads as in a trace.
 #[derive(Default)]
 struct Program {
     live: HashMap<u64, ObjectId>,
     ids: ObjectIds,
     threads: HashMap<u64, ThreadId>,
     time_ns: u64,
-    /// The highest number of a mark, and one more.
+    /// The highest number of a mark, plus one.
     marks: u64,
     /// The highest number of a call site.
     sites: u64,
@@ -205,22 +205,22 @@ impl Program {
         event.flaw().map_or(Ok(event), |why| Err(why.to_string()))
     }
 
-    /// The id of the row's object: a new one, or that of the live object of this number.
+    /// The id of the row's object: a new one, or that of the live object with this number.
     fn object(&mut self, row: &Row<'_>) -> Result<ObjectId, String> {
-        let role = row.role();
-        if role == Role::Absent {
+        let role = row.object_use();
+        if role == ObjectUse::None {
             return Ok(ObjectId::default());
         }
         let number = row.object.ok_or_else(|| format!("`{}` has no object", row.op))?;
         match role {
-            Role::Born if self.live.contains_key(&number) => Err(format!("object {number} is still live")),
-            Role::Born => {
+            ObjectUse::Allocated if self.live.contains_key(&number) => Err(format!("object {number} is still live")),
+            ObjectUse::Allocated => {
                 let object = self.ids.allocate().ok_or_else(|| TraceError::TooManyObjects.to_string())?;
                 self.live.insert(number, object);
                 Ok(object)
             }
-            Role::Used => self.live.get(&number).copied().ok_or_else(|| dead(number)),
-            Role::Dies | Role::Absent => {
+            ObjectUse::Used => self.live.get(&number).copied().ok_or_else(|| dead(number)),
+            ObjectUse::Freed | ObjectUse::None => {
                 let object = self.live.remove(&number).ok_or_else(|| dead(number))?;
                 self.ids.release(object);
                 Ok(object)
@@ -233,7 +233,7 @@ fn dead(number: u64) -> String {
     format!("object {number} is not live")
 }
 
-/// The cells of a line. In quotes stand commas, and quotes that are doubled.
+/// The cells of a line. A quoted cell may contain commas, and quotes as two quotes.
 fn cells(line: &str) -> Result<Vec<Cow<'_, str>>, String> {
     let mut cells = Vec::with_capacity(NAMES.len() + 1);
     let mut rest = line;
@@ -249,12 +249,12 @@ fn cells(line: &str) -> Result<Vec<Cow<'_, str>>, String> {
         match behind.strip_prefix(',') {
             Some(more) => rest = more,
             None if behind.is_empty() => return Ok(cells),
-            None => return Err("a quoted cell goes on behind its quotes".to_string()),
+            None => return Err("text follows after the closing quote of a cell".to_string()),
         }
     }
 }
 
-/// A cell from behind its first quote, and what follows its last.
+/// The rest of a quoted cell after its opening quote, and the text after its closing quote.
 fn quoted_cell(text: &str) -> Result<(Cow<'_, str>, &str), String> {
     let mut cell = Cow::Borrowed("");
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! Folders of LTTng, read through `babeltrace2`, which who records by LTTng has: it knows all versions of CTF, sorts the
-//! streams of all CPUs, and says what was discarded.
+//! LTTng folders, read through `babeltrace2`, which users of LTTng usually have. It reads all versions of CTF, sorts the
+//! streams of all CPUs, and reports discarded events.
 
 use crate::error::TraceError;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
-/// Folders in one another down to a trace: session, domain, user, bits.
+/// Most nested folders above a trace: session, domain, user, bits.
 const DEPTH_MAX: u32 = 6;
-/// First bytes of a trace's `metadata`, in packets of either byte order, or as text.
+/// First bytes of a trace's `metadata`: packets in either byte order, or text.
 const METADATA_MAGICS: [&[u8]; 3] = [&[0x57, 0x1D, 0xD1, 0x75], &[0x75, 0xD1, 0x1D, 0x57], b"/* CTF"];
 /// Most bytes kept of what babeltrace2 writes to standard error.
 const SAID_BYTES_MAX: u64 = 16 << 20;
@@ -30,7 +30,7 @@ fn holds_metadata(folder: &Path, depth: u32) -> bool {
     depth > 0 && folders.any(|entry| holds_metadata(&entry.path(), depth - 1))
 }
 
-/// What `babeltrace2 FOLDER` prints, and behind it what it wrote to standard error.
+/// The output of `babeltrace2 FOLDER`, followed by what it wrote to standard error.
 struct Printed {
     child: Child,
     events: ChildStdout,
@@ -41,12 +41,12 @@ struct Printed {
 /// Starts babeltrace2 on a folder.
 pub(super) fn open(folder: &Path) -> Result<Box<dyn BufRead>, TraceError> {
     let cannot = |why| TraceError::io(folder, "read LTTng's folder", why);
-    // It takes what begins with `-` for an option.
+    // It reads an argument that begins with `-` as an option.
     let folder = std::path::absolute(folder).map_err(cannot)?;
     let mut command = Command::new("babeltrace2");
     command.arg(&folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|why| match why.kind() {
-        io::ErrorKind::NotFound => cannot(io::Error::other("babeltrace2 is not installed, and reads such folders")),
+        io::ErrorKind::NotFound => cannot(io::Error::other("this needs babeltrace2, which is not installed")),
         _ => cannot(why),
     })?;
     let (Some(events), Some(said)) = (child.stdout.take(), child.stderr.take()) else {
@@ -71,8 +71,8 @@ impl Read for Printed {
                     let said = said.join().unwrap_or_default();
                     if !self.child.wait()?.success() {
                         let said = String::from_utf8_lossy(&said).trim().to_string();
-                        // The root of the causes, which it lists, comes last.
-                        let cause = said.lines().last().map_or("it failed and said nothing", str::trim);
+                        // It lists causes; the root cause is last.
+                        let cause = said.lines().last().map_or("it failed without a message", str::trim);
                         return Err(io::Error::other(format!("babeltrace2: {cause}")));
                     }
                     self.rest = Cursor::new(said);
@@ -89,7 +89,7 @@ impl Read for Printed {
 
 impl Drop for Printed {
     fn drop(&mut self) {
-        // Where the import ended early it would wait for its reader. One that has ended is none to be killed.
+        // If the import ended early, babeltrace2 would block on its output. If it has exited, this does nothing.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,24 +1,24 @@
-//! Why a converter stopped: the frame in `mod.rs` adds the place.
+//! Errors of converters; `mod.rs` adds the place.
 
 use crate::error::TraceError;
 use std::borrow::Cow;
 
-/// An error of a converter, without the place, which the [`super::input::Input`] knows.
+/// An error of a converter, without the place: the [`super::input::Input`] has it.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The input, at the place read last, cannot be used.
+    /// The input cannot be used, at the place read last.
     Refused {
         /// What is wrong.
         why: Cow<'static, str>,
         /// What to do.
         mend: &'static str,
     },
-    /// An error that names its place itself.
+    /// An error that already has its place.
     Trace(TraceError),
 }
 
-/// The mend of a refusal that names none.
-const MEND: &str = "mend it there, or name the format with --from";
+/// What to do, where an error does not say it.
+const MEND: &str = "correct the file there, or name the format with --from";
 
 impl Failure {
     pub(super) fn new(why: impl Into<Cow<'static, str>>, mend: &'static str) -> Self {

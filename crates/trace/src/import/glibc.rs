@@ -1,22 +1,22 @@
 //! Trace records of glibc's malloc tracing branch: 64 bytes each, little-endian, of a 64-bit program.
 //!
-//! i32 tid at byte 0; u8 type at 4, flags above it; u64 ptr1 at 8, ptr2 at 16, size at 24, size2 at 32. A record is
-//! reserved as its call begins, so an address may seem to be given out again before its free: the merge puts that right.
+//! i32 tid at byte 0; u8 type at 4, then flags; u64 ptr1 at 8, ptr2 at 16, size at 24, size2 at 32. A record is
+//! reserved when its call begins, so an address may seem to be reused before its free: the merge corrects that.
 
 use super::failure::Failure;
 use super::input::{Head, Input};
 use super::records::{align_log2, next, u64_at};
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::event::{AllocCall, Birth, ReallocCall};
-use crate::resolve::{RawOp, Window};
+use crate::event::{AllocCall, InitialTouch, ReallocCall};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "glibc",
     recognise: |head: &Head| is_magic(head.bytes()),
     clock: no_times,
-    window: Window::DEFAULT,
-    unknown: &["times", "aligned_alloc, which stands as memalign", "when threads end"],
+    window: WaitLimits::DEFAULT,
+    unknown: &["times", "aligned_alloc, which is recorded as memalign", "when threads end"],
     convert,
 };
 
@@ -48,16 +48,19 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The call of a record; `None` for one that was reserved and never used.
+/// The call of a record; `None` if the record was reserved but not used.
 fn call(record: &[u8; RECORD_BYTES]) -> Result<Option<RawOp>, Failure> {
     let [ptr1, ptr2, size, size2] = [8, 16, 24, 32].map(|at| u64_at(record, at));
-    let alloc = |call, align_log2| RawOp::Alloc { address: ptr2, size, align_log2, call, birth: Birth::None };
+    let alloc =
+        |call, align_log2| RawOp::Alloc { address: ptr2, size, align_log2, call, initial_touch: InitialTouch::None };
     Ok(Some(match record[4] {
         0 | MAGIC_TYPE => return Ok(None),
         1 => alloc(AllocCall::Malloc, 0),
         2 => alloc(AllocCall::Calloc, 0),
         3 => RawOp::Free { address: ptr1 },
-        4 => RawOp::Realloc { old: ptr1, new: ptr2, size, call: ReallocCall::Realloc, birth: Birth::None },
+        4 => {
+            RawOp::Realloc { old: ptr1, new: ptr2, size, call: ReallocCall::Realloc, initial_touch: InitialTouch::None }
+        }
         5 => alloc(AllocCall::Memalign, align_log2(size2)?),
         6 => alloc(AllocCall::Valloc, PAGE_LOG2),
         7 => alloc(AllocCall::Pvalloc, PAGE_LOG2),
@@ -67,11 +70,11 @@ fn call(record: &[u8; RECORD_BYTES]) -> Result<Option<RawOp>, Failure> {
             size,
             align_log2: align_log2(size2)?,
             call: AllocCall::PosixMemalign,
-            birth: Birth::None,
+            initial_touch: InitialTouch::None,
         },
         other => {
-            let why = format!("record type {other} is none of 0 to 8");
-            return Err(Failure::new(why, "take another copy; this one is damaged here"));
+            let why = format!("record type {other} is not from 0 to 8");
+            return Err(Failure::new(why, "use another copy; this one is damaged here"));
         }
     }))
 }

@@ -1,12 +1,12 @@
-//! Workloads of glibc's malloc tracing branch (`trace2wl`): a stream of operations for each thread, and points at which one
+//! Workloads of glibc's malloc tracing branch (`trace2wl`): a stream of operations for each thread, with points at which one
 //! thread waits for another.
 //!
-//! Bytes with numbers in base 128 behind them, highest digit first. Head: 8 pointers, 9 syncs, 10 threads, then 11 and the
-//! place of its stream for each thread, then 1. Streams: calls, 6 and 7 (below), and 1 at the end. A pointer number names an address;
-//! 0 is NULL.
+//! Operation bytes, each followed by numbers in base 128, highest digit first. Header: 8 pointers, 9 syncs, 10 threads, then 11 and
+//! the offset of its stream for each thread, then 1. Streams: calls, 6 and 7 (below), and 1 at the end. A pointer number stands for
+//! an address; 0 is NULL.
 //!
-//! The file keeps no order but this: what stands before `6 n` (release) in its thread comes before what stands behind `7 n`
-//! (acquire) in another. Threads take turns, one call each, and wait where they must.
+//! The file defines only this order between threads: operations before `6 n` (release) in one thread come before operations after
+//! `7 n` (acquire) in another. The import lets threads take turns, one call each, and makes them wait at acquires.
 
 mod stream;
 
@@ -16,8 +16,8 @@ use super::records::align_log2;
 use super::sink::Sink;
 use super::{Format, no_times};
 use crate::error::TraceError;
-use crate::event::{AllocCall, Birth, ReallocCall};
-use crate::resolve::{RawOp, Window};
+use crate::event::{AllocCall, InitialTouch, ReallocCall};
+use crate::resolve::{RawOp, WaitLimits};
 use std::collections::HashSet;
 use std::fs::File;
 use stream::Stream;
@@ -26,19 +26,19 @@ pub(super) const FORMAT: Format = Format {
     name: "glibc-wl",
     recognise: |head: &Head| looks_like_head(head.bytes()),
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[
         "times",
-        "the order of threads, but where a block passes from one to another: they take turns",
-        "posix_memalign and aligned_alloc, which stand as memalign",
+        "the order of threads, except where a block passes from one to another: they take turns",
+        "posix_memalign and aligned_alloc, which are recorded as memalign",
         "when threads end",
     ],
     convert,
 };
 
-/// Most threads: each takes a buffer.
+/// Most threads: each needs a buffer.
 const THREADS_MAX: u64 = 1 << 14;
-/// Releases that may wait for their acquire before the releasing thread has to wait, too.
+/// Most pending releases; beyond that the releasing thread waits, too.
 const RELEASED_MAX: usize = 1 << 20;
 const PAGE_LOG2: u8 = 12;
 const DONE: u8 = 1;
@@ -46,7 +46,7 @@ const POINTERS: u8 = 8;
 const SYNCS: u8 = 9;
 const THREADS: u8 = 10;
 const START: u8 = 11;
-const MEND: &str = "take another copy; glibc's trace2wl writes such files";
+const MEND: &str = "use another copy; glibc's trace2wl writes such files";
 
 fn looks_like_head(bytes: &[u8]) -> bool {
     let mut rest = bytes;
@@ -59,7 +59,7 @@ fn looks_like_head(bytes: &[u8]) -> bool {
 
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     let Some(path) = input.plain_path() else {
-        let why = "a workload is read at as many places as it has threads, which a compressed file does not allow";
+        let why = "a workload is read at one offset per thread, which a compressed file does not allow";
         return Err(Failure::new(why, "decompress it to a file first"));
     };
     let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
@@ -76,15 +76,15 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         starts.push(head.announced(START)?);
     }
     if head.code()? != DONE {
-        return Err(head.refuse("the head does not end behind its threads".to_string(), MEND));
+        return Err(head.refuse("the header does not end after its threads".to_string(), MEND));
     }
     let mut ends = starts.clone();
     ends.sort_unstable();
     if ends.first().is_some_and(|&first| first < head.here()) || ends.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(head.refuse("two threads, or a thread and the head, stand at one place".to_string(), MEND));
+        return Err(head.refuse("two threads, or a thread and the header, have the same offset".to_string(), MEND));
     }
     ends.push(bytes);
-    // A thread ends where the next one in the file begins, so no byte is read twice.
+    // A stream ends where the next one in the file begins, so no byte is read twice.
     let end = |start: u64| ends[ends.partition_point(|&end| end <= start).min(ends.len() - 1)];
     let streams = starts.iter().map(|&start| Some(Stream::new(path, &file, start..end(start)))).collect();
     let read = Turns { streams, pointers, released: HashSet::new() }.run(sink)?;
@@ -92,13 +92,13 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Threads taking turns.
+/// The state of all threads.
 struct Turns<'a> {
-    /// Those that have not ended.
+    /// Threads that have not ended.
     streams: Vec<Option<Stream<'a>>>,
-    /// Pointer numbers are below it.
+    /// Pointer numbers are below this.
     pointers: u64,
-    /// Releases whose acquire has not come.
+    /// Releases without an acquire yet.
     released: HashSet<u64>,
 }
 
@@ -106,13 +106,13 @@ struct Turns<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Moved,
-    /// It waits at an operation that stays to be read.
+    /// It waits at an operation that it has not consumed.
     Waits,
     Ended,
 }
 
 impl Turns<'_> {
-    /// Runs all threads to their ends; returns the bytes read.
+    /// Runs all threads to their ends. Returns the number of bytes read.
     fn run(mut self, sink: &mut Sink) -> Result<u64, Failure> {
         let mut read = 0;
         let mut released_max = RELEASED_MAX;
@@ -138,7 +138,7 @@ impl Turns<'_> {
         }
     }
 
-    /// Lets a thread do one call, and all releases and acquires before it that it can. `None` if it has ended before.
+    /// Runs one call of a thread, and all possible releases and acquires before it. `None` if the thread has already ended.
     fn turn(&mut self, thread: usize, released_max: usize, sink: &mut Sink) -> Result<Option<Turn>, Failure> {
         let Some(stream) = self.streams[thread].as_mut() else { return Ok(None) };
         let mut turn = Turn::Waits;
@@ -174,14 +174,14 @@ impl Turns<'_> {
         match self.streams[thread].as_mut() {
             Some(stream) => stream.refuse(
                 "the threads wait for each other, or for a sync that is never released".to_string(),
-                "take another copy; its syncs cannot have come from a program",
+                "use another copy; no program can have produced these syncs",
             ),
             None => Failure::new("the threads wait for each other", MEND),
         }
     }
 }
 
-/// A call, its code being read.
+/// Reads a call whose code was read.
 fn call(code: u8, stream: &mut Stream<'_>, pointers: u64) -> Result<RawOp, Failure> {
     let alloc = |stream: &mut Stream<'_>, call, align_log2| -> Result<RawOp, Failure> {
         Ok(RawOp::Alloc {
@@ -189,7 +189,7 @@ fn call(code: u8, stream: &mut Stream<'_>, pointers: u64) -> Result<RawOp, Failu
             size: stream.number()?,
             align_log2,
             call,
-            birth: Birth::None,
+            initial_touch: InitialTouch::None,
         })
     };
     Ok(match code {
@@ -197,16 +197,28 @@ fn call(code: u8, stream: &mut Stream<'_>, pointers: u64) -> Result<RawOp, Failu
         3 => alloc(stream, AllocCall::Calloc, 0)?,
         4 => {
             let (new, old) = (stream.pointer(pointers)?, stream.pointer(pointers)?);
-            RawOp::Realloc { old, new, size: stream.number()?, call: ReallocCall::Realloc, birth: Birth::None }
+            RawOp::Realloc {
+                old,
+                new,
+                size: stream.number()?,
+                call: ReallocCall::Realloc,
+                initial_touch: InitialTouch::None,
+            }
         }
         5 => RawOp::Free { address: stream.pointer(pointers)? },
         12 => {
             let (address, align) = (stream.pointer(pointers)?, stream.number()?);
             let align_log2 = align_log2(align).map_err(|why| stream.place(why))?;
-            RawOp::Alloc { address, size: stream.number()?, align_log2, call: AllocCall::Memalign, birth: Birth::None }
+            RawOp::Alloc {
+                address,
+                size: stream.number()?,
+                align_log2,
+                call: AllocCall::Memalign,
+                initial_touch: InitialTouch::None,
+            }
         }
         13 => alloc(stream, AllocCall::Valloc, PAGE_LOG2)?,
         14 => alloc(stream, AllocCall::Pvalloc, PAGE_LOG2)?,
-        other => return Err(stream.refuse(format!("operation {other} is none of a workload's"), MEND)),
+        other => return Err(stream.refuse(format!("operation {other} is unknown"), MEND)),
     })
 }

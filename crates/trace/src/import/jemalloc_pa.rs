@@ -1,16 +1,16 @@
 //! Traces of jemalloc's page allocator (its `test/stress/pa`): CSV, as recorded and as preprocessed.
 //!
 //! Recorded: `shard,addr,nsecs,probe,size`, where probe is `hpa_alloc` or `hpa_dalloc`. Preprocessed:
-//! `shard,op,bytes or index,nsecs,frequent`, where op 0 allocates bytes and op 1 ends an allocation, named by its number in the
+//! `shard,op,bytes or index,nsecs,frequent`, where op 0 allocates bytes and op 1 frees an allocation, given by its number in the
 //! file, from 0. Blocks are runs of pages; each shard counts as a thread.
 
 use super::Format;
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
-use crate::event::{AllocCall, Birth};
+use crate::event::{AllocCall, InitialTouch};
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "jemalloc-pa",
@@ -19,10 +19,10 @@ pub(super) const FORMAT: Format = Format {
         lines.next().is_some_and(|line| Layout::of(line).is_some())
     },
     clock: |_| Clock::Measured,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[
         "the program's blocks: these are the page runs that jemalloc asks its own page allocator for",
-        "threads: those here are jemalloc's shards",
+        "threads: each thread of the import is a shard of jemalloc",
     ],
     convert,
 };
@@ -38,7 +38,7 @@ enum Layout {
 }
 
 impl Layout {
-    /// The form that a line has, if it has one.
+    /// The form of a line; `None` if it has neither.
     fn of(line: &str) -> Option<Layout> {
         [Layout::Recorded, Layout::Preprocessed].into_iter().find(|layout| layout.parse(line).is_some())
     }
@@ -96,7 +96,7 @@ fn address(word: &str) -> Option<u64> {
     parsed.ok().filter(|&address| address > 0)
 }
 
-/// Whether a line names the columns.
+/// Whether a line is the header row.
 fn is_title(line: &str) -> bool {
     line.starts_with("shard") && line.contains("nsecs")
 }
@@ -108,7 +108,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         if layout.is_none() && is_title(line) {
             continue;
         }
-        let refused = || Failure::new("the line is none of jemalloc's page allocator", MEND);
+        let refused = || Failure::new("not a line of jemalloc's page allocator", MEND);
         let layout = *layout.get_or_insert(Layout::of(line).ok_or_else(refused)?);
         let Line { shard, time_ns, op } = layout.parse(line).ok_or_else(refused)?;
         let op = match op {
@@ -120,7 +120,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
                     size: bytes,
                     align_log2: PAGE_LOG2,
                     call: AllocCall::Memalign,
-                    birth: Birth::None,
+                    initial_touch: InitialTouch::None,
                 }
             }
             PageOp::Free { pointer } => RawOp::Free { address: pointer },

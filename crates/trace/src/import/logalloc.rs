@@ -5,13 +5,13 @@ use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "logalloc",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| parse(line).is_ok()),
     clock: no_times,
-    window: Window::DEFAULT,
+    window: WaitLimits::DEFAULT,
     unknown: &["times"],
     convert,
 };
@@ -19,7 +19,7 @@ pub(super) const FORMAT: Format = Format {
 struct Line {
     pid: u64,
     tid: u64,
-    /// `None`: a call that makes and ends no block (`jemalloc_stats()`).
+    /// `None`: a call that neither allocates nor frees (`jemalloc_stats()`).
     op: Option<RawOp>,
 }
 
@@ -34,16 +34,16 @@ fn parse(line: &str) -> Result<Line, &'static str> {
         return Err(EXPECTED);
     }
     let Some(function) = Function::named(name) else { return Ok(Line { pid, tid, op: None }) };
-    let arguments = arguments(list, function.arguments(), value).ok_or("an argument is missing, or no number")?;
+    let arguments = arguments(list, function.arguments(), value).ok_or("an argument is missing or not a number")?;
     let result = match (function, result.strip_prefix('=')) {
         (Function::Free | Function::UsableSize, _) => 0,
-        (_, Some(result)) => value(result).ok_or("the result is no address")?,
+        (_, Some(result)) => value(result).ok_or("the result is not an address")?,
         (_, None) => return Err("the result is missing"),
     };
     Ok(Line { pid, tid, op: Some(function.op(arguments, result)?) })
 }
 
-/// A number, or a slot, which serves as an address. `#0` is NULL.
+/// A number, or a slot, which is used as an address. `#0` is NULL.
 fn value(word: &str) -> Option<u64> {
     match word.strip_prefix('#') {
         Some(slot) => slot.parse().ok(),

@@ -9,15 +9,15 @@ use super::sink::Sink;
 use super::times::{Days, seconds_ns, time_of_day_ns};
 use crate::event::AllocCall;
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "lttng",
     recognise: |head: &Head| head.lines().any(|line| line.contains(PROVIDER)),
     clock: |_| Clock::Measured,
-    window: Window::UNLOCKED_STAMPS,
+    window: WaitLimits::UNLOCKED_STAMPS,
     unknown: &[
-        "calls of aligned_alloc, valloc, pvalloc and C++'s aligned operator new, which the wrapper does not see",
+        "calls of aligned_alloc, valloc, pvalloc and C++'s aligned operator new, which the wrapper does not record",
     ],
     convert,
 };
@@ -48,7 +48,9 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         }
     }
     if threadless {
-        sink.note("threads are not told apart: record with `lttng add-context -u -t vpid -t vtid`".to_string());
+        sink.note(
+            "the trace does not distinguish threads: record with `lttng add-context -u -t vpid -t vtid`".to_string(),
+        );
     }
     Ok(())
 }
@@ -63,7 +65,7 @@ fn time_ns(before: &str, days: &mut Days) -> Option<u64> {
     }
 }
 
-/// The number behind `name = `.
+/// The number after `name = `.
 fn field(fields: &str, name: &str) -> Option<u64> {
     fields.split([',', '{', '}']).find_map(|field| {
         let (found, value) = field.split_once('=')?;
@@ -71,7 +73,7 @@ fn field(fields: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// `None` for an event of another name.
+/// `None` for an event with another name.
 fn op(name: &str, fields: &str) -> Result<Option<RawOp>, Failure> {
     let Some(function) = Function::named(name) else { return Ok(None) };
     let names: &[&str] = match function {
@@ -82,7 +84,7 @@ fn op(name: &str, fields: &str) -> Result<Option<RawOp>, Failure> {
         Function::Free => &["ptr"],
         Function::AlignedNew | Function::Reallocarray | Function::UsableSize => return Ok(None),
     };
-    let get = |name: &str| field(fields, name).ok_or("a field is missing, or no number");
+    let get = |name: &str| field(fields, name).ok_or("a field is missing or not a number");
     let mut arguments = [0; 3];
     for (to, name) in arguments.iter_mut().zip(names) {
         *to = get(name)?;

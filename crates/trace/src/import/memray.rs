@@ -1,42 +1,42 @@
-//! memray's files of all allocations (`memray run`), version 13: a head, then records of one byte and numbers.
+//! memray's files of all allocations (`memray run`), version 13: a header, then records of one byte and numbers.
 //!
-//! A number is a varint; most are differences to the last of their kind. A record is written under one lock: a free before
-//! the call, an allocation after it, a realloc as both after it.
+//! A number is a varint; most are differences from the last of their kind. Records are written under one lock: a free before
+//! the call, an allocation after it, a realloc as a free and an allocation after it.
 
 use super::Format;
 use super::failure::Failure;
 use super::input::{Head, Input};
 use super::sink::Sink;
-use crate::event::{AllocCall, Birth};
+use crate::event::{AllocCall, InitialTouch};
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "memray",
     recognise: |head: &Head| head.bytes().starts_with(MAGIC) && head.bytes().get(FILE_FORMAT_AT) != Some(&AGGREGATED),
     clock: |_| Clock::Measured,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[
-        "times, but in steps of 10 ms",
+        "times, except in steps of 10 ms",
         "alignment",
-        "resizes: they stand as a free and a new block",
-        "without --trace-python-allocators: Python's objects of up to 512 bytes, but for the arenas that they lie in",
+        "resizes: they are recorded as a free and a new block",
+        "without --trace-python-allocators: Python's objects of up to 512 bytes, whose arenas are recorded",
     ],
     convert,
 };
 
 const MAGIC: &[u8] = b"memray\0";
 const VERSION: u32 = 13;
-/// Where the head says whether the file holds sums instead of allocations: behind magic, two versions and a flag.
+/// Offset of the flag for a file with sums instead of allocations: after magic, two versions and a flag.
 const FILE_FORMAT_AT: usize = 7 + 4 + 4 + 1;
 const AGGREGATED: u8 = 1;
-const MEND: &str = "take another copy, or record again with `memray run -o FILE`";
-/// What valloc and pvalloc align to.
+const MEND: &str = "use another copy, or record again with `memray run -o FILE`";
+/// Alignment of valloc and pvalloc.
 const PAGE_LOG2: u8 = 12;
-/// Recent addresses that a record can name by their place.
+/// Recent addresses that a record can refer to by index.
 const RECENT: usize = 15;
 
-/// Whether a file is memray's and holds sums only.
+/// Whether a file is of memray and holds only sums.
 pub(super) fn is_aggregated(head: &Head) -> bool {
     head.bytes().starts_with(MAGIC) && head.bytes().get(FILE_FORMAT_AT) == Some(&AGGREGATED)
 }
@@ -54,7 +54,7 @@ fn bytes<const N: usize>(input: &mut Input) -> Result<[u8; N], Failure> {
     if input.fill(&mut bytes)? == N { Ok(bytes) } else { Err(cut()) }
 }
 
-/// Skips a text that ends with 0; whether it was empty.
+/// Skips a NUL-terminated text. Returns whether it was empty.
 fn skip_text(input: &mut Input) -> Result<bool, Failure> {
     let mut is_empty = true;
     while byte(input)? != 0 {
@@ -75,14 +75,14 @@ fn varint(input: &mut Input) -> Result<u64, Failure> {
     Err(Failure::new("a number has more than 64 bits", MEND))
 }
 
-/// A number that stands as its difference to the last, whose sign is the lowest bit.
+/// A number stored as the difference from the last, with the sign in the lowest bit.
 fn delta(input: &mut Input, last: &mut u64) -> Result<u64, Failure> {
     let zigzag = varint(input)?;
     *last = last.wrapping_add((zigzag >> 1) ^ (zigzag & 1).wrapping_neg());
     Ok(*last)
 }
 
-/// What the records before tell about the next.
+/// Decoder state that earlier records set.
 struct State {
     has_native: bool,
     thread: u64,
@@ -93,7 +93,7 @@ struct State {
     mappings: u64,
 }
 
-/// Reads the head; whether records name native frames.
+/// Reads the header. Returns whether records have native frames.
 fn head(input: &mut Input) -> Result<bool, Failure> {
     let magic: [u8; MAGIC.len()] = bytes(input)?;
     if magic != MAGIC {
@@ -101,12 +101,12 @@ fn head(input: &mut Input) -> Result<bool, Failure> {
     }
     let version = u32::from_le_bytes(bytes(input)?);
     if version != VERSION {
-        let why = format!("version {version} of memray's file is not known, only {VERSION}");
+        let why = format!("unknown version {version} of memray's file format; {VERSION} is supported");
         return Err(Failure::new(why, "record again with memray 1.20, or use a newer hksim"));
     }
     let [.., has_native, file_format] = bytes::<6>(input)?;
     if file_format == AGGREGATED {
-        return Err(Failure::new("the file holds sums and no events", "record again without --aggregate"));
+        return Err(Failure::new("the file holds only sums, no events", "record again without --aggregate"));
     }
     bytes::<32>(input)?; // counts of allocations and frames, times of start and end
     skip_text(input)?; // the command
@@ -127,7 +127,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
             has_trailer = true;
             break;
         }
-        // A killed program's file ends anywhere.
+        // If the program was killed, the file can end anywhere.
         match state.record(first, input, sink) {
             Err(_) if input.is_at_end()? => {
                 sink.quality.unfinished_calls += 1;
@@ -150,7 +150,7 @@ impl State {
             128.. => return self.allocation(first, input, sink),
             // A frame is entered.
             64.. => _ = (varint(input)?, varint(input)?),
-            // An object of Python's is made or dies.
+            // A Python object is created or destroyed.
             32.. => {
                 self.pointer(usize::from(first >> 1 & 15), input)?;
                 if self.has_native && first & 1 == 1 {
@@ -162,7 +162,7 @@ impl State {
                 let [_, time_ms] = [varint(input)?, varint(input)?];
                 self.time_ns = self.time_ns.max(time_ms.saturating_mul(1_000_000));
             }
-            // A native frame; the start of the list of mapped files has nothing.
+            // A native frame; the start of the list of mapped files has no data.
             5 => _ = (varint(input)?, varint(input)?),
             6 => (),
             7 => {
@@ -190,7 +190,7 @@ impl State {
         Ok(())
     }
 
-    /// The address at a place among the recent ones; behind them stands one that is new.
+    /// The recent address at an index; an index after the last means a new address, which follows.
     fn pointer(&mut self, place: usize, input: &mut Input) -> Result<u64, Failure> {
         if let Some(&address) = self.recent.get(place) {
             return Ok(address);
@@ -207,7 +207,7 @@ impl State {
             0 => byte(input)?,
             function => function,
         };
-        // Python's allocator (1 to 4), and C's.
+        // Python's allocator (1 to 4), and the C functions.
         let (call, align_log2) = match function {
             1 | 5 => return sink.push_in_order(self.time_ns, self.thread, RawOp::Free { address }),
             2 | 6 => (AllocCall::Malloc, 0),
@@ -226,11 +226,11 @@ impl State {
             other => return Err(Failure::new(format!("no function has number {other}"), MEND)),
         };
         let size = self.size(input)?;
-        let op = RawOp::Alloc { address, size, align_log2, call, birth: Birth::None };
+        let op = RawOp::Alloc { address, size, align_log2, call, initial_touch: InitialTouch::None };
         sink.push_in_order(self.time_ns, self.thread, op)
     }
 
-    /// Reads over the native frame, if there is one, up to the size.
+    /// Skips the native frame, if there is one, up to the size.
     fn size(&mut self, input: &mut Input) -> Result<u64, Failure> {
         if self.has_native {
             varint(input)?;

@@ -1,8 +1,8 @@
-//! Traces of other programs, turned into `.hkt`.
+//! Converts traces of other programs to `.hkt`.
 //!
-//! Format and container are recognised by content, never by name. Everything is streamed: memory does not depend on
-//! the length of the trace. A format is one file here, and its row in [`Format::ALL`]: how it is recognised, what it
-//! knows of time and order, and a converter that reads an `Input` and pushes calls into a `Sink`.
+//! Format and container are recognised by content, never by file name. Everything is streamed: memory does not depend on
+//! the length of the trace. Each format has one file here and one row in [`Format::ALL`]: how it is recognised, where its times
+//! come from, how far its order may be off, and a converter that reads an `Input` and pushes calls to a `Sink`.
 
 mod alk;
 mod android;
@@ -41,9 +41,9 @@ mod valgrind;
 mod wee;
 
 use crate::error::TraceError;
-use crate::header::{Clock, Header, Origin, Quality, Touch};
+use crate::header::{Clock, Header, Origin, Quality, TouchKnowledge};
 use crate::hkt::TraceWriter;
-use crate::resolve::Window;
+use crate::resolve::WaitLimits;
 use failure::Failure;
 use input::{Head, Input};
 use open::Container;
@@ -54,15 +54,15 @@ use std::path::Path;
 /// A source format.
 pub struct Format {
     name: &'static str,
-    /// Whether a source that begins like this can be one.
+    /// Whether a source with this beginning can be of the format.
     recognise: fn(&Head) -> bool,
-    /// Where the times of a source that begins like this come from.
+    /// Where the times of a source with this beginning come from.
     clock: fn(&Head) -> Clock,
     /// How far its order may be off.
-    window: Window,
-    /// What such a source cannot say, in words.
+    window: WaitLimits,
+    /// What the format does not record, in words.
     unknown: &'static [&'static str],
-    /// Reads it all. Errors need no place: the frame adds that of the input.
+    /// Reads the whole input. The caller adds file and place to errors.
     convert: fn(&mut Input, &mut Sink) -> Result<(), Failure>,
 }
 
@@ -98,12 +98,12 @@ impl Format {
         self.name
     }
 
-    /// The format of that name.
+    /// The format with this name.
     pub fn from_name(name: &str) -> Option<&'static Format> {
         Format::ALL.iter().find(|format| format.name == name)
     }
 
-    /// The names of all, for messages.
+    /// The names of all formats, for messages.
     pub fn names() -> String {
         Format::ALL.iter().map(Format::name).collect::<Vec<_>>().join(", ")
     }
@@ -118,23 +118,23 @@ fn no_times(_: &Head) -> Clock {
     Clock::PerEvent
 }
 
-/// What may be asked of an import.
+/// Options of an import.
 #[derive(Clone, Copy, Default)]
 pub struct Options {
-    /// The format; recognised without.
+    /// The format; recognised by content if `None`.
     pub format: Option<&'static Format>,
-    /// Of a source with several processes, the one to take; the first without.
+    /// The process to import if the source has several; the first one if `None`.
     pub process: Option<u64>,
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ImportReport {
     /// The format's name, given or recognised.
     pub kind: &'static str,
-    /// The member read, where the file is an archive.
+    /// The member read, if the file is an archive.
     pub member: Option<String>,
-    /// Lines read, comments and blank ones included; 0 where the format has none.
+    /// Lines read, including comments and blank ones; 0 for binary formats.
     pub lines: u64,
     /// Bytes read, after decompression.
     pub bytes: u64,
@@ -146,21 +146,22 @@ pub struct ImportReport {
     pub objects_peak: u32,
     /// What was left out, guessed or repaired.
     pub quality: Quality,
-    /// [`Quality::share`]: of the calls known to have been made, those that are in the trace as they were; from 0 to 1.
+    /// [`Quality::share`]: the share of calls known to have been made that the trace holds unaltered, from 0 to 1.
     pub share: f64,
-    /// What the format cannot say.
+    /// What the format does not record.
     pub unknown: &'static [&'static str],
-    /// What else the user should know.
+    /// Further notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Reads `path` (plain, gz, bz2, xz, zstd, lz4 or a zip archive, one inside another at most; `-` is standard input; or a folder of LTTng) and writes the trace `out`.
+/// Reads `path` and writes the trace `out`.
 ///
-/// Of an archive, the first member of a known format (of the one asked for) is read.
+/// `path` is a plain file, a gz, bz2, xz, zstd or lz4 file, a zip archive (at most one inside another), an LTTng folder, or `-` for
+/// standard input. In an archive, the first member of a known format (of the selected one) is read.
 ///
 /// # Errors
-/// Unreadable input, a format that is not known, a place that does not belong to it: each names file, place and mend. `out`
-/// is then incomplete.
+/// Unreadable input, an unknown format, or a place that does not fit the format. Each error names file and place, and says what to
+/// do. `out` is then incomplete.
 pub fn import(path: &Path, options: &Options, out: &Path) -> Result<ImportReport, TraceError> {
     open::refuse_same_file(path, out)?;
     let unknown = || TraceError::UnknownFormat { path: path.to_path_buf(), known: Format::names() };
@@ -176,7 +177,7 @@ pub fn import(path: &Path, options: &Options, out: &Path) -> Result<ImportReport
         }
         Container::Zip(mut archive) => {
             for index in 0..archive.len() {
-                // A member that cannot be read (encrypted, an unknown method) may be any file.
+                // A member that cannot be read (encrypted, unknown compression method) is skipped.
                 let Ok(Some((name, reader))) = open::member(path, &mut archive, index) else { continue };
                 let mut input = Input::new(path, Some(name), true, reader);
                 let Ok(head) = input.head() else { continue };
@@ -200,7 +201,7 @@ fn convert(
     let clock = (format.clock)(head);
     let file = input.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let origin = Origin::Imported { format: format.name.to_string(), file };
-    let writer = TraceWriter::create(out, &Header::new(origin, Touch::Assumed, clock))?;
+    let writer = TraceWriter::create(out, &Header::new(origin, TouchKnowledge::Assumed, clock))?;
     let mut sink = Sink::new(writer, clock, format.window, options.process);
     (format.convert)(&mut input, &mut sink).map_err(|why| input.place_error(why))?;
     let (summary, quality, notes) = sink.finish()?;

@@ -8,19 +8,19 @@ use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use super::{Format, no_times};
 use crate::event::AllocCall;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "mtrace",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| line == "= Start" || parse(line).is_ok()),
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[
         "threads",
         "times",
         "alignment",
-        "which blocks were asked to be zero",
-        "the size asked of pvalloc, which it rounds up",
+        "which blocks were requested zeroed",
+        "the requested size of pvalloc, which rounds it up",
     ],
     convert,
 };
@@ -68,7 +68,7 @@ fn parse(line: &str) -> Result<Line, &'static str> {
 }
 
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
-    // The two lines of a realloc are written under one lock, so they are neighbours.
+    // The two lines of a realloc are written under one lock, so they are adjacent.
     let mut resized = None;
     while let Some(text) = input.line(Lines::Strict)? {
         let line = parse(text)?;

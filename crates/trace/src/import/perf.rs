@@ -1,8 +1,8 @@
-//! What `perf script` prints of probes on malloc and the others, and on their returns:
+//! Output of `perf script` for probes on the allocator functions and their returns:
 //! `COMM [PID/]TID [CPU] TIME: probe_libc:malloc: (ADDRESS) size=100` and, later,
 //! `COMM [PID/]TID [CPU] TIME: probe_libc:malloc__return: (ADDRESS <- CALLER) result=0x5581a0`.
 //!
-//! Values count by their order, which is that of the function's arguments, as everybody names them otherwise.
+//! Values are identified by their order, that of the function's arguments, as their names differ from user to user.
 
 use super::Format;
 use super::calls::{Function, number};
@@ -13,21 +13,24 @@ use super::times::seconds_ns;
 use super::unseen::Unseen;
 use crate::event::AllocCall;
 use crate::header::Clock;
-use crate::resolve::Window;
+use crate::resolve::WaitLimits;
 use std::collections::HashMap;
 
 pub(super) const FORMAT: Format = Format {
     name: "perf",
     recognise: |head: &Head| head.lines().any(|line| matches!(parse(line), Some(Line::Probe(_)))),
     clock: |_| Clock::Measured,
-    window: Window::UNLOCKED_STAMPS,
-    unknown: &["which aligned function it was, where several are one", "addresses of posix_memalign's blocks"],
+    window: WaitLimits::UNLOCKED_STAMPS,
+    unknown: &[
+        "which aligned function was called, where several share an address",
+        "addresses of posix_memalign's blocks",
+    ],
     convert,
 };
 
-const MEND: &str = "put the probes by docs/reference/malloc-probes.sh";
+const MEND: &str = "set the probes with docs/reference/malloc-probes.sh";
 
-/// What a probe says.
+/// A parsed line of a probe.
 struct Probe<'a> {
     pid: Option<u64>,
     tid: u64,
@@ -74,7 +77,7 @@ fn values(list: &str, count: usize) -> Option<[u64; 3]> {
     Some(values)
 }
 
-/// Number of the values that a function's probe has: posix_memalign's first one says where the address goes.
+/// Number of values of a function's probe. posix_memalign's first value is where the address is stored.
 fn arguments(function: Function) -> usize {
     function.arguments() + usize::from(function == Function::Aligned(AllocCall::PosixMemalign))
 }
@@ -115,7 +118,7 @@ impl Calls {
         if probe.is_return {
             return match self.open.get(&probe.tid) {
                 Some(open) if open.function == function => self.returned(probe, *open, sink),
-                // Of a call within that one, which is counted, or of one that began before the recording.
+                // The return of a nested call, which is counted already, or of a call that began before the recording.
                 _ => Ok(()),
             };
         }
@@ -128,13 +131,13 @@ impl Calls {
                 return sink.push_in_order(probe.time_ns, probe.tid, op);
             }
             None => _ = self.open.insert(probe.tid, call),
-            // A probe that is there twice, as on calloc and on its entry in the library's PLT.
+            // A duplicate probe: on calloc and on its entry in the library's PLT.
             Some(open) if *open == call => (),
             Some(open) if open.function == function => {
-                sink.quality.unfinished_calls += 1; // its return was lost
+                sink.quality.unfinished_calls += 1; // the return was lost
                 *open = call;
             }
-            // perf takes the PLT's realloc for calloc, which calls no realloc.
+            // perf takes the PLT entry of realloc for calloc. calloc never calls realloc.
             Some(open) if (open.function, function) == (Function::Calloc, Function::Realloc) => *open = call,
             Some(_) => sink.quality.nested_calls += 1,
         }

@@ -1,27 +1,27 @@
-//! Traces of the malloc-bench project: protocol buffers, one message a call.
+//! Traces of the malloc-bench project: protocol buffers, one message per call.
 //!
-//! A file is `lines` (field 1, one message each) and the most blocks live (field 2). A line holds one of malloc 1, free 2, realloc 3,
-//! calloc 4, whose fields are all optional numbers: an id that is absent is NULL, a number that is absent is 0.
+//! A file has `lines` (field 1, one message each) and the most blocks live (field 2). A line holds one of malloc 1, free 2, realloc 3,
+//! calloc 4, whose fields are all optional numbers: a missing id is NULL, a missing number is 0.
 
 use super::failure::Failure;
 use super::input::{Head, Input};
 use super::records::align_log2;
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::event::{AllocCall, Birth, ReallocCall};
-use crate::resolve::{RawOp, Window};
+use crate::event::{AllocCall, InitialTouch, ReallocCall};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "protobuf",
     recognise: |head: &Head| first_line(head.bytes()).is_some_and(|line| parse(line).is_ok_and(|op| op.is_some())),
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &["threads", "times", "which blocks leaked: all are freed at the end"],
     convert,
 };
 
-const MEND: &str = "take another copy; tracefile.proto of malloc-bench describes the format";
-/// A line takes a few numbers; longer ones belong to another format.
+const MEND: &str = "use another copy; tracefile.proto of malloc-bench describes the format";
+/// Most bytes of a line: it has only a few numbers. A longer one is of another format.
 const LINE_BYTES_MAX: usize = 256;
 /// Fields of a file.
 const LINES: u64 = 1;
@@ -31,7 +31,7 @@ const FIXED_64: u64 = 1;
 const BYTES: u64 = 2;
 const FIXED_32: u64 = 5;
 
-/// The message of the first line, if a file begins like this.
+/// The message of the first line, if the file begins with one.
 fn first_line(bytes: &[u8]) -> Option<&[u8]> {
     let (&[tag, length], rest) = bytes.split_first_chunk::<2>()?;
     (u64::from(tag) == LINES << 3 | BYTES && length < 128).then(|| rest.get(..usize::from(length))).flatten()
@@ -46,7 +46,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
                 let length = varint(|| input.byte())?.ok_or_else(missing)?;
                 let line = usize::try_from(length).ok().and_then(|length| line.get_mut(..length));
                 let Some(line) = line else {
-                    let why = format!("a line of {length} bytes, above the {LINE_BYTES_MAX} that a call can take");
+                    let why = format!("a line of {length} bytes; a call takes at most {LINE_BYTES_MAX}");
                     return Err(Failure::new(why, MEND));
                 };
                 if input.fill(line)? < line.len() {
@@ -54,19 +54,22 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
                 }
                 match parse(line)? {
                     Some(op) => sink.push(0, op)?,
-                    None => return Err(Failure::new("a line that holds no call", MEND)),
+                    None => return Err(Failure::new("a line without a call", MEND)),
                 }
             }
             (_, VARINT) => _ = varint(|| input.byte())?.ok_or_else(missing)?,
             (field, kind) => {
-                return Err(Failure::new(format!("field {field} of wire type {kind} belongs to no trace file"), MEND));
+                return Err(Failure::new(
+                    format!("field {field} of wire type {kind} is not part of a trace file"),
+                    MEND,
+                ));
             }
         }
     }
     Ok(())
 }
 
-/// A number in base 128, lowest digit first; `None` if there is no byte at all.
+/// A number in base 128, lowest digit first; `None` at the end of the file.
 fn varint(mut byte: impl FnMut() -> Result<Option<u8>, Failure>) -> Result<Option<u64>, Failure> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
@@ -123,12 +126,12 @@ impl<'a> Message<'a> {
             }
             FIXED_64 => self.take(8).map(|_| Value::Skipped)?,
             FIXED_32 => self.take(4).map(|_| Value::Skipped)?,
-            kind => return Err(Failure::new(format!("wire type {kind} is none of protocol buffers"), MEND)),
+            kind => return Err(Failure::new(format!("wire type {kind} is not one of protocol buffers"), MEND)),
         };
         Ok(Some((tag >> 3, value)))
     }
 
-    /// The numbers of fields 1 to 3.
+    /// The values of fields 1 to 3.
     fn numbers(mut self) -> Result<[Option<u64>; 3], Failure> {
         let mut numbers = [None; 3];
         while let Some((field, value)) = self.field()? {
@@ -140,7 +143,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The call of a line; `None` if it holds none.
+/// The call of a line; `None` if it has none.
 fn parse(line: &[u8]) -> Result<Option<RawOp>, Failure> {
     let mut message = Message(line);
     let mut call = None;
@@ -166,7 +169,7 @@ fn op(field: u64, [first, second, third]: [Option<u64>; 3]) -> Result<RawOp, Fai
                 size: second.unwrap_or_default(),
                 align_log2,
                 call,
-                birth: Birth::None,
+                initial_touch: InitialTouch::None,
             }
         }
         2 => RawOp::Free { address: address(first)? },
@@ -175,11 +178,17 @@ fn op(field: u64, [first, second, third]: [Option<u64>; 3]) -> Result<RawOp, Fai
             new: address(first)?,
             size: third.unwrap_or_default(),
             call: ReallocCall::Realloc,
-            birth: Birth::None,
+            initial_touch: InitialTouch::None,
         },
         _ => {
             let size = second.unwrap_or_default().saturating_mul(third.unwrap_or_default());
-            RawOp::Alloc { address: address(first)?, size, align_log2: 0, call: AllocCall::Calloc, birth: Birth::None }
+            RawOp::Alloc {
+                address: address(first)?,
+                size,
+                align_log2: 0,
+                call: AllocCall::Calloc,
+                initial_touch: InitialTouch::None,
+            }
         }
     })
 }

@@ -1,4 +1,4 @@
-//! Records of a fixed size, as binary formats have them.
+//! Fixed-size records of binary formats.
 
 use super::failure::Failure;
 use super::input::Input;
@@ -11,7 +11,7 @@ pub(super) fn next<const N: usize>(input: &mut Input) -> Result<Option<[u8; N]>,
         filled if filled == N => Ok(Some(record)),
         _ => Err(Failure::new(
             "the file ends within a record",
-            "take another copy, or cut it behind its last whole record",
+            "use another copy, or cut it after its last whole record",
         )),
     }
 }
@@ -22,7 +22,7 @@ pub(super) fn u64_at(record: &[u8], at: usize) -> u64 {
     bytes.map_or(0, u64::from_le_bytes)
 }
 
-/// log2 of an alignment; allocators round those that are no power of two up to one.
+/// log2 of an alignment, rounded up to a power of two, as allocators do.
 pub(super) fn align_log2(align: u64) -> Result<u8, Failure> {
     let align = align.max(1).checked_next_power_of_two().ok_or("the alignment is above 2^63")?;
     Ok(align.ilog2() as u8)

@@ -1,13 +1,13 @@
-//! Puts nearly sorted events in order of their time stamps.
+//! Sorts nearly sorted events by timestamp.
 
 use crate::resolve::RawEvent;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Events held back: how far a line may stand from its place in time.
+/// Events kept in the window: how far a line may be from its sorted position.
 const HELD_MAX: usize = 1 << 16;
 
-/// A window of events, given out smallest time stamp first; equal stamps in the order they came.
+/// A window of events that returns the smallest timestamp first, equal timestamps in input order.
 #[derive(Default)]
 pub(super) struct Reorder {
     held: BinaryHeap<Reverse<Held>>,
@@ -20,14 +20,14 @@ struct Held {
 }
 
 impl Reorder {
-    /// Takes an event; gives one back once the window is full.
+    /// Takes an event. Returns one when the window is full.
     pub(super) fn push(&mut self, raw: RawEvent) -> Option<RawEvent> {
         self.held.push(Reverse(Held { key: (raw.time_ns, self.taken), raw }));
         self.taken += 1;
         if self.held.len() > HELD_MAX { self.pop() } else { None }
     }
 
-    /// The earliest event held.
+    /// The earliest event in the window.
     pub(super) fn pop(&mut self) -> Option<RawEvent> {
         self.held.pop().map(|Reverse(held)| held.raw)
     }

@@ -1,16 +1,16 @@
-//! Course work in CMU's form: four numbers (heap size, ids, calls, weight), then the lines of [`super::script`].
+//! Traces of CMU's allocator course work: four numbers (heap size, ids, calls, weight), then the lines of [`super::script`].
 
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use super::{Format, no_times, script};
-use crate::resolve::Window;
+use crate::resolve::WaitLimits;
 
 pub(super) const FORMAT: Format = Format {
     name: "rep",
     recognise,
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: script::FORMAT.unknown,
     convert,
 };
@@ -36,7 +36,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         calls += 1;
     }
     if calls != header[2] {
-        sink.note(format!("the header announces {} calls, and there are {calls}", header[2]));
+        sink.note(format!("the header says {} calls, but the file has {calls}", header[2]));
     }
     Ok(())
 }

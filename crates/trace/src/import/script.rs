@@ -1,18 +1,18 @@
-//! Allocator course work: `a ID SIZE`, `r ID SIZE`, `f ID` (`f -1`: NULL), one call per line, ids instead of addresses.
+//! Traces of allocator course work: `a ID SIZE`, `r ID SIZE`, `f ID` (`f -1`: NULL); one call per line, ids instead of addresses.
 
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::event::{AllocCall, Birth, ReallocCall};
-use crate::resolve::{RawOp, Window};
+use crate::event::{AllocCall, InitialTouch, ReallocCall};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "script",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| parse(line).is_ok()),
     clock: no_times,
-    window: Window::CERTAIN,
-    unknown: &["threads", "times", "alignment", "which blocks were asked to be zero"],
+    window: WaitLimits::CERTAIN,
+    unknown: &["threads", "times", "alignment", "which blocks were requested zeroed"],
     convert,
 };
 
@@ -69,7 +69,7 @@ pub(super) fn push(call: Call, sink: &mut Sink) -> Result<(), Failure> {
                 let why = format!("`a {id}`, but id {id} is still live");
                 return Err(Failure::new(why, "free it first or give the block another id"));
             }
-            RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None }
+            RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, initial_touch: InitialTouch::None }
         }
         Call::Realloc { id, size } => {
             let old = address(id)?;
@@ -78,7 +78,7 @@ pub(super) fn push(call: Call, sink: &mut Sink) -> Result<(), Failure> {
                 new: if size == 0 { 0 } else { old },
                 size,
                 call: ReallocCall::Realloc,
-                birth: Birth::None,
+                initial_touch: InitialTouch::None,
             }
         }
         Call::Free { id } => RawOp::Free { address: address(id)? },

@@ -1,4 +1,4 @@
-//! Where converters put the calls they read: numbers threads, begins time at 0, finds the objects, counts, writes.
+//! Receives the calls that converters read: numbers threads, starts times at 0, resolves objects, counts, writes the trace.
 
 use super::failure::Failure;
 use super::reorder::Reorder;
@@ -7,10 +7,10 @@ use crate::error::TraceError;
 use crate::event::{Event, Op};
 use crate::header::{Clock, Footer, Header, Quality, Summary};
 use crate::hkt::TraceWriter;
-use crate::resolve::{RawEvent, RawOp, Resolver, Window};
+use crate::resolve::{RawEvent, RawOp, Resolver, WaitLimits};
 use std::collections::BTreeSet;
 
-/// Other processes that are named to the user.
+/// Most other processes that a note lists.
 const PROCESSES_NAMED_MAX: usize = 16;
 
 /// Takes calls in the order of the source and writes the trace.
@@ -20,29 +20,29 @@ pub(super) struct Sink {
     threads: Threads,
     reorder: Reorder,
     clock: Clock,
-    /// Time of the next call where times are made up; of the last where calls come in order.
+    /// Without measured times: time of the next call. With calls in order: time of the last one.
     tick_ns: u64,
-    /// Time stamp of the first event: the trace begins at 0.
+    /// Timestamp of the first event, at which the trace's time is 0.
     base_ns: Option<u64>,
     ready: Vec<Event>,
-    /// The process whose calls are taken: asked for, or the first.
+    /// The process whose calls are imported: the selected one, or the first.
     process: Option<u64>,
     /// Whether that process made any call.
     process_seen: bool,
-    /// Others that did.
+    /// Other processes that made calls.
     processes: BTreeSet<u64>,
-    /// What converters count themselves; the resolver counts the rest.
+    /// Counts by converters; the resolver counts the rest.
     pub(super) quality: Quality,
-    /// What a source that holds events says at its end.
+    /// The footer, from a source that holds events.
     pub(super) footer: Footer,
     notes: Vec<String>,
 }
 
 impl Sink {
-    /// `window`: how far the source's order may be off. `process`: the one to take where a source holds several.
-    pub(super) fn new(writer: TraceWriter, clock: Clock, window: Window, process: Option<u64>) -> Self {
+    /// `limits`: how far the source's order may be off. `process`: the one to import if a source has several.
+    pub(super) fn new(writer: TraceWriter, clock: Clock, limits: WaitLimits, process: Option<u64>) -> Self {
         Sink {
-            resolver: Resolver::new(window),
+            resolver: Resolver::new(limits),
             writer,
             threads: Threads::default(),
             reorder: Reorder::default(),
@@ -59,13 +59,13 @@ impl Sink {
         }
     }
 
-    /// Where times come from, as the format's row said.
+    /// Where times come from, by the format's row.
     pub(super) fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Whether calls of this process are to be taken: one trace holds one process, the one asked for or else the first.
-    /// Counts those that are not.
+    /// Whether to import calls of this process. A trace holds one process: the selected one, else the first.
+    /// Counts the calls of others.
     pub(super) fn takes_process(&mut self, pid: u64) -> bool {
         let taken = *self.process.get_or_insert(pid) == pid;
         self.process_seen |= taken;
@@ -78,7 +78,7 @@ impl Sink {
         taken
     }
 
-    /// Names the processes that were left out; an error where the one asked for is not there.
+    /// Adds a note that lists the processes left out. An error if the selected one made no call.
     fn tell_processes(&mut self) -> Result<(), TraceError> {
         let Some(pid) = self.process else { return Ok(()) };
         let mut known = self.processes.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
@@ -99,13 +99,13 @@ impl Sink {
         self.resolver.is_live(address)
     }
 
-    /// Something the user should know, beyond the counters.
+    /// Adds a note for the user.
     pub(super) fn note(&mut self, note: String) {
         self.notes.push(note);
     }
 
-    /// Takes a call of a source without times: each takes [`Clock::EVENT_NS`]. `thread`: any number that tells it from
-    /// the others alive.
+    /// Takes a call from a source without times: each takes [`Clock::EVENT_NS`]. `thread`: any number that is unique among
+    /// live threads.
     pub(super) fn push(&mut self, thread: u64, op: RawOp) -> Result<(), Failure> {
         check(&op)?;
         let raw = RawEvent::new(self.tick_ns, self.threads.number(thread, &op), op);
@@ -113,7 +113,7 @@ impl Sink {
         Ok(self.merge(raw)?)
     }
 
-    /// Takes a call with its time, in nanoseconds from any origin. Neighbours may stand in wrong order.
+    /// Takes a call with its time, in nanoseconds from any origin. Calls may be slightly out of order.
     pub(super) fn push_at(&mut self, time_ns: u64, thread: u64, op: RawOp) -> Result<(), Failure> {
         check(&op)?;
         let raw = RawEvent::new(time_ns, self.threads.number(thread, &op), op);
@@ -123,19 +123,19 @@ impl Sink {
         }
     }
 
-    /// Begins the trace anew, with the header that a source of hksim's own brings along. Comes before all events.
+    /// Restarts the trace with the header of a source written by hksim. Must come before all events.
     pub(super) fn begin_as(&mut self, header: &Header) -> Result<(), Failure> {
         self.writer = TraceWriter::create(self.writer.path(), header)?;
         self.clock = header.clock;
         Ok(())
     }
 
-    /// Takes an event of a source that holds events, not calls: it is written as it is.
+    /// Takes an event from a source that holds events, and writes it unchanged.
     pub(super) fn event(&mut self, event: &Event) -> Result<(), Failure> {
         Ok(self.writer.push(event)?)
     }
 
-    /// Takes a call with its time, from a source in true order: a time before the last is taken for the last.
+    /// Takes a call with its time from a source in true order. A time before the last one is replaced by the last.
     pub(super) fn push_in_order(&mut self, time_ns: u64, thread: u64, op: RawOp) -> Result<(), Failure> {
         check(&op)?;
         self.tick_ns = self.tick_ns.max(time_ns);
@@ -150,7 +150,7 @@ impl Sink {
         self.ready.drain(..).try_for_each(|event| self.writer.push(&event))
     }
 
-    /// Writes what waits, and the footer.
+    /// Writes the remaining events and the footer.
     pub(super) fn finish(mut self) -> Result<(Summary, Quality, Vec<String>), TraceError> {
         self.tell_processes()?;
         while let Some(raw) = self.reorder.pop() {
@@ -164,7 +164,7 @@ impl Sink {
     }
 }
 
-/// A call that returned a block cannot have asked for more than there is.
+/// Checks size and alignment of a call. One that returned a block cannot be larger than the address space.
 fn check(op: &RawOp) -> Result<(), Failure> {
     let (address, size, align_log2) = match *op {
         RawOp::Alloc { address, size, align_log2, .. } => (address, size, align_log2),

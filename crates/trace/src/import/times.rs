@@ -1,9 +1,9 @@
-//! Time stamps of text traces, in nanoseconds.
+//! Timestamps of text traces, in nanoseconds.
 
 const SECOND_NS: u64 = 1_000_000_000;
 const DAY_NS: u64 = 24 * 3600 * SECOND_NS;
 
-/// `SECONDS.FRACTION`, with up to nine digits behind the point.
+/// `SECONDS.FRACTION`, with up to nine digits after the point.
 pub(super) fn seconds_ns(word: &str) -> Option<u64> {
     let (seconds, fraction) = word.split_once('.')?;
     if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -13,7 +13,7 @@ pub(super) fn seconds_ns(word: &str) -> Option<u64> {
     seconds.parse::<u64>().ok()?.checked_mul(SECOND_NS)?.checked_add(fraction_ns)
 }
 
-/// `HH:MM:SS.FRACTION`, from midnight.
+/// `HH:MM:SS.FRACTION`, since midnight.
 pub(super) fn time_of_day_ns(word: &str) -> Option<u64> {
     let mut parts = word.splitn(3, ':');
     let [hours, minutes] = [parts.next()?, parts.next()?].map(|part| part.parse::<u64>().ok());
@@ -22,7 +22,7 @@ pub(super) fn time_of_day_ns(word: &str) -> Option<u64> {
     time_ns.checked_add(seconds_ns).filter(|&time_ns| time_ns < DAY_NS)
 }
 
-/// Times of day without a date: a large step back is midnight.
+/// Times of day without a date: a large step back means midnight.
 #[derive(Default)]
 pub(super) struct Days {
     base_ns: u64,

@@ -1,10 +1,10 @@
-//! Blocks whose address the source does not show.
+//! Blocks whose address the source does not give.
 
 use super::sink::Sink;
 use crate::resolve::RawOp;
 use std::collections::VecDeque;
 
-/// Addresses made up: above all that a program can have.
+/// Generated addresses: above all that a program can have.
 const FIRST: u64 = 1 << 63;
 
 /// Blocks not yet freed, the oldest first, by log2 of their alignment.
@@ -15,7 +15,7 @@ pub(super) struct Unseen {
 }
 
 impl Unseen {
-    /// A made-up address for a new block.
+    /// A generated address for a new block.
     pub(super) fn born(&mut self, align: u64) -> u64 {
         let made = FIRST + self.made;
         self.made += 1;
@@ -24,7 +24,7 @@ impl Unseen {
         made
     }
 
-    /// The call, with an unknown address that it uses put down to a block whose address was never shown.
+    /// The call. If it uses an unknown address, that is replaced by the generated address of a matching block.
     pub(super) fn found(&mut self, op: RawOp, sink: &mut Sink) -> RawOp {
         let mut find = |address| match self.bind(address, |address| sink.is_live(address)) {
             Some(made) => {
@@ -35,16 +35,16 @@ impl Unseen {
         };
         match op {
             RawOp::Free { address } => RawOp::Free { address: find(address) },
-            // One that fails leaves the block where it is, still unseen.
-            RawOp::Realloc { old, new, size, call, birth } if new != 0 || size == 0 => {
-                RawOp::Realloc { old: find(old), new, size, call, birth }
+            // A failed call leaves the block in the list.
+            RawOp::Realloc { old, new, size, call, initial_touch } if new != 0 || size == 0 => {
+                RawOp::Realloc { old: find(old), new, size, call, initial_touch }
             }
             op => op,
         }
     }
 
-    /// The made-up address of the block that an unknown address is taken for: of those whose alignment fits, the most
-    /// aligned; of these the oldest.
+    /// The generated address of the block that matches an unknown address: of the blocks whose alignment fits, the most
+    /// aligned; of several, the oldest.
     fn bind(&mut self, address: u64, is_live: impl Fn(u64) -> bool) -> Option<u64> {
         if address == 0 || is_live(address) {
             return None;

@@ -1,14 +1,14 @@
 //! valgrind's `--trace-malloc=yes`: `--PID-- name(arguments) = result` among valgrind's and the program's other lines.
 //!
-//! Calls made inside another stand behind it on its line. A result may come on a line of its own, when valgrind had a
-//! warning to write in between. Where the program wrote without a line end, its text stands before the prefix.
+//! Nested calls follow the outer call on the same line. A result may be on a separate line, if valgrind wrote a
+//! warning in between. If the program wrote text without a line end, the text comes before the prefix.
 
 use super::calls::{Function, arguments, number};
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 
 pub(super) const FORMAT: Format = Format {
     name: "valgrind",
@@ -16,12 +16,12 @@ pub(super) const FORMAT: Format = Format {
         head.lines().any(|line| prefixed(line).is_some_and(|(_, text)| Call::parse(text).is_some()))
     },
     clock: no_times,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &["threads", "times", "which of posix_memalign, aligned_alloc and valloc a memalign was"],
     convert,
 };
 
-/// Pid and text behind `--PID--` or `--TIME PID--`, wherever it stands.
+/// The pid, and the text after `--PID--` or `--TIME PID--`, anywhere in the line.
 fn prefixed(line: &str) -> Option<(u64, &str)> {
     let mut rest = line;
     while let Some(start) = rest.find("--") {
@@ -63,7 +63,7 @@ fn result(text: &str) -> Option<u64> {
 }
 
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
-    // A call whose result is still to come.
+    // A call whose result has not come yet.
     let mut open: Option<(u64, Function, [u64; 3])> = None;
     while let Some(line) = input.line(Lines::Mixed)? {
         let Some((pid, text)) = prefixed(line) else {
@@ -71,7 +71,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
             continue;
         };
         if let Some(result) = result(text) {
-            // Without an open call it belongs to a realloc(p, 0), whose free has been taken.
+            // Without an open call it is of a realloc(p, 0), whose free has been handled.
             if let Some((_, function, arguments)) = open.take_if(|(caller, ..)| *caller == pid) {
                 sink.push(0, function.op(arguments, result)?)?;
             }
@@ -95,7 +95,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes the calls of a line. Returns the last one, if its result is not there.
+/// Handles the calls of a line. Returns the last one if its result is missing.
 fn push(mut call: Call, sink: &mut Sink) -> Result<Option<(Function, [u64; 3])>, Failure> {
     while let Some(inner) = Call::parse(call.rest) {
         match (call.function, inner.function) {
@@ -106,13 +106,13 @@ fn push(mut call: Call, sink: &mut Sink) -> Result<Option<(Function, [u64; 3])>,
                 sink.push(0, call.op(0)?)?;
                 return Ok(None);
             }
-            // A calloc whose product overflows returns without a word.
+            // A calloc whose product overflows prints no result.
             (Function::Calloc, _) => {
                 sink.push(0, call.op(0)?)?;
                 call = inner;
                 continue;
             }
-            _ => return Err("two calls stand on one line".into()),
+            _ => return Err("two calls are on one line".into()),
         }
         sink.quality.nested_calls += 1;
     }

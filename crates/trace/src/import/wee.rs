@@ -1,18 +1,18 @@
-//! wee_alloc's traces: `Alloc(BYTES),` and `Free(N),` where N is the running number of the allocation, from 0.
+//! wee_alloc's traces: `Alloc(BYTES),` and `Free(N),` where N is the number of the allocation, from 0.
 
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::script::{Call, push};
 use super::sink::Sink;
 use super::{Format, no_times};
-use crate::resolve::Window;
+use crate::resolve::WaitLimits;
 
 pub(super) const FORMAT: Format = Format {
     name: "wee",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| parse(line).is_ok()),
     clock: no_times,
-    window: Window::CERTAIN,
-    unknown: &["threads", "times", "alignment", "which blocks were asked to be zero", "which blocks were resized"],
+    window: WaitLimits::CERTAIN,
+    unknown: &["threads", "times", "alignment", "which blocks were requested zeroed", "which blocks were resized"],
     convert,
 };
 

@@ -1,20 +1,19 @@
-//! How long objects live, in time and in allocation.
+//! Lifetimes of objects, in time and in allocated bytes.
 
 use super::log_histogram::{LogHistogram, LogQuantiles};
 use super::tally::Live;
 use serde::Serialize;
 
-/// Lifetimes of the objects that were freed. Those still live at the end are not among them: see
-/// [`super::Info::live_objects_end`].
+/// Lifetimes of freed objects. Objects live at the end are not included: see [`super::Info::live_objects_end`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lifetimes {
     /// Objects freed.
     pub freed: u64,
-    /// Nanoseconds from birth to death.
+    /// Nanoseconds from allocation to free.
     pub time_ns: LogQuantiles,
-    /// Requested bytes allocated between birth and death, by the whole program: what an allocator sees of time.
+    /// Requested bytes that the whole program allocated between allocation and free: time as an allocator sees it.
     pub allocated_bytes: LogQuantiles,
-    /// Objects that were the last one allocated when they were freed.
+    /// Objects freed before any other was allocated.
     pub freed_at_once: u64,
     /// Objects freed before 100 more were allocated.
     pub freed_within_100: u64,
@@ -28,22 +27,22 @@ pub(super) struct LifetimeTally {
     freed_at_once: u64,
     freed_within_100: u64,
     /// Objects and bytes allocated so far.
-    pub(super) births: u64,
+    pub(super) allocations: u64,
     pub(super) bytes: u64,
 }
 
 impl LifetimeTally {
-    pub(super) fn bear(&mut self, bytes: u64) {
-        self.births += 1;
+    pub(super) fn allocate(&mut self, bytes: u64) {
+        self.allocations += 1;
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    pub(super) fn bury(&mut self, live: &Live, now_ns: u64) {
-        let births = self.births - live.births;
+    pub(super) fn free(&mut self, live: &Live, now_ns: u64) {
+        let allocations = self.allocations - live.allocations;
         self.freed += 1;
-        self.freed_at_once += u64::from(births == 0);
-        self.freed_within_100 += u64::from(births < 100);
-        self.time_ns.add(now_ns - live.born_ns);
+        self.freed_at_once += u64::from(allocations == 0);
+        self.freed_within_100 += u64::from(allocations < 100);
+        self.time_ns.add(now_ns - live.allocated_ns);
         self.allocated_bytes.add(self.bytes - live.bytes_before);
     }
 

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// Quantiles of values that are kept by their five highest bits: each is the upper end of its bin, at most 1/16 above the true one,
-/// and exact below 32. 0 without values.
+/// Quantiles from a histogram of the values' five highest bits. Each is the upper end of its bin: at most 1/16 above the true
+/// quantile, exact below 32. All are 0 without values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LogQuantiles {
     /// 10 %.
@@ -21,7 +21,7 @@ pub struct LogQuantiles {
 const BINS_PER_OCTAVE_LOG2: u32 = 4;
 const BINS: usize = (64 - BINS_PER_OCTAVE_LOG2 as usize + 1) << BINS_PER_OCTAVE_LOG2;
 
-/// Counts by value: 16 bins to a power of two.
+/// Counts by value, with 16 bins per power of two.
 pub(super) struct LogHistogram {
     bins: Vec<u64>,
     total: u64,
@@ -57,7 +57,7 @@ impl LogHistogram {
     }
 }
 
-/// The bin of a value: its octave, and the four bits below its highest.
+/// The bin of a value: its octave and the four bits below its highest bit.
 fn bin(value: u64) -> usize {
     let octave = (64 - value.leading_zeros()).saturating_sub(BINS_PER_OCTAVE_LOG2 + 1);
     ((octave as usize) << BINS_PER_OCTAVE_LOG2) + (value >> octave) as usize

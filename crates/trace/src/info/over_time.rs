@@ -1,7 +1,7 @@
-//! Live bytes over time in bounded memory: of each span of time the first, the lowest, the highest and the last value.
+//! Live bytes over time in bounded memory: the first, lowest, highest and last value of each time span.
 //!
-//! Drawn as steps these give the same picture as all values would, one pixel a span: no peak is clipped, and where nothing
-//! happens the line is level.
+//! Drawn as steps, with one pixel per span, these give the same plot as all values: no peak is lost, and the line is level where
+//! nothing happens.
 
 use super::LivePoint;
 
@@ -21,22 +21,22 @@ struct Span {
 pub(super) struct OverTime {
     duration_ns: u64,
     spans: Vec<Span>,
-    /// Where the newest span ends: the first time that is no longer in it.
+    /// The end of the newest span, exclusive.
     end_ns: u64,
 }
 
 impl OverTime {
-    /// For a trace of that length.
+    /// For a trace of this length.
     pub(super) fn new(duration_ns: u64) -> OverTime {
         OverTime { duration_ns, spans: Vec::with_capacity(SPANS as usize), end_ns: 0 }
     }
 
-    /// The heap after an event.
+    /// Adds the point after an event.
     #[inline]
-    pub(super) fn see(&mut self, point: LivePoint) {
+    pub(super) fn add(&mut self, point: LivePoint) {
         match self.spans.last_mut() {
             // Times never decrease.
-            Some(span) if point.time_ns < self.end_ns => span.see(point),
+            Some(span) if point.time_ns < self.end_ns => span.add(point),
             _ => self.begin(point),
         }
     }
@@ -49,14 +49,14 @@ impl OverTime {
         self.spans.push(Span { first: point, lowest: point, highest: point, last: point });
     }
 
-    /// The points, in order: at most four a span.
+    /// The points in order, at most four per span.
     pub(super) fn finish(self) -> Vec<LivePoint> {
         self.spans.into_iter().flat_map(Span::points).collect()
     }
 }
 
 impl Span {
-    fn see(&mut self, point: LivePoint) {
+    fn add(&mut self, point: LivePoint) {
         if point.live_bytes < self.lowest.live_bytes {
             self.lowest = point;
         }

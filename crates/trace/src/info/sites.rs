@@ -1,23 +1,23 @@
-//! What each call site asked for, and what of it was live when.
+//! Memory by call site: allocated, live at the peak, live at the end.
 
 use crate::error::TraceError;
 use crate::event::{Event, ObjectId, Op, SiteId};
 use crate::source::EventSource;
 use serde::Serialize;
 
-/// One call site's calls that returned memory. A block that is resized belongs to the site of the resize from then on. Bytes
+/// Memory of one call site. After a resize, a block belongs to the site of the resize. Calls are those that returned memory; bytes
 /// are requested bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SiteUse {
-    /// The site; 0 for all calls whose site is not known.
+    /// The site; 0 for all calls without a known site.
     pub site: u32,
     /// Calls.
     pub calls: u64,
-    /// Bytes asked for; of a resize, what it added.
+    /// Bytes requested; for a resize, the bytes added.
     pub allocated_bytes: u64,
-    /// Objects live when most bytes were live in the whole trace (the first time).
+    /// Objects live at the trace's first peak of live bytes.
     pub peak_objects: u64,
-    /// Bytes live then.
+    /// Bytes live at that peak.
     pub peak_bytes: u64,
     /// Objects never freed.
     pub end_objects: u64,
@@ -25,7 +25,7 @@ pub struct SiteUse {
     pub end_bytes: u64,
 }
 
-/// What to order call sites by.
+/// The value by which call sites are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SiteOrder {
     /// [`SiteUse::allocated_bytes`].
@@ -39,8 +39,9 @@ pub enum SiteOrder {
 }
 
 impl SiteUse {
-    /// Uses of all sites that occur, in two passes over `source` (which is rewound): the first finds the peak. The largest
-    /// come first; of equals the one seen first.
+    /// The memory of all call sites that occur, largest first; equal ones in order of first appearance.
+    ///
+    /// Rewinds `source` and reads it twice: the first pass finds the peak.
     ///
     /// # Errors
     /// Those of the source.
@@ -68,19 +69,19 @@ struct Live {
 
 #[derive(Default)]
 struct Pass {
-    /// By site; `end_objects` and `end_bytes` are what is live now.
+    /// By site. During the pass `end_objects` and `end_bytes` are the values live now.
     uses: Vec<SiteUse>,
     live: Vec<Live>,
     live_bytes: u64,
     peak_bytes: u64,
-    /// Events up to the first moment of the peak.
+    /// Events up to the first peak.
     peak_event: u64,
 }
 
 impl Pass {
     fn over(source: &mut dyn EventSource, peak: Option<u64>) -> Result<Pass, TraceError> {
         source.rewind()?;
-        // A site number far beyond those the trace knows comes from damage; it must not size a table.
+        // A site number beyond those in the footer comes from damage and must not size a table.
         let known = source.footer().sites.stacks.len() as u32;
         let mut pass = Pass { live: vec![Live::default(); source.summary().objects_peak as usize], ..Pass::default() };
         let mut events = 0;
@@ -115,20 +116,20 @@ impl Pass {
     fn add(&mut self, event: &Event, site: SiteId) {
         match event.op {
             Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
-                self.bear(object, Live { size, site: site.0 }, size);
+                self.allocate(object, Live { size, site: site.0 }, size);
             }
             Op::Realloc { object, size, .. } => {
-                let before = self.bury(object).size;
-                self.bear(object, Live { size, site: site.0 }, size.saturating_sub(before));
+                let before = self.free(object).size;
+                self.allocate(object, Live { size, site: site.0 }, size.saturating_sub(before));
             }
             Op::Free { object } | Op::ReallocFree { object, .. } => {
-                self.bury(object);
+                self.free(object);
             }
             _ => (),
         }
     }
 
-    fn bear(&mut self, object: ObjectId, live: Live, added: u64) {
+    fn allocate(&mut self, object: ObjectId, live: Live, added: u64) {
         let site = self.site(live.site);
         site.calls += 1;
         site.allocated_bytes = site.allocated_bytes.saturating_add(added);
@@ -140,7 +141,7 @@ impl Pass {
         }
     }
 
-    fn bury(&mut self, object: ObjectId) -> Live {
+    fn free(&mut self, object: ObjectId) -> Live {
         let live = self.live.get(object.0 as usize).copied().unwrap_or_default();
         let site = self.site(live.site);
         site.end_objects = site.end_objects.saturating_sub(1);

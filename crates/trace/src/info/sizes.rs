@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Exact quantiles: the smallest size that at least that share of the calls does not exceed. 0 without calls.
+/// Exact quantiles: the smallest size that at least this share of the calls does not exceed. 0 without calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SizeQuantiles {
     /// Median, in bytes.
@@ -16,18 +16,18 @@ pub struct SizeQuantiles {
     pub max: u64,
 }
 
-/// Calls for sizes up to a power of two, and above the one before it.
+/// Calls with sizes up to a power of two and above the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeBin {
     /// Largest size of the bin, in bytes: a power of two, or 0.
     pub bytes_max: u64,
     /// Calls.
     pub calls: u64,
-    /// Bytes they asked for.
+    /// Bytes that they requested.
     pub bytes: u64,
 }
 
-/// How often one size was asked for.
+/// Number of calls with one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeCount {
     /// The size, in bytes.
@@ -39,7 +39,7 @@ pub struct SizeCount {
 const TOP_SIZES: usize = 10;
 const TABLE_BYTES: usize = 1 << 16;
 
-/// How often each size was asked for: a table for small sizes, a map for the few large ones.
+/// Number of calls per size: a table for small sizes, a map for the few large ones.
 pub(super) struct Sizes {
     small: Vec<u64>,
     large: BTreeMap<u64, u64>,
@@ -70,7 +70,7 @@ impl Sizes {
         }
     }
 
-    /// By powers of two, ascending, without empty bins.
+    /// Calls by powers of two, ascending, without empty bins.
     pub(super) fn histogram(&self) -> Vec<SizeBin> {
         let mut bins: BTreeMap<u64, SizeBin> = BTreeMap::new();
         for (size, calls) in self.counts().filter(|&(_, calls)| calls > 0) {
@@ -82,7 +82,7 @@ impl Sizes {
         bins.into_values().collect()
     }
 
-    /// The sizes asked for most often, most often first.
+    /// The most frequent sizes, most frequent first.
     pub(super) fn top(&self) -> Vec<SizeCount> {
         let counts = self.counts().filter(|&(_, calls)| calls > 0);
         let mut counts: Vec<SizeCount> = counts.map(|(bytes, calls)| SizeCount { bytes, calls }).collect();
@@ -91,7 +91,7 @@ impl Sizes {
         counts
     }
 
-    /// Every size with its calls, ascending.
+    /// Every size with its number of calls, ascending.
     fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let small = (0u64..).zip(self.small.iter().copied());
         small.chain(self.large.iter().map(|(&size, &count)| (size, count)))

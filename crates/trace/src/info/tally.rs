@@ -13,16 +13,16 @@ use std::collections::BTreeMap;
 /// Points of a timeline.
 const TIMELINE_POINTS: u64 = 64;
 
-/// A live object: its size, the thread whose call made it, and what stood on the clocks then.
+/// A live object: its size, the thread that allocated it, and the counters at its allocation.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Live {
     size: u64,
     thread: ThreadId,
     resizes: u32,
-    pub(super) born_ns: u64,
-    /// Objects allocated by then, itself included.
-    pub(super) births: u64,
-    /// Bytes allocated by then, its own included.
+    pub(super) allocated_ns: u64,
+    /// Objects allocated up to then, including this one.
+    pub(super) allocations: u64,
+    /// Bytes allocated up to then, including this object's.
     pub(super) bytes_before: u64,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Tally {
     sizes: Sizes,
     lifetimes: LifetimeTally,
     threads: ThreadTally,
-    /// Event numbers of the timeline's points still to come, the next one last.
+    /// Event numbers of the remaining timeline points, the next one last.
     points: Vec<u64>,
     live: Vec<Live>,
     live_bytes: u64,
@@ -108,11 +108,11 @@ impl Tally {
             Op::Alloc { object, size, align_log2, call, .. } => {
                 self.count_alloc(call);
                 self.count_kind(size, align_log2, call);
-                self.bear(object, size, event);
+                self.allocate(object, size, event);
             }
             Op::Free { object } => {
                 self.info.frees += 1;
-                self.bury(object, event);
+                self.free(object, event);
             }
             Op::Realloc { object, size, .. } => {
                 self.info.reallocs += 1;
@@ -120,12 +120,12 @@ impl Tally {
             }
             Op::ReallocFree { object, .. } => {
                 self.info.reallocs += 1;
-                self.bury(object, event);
+                self.free(object, event);
             }
             Op::ReallocUnknown { object, size, .. } => {
                 self.info.reallocs += 1;
                 self.info.unknown_frees += 1;
-                self.bear(object, size, event);
+                self.allocate(object, size, event);
             }
             Op::FreeNull => self.info.free_null += 1,
             Op::FreeUnknown => {
@@ -161,7 +161,7 @@ impl Tally {
             live_bytes: self.live_bytes,
             live_objects: self.live_objects,
         };
-        self.over_time.see(point);
+        self.over_time.add(point);
         if self.points.last() == Some(&point.event) {
             self.points.pop();
             self.info.timeline.push(point);
@@ -191,17 +191,17 @@ impl Tally {
         *count += 1;
     }
 
-    // A source's ids are below its `objects_peak` and its blocks below 2^47 bytes each, so a sum over
-    // fewer than 2^17 of the largest fits; saturation only keeps absurd sources from ending the program.
+    // A source's ids are below its `objects_peak` and its blocks below 2^47 bytes each, so sums of
+    // fewer than 2^17 of the largest blocks fit. Saturation only prevents a panic with absurd sources.
 
-    fn bear(&mut self, object: ObjectId, size: u64, event: &Event) {
+    fn allocate(&mut self, object: ObjectId, size: u64, event: &Event) {
         self.sizes.add(size);
-        self.lifetimes.bear(size);
-        self.threads.bear(event.thread, size);
-        let (thread, born_ns) = (event.thread, event.time_ns);
-        let (births, bytes_before) = (self.lifetimes.births, self.lifetimes.bytes);
+        self.lifetimes.allocate(size);
+        self.threads.allocate(event.thread, size);
+        let (thread, allocated_ns) = (event.thread, event.time_ns);
+        let (allocations, bytes_before) = (self.lifetimes.allocations, self.lifetimes.bytes);
         if let Some(live) = self.live.get_mut(object.0 as usize) {
-            *live = Live { size, thread, resizes: 0, born_ns, births, bytes_before };
+            *live = Live { size, thread, resizes: 0, allocated_ns, allocations, bytes_before };
         }
         self.live_objects += 1;
         self.live_bytes = self.live_bytes.saturating_add(size);
@@ -230,12 +230,12 @@ impl Tally {
         self.note_peaks();
     }
 
-    fn bury(&mut self, object: ObjectId, event: &Event) {
+    fn free(&mut self, object: ObjectId, event: &Event) {
         if let Some(live) = self.live.get(object.0 as usize) {
             self.live_bytes = self.live_bytes.saturating_sub(live.size);
             self.info.cross_thread_frees += u64::from(live.thread != event.thread);
-            self.lifetimes.bury(live, event.time_ns);
-            self.threads.bury(live.thread, event.thread);
+            self.lifetimes.free(live, event.time_ns);
+            self.threads.free(live.thread, event.thread);
         }
         self.live_objects -= 1;
     }

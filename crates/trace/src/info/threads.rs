@@ -1,12 +1,12 @@
-//! Who allocates, and who frees what others allocated.
+//! Allocations and frees by thread, and frees across threads.
 
 use crate::event::ThreadId;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// Rows of each list.
+/// Most rows of each list.
 const ROWS_MAX: usize = 16;
-/// Pairs of threads that are counted one by one; beyond that, pairs not met before go uncounted.
+/// Most pairs of threads that are counted; further pairs are ignored.
 const PAIRS_MAX: usize = 1 << 16;
 
 /// What one thread did.
@@ -14,13 +14,13 @@ const PAIRS_MAX: usize = 1 << 16;
 pub struct ThreadUse {
     /// The thread.
     pub thread: u32,
-    /// Blocks it got.
+    /// Blocks it allocated.
     pub allocations: u64,
-    /// Bytes it asked for; of a resize, what it added.
+    /// Bytes it requested; for a resize, the bytes added.
     pub allocated_bytes: u64,
-    /// Blocks it freed, its own and others'.
+    /// Blocks it freed, whoever allocated them.
     pub frees: u64,
-    /// Blocks of its own that other threads freed.
+    /// Blocks it allocated that other threads freed.
     pub freed_by_others: u64,
     /// Time of its first event, in nanoseconds.
     pub first_ns: u64,
@@ -28,7 +28,7 @@ pub struct ThreadUse {
     pub last_ns: u64,
 }
 
-/// Blocks of one thread that another one freed.
+/// Blocks allocated by one thread and freed by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Crossing {
     /// The thread that allocated them.
@@ -55,18 +55,18 @@ impl ThreadTally {
         self.uses[at].last_ns = now_ns;
     }
 
-    pub(super) fn bear(&mut self, thread: ThreadId, bytes: u64) {
+    pub(super) fn allocate(&mut self, thread: ThreadId, bytes: u64) {
         self.uses[thread.0 as usize].allocations += 1;
         self.add(thread, bytes);
     }
 
-    /// Bytes that came with a birth or a resize.
+    /// Adds the bytes of an allocation or resize.
     pub(super) fn add(&mut self, thread: ThreadId, bytes: u64) {
         let thread = &mut self.uses[thread.0 as usize];
         thread.allocated_bytes = thread.allocated_bytes.saturating_add(bytes);
     }
 
-    pub(super) fn bury(&mut self, owner: ThreadId, thread: ThreadId) {
+    pub(super) fn free(&mut self, owner: ThreadId, thread: ThreadId) {
         self.uses[thread.0 as usize].frees += 1;
         if owner == thread {
             return;
@@ -80,7 +80,7 @@ impl ThreadTally {
         }
     }
 
-    /// The threads with most allocations, and the pairs with most crossings.
+    /// The threads with the most allocations, and the pairs with the most frees across threads.
     pub(super) fn finish(mut self) -> (Vec<ThreadUse>, Vec<Crossing>) {
         self.uses.sort_by_key(|thread| (std::cmp::Reverse(thread.allocations), thread.thread));
         self.uses.truncate(ROWS_MAX);

@@ -1,26 +1,26 @@
-//! Which object lives at an address.
+//! The table from address to live object.
 //!
-//! An address that was used will be used again, so its place in the table stays when its object dies: then nearly every
-//! call finds its address in one cache line, without a branch that depends on anything but that. A line holds the low
-//! 32 bits of eight scrambled addresses; the line's number holds the rest, so equal bits are equal addresses.
+//! A used address is usually used again, so its slot is kept when its object is freed. So nearly every call finds its address in
+//! one cache line, without any other data-dependent branch. A bucket holds the low 32 bits of eight scrambled addresses; the
+//! bucket's index gives the other bits, so equal bits mean equal addresses.
 
-use super::addresses::Addresses;
+use super::address_map::AddressMap;
 
-/// In place of an id: no object lives there.
-pub(super) const DEAD: u32 = u32::MAX;
+/// Instead of an id: no object is live at this address.
+pub(super) const NO_OBJECT: u32 = u32::MAX;
 const SLOTS: usize = 8;
 /// Address bits that tell one block from another: below 2^47, in units of 8 bytes.
 const KEY_BITS: u32 = 44;
-/// With so many, number and 32 bits make a whole key.
-const LINES_LOG2_MIN: u32 = KEY_BITS - u32::BITS;
-/// Live objects a line, on average, from which on the table grows.
-const LIVE_PER_LINE_MAX: usize = 3;
+/// With at least this many buckets, index and 32 bits give the whole key.
+const BUCKETS_LOG2_MIN: u32 = KEY_BITS - u32::BITS;
+/// The table grows from this average number of live objects per bucket on.
+const LIVE_PER_BUCKET_MAX: usize = 3;
 
-/// Eight addresses and what lives there. No address stands in it twice, but for slots never used, which look like that of
-/// bits 0: the first of them counts.
+/// Eight addresses and their objects: one cache line. No address occurs twice, except that unused slots look like the address of
+/// bits 0; the first match is used.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-pub(super) struct Line {
+pub(super) struct Bucket {
     bits: [u32; SLOTS],
     pub(super) ids: [u32; SLOTS],
 }
@@ -28,33 +28,33 @@ pub(super) struct Line {
 /// The table.
 #[derive(Debug)]
 pub(super) struct Objects {
-    lines: Vec<Line>,
-    lines_log2: u32,
-    /// Objects in the lines.
+    buckets: Vec<Bucket>,
+    buckets_log2: u32,
+    /// Objects in buckets.
     live: usize,
-    /// Objects at ordinary addresses whose line is full: few, as the lines grow with what lives in them.
-    crowded: Addresses,
-    /// Objects at other addresses: all of them where a source has ids for addresses, or blocks that are not aligned. Growing
-    /// lines leave them alone.
-    odd: Addresses,
+    /// Objects at ordinary addresses whose bucket is full. Few, as the table grows with the number of live objects.
+    overflow: AddressMap,
+    /// Objects at other addresses. These can be all objects, if a source has ids instead of addresses or unaligned blocks. They do
+    /// not make the buckets grow.
+    unusual: AddressMap,
 }
 
-/// Where an address stands if it stands in a line.
+/// The bucket of an address, and its bits there.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
-    pub(super) line: usize,
+pub(super) struct Location {
+    pub(super) bucket: usize,
     pub(super) bits: u32,
 }
 
-/// Whether a block of any common allocator can have the address: 0 < address < 2^47, a multiple of 8.
+/// Whether a block of a common allocator can have this address: 0 < address < 2^47, a multiple of 8.
 #[inline(always)]
 pub(super) fn is_ordinary(address: u64) -> bool {
-    // Rotated, what must be 0 stands above the key; less 1, address 0 is far above it, too.
+    // The rotation moves the bits that must be 0 above the key. Subtracting 1 makes address 0 fail, too.
     address.rotate_right(3).wrapping_sub(1) < (1 << KEY_BITS) - 1
 }
 
-impl Line {
-    const EMPTY: Line = Line { bits: [0; SLOTS], ids: [DEAD; SLOTS] };
+impl Bucket {
+    const EMPTY: Bucket = Bucket { bits: [0; SLOTS], ids: [NO_OBJECT; SLOTS] };
 
     /// The slot of an address.
     #[inline(always)]
@@ -63,11 +63,11 @@ impl Line {
         (found != 0).then_some(found.trailing_zeros() as usize % SLOTS)
     }
 
-    /// A slot in which nothing lives.
-    fn dead_slot(&self, bits: u32) -> Option<usize> {
-        // Any of them, so that none is always the one to be lost.
+    /// A slot without a live object.
+    fn free_slot(&self, bits: u32) -> Option<usize> {
+        // Start anywhere, so that reuse does not always evict the address in the same slot.
         let start = (bits >> 8) as usize;
-        (0..SLOTS).map(|slot| (start + slot) % SLOTS).find(|&slot| self.ids[slot] == DEAD)
+        (0..SLOTS).map(|slot| (start + slot) % SLOTS).find(|&slot| self.ids[slot] == NO_OBJECT)
     }
 
     fn put(&mut self, slot: usize, bits: u32, id: u32) {
@@ -76,7 +76,7 @@ impl Line {
     }
 }
 
-/// Which of the numbers equal `bits`, a bit for each from the lowest up.
+/// A mask of the numbers that equal `bits`; the lowest bit is for the first number.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn equal_slots(stored: &[u32; SLOTS], bits: u32) -> u32 {
@@ -90,11 +90,11 @@ fn equal_slots(stored: &[u32; SLOTS], bits: u32) -> u32 {
         let halves = simd::_mm_packs_epi32(low, high);
         simd::_mm_movemask_epi8(simd::_mm_packs_epi16(halves, halves))
     };
-    // They stand there twice.
+    // The mask has each result twice.
     equal.cast_unsigned() & 0xFF
 }
 
-/// Which of the numbers equal `bits`, a bit for each from the lowest up.
+/// A mask of the numbers that equal `bits`; the lowest bit is for the first number.
 #[cfg(not(target_arch = "x86_64"))]
 fn equal_slots(stored: &[u32; SLOTS], bits: u32) -> u32 {
     stored.iter().rev().fold(0, |found, &stored| found << 1 | u32::from(stored == bits))
@@ -102,25 +102,31 @@ fn equal_slots(stored: &[u32; SLOTS], bits: u32) -> u32 {
 
 impl Objects {
     pub(super) fn new() -> Self {
-        let lines = vec![Line::EMPTY; 1 << LINES_LOG2_MIN];
-        Objects { lines, lines_log2: LINES_LOG2_MIN, live: 0, crowded: Addresses::new(), odd: Addresses::new() }
+        let buckets = vec![Bucket::EMPTY; 1 << BUCKETS_LOG2_MIN];
+        Objects {
+            buckets,
+            buckets_log2: BUCKETS_LOG2_MIN,
+            live: 0,
+            overflow: AddressMap::new(),
+            unusual: AddressMap::new(),
+        }
     }
 
-    /// The place of an ordinary address.
+    /// The location of an ordinary address.
     #[inline(always)]
-    pub(super) fn place(lines_log2: u32, address: u64) -> Place {
-        // Odd, so that different keys stay different; the key fills the upper bits, and so does the product.
+    pub(super) fn locate(buckets_log2: u32, address: u64) -> Location {
+        // The multiplier is odd, so different keys stay different. The key is in the upper bits, and so is the product.
         let key = (address << (64 - KEY_BITS - 3)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Place { line: (key >> (64 - lines_log2)) as usize, bits: (key >> (64 - KEY_BITS)) as u32 }
+        Location { bucket: (key >> (64 - buckets_log2)) as usize, bits: (key >> (64 - KEY_BITS)) as u32 }
     }
 
-    /// The lines and the logarithm of their number. Who changes them tells [`Objects::count`].
+    /// The buckets and the logarithm of their number. After changing them, call [`Objects::count`].
     #[inline(always)]
-    pub(super) fn lines(&mut self) -> (&mut [Line], u32) {
-        (&mut self.lines, self.lines_log2)
+    pub(super) fn buckets(&mut self) -> (&mut [Bucket], u32) {
+        (&mut self.buckets, self.buckets_log2)
     }
 
-    /// Notes that so many objects were put into lines, and so many taken out, by way of [`Objects::lines`].
+    /// Counts objects that were added and removed through [`Objects::buckets`].
     #[inline(always)]
     pub(super) fn count(&mut self, born: usize, dead: usize) {
         self.live = self.live + born - dead;
@@ -128,32 +134,32 @@ impl Objects {
 
     pub(super) fn get(&self, address: u64) -> Option<u32> {
         if !is_ordinary(address) {
-            return self.odd.get(address);
+            return self.unusual.get(address);
         }
-        let place = Self::place(self.lines_log2, address);
-        let line = &self.lines[place.line];
-        if let Some(slot) = line.find(place.bits) {
-            return Some(line.ids[slot]).filter(|&id| id != DEAD);
+        let location = Self::locate(self.buckets_log2, address);
+        let bucket = &self.buckets[location.bucket];
+        if let Some(slot) = bucket.find(location.bits) {
+            return Some(bucket.ids[slot]).filter(|&id| id != NO_OBJECT);
         }
-        if self.crowded.is_empty() { None } else { self.crowded.get(address) }
+        if self.overflow.is_empty() { None } else { self.overflow.get(address) }
     }
 
-    /// Adds an address; false, and nothing is done, where something lives there already.
+    /// Adds an object. Returns false and changes nothing if one is live at the address.
     #[inline]
     pub(super) fn insert_new(&mut self, address: u64, id: u32) -> bool {
         if !is_ordinary(address) {
-            return self.odd.insert_new(address, id);
+            return self.unusual.insert_new(address, id);
         }
-        let place = Self::place(self.lines_log2, address);
-        let line = &mut self.lines[place.line];
-        match line.find(place.bits) {
-            Some(slot) if line.ids[slot] == DEAD => {
-                line.ids[slot] = id;
+        let location = Self::locate(self.buckets_log2, address);
+        let bucket = &mut self.buckets[location.bucket];
+        match bucket.find(location.bits) {
+            Some(slot) if bucket.ids[slot] == NO_OBJECT => {
+                bucket.ids[slot] = id;
                 self.live += 1;
                 true
             }
             Some(_) => false,
-            None if !self.crowded.is_empty() && self.crowded.get(address).is_some() => false,
+            None if !self.overflow.is_empty() && self.overflow.get(address).is_some() => false,
             None => {
                 self.insert_first(address, id);
                 true
@@ -161,60 +167,60 @@ impl Objects {
         }
     }
 
-    /// Adds an address that has no slot.
+    /// Adds an object at an address that has no slot.
     fn insert_first(&mut self, address: u64, id: u32) {
-        if self.live >= self.lines.len() * LIVE_PER_LINE_MAX {
+        if self.live >= self.buckets.len() * LIVE_PER_BUCKET_MAX {
             self.grow();
         }
-        let place = Self::place(self.lines_log2, address);
-        let line = &mut self.lines[place.line];
-        match line.dead_slot(place.bits) {
+        let location = Self::locate(self.buckets_log2, address);
+        let bucket = &mut self.buckets[location.bucket];
+        match bucket.free_slot(location.bits) {
             Some(slot) => {
-                line.put(slot, place.bits, id);
+                bucket.put(slot, location.bits, id);
                 self.live += 1;
             }
-            None => self.crowded.insert(address, id),
+            None => self.overflow.insert(address, id),
         }
     }
 
     #[inline]
     pub(super) fn remove(&mut self, address: u64) -> Option<u32> {
         if !is_ordinary(address) {
-            return self.odd.remove(address);
+            return self.unusual.remove(address);
         }
-        let place = Self::place(self.lines_log2, address);
-        let line = &mut self.lines[place.line];
-        if let Some(slot) = line.find(place.bits) {
-            let id = std::mem::replace(&mut line.ids[slot], DEAD);
-            self.live -= usize::from(id != DEAD);
-            return Some(id).filter(|&id| id != DEAD);
+        let location = Self::locate(self.buckets_log2, address);
+        let bucket = &mut self.buckets[location.bucket];
+        if let Some(slot) = bucket.find(location.bits) {
+            let id = std::mem::replace(&mut bucket.ids[slot], NO_OBJECT);
+            self.live -= usize::from(id != NO_OBJECT);
+            return Some(id).filter(|&id| id != NO_OBJECT);
         }
-        if self.crowded.is_empty() { None } else { self.crowded.remove(address) }
+        if self.overflow.is_empty() { None } else { self.overflow.remove(address) }
     }
 
-    /// The objects that live anywhere.
+    /// All live objects.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
-        let ids = self.lines.iter().flat_map(|line| line.ids).filter(|&id| id != DEAD);
-        ids.chain(self.crowded.iter().chain(self.odd.iter()).map(|(_, id)| id))
+        let ids = self.buckets.iter().flat_map(|bucket| bucket.ids).filter(|&id| id != NO_OBJECT);
+        ids.chain(self.overflow.iter().chain(self.unusual.iter()).map(|(_, id)| id))
     }
 
-    /// Doubles the lines: each becomes two, by the next bit of the key.
+    /// Doubles the buckets: each is split in two by the next bit of the key.
     #[cold]
     fn grow(&mut self) {
-        let next_bit = KEY_BITS - self.lines_log2 - 1;
-        let mut lines = vec![Line::EMPTY; 2 * self.lines.len()];
-        for (old, pair) in self.lines.iter().zip(lines.chunks_exact_mut(2)) {
+        let next_bit = KEY_BITS - self.buckets_log2 - 1;
+        let mut buckets = vec![Bucket::EMPTY; 2 * self.buckets.len()];
+        for (old, pair) in self.buckets.iter().zip(buckets.chunks_exact_mut(2)) {
             let mut used = [0; 2];
-            for (&bits, &id) in old.bits.iter().zip(&old.ids).filter(|&(_, &id)| id != DEAD) {
+            for (&bits, &id) in old.bits.iter().zip(&old.ids).filter(|&(_, &id)| id != NO_OBJECT) {
                 let half = (bits >> next_bit) as usize & 1;
                 pair[half].put(used[half], bits, id);
                 used[half] += 1;
             }
         }
-        self.lines = lines;
-        self.lines_log2 += 1;
-        let crowded = Addresses::with_room(self.crowded.len());
-        for (address, id) in std::mem::replace(&mut self.crowded, crowded).iter() {
+        self.buckets = buckets;
+        self.buckets_log2 += 1;
+        let overflow = AddressMap::with_room(self.overflow.len());
+        for (address, id) in std::mem::replace(&mut self.overflow, overflow).iter() {
             self.insert_new(address, id);
         }
     }
@@ -223,10 +229,10 @@ impl Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resolve::addresses::PROBES;
+    use crate::resolve::address_map::PROBES;
     use std::collections::HashMap;
 
-    /// Ids of a script, blocks one byte beside an ordinary address, and addresses of which most lines get too many.
+    /// Ids of a script, blocks one byte after an ordinary address, and addresses that overfill most buckets.
     #[test]
     fn a_lookup_costs_the_same_however_many_live() {
         for (stride, offset, mask) in [(1, 1, u64::MAX), (33, 0x7f00_0000_0001, u64::MAX), (48, 1 << 40, !(1 << 20))] {
@@ -239,12 +245,12 @@ mod tests {
         }
     }
 
-    /// Ordinary addresses, some that fall into one line, and some that no allocator gives.
+    /// Ordinary addresses, some of which share one bucket, and some that no allocator returns.
     fn address(random: u64, range: u64) -> u64 {
         match random % 16 {
             0 => random >> 8 & 0xFFF | 1,
             1 => 1 << 47 | (random >> 8 & 0xFFF0),
-            // Multiples of the inverse of the multiplier, modulo 2^44: all in line 0.
+            // Multiples of the inverse of the multiplier, modulo 2^44: all in bucket 0.
             2 | 3 => ((random >> 8) % 40).wrapping_mul(0xF1DE_83E1_9937_733D) << 20 >> 17 & ((1 << 47) - 1),
             _ => (random >> 8) % range * 16 + 0x7f00_0000_0000,
         }
@@ -274,7 +280,7 @@ mod tests {
             ids.sort_unstable();
             expected.sort_unstable();
             assert_eq!(ids, expected);
-            assert!(!map.crowded.is_empty() && !map.odd.is_empty(), "lines overflow here");
+            assert!(!map.overflow.is_empty() && !map.unusual.is_empty(), "buckets overflow here");
         }
     }
 }

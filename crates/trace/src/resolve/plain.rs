@@ -1,10 +1,10 @@
-//! The commonest calls in a form of their own, before and after the merge.
+//! Compact forms of the most common calls, before and after the merge.
 
 use super::objects::is_ordinary;
 use super::{RawEvent, RawOp};
-use crate::event::{AllocCall, Birth, Event, ObjectId, Op, ThreadId};
+use crate::event::{AllocCall, Event, InitialTouch, ObjectId, Op, ThreadId};
 
-/// The function called, numbered as in the trace's op column.
+/// The function called. The numbers are those of the file format's op column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PlainCall {
@@ -22,7 +22,7 @@ impl PlainCall {
     }
 }
 
-/// A call of an ordinary block about which nothing more is known: nearly all calls are of this kind.
+/// A `malloc`, `calloc` or `free` of an ordinary block without call site or initial touch: nearly all calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plain {
     pub(super) time_ns: u64,
@@ -33,11 +33,11 @@ pub struct Plain {
 }
 
 impl Plain {
-    /// In a buffer, where there is no call yet.
+    /// Fills unused entries of a buffer.
     pub(super) const NONE: Plain = Plain { time_ns: 0, address: 0, size: 0, thread: 0, call: PlainCall::Malloc };
 
-    /// A call of `thread`, by any number, at a time in nanoseconds. `None` where the address is none that an ordinary block
-    /// has: 0, not a multiple of 8, or from 2^47 on. A free has size 0.
+    /// A call by `thread` (any unique number) at a time in nanoseconds; the size of a free is 0. `None` if the address is not that
+    /// of an ordinary block: 0, not a multiple of 8, or at least 2^47.
     #[inline(always)]
     pub fn new(time_ns: u64, thread: u32, call: PlainCall, address: u64, size: u32) -> Option<Self> {
         is_ordinary(address).then_some(Plain { time_ns, address, size, thread, call })
@@ -49,20 +49,20 @@ impl Plain {
         self.time_ns
     }
 
-    /// The thread, as it was given.
+    /// The thread, as passed to [`Plain::new`].
     #[inline(always)]
     pub fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// The same as any other event.
+    /// The call as a [`RawEvent`].
     pub fn raw(&self) -> RawEvent {
         let &Plain { address, size, .. } = self;
         let op = match self.call {
             PlainCall::Free => RawOp::Free { address },
             call => {
                 let (size, call) = (size.into(), call.alloc());
-                RawOp::Alloc { address, size, align_log2: 0, call, birth: Birth::None }
+                RawOp::Alloc { address, size, align_log2: 0, call, initial_touch: InitialTouch::None }
             }
         };
         RawEvent::new(self.time_ns, self.thread, op)
@@ -74,11 +74,11 @@ impl Plain {
     }
 }
 
-/// What the merge makes of a [`Plain`]. It alone makes them, so they are in order and name the right objects.
+/// A [`Plain`] call after the merge. Only the merge creates these, so they are in order and their objects are right.
 #[derive(Clone, Copy, Debug)]
 pub struct Resolved {
     pub(crate) time_ns: u64,
-    /// The object made or ended.
+    /// The object allocated or freed.
     pub(crate) object: u32,
     /// Requested bytes.
     pub(crate) size: u32,
@@ -89,14 +89,14 @@ pub struct Resolved {
 impl Resolved {
     pub(super) const NONE: Resolved = Resolved { time_ns: 0, object: 0, size: 0, thread: 0, call: PlainCall::Malloc };
 
-    /// The same as any other event.
+    /// The call as an [`Event`].
     pub fn event(&self) -> Event {
         let object = ObjectId(self.object);
         let op = match self.call {
             PlainCall::Free => Op::Free { object },
             call => {
                 let (size, call) = (self.size.into(), call.alloc());
-                Op::Alloc { object, size, align_log2: 0, call, birth: Birth::None }
+                Op::Alloc { object, size, align_log2: 0, call, initial_touch: InitialTouch::None }
             }
         };
         Event::new(self.time_ns, ThreadId(self.thread), op)

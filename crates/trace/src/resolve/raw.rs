@@ -1,12 +1,12 @@
-//! Events as a recorder or another program's trace has them: with addresses, not objects.
+//! Events with addresses instead of objects, as a recorder or another program's trace has them.
 
-use crate::event::{Access, AllocCall, Birth, ReallocCall, SiteId};
+use crate::event::{Access, AllocCall, InitialTouch, ReallocCall, SiteId};
 use crate::memory_policy::MemoryPolicy;
 
-/// What a program did, in its own addresses. 0 is NULL.
+/// What a program did, with its addresses. 0 is NULL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawOp {
-    /// An allocating call and the address it returned; 0: it failed.
+    /// An allocating call and the address it returned; 0 if it failed.
     Alloc {
         /// Address of the block.
         address: u64,
@@ -16,8 +16,8 @@ pub enum RawOp {
         align_log2: u8,
         /// The function called.
         call: AllocCall,
-        /// What was written at once, where a recorder knows.
-        birth: Birth,
+        /// The first accesses to the block, where known.
+        initial_touch: InitialTouch,
     },
     /// `free(address)`.
     Free {
@@ -26,18 +26,18 @@ pub enum RawOp {
     },
     /// `realloc(old, size)` that returned `new`.
     Realloc {
-        /// Address of the block; 0: it allocates.
+        /// Address of the block; 0 for an allocation.
         old: u64,
-        /// The address returned; 0: it failed, or freed where `size` is 0.
+        /// The address returned; 0 if the call failed or, with `size` 0, freed the block.
         new: u64,
         /// Requested bytes.
         size: u64,
         /// The function called.
         call: ReallocCall,
-        /// What of a grown tail was written at once, where a recorder knows; of the whole block where `old` is 0.
-        birth: Birth,
+        /// The first accesses to the added bytes (if `old` is 0, to the whole block), where known.
+        initial_touch: InitialTouch,
     },
-    /// `malloc_usable_size(address)`; of NULL it is left out.
+    /// `malloc_usable_size(address)`; dropped if the address is NULL.
     UsableSize {
         /// Address of the block.
         address: u64,
@@ -46,14 +46,14 @@ pub enum RawOp {
     Touch {
         /// Address of the block's first byte.
         address: u64,
-        /// First byte accessed, from there.
+        /// First byte accessed, from the start of the block.
         offset: u64,
         /// Number of bytes, above 0.
         bytes: u32,
         /// Read or write.
         access: Access,
     },
-    /// The thread begins.
+    /// The thread starts.
     ThreadStart,
     /// The thread has ended.
     ThreadExit,
@@ -62,35 +62,35 @@ pub enum RawOp {
         /// Process id of the child.
         child_pid: u32,
     },
-    /// A forked child holds the memory no longer, or still where the trace ends.
+    /// A forked child no longer shares the memory, or still does at the end of the trace.
     ForkEnd {
         /// Process id of the child.
         child_pid: u32,
-        /// It still holds the memory.
+        /// It still shares the memory at the end of the trace.
         outlives: bool,
     },
-    /// The program image was replaced.
+    /// The process called exec.
     Exec,
-    /// Events are missing up to here: any block may have died unseen.
+    /// Events are missing before this point: any live block may have been freed.
     Gap,
     /// A named point in time.
     Mark {
         /// Index of its name.
         name: u32,
     },
-    /// The program changed what the kernel does with all of its memory.
+    /// The program changed a setting that applies to all of its memory.
     MemoryPolicy {
         /// The change.
         policy: MemoryPolicy,
-        /// It was in force when the recording began.
+        /// The setting was already in force when the recording began.
         inherited: bool,
     },
 }
 
 impl RawOp {
-    /// The address that the call takes back.
+    /// The address that the call frees.
     #[inline]
-    pub(super) fn dead(&self) -> Option<u64> {
+    pub(super) fn freed(&self) -> Option<u64> {
         match *self {
             RawOp::Free { address } if address != 0 => Some(address),
             RawOp::Realloc { old, new, .. } if old != 0 && new != old => Some(old),
@@ -98,9 +98,9 @@ impl RawOp {
         }
     }
 
-    /// The address that the call gave out, unless it was the caller's already.
+    /// The address that the call returned, unless the caller already had it.
     #[inline]
-    pub(super) fn born(&self) -> Option<u64> {
+    pub(super) fn allocated(&self) -> Option<u64> {
         match *self {
             RawOp::Alloc { address, .. } if address != 0 => Some(address),
             RawOp::Realloc { old, new, .. } if new != 0 && new != old => Some(new),
@@ -114,9 +114,9 @@ impl RawOp {
 pub struct RawEvent {
     /// Nanoseconds since the start of the recording.
     pub time_ns: u64,
-    /// The thread, by any number that tells it from others (a tid, a slot).
+    /// The thread: any unique number (a tid, a slot).
     pub thread: u32,
-    /// Where in the program it was done, where known.
+    /// The call site, where known.
     pub site: SiteId,
     /// What it did.
     pub op: RawOp,

@@ -1,24 +1,24 @@
-//! Object ids for the merge: those of [`crate::ids::ObjectIds`], without its account of which are live, which the
-//! merge's table of addresses keeps.
+//! Object ids for the merge: the same ids as [`crate::ids::ObjectIds`], but without tracking which are live. The
+//! merge's address table does that.
 
 use crate::ids::ObjectSet;
 
-/// Ids never used that are put into the stack at once.
+/// Unused ids that are pushed at a time.
 const STOCK: usize = 1024;
 
 /// The ids that are not in use, as a stack.
 #[derive(Debug, Default)]
 pub(super) struct Recycler {
-    /// Up to `top`: ids never used, the lowest last, then those freed, in the order of their frees. There is always room for
-    /// one more.
+    /// Up to `top`: unused ids, the lowest last, then freed ids in the order of their frees. The stack always has room for one
+    /// more.
     pub(super) stack: Vec<u32>,
     pub(super) top: usize,
-    /// Ids from here on have not been in the stack yet.
+    /// Ids from here on have never been on the stack.
     stocked: u32,
 }
 
 impl Recycler {
-    /// Makes sure that so many allocations, or frees, need nothing but the stack; fewer allocations where all ids are in use.
+    /// Prepares the stack for this number of allocations or frees; for fewer allocations if the ids run out.
     #[inline(always)]
     pub(super) fn stock(&mut self, calls: usize) {
         if self.top < calls || self.top + calls >= self.stack.len() {
@@ -43,7 +43,7 @@ impl Recycler {
         self.stocked = end;
     }
 
-    /// The id that [`Recycler::allocate`] gives out next; `None` if all are in use.
+    /// The id that [`Recycler::allocate`] returns next; `None` if all are in use.
     pub(super) fn upcoming(&mut self) -> Option<u32> {
         self.stock(1);
         self.top.checked_sub(1).map(|last| self.stack[last])
@@ -56,14 +56,14 @@ impl Recycler {
         Some(id)
     }
 
-    /// Takes an id back that is in use.
+    /// Returns an id that is in use.
     pub(super) fn release(&mut self, id: u32) {
         self.stock(1);
         self.stack[self.top] = id;
         self.top += 1;
     }
 
-    /// A set with room for every id given out so far.
+    /// An empty set with room for every id used so far.
     pub(super) fn empty_set(&self) -> ObjectSet {
         ObjectSet::with_room(self.stocked)
     }
@@ -75,7 +75,7 @@ mod tests {
     use crate::ids::ObjectIds;
 
     #[test]
-    fn gives_out_what_object_ids_gives_out() {
+    fn returns_the_same_ids_as_object_ids() {
         let (mut ids, mut oracle, mut live) = (Recycler::default(), ObjectIds::new(), Vec::new());
         let mut random = 88_172_645_463_325_252u64;
         for step in 0..200_000u64 {

@@ -1,36 +1,36 @@
-//! A trace that tells what was allocated, and not of whom.
+//! Removes what identifies the program from a trace, and keeps its allocations.
 
 use super::Edit;
 use super::size_classes::{CoarseTouches, class_ceiling};
 use crate::event::{Event, ObjectId, Op};
-use crate::header::{Footer, Header, Origin, Step};
+use crate::header::{Footer, Header, HistoryStep, Origin};
 use crate::profile::SiteProfile;
 use crate::sites::{Frame, Module, Sites};
 use serde_json::{Map, json};
 use std::collections::HashMap;
 
-/// How much of the sizes is kept.
+/// How exactly sizes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeDetail {
-    /// All.
+    /// Exact sizes.
     Exact,
-    /// Rounded up to four steps per power of two (and to 16 bytes below 64): what most allocators' size classes keep. Touches
-    /// are made coarser where they would tell the size.
+    /// Rounded up to four steps per power of two (to multiples of 16 up to 64 bytes), like most allocators' size classes. Touches
+    /// are made coarser where they would reveal the size.
     Classes,
 }
 
-/// The edit: command, paths, process ids, mark names, functions, addresses and build ids become numbers. Sizes, times, threads and the
-/// order of calls stay, and can still be recognised by those who have the program.
+/// The edit: command, paths, process ids, mark names, functions, addresses and build ids become numbers. Sizes, times, threads and
+/// the order of calls stay. Anyone who has the program can still recognise them.
 #[derive(Clone, Debug)]
 pub struct Anonymise {
     sizes: SizeDetail,
     pids: HashMap<u32, u32>,
-    /// By object; of use with [`SizeDetail::Classes`] only.
+    /// By object; used only with [`SizeDetail::Classes`].
     touches: Vec<CoarseTouches>,
 }
 
 impl Anonymise {
-    /// Keeps sizes in the given detail.
+    /// Keeps sizes as exactly as given.
     pub fn new(sizes: SizeDetail) -> Self {
         Anonymise { sizes, pids: HashMap::new(), touches: Vec::new() }
     }
@@ -42,7 +42,7 @@ impl Anonymise {
         }
     }
 
-    /// What is kept of an object's touches.
+    /// The coarse touches of an object.
     fn touches(&mut self, object: ObjectId) -> &mut CoarseTouches {
         let at = object.0 as usize;
         if at >= self.touches.len() {
@@ -51,7 +51,7 @@ impl Anonymise {
         &mut self.touches[at]
     }
 
-    /// Follows an object's size; a touch goes to `emit`, and the answer is that the event is done.
+    /// Tracks an object's size. Emits the coarse form of a touch and then returns true: the event is handled.
     fn coarsen(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) -> bool {
         match event.op {
             Op::Alloc { object, size, .. } | Op::ReallocUnknown { object, size, .. } => {
@@ -100,9 +100,9 @@ impl Edit for Anonymise {
             generated @ Origin::Generated { .. } => generated.clone(),
         };
         // Parameters of earlier steps can name files, marks and processes.
-        let steps = source.history.iter().map(|step| Step { tool: step.tool.clone(), parameters: Map::new() });
+        let steps = source.history.iter().map(|step| HistoryStep { tool: step.tool.clone(), parameters: Map::new() });
         let sizes = if self.sizes == SizeDetail::Exact { "exact" } else { "classes" };
-        let step = Step::new("anonymise", [("sizes", json!(sizes))]);
+        let step = HistoryStep::new("anonymise", [("sizes", json!(sizes))]);
         Header { origin, history: steps.chain([step]).collect(), ..source.clone() }
     }
 
@@ -117,7 +117,7 @@ impl Edit for Anonymise {
     }
 }
 
-/// The same stacks, of frames that are nothing but numbers.
+/// The same stacks, with numbers for modules and functions.
 fn sites(source: &Sites) -> Sites {
     let module = |(at, _)| Module { path: format!("module-{}", at + 1), build_id: None };
     let frame = |(at, frame): (usize, &Frame)| Frame {

@@ -1,17 +1,17 @@
-//! A part of a trace: a stretch of time or events, some threads.
+//! Cuts a part out of a trace: a range of times or events, some threads.
 
 use super::Edit;
 use super::touched::Touched;
 use crate::error::TraceError;
-use crate::event::{Access, Birth, Event, ObjectId, Op, SiteId, ThreadId};
-use crate::header::{Footer, Header, Step};
+use crate::event::{Access, Event, InitialTouch, ObjectId, Op, SiteId, ThreadId};
+use crate::header::{Footer, Header, HistoryStep};
 use crate::memory_policy::MemoryPolicy;
 use crate::source::EventSource;
 use serde::Serialize;
 use serde_json::json;
 use std::ops::Range;
 
-/// Which events to keep: those in every range given, by the threads given.
+/// Which events to keep: those in both ranges, by the given threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Event numbers, from 0.
@@ -27,26 +27,26 @@ impl Part {
     pub const WHOLE: Part = Part { events: 0..u64::MAX, time_ns: 0..u64::MAX, threads: None };
 }
 
-/// What happens to objects that are live where the part begins.
+/// What to do with objects that are live at the start of the part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveAtStart {
-    /// They are allocated first, at time 0, in the order of their births, with the sizes they have by then, and what was touched
-    /// of them is touched: so that the part runs on the heap it had.
+    /// Allocate them first, at time 0, in order of allocation, with their sizes at that point, and repeat their touches. So the part
+    /// starts with the heap that it had.
     Allocate,
-    /// They are left out; what the part does with them becomes calls on unknown pointers.
+    /// Leave them out. Calls on them in the part become calls on unknown pointers.
     LeaveOut,
 }
 
-/// What a cut had to change.
+/// What a cut changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CutCounts {
     /// Objects allocated at the start because they were live there.
     pub live_at_start: u64,
-    /// Frees and resizes of objects that are not in the part: they became calls on unknown pointers.
+    /// Frees and resizes of objects that are not in the part; now calls on unknown pointers.
     pub became_unknown: u64,
-    /// Frees and resizes by threads left out, done by the object's own thread instead.
+    /// Frees and resizes by threads that are left out; now by the thread that allocated the object.
     pub taken_over: u64,
-    /// Touches, failed resizes and usable-size calls left out, as their object or thread is.
+    /// Touches, failed resizes and usable-size calls left out with their object or thread.
     pub left_out: u64,
 }
 
@@ -55,42 +55,42 @@ pub struct CutCounts {
 pub struct Cut {
     part: Part,
     live_at_start: LiveAtStart,
-    parameters: Step,
+    parameters: HistoryStep,
     number: u64,
     begun: bool,
     base_ns: u64,
-    births: u64,
+    allocations: u64,
     objects: Vec<Option<Live>>,
-    /// The last change of each memory policy, by kind.
+    /// The last change of each memory policy.
     policies: [Option<Event>; MemoryPolicy::KINDS],
-    /// Children forked in the part whose end has not come.
+    /// Children forked in the part and not ended yet.
     forked: Vec<u32>,
     /// Time of the last event emitted.
     last_ns: u64,
-    /// What was changed so far.
+    /// The changes so far.
     pub counts: CutCounts,
 }
 
 /// A live object of the source.
 #[derive(Clone, Copy, Debug)]
 struct Live {
-    /// The call that made it, with its present size.
-    born: Event,
+    /// The call that allocated it, with its current size.
+    allocation: Event,
     order: u64,
-    /// What its birth does not say.
+    /// Touches that `allocation` does not include.
     touched: Touched,
     in_part: bool,
 }
 
 impl Live {
-    /// The call that made it is given the new size. What it says of the bytes of the old one is kept apart, as it may not hold
-    /// of those that came with the resize.
-    fn resize(&mut self, new: u64, tail: Birth) {
-        let old = match &mut self.born.op {
-            Op::Alloc { size, birth, .. } => {
-                if *birth != Birth::None || tail == Birth::Watched {
-                    self.touched.born(*size, *birth);
-                    *birth = Birth::Watched;
+    /// Gives the allocation the new size. Its initial touch moves to `touched`, as it may not apply to the bytes that the resize
+    /// added.
+    fn resize(&mut self, new: u64, tail: InitialTouch) {
+        let old = match &mut self.allocation.op {
+            Op::Alloc { size, initial_touch, .. } => {
+                if *initial_touch != InitialTouch::None || tail == InitialTouch::Watched {
+                    self.touched.allocated(*size, *initial_touch);
+                    *initial_touch = InitialTouch::Watched;
                 }
                 std::mem::replace(size, new)
             }
@@ -102,10 +102,10 @@ impl Live {
 }
 
 impl Cut {
-    /// Cuts `part` out. `parameters` go into the history.
+    /// Cuts `part` out.
     pub fn new(part: Part, live_at_start: LiveAtStart) -> Self {
         let bound = |end: u64| if end == u64::MAX { serde_json::Value::Null } else { json!(end) };
-        let parameters = Step::new(
+        let parameters = HistoryStep::new(
             "cut",
             [
                 ("events_from", json!(part.events.start)),
@@ -117,7 +117,7 @@ impl Cut {
             ],
         );
         let counts = CutCounts::default();
-        let (number, begun, base_ns, births, objects) = (0, false, 0, 0, Vec::new());
+        let (number, begun, base_ns, allocations, objects) = (0, false, 0, 0, Vec::new());
         let policies = [None; MemoryPolicy::KINDS];
         Cut {
             part,
@@ -126,7 +126,7 @@ impl Cut {
             number,
             begun,
             base_ns,
-            births,
+            allocations,
             objects,
             policies,
             forked: Vec::new(),
@@ -139,7 +139,7 @@ impl Cut {
         self.part.threads.as_ref().is_none_or(|threads| threads.contains(&thread.0))
     }
 
-    /// That thread, or one of the part in its place: a memory policy is the whole process's.
+    /// The thread, or one of the part instead: a memory policy applies to the whole process.
     fn thread_in_part(&self, thread: ThreadId) -> ThreadId {
         match &self.part.threads {
             Some(threads) if !threads.contains(&thread.0) => threads.first().map_or(thread, |&first| ThreadId(first)),
@@ -155,7 +155,7 @@ impl Cut {
         &mut self.objects[at]
     }
 
-    /// Keeps the table of live objects up to date, whether or not the event is in the part.
+    /// Updates the table of live objects, whether or not the event is in the part.
     fn follow(&mut self, event: &Event, in_part: bool) {
         if let Op::MemoryPolicy { policy, .. } = event.op
             && let Some(last) = self.policies.get_mut(usize::from(policy.numbers().0))
@@ -163,19 +163,19 @@ impl Cut {
             *last = Some(*event);
         }
         let Some(object) = event.op.object() else { return };
-        if event.op.is_birth() {
-            let order = self.births;
-            self.births += 1;
-            *self.live(object) = Some(Live { born: *event, order, touched: Touched::default(), in_part });
+        if event.op.creates_object() {
+            let order = self.allocations;
+            self.allocations += 1;
+            *self.live(object) = Some(Live { allocation: *event, order, touched: Touched::default(), in_part });
             return;
         }
-        if event.op.is_death() {
+        if event.op.frees_object() {
             *self.live(object) = None;
             return;
         }
         let Some(live) = self.live(object) else { return };
         match event.op {
-            Op::Realloc { size, birth, .. } => live.resize(size, birth),
+            Op::Realloc { size, initial_touch, .. } => live.resize(size, initial_touch),
             Op::Touch { offset, bytes, access, .. } => {
                 live.touched.access(offset..offset.saturating_add(u64::from(bytes)), access);
             }
@@ -183,7 +183,8 @@ impl Cut {
         }
     }
 
-    /// The end of a child that the part forked; behind the part, that it outlives it. Children forked before the part are not in it.
+    /// The end of a child forked in the part. A child that ends after the part outlives it. Children forked before the part are not
+    /// in it.
     fn end_of_child(&mut self, event: &Event, in_time: bool) -> Option<Event> {
         let Op::ForkEnd { child_pid, outlives } = event.op else { return None };
         let at = self.forked.iter().rposition(|&forked| forked == child_pid)?;
@@ -193,7 +194,7 @@ impl Cut {
         Some(Event { time_ns, thread: self.thread_in_part(event.thread), op, ..*event })
     }
 
-    /// Puts the memory policies of the part's start in force, and allocates what is live there.
+    /// Sets the memory policies in force at the start of the part, and allocates the objects live there.
     fn begin(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
         self.begun = true;
         self.base_ns = event.time_ns;
@@ -209,21 +210,21 @@ impl Cut {
             self.objects.iter().enumerate().filter_map(|(at, live)| Some((live.as_ref()?.order, at))).collect();
         live.sort_unstable();
         for (_, at) in live {
-            let Some(Live { born, touched, .. }) = self.objects[at] else { continue };
-            if !self.has_thread(born.thread) {
+            let Some(Live { allocation, touched, .. }) = self.objects[at] else { continue };
+            if !self.has_thread(allocation.thread) {
                 continue;
             }
             if let Some(live) = &mut self.objects[at] {
                 live.in_part = true;
             }
             self.counts.live_at_start += 1;
-            emit(Event { time_ns: 0, op: allocating(born.op), ..born });
-            touched.accesses().for_each(|(bytes, access)| touch_at_once(&born, bytes, access, emit));
+            emit(Event { time_ns: 0, op: allocating(allocation.op), ..allocation });
+            touched.accesses().for_each(|(bytes, access)| touch_at_once(&allocation, bytes, access, emit));
         }
     }
 
-    /// An event of the part about an object that is not in it.
-    fn foreign(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
+    /// Handles an event of the part whose object is not in it.
+    fn event_of_other_object(&mut self, event: &Event, emit: &mut dyn FnMut(Event)) {
         let (op, is_now_in_part) = match event.op {
             Op::Free { .. } | Op::ReallocFree { .. } => (Op::FreeUnknown, false),
             Op::Realloc { object, size, call, .. } => (Op::ReallocUnknown { object, size, call }, true),
@@ -237,7 +238,7 @@ impl Cut {
             && let Some(live) = self.live(object)
         {
             live.in_part = true;
-            live.born.thread = event.thread;
+            live.allocation.thread = event.thread;
         }
         let site = if op.asks_for_memory() { event.site } else { SiteId::UNKNOWN };
         emit(Event { time_ns: event.time_ns - self.base_ns, op, site, ..*event });
@@ -248,25 +249,25 @@ fn policy_of(event: &Event) -> Option<MemoryPolicy> {
     if let Op::MemoryPolicy { policy, .. } = event.op { Some(policy) } else { None }
 }
 
-/// The allocation that makes such an object; what a resize of an unknown pointer gave back before the part is nobody's
-/// business in it.
-fn allocating(birth: Op) -> Op {
-    match birth {
+/// The allocation of a live object. If a resize of an unknown pointer created it, its free of that pointer was before the part
+/// and is dropped.
+fn allocating(initial_touch: Op) -> Op {
+    match initial_touch {
         Op::ReallocUnknown { object, size, call } => {
-            Op::Alloc { object, size, align_log2: 0, call: call.of_null(), birth: Birth::None }
+            Op::Alloc { object, size, align_log2: 0, call: call.of_null(), initial_touch: InitialTouch::None }
         }
         op => op,
     }
 }
 
-/// One or more accesses that cover the range of an object.
-fn touch_at_once(born: &Event, range: Range<u64>, access: Access, emit: &mut dyn FnMut(Event)) {
-    let Some(object) = born.op.object() else { return };
+/// Emits one or more touches that cover the range of an object.
+fn touch_at_once(allocation: &Event, range: Range<u64>, access: Access, emit: &mut dyn FnMut(Event)) {
+    let Some(object) = allocation.op.object() else { return };
     let mut offset = range.start;
     while offset < range.end {
         let bytes = u32::try_from(range.end - offset).unwrap_or(u32::MAX);
         let op = Op::Touch { object, offset, bytes, access };
-        emit(Event { time_ns: 0, site: SiteId::UNKNOWN, op, ..*born });
+        emit(Event { time_ns: 0, site: SiteId::UNKNOWN, op, ..*allocation });
         offset += u64::from(bytes);
     }
 }
@@ -276,15 +277,15 @@ impl Edit for Cut {
         let number = self.number;
         self.number += 1;
         let in_time = self.part.events.contains(&number) && self.part.time_ns.contains(&event.time_ns);
-        // A part without events, between two of the trace, begins at the one behind it: with what is live there.
-        let is_behind_start = self.part.events.contains(&number) && event.time_ns >= self.part.time_ns.start;
-        if is_behind_start && !self.begun {
+        // A part that lies between two events starts at the second one, with the objects live there.
+        let is_after_start = self.part.events.contains(&number) && event.time_ns >= self.part.time_ns.start;
+        if is_after_start && !self.begun {
             self.begin(event, emit);
         }
         let has_thread = self.has_thread(event.thread);
         let object = event.op.object();
-        let known = object.and_then(|object| *self.live(object)).filter(|_| !event.op.is_birth());
-        let owner = known.filter(|live| live.in_part).map(|live| live.born.thread);
+        let known = object.and_then(|object| *self.live(object)).filter(|_| !event.op.creates_object());
+        let owner = known.filter(|live| live.in_part).map(|live| live.allocation.thread);
         self.follow(event, in_time && has_thread);
         if let Op::ForkEnd { .. } = event.op {
             return self.end_of_child(event, in_time).into_iter().for_each(emit);
@@ -298,9 +299,9 @@ impl Edit for Cut {
             self.forked.push(child_pid);
         }
         match (has_thread, object, owner) {
-            (true, Some(_), None) if !event.op.is_birth() => self.foreign(event, emit),
+            (true, Some(_), None) if !event.op.creates_object() => self.event_of_other_object(event, emit),
             (true, ..) => emit(Event { time_ns, ..*event }),
-            (false, Some(_), Some(owner)) if event.op.is_death() || matches!(event.op, Op::Realloc { .. }) => {
+            (false, Some(_), Some(owner)) if event.op.frees_object() || matches!(event.op, Op::Realloc { .. }) => {
                 self.counts.taken_over += 1;
                 emit(Event { time_ns, thread: owner, ..*event });
             }
@@ -325,8 +326,8 @@ impl Edit for Cut {
     }
 }
 
-/// The events from the first mark called `from` to the first mark called `to` behind it (without one: to the end), marks
-/// included. The source is rewound before.
+/// Rewinds `source` and finds the events from the first mark named `from` to the next mark named `to` (to the end if `to` is
+/// `None`), including the marks.
 ///
 /// # Errors
 /// Those of the source; [`TraceError::NoMark`].

@@ -1,4 +1,4 @@
-//! An edited trace as a source of its own, without a file.
+//! An edited trace as a source, without a file.
 
 use super::Edit;
 use super::renumber::Renumber;
@@ -7,15 +7,15 @@ use crate::event::Event;
 use crate::header::{Footer, Header, Summary};
 use crate::source::{BATCH_EVENTS_MAX, EventSource};
 
-/// What an edit makes of a source. Reads the source once beforehand, as a source knows its size before its first event.
+/// A source with an edit applied. Creating it reads the source once, as a source must know its size before its first event.
 pub struct Edited<S, E> {
     source: S,
     fresh: E,
     edit: E,
     renumber: Renumber,
-    made: Vec<Event>,
-    /// Events of `made` handed out.
-    given: usize,
+    events: Vec<Event>,
+    /// How many of `events` were returned.
+    returned: usize,
     header: Header,
     summary: Summary,
     footer: Footer,
@@ -33,8 +33,8 @@ impl<S: EventSource, E: Edit + Clone> Edited<S, E> {
             fresh: edit.clone(),
             edit,
             renumber: Renumber::default(),
-            made: Vec::new(),
-            given: 0,
+            events: Vec::new(),
+            returned: 0,
             header,
             summary: Summary::default(),
             footer: Footer::default(),
@@ -53,27 +53,27 @@ impl<S: EventSource, E: Edit + Clone> Edited<S, E> {
         Ok(edited)
     }
 
-    /// The edit, as it is after the events read so far.
+    /// The edit, in its state after the events read so far.
     pub fn edit(&self) -> &E {
         &self.edit
     }
 
-    /// Fills `made` with the next events. False at the end of the source.
+    /// Fills `events` with the next events. False at the end of the source.
     fn load(&mut self) -> Result<bool, TraceError> {
-        self.made.clear();
-        self.given = 0;
-        while self.made.is_empty() {
+        self.events.clear();
+        self.returned = 0;
+        while self.events.is_empty() {
             let Some(batch) = self.source.next_batch()? else { return Ok(false) };
-            let made = &mut self.made;
-            batch.iter().for_each(|event| self.edit.edit(event, &mut |event| made.push(event)));
+            let events = &mut self.events;
+            batch.iter().for_each(|event| self.edit.edit(event, &mut |event| events.push(event)));
             let mut kept = 0;
-            for at in 0..self.made.len() {
-                if let Some(event) = self.renumber.event(0, self.made[at])? {
-                    self.made[kept] = event;
+            for at in 0..self.events.len() {
+                if let Some(event) = self.renumber.event(0, self.events[at])? {
+                    self.events[kept] = event;
                     kept += 1;
                 }
             }
-            self.made.truncate(kept);
+            self.events.truncate(kept);
         }
         Ok(true)
     }
@@ -81,12 +81,12 @@ impl<S: EventSource, E: Edit + Clone> Edited<S, E> {
 
 impl<S: EventSource, E: Edit + Clone> EventSource for Edited<S, E> {
     fn next_batch(&mut self) -> Result<Option<&[Event]>, TraceError> {
-        if self.given == self.made.len() && !self.load()? {
+        if self.returned == self.events.len() && !self.load()? {
             return Ok(None);
         }
-        let batch = self.given..self.made.len().min(self.given + BATCH_EVENTS_MAX);
-        self.given = batch.end;
-        Ok(Some(&self.made[batch]))
+        let batch = self.returned..self.events.len().min(self.returned + BATCH_EVENTS_MAX);
+        self.returned = batch.end;
+        Ok(Some(&self.events[batch]))
     }
 
     fn header(&self) -> &Header {
@@ -104,8 +104,8 @@ impl<S: EventSource, E: Edit + Clone> EventSource for Edited<S, E> {
     fn rewind(&mut self) -> Result<(), TraceError> {
         self.edit = self.fresh.clone();
         self.renumber = Renumber::default();
-        self.made.clear();
-        self.given = 0;
+        self.events.clear();
+        self.returned = 0;
         self.source.rewind()
     }
 }

@@ -1,20 +1,20 @@
-//! A trace with some of its objects left out, from birth to death: what a shrinking search tries.
+//! Keeps some objects of a trace, with all their events: the candidates of `trace shrink`.
 
 use super::Edit;
 use crate::event::{Event, ObjectId};
-use crate::header::{Header, Step};
+use crate::header::{Header, HistoryStep};
 use crate::row::op_name;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A set of lifetimes, numbered in the order of their births: one bit each.
+/// A set of lifetimes, numbered in order of allocation, as one bit each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lifetimes {
+pub struct LifetimeSet {
     bits: Vec<u64>,
     count: u64,
 }
 
-impl Lifetimes {
+impl LifetimeSet {
     /// All of `count` lifetimes.
     pub fn all(count: u64) -> Self {
         (0..count).collect()
@@ -26,7 +26,7 @@ impl Lifetimes {
         self.bits.get((number / 64) as usize).is_some_and(|bits| bits >> (number % 64) & 1 == 1)
     }
 
-    /// Takes a lifetime out.
+    /// Removes a lifetime.
     pub fn remove(&mut self, number: u64) {
         if self.contains(number) {
             self.bits[(number / 64) as usize] &= !(1 << (number % 64));
@@ -34,7 +34,7 @@ impl Lifetimes {
         }
     }
 
-    /// Puts a lifetime in.
+    /// Adds a lifetime.
     pub fn insert(&mut self, number: u64) {
         let at = (number / 64) as usize;
         if self.bits.len() <= at {
@@ -56,29 +56,29 @@ impl Lifetimes {
     }
 }
 
-impl FromIterator<u64> for Lifetimes {
+impl FromIterator<u64> for LifetimeSet {
     fn from_iter<I: IntoIterator<Item = u64>>(numbers: I) -> Self {
-        let mut lifetimes = Lifetimes::default();
+        let mut lifetimes = LifetimeSet::default();
         numbers.into_iter().for_each(|number| lifetimes.insert(number));
         lifetimes
     }
 }
 
-/// What is kept of a trace.
+/// Which events to keep.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Objects, with all their events.
-    pub lifetimes: Arc<Lifetimes>,
-    /// Of the events that are about no object, the operations left out, by the names of [`op_name`].
+    pub lifetimes: Arc<LifetimeSet>,
+    /// Operations to leave out among events without an object, by the names of [`op_name`].
     pub without: Vec<&'static str>,
 }
 
-/// Keeps some lifetimes with all their events, and some of the events that are about no object.
+/// The edit: keeps some lifetimes with all their events, and some of the events without an object.
 #[derive(Clone, Debug)]
 pub struct Keep {
     selection: Selection,
-    born: u64,
-    /// Objects that are live and left out.
+    allocations: u64,
+    /// By object id: whether the live object is left out.
     left_out: Vec<bool>,
     parameters: Vec<(String, Value)>,
 }
@@ -86,7 +86,7 @@ pub struct Keep {
 impl Keep {
     /// Keeps `selection`; `parameters` go into the history.
     pub fn new(selection: Selection, parameters: Vec<(String, Value)>) -> Self {
-        Keep { selection, born: 0, left_out: Vec::new(), parameters }
+        Keep { selection, allocations: 0, left_out: Vec::new(), parameters }
     }
 
     fn left_out(&mut self, object: ObjectId) -> &mut bool {
@@ -106,9 +106,9 @@ impl Edit for Keep {
             }
             return;
         };
-        if event.op.is_birth() {
-            let keeps = self.selection.lifetimes.contains(self.born);
-            self.born += 1;
+        if event.op.creates_object() {
+            let keeps = self.selection.lifetimes.contains(self.allocations);
+            self.allocations += 1;
             *self.left_out(object) = !keeps;
         }
         if !*self.left_out(object) {
@@ -119,7 +119,7 @@ impl Edit for Keep {
     fn header(&self, source: &Header) -> Header {
         let mut header = source.clone();
         let parameters = self.parameters.iter().cloned().collect();
-        header.history.push(Step { tool: "shrink".into(), parameters });
+        header.history.push(HistoryStep { tool: "shrink".into(), parameters });
         header
     }
 }

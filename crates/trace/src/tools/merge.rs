@@ -1,9 +1,9 @@
-//! Several traces side by side in one.
+//! Merges several traces into one.
 
 use super::renumber::Renumber;
 use crate::error::TraceError;
 use crate::event::{Event, Op, SiteId};
-use crate::header::{Clock, Footer, Header, Origin, Step, Summary, Touch};
+use crate::header::{Clock, Footer, Header, HistoryStep, Origin, Summary, TouchKnowledge};
 use crate::hkt::TraceWriter;
 use crate::profile::SiteProfile;
 use crate::sites::{Frame, Module, Sites};
@@ -14,46 +14,46 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::hash::Hash;
 use std::path::Path;
 
-/// A trace to merge, and when it begins in the result.
-pub struct Merging {
+/// A trace to merge, and its start time in the result.
+pub struct MergeInput {
     /// The trace.
     pub source: Box<dyn EventSource>,
-    /// Nanoseconds from the result's start to this trace's.
+    /// Nanoseconds from the start of the result to the start of this trace.
     pub offset_ns: u64,
 }
 
-/// Writes all traces into one, by time; those of equal time in the order given. Objects and threads stay apart, call sites and mark
-/// names that are equal become one. What is known of touches is what is known of all.
+/// Writes the events of all traces into one, sorted by time; at equal times in the given order of the traces. Objects and threads
+/// stay distinct, equal call sites and mark names are combined. The result's touch knowledge is the least of all traces.
 ///
 /// # Errors
 /// Those of the sources and of the writer; times beyond 2^64 ns.
-pub fn merge(mut traces: Vec<Merging>, out: &Path) -> Result<Summary, TraceError> {
+pub fn merge(mut traces: Vec<MergeInput>, out: &Path) -> Result<Summary, TraceError> {
     let mut writer = TraceWriter::create(out, &header(&traces))?;
     let mut renumber = Renumber::default();
-    let mut names = Names::default();
-    let mut lanes = Vec::with_capacity(traces.len());
+    let mut names = MergedNames::default();
+    let mut inputs = Vec::with_capacity(traces.len());
     for trace in &mut traces {
         trace.source.rewind()?;
-        lanes.push(Lane { maps: names.add(trace.source.footer()), batch: Vec::new(), next: 0 });
+        inputs.push(Input { new_numbers: names.add(trace.source.footer()), batch: Vec::new(), next: 0 });
     }
-    let mut heads = BinaryHeap::new();
+    let mut next_times = BinaryHeap::new();
     for at in 0..traces.len() {
-        heads.extend(lanes[at].head(&mut traces[at])?.map(|time_ns| Reverse((time_ns, at))));
+        next_times.extend(inputs[at].next_time_ns(&mut traces[at])?.map(|time_ns| Reverse((time_ns, at))));
     }
-    while let Some(Reverse((_, at))) = heads.pop() {
-        let event = lanes[at].take(traces[at].offset_ns);
+    while let Some(Reverse((_, at))) = next_times.pop() {
+        let event = inputs[at].take(traces[at].offset_ns);
         if let Some(event) = renumber.event(at, event)? {
             writer.push(&event)?;
         }
-        heads.extend(lanes[at].head(&mut traces[at])?.map(|time_ns| Reverse((time_ns, at))));
+        next_times.extend(inputs[at].next_time_ns(&mut traces[at])?.map(|time_ns| Reverse((time_ns, at))));
     }
     writer.finish(&names.footer)
 }
 
-/// When in the parent's trace the process of `child` was forked; `None` if it is no child of its.
+/// Rewinds the parent's trace and finds the time at which the process of `child` was forked; `None` if it was not forked there.
 ///
 /// # Errors
-/// Those of the source, which is rewound before.
+/// Those of the source.
 pub fn child_offset_ns(parent: &mut dyn EventSource, child: &Header) -> Result<Option<u64>, TraceError> {
     let Origin::Recorded { pid, .. } = child.origin else { return Ok(None) };
     parent.rewind()?;
@@ -66,22 +66,22 @@ pub fn child_offset_ns(parent: &mut dyn EventSource, child: &Header) -> Result<O
     Ok(None)
 }
 
-/// One trace being merged.
-struct Lane {
-    maps: Maps,
+/// The read position in one of the traces.
+struct Input {
+    new_numbers: NewNumbers,
     batch: Vec<Event>,
     next: usize,
 }
 
-/// New numbers of a trace's call sites and marks, by old number.
-struct Maps {
+/// The numbers in the result of a trace's call sites and marks, by old number.
+struct NewNumbers {
     sites: Vec<u32>,
     marks: Vec<u32>,
 }
 
-impl Lane {
+impl Input {
     /// The time of the next event in the result.
-    fn head(&mut self, trace: &mut Merging) -> Result<Option<u64>, TraceError> {
+    fn next_time_ns(&mut self, trace: &mut MergeInput) -> Result<Option<u64>, TraceError> {
         if self.next == self.batch.len() {
             self.next = 0;
             self.batch.clear();
@@ -93,32 +93,33 @@ impl Lane {
         Ok(self.batch.get(self.next).map(|event| event.time_ns.saturating_add(trace.offset_ns)))
     }
 
-    /// The next event, with its new time, site and mark.
+    /// Takes the next event, with its new time, site and mark.
     fn take(&mut self, offset_ns: u64) -> Event {
         let mut event = self.batch[self.next];
         self.next += 1;
         event.time_ns = event.time_ns.saturating_add(offset_ns);
         if event.site != SiteId::UNKNOWN {
-            event.site = SiteId(self.maps.sites.get(event.site.0 as usize - 1).copied().unwrap_or(0));
+            event.site = SiteId(self.new_numbers.sites.get(event.site.0 as usize - 1).copied().unwrap_or(0));
         }
         if let Op::Mark { name } = &mut event.op {
-            // A name that a cut file has lost stays without one: no entry of the footer has that number.
-            *name = self.maps.marks.get(*name as usize).copied().unwrap_or(u32::MAX);
+            // If a truncated file lost the name, the number refers to no entry of the footer.
+            *name = self.new_numbers.marks.get(*name as usize).copied().unwrap_or(u32::MAX);
         }
         event
     }
 }
 
-fn header(traces: &[Merging]) -> Header {
+fn header(traces: &[MergeInput]) -> Header {
     let headers = || traces.iter().map(|trace| trace.source.header());
     let clock = if headers().all(|header| header.clock == Clock::Measured) { Clock::Measured } else { Clock::PerEvent };
     let rank = |touch| match touch {
-        Touch::Assumed => 0,
-        Touch::Sampled => 1,
-        Touch::FirstTouch => 2,
-        Touch::FullStream => 3,
+        TouchKnowledge::Assumed => 0,
+        TouchKnowledge::Sampled => 1,
+        TouchKnowledge::FirstTouch => 2,
+        TouchKnowledge::FullStream => 3,
     };
-    let touch = headers().map(|header| header.touch).min_by_key(|&touch| rank(touch)).unwrap_or(Touch::Assumed);
+    let touch =
+        headers().map(|header| header.touch).min_by_key(|&touch| rank(touch)).unwrap_or(TouchKnowledge::Assumed);
     let nothing = Origin::Imported { format: "nothing".into(), file: String::new() };
     let origin = headers().next().map_or(nothing, |header| header.origin.clone());
     let mut merged = Header::new(origin, touch, clock);
@@ -131,13 +132,13 @@ fn header(traces: &[Merging]) -> Header {
             json!({"origin": header.origin, "history": header.history, "offset_ns": trace.offset_ns})
         })
         .collect();
-    merged.history.push(Step::new("merge", [("traces", json!(others))]));
+    merged.history.push(HistoryStep::new("merge", [("traces", json!(others))]));
     merged
 }
 
-/// The names of all traces, each once.
+/// The footer of the result, with each name once.
 #[derive(Default)]
-struct Names {
+struct MergedNames {
     footer: Footer,
     marks: HashMap<String, u32>,
     modules: HashMap<Module, u32>,
@@ -145,15 +146,15 @@ struct Names {
     stacks: HashMap<Vec<u32>, u32>,
 }
 
-impl Names {
-    /// Takes in the names of one more trace.
-    fn add(&mut self, footer: &Footer) -> Maps {
+impl MergedNames {
+    /// Adds the footer of one trace.
+    fn add(&mut self, footer: &Footer) -> NewNumbers {
         let marks = footer.mark_names.iter();
         let marks = marks.map(|name| number(&mut self.marks, &mut self.footer.mark_names, name.clone())).collect();
         let sites = self.add_sites(&footer.sites);
         self.add_profiles(&footer.profiles, &sites);
         self.footer.quality = self.footer.quality + footer.quality;
-        Maps { sites, marks }
+        NewNumbers { sites, marks }
     }
 
     fn add_sites(&mut self, from: &Sites) -> Vec<u32> {
@@ -189,7 +190,7 @@ impl Names {
     }
 }
 
-/// The number of a value in a list that holds each value once.
+/// The index of a value in a list of distinct values; adds it if it is new.
 fn number<T: Clone + Eq + Hash>(numbers: &mut HashMap<T, u32>, list: &mut Vec<T>, value: T) -> u32 {
     *numbers.entry(value).or_insert_with_key(|value| {
         list.push(value.clone());

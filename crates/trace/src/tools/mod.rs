@@ -1,8 +1,8 @@
-//! Tools that make traces from traces.
+//! Tools that create traces from other traces.
 //!
-//! A tool is an [`Edit`]: one event of a source becomes any number of events, still in the source's numbering. Objects
-//! and threads are numbered anew behind it (`renumber.rs`), so an edit may drop, repeat and invent objects. Everything
-//! streams, in memory O(peak live objects).
+//! A tool is an [`Edit`]: it turns each event of a source into any number of events, with the source's ids. Afterwards objects
+//! and threads are renumbered (`renumber.rs`), so an edit may drop, repeat and add objects. All tools stream, in
+//! O(peak live objects) memory.
 
 mod anonymise;
 mod cut;
@@ -18,8 +18,8 @@ mod verify;
 pub use anonymise::{Anonymise, SizeDetail};
 pub use cut::{Cut, CutCounts, LiveAtStart, Part, named_part};
 pub use edited::Edited;
-pub use keep::{Keep, Lifetimes, Selection};
-pub use merge::{Merging, child_offset_ns, merge};
+pub use keep::{Keep, LifetimeSet, Selection};
+pub use merge::{MergeInput, child_offset_ns, merge};
 pub use scale::{Factor, ScaleSizes, ScaleTime};
 pub use verify::{Finding, Verified, repair, verify};
 
@@ -33,8 +33,8 @@ use std::path::Path;
 
 /// A change of a trace, event by event.
 pub trait Edit {
-    /// Takes the next event of the source and gives what becomes of it to `emit`, with the source's object and thread
-    /// ids. Events about an object whose birth was not emitted are dropped behind the edit.
+    /// Takes the next event of the source and passes the resulting events to `emit`, with the source's object and thread
+    /// ids. Events of an object whose allocation was not emitted are dropped afterwards.
     fn edit(&mut self, event: &Event, emit: &mut dyn FnMut(Event));
 
     /// The header of the result; called before the first event.
@@ -46,7 +46,7 @@ pub trait Edit {
     }
 }
 
-/// Writes what `edit` makes of `source` (which is rewound before) to a new trace.
+/// Rewinds `source`, applies `edit` and writes the result to a new trace.
 ///
 /// # Errors
 /// Those of the source and of the writer.
@@ -54,12 +54,12 @@ pub fn rewrite(source: &mut dyn EventSource, edit: &mut dyn Edit, out: &Path) ->
     source.rewind()?;
     let mut writer = TraceWriter::create(out, &edit.header(source.header()))?;
     let mut renumber = Renumber::default();
-    let mut made = Vec::new();
+    let mut edited = Vec::new();
     while let Some(batch) = source.next_batch()? {
         for event in batch {
-            edit.edit(event, &mut |event| made.push(event));
+            edit.edit(event, &mut |event| edited.push(event));
         }
-        for event in made.drain(..) {
+        for event in edited.drain(..) {
             if let Some(event) = renumber.event(0, event)? {
                 writer.push(&event)?;
             }
@@ -68,7 +68,7 @@ pub fn rewrite(source: &mut dyn EventSource, edit: &mut dyn Edit, out: &Path) ->
     writer.finish(&edit.footer(source.footer()))
 }
 
-/// Writes a source as it is.
+/// Rewinds a source and writes it unchanged to a new trace.
 ///
 /// # Errors
 /// Those of the source and of the writer.

@@ -1,10 +1,10 @@
-//! New object and thread ids for events that were dropped from, repeated in or merged into a stream.
+//! Assigns new object and thread ids after events were dropped, repeated or merged.
 
 use crate::error::TraceError;
 use crate::event::{Event, ObjectId, ThreadId};
 use crate::ids::ObjectIds;
 
-/// Numbers the objects and threads of one or several sources as one stream.
+/// Renumbers the objects and threads of one or more sources for one stream.
 #[derive(Debug, Default)]
 pub(super) struct Renumber {
     ids: ObjectIds,
@@ -12,7 +12,7 @@ pub(super) struct Renumber {
     sources: Vec<Numbering>,
 }
 
-/// Ids of one source, by its own ids.
+/// New ids of one source, by old id.
 #[derive(Debug, Default)]
 struct Numbering {
     objects: Vec<Option<ObjectId>>,
@@ -20,7 +20,7 @@ struct Numbering {
 }
 
 impl Renumber {
-    /// The event with its new ids; `None` if its object has not been born here.
+    /// The event with its new ids; `None` if the allocation of its object was dropped.
     ///
     /// # Errors
     /// More objects are live than ids exist.
@@ -33,12 +33,12 @@ impl Renumber {
             None => event.op,
             Some(object) => {
                 let slot = slot(&mut numbering.objects, object.0);
-                if event.op.is_birth() {
-                    // An edit that repeats a birth has lost the object before; it stays live for good.
+                if event.op.creates_object() {
+                    // If an edit repeats an allocation, the previous object stays live to the end.
                     *slot = Some(self.ids.allocate().ok_or(TraceError::TooManyObjects)?);
                 }
                 let Some(renamed) = *slot else { return Ok(None) };
-                if event.op.is_death() {
+                if event.op.frees_object() {
                     self.ids.release(renamed);
                     *slot = None;
                 }
@@ -52,13 +52,13 @@ impl Renumber {
         Ok(Some(Event { op, thread, ..event }))
     }
 
-    /// Most objects live at once, and threads, so far.
+    /// Most objects live at once, and number of threads, so far.
     pub(super) fn totals(&self) -> (u32, u32) {
         (self.ids.peak(), self.threads)
     }
 }
 
-/// The entry of an id; ids of a source are dense, so the table is as long as the source's own would be.
+/// The entry of an id. Ids of a source are dense, so the table stays small.
 fn slot<T>(table: &mut Vec<Option<T>>, id: u32) -> &mut Option<T> {
     let at = id as usize;
     if table.len() <= at {

@@ -1,8 +1,8 @@
-//! A trace in another time or with other sizes.
+//! Scales the times or the sizes of a trace.
 
 use super::Edit;
 use crate::event::{Event, Op};
-use crate::header::{Footer, Header, Step};
+use crate::header::{Footer, Header, HistoryStep};
 use crate::profile::SiteProfile;
 use serde_json::json;
 
@@ -13,13 +13,13 @@ pub struct Factor {
 }
 
 impl Factor {
-    /// The factor nearest to `value`; `None` unless it lies between a millionth and a million.
+    /// The factor nearest to `value`; `None` unless it is between a millionth and a million.
     pub fn new(value: f64) -> Option<Self> {
         let within = (1e-6..=1e6).contains(&value);
         within.then(|| Factor { millionths: (value * 1e6).round() as u64 })
     }
 
-    /// As a number.
+    /// The factor as a number.
     pub fn value(self) -> f64 {
         self.millionths as f64 / 1e6
     }
@@ -38,7 +38,7 @@ impl Factor {
     }
 }
 
-/// Every time multiplied, rounded down: the same calls, at another rate.
+/// The edit: multiplies every time and rounds it down. The same calls, at another rate.
 #[derive(Clone, Debug)]
 pub struct ScaleTime(pub Factor);
 
@@ -49,13 +49,13 @@ impl Edit for ScaleTime {
 
     fn header(&self, source: &Header) -> Header {
         let mut header = source.clone();
-        header.history.push(Step::new("scale", [("time", json!(self.0.value()))]));
+        header.history.push(HistoryStep::new("scale", [("time", json!(self.0.value()))]));
         header
     }
 }
 
-/// Every requested size multiplied, rounded up, and at most 2^47 - 1; touches cover the same share of their object, rounded
-/// outwards. Alignments stay.
+/// The edit: multiplies every requested size and rounds it up, to at most 2^47 - 1. Touches cover the same part of their object,
+/// rounded outwards. Alignments stay.
 #[derive(Clone, Debug)]
 pub struct ScaleSizes(pub Factor);
 
@@ -85,7 +85,7 @@ impl Edit for ScaleSizes {
 
     fn header(&self, source: &Header) -> Header {
         let mut header = source.clone();
-        header.history.push(Step::new("scale", [("size", json!(self.0.value()))]));
+        header.history.push(HistoryStep::new("scale", [("size", json!(self.0.value()))]));
         header
     }
 

@@ -1,4 +1,4 @@
-//! Sizes rounded up to classes, and touches from which the exact sizes cannot be told.
+//! Sizes rounded up to classes, and touches that do not reveal the exact sizes.
 
 use crate::event::Access;
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub(super) fn class_ceiling(size: u64) -> u64 {
     size.checked_next_multiple_of(step(size.max(1))).unwrap_or(size)
 }
 
-/// Number of the class whose sizes end with `ceiling`, a class's own.
+/// Number of the class whose largest size is `ceiling`.
 fn class_number(ceiling: u64) -> usize {
     if ceiling <= SMALL_MAX {
         return (ceiling / SMALL_STEP).saturating_sub(1) as usize;
@@ -30,12 +30,12 @@ fn class_number(ceiling: u64) -> usize {
     4 + 4 * (log2 as usize - 6) + ((ceiling - 1) >> (log2 - 2) & 3) as usize
 }
 
-/// Some classes.
+/// A set of classes.
 #[derive(Clone, Copy, Debug, Default)]
 struct ClassSet([u64; CLASSES.div_ceil(64)]);
 
 impl ClassSet {
-    /// Adds a class; whether it was not among them.
+    /// Adds a class. Returns whether it was not in the set.
     fn insert(&mut self, class: usize) -> bool {
         let Some(bits) = self.0.get_mut(class / 64) else { return false };
         let before = *bits;
@@ -48,35 +48,37 @@ impl ClassSet {
     }
 }
 
-/// The touches of one object. Those that reach beyond the class below its size would tell the size, by where they end and by how
-/// many they are. So the bytes between the two classes count as one: the first read and the first write of any are one of
-/// all, later ones are left out. The same holds for the sizes that the object had before, up to which a program writes,
-/// and from which it goes on when the object has grown.
+/// The touches of one object, made coarser.
+///
+/// Touches of the bytes in the object's own size class would reveal its size, by their ends and by their number. So all bytes of
+/// that class count as one: the first read and the first write of any of them become one of all of them, later ones are dropped.
+/// The same applies to the classes of the object's earlier sizes: a program writes up to such a size, and continues from there
+/// after the object has grown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CoarseTouches {
     /// Requested bytes.
     size: u64,
-    /// Classes of the object's sizes.
+    /// Classes of all sizes that the object has had.
     sizes: ClassSet,
-    /// Those of them whose bytes were read, and written, since the object got its size.
+    /// Those of them whose bytes were read, and written, since the last resize.
     read: ClassSet,
     written: ClassSet,
 }
 
 impl CoarseTouches {
-    /// The object has this size now.
+    /// Sets the object's size.
     pub(super) fn resize(&mut self, size: u64) {
         let mut sizes = self.sizes;
         sizes.insert(class_number(class_ceiling(size)));
         *self = CoarseTouches { size, sizes, ..CoarseTouches::default() };
     }
 
-    /// Gives to `emit` what may be told of a touch: offset and bytes.
+    /// Passes the coarse form of a touch to `emit`: offset and bytes.
     pub(super) fn touch(&mut self, offset: u64, bytes: u32, access: Access, emit: &mut dyn FnMut(u64, u32)) {
-        // What lies beyond the object touches nothing.
+        // Bytes beyond the object are ignored.
         let end = offset.saturating_add(bytes.into()).min(self.size);
         let mut exact_from = offset;
-        // One that begins where a class ends may begin there because it is the size before.
+        // A touch that begins at the end of a class may begin there because that was the previous size.
         let mut at = offset.saturating_sub(1);
         while at < end {
             let ceiling = class_ceiling(at + 1);

@@ -1,9 +1,9 @@
-//! What had been touched of a live object.
+//! Which bytes of a live object were accessed.
 
-use crate::event::{Access, Birth};
+use crate::event::{Access, InitialTouch};
 use std::ops::Range;
 
-/// Bytes of an object that were accessed, from the first to the last.
+/// The bytes of an object from the first to the last that was written, and likewise for reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Touched {
     written: Option<(u64, u64)>,
@@ -11,7 +11,7 @@ pub(super) struct Touched {
 }
 
 impl Touched {
-    /// Bytes accessed.
+    /// Adds an access.
     pub(super) fn access(&mut self, bytes: Range<u64>, access: Access) {
         if bytes.is_empty() {
             return;
@@ -24,26 +24,26 @@ impl Touched {
         *known = Some((from.min(bytes.start), to.max(bytes.end)));
     }
 
-    /// The call that made the object, of so many bytes.
-    pub(super) fn born(&mut self, size: u64, birth: Birth) {
-        match birth {
-            Birth::FirstByte => self.access(0..size.min(1), Access::Write),
-            _ => self.at_once(0..size, birth),
+    /// Adds the initial touch of an allocation.
+    pub(super) fn allocated(&mut self, size: u64, initial_touch: InitialTouch) {
+        match initial_touch {
+            InitialTouch::FirstByte => self.access(0..size.min(1), Access::Write),
+            _ => self.at_once(0..size, initial_touch),
         }
     }
 
-    /// A resize: what had been touched of the bytes that go is gone.
-    pub(super) fn resized(&mut self, old: u64, new: u64, birth: Birth) {
+    /// Adds a resize: forgets the bytes removed, and adds the initial touch of those added.
+    pub(super) fn resized(&mut self, old: u64, new: u64, initial_touch: InitialTouch) {
         self.clip(new);
-        self.at_once(old..new, birth);
+        self.at_once(old..new, initial_touch);
     }
 
-    /// What was read and then written counts as written.
-    fn at_once(&mut self, bytes: Range<u64>, birth: Birth) {
-        match birth.whole() {
-            Birth::All | Birth::ReadThenWrite => self.access(bytes, Access::Write),
-            Birth::Read => self.access(bytes, Access::Read),
-            Birth::None | Birth::FirstByte | Birth::Watched | Birth::Apart(_) => (),
+    /// Adds an initial touch of all `bytes`. Bytes read and then written count as written.
+    fn at_once(&mut self, bytes: Range<u64>, initial_touch: InitialTouch) {
+        match initial_touch.whole() {
+            InitialTouch::All | InitialTouch::ReadThenWrite => self.access(bytes, Access::Write),
+            InitialTouch::Read => self.access(bytes, Access::Read),
+            InitialTouch::None | InitialTouch::FirstByte | InitialTouch::Watched | InitialTouch::PerPage(_) => (),
         }
     }
 
@@ -53,7 +53,7 @@ impl Touched {
         }
     }
 
-    /// The accesses that leave its pages as they were: a read of pages that are written makes nothing of them.
+    /// The accesses that bring its pages into the same state. A read of written pages changes nothing, so it is left out.
     pub(super) fn accesses(&self) -> impl Iterator<Item = (Range<u64>, Access)> {
         let within = |(from, to): (u64, u64)| self.written.is_some_and(|(first, last)| first <= from && to <= last);
         let read = self.read.filter(|&read| !within(read)).map(|read| (read, Access::Read));

@@ -1,41 +1,41 @@
-//! Whether a trace is sound, and what can be kept of one that is not.
+//! Checks whether a trace is sound, and recovers the sound part of a damaged one.
 
 use crate::error::TraceError;
 use crate::event::{Event, Op};
-use crate::header::{Footer, Step, Summary};
+use crate::header::{Footer, HistoryStep, Summary};
 use crate::hkt::{TraceReader, TraceWriter};
 use crate::source::EventSource;
 use serde::Serialize;
 use std::path::Path;
 
-/// What a check of a whole trace found.
+/// The result of checking a whole trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verified {
-    /// Whether every byte is as its writer left it and every event can follow the ones before it.
+    /// Whether all checksums match and every event can follow the previous ones.
     pub sound: bool,
-    /// Events that can be used: all before the first damage.
+    /// Usable events: all before the first damage.
     pub events: u64,
     /// Time of the last of them, in nanoseconds.
     pub duration_ns: u64,
-    /// Damage: what is wrong and where. Nothing behind it can be used, as object ids count on everything before them.
+    /// The damage: what is wrong and where. Nothing after it can be used, as object ids depend on all earlier events.
     pub damage: Option<String>,
-    /// Oddities that do not keep the trace from being used.
+    /// Inconsistencies that do not prevent using the trace.
     pub findings: Vec<Finding>,
 }
 
 impl Verified {
-    /// Of a trace of which nothing can be used.
+    /// The result for a trace without usable events.
     fn nothing(damage: String) -> Verified {
         Verified { sound: false, events: 0, duration_ns: 0, damage: Some(damage), findings: Vec::new() }
     }
 }
 
-/// Something a sound producer does not write.
+/// An inconsistency that a correct producer does not write.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// What.
+    /// A description.
     pub what: &'static str,
-    /// Number of events it is true of.
+    /// Number of events that have it.
     pub events: u64,
     /// The first of them, from 0.
     pub first_event: u64,
@@ -44,10 +44,10 @@ pub struct Finding {
 /// Reads the whole trace: every checksum, id and total.
 ///
 /// # Errors
-/// It cannot be opened as a trace at all.
+/// It cannot be opened as a trace.
 pub fn verify(path: &Path) -> Result<Verified, TraceError> {
     let (mut reader, mut damage) = match TraceReader::open(path) {
-        // A trace whose header is damaged: there is nothing to read.
+        // If the file header is damaged, no event can be read.
         Err(why @ TraceError::BadHeader { .. }) => return Ok(Verified::nothing(why.to_string())),
         Err(why @ TraceError::Corrupt { .. }) => (TraceReader::open_before_damage(path)?, Some(why.to_string())),
         opened => {
@@ -56,10 +56,10 @@ pub fn verify(path: &Path) -> Result<Verified, TraceError> {
             (reader, tail)
         }
     };
-    let mut watch = Watch::new(reader.footer(), reader.summary(), damage.is_some());
+    let mut checker = Checker::new(reader.footer(), reader.summary(), damage.is_some());
     loop {
         match reader.next_batch() {
-            Ok(Some(batch)) => batch.iter().for_each(|event| watch.event(event)),
+            Ok(Some(batch)) => batch.iter().for_each(|event| checker.event(event)),
             Ok(None) => break,
             Err(why) => {
                 damage = Some(why.to_string());
@@ -67,8 +67,8 @@ pub fn verify(path: &Path) -> Result<Verified, TraceError> {
             }
         }
     }
-    let findings = watch.findings.into_iter().flatten().collect();
-    Ok(Verified { sound: damage.is_none(), events: watch.number, duration_ns: watch.time_ns, damage, findings })
+    let findings = checker.findings.into_iter().flatten().collect();
+    Ok(Verified { sound: damage.is_none(), events: checker.number, duration_ns: checker.time_ns, damage, findings })
 }
 
 /// Writes the events before the first damage, with the footer if it was not lost.
@@ -78,17 +78,17 @@ pub fn verify(path: &Path) -> Result<Verified, TraceError> {
 pub fn repair(path: &Path, out: &Path) -> Result<Summary, TraceError> {
     let mut reader = TraceReader::open_before_damage(path)?;
     let mut header = reader.header().clone();
-    header.history.push(Step::new("repair", []));
+    header.history.push(HistoryStep::new("repair", []));
     let mut writer = TraceWriter::create(out, &header)?;
-    // An error of the reader is where the sound part ends.
+    // The sound part ends at the reader's first error.
     while let Ok(Some(batch)) = reader.next_batch() {
         batch.iter().try_for_each(|event| writer.push(event))?;
     }
     writer.finish(reader.footer())
 }
 
-/// Kinds of findings, each kept once.
-struct Watch {
+/// Collects the findings, one entry per kind.
+struct Checker {
     mark_names: u64,
     sites: u64,
     lost_names: bool,
@@ -98,9 +98,9 @@ struct Watch {
     findings: [Option<Finding>; 3],
 }
 
-impl Watch {
+impl Checker {
     fn new(footer: &Footer, summary: &Summary, lost_names: bool) -> Self {
-        Watch {
+        Checker {
             mark_names: footer.mark_names.len() as u64,
             sites: footer.sites.stacks.len() as u64,
             lost_names,
@@ -113,7 +113,7 @@ impl Watch {
 
     fn event(&mut self, event: &Event) {
         if u64::from(event.site.0) > self.sites && !self.lost_names {
-            self.found(0, "a call site that the footer does not have");
+            self.count_finding(0, "a call site that the footer does not have");
         }
         match event.op {
             Op::Alloc { object, size, .. }
@@ -126,11 +126,11 @@ impl Watch {
             Op::Touch { object, offset, bytes, .. } => {
                 let size = self.sizes.get(object.0 as usize).copied().unwrap_or(0);
                 if offset.saturating_add(u64::from(bytes)) > size {
-                    self.found(1, "a touch beyond the end of its object");
+                    self.count_finding(1, "a touch beyond the end of its object");
                 }
             }
             Op::Mark { name } if u64::from(name) >= self.mark_names && !self.lost_names => {
-                self.found(2, "a mark whose name the footer does not have");
+                self.count_finding(2, "a mark whose name the footer does not have");
             }
             _ => (),
         }
@@ -138,7 +138,7 @@ impl Watch {
         self.time_ns = event.time_ns;
     }
 
-    fn found(&mut self, at: usize, what: &'static str) {
+    fn count_finding(&mut self, at: usize, what: &'static str) {
         let fresh = Finding { what, events: 0, first_event: self.number };
         self.findings[at].get_or_insert(fresh).events += 1;
     }

@@ -15,7 +15,7 @@ fn events(format: &str, text: &str) -> (Vec<(u32, Op)>, ImportReport) {
 }
 
 fn alloc(object: u32, size: u64, align_log2: u8, call: AllocCall) -> Op {
-    Op::Alloc { object: ObjectId(object), size, align_log2, call, birth: Birth::None }
+    Op::Alloc { object: ObjectId(object), size, align_log2, call, initial_touch: InitialTouch::None }
 }
 
 fn malloc(object: u32, size: u64) -> Op {
@@ -27,7 +27,7 @@ fn free(object: u32) -> Op {
 }
 
 fn resize(object: u32, size: u64, call: ReallocCall) -> Op {
-    Op::Realloc { object: ObjectId(object), size, call, birth: Birth::None }
+    Op::Realloc { object: ObjectId(object), size, call, initial_touch: InitialTouch::None }
 }
 
 #[test]
@@ -164,9 +164,9 @@ fn logalloc_takes_addresses_slots_and_one_process() {
     assert_eq!(report.notes, ["this is process 18546; --pid takes another: 18545"]);
     let absent = Options { process: Some(3), ..Options::default() };
     let said = folder.import_with(&folder.file("t.txt", text), &absent).err().expect("an error").to_string();
-    assert_eq!(said, "no call is said to be of process 3; processes are 18545, 18546");
+    assert_eq!(said, "no calls of process 3; the file's processes: 18545, 18546");
     let said = folder.import_with(&folder.file("s.txt", "a 1 5\n"), &absent).err().expect("an error").to_string();
-    assert!(said.ends_with("leave --pid out"), "{said}");
+    assert!(said.ends_with("omit --pid"), "{said}");
     let (found, _) = events("logalloc", "1 1 malloc(42)=#1\n1 1 realloc(#1,84)=#2\n1 1 free(#2)\n1 1 free(#0)\n");
     assert_eq!(found.len(), 4);
     assert_eq!(found[2..], [(0, free(0)), (0, Op::FreeNull)]);
@@ -218,7 +218,7 @@ fn rep_and_wee_number_their_blocks() {
     ];
     assert_eq!(found.iter().map(|(_, op)| *op).collect::<Vec<_>>(), expected);
     assert!(report.notes.is_empty());
-    assert!(events("rep", "20000\n3\n8\n1\na 0 512\n").1.notes[0].contains("announces 8"));
+    assert!(events("rep", "20000\n3\n8\n1\na 0 512\n").1.notes[0].contains("says 8"));
     let (found, report) = events("wee", "Alloc(48),\nAlloc(7),\nFree(0),\nAlloc(5),\nFree(0),\nFree(2),\n");
     let expected = [malloc(0, 48), malloc(1, 7), free(0), malloc(0, 5), Op::FreeUnknown, free(0)];
     assert_eq!(found.iter().map(|(_, op)| *op).collect::<Vec<_>>(), expected);

@@ -55,8 +55,14 @@ pub const ALLOC_CALLS: [AllocCall; 9] = [
     AllocCall::Pvalloc,
 ];
 pub const REALLOC_CALLS: [ReallocCall; 2] = [ReallocCall::Realloc, ReallocCall::Reallocarray];
-pub const BIRTHS: [Birth; 6] =
-    [Birth::None, Birth::FirstByte, Birth::All, Birth::Watched, Birth::Read, Birth::ReadThenWrite];
+pub const INITIAL_TOUCHES: [InitialTouch; 6] = [
+    InitialTouch::None,
+    InitialTouch::FirstByte,
+    InitialTouch::All,
+    InitialTouch::Watched,
+    InitialTouch::Read,
+    InitialTouch::ReadThenWrite,
+];
 
 /// Valid events of every kind. Ids follow a naive stack of dead ids, written down independently of `ObjectIds`.
 pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
@@ -78,12 +84,12 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
         let size = if random.chance(2) { random.below(1 << 46) } else { random.below(2000) };
         let op = match random.below(20) {
             0..=5 => {
-                let (call, birth) = (random.pick(&ALLOC_CALLS[..2]), random.pick(&BIRTHS));
-                Op::Alloc { object: born(), size, align_log2: 0, call, birth }
+                let (call, initial_touch) = (random.pick(&ALLOC_CALLS[..2]), random.pick(&INITIAL_TOUCHES));
+                Op::Alloc { object: born(), size, align_log2: 0, call, initial_touch }
             }
             6 => {
-                let (call, birth) = (random.pick(&ALLOC_CALLS), random.pick(&BIRTHS));
-                Op::Alloc { object: born(), size, align_log2: random.below(64) as u8, call, birth }
+                let (call, initial_touch) = (random.pick(&ALLOC_CALLS), random.pick(&INITIAL_TOUCHES));
+                Op::Alloc { object: born(), size, align_log2: random.below(64) as u8, call, initial_touch }
             }
             7 => Op::ReallocUnknown { object: born(), size, call: random.pick(&REALLOC_CALLS) },
             8 => Op::AllocFailed {
@@ -102,7 +108,9 @@ pub fn random_events(random: &mut Random, length: usize) -> Vec<Event> {
                 }
                 let call = random.pick(&REALLOC_CALLS);
                 match kind {
-                    10 | 11 => Op::Realloc { object, size: size + 1, call, birth: random.pick(&BIRTHS) },
+                    10 | 11 => {
+                        Op::Realloc { object, size: size + 1, call, initial_touch: random.pick(&INITIAL_TOUCHES) }
+                    }
                     12 => Op::ReallocFailed { object, size: random.next(), call },
                     13 => Op::UsableSize { object },
                     14 => {
@@ -150,7 +158,7 @@ fn random_policy(random: &mut Random) -> MemoryPolicy {
 
 pub fn sample_header() -> Header {
     let origin = Origin::Recorded { command: vec!["./app".into(), "-x".into()], pid: 77, program_version: None };
-    Header::new(origin, Touch::FullStream, Clock::Measured)
+    Header::new(origin, TouchKnowledge::FullStream, Clock::Measured)
 }
 
 pub fn sample_footer() -> Footer {

@@ -1,6 +1,6 @@
 //! `info` for people.
 
-use hksim_trace::header::{Clock, Origin, Quality, Step, Touch};
+use hksim_trace::header::{Clock, HistoryStep, Origin, Quality, TouchKnowledge};
 use hksim_trace::info::{Info, LogQuantiles};
 
 use crate::output::table::{Table, text};
@@ -16,13 +16,13 @@ const COLUMNS: usize = 64;
 const ROWS: usize = 8;
 
 /// The whole report.
-pub fn table(info: &Info, history: &[Step], truncated: Option<&str>) -> String {
+pub fn table(info: &Info, history: &[HistoryStep], truncated: Option<&str>) -> String {
     let parts =
         [summary(info, history, truncated), sizes(info), life(info), threads(info), quality_lines(&info.quality)];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-fn summary(info: &Info, history: &[Step], truncated: Option<&str>) -> String {
+fn summary(info: &Info, history: &[HistoryStep], truncated: Option<&str>) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| text += &format!("{name:<22}{value}\n");
     line("origin", origin_text(&info.origin));
@@ -234,12 +234,12 @@ pub fn origin_text(origin: &Origin) -> String {
 }
 
 /// What is known about accesses, in words.
-pub fn touch_text(touch: Touch) -> &'static str {
+pub fn touch_text(touch: TouchKnowledge) -> &'static str {
     match touch {
-        Touch::Assumed => "not recorded",
-        Touch::FirstTouch => "first access to each page",
-        Touch::Sampled => "first accesses of a sample of objects",
-        Touch::FullStream => "every access",
+        TouchKnowledge::Assumed => "not recorded",
+        TouchKnowledge::FirstTouch => "first access to each page",
+        TouchKnowledge::Sampled => "first accesses of a sample of objects",
+        TouchKnowledge::FullStream => "every access",
     }
 }
 

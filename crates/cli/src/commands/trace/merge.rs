@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use hksim_policy::units::parse_time;
 use hksim_trace::source::EventSource;
-use hksim_trace::tools::{Merging, child_offset_ns, merge};
+use hksim_trace::tools::{MergeInput, child_offset_ns, merge};
 use serde::Serialize;
 
 use super::{Made, open};
@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let merging = args.traces.iter().zip(&offsets_ns).map(|(path, &offset_ns)| {
         let source: Box<dyn EventSource> = Box::new(open(path)?);
-        Ok(Merging { source, offset_ns })
+        Ok(MergeInput { source, offset_ns })
     });
     let merging = merging.collect::<Result<Vec<_>>>()?;
     let inputs: Vec<&Path> = args.traces.iter().map(PathBuf::as_path).collect();

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use hksim_policy::units::{parse_count_32, parse_time};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
-use hksim_trace::tools::{Factor, Merging, ScaleSizes, ScaleTime, merge, rewrite};
+use hksim_trace::tools::{Factor, MergeInput, ScaleSizes, ScaleTime, merge, rewrite};
 use serde::Serialize;
 
 use super::{Made, open};
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
     Made::tell("scale", &args.out, summary, Nothing {}, "")
 }
 
-fn copies_of(args: &Args, copies: u32) -> Result<Vec<Merging>> {
+fn copies_of(args: &Args, copies: u32) -> Result<Vec<MergeInput>> {
     if copies == 0 || copies > COPIES_MAX {
         bail!("--copies {copies}: must be from 1 to {COPIES_MAX}; scale the result again for more");
     }
@@ -72,7 +72,7 @@ fn copies_of(args: &Args, copies: u32) -> Result<Vec<Merging>> {
         let offset_ns = args.stagger.checked_mul(u64::from(number));
         let offset_ns = offset_ns.ok_or_else(|| anyhow!("--stagger: the last copy would begin after 2^64 ns"))?;
         let source: Box<dyn EventSource> = Box::new(TraceReader::open(&args.trace)?);
-        Ok(Merging { source, offset_ns })
+        Ok(MergeInput { source, offset_ns })
     };
     (0..copies).map(copy).collect()
 }

@@ -11,7 +11,7 @@ use hksim_policy::units::parse_count;
 use hksim_sim::Setup;
 use hksim_sim::simulate::{Marks, simulate};
 use hksim_trace::hkt::TraceReader;
-use hksim_trace::profile::Borrowing;
+use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::{Edited, Keep, Selection, copy};
 use serde::Serialize;
@@ -129,7 +129,7 @@ struct Predicted<'a> {
 impl Trial for Predicted<'_> {
     fn holds(&mut self, selection: &Selection) -> Result<bool> {
         let allocations = selection.lifetimes.count();
-        let mut source = Borrowing::new(kept(self.path, selection.clone(), Vec::new())?);
+        let mut source = WithProfiles::new(kept(self.path, selection.clone(), Vec::new())?);
         let simulated = simulate(&mut source, &self.setup, Marks::Skip, &|_| {})?;
         let mut figures = figures(&serde_json::to_value(&simulated.report).context("the prediction as JSON")?);
         figures.insert("allocations".into(), allocations as f64);

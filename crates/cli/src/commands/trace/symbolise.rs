@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use hksim_trace::event::Event;
-use hksim_trace::header::{Footer, Header, Step};
+use hksim_trace::header::{Footer, Header, HistoryStep};
 use hksim_trace::sites::Sites;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::{Edit, rewrite};
@@ -45,7 +45,7 @@ impl Edit for WithSites {
     }
 
     fn header(&self, source: &Header) -> Header {
-        let history = source.history.iter().cloned().chain([Step::new("symbolise", [])]).collect();
+        let history = source.history.iter().cloned().chain([HistoryStep::new("symbolise", [])]).collect();
         Header { history, ..source.clone() }
     }
 

@@ -1,27 +1,27 @@
-//! One line of `perf script`, in whichever fields were asked for.
+//! One line of `perf script`, with any selection of fields.
 //!
 //! `COMM PID/TID [CPU] TIME: PERIOD EVENT: ADDRESS SYMBOL (OBJECT) IP SYMBOL (OBJECT)`: all but thread, time and address
-//! may be missing. A name of a program may hold spaces, so a line is read outwards from its time.
+//! may be missing. Program names may contain spaces, so a line is parsed outwards from its time.
 
 use super::super::failure::Failure;
 use super::MEND;
 
-/// What a line says.
+/// A parsed line.
 #[derive(Debug, PartialEq)]
 pub(super) enum Line<'a> {
-    /// A record of perf's.
+    /// A record of perf.
     Record { stamp: Stamp<'a>, what: What<'a> },
-    /// A caller, of the sample before.
+    /// A caller of the previous sample.
     Caller { ip: u64, code: &'a str },
-    /// Nothing of perf's.
+    /// Not a line of perf.
     Foreign,
 }
 
-/// Who and when.
+/// The program, process, thread and time of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stamp<'a> {
     pub command: &'a str,
-    /// `None` where the script has threads only.
+    /// `None` if the script has only threads.
     pub process: Option<u64>,
     pub thread: u64,
     pub time_ns: u64,
@@ -31,7 +31,7 @@ pub(super) struct Stamp<'a> {
 #[derive(Debug, PartialEq)]
 pub(super) enum What<'a> {
     Fault(Fault<'a>),
-    /// A mapping was made, grown, or changed its protection.
+    /// A mapping was created, grown, or changed its protection.
     Mapped {
         process: u64,
         thread: u64,
@@ -43,17 +43,17 @@ pub(super) enum What<'a> {
         thread: u64,
         parent: u64,
     },
-    /// The process runs another program now.
+    /// The process called exec.
     Exec {
         process: u64,
     },
-    /// Pages were given back by a system call: `madvise(MADV_DONTNEED)` or `munmap`.
+    /// Pages were released by a system call: `madvise(MADV_DONTNEED)` or `munmap`.
     Dropped {
         start: u64,
         end: u64,
         unmapped: bool,
     },
-    /// perf lost so many records.
+    /// perf lost this number of records.
     Lost(u64),
     /// An event of another kind.
     Other,
@@ -62,11 +62,11 @@ pub(super) enum What<'a> {
 #[derive(Debug, PartialEq)]
 pub(super) struct Fault<'a> {
     pub address: u64,
-    /// The instruction; `None` where it is not printed, or stands on the next line.
+    /// The instruction; `None` if it is not printed or is on the next line.
     pub ip: Option<u64>,
     /// Its symbol and object.
     pub code: Option<&'a str>,
-    /// The processor's error code, where the event has it.
+    /// The processor's error code, if the event has it.
     pub error_code: Option<u64>,
 }
 
@@ -92,7 +92,7 @@ fn stamp(line: &str) -> Option<(Stamp<'_>, &str)> {
             let (process, thread, command) = before?;
             return Some((Stamp { command, process, thread, time_ns }, line[word.end..].trim_start()));
         }
-        // The last such word before the time: names of programs may hold figures too.
+        // The last such word before the time, as program names may contain numbers, too.
         if let Some((process, thread)) = thread(word.text) {
             before = Some((process, thread, line[..word.start].trim()));
         }
@@ -123,7 +123,7 @@ fn time(word: &str) -> Option<u64> {
     decimal(seconds)?.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
 }
 
-/// `TID` or `PID/TID`; perf writes -1 for what is nobody's.
+/// `TID` or `PID/TID`; perf writes -1 if there is no process.
 fn thread(word: &str) -> Option<(Option<u64>, u64)> {
     match word.split_once('/') {
         None => Some((None, decimal(word)?)),
@@ -139,10 +139,10 @@ fn hex(word: &str) -> Option<u64> {
     u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok().filter(|_| !word.starts_with('+'))
 }
 
-/// What stands behind the time: maybe a period, maybe the event's name, its fields.
+/// The text after the time: an optional period, an optional event name, and the event's fields.
 fn what(rest: &str) -> Result<What<'_>, Failure> {
     let mut rest = rest;
-    // A period is decimal and stands before a name; an address never does.
+    // A period is decimal and comes before a name; an address never does.
     if let Some((word, behind)) = rest.split_once(char::is_whitespace)
         && decimal(word).is_some()
         && behind.trim_start().split(char::is_whitespace).next().is_some_and(|next| next.ends_with(':'))
@@ -188,11 +188,11 @@ fn location(fields: &str) -> Result<What<'_>, Failure> {
         return Ok(What::Fault(fault));
     }
     let mut list = words(fields);
-    let no_address = || Failure::new("a page fault without its address", MEND);
+    let no_address = || Failure::new("a page fault without an address", MEND);
     let address = list.next().and_then(|word| hex(word.text)).ok_or_else(no_address)?;
     let (mut ip, mut code, mut is_place) = (None, None, true);
     for word in list {
-        // A second place begins behind the first one's object; symbols hold spaces.
+        // The second location begins after the first one's object; symbols may contain spaces.
         if let (true, Some(found)) = (is_place && word.text.len() >= 4, hex(word.text)) {
             (ip, code) = (Some(found), Some(fields[word.end..].trim()).filter(|text| !text.is_empty()));
             break;
@@ -200,7 +200,7 @@ fn location(fields: &str) -> Result<What<'_>, Failure> {
         is_place = word.text.ends_with(')');
     }
     if address >= 1 << 63 {
-        return Err(Failure::new("the address is one of the kernel's code: only instructions were printed", MEND));
+        return Err(Failure::new("the address is in kernel code: only instruction addresses were printed", MEND));
     }
     Ok(What::Fault(Fault { address, ip, code, error_code: None }))
 }
@@ -222,7 +222,7 @@ fn dropped<'a>(fields: &str, [start, length]: [&str; 2], behaviour: Option<&str>
     }
 }
 
-/// A record that is no sample; `None` for one that says nothing here.
+/// A record that is not a sample; `None` if it is not needed.
 fn record_of<'a>(record: &str, name: &str, fields: &'a str, rest: &'a str) -> Option<What<'a>> {
     match record {
         "MMAP" | "MMAP2" => mapped(fields),

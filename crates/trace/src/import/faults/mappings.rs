@@ -1,4 +1,4 @@
-//! What is mapped where, as far as the script tells: perf records that a mapping is made, not that it goes.
+//! The mappings of a process, as far as the script shows them: perf records new mappings, but not their removal.
 
 use super::super::failure::Failure;
 use super::line::Mapping;
@@ -6,13 +6,13 @@ use super::report::RegionKind;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Most mappings of all processes: sixteen times what Linux allows one by default.
+/// Most mappings of all processes: sixteen times Linux's default limit for one process.
 pub(super) const MAPPINGS_MAX: usize = 1 << 20;
 
-/// How far a stack is taken to have grown: the usual limit is 8 MiB, and others set 64.
+/// How far a stack may have grown: the usual limit is 8 MiB, some systems set 64.
 const STACK_BYTES_MAX: u64 = 64 << 20;
 
-/// `brk` begins at most that far behind the program: the kernel draws it from 1 GiB there.
+/// `brk` begins at most this far after the program: the kernel randomises its start within 1 GiB.
 const HEAP_GAP_BYTES_MAX: u64 = 1 << 30;
 
 /// A mapping, with its faults.
@@ -33,7 +33,7 @@ impl Region {
     }
 }
 
-/// What a new mapping did to the pages that were there.
+/// The effect of a new mapping on the pages in its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// All of the range is new memory.
@@ -47,7 +47,7 @@ pub(super) enum Change {
 pub(super) struct Mappings {
     /// By first address.
     regions: BTreeMap<u64, Region>,
-    /// End of the program's own file: the heap lies behind it.
+    /// End of the program's own file; the heap is after it.
     program: Option<(Rc<str>, u64)>,
 }
 
@@ -60,7 +60,7 @@ impl Mappings {
         self.regions.values()
     }
 
-    /// The mapping of an address: the one it lies in, or the stack that grew down to it.
+    /// The mapping that contains an address, or the stack that grew down to it.
     pub(super) fn find(&mut self, address: u64) -> Option<&mut Region> {
         let below = self.regions.range(..=address).next_back();
         let start = match below.filter(|(_, region)| address < region.end) {
@@ -73,7 +73,7 @@ impl Mappings {
         self.regions.get_mut(&start)
     }
 
-    /// Takes a mapping in. Those it lies on are cut back and handed to `gone` where nothing is left of them.
+    /// Adds a mapping. Mappings that it overlaps are trimmed; those it covers are passed to `gone`.
     pub(super) fn add(&mut self, mapping: Mapping, gone: &mut dyn FnMut(Region)) -> Result<Change, Failure> {
         let Mapping { start, end, access, .. } = mapping;
         let mut flags = [b'-'; 3];
@@ -96,7 +96,7 @@ impl Mappings {
         Ok(change)
     }
 
-    /// Whether a mapping is one that is there already, grown or with another protection.
+    /// Whether the mapping is an existing one that has grown or changed its protection.
     fn change(&self, new: &Region) -> Change {
         let mut overlaps = self.regions.range(..new.end).rev().take_while(|(_, old)| old.end > new.start);
         let kept = overlaps.any(|(_, old)| {
@@ -109,7 +109,7 @@ impl Mappings {
         if kept { Change::Kept } else { Change::Fresh }
     }
 
-    /// Takes what lies in a range out; what sticks out of it stays.
+    /// Removes the parts of mappings in a range and keeps the rest.
     fn cut(&mut self, start: u64, end: u64) -> Vec<Region> {
         let overlaps = self.regions.range(..end).rev().take_while(|(_, old)| old.end > start);
         let starts: Vec<u64> = overlaps.map(|(&start, _)| start).collect();
@@ -130,7 +130,7 @@ impl Mappings {
         gone
     }
 
-    /// What a mapping is: told by its name, and where it has none by where it lies.
+    /// The kind of a mapping: by its name, or without a name by its address.
     fn named(&mut self, mapping: &Mapping) -> (RegionKind, Rc<str>) {
         let kind = match mapping.name {
             "[heap]" => RegionKind::Heap,
@@ -154,8 +154,8 @@ impl Mappings {
         (kind, kind.word().into())
     }
 
-    /// Memory without a file: a file's zeroed data begins where its written data ends, the first piece of the heap lies behind
-    /// the program, and whatever grows stays what it is.
+    /// The kind of memory without a file. Zeroed data of a file begins where its initialised data ends. The first part of the heap
+    /// is after the program. A mapping that grows keeps its kind.
     fn nameless(&self, mapping: &Mapping) -> (RegionKind, Rc<str>) {
         let before = self.regions.range(..mapping.start).next_back().map(|(_, old)| old);
         if let Some(old) = before.filter(|old| old.end == mapping.start && old.access[1] == b'w')

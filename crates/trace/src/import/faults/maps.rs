@@ -5,11 +5,11 @@ use super::super::input::{Input, Lines};
 use super::line::Mapping;
 use super::tally::Tally;
 
-/// Reads it all: the mappings as they are before the script begins.
+/// Reads all mappings; they apply from before the script begins.
 pub(super) fn read(input: &mut Input, tally: &mut Tally) -> Result<(), Failure> {
     while let Some(line) = input.line(Lines::Strict)? {
         let mapping = mapping(line);
-        let bad = || Failure::new("no line of /proc/PID/maps", "copy that file while the program runs");
+        let bad = || Failure::new("not a line of /proc/PID/maps", "copy that file while the program runs");
         tally.add_known(mapping.ok_or_else(bad)?)?;
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! Page faults of any program, as `perf script` prints them: what faulted, where, and why as far as addresses tell.
+//! Page faults of any program, as `perf script` prints them: where, when, and (as far as addresses show) why.
 //!
-//! Not a trace: nothing here says what was allocated. It explains what hksim did not itself place, by the mappings
-//! that stand in the script (`--show-mmap-events`) or in a copy of `/proc/PID/maps`. Memory grows with the pages
+//! This is not a trace: it has no allocations. It attributes the faults of memory that hksim did not place, by the mappings
+//! in the script (`--show-mmap-events`) or in a copy of `/proc/PID/maps`. Memory use grows with the pages
 //! and mappings of the program, not with the length of the script.
 
 mod line;
@@ -20,23 +20,23 @@ use std::path::{Path, PathBuf};
 pub use report::{CodeRow, FaultReport, MappingRow, Moment, Reasons, RegionKind, RegionRow};
 use tally::Tally;
 
-/// What may be asked of a reading.
+/// Options.
 #[derive(Clone, Debug, Default)]
 pub struct FaultOptions {
-    /// The process to take; the first that faults without.
+    /// The process to report; the first that faults if `None`.
     pub process: Option<u64>,
     /// A copy of the process's `/proc/PID/maps`, for scripts without mappings.
     pub maps: Option<PathBuf>,
 }
 
-/// What to do about a script that cannot be used.
+/// What to do if a script cannot be used.
 const MEND: &str = "record with `perf record -e page-faults -c1 -d`, print with \
                     `perf script -F +pid,+addr --show-mmap-events --show-task-events`";
 
-/// Reads what `perf script` printed: plain, gz, bz2, xz, zstd, or the first file of a zip archive.
+/// Reads the output of `perf script`: plain, gz, bz2, xz, zstd, or the first file of a zip archive.
 ///
 /// # Errors
-/// Unreadable input, a line without time or address, no fault at all: each names file, line and mend.
+/// Unreadable input, a line without time or address, or no fault at all. Each error names file and line, and says what to do.
 pub fn read(path: &Path, options: &FaultOptions) -> Result<FaultReport, TraceError> {
     let mut tally = Tally::new(options.process);
     if let Some(maps) = &options.maps {
@@ -56,7 +56,7 @@ pub fn read(path: &Path, options: &FaultOptions) -> Result<FaultReport, TraceErr
     Ok(report)
 }
 
-/// Opens a file in whatever container it lies, and places the errors of whoever reads it.
+/// Opens a file, plain or in a container, and adds the place to errors of `read`.
 fn with_input(path: &Path, read: &mut dyn FnMut(&mut Input) -> Result<(), Failure>) -> Result<(), TraceError> {
     let mut run = |mut input: Input| read(&mut input).map_err(|why| input.place_error(why));
     match open::container(path)? {

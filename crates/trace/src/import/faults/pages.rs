@@ -1,4 +1,4 @@
-//! Which pages faulted already.
+//! Which pages have faulted.
 
 use super::super::failure::Failure;
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ const BLOCK_PAGES: u64 = 512;
 /// Most blocks: 4 TiB of address space, 300 MiB of memory here.
 const BLOCKS_MAX: usize = 1 << 21;
 
-/// What is known of a page.
+/// The history of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Past {
     /// No fault yet.
     New,
-    /// A fault, and nothing that is known to have taken the page away.
+    /// A fault, and no known release of the page since.
     Faulted,
-    /// A fault, and then the program gave the page back.
+    /// A fault, and then the program released the page.
     Dropped,
 }
 
@@ -26,14 +26,14 @@ struct Block {
     dropped: [u64; 8],
 }
 
-/// A set of pages, kept as bits of 2 MiB blocks.
+/// The history of all pages, stored as bits per 2 MiB block.
 #[derive(Clone, Default)]
 pub(super) struct Pages {
     blocks: BTreeMap<u64, Block>,
 }
 
 impl Pages {
-    /// Notes a fault, and tells what was before.
+    /// Adds a fault and returns the page's history before it.
     pub(super) fn fault(&mut self, page: u64) -> Result<Past, Failure> {
         let full = self.blocks.len() >= BLOCKS_MAX;
         let (number, index) = (page / BLOCK_PAGES, (page % BLOCK_PAGES) as usize);
@@ -52,7 +52,7 @@ impl Pages {
         Ok(past)
     }
 
-    /// These pages (of the half-open range) are others now.
+    /// Forgets the pages of the half-open range, as they are new memory now.
     pub(super) fn forget(&mut self, start: u64, end: u64) {
         self.each(start, end, |block, word, bits| {
             block.faulted[word] &= !bits;
@@ -65,7 +65,7 @@ impl Pages {
         }
     }
 
-    /// The program gave these pages back.
+    /// Marks the pages as released by the program.
     pub(super) fn drop_range(&mut self, start: u64, end: u64) {
         self.each(start, end, |block, word, bits| block.dropped[word] |= bits);
     }

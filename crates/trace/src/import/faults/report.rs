@@ -1,27 +1,27 @@
-//! What a reading of page faults found.
+//! The report on page faults.
 
 use serde::Serialize;
 
-/// What an address belongs to.
+/// Kind of memory that an address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RegionKind {
     /// The memory of `brk`.
     Heap,
-    /// Mappings without a file, where allocators and thread stacks lie.
+    /// Mappings without a file, including those of allocators and thread stacks.
     Anonymous,
     /// The first thread's stack.
     Stack,
-    /// A mapped file, with the zeroed data behind it.
+    /// A mapped file, with the zeroed data after it.
     File,
-    /// What the kernel gives every process: vdso, vvar.
+    /// Mappings of the kernel in every process: vdso, vvar.
     Kernel,
-    /// In no mapping that is known.
+    /// In no known mapping.
     Unknown,
 }
 
 impl RegionKind {
-    /// All kinds, in the order of tables and pictures.
+    /// All kinds, in the order of tables and plots.
     pub const ALL: [RegionKind; 6] = [
         RegionKind::Heap,
         RegionKind::Anonymous,
@@ -44,19 +44,19 @@ impl RegionKind {
     }
 }
 
-/// Faults by reason, as far as addresses tell. The sum is all faults.
+/// Faults by reason, as far as addresses show it. The sum is all faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reasons {
     /// First fault of a page since it was mapped.
     pub first_touch: u64,
-    /// The page was given back by `madvise` or `munmap` before: told where the script has these calls.
+    /// The page was released by `madvise` or `munmap` before. Known only if the script has these calls.
     pub after_drop: u64,
-    /// The processor said that the page was there: a write to a zero page, a copy after fork, or a changed protection.
-    /// Told by `exceptions:page_fault_user` alone.
+    /// The processor reported the page as present: a write to a zero page, a copy after fork, or a changed protection.
+    /// Known only from `exceptions:page_fault_user`.
     pub page_present: u64,
-    /// The page faulted before, and the processor said that it is not there: given back.
+    /// The page faulted before, and the processor reported it as not present: it was released.
     pub page_gone: u64,
-    /// The page faulted before; the script does not say more. Given back, or one of `page_present`.
+    /// The page faulted before, and the script has no more information: released, or one of `page_present`.
     pub again: u64,
 }
 
@@ -70,17 +70,17 @@ impl Reasons {
 /// The faults of one region: a file, or all memory of a kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RegionRow {
-    /// What it is.
+    /// Its kind.
     pub region: RegionKind,
-    /// The file's path; of other kinds the kind.
+    /// The file's path; for other kinds, the kind.
     pub name: String,
     /// Its faults.
     pub faults: u64,
-    /// By reason.
+    /// Its faults by reason.
     pub reasons: Reasons,
-    /// Time of its first fault, in ns from the first of all.
+    /// Time of its first fault, in ns from the first fault of all.
     pub first_ns: u64,
-    /// Time of its last.
+    /// Time of its last fault.
     pub last_ns: u64,
 }
 
@@ -89,19 +89,19 @@ pub struct RegionRow {
 pub struct MappingRow {
     /// First address.
     pub start: u64,
-    /// The address behind it.
+    /// Its end, exclusive.
     pub end: u64,
-    /// What it belongs to.
+    /// Its kind.
     pub region: RegionKind,
-    /// The file's path; of other kinds the kind.
+    /// The file's path; for other kinds, the kind.
     pub name: String,
     /// Its faults.
     pub faults: u64,
-    /// Those that were a page's first.
+    /// First faults of pages among them.
     pub first_touch: u64,
 }
 
-/// The faults that one function took.
+/// The faults of one function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CodeRow {
     /// Symbol and object, as perf prints them.
@@ -110,25 +110,25 @@ pub struct CodeRow {
     pub faults: u64,
 }
 
-/// The faults of a stretch of time.
+/// The faults of a time span.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Moment {
-    /// Where it begins, in ns from the first fault.
+    /// Its start, in ns from the first fault.
     pub from_ns: u64,
     /// Faults by region, in the order of [`RegionKind::ALL`].
     pub faults: [u64; RegionKind::ALL.len()],
 }
 
-/// What faulted, where, when and why.
+/// Page faults of a process by region, mapping, function, time and reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FaultReport {
-    /// The member read, where the script lies in an archive.
+    /// The member read, if the script is in an archive.
     pub member: Option<String>,
     /// Lines read.
     pub lines: u64,
-    /// The process, or the thread where the script names no processes.
+    /// The process, or the thread if the script has no process ids.
     pub process: u64,
-    /// What it runs; the last where it runs several programs.
+    /// Its program; the last one after exec.
     pub command: String,
     /// Faults.
     pub faults: u64,
@@ -138,24 +138,24 @@ pub struct FaultReport {
     pub in_kernel: u64,
     /// Time from the first fault to the last.
     pub duration_ns: u64,
-    /// Faults of other processes, which are left out.
+    /// Faults of other processes; left out.
     pub other_process_faults: u64,
     /// Up to 16 of these processes.
     pub other_processes: Vec<u64>,
     /// Records that perf lost.
     pub records_lost: u64,
-    /// Lines that are none of perf's, and samples of other events.
+    /// Lines not of perf, and samples of other events.
     pub other_lines: u64,
-    /// Whether the script or a maps file says what is mapped.
+    /// Whether the script or a maps file has the mappings.
     pub has_mappings: bool,
-    /// Whether the processor's error codes are there.
+    /// Whether the processor's error codes are available.
     pub has_error_codes: bool,
-    /// By region, most faults first; all of them.
+    /// All regions, most faults first.
     pub regions: Vec<RegionRow>,
     /// The mappings with most faults, up to 64.
     pub mappings: Vec<MappingRow>,
     /// The functions with most faults, up to 64.
     pub code: Vec<CodeRow>,
-    /// Over time, in 32 to 64 stretches of equal length (fewer where all is over within ns).
+    /// Over time, in 32 to 64 spans of equal length (fewer if all faults are within a few ns).
     pub timeline: Vec<Moment>,
 }

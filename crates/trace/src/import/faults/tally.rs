@@ -12,35 +12,35 @@ use std::rc::Rc;
 const PAGE_BYTES: u64 = 4096;
 /// Set in addresses of the kernel.
 const KERNEL: u64 = 1 << 63;
-/// Bit of an error code: the page was there.
+/// Bit of an error code: the page was present.
 const PRESENT: u64 = 1;
 
 const PROCESSES_NAMED_MAX: usize = 16;
 const ROWS_MAX: usize = 64;
-/// Different functions that are told apart.
+/// Most distinct functions.
 const NAMES_MAX: usize = 1 << 16;
-/// Threads that are remembered.
+/// Most threads.
 const THREADS_MAX: usize = 1 << 20;
 const MOMENTS_MAX: usize = 64;
 
-/// The state of a reading.
+/// Collects the report while a script is read.
 pub(super) struct Tally {
-    /// The process asked for, or the first that faulted.
+    /// The selected process, or the first that faulted.
     process: Option<u64>,
-    /// Process of each thread that the script told of.
+    /// Process of each thread that the script announced.
     threads: HashMap<u64, u64>,
     mappings: HashMap<u64, Mappings>,
-    /// From a maps file: of the process that is taken.
+    /// Mappings from a maps file, of the reported process.
     known: Mappings,
     pages: Pages,
     regions: HashMap<(RegionKind, Rc<str>), RegionRow>,
-    /// Mappings that are gone, with their faults: those with most.
+    /// Removed mappings with the most faults.
     gone: Vec<Region>,
     code: HashMap<String, u64>,
     timeline: Timeline,
-    /// Whether a sample waits for its first caller.
+    /// Whether the last sample still needs its first caller.
     awaits_caller: bool,
-    /// Whether any address lies outside code.
+    /// Whether any address is outside code.
     has_data: bool,
     other_processes: BTreeSet<u64>,
     report: FaultReport,
@@ -85,7 +85,7 @@ impl Tally {
         }
     }
 
-    /// A mapping of a maps file.
+    /// Adds a mapping from a maps file.
     pub(super) fn add_known(&mut self, mapping: Mapping) -> Result<(), Failure> {
         self.report.has_mappings = true;
         self.known.add(mapping, &mut |_| ()).map(drop)
@@ -134,7 +134,7 @@ impl Tally {
 
     fn process_of(&self, stamp: &Stamp) -> u64 {
         stamp.process.or_else(|| self.threads.get(&stamp.thread).copied()).unwrap_or_else(|| {
-            // A thread that nobody told of is of the only process there is.
+            // A thread that was not announced belongs to the only process.
             let mut known = self.mappings.keys();
             match (known.next(), known.next()) {
                 (Some(&only), None) => only,
@@ -143,7 +143,7 @@ impl Tally {
         })
     }
 
-    /// The mappings of a process: a first one is what a maps file says, if it is the process that is taken.
+    /// The mappings of a process. For the reported process they start as those of the maps file.
     fn mappings(&mut self, process: u64) -> &mut Mappings {
         let takes = self.process.is_none_or(|taken| taken == process);
         let known = &self.known;
@@ -154,7 +154,7 @@ impl Tally {
         if mapping.start >= KERNEL {
             return Ok(());
         }
-        // A stack is mapped once, when a program begins.
+        // A stack is mapped once, when a program starts.
         if mapping.name == "[stack]" {
             self.exec(process);
         }
@@ -170,7 +170,7 @@ impl Tally {
         self.check_mappings()
     }
 
-    /// A child has the mappings of its parent.
+    /// Copies the parent's mappings to a child.
     fn forked(&mut self, process: u64, parent: u64) -> Result<(), Failure> {
         if process != parent
             && let Some(mappings) = self.mappings.get(&parent)
@@ -181,14 +181,14 @@ impl Tally {
     }
 
     fn check_mappings(&self) -> Result<(), Failure> {
-        // Processes are few: each has mapped something.
+        // Bounds the number of processes, too, as each has mappings.
         if self.mappings.len() > 1 && self.mappings.values().map(Mappings::len).sum::<usize>() > MAPPINGS_MAX {
             return Err(Failure::new("more than 1048576 mappings at once", "print one process: perf script --pid N"));
         }
         Ok(())
     }
 
-    /// Another program: nothing is left of the old one.
+    /// Handles exec: forgets the old program's mappings.
     fn exec(&mut self, process: u64) {
         let old = self.mappings.insert(process, Mappings::default());
         if self.process == Some(process) {
@@ -264,7 +264,7 @@ impl Tally {
         add(&mut row.reasons, reason);
     }
 
-    /// Counts the function that faulted: its symbol without the place in it, and its object.
+    /// Counts the function that faulted: its symbol without the offset, and its object.
     fn count_code(&mut self, ip: Option<u64>, code: Option<&str>) {
         self.report.in_kernel += u64::from(ip.is_some_and(|ip| ip >= KERNEL));
         let Some(code) = code else { return };
@@ -275,7 +275,7 @@ impl Tally {
         *self.code.entry(if full { "others".to_string() } else { name }).or_default() += 1;
     }
 
-    /// Keeps a mapping that is gone among those with most faults.
+    /// Adds a removed mapping to those with the most faults.
     fn retire(&mut self, region: Region) {
         if region.faults > 0 {
             self.gone.push(region);
@@ -285,21 +285,21 @@ impl Tally {
         }
     }
 
-    /// Whether what was read makes sense, said at its end.
+    /// Checks at the end that the input was usable.
     pub(super) fn settle(&self) -> Result<(), Failure> {
         if self.report.faults == 0 {
             return Err(match self.process.filter(|_| self.report.other_process_faults > 0) {
                 Some(process) => {
                     let known: Vec<String> = self.other_processes.iter().map(u64::to_string).collect();
-                    let why = format!("no fault is of process {process}; processes are {}", known.join(", "));
-                    Failure::new(why, "name one of them, or none")
+                    let why = format!("no faults of process {process}; processes are {}", known.join(", "));
+                    Failure::new(why, "name one of them, or omit --pid")
                 }
                 None => Failure::new("the script holds no page faults", MEND),
             });
         }
-        // One page of data at least is written by whatever runs.
+        // Every program writes at least one page of data.
         if self.report.has_mappings && !self.has_data && self.report.faults > 1 {
-            return Err(Failure::new("all addresses lie in code: only instructions were printed", MEND));
+            return Err(Failure::new("all addresses are in code: only instruction addresses were printed", MEND));
         }
         Ok(())
     }
@@ -335,7 +335,7 @@ impl Tally {
     }
 }
 
-/// Sorts by falling faults, and keeps the first ones.
+/// Sorts by faults, descending, and keeps the first rows.
 fn keep_most<T>(rows: &mut Vec<T>, faults: impl Fn(&T) -> u64) {
     rows.sort_by_key(|row| std::cmp::Reverse(faults(row)));
     rows.truncate(ROWS_MAX);
@@ -349,17 +349,17 @@ fn add(sum: &mut Reasons, reason: &Reasons) {
     sum.again += reason.again;
 }
 
-/// Faults over time, in stretches that double when there are too many.
+/// Faults over time, in spans whose length doubles when there are too many.
 #[derive(Default)]
 struct Timeline {
     first_ns: Option<u64>,
-    /// Length of a stretch, as a power of two in ns.
+    /// log2 of the length of a span in ns.
     shift: u32,
     moments: Vec<[u64; RegionKind::ALL.len()]>,
 }
 
 impl Timeline {
-    /// Counts a fault; returns its time from the first. One before the first counts with it.
+    /// Counts a fault and returns its time since the first. An earlier fault counts as simultaneous with the first.
     fn count(&mut self, time_ns: u64, kind: RegionKind) -> u64 {
         let time_ns = time_ns.saturating_sub(*self.first_ns.get_or_insert(time_ns));
         while (time_ns >> self.shift) as usize >= MOMENTS_MAX {

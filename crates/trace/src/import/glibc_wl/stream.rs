@@ -1,4 +1,4 @@
-//! One place of a workload that is read on from there.
+//! Reads one stream of a workload file, from its offset.
 
 use super::MEND;
 use crate::error::{Place, TraceError};
@@ -10,17 +10,17 @@ use std::path::Path;
 
 const BUFFER_BYTES: usize = 4096;
 
-/// A reader of its own at some place of the file.
+/// An independent reader at some offset of the file.
 pub(super) struct Stream<'a> {
     path: &'a Path,
     file: &'a File,
-    /// Where it began, and where the buffer begins, in the file.
+    /// File offsets of the start of the stream and of the buffer.
     start: u64,
     offset: u64,
-    /// Where it must have ended.
+    /// File offset at which the stream must have ended.
     end: u64,
     buffer: Vec<u8>,
-    /// Bytes of the buffer that are read.
+    /// Bytes of the buffer that were read.
     at: usize,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Stream<'a> {
         Stream { path, file, start: bytes.start, offset: bytes.start, end: bytes.end, buffer: Vec::new(), at: 0 }
     }
 
-    /// The byte that comes next, as the file counts them.
+    /// File offset of the next byte.
     pub(super) fn here(&self) -> u64 {
         self.offset + self.at as u64
     }
@@ -39,7 +39,7 @@ impl<'a> Stream<'a> {
         self.here() - self.start
     }
 
-    /// Reads on from a place that was passed.
+    /// Returns to an earlier offset.
     pub(super) fn go_back(&mut self, to: u64) {
         match to.checked_sub(self.offset) {
             Some(at) => self.at = at as usize,
@@ -61,7 +61,7 @@ impl<'a> Stream<'a> {
             self.buffer.truncate(read);
         }
         let Some(&byte) = self.buffer.get(self.at).filter(|_| self.here() < self.end) else {
-            return Err(self.refuse("a thread, or the head, does not end where the next begins".to_string(), MEND));
+            return Err(self.refuse("a thread, or the header, does not end where the next begins".to_string(), MEND));
         };
         self.at += 1;
         Ok(byte)
@@ -88,24 +88,24 @@ impl<'a> Stream<'a> {
         if pointer < end.max(1) {
             return Ok(pointer);
         }
-        Err(self.refuse(format!("pointer {pointer}, but the head says that they are below {end}"), MEND))
+        Err(self.refuse(format!("pointer {pointer}, but by the header they are below {end}"), MEND))
     }
 
-    /// A number that the head has behind `code`.
+    /// Reads a header field: `code` and its number.
     pub(super) fn announced(&mut self, code: u8) -> Result<u64, Failure> {
         let found = self.code()?;
         if found != code {
-            return Err(self.refuse(format!("operation {found} in the head, where {code} belongs"), MEND));
+            return Err(self.refuse(format!("operation {found} in the header, expected {code}"), MEND));
         }
         self.number()
     }
 
-    /// A refusal of what was read last.
+    /// An error at the place read last.
     pub(super) fn refuse(&self, why: String, mend: &'static str) -> Failure {
         self.place(Failure::new(why, mend))
     }
 
-    /// A failure, at the place read last.
+    /// The failure, with the place read last.
     pub(super) fn place(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Trace(why) => Failure::Trace(why),

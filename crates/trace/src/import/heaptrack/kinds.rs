@@ -1,16 +1,16 @@
-//! Blocks of an interpreted file. They have no address: a line names the block's kind, which is its size and call stack.
+//! Blocks of an interpreted file. They have no address: a line gives the block's kind, which is its size and call stack.
 //!
-//! Sizes and the number of live blocks are exact. Which of several live blocks of one kind a free ends is not said; the youngest is
-//! taken.
+//! Sizes and the number of live blocks are exact. The file does not say which of several live blocks of one kind is freed; the
+//! youngest is used.
 
 use super::super::failure::Failure;
 use super::MEND;
-use crate::event::{AllocCall, Birth};
+use crate::event::{AllocCall, InitialTouch};
 use crate::resolve::RawOp;
 
-/// Distance between the made-up addresses.
+/// Distance between the generated addresses.
 const BLOCK_BYTES: u64 = 16;
-/// An address that no block has: a free of it is one of an unknown block.
+/// An address that no block has: freeing it frees an unknown block.
 const NO_BLOCK: u64 = 1;
 
 #[derive(Default)]
@@ -20,42 +20,48 @@ struct Kind {
     live: Vec<u64>,
 }
 
-/// The kinds so far, by the number that lines give them.
+/// The kinds so far, by their number in the file.
 #[derive(Default)]
 pub(super) struct Kinds {
     kinds: Vec<Kind>,
-    /// Addresses of dead blocks.
+    /// Addresses of freed blocks.
     free: Vec<u64>,
-    /// Addresses made up.
+    /// Number of addresses generated.
     made: u64,
-    /// Frees of kinds of which several blocks were live.
+    /// Frees of kinds with several live blocks.
     pub(super) guessed: u64,
 }
 
 impl Kinds {
-    /// The next kind.
+    /// Adds the next kind.
     pub(super) fn add(&mut self, size: u64) {
         self.kinds.push(Kind { size, live: Vec::new() });
     }
 
     fn kind(&mut self, number: u64) -> Result<&mut Kind, Failure> {
         let kind = usize::try_from(number).ok().and_then(|number| self.kinds.get_mut(number));
-        kind.ok_or_else(|| Failure::new(format!("no line before says what allocation {number:x} is"), MEND))
+        kind.ok_or_else(|| Failure::new(format!("allocation kind {number:x} is not defined before this line"), MEND))
     }
 
-    /// A new block of a kind.
+    /// Allocates a block of a kind.
     pub(super) fn alloc(&mut self, number: u64) -> Result<RawOp, Failure> {
-        self.kind(number)?; // before an address is taken
+        self.kind(number)?; // must not use up an address if it fails
         let address = self.free.pop().unwrap_or_else(|| {
             self.made += BLOCK_BYTES;
             self.made
         });
         let kind = self.kind(number)?;
         kind.live.push(address);
-        Ok(RawOp::Alloc { address, size: kind.size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None })
+        Ok(RawOp::Alloc {
+            address,
+            size: kind.size,
+            align_log2: 0,
+            call: AllocCall::Malloc,
+            initial_touch: InitialTouch::None,
+        })
     }
 
-    /// The end of a block of a kind.
+    /// Frees a block of a kind.
     pub(super) fn free(&mut self, number: u64) -> Result<RawOp, Failure> {
         let kind = self.kind(number)?;
         let several = kind.live.len() > 1;

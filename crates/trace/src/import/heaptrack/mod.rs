@@ -1,7 +1,7 @@
-//! heaptrack's files, whose numbers are hexadecimal: the raw one (`heaptrack -r`), `+ SIZE STACK POINTER` and `- POINTER`, and the
-//! interpreted one that it makes of it by default, `+ KIND` and `- KIND` ([`kinds`]). Times come in steps.
+//! heaptrack's files; all numbers are hexadecimal. The raw file (`heaptrack -r`) has `+ SIZE STACK POINTER` and `- POINTER`. The
+//! interpreted file, which heaptrack writes by default, has `+ KIND` and `- KIND` ([`kinds`]). Times have steps of 10 ms.
 //!
-//! A realloc stands as `-` then `+`, written under one lock after it returned.
+//! A realloc is recorded as `-` then `+`, written under one lock after it returned.
 
 mod kinds;
 
@@ -9,31 +9,31 @@ use super::Format;
 use super::failure::Failure;
 use super::input::{Head, Input, Lines};
 use super::sink::Sink;
-use crate::event::{AllocCall, Birth};
+use crate::event::{AllocCall, InitialTouch};
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 use kinds::Kinds;
 
 pub(super) const FORMAT: Format = Format {
     name: "heaptrack",
     recognise: |head: &Head| head.lines().next().is_some_and(|line| version(line).is_some()),
     clock: |_| Clock::Measured,
-    window: Window::CERTAIN,
+    window: WaitLimits::CERTAIN,
     unknown: &[
         "threads",
-        "times, but in steps of 10 ms",
+        "times, except in steps of 10 ms",
         "alignment",
-        "which blocks were asked to be zero",
-        "realloc: it stands as a free and a new block",
+        "which blocks were requested zeroed",
+        "realloc: it is recorded as a free and a new block",
         "memalign, pvalloc and reallocarray, which heaptrack does not see: their frees are unknown",
         "without -r: which of several blocks of one size and call stack is freed",
     ],
     convert,
 };
 
-/// The newest format that is known.
+/// The newest known format.
 const FORMAT_MAX: u64 = 3;
-const MEND: &str = "take another copy; heaptrack writes no such line";
+const MEND: &str = "use another copy; heaptrack writes no such line";
 
 /// Format of the file, if this is its first line: `v VERSION FORMAT`.
 fn version(line: &str) -> Option<u64> {
@@ -48,14 +48,14 @@ fn hex(word: Option<&str>) -> Result<u64, Failure> {
     u64::from_str_radix(word, 16).map_err(|_| Failure::new("a number is not hexadecimal, or too large", MEND))
 }
 
-/// What a line says of memory.
+/// A line about memory.
 enum Line {
     Call(RawOp),
-    /// Of an interpreted file: the next kind has this size.
+    /// In an interpreted file: defines the next kind, with this size.
     Kind(u64),
-    /// A block of this kind begins.
+    /// An allocation of a block of this kind.
     Begins(u64),
-    /// A number behind `-`: an address, or a kind.
+    /// A free: the number after `-` is an address or a kind.
     Ends(u64),
     /// Milliseconds since the start.
     Time(u64),
@@ -73,7 +73,13 @@ fn parse(line: &str) -> Result<Line, Failure> {
             let first = hex(words.next())?;
             let Some(stack) = words.next() else { return Ok(Line::Begins(first)) };
             let (size, _, address) = (first, hex(Some(stack))?, hex(words.next())?);
-            Line::Call(RawOp::Alloc { address, size, align_log2: 0, call: AllocCall::Malloc, birth: Birth::None })
+            Line::Call(RawOp::Alloc {
+                address,
+                size,
+                align_log2: 0,
+                call: AllocCall::Malloc,
+                initial_touch: InitialTouch::None,
+            })
         }
         "-" => Line::Ends(hex(words.next())?),
         "a" => {
@@ -85,14 +91,14 @@ fn parse(line: &str) -> Result<Line, Failure> {
         "v" | "x" | "X" | "I" | "m" | "t" | "R" | "S" => return Ok(Line::Other),
         "i" | "s" => return Ok(Line::Interpreted),
         name if name.starts_with('#') => return Ok(Line::Other),
-        _ => return Err(Failure::new("the line is none of heaptrack's", MEND)),
+        _ => return Err(Failure::new("not a line of heaptrack", MEND)),
     };
     if words.next().is_some() { Err(Failure::new("the line has too many words", MEND)) } else { Ok(parsed) }
 }
 
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     let Some(format) = input.line(Lines::Mixed)?.and_then(version) else {
-        return Err(Failure::new("a heaptrack file begins with `v VERSION FORMAT`", "take another copy"));
+        return Err(Failure::new("a heaptrack file begins with `v VERSION FORMAT`", "use another copy"));
     };
     if format > FORMAT_MAX {
         let why = format!("file format {format} is newer than {FORMAT_MAX}, the newest known");
@@ -114,7 +120,7 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         match done {
             Ok(Some(op)) => sink.push_in_order(time_ns, 0, op)?,
             Ok(None) => (),
-            // The last line of a killed program may be cut.
+            // If the program was killed, the last line may be incomplete.
             Err(_) if input.is_at_end()? => sink.quality.unfinished_calls += 1,
             Err(why) => return Err(why),
         }
@@ -123,12 +129,12 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
         sink.quality.addresses_guessed += kinds.guessed;
     }
     if attached {
-        sink.note("heaptrack was attached to a running program: blocks made before are unknown".to_string());
+        sink.note("heaptrack was attached to a running program: earlier blocks are unknown".to_string());
     }
     Ok(())
 }
 
-/// How a file names blocks: its first line about them tells.
+/// How a file identifies blocks: decided by its first line about a block.
 enum Blocks {
     Undecided,
     ByAddress,
@@ -155,7 +161,7 @@ impl Blocks {
             }
             (Self::Interpreted(kinds), Line::Begins(kind)) => kinds.alloc(kind).map(Some),
             (Self::Interpreted(kinds), Line::Ends(kind)) => kinds.free(kind).map(Some),
-            _ => Err(Failure::new("the file is raw and interpreted at once", MEND)),
+            _ => Err(Failure::new("the file mixes lines of raw and interpreted files", MEND)),
         }
     }
 }

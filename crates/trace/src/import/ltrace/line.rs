@@ -4,10 +4,10 @@ use crate::event::AllocCall;
 use crate::import::calls::{Function, arguments, number};
 use crate::import::times::{seconds_ns, time_of_day_ns};
 
-/// What a line says.
+/// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    /// The thread; `None` where ltrace followed one only.
+    /// The thread; `None` if ltrace followed only one.
     pub(super) tid: Option<u64>,
     pub(super) stamp: Option<Stamp>,
     pub(super) what: What,
@@ -20,7 +20,7 @@ pub(super) enum Stamp {
     OfDay(u64),
     /// `-ttt`: nanoseconds since 1970.
     Absolute(u64),
-    /// `-r`: nanoseconds since the line before.
+    /// `-r`: nanoseconds since the previous line.
     Delta(u64),
 }
 
@@ -28,19 +28,19 @@ pub(super) enum Stamp {
 pub(super) enum What {
     /// A call of an allocator function, with its result.
     Whole(Called, u64),
-    /// Its first half: `<unfinished ...>`. `<no return ...>` is no more than that: ltrace writes it when any thread ends.
+    /// The first half of a call: `<unfinished ...>`, or `<no return ...>`, which ltrace writes whenever any thread ends.
     Begun(Called),
-    /// The second half of the thread's last call of that function, with its result.
+    /// The second half of the thread's last call of this function, with its result.
     Resumed(Function, u64),
     /// The thread ended.
     Exit,
-    /// A signal ended it.
+    /// A signal ended the process.
     Killed,
-    /// The process runs another program from here on.
+    /// The process called exec.
     Exec,
-    /// A line of ltrace that is none of these.
+    /// Another line of ltrace.
     Other,
-    /// No line of ltrace.
+    /// Not a line of ltrace.
     Foreign,
 }
 
@@ -49,11 +49,11 @@ pub(super) enum What {
 pub(super) enum Caller {
     /// The program or a library.
     Program,
-    /// glibc itself: ltrace gives the entries of its PLT the names of their neighbours, so this may be any function.
+    /// glibc itself: ltrace mixes up the names of its PLT entries, so this may be any function.
     Glibc,
 }
 
-/// A function and the arguments that count.
+/// A function and the arguments that are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Called {
     pub(super) caller: Caller,
@@ -61,13 +61,13 @@ pub(super) struct Called {
     pub(super) arguments: [u64; 3],
 }
 
-/// Seconds in `-ttt` stamps are above, those between two lines of `-r` below.
+/// Tells `-ttt` times, which are above this many seconds, from those of `-r`, which are below.
 const EPOCH_NS_MIN: u64 = 100_000_000 * 1_000_000_000;
 
 pub(super) fn parse(line: &str) -> Line {
     let mut found = Line { tid: None, stamp: None, what: What::Foreign };
     let mut rest = line;
-    // What the program wrote without a line end may stand before.
+    // The program's own output without a line end may come first.
     if let Some((tid, behind)) = line.find("[pid ").and_then(|start| line[start + 5..].split_once(']'))
         && let Ok(tid) = tid.parse()
     {
@@ -88,7 +88,7 @@ pub(super) fn parse(line: &str) -> Line {
     found
 }
 
-/// `None`: no time; `Some(None)`: a time in whole seconds, which is of no use.
+/// `None`: no time; `Some(None)`: a time in whole seconds, which cannot be used.
 fn stamp(word: &str) -> Option<Option<Stamp>> {
     let whole_seconds = || word.len() == 8 && word.split(':').filter(|part| part.parse::<u8>().is_ok()).count() == 3;
     if let Some(time_ns) = time_of_day_ns(word) {
@@ -120,7 +120,7 @@ fn what(text: &str) -> What {
         // A call of another function.
         return if rest.contains(" = ") || rest.ends_with("...>") { What::Other } else { What::Foreign };
     };
-    // posix_memalign's first argument is where it puts the address.
+    // posix_memalign's first argument is where it stores the address.
     let count = function.arguments() + (function == Function::Aligned(AllocCall::PosixMemalign)) as usize;
     let caller = if head.starts_with("libc.so") && head.contains("->") { Caller::Glibc } else { Caller::Program };
     let called = |list| arguments(list, count, number).map(|arguments| Called { caller, function, arguments });
@@ -145,7 +145,7 @@ fn function(head: &str) -> Option<Function> {
     Function::named(name.split('@').next()?.rsplit(' ').next()?)
 }
 
-/// What stands behind the last `=`; `<void>` and a time spent (`-T`) are no result.
+/// The text after the last `=`; `<void>` and the time spent (`-T`) are not a result.
 fn result(text: &str) -> Option<u64> {
     let word = text.rsplit_once("= ")?.1.split(' ').next()?;
     if word == "<void>" { Some(0) } else { number(word) }

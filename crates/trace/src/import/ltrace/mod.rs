@@ -1,9 +1,9 @@
 //! ltrace's lines.
 //!
-//! Calls that glibc makes for its own functions are left out, as ltrace gives them wrong names (its realloc stands as `calloc`).
-//! ltrace shows calls inside other calls, and those once per library with `-x`: the outermost call of each thread is taken.
-//! It never shows the block that posix_memalign made: such a block gets an address of its own, until a free of an
-//! unknown address names one that fits.
+//! Calls by glibc's own functions are left out, as ltrace gives them wrong names (glibc's realloc is shown as `calloc`).
+//! ltrace also shows calls inside other calls, and repeats these for each library with `-x`: only the outermost call of each thread
+//! is used. It never shows the block that posix_memalign returns: such a block gets a generated address, until a free of an
+//! unknown address matches it.
 
 mod line;
 
@@ -16,7 +16,7 @@ use super::times::Days;
 use super::unseen::Unseen;
 use crate::event::AllocCall;
 use crate::header::Clock;
-use crate::resolve::{RawOp, Window};
+use crate::resolve::{RawOp, WaitLimits};
 use line::{Called, Caller, Line, Stamp, What, parse};
 use std::collections::{HashMap, HashSet};
 
@@ -24,17 +24,17 @@ pub(super) const FORMAT: Format = Format {
     name: "ltrace",
     recognise: |head: &Head| head.lines().any(|line| matches!(parse(line).what, What::Whole(..) | What::Begun(_))),
     clock,
-    // ltrace stops a thread at each end of a call, so lines stand in true order but for a realloc, which ends
-    // late: another thread's reuse of the block it left comes before. Each stop takes some 100 us.
-    window: Window { events: 4096, death_ns: 1_000_000_000, birth_ns: 10_000, hold_ns: 0 },
+    // ltrace stops a thread at each end of a call, so lines are in true order except for a realloc. It ends late, so another
+    // thread's reuse of its old block comes before. Each stop takes some 100 us.
+    window: WaitLimits { events: 4096, alloc_wait_ns: 1_000_000_000, free_wait_ns: 10_000, free_delay_ns: 0 },
     unknown: &[
         "calls that do not go through the PLT (-fno-plt, within a library) unless ltrace was run with -x; any in static programs",
-        "threads from processes (-f)",
+        "which threads are of which process (-f)",
     ],
     convert,
 };
 
-/// Calls of one thread inside each other; deeper ones are taken for lost.
+/// Most nested calls of one thread; deeper ones count as lost.
 const DEPTH_MAX: usize = 64;
 
 fn clock(head: &Head) -> Clock {
@@ -54,16 +54,16 @@ fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     if sink.quality.misnamed_calls > 0 {
         let count = sink.quality.misnamed_calls;
         sink.note(format!(
-            "{count} calls `libc.so->...` left out: ltrace misnames them; frees of what they made are unknown"
+            "{count} calls `libc.so->...` left out: ltrace misnames them; frees of their blocks are unknown"
         ));
     }
     if calls.left > 0 {
-        sink.note("the program was replaced by another (exec): the trace ends there".to_string());
+        sink.note("the program called exec: the trace ends there".to_string());
     }
     Ok(())
 }
 
-/// The calls that threads are in.
+/// The open calls of all threads.
 #[derive(Default)]
 struct Calls {
     open: HashMap<u64, Vec<Open>>,
@@ -81,16 +81,16 @@ struct Calls {
 #[derive(Clone, Copy)]
 struct Open {
     called: Called,
-    /// Whether it was taken, or left out, as it began.
+    /// Whether the call was handled at its begin: used or left out.
     taken: bool,
 }
 
-/// Calls that were begun, and not taken.
+/// Open calls that were not used yet.
 fn unfinished(open: &[Open]) -> u64 {
     open.iter().filter(|open| !open.taken).count() as u64
 }
 
-/// Whether the next call stands in another. Those of glibc, whatever they are, do not hide what they call.
+/// Whether the next call is inside another. Calls by glibc do not count, so that calls inside them are used.
 fn within(open: &[Open]) -> bool {
     open.iter().any(|open| open.called.caller == Caller::Program)
 }
@@ -115,7 +115,7 @@ impl Calls {
             What::Whole(Called { caller: Caller::Glibc, .. }, _) => self.leave_out(sink),
             What::Whole(called, result) => self.take(tid, called, result, sink)?,
             What::Begun(called) => {
-                // A free has its effect as it begins.
+                // A free takes effect when it begins.
                 let taken = !nested && (called.function == Function::Free || called.caller == Caller::Glibc);
                 match called.caller {
                     Caller::Glibc if taken => self.leave_out(sink),
@@ -145,7 +145,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Counts a call of glibc's own that stands in no other.
+    /// Counts an outermost call by glibc.
     fn leave_out(&mut self, sink: &mut Sink) {
         sink.quality.misnamed_calls += 1;
     }
@@ -167,12 +167,12 @@ impl Calls {
         Ok(())
     }
 
-    /// Takes a call that stands in no other.
+    /// Handles an outermost call.
     fn take(&mut self, tid: u64, called: Called, result: u64, sink: &mut Sink) -> Result<(), Failure> {
         let Called { function, arguments, .. } = called;
         let op = match function {
             Function::Aligned(AllocCall::PosixMemalign) => {
-                // `result` is an error number; the first argument is where the address was put.
+                // `result` is an error number; the first argument is where the address was stored.
                 let [_, align, size] = arguments;
                 let made = if result == 0 { self.unseen.born(align) } else { 0 };
                 function.op([align, size, 0], made)?

@@ -1,11 +1,11 @@
-//! Frees that are held back for a moment, one a thread at the most.
+//! Delayed frees: at most one per thread.
 
 use super::plain::{Plain, PlainCall};
 use super::{RawEvent, RawOp};
 use std::collections::VecDeque;
 
-/// A free, in words of their own: put together again only when it is taken. (Its call site does not count: it asks for no
-/// memory.)
+/// A delayed free, stored as plain fields; the event is rebuilt when it is taken. It needs no call site, as it does not request
+/// memory.
 #[derive(Debug)]
 struct Entry {
     thread: usize,
@@ -21,13 +21,13 @@ impl Entry {
     }
 }
 
-/// The frees held back, in order of their stamps.
+/// The delayed frees, in order of timestamps.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct DelayedFrees {
     entries: VecDeque<Entry>,
 }
 
-impl Held {
+impl DelayedFrees {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -39,13 +39,13 @@ impl Held {
         self.entries.push_back(Entry { thread, address, time_ns, raw_thread });
     }
 
-    /// Each of them; `None` for a free of an address that is not ordinary.
+    /// All delayed frees; `None` for a free of an address that is not ordinary.
     pub(super) fn iter(&self) -> impl Iterator<Item = Option<Plain>> + '_ {
         let plain = |entry: &Entry| Plain::new(entry.time_ns, entry.raw_thread, PlainCall::Free, entry.address, 0);
         self.entries.iter().map(plain)
     }
 
-    /// Holds back these instead, by the index of their thread.
+    /// Replaces all delayed frees by these, each with the index of its thread.
     pub(super) fn replace(&mut self, frees: impl Iterator<Item = (usize, Plain)>) {
         let entry = |(thread, free): (usize, Plain)| {
             let Plain { time_ns, address, thread: raw_thread, .. } = free;
@@ -55,11 +55,11 @@ impl Held {
         self.entries.extend(frees.map(entry));
     }
 
-    /// Takes the oldest if it was held longer than `hold_ns` at `now_ns`, or is of `thread`, whose next event has come.
+    /// Takes the oldest free if it was delayed longer than `free_delay_ns`, or is of `thread`, whose next event has come.
     #[inline]
-    pub(super) fn take_due(&mut self, now_ns: u64, hold_ns: u64, thread: usize) -> Option<(usize, RawEvent)> {
+    pub(super) fn take_due(&mut self, now_ns: u64, free_delay_ns: u64, thread: usize) -> Option<(usize, RawEvent)> {
         let first = self.entries.front()?;
-        if first.time_ns.saturating_add(hold_ns) < now_ns || first.thread == thread {
+        if first.time_ns.saturating_add(free_delay_ns) < now_ns || first.thread == thread {
             let free = first.free();
             self.entries.pop_front();
             return Some(free);
@@ -67,26 +67,26 @@ impl Held {
         None
     }
 
-    /// Takes the one of `thread`.
+    /// Takes the free of `thread`.
     #[inline]
-    pub(super) fn take_of(&mut self, thread: usize) -> Option<(usize, RawEvent)> {
+    pub(super) fn take_of_thread(&mut self, thread: usize) -> Option<(usize, RawEvent)> {
         let own = self.entries.iter().position(|entry| entry.thread == thread)?;
         self.entries.remove(own).map(|entry| entry.free())
     }
 
-    /// Whether a free of `address` is held back.
+    /// Whether a free of `address` is delayed.
     #[inline]
-    pub(super) fn holds(&self, address: u64) -> bool {
+    pub(super) fn contains(&self, address: u64) -> bool {
         self.entries.iter().any(|entry| entry.address == address)
     }
 
-    /// Takes the oldest of `address`.
+    /// Takes the oldest free of `address`.
     pub(super) fn take_at(&mut self, address: u64) -> Option<(usize, RawEvent)> {
         let first = self.entries.iter().position(|entry| entry.address == address)?;
         self.entries.remove(first).map(|entry| entry.free())
     }
 
-    /// Takes the oldest.
+    /// Takes the oldest free.
     pub(super) fn take_first(&mut self) -> Option<(usize, RawEvent)> {
         self.entries.pop_front().map(|entry| entry.free())
     }

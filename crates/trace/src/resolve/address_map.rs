@@ -9,25 +9,27 @@ thread_local! {
     pub(super) static PROBES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// The map. Address 0 is an ordinary key outside the array, as 0 marks an empty cell in it.
+/// The map. Address 0 is stored outside the array, as 0 marks an empty cell there.
 #[derive(Debug)]
-pub(super) struct Addresses {
+pub(super) struct AddressMap {
     /// (address, number) cells; address 0: empty. The length is a power of two.
     cells: Vec<(u64, u32)>,
     used: usize,
     of_zero: Option<u32>,
 }
 
-impl Addresses {
+impl AddressMap {
     pub(super) fn new() -> Self {
-        Addresses::with_room(0)
+        AddressMap::with_room(0)
     }
 
-    /// A map that needs no further memory up to so many addresses. One that takes over another's, in the order of its cells,
-    /// has to begin so: in a smaller one all that come first have their place in the same few cells.
-    pub(super) fn with_room(addresses: usize) -> Self {
-        let cells = (addresses * 2).next_power_of_two().max(CELLS_MIN);
-        Addresses { cells: vec![(0, 0); cells], used: 0, of_zero: None }
+    /// A map that does not grow up to this number of addresses.
+    ///
+    /// A map that is filled from another in cell order must be created with this: in a smaller array the first addresses all hash
+    /// to the same few cells.
+    pub(super) fn with_room(address_map: usize) -> Self {
+        let cells = (address_map * 2).next_power_of_two().max(CELLS_MIN);
+        AddressMap { cells: vec![(0, 0); cells], used: 0, of_zero: None }
     }
 
     /// Number of addresses.
@@ -55,7 +57,7 @@ impl Addresses {
         (found == address).then_some(number)
     }
 
-    /// Adds an address; false, and nothing is done, where it is in the map already.
+    /// Adds an address. Returns false and changes nothing if the map already has it.
     #[inline(always)]
     pub(super) fn insert_new(&mut self, address: u64, number: u32) -> bool {
         if address == 0 || (self.used + 1) * 2 > self.cells.len() {
@@ -103,7 +105,7 @@ impl Addresses {
         Some(number)
     }
 
-    /// The cell of the address, or the empty one where it would go. One cell in two is empty, so this ends.
+    /// The cell of the address, or the empty one where it would go. At least half of the cells are empty, so the loop ends.
     #[inline(always)]
     fn find(&self, address: u64) -> usize {
         let cells = self.cells.as_slice();
@@ -127,7 +129,7 @@ impl Addresses {
         (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
     }
 
-    /// Empties a cell and moves followers up, so that no search path is cut and no marker is left behind.
+    /// Empties a cell and moves later cells up, so that searches still find them and no tombstone is needed.
     #[inline(always)]
     fn close_gap(&mut self, mut gap: usize) {
         let mask = self.cells.len() - 1;
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn agrees_with_a_hash_map() {
-        let (mut map, mut oracle) = (Addresses::new(), HashMap::new());
+        let (mut map, mut oracle) = (AddressMap::new(), HashMap::new());
         let mut random = 88_172_645_463_325_252u64;
         for step in 0..300_000u32 {
             random ^= random << 13;

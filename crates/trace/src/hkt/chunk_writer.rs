@@ -1,11 +1,10 @@
-//! Storing full chunks: compressed and written in order, on a thread of their own.
+//! Compresses and writes full chunks in order, on a separate thread.
 //!
-//! Compressing costs as much as everything before it, so whoever makes events goes on meanwhile. A trace of one chunk
-//! never starts the thread.
+//! Compression takes as long as producing the events, so both run in parallel. A trace of one chunk never starts the thread.
 
 use super::chunk::{Kind, SECTION_BYTES, Section};
 use super::column::ColumnEncoder;
-use super::columns::{Columns, Habits};
+use super::columns::{Columns, MethodsByColumn};
 use crate::error::TraceError;
 use std::fs::File;
 use std::io::Write;
@@ -14,30 +13,30 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
-/// Sets of columns on their way: one is being stored, the next waits.
-const UNDER_WAY: usize = 2;
+/// Most sets of columns handed to the thread: one being written, one waiting.
+const IN_FLIGHT_MAX: usize = 2;
 
 /// A file to which sections are appended.
 pub(super) struct SectionFile {
     path: PathBuf,
     file: File,
     encoder: ColumnEncoder,
-    habits: Box<Habits>,
+    methods: Box<MethodsByColumn>,
     bytes: Vec<u8>,
 }
 
 impl SectionFile {
-    /// Appends to `file`, whose path is for errors.
+    /// Appends to `file`; `path` is for errors.
     pub(super) fn new(path: &Path, file: File) -> Result<Self, TraceError> {
         let encoder = ColumnEncoder::new().map_err(|why| TraceError::io(path, "compress", why))?;
-        Ok(SectionFile { path: path.to_path_buf(), file, encoder, habits: Box::default(), bytes: Vec::new() })
+        Ok(SectionFile { path: path.to_path_buf(), file, encoder, methods: Box::default(), bytes: Vec::new() })
     }
 
-    /// Appends a chunk, and empties its columns. Of `section` everything but the payload is known.
+    /// Appends a chunk and clears its columns. `section` has all fields set except those of the payload.
     pub(super) fn chunk(&mut self, columns: &mut Columns, section: Section) -> Result<(), TraceError> {
         self.bytes.clear();
         self.bytes.resize(SECTION_BYTES, 0);
-        columns.drain_to(&mut self.encoder, &mut self.habits, &mut self.bytes);
+        columns.drain_to(&mut self.encoder, &mut self.methods, &mut self.bytes);
         self.write(section)
     }
 
@@ -49,7 +48,7 @@ impl SectionFile {
         self.write(Section { kind: Kind::Footer, events: 0, ..section })
     }
 
-    /// Writes header and payload in one call, so that a crash tears at most the last section.
+    /// Writes header and payload in one call, so that a crash damages at most the last section.
     fn write(&mut self, section: Section) -> Result<(), TraceError> {
         let (header, payload) = self.bytes.split_at_mut(SECTION_BYTES);
         let payload_bytes = payload.len() as u32;
@@ -59,43 +58,43 @@ impl SectionFile {
     }
 }
 
-/// Where chunks go.
-pub(super) enum Storing {
-    /// Into the file at once, as long as there were few.
-    Here(SectionFile),
-    /// To the thread.
-    Beside(StoringThread),
+/// How chunks are written.
+pub(super) enum ChunkWriter {
+    /// On the calling thread, up to the first full chunk.
+    Inline(SectionFile),
+    /// On a separate thread.
+    Threaded(WriterThread),
 }
 
-/// The thread, and the columns that travel to it and back.
-pub(super) struct StoringThread {
+/// The thread, and the channels for full and empty columns.
+pub(super) struct WriterThread {
     full: Sender<(Columns, Section)>,
     empty: Receiver<Columns>,
-    under_way: usize,
+    in_flight: usize,
     thread: JoinHandle<Result<SectionFile, TraceError>>,
 }
 
-impl Storing {
-    /// Takes a full chunk away from `columns`, which is empty afterwards. The error may be that of a chunk before, and
-    /// nothing more can be stored after it.
+impl ChunkWriter {
+    /// Takes a full chunk and leaves `columns` empty. An error may concern an earlier chunk; nothing more can be written
+    /// after it.
     pub(super) fn take(self, columns: &mut Columns, section: Section) -> Result<Self, TraceError> {
         match self {
-            Storing::Here(mut file) => {
+            ChunkWriter::Inline(mut file) => {
                 file.chunk(columns, section)?;
                 Self::start(file)
             }
-            Storing::Beside(mut beside) => match beside.exchange(columns, section) {
-                true => Ok(Storing::Beside(beside)),
-                false => beside.end().map(Storing::Here),
+            ChunkWriter::Threaded(mut threaded) => match threaded.exchange(columns, section) {
+                true => Ok(ChunkWriter::Threaded(threaded)),
+                false => threaded.end().map(ChunkWriter::Inline),
             },
         }
     }
 
-    /// Waits for all chunks, and gives the file back.
+    /// Waits until all chunks are written, and returns the file.
     pub(super) fn end(self) -> Result<SectionFile, TraceError> {
         match self {
-            Storing::Here(file) => Ok(file),
-            Storing::Beside(beside) => beside.end(),
+            ChunkWriter::Inline(file) => Ok(file),
+            ChunkWriter::Threaded(threaded) => threaded.end(),
         }
     }
 
@@ -106,22 +105,22 @@ impl Storing {
         let store = move || {
             for (mut columns, section) in to_store {
                 file.chunk(&mut columns, section)?;
-                // Nobody waits for columns at the end.
+                // At the end the receiver is gone.
                 let _ = stored.send(columns);
             }
             Ok(file)
         };
         let thread = thread::Builder::new().name("hkt chunks".into()).spawn(store);
         let thread = thread.map_err(|why| TraceError::io(&path, "start a thread to write", why))?;
-        Ok(Storing::Beside(StoringThread { full, empty, under_way: 0, thread }))
+        Ok(ChunkWriter::Threaded(WriterThread { full, empty, in_flight: 0, thread }))
     }
 }
 
-impl StoringThread {
-    /// Gives full columns for empty ones, which may have to be waited for; false if the thread has stopped.
+impl WriterThread {
+    /// Exchanges full columns for empty ones; may wait for them. False if the thread has stopped.
     fn exchange(&mut self, columns: &mut Columns, section: Section) -> bool {
-        let empty = if self.under_way < UNDER_WAY {
-            self.under_way += 1;
+        let empty = if self.in_flight < IN_FLIGHT_MAX {
+            self.in_flight += 1;
             Columns::new()
         } else {
             match self.empty.recv() {

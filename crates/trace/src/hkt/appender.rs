@@ -1,8 +1,8 @@
-//! The events of a file on their way into chunks, as they come: whoever gives them knows that they are in order.
+//! Appends events to a file in chunks. The caller ensures that they are in order.
 
 use super::chunk::{FOOTER_BYTES_MAX, Kind, Section};
+use super::chunk_writer::{ChunkWriter, SectionFile};
 use super::columns::Columns;
-use super::storing::{SectionFile, Storing};
 use super::{CHUNK_EVENTS_MAX, envelope};
 use crate::error::TraceError;
 use crate::event::Event;
@@ -12,11 +12,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file being written, without a check of its events.
+/// A file being written, without checks of its events.
 pub(super) struct Appender {
     pub(super) path: PathBuf,
     /// `None` after an error.
-    storing: Option<Storing>,
+    chunk_writer: Option<ChunkWriter>,
     columns: Columns,
     pub(super) events: u64,
     pub(super) threads: u32,
@@ -33,7 +33,7 @@ impl Appender {
         file.write_all(&bytes).map_err(|why| TraceError::io(path, "write", why))?;
         Ok(Appender {
             path: path.to_path_buf(),
-            storing: Some(Storing::Here(SectionFile::new(path, file)?)),
+            chunk_writer: Some(ChunkWriter::Inline(SectionFile::new(path, file)?)),
             columns: Columns::new(),
             events: 0,
             threads: 0,
@@ -42,25 +42,25 @@ impl Appender {
         })
     }
 
-    /// Appends an event that can follow. The error may be that of a chunk before.
+    /// Appends an event that can follow the previous one. An error may concern an earlier chunk.
     #[inline(always)]
     pub(super) fn push(&mut self, event: &Event) -> Result<(), TraceError> {
         self.columns.push(event.time_ns - self.time_ns, event);
         self.threads = self.threads.max(event.thread.0 + 1);
         self.time_ns = event.time_ns;
         self.events += 1;
-        if event.op.is_birth() {
+        if event.op.creates_object() {
             self.objects_peak = self.objects_peak.max(event.op.object().map_or(0, |object| object.0 + 1));
         }
         if self.room() == 0 { self.store_chunk() } else { Ok(()) }
     }
 
-    /// Events that still go into the chunk, at least one.
+    /// Events that still fit into the chunk, at least one.
     pub(super) fn room(&self) -> usize {
         CHUNK_EVENTS_MAX - self.columns.len()
     }
 
-    /// Appends events that can follow, at most [`Appender::room`].
+    /// Appends events that can follow the previous one, at most [`Appender::room`].
     pub(super) fn push_all(&mut self, events: &[Resolved]) -> Result<(), TraceError> {
         let Some(last) = events.last() else { return Ok(()) };
         self.columns.push_all(self.time_ns, events);
@@ -73,17 +73,17 @@ impl Appender {
         if self.room() == 0 { self.store_chunk() } else { Ok(()) }
     }
 
-    /// Waits until all full chunks are written, and ends the thread that writes them; the next one begins it anew.
+    /// Waits until all full chunks are written, and ends the thread that writes them. The next full chunk starts a new one.
     pub(super) fn settle(&mut self) -> Result<(), TraceError> {
-        self.storing = Some(Storing::Here(self.storing()?.end()?));
+        self.chunk_writer = Some(ChunkWriter::Inline(self.chunk_writer()?.end()?));
         Ok(())
     }
 
-    /// Writes what is pending and the footer, and says how large the trace became.
+    /// Writes the pending events and the footer. Returns the size of the trace.
     pub(super) fn finish(mut self, footer: &Footer) -> Result<Summary, TraceError> {
         let json = envelope::to_json(&self.path, "footer", FOOTER_BYTES_MAX, footer)?;
         let totals = self.totals();
-        let mut file = self.storing()?.end()?;
+        let mut file = self.chunk_writer()?.end()?;
         if self.columns.len() > 0 {
             file.chunk(&mut self.columns, totals)?;
         }
@@ -99,17 +99,17 @@ impl Appender {
 
     #[inline(never)]
     fn store_chunk(&mut self) -> Result<(), TraceError> {
-        let (storing, totals) = (self.storing()?, self.totals());
-        self.storing = Some(storing.take(&mut self.columns, totals)?);
+        let (chunk_writer, totals) = (self.chunk_writer()?, self.totals());
+        self.chunk_writer = Some(chunk_writer.take(&mut self.columns, totals)?);
         Ok(())
     }
 
-    fn storing(&mut self) -> Result<Storing, TraceError> {
-        let gone = || TraceError::io(&self.path, "write", io::Error::other("it could not be written before"));
-        self.storing.take().ok_or_else(gone)
+    fn chunk_writer(&mut self) -> Result<ChunkWriter, TraceError> {
+        let gone = || TraceError::io(&self.path, "write", io::Error::other("an earlier write failed"));
+        self.chunk_writer.take().ok_or_else(gone)
     }
 
-    /// The header of a chunk of the pending events, but for its payload.
+    /// The section header for the pending events, without payload fields.
     fn totals(&self) -> Section {
         Section {
             kind: Kind::Chunk,

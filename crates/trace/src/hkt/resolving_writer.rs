@@ -1,27 +1,27 @@
-//! Writing a trace from calls with addresses.
+//! Writes a trace from calls with addresses.
 
-use super::appending::Appender;
+use super::appender::Appender;
 use crate::error::TraceError;
 use crate::event::Event;
 use crate::header::{Footer, Header, Quality, Summary};
-use crate::resolve::{Emit, Plain, RawEvent, Resolved, Resolver, Window};
+use crate::resolve::{EventSink, Plain, RawEvent, Resolved, Resolver, WaitLimits};
 use std::path::Path;
 
-/// A [`Resolver`] and the file that its events go to. What a merge emits is in order and names the right objects, so it is
-/// not checked again, as [`super::TraceWriter`] checks what may come from anywhere.
+/// A [`Resolver`] and the file that its events are written to. The merge emits events in order with the right objects, so they
+/// are not checked again as [`super::TraceWriter`] does.
 pub struct ResolvingWriter {
     resolver: Resolver,
-    sink: Sink,
+    sink: FileSink,
 }
 
 impl ResolvingWriter {
-    /// Creates or replaces the file and writes its header; `window` is for the merge.
+    /// Creates or replaces the file and writes its header; `limits` are for the merge.
     ///
     /// # Errors
     /// The file cannot be written, or the header is too long.
-    pub fn create(path: &Path, header: &Header, window: Window) -> Result<Self, TraceError> {
-        let sink = Sink { appender: Appender::create(path, header)?, failed: None };
-        Ok(ResolvingWriter { resolver: Resolver::new(window), sink })
+    pub fn create(path: &Path, header: &Header, limits: WaitLimits) -> Result<Self, TraceError> {
+        let sink = FileSink { appender: Appender::create(path, header)?, failed: None };
+        Ok(ResolvingWriter { resolver: Resolver::new(limits), sink })
     }
 
     /// Events appended so far.
@@ -29,22 +29,22 @@ impl ResolvingWriter {
         self.sink.appender.events
     }
 
-    /// As [`Resolver::hold_frees`].
-    pub fn hold_frees(&mut self, hold_ns: u64) {
-        self.resolver.hold_frees(hold_ns);
+    /// As [`Resolver::delay_frees`].
+    pub fn delay_frees(&mut self, free_delay_ns: u64) {
+        self.resolver.delay_frees(free_delay_ns);
     }
 
-    /// Takes the next event in order of time stamps.
+    /// Takes the next event, in order of timestamps.
     ///
     /// # Errors
-    /// Too many objects, a value out of range, or the file cannot be written, which may show only some ten thousand
+    /// Too many objects, a value out of range, or the file cannot be written. A write error may be returned only some ten thousand
     /// events later.
     pub fn push(&mut self, raw: &RawEvent) -> Result<(), TraceError> {
         self.resolver.take(raw, &mut self.sink)?;
         self.sink.check()
     }
 
-    /// Takes the next calls in order of time stamps.
+    /// Takes the next calls, in order of timestamps.
     ///
     /// # Errors
     /// As for [`ResolvingWriter::push`].
@@ -61,8 +61,8 @@ impl ResolvingWriter {
         self.sink.appender.settle()
     }
 
-    /// Writes what is pending and the footer, which `footer` makes of what the merge had to repair, and says how large the
-    /// trace became.
+    /// Writes the pending events and the footer, which `footer` builds from the merge's quality counts. Returns the size of the
+    /// trace.
     ///
     /// # Errors
     /// As for [`ResolvingWriter::push`], or the footer is too long.
@@ -74,13 +74,13 @@ impl ResolvingWriter {
     }
 }
 
-/// The file behind the resolver's callback, which cannot return an error itself.
-struct Sink {
+/// The file that receives the resolver's events. It keeps errors, as [`EventSink`] cannot return them.
+struct FileSink {
     appender: Appender,
     failed: Option<TraceError>,
 }
 
-impl Sink {
+impl FileSink {
     fn check(&mut self) -> Result<(), TraceError> {
         match self.failed.take() {
             Some(why) => Err(why),
@@ -95,7 +95,7 @@ impl Sink {
     }
 }
 
-impl Emit for Sink {
+impl EventSink for FileSink {
     #[inline(always)]
     fn take(&mut self, event: Event) {
         if self.failed.is_some() {

@@ -1,28 +1,28 @@
-//! Addresses for objects that have none: what a format of addresses calls them.
+//! Generates addresses for objects, for formats that need them.
 
 use crate::event::ObjectId;
 
-/// The first address given out: below lie NULL and what no allocator gives out.
+/// The first address: NULL and addresses that no allocator returns are below.
 const FIRST: u64 = 0x1_0000;
-/// Alignments above 2^this are not kept: there are not enough addresses for them.
+/// log2 of the largest alignment kept: there are not enough addresses for larger ones.
 const ALIGN_LOG2_MAX: u8 = 31;
-/// Alignment of every address: that of malloc.
+/// log2 of the alignment of every address: that of malloc.
 const ALIGN_LOG2_MIN: u8 = 4;
 
-/// An address for each live object, unlike that of every other live object, and aligned as the object is. Addresses
-/// are names only: the bytes behind them may overlap. An address is reused as soon as an object of its alignment is born.
+/// A unique address for each live object, with the object's alignment. Addresses are only identifiers: objects at them may overlap.
+/// An address is reused as soon as an object with its alignment is allocated.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct ObjectAddresses {
     /// By object: its address and log2 of its alignment.
     of: Vec<(u64, u8)>,
-    /// Addresses of dead objects, by log2 of their alignment.
+    /// Addresses of freed objects, by log2 of their alignment.
     dead: Vec<Vec<u64>>,
     end: u64,
 }
 
-impl Names {
-    /// Gives a new object its address.
-    pub(super) fn bear(&mut self, object: ObjectId, align_log2: u8) -> u64 {
+impl ObjectAddresses {
+    /// Assigns an address to a new object.
+    pub(super) fn allocate(&mut self, object: ObjectId, align_log2: u8) -> u64 {
         let align_log2 = align_log2.clamp(ALIGN_LOG2_MIN, ALIGN_LOG2_MAX);
         let (at, class) = (object.0 as usize, usize::from(align_log2));
         if self.of.len() <= at {
@@ -45,8 +45,8 @@ impl Names {
         self.of[object.0 as usize].0
     }
 
-    /// Ends an object; returns its address.
-    pub(super) fn bury(&mut self, object: ObjectId) -> u64 {
+    /// Frees an object and returns its address.
+    pub(super) fn free(&mut self, object: ObjectId) -> u64 {
         let (address, align_log2) = self.of[object.0 as usize];
         self.dead[usize::from(align_log2)].push(address);
         address
