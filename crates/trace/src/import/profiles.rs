@@ -12,8 +12,7 @@ struct Kind {
     mend: &'static str,
 }
 
-const RECORD: &str =
-    "record the program's calls: hksim record -- PROGRAM (docs/reference/import.md lists the tools whose traces can be imported)";
+const RECORD: &str = "record the program's calls: hksim record -- PROGRAM (docs/reference/import.md lists the tools whose traces can be imported)";
 
 const KINDS: &[Kind] = &[
     Kind {
