@@ -1,10 +1,10 @@
 //! The model's side of a script, and whether the kernel agrees.
 
 use hksim_linux_mm::script::{ARENA_PAGES, OpResult, Script, Step};
-use hksim_linux_mm::{BLOCK_PAGES, Kernel, KernelConfig};
+use hksim_linux_mm::{Kernel, KernelConfig, PMD_PAGES};
 
 use crate::machine::Machine;
-use crate::observation::{Did, Left, Observation, PageRun, errno_number};
+use crate::observation::{ArenaState, CallResult, Observation, PageRun, errno_number};
 use crate::session::{ExecuteError, Measured};
 
 /// Whether the kernel does what the model says.
@@ -51,9 +51,9 @@ pub fn check(machine: &mut Machine, script: &Script) -> Result<Checked, ExecuteE
         let config = machine.config(script);
         let mut measured = machine.execute(script)?;
         let mut predicted = predict(&config, script);
-        for &unseen in machine.unseen() {
+        for &unobservable in machine.unobservable() {
             for side in [&mut predicted, &mut measured.observations] {
-                script.steps.iter().zip(side).for_each(|(step, seen)| unseen.hide(step, seen));
+                script.steps.iter().zip(side).for_each(|(step, seen)| unobservable.hide(step, seen));
             }
         }
         let mut verdict = compare(&predicted, &measured);
@@ -92,7 +92,7 @@ fn only_extra_splits(predicted: &[Observation], measured: &[Observation]) -> boo
 
 fn agree_but_splits(predicted: &Observation, measured: &Observation) -> bool {
     let entry_splits = predicted.left.entry_splits;
-    let left = Left { entry_splits, ..measured.left.clone() };
+    let left = ArenaState { entry_splits, ..measured.left.clone() };
     predicted.did == measured.did && predicted.left == left && entry_splits <= measured.left.entry_splits
 }
 
@@ -107,16 +107,21 @@ pub fn predict(config: &KernelConfig, script: &Script) -> Vec<Observation> {
     script.steps.iter().map(observed).collect()
 }
 
-fn did(result: OpResult) -> Did {
-    Did { ret: result.ret, err: result.errno.map_or(0, errno_number), minflt: result.faults, traps: result.traps }
+fn did(result: OpResult) -> CallResult {
+    CallResult {
+        ret: result.ret,
+        err: result.errno.map_or(0, errno_number),
+        minflt: result.faults,
+        traps: result.traps,
+    }
 }
 
-fn left(kernel: &Kernel, first_page: u64) -> Left {
+fn left(kernel: &Kernel, first_page: u64) -> ArenaState {
     let runs = kernel.page_states(first_page..first_page + ARENA_PAGES);
     let huge_pages_left_out = kernel.huge_pages() - kernel.huge_pages_in_smaps();
-    Left {
+    ArenaState {
         pages: runs.iter().map(|run| PageRun(run.state, run.pages)).collect(),
-        rss_kb: (kernel.rss_pages() - huge_pages_left_out * BLOCK_PAGES) * 4,
+        rss_kb: (kernel.rss_pages() - huge_pages_left_out * PMD_PAGES) * 4,
         anon_huge_kb: kernel.huge_pages_in_smaps() * 2048,
         lazy_free_kb: kernel.lazy_free_pages() * 4,
         vmas: kernel.vma_count(),

@@ -1,7 +1,7 @@
 //! Seeded random page-op scripts, biased to the borders of 2 MiB blocks.
 
 use hksim_linux_mm::script::{ARENA_PAGES, ForkWriter, Op, Script, Step, Thread, Touch};
-use hksim_linux_mm::{Advice, BLOCK_PAGES, LockFlags, MapFlags, Protection, RemapSource};
+use hksim_linux_mm::{Advice, LockFlags, MapFlags, PMD_PAGES, Protection, RemapSource};
 
 /// What a script is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,8 +9,8 @@ enum Kind {
     Plain,
     TwoThreads,
     /// Promised pages; nothing moves: mremap of part of such a mapping loses the promises of the rest for good.
-    HugetlbPromised,
-    HugetlbUnpromised,
+    HugetlbReserved,
+    HugetlbUnreserved,
     NearlyFull,
     Forks,
     /// Memory is locked and unlocked, a range of it or all, and forks are among it.
@@ -25,13 +25,13 @@ impl Kind {
     fn ops_to_a_fork(self) -> Option<u64> {
         match self {
             Kind::Forks => Some(4),
-            Kind::HugetlbUnpromised | Kind::TwoThreads | Kind::Narrow | Kind::NearlyFull | Kind::Locks => Some(8),
-            Kind::Plain | Kind::HugetlbPromised => None,
+            Kind::HugetlbUnreserved | Kind::TwoThreads | Kind::Narrow | Kind::NearlyFull | Kind::Locks => Some(8),
+            Kind::Plain | Kind::HugetlbReserved => None,
         }
     }
 
     fn is_hugetlb(self) -> bool {
-        matches!(self, Kind::HugetlbPromised | Kind::HugetlbUnpromised)
+        matches!(self, Kind::HugetlbReserved | Kind::HugetlbUnreserved)
     }
 }
 
@@ -39,7 +39,7 @@ impl Kind {
 const KINDS: [Kind; 20] = {
     let mut kinds = [Kind::Plain; 20];
     (kinds[0], kinds[1], kinds[2]) = (Kind::TwoThreads, Kind::TwoThreads, Kind::TwoThreads);
-    (kinds[3], kinds[4], kinds[5]) = (Kind::HugetlbPromised, Kind::HugetlbPromised, Kind::HugetlbUnpromised);
+    (kinds[3], kinds[4], kinds[5]) = (Kind::HugetlbReserved, Kind::HugetlbReserved, Kind::HugetlbUnreserved);
     (kinds[6], kinds[7], kinds[8]) = (Kind::Forks, Kind::Forks, Kind::Forks);
     (kinds[9], kinds[10], kinds[11], kinds[12]) = (Kind::Narrow, Kind::Narrow, Kind::Narrow, Kind::Narrow);
     (kinds[13], kinds[14], kinds[15]) = (Kind::NearlyFull, Kind::Locks, Kind::Locks);
@@ -141,8 +141,8 @@ impl Generator {
     fn first(&mut self) -> Op {
         let (start, length) = self.large_range();
         if self.kind.is_hugetlb() {
-            let flags = MapFlags { hugetlb: true, noreserve: self.kind == Kind::HugetlbUnpromised, ..self.map_flags() };
-            return Op::Map(start, length.min(4 * BLOCK_PAGES), flags);
+            let flags = MapFlags { hugetlb: true, noreserve: self.kind == Kind::HugetlbUnreserved, ..self.map_flags() };
+            return Op::Map(start, length.min(4 * PMD_PAGES), flags);
         }
         Op::Advise(Advice::HugePage, start, length)
     }
@@ -172,7 +172,7 @@ impl Generator {
                 let (start, length) = self.range();
                 let flags = self.map_flags();
                 // Elsewhere than on a border a hugetlb mapping is refused, which is soon seen.
-                let start = if flags.hugetlb && self.below(8) > 0 { start / BLOCK_PAGES * BLOCK_PAGES } else { start };
+                let start = if flags.hugetlb && self.below(8) > 0 { start / PMD_PAGES * PMD_PAGES } else { start };
                 Op::Map(start, length, flags)
             }
             76..81 => {
@@ -183,7 +183,7 @@ impl Generator {
                 let (start, length) = self.range();
                 Op::Protect(start, length, self.protection())
             }
-            89..97 if self.kind != Kind::HugetlbPromised => self.remap(),
+            89..97 if self.kind != Kind::HugetlbReserved => self.remap(),
             _ => {
                 let (start, old) = self.range();
                 let new = (self.below(600) + 1).min(ARENA_PAGES - start);
@@ -219,7 +219,7 @@ impl Generator {
         let (old, length) = self.range();
         let shift = self.pick(&[0, 0, 0, 1, 256]);
         // Equal offsets in two blocks move tables as a whole; every other distance moves entries.
-        let new = (self.below(8) * BLOCK_PAGES + old % BLOCK_PAGES + shift).min(ARENA_PAGES - length);
+        let new = (self.below(8) * PMD_PAGES + old % PMD_PAGES + shift).min(ARENA_PAGES - length);
         let source = self.pick(&[RemapSource::Unmapped, RemapSource::Unmapped, RemapSource::Kept]);
         // Large folios that `MREMAP_DONTUNMAP` unlocks stay marked as locked, which is not modelled.
         let source = if self.kind == Kind::Locks { RemapSource::Unmapped } else { source };
@@ -234,20 +234,20 @@ impl Generator {
         let is_hugetlb = self.kind.is_hugetlb() && self.below(4) > 0;
         MapFlags {
             protection: self.protection(),
-            noreserve: if is_hugetlb { self.kind == Kind::HugetlbUnpromised } else { self.below(2) == 0 },
+            noreserve: if is_hugetlb { self.kind == Kind::HugetlbUnreserved } else { self.below(2) == 0 },
             populate: self.below(4) == 0,
             hugetlb: is_hugetlb,
         }
     }
 
     fn start(&mut self) -> u64 {
-        let block = self.below(8) * BLOCK_PAGES;
+        let block = self.below(8) * PMD_PAGES;
         block
             + match self.below(6) {
                 0..3 => 0,
                 3 => self.pick(&[1, 16, 100, 256, 496, 511]),
                 4 => self.below(32) * 16,
-                _ => self.below(BLOCK_PAGES),
+                _ => self.below(PMD_PAGES),
             }
     }
 
@@ -259,21 +259,21 @@ impl Generator {
             return self.large_range();
         }
         let start = self.start();
-        let to_border = BLOCK_PAGES - start % BLOCK_PAGES;
+        let to_border = PMD_PAGES - start % PMD_PAGES;
         let length = match self.below(6) {
             0 => 1,
             1 => self.pick(&[2, 8, 16, 64, 256]),
             2 => to_border,
-            3 => to_border + BLOCK_PAGES * self.below(3),
-            4 => 1 + self.below(BLOCK_PAGES),
-            _ => 1 + self.below(3 * BLOCK_PAGES),
+            3 => to_border + PMD_PAGES * self.below(3),
+            4 => 1 + self.below(PMD_PAGES),
+            _ => 1 + self.below(3 * PMD_PAGES),
         };
         (start, length.min(ARENA_PAGES - start))
     }
 
     fn large_range(&mut self) -> (u64, u64) {
-        let start = self.below(7) * BLOCK_PAGES;
-        let length = (1 + self.below(8)) * BLOCK_PAGES;
+        let start = self.below(7) * PMD_PAGES;
+        let length = (1 + self.below(8)) * PMD_PAGES;
         (start, length.min(ARENA_PAGES - start))
     }
 

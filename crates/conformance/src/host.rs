@@ -1,7 +1,7 @@
 //! How this machine's kernel is set up, as far as the model needs to know.
 
 use hksim_linux_mm::{
-    BLOCK_ORDER, Defrag, KernelConfig, KernelVersion, Khugepaged, Overcommit, Rules, SizeMode, ThpConfig, ThpMode,
+    Defrag, KernelConfig, KernelVersion, Khugepaged, Overcommit, PMD_ORDER, Rules, SizeMode, ThpConfig, ThpMode,
 };
 use hksim_linux_probe::sysfs::{HUGETLB, THP, choice, number, text};
 use thiserror::Error;
@@ -96,7 +96,7 @@ fn khugepaged() -> Khugepaged {
 }
 
 /// Modes of every folio size; kernels without such a file never use the size (2 MiB: follow the global mode).
-fn size_modes() -> [SizeMode; BLOCK_ORDER + 1] {
+fn size_modes() -> [SizeMode; PMD_ORDER + 1] {
     let mut sizes = ThpConfig::new(ThpMode::Madvise).sizes;
     for (order, mode) in sizes.iter_mut().enumerate() {
         *mode = match choice(&format!("{THP}/hugepages-{}kB/enabled", 4 << order)).as_deref() {

@@ -6,14 +6,14 @@ use thiserror::Error;
 
 use crate::host::{HostError, free_hugetlb_pages, kernel_config};
 use crate::session::{ExecuteError, Measured, Session, Start};
-use crate::unseen::Unseen;
+use crate::unobservable::Unobservable;
 
 /// Scripts cannot be executed here.
 #[derive(Debug, Error)]
 pub enum MachineError {
     /// Something is missing that the measurement needs: a right or a kernel feature.
     #[error("{reason}")]
-    Unable {
+    Unsupported {
         /// What.
         reason: String,
     },
@@ -29,7 +29,7 @@ pub enum MachineError {
 pub struct Machine {
     session: Option<Session>,
     config: KernelConfig,
-    unseen: Vec<Unseen>,
+    unobservable: Vec<Unobservable>,
     _quiet: Option<AdvisedMap>,
 }
 
@@ -42,8 +42,10 @@ impl Machine {
         let config = kernel_config()?;
         let quiet = AdvisedMap::new();
         match Session::start()? {
-            Start::Ready(session, unseen) => Ok(Machine { session: Some(session), config, unseen, _quiet: quiet }),
-            Start::Unable(reason) => Err(MachineError::Unable { reason }),
+            Start::Ready(session, unobservable) => {
+                Ok(Machine { session: Some(session), config, unobservable, _quiet: quiet })
+            }
+            Start::Unsupported(reason) => Err(MachineError::Unsupported { reason }),
         }
     }
 
@@ -57,8 +59,8 @@ impl Machine {
     }
 
     /// What is not compared here.
-    pub fn unseen(&self) -> &[Unseen] {
-        &self.unseen
+    pub fn unobservable(&self) -> &[Unobservable] {
+        &self.unobservable
     }
 
     /// The modes of the machine as they are.
@@ -84,7 +86,7 @@ impl Machine {
             Some(session) => session,
             None => match Session::start()? {
                 Start::Ready(session, _) => session,
-                Start::Unable(reason) => return Err(ExecuteError::Failed { reason, script: script.to_string() }),
+                Start::Unsupported(reason) => return Err(ExecuteError::Failed { reason, script: script.to_string() }),
             },
         };
         let measured = session.execute(script)?;

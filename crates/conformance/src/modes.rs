@@ -54,8 +54,8 @@ pub enum ModeError {
 /// Modes that were changed. They are put back when this goes, and also where this process is killed.
 pub struct SetModes {
     guard: Child,
-    told: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    guard_input: Option<ChildStdin>,
+    guard_output: BufReader<ChildStdout>,
 }
 
 impl SetModes {
@@ -71,10 +71,10 @@ impl SetModes {
         // SAFETY: setsid is async-signal-safe.
         unsafe { command.pre_exec(|| if libc::setsid() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }) };
         let mut guard = command.spawn().map_err(failed)?;
-        let (Some(told), Some(answers)) = (guard.stdin.take(), guard.stdout.take()) else {
+        let (Some(guard_input), Some(guard_output)) = (guard.stdin.take(), guard.stdout.take()) else {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));
         };
-        let mut modes = SetModes { guard, told: Some(told), answers: BufReader::new(answers) };
+        let mut modes = SetModes { guard, guard_input: Some(guard_input), guard_output: BufReader::new(guard_output) };
         let mut answer = modes.answer().map_err(failed)?;
         if answer == WAITING {
             waiting();
@@ -89,7 +89,7 @@ impl SetModes {
     /// A file refuses, mostly for want of the right to write it. What was set before stays until this goes.
     pub fn apply(&mut self, header: &Header) -> Result<(), ModeError> {
         if header.overcommit == Some(Overcommit::Never) {
-            self.allow_much_memory()?;
+            self.raise_commit_limit()?;
         }
         for line in header.to_string().lines() {
             if let Some((path, value)) = file_of(line) {
@@ -104,7 +104,7 @@ impl SetModes {
     }
 
     /// Raises the limit that holds where memory is never overcommitted, so that nobody on the machine meets it.
-    fn allow_much_memory(&mut self) -> Result<(), ModeError> {
+    fn raise_commit_limit(&mut self) -> Result<(), ModeError> {
         // In kilobytes if that is not 0, else in hundredths of the memory.
         let kilobytes = "/proc/sys/vm/overcommit_kbytes";
         match current(kilobytes).as_deref() {
@@ -117,7 +117,7 @@ impl SetModes {
     ///
     /// # Errors
     /// A file refuses.
-    pub fn calm_khugepaged(&mut self) -> Result<(), ModeError> {
+    pub fn pause_khugepaged(&mut self) -> Result<(), ModeError> {
         self.set(&format!("{THP}/khugepaged/scan_sleep_millisecs"), "3600000")
     }
 
@@ -128,7 +128,7 @@ impl SetModes {
             return Ok(());
         }
         let now = now.ok_or_else(|| refused(io::ErrorKind::NotFound.into()))?;
-        self.tell(path, &now).map_err(|source| ModeError::Guard { source })?;
+        self.register(path, &now).map_err(|source| ModeError::Guard { source })?;
         fs::write(path, value).map_err(refused)?;
         match current(path) {
             Some(got) if got != value => Err(ModeError::NotTaken { path: path.into(), value: value.into(), got }),
@@ -137,24 +137,24 @@ impl SetModes {
     }
 
     /// Tells the guard what to put back, and waits until it knows.
-    fn tell(&mut self, path: &str, value: &str) -> io::Result<()> {
-        let told = self.told.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        writeln!(told, "{path} {value}")?;
-        told.flush()?;
+    fn register(&mut self, path: &str, value: &str) -> io::Result<()> {
+        let guard_input = self.guard_input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(guard_input, "{path} {value}")?;
+        guard_input.flush()?;
         if self.answer()? == KNOWN { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
 
     /// A line of the guard's; empty where it has ended.
     fn answer(&mut self) -> io::Result<String> {
         let mut answer = String::new();
-        self.answers.read_line(&mut answer)?;
+        self.guard_output.read_line(&mut answer)?;
         Ok(answer.trim().to_string())
     }
 }
 
 impl Drop for SetModes {
     fn drop(&mut self) {
-        drop(self.told.take());
+        drop(self.guard_input.take());
         // It ends as soon as everything is put back.
         let _ = self.guard.wait();
     }

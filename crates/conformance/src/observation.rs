@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 /// What an operation returned and cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Did {
+pub struct CallResult {
     /// What the system call returned; of a touch, how many pages failed.
     pub ret: i64,
     /// The error's number, 0 for none; as its name or null in JSON.
@@ -25,7 +25,7 @@ pub struct PageRun(pub PageState, pub u64);
 
 /// What is in the arena after an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Left {
+pub struct ArenaState {
     /// Every page of the arena.
     pub pages: Vec<PageRun>,
     /// `Rss`, of smaps.
@@ -46,9 +46,9 @@ pub struct Left {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Observation {
     /// What it did.
-    pub did: Did,
+    pub did: CallResult,
     /// What it left.
-    pub left: Left,
+    pub left: ArenaState,
 }
 
 const ERRNOS: [(i32, &str); 8] = [
@@ -101,7 +101,7 @@ impl Observation {
     /// Reads what a child wrote: the numbers behind `op`, and what stands behind `st`.
     pub fn read(op: &str, state: &str) -> Option<Self> {
         let mut op = op.split(' ');
-        let did = Did {
+        let did = CallResult {
             ret: op.next()?.parse().ok()?,
             err: op.next()?.parse().ok()?,
             minflt: op.next()?.parse().ok()?,
@@ -109,7 +109,7 @@ impl Observation {
         };
         let mut words = state.split(' ');
         let mut next = || words.next()?.parse::<u64>().ok();
-        let mut left = Left {
+        let mut left = ArenaState {
             rss_kb: next()?,
             anon_huge_kb: next()?,
             lazy_free_kb: next()?,

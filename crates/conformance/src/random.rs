@@ -11,11 +11,11 @@ use crate::generator::Generator;
 use crate::machine::maps_hugetlb;
 use crate::session::ExecuteError;
 use crate::shrink::shrunk;
-use crate::suite::{Ran, Runner};
+use crate::suite::{Runner, ScriptOutcome};
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RandomConfig {
     /// Scripts have this seed and those that follow.
     pub seed: u64,
     /// How many.
@@ -47,7 +47,7 @@ pub struct Failure {
 
 /// A script that differed once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unsteady {
+pub struct NotReproduced {
     /// Its seed.
     pub seed: u64,
     /// What differed.
@@ -68,7 +68,7 @@ pub struct Outcome {
     /// Why, and how many for each reason.
     pub skipped_for: BTreeMap<String, u64>,
     /// Scripts that differed once, and not when they were tried again.
-    pub unsteady: Vec<Unsteady>,
+    pub unsteady: Vec<NotReproduced>,
     /// Those that differ. After 5 the run ends.
     pub failures: Vec<Failure>,
 }
@@ -118,7 +118,7 @@ const POOL_MAX: u64 = 7;
 /// The process that executes died, hung or could not go on.
 pub fn run(
     runner: &mut Runner,
-    plan: &Plan,
+    plan: &RandomConfig,
     mut each: impl FnMut(&Outcome) -> ControlFlow<()>,
 ) -> Result<Outcome, ExecuteError> {
     let mut outcome = Outcome { seed: plan.seed, ..Outcome::default() };
@@ -126,12 +126,12 @@ pub fn run(
         let seed = plan.seed.wrapping_add(number);
         let script = plan.script(seed, number);
         match runner.run(&script)? {
-            Ran::Skipped(reason) => {
+            ScriptOutcome::Skipped(reason) => {
                 outcome.skipped += 1;
                 *outcome.skipped_for.entry(reason).or_default() += 1;
             }
-            Ran::Unsteady(difference) => outcome.unsteady.push(Unsteady { seed, difference }),
-            Ran::Checked(checked) => {
+            ScriptOutcome::NotReproduced(difference) => outcome.unsteady.push(NotReproduced { seed, difference }),
+            ScriptOutcome::Checked(checked) => {
                 outcome.scripts += 1;
                 outcome.operations += script.steps.len() as u64;
                 if checked.difference().is_some() {
@@ -146,7 +146,7 @@ pub fn run(
     Ok(outcome)
 }
 
-impl Plan {
+impl RandomConfig {
     fn script(&self, seed: u64, number: u64) -> Script {
         let mut script = Generator::new(seed).script_of(self.ops_max);
         let turn = (number / SCRIPTS_PER_MODES) as usize;
@@ -165,8 +165,8 @@ fn failure(runner: &mut Runner, seed: u64, script: &Script) -> Result<Failure, E
     let mut difference = None;
     let small = shrunk(script, |candidate| {
         let told = match runner.run(candidate)? {
-            Ran::Checked(checked) => checked.difference(),
-            Ran::Skipped(_) | Ran::Unsteady(_) => None,
+            ScriptOutcome::Checked(checked) => checked.difference(),
+            ScriptOutcome::Skipped(_) | ScriptOutcome::NotReproduced(_) => None,
         };
         let is_failing = told.is_some();
         difference = told.or(difference.take());

@@ -10,10 +10,10 @@ use thiserror::Error;
 
 use crate::child::CHILD_ARGUMENT;
 use crate::observation::Observation;
-use crate::unseen::Unseen;
+use crate::unobservable::Unobservable;
 
 /// How long an operation may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A script that could not be executed to its end.
 #[derive(Debug, Error)]
@@ -34,7 +34,7 @@ pub enum ExecuteError {
         script: String,
     },
     /// It did not go on.
-    #[error("an operation took longer than {} s, and the process was ended; the script:\n{script}", PATIENCE.as_secs())]
+    #[error("an operation took longer than {} s, and the process was ended; the script:\n{script}", OPERATION_TIMEOUT.as_secs())]
     Hung {
         /// What it executed.
         script: String,
@@ -62,9 +62,9 @@ pub(crate) struct Measured {
 /// How a process begins.
 pub(crate) enum Start {
     /// It executes scripts, and does not see these things.
-    Ready(Session, Vec<Unseen>),
+    Ready(Session, Vec<Unobservable>),
     /// It cannot, here: why.
-    Unable(String),
+    Unsupported(String),
 }
 
 /// One process.
@@ -91,8 +91,8 @@ impl Session {
         let mut session = Session { child, stdin, lines };
         let first = session.line(&Script::default())?;
         Ok(match first.strip_prefix("skipped: ") {
-            Some(reason) => Start::Unable(reason.to_string()),
-            None => Start::Ready(session, Unseen::of_words(&first)),
+            Some(reason) => Start::Unsupported(reason.to_string()),
+            None => Start::Ready(session, Unobservable::of_words(&first)),
         })
     }
 
@@ -130,7 +130,7 @@ impl Session {
     }
 
     fn line(&mut self, script: &Script) -> Result<String, ExecuteError> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(OPERATION_TIMEOUT) {
             Ok(line) => Ok(line),
             Err(RecvTimeoutError::Disconnected) => {
                 Err(ExecuteError::Died { status: self.child.wait()?, script: script.to_string() })

@@ -9,7 +9,7 @@ use crate::host::may_lock_memory;
 use crate::machine::{Machine, MachineError};
 use crate::modes::{ModeError, SetModes};
 use crate::session::ExecuteError;
-use crate::unseen::Unseen;
+use crate::unobservable::Unobservable;
 
 /// How often a script is tried that differs: somebody else may change the machine's modes.
 const TRIES: usize = 3;
@@ -21,11 +21,11 @@ pub struct Runner {
 }
 
 /// What became of a script.
-pub enum Ran {
+pub enum ScriptOutcome {
     /// It was executed and compared.
     Checked(Checked),
     /// Model and kernel differed once, as is said here, and not when it was tried again: something else was at work.
-    Unsteady(String),
+    NotReproduced(String),
     /// It could not be executed here: why.
     Skipped(String),
 }
@@ -39,26 +39,26 @@ impl Runner {
         let mut machine = Machine::open()?;
         if let Some(modes) = &mut modes {
             // Where it cannot be told to sleep, what it did is noticed.
-            let _ = modes.calm_khugepaged();
+            let _ = modes.pause_khugepaged();
             machine.reread_modes()?;
         }
         Ok(Runner { machine, modes })
     }
 
     /// What is not compared here.
-    pub fn unseen(&self) -> &[Unseen] {
-        self.machine.unseen()
+    pub fn unobservable(&self) -> &[Unobservable] {
+        self.machine.unobservable()
     }
 
     /// Executes a script and compares.
     ///
     /// # Errors
     /// The process that executes died, hung or could not go on.
-    pub fn run(&mut self, script: &Script) -> Result<Ran, ExecuteError> {
+    pub fn run(&mut self, script: &Script) -> Result<ScriptOutcome, ExecuteError> {
         let (mut tries, mut unsteady) = (1, None);
         let checked = loop {
             if let Some(reason) = self.prepare(script) {
-                return Ok(Ran::Skipped(reason));
+                return Ok(ScriptOutcome::Skipped(reason));
             }
             let checked = check(&mut self.machine, script)?;
             let differs = matches!(checked.verdict, Verdict::Differs(_));
@@ -66,7 +66,9 @@ impl Runner {
                 break checked;
             }
             match (self.modes_changed(), tries == TRIES) {
-                (true, true) => return Ok(Ran::Skipped("somebody else keeps changing the machine's modes".into())),
+                (true, true) => {
+                    return Ok(ScriptOutcome::Skipped("somebody else keeps changing the machine's modes".into()));
+                }
                 (true, false) => {}
                 (false, true) => break checked,
                 (false, false) => unsteady = checked.difference(),
@@ -74,11 +76,11 @@ impl Runner {
             tries += 1;
         };
         if let (Some(difference), false) = (unsteady, matches!(checked.verdict, Verdict::Differs(_))) {
-            return Ok(Ran::Unsteady(difference));
+            return Ok(ScriptOutcome::NotReproduced(difference));
         }
         Ok(match checked.verdict {
-            Verdict::Disturbed(why) => Ran::Skipped(format!("disturbed again and again: {why}")),
-            Verdict::Equal | Verdict::EqualButSplits | Verdict::Differs(_) => Ran::Checked(checked),
+            Verdict::Disturbed(why) => ScriptOutcome::Skipped(format!("disturbed again and again: {why}")),
+            Verdict::Equal | Verdict::EqualButSplits | Verdict::Differs(_) => ScriptOutcome::Checked(checked),
         })
     }
 
@@ -184,11 +186,11 @@ fn rule(runner: &mut Runner, case: &Case) -> Result<RuleRow, ExecuteError> {
     };
     let text = script.to_string();
     Ok(match runner.run(&script)? {
-        Ran::Skipped(reason) => row(RuleVerdict::Skipped, Some(reason), text),
-        Ran::Unsteady(difference) => {
+        ScriptOutcome::Skipped(reason) => row(RuleVerdict::Skipped, Some(reason), text),
+        ScriptOutcome::NotReproduced(difference) => {
             row(RuleVerdict::Skipped, Some(format!("differed once, and not when tried again: {difference}")), text)
         }
-        Ran::Checked(checked) => match unlike(case, &checked, runner) {
+        ScriptOutcome::Checked(checked) => match unlike(case, &checked, runner) {
             Some(reason) => row(RuleVerdict::Fail, Some(reason), text),
             None => row(RuleVerdict::Pass, None, text),
         },
@@ -199,7 +201,7 @@ fn rule(runner: &mut Runner, case: &Case) -> Result<RuleRow, ExecuteError> {
 /// measured on; on others the model says what they are.
 fn unlike(case: &Case, checked: &Checked, runner: &Runner) -> Option<String> {
     let last = checked.measured.last()?;
-    let sees = |figure| figure != Figure::Traps || !runner.unseen().contains(&Unseen::KernelTraps);
+    let sees = |figure| figure != Figure::Traps || !runner.unobservable().contains(&Unobservable::KernelTraps);
     if runner.machine.host().rules.version == MEASURED_ON {
         for &(figure, expected) in case.figures.iter().filter(|(figure, _)| sees(*figure)) {
             let measured = figure.of(last);

@@ -49,7 +49,7 @@ impl ByKind {
 /// Steps that were taken instead of what was asked for: SuperSlabs that the hugetlb pool refused, maps that the kernel did not
 /// align.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FellBack<N = u64> {
+pub struct Fallbacks<N = u64> {
     /// Huge-page advice.
     pub thp: N,
     /// A plain map: 4K pages.
@@ -58,15 +58,15 @@ pub struct FellBack<N = u64> {
     pub trim: N,
 }
 
-impl<N: Copy> FellBack<N> {
+impl<N: Copy> Fallbacks<N> {
     /// The counts, in the order of the fields.
     pub fn values(&self) -> [N; 3] {
         [self.thp, self.plain, self.trim]
     }
 
     /// Combines two by field.
-    pub fn with<T: Copy, U>(self, other: FellBack<T>, combine: impl Fn(N, T) -> U) -> FellBack<U> {
-        FellBack {
+    pub fn with<T: Copy, U>(self, other: Fallbacks<T>, combine: impl Fn(N, T) -> U) -> Fallbacks<U> {
+        Fallbacks {
             thp: combine(self.thp, other.thp),
             plain: combine(self.plain, other.plain),
             trim: combine(self.trim, other.trim),
@@ -74,10 +74,10 @@ impl<N: Copy> FellBack<N> {
     }
 }
 
-impl FellBack {
+impl Fallbacks {
     /// As an allocator's pool counted them.
-    pub fn of(pool: &PoolMeta) -> FellBack {
-        FellBack {
+    pub fn of(pool: &PoolMeta) -> Fallbacks {
+        Fallbacks {
             thp: u64::from(pool.fell_back_thp.get()),
             plain: u64::from(pool.fell_back_plain.get()),
             trim: u64::from(pool.fell_back_trim.get()),

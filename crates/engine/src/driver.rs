@@ -32,14 +32,14 @@ pub struct Driver<W: World, G: Geometry> {
     live: Live,
     /// `None` in a replay, which must not allocate.
     scattered: Option<Scattered>,
-    placement: Placement,
+    placement: PlacementDigest,
     failed: u64,
 }
 
 /// A running digest of where every object was placed.
-struct Placement(u64);
+struct PlacementDigest(u64);
 
-impl Placement {
+impl PlacementDigest {
     #[inline(always)]
     fn note(&mut self, object: ObjectId, ordinal: u32, offset: u32) {
         let place = u64::from(ordinal) << 32 | u64::from(offset);
@@ -56,7 +56,15 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     /// The same with tables made beforehand: a replay makes them resident before its allocator exists.
     pub fn with_tables(allocator: Allocator<W, G>, tables: Tables<W>, touch: TouchRule) -> Driver<W, G> {
-        Driver { allocator, tables, touch, live: Live::default(), scattered: None, placement: Placement(0), failed: 0 }
+        Driver {
+            allocator,
+            tables,
+            touch,
+            live: Live::default(),
+            scattered: None,
+            placement: PlacementDigest(0),
+            failed: 0,
+        }
     }
 
     /// The same, with every touched byte in [`Driver::live`], in memory that grows with the bytes touched out of order.
@@ -165,7 +173,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
             return Ok(());
         };
         self.placement.note(object, self.allocator.mem.ordinal(block.superslab), block.offset);
-        let touched_bytes = self.born(block, 0, bytes, self.touch.birth(birth));
+        let touched_bytes = self.initial_touch(block, 0, bytes, self.touch.birth(birth));
         self.tables.objects[object.0 as usize] = Object { block: Some(block), bytes, touched_bytes };
         self.live.add(bytes, touched_bytes);
         Ok(())
@@ -186,7 +194,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
 
     /// Touches `from..bytes` of a block as its birth says; returns where what it touched ends, 0 if it is nothing.
     #[inline(always)]
-    fn born(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, birth: Birth) -> u64 {
+    fn initial_touch(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, birth: Birth) -> u64 {
         let mem = &self.allocator.mem;
         if bytes <= from {
             return 0;
@@ -204,20 +212,20 @@ impl<W: World, G: Geometry> Driver<W, G> {
             }
             // A grown tail has no first byte of its own; a watched object has its touches as events.
             Birth::FirstByte | Birth::None | Birth::Watched => return 0,
-            Birth::Apart(sides) => return self.born_apart(block, from, bytes, sides),
+            Birth::Apart(sides) => return self.initial_touch_by_page(block, from, bytes, sides),
         }
         bytes
     }
 
     /// The same where the sides of a page boundary differ, if there is one in the block. Returns how many bytes it touched.
     #[inline(never)]
-    fn born_apart(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, sides: Sides) -> u64 {
+    fn initial_touch_by_page(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, sides: Sides) -> u64 {
         let boundary = PAGE_BYTES - u64::from(block.offset) % PAGE_BYTES;
         if from > 0 || bytes <= boundary {
-            return self.born(block, from, bytes, Birth::Apart(sides).whole());
+            return self.initial_touch(block, from, bytes, Birth::Apart(sides).whole());
         }
-        let first = self.born(block, 0, boundary, sides.first());
-        let second = self.born(block, boundary, bytes, sides.second());
+        let first = self.initial_touch(block, 0, boundary, sides.first());
+        let second = self.initial_touch(block, boundary, bytes, sides.second());
         first + second.saturating_sub(boundary)
     }
 
@@ -253,7 +261,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
             return Ok(());
         };
         self.placement.note(object, self.allocator.mem.ordinal(new.superslab), new.offset);
-        let touched_end = self.born(new, old_bytes, bytes, self.touch.birth(birth));
+        let touched_end = self.initial_touch(new, old_bytes, bytes, self.touch.birth(birth));
         let touched_bytes = old_touched.min(bytes);
         if let Some(scattered) = &mut self.scattered {
             self.live.remove(0, scattered.shrink(object, old_touched, bytes));

@@ -13,7 +13,7 @@ pub struct ForkWindow {
 
 /// What is due at a point of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ForkStep {
     /// The program forks that child; children are numbered from 0 in the order of their forks.
     Fork(u32),
     /// That child exits.
@@ -23,7 +23,7 @@ pub enum Step {
 /// Windows in the order of their forks. They may overlap: several children are alive then.
 #[derive(Clone, Debug, Default)]
 pub struct ForkSchedule {
-    steps: Vec<(u64, Step)>,
+    steps: Vec<(u64, ForkStep)>,
     next: usize,
 }
 
@@ -33,7 +33,7 @@ impl ForkSchedule {
         let numbered = windows.iter().zip(0..);
         let steps = numbered.flat_map(|(&ForkWindow { from_event, until_event }, child)| {
             let exit_order = if until_event == from_event { 2 } else { 0 };
-            [(from_event, 1, Step::Fork(child)), (until_event, exit_order, Step::Exit(child))]
+            [(from_event, 1, ForkStep::Fork(child)), (until_event, exit_order, ForkStep::Exit(child))]
         });
         let mut steps: Vec<_> = steps.collect();
         steps.sort_by_key(|&(event, order, _)| (event, order));
@@ -46,7 +46,7 @@ impl ForkSchedule {
     }
 
     /// The next step that is due after so many events.
-    pub fn due(&mut self, events: u64) -> Option<Step> {
+    pub fn due(&mut self, events: u64) -> Option<ForkStep> {
         let &(_, step) = self.steps.get(self.next).filter(|&&(event, _)| event <= events)?;
         self.next += 1;
         Some(step)
@@ -57,7 +57,7 @@ impl ForkSchedule {
 mod tests {
     use super::*;
 
-    fn steps(windows: &[(u64, u64)]) -> Vec<(u64, Step)> {
+    fn steps(windows: &[(u64, u64)]) -> Vec<(u64, ForkStep)> {
         let windows: Vec<_> =
             windows.iter().map(|&(from_event, until_event)| ForkWindow { from_event, until_event }).collect();
         let mut schedule = ForkSchedule::new(&windows);
@@ -71,15 +71,15 @@ mod tests {
         let window = |from_event, until_event| ForkWindow { from_event, until_event };
         let mut schedule = ForkSchedule::new(&[window(3, 5), window(5, u64::MAX)]);
         assert_eq!((schedule.next_event(), schedule.due(2)), (Some(3), None));
-        assert_eq!((schedule.due(3), schedule.due(3)), (Some(Step::Fork(0)), None));
+        assert_eq!((schedule.due(3), schedule.due(3)), (Some(ForkStep::Fork(0)), None));
         let rest = [schedule.due(5), schedule.due(5), schedule.due(5)];
-        assert_eq!(rest, [Some(Step::Exit(0)), Some(Step::Fork(1)), None]);
+        assert_eq!(rest, [Some(ForkStep::Exit(0)), Some(ForkStep::Fork(1)), None]);
         assert_eq!((schedule.next_event(), schedule.due(100)), (Some(u64::MAX), None));
     }
 
     #[test]
     fn several_children_live_at_once_and_some_for_no_event() {
-        use Step::{Exit, Fork};
+        use ForkStep::{Exit, Fork};
         let expected = [(1, Fork(0)), (2, Fork(1)), (3, Exit(1)), (3, Fork(2)), (3, Exit(2)), (4, Exit(0))];
         assert_eq!(steps(&[(1, 4), (2, 3), (3, 3)]), expected);
     }

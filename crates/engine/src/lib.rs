@@ -15,11 +15,11 @@ mod scattered;
 mod tables;
 mod touch;
 
-pub use counts::{ByKind, FellBack, OsCalls};
+pub use counts::{ByKind, Fallbacks, OsCalls};
 pub use driver::{DriveError, Driver};
-pub use fork::{ForkSchedule, ForkWindow, Step};
+pub use fork::{ForkSchedule, ForkStep, ForkWindow};
 pub use live::Live;
-pub use memory_policy::PolicyRule;
+pub use memory_policy::MemoryPolicyRule;
 pub use pages::{PageRun, PageSet, PageState};
 pub use points::{PointFinder, even_points};
 pub use tables::Tables;

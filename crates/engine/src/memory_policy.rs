@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// What becomes of the trace's memory policies: alike in a simulation and in a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PolicyRule {
+pub enum MemoryPolicyRule {
     /// They are in force, as the trace says.
     #[default]
     Recorded,
@@ -16,28 +16,28 @@ pub enum PolicyRule {
     Ignored,
 }
 
-impl PolicyRule {
+impl MemoryPolicyRule {
     /// Every rule, in the order of the help text.
-    pub const ALL: [PolicyRule; 2] = [PolicyRule::Recorded, PolicyRule::Ignored];
+    pub const ALL: [MemoryPolicyRule; 2] = [MemoryPolicyRule::Recorded, MemoryPolicyRule::Ignored];
 
     /// The word of the command line.
     pub fn word(self) -> &'static str {
         match self {
-            PolicyRule::Recorded => "recorded",
-            PolicyRule::Ignored => "ignored",
+            MemoryPolicyRule::Recorded => "recorded",
+            MemoryPolicyRule::Ignored => "ignored",
         }
     }
 
     /// The rule of that word.
-    pub fn from_word(word: &str) -> Option<PolicyRule> {
-        PolicyRule::ALL.into_iter().find(|rule| rule.word() == word)
+    pub fn from_word(word: &str) -> Option<MemoryPolicyRule> {
+        MemoryPolicyRule::ALL.into_iter().find(|rule| rule.word() == word)
     }
 
     /// The change that an event makes, if it makes one under this rule.
     #[inline(always)]
     pub fn change(self, op: &Op) -> Option<MemoryPolicy> {
         match *op {
-            Op::MemoryPolicy { policy, .. } if self == PolicyRule::Recorded => Some(policy),
+            Op::MemoryPolicy { policy, .. } if self == MemoryPolicyRule::Recorded => Some(policy),
             _ => None,
         }
     }

@@ -48,14 +48,18 @@ impl Kernel {
             Advice::Collapse if self.config.rules.collapse == Collapse::Absent => Err(Errno::Invalid),
             Advice::Collapse => return self.advise_collapse(&range),
             Advice::HugePage => {
-                self.each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::Huge))
+                self.for_each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::Huge))
             }
             Advice::NoHugePage => {
-                self.each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::NoHuge))
+                self.for_each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::NoHuge))
             }
-            Advice::DontNeed => self.each_mapping(&range, Self::dontneed),
-            Advice::Free => self.each_mapping(&range, |kernel, vma, part| kernel.advise_age(vma, part, Aging::Free)),
-            Advice::Cold => self.each_mapping(&range, |kernel, vma, part| kernel.advise_age(vma, part, Aging::Cold)),
+            Advice::DontNeed => self.for_each_mapping(&range, Self::dontneed),
+            Advice::Free => {
+                self.for_each_mapping(&range, |kernel, vma, part| kernel.advise_age(vma, part, Aging::Free))
+            }
+            Advice::Cold => {
+                self.for_each_mapping(&range, |kernel, vma, part| kernel.advise_age(vma, part, Aging::Cold))
+            }
         })
     }
 
@@ -64,7 +68,7 @@ impl Kernel {
             return self.populate(range, access);
         }
         let mut installs = Vec::new();
-        let result = self.each_mapping(range, |kernel, _, part| {
+        let result = self.for_each_mapping(range, |kernel, _, part| {
             let populated = kernel.populate(part, access);
             installs.extend(populated.installs);
             populated.result
@@ -74,12 +78,12 @@ impl Kernel {
 
     fn advise_collapse(&mut self, range: &Range<u64>) -> Outcome {
         let mut installs = Vec::new();
-        let result = self.each_mapping(range, |kernel, vma, part| kernel.collapse(vma, part, &mut installs));
+        let result = self.for_each_mapping(range, |kernel, vma, part| kernel.collapse(vma, part, &mut installs));
         Outcome { result, installs }
     }
 
     /// Calls `visit` for the part of `range` in each mapping. An error of `visit` stops the walk; holes do not.
-    fn each_mapping(
+    fn for_each_mapping(
         &mut self,
         range: &Range<u64>,
         mut visit: impl FnMut(&mut Self, &Vma, &Range<u64>) -> Result<(), Errno>,

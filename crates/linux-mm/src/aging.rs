@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{BlockEntry, PteKind};
+use super::entry::{PmdEntry, PteKind};
 use super::rules::{AgingSharers, AgingSplit};
-use super::span::{blocks_touching, clip, index_of, is_whole_block};
+use super::span::{clip, index_of, is_whole_pmd, pmds_touching};
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,23 +19,23 @@ pub(super) enum Aging {
 impl Kernel {
     /// Ages the pages of `part`, which lies inside one mapping. The huge zero page is left alone (R4b).
     pub(super) fn age(&mut self, part: &Range<u64>, aging: Aging) {
-        let blocks = blocks_touching(part);
-        let mut from = blocks.start;
-        while let Some(block) = self.tables.next_present(from, blocks.end) {
-            self.age_block(block, clip(part, block), aging);
-            from = block + 1;
+        let pmds = pmds_touching(part);
+        let mut from = pmds.start;
+        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
+            self.age_pmd(pmd, clip(part, pmd), aging);
+            from = pmd + 1;
         }
     }
 
-    fn age_block(&mut self, block: u64, pages: Range<u64>, aging: Aging) {
-        if let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block) {
+    fn age_pmd(&mut self, pmd: u64, pages: Range<u64>, aging: Aging) {
+        if let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd) {
             let mut memory = self.memory.get();
             let mut folio = huge.folio.map(|folio| memory.folios.get_mut(folio));
             // What other processes map too is left alone.
             if folio.as_ref().is_some_and(|folio| folio.is_shared()) {
                 return;
             }
-            if is_whole_block(&pages) {
+            if is_whole_pmd(&pages) {
                 if aging == Aging::Free {
                     (huge.dirty, huge.page_dirty) = (false, false);
                     huge.lazy = true;
@@ -47,26 +47,26 @@ impl Kernel {
             drop(memory);
             // Page and entry are split at once here, which keeps what the entry knew.
             let is_dirty = huge.dirty;
-            self.split_entry(block);
-            if let Some(table) = self.tables.table_mut(block).filter(|_| is_dirty) {
+            self.split_entry(pmd);
+            if let Some(table) = self.tables.table_mut(pmd).filter(|_| is_dirty) {
                 table.ptes.iter_mut().for_each(|pte| pte.set_dirty(true));
             }
         }
         let mut page = pages.start;
         while page < pages.end {
-            page += self.age_at(block, page, pages.end - page, aging);
+            page += self.age_at(pmd, page, pages.end - page, aging);
         }
     }
 
     /// Ages what is mapped at `page`, a folio only if it fits whole into the next `room` pages; else the folio is
     /// split first. Returns how many pages are done.
-    fn age_at(&mut self, block: u64, page: u64, room: u64, aging: Aging) -> u64 {
+    fn age_at(&mut self, pmd: u64, page: u64, room: u64, aging: Aging) -> u64 {
         let start = index_of(page);
-        let Some(table) = self.tables.table_mut(block) else { return room };
-        if let Some(piece) = table.piece(start) {
+        let Some(table) = self.tables.table_mut(pmd) else { return room };
+        if let Some(folio_page) = table.folio_page(start) {
             let batch = table.batch(start, start + room as usize);
             let mut memory = self.memory.get();
-            let folio = memory.folios.get_mut(piece.folio);
+            let folio = memory.folios.get_mut(folio_page.folio);
             let by_first = self.config.rules.aging_sharers == AgingSharers::FirstPage && aging == Aging::Free;
             if by_first && !folio.maps_first_page_once() {
                 return room;
@@ -76,7 +76,7 @@ impl Kernel {
                     return batch as u64;
                 }
                 drop(memory);
-                self.split_folio(piece.folio);
+                self.split_folio(folio_page.folio);
                 return 0;
             }
             if aging == Aging::Free && !(folio.dirty && folio.is_shared()) {

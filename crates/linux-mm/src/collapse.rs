@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::config::ThpAdvice;
-use super::entry::{BlockEntry, HugePage, Pte, PteTable};
+use super::entry::{HugePage, PmdEntry, Pte, PteTable};
 use super::outcome::{Errno, Install, InstallKind, InstallRun, append};
 use super::process_policy::ThpDisable;
 use super::rules::Collapse;
-use super::span::{BLOCK_PAGES, pages_of};
+use super::span::{PMD_PAGES, pages_of};
 use super::vma::{Protection, Vma};
 
 impl Kernel {
@@ -23,28 +23,28 @@ impl Kernel {
         part: &Range<u64>,
         installs: &mut Vec<InstallRun>,
     ) -> Result<(), Errno> {
-        let last_block_start = (vma.end / BLOCK_PAGES).checked_sub(1).map(|block| pages_of(block).start);
-        let holds_block = last_block_start.is_some_and(|start| vma.start <= start);
+        let last_pmd_start = (vma.end / PMD_PAGES).checked_sub(1).map(|pmd| pages_of(pmd).start);
+        let holds_pmd = last_pmd_start.is_some_and(|start| vma.start <= start);
         // Except-advised does not bind it.
         let is_forbidden = vma.flags.thp == ThpAdvice::NoHuge || self.thp_disable == ThpDisable::All;
-        if vma.flags.hugetlb || is_forbidden || vma.anon.is_none() || !holds_block {
+        if vma.flags.hugetlb || is_forbidden || vma.anon.is_none() || !holds_pmd {
             return Err(Errno::Invalid);
         }
-        let (first, end) = (part.start.div_ceil(BLOCK_PAGES), part.end / BLOCK_PAGES);
+        let (first, end) = (part.start.div_ceil(PMD_PAGES), part.end / PMD_PAGES);
         let mut huge = 0;
-        for block in first..end {
-            match self.tables.entry(block) {
-                BlockEntry::Table(table) => {
+        for pmd in first..end {
+            match self.tables.entry(pmd) {
+                PmdEntry::Table(table) => {
                     if !self.may_collapse(vma, table) {
                         continue;
                     }
-                    append(installs, self.collapse_block(block));
+                    append(installs, self.collapse_pmd(pmd));
                 }
                 // Without a page table there is nothing to collapse: without the level above it the block is passed
                 // over, else the call ends.
-                BlockEntry::None if self.tables.has_pmd_page(block) => break,
-                BlockEntry::None => continue,
-                BlockEntry::Huge(_) | BlockEntry::HugeZero | BlockEntry::Hugetlb { .. } => {}
+                PmdEntry::None if self.tables.has_pmd_table(pmd) => break,
+                PmdEntry::None => continue,
+                PmdEntry::Huge(_) | PmdEntry::HugeZero | PmdEntry::Hugetlb { .. } => {}
             }
             huge += 1;
         }
@@ -59,20 +59,20 @@ impl Kernel {
     }
 
     /// Copies what a table maps into a fresh huge page; the table stays as its deposit.
-    fn collapse_block(&mut self, block: u64) -> Install {
+    fn collapse_pmd(&mut self, pmd: u64) -> Install {
         let mut huge = HugePage::new();
-        if let BlockEntry::Table(table) = self.tables.entry(block) {
+        if let PmdEntry::Table(table) = self.tables.entry(pmd) {
             for (index, pte) in table.ptes.iter().enumerate() {
                 huge.set_nonzero(index, pte.nonzero());
-                if let Some(piece) = table.piece(index) {
-                    self.memory.get().folios.unmap(piece.folio, self.space, piece.index);
+                if let Some(folio_page) = table.folio_page(index) {
+                    self.memory.get().folios.unmap(folio_page.folio, self.space, folio_page.index);
                 } else if let Some(frame) = table.frame(index) {
-                    self.memory.get().frames.leave(frame);
+                    self.memory.get().frames.release(frame);
                 }
             }
         }
-        self.tables.replace(block, BlockEntry::Huge(huge));
+        self.tables.replace(pmd, PmdEntry::Huge(huge));
         self.counters.count_install(InstallKind::Thp);
-        Install { kind: InstallKind::Thp, first_page: pages_of(block).start, pages: BLOCK_PAGES }
+        Install { kind: InstallKind::Thp, first_page: pages_of(pmd).start, pages: PMD_PAGES }
     }
 }

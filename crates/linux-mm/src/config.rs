@@ -6,7 +6,7 @@ use super::khugepaged::Khugepaged;
 use super::rules::{MidSizes, Rules};
 
 /// The order (log2 of its pages) of a folio that fills a 2 MiB block.
-pub const BLOCK_ORDER: usize = 9;
+pub const PMD_ORDER: usize = 9;
 
 /// `/sys/kernel/mm/transparent_hugepage/enabled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -67,15 +67,15 @@ pub enum SizeMode {
 pub struct ThpConfig {
     /// The global switch.
     pub global: ThpMode,
-    /// One switch per folio order, 0 (unused) to [`BLOCK_ORDER`]: order 2 is 16 KiB, order 9 is 2 MiB.
-    pub sizes: [SizeMode; BLOCK_ORDER + 1],
+    /// One switch per folio order, 0 (unused) to [`PMD_ORDER`]: order 2 is 16 KiB, order 9 is 2 MiB.
+    pub sizes: [SizeMode; PMD_ORDER + 1],
 }
 
 impl ThpConfig {
     /// The kernel's defaults under `global`: 2 MiB inherits, every smaller size is never used (R3).
     pub fn new(global: ThpMode) -> Self {
-        let mut sizes = [SizeMode::Never; BLOCK_ORDER + 1];
-        sizes[BLOCK_ORDER] = SizeMode::Inherit;
+        let mut sizes = [SizeMode::Never; PMD_ORDER + 1];
+        sizes[PMD_ORDER] = SizeMode::Inherit;
         Self { global, sizes }
     }
 
@@ -96,7 +96,7 @@ impl ThpConfig {
             SizeMode::Madvise => advised,
             SizeMode::Never => false,
         };
-        (1..=BLOCK_ORDER).filter(|&order| enabled(self.sizes[order])).fold(0, |set, order| set | 1 << order)
+        (1..=PMD_ORDER).filter(|&order| enabled(self.sizes[order])).fold(0, |set, order| set | 1 << order)
     }
 }
 

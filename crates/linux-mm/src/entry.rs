@@ -1,9 +1,9 @@
 //! What the page tables hold: one byte per 4 KiB page, one entry per 2 MiB block.
 
-use super::span::BLOCK_PAGES;
+use super::span::PMD_PAGES;
 
 /// Pages of a block, as a table length.
-const LEN: usize = BLOCK_PAGES as usize;
+const LEN: usize = PMD_PAGES as usize;
 
 /// What a program access does to its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) enum PteKind {
     /// A page of its own.
     Base,
     /// One page of a larger folio.
-    Piece,
+    FolioPage,
 }
 
 /// One 4 KiB entry with the facts about its page.
@@ -76,7 +76,7 @@ impl Pte {
     }
 
     /// A page of a larger folio.
-    pub fn piece(nonzero: bool, dirty: bool, protected: bool) -> Self {
+    pub fn folio_page(nonzero: bool, dirty: bool, protected: bool) -> Self {
         Self(3).with(Self::NONZERO, nonzero).with(Self::DIRTY, dirty).with(Self::PROTECTED, protected)
     }
 
@@ -86,7 +86,7 @@ impl Pte {
             0 => PteKind::None,
             1 => PteKind::Zero,
             2 => PteKind::Base,
-            _ => PteKind::Piece,
+            _ => PteKind::FolioPage,
         }
     }
 
@@ -135,7 +135,7 @@ impl Pte {
 
     pub fn set_protected(&mut self, protected: bool) {
         *self = self.with(Self::PROTECTED, protected);
-        if self.kind() == PteKind::Piece {
+        if self.kind() == PteKind::FolioPage {
             *self = self.with(Self::EXCLUSIVE, false);
         }
     }
@@ -144,7 +144,7 @@ impl Pte {
     pub fn protect_exclusive(&mut self) {
         if !self.protected() {
             *self = self.with(Self::PROTECTED, true);
-            if self.kind() == PteKind::Piece {
+            if self.kind() == PteKind::FolioPage {
                 *self = self.with(Self::EXCLUSIVE, true);
             }
         }
@@ -152,7 +152,7 @@ impl Pte {
 
     /// A protected piece that no other process ever mapped.
     pub fn is_exclusive(self) -> bool {
-        self.kind() == PteKind::Piece && self.0 & Self::EXCLUSIVE != 0
+        self.kind() == PteKind::FolioPage && self.0 & Self::EXCLUSIVE != 0
     }
 
     /// Whether the entry itself is dirty, not just its page.
@@ -199,9 +199,9 @@ impl Pte {
     }
 }
 
-/// Which page of which folio a [`PteKind::Piece`] is.
+/// Which page of which folio a [`PteKind::FolioPage`] is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct FolioPage {
     pub folio: u32,
     pub index: u32,
 }
@@ -211,23 +211,23 @@ pub(super) struct Piece {
 pub(super) struct PteTable {
     pub ptes: [Pte; LEN],
     /// Meaningful where the entry is a piece, or numbered (the folio is then a frame); absent until the first one.
-    pieces: Option<Box<[Piece; LEN]>>,
+    folio_pages: Option<Box<[FolioPage; LEN]>>,
 }
 
 impl PteTable {
     pub fn filled_with(pte: Pte) -> Box<Self> {
-        Box::new(Self { ptes: [pte; LEN], pieces: None })
+        Box::new(Self { ptes: [pte; LEN], folio_pages: None })
     }
 
-    pub fn set_piece(&mut self, index: usize, pte: Pte, piece: Piece) {
+    pub fn set_folio_page(&mut self, index: usize, pte: Pte, folio_page: FolioPage) {
         self.ptes[index] = pte;
-        self.number(index, piece);
+        self.number(index, folio_page);
     }
 
     /// Numbers the frame of a page of its own.
     pub fn set_frame(&mut self, index: usize, frame: u32) {
         self.ptes[index] = self.ptes[index].with(Pte::NUMBERED, true);
-        self.number(index, Piece { folio: frame, index: 0 });
+        self.number(index, FolioPage { folio: frame, index: 0 });
     }
 
     /// The page's frame is this process's alone and needs no number any more.
@@ -237,27 +237,27 @@ impl PteTable {
 
     /// The number of the frame mapped at `index`, if it has one.
     pub fn frame(&self, index: usize) -> Option<u32> {
-        let pieces = self.pieces.as_ref()?;
-        (self.ptes[index].0 & Pte::NUMBERED != 0).then(|| pieces[index].folio)
+        let folio_pages = self.folio_pages.as_ref()?;
+        (self.ptes[index].0 & Pte::NUMBERED != 0).then(|| folio_pages[index].folio)
     }
 
-    fn number(&mut self, index: usize, piece: Piece) {
-        self.pieces.get_or_insert_with(|| Box::new([Piece::default(); LEN]))[index] = piece;
+    fn number(&mut self, index: usize, folio_page: FolioPage) {
+        self.folio_pages.get_or_insert_with(|| Box::new([FolioPage::default(); LEN]))[index] = folio_page;
     }
 
     /// The folio page mapped at `index`.
-    pub fn piece(&self, index: usize) -> Option<Piece> {
-        let pieces = self.pieces.as_ref()?;
-        (self.ptes[index].kind() == PteKind::Piece).then(|| pieces[index])
+    pub fn folio_page(&self, index: usize) -> Option<FolioPage> {
+        let folio_pages = self.folio_pages.as_ref()?;
+        (self.ptes[index].kind() == PteKind::FolioPage).then(|| folio_pages[index])
     }
 
     /// How many entries from `index` on, below `end`, map consecutive pages of one folio (the kernel's PTE batch).
     /// 0 where there is no large folio.
     pub fn batch(&self, index: usize, end: usize) -> usize {
-        let Some(first) = self.piece(index) else { return 0 };
+        let Some(first) = self.folio_page(index) else { return 0 };
         let continues = |at: usize| {
-            let expected = Piece { folio: first.folio, index: first.index + (at - index) as u32 };
-            self.piece(at) == Some(expected)
+            let expected = FolioPage { folio: first.folio, index: first.index + (at - index) as u32 };
+            self.folio_page(at) == Some(expected)
         };
         (index..end).take_while(|&at| continues(at)).count()
     }
@@ -309,7 +309,7 @@ impl HugePage {
 
 /// The entry of one 2 MiB block.
 #[derive(Debug, Default)]
-pub(super) enum BlockEntry {
+pub(super) enum PmdEntry {
     /// pmd_none: no table, nothing mapped.
     #[default]
     None,
@@ -324,7 +324,7 @@ pub(super) enum BlockEntry {
     },
 }
 
-impl BlockEntry {
+impl PmdEntry {
     /// Whether an access to page `index` of the block needs no fault, with its traces left behind.
     #[inline]
     pub fn access(&mut self, index: usize, access: Access) -> bool {

@@ -1,11 +1,11 @@
 //! Page faults: what one access or one step of a populate installs (R1, R3, R4).
 
 use super::Kernel;
-use super::config::BLOCK_ORDER;
-use super::entry::{Access, BlockEntry, Content, HugePage, Piece, Pte, PteKind};
+use super::config::PMD_ORDER;
+use super::entry::{Access, Content, FolioPage, HugePage, PmdEntry, Pte, PteKind};
 use super::outcome::{Install, InstallKind, Signal};
 use super::rules::HugeZeroWrite;
-use super::span::{BLOCK_PAGES, block_of, index_of, pages_of};
+use super::span::{PMD_PAGES, index_of, pages_of, pmd_of};
 use super::vma::{Protection, Vma};
 
 /// Who asks for the page.
@@ -41,7 +41,7 @@ impl Kernel {
     pub fn touch(&mut self, page: u64, access: Access) -> Result<Option<Install>, Signal> {
         let allowed = self.vmas.covering_ref(page).is_some_and(|vma| vma.allows(access));
         if allowed
-            && let Some(entry) = self.tables.entry_mut(block_of(page))
+            && let Some(entry) = self.tables.entry_mut(pmd_of(page))
             && entry.access(index_of(page), access)
         {
             return Ok(None);
@@ -80,10 +80,10 @@ impl Kernel {
         let kind = if vma.flags.hugetlb {
             self.hugetlb_fault(vma, page, access)?
         } else {
-            match self.tables.entry(block_of(page)) {
-                BlockEntry::HugeZero => self.write_huge_zero(page, access),
-                BlockEntry::None if self.huge_fault_allowed(vma, page) => self.huge_fault(vma, page, access),
-                BlockEntry::Huge(_) => return Ok(self.write_protected_huge(page, access)),
+            match self.tables.entry(pmd_of(page)) {
+                PmdEntry::HugeZero => self.write_huge_zero(page, access),
+                PmdEntry::None if self.huge_fault_allowed(vma, page) => self.huge_fault(vma, page, access),
+                PmdEntry::Huge(_) => return Ok(self.write_protected_huge(page, access)),
                 _ => {
                     let install = self.small_fault(vma, page, access);
                     self.counters.collapsible_pages += match install {
@@ -96,7 +96,7 @@ impl Kernel {
         };
         Ok(Some(match kind {
             InstallKind::Cow => self.installed(kind, page, 1),
-            _ => self.installed(kind, pages_of(block_of(page)).start, BLOCK_PAGES),
+            _ => self.installed(kind, pages_of(pmd_of(page)).start, PMD_PAGES),
         }))
     }
 
@@ -104,19 +104,19 @@ impl Kernel {
     /// mapped, or a zero page.
     pub fn set_content(&mut self, page: u64, content: Content) {
         let holds_bytes = content == Content::NonZero;
-        match self.tables.entry_mut(block_of(page)) {
-            Some(BlockEntry::Huge(huge)) => huge.set_nonzero(index_of(page), holds_bytes),
-            Some(BlockEntry::Table(table)) => table.ptes[index_of(page)].set_nonzero(holds_bytes),
+        match self.tables.entry_mut(pmd_of(page)) {
+            Some(PmdEntry::Huge(huge)) => huge.set_nonzero(index_of(page), holds_bytes),
+            Some(PmdEntry::Table(table)) => table.ptes[index_of(page)].set_nonzero(holds_bytes),
             _ => {}
         }
     }
 
     /// What the page holds now.
     fn content_of(&self, page: u64) -> Content {
-        let holds_bytes = match self.tables.entry(block_of(page)) {
-            BlockEntry::Huge(huge) => huge.is_nonzero(index_of(page)),
-            BlockEntry::Table(table) => table.ptes[index_of(page)].nonzero(),
-            BlockEntry::None | BlockEntry::HugeZero | BlockEntry::Hugetlb { .. } => false,
+        let holds_bytes = match self.tables.entry(pmd_of(page)) {
+            PmdEntry::Huge(huge) => huge.is_nonzero(index_of(page)),
+            PmdEntry::Table(table) => table.ptes[index_of(page)].nonzero(),
+            PmdEntry::None | PmdEntry::HugeZero | PmdEntry::Hugetlb { .. } => false,
         };
         if holds_bytes { Content::NonZero } else { Content::Zero }
     }
@@ -129,20 +129,20 @@ impl Kernel {
 
     /// R1 (b) and (c): the mode allows 2 MiB here and the mapping holds the whole block.
     fn huge_fault_allowed(&self, vma: &Vma, page: u64) -> bool {
-        vma.covers_block_of(page) && self.may_be_huge(vma)
+        vma.covers_pmd_of(page) && self.may_be_huge(vma)
     }
 
     /// R1 (b): the mode allows 2 MiB in this mapping.
     pub(super) fn may_be_huge(&self, vma: &Vma) -> bool {
-        self.orders(vma.flags.thp) & (1 << BLOCK_ORDER) != 0
+        self.orders(vma.flags.thp) & (1 << PMD_ORDER) != 0
     }
 
     /// A first touch that may use a huge page: a read maps the huge zero page, unless that is switched off (R4c).
     fn huge_fault(&mut self, vma: &Vma, page: u64, access: Access) -> InstallKind {
         self.vmas.prepare_anon(vma);
-        let block = block_of(page);
+        let pmd = pmd_of(page);
         if !access.writes() && self.config.use_zero_page {
-            self.tables.replace(block, BlockEntry::HugeZero);
+            self.tables.replace(pmd, PmdEntry::HugeZero);
             return InstallKind::Zero;
         }
         self.install_huge_page(page, access);
@@ -157,7 +157,7 @@ impl Kernel {
                 InstallKind::Thp
             }
             HugeZeroWrite::Split => {
-                self.split_entry(block_of(page));
+                self.split_entry(pmd_of(page));
                 self.install_base_page(page, access);
                 InstallKind::Cow
             }
@@ -167,7 +167,7 @@ impl Kernel {
     fn install_huge_page(&mut self, page: u64, access: Access) {
         let mut huge = HugePage::new();
         huge.set_nonzero(index_of(page), access.leaves_nonzero());
-        self.tables.replace(block_of(page), BlockEntry::Huge(huge));
+        self.tables.replace(pmd_of(page), PmdEntry::Huge(huge));
     }
 
     pub(super) fn install_base_page(&mut self, page: u64, access: Access) {
@@ -187,7 +187,7 @@ impl Kernel {
                 self.install_base_page(page, access);
                 self.installed(InstallKind::Cow, page, 1)
             }
-            PteKind::Base | PteKind::Piece => return self.write_protected_page(page, access),
+            PteKind::Base | PteKind::FolioPage => return self.write_protected_page(page, access),
             PteKind::None => match self.mthp_pages(vma, page) {
                 Some(pages) => {
                     self.install_mthp(pages.clone(), page, access);
@@ -205,7 +205,7 @@ impl Kernel {
     /// The largest enabled, aligned run around `page` that lies in the mapping and has no entry yet (R3).
     fn mthp_pages(&self, vma: &Vma, page: u64) -> Option<std::ops::Range<u64>> {
         let orders = self.orders(vma.flags.thp);
-        (1..BLOCK_ORDER).rev().filter(|order| orders & (1 << order) != 0).find_map(|order| {
+        (1..PMD_ORDER).rev().filter(|order| orders & (1 << order) != 0).find_map(|order| {
             let length = 1u64 << order;
             let start = page - page % length;
             let inside = vma.start <= start && start + length <= vma.end;
@@ -218,7 +218,11 @@ impl Kernel {
         let folio = self.memory.get().folios.add(self.space, pages.clone(), false, false);
         for (index, page) in pages.enumerate() {
             let nonzero = page == touched && access.leaves_nonzero();
-            self.tables.set_piece(page, Pte::piece(nonzero, true, false), Piece { folio, index: index as u32 });
+            self.tables.set_folio_page(
+                page,
+                Pte::folio_page(nonzero, true, false),
+                FolioPage { folio, index: index as u32 },
+            );
         }
     }
 }

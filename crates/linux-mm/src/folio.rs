@@ -159,12 +159,12 @@ impl Folios {
         at[index as usize] = UNMAPPED;
         *count -= 1;
         if *count == 0 {
-            self.leave(id, space);
+            self.release(id, space);
         }
     }
 
     /// A process no longer maps anything of the folio.
-    pub fn leave(&mut self, id: u32, space: SpaceId) {
+    pub fn release(&mut self, id: u32, space: SpaceId) {
         let folio = self.get_mut(id);
         folio.owners.retain(|owner| owner.space != space);
         if folio.owners.is_empty() {

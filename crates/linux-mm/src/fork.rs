@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{BlockEntry, PteKind};
+use super::entry::{PmdEntry, PteKind};
 use super::lock::Locked;
 use super::outcome::Counters;
 use super::page_tables::PageTables;
-use super::span::{BLOCK_PAGES, blocks_touching, clip, index_of};
+use super::span::{PMD_PAGES, clip, index_of, pmds_touching};
 use super::vma::Vma;
 
 impl Kernel {
@@ -26,7 +26,7 @@ impl Kernel {
             space: self.memory.new_space(),
             memory: self.memory.clone(),
             counters: Counters::default(),
-            promises_spent: Default::default(),
+            reservations_consumed: Default::default(),
             thp_disable: self.thp_disable,
             lock_future: Locked::No,
             installs_kept_small: 0,
@@ -40,33 +40,33 @@ impl Kernel {
     }
 
     fn holds_pages(&self, vma: &Vma) -> bool {
-        let blocks = blocks_touching(&vma.pages());
-        self.tables.next_present(blocks.start, blocks.end).is_some()
+        let pmds = pmds_touching(&vma.pages());
+        self.tables.next_present(pmds.start, pmds.end).is_some()
     }
 
     /// Copies the page tables of a mapping, write-protecting both sides. A table is copied even where it is empty.
     fn copy_tables(&mut self, vma: &Vma, child: &mut Kernel) {
         child.tables.copy_upper_levels(&self.tables, &vma.pages());
-        let blocks = blocks_touching(&vma.pages());
-        let mut from = blocks.start;
-        while let Some(block) = self.tables.next_present(from, blocks.end) {
-            from = block + 1;
-            match self.tables.entry(block) {
-                BlockEntry::None => {}
-                BlockEntry::Table(_) => self.copy_table(block, clip(&vma.pages(), block), child),
-                BlockEntry::Huge(_) => self.share_huge(block, child),
-                BlockEntry::HugeZero => {
-                    child.tables.replace(block, BlockEntry::HugeZero);
+        let pmds = pmds_touching(&vma.pages());
+        let mut from = pmds.start;
+        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
+            from = pmd + 1;
+            match self.tables.entry(pmd) {
+                PmdEntry::None => {}
+                PmdEntry::Table(_) => self.copy_table(pmd, clip(&vma.pages(), pmd), child),
+                PmdEntry::Huge(_) => self.share_huge(pmd, child),
+                PmdEntry::HugeZero => {
+                    child.tables.replace(pmd, PmdEntry::HugeZero);
                 }
-                BlockEntry::Hugetlb { .. } => self.share_hugetlb(block, child),
+                PmdEntry::Hugetlb { .. } => self.share_hugetlb(pmd, child),
             }
         }
     }
 
-    fn copy_table(&mut self, block: u64, pages: Range<u64>, child: &mut Kernel) {
-        child.tables.table_for(block);
+    fn copy_table(&mut self, pmd: u64, pages: Range<u64>, child: &mut Kernel) {
+        child.tables.table_for(pmd);
         for page in pages {
-            let Some(table) = self.tables.table_mut(block) else { return };
+            let Some(table) = self.tables.table_mut(pmd) else { return };
             let index = index_of(page);
             table.ptes[index].set_protected(table.ptes[index].is_anon());
             let pte = table.ptes[index];
@@ -78,37 +78,37 @@ impl Kernel {
                     table.set_frame(index, frame);
                     child.tables.set_numbered(page, pte, frame);
                 }
-                PteKind::Piece => {
-                    if let Some(piece) = table.piece(index) {
-                        self.memory.get().folios.map(piece.folio, child.space, piece.index, page);
-                        child.tables.set_piece(page, pte, piece);
+                PteKind::FolioPage => {
+                    if let Some(folio_page) = table.folio_page(index) {
+                        self.memory.get().folios.map(folio_page.folio, child.space, folio_page.index, page);
+                        child.tables.set_folio_page(page, pte, folio_page);
                     }
                 }
             }
         }
     }
 
-    fn share_huge(&mut self, block: u64, child: &mut Kernel) {
-        let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block) else { return };
+    fn share_huge(&mut self, pmd: u64, child: &mut Kernel) {
+        let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd) else { return };
         let mut memory = self.memory.get();
         match huge.folio {
             Some(folio) => memory.folios.map_whole(folio, child.space),
             None => {
                 let spaces = [self.space, child.space];
                 let dirty = std::mem::take(&mut huge.page_dirty);
-                huge.folio = Some(memory.folios.add_whole(spaces, BLOCK_PAGES as usize, dirty, huge.lazy));
+                huge.folio = Some(memory.folios.add_whole(spaces, PMD_PAGES as usize, dirty, huge.lazy));
             }
         }
         huge.protected = true;
-        child.tables.replace(block, BlockEntry::Huge(huge.clone()));
+        child.tables.replace(pmd, PmdEntry::Huge(huge.clone()));
     }
 
-    fn share_hugetlb(&mut self, block: u64, child: &mut Kernel) {
-        let Some(BlockEntry::Hugetlb { writable, frame }) = self.tables.entry_mut(block) else { return };
+    fn share_hugetlb(&mut self, pmd: u64, child: &mut Kernel) {
+        let Some(PmdEntry::Hugetlb { writable, frame }) = self.tables.entry_mut(pmd) else { return };
         *frame = Some(self.memory.get().frames.share(*frame));
         *writable = false;
-        let shared = BlockEntry::Hugetlb { writable: false, frame: *frame };
-        child.tables.replace(block, shared);
+        let shared = PmdEntry::Hugetlb { writable: false, frame: *frame };
+        child.tables.replace(pmd, shared);
     }
 }
 

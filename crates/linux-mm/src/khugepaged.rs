@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::ops::Range;
 
 use super::Kernel;
-use super::span::{BLOCK_PAGES, PAGE_BYTES};
+use super::span::{PAGE_BYTES, PMD_PAGES};
 use super::state::PageState;
 
 /// `/sys/kernel/mm/transparent_hugepage/khugepaged`.
@@ -51,11 +51,11 @@ impl Kernel {
         // Without a sleep it never stops.
         let sleeps = time_ns.checked_div(scan_sleep_ms.saturating_mul(1_000_000));
         let scans = sleeps.map_or(u64::MAX, |sleeps| sleeps + 1);
-        let blocks = scans.saturating_mul(pages_to_scan.div_ceil(BLOCK_PAGES));
+        let pmds = scans.saturating_mul(pages_to_scan.div_ceil(PMD_PAGES));
         let counters = self.counters();
         let finds_any = counters.collapsible_pages + counters.entry_splits > 0;
-        let huge_pages = if finds_any { blocks } else { 0 };
-        (eligible && blocks > 0).then(|| KhugepagedBound::of(huge_pages, max_ptes_none, counters.collapsible_pages))
+        let huge_pages = if finds_any { pmds } else { 0 };
+        (eligible && pmds > 0).then(|| KhugepagedBound::of(huge_pages, max_ptes_none, counters.collapsible_pages))
     }
 
     /// Pages of a range in entries of their own, zero pages among them.
@@ -69,7 +69,7 @@ impl Kernel {
 impl KhugepagedBound {
     /// `small_installs` is the most that can fall away: pages that came one by one where a huge page may stand.
     fn of(huge_pages_max: u64, max_ptes_none: u64, small_installs: u64) -> Self {
-        let pages = huge_pages_max.saturating_mul(max_ptes_none.min(BLOCK_PAGES - 1));
+        let pages = huge_pages_max.saturating_mul(max_ptes_none.min(PMD_PAGES - 1));
         let installs_fewer_max = pages.min(small_installs);
         Self { huge_pages_max, rss_bytes_more_max: pages.saturating_mul(PAGE_BYTES), installs_fewer_max }
     }

@@ -51,7 +51,7 @@ mod write_protected;
 mod zap;
 
 pub use advise::Advice;
-pub use config::{BLOCK_ORDER, Defrag, KernelConfig, Overcommit, SizeMode, ThpConfig, ThpMode};
+pub use config::{Defrag, KernelConfig, Overcommit, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 pub use entry::{Access, Content};
 pub use khugepaged::{Khugepaged, KhugepagedBound};
 pub use lock::{LockFlags, Locked};
@@ -65,8 +65,8 @@ pub use rules::{
     MapAlignment, MidSizes, PopulateHoles, ProtectDirty, ProtectHugeDirty, RefusedReplace, RemapReach, RemapTables,
     Rules, WriteAfterProtect, ZerosOnSplit,
 };
-pub use span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, PAGE_BYTES};
-pub use state::{BlockState, PageState, StateRun};
+pub use span::{ADDRESS_SPACE_PAGES, PAGE_BYTES, PMD_PAGES};
+pub use state::{PageState, PmdState, StateRun};
 pub use version::{Fit, KernelVersion};
 pub use vma::Protection;
 
@@ -87,7 +87,7 @@ pub struct Kernel {
     memory: SharedMemory,
     space: SpaceId,
     /// Blocks of hugetlb mappings whose promise of a page was kept and is not renewed (R13).
-    promises_spent: BTreeSet<u64>,
+    reservations_consumed: BTreeSet<u64>,
     counters: Counters,
     thp_disable: ThpDisable,
     /// How mappings are locked that are made from now on.
@@ -102,7 +102,7 @@ impl Kernel {
         Self {
             space: memory.new_space(),
             memory,
-            promises_spent: BTreeSet::new(),
+            reservations_consumed: BTreeSet::new(),
             vmas: VmaMap::new(config.rules.anon_merge),
             config,
             tables: PageTables::default(),

@@ -128,7 +128,7 @@ impl Kernel {
     }
 
     fn lock_range(&mut self, range: &Range<u64>, locked: Locked) -> Result<(), Errno> {
-        self.up_to_a_hole(range, |kernel, vma, part| kernel.lock_part(vma, part, locked))
+        self.for_each_mapping_until_hole(range, |kernel, vma, part| kernel.lock_part(vma, part, locked))
     }
 
     fn lock_part(&mut self, vma: &Vma, part: &Range<u64>, locked: Locked) -> Result<(), Errno> {

@@ -7,7 +7,7 @@ use super::config::{Overcommit, ThpAdvice};
 use super::lock::Locked;
 use super::outcome::{Errno, Outcome};
 use super::rules::{EmptyTables, FreshMerge, RefusedReplace};
-use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, is_block_aligned};
+use super::span::{ADDRESS_SPACE_PAGES, PMD_PAGES, is_pmd_aligned};
 use super::vma::{Protection, Vma, VmaFlags};
 
 /// How an anonymous private mapping is made: protection and `MAP_*` flags.
@@ -69,10 +69,10 @@ impl Kernel {
         }
         let mut range = range;
         if flags.hugetlb {
-            if !is_block_aligned(range.start) {
+            if !is_pmd_aligned(range.start) {
                 return Err(Errno::Invalid);
             }
-            range.end = range.end.checked_next_multiple_of(BLOCK_PAGES).ok_or(Errno::NoMemory)?;
+            range.end = range.end.checked_next_multiple_of(PMD_PAGES).ok_or(Errno::NoMemory)?;
         }
         if range.end > ADDRESS_SPACE_PAGES || self.map_count() > self.config.max_map_count {
             return Err(Errno::NoMemory);
@@ -82,7 +82,7 @@ impl Kernel {
             RefusedReplace::AsUnmap => errno,
         })?;
         if flags.hugetlb && !flags.noreserve {
-            self.memory.get().pool.reserve((range.end - range.start) / BLOCK_PAGES)?;
+            self.memory.get().pool.reserve((range.end - range.start) / PMD_PAGES)?;
         }
         let vma = Vma {
             start: range.start,
@@ -97,7 +97,7 @@ impl Kernel {
         };
         match self.config.rules.fresh_merge {
             FreshMerge::AsAny => self.vmas.insert(vma),
-            FreshMerge::BehindFirst => self.vmas.insert_behind_first(vma),
+            FreshMerge::NextFirst => self.vmas.insert_next_first(vma),
         };
         Ok(range)
     }

@@ -37,7 +37,7 @@ impl Frames {
     }
 
     /// One that mapped the page no longer does; whether it was the last.
-    pub fn leave(&mut self, id: u32) -> bool {
+    pub fn release(&mut self, id: u32) -> bool {
         self.owners[id as usize] -= 1;
         let was_last = self.owners[id as usize] == 0;
         if was_last {

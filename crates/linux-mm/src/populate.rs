@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{Access, BlockEntry, Content, PteKind};
+use super::entry::{Access, Content, PmdEntry, PteKind};
 use super::fault::FaultCause;
 use super::outcome::{Errno, InstallRun, Outcome, append};
 use super::rules::HugetlbPopulate;
-use super::span::{block_of, index_of, pages_of};
+use super::span::{index_of, pages_of, pmd_of};
 
 impl Kernel {
     /// Makes every page of `range` present as if accessed, page by page. Stops at a hole (ENOMEM), at a protection
@@ -39,9 +39,9 @@ impl Kernel {
                     append(installs, install);
                 }
             }
-            page = match self.tables.entry(block_of(page)) {
-                BlockEntry::None | BlockEntry::Table(_) => page + 1,
-                BlockEntry::Huge(_) | BlockEntry::HugeZero | BlockEntry::Hugetlb { .. } => pages_of(block_of(page)).end,
+            page = match self.tables.entry(pmd_of(page)) {
+                PmdEntry::None | PmdEntry::Table(_) => page + 1,
+                PmdEntry::Huge(_) | PmdEntry::HugeZero | PmdEntry::Hugetlb { .. } => pages_of(pmd_of(page)).end,
             };
         }
         Ok(())
@@ -51,17 +51,17 @@ impl Kernel {
     /// page of a large folio dirties the folio (R9c). Bytes do not change.
     fn mark_present(&mut self, page: u64, access: Access) -> bool {
         let writes = access.writes();
-        match self.tables.entry_mut(block_of(page)) {
-            None | Some(BlockEntry::None) => false,
-            Some(BlockEntry::HugeZero) => !writes,
-            Some(BlockEntry::Hugetlb { writable, .. }) => *writable || !writes,
-            Some(BlockEntry::Huge(huge)) if writes && huge.protected => false,
-            Some(BlockEntry::Huge(huge)) => {
+        match self.tables.entry_mut(pmd_of(page)) {
+            None | Some(PmdEntry::None) => false,
+            Some(PmdEntry::HugeZero) => !writes,
+            Some(PmdEntry::Hugetlb { writable, .. }) => *writable || !writes,
+            Some(PmdEntry::Huge(huge)) if writes && huge.protected => false,
+            Some(PmdEntry::Huge(huge)) => {
                 huge.dirty |= writes;
                 true
             }
-            Some(BlockEntry::Table(table)) => {
-                let piece = table.piece(index_of(page));
+            Some(PmdEntry::Table(table)) => {
+                let folio_page = table.folio_page(index_of(page));
                 let pte = &mut table.ptes[index_of(page)];
                 if writes && pte.protected() {
                     return false;
@@ -72,12 +72,12 @@ impl Kernel {
                     PteKind::Base if writes => pte.dirty_page(),
                     PteKind::Base => {}
                     // A clean entry dirties its folio, a dirty one is left as it is.
-                    PteKind::Piece => {
-                        if let Some(piece) = piece
+                    PteKind::FolioPage => {
+                        if let Some(folio_page) = folio_page
                             && writes
                             && !pte.dirty()
                         {
-                            self.memory.get().folios.get_mut(piece.folio).dirty = true;
+                            self.memory.get().folios.get_mut(folio_page.folio).dirty = true;
                         }
                     }
                 }

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{BlockEntry, Pte};
+use super::entry::{PmdEntry, Pte};
 use super::lock::Locked;
 use super::outcome::Errno;
 use super::rules::{ChargeAfterProtect, ProtectDirty, ProtectHugeDirty, WriteAfterProtect};
-use super::span::{blocks_touching, clip, index_of};
+use super::span::{clip, index_of, pmds_touching};
 use super::vma::{Protection, Vma, VmaFlags};
 
 impl Kernel {
@@ -19,14 +19,14 @@ impl Kernel {
         if range.start > range.end {
             return Err(Errno::NoMemory);
         }
-        self.up_to_a_hole(&range, |kernel, vma, part| kernel.protect_part(vma, part, protection))
+        self.for_each_mapping_until_hole(&range, |kernel, vma, part| kernel.protect_part(vma, part, protection))
     }
 
     /// Does something to each mapping of a range, up to the first hole or error.
     ///
     /// # Errors
     /// ENOMEM at a hole, or the first error.
-    pub(super) fn up_to_a_hole(
+    pub(super) fn for_each_mapping_until_hole(
         &mut self,
         range: &Range<u64>,
         mut each: impl FnMut(&mut Kernel, &Vma, &Range<u64>) -> Result<(), Errno>,
@@ -52,7 +52,7 @@ impl Kernel {
         }
         let was_writable = vma.flags.protection == Protection::ReadWrite;
         if was_writable && self.config.rules.protect_huge_dirty == ProtectHugeDirty::Lost {
-            self.lose_dirty(part);
+            self.clear_huge_dirty(part);
         }
         if self.config.rules.protect_dirty == ProtectDirty::PerRun {
             self.spread_dirty(part, vma.flags.protection);
@@ -70,14 +70,14 @@ impl Kernel {
     /// Takes the write permission from what is present, where this version does not give it back by itself.
     fn write_protect(&mut self, part: &Range<u64>, now: Protection) {
         let is_by_entry = self.config.rules.write_after_protect == WriteAfterProtect::CleanFault;
-        let blocks = blocks_touching(part);
-        let mut from = blocks.start;
-        while let Some(block) = self.tables.next_present(from, blocks.end) {
-            from = block + 1;
-            match self.tables.entry_mut(block) {
-                Some(BlockEntry::Huge(huge)) => huge.protected = true,
-                Some(BlockEntry::Table(table)) => {
-                    let pages = clip(part, block);
+        let pmds = pmds_touching(part);
+        let mut from = pmds.start;
+        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
+            from = pmd + 1;
+            match self.tables.entry_mut(pmd) {
+                Some(PmdEntry::Huge(huge)) => huge.protected = true,
+                Some(PmdEntry::Table(table)) => {
+                    let pages = clip(part, pmd);
                     let first = index_of(pages.start);
                     let entries = &mut table.ptes[first..first + (pages.end - pages.start) as usize];
                     let anonymous = entries.iter_mut().filter(|pte| pte.is_anon());
@@ -93,12 +93,12 @@ impl Kernel {
     }
 
     /// R26: the entry of a huge page that may be written is clean afterwards.
-    fn lose_dirty(&mut self, part: &Range<u64>) {
-        let blocks = blocks_touching(part);
-        let mut from = blocks.start;
-        while let Some(block) = self.tables.next_present(from, blocks.end) {
-            from = block + 1;
-            if let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block) {
+    fn clear_huge_dirty(&mut self, part: &Range<u64>) {
+        let pmds = pmds_touching(part);
+        let mut from = pmds.start;
+        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
+            from = pmd + 1;
+            if let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd) {
                 // One without the permission to write keeps the bit elsewhere.
                 huge.dirty &= huge.protected;
             }
@@ -108,18 +108,18 @@ impl Kernel {
     /// R26: entries are changed in runs per large folio, and one dirty entry makes its whole run dirty. A run ends where
     /// the entries' permission to write changes: in a mapping that was writable `before`, at what a fork left protected.
     fn spread_dirty(&mut self, part: &Range<u64>, before: Protection) {
-        let blocks = blocks_touching(part);
-        let mut from = blocks.start;
-        while let Some(block) = self.tables.next_present(from, blocks.end) {
-            from = block + 1;
-            let Some(BlockEntry::Table(table)) = self.tables.entry_mut(block) else { continue };
-            let pages = clip(part, block);
+        let pmds = pmds_touching(part);
+        let mut from = pmds.start;
+        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
+            from = pmd + 1;
+            let Some(PmdEntry::Table(table)) = self.tables.entry_mut(pmd) else { continue };
+            let pages = clip(part, pmd);
             let mut at = index_of(pages.start);
             let end = at + (pages.end - pages.start) as usize;
             while at < end {
                 let batch = table.batch(at, end).max(1);
                 let run = match before {
-                    Protection::ReadWrite => alike(&table.ptes[at..at + batch]),
+                    Protection::ReadWrite => same_protection_run(&table.ptes[at..at + batch]),
                     Protection::None | Protection::Read => batch,
                 };
                 let entries = &mut table.ptes[at..at + run];
@@ -132,7 +132,7 @@ impl Kernel {
 }
 
 /// How many entries from the first on are all protected, or all not.
-fn alike(entries: &[Pte]) -> usize {
+fn same_protection_run(entries: &[Pte]) -> usize {
     entries.iter().take_while(|pte| pte.protected() == entries[0].protected()).count()
 }
 

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{BlockEntry, PteKind};
+use super::entry::{PmdEntry, PteKind};
 use super::lock::Locked;
 use super::outcome::Errno;
 use super::rules::{GrowMerge, KeptSource, RemapReach, RemapTables};
-use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, block_of, index_of, is_block_aligned, overlap, pages_of};
+use super::span::{ADDRESS_SPACE_PAGES, PMD_PAGES, index_of, is_pmd_aligned, overlap, pages_of, pmd_of};
 use super::vma::{Vma, VmaFlags};
 
 /// What is left where the pages were.
@@ -57,10 +57,10 @@ impl Kernel {
         if self.config.rules.remap_reach == RemapReach::One {
             let vma = self.vmas.covering(old).ok_or(Errno::Fault)?;
             if vma.flags.hugetlb {
-                if !is_block_aligned(old) || !is_block_aligned(new) {
+                if !is_pmd_aligned(old) || !is_pmd_aligned(new) {
                     return Err(Errno::Invalid);
                 }
-                let whole = length.next_multiple_of(BLOCK_PAGES);
+                let whole = length.next_multiple_of(PMD_PAGES);
                 (end, new_end) = (old + whole, new + whole);
             }
         }
@@ -116,7 +116,7 @@ impl Kernel {
         }
         let vma = self.vmas.covering(start).ok_or(Errno::Fault)?;
         let is_rounded = vma.flags.hugetlb && self.config.rules.remap_reach.takes_hugetlb();
-        let unit = if is_rounded { BLOCK_PAGES } else { 1 };
+        let unit = if is_rounded { PMD_PAGES } else { 1 };
         if !start.is_multiple_of(unit) {
             return Err(Errno::Invalid);
         }
@@ -206,17 +206,17 @@ impl Kernel {
 
     fn move_page_tables(&mut self, source: &Vma, target: &Vma, mut tables: TableMove) {
         if self.may_widen(source, target, &tables) {
-            tables.old -= tables.old % BLOCK_PAGES;
-            tables.new -= tables.new % BLOCK_PAGES;
+            tables.old -= tables.old % PMD_PAGES;
+            tables.new -= tables.new % PMD_PAGES;
         }
         while tables.old < tables.end {
-            let extent = if self.tables.has_pmd_page(block_of(tables.old)) {
-                tables.extent(BLOCK_PAGES)
+            let extent = if self.tables.has_pmd_table(pmd_of(tables.old)) {
+                tables.extent(PMD_PAGES)
             } else {
                 // Nothing to move below this entry; go on behind it.
-                tables.extent(BLOCK_PAGES * BLOCK_PAGES)
+                tables.extent(PMD_PAGES * PMD_PAGES)
             };
-            if self.tables.has_pmd_page(block_of(tables.old)) {
+            if self.tables.has_pmd_table(pmd_of(tables.old)) {
                 self.move_entries(&tables, extent);
             }
             tables.old += extent;
@@ -227,13 +227,13 @@ impl Kernel {
     /// R21: a move that starts at equal offsets inside two blocks with nothing mapped below, and reaches the end of
     /// the first block, takes the whole table along.
     fn may_widen(&self, source: &Vma, target: &Vma, tables: &TableMove) -> bool {
-        let offset = tables.old % BLOCK_PAGES;
+        let offset = tables.old % PMD_PAGES;
         let nothing_below =
             |vma: &Vma, at: u64| vma.start == at && self.vmas.overlapping(&(at - offset..at)).is_empty();
         self.config.rules.remap_tables == RemapTables::Widened
             && offset != 0
-            && offset == tables.new % BLOCK_PAGES
-            && tables.end >= pages_of(block_of(tables.old)).end
+            && offset == tables.new % PMD_PAGES
+            && tables.end >= pages_of(pmd_of(tables.old)).end
             && nothing_below(source, tables.old)
             && nothing_below(target, tables.new)
     }
@@ -241,15 +241,15 @@ impl Kernel {
     /// Moves up to one block: its entry as it is if the whole block moves to a block, else page by page, which
     /// splits a huge entry (R16') and gives the target a table even for an empty one (R21).
     fn move_entries(&mut self, tables: &TableMove, extent: u64) {
-        let (from, to) = (block_of(tables.old), block_of(tables.new));
-        self.tables.make_pud_page(to);
-        if matches!(self.tables.entry(from), BlockEntry::None) {
+        let (from, to) = (pmd_of(tables.old), pmd_of(tables.new));
+        self.tables.make_pud_table(to);
+        if matches!(self.tables.entry(from), PmdEntry::None) {
             return;
         }
         self.tables.make_upper_levels(to);
-        if extent == BLOCK_PAGES && matches!(self.tables.entry(to), BlockEntry::None) {
+        if extent == PMD_PAGES && matches!(self.tables.entry(to), PmdEntry::None) {
             let entry = self.tables.take(from);
-            self.follow_folios(&entry, to);
+            self.update_folio_maps(&entry, to);
             self.tables.replace(to, entry);
             return;
         }
@@ -261,26 +261,26 @@ impl Kernel {
     }
 
     /// Tells the folios mapped by a table that it now stands at `block`.
-    fn follow_folios(&mut self, entry: &BlockEntry, block: u64) {
-        let BlockEntry::Table(table) = entry else { return };
-        for (index, page) in pages_of(block).enumerate() {
-            if let Some(piece) = table.piece(index) {
-                self.memory.get().folios.map(piece.folio, self.space, piece.index, page);
+    fn update_folio_maps(&mut self, entry: &PmdEntry, pmd: u64) {
+        let PmdEntry::Table(table) = entry else { return };
+        for (index, page) in pages_of(pmd).enumerate() {
+            if let Some(folio_page) = table.folio_page(index) {
+                self.memory.get().folios.map(folio_page.folio, self.space, folio_page.index, page);
             }
         }
     }
 
     fn move_page(&mut self, from: u64, to: u64) {
-        let Some(table) = self.tables.table_mut(block_of(from)) else { return };
+        let Some(table) = self.tables.table_mut(pmd_of(from)) else { return };
         let pte = table.ptes[index_of(from)];
-        let (piece, frame) = (table.piece(index_of(from)), table.frame(index_of(from)));
+        let (folio_page, frame) = (table.folio_page(index_of(from)), table.frame(index_of(from)));
         if pte.kind() == PteKind::None {
             return;
         }
         self.tables.set_pte(from, super::entry::Pte::NONE);
-        if let Some(piece) = piece {
-            self.memory.get().folios.map(piece.folio, self.space, piece.index, to);
-            self.tables.set_piece(to, pte, piece);
+        if let Some(folio_page) = folio_page {
+            self.memory.get().folios.map(folio_page.folio, self.space, folio_page.index, to);
+            self.tables.set_folio_page(to, pte, folio_page);
         } else if let Some(frame) = frame {
             self.tables.set_numbered(to, pte, frame);
         } else {

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::span::BLOCK_PAGES;
+use super::span::PMD_PAGES;
 use super::version::KernelVersion;
 
 /// What the first write to a huge zero page does (R4). `do_huge_pmd_wp_page` in mm/huge_memory.c.
@@ -26,7 +26,8 @@ pub enum MapAlignment {
     /// On a 2 MiB boundary if the map is at least 2 MiB long.
     LongMaps,
     /// On a 2 MiB boundary if the length is a multiple of 2 MiB.
-    WholeBlocks,
+    #[serde(rename = "whole_blocks")]
+    WholePmds,
 }
 
 /// Folio sizes between 4 KiB and 2 MiB (R3). `alloc_anon_folio` in mm/memory.c.
@@ -114,7 +115,8 @@ pub enum FreshMerge {
     /// Both if they can be one, else the one before.
     AsAny,
     /// The one behind, and the one before only if it has the same anonymous memory, or alone has any.
-    BehindFirst,
+    #[serde(rename = "behind_first")]
+    NextFirst,
 }
 
 /// Whether mprotect gives the charge of memory back that was never written and stops being writable (R18).
@@ -401,7 +403,7 @@ impl Rules {
         write_after_protect: WriteAfterProtect::CleanFault,
         remap_reach: RemapReach::One,
         kept_source: KeptSource::AsAny,
-        fresh_merge: FreshMerge::BehindFirst,
+        fresh_merge: FreshMerge::NextFirst,
         advice_at_limit: AdviceAtLimit::Again,
         grow_merge: GrowMerge::AsMade,
         aging_sharers: AgingSharers::FirstPage,
@@ -430,7 +432,7 @@ impl Rules {
     /// Read in its source.
     pub const LINUX_6_12: Self = Self {
         version: KernelVersion::V6_12,
-        map_alignment: MapAlignment::WholeBlocks,
+        map_alignment: MapAlignment::WholePmds,
         aging_split: AgingSplit::Part,
         zeros_on_split: ZerosOnSplit::ZeroPage,
         hugetlb_dontneed: HugetlbDontneed::ToReserve,
@@ -477,11 +479,11 @@ impl Rules {
 
     /// Whether an anonymous map of `pages` at an address of the kernel's choice starts on a 2 MiB boundary (R5).
     /// False means: on a page boundary, 2 MiB-aligned only by luck.
-    pub fn map_is_block_aligned(&self, pages: u64) -> bool {
+    pub fn map_is_pmd_aligned(&self, pages: u64) -> bool {
         match self.map_alignment {
             MapAlignment::Page => false,
-            MapAlignment::LongMaps => pages >= BLOCK_PAGES,
-            MapAlignment::WholeBlocks => pages > 0 && pages.is_multiple_of(BLOCK_PAGES),
+            MapAlignment::LongMaps => pages >= PMD_PAGES,
+            MapAlignment::WholePmds => pages > 0 && pages.is_multiple_of(PMD_PAGES),
         }
     }
 }

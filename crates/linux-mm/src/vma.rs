@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::config::ThpAdvice;
 use super::lock::Locked;
 use super::rules::AnonMerge;
-use super::span::{block_of, pages_of};
+use super::span::{pages_of, pmd_of};
 
 /// What a program may do with the pages of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -68,9 +68,9 @@ impl Vma {
     }
 
     /// Whether the whole 2 MiB block of `page` lies in the mapping (R1c).
-    pub fn covers_block_of(&self, page: u64) -> bool {
-        let block = pages_of(block_of(page));
-        self.start <= block.start && block.end <= self.end
+    pub fn covers_pmd_of(&self, page: u64) -> bool {
+        let pmd = pages_of(pmd_of(page));
+        self.start <= pmd.start && pmd.end <= self.end
     }
 
     /// Whether `next` continues this mapping with the same flags and numbering (R6, R18).
@@ -93,7 +93,7 @@ impl Vma {
     }
 
     /// Whether this adjacent mapping's anon_vma serves `other` too: only the protection may differ (R19).
-    pub fn lends_anon_to(&self, other: &Vma) -> bool {
+    pub fn can_share_anon_with(&self, other: &Vma) -> bool {
         let flags = VmaFlags { protection: other.flags.protection, ..self.flags };
         flags == other.flags && !self.inherited && self.displacement == other.displacement && !self.flags.hugetlb
     }

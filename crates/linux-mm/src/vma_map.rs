@@ -13,13 +13,13 @@ pub(super) struct VmaMap {
     rule: AnonMerge,
     by_start: BTreeMap<u64, Vma>,
     /// The mapping found last; accesses come in runs. Emptied by every change.
-    hot: Option<Vma>,
+    last_found: Option<Vma>,
     anon_count: u64,
 }
 
 impl VmaMap {
     pub fn new(rule: AnonMerge) -> Self {
-        Self { rule, by_start: BTreeMap::new(), hot: None, anon_count: 0 }
+        Self { rule, by_start: BTreeMap::new(), last_found: None, anon_count: 0 }
     }
 
     pub fn len(&self) -> u64 {
@@ -34,10 +34,10 @@ impl VmaMap {
     /// The same without a copy.
     #[inline]
     pub fn covering_ref(&mut self, page: u64) -> Option<&Vma> {
-        if self.hot.as_ref().is_none_or(|vma| !vma.contains(page)) {
-            self.hot = self.at_or_after(page).filter(|vma| vma.contains(page));
+        if self.last_found.as_ref().is_none_or(|vma| !vma.contains(page)) {
+            self.last_found = self.at_or_after(page).filter(|vma| vma.contains(page));
         }
-        self.hot.as_ref()
+        self.last_found.as_ref()
     }
 
     /// The first mapping with a page at or after `page`.
@@ -62,7 +62,7 @@ impl VmaMap {
     }
 
     /// First page of the highest room for `pages` pages that ends at or below `top`; it ends where that room does.
-    pub fn highest_room(&self, pages: u64, top: u64) -> Option<u64> {
+    pub fn highest_gap(&self, pages: u64, top: u64) -> Option<u64> {
         let mut end = top;
         for vma in self.by_start.range(..top).rev().map(|(_, vma)| vma) {
             if end.saturating_sub(vma.end) >= pages {
@@ -76,18 +76,19 @@ impl VmaMap {
     /// Puts a mapping into free space, as part of its neighbours where it merges with them, and returns what it
     /// became. Where left and right could each take it but not each other, only left does (R20).
     pub fn insert(&mut self, vma: Vma) -> Vma {
-        let left = self.left_of(&vma);
-        let right = self.right_of(&vma).filter(|right| left.is_none_or(|left| anon_compatible(left.anon, right.anon)));
+        let left = self.mergeable_prev(&vma);
+        let right =
+            self.mergeable_next(&vma).filter(|right| left.is_none_or(|left| anon_compatible(left.anon, right.anon)));
         self.join(vma, left, right)
     }
 
     /// The same for a map without anonymous memory, where the neighbour behind is asked first, and the one before joins only
     /// if it has the same anonymous memory as that, or alone has any.
-    pub fn insert_behind_first(&mut self, vma: Vma) -> Vma {
-        let right = self.right_of(&vma);
+    pub fn insert_next_first(&mut self, vma: Vma) -> Vma {
+        let right = self.mergeable_next(&vma);
         let joins =
             |left: &Vma| right.is_none_or(|right| left.anon == right.anon || right.anon.is_none() && !left.inherited);
-        let left = self.left_of(&vma).filter(joins);
+        let left = self.mergeable_prev(&vma).filter(joins);
         self.join(vma, left, right)
     }
 
@@ -107,16 +108,16 @@ impl VmaMap {
     /// Whether part `range` of a mapping would merge with a neighbour of that mapping once it had `flags`.
     pub fn would_merge(&self, vma: &Vma, range: &Range<u64>, flags: VmaFlags) -> bool {
         let part = Vma { start: range.start, end: range.end, flags, ..*vma };
-        self.left_of(&part).is_some() || self.right_of(&part).is_some()
+        self.mergeable_prev(&part).is_some() || self.mergeable_next(&part).is_some()
     }
 
     /// The mapping before `vma`, if both can be one.
-    fn left_of(&self, vma: &Vma) -> Option<Vma> {
+    fn mergeable_prev(&self, vma: &Vma) -> Option<Vma> {
         self.ending_at(vma.start).filter(|left| left.continues_in(vma) && vma.anon_fits(left, self.rule))
     }
 
     /// The mapping behind `vma`, if both can be one.
-    fn right_of(&self, vma: &Vma) -> Option<Vma> {
+    fn mergeable_next(&self, vma: &Vma) -> Option<Vma> {
         let right = self.by_start.get(&vma.end).copied();
         right.filter(|right| vma.continues_in(right) && vma.anon_fits(right, self.rule))
     }
@@ -137,7 +138,7 @@ impl VmaMap {
 
     /// Takes the mapping out that starts at `start`.
     pub fn take(&mut self, start: u64) {
-        self.hot = None;
+        self.last_found = None;
         self.by_start.remove(&start);
     }
 
@@ -156,7 +157,7 @@ impl VmaMap {
         let lent = [next, self.ending_at(vma.start)]
             .into_iter()
             .flatten()
-            .find_map(|neighbour| neighbour.anon.filter(|_| neighbour.lends_anon_to(vma)));
+            .find_map(|neighbour| neighbour.anon.filter(|_| neighbour.can_share_anon_with(vma)));
         let anon = lent.unwrap_or_else(|| {
             self.anon_count += 1;
             AnonId(self.anon_count)
@@ -203,7 +204,7 @@ impl VmaMap {
     }
 
     fn put(&mut self, vma: Vma) {
-        self.hot = None;
+        self.last_found = None;
         self.by_start.insert(vma.start, vma);
     }
 }

@@ -1,25 +1,25 @@
 //! Writes to pages that are present, in a mapping that allows writing, but may not be written in place (R27).
 
 use super::Kernel;
-use super::entry::{Access, BlockEntry, PteKind};
+use super::entry::{Access, PmdEntry, PteKind};
 use super::outcome::{Install, InstallKind};
 use super::rules::LargeReuse;
-use super::span::{block_of, index_of};
+use super::span::{index_of, pmd_of};
 
 impl Kernel {
     /// The write to a huge page without permission to write. One that another process maps too is split here, and
     /// the page copied.
     pub(super) fn write_protected_huge(&mut self, page: u64, access: Access) -> Option<Install> {
-        let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block_of(page)) else { return None };
+        let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd_of(page)) else { return None };
         if let Some(folio) = huge.folio {
             let mut memory = self.memory.get();
             if memory.folios.get(folio).is_shared() {
                 drop(memory);
-                self.split_entry(block_of(page));
+                self.split_entry(pmd_of(page));
                 return self.write_protected_page(page, access);
             }
             huge.page_dirty = memory.folios.get(folio).dirty;
-            memory.folios.leave(folio, self.space);
+            memory.folios.release(folio, self.space);
         }
         huge.folio = None;
         huge.protected = false;
@@ -41,12 +41,12 @@ impl Kernel {
     /// Makes a page writable in place, if it may be: no other process maps it.
     fn take_for_reuse(&mut self, page: u64) -> bool {
         let index = index_of(page);
-        let Some(table) = self.tables.table_mut(block_of(page)) else { return false };
+        let Some(table) = self.tables.table_mut(pmd_of(page)) else { return false };
         let mut memory = self.memory.get();
-        let may_reuse = match (table.ptes[index].kind(), table.piece(index), table.frame(index)) {
-            (PteKind::Piece, ..) if table.ptes[index].is_exclusive() => true,
-            (PteKind::Piece, Some(piece), _) => {
-                let folio = memory.folios.get(piece.folio);
+        let may_reuse = match (table.ptes[index].kind(), table.folio_page(index), table.frame(index)) {
+            (PteKind::FolioPage, ..) if table.ptes[index].is_exclusive() => true,
+            (PteKind::FolioPage, Some(folio_page), _) => {
+                let folio = memory.folios.get(folio_page.folio);
                 let is_reused = match self.config.rules.large_reuse {
                     LargeReuse::LastPage => folio.is_last_page(),
                     LargeReuse::Never => false,
@@ -57,7 +57,7 @@ impl Kernel {
             (_, _, Some(frame)) => {
                 let is_shared = memory.frames.is_shared(frame);
                 if !is_shared {
-                    memory.frames.leave(frame);
+                    memory.frames.release(frame);
                     table.clear_frame(index);
                 }
                 !is_shared
@@ -74,7 +74,7 @@ impl Kernel {
     fn reused(&mut self, page: u64, access: Access) {
         self.counters.faults += 1;
         self.counters.reuses += 1;
-        if let Some(entry) = self.tables.entry_mut(block_of(page)) {
+        if let Some(entry) = self.tables.entry_mut(pmd_of(page)) {
             entry.access(index_of(page), access);
         }
     }

@@ -152,7 +152,7 @@ fn smaps_leaves_out_by_version() {
 
 #[test]
 fn maps_are_aligned_by_version() {
-    let aligned = |pages: u64| KernelVersion::ALL.map(|version| Rules::of(version).map_is_block_aligned(pages));
+    let aligned = |pages: u64| KernelVersion::ALL.map(|version| Rules::of(version).map_is_pmd_aligned(pages));
     assert_eq!(aligned(512), [false, false, true, true, true, true]);
     assert_eq!(aligned(513), [false, false, true, false, false, false]);
     assert_eq!(aligned(511), [false; 6]);

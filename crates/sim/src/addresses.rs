@@ -46,15 +46,15 @@ pub enum AddressSource {
 
 /// Addresses as they are asked for.
 #[derive(Debug)]
-pub(crate) struct Giver {
+pub(crate) struct AddressProvider {
     addresses: Addresses,
     maps: u64,
     not_given: u64,
 }
 
-impl Giver {
-    pub(crate) fn new(addresses: Addresses) -> Giver {
-        Giver { addresses, maps: 0, not_given: 0 }
+impl AddressProvider {
+    pub(crate) fn new(addresses: Addresses) -> AddressProvider {
+        AddressProvider { addresses, maps: 0, not_given: 0 }
     }
 
     /// The next address that was given, if there is one.

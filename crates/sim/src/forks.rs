@@ -7,8 +7,8 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use serde::Serialize;
 
-use crate::accounts::Accounts;
-use crate::hooks::{Hooks, Touch, Watch, Why};
+use crate::accounting::Accounting;
+use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::work::Present;
 use hksim_linux_mm::{Content, Kernel};
 
@@ -92,26 +92,26 @@ impl Forks {
 
 /// Accounts of a run in which writes of metadata must be seen: after a fork they copy pages, after a split of a huge page they
 /// fill pages that were all zeros.
-pub(crate) struct MetadataWatch(pub(crate) Accounts);
+pub(crate) struct MetadataObserver(pub(crate) Accounting);
 
-impl Watch for MetadataWatch {
-    fn accounts(&self) -> &Accounts {
+impl AccountingObserver for MetadataObserver {
+    fn accounting(&self) -> &Accounting {
         &self.0
     }
 
-    fn accounts_mut(&mut self) -> &mut Accounts {
+    fn accounting_mut(&mut self) -> &mut Accounting {
         &mut self.0
     }
 }
 
-impl Hooks for MetadataWatch {
+impl MemoryObserver for MetadataObserver {
     const EVERY_ACCESS: bool = true;
 
-    fn touch(&mut self, page: u64, touch: Touch, why: Why) {
-        self.0.touch(page, touch, why);
+    fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
+        self.0.touch(page, touch, cause);
     }
 
-    fn access(&mut self, _pages: Range<u64>, _why: Why) {}
+    fn access(&mut self, _pages: Range<u64>, _cause: Cause) {}
 
     fn reserve(&mut self, pages: Range<u64>) {
         self.0.reserve(pages);

@@ -8,13 +8,13 @@
 //! - [`placement`]: just where every object lies.
 //! - [`tlb`]: models of TLBs; [`reach`]: what they could cover, and what they miss.
 
-pub mod accounts;
+pub mod accounting;
 pub mod addresses;
 pub mod forks;
-pub mod hooks;
 pub mod memory;
-mod page_set;
+pub mod observer;
 pub mod placement;
+mod range_set;
 pub mod reach;
 pub mod report;
 pub mod simulate;
@@ -24,5 +24,5 @@ pub mod work;
 
 pub use addresses::Addresses;
 pub use report::SimReport;
-pub use simulate::{Setup, SimError, Simulated, simulate};
+pub use simulate::{SimConfig, SimError, Simulated, simulate};
 pub use sweep::{Input, Sweep, sweep};

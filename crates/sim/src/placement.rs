@@ -6,7 +6,7 @@ use hksim_trace::event::Event;
 use hksim_trace::source::EventSource;
 
 use crate::SimError;
-use crate::accounts::Accounts;
+use crate::accounting::Accounting;
 use crate::memory::SimMemory;
 use hksim_linux_mm::{Kernel, KernelConfig};
 
@@ -24,8 +24,8 @@ pub fn placements<E: From<SimError>>(
 ) -> Result<(), E> {
     let plan = design.prepare().map_err(SimError::from)?;
     // What the application touches changes no placement, so nothing is touched.
-    let hooks = Accounts::new(Kernel::new(KernelConfig::default()));
-    let memory = SimMemory::new(plan.layout, &plan.geometry, hooks);
+    let observer = Accounting::new(Kernel::new(KernelConfig::default()));
+    let memory = SimMemory::new(plan.layout, &plan.geometry, observer);
     let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
     let summary = *source.summary();
     let mut driver = Driver::new(allocator, summary.threads, summary.objects_peak, TouchRule::None);
@@ -42,7 +42,7 @@ pub fn placements<E: From<SimError>>(
 }
 
 /// Where an event's object is now.
-fn address(driver: &Driver<SimMemory<Accounts>, RunGeometry>, event: &Event) -> Option<u64> {
+fn address(driver: &Driver<SimMemory<Accounting>, RunGeometry>, event: &Event) -> Option<u64> {
     let object = event.op.object()?;
     driver.block_of(object).map(|block| driver.allocator().mem.address_of(block))
 }

@@ -3,12 +3,12 @@
 use hksim_policy::Policy;
 use std::collections::BTreeMap;
 
-use hksim_engine::{ByKind, FellBack, OsCalls, PolicyRule, TouchRule};
+use hksim_engine::{ByKind, Fallbacks, MemoryPolicyRule, OsCalls, TouchRule};
 use hksim_trace::header::{Clock, Header, Origin, Touch};
 use hksim_trace::source::EventSource;
 use serde::Serialize;
 
-use crate::accounts::ByReason;
+use crate::accounting::ByReason;
 use crate::addresses::AddressLabel;
 use crate::forks::ForkReport;
 use crate::reach::TlbReport;
@@ -58,9 +58,9 @@ pub struct TouchLabel {
 
 /// What the program asked of the kernel for all of its memory, and what came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PolicyLabel {
+pub struct MemoryPolicyLabel {
     /// Whether that was obeyed.
-    pub rule: PolicyRule,
+    pub rule: MemoryPolicyRule,
     /// Changes that it made, or began under.
     pub changes: u64,
     /// Calls of `mlockall` among them.
@@ -159,12 +159,12 @@ pub struct SimReport {
     /// Requests that could not be served.
     pub failed: u64,
     /// SuperSlabs that hugetlb refused, and maps that the kernel did not align.
-    pub fell_back: FellBack,
+    pub fell_back: Fallbacks,
     /// Where the addresses of maps came from, where SuperSlabs have maps of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addresses: Option<AddressLabel>,
     /// What the program asked of the kernel for all of its memory.
-    pub memory_policy: PolicyLabel,
+    pub memory_policy: MemoryPolicyLabel,
     /// What khugepaged could change; `None` where no mapping can have huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub khugepaged: Option<KhugepagedBound>,

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::report::{SCHEMA, SimReport};
-use crate::simulate::{Marks, Setup, SimError, simulate};
+use crate::simulate::{Marks, SimConfig, SimError, simulate};
 
 /// Opens a source at its start; every row of a sweep opens one for itself.
 pub type OpenSource = Box<dyn Fn() -> Result<Box<dyn EventSource + Send>, TraceError> + Send + Sync>;
@@ -34,14 +34,14 @@ pub struct Sweep {
 ///
 /// # Errors
 /// The first trace that is damaged, or design that cannot be.
-pub fn sweep(inputs: &[Input], setups: &[Setup], progress: &(dyn Fn(u64) + Sync)) -> Result<Sweep, SimError> {
-    let jobs: Vec<(&Input, &Setup)> =
-        inputs.iter().flat_map(|input| setups.iter().map(move |setup| (input, setup))).collect();
+pub fn sweep(inputs: &[Input], configs: &[SimConfig], progress: &(dyn Fn(u64) + Sync)) -> Result<Sweep, SimError> {
+    let jobs: Vec<(&Input, &SimConfig)> =
+        inputs.iter().flat_map(|input| configs.iter().map(move |config| (input, config))).collect();
     let rows = jobs
         .into_par_iter()
-        .map(|(input, setup)| simulate_row(input, setup, progress))
+        .map(|(input, config)| simulate_row(input, config, progress))
         .collect::<Result<Vec<SimReport>, SimError>>()?;
-    let per_trace = setups.len().max(1);
+    let per_trace = configs.len().max(1);
     let pareto = rows
         .chunks(per_trace)
         .enumerate()
@@ -50,12 +50,12 @@ pub fn sweep(inputs: &[Input], setups: &[Setup], progress: &(dyn Fn(u64) + Sync)
     Ok(Sweep { schema: SCHEMA, rows, pareto })
 }
 
-fn simulate_row(input: &Input, setup: &Setup, progress: &(dyn Fn(u64) + Sync)) -> Result<SimReport, SimError> {
+fn simulate_row(input: &Input, config: &SimConfig, progress: &(dyn Fn(u64) + Sync)) -> Result<SimReport, SimError> {
     let mut source = (input.open)()?;
-    let setup = Setup { file: input.file.clone(), ..setup.clone() };
+    let config = SimConfig { file: input.file.clone(), ..config.clone() };
     let reported = std::cell::Cell::new(0);
     let advance = |done: u64| progress(done - reported.replace(done));
-    Ok(simulate(source.as_mut(), &setup, Marks::Skip, &advance)?.report)
+    Ok(simulate(source.as_mut(), &config, Marks::Skip, &advance)?.report)
 }
 
 /// Rows that no other row beats in installs or peak resident bytes without losing in the other.

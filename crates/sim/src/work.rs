@@ -3,7 +3,7 @@
 use hksim_policy::memory::Advice;
 use serde::Serialize;
 
-use hksim_linux_mm::{BLOCK_PAGES, InstallKind, InstallRun, PAGE_BYTES, PageState, StateRun};
+use hksim_linux_mm::{InstallKind, InstallRun, PAGE_BYTES, PMD_PAGES, PageState, StateRun};
 
 /// Present pages of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,15 +23,15 @@ impl Present {
         for run in runs {
             let whole = match run.state {
                 PageState::Thp => {
-                    let first = run.first_page.div_ceil(BLOCK_PAGES);
-                    ((run.first_page + run.pages) / BLOCK_PAGES).saturating_sub(first)
+                    let first = run.first_page.div_ceil(PMD_PAGES);
+                    ((run.first_page + run.pages) / PMD_PAGES).saturating_sub(first)
                 }
                 _ => 0,
             };
             match run.state {
                 PageState::Base | PageState::Mthp => present.pages += run.pages,
-                PageState::Thp => present.pages += run.pages - whole * BLOCK_PAGES,
-                PageState::Hugetlb => present.hugetlb += run.pages / BLOCK_PAGES,
+                PageState::Thp => present.pages += run.pages - whole * PMD_PAGES,
+                PageState::Hugetlb => present.hugetlb += run.pages / PMD_PAGES,
                 PageState::None | PageState::Zero | PageState::HugeZero => {}
             }
             present.huge += whole;
@@ -44,14 +44,14 @@ impl Present {
 /// behind it those after 2^(n-1) to 2^n - 1 events, the last one those after more, too. The kernel's way of a fault leaves the caches while the program does other things.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Gaps([u64; Gaps::NUMBER]);
+pub struct FaultSpacing([u64; FaultSpacing::NUMBER]);
 
-impl Gaps {
+impl FaultSpacing {
     const NUMBER: usize = 19;
 
     pub(crate) fn add(&mut self, events: u64) {
         let class = events.checked_ilog2().map_or(0, |log| log as usize + 1);
-        if let Some(installs) = self.0.get_mut(class.min(Gaps::NUMBER - 1)) {
+        if let Some(installs) = self.0.get_mut(class.min(FaultSpacing::NUMBER - 1)) {
             *installs += 1;
         }
     }
@@ -167,9 +167,9 @@ pub struct KernelWork {
     /// Page tables made, those that come with a huge page left out.
     pub page_tables: u64,
     /// Installs by accesses, huge pages left out.
-    pub gaps: Gaps,
+    pub gaps: FaultSpacing,
     /// Installs of huge pages and of pages of the hugetlb pool, by accesses and by calls.
-    pub huge_gaps: Gaps,
+    pub huge_gaps: FaultSpacing,
     /// Installs of memory that the process had before.
     pub refaults: RefaultsByKind,
 }
@@ -204,7 +204,7 @@ impl KernelWork {
 
     /// A range is moved.
     pub(crate) fn moved(&mut self, present: Present) {
-        self.moved_tables += present.pages.div_ceil(BLOCK_PAGES);
+        self.moved_tables += present.pages.div_ceil(PMD_PAGES);
         self.moved_huge += present.huge;
     }
 }
@@ -234,14 +234,14 @@ mod tests {
         const MIB: u64 = 1 << 20;
         let mut refaults = RefaultsByKind::default();
         // Four huge pages where three of ten were given back: three refaults, with 6, 4 and 2 MiB to be had.
-        refaults.add(run(InstallKind::Thp, 4 * BLOCK_PAGES, 4), true, 14 * MIB, 20 * MIB);
+        refaults.add(run(InstallKind::Thp, 4 * PMD_PAGES, 4), true, 14 * MIB, 20 * MIB);
         assert_eq!(refaults.huge.total(), 3);
         refaults.add(run(InstallKind::Base4k, 2, 2), false, 20 * MIB - PAGE_BYTES, 20 * MIB);
         refaults.add(run(InstallKind::Base4k, 2, 2), true, 3 * MIB, 20 * MIB);
         refaults.add(run(InstallKind::Zero, 1, 1), false, 0, 20 * MIB);
         assert_eq!([refaults.pages.total(), refaults.populated.total(), refaults.folios.total()], [1, 2, 0]);
         assert!(refaults.populated.iter().any(|class| class == (24 * MIB, 2)), "17 MiB were given back: {refaults:?}");
-        refaults.add(run(InstallKind::Hugetlb, BLOCK_PAGES, 1), false, 19 * MIB, 20 * MIB);
+        refaults.add(run(InstallKind::Hugetlb, PMD_PAGES, 1), false, 19 * MIB, 20 * MIB);
         assert_eq!(refaults.pool.total(), 0, "half of it is new");
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use hksim_linux_mm::script::{ARENA_PAGES, Op, Touch};
-use hksim_linux_mm::{Advice, BLOCK_PAGES, LockFlags, MapFlags, Protection, RemapSource};
+use hksim_linux_mm::{Advice, LockFlags, MapFlags, PMD_PAGES, Protection, RemapSource};
 use hksim_linux_probe::PAGE_BYTES;
 use libc::c_int;
 
@@ -51,7 +51,7 @@ impl Arena {
     pub(super) fn clear() {
         // SAFETY: nothing but arenas and fillers lies there.
         unsafe {
-            libc::munmap(PLACE as *mut libc::c_void, ((ARENA_PAGES + BLOCK_PAGES) * PAGE_BYTES) as usize);
+            libc::munmap(PLACE as *mut libc::c_void, ((ARENA_PAGES + PMD_PAGES) * PAGE_BYTES) as usize);
             libc::munmap(FILLER as *mut libc::c_void, FILLER_BYTES as usize);
         }
     }

@@ -11,7 +11,7 @@ use libc::pid_t;
 
 use super::arena::Arena;
 use super::minflt;
-use super::settle::OwnMemory;
+use super::own_memory::OwnMemory;
 
 /// A page that children share with the process.
 pub(super) struct Forked {
@@ -59,7 +59,7 @@ impl Forked {
                 unsafe { libc::pause() };
             }
         }
-        own.settle();
+        own.make_resident();
         self.word().store(u64::MAX, Ordering::Relaxed);
         let before = minflt();
         arena.touch(Touch::WriteOne, start, length, stride);

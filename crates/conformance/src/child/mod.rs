@@ -7,9 +7,9 @@
 
 mod arena;
 mod fork;
-mod look;
-mod second;
-mod settle;
+mod inspect;
+mod own_memory;
+mod second_thread;
 mod shortage;
 mod touch;
 
@@ -23,12 +23,12 @@ use hksim_linux_probe::resident::Resident;
 use hksim_linux_probe::traps::{Mode, TrapCounter};
 use thiserror::Error;
 
-use crate::unseen::Unseen;
+use crate::unobservable::Unobservable;
 use arena::{Arena, Returned, fill};
 use fork::Forked;
-use look::Look;
-use second::Second;
-use settle::OwnMemory;
+use inspect::Inspector;
+use own_memory::OwnMemory;
+use second_thread::SecondThread;
 
 /// First argument of a process that executes scripts.
 pub const CHILD_ARGUMENT: &str = "__hksim-rules-child";
@@ -36,12 +36,12 @@ pub const CHILD_ARGUMENT: &str = "__hksim-rules-child";
 /// Why this machine, or this user, cannot execute scripts.
 #[derive(Debug, Error)]
 #[error("{what}: {why}")]
-pub(crate) struct Unable {
+pub(crate) struct Unsupported {
     what: &'static str,
     why: io::Error,
 }
 
-impl Unable {
+impl Unsupported {
     fn new(what: &'static str, why: io::Error) -> Self {
         Self { what, why }
     }
@@ -71,7 +71,7 @@ fn serve() -> io::Result<()> {
         }
     };
     child.warm_up()?;
-    child.out.line(format_args!("ready{}", child.unseen()))?;
+    child.out.line(format_args!("ready{}", child.unobservable()))?;
     child.out.flush()?;
     let mut input = io::stdin().lock();
     let mut text = String::new();
@@ -84,7 +84,7 @@ fn serve() -> io::Result<()> {
         Arena::clear();
         match told {
             Ok(()) => {
-                let (collapsed, shortage) = (child.look.collapsed(), child.look.shortage());
+                let (collapsed, shortage) = (child.inspector.collapsed(), child.inspector.shortage());
                 child.out.line(format_args!("end {collapsed} {shortage}"))?;
             }
             Err(why) => child.out.line(format_args!("failed: {why}"))?,
@@ -130,10 +130,10 @@ fn minflt() -> u64 {
 }
 
 struct Child {
-    look: Look,
+    inspector: Inspector,
     traps: TrapCounter,
     mode: Mode,
-    second: Second,
+    second: SecondThread,
     forked: Forked,
     own: OwnMemory,
     zero: File,
@@ -141,34 +141,34 @@ struct Child {
 }
 
 impl Child {
-    fn new() -> Result<Child, Unable> {
+    fn new() -> Result<Child, Unsupported> {
         stay_on_this_cpu();
         let (traps, mode) = match TrapCounter::of_thread(Mode::All) {
             Ok(traps) => (traps, Mode::All),
             Err(_) => {
                 let traps = TrapCounter::of_thread(Mode::User);
-                (traps.map_err(|why| Unable::new("page-fault events", why))?, Mode::User)
+                (traps.map_err(|why| Unsupported::new("page-fault events", why))?, Mode::User)
             }
         };
         traps.enable();
-        touch::install().map_err(|why| Unable::new("signal handlers", why))?;
+        touch::install().map_err(|why| Unsupported::new("signal handlers", why))?;
         Ok(Child {
-            look: Look::open()?,
+            inspector: Inspector::open()?,
             traps,
             mode,
-            second: Second::start(mode)?,
-            forked: Forked::new().map_err(|why| Unable::new("shared memory", why))?,
+            second: SecondThread::start(mode)?,
+            forked: Forked::new().map_err(|why| Unsupported::new("shared memory", why))?,
             own: OwnMemory::default(),
-            zero: File::open("/dev/zero").map_err(|why| Unable::new("/dev/zero", why))?,
-            out: Output::new().map_err(|why| Unable::new("memory", why))?,
+            zero: File::open("/dev/zero").map_err(|why| Unsupported::new("/dev/zero", why))?,
+            out: Output::new().map_err(|why| Unsupported::new("memory", why))?,
         })
     }
 
     /// The words of what is not seen, a space before each.
-    fn unseen(&self) -> String {
-        let mut unseen = self.look.unseen();
-        unseen.extend(Some(Unseen::KernelTraps).filter(|_| self.mode == Mode::User));
-        unseen.iter().map(|unseen| format!(" {}", unseen.word())).collect()
+    fn unobservable(&self) -> String {
+        let mut unobservable = self.inspector.unobservable();
+        unobservable.extend(Some(Unobservable::KernelTraps).filter(|_| self.mode == Mode::User));
+        unobservable.iter().map(|unobservable| format!(" {}", unobservable.word())).collect()
     }
 
     /// Takes every path twice: code pages and signal frames are faulted in before anything is measured.
@@ -179,7 +179,7 @@ impl Child {
         let script: Script = WARM_UP.parse().map_err(io::Error::other)?;
         for _ in 0..2 {
             self.run(&script)?;
-            self.own.settle();
+            self.own.make_resident();
         }
         self.out.discard();
         Ok(())
@@ -189,11 +189,11 @@ impl Child {
         let arena = self.start(&script.header)?;
         if script.steps.iter().any(|step| step.op.locks()) {
             // Locking makes all of the process's own memory present, too: that must not be charged to the script.
-            self.own.settle();
+            self.own.make_resident();
         }
         let steps = script.steps.iter().try_for_each(|step| {
             self.step(arena, step)?;
-            self.look.report(arena.addresses(), &mut self.out)
+            self.inspector.report(arena.addresses(), &mut self.out)
         });
         // SAFETY: touches no memory. Where nothing is locked it changes nothing.
         unsafe { libc::munlockall() };
@@ -208,7 +208,7 @@ impl Child {
             fill(room.saturating_add(1), self.own.mappings())?;
         }
         let arena = Arena::new(header.base, &self.zero);
-        self.look.begin();
+        self.inspector.begin();
         arena.map_whole()?;
         Ok(arena)
     }
@@ -229,7 +229,7 @@ impl Child {
     /// Forks, and measures from when both processes have their own memory back.
     fn fork_step(&mut self, arena: Arena, writer: ForkWriter, pages: [u64; 3]) -> io::Result<()> {
         let child = self.forked.start(arena, &self.own, writer, pages)?;
-        self.own.settle();
+        self.own.make_resident();
         let (faults, traps) = (minflt(), self.traps_taken());
         let ret = match writer {
             ForkWriter::Child => {

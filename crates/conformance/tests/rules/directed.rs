@@ -56,7 +56,7 @@ pub fn whole_blocks_are_placed_on_block_borders() -> Result<(), String> {
     let lengths = [1, 256, 511, 512, 513, 768, 1024, 1040, 2048, 3072, 16384, 262_144];
     let aligned = [512, 1024, 2048, 3072, 16384, 262_144];
     for pages in lengths {
-        assert_eq!(Rules::LINUX_6_18.map_is_block_aligned(pages), aligned.contains(&pages), "{pages} pages");
+        assert_eq!(Rules::LINUX_6_18.map_is_pmd_aligned(pages), aligned.contains(&pages), "{pages} pages");
     }
     let program = super::oracle::compile()?;
     for pages in lengths {
@@ -64,7 +64,7 @@ pub fn whole_blocks_are_placed_on_block_borders() -> Result<(), String> {
         let count: u64 =
             output.lines().find_map(|line| line.strip_prefix("aligned ")?.parse().ok()).expect("a count of 20");
         // Any other length is aligned by luck, one time in 512.
-        assert_eq!(count > 10, Rules::LINUX_6_18.map_is_block_aligned(pages), "{pages} pages on this kernel");
+        assert_eq!(count > 10, Rules::LINUX_6_18.map_is_pmd_aligned(pages), "{pages} pages on this kernel");
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use hksim_linux_mm::script::Script;
 pub const SETS_MODES_ARGUMENT: &str = "sets-modes";
 /// A mode that no other measurement feels.
 const HARMLESS: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";
-/// What [`SetModes::calm_khugepaged`] sets it to.
+/// What [`SetModes::pause_khugepaged`] sets it to.
 const ASLEEP: &str = "3600000";
 /// What a process says that has set the mode, and before if it has to wait.
 const SET: &str = "set";
@@ -47,7 +47,7 @@ pub fn a_killed_child_is_an_error() -> Result<(), String> {
 
 /// The `main` of the process that is killed.
 pub fn sets_modes() -> ExitCode {
-    match SetModes::new(|| println!("{WAITS}")).and_then(|mut modes| modes.calm_khugepaged().map(|()| modes)) {
+    match SetModes::new(|| println!("{WAITS}")).and_then(|mut modes| modes.pause_khugepaged().map(|()| modes)) {
         Ok(modes) => {
             println!("{SET}");
             std::thread::sleep(Duration::from_secs(60));

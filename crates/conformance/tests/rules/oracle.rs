@@ -56,7 +56,7 @@ pub fn a_program_in_c_sees_the_same() -> Result<(), String> {
             // Splits are those of the whole machine.
             assert_eq!(ours.did, in_c.did, "operation {at} of\n{script}");
             let entry_splits = in_c.left.entry_splits;
-            let left = hksim_conformance::Left { entry_splits, ..ours.left.clone() };
+            let left = hksim_conformance::ArenaState { entry_splits, ..ours.left.clone() };
             assert_eq!(left, in_c.left, "after operation {at} of\n{script}");
             operations += 1;
         }

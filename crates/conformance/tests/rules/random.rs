@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use hksim_conformance::{Generator, Ran, Runner, Unseen, predict, shrunk};
+use hksim_conformance::{Generator, Runner, ScriptOutcome, Unobservable, predict, shrunk};
 use hksim_linux_mm::script::Script;
 use hksim_linux_mm::{EmptyTables, KernelConfig, Rules};
 
@@ -24,15 +24,15 @@ pub fn random_scripts_match_the_running_kernel() -> Result<(), String> {
         let script = Generator::new(seed).script();
         operations += script.steps.len();
         match runner.run(&script).unwrap_or_else(|why| panic!("seed {seed}: {why}")) {
-            Ran::Skipped(why) => {
+            ScriptOutcome::Skipped(why) => {
                 eprintln!("skipped: seed {seed}: {why}");
                 skipped += 1;
             }
-            Ran::Unsteady(difference) => {
+            ScriptOutcome::NotReproduced(difference) => {
                 eprintln!("skipped: seed {seed}: differed once, and not when tried again: {difference}");
                 skipped += 1;
             }
-            Ran::Checked(checked) => {
+            ScriptOutcome::Checked(checked) => {
                 if let Some(difference) = checked.difference() {
                     eprintln!("seed {seed}: {difference}; the script:\n{script}");
                     differing.push(seed);
@@ -61,12 +61,12 @@ pub fn as_nobody() -> ExitCode {
             return ExitCode::from(CANNOT);
         }
     };
-    assert!(runner.unseen().contains(&Unseen::Folios), "{:?}", runner.unseen());
+    assert!(runner.unobservable().contains(&Unobservable::Folios), "{:?}", runner.unobservable());
     for seed in 0..40 {
         let script = Generator::new(seed).script();
         match runner.run(&script).unwrap_or_else(|why| panic!("seed {seed}: {why}")) {
-            Ran::Skipped(_) | Ran::Unsteady(_) => {}
-            Ran::Checked(checked) => assert_eq!(checked.difference(), None, "seed {seed}:\n{script}"),
+            ScriptOutcome::Skipped(_) | ScriptOutcome::NotReproduced(_) => {}
+            ScriptOutcome::Checked(checked) => assert_eq!(checked.difference(), None, "seed {seed}:\n{script}"),
         }
     }
     ExitCode::SUCCESS

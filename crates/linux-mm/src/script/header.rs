@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::OpError;
 use super::text::{name_of, named};
-use crate::{BLOCK_ORDER, BLOCK_PAGES, Defrag, KernelConfig, Overcommit, SizeMode, ThpMode};
+use crate::{Defrag, KernelConfig, Overcommit, PMD_ORDER, PMD_PAGES, SizeMode, ThpMode};
 
 /// Modes of the machine that a script needs; what it does not name stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct Header {
     /// `thp always|madvise|never`
     pub thp: Option<ThpMode>,
     /// `mthp KB always|madvise|inherit|never`, by folio order: 64 kB is order 4, 2048 kB order 9.
-    pub sizes: [Option<SizeMode>; BLOCK_ORDER + 1],
+    pub sizes: [Option<SizeMode>; PMD_ORDER + 1],
     /// `zero_page on|off`: whether reads may map the huge zero page.
     pub use_zero_page: Option<bool>,
     /// `defrag always|defer|defer+madvise|madvise|never`
@@ -73,7 +73,7 @@ impl Header {
             ["max_map_count", count] => self.max_map_count = Some(number(count)?),
             ["room", count] => self.room = Some(number(count)?),
             ["base", pages] => {
-                self.base = Some(number(pages)?).filter(|&pages| pages < BLOCK_PAGES).ok_or(OpError::OutOfArena)?;
+                self.base = Some(number(pages)?).filter(|&pages| pages < PMD_PAGES).ok_or(OpError::OutOfArena)?;
             }
             [
                 "thp" | "mthp" | "zero_page" | "defrag" | "max_ptes_none" | "overcommit" | "pool" | "max_map_count"
@@ -123,7 +123,7 @@ const SMALLEST_ORDER: usize = 2;
 
 /// The folio order of so many kilobytes, 16 to 2048.
 fn order_of(kilobytes: u64) -> Option<usize> {
-    (SMALLEST_ORDER..=BLOCK_ORDER).find(|order| 4 << order == kilobytes)
+    (SMALLEST_ORDER..=PMD_ORDER).find(|order| 4 << order == kilobytes)
 }
 
 impl fmt::Display for Header {

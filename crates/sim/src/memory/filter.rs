@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use super::zeroed::zeroed_cells;
-use crate::hooks::Touch;
+use crate::observer::Touch;
 
 const READ: u8 = 1;
 const WRITTEN_ZERO: u8 = 2;

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 /// A set of page numbers, or of other numbers that come in ranges.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PageSet {
+pub(crate) struct RangeSet {
     /// Ends by starts; no two ranges touch.
     ranges: BTreeMap<u64, u64>,
 }
 
-impl PageSet {
+impl RangeSet {
     /// Whether any number of a range is in the set.
     pub(crate) fn meets(&self, range: &Range<u64>) -> bool {
         !range.is_empty() && self.ranges.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
@@ -62,7 +62,7 @@ mod tests {
     /// Beside a set of single numbers.
     #[test]
     fn it_holds_what_a_plain_set_holds() {
-        let (mut ranges, mut plain, mut state) = (PageSet::default(), HashSet::new(), 7u64);
+        let (mut ranges, mut plain, mut state) = (RangeSet::default(), HashSet::new(), 7u64);
         for step in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let start = state >> 58;

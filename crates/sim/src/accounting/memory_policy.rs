@@ -2,21 +2,21 @@
 
 use std::ops::Range;
 
-use hksim_engine::PolicyRule;
+use hksim_engine::MemoryPolicyRule;
 use hksim_policy::Errno;
 use hksim_policy::memory::{Locking, MemoryLock};
 use hksim_trace::memory_policy::{LockAll, MemoryPolicy, ThpDisable};
 
-use super::{Accounts, Cause, errno};
-use crate::report::PolicyLabel;
+use super::{Accounting, InstalledBy, errno};
+use crate::report::MemoryPolicyLabel;
 use hksim_linux_mm::{self as kernel, LockFlags};
 
-impl Accounts {
+impl Accounting {
     /// The program makes a change, which that rule puts in force or not.
-    pub(crate) fn change_policy(&mut self, change: MemoryPolicy, rule: PolicyRule) {
+    pub(crate) fn change_policy(&mut self, change: MemoryPolicy, rule: MemoryPolicyRule) {
         self.memory_policy.changes += 1;
         match change {
-            _ if rule == PolicyRule::Ignored => {}
+            _ if rule == MemoryPolicyRule::Ignored => {}
             MemoryPolicy::ThpDisable(disable) => self.kernel.disable_thp(match disable {
                 ThpDisable::Off => kernel::ThpDisable::Off,
                 ThpDisable::All => kernel::ThpDisable::All,
@@ -45,13 +45,13 @@ impl Accounts {
     /// `mlock2`. It is the program's call, and none of the allocator's.
     pub(super) fn lock_pages(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
         let outcome = self.kernel.lock(pages, locking == Locking::OnFault);
-        self.account_for(outcome.installs, Cause::Populated);
+        self.account_for(outcome.installs, InstalledBy::Populate);
         self.note_peaks();
         outcome.result.map_err(errno)
     }
 
     /// What came of the changes, under that rule.
-    pub(crate) fn memory_policy(&self, rule: PolicyRule) -> PolicyLabel {
-        PolicyLabel { rule, installs_kept_small: self.kernel.installs_kept_small(), ..self.memory_policy }
+    pub(crate) fn memory_policy(&self, rule: MemoryPolicyRule) -> MemoryPolicyLabel {
+        MemoryPolicyLabel { rule, installs_kept_small: self.kernel.installs_kept_small(), ..self.memory_policy }
     }
 }

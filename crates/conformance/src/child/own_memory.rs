@@ -41,7 +41,7 @@ impl OwnMemory {
     }
 
     /// Makes everything noted present, in this process or in a child that it forked.
-    pub(super) fn settle(&self) {
+    pub(super) fn make_resident(&self) {
         for own in &self.readable {
             if own.is_writable {
                 make_resident(own.start as *const u8, own.bytes);

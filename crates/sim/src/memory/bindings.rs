@@ -7,7 +7,7 @@ use std::ops::Range;
 const UNBOUND: u64 = u64::MAX;
 
 /// The table. Pages count from address 0.
-pub(super) struct Places {
+pub(super) struct Bindings {
     superslab_pages: u64,
     /// First page, by ordinal.
     by_ordinal: Box<[Cell<u64>]>,
@@ -15,10 +15,10 @@ pub(super) struct Places {
     by_page: RefCell<BTreeMap<u64, u32>>,
 }
 
-impl Places {
-    pub(super) fn new(ordinals: u32, superslab_pages: u64) -> Places {
+impl Bindings {
+    pub(super) fn new(ordinals: u32, superslab_pages: u64) -> Bindings {
         let by_ordinal = (0..ordinals).map(|_| Cell::new(UNBOUND)).collect();
-        Places { superslab_pages, by_ordinal, by_page: RefCell::default() }
+        Bindings { superslab_pages, by_ordinal, by_page: RefCell::default() }
     }
 
     pub(super) fn bind(&self, ordinal: u32, first_page: u64) {

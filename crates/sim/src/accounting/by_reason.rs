@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::hooks::Why;
+use crate::observer::Cause;
 
 /// Why a page-table entry was made. The first that fits, in this order of precedence: populated (trimmed where it was for
 /// nothing) or collapsed; copied_after_fork; zero_then_write; hole_after_split; refault_after_purge; else what touched it.
@@ -39,15 +39,15 @@ pub struct ByReason {
 }
 
 impl ByReason {
-    pub(super) fn of(&mut self, why: Why) -> &mut u64 {
-        match why {
-            Why::Application => &mut self.application,
-            Why::Header => &mut self.header,
-            Why::Link => &mut self.link,
-            Why::Metadata => &mut self.metadata,
-            Why::Zeroing => &mut self.zeroing,
-            Why::Copy => &mut self.copy,
-            Why::Prefault => &mut self.prefault,
+    pub(super) fn of(&mut self, cause: Cause) -> &mut u64 {
+        match cause {
+            Cause::Application => &mut self.application,
+            Cause::Header => &mut self.header,
+            Cause::Link => &mut self.link,
+            Cause::Metadata => &mut self.metadata,
+            Cause::Zeroing => &mut self.zeroing,
+            Cause::Copy => &mut self.copy,
+            Cause::Prefault => &mut self.prefault,
         }
     }
 

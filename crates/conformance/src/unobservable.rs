@@ -7,7 +7,7 @@ use crate::observation::{Observation, PageRun};
 
 /// Something that cannot be seen here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unseen {
+pub enum Unobservable {
     /// Which pages belong to larger folios or to the hugetlb pool: frame numbers are for root.
     Folios,
     /// Which pages are mapped by 2 MiB entries: page-table scans came with Linux 6.7. Their sum is still seen.
@@ -16,7 +16,7 @@ pub enum Unseen {
     KernelTraps,
 }
 
-impl Unseen {
+impl Unobservable {
     const ALL: [Self; 3] = [Self::Folios, Self::Entries, Self::KernelTraps];
 
     /// In a sentence: `not compared: ...`.
@@ -38,7 +38,7 @@ impl Unseen {
     }
 
     pub(crate) fn of_words(words: &str) -> Vec<Self> {
-        Self::ALL.into_iter().filter(|unseen| words.split(' ').any(|word| word == unseen.word())).collect()
+        Self::ALL.into_iter().filter(|unobservable| words.split(' ').any(|word| word == unobservable.word())).collect()
     }
 
     fn state(self, state: PageState) -> PageState {

@@ -14,7 +14,7 @@ use super::SimWord;
 
 /// A piece of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum MetaItem {
     /// The pool's control block.
     Pool,
     /// An entry of the arena table.
@@ -33,12 +33,12 @@ pub(super) enum Piece {
 
 /// Pieces that were asked for since the last look, with a digest of what they were.
 #[derive(Default)]
-pub(super) struct MetaWatch {
+pub(super) struct MetaTracker {
     is_on: Cell<bool>,
-    seen: RefCell<Vec<(Piece, u64)>>,
+    seen: RefCell<Vec<(MetaItem, u64)>>,
 }
 
-impl MetaWatch {
+impl MetaTracker {
     pub(super) fn switch_on(&self) {
         self.is_on.set(true);
     }
@@ -48,20 +48,20 @@ impl MetaWatch {
     }
 
     /// Remembers a piece, once.
-    pub(super) fn remember(&self, piece: Piece, digest: impl FnOnce() -> u64) {
+    pub(super) fn remember(&self, item: MetaItem, digest: impl FnOnce() -> u64) {
         let mut seen = self.seen.borrow_mut();
-        if !seen.iter().any(|&(known, _)| known == piece) {
-            seen.push((piece, digest()));
+        if !seen.iter().any(|&(known, _)| known == item) {
+            seen.push((item, digest()));
         }
     }
 
     /// Takes out the pieces whose digest is another one now.
-    pub(super) fn take_changed(&self, digest: impl Fn(Piece) -> u64) -> Vec<Piece> {
+    pub(super) fn take_changed(&self, digest: impl Fn(MetaItem) -> u64) -> Vec<MetaItem> {
         let mut changed = Vec::new();
-        self.seen.borrow_mut().retain(|&(piece, before)| {
-            let is_same = digest(piece) == before;
+        self.seen.borrow_mut().retain(|&(item, before)| {
+            let is_same = digest(item) == before;
             if !is_same {
-                changed.push(piece);
+                changed.push(item);
             }
             is_same
         });

@@ -9,13 +9,13 @@ use std::ops::Range;
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
-use crate::accounts::Accounts;
+use crate::accounting::Accounting;
 use crate::reach::TlbMisses;
 use hksim_linux_mm::Content;
 
 /// Why a page was touched. Installs are attributed to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Why {
+pub enum Cause {
     /// The application used its block.
     Application,
     /// A block header was read or written.
@@ -44,15 +44,15 @@ pub enum Touch {
 }
 
 /// A consumer of placement hooks. Pages are 4 KiB, numbered from address 0: where each lies is known by then.
-pub trait Hooks {
+pub trait MemoryObserver {
     /// Whether every access is wanted (a TLB model does), or only those that may change a page.
     const EVERY_ACCESS: bool;
 
     /// A page is touched: the first time, or the first time since something happened to it.
-    fn touch(&mut self, page: u64, touch: Touch, why: Why);
+    fn touch(&mut self, page: u64, touch: Touch, cause: Cause);
 
-    /// Pages are accessed; called for every access if [`Hooks::EVERY_ACCESS`].
-    fn access(&mut self, pages: Range<u64>, why: Why);
+    /// Pages are accessed; called for every access if [`MemoryObserver::EVERY_ACCESS`].
+    fn access(&mut self, pages: Range<u64>, cause: Cause);
 
     /// The reservation itself is mapped, before anything else.
     fn reserve(&mut self, pages: Range<u64>);
@@ -87,12 +87,12 @@ pub trait Hooks {
 }
 
 /// A consumer that a report can be made from.
-pub trait Watch: Hooks {
+pub trait AccountingObserver: MemoryObserver {
     /// Its accounts.
-    fn accounts(&self) -> &Accounts;
+    fn accounting(&self) -> &Accounting;
 
     /// The same, to tell them what no access tells.
-    fn accounts_mut(&mut self) -> &mut Accounts;
+    fn accounting_mut(&mut self) -> &mut Accounting;
 
     /// Its TLB's hits and misses, if it has one.
     fn misses(&self) -> Option<TlbMisses> {

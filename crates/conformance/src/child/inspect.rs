@@ -14,10 +14,10 @@ use hksim_linux_probe::procfs::ProcText;
 use hksim_linux_probe::resident::Resident;
 use hksim_linux_probe::sysfs::THP;
 
-use super::Unable;
+use super::Unsupported;
 use super::shortage::Shortage;
 use crate::observation::PageRun;
-use crate::unseen::Unseen;
+use crate::unobservable::Unobservable;
 
 /// Bits of a frame's flags in `/proc/kpageflags` (`include/uapi/linux/kernel-page-flags.h`).
 const COMPOUND_HEAD: u64 = 1 << 15;
@@ -41,7 +41,7 @@ const STATES: [PageState; 7] = [
 ];
 
 /// Everything that is asked, opened and resident.
-pub(super) struct Look {
+pub(super) struct Inspector {
     /// Where the kernel has them.
     scans: Option<PageMap>,
     pagemap: File,
@@ -71,22 +71,22 @@ struct Totals {
     vmas: u64,
 }
 
-impl Look {
+impl Inspector {
     /// Opens everything.
-    pub(super) fn open() -> Result<Look, Unable> {
-        let open = |path: &'static str| File::open(path).map_err(|why| Unable::new(path, why));
-        let text = |path: &'static str| ProcText::open(path).map_err(|why| Unable::new(path, why));
-        let memory = |why| Unable::new("memory", why);
+    pub(super) fn open() -> Result<Inspector, Unsupported> {
+        let open = |path: &'static str| File::open(path).map_err(|why| Unsupported::new(path, why));
+        let text = |path: &'static str| ProcText::open(path).map_err(|why| Unsupported::new(path, why));
+        let memory = |why| Unsupported::new("memory", why);
         let pages = ARENA_PAGES as usize;
         let collapsed = format!("{THP}/khugepaged/pages_collapsed");
-        let mut look = Look {
+        let mut look = Inspector {
             scans: PageMap::open().ok(),
             pagemap: open("/proc/self/pagemap")?,
             kpageflags: File::open("/proc/kpageflags").ok(),
             smaps: open("/proc/self/smaps")?,
             status: text("/proc/self/status")?,
             vmstat: text("/proc/vmstat")?,
-            collapsed: ProcText::open(&collapsed).map_err(|why| Unable::new("transparent huge pages", why))?,
+            collapsed: ProcText::open(&collapsed).map_err(|why| Unsupported::new("transparent huge pages", why))?,
             shortage: Shortage::open(),
             frames: Resident::zeroed(pages).map_err(memory)?,
             flags: Resident::zeroed(pages).map_err(memory)?,
@@ -97,12 +97,12 @@ impl Look {
             splits_before: 0,
             collapsed_before: 0,
         };
-        if look.frame_of(look.states.as_ptr() as u64).map_err(|why| Unable::new("/proc/self/pagemap", why))? == 0 {
+        if look.frame_of(look.states.as_ptr() as u64).map_err(|why| Unsupported::new("/proc/self/pagemap", why))? == 0 {
             look.kpageflags = None;
         }
         if look.scans.is_none() && look.kpageflags.is_none() {
             let why = io::Error::from_raw_os_error(libc::EPERM);
-            return Err(Unable::new("neither page-table scans (Linux 6.7) nor frame numbers (root)", why));
+            return Err(Unsupported::new("neither page-table scans (Linux 6.7) nor frame numbers (root)", why));
         }
         Ok(look)
     }
@@ -114,9 +114,9 @@ impl Look {
     }
 
     /// What the kernel or this user's rights leave out.
-    pub(super) fn unseen(&self) -> Vec<Unseen> {
-        let entries = self.scans.is_none().then_some(Unseen::Entries);
-        entries.into_iter().chain(self.kpageflags.is_none().then_some(Unseen::Folios)).collect()
+    pub(super) fn unobservable(&self) -> Vec<Unobservable> {
+        let entries = self.scans.is_none().then_some(Unobservable::Entries);
+        entries.into_iter().chain(self.kpageflags.is_none().then_some(Unobservable::Folios)).collect()
     }
 
     /// To be called before a script's arena is made.

@@ -5,26 +5,26 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use hksim_linux_mm::script::Op;
 use hksim_linux_probe::traps::{Mode, TrapCounter};
 
-use super::Unable;
+use super::Unsupported;
 use super::arena::{Arena, Returned};
 
 /// What passes between the two.
 #[derive(Default)]
-struct Mailbox {
+struct Exchange {
     job: Option<(Arena, Op)>,
     done: Option<Returned>,
 }
 
 /// The second thread. It lives as long as the process.
-pub(super) struct Second {
-    mailbox: Arc<(Mutex<Mailbox>, Condvar)>,
+pub(super) struct SecondThread {
+    mailbox: Arc<(Mutex<Exchange>, Condvar)>,
     traps: TrapCounter,
 }
 
-impl Second {
+impl SecondThread {
     /// Starts it.
-    pub(super) fn start(mode: Mode) -> Result<Second, Unable> {
-        let mailbox = Arc::new((Mutex::new(Mailbox::default()), Condvar::new()));
+    pub(super) fn start(mode: Mode) -> Result<SecondThread, Unsupported> {
+        let mailbox = Arc::new((Mutex::new(Exchange::default()), Condvar::new()));
         let (sender, receiver) = std::sync::mpsc::channel();
         let shared = Arc::clone(&mailbox);
         let thread = move || {
@@ -33,11 +33,11 @@ impl Second {
             let _ = sender.send(traps);
             serve(&shared);
         };
-        std::thread::Builder::new().spawn(thread).map_err(|why| Unable::new("a second thread", why))?;
-        let traps = receiver.recv().map_err(|why| Unable::new("a second thread", std::io::Error::other(why)))?;
-        let traps = traps.map_err(|why| Unable::new("page-fault events", why))?;
+        std::thread::Builder::new().spawn(thread).map_err(|why| Unsupported::new("a second thread", why))?;
+        let traps = receiver.recv().map_err(|why| Unsupported::new("a second thread", std::io::Error::other(why)))?;
+        let traps = traps.map_err(|why| Unsupported::new("page-fault events", why))?;
         traps.enable();
-        Ok(Second { mailbox, traps })
+        Ok(SecondThread { mailbox, traps })
     }
 
     /// Lets it do an operation, and waits.
@@ -60,7 +60,7 @@ impl Second {
     }
 }
 
-fn serve((mutex, changed): &(Mutex<Mailbox>, Condvar)) {
+fn serve((mutex, changed): &(Mutex<Exchange>, Condvar)) {
     let mut mailbox = mutex.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         if let Some((arena, op)) = mailbox.job.take() {
