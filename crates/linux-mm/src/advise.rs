@@ -1,4 +1,4 @@
-//! madvise: one call, walked mapping by mapping (R24).
+//! madvise: applied mapping by mapping (R24).
 
 use std::ops::Range;
 
@@ -15,29 +15,29 @@ use super::vma::{Vma, VmaFlags};
 /// `MADV_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Advice {
-    /// Huge pages are welcome here.
+    /// Allow huge pages.
     HugePage,
-    /// Huge pages are not wanted here.
+    /// Forbid huge pages.
     NoHugePage,
-    /// Drop the pages now.
+    /// Drop the pages immediately.
     DontNeed,
-    /// Drop the pages when memory is short (R9).
+    /// Let the kernel drop the pages when memory is short (R9).
     Free,
-    /// The pages will not be needed soon (R25).
+    /// Reclaim these pages first (R25).
     Cold,
-    /// Make present for reading.
+    /// Populate for reading.
     PopulateRead,
-    /// Make present for writing.
+    /// Populate for writing.
     PopulateWrite,
-    /// Make huge pages of what is there (R12').
+    /// Collapse into huge pages (R12').
     Collapse,
 }
 
 impl Kernel {
-    /// madvise. Holes in the range give ENOMEM after everything else is done, or, for a populate, at the hole (R24).
+    /// madvise. Holes in the range give ENOMEM after everything else is done. A populate stops at the hole (R24).
     ///
-    /// Errors besides: EINVAL for a reversed range or an advice that a hugetlb mapping (R13) or a locked one (R29) does not take, EAGAIN
-    /// where a border would pass `max_map_count` (R14).
+    /// Other errors: EINVAL for a reversed range, or for advice that a hugetlb mapping (R13) or a locked one (R29) does
+    /// not support. EAGAIN where a split would exceed `max_map_count` (R14).
     pub fn advise(&mut self, range: Range<u64>, advice: Advice) -> Outcome {
         if range.start > range.end {
             return Outcome::of(Err(Errno::Invalid));
@@ -110,7 +110,7 @@ impl Kernel {
             self.counters.collapsible_pages += self.small_pages(part);
         }
         self.change_flags(vma, part, VmaFlags { thp, ..vma.flags }).map_err(|errno| match errno {
-            // Newer ones report mappings running out as a shortage that may pass.
+            // Newer versions report this as a temporary shortage.
             Errno::NoMemory if self.config.rules.advice_at_limit == AdviceAtLimit::Again => Errno::Again,
             other => other,
         })

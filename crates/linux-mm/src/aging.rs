@@ -1,4 +1,4 @@
-//! MADV_FREE and MADV_COLD: pages stay mapped, but a folio that is only partly named is split (R9, R25).
+//! MADV_FREE and MADV_COLD: pages stay mapped, but a folio that the range covers only in part is split (R9, R25).
 
 use std::ops::Range;
 
@@ -7,17 +7,17 @@ use super::entry::{PmdEntry, PteKind};
 use super::rules::{AgingSharers, AgingSplit};
 use super::span::{clip, index_of, is_whole_pmd, pmds_touching};
 
-/// Which of the two.
+/// Which advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aging {
     /// Pages become clean and may be dropped under memory pressure.
     Free,
-    /// Pages become candidates for reclaim; nothing visible here but the split.
+    /// Pages become candidates for reclaim. The only effect in the model is the split.
     Cold,
 }
 
 impl Kernel {
-    /// Ages the pages of `part`, which lies inside one mapping. The huge zero page is left alone (R4b).
+    /// Ages the pages of `part`, which is inside one mapping. The huge zero page is skipped (R4b).
     pub(super) fn age(&mut self, part: &Range<u64>, aging: Aging) {
         let pmds = pmds_touching(part);
         let mut from = pmds.start;
@@ -31,7 +31,7 @@ impl Kernel {
         if let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd) {
             let mut memory = self.memory.get();
             let mut folio = huge.folio.map(|folio| memory.folios.get_mut(folio));
-            // What other processes map too is left alone.
+            // Pages that other processes map too are skipped.
             if folio.as_ref().is_some_and(|folio| folio.is_shared()) {
                 return;
             }
@@ -39,13 +39,13 @@ impl Kernel {
                 if aging == Aging::Free {
                     (huge.dirty, huge.page_dirty) = (false, false);
                     huge.lazy = true;
-                    // A process that is gone may have left it dirty.
+                    // A process that has exited may have left it dirty.
                     folio.iter_mut().for_each(|folio| folio.dirty = false);
                 }
                 return;
             }
             drop(memory);
-            // Page and entry are split at once here, which keeps what the entry knew.
+            // Page and entry are split together here, which keeps the entry's dirty bit.
             let is_dirty = huge.dirty;
             self.split_entry(pmd);
             if let Some(table) = self.tables.table_mut(pmd).filter(|_| is_dirty) {
@@ -58,8 +58,8 @@ impl Kernel {
         }
     }
 
-    /// Ages what is mapped at `page`, a folio only if it fits whole into the next `room` pages; else the folio is
-    /// split first. Returns how many pages are done.
+    /// Ages what is mapped at `page`. A folio is aged only if it fits whole into the next `room` pages; otherwise it is
+    /// split first. Returns the number of pages done.
     fn age_at(&mut self, pmd: u64, page: u64, room: u64, aging: Aging) -> u64 {
         let start = index_of(page);
         let Some(table) = self.tables.table_mut(pmd) else { return room };
@@ -88,7 +88,7 @@ impl Kernel {
         }
         let is_shared = table.frame(start).is_some_and(|frame| self.memory.get().frames.is_shared(frame));
         let pte = &mut table.ptes[start];
-        // A dirty page that others map too is left as it is.
+        // A dirty page that other processes map too is left unchanged.
         if pte.kind() == PteKind::Base && aging == Aging::Free && !(is_shared && pte.page_dirty()) {
             pte.free_lazily();
         }

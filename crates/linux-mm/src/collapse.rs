@@ -1,4 +1,4 @@
-//! MADV_COLLAPSE: huge pages made out of page tables, now (R12').
+//! MADV_COLLAPSE: replaces PTE tables by huge pages immediately (R12').
 
 use std::ops::Range;
 
@@ -12,11 +12,12 @@ use super::span::{PMD_PAGES, pages_of};
 use super::vma::{Protection, Vma};
 
 impl Kernel {
-    /// Collapses the whole blocks of `part`, which lies in one mapping. It ignores modes and the mapping's protection,
-    /// but not NOHUGEPAGE nor a process without huge pages, and takes no fault. A block without page table stops it.
+    /// Collapses the whole PMD ranges of `part`, which is inside one mapping. It ignores modes and the mapping's
+    /// protection, but not NOHUGEPAGE or a process-wide THP disable, and charges no fault. A range without a page table
+    /// stops it.
     ///
-    /// EINVAL if any block is not huge afterwards, if the mapping holds no whole block or was never written, or if
-    /// both ends of the part lie inside one block.
+    /// EINVAL if any range is not huge afterwards, if the mapping covers no whole range or was never written, or if
+    /// both ends of the part are inside one range.
     pub(super) fn collapse(
         &mut self,
         vma: &Vma,
@@ -25,7 +26,7 @@ impl Kernel {
     ) -> Result<(), Errno> {
         let last_pmd_start = (vma.end / PMD_PAGES).checked_sub(1).map(|pmd| pages_of(pmd).start);
         let holds_pmd = last_pmd_start.is_some_and(|start| vma.start <= start);
-        // Except-advised does not bind it.
+        // `ExceptAdvised` does not apply to collapses.
         let is_forbidden = vma.flags.thp == ThpAdvice::NoHuge || self.thp_disable == ThpDisable::All;
         if vma.flags.hugetlb || is_forbidden || vma.anon.is_none() || !holds_pmd {
             return Err(Errno::Invalid);
@@ -40,8 +41,8 @@ impl Kernel {
                     }
                     append(installs, self.collapse_pmd(pmd));
                 }
-                // Without a page table there is nothing to collapse: without the level above it the block is passed
-                // over, else the call ends.
+                // Without a page table there is nothing to collapse. Without a PMD table the range is skipped;
+                // otherwise the call ends.
                 PmdEntry::None if self.tables.has_pmd_table(pmd) => break,
                 PmdEntry::None => continue,
                 PmdEntry::Huge(_) | PmdEntry::HugeZero | PmdEntry::Hugetlb { .. } => {}
@@ -51,14 +52,14 @@ impl Kernel {
         if end.checked_sub(first) == Some(huge) { Ok(()) } else { Err(Errno::Invalid) }
     }
 
-    /// Whether this version collapses what the table maps.
+    /// Whether this version collapses a range with this table.
     fn may_collapse(&self, vma: &Vma, table: &PteTable) -> bool {
         let is_writable = |pte: &Pte| pte.is_anon() && !pte.protected();
         self.config.rules.collapse == Collapse::AnyTable
             || vma.flags.protection == Protection::ReadWrite && table.ptes.iter().any(is_writable)
     }
 
-    /// Copies what a table maps into a fresh huge page; the table stays as its deposit.
+    /// Copies the pages that a table maps into a fresh huge page. The table stays as the deposit.
     fn collapse_pmd(&mut self, pmd: u64) -> Install {
         let mut huge = HugePage::new();
         if let PmdEntry::Table(table) = self.tables.entry(pmd) {

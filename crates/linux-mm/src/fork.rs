@@ -1,4 +1,4 @@
-//! fork: a second address space whose pages are shared until one of both writes them (R16', R27).
+//! fork: a second address space that shares its pages with the parent until either writes (R16', R27).
 
 use std::ops::Range;
 
@@ -11,13 +11,15 @@ use super::span::{PMD_PAGES, clip, index_of, pmds_touching};
 use super::vma::Vma;
 
 impl Kernel {
-    /// fork: the child's address space. Every page of both is shared from now on, and the first write to one that is
-    /// still shared is a fault that copies 4 KiB; one that is shared no more is a fault that copies nothing
-    /// ([`Counters::reuses`]). Of mappings that were never written the child gets no page tables: it faults afresh.
+    /// fork: returns the child's address space. Every page is shared from now on. The first write to a page that is
+    /// still shared is a fault that copies 4 KiB; the first write to a page that is no longer shared is a fault that
+    /// copies nothing ([`Counters::reuses`]). The child gets no page tables for mappings that were never written: its
+    /// own first touches fault.
     ///
-    /// The child counts its own faults from zero. Dropping it is its exit. The kernel's fork itself costs the parent
-    /// no fault. Reserved huge pages are promised to the parent alone; where the pool is empty a write to a shared one
-    /// is a SIGBUS in the child, and in the parent, too (the kernel takes the page from the child; here who simulates the program does).
+    /// The child's counters start at zero. Dropping the child is its exit. The fork itself charges the parent no fault.
+    /// Reserved hugetlb pages stay reserved for the parent alone. Where the pool is empty, a write to a shared hugetlb
+    /// page is a SIGBUS in the child. A write by the reserving parent then keeps the page: the kernel unmaps it from
+    /// the children. The model only counts that ([`Counters::pages_kept_from_children`]).
     pub fn fork(&mut self) -> Kernel {
         let mut child = Kernel {
             config: self.config.clone(),
@@ -44,7 +46,7 @@ impl Kernel {
         self.tables.next_present(pmds.start, pmds.end).is_some()
     }
 
-    /// Copies the page tables of a mapping, write-protecting both sides. A table is copied even where it is empty.
+    /// Copies the page tables of a mapping and write-protects both sides. Empty tables are copied too.
     fn copy_tables(&mut self, vma: &Vma, child: &mut Kernel) {
         child.tables.copy_upper_levels(&self.tables, &vma.pages());
         let pmds = pmds_touching(&vma.pages());
@@ -113,7 +115,7 @@ impl Kernel {
 }
 
 impl Drop for Kernel {
-    /// Exit: pages shared with others are theirs from now on.
+    /// Exit: the other address spaces of the family keep the shared pages.
     fn drop(&mut self) {
         if self.memory.has_others() {
             self.release_all();

@@ -1,11 +1,11 @@
 //! A model of Linux anonymous memory: page operations in, faults, residency, huge pages and page tables out.
 //!
-//! The model follows the kernel's rules exactly (named R1 to R29 in the comments; the table of rules is in the
-//! project's documentation) and is compared with the running kernel operation by operation by `hksim rules`
-//! (crate `hksim-conformance`). What it leaves out is what is not deterministic: memory pressure, allocation failure,
-//! khugepaged. It knows private anonymous memory, of one process and of those it forks.
+//! The model follows the kernel's rules exactly. The comments name them R1 to R29; the project's documentation has the
+//! table of rules. `hksim rules` (crate `hksim-conformance`) compares the model with the running kernel after every
+//! operation. The model leaves out what is not deterministic: memory pressure, allocation failure and khugepaged. It
+//! covers private anonymous memory of a process and of its forked children.
 //!
-//! Addresses are numbers of 4 KiB pages. One [`Kernel`] is one address space:
+//! Addresses are given as numbers of 4 KiB pages. One [`Kernel`] is one address space:
 //!
 //! ```
 //! use hksim_linux_mm::{Access, Advice, Content, InstallKind, Kernel, KernelConfig, MapFlags};
@@ -86,11 +86,12 @@ pub struct Kernel {
     tables: PageTables,
     memory: SharedMemory,
     space: SpaceId,
-    /// Blocks of hugetlb mappings whose promise of a page was kept and is not renewed (R13).
+    /// PMD ranges of reserving hugetlb mappings whose reservation was consumed by a page that is gone. It is not
+    /// restored (R13).
     reservations_consumed: BTreeSet<u64>,
     counters: Counters,
     thp_disable: ThpDisable,
-    /// How mappings are locked that are made from now on.
+    /// How new mappings are locked (`MCL_FUTURE`).
     lock_future: Locked,
     installs_kept_small: u64,
 }
@@ -113,7 +114,7 @@ impl Kernel {
         }
     }
 
-    /// What it was told at the start.
+    /// The configuration this kernel was created with.
     pub fn config(&self) -> &KernelConfig {
         &self.config
     }

@@ -1,4 +1,4 @@
-//! The page-table tree, one level per struct the kernel would allocate, so that its memory can be counted (R15, R21).
+//! The page-table tree, with one struct per level, so that its memory can be counted (R15, R21).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -6,18 +6,18 @@ use std::ops::Range;
 use super::entry::{FolioPage, PmdEntry, Pte, PteKind, PteTable};
 use super::span::{PAGE_BYTES, PMD_PAGES, index_of, pages_of, pmd_of, pmds_touching};
 
-/// Entries of one table page of any level.
+/// Entries of one table of any level.
 const FANOUT: u64 = 512;
 
-/// Pages under one PMD page: 1 GiB.
+/// Pages mapped below one PMD table: 1 GiB.
 const PMD_TABLE_REACH: u64 = PMD_PAGES * FANOUT;
 
-/// Pages under one PUD page: 512 GiB.
+/// Pages mapped below one PUD table: 512 GiB.
 const PUD_TABLE_REACH: u64 = PMD_TABLE_REACH * FANOUT;
 
 static NO_ENTRY: PmdEntry = PmdEntry::None;
 
-/// A PMD page: the entries of 1 GiB.
+/// A PMD table: the entries of 1 GiB.
 #[derive(Debug)]
 struct PmdTable {
     /// First page divided by [`PMD_TABLE_REACH`].
@@ -25,14 +25,14 @@ struct PmdTable {
     entries: Box<[PmdEntry]>,
 }
 
-/// The tree. Every entry that is not none stands below a PMD and a PUD page.
+/// The tree. Every entry that is not `None` has a PMD table and a PUD table above it.
 #[derive(Debug, Default)]
 pub(super) struct PageTables {
-    /// By region.
+    /// Sorted by region.
     pmd_tables: Vec<PmdTable>,
     /// First page divided by [`PUD_TABLE_REACH`].
     pud_tables: BTreeSet<u64>,
-    /// The place in `pmd_tables` used last.
+    /// The index in `pmd_tables` used last.
     hint: usize,
     pte_tables: u64,
     pub rss_pages: u64,
@@ -41,7 +41,7 @@ pub(super) struct PageTables {
 }
 
 impl PageTables {
-    /// Bytes of page tables: PTE, PMD and PUD pages (VmPTE, R21).
+    /// Bytes of PTE, PMD and PUD tables (VmPTE, R21).
     pub fn bytes(&self) -> u64 {
         (self.pte_tables + self.pmd_tables.len() as u64 + self.pud_tables.len() as u64) * PAGE_BYTES
     }
@@ -53,7 +53,7 @@ impl PageTables {
         }
     }
 
-    /// The entry of a block, or nothing if there is no PMD page above it.
+    /// The PMD entry, or `None` if its PMD table does not exist.
     #[inline]
     pub fn entry_mut(&mut self, pmd: u64) -> Option<&mut PmdEntry> {
         let region = pmd / FANOUT;
@@ -63,8 +63,8 @@ impl PageTables {
         Some(&mut self.pmd_tables[self.hint].entries[(pmd % FANOUT) as usize])
     }
 
-    /// Puts `new` into a block's entry, allocating the levels above it, and returns what was there.
-    /// Counts pages, not folios: a PTE table taken out must be empty or be put back.
+    /// Stores a PMD entry, allocating the levels above it, and returns the old one. Counts pages, not folios: a PTE
+    /// table that is replaced must be empty, or be stored again.
     pub fn replace(&mut self, pmd: u64, new: PmdEntry) -> PmdEntry {
         self.make_upper_levels(pmd);
         self.count(&new, true);
@@ -74,25 +74,25 @@ impl PageTables {
         old
     }
 
-    /// Takes a block's entry out; no level is allocated or freed.
+    /// Takes a PMD entry out. No level is allocated or freed.
     pub fn take(&mut self, pmd: u64) -> PmdEntry {
         let old = self.entry_mut(pmd).map(std::mem::take).unwrap_or_default();
         self.count(&old, false);
         old
     }
 
-    /// The PTE table of a block that holds no huge page, new if it has none.
+    /// The PTE table of a PMD entry without a huge page, allocated if there is none.
     pub fn table_for(&mut self, pmd: u64) -> &mut PteTable {
         if matches!(self.entry(pmd), PmdEntry::None) {
             self.replace(pmd, PmdEntry::Table(PteTable::filled_with(Pte::NONE)));
         }
         match self.entry_mut(pmd) {
             Some(PmdEntry::Table(table)) => table,
-            _ => unreachable!("a pmd without huge page has a table by now"),
+            _ => unreachable!("a PMD entry without a huge page has a table by now"),
         }
     }
 
-    /// The PTE table of a block, if there is one.
+    /// The PTE table below a PMD entry, if there is one.
     pub fn table_mut(&mut self, pmd: u64) -> Option<&mut PteTable> {
         match self.entry_mut(pmd)? {
             PmdEntry::Table(table) => Some(table),
@@ -100,7 +100,7 @@ impl PageTables {
         }
     }
 
-    /// The 4 KiB entry of a page; none where the block has no table.
+    /// The PTE of a page; `NONE` where there is no table.
     pub fn pte(&self, page: u64) -> Pte {
         match self.entry(pmd_of(page)) {
             PmdEntry::Table(table) => table.ptes[index_of(page)],
@@ -108,7 +108,7 @@ impl PageTables {
         }
     }
 
-    /// Sets the 4 KiB entry of a page to anything but a piece; its block holds no huge page.
+    /// Sets the PTE of a page to anything but a page of a large folio. Its PMD entry holds no huge page.
     pub fn set_pte(&mut self, page: u64, pte: Pte) {
         debug_assert_ne!(pte.kind(), PteKind::FolioPage);
         let old = std::mem::replace(&mut self.table_for(pmd_of(page)).ptes[index_of(page)], pte);
@@ -116,13 +116,13 @@ impl PageTables {
         self.rss_pages -= u64::from(old.is_anon());
     }
 
-    /// Maps a page whose frame has a number; the block holds no huge page.
+    /// Maps a page whose frame has a number. Its PMD entry holds no huge page.
     pub fn set_numbered(&mut self, page: u64, pte: Pte, frame: u32) {
         self.set_pte(page, pte);
         self.table_for(pmd_of(page)).set_frame(index_of(page), frame);
     }
 
-    /// Maps one page of a large folio; the block holds no huge page.
+    /// Maps one page of a large folio. Its PMD entry holds no huge page.
     pub fn set_folio_page(&mut self, page: u64, pte: Pte, folio_page: FolioPage) {
         let table = self.table_for(pmd_of(page));
         let old = table.ptes[index_of(page)];
@@ -131,7 +131,7 @@ impl PageTables {
         self.rss_pages -= u64::from(old.is_anon());
     }
 
-    /// The first block at or after `from`, below `end`, whose entry is not none.
+    /// The first PMD entry at or after `from`, below `end`, that is not `None`.
     pub fn next_present(&self, from: u64, end: u64) -> Option<u64> {
         let first = self.pmd_tables.partition_point(|page| page.region < from / FANOUT);
         for page in &self.pmd_tables[first..] {
@@ -149,7 +149,7 @@ impl PageTables {
         None
     }
 
-    /// Whether the PUD entry above a block is set, that is, whether the block's 1 GiB has a PMD page.
+    /// Whether the PUD entry above a PMD entry is set, that is, whether its 1 GiB has a PMD table.
     pub fn has_pmd_table(&self, pmd: u64) -> bool {
         self.position_of(pmd / FANOUT).is_ok()
     }
@@ -163,12 +163,12 @@ impl PageTables {
         }
     }
 
-    /// Allocates the PUD page above a block.
+    /// Allocates the PUD table above a PMD entry.
     pub fn make_pud_table(&mut self, pmd: u64) {
         self.pud_tables.insert(pmd / FANOUT / FANOUT);
     }
 
-    /// Allocates the PMD page above a block, and the PUD page above that.
+    /// Allocates the PMD table that holds a PMD entry, and the PUD table above it.
     pub fn make_upper_levels(&mut self, pmd: u64) {
         let region = pmd / FANOUT;
         if let Err(at) = self.position_of(region) {
@@ -178,8 +178,8 @@ impl PageTables {
         }
     }
 
-    /// Frees the tables of every level, around `unmapped`, whose whole reach lies in `gap`, where no mapping is
-    /// (R21). Everything in these tables is gone already.
+    /// Frees the tables of every level around `unmapped` that map only pages inside `gap`, which holds no mapping
+    /// (R21). These tables are already empty.
     pub fn free_tables_in(&mut self, unmapped: &Range<u64>, gap: &Range<u64>) {
         let pmds = pmds_touching(unmapped);
         let mut from = pmds.start;
@@ -202,7 +202,7 @@ impl PageTables {
         self.pmd_tables.binary_search_by_key(&region, |page| page.region)
     }
 
-    /// Adds (or takes away) what an entry stands for in the totals.
+    /// Adds an entry's contribution to the totals, or subtracts it.
     fn count(&mut self, entry: &PmdEntry, add: bool) {
         let anon = match entry {
             PmdEntry::Table(table) => table.ptes.iter().filter(|pte| pte.is_anon()).count() as u64,

@@ -10,8 +10,9 @@ use super::rules::HugetlbPopulate;
 use super::span::{index_of, pages_of, pmd_of};
 
 impl Kernel {
-    /// Makes every page of `range` present as if accessed, page by page. Stops at a hole (ENOMEM), at a protection
-    /// that forbids the access (EINVAL) or an empty hugetlb pool (EFAULT); what came before stays (R24).
+    /// Makes every page of `range` present, page by page, as if it were accessed. Stops at a hole (ENOMEM), at a
+    /// protection that forbids the access (EINVAL), or at an empty hugetlb pool (EFAULT). Pages populated before the
+    /// error stay (R24).
     pub(super) fn populate(&mut self, range: &Range<u64>, access: Access) -> Outcome {
         let mut installs = Vec::new();
         let result = self.populate_pages(range, access, &mut installs);
@@ -47,8 +48,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Whether a page is there already for this access. A populate for writing dirties it as the kernel does: a
-    /// page of a large folio dirties the folio (R9c). Bytes do not change.
+    /// Whether a page is already present for this access. A populate for writing sets dirty bits as the kernel does:
+    /// for a page of a large folio it makes the folio dirty (R9c). Contents do not change.
     fn mark_present(&mut self, page: u64, access: Access) -> bool {
         let writes = access.writes();
         match self.tables.entry_mut(pmd_of(page)) {
@@ -71,7 +72,7 @@ impl Kernel {
                     PteKind::Zero => return !writes,
                     PteKind::Base if writes => pte.dirty_page(),
                     PteKind::Base => {}
-                    // A clean entry dirties its folio, a dirty one is left as it is.
+                    // A clean entry makes its folio dirty; a dirty one changes nothing.
                     PteKind::FolioPage => {
                         if let Some(folio_page) = folio_page
                             && writes
@@ -87,5 +88,5 @@ impl Kernel {
     }
 }
 
-/// How a populate for writing touches a page: what it installs holds zeros.
+/// The access of a populate for writing: what it installs holds zeros.
 pub(super) const POPULATE_WRITE: Access = Access::Write(Content::Zero);

@@ -11,10 +11,9 @@ use super::span::{clip, index_of, pmds_touching};
 use super::vma::{Protection, Vma, VmaFlags};
 
 impl Kernel {
-    /// mprotect. Pages stay; a huge page is split only where a mapping now ends inside it (R23).
+    /// mprotect. Pages stay. A huge page is split only where a mapping now ends inside it (R23).
     ///
-    /// # Errors
-    /// ENOMEM at the first hole, with what came before done (R24), or past `max_map_count` (R14).
+    /// ENOMEM at the first hole, with the part before it done (R24), or beyond `max_map_count` (R14).
     pub fn protect(&mut self, range: Range<u64>, protection: Protection) -> Result<(), Errno> {
         if range.start > range.end {
             return Err(Errno::NoMemory);
@@ -22,7 +21,7 @@ impl Kernel {
         self.for_each_mapping_until_hole(&range, |kernel, vma, part| kernel.protect_part(vma, part, protection))
     }
 
-    /// Does something to each mapping of a range, up to the first hole or error.
+    /// Calls `each` for each mapping of a range, up to the first hole or error.
     ///
     /// # Errors
     /// ENOMEM at a hole, or the first error.
@@ -61,13 +60,13 @@ impl Kernel {
             self.write_protect(part, protection);
         }
         if vma.flags.locked != Locked::No && !was_writable && protection == Protection::ReadWrite {
-            // What is copied on the first write is copied now (R29).
+            // Pages that the first write would copy are copied now (R29).
             let _ = self.populate_locked(part);
         }
         Ok(())
     }
 
-    /// Takes the write permission from what is present, where this version does not give it back by itself.
+    /// Write-protects present pages, where this version does not restore write permission itself.
     fn write_protect(&mut self, part: &Range<u64>, now: Protection) {
         let is_by_entry = self.config.rules.write_after_protect == WriteAfterProtect::CleanFault;
         let pmds = pmds_touching(part);
@@ -92,21 +91,22 @@ impl Kernel {
         }
     }
 
-    /// R26: the entry of a huge page that may be written is clean afterwards.
+    /// R26: clears the dirty bit of writable huge entries.
     fn clear_huge_dirty(&mut self, part: &Range<u64>) {
         let pmds = pmds_touching(part);
         let mut from = pmds.start;
         while let Some(pmd) = self.tables.next_present(from, pmds.end) {
             from = pmd + 1;
             if let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd) {
-                // One without the permission to write keeps the bit elsewhere.
+                // A write-protected entry keeps the bit in another place.
                 huge.dirty &= huge.protected;
             }
         }
     }
 
-    /// R26: entries are changed in runs per large folio, and one dirty entry makes its whole run dirty. A run ends where
-    /// the entries' permission to write changes: in a mapping that was writable `before`, at what a fork left protected.
+    /// R26: entries are changed in batches per large folio, and one dirty entry makes its whole batch dirty. A batch
+    /// ends where write protection of the entries changes. That happens in a mapping that was writable `before`, at
+    /// entries that a fork left protected.
     fn spread_dirty(&mut self, part: &Range<u64>, before: Protection) {
         let pmds = pmds_touching(part);
         let mut from = pmds.start;
@@ -131,13 +131,13 @@ impl Kernel {
     }
 }
 
-/// How many entries from the first on are all protected, or all not.
+/// Number of entries from the first on with the same protection.
 fn same_protection_run(entries: &[Pte]) -> usize {
     entries.iter().take_while(|pte| pte.protected() == entries[0].protected()).count()
 }
 
-/// The flags of a mapping under another protection. Memory that becomes writable is charged from then on; memory that
-/// was never written gives its charge back when it stops being writable (R18).
+/// The flags of a mapping with another protection. Memory that becomes writable is charged. Memory that was never
+/// written is uncharged when it stops being writable (R18).
 fn reprotected(vma: &Vma, protection: Protection, charge: ChargeAfterProtect) -> VmaFlags {
     let flags = vma.flags;
     let account = if protection == Protection::ReadWrite {

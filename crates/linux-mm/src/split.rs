@@ -1,4 +1,4 @@
-//! Splits: of a 2 MiB entry into a PTE table (R7, R23), and of a folio into pages (R9, R10).
+//! Splits of a PMD entry into a PTE table (R7, R23), and of a folio into pages (R9, R10).
 
 use super::Kernel;
 use super::entry::{FolioPage, PmdEntry, Pte, PteTable};
@@ -7,15 +7,15 @@ use super::rules::{DirtyOnSplit, WriteAfterProtect, ZerosOnSplit};
 use super::span::{index_of, pages_of, pmd_of};
 
 impl Kernel {
-    /// Makes a new border between mappings at page `at` harmless: a huge entry across it becomes a table (R23).
+    /// Splits the huge PMD entry that maps both sides of page `at`, because a mapping boundary is now there (R23).
     pub(super) fn split_entry_across(&mut self, at: u64) {
         if pages_of(pmd_of(at)).start != at {
             self.split_entry(pmd_of(at));
         }
     }
 
-    /// Replaces a 2 MiB entry by a table of 512 entries. A huge page stays one folio with all its pages mapped; a
-    /// huge zero page becomes 512 zero pages (R4b).
+    /// Replaces a huge PMD entry by a table of 512 PTEs. A huge page stays one folio with all its pages mapped; a huge
+    /// zero page becomes 512 zero pages (R4b).
     pub(super) fn split_entry(&mut self, pmd: u64) {
         let huge = match self.tables.entry(pmd) {
             PmdEntry::Huge(huge) => Some(huge.clone()),
@@ -31,7 +31,7 @@ impl Kernel {
             Some(folio) => {
                 let mut memory = self.memory.get();
                 memory.folios.split_whole(folio, self.space, pages_of(pmd));
-                // What the entry knew alone, the folio knows from now on.
+                // The entry's bits move to the folio.
                 let shared = memory.folios.get_mut(folio);
                 shared.dirty |= huge.dirty;
                 shared.lazy |= huge.lazy;
@@ -53,8 +53,8 @@ impl Kernel {
         self.tables.replace(pmd, PmdEntry::Table(table));
     }
 
-    /// Splits a folio that no other process maps into pages, wherever they are mapped. Pages of zeros give way to the zero page (R10); one
-    /// dirty entry or a dirty folio makes every other page dirty (R9b).
+    /// Splits a folio that no other process maps into pages, wherever they are mapped. Pages of zeros are replaced by
+    /// the zero page (R10). One dirty entry or a dirty folio makes every other page dirty (R9b).
     pub(super) fn split_folio(&mut self, id: u32) {
         self.counters.folio_splits += 1;
         let folio = self.memory.get().folios.take(id);
@@ -62,7 +62,7 @@ impl Kernel {
         for page in folio.mapped_pages(self.space) {
             let folio_page = self.tables.pte(page);
             let mut pte = Pte::ZERO;
-            // Locked pages stay (R29).
+            // Locked pages are kept (R29).
             let is_locked = self.vmas.covering_ref(page).is_some_and(|vma| vma.flags.locked != Locked::No);
             if folio_page.nonzero() || is_locked || self.config.rules.zeros_on_split == ZerosOnSplit::Keep {
                 pte = Pte::base(folio_page.nonzero(), false, folio.lazy);
@@ -75,7 +75,7 @@ impl Kernel {
         }
     }
 
-    /// Empties the entry of one page in a table; a folio with no page left mapped goes.
+    /// Clears one PTE. A folio without mapped pages is freed.
     pub(super) fn drop_page(&mut self, page: u64) {
         let Some(table) = self.tables.table_mut(pmd_of(page)) else { return };
         if let Some(folio_page) = table.folio_page(index_of(page)) {

@@ -1,4 +1,4 @@
-//! Looking at the simulated address space: what /proc and pagemap would show.
+//! Queries of the simulated address space: what /proc and pagemap would show.
 
 use std::ops::Range;
 
@@ -10,11 +10,11 @@ use super::rules::ForbiddenHuge;
 use super::span::{PAGE_BYTES, PMD_PAGES, clip, index_of, is_whole_pmd, pages_of, pmd_of, pmds_touching};
 use super::vma::{Protection, Vma};
 
-/// What is behind one page of the address space.
+/// What one page of the address space maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PageState {
-    /// Nothing: not mapped, or not touched.
+    /// Not mapped, or not touched.
     None,
     /// The shared zero page.
     Zero,
@@ -30,13 +30,13 @@ pub enum PageState {
     Hugetlb,
 }
 
-/// What the entry of one 2 MiB block holds.
+/// What the PMD entry of a 2 MiB range holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PmdState {
     /// pmd_none: the next fault may install a huge page (R1a).
     None,
-    /// A table of 4 KiB entries, perhaps an empty one.
+    /// A PTE table, which may be empty.
     Table,
     /// A huge page.
     Thp,
@@ -46,30 +46,30 @@ pub enum PmdState {
     Hugetlb,
 }
 
-/// Pages in a row with one state.
+/// Consecutive pages in the same state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct StateRun {
     /// The first page.
     pub first_page: u64,
-    /// How many.
+    /// Number of pages.
     pub pages: u64,
     /// Their state.
     pub state: PageState,
 }
 
 impl Kernel {
-    /// Resident pages, 4 KiB each: smaps Rss. Zero pages and hugetlb are not in it (R4, R13).
+    /// Resident pages of 4 KiB: smaps `Rss`. Excludes zero pages and hugetlb (R4, R13).
     pub fn rss_pages(&self) -> u64 {
         self.tables.rss_pages
     }
 
-    /// Huge pages mapped by a 2 MiB entry: smaps AnonHugePages, in units of 2 MiB.
+    /// Huge pages mapped by a PMD entry: smaps `AnonHugePages`, in units of 2 MiB.
     pub fn huge_pages(&self) -> u64 {
         self.tables.huge_pages
     }
 
-    /// Huge pages that smaps counts, in Rss and in AnonHugePages, in units of 2 MiB: one version leaves out those that
-    /// may not be accessed.
+    /// Huge pages that smaps counts in `Rss` and `AnonHugePages`, in units of 2 MiB. One version leaves out those in
+    /// mappings without access.
     pub fn huge_pages_in_smaps(&self) -> u64 {
         self.huge_pages() - self.left_out_of_smaps().count() as u64
     }
@@ -85,12 +85,12 @@ impl Kernel {
         })
     }
 
-    /// Pages of the hugetlb pool mapped, in units of 2 MiB: Private_Hugetlb.
+    /// Mapped pages of the hugetlb pool, in units of 2 MiB: smaps `Private_Hugetlb`.
     pub fn hugetlb_pages(&self) -> u64 {
         self.tables.hugetlb_pages
     }
 
-    /// Bytes of page tables with their upper levels: VmPTE (R15, R21).
+    /// Bytes of page tables, upper levels included: `VmPTE` (R15, R21).
     pub fn page_table_bytes(&self) -> u64 {
         self.tables.bytes()
     }
@@ -100,13 +100,13 @@ impl Kernel {
         self.vmas.len()
     }
 
-    /// The mappings that share a page with `range`, each as its pages, in order.
+    /// The page ranges of the mappings that overlap `range`, in order.
     pub fn mappings(&self, range: Range<u64>) -> Vec<Range<u64>> {
         self.vmas.overlapping(&range).iter().map(|vma| vma.pages()).collect()
     }
 
-    /// Pages freed lazily and not written since, 4 KiB each: smaps LazyFree (R9). Counted anew at every call, in time
-    /// proportional to the blocks with a page table.
+    /// Pages of 4 KiB that were freed lazily and not written since: smaps `LazyFree` (R9). Recounted at every call, in
+    /// time proportional to the number of page tables.
     pub fn lazy_free_pages(&self) -> u64 {
         let mut pages = 0;
         let mut from = 0;
@@ -121,7 +121,8 @@ impl Kernel {
         pages - PMD_PAGES * self.left_out_of_smaps().filter(|huge| self.is_lazily_freed(huge)).count() as u64
     }
 
-    /// Pages of `range` that `MADV_FREE` was called on since they were installed, written since or not: single ones, and whole huge pages.
+    /// Pages of `range` on which `MADV_FREE` was called since they were installed, whether or not they were written
+    /// since: (single pages, whole huge pages).
     pub fn marked_free(&self, range: &Range<u64>) -> (u64, u64) {
         let (mut pages, mut huge_pages) = (0, 0);
         let pmds = pmds_touching(range);
@@ -146,7 +147,7 @@ impl Kernel {
         self.state_in(self.tables.entry(pmd_of(page)), index_of(page))
     }
 
-    /// The state of the 2 MiB block that holds `page`.
+    /// The state of the PMD entry that covers `page`.
     pub fn pmd_state(&self, page: u64) -> PmdState {
         match self.tables.entry(pmd_of(page)) {
             PmdEntry::None => PmdState::None,
@@ -157,8 +158,8 @@ impl Kernel {
         }
     }
 
-    /// The states of `range` as runs, in order and without gap: together they have its length. Takes time for what
-    /// was touched, not for what is empty.
+    /// The states of `range` as runs, in order and without gaps. The time depends on the touched part of the range
+    /// only.
     pub fn page_states(&self, range: Range<u64>) -> Vec<StateRun> {
         let mut runs = Vec::new();
         let mut at = range.start;
@@ -212,7 +213,7 @@ impl Kernel {
         }
     }
 
-    /// Whether a huge page was freed lazily and is dirty nowhere.
+    /// Whether a huge page was freed lazily, and neither its entry nor its folio is dirty.
     fn is_lazily_freed(&self, huge: &HugePage) -> bool {
         let (mut dirty, mut lazy) = (huge.dirty || huge.page_dirty, huge.lazy);
         if let Some(folio) = huge.folio {
@@ -224,7 +225,7 @@ impl Kernel {
         lazy && !dirty
     }
 
-    /// A piece is free to go if its folio was freed as a whole and neither is dirty.
+    /// A page of a large folio counts if the whole folio was freed lazily and neither the folio nor the entry is dirty.
     fn lazy_in_table(&self, table: &PteTable) -> u64 {
         let is_lazy = |index: usize| {
             let pte = table.ptes[index];
@@ -256,7 +257,7 @@ mod tests {
     use crate::{Access, Advice, Content, KernelConfig, MapFlags};
 
     #[test]
-    fn what_was_marked_free_stays_marked_when_it_is_written() {
+    fn pages_stay_marked_free_when_they_are_written() {
         let mut kernel = Kernel::new(KernelConfig::default());
         let mapped = 4 * PMD_PAGES..8 * PMD_PAGES;
         assert!(kernel.map(mapped.clone(), MapFlags::READ_WRITE).result.is_ok());

@@ -1,4 +1,4 @@
-//! Writes to pages that are present, in a mapping that allows writing, but may not be written in place (R27).
+//! Writes to present pages that the mapping allows and the entry does not (R27).
 
 use super::Kernel;
 use super::entry::{Access, PmdEntry, PteKind};
@@ -7,8 +7,7 @@ use super::rules::LargeReuse;
 use super::span::{index_of, pmd_of};
 
 impl Kernel {
-    /// The write to a huge page without permission to write. One that another process maps too is split here, and
-    /// the page copied.
+    /// A write to a write-protected huge page. If another process maps it too, this entry is split and the page copied.
     pub(super) fn write_protected_huge(&mut self, page: u64, access: Access) -> Option<Install> {
         let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd_of(page)) else { return None };
         if let Some(folio) = huge.folio {
@@ -27,7 +26,7 @@ impl Kernel {
         None
     }
 
-    /// The write to a page in a table without permission to write.
+    /// A write to a write-protected page mapped by a PTE.
     pub(super) fn write_protected_page(&mut self, page: u64, access: Access) -> Option<Install> {
         if self.take_for_reuse(page) {
             self.reused(page, access);
@@ -38,7 +37,7 @@ impl Kernel {
         Some(self.installed(InstallKind::Cow, page, 1))
     }
 
-    /// Makes a page writable in place, if it may be: no other process maps it.
+    /// Makes a page writable in place if no other process maps it. Returns whether it did.
     fn take_for_reuse(&mut self, page: u64) -> bool {
         let index = index_of(page);
         let Some(table) = self.tables.table_mut(pmd_of(page)) else { return false };
@@ -70,7 +69,7 @@ impl Kernel {
         may_reuse
     }
 
-    /// A fault that made a page writable where it is, and the write that follows.
+    /// Counts a fault that made a page writable in place, and performs the write.
     fn reused(&mut self, page: u64, access: Access) {
         self.counters.faults += 1;
         self.counters.reuses += 1;

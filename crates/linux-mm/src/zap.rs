@@ -1,4 +1,4 @@
-//! Dropping pages: DONTNEED and the page half of munmap (R7, R8').
+//! Dropping pages: MADV_DONTNEED, and the pages of munmap (R7, R8').
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::rules::EmptyTables;
 use super::span::{clip, index_of, is_whole_pmd, pmds_touching};
 
 impl Kernel {
-    /// Drops the pages of `part`, which lies inside one mapping.
+    /// Drops the pages of `part`, which is inside one mapping.
     pub(super) fn zap(&mut self, part: &Range<u64>, empty_tables: EmptyTables) {
         let pmds = pmds_touching(part);
         let mut from = pmds.start;
@@ -29,7 +29,7 @@ impl Kernel {
         }
     }
 
-    /// Takes the entry of a huge page out, or of the huge zero page.
+    /// Removes the PMD entry of a huge page or of the huge zero page.
     fn take_huge(&mut self, pmd: u64) {
         if let PmdEntry::Huge(huge) = self.tables.take(pmd)
             && let Some(folio) = huge.folio
