@@ -1,26 +1,26 @@
-//! Children that a replayed program forks, for a while: the same moments in both worlds.
+//! Forked children of the program, at the same points of simulation and replay.
 
 use serde::{Deserialize, Serialize};
 
-/// A child that does nothing: it shares the parent's memory until it exits.
+/// An idle child: it shares the parent's memory until it exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkWindow {
     /// Events before the fork.
     pub from_event: u64,
-    /// Events before the child's exit. At the end of the trace it lives on.
+    /// Events before the child's exit. If beyond the end of the trace, the child outlives it.
     pub until_event: u64,
 }
 
-/// What is due at a point of the trace.
+/// A fork or exit at a point of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkStep {
-    /// The program forks that child; children are numbered from 0 in the order of their forks.
+    /// The program forks this child. Children are numbered from 0 in the order of their forks.
     Fork(u32),
-    /// That child exits.
+    /// This child exits.
     Exit(u32),
 }
 
-/// Windows in the order of their forks. They may overlap: several children are alive then.
+/// Fork windows in the order of their forks. Windows may overlap; then several children are alive.
 #[derive(Clone, Debug, Default)]
 pub struct ForkSchedule {
     steps: Vec<(u64, ForkStep)>,
@@ -28,7 +28,8 @@ pub struct ForkSchedule {
 }
 
 impl ForkSchedule {
-    /// A schedule of windows in order. Where a child exits after the same event as another is forked, it exits first.
+    /// A schedule of windows, which must be in order of their forks. If a child exits after the same event as another
+    /// is forked, the exit comes first.
     pub fn new(windows: &[ForkWindow]) -> ForkSchedule {
         let numbered = windows.iter().zip(0..);
         let steps = numbered.flat_map(|(&ForkWindow { from_event, until_event }, child)| {
@@ -40,12 +41,12 @@ impl ForkSchedule {
         ForkSchedule { steps: steps.into_iter().map(|(event, _, step)| (event, step)).collect(), next: 0 }
     }
 
-    /// Events before the next step.
+    /// Number of events before the next step.
     pub fn next_event(&self) -> Option<u64> {
         self.steps.get(self.next).map(|&(event, _)| event)
     }
 
-    /// The next step that is due after so many events.
+    /// The next step that is due after `events` events, if any.
     pub fn due(&mut self, events: u64) -> Option<ForkStep> {
         let &(_, step) = self.steps.get(self.next).filter(|&&(event, _)| event <= events)?;
         self.next += 1;

@@ -1,8 +1,9 @@
-//! What an event means to the allocator: the ordered driver, one for the simulated and the native world.
+//! The trace executor: maps trace events to calls of the allocator. The simulator and the native replay use the same
+//! driver.
 //!
-//! One OS thread drives as many thread heaps as the trace has threads, in trace order. So a simulation and an ordered
-//! replay differ in their [`World`](hksim_policy::World) only: placement is equal bit for bit, and every difference in page state has its
-//! cause in the kernel or in its model.
+//! One OS thread drives one thread heap per trace thread, in trace order. A simulation and an ordered replay therefore
+//! differ only in their [`World`](hksim_policy::World). Placements are bit-identical, and every difference in page
+//! state comes from the kernel or its model.
 
 mod counts;
 mod driver;
