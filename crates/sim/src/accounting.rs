@@ -1,4 +1,4 @@
-//! One kernel fed by one placement, with every install accounted for: by kind, by reason, by OS call.
+//! Feeds one kernel model from one placement, and accounts for every install: by kind, by reason, by OS call.
 
 mod by_reason;
 mod memory_policy;
@@ -22,20 +22,20 @@ use hksim_linux_mm::{
     Protection, RemapSource,
 };
 
-/// What made an entry.
+/// What made an install.
 #[derive(Clone, Copy)]
 enum InstalledBy {
-    /// An access.
+    /// A touch.
     Touch(Cause),
-    /// A call that populates.
+    /// A populating system call.
     Populate,
-    /// A call that collapses.
+    /// MADV_COLLAPSE.
     Collapse,
     /// A write to a page shared with a child.
     CopyOnWrite,
 }
 
-/// Highest values so far. Bytes of resident memory include hugetlb pages.
+/// Peak values. Resident bytes include hugetlb pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peaks {
     /// Resident bytes.
@@ -46,11 +46,11 @@ pub struct Peaks {
     pub vmas: u64,
     /// Bytes of page tables.
     pub page_table_bytes: u64,
-    /// Huge pages mapped, transparent ones.
+    /// Mapped transparent huge pages.
     pub huge_pages: u64,
 }
 
-/// A kernel and its accounts.
+/// A kernel model with the accounting of its installs.
 pub struct Accounting {
     kernel: Kernel,
     by_reason: ByReason,
@@ -61,16 +61,16 @@ pub struct Accounting {
     /// Events since the last install by an access.
     events_since_install: u64,
     forks: Forks,
-    /// Pages that held data when they were purged.
+    /// Pages that held data when they were purged or unmapped.
     purged: RangeSet,
-    /// 2 MiB blocks that were a huge page and were not dropped whole since.
+    /// PMD ranges that were a huge page and were not dropped as a whole since.
     once_huge: RangeSet,
     provider: AddressProvider,
     memory_policy: MemoryPolicyLabel,
 }
 
 impl Accounting {
-    /// Accounts of a fresh kernel.
+    /// Accounting for a new kernel.
     pub fn new(kernel: Kernel) -> Accounting {
         Accounting {
             kernel,
@@ -88,12 +88,12 @@ impl Accounting {
         }
     }
 
-    /// The same where maps that ask for no address get these.
+    /// Sets the addresses of mmaps without a hint.
     pub fn with_addresses(self, addresses: Addresses) -> Accounting {
         Accounting { provider: AddressProvider::new(addresses), ..self }
     }
 
-    /// Where the addresses of maps came from that asked for none; `None` if there were no such maps.
+    /// Where the addresses of mmaps without a hint came from; `None` if there were none.
     pub fn addresses(&self) -> Option<AddressLabel> {
         Some(self.provider.label()).filter(|label| label.maps > 0)
     }
@@ -131,13 +131,13 @@ impl Accounting {
         }
     }
 
-    /// An event of the trace is over.
+    /// Ends an event of the trace.
     #[inline]
     pub(crate) fn event_done(&mut self) {
         self.events_since_install += 1;
     }
 
-    /// What the kernel did beside installs.
+    /// The kernel's work besides installs.
     pub fn work(&self) -> KernelWork {
         self.work
     }
@@ -147,7 +147,8 @@ impl Accounting {
         self.forks.reports()
     }
 
-    /// The program forks, after so many events; these are all its pages. The memory above must let every write pass again.
+    /// The program forks after `event` events; `ranges` are all its pages. The caller must let every later write pass
+    /// its filter again.
     pub(crate) fn fork(&mut self, event: u64, ranges: &[Range<u64>]) {
         let mut shared = Present::default();
         for range in ranges {
@@ -159,12 +160,12 @@ impl Accounting {
         self.forks.begin(self.kernel.fork(), shared, event);
     }
 
-    /// A child exits: that of the fork with this number, from 0.
+    /// A child exits: that of fork number `child`, from 0.
     pub(crate) fn child_exits(&mut self, child: u32, event: u64) {
         self.forks.end(child, event);
     }
 
-    /// A touch after a fork: tells copies, and what copies nothing, from first touches.
+    /// A touch after a fork: distinguishes copies and reuses from first touches.
     fn touch_after_fork(&mut self, page: u64, access: Access, cause: Cause) {
         let state = self.kernel.page_states(page..page + 1).first().map(|run| run.state);
         let was_present = state.is_some_and(holds_data);
@@ -174,7 +175,7 @@ impl Accounting {
             access,
             if was_present { InstalledBy::CopyOnWrite } else { InstalledBy::Touch(cause) },
         );
-        // What the child lost is no longer shared, so it is not copied.
+        // A page that the child lost is no longer shared, so it is not copied.
         let after = *self.kernel.counters();
         let may_copy = self.forks.has_child() && after.pages_kept_from_children == before.pages_kept_from_children;
         self.forks.charged(|report| {
@@ -205,7 +206,7 @@ impl Accounting {
         peaks.huge_pages = peaks.huge_pages.max(kernel.huge_pages());
     }
 
-    /// Puts a run of installs down to its reason. `upgrades`: in place of zero pages.
+    /// Attributes a run of installs to its reason. `upgrades`: they replaced zero pages.
     fn attribute(&mut self, run: InstallRun, by: InstalledBy, upgrades: bool) {
         let pages = run.first_page..run.first_page + run.pages;
         let pmd = run.first_page / PMD_PAGES;
@@ -233,7 +234,7 @@ impl Accounting {
         }
     }
 
-    /// Installs that stand in a range: single pages, and huge pages that lie in it whole.
+    /// Installs still present in a range: single pages, and huge pages that are entirely inside it.
     fn installed_in(&self, pages: Range<u64>) -> u64 {
         let states = self.kernel.page_states(pages);
         let installs = states.iter().map(|run| match run.state {
@@ -244,13 +245,13 @@ impl Accounting {
         installs.sum()
     }
 
-    /// Touches a page of the simulated address space, and accounts for what that installed.
+    /// Touches a page of the simulated address space and accounts for the install, if any.
     fn touch_kernel(&mut self, page: u64, access: Access, by: InstalledBy) -> Option<Install> {
         let was_huge_zero = matches!(self.kernel.pmd_state(page), kernel::PmdState::HugeZero);
         let tables_bytes = self.kernel.page_table_bytes();
         let installed = match self.kernel.touch(page, access) {
             Ok(installed) => installed,
-            // The policy touches only what it has mapped, so this is a bug in it, or in the model.
+            // The allocator touches only mapped pages, so this is a bug in it or in the model.
             Err(signal) => unreachable!("an access to page {page:#x} raised {signal}"),
         };
         if let Some(install) = installed {
@@ -261,7 +262,7 @@ impl Accounting {
             let run =
                 InstallRun { kind: install.kind, first_page: install.first_page, pages: install.pages, installs: 1 };
             let upgrades = install.kind == InstallKind::Cow || was_huge_zero;
-            // A copy takes memory that the process did not have, though it has no more of it then.
+            // A copy does not increase the resident memory of the process.
             if !matches!(by, InstalledBy::CopyOnWrite) {
                 self.note_refaults(&[run], false);
             }
@@ -271,7 +272,7 @@ impl Accounting {
         installed
     }
 
-    /// Notes how long ago the install before was; of several at once, the first alone was late.
+    /// Records the spacing to the previous install. Of several installs at once, all but the first have spacing 0.
     fn note_spacing(&mut self, kind: InstallKind, installs: u64) {
         let spacing = match kind {
             InstallKind::Thp | InstallKind::Hugetlb => &mut self.work.huge_gaps,
@@ -280,7 +281,7 @@ impl Accounting {
         (0..installs).for_each(|_| spacing.add(mem::take(&mut self.events_since_install)));
     }
 
-    /// Notes which installs, the newest there are, made memory present that the process had before.
+    /// Records which of the newest installs made memory present that the process had before.
     fn note_refaults(&mut self, runs: &[InstallRun], by_call: bool) {
         let made_bytes = |run: &InstallRun| match run.kind {
             InstallKind::Zero | InstallKind::Cow => 0,
@@ -299,7 +300,7 @@ impl Accounting {
         self.returned(outcome.result)
     }
 
-    /// Puts the installs of a call down to their reason.
+    /// Attributes the installs of a call to their reason.
     fn account_for(&mut self, installs: Vec<InstallRun>, by: InstalledBy) {
         if matches!(by, InstalledBy::Populate) {
             self.note_refaults(&installs, true);
@@ -327,7 +328,7 @@ impl Accounting {
         Present::of(self.kernel.page_states(pages.clone()).into_iter())
     }
 
-    /// Pages are about to be dropped: what is installed there later is a refault.
+    /// Records that pages are about to be dropped: later installs there are refaults.
     fn dropping(&mut self, pages: &Range<u64>) {
         for run in self.kernel.page_states(pages.clone()) {
             if holds_data(run.state) {
@@ -357,7 +358,7 @@ fn map_flags(mapping: Mapping) -> MapFlags {
     }
 }
 
-/// Whether a page in that state has memory of its own.
+/// Whether a page in this state has its own memory.
 fn holds_data(state: kernel::PageState) -> bool {
     !matches!(state, kernel::PageState::None | kernel::PageState::Zero | kernel::PageState::HugeZero)
 }
@@ -432,7 +433,7 @@ impl MemoryObserver for Accounting {
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         self.os_calls.madvise += 1;
         if matches!(advice, Advice::DontNeed | Advice::Free | Advice::Collapse) {
-            // At the first locked page the kernel refuses to drop or free.
+            // The kernel refuses to drop or free from the first locked page on.
             let end = if advice == Advice::Collapse { pages.end } else { self.kernel.first_locked(&pages) };
             let changed = pages.start..end;
             self.work.advised(advice, self.present(&changed), || self.kernel.marked_free(&changed));
@@ -487,16 +488,16 @@ mod tests {
     use crate::work::Refaults;
     use hksim_linux_mm::KernelConfig;
 
-    const BLOCK: u64 = 1 << 20;
+    const PMD: u64 = 1 << 20;
 
     fn write(accounting: &mut Accounting, pages: Range<u64>) {
         pages.for_each(|page| accounting.touch(page, Touch::Write, Cause::Application));
     }
 
     #[test]
-    fn memory_that_is_taken_again_is_told_from_new_memory_by_what_made_it() {
+    fn refaults_are_separated_from_new_memory_by_kind() {
         let mut accounting = Accounting::new(Kernel::new(KernelConfig::default()));
-        let area = |number: u64| (BLOCK + number) * PMD_PAGES..(BLOCK + number + 1) * PMD_PAGES;
+        let area = |number: u64| (PMD + number) * PMD_PAGES..(PMD + number + 1) * PMD_PAGES;
         let (small, huge, pool) = (area(0), area(1), area(2));
         for (pages, mapping) in [(&small, Mapping::Plain), (&huge, Mapping::Plain), (&pool, Mapping::Hugetlb)] {
             assert_eq!(accounting.map(pages.clone(), mapping), Ok(()));
@@ -520,7 +521,7 @@ mod tests {
             totals([refaults.pages, refaults.populated, refaults.folios, refaults.huge, refaults.pool]),
             [6, 6, 0, 1, 1]
         );
-        // What is copied after a fork was not given back before, nor is it made by a call that populates.
+        // A page copied after a fork was not given back before, and a populating call did not make it.
         accounting.fork(0, &[small.clone(), pool.clone()]);
         write(&mut accounting, pool.start..pool.start + 1);
         assert_eq!(accounting.advise(ten, Advice::PopulateWrite), Ok(()));
@@ -531,11 +532,11 @@ mod tests {
     fn a_child_loses_pages_of_an_empty_pool_to_its_parent() {
         let mut accounting =
             Accounting::new(Kernel::new(KernelConfig { hugetlb_pool: Some(3), ..KernelConfig::default() }));
-        let pool = BLOCK * PMD_PAGES..(BLOCK + 2) * PMD_PAGES;
+        let pool = PMD * PMD_PAGES..(PMD + 2) * PMD_PAGES;
         assert_eq!(accounting.map(pool.clone(), Mapping::Hugetlb), Ok(()));
         write(&mut accounting, pool.clone());
         accounting.fork(0, std::slice::from_ref(&pool));
-        // One page is left for a copy; the other one the child has to give up.
+        // One page is left for a copy; the child has to give up the other one.
         write(&mut accounting, pool.clone());
         assert_eq!((accounting.forks()[0].copies, accounting.kernel().hugetlb_pages()), (1, 2));
         assert_eq!(accounting.kernel().counters().pages_kept_from_children, 1);
@@ -546,9 +547,9 @@ mod tests {
     }
 
     #[test]
-    fn pages_marked_free_twice_are_counted_apart() {
+    fn pages_marked_free_twice_are_counted_separately() {
         let mut accounting = Accounting::new(Kernel::new(KernelConfig::default()));
-        let pages = BLOCK * PMD_PAGES..BLOCK * PMD_PAGES + 8;
+        let pages = PMD * PMD_PAGES..PMD * PMD_PAGES + 8;
         assert_eq!(accounting.map(pages.clone(), Mapping::Plain), Ok(()));
         write(&mut accounting, pages.clone());
         assert_eq!(accounting.advise(pages.start..pages.start + 3, Advice::Free), Ok(()));

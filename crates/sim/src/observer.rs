@@ -1,8 +1,8 @@
-//! What a placement tells the world below it: page touches and OS calls, with their reasons.
+//! The interface between the simulated memory and a kernel model: page touches and OS calls, with their causes.
 //!
-//! The allocator runs on [`SimMemory`](crate::memory::SimMemory), which turns its memory accesses into *hooks*. A
-//! kernel model consumes them. The memory filters touches that cannot change a page, so a consumer sees few, and one
-//! placement can feed as many kernels as agree on what is purged.
+//! The allocator runs on [`SimMemory`](crate::memory::SimMemory), which reports its memory accesses to a
+//! [`MemoryObserver`] such as a kernel model. The memory filters out touches that cannot change a page, so an observer
+//! sees few of them. One placement can feed several kernel models if they agree on what is purged.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::accounting::Accounting;
 use crate::reach::TlbMisses;
 use hksim_linux_mm::Content;
 
-/// Why a page was touched. Installs are attributed to it.
+/// The cause of a page touch. Installs are attributed to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
     /// The application used its block.
@@ -28,7 +28,7 @@ pub enum Cause {
     Zeroing,
     /// realloc copied a block.
     Copy,
-    /// The policy prefaulted by hand.
+    /// The allocator prefaulted the page.
     Prefault,
 }
 
@@ -43,12 +43,12 @@ pub enum Touch {
     Write,
 }
 
-/// A consumer of placement hooks. Pages are 4 KiB, numbered from address 0: where each lies is known by then.
+/// Observes page touches and OS calls of a placement. Pages are 4 KiB and numbered from address 0.
 pub trait MemoryObserver {
-    /// Whether every access is wanted (a TLB model does), or only those that may change a page.
+    /// Whether the observer needs every access (as a TLB model does), or only those that may change a page.
     const EVERY_ACCESS: bool;
 
-    /// A page is touched: the first time, or the first time since something happened to it.
+    /// A page is touched for the first time, or for the first time since its state changed.
     fn touch(&mut self, page: u64, touch: Touch, cause: Cause);
 
     /// Pages are accessed; called for every access if [`MemoryObserver::EVERY_ACCESS`].
@@ -60,41 +60,40 @@ pub trait MemoryObserver {
     /// `mmap(MAP_FIXED)`.
     fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno>;
 
-    /// `mmap` at an address that the kernel chooses; its first page.
+    /// `mmap` without a hint; returns the first page.
     fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno>;
 
-    /// `munmap` of pages that were mapped too much, so that SuperSlabs could be aligned.
+    /// `munmap` of the excess pages of a mapping that was made larger for alignment.
     fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno>;
 
     /// `munmap`.
     fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno>;
 
-    /// Whether a page holds anything but zeros: told before an advice that may split a huge page, where contents are
-    /// kept at all.
+    /// The content of a page. Reported before an advice that may split a huge page, where contents are tracked.
     fn content(&mut self, page: u64, content: Content);
 
     /// `madvise`.
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno>;
 
-    /// `mlockall` or `munlockall`, as far as it changes what is mapped from now on, and unlocks what is mapped.
+    /// `mlockall` or `munlockall`: sets the locking of future mappings, and unlocks existing ones.
     fn lock_process(&mut self, lock: MemoryLock);
 
     /// `mlock2`.
     fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno>;
 
-    /// `mremap` of `pages` to a fixed place.
+    /// `mremap` of `pages` to a fixed address.
     fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno>;
 }
 
-/// A consumer that a report can be made from.
+/// An observer with the accounting for a report.
 pub trait AccountingObserver: MemoryObserver {
-    /// Its accounts.
+    /// The accounting.
     fn accounting(&self) -> &Accounting;
 
-    /// The same, to tell them what no access tells.
+    /// The accounting, for events that are not accesses.
     fn accounting_mut(&mut self) -> &mut Accounting;
 
-    /// Its TLB's hits and misses, if it has one.
+    /// TLB hits and misses, if it models a TLB.
     fn misses(&self) -> Option<TlbMisses> {
         None
     }

@@ -1,9 +1,9 @@
-//! A set of numbers as the ranges that they fill: what is a range to the program takes one step, however long it is.
+//! A set of numbers, stored as ranges, so that adding a long range is one step.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A set of page numbers, or of other numbers that come in ranges.
+/// A set of page numbers, or of other numbers that occur in ranges.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeSet {
     /// Ends by starts; no two ranges touch.
@@ -21,7 +21,7 @@ impl RangeSet {
         self.meets(&(number..number + 1))
     }
 
-    /// Takes a range in.
+    /// Adds a range.
     pub(crate) fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -34,7 +34,7 @@ impl RangeSet {
         self.ranges.insert(start, end);
     }
 
-    /// Takes a range out.
+    /// Removes a range.
     pub(crate) fn remove(&mut self, range: &Range<u64>) {
         if range.is_empty() {
             return;
@@ -59,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Beside a set of single numbers.
+    /// Compared with a set of single numbers.
     #[test]
     fn it_holds_what_a_plain_set_holds() {
         let (mut ranges, mut plain, mut state) = (RangeSet::default(), HashSet::new(), 7u64);

@@ -1,4 +1,4 @@
-//! What a TLB could cover of the live set over time, and, where every access is known, what it misses.
+//! TLB reach over the live set over time and, if every access is known, TLB misses.
 
 use std::ops::Range;
 
@@ -11,27 +11,27 @@ use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::tlb::{Geometry, HitCounts, LiveMix, PageSize, Reach, TwoLevel};
 use hksim_linux_mm::{Content, Kernel, PMD_PAGES, PmdState};
 
-/// What one core's data TLB makes of a run.
+/// Results for the data TLB of one core.
 #[derive(Clone, Debug, Serialize)]
 pub struct TlbReport {
-    /// The core: its name, levels, sources.
+    /// The core's geometry.
     pub core: &'static Geometry,
     /// Reach over the live set at evenly spaced points and at the end.
     pub reach: Vec<ReachSample>,
-    /// Hits and misses; absent unless every access of the program is known.
+    /// Hits and misses; absent unless the trace has every access of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses: Option<TlbMisses>,
-    /// Why there are no misses.
+    /// Why misses are absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses_skipped: Option<&'static str>,
 }
 
-/// The live set at one point, and what entries can map of it.
+/// The live set at one point, and how much of it the TLB can map.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ReachSample {
     /// Events done.
     pub event: u64,
-    /// Pages that live objects lie on, by the entry that maps them.
+    /// Pages of live objects, by the entry that maps them.
     pub live: LiveMix,
     /// Share of the 4 KiB pages under live objects that huge pages map, 0 to 1.
     pub huge_coverage: f64,
@@ -41,7 +41,7 @@ pub struct ReachSample {
     pub l2: Reach,
 }
 
-/// One access a page and touch: what is repeated on the same page at once hits anyway.
+/// Hits and misses by source. A touch counts one access per page, because immediate repetitions hit anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TlbMisses {
     /// Accesses by the application.
@@ -50,7 +50,7 @@ pub struct TlbMisses {
     pub allocator: HitCounts,
 }
 
-/// Accounts beside a TLB that sees every access.
+/// Accounting together with a TLB model that sees every access.
 pub(crate) struct TlbObserver {
     accounting: Accounting,
     tlb: TwoLevel,
@@ -62,7 +62,7 @@ impl TlbObserver {
         TlbObserver { accounting, tlb: TwoLevel::new(core), application: HitCounts::default() }
     }
 
-    /// Entries die with what they map.
+    /// Invalidates the entries of pages whose mapping changes.
     fn changed(&mut self, pages: &Range<u64>) {
         self.tlb.invalidate(pages.clone());
     }
@@ -164,7 +164,7 @@ impl MemoryObserver for TlbObserver {
     }
 }
 
-/// Looks at the pages under live objects; `live` are page ranges, in any order.
+/// Samples the pages of live objects; `live` are page ranges in any order.
 pub(crate) fn sample(event: u64, core: &Geometry, kernel: &Kernel, mut live: Vec<Range<u64>>) -> ReachSample {
     live.sort_unstable_by_key(|range| range.start);
     let (mut mix, mut under_huge, mut done, mut last_huge) = (LiveMix::default(), 0, 0, None);

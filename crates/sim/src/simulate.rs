@@ -1,4 +1,4 @@
-//! One trace under one design.
+//! Simulates one trace under one design.
 
 use hksim_policy::vocabulary::Purge;
 use std::collections::BTreeMap;
@@ -26,70 +26,70 @@ use crate::report::{Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel,
 use crate::tlb::Geometry;
 use hksim_linux_mm::{Kernel, KernelConfig, PageState};
 
-/// Samples of a timeline.
+/// Number of samples in a timeline.
 const TIMELINE_SAMPLES: u64 = 64;
 
-/// What to simulate.
+/// Configuration of a simulation.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
     /// The allocator's policy.
     pub policy: Policy,
     /// How the application touches its blocks.
     pub touch: TouchRule,
-    /// The kernel.
+    /// The modelled kernel.
     pub kernel: KernelConfig,
-    /// The core whose TLB is modelled.
+    /// The core whose TLB is modelled, if any.
     pub tlb: Option<&'static Geometry>,
-    /// Whether the program's memory policies are in force.
+    /// Whether the program's memory policies are applied.
     pub memory_policy: MemoryPolicyRule,
-    /// Which addresses maps get that ask for none.
+    /// Addresses of mmaps without a hint.
     pub addresses: Addresses,
     /// Children that the program forks.
     pub forks: Vec<ForkWindow>,
-    /// The file's name, for the label.
+    /// The trace file's name, for the report.
     pub file: Option<String>,
 }
 
-/// What a simulation can stumble over.
+/// Errors of a simulation.
 #[derive(Debug, Error)]
 pub enum SimError {
-    /// The trace.
+    /// The trace is damaged.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The policy.
+    /// The policy is invalid.
     #[error("invalid policy: {0}")]
     Policy(#[from] PolicyError),
-    /// The trace, beyond what an allocator can serve.
+    /// The allocator cannot serve an event.
     #[error("event {event}: {source}")]
     Drive {
-        /// Running number of the event, from 1.
+        /// Number of the event, from 1.
         event: u64,
         /// What went wrong.
         source: DriveError,
     },
 }
 
-/// The page set after some event.
+/// The present pages after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkedPages {
     /// Events done.
     pub event: u64,
     /// Present pages.
     pub pages: PageSet,
-    /// Bytes that the kernel may drop: given up by `MADV_FREE` and not written since (smaps `LazyFree`).
+    /// Bytes that the kernel may drop: marked by `MADV_FREE` and not written since (smaps `LazyFree`).
     pub lazy_free_bytes: u64,
 }
 
-/// What a simulation gives.
+/// The result of a simulation.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     /// The figures.
     pub report: SimReport,
-    /// Page sets at every mark and at the end, where they were asked for.
+    /// Page sets at every mark and at the end, if requested.
     pub marks: Vec<MarkedPages>,
 }
 
-/// Which page sets are wanted.
+/// Which page sets to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marks {
     /// None.
@@ -100,7 +100,7 @@ pub enum Marks {
     At(u64),
 }
 
-/// The points of a run at which something is looked at.
+/// The points of a run at which timeline samples and page sets are taken.
 struct Points {
     timeline: Vec<u64>,
     marks: Vec<u64>,
@@ -115,10 +115,9 @@ impl Points {
     }
 }
 
-/// Simulates a source from its current position, which must be its start. `progress` gets the events done so far.
+/// Simulates a source from its current position, which must be its start. `progress` gets the number of events done.
 ///
-/// # Errors
-/// Damaged traces, impossible designs.
+/// A damaged trace or an invalid policy.
 pub fn simulate(
     source: &mut dyn EventSource,
     config: &SimConfig,
@@ -126,7 +125,7 @@ pub fn simulate(
     progress: &dyn Fn(u64),
 ) -> Result<Simulated, SimError> {
     let accounting = Accounting::new(Kernel::new(config.kernel.clone())).with_addresses(config.addresses.clone());
-    // Misses mean something only where the trace has every access and the run makes just those.
+    // TLB misses are meaningful only if the trace has every access and the run makes exactly those.
     let is_full = source.header().touch == Touch::FullStream && config.touch == TouchRule::Recorded;
     match config.tlb.filter(|_| is_full) {
         Some(core) => simulate_on(TlbObserver::new(accounting, core), source, config, marks, progress),
@@ -159,7 +158,7 @@ fn simulate_on<H: AccountingObserver>(
     Ok(Simulated { report, marks: run.marked })
 }
 
-/// The points at which page sets are wanted. Leaves the source at its start.
+/// The points at which page sets are taken. Leaves the source at its start.
 fn wanted_points(source: &mut dyn EventSource, marks: Marks) -> Result<Vec<u64>, TraceError> {
     match marks {
         Marks::Skip => Ok(even_points(source.summary().events)),
@@ -222,7 +221,7 @@ impl<H: AccountingObserver> Run<H> {
         })
     }
 
-    /// Performs a batch, stopping where something is to be looked at.
+    /// Performs a batch, stopping at each point where something is due.
     fn batch(&mut self, mut batch: &[Event]) -> Result<(), SimError> {
         while !batch.is_empty() {
             let until = self.next_point().map_or(u64::MAX, |point| point.saturating_sub(self.done));
@@ -234,7 +233,7 @@ impl<H: AccountingObserver> Run<H> {
                     observer.observer().accounting_mut().change_policy(policy, self.memory_policy);
                 }
                 if let Some(lock) = self.memory_policy.lock(&event.op) {
-                    // The model has no limit of locked memory. At a hole in the arena it stops, as the kernel does.
+                    // The model has no limit on locked memory. At a hole in the arena it stops, as the kernel does.
                     let _ = self.driver.allocator().lock_memory(lock);
                 }
                 self.driver.step(event).map_err(numbered)?;
@@ -256,7 +255,7 @@ impl<H: AccountingObserver> Run<H> {
         sample.into_iter().chain(mark).chain(self.forks.next_event()).min()
     }
 
-    /// Takes every sample and mark that is due.
+    /// Takes every sample, mark, fork and exit that is due.
     fn take_due(&mut self) {
         while self.points.timeline.get(self.next_sample).is_some_and(|&point| point <= self.done) {
             self.next_sample += 1;
@@ -289,7 +288,7 @@ impl<H: AccountingObserver> Run<H> {
         }
     }
 
-    /// A truncated trace can end before its last points: they are taken at its end.
+    /// A truncated trace can end before its last points. They are taken at its end.
     fn finish(&mut self) {
         let at_end = self.timeline.last().is_some_and(|sample| sample.event == self.done);
         if !at_end {
@@ -301,7 +300,7 @@ impl<H: AccountingObserver> Run<H> {
         }
     }
 
-    /// Takes what is wanted at a mark.
+    /// Takes a page set and a TLB sample at a mark, where requested.
     fn mark(&mut self) {
         let mem = &self.driver.allocator().mem;
         if self.collects_pages {
@@ -392,7 +391,8 @@ impl<H: AccountingObserver> Run<H> {
     }
 }
 
-/// The present pages of pieces of the address space, in the order of their names: first page by name, and pages.
+/// The present pages of mapped ranges, in the order of their names. Each range is given as its first page by name, and
+/// its pages.
 fn page_set(kernel: &Kernel, mapped_ranges: impl Iterator<Item = (u64, Range<u64>)>) -> PageSet {
     let mut set = PageSet::default();
     let runs = mapped_ranges.flat_map(|(name, pages)| {

@@ -1,4 +1,4 @@
-//! Many designs over many traces.
+//! Simulates many designs on many traces.
 
 use hksim_trace::error::TraceError;
 use hksim_trace::source::EventSource;
@@ -8,32 +8,32 @@ use serde::Serialize;
 use crate::report::{SCHEMA, SimReport};
 use crate::simulate::{Marks, SimConfig, SimError, simulate};
 
-/// Opens a source at its start; every row of a sweep opens one for itself.
+/// Opens a source at its start. Every row of a sweep opens its own source.
 pub type OpenSource = Box<dyn Fn() -> Result<Box<dyn EventSource + Send>, TraceError> + Send + Sync>;
 
 /// A trace to sweep over.
 pub struct Input {
-    /// The file's name, where there is one.
+    /// The file name, if any.
     pub file: Option<String>,
-    /// How it is opened.
+    /// Opens the trace.
     pub open: OpenSource,
 }
 
-/// The result of a sweep: rows in the order traces x setups, whatever the number of workers.
+/// The result of a sweep. Rows are ordered by trace, then by configuration, regardless of the number of workers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sweep {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// One simulation a row.
+    /// One row per simulation.
     pub rows: Vec<SimReport>,
-    /// Rows on the Pareto front of installs and peak resident bytes, each trace by itself.
+    /// Rows on the Pareto front of installs and peak resident bytes, separately for each trace.
     pub pareto: Vec<usize>,
 }
 
-/// Simulates every setup on every trace, on the workers of the current rayon pool. `progress` gets newly done events.
+/// Simulates every configuration on every trace, on the workers of the current rayon pool. `progress` gets the number
+/// of newly done events.
 ///
-/// # Errors
-/// The first trace that is damaged, or design that cannot be.
+/// The first damaged trace or invalid policy.
 pub fn sweep(inputs: &[Input], configs: &[SimConfig], progress: &(dyn Fn(u64) + Sync)) -> Result<Sweep, SimError> {
     let jobs: Vec<(&Input, &SimConfig)> =
         inputs.iter().flat_map(|input| configs.iter().map(move |config| (input, config))).collect();
@@ -58,7 +58,8 @@ fn simulate_row(input: &Input, config: &SimConfig, progress: &(dyn Fn(u64) + Syn
     Ok(simulate(source.as_mut(), &config, Marks::Skip, &advance)?.report)
 }
 
-/// Rows that no other row beats in installs or peak resident bytes without losing in the other.
+/// Rows on the Pareto front: no other row is at least as good in both installs and peak resident bytes and better in
+/// one.
 pub fn pareto(rows: &[SimReport]) -> Vec<usize> {
     let costs: Vec<(u64, u64)> = rows.iter().map(|row| (row.installs.total, row.rss_bytes_peak)).collect();
     let beaten = |cost: (u64, u64)| costs.iter().any(|&other| other.0 <= cost.0 && other.1 <= cost.1 && other != cost);

@@ -1,4 +1,4 @@
-//! The memory after a fork: every write counts again, also that of metadata.
+//! The memory after a fork: every write matters again, including writes to metadata.
 
 use hksim_policy::PAGE_BYTES;
 use std::ops::Range;
@@ -14,14 +14,14 @@ use crate::observer::{Cause, MemoryObserver, Touch};
 const WORD_BYTES: u64 = 8;
 
 impl<H: MemoryObserver> SimMemory<H> {
-    /// A fork has write-protected these pages, named from the start of the reservation: the next write to each counts. From
-    /// now on writes of metadata are told from reads, if the hooks see every access.
+    /// A fork has write-protected these pages (named from the start of the reservation): the next write to each passes
+    /// the filter. From now on metadata writes are distinguished from reads, if the observer sees every access.
     pub fn forked(&self, pages: Range<u64>) {
         self.meta_tracker.switch_on();
         pages.for_each(|page| self.filter.pass_again(page));
     }
 
-    /// Finds the metadata that were written since the last time.
+    /// Finds the metadata written since the last call, and touches its pages.
     pub fn flush_meta_writes(&self) {
         if !H::EVERY_ACCESS || !self.meta_tracker.is_on() {
             return;
@@ -42,7 +42,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         if !self.meta_tracker.is_on() {
             return;
         }
-        // Before the next change: it may undo this one.
+        // Before the next change, because it may undo this one.
         self.touch_changed();
         if !self.filter.is_written(self.extent(item).0 / PAGE_BYTES) {
             self.meta_tracker.remember(item, || self.digest(item));
@@ -70,7 +70,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// Where a piece lies natively, from the start of the reservation, and its bytes: none crosses a page.
+    /// The native position of an item, from the start of the reservation, and its size. No item crosses a page.
     fn extent(&self, item: MetaItem) -> (u64, u64) {
         let layout = &self.layout;
         let word = |superslab: u32, words: u32, unit: u32| {

@@ -1,4 +1,4 @@
-//! The policy's memory in the simulator: what it accesses becomes hooks, its contents are not kept.
+//! The allocator's memory in the simulator: it reports accesses to an observer and does not store contents.
 
 mod bindings;
 mod contents;
@@ -34,9 +34,9 @@ pub use superslab::SimWord;
 
 /// Bytes of a link.
 const LINK_BYTES: u64 = 4;
-/// Bytes of a key, which stands behind a link.
+/// Bytes of a key, which follows a link.
 const KEY_BYTES: u64 = 4;
-/// Stands for bytes of metadata that a block was laid over: the simulator keeps none of them.
+/// Value used for metadata bytes that a block overlaps: the simulator does not store their contents.
 const METADATA_BYTE: u8 = 1;
 /// Entries on one page of the arena table.
 const ENTRIES_PER_PAGE: usize = (PAGE_BYTES / ENTRY_BYTES) as usize;
@@ -45,7 +45,7 @@ pub const BASE_PAGE: u64 = BASE_ADDRESS / PAGE_BYTES;
 
 type EntryPage = Box<[Entry; ENTRIES_PER_PAGE]>;
 
-/// A simulated memory that feeds one consumer of hooks.
+/// A simulated memory that reports to one observer.
 pub struct SimMemory<H: MemoryObserver> {
     observer: RefCell<H>,
     filter: TouchFilter,
@@ -57,16 +57,16 @@ pub struct SimMemory<H: MemoryObserver> {
     pool: PoolMeta,
     mail: Box<[SimWord]>,
     now_ns: Cell<u64>,
-    /// Where SuperSlabs lie that have maps of their own.
+    /// Addresses of SuperSlabs with separate mappings.
     bindings: Option<Bindings>,
-    /// Whether the program locks what is taken from now on.
+    /// How the program locks future mappings, if it does.
     locks_future: Cell<Option<Locking>>,
-    /// On after a fork; used where the hooks see every access.
+    /// Detects metadata writes. Active after a fork, if the observer sees every access.
     meta_tracker: MetaTracker,
 }
 
 impl<H: MemoryObserver> SimMemory<H> {
-    /// Reserves the layout in the simulated address space and writes its control page.
+    /// Reserves the layout in the simulated address space and initialises its control page.
     pub fn new(layout: Layout, geometry: &impl Geometry, observer: H) -> SimMemory<H> {
         let ordinals = layout.ordinals() as usize;
         let memory = SimMemory {
@@ -91,15 +91,15 @@ impl<H: MemoryObserver> SimMemory<H> {
         memory
     }
 
-    /// Keeps track of which bytes are zero from now on, for designs whose purging lets the kernel look at them
-    /// (MADV_FREE): a split leaves pages of zeros absent, those of metadata too. It costs time at every write.
+    /// From now on, tracks which bytes are zero. For policies whose purging makes the kernel inspect contents
+    /// (MADV_FREE): a folio split drops pages of zeros, including metadata. Slows down every write.
     pub fn keep_contents(&mut self) {
         self.meta_tracker.switch_on();
         let (superslabs, shift) = (self.layout.ordinals(), self.layout.superslab_shift);
         self.contents.get_or_insert_with(|| Contents::NonZero(NonZero::new(superslabs, shift)));
     }
 
-    /// The consumer.
+    /// The observer.
     pub fn observer(&self) -> RefMut<'_, H> {
         self.observer.borrow_mut()
     }
@@ -110,7 +110,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         self.page_at(at / PAGE_BYTES) * PAGE_BYTES + at % PAGE_BYTES
     }
 
-    /// Pages of the simulated address space that a block's bytes lie on.
+    /// The pages of the simulated address space that hold a block's first `bytes` bytes.
     pub fn pages_of(&self, block: Block<u32>, bytes: u64) -> Range<u64> {
         let first = self.layout.superslab_of(block.superslab) + u64::from(block.offset);
         self.pages_at(&(first / PAGE_BYTES..(first + bytes).div_ceil(PAGE_BYTES)))
@@ -121,7 +121,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         BASE_PAGE..BASE_PAGE + self.layout.bytes() / PAGE_BYTES
     }
 
-    /// Everything that has a name, in the order of names: its first page by name, and its pages of the simulated address space.
+    /// All named ranges, in the order of names: first page by name, and pages in the simulated address space.
     pub fn mapped_ranges(&self) -> impl Iterator<Item = (u64, Range<u64>)> + '_ {
         let superslab_pages = (1 << self.layout.superslab_shift) / PAGE_BYTES;
         let ordinals = self.bindings.iter().flat_map(|_| 0..self.pool.high_water.get());
@@ -132,7 +132,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         std::iter::once((0, self.reserved())).chain(bound)
     }
 
-    /// The page of the simulated address space that a page's name stands for.
+    /// Translates a page's name to its page in the simulated address space.
     #[inline]
     fn page_at(&self, page: u64) -> u64 {
         match (&self.bindings, page.checked_sub(self.layout.arena / PAGE_BYTES)) {
@@ -141,14 +141,14 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// The same of pages that lie side by side: those of one block, or of what a call is made on.
+    /// The same for contiguous pages: those of one block, or the argument of one call.
     #[inline]
     fn pages_at(&self, pages: &Range<u64>) -> Range<u64> {
         let first = self.page_at(pages.start);
         first..first + (pages.end - pages.start)
     }
 
-    /// Touches bytes, counted from the start of the reservation.
+    /// Touches bytes, given as an offset from the start of the reservation.
     #[inline(always)]
     fn touch(&self, at: u64, bytes: u64, touch: Touch, cause: Cause) {
         let (first, last) = (at / PAGE_BYTES, (at + bytes - 1) / PAGE_BYTES);
@@ -174,7 +174,7 @@ impl<H: MemoryObserver> SimMemory<H> {
     fn superslab_at(&self, ordinal: u32) -> &SimSuperSlab {
         match self.superslabs[ordinal as usize].get() {
             Some(superslab) => superslab,
-            None => unreachable!("the policy used SuperSlab {ordinal} before it initialised it"),
+            None => unreachable!("the allocator used SuperSlab {ordinal} before initialising it"),
         }
     }
 
@@ -187,7 +187,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// Where the key behind a link lies, from the start of the reservation.
+    /// The offset of the key after a link, from the start of the reservation.
     #[inline(always)]
     fn key_at(&self, superslab: u32, link_at: u32) -> u64 {
         self.layout.superslab_of(superslab) + u64::from(link_at) + LINK_BYTES
@@ -198,7 +198,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         first..first + range.bytes / PAGE_BYTES
     }
 
-    /// The same for the bytes of a number.
+    /// Records that the bytes of a number are written.
     #[cold]
     fn written_number(&self, at: u64, number: u32) {
         for (place, byte) in (at..).zip(number.to_le_bytes()) {
@@ -206,7 +206,8 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// Bytes, counted from the start of the reservation, are written: what matters where contents are kept.
+    /// Records that bytes are written, given as an offset from the start of the reservation. No effect unless contents
+    /// are tracked.
     #[inline(always)]
     fn written(&self, at: u64, count: u64, byte: u8) {
         if let Some(contents) = &self.contents
@@ -217,7 +218,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// An access of a block's to where metadata stood says that their SuperSlab is gone: they are bytes like others from now on.
+    /// A block's access to former metadata means that the SuperSlab is gone: from now on these are ordinary bytes.
     fn take_over_meta(&self, contents: &Contents, at: u64, count: u64) {
         let shift = self.layout.superslab_shift;
         for ordinal in at >> shift..(at + count).div_ceil(1 << shift) {
@@ -236,7 +237,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         self.layout.meta_of(0) == self.layout.superslab_of(0)
     }
 
-    /// These pages read as zeros from now on.
+    /// Records that these pages read as zeros from now on.
     fn wiped(&self, pages: &Range<u64>) {
         let Some(contents) = &self.contents else { return };
         let Some(first) = (pages.start * PAGE_BYTES).checked_sub(self.layout.arena) else { return };
@@ -250,7 +251,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// Something happened to these pages: touches count again, and links on them are lost.
+    /// Records that the state of these pages changed: touches pass the filter again, and links on them are lost.
     fn forget(&self, pages: Range<u64>) {
         let arena_page = self.layout.arena / PAGE_BYTES;
         self.filter.forget(pages, |page| {
@@ -377,7 +378,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         }
     }
 
-    /// A touch, though the key itself is not kept: no program of a trace frees twice.
+    /// Only a touch: the key is not stored, because no program of a trace frees twice.
     #[inline(always)]
     fn read_key(&self, superslab: u32, at: u32) -> u32 {
         self.touch(self.key_at(superslab, at), KEY_BYTES, Touch::Read, Cause::Link);
@@ -400,14 +401,14 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     }
 
     fn misuse(&self, block: Block<u32>, what: Misuse) {
-        unreachable!("an event of a trace is a misuse: {what:?} of {block:?}")
+        unreachable!("a trace event caused an invalid free: {what:?} of {block:?}")
     }
 
     fn read_header(&self, superslab: u32, at: u32) -> u8 {
         let first = self.layout.superslab_of(superslab) + u64::from(at);
         self.touch(first, 1, Touch::Read, Cause::Header);
         let contents = self.contents.as_ref().and_then(|contents| contents.byte_at(first - self.layout.arena));
-        contents.expect("bytes are kept where headers are read")
+        contents.expect("contents are stored if headers are read")
     }
 
     fn write_header(&self, superslab: u32, at: u32, bytes: u32, tag: u8) {
@@ -424,7 +425,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
     }
 
     fn copy(&self, to: Block<u32>, from: Block<u32>, bytes: u64) {
-        // Page by page, reading before writing, as the native memory does.
+        // Page by page, reading before writing, like the native memory.
         let at = |block: Block<u32>| self.layout.superslab_of(block.superslab) + u64::from(block.offset);
         let mut done = 0;
         while done < bytes {
@@ -438,7 +439,7 @@ impl<H: MemoryObserver> Memory for SimMemory<H> {
         if let Some(contents) = &self.contents {
             let (to, from) = (at(to) - self.layout.arena, at(from) - self.layout.arena);
             self.take_over_meta(contents, to, bytes);
-            // A huge block that was never written holds what its memory held before.
+            // A huge block that was never written holds the former contents of its memory.
             self.take_over_meta(contents, from, bytes);
             contents.copy(to, from, bytes);
         }

@@ -1,4 +1,4 @@
-//! What the kernel is told of contents, where it looks at them.
+//! Reports page contents to the kernel model where it needs them.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::observer::MemoryObserver;
 use hksim_linux_mm::{Content, PMD_PAGES};
 
 impl<H: MemoryObserver> SimMemory<H> {
-    /// Tells the kernel what stands on every page of the blocks that a MADV_FREE of these pages may split.
+    /// Reports the content of every page in the PMD ranges that a MADV_FREE of these pages may split.
     pub(super) fn report_contents(&self, pages: &Range<u64>) {
         let Some(contents) = &self.contents else { return };
         let arena_page = self.layout.arena / PAGE_BYTES;
@@ -18,14 +18,14 @@ impl<H: MemoryObserver> SimMemory<H> {
             let at = (page - arena_page) * PAGE_BYTES;
             let holds_bytes = contents.holds_bytes(at) || self.holds_meta(at);
             if !holds_bytes {
-                // It may be the zero page afterwards, and its next write a fault.
+                // It may become the zero page, and the next write to it a fault.
                 self.filter.pass_again(page);
             }
             observer.content(self.page_at(page), if holds_bytes { Content::NonZero } else { Content::Zero });
         }
     }
 
-    /// All pages of the arena that lie in the 2 MiB blocks that these pages lie in.
+    /// All pages of the arena that share a PMD range with these pages.
     fn sharing_pmds(&self, pages: &Range<u64>) -> Vec<Range<u64>> {
         let arena_page = self.layout.arena / PAGE_BYTES;
         let at = self.pages_at(pages);
@@ -42,7 +42,7 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// Whether a page of the arena holds metadata that are not zero.
+    /// Whether a page of the arena holds non-zero metadata.
     fn holds_meta(&self, at: u64) -> bool {
         let shift = self.layout.superslab_shift;
         let (ordinal, offset) = (at >> shift, at & ((1 << shift) - 1));
