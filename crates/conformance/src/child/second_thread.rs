@@ -1,4 +1,4 @@
-//! The second thread of the process, which does the operations behind `t`.
+//! The second thread of the process, which executes the operations marked `t`.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -8,28 +8,28 @@ use hksim_linux_probe::traps::{Mode, TrapCounter};
 use super::Unsupported;
 use super::arena::{Arena, Returned};
 
-/// What passes between the two.
+/// The state shared by both threads.
 #[derive(Default)]
 struct Exchange {
     job: Option<(Arena, Op)>,
     done: Option<Returned>,
 }
 
-/// The second thread. It lives as long as the process.
+/// The second thread, which lives as long as the process.
 pub(super) struct SecondThread {
     mailbox: Arc<(Mutex<Exchange>, Condvar)>,
     traps: TrapCounter,
 }
 
 impl SecondThread {
-    /// Starts it.
+    /// Starts the thread.
     pub(super) fn start(mode: Mode) -> Result<SecondThread, Unsupported> {
         let mailbox = Arc::new((Mutex::new(Exchange::default()), Condvar::new()));
         let (sender, receiver) = std::sync::mpsc::channel();
         let shared = Arc::clone(&mailbox);
         let thread = move || {
             let traps = TrapCounter::of_thread(mode);
-            // The other end is there: it waits for this.
+            // The receiver exists, because it waits for this message.
             let _ = sender.send(traps);
             serve(&shared);
         };
@@ -40,7 +40,7 @@ impl SecondThread {
         Ok(SecondThread { mailbox, traps })
     }
 
-    /// Lets it do an operation, and waits.
+    /// Executes an operation on the thread, and waits for its result.
     pub(super) fn perform(&self, arena: Arena, op: &Op) -> Returned {
         let (mutex, changed) = &*self.mailbox;
         let mut mailbox = mutex.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ impl SecondThread {
         }
     }
 
-    /// Its traps so far.
+    /// The thread's exceptions so far.
     pub(super) fn traps(&self) -> u64 {
         self.traps.count()
     }

@@ -1,4 +1,5 @@
-//! Random scripts, compared after every operation. `HKSIM_KERNEL_SCRIPTS` and `HKSIM_KERNEL_SEED` choose how many and which.
+//! Random scripts, compared after every operation. `HKSIM_KERNEL_SCRIPTS` and `HKSIM_KERNEL_SEED` set the number of
+//! scripts and the first seed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -49,7 +50,7 @@ pub fn random_scripts_match_the_running_kernel() -> Result<(), String> {
 /// First argument of a process that runs scripts as an ordinary user.
 pub const AS_NOBODY_ARGUMENT: &str = "as-nobody";
 const NOBODY: u32 = 65_534;
-/// What that process ends with where it cannot run scripts.
+/// Exit status of that process if it cannot run scripts.
 const CANNOT: u8 = 77;
 
 /// The `main` of that process.
@@ -77,7 +78,7 @@ pub fn an_ordinary_user_sees_less_and_no_difference() -> Result<(), String> {
     if unsafe { libc::geteuid() } != 0 {
         return Err("needs root, to run as another user".into());
     }
-    // Others may not read the folder that tests are built in.
+    // Other users may not read the build directory.
     let folder = tempfile::TempDir::with_prefix("hksim-conformance-").expect("a temporary folder");
     let readable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), readable).expect("our own folder");
@@ -92,7 +93,7 @@ pub fn an_ordinary_user_sees_less_and_no_difference() -> Result<(), String> {
     }
 }
 
-/// The model with one rule of an older kernel must be found out, by a script that shrinks to the rule's own.
+/// A model with one rule of an older kernel must be detected, by a script that shrinks to the essence of the rule.
 pub fn a_wrong_model_is_found_and_shrunk() -> Result<(), String> {
     let right = KernelConfig::default();
     let wrong = KernelConfig { rules: Rules { empty_tables: EmptyTables::Keep, ..right.rules }, ..right.clone() };
