@@ -16,7 +16,7 @@ use hksim_linux_mm::KernelConfig;
 use hksim_native::{MmapMemory, Syscalls};
 use hksim_policy::Allocator;
 use hksim_policy::Policy;
-use hksim_sim::simulate::{Marks, Setup, simulate};
+use hksim_sim::simulate::{Marks, SimConfig, simulate};
 use hksim_trace::event::Op;
 use hksim_trace::generate::{RandomMixed, Workload};
 use hksim_trace::hkt::{TraceReader, TraceWriter};
@@ -79,7 +79,7 @@ fn read(path: &Path) -> u64 {
 
 fn sim(path: &Path) -> u64 {
     let mut reader = TraceReader::open(path).expect("a trace");
-    let setup = Setup {
+    let setup = SimConfig {
         addresses: hksim_sim::Addresses::default(),
         policy: Policy::default(),
         memory_policy: Default::default(),

@@ -3,7 +3,7 @@
 use std::sync::Once;
 
 use anyhow::{Result, bail};
-use hksim_linux_mm::{BLOCK_ORDER, Fit, KernelConfig, KernelVersion, SizeMode, ThpConfig, ThpMode};
+use hksim_linux_mm::{Fit, KernelConfig, KernelVersion, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 use hksim_linux_probe::sysfs::THP;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Huge;
@@ -48,7 +48,7 @@ pub fn version() -> Result<KernelVersion> {
 pub fn lacks(policy: &Policy, thp: &ThpConfig) -> Option<String> {
     let file = |order: usize| format!("{THP}/hugepages-{}kB/enabled", 4 << order);
     if let Some(order) = policy.mthp_order() {
-        let larger: Vec<usize> = (order + 1..=BLOCK_ORDER).filter(|&larger| serves_advised(thp, larger)).collect();
+        let larger: Vec<usize> = (order + 1..=PMD_ORDER).filter(|&larger| serves_advised(thp, larger)).collect();
         if serves_advised(thp, order) && larger.is_empty() {
             return None;
         }
@@ -58,10 +58,10 @@ pub fn lacks(policy: &Policy, thp: &ThpConfig) -> Option<String> {
         return Some(format!("{size}K is not the largest size of huge pages that is on; {}", mends.join(" and ")));
     }
     match policy.huge {
-        Huge::System if !serves_all(thp, BLOCK_ORDER) => {
+        Huge::System if !serves_all(thp, PMD_ORDER) => {
             Some(format!("transparent huge pages are not in mode always; `echo always > {THP}/enabled`"))
         }
-        Huge::Thp if !serves_advised(thp, BLOCK_ORDER) => {
+        Huge::Thp if !serves_advised(thp, PMD_ORDER) => {
             Some(format!("transparent huge pages are off; `echo madvise > {THP}/enabled`"))
         }
         _ => None,

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use hksim_engine::TouchRule;
 use hksim_sim::report::SCHEMA;
-use hksim_sim::{Addresses, Setup, Sweep, sweep};
+use hksim_sim::{Addresses, SimConfig, Sweep, sweep};
 use rayon::prelude::*;
 
 use crate::flags::{BaseKernel, Choice};
@@ -14,8 +14,8 @@ use crate::output::progress::Progress;
 ///
 /// # Errors
 /// The host does not say how it is set up.
-pub fn setup(choice: &Choice, trace: &Trace, base: BaseKernel) -> Result<Setup> {
-    Ok(Setup {
+pub fn setup(choice: &Choice, trace: &Trace, base: BaseKernel) -> Result<SimConfig> {
+    Ok(SimConfig {
         policy: choice.policy,
         touch: choice.touch_rule(trace.header.touch),
         kernel: choice.kernel(base)?,
@@ -31,7 +31,7 @@ pub fn setup(choice: &Choice, trace: &Trace, base: BaseKernel) -> Result<Setup> 
 ///
 /// # Errors
 /// The first trace that is damaged, or design that cannot be.
-pub fn simulate_all(traces: &[(Trace, Vec<Setup>)]) -> Result<Sweep> {
+pub fn simulate_all(traces: &[(Trace, Vec<SimConfig>)]) -> Result<Sweep> {
     let events = traces.iter().map(|(trace, setups)| trace.summary.events.saturating_mul(setups.len() as u64));
     let progress = Progress::events(events.sum());
     let advance = |events| progress.advance(events);

@@ -9,7 +9,7 @@ use hksim_policy::vocabulary::Prefault;
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::{SmallMemory, SystemEffort, SystemRuns, WarmUp};
 use hksim_sim::SimReport;
-use hksim_sim::work::Gaps;
+use hksim_sim::work::FaultSpacing;
 use serde::Serialize;
 
 /// How long a replay is measured.
@@ -269,7 +269,7 @@ fn way(events: u64, [near, far]: [u64; 2]) -> f64 {
 }
 
 /// What the program does between first touches of huge pages.
-fn huge_pace(gaps: &Gaps) -> Pace {
+fn huge_pace(gaps: &FaultSpacing) -> Pace {
     let Pace { filling, apart, .. } = pace(gaps, 0, HUGE_EVENTS);
     let (all, far) = gaps.iter().fold((0.0, 0.0), |(all, far), (events, installs)| {
         (all + installs as f64, far + installs as f64 * way(events, FAR_EVENTS))
@@ -281,7 +281,7 @@ fn huge_pace(gaps: &Gaps) -> Pace {
 
 /// What the program does between first touches, by the events between them. In one event it writes an object from end to end.
 /// `by_hand` of them write a byte of each page in turn.
-fn pace(gaps: &Gaps, by_hand: u64, ends: [u64; 2]) -> Pace {
+fn pace(gaps: &FaultSpacing, by_hand: u64, ends: [u64; 2]) -> Pace {
     let mut pace = Pace::default();
     let mut all = 0.0;
     for (events, installs) in gaps.iter() {

@@ -1,22 +1,23 @@
-//! The model's side of a script, and whether the kernel agrees.
+//! Runs a script on the model and on the kernel, and compares the two.
 
 use hksim_linux_mm::script::{ARENA_PAGES, OpResult, Script, Step};
-use hksim_linux_mm::{BLOCK_PAGES, Kernel, KernelConfig};
+use hksim_linux_mm::{Kernel, KernelConfig, PMD_PAGES};
 
 use crate::machine::Machine;
-use crate::observation::{Did, Left, Observation, PageRun, errno_number};
+use crate::observation::{ArenaState, CallResult, Observation, PageRun, errno_number};
 use crate::session::{ExecuteError, Measured};
 
-/// Whether the kernel does what the model says.
+/// Whether kernel and model agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// In everything, after every operation.
+    /// Equal in everything, after every operation.
     Equal,
-    /// In everything but entry splits: that counter is one for the whole machine, and others added to it at every try.
+    /// Equal in everything but entry splits. That counter is machine-wide, and other processes added to it at every
+    /// try.
     EqualButSplits,
-    /// Something else on the machine changed what is measured: why.
+    /// Something else on the machine disturbed the measurement, for this reason.
     Disturbed(&'static str),
-    /// It does not.
+    /// They differ.
     Differs(Difference),
 }
 
@@ -27,21 +28,21 @@ pub struct Difference {
     pub step: usize,
 }
 
-/// Both sides of a script.
+/// Prediction and measurement of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// By the model, one for every operation.
+    /// Predictions of the model, one per operation.
     pub predicted: Vec<Observation>,
-    /// By the kernel.
+    /// Measurements of the kernel, one per operation.
     pub measured: Vec<Observation>,
-    /// Compared.
+    /// The result of the comparison.
     pub verdict: Verdict,
 }
 
-/// How often a script is tried again that something else disturbed.
+/// How often a disturbed script is tried.
 const TRIES: usize = 6;
 
-/// Executes a script and compares it with the model. The machine's modes must be those that the script names.
+/// Executes a script and compares it with the model. The machine must already be in the modes that the script names.
 ///
 /// # Errors
 /// The script could not be executed to its end.
@@ -51,9 +52,9 @@ pub fn check(machine: &mut Machine, script: &Script) -> Result<Checked, ExecuteE
         let config = machine.config(script);
         let mut measured = machine.execute(script)?;
         let mut predicted = predict(&config, script);
-        for &unseen in machine.unseen() {
+        for &unobservable in machine.unobservable() {
             for side in [&mut predicted, &mut measured.observations] {
-                script.steps.iter().zip(side).for_each(|(step, seen)| unseen.hide(step, seen));
+                script.steps.iter().zip(side).for_each(|(step, seen)| unobservable.hide(step, seen));
             }
         }
         let mut verdict = compare(&predicted, &measured);
@@ -85,18 +86,18 @@ fn compare(predicted: &[Observation], measured: &Measured) -> Verdict {
     Verdict::Differs(Difference { step })
 }
 
-/// Whether both agree but for more entry splits on the machine than the script explains.
+/// Whether both agree except that the machine counted more entry splits than predicted.
 fn only_extra_splits(predicted: &[Observation], measured: &[Observation]) -> bool {
     predicted.len() == measured.len() && predicted.iter().zip(measured).all(|(a, b)| agree_but_splits(a, b))
 }
 
 fn agree_but_splits(predicted: &Observation, measured: &Observation) -> bool {
     let entry_splits = predicted.left.entry_splits;
-    let left = Left { entry_splits, ..measured.left.clone() };
+    let left = ArenaState { entry_splits, ..measured.left.clone() };
     predicted.did == measured.did && predicted.left == left && entry_splits <= measured.left.entry_splits
 }
 
-/// What the model says of a script on a kernel like `config`, with the modes that the script names.
+/// The model's predictions for a script, on a kernel with `config` and the modes that the script names.
 pub fn predict(config: &KernelConfig, script: &Script) -> Vec<Observation> {
     let mut kernel = script.kernel(config);
     let first_page = script.first_page();
@@ -107,16 +108,21 @@ pub fn predict(config: &KernelConfig, script: &Script) -> Vec<Observation> {
     script.steps.iter().map(observed).collect()
 }
 
-fn did(result: OpResult) -> Did {
-    Did { ret: result.ret, err: result.errno.map_or(0, errno_number), minflt: result.faults, traps: result.traps }
+fn did(result: OpResult) -> CallResult {
+    CallResult {
+        ret: result.ret,
+        err: result.errno.map_or(0, errno_number),
+        minflt: result.faults,
+        traps: result.traps,
+    }
 }
 
-fn left(kernel: &Kernel, first_page: u64) -> Left {
+fn left(kernel: &Kernel, first_page: u64) -> ArenaState {
     let runs = kernel.page_states(first_page..first_page + ARENA_PAGES);
     let huge_pages_left_out = kernel.huge_pages() - kernel.huge_pages_in_smaps();
-    Left {
+    ArenaState {
         pages: runs.iter().map(|run| PageRun(run.state, run.pages)).collect(),
-        rss_kb: (kernel.rss_pages() - huge_pages_left_out * BLOCK_PAGES) * 4,
+        rss_kb: (kernel.rss_pages() - huge_pages_left_out * PMD_PAGES) * 4,
         anon_huge_kb: kernel.huge_pages_in_smaps() * 2048,
         lazy_free_kb: kernel.lazy_free_pages() * 4,
         vmas: kernel.vma_count(),
@@ -126,7 +132,7 @@ fn left(kernel: &Kernel, first_page: u64) -> Left {
 }
 
 impl Checked {
-    /// In words, where the two sides first differ.
+    /// A description of the first difference.
     pub fn difference(&self) -> Option<String> {
         let Verdict::Differs(Difference { step }) = self.verdict else { return None };
         let (Some(predicted), Some(measured)) = (self.predicted.get(step), self.measured.get(step)) else {
@@ -173,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_while_memory_is_short_is_no_difference() {
+    fn differences_while_memory_is_short_do_not_count() {
         let config = KernelConfig::default();
         let [one, two] = ["w 0 1 1", "w 0 2 1"].map(|line| predict(&config, &line.parse().expect("a script")));
         let measured = |shortage| Measured { observations: two.clone(), collapsed: 0, shortage };

@@ -1,55 +1,56 @@
-//! Seeded random page-op scripts, biased to the borders of 2 MiB blocks.
+//! Seeded random page-op scripts, biased to 2 MiB boundaries.
 
 use hksim_linux_mm::script::{ARENA_PAGES, ForkWriter, Op, Script, Step, Thread, Touch};
-use hksim_linux_mm::{Advice, BLOCK_PAGES, LockFlags, MapFlags, Protection, RemapSource};
+use hksim_linux_mm::{Advice, LockFlags, MapFlags, PMD_PAGES, Protection, RemapSource};
 
-/// What a script is about.
+/// The theme of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Plain,
     TwoThreads,
-    /// Promised pages; nothing moves: mremap of part of such a mapping loses the promises of the rest for good.
-    HugetlbPromised,
-    HugetlbUnpromised,
+    /// Reserved pages. Nothing is moved, because mremap of part of such a mapping loses the reservations of the rest
+    /// for good.
+    HugetlbReserved,
+    HugetlbUnreserved,
     NearlyFull,
     Forks,
-    /// Memory is locked and unlocked, a range of it or all, and forks are among it.
+    /// Locks and unlocks memory, a range or all, with some forks.
     Locks,
-    /// Everything happens to the same few pages, and forks are among it: large folios in every state.
+    /// Operates on the same few pages, with some forks: large folios in every state.
     Narrow,
 }
 
 impl Kind {
-    /// One operation of so many is a fork. With promised pages none is: where the pool is empty the parent takes its
-    /// children's, which is not modelled.
+    /// On average one operation in this many is a fork. With reserved pages there are no forks: where the pool is empty
+    /// the kernel takes the children's pages for the parent, which is not modelled.
     fn ops_to_a_fork(self) -> Option<u64> {
         match self {
             Kind::Forks => Some(4),
-            Kind::HugetlbUnpromised | Kind::TwoThreads | Kind::Narrow | Kind::NearlyFull | Kind::Locks => Some(8),
-            Kind::Plain | Kind::HugetlbPromised => None,
+            Kind::HugetlbUnreserved | Kind::TwoThreads | Kind::Narrow | Kind::NearlyFull | Kind::Locks => Some(8),
+            Kind::Plain | Kind::HugetlbReserved => None,
         }
     }
 
     fn is_hugetlb(self) -> bool {
-        matches!(self, Kind::HugetlbPromised | Kind::HugetlbUnpromised)
+        matches!(self, Kind::HugetlbReserved | Kind::HugetlbUnreserved)
     }
 }
 
-/// By weight. Filling the list of mappings takes long.
+/// Weighted. NearlyFull is rare, because filling the list of mappings takes long.
 const KINDS: [Kind; 20] = {
     let mut kinds = [Kind::Plain; 20];
     (kinds[0], kinds[1], kinds[2]) = (Kind::TwoThreads, Kind::TwoThreads, Kind::TwoThreads);
-    (kinds[3], kinds[4], kinds[5]) = (Kind::HugetlbPromised, Kind::HugetlbPromised, Kind::HugetlbUnpromised);
+    (kinds[3], kinds[4], kinds[5]) = (Kind::HugetlbReserved, Kind::HugetlbReserved, Kind::HugetlbUnreserved);
     (kinds[6], kinds[7], kinds[8]) = (Kind::Forks, Kind::Forks, Kind::Forks);
     (kinds[9], kinds[10], kinds[11], kinds[12]) = (Kind::Narrow, Kind::Narrow, Kind::Narrow, Kind::Narrow);
     (kinds[13], kinds[14], kinds[15]) = (Kind::NearlyFull, Kind::Locks, Kind::Locks);
     kinds
 };
 
-/// Most operations of a script, where nothing else is said.
+/// Default for the maximum number of operations of a script.
 pub const OPS_MAX: u64 = 24;
 
-/// What `mlockall` is asked for: every set of flags, also the one that is refused.
+/// The flags for `mlockall`: every combination, including the invalid one.
 const LOCKS: [LockFlags; 7] = [
     lock_flags(true, false, false),
     lock_flags(true, true, false),
@@ -64,20 +65,20 @@ const fn lock_flags(current: bool, future: bool, on_fault: bool) -> LockFlags {
     LockFlags { current, future, on_fault }
 }
 
-/// Where a narrow script does most of what it does: four folios of 64 kB.
+/// Pages that a narrow script mostly uses: four folios of 64 kB.
 const WINDOW_PAGES: u64 = 64;
 
-/// Draws scripts from a seed.
+/// Generates scripts from a seed.
 #[derive(Clone, Debug)]
 pub struct Generator {
     state: u64,
     kind: Kind,
-    /// Where a narrow script's pages begin.
+    /// First page of a narrow script.
     window: u64,
 }
 
 impl Generator {
-    /// Nearby seeds give unlike scripts.
+    /// A generator for this seed.
     pub fn new(seed: u64) -> Self {
         // Nearby seeds must not give similar scripts.
         Self {
@@ -87,13 +88,14 @@ impl Generator {
         }
     }
 
-    /// A script of 4 to 24 operations. Most begin by advising; some use what is rare: a second thread, the hugetlb pool,
-    /// an arena that begins off a block's border, a list of mappings that is nearly full, forks, locked memory, the same few pages again and again.
+    /// A script of 4 to 24 operations. Most begin with advice. Some use rare features: a second thread, the hugetlb
+    /// pool, an arena that is not 2 MiB-aligned, a nearly full list of mappings, forks, locked memory, or the same few
+    /// pages repeatedly.
     pub fn script(&mut self) -> Script {
         self.script_of(OPS_MAX)
     }
 
-    /// A script of at most so many operations (and at least one).
+    /// A script of at most `ops_max` operations (and at least one).
     pub fn script_of(&mut self, ops_max: u64) -> Script {
         self.kind = self.pick(&KINDS);
         self.window = self.start() / WINDOW_PAGES * WINDOW_PAGES;
@@ -137,12 +139,12 @@ impl Generator {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// What most scripts begin with: huge pages of one sort or the other.
+    /// The first operation of most scripts: huge pages of one kind or the other.
     fn first(&mut self) -> Op {
         let (start, length) = self.large_range();
         if self.kind.is_hugetlb() {
-            let flags = MapFlags { hugetlb: true, noreserve: self.kind == Kind::HugetlbUnpromised, ..self.map_flags() };
-            return Op::Map(start, length.min(4 * BLOCK_PAGES), flags);
+            let flags = MapFlags { hugetlb: true, noreserve: self.kind == Kind::HugetlbUnreserved, ..self.map_flags() };
+            return Op::Map(start, length.min(4 * PMD_PAGES), flags);
         }
         Op::Advise(Advice::HugePage, start, length)
     }
@@ -163,7 +165,7 @@ impl Generator {
                     Advice::PopulateWrite,
                     Advice::Collapse,
                 ]);
-                // Of anything but whole blocks a collapse makes little.
+                // A collapse has little effect except on whole PMD ranges.
                 let is_large = advice == Advice::Collapse && self.below(2) == 0;
                 let (start, length) = if is_large { self.large_range() } else { self.range() };
                 Op::Advise(advice, start, length)
@@ -171,8 +173,8 @@ impl Generator {
             68..76 => {
                 let (start, length) = self.range();
                 let flags = self.map_flags();
-                // Elsewhere than on a border a hugetlb mapping is refused, which is soon seen.
-                let start = if flags.hugetlb && self.below(8) > 0 { start / BLOCK_PAGES * BLOCK_PAGES } else { start };
+                // Mostly aligned, because an unaligned hugetlb mapping is refused.
+                let start = if flags.hugetlb && self.below(8) > 0 { start / PMD_PAGES * PMD_PAGES } else { start };
                 Op::Map(start, length, flags)
             }
             76..81 => {
@@ -183,7 +185,7 @@ impl Generator {
                 let (start, length) = self.range();
                 Op::Protect(start, length, self.protection())
             }
-            89..97 if self.kind != Kind::HugetlbPromised => self.remap(),
+            89..97 if self.kind != Kind::HugetlbReserved => self.remap(),
             _ => {
                 let (start, old) = self.range();
                 let new = (self.below(600) + 1).min(ARENA_PAGES - start);
@@ -218,10 +220,10 @@ impl Generator {
     fn remap(&mut self) -> Op {
         let (old, length) = self.range();
         let shift = self.pick(&[0, 0, 0, 1, 256]);
-        // Equal offsets in two blocks move tables as a whole; every other distance moves entries.
-        let new = (self.below(8) * BLOCK_PAGES + old % BLOCK_PAGES + shift).min(ARENA_PAGES - length);
+        // Equal offsets in two PMD ranges move whole tables; other distances move single entries.
+        let new = (self.below(8) * PMD_PAGES + old % PMD_PAGES + shift).min(ARENA_PAGES - length);
         let source = self.pick(&[RemapSource::Unmapped, RemapSource::Unmapped, RemapSource::Kept]);
-        // Large folios that `MREMAP_DONTUNMAP` unlocks stay marked as locked, which is not modelled.
+        // Large folios that `MREMAP_DONTUNMAP` unlocks stay marked as locked in the kernel, which is not modelled.
         let source = if self.kind == Kind::Locks { RemapSource::Unmapped } else { source };
         Op::Remap(old, length, new, source)
     }
@@ -234,20 +236,20 @@ impl Generator {
         let is_hugetlb = self.kind.is_hugetlb() && self.below(4) > 0;
         MapFlags {
             protection: self.protection(),
-            noreserve: if is_hugetlb { self.kind == Kind::HugetlbUnpromised } else { self.below(2) == 0 },
+            noreserve: if is_hugetlb { self.kind == Kind::HugetlbUnreserved } else { self.below(2) == 0 },
             populate: self.below(4) == 0,
             hugetlb: is_hugetlb,
         }
     }
 
     fn start(&mut self) -> u64 {
-        let block = self.below(8) * BLOCK_PAGES;
-        block
+        let pmd_start = self.below(8) * PMD_PAGES;
+        pmd_start
             + match self.below(6) {
                 0..3 => 0,
                 3 => self.pick(&[1, 16, 100, 256, 496, 511]),
                 4 => self.below(32) * 16,
-                _ => self.below(BLOCK_PAGES),
+                _ => self.below(PMD_PAGES),
             }
     }
 
@@ -259,21 +261,21 @@ impl Generator {
             return self.large_range();
         }
         let start = self.start();
-        let to_border = BLOCK_PAGES - start % BLOCK_PAGES;
+        let to_boundary = PMD_PAGES - start % PMD_PAGES;
         let length = match self.below(6) {
             0 => 1,
             1 => self.pick(&[2, 8, 16, 64, 256]),
-            2 => to_border,
-            3 => to_border + BLOCK_PAGES * self.below(3),
-            4 => 1 + self.below(BLOCK_PAGES),
-            _ => 1 + self.below(3 * BLOCK_PAGES),
+            2 => to_boundary,
+            3 => to_boundary + PMD_PAGES * self.below(3),
+            4 => 1 + self.below(PMD_PAGES),
+            _ => 1 + self.below(3 * PMD_PAGES),
         };
         (start, length.min(ARENA_PAGES - start))
     }
 
     fn large_range(&mut self) -> (u64, u64) {
-        let start = self.below(7) * BLOCK_PAGES;
-        let length = (1 + self.below(8)) * BLOCK_PAGES;
+        let start = self.below(7) * PMD_PAGES;
+        let length = (1 + self.below(8)) * PMD_PAGES;
         (start, length.min(ARENA_PAGES - start))
     }
 
@@ -287,7 +289,7 @@ impl Generator {
             0 => 1,
             1 => self.pick(&[4, 8, 16, 32, 64]),
             2 => 1 + self.below(WINDOW_PAGES),
-            // Up to the window's end.
+            // To the end of the window.
             _ => WINDOW_PAGES - (start - self.window),
         };
         (start, length.min(ARENA_PAGES - start))

@@ -1,7 +1,7 @@
-//! The process that puts modes back, and keeps others from changing them meanwhile.
+//! The guard process: restores modes, and prevents other runs from changing them meanwhile.
 //!
-//! Modes belong to the whole machine, so whoever changes them locks [`LOCKED`] (`flock`, advisory), until they are put back. The
-//! guard holds the lock, since it alone outlives a run that is killed.
+//! Modes are machine-wide, so a process that changes them locks [`LOCKED`] (`flock`, advisory) until they are restored.
+//! The guard holds the lock, because only it outlives a killed run.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, Write};
@@ -11,18 +11,19 @@ use std::process::ExitCode;
 /// First argument of a guard process.
 pub const GUARD_ARGUMENT: &str = "__hksim-rules-guard";
 
-/// The folder that is locked: it is there on every Linux, lies in memory, and nobody can remove it.
+/// The locked directory. It exists on every Linux, is in memory, and cannot be removed.
 pub const LOCKED: &str = "/sys/kernel/mm";
 
-/// Answers of the guard: another holds the lock; it is held by this one; a value is known.
+/// Messages of the guard: another process holds the lock; the lock is held; a value is stored.
 pub(crate) const WAITING: &str = "waiting";
 pub(crate) const MINE: &str = "mine";
 pub(crate) const KNOWN: &str = "known";
 
-/// How often a lock is tried that another holds, in milliseconds. A call that waits for it could not see the input end.
+/// Interval between attempts to take the lock, in milliseconds. A blocking call could not notice the end of the input.
 const PAUSE_MS: libc::c_int = 50;
 
-/// The `main` of a process started with [`GUARD_ARGUMENT`]: takes the lock, keeps old values, and puts them back when its input ends.
+/// The `main` of a process started with [`GUARD_ARGUMENT`]: takes the lock, stores old values, and restores them when
+/// its input ends.
 pub fn guard_main() -> ExitCode {
     let _lock = match lock() {
         Ok(Some(lock)) => lock,
@@ -36,7 +37,7 @@ pub fn guard_main() -> ExitCode {
     let mut kept: Vec<(String, String)> = Vec::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         if let Some((path, value)) = line.split_once(' ') {
-            // The oldest value is the one to put back.
+            // The oldest value is the one to restore.
             if !kept.iter().any(|(known, _)| known == path) {
                 kept.push((path.into(), value.into()));
             }
@@ -46,7 +47,7 @@ pub fn guard_main() -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for (path, value) in kept.iter().rev() {
         if let Err(why) = fs::write(path, value) {
-            eprintln!("hksim: {path}: cannot be set back to `{value}`: {why}");
+            eprintln!("hksim: {path}: cannot restore `{value}`: {why}");
             code = ExitCode::FAILURE;
         }
     }
@@ -55,7 +56,7 @@ pub fn guard_main() -> ExitCode {
 
 fn answer(word: &str) {
     let mut out = io::stdout().lock();
-    // The other end may be gone; then the input ends too.
+    // The other end may be closed; then the input ends too.
     let _ = writeln!(out, "{word}").and_then(|()| out.flush());
 }
 
@@ -82,7 +83,7 @@ fn lock() -> io::Result<Option<File>> {
     }
 }
 
-/// Waits a moment, or until there is nobody at the other end of the input.
+/// Waits for [`PAUSE_MS`], or until the other end of the input is closed.
 fn has_input_ended() -> bool {
     let mut input = libc::pollfd { fd: libc::STDIN_FILENO, events: 0, revents: 0 };
     // SAFETY: one valid entry.

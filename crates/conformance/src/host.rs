@@ -1,40 +1,39 @@
-//! How this machine's kernel is set up, as far as the model needs to know.
+//! The configuration of this machine's kernel, as far as the model needs it.
 
 use hksim_linux_mm::{
-    BLOCK_ORDER, Defrag, KernelConfig, KernelVersion, Khugepaged, Overcommit, Rules, SizeMode, ThpConfig, ThpMode,
+    Defrag, KernelConfig, KernelVersion, Khugepaged, Overcommit, PMD_ORDER, Rules, SizeMode, ThpConfig, ThpMode,
 };
 use hksim_linux_probe::sysfs::{HUGETLB, THP, choice, number, text};
 use thiserror::Error;
 
-/// The kernel does not say, or says something unknown.
+/// The kernel's configuration is unreadable or unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HostError {
-    /// A file is not there, or holds no such thing.
+    /// A file is missing or has unexpected content.
     #[error("{path}: cannot read the host's mode or limit")]
     Unreadable {
-        /// Which.
+        /// The file.
         path: String,
     },
     /// A mode that hksim does not know.
     #[error("{path}: unknown mode `{mode}`")]
     UnknownMode {
-        /// Where it stands.
+        /// The file.
         path: String,
-        /// What stands there.
+        /// The mode.
         mode: String,
     },
-    /// A version that no rules are known for.
-    #[error("this machine's kernel, {release}, is older than those whose rules are known; name one with --kernel")]
+    /// A kernel version without known rules.
+    #[error("this machine's kernel, {release}, is older than every version with known rules; choose one with --kernel")]
     TooOld {
-        /// What it calls itself.
+        /// The kernel's release.
         release: String,
     },
 }
 
 /// The running kernel's release: `6.18.44`.
 ///
-/// # Errors
-/// There is no /proc.
+/// /proc is not mounted.
 pub fn release() -> Result<String, HostError> {
     let path = "/proc/sys/kernel/osrelease";
     text(path).ok_or(HostError::Unreadable { path: path.into() })
@@ -42,8 +41,7 @@ pub fn release() -> Result<String, HostError> {
 
 /// This machine's modes, limits and hugetlb pool, with the rules of the nearest version known.
 ///
-/// # Errors
-/// The kernel does not say (no /sys or /proc), says something unknown, or is older than every version known.
+/// The configuration cannot be read (no /sys or /proc), is unknown, or the kernel is older than every known version.
 pub fn kernel_config() -> Result<KernelConfig, HostError> {
     let path = format!("{THP}/enabled");
     let mode = match choice(&path).ok_or(HostError::Unreadable { path: path.clone() })?.as_str() {
@@ -84,7 +82,7 @@ fn defrag() -> Result<Defrag, HostError> {
     })
 }
 
-/// Its settings; those of its own that the kernel does not tell.
+/// khugepaged's settings; the kernel's defaults for those that cannot be read.
 fn khugepaged() -> Khugepaged {
     let usual = Khugepaged::default();
     let setting = |name: &str, usual: u64| number(&format!("{THP}/khugepaged/{name}")).unwrap_or(usual);
@@ -95,8 +93,8 @@ fn khugepaged() -> Khugepaged {
     }
 }
 
-/// Modes of every folio size; kernels without such a file never use the size (2 MiB: follow the global mode).
-fn size_modes() -> [SizeMode; BLOCK_ORDER + 1] {
+/// Modes of every folio size. Kernels without such a file do not use the size (2 MiB follows the global mode).
+fn size_modes() -> [SizeMode; PMD_ORDER + 1] {
     let mut sizes = ThpConfig::new(ThpMode::Madvise).sizes;
     for (order, mode) in sizes.iter_mut().enumerate() {
         *mode = match choice(&format!("{THP}/hugepages-{}kB/enabled", 4 << order)).as_deref() {
@@ -110,23 +108,23 @@ fn size_modes() -> [SizeMode; BLOCK_ORDER + 1] {
     sizes
 }
 
-/// 2 MiB pages of the pool that are in use or promised to somebody.
+/// 2 MiB pages of the pool that are in use or reserved.
 pub(crate) fn taken_hugetlb_pages() -> u64 {
     let count = |name: &str| number(&format!("{HUGETLB}/{name}")).unwrap_or(0);
     (count("nr_hugepages") + count("resv_hugepages")).saturating_sub(count("free_hugepages"))
 }
 
-/// Free 2 MiB pages of the pool, those that may be added on demand included; 0 without hugetlb.
+/// Free 2 MiB pages of the pool, including surplus pages that may be added on demand; 0 without hugetlb.
 pub(crate) fn free_hugetlb_pages() -> u64 {
     let count = |name: &str| number(&format!("{HUGETLB}/{name}")).unwrap_or(0);
     let unreserved = count("free_hugepages").saturating_sub(count("resv_hugepages"));
     unreserved + count("nr_overcommit_hugepages").saturating_sub(count("surplus_hugepages"))
 }
 
-/// `CAP_IPC_LOCK`, as a bit of the capabilities in force.
+/// `CAP_IPC_LOCK`, as a bit of the effective capabilities.
 const MAY_LOCK: u64 = 1 << 14;
 
-/// Whether this process may lock as much memory as it likes.
+/// Whether this process may lock memory without limit.
 pub(crate) fn may_lock_memory() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

@@ -1,13 +1,13 @@
-//! The kernel rules on the running kernel: page-op scripts ([`hksim_linux_mm::script`]) executed in a process of their
-//! own and compared with the model after every operation.
+//! Conformance tests of the kernel rules: page-op scripts ([`hksim_linux_mm::script`]) are executed in a separate
+//! process on the running kernel, and compared with the model after every operation.
 //!
-//! - [`Machine`] executes a script; [`check`] compares; [`predict`] asks the model alone.
-//! - [`catalogue`] has one or more scripts for every rule, with their figures; [`random`] makes others and
-//!   makes a failing one small.
-//! - [`SetModes`] changes the machine's modes, one process at a time ([`LOCKED`]), and puts them back whatever happens.
+//! - [`Machine`] executes a script; [`check`] compares; [`predict`] runs only the model.
+//! - [`catalogue`] has one or more scripts for every rule, with expected figures; [`random`] generates scripts and
+//!   shrinks failing ones.
+//! - [`SetModes`] changes the machine's modes, for one process at a time ([`LOCKED`]), and restores them in every case.
 //!
-//! The processes that execute are this program again: its `main` must call [`child_main`] and [`guard_main`] where its first
-//! argument is [`CHILD_ARGUMENT`] or [`GUARD_ARGUMENT`].
+//! Scripts are executed by child processes of the same program. Its `main` must call [`child_main`] and [`guard_main`]
+//! if its first argument is [`CHILD_ARGUMENT`] or [`GUARD_ARGUMENT`].
 
 pub mod catalogue;
 mod check;
@@ -22,7 +22,7 @@ pub mod random;
 mod session;
 mod shrink;
 mod suite;
-mod unseen;
+mod unobservable;
 
 pub use check::{Checked, Difference, Verdict, check, predict};
 pub use child::{CHILD_ARGUMENT, child_main};
@@ -31,8 +31,8 @@ pub use guard::{GUARD_ARGUMENT, LOCKED, guard_main};
 pub use host::{HostError, kernel_config, release};
 pub use machine::{Machine, MachineError};
 pub use modes::{ModeError, SetModes};
-pub use observation::{Did, Left, Observation, PageRun};
+pub use observation::{ArenaState, CallResult, Observation, PageRun};
 pub use session::ExecuteError;
 pub use shrink::shrunk;
-pub use suite::{Ran, RuleRow, RuleVerdict, Runner, rules, skipped_rules};
-pub use unseen::Unseen;
+pub use suite::{RuleRow, RuleVerdict, Runner, ScriptOutcome, rules, skipped_rules};
+pub use unobservable::Unobservable;

@@ -1,4 +1,4 @@
-//! The running kernel, as something that executes scripts.
+//! Executes scripts on the running kernel.
 
 use hksim_linux_mm::KernelConfig;
 use hksim_linux_mm::script::{Op, Script};
@@ -6,18 +6,18 @@ use thiserror::Error;
 
 use crate::host::{HostError, free_hugetlb_pages, kernel_config};
 use crate::session::{ExecuteError, Measured, Session, Start};
-use crate::unseen::Unseen;
+use crate::unobservable::Unobservable;
 
-/// Scripts cannot be executed here.
+/// The reason why scripts cannot be executed here.
 #[derive(Debug, Error)]
 pub enum MachineError {
-    /// Something is missing that the measurement needs: a right or a kernel feature.
+    /// A right or a kernel feature needed for the measurement is missing.
     #[error("{reason}")]
-    Unable {
-        /// What.
+    Unsupported {
+        /// The missing right or feature.
         reason: String,
     },
-    /// The process that would execute cannot be started.
+    /// The executing process cannot be started.
     #[error(transparent)]
     Execute(#[from] ExecuteError),
     /// The machine's modes are unknown.
@@ -25,55 +25,55 @@ pub enum MachineError {
     Host(#[from] HostError),
 }
 
-/// Executes scripts in a process of its own, which is started anew where one was lost.
+/// Executes scripts in a child process, which is restarted after it was lost.
 pub struct Machine {
     session: Option<Session>,
     config: KernelConfig,
-    unseen: Vec<Unseen>,
+    unobservable: Vec<Unobservable>,
     _quiet: Option<AdvisedMap>,
 }
 
 impl Machine {
-    /// Starts a process.
+    /// Starts the child process.
     ///
-    /// # Errors
-    /// This machine or this user cannot execute scripts.
+    /// Scripts cannot be executed on this machine or by this user.
     pub fn open() -> Result<Machine, MachineError> {
         let config = kernel_config()?;
         let quiet = AdvisedMap::new();
         match Session::start()? {
-            Start::Ready(session, unseen) => Ok(Machine { session: Some(session), config, unseen, _quiet: quiet }),
-            Start::Unable(reason) => Err(MachineError::Unable { reason }),
+            Start::Ready(session, unobservable) => {
+                Ok(Machine { session: Some(session), config, unobservable, _quiet: quiet })
+            }
+            Start::Unsupported(reason) => Err(MachineError::Unsupported { reason }),
         }
     }
 
-    /// Reads the machine's modes again, after they were changed.
+    /// Reads the machine's modes again, after a change.
     ///
-    /// # Errors
-    /// The kernel does not say.
+    /// The modes cannot be read.
     pub fn reread_modes(&mut self) -> Result<(), HostError> {
         self.config = kernel_config()?;
         Ok(())
     }
 
-    /// What is not compared here.
-    pub fn unseen(&self) -> &[Unseen] {
-        &self.unseen
+    /// What cannot be observed and is not compared here.
+    pub fn unobservable(&self) -> &[Unobservable] {
+        &self.unobservable
     }
 
-    /// The modes of the machine as they are.
+    /// The machine's current modes.
     pub fn host(&self) -> &KernelConfig {
         &self.config
     }
 
-    /// What the model must know to predict a script on this machine as it is now.
+    /// The model's configuration to predict a script on this machine in its current state.
     pub(crate) fn config(&self, script: &Script) -> KernelConfig {
-        // Only these scripts look at the pool, which others may use too.
+        // Only these scripts depend on the pool, which other processes may use too.
         let hugetlb_pool = if maps_hugetlb(script) { Some(free_hugetlb_pages()) } else { self.config.hugetlb_pool };
         KernelConfig { hugetlb_pool, ..self.config.clone() }
     }
 
-    /// Whether the pool is not as the script wants it, now that nothing of the script is left in it.
+    /// Whether the pool differs from what the script needs, after everything of the script was released.
     pub(crate) fn pool_is_disturbed(&self, script: &Script) -> bool {
         let wanted = script.header.pool.or(self.config.hugetlb_pool);
         maps_hugetlb(script) && wanted != Some(free_hugetlb_pages())
@@ -84,7 +84,7 @@ impl Machine {
             Some(session) => session,
             None => match Session::start()? {
                 Start::Ready(session, _) => session,
-                Start::Unable(reason) => return Err(ExecuteError::Failed { reason, script: script.to_string() }),
+                Start::Unsupported(reason) => return Err(ExecuteError::Failed { reason, script: script.to_string() }),
             },
         };
         let measured = session.execute(script)?;
@@ -93,12 +93,13 @@ impl Machine {
     }
 }
 
-/// Whether any of it asks for pages of the pool.
+/// Whether the script maps pages of the pool.
 pub(crate) fn maps_hugetlb(script: &Script) -> bool {
     script.steps.iter().any(|step| matches!(step.op, Op::Map(_, _, flags) if flags.hugetlb))
 }
 
-/// An advised, empty mapping: khugepaged wakes up at the first one of an idle machine, and must not at a script's.
+/// An empty mapping with MADV_HUGEPAGE. khugepaged wakes up at the first one on an idle machine, which must not be a
+/// script's.
 struct AdvisedMap(*mut libc::c_void);
 
 const ADVISED_BYTES: usize = 4 << 20;
@@ -106,7 +107,7 @@ const ADVISED_BYTES: usize = 4 << 20;
 impl AdvisedMap {
     fn new() -> Option<AdvisedMap> {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new map at a place of the kernel's choice; the advice changes no contents.
+        // SAFETY: a new mapping at an address chosen by the kernel; the advice changes no contents.
         let map = unsafe {
             let map = libc::mmap(std::ptr::null_mut(), ADVISED_BYTES, protection, flags, -1, 0);
             if map == libc::MAP_FAILED || libc::madvise(map, ADVISED_BYTES, libc::MADV_HUGEPAGE) != 0 {
@@ -114,7 +115,7 @@ impl AdvisedMap {
             }
             map
         };
-        // It scans what it finds at once.
+        // khugepaged scans at once when it wakes up.
         std::thread::sleep(std::time::Duration::from_millis(100));
         Some(AdvisedMap(map))
     }
@@ -122,7 +123,7 @@ impl AdvisedMap {
 
 impl Drop for AdvisedMap {
     fn drop(&mut self) {
-        // SAFETY: a map of our own that nobody uses.
+        // SAFETY: a mapping of our own that nothing else uses.
         unsafe { libc::munmap(self.0, ADVISED_BYTES) };
     }
 }

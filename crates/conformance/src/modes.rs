@@ -1,8 +1,8 @@
-//! Changing the machine's modes, and putting them back on every way out.
+//! Changes the machine's modes, and restores them on every exit.
 //!
-//! A guard process, in a session of its own so that Ctrl-C does not reach it, is told every old value before it is changed.
-//! When its input ends, because this process ended in whatever way, it writes the old values back. One guard at a time: a
-//! second run would take the modes of the first for the machine's own ([`crate::guard`]).
+//! A guard process gets every old value before it is changed. It runs in a separate session, so that Ctrl-C does not
+//! reach it. When its input ends, however this process ended, it writes the old values back. There is one guard at a
+//! time: a second run would take the modes of the first for the machine's ([`crate::guard`]).
 
 use std::fmt;
 use std::fs;
@@ -21,49 +21,48 @@ use crate::host::taken_hugetlb_pages;
 /// A mode could not be set.
 #[derive(Debug, Error)]
 pub enum ModeError {
-    /// The guard process cannot be started or spoken to.
+    /// The guard process cannot be started, or does not respond.
     #[error("cannot start the process that restores modes: {source}")]
     Guard {
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A file refuses.
+    /// A file cannot be written.
     #[error("{path}: cannot set to `{value}`: {source}")]
     Refused {
-        /// Which.
+        /// The file.
         path: String,
-        /// To what.
+        /// The value.
         value: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The kernel took less than was asked for.
-    #[error("{path}: `{value}` was asked for, and `{got}` is there")]
+    /// The kernel did not accept the value.
+    #[error("{path}: wrote `{value}`, but it reads `{got}`")]
     NotTaken {
-        /// Which.
+        /// The file.
         path: String,
-        /// What was asked for.
+        /// The value written.
         value: String,
-        /// What is there.
+        /// The value read afterwards.
         got: String,
     },
 }
 
-/// Modes that were changed. They are put back when this goes, and also where this process is killed.
+/// The changed modes. They are restored when this is dropped, or when this process is killed.
 pub struct SetModes {
     guard: Child,
-    told: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    guard_input: Option<ChildStdin>,
+    guard_output: BufReader<ChildStdout>,
 }
 
 impl SetModes {
-    /// Starts the guard. Nothing is changed yet. Where another process holds the machine's modes, `waiting` is called, and this
-    /// returns when that has put them back.
+    /// Starts the guard; changes nothing yet. If another process holds the lock on the machine's modes, calls
+    /// `waiting`, and returns once that process has restored them.
     ///
-    /// # Errors
-    /// It does not start, or has no file to lock (no /sys).
+    /// The guard does not start, or has no file to lock (no /sys).
     pub fn new(waiting: impl FnOnce()) -> Result<SetModes, ModeError> {
         let failed = |source| ModeError::Guard { source };
         let mut command = Command::new("/proc/self/exe");
@@ -71,10 +70,10 @@ impl SetModes {
         // SAFETY: setsid is async-signal-safe.
         unsafe { command.pre_exec(|| if libc::setsid() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }) };
         let mut guard = command.spawn().map_err(failed)?;
-        let (Some(told), Some(answers)) = (guard.stdin.take(), guard.stdout.take()) else {
+        let (Some(guard_input), Some(guard_output)) = (guard.stdin.take(), guard.stdout.take()) else {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));
         };
-        let mut modes = SetModes { guard, told: Some(told), answers: BufReader::new(answers) };
+        let mut modes = SetModes { guard, guard_input: Some(guard_input), guard_output: BufReader::new(guard_output) };
         let mut answer = modes.answer().map_err(failed)?;
         if answer == WAITING {
             waiting();
@@ -83,13 +82,12 @@ impl SetModes {
         if answer == MINE { Ok(modes) } else { Err(failed(io::ErrorKind::BrokenPipe.into())) }
     }
 
-    /// Sets everything that a script's header names.
+    /// Sets all modes that a script's header names.
     ///
-    /// # Errors
-    /// A file refuses, mostly for want of the right to write it. What was set before stays until this goes.
+    /// A file cannot be written, usually for lack of rights. Modes set before stay until this is dropped.
     pub fn apply(&mut self, header: &Header) -> Result<(), ModeError> {
         if header.overcommit == Some(Overcommit::Never) {
-            self.allow_much_memory()?;
+            self.raise_commit_limit()?;
         }
         for line in header.to_string().lines() {
             if let Some((path, value)) = file_of(line) {
@@ -97,15 +95,15 @@ impl SetModes {
             }
         }
         match header.pool {
-            // Pages in use or promised, by whomever, come on top of the free ones.
+            // Pages in use or reserved by any process come on top of the free ones.
             Some(pages) => self.set(&pool_file(), &(pages + taken_hugetlb_pages()).to_string()),
             None => Ok(()),
         }
     }
 
-    /// Raises the limit that holds where memory is never overcommitted, so that nobody on the machine meets it.
-    fn allow_much_memory(&mut self) -> Result<(), ModeError> {
-        // In kilobytes if that is not 0, else in hundredths of the memory.
+    /// Raises the commit limit for mode 2 of overcommit, so that no process on the machine reaches it.
+    fn raise_commit_limit(&mut self) -> Result<(), ModeError> {
+        // The limit in kilobytes applies if it is not 0; otherwise the ratio in percent of memory does.
         let kilobytes = "/proc/sys/vm/overcommit_kbytes";
         match current(kilobytes).as_deref() {
             None | Some("0") => self.set("/proc/sys/vm/overcommit_ratio", "1000000"),
@@ -113,11 +111,11 @@ impl SetModes {
         }
     }
 
-    /// Lets khugepaged sleep, as far as it can be told to.
+    /// Pauses khugepaged, as far as its settings allow.
     ///
     /// # Errors
-    /// A file refuses.
-    pub fn calm_khugepaged(&mut self) -> Result<(), ModeError> {
+    /// A file cannot be written.
+    pub fn pause_khugepaged(&mut self) -> Result<(), ModeError> {
         self.set(&format!("{THP}/khugepaged/scan_sleep_millisecs"), "3600000")
     }
 
@@ -128,7 +126,7 @@ impl SetModes {
             return Ok(());
         }
         let now = now.ok_or_else(|| refused(io::ErrorKind::NotFound.into()))?;
-        self.tell(path, &now).map_err(|source| ModeError::Guard { source })?;
+        self.register(path, &now).map_err(|source| ModeError::Guard { source })?;
         fs::write(path, value).map_err(refused)?;
         match current(path) {
             Some(got) if got != value => Err(ModeError::NotTaken { path: path.into(), value: value.into(), got }),
@@ -136,26 +134,26 @@ impl SetModes {
         }
     }
 
-    /// Tells the guard what to put back, and waits until it knows.
-    fn tell(&mut self, path: &str, value: &str) -> io::Result<()> {
-        let told = self.told.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        writeln!(told, "{path} {value}")?;
-        told.flush()?;
+    /// Sends the guard a value to restore, and waits for its acknowledgement.
+    fn register(&mut self, path: &str, value: &str) -> io::Result<()> {
+        let guard_input = self.guard_input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        writeln!(guard_input, "{path} {value}")?;
+        guard_input.flush()?;
         if self.answer()? == KNOWN { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
 
-    /// A line of the guard's; empty where it has ended.
+    /// A line from the guard; empty if it has ended.
     fn answer(&mut self) -> io::Result<String> {
         let mut answer = String::new();
-        self.answers.read_line(&mut answer)?;
+        self.guard_output.read_line(&mut answer)?;
         Ok(answer.trim().to_string())
     }
 }
 
 impl Drop for SetModes {
     fn drop(&mut self) {
-        drop(self.told.take());
-        // It ends as soon as everything is put back.
+        drop(self.guard_input.take());
+        // The guard exits once everything is restored.
         let _ = self.guard.wait();
     }
 }
@@ -166,7 +164,7 @@ impl fmt::Debug for SetModes {
     }
 }
 
-/// What a kernel does that lacks the mode's file: 2 MiB follows the global mode, and no other size is used.
+/// The behaviour of a kernel without the mode's file: 2 MiB follows the global mode, and other sizes are not used.
 fn without_file(path: &str) -> &'static str {
     if path == format!("{THP}/hugepages-2048kB/enabled") { "inherit" } else { "never" }
 }
@@ -185,14 +183,14 @@ fn pool_file() -> String {
     format!("{HUGETLB}/nr_hugepages")
 }
 
-/// Pages of the pool as somebody set it. Its file counts those too that the pool was made smaller by while they were in use
-/// or promised, and writing that number would keep them for good.
+/// The pool size as configured. The kernel's file also counts surplus pages that are still in use or reserved after the
+/// pool was shrunk. Writing that number back would keep them for good.
 fn pool_pages() -> Option<u64> {
     let surplus = number(&format!("{HUGETLB}/surplus_hugepages")).unwrap_or(0);
     Some(number(&pool_file())?.saturating_sub(surplus))
 }
 
-/// The file behind a header's line, and what to write there. `room` and `base` are no modes; `pool` takes more.
+/// The file for a header line, and the value to write. `room` and `base` are not modes; `pool` is handled separately.
 fn file_of(line: &str) -> Option<(String, String)> {
     let words: Vec<&str> = line.split(' ').collect();
     Some(match words[..] {
@@ -202,7 +200,7 @@ fn file_of(line: &str) -> Option<(String, String)> {
         ["defrag", mode] => (format!("{THP}/defrag"), mode.to_string()),
         ["max_ptes_none", count] => (format!("{THP}/khugepaged/max_ptes_none"), count.to_string()),
         ["overcommit", "never"] => (OVERCOMMIT.to_string(), "2".to_string()),
-        // 1 is as good as 0.
+        // 1 is equivalent to 0 in the model.
         ["overcommit", _] if current(OVERCOMMIT).as_deref() == Some("2") => (OVERCOMMIT.to_string(), "0".to_string()),
         ["max_map_count", count] => ("/proc/sys/vm/max_map_count".to_string(), count.to_string()),
         _ => return None,
@@ -213,7 +211,7 @@ fn file_of(line: &str) -> Option<(String, String)> {
 mod tests {
     use super::*;
 
-    /// What is put back is what was set. `/proc/sys/vm` tells that where huge pages are of 2 MiB unless asked for otherwise.
+    /// The restored value is the configured one. `/proc/sys/vm` shows it if the default huge page size is 2 MiB.
     #[test]
     fn the_pool_that_was_set_is_known() {
         let huge_page = text("/proc/meminfo").unwrap_or_default();

@@ -1,16 +1,16 @@
-//! What an operation did and what it left behind, predicted or measured.
+//! The effects of an operation, predicted or measured.
 
 use std::fmt;
 
 use hksim_linux_mm::{Errno, PageState};
 use serde::{Serialize, Serializer};
 
-/// What an operation returned and cost.
+/// The result and cost of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Did {
-    /// What the system call returned; of a touch, how many pages failed.
+pub struct CallResult {
+    /// The return value of the system call; for a touch, the number of pages that failed.
     pub ret: i64,
-    /// The error's number, 0 for none; as its name or null in JSON.
+    /// The error number, 0 for none; in JSON its name, or null.
     #[serde(serialize_with = "errno_name")]
     pub err: i32,
     /// Added to `ru_minflt`.
@@ -19,36 +19,36 @@ pub struct Did {
     pub traps: u64,
 }
 
-/// Pages in a row in one state.
+/// Consecutive pages in the same state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PageRun(pub PageState, pub u64);
 
-/// What is in the arena after an operation.
+/// The state of the arena after an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Left {
+pub struct ArenaState {
     /// Every page of the arena.
     pub pages: Vec<PageRun>,
-    /// `Rss`, of smaps.
+    /// `Rss` of smaps.
     pub rss_kb: u64,
     /// `AnonHugePages`.
     pub anon_huge_kb: u64,
-    /// `LazyFree`, after the kernel's own lists were drained.
+    /// `LazyFree` of smaps, after the kernel's per-CPU lists were drained.
     pub lazy_free_kb: u64,
     /// Mappings.
     pub vmas: u64,
-    /// `VmPTE` above what the process had before.
+    /// `VmPTE`, minus its value before the script.
     pub page_table_kb: u64,
-    /// `thp_split_pmd` since the start. One counter for the whole machine, so others can add to it.
+    /// `thp_split_pmd` since the start. The counter is machine-wide, so other processes can add to it.
     pub entry_splits: u64,
 }
 
-/// One operation.
+/// The observed effects of one operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Observation {
-    /// What it did.
-    pub did: Did,
-    /// What it left.
-    pub left: Left,
+    /// Result and cost.
+    pub did: CallResult,
+    /// The state of the arena afterwards.
+    pub left: ArenaState,
 }
 
 const ERRNOS: [(i32, &str); 8] = [
@@ -62,7 +62,7 @@ const ERRNOS: [(i32, &str); 8] = [
     (libc::EINVAL, "EINVAL"),
 ];
 
-/// The number of one of the model's errors.
+/// The number of an error of the model.
 pub(crate) fn errno_number(errno: Errno) -> i32 {
     match errno {
         Errno::Again => libc::EAGAIN,
@@ -98,10 +98,10 @@ impl fmt::Display for PageRun {
 }
 
 impl Observation {
-    /// Reads what a child wrote: the numbers behind `op`, and what stands behind `st`.
+    /// Parses the output of a child: the numbers after `op`, and the text after `st`.
     pub fn read(op: &str, state: &str) -> Option<Self> {
         let mut op = op.split(' ');
-        let did = Did {
+        let did = CallResult {
             ret: op.next()?.parse().ok()?,
             err: op.next()?.parse().ok()?,
             minflt: op.next()?.parse().ok()?,
@@ -109,7 +109,7 @@ impl Observation {
         };
         let mut words = state.split(' ');
         let mut next = || words.next()?.parse::<u64>().ok();
-        let mut left = Left {
+        let mut left = ArenaState {
             rss_kb: next()?,
             anon_huge_kb: next()?,
             lazy_free_kb: next()?,

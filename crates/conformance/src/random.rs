@@ -1,4 +1,4 @@
-//! Random scripts on the running kernel; one that fails is made small.
+//! Checks random scripts on the running kernel, and shrinks failing ones.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -11,25 +11,25 @@ use crate::generator::Generator;
 use crate::machine::maps_hugetlb;
 use crate::session::ExecuteError;
 use crate::shrink::shrunk;
-use crate::suite::{Ran, Runner};
+use crate::suite::{Runner, ScriptOutcome};
 
-/// What to run.
+/// Configuration of a run of random scripts.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// Scripts have this seed and those that follow.
+pub struct RandomConfig {
+    /// The first seed. Each script has the next one.
     pub seed: u64,
-    /// How many.
+    /// Number of scripts.
     pub scripts: u64,
-    /// Most operations of one.
+    /// Maximum number of operations per script.
     pub ops_max: u64,
-    /// Modes that scripts run under, in turn; none: those that are there.
+    /// Sets of modes used in turn; if empty, the current modes.
     pub modes: Vec<Header>,
 }
 
-/// Scripts in a row under one set of modes: changing modes takes longer than a script.
+/// Consecutive scripts under one set of modes, because changing modes takes longer than a script.
 const SCRIPTS_PER_MODES: u64 = 25;
 
-/// After so many the cause is clear, or there are several.
+/// Maximum number of failures before a run stops.
 const FAILURES_MAX: usize = 5;
 
 /// A script on which model and kernel differ.
@@ -37,44 +37,44 @@ const FAILURES_MAX: usize = 5;
 pub struct Failure {
     /// Its seed.
     pub seed: u64,
-    /// What differs in the small one.
+    /// The difference in the shrunk script.
     pub difference: String,
-    /// The small one.
+    /// The shrunk script.
     pub script: String,
-    /// The script as it was made.
+    /// The script as generated.
     pub original: String,
 }
 
-/// A script that differed once.
+/// A script that differed once, but not when tried again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unsteady {
+pub struct NotReproduced {
     /// Its seed.
     pub seed: u64,
     /// What differed.
     pub difference: String,
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// The first seed.
     pub seed: u64,
     /// Scripts executed and compared.
     pub scripts: u64,
-    /// Their operations.
+    /// Operations of those scripts.
     pub operations: u64,
     /// Scripts that could not be executed, or were disturbed.
     pub skipped: u64,
-    /// Why, and how many for each reason.
+    /// Number of skipped scripts by reason.
     pub skipped_for: BTreeMap<String, u64>,
-    /// Scripts that differed once, and not when they were tried again.
-    pub unsteady: Vec<Unsteady>,
-    /// Those that differ. After 5 the run ends.
+    /// Scripts that differed once, but not when tried again.
+    pub unsteady: Vec<NotReproduced>,
+    /// Scripts that differ. The run stops after 5.
     pub failures: Vec<Failure>,
 }
 
-/// The sets of modes that decide what a fault installs: each global mode, sizes below 2 MiB, each override, no huge zero
-/// page, a hugetlb pool, and no overcommitment of memory.
+/// Sets of modes that determine what a fault installs: each global mode, sizes below 2 MiB, each override, no huge zero
+/// page, a hugetlb pool, and no overcommit.
 pub fn all_modes() -> Vec<Header> {
     const SETS: [&str; 15] = [
         "thp madvise",
@@ -95,7 +95,7 @@ pub fn all_modes() -> Vec<Header> {
     ];
     let parsed = SETS.iter().filter_map(|lines| lines.parse::<Script>().ok());
     let named = parsed.map(|script| script.header.with_all_modes());
-    // What should change nothing takes its values in turn.
+    // Settings without an effect in the model take different values in turn.
     let harmless = MAX_PTES_NONE.iter().cycle().zip(DEFRAG.iter().cycle());
     let with_harmless = |(header, (&max_ptes_none, &defrag)): (Header, _)| Header {
         max_ptes_none: Some(max_ptes_none),
@@ -109,16 +109,15 @@ pub fn all_modes() -> Vec<Header> {
 const MAX_PTES_NONE: [u64; 3] = [511, 0, 64];
 const DEFRAG: [Defrag; 5] = [Defrag::Madvise, Defrag::Always, Defrag::DeferMadvise, Defrag::Never, Defrag::Defer];
 
-/// Pages of the pool for a script with reserved huge pages, where its modes have none: up to so many.
+/// Maximum pool size for a script with hugetlb whose modes have no pool.
 const POOL_MAX: u64 = 7;
 
-/// Runs scripts until all are done, `each` breaks off, or five failed. `each` hears of the outcome so far.
+/// Runs scripts until all are done, `each` returns `Break`, or five failed. `each` is called with the result so far.
 ///
-/// # Errors
-/// The process that executes died, hung or could not go on.
+/// The executing process died, hung or failed.
 pub fn run(
     runner: &mut Runner,
-    plan: &Plan,
+    plan: &RandomConfig,
     mut each: impl FnMut(&Outcome) -> ControlFlow<()>,
 ) -> Result<Outcome, ExecuteError> {
     let mut outcome = Outcome { seed: plan.seed, ..Outcome::default() };
@@ -126,12 +125,12 @@ pub fn run(
         let seed = plan.seed.wrapping_add(number);
         let script = plan.script(seed, number);
         match runner.run(&script)? {
-            Ran::Skipped(reason) => {
+            ScriptOutcome::Skipped(reason) => {
                 outcome.skipped += 1;
                 *outcome.skipped_for.entry(reason).or_default() += 1;
             }
-            Ran::Unsteady(difference) => outcome.unsteady.push(Unsteady { seed, difference }),
-            Ran::Checked(checked) => {
+            ScriptOutcome::NotReproduced(difference) => outcome.unsteady.push(NotReproduced { seed, difference }),
+            ScriptOutcome::Checked(checked) => {
                 outcome.scripts += 1;
                 outcome.operations += script.steps.len() as u64;
                 if checked.difference().is_some() {
@@ -146,13 +145,13 @@ pub fn run(
     Ok(outcome)
 }
 
-impl Plan {
+impl RandomConfig {
     fn script(&self, seed: u64, number: u64) -> Script {
         let mut script = Generator::new(seed).script_of(self.ops_max);
         let turn = (number / SCRIPTS_PER_MODES) as usize;
         if let Some(modes) = self.modes.get(turn % self.modes.len().max(1)) {
             script.header = Header { base: script.header.base, room: script.header.room, ..modes.clone() };
-            // Most have no pool, where little can be tried.
+            // Most modes have no pool, which leaves little to test.
             if modes.pool == Some(0) && maps_hugetlb(&script) {
                 script.header.pool = Some(seed % (POOL_MAX + 1));
             }
@@ -164,17 +163,17 @@ impl Plan {
 fn failure(runner: &mut Runner, seed: u64, script: &Script) -> Result<Failure, ExecuteError> {
     let mut difference = None;
     let small = shrunk(script, |candidate| {
-        let told = match runner.run(candidate)? {
-            Ran::Checked(checked) => checked.difference(),
-            Ran::Skipped(_) | Ran::Unsteady(_) => None,
+        let found = match runner.run(candidate)? {
+            ScriptOutcome::Checked(checked) => checked.difference(),
+            ScriptOutcome::Skipped(_) | ScriptOutcome::NotReproduced(_) => None,
         };
-        let is_failing = told.is_some();
-        difference = told.or(difference.take());
+        let is_failing = found.is_some();
+        difference = found.or(difference.take());
         Ok::<_, ExecuteError>(is_failing)
     })?;
     Ok(Failure {
         seed,
-        difference: difference.unwrap_or_else(|| "it differed once, and not again".into()),
+        difference: difference.unwrap_or_else(|| "it differed once, but not again".into()),
         script: small.to_string(),
         original: script.to_string(),
     })

@@ -1,4 +1,4 @@
-//! A process that executes scripts, seen from outside.
+//! The parent's side of a process that executes scripts.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -10,61 +10,61 @@ use thiserror::Error;
 
 use crate::child::CHILD_ARGUMENT;
 use crate::observation::Observation;
-use crate::unseen::Unseen;
+use crate::unobservable::Unobservable;
 
-/// How long an operation may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of an operation.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A script that could not be executed to its end.
 #[derive(Debug, Error)]
 pub enum ExecuteError {
-    /// The process cannot be started or spoken to.
+    /// The process cannot be started, or does not respond.
     #[error("cannot run the process that executes scripts: {source}")]
     Process {
-        /// Why.
+        /// The cause.
         #[from]
         source: io::Error,
     },
-    /// It ended on the way.
+    /// The process died.
     #[error("the process that executed the script died ({status}); the script:\n{script}")]
     Died {
-        /// How.
+        /// Its exit status.
         status: ExitStatus,
-        /// What it executed.
+        /// The script.
         script: String,
     },
-    /// It did not go on.
-    #[error("an operation took longer than {} s, and the process was ended; the script:\n{script}", PATIENCE.as_secs())]
+    /// An operation timed out.
+    #[error("an operation took longer than {} s, and the process was ended; the script:\n{script}", OPERATION_TIMEOUT.as_secs())]
     Hung {
-        /// What it executed.
+        /// The script.
         script: String,
     },
-    /// It said why it could not.
+    /// The process reported an error.
     #[error("{reason}; the script:\n{script}")]
     Failed {
-        /// Why.
+        /// The cause.
         reason: String,
-        /// What it executed.
+        /// The script.
         script: String,
     },
 }
 
-/// What the kernel did with one script.
+/// The measurements of one script.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) observations: Vec<Observation>,
-    /// Pages that khugepaged collapsed meanwhile, on the whole machine.
+    /// Pages that khugepaged collapsed meanwhile, machine-wide.
     pub(crate) collapsed: u64,
-    /// Signs that memory was short meanwhile, on the whole machine; 0 where it was not.
+    /// Signs of memory shortage meanwhile, machine-wide; 0 if there were none.
     pub(crate) shortage: u64,
 }
 
-/// How a process begins.
+/// The result of starting a process.
 pub(crate) enum Start {
-    /// It executes scripts, and does not see these things.
-    Ready(Session, Vec<Unseen>),
-    /// It cannot, here: why.
-    Unable(String),
+    /// The process is ready, and cannot observe these facts.
+    Ready(Session, Vec<Unobservable>),
+    /// Scripts cannot be executed here, for this reason.
+    Unsupported(String),
 }
 
 /// One process.
@@ -83,7 +83,7 @@ impl Session {
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
         };
         let (sender, lines) = channel();
-        // Ends with the process, whose output it reads.
+        // The thread ends with the process whose output it reads.
         std::thread::spawn(move || {
             let sent = |line: io::Result<String>| line.is_ok_and(|line| sender.send(line).is_ok());
             BufReader::new(stdout).lines().all(sent)
@@ -91,14 +91,14 @@ impl Session {
         let mut session = Session { child, stdin, lines };
         let first = session.line(&Script::default())?;
         Ok(match first.strip_prefix("skipped: ") {
-            Some(reason) => Start::Unable(reason.to_string()),
-            None => Start::Ready(session, Unseen::of_words(&first)),
+            Some(reason) => Start::Unsupported(reason.to_string()),
+            None => Start::Ready(session, Unobservable::of_words(&first)),
         })
     }
 
-    /// Executes a script on a fresh arena. After an error the session is of no use.
+    /// Executes a script on a new arena. After an error the session is unusable.
     pub(crate) fn execute(&mut self, script: &Script) -> Result<Measured, ExecuteError> {
-        // Where this fails the process has died, and its status says more.
+        // If this fails the process has died, and its status is reported below.
         let sent = writeln!(self.stdin, "{script}end").and_then(|()| self.stdin.flush());
         let mut observations = Vec::with_capacity(script.steps.len());
         loop {
@@ -122,7 +122,7 @@ impl Session {
             match observation {
                 Some(observation) => observations.push(observation),
                 None => {
-                    let reason = format!("the process that executes scripts said `{line}`");
+                    let reason = format!("unexpected output of the process that executes scripts: `{line}`");
                     return Err(ExecuteError::Failed { reason, script: script.to_string() });
                 }
             }
@@ -130,7 +130,7 @@ impl Session {
     }
 
     fn line(&mut self, script: &Script) -> Result<String, ExecuteError> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(OPERATION_TIMEOUT) {
             Ok(line) => Ok(line),
             Err(RecvTimeoutError::Disconnected) => {
                 Err(ExecuteError::Died { status: self.child.wait()?, script: script.to_string() })

@@ -1,4 +1,4 @@
-//! Scripts and rules, checked on this machine with what the user allows.
+//! Checks scripts and rules on this machine, within the user's rights.
 
 use hksim_linux_mm::script::Script;
 use serde::Serialize;
@@ -9,56 +9,55 @@ use crate::host::may_lock_memory;
 use crate::machine::{Machine, MachineError};
 use crate::modes::{ModeError, SetModes};
 use crate::session::ExecuteError;
-use crate::unseen::Unseen;
+use crate::unobservable::Unobservable;
 
-/// How often a script is tried that differs: somebody else may change the machine's modes.
+/// How often a differing script is tried: another process may change the machine's modes.
 const TRIES: usize = 3;
 
-/// Checks scripts, each under the modes that it names.
+/// Checks scripts, each under the modes it names.
 pub struct Runner {
     machine: Machine,
     modes: Option<SetModes>,
 }
 
-/// What became of a script.
-pub enum Ran {
+/// The outcome of a script.
+pub enum ScriptOutcome {
     /// It was executed and compared.
     Checked(Checked),
-    /// Model and kernel differed once, as is said here, and not when it was tried again: something else was at work.
-    Unsteady(String),
-    /// It could not be executed here: why.
+    /// Model and kernel differed once (with this difference), but not when tried again: something else interfered.
+    NotReproduced(String),
+    /// It could not be executed here, for this reason.
     Skipped(String),
 }
 
 impl Runner {
-    /// A runner that may change the machine's modes where it is given `modes`. Then khugepaged is kept asleep too.
+    /// A runner that may change the machine's modes if it is given `modes`. It then also pauses khugepaged.
     ///
-    /// # Errors
-    /// This machine or this user cannot execute scripts.
+    /// Scripts cannot be executed on this machine or by this user.
     pub fn new(mut modes: Option<SetModes>) -> Result<Runner, MachineError> {
         let mut machine = Machine::open()?;
         if let Some(modes) = &mut modes {
-            // Where it cannot be told to sleep, what it did is noticed.
-            let _ = modes.calm_khugepaged();
+            // If it cannot be paused, its effects are detected.
+            let _ = modes.pause_khugepaged();
             machine.reread_modes()?;
         }
         Ok(Runner { machine, modes })
     }
 
-    /// What is not compared here.
-    pub fn unseen(&self) -> &[Unseen] {
-        self.machine.unseen()
+    /// What cannot be observed and is not compared here.
+    pub fn unobservable(&self) -> &[Unobservable] {
+        self.machine.unobservable()
     }
 
     /// Executes a script and compares.
     ///
     /// # Errors
-    /// The process that executes died, hung or could not go on.
-    pub fn run(&mut self, script: &Script) -> Result<Ran, ExecuteError> {
+    /// The executing process died, hung or failed.
+    pub fn run(&mut self, script: &Script) -> Result<ScriptOutcome, ExecuteError> {
         let (mut tries, mut unsteady) = (1, None);
         let checked = loop {
             if let Some(reason) = self.prepare(script) {
-                return Ok(Ran::Skipped(reason));
+                return Ok(ScriptOutcome::Skipped(reason));
             }
             let checked = check(&mut self.machine, script)?;
             let differs = matches!(checked.verdict, Verdict::Differs(_));
@@ -66,7 +65,9 @@ impl Runner {
                 break checked;
             }
             match (self.modes_changed(), tries == TRIES) {
-                (true, true) => return Ok(Ran::Skipped("somebody else keeps changing the machine's modes".into())),
+                (true, true) => {
+                    return Ok(ScriptOutcome::Skipped("another process keeps changing the machine's modes".into()));
+                }
                 (true, false) => {}
                 (false, true) => break checked,
                 (false, false) => unsteady = checked.difference(),
@@ -74,21 +75,21 @@ impl Runner {
             tries += 1;
         };
         if let (Some(difference), false) = (unsteady, matches!(checked.verdict, Verdict::Differs(_))) {
-            return Ok(Ran::Unsteady(difference));
+            return Ok(ScriptOutcome::NotReproduced(difference));
         }
         Ok(match checked.verdict {
-            Verdict::Disturbed(why) => Ran::Skipped(format!("disturbed again and again: {why}")),
-            Verdict::Equal | Verdict::EqualButSplits | Verdict::Differs(_) => Ran::Checked(checked),
+            Verdict::Disturbed(why) => ScriptOutcome::Skipped(format!("disturbed at every try: {why}")),
+            Verdict::Equal | Verdict::EqualButSplits | Verdict::Differs(_) => ScriptOutcome::Checked(checked),
         })
     }
 
-    /// Whether somebody else changed the machine's modes since they were read; they are read again then.
+    /// Whether another process changed the machine's modes since they were read. They are read again then.
     fn modes_changed(&mut self) -> bool {
         let before = self.machine.host().clone();
         self.machine.reread_modes().is_ok() && *self.machine.host() != before
     }
 
-    /// Sets the modes that a script names, where they are not there already. `Some` is why that cannot be.
+    /// Sets the modes that a script names, if they differ. Returns the reason if that fails.
     fn prepare(&mut self, script: &Script) -> Option<String> {
         if script.steps.iter().any(|step| step.op.locks()) && !may_lock_memory() {
             return Some("locking memory is not allowed without limit (needs root, or `ulimit -l unlimited`)".into());
@@ -108,48 +109,48 @@ impl Runner {
     }
 }
 
-/// The lines of a script's header that this machine does not fulfil.
+/// The header lines that this machine does not satisfy.
 fn differing(script: &Script, machine: &Machine) -> String {
     let host = machine.host();
     let lines = script.header.to_string();
-    let unlike = lines.lines().filter(|line| {
+    let unsatisfied = lines.lines().filter(|line| {
         let alone: Result<Script, _> = line.parse();
         alone.is_ok_and(|alone| alone.header.room.is_none() && alone.header.applied_to(host) != *host)
     });
-    unlike.collect::<Vec<_>>().join(", ")
+    unsatisfied.collect::<Vec<_>>().join(", ")
 }
 
-/// What became of a rule's script.
+/// The verdict on a rule's script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleVerdict {
-    /// The kernel does what the model says, and the figures are those that the rule was established by.
+    /// The kernel matches the model, and the figures are those expected by the rule.
     Pass,
-    /// It does not.
+    /// The kernel or the figures differ.
     Fail,
-    /// It could not be tried here.
+    /// It could not be executed here.
     Skipped,
 }
 
-/// One script of one rule, tried.
+/// The result of one script of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleRow {
     /// `R9a`
     pub rule: &'static str,
-    /// What it shows.
+    /// What the script shows.
     pub about: &'static str,
     /// The outcome.
     pub verdict: RuleVerdict,
-    /// Why it failed or was skipped.
+    /// The reason of a failure or skip.
     pub reason: Option<String>,
-    /// What was executed.
+    /// The executed script.
     pub script: String,
 }
 
-/// Tries every rule; `each` hears of each as soon as it is known.
+/// Checks every rule. `each` is called with each row as soon as it is known.
 ///
 /// # Errors
-/// The process that executes died, hung or could not go on.
+/// The executing process died, hung or failed.
 pub fn rules(runner: &mut Runner, mut each: impl FnMut(&RuleRow)) -> Result<Vec<RuleRow>, ExecuteError> {
     let mut rows = Vec::new();
     let mut push = |row: RuleRow| {
@@ -166,7 +167,7 @@ pub fn rules(runner: &mut Runner, mut each: impl FnMut(&RuleRow)) -> Result<Vec<
     Ok(rows)
 }
 
-/// Every rule, skipped for one reason.
+/// Every rule as skipped, for one reason.
 pub fn skipped_rules(reason: &str) -> Vec<RuleRow> {
     let cases = CASES.iter().map(|case| (case.rule, case.about, reason));
     let row = |(rule, about, reason): (_, _, &str)| {
@@ -184,27 +185,27 @@ fn rule(runner: &mut Runner, case: &Case) -> Result<RuleRow, ExecuteError> {
     };
     let text = script.to_string();
     Ok(match runner.run(&script)? {
-        Ran::Skipped(reason) => row(RuleVerdict::Skipped, Some(reason), text),
-        Ran::Unsteady(difference) => {
+        ScriptOutcome::Skipped(reason) => row(RuleVerdict::Skipped, Some(reason), text),
+        ScriptOutcome::NotReproduced(difference) => {
             row(RuleVerdict::Skipped, Some(format!("differed once, and not when tried again: {difference}")), text)
         }
-        Ran::Checked(checked) => match unlike(case, &checked, runner) {
+        ScriptOutcome::Checked(checked) => match failure_of(case, &checked, runner) {
             Some(reason) => row(RuleVerdict::Fail, Some(reason), text),
             None => row(RuleVerdict::Pass, None, text),
         },
     })
 }
 
-/// How the kernel is unlike the rule's figures, or the model. The figures are those of the version that they were
-/// measured on; on others the model says what they are.
-fn unlike(case: &Case, checked: &Checked, runner: &Runner) -> Option<String> {
+/// How the kernel differs from the rule's figures or from the model, if it does. The figures are compared only on the
+/// version they were measured on; on others only the model is.
+fn failure_of(case: &Case, checked: &Checked, runner: &Runner) -> Option<String> {
     let last = checked.measured.last()?;
-    let sees = |figure| figure != Figure::Traps || !runner.unseen().contains(&Unseen::KernelTraps);
+    let sees = |figure| figure != Figure::Traps || !runner.unobservable().contains(&Unobservable::KernelTraps);
     if runner.machine.host().rules.version == MEASURED_ON {
         for &(figure, expected) in case.figures.iter().filter(|(figure, _)| sees(*figure)) {
             let measured = figure.of(last);
             if measured != expected {
-                return Some(format!("{figure:?} is {measured}, and not {expected}"));
+                return Some(format!("{figure:?} is {measured}, expected {expected}"));
             }
         }
     }

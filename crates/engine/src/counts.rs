@@ -1,27 +1,27 @@
-//! Counts that prediction and measurement both make, in one form, so that they can be subtracted.
+//! Counters of predictions and measurements in one form, so that they can be subtracted.
 
 use hksim_policy::meta::PoolMeta;
 use serde::{Deserialize, Serialize};
 
-/// Page-table entries made present or upgraded, by kind.
+/// Page-table installs by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByKind<N = u64> {
     /// Single 4 KiB pages.
     pub base_4k: N,
-    /// Folios between a page and a huge page.
+    /// Folios larger than a page and smaller than a huge page.
     pub mthp: N,
-    /// Transparent huge pages; also the write that turns a huge zero page into one.
+    /// Transparent huge pages, including upgrades of a huge zero page by a write.
     pub thp: N,
     /// Pages of the hugetlb pool.
     pub hugetlb: N,
     /// Zero pages and huge zero pages.
     pub zero: N,
-    /// Pages in place of zero pages, by a write.
+    /// Pages that replace zero pages on a write.
     pub cow: N,
 }
 
 impl<N: Copy> ByKind<N> {
-    /// The counts, in the order of the fields.
+    /// The counters, in the order of the fields.
     pub fn values(&self) -> [N; 6] {
         [self.base_4k, self.mthp, self.thp, self.hugetlb, self.zero, self.cow]
     }
@@ -46,27 +46,26 @@ impl ByKind {
     }
 }
 
-/// Steps that were taken instead of what was asked for: SuperSlabs that the hugetlb pool refused, maps that the kernel did not
-/// align.
+/// Fallbacks: SuperSlabs for which the hugetlb pool had no pages, and mappings that the kernel did not align.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FellBack<N = u64> {
-    /// Huge-page advice.
+pub struct Fallbacks<N = u64> {
+    /// Fell back to huge-page advice.
     pub thp: N,
-    /// A plain map: 4K pages.
+    /// Fell back to a plain mapping with 4K pages.
     pub plain: N,
-    /// A larger map whose ends are unmapped.
+    /// Fell back to a larger mapping whose ends were unmapped.
     pub trim: N,
 }
 
-impl<N: Copy> FellBack<N> {
+impl<N: Copy> Fallbacks<N> {
     /// The counts, in the order of the fields.
     pub fn values(&self) -> [N; 3] {
         [self.thp, self.plain, self.trim]
     }
 
     /// Combines two by field.
-    pub fn with<T: Copy, U>(self, other: FellBack<T>, combine: impl Fn(N, T) -> U) -> FellBack<U> {
-        FellBack {
+    pub fn with<T: Copy, U>(self, other: Fallbacks<T>, combine: impl Fn(N, T) -> U) -> Fallbacks<U> {
+        Fallbacks {
             thp: combine(self.thp, other.thp),
             plain: combine(self.plain, other.plain),
             trim: combine(self.trim, other.trim),
@@ -74,10 +73,10 @@ impl<N: Copy> FellBack<N> {
     }
 }
 
-impl FellBack {
-    /// As an allocator's pool counted them.
-    pub fn of(pool: &PoolMeta) -> FellBack {
-        FellBack {
+impl Fallbacks {
+    /// The counters of an allocator's pool.
+    pub fn of(pool: &PoolMeta) -> Fallbacks {
+        Fallbacks {
             thp: u64::from(pool.fell_back_thp.get()),
             plain: u64::from(pool.fell_back_plain.get()),
             trim: u64::from(pool.fell_back_trim.get()),
@@ -85,7 +84,7 @@ impl FellBack {
     }
 }
 
-/// OS calls of an allocator. The map of its reservation is one `mmap`.
+/// System calls of an allocator. Mapping its reservation counts as one `mmap`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OsCalls<N = u64> {
     /// `mmap`.

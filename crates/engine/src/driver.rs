@@ -9,7 +9,7 @@ use crate::scattered::Scattered;
 use crate::tables::{Object, Tables};
 use crate::{Live, TouchRule};
 
-/// Why a trace can't be driven on.
+/// Why a trace cannot be executed further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriveError {
     /// More threads live at once than there are heap slots.
@@ -24,7 +24,8 @@ impl std::fmt::Display for DriveError {
 
 impl std::error::Error for DriveError {}
 
-/// Drives an allocator through a trace. Tables are made at once, so that a replay allocates nothing while it runs.
+/// Executes a trace on an allocator. All tables are allocated at the start, so that a replay allocates nothing while it
+/// runs.
 pub struct Driver<W: World, G: Geometry> {
     allocator: Allocator<W, G>,
     tables: Tables<W>,
@@ -32,14 +33,14 @@ pub struct Driver<W: World, G: Geometry> {
     live: Live,
     /// `None` in a replay, which must not allocate.
     scattered: Option<Scattered>,
-    placement: Placement,
+    placement: PlacementDigest,
     failed: u64,
 }
 
 /// A running digest of where every object was placed.
-struct Placement(u64);
+struct PlacementDigest(u64);
 
-impl Placement {
+impl PlacementDigest {
     #[inline(always)]
     fn note(&mut self, object: ObjectId, ordinal: u32, offset: u32) {
         let place = u64::from(ordinal) << 32 | u64::from(offset);
@@ -49,17 +50,25 @@ impl Placement {
 }
 
 impl<W: World, G: Geometry> Driver<W, G> {
-    /// A driver for a trace with so many threads, and at most so many objects live at once.
+    /// A driver for a trace with `threads` threads and at most `objects_peak` live objects.
     pub fn new(allocator: Allocator<W, G>, threads: u32, objects_peak: u32, touch: TouchRule) -> Driver<W, G> {
         Driver::with_tables(allocator, Tables::new(threads, objects_peak), touch)
     }
 
-    /// The same with tables made beforehand: a replay makes them resident before its allocator exists.
+    /// A driver with existing tables. A replay makes them resident before it creates its allocator.
     pub fn with_tables(allocator: Allocator<W, G>, tables: Tables<W>, touch: TouchRule) -> Driver<W, G> {
-        Driver { allocator, tables, touch, live: Live::default(), scattered: None, placement: Placement(0), failed: 0 }
+        Driver {
+            allocator,
+            tables,
+            touch,
+            live: Live::default(),
+            scattered: None,
+            placement: PlacementDigest(0),
+            failed: 0,
+        }
     }
 
-    /// The same, with every touched byte in [`Driver::live`], in memory that grows with the bytes touched out of order.
+    /// Makes [`Driver::live`] count every touched byte. This costs memory for the bytes touched out of order.
     pub fn counting_scattered(self) -> Driver<W, G> {
         Driver { scattered: Some(Scattered::default()), ..self }
     }
@@ -69,12 +78,13 @@ impl<W: World, G: Geometry> Driver<W, G> {
         &self.allocator
     }
 
-    /// Live bytes so far.
+    /// Live bytes: current and peak.
     pub fn live(&self) -> Live {
         self.live
     }
 
-    /// A digest of every placement so far: equal in two worlds iff (almost surely) all were equal.
+    /// A digest of all placements so far. Two runs have equal digests if and (almost surely) only if all placements are
+    /// equal.
     pub fn placement(&self) -> u64 {
         self.placement.0
     }
@@ -84,17 +94,17 @@ impl<W: World, G: Geometry> Driver<W, G> {
         self.failed
     }
 
-    /// The objects that are live now: block, requested bytes.
+    /// The live objects: block, requested bytes.
     pub fn live_objects(&self) -> impl Iterator<Item = (Block<W::SuperSlab>, u64)> + '_ {
         self.tables.objects.iter().filter_map(|object| object.block.map(|block| (block, object.bytes)))
     }
 
-    /// Where an object of the trace is, if it is live and could be served.
+    /// The block of an object, if the object is live and its allocation succeeded.
     pub fn block_of(&self, object: ObjectId) -> Option<Block<W::SuperSlab>> {
         self.tables.objects.get(object.0 as usize)?.block
     }
 
-    /// Open heaps, for checks.
+    /// The open heaps, for consistency checks.
     pub fn heaps(&self) -> impl Iterator<Item = &ThreadHeap<W>> + '_ {
         self.tables.heaps.iter().flatten()
     }
@@ -134,7 +144,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
                 }
                 Ok(())
             }
-            // A thread has no heap before it allocates or frees: see `heap_of`.
+            // A heap is opened by a thread's first allocation or free: see `heap_of`.
             Op::ThreadStart
             | Op::FreeNull
             | Op::FreeUnknown
@@ -144,7 +154,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
             | Op::ForkEnd { .. }
             | Op::Exec
             | Op::Mark { .. }
-            // It is no call of the allocator: who drives obeys it, or not.
+            // Not a call of the allocator; the caller of the driver handles it.
             | Op::MemoryPolicy { .. } => Ok(()),
         }
     }
@@ -165,13 +175,13 @@ impl<W: World, G: Geometry> Driver<W, G> {
             return Ok(());
         };
         self.placement.note(object, self.allocator.mem.ordinal(block.superslab), block.offset);
-        let touched_bytes = self.born(block, 0, bytes, self.touch.initial_touch(initial_touch));
+        let touched_bytes = self.initial_touch(block, 0, bytes, self.touch.initial_touch(initial_touch));
         self.tables.objects[object.0 as usize] = Object { block: Some(block), bytes, touched_bytes };
         self.live.add(bytes, touched_bytes);
         Ok(())
     }
 
-    /// The same for all that is not plain malloc, which is most of every trace and has a path of its own.
+    /// The same for everything but plain malloc. Out of line, because most events are plain mallocs.
     #[inline(never)]
     fn allocate_as(
         &mut self,
@@ -184,9 +194,10 @@ impl<W: World, G: Geometry> Driver<W, G> {
         self.allocate(thread, object, request, bytes, initial_touch)
     }
 
-    /// Touches `from..bytes` of a block as its birth says; returns where what it touched ends, 0 if it is nothing.
+    /// Touches `from..bytes` of a block at its allocation. Returns the end of the touched range, 0 if nothing was
+    /// touched.
     #[inline(always)]
-    fn born(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, initial_touch: InitialTouch) -> u64 {
+    fn initial_touch(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, initial_touch: InitialTouch) -> u64 {
         let mem = &self.allocator.mem;
         if bytes <= from {
             return 0;
@@ -202,22 +213,23 @@ impl<W: World, G: Geometry> Driver<W, G> {
                 mem.app_write(block, 0, 1);
                 return 1;
             }
-            // A grown tail has no first byte of its own; a watched object has its touches as events.
+            // A grown tail has no first byte. A watched object's touches are events.
             InitialTouch::FirstByte | InitialTouch::None | InitialTouch::Watched => return 0,
-            InitialTouch::PerPage(sides) => return self.born_apart(block, from, bytes, sides),
+            InitialTouch::PerPage(sides) => return self.initial_touch_by_page(block, from, bytes, sides),
         }
         bytes
     }
 
-    /// The same where the sides of a page boundary differ, if there is one in the block. Returns how many bytes it touched.
+    /// The same for touches that differ on the two sides of a page boundary, if there is one in the block. Returns the
+    /// number of bytes touched.
     #[inline(never)]
-    fn born_apart(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, sides: PageTouches) -> u64 {
+    fn initial_touch_by_page(&self, block: Block<W::SuperSlab>, from: u64, bytes: u64, sides: PageTouches) -> u64 {
         let boundary = PAGE_BYTES - u64::from(block.offset) % PAGE_BYTES;
         if from > 0 || bytes <= boundary {
-            return self.born(block, from, bytes, InitialTouch::PerPage(sides).whole());
+            return self.initial_touch(block, from, bytes, InitialTouch::PerPage(sides).whole());
         }
-        let first = self.born(block, 0, boundary, sides.first());
-        let second = self.born(block, boundary, bytes, sides.second());
+        let first = self.initial_touch(block, 0, boundary, sides.first());
+        let second = self.initial_touch(block, boundary, bytes, sides.second());
         first + second.saturating_sub(boundary)
     }
 
@@ -259,7 +271,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
             return Ok(());
         };
         self.placement.note(object, self.allocator.mem.ordinal(new.superslab), new.offset);
-        let touched_end = self.born(new, old_bytes, bytes, self.touch.initial_touch(initial_touch));
+        let touched_end = self.initial_touch(new, old_bytes, bytes, self.touch.initial_touch(initial_touch));
         let touched_bytes = old_touched.min(bytes);
         if let Some(scattered) = &mut self.scattered {
             self.live.remove(0, scattered.shrink(object, old_touched, bytes));
@@ -278,7 +290,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         }
         let &Object { block, bytes: size, .. } = &self.tables.objects[object.0 as usize];
         let (Some(block), Some(end)) = (block, offset.checked_add(bytes)) else { return };
-        // A trace may claim more than the object has; nobody's memory is touched for that.
+        // A trace may contain touches beyond the object's end. They are cut off.
         let end = end.min(size);
         if offset >= end {
             return;
@@ -290,7 +302,7 @@ impl<W: World, G: Geometry> Driver<W, G> {
         self.count_touch(object, offset..end);
     }
 
-    /// Counts those bytes of an object that were not touched before.
+    /// Counts the bytes of `touched` that were not touched before.
     fn count_touch(&mut self, object: ObjectId, touched: Range<u64>) {
         let &mut Object { bytes: size, touched_bytes: ref mut prefix, .. } =
             &mut self.tables.objects[object.0 as usize];
@@ -307,8 +319,8 @@ impl<W: World, G: Geometry> Driver<W, G> {
     }
 }
 
-/// The heap of a thread, opened at its first allocation or free of a block, as the native allocator opens it. A thread that
-/// only starts, ends, or frees null (as glibc does at each thread's exit) has none.
+/// The heap of a thread, opened at its first allocation or free of a block, as the native allocator does. A thread that
+/// only starts, ends, or frees null (as glibc does at thread exit) has no heap.
 #[inline(always)]
 fn heap_of<'a, W: World, G: Geometry>(
     allocator: &Allocator<W, G>,

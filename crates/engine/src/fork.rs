@@ -1,52 +1,53 @@
-//! Children that a replayed program forks, for a while: the same moments in both worlds.
+//! Forked children of the program, at the same points of simulation and replay.
 
 use serde::{Deserialize, Serialize};
 
-/// A child that does nothing: it shares the parent's memory until it exits.
+/// An idle child: it shares the parent's memory until it exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkWindow {
     /// Events before the fork.
     pub from_event: u64,
-    /// Events before the child's exit. At the end of the trace it lives on.
+    /// Events before the child's exit. If beyond the end of the trace, the child outlives it.
     pub until_event: u64,
 }
 
-/// What is due at a point of the trace.
+/// A fork or exit at a point of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The program forks that child; children are numbered from 0 in the order of their forks.
+pub enum ForkStep {
+    /// The program forks this child. Children are numbered from 0 in the order of their forks.
     Fork(u32),
-    /// That child exits.
+    /// This child exits.
     Exit(u32),
 }
 
-/// Windows in the order of their forks. They may overlap: several children are alive then.
+/// Fork windows in the order of their forks. Windows may overlap; then several children are alive.
 #[derive(Clone, Debug, Default)]
 pub struct ForkSchedule {
-    steps: Vec<(u64, Step)>,
+    steps: Vec<(u64, ForkStep)>,
     next: usize,
 }
 
 impl ForkSchedule {
-    /// A schedule of windows in order. Where a child exits after the same event as another is forked, it exits first.
+    /// A schedule of windows, which must be in order of their forks. If a child exits after the same event as another
+    /// is forked, the exit comes first.
     pub fn new(windows: &[ForkWindow]) -> ForkSchedule {
         let numbered = windows.iter().zip(0..);
         let steps = numbered.flat_map(|(&ForkWindow { from_event, until_event }, child)| {
             let exit_order = if until_event == from_event { 2 } else { 0 };
-            [(from_event, 1, Step::Fork(child)), (until_event, exit_order, Step::Exit(child))]
+            [(from_event, 1, ForkStep::Fork(child)), (until_event, exit_order, ForkStep::Exit(child))]
         });
         let mut steps: Vec<_> = steps.collect();
         steps.sort_by_key(|&(event, order, _)| (event, order));
         ForkSchedule { steps: steps.into_iter().map(|(event, _, step)| (event, step)).collect(), next: 0 }
     }
 
-    /// Events before the next step.
+    /// Number of events before the next step.
     pub fn next_event(&self) -> Option<u64> {
         self.steps.get(self.next).map(|&(event, _)| event)
     }
 
-    /// The next step that is due after so many events.
-    pub fn due(&mut self, events: u64) -> Option<Step> {
+    /// The next step that is due after `events` events, if any.
+    pub fn due(&mut self, events: u64) -> Option<ForkStep> {
         let &(_, step) = self.steps.get(self.next).filter(|&&(event, _)| event <= events)?;
         self.next += 1;
         Some(step)
@@ -57,7 +58,7 @@ impl ForkSchedule {
 mod tests {
     use super::*;
 
-    fn steps(windows: &[(u64, u64)]) -> Vec<(u64, Step)> {
+    fn steps(windows: &[(u64, u64)]) -> Vec<(u64, ForkStep)> {
         let windows: Vec<_> =
             windows.iter().map(|&(from_event, until_event)| ForkWindow { from_event, until_event }).collect();
         let mut schedule = ForkSchedule::new(&windows);
@@ -71,15 +72,15 @@ mod tests {
         let window = |from_event, until_event| ForkWindow { from_event, until_event };
         let mut schedule = ForkSchedule::new(&[window(3, 5), window(5, u64::MAX)]);
         assert_eq!((schedule.next_event(), schedule.due(2)), (Some(3), None));
-        assert_eq!((schedule.due(3), schedule.due(3)), (Some(Step::Fork(0)), None));
+        assert_eq!((schedule.due(3), schedule.due(3)), (Some(ForkStep::Fork(0)), None));
         let rest = [schedule.due(5), schedule.due(5), schedule.due(5)];
-        assert_eq!(rest, [Some(Step::Exit(0)), Some(Step::Fork(1)), None]);
+        assert_eq!(rest, [Some(ForkStep::Exit(0)), Some(ForkStep::Fork(1)), None]);
         assert_eq!((schedule.next_event(), schedule.due(100)), (Some(u64::MAX), None));
     }
 
     #[test]
     fn several_children_live_at_once_and_some_for_no_event() {
-        use Step::{Exit, Fork};
+        use ForkStep::{Exit, Fork};
         let expected = [(1, Fork(0)), (2, Fork(1)), (3, Exit(1)), (3, Fork(2)), (3, Exit(2)), (4, Exit(0))];
         assert_eq!(steps(&[(1, 4), (2, 3), (3, 3)]), expected);
     }

@@ -1,8 +1,9 @@
-//! What an event means to the allocator: the ordered driver, one for the simulated and the native world.
+//! The trace executor: maps trace events to calls of the allocator. The simulator and the native replay use the same
+//! driver.
 //!
-//! One OS thread drives as many thread heaps as the trace has threads, in trace order. So a simulation and an ordered
-//! replay differ in their [`World`](hksim_policy::World) only: placement is equal bit for bit, and every difference in page state has its
-//! cause in the kernel or in its model.
+//! One OS thread drives one thread heap per trace thread, in trace order. A simulation and an ordered replay therefore
+//! differ only in their [`World`](hksim_policy::World). Placements are bit-identical, and every difference in page
+//! state comes from the kernel or its model.
 
 mod counts;
 mod driver;
@@ -15,11 +16,11 @@ mod scattered;
 mod tables;
 mod touch;
 
-pub use counts::{ByKind, FellBack, OsCalls};
+pub use counts::{ByKind, Fallbacks, OsCalls};
 pub use driver::{DriveError, Driver};
-pub use fork::{ForkSchedule, ForkWindow, Step};
+pub use fork::{ForkSchedule, ForkStep, ForkWindow};
 pub use live::Live;
-pub use memory_policy::PolicyRule;
+pub use memory_policy::MemoryPolicyRule;
 pub use pages::{PageRun, PageSet, PageState};
 pub use points::{PointFinder, even_points};
 pub use tables::Tables;

@@ -1,14 +1,14 @@
-//! What is live: the floor that every design is compared with.
+//! Live bytes: the lower bound that every design is compared with.
 
-/// Live requested bytes, and how many of them were touched.
+/// Requested bytes of live objects, and how many of them were touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Live {
     /// Requested bytes of live objects.
     pub bytes: u64,
     /// The highest value of `bytes`.
     pub bytes_peak: u64,
-    /// Distinct bytes of live objects that were touched. Without [`crate::Driver::counting_scattered`], of an object that was
-    /// touched in several places only those that follow its first byte without a gap.
+    /// Distinct touched bytes of live objects. Without [`crate::Driver::counting_scattered`], only those of each
+    /// object's contiguous touched prefix.
     pub touched_bytes: u64,
     /// The highest value of `touched_bytes`.
     pub touched_bytes_peak: u64,

@@ -1,48 +1,48 @@
-//! Whether what the program asked of the kernel for all of its memory is asked again.
+//! Whether the program's process-wide memory settings (mlockall, THP disable) are applied again.
 
 use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::Op;
 use hksim_trace::memory_policy::{LockAll, MemoryPolicy};
 use serde::{Deserialize, Serialize};
 
-/// What becomes of the trace's memory policies: alike in a simulation and in a replay.
+/// How a simulation or replay treats the memory policies in a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PolicyRule {
-    /// They are in force, as the trace says.
+pub enum MemoryPolicyRule {
+    /// Apply them as recorded.
     #[default]
     Recorded,
-    /// They are not: what if the program left them alone?
+    /// Ignore them, to see the effect of a program without them.
     Ignored,
 }
 
-impl PolicyRule {
+impl MemoryPolicyRule {
     /// Every rule, in the order of the help text.
-    pub const ALL: [PolicyRule; 2] = [PolicyRule::Recorded, PolicyRule::Ignored];
+    pub const ALL: [MemoryPolicyRule; 2] = [MemoryPolicyRule::Recorded, MemoryPolicyRule::Ignored];
 
-    /// The word of the command line.
+    /// The value on the command line.
     pub fn word(self) -> &'static str {
         match self {
-            PolicyRule::Recorded => "recorded",
-            PolicyRule::Ignored => "ignored",
+            MemoryPolicyRule::Recorded => "recorded",
+            MemoryPolicyRule::Ignored => "ignored",
         }
     }
 
-    /// The rule of that word.
-    pub fn from_word(word: &str) -> Option<PolicyRule> {
-        PolicyRule::ALL.into_iter().find(|rule| rule.word() == word)
+    /// Parses the value on the command line.
+    pub fn from_word(word: &str) -> Option<MemoryPolicyRule> {
+        MemoryPolicyRule::ALL.into_iter().find(|rule| rule.word() == word)
     }
 
-    /// The change that an event makes, if it makes one under this rule.
+    /// The change of policy that an event makes under this rule, if any.
     #[inline(always)]
     pub fn change(self, op: &Op) -> Option<MemoryPolicy> {
         match *op {
-            Op::MemoryPolicy { policy, .. } if self == PolicyRule::Recorded => Some(policy),
+            Op::MemoryPolicy { policy, .. } if self == MemoryPolicyRule::Recorded => Some(policy),
             _ => None,
         }
     }
 
-    /// The `mlockall` or `munlockall` that an event makes, if it makes one under this rule: what the allocator is told.
+    /// The `mlockall` or `munlockall` that an event makes under this rule, if any, in the form that the allocator gets.
     #[inline(always)]
     pub fn lock(self, op: &Op) -> Option<MemoryLock> {
         match self.change(op) {

@@ -1,22 +1,22 @@
-//! Which pages of a reservation are in which state: what both worlds report at a mark, in one form.
+//! The page states of a reservation, in the form that simulation and replay report at a mark.
 
 use serde::{Deserialize, Serialize};
 
 use hksim_policy::PAGE_BYTES;
 
-/// What a present page is.
+/// The state of a present page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PageState {
-    /// Mapped by an entry of its own: a 4K page, or part of a larger folio.
+    /// Mapped by a PTE: a 4K page, or part of a larger folio.
     Base,
-    /// Part of a huge page that one entry maps.
+    /// Part of a huge page mapped by a PMD entry.
     Thp,
     /// The shared zero page.
     Zero,
     /// Part of the shared huge zero page.
     HugeZero,
-    /// Part of a reserved huge page.
+    /// Part of a hugetlb page.
     Hugetlb,
 }
 
@@ -36,13 +36,13 @@ impl PageState {
         }
     }
 
-    /// Whether memory stands behind it; zero pages are shared and count for nobody.
+    /// Whether the page uses memory. Zero pages are shared and do not count.
     pub fn is_resident(self) -> bool {
         matches!(self, PageState::Base | PageState::Thp | PageState::Hugetlb)
     }
 }
 
-/// Neighbouring pages in one state.
+/// Consecutive pages in the same state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PageRun {
     /// First page, from the base of the reservation.
@@ -59,18 +59,16 @@ impl PageRun {
     }
 }
 
-/// The present pages of a reservation. Runs are in ascending order, disjoint, and as long as can be, so that equal sets
-/// are equal values.
+/// The present pages of a reservation. Runs are ascending, disjoint and maximal, so that equal sets are equal values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageSet {
     runs: Vec<PageRun>,
 }
 
 impl PageSet {
-    /// Appends pages behind all others, joined to the last run where they continue it.
+    /// Appends pages after all others, joined to the last run where they continue it.
     ///
-    /// # Panics
-    /// If they begin before the set's last page: that is an error of the caller.
+    /// If they start before the set's last page, which is a bug of the caller.
     pub fn push(&mut self, run: PageRun) {
         if run.pages == 0 {
             return;
@@ -100,17 +98,18 @@ impl PageSet {
         self.runs.iter().map(|run| run.pages).sum()
     }
 
-    /// Bytes with memory behind them, reserved huge pages included.
+    /// Resident bytes, hugetlb included.
     pub fn resident_bytes(&self) -> u64 {
         self.runs.iter().filter(|run| run.state.is_resident()).map(|run| run.pages * PAGE_BYTES).sum()
     }
 
-    /// What only one of two sets has: (of this one, of the other one). A page in both with different states is in both.
+    /// The pages that only one of two sets has: (only this one, only `other`). A page in both with different states is
+    /// in both results.
     pub fn symmetric_difference(&self, other: &PageSet) -> (PageSet, PageSet) {
         (self.without(other), other.without(self))
     }
 
-    /// The pages of this set that the other one lacks, or has in another state.
+    /// The pages of this set that `other` lacks or has in another state.
     fn without(&self, other: &PageSet) -> PageSet {
         let mut left = PageSet::default();
         let mut next = 0;
@@ -144,7 +143,7 @@ impl FromIterator<PageRun> for PageSet {
 mod tests {
     use super::*;
 
-    /// The oracle: one entry a page.
+    /// The oracle: one entry per page.
     fn spread(set: &PageSet) -> Vec<Option<PageState>> {
         let mut pages = vec![None; 64];
         for run in set.runs() {

@@ -1,13 +1,13 @@
-//! Where in a trace the pages are looked at: the same points in both worlds.
+//! The points of a trace at which page states are sampled, equal in simulation and replay.
 
 use hksim_trace::event::{Event, Op};
 
-/// Points taken of a trace without marks, its end left out.
+/// Sample points of a trace without marks, its end excluded.
 const EVEN_POINTS: u64 = 16;
-/// Most marks of its own for which a trace gets page sets; with more it gets evenly spaced ones.
+/// Maximum number of marks to sample. A trace with more marks gets evenly spaced points.
 const MARKS_MAX: usize = 4096;
 
-/// Evenly spaced points of a trace of so many events, and its end: ascending, above 0.
+/// Evenly spaced points of a trace of `events` events, and its end: ascending, above 0.
 pub fn even_points(events: u64) -> Vec<u64> {
     let even = |k: u64| (u128::from(k) * u128::from(events) / u128::from(EVEN_POINTS + 1)) as u64;
     sorted((1..=EVEN_POINTS).map(even).collect(), events)
@@ -20,7 +20,7 @@ fn sorted(mut points: Vec<u64>, events: u64) -> Vec<u64> {
     points
 }
 
-/// Finds a trace's points as it is read the first time.
+/// Finds a trace's sample points during a first pass over it.
 #[derive(Debug, Default)]
 pub struct PointFinder {
     events: u64,
@@ -28,7 +28,7 @@ pub struct PointFinder {
 }
 
 impl PointFinder {
-    /// Takes the next event.
+    /// Processes the next event.
     pub fn see(&mut self, event: &Event) {
         self.events += 1;
         if matches!(event.op, Op::Mark { .. }) && self.marks.len() <= MARKS_MAX {
@@ -36,7 +36,7 @@ impl PointFinder {
         }
     }
 
-    /// Numbers of events after which memory is looked at, ascending, above 0; the last is the whole trace.
+    /// Event counts after which memory is sampled: ascending, above 0. The last is the length of the trace.
     pub fn finish(self) -> Vec<u64> {
         if self.marks.is_empty() || self.marks.len() > MARKS_MAX {
             even_points(self.events)
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(points([other, mark, other, mark]), [2, 4]);
         assert_eq!(points(vec![other; 170]), (1..=17).map(|k| k * 10).collect::<Vec<u64>>());
         assert_eq!(points(vec![other; 3]), [1, 2, 3], "no point before the first event");
-        assert_eq!(points(vec![mark; MARKS_MAX + 1]).len(), 17, "more marks than are looked at");
+        assert_eq!(points(vec![mark; MARKS_MAX + 1]).len(), 17, "more marks than are sampled");
         assert!(points([]).is_empty());
     }
 }

@@ -1,7 +1,8 @@
-//! Touched bytes of live objects that do not follow an object's first byte without a gap.
+//! Touched bytes of live objects beyond the contiguous range from the object's first byte (its prefix).
 //!
-//! Most objects are touched from their first byte on, so a length is enough for them, which stands in the driver's table. What
-//! is touched beyond it has a bit a byte here, in pages that are made when they are needed: at most an eighth of the live bytes.
+//! Most objects are touched contiguously from their first byte on; for them the driver's table stores the length of the
+//! prefix. Bytes touched beyond it have one bit each here, in pages allocated on demand. This costs at most an eighth
+//! of the live bytes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,11 +12,11 @@ use hksim_trace::event::ObjectId;
 
 const WORD_BITS: u64 = u64::BITS as u64;
 
-/// What is touched beyond the prefixes, by object.
+/// Bytes touched beyond the prefixes, by object.
 #[derive(Debug, Default)]
 pub(crate) struct Scattered {
     objects: Vec<Option<Box<Beyond>>>,
-    /// Objects that have any.
+    /// Objects with such bytes.
     count: usize,
 }
 
@@ -23,13 +24,13 @@ pub(crate) struct Scattered {
 #[derive(Debug, Default)]
 struct Beyond {
     bytes: u64,
-    /// The object's first page, which is all that most objects have.
+    /// The object's first page; most objects have no other.
     first: Bits,
     /// The other pages.
     pages: BTreeMap<u64, Bits>,
 }
 
-/// A bit for each byte of a page, up to the last word that is not 0.
+/// One bit per byte of a page, up to the last non-zero word.
 #[derive(Debug, Default)]
 struct Bits(Vec<u64>);
 
@@ -39,7 +40,8 @@ impl Scattered {
         self.count == 0
     }
 
-    /// Touches bytes of an object of `size` bytes, some of them beyond its prefix; how many were not touched before.
+    /// Touches bytes of an object of `size` bytes, some of them beyond its prefix. Returns how many were not touched
+    /// before.
     pub(crate) fn touch(&mut self, object: ObjectId, prefix: &mut u64, touched: Range<u64>, size: u64) -> u64 {
         let at = object.0 as usize;
         if at >= self.objects.len() {
@@ -67,7 +69,7 @@ impl Scattered {
         now - before
     }
 
-    /// The object ends; how many bytes it had here.
+    /// Removes an object. Returns how many bytes it had here.
     #[cold]
     pub(crate) fn forget(&mut self, object: ObjectId) -> u64 {
         let known = self.objects.get_mut(object.0 as usize).and_then(Option::take);
@@ -75,7 +77,7 @@ impl Scattered {
         known.map_or(0, |beyond| beyond.bytes)
     }
 
-    /// The object keeps its first `size` bytes only; how many bytes here it loses.
+    /// Truncates an object to `size` bytes. Returns how many bytes here it loses.
     pub(crate) fn shrink(&mut self, object: ObjectId, prefix: u64, size: u64) -> u64 {
         let Some(Some(beyond)) = self.objects.get_mut(object.0 as usize) else { return 0 };
         let lost = beyond.count(prefix.max(size)..u64::MAX);
@@ -85,7 +87,7 @@ impl Scattered {
     }
 }
 
-/// The part of a range that lies in a page, from the page's start.
+/// The part of a range inside a page, relative to the page's start.
 fn within(range: &Range<u64>, page: u64) -> Range<u64> {
     let start = page * PAGE_BYTES;
     range.start.saturating_sub(start).min(PAGE_BYTES)..(range.end - start).min(PAGE_BYTES)
@@ -99,7 +101,7 @@ impl Beyond {
         }
     }
 
-    /// How many bytes of a range are touched.
+    /// Number of touched bytes in a range.
     fn count(&self, range: Range<u64>) -> u64 {
         if range.is_empty() {
             return 0;
@@ -110,7 +112,7 @@ impl Beyond {
         pages.map(|(page, bits)| bits.count(within(&range, page))).sum()
     }
 
-    /// Drops all bits from byte `end` on.
+    /// Clears all bits from byte `end` on.
     fn truncate(&mut self, end: u64) {
         let page = end / PAGE_BYTES;
         self.pages.split_off(&(page + 1));
@@ -122,7 +124,7 @@ impl Beyond {
 }
 
 impl Bits {
-    /// Sets the bits of a range; how many were not set.
+    /// Sets the bits of a range. Returns how many were not set.
     fn set(&mut self, range: Range<u64>) -> u64 {
         let words = range.end.div_ceil(WORD_BITS) as usize;
         if words > self.0.len() {
@@ -138,7 +140,7 @@ impl Bits {
         new.into()
     }
 
-    /// How many bits of a range are set.
+    /// Number of set bits in a range.
     fn count(&self, range: Range<u64>) -> u64 {
         masks(&range).filter_map(|(word, mask)| Some(u64::from((self.0.get(word)? & mask).count_ones()))).sum()
     }
@@ -152,7 +154,7 @@ impl Bits {
     }
 }
 
-/// The words that hold the bits of a range, and which bits of each.
+/// The words that hold the bits of a range, each with its mask.
 fn masks(range: &Range<u64>) -> impl Iterator<Item = (usize, u64)> {
     let Range { start, end } = range.clone();
     (start / WORD_BITS..end.div_ceil(WORD_BITS)).map(move |word| {

@@ -1,23 +1,23 @@
-//! What is assumed of the application's accesses where the trace does not know them.
+//! The application's accesses, assumed where the trace does not record them.
 
 use hksim_trace::event::InitialTouch;
 use serde::{Deserialize, Serialize};
 
-/// How the application touches its blocks. A label on every result.
+/// How the application touches its blocks. Every result is labelled with this rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TouchRule {
-    /// Not at all: what remains is the allocator's own doing.
+    /// No touches: only the allocator's own accesses remain.
     None,
     /// The first byte of each block is written at its allocation.
     First,
-    /// Every byte is written once, at allocation (of a realloc: the grown tail).
+    /// Every byte is written once, at allocation (for a realloc, the grown tail).
     All,
-    /// Every byte is read once, then written, at allocation: the dearest case.
+    /// Every byte is read once, then written, at allocation: the most expensive case.
     ReadThenAll,
-    /// Every byte is written once, right before the block is freed: the lowest residency that writes everything.
+    /// Every byte is written once, right before the block is freed: the lowest residency with all bytes written.
     AllAtDeath,
-    /// As the trace says.
+    /// As recorded in the trace.
     Recorded,
 }
 
@@ -32,7 +32,7 @@ impl TouchRule {
         TouchRule::Recorded,
     ];
 
-    /// The word of the command line.
+    /// The value on the command line.
     pub fn word(self) -> &'static str {
         match self {
             TouchRule::None => "none",
@@ -44,12 +44,12 @@ impl TouchRule {
         }
     }
 
-    /// The rule of that word.
+    /// Parses the value on the command line.
     pub fn from_word(word: &str) -> Option<TouchRule> {
         TouchRule::ALL.into_iter().find(|rule| rule.word() == word)
     }
 
-    /// What is done at a block's birth under this rule.
+    /// The touches at a block's allocation under this rule.
     #[inline(always)]
     pub fn initial_touch(self, recorded: InitialTouch) -> InitialTouch {
         match self {

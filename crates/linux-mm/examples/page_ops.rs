@@ -1,6 +1,7 @@
-//! What a script of page operations costs, by the kernel model alone: `cargo run --example page_ops < SCRIPT`.
+//! Prints what a script of page operations costs in the kernel model: `cargo run --example page_ops < SCRIPT`.
 //!
-//! A script has one operation a line: `adv HUGEPAGE 0 512`, `w 0 512 1`; its form stands in `hksim_linux_mm::script`.
+//! A script has one operation per line, such as `adv HUGEPAGE 0 512` or `w 0 512 1`. The format is documented in
+//! `hksim_linux_mm::script`.
 
 use std::error::Error;
 use std::io::Read as _;

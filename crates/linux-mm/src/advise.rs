@@ -1,4 +1,4 @@
-//! madvise: one call, walked mapping by mapping (R24).
+//! madvise: applied mapping by mapping (R24).
 
 use std::ops::Range;
 
@@ -15,29 +15,29 @@ use super::vma::{Vma, VmaFlags};
 /// `MADV_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Advice {
-    /// Huge pages are welcome here.
+    /// Allow huge pages.
     HugePage,
-    /// Huge pages are not wanted here.
+    /// Forbid huge pages.
     NoHugePage,
-    /// Drop the pages now.
+    /// Drop the pages immediately.
     DontNeed,
-    /// Drop the pages when memory is short (R9).
+    /// Let the kernel drop the pages when memory is short (R9).
     Free,
-    /// The pages will not be needed soon (R25).
+    /// Reclaim these pages first (R25).
     Cold,
-    /// Make present for reading.
+    /// Populate for reading.
     PopulateRead,
-    /// Make present for writing.
+    /// Populate for writing.
     PopulateWrite,
-    /// Make huge pages of what is there (R12').
+    /// Collapse into huge pages (R12').
     Collapse,
 }
 
 impl Kernel {
-    /// madvise. Holes in the range give ENOMEM after everything else is done, or, for a populate, at the hole (R24).
+    /// madvise. Holes in the range give ENOMEM after everything else is done. A populate stops at the hole (R24).
     ///
-    /// Errors besides: EINVAL for a reversed range or an advice that a hugetlb mapping (R13) or a locked one (R29) does not take, EAGAIN
-    /// where a border would pass `max_map_count` (R14).
+    /// Other errors: EINVAL for a reversed range, or for advice that a hugetlb mapping (R13) or a locked one (R29) does
+    /// not support. EAGAIN where a split would exceed `max_map_count` (R14).
     pub fn advise(&mut self, range: Range<u64>, advice: Advice) -> Outcome {
         if range.start > range.end {
             return Outcome::of(Err(Errno::Invalid));
@@ -48,14 +48,18 @@ impl Kernel {
             Advice::Collapse if self.config.rules.collapse == Collapse::Absent => Err(Errno::Invalid),
             Advice::Collapse => return self.advise_collapse(&range),
             Advice::HugePage => {
-                self.each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::Huge))
+                self.for_each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::Huge))
             }
             Advice::NoHugePage => {
-                self.each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::NoHuge))
+                self.for_each_mapping(&range, |kernel, vma, part| kernel.advise_thp(vma, part, ThpAdvice::NoHuge))
             }
-            Advice::DontNeed => self.each_mapping(&range, Self::dontneed),
-            Advice::Free => self.each_mapping(&range, |kernel, vma, part| kernel.advise_age(vma, part, Aging::Free)),
-            Advice::Cold => self.each_mapping(&range, |kernel, vma, part| kernel.advise_age(vma, part, Aging::Cold)),
+            Advice::DontNeed => self.for_each_mapping(&range, Self::dontneed),
+            Advice::Free => {
+                self.for_each_mapping(&range, |kernel, vma, part| kernel.advise_age(vma, part, Aging::Free))
+            }
+            Advice::Cold => {
+                self.for_each_mapping(&range, |kernel, vma, part| kernel.advise_age(vma, part, Aging::Cold))
+            }
         })
     }
 
@@ -64,7 +68,7 @@ impl Kernel {
             return self.populate(range, access);
         }
         let mut installs = Vec::new();
-        let result = self.each_mapping(range, |kernel, _, part| {
+        let result = self.for_each_mapping(range, |kernel, _, part| {
             let populated = kernel.populate(part, access);
             installs.extend(populated.installs);
             populated.result
@@ -74,12 +78,12 @@ impl Kernel {
 
     fn advise_collapse(&mut self, range: &Range<u64>) -> Outcome {
         let mut installs = Vec::new();
-        let result = self.each_mapping(range, |kernel, vma, part| kernel.collapse(vma, part, &mut installs));
+        let result = self.for_each_mapping(range, |kernel, vma, part| kernel.collapse(vma, part, &mut installs));
         Outcome { result, installs }
     }
 
     /// Calls `visit` for the part of `range` in each mapping. An error of `visit` stops the walk; holes do not.
-    fn each_mapping(
+    fn for_each_mapping(
         &mut self,
         range: &Range<u64>,
         mut visit: impl FnMut(&mut Self, &Vma, &Range<u64>) -> Result<(), Errno>,
@@ -106,7 +110,7 @@ impl Kernel {
             self.counters.collapsible_pages += self.small_pages(part);
         }
         self.change_flags(vma, part, VmaFlags { thp, ..vma.flags }).map_err(|errno| match errno {
-            // Newer ones report mappings running out as a shortage that may pass.
+            // Newer versions report this as a temporary shortage.
             Errno::NoMemory if self.config.rules.advice_at_limit == AdviceAtLimit::Again => Errno::Again,
             other => other,
         })

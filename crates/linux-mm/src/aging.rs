@@ -1,72 +1,72 @@
-//! MADV_FREE and MADV_COLD: pages stay mapped, but a folio that is only partly named is split (R9, R25).
+//! MADV_FREE and MADV_COLD: pages stay mapped, but a folio that the range covers only in part is split (R9, R25).
 
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{BlockEntry, PteKind};
+use super::entry::{PmdEntry, PteKind};
 use super::rules::{AgingSharers, AgingSplit};
-use super::span::{blocks_touching, clip, index_of, is_whole_block};
+use super::span::{clip, index_of, is_whole_pmd, pmds_touching};
 
-/// Which of the two.
+/// Which advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aging {
     /// Pages become clean and may be dropped under memory pressure.
     Free,
-    /// Pages become candidates for reclaim; nothing visible here but the split.
+    /// Pages become candidates for reclaim. The only effect in the model is the split.
     Cold,
 }
 
 impl Kernel {
-    /// Ages the pages of `part`, which lies inside one mapping. The huge zero page is left alone (R4b).
+    /// Ages the pages of `part`, which is inside one mapping. The huge zero page is skipped (R4b).
     pub(super) fn age(&mut self, part: &Range<u64>, aging: Aging) {
-        let blocks = blocks_touching(part);
-        let mut from = blocks.start;
-        while let Some(block) = self.tables.next_present(from, blocks.end) {
-            self.age_block(block, clip(part, block), aging);
-            from = block + 1;
+        let pmds = pmds_touching(part);
+        let mut from = pmds.start;
+        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
+            self.age_pmd(pmd, clip(part, pmd), aging);
+            from = pmd + 1;
         }
     }
 
-    fn age_block(&mut self, block: u64, pages: Range<u64>, aging: Aging) {
-        if let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block) {
+    fn age_pmd(&mut self, pmd: u64, pages: Range<u64>, aging: Aging) {
+        if let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd) {
             let mut memory = self.memory.get();
             let mut folio = huge.folio.map(|folio| memory.folios.get_mut(folio));
-            // What other processes map too is left alone.
+            // Pages that other processes map too are skipped.
             if folio.as_ref().is_some_and(|folio| folio.is_shared()) {
                 return;
             }
-            if is_whole_block(&pages) {
+            if is_whole_pmd(&pages) {
                 if aging == Aging::Free {
                     (huge.dirty, huge.page_dirty) = (false, false);
                     huge.lazy = true;
-                    // A process that is gone may have left it dirty.
+                    // A process that has exited may have left it dirty.
                     folio.iter_mut().for_each(|folio| folio.dirty = false);
                 }
                 return;
             }
             drop(memory);
-            // Page and entry are split at once here, which keeps what the entry knew.
+            // Page and entry are split together here, which keeps the entry's dirty bit.
             let is_dirty = huge.dirty;
-            self.split_entry(block);
-            if let Some(table) = self.tables.table_mut(block).filter(|_| is_dirty) {
+            self.split_entry(pmd);
+            if let Some(table) = self.tables.table_mut(pmd).filter(|_| is_dirty) {
                 table.ptes.iter_mut().for_each(|pte| pte.set_dirty(true));
             }
         }
         let mut page = pages.start;
         while page < pages.end {
-            page += self.age_at(block, page, pages.end - page, aging);
+            page += self.age_at(pmd, page, pages.end - page, aging);
         }
     }
 
-    /// Ages what is mapped at `page`, a folio only if it fits whole into the next `room` pages; else the folio is
-    /// split first. Returns how many pages are done.
-    fn age_at(&mut self, block: u64, page: u64, room: u64, aging: Aging) -> u64 {
+    /// Ages what is mapped at `page`. A folio is aged only if it fits whole into the next `room` pages; otherwise it is
+    /// split first. Returns the number of pages done.
+    fn age_at(&mut self, pmd: u64, page: u64, room: u64, aging: Aging) -> u64 {
         let start = index_of(page);
-        let Some(table) = self.tables.table_mut(block) else { return room };
-        if let Some(piece) = table.piece(start) {
+        let Some(table) = self.tables.table_mut(pmd) else { return room };
+        if let Some(folio_page) = table.folio_page(start) {
             let batch = table.batch(start, start + room as usize);
             let mut memory = self.memory.get();
-            let folio = memory.folios.get_mut(piece.folio);
+            let folio = memory.folios.get_mut(folio_page.folio);
             let by_first = self.config.rules.aging_sharers == AgingSharers::FirstPage && aging == Aging::Free;
             if by_first && !folio.maps_first_page_once() {
                 return room;
@@ -76,7 +76,7 @@ impl Kernel {
                     return batch as u64;
                 }
                 drop(memory);
-                self.split_folio(piece.folio);
+                self.split_folio(folio_page.folio);
                 return 0;
             }
             if aging == Aging::Free && !(folio.dirty && folio.is_shared()) {
@@ -88,7 +88,7 @@ impl Kernel {
         }
         let is_shared = table.frame(start).is_some_and(|frame| self.memory.get().frames.is_shared(frame));
         let pte = &mut table.ptes[start];
-        // A dirty page that others map too is left as it is.
+        // A dirty page that other processes map too is left unchanged.
         if pte.kind() == PteKind::Base && aging == Aging::Free && !(is_shared && pte.page_dirty()) {
             pte.free_lazily();
         }

@@ -1,78 +1,79 @@
-//! MADV_COLLAPSE: huge pages made out of page tables, now (R12').
+//! MADV_COLLAPSE: replaces PTE tables by huge pages immediately (R12').
 
 use std::ops::Range;
 
 use super::Kernel;
 use super::config::ThpAdvice;
-use super::entry::{BlockEntry, HugePage, Pte, PteTable};
+use super::entry::{HugePage, PmdEntry, Pte, PteTable};
 use super::outcome::{Errno, Install, InstallKind, InstallRun, append};
 use super::process_policy::ThpDisable;
 use super::rules::Collapse;
-use super::span::{BLOCK_PAGES, pages_of};
+use super::span::{PMD_PAGES, pages_of};
 use super::vma::{Protection, Vma};
 
 impl Kernel {
-    /// Collapses the whole blocks of `part`, which lies in one mapping. It ignores modes and the mapping's protection,
-    /// but not NOHUGEPAGE nor a process without huge pages, and takes no fault. A block without page table stops it.
+    /// Collapses the whole PMD ranges of `part`, which is inside one mapping. It ignores modes and the mapping's
+    /// protection, but not NOHUGEPAGE or a process-wide THP disable, and charges no fault. A range without a page table
+    /// stops it.
     ///
-    /// EINVAL if any block is not huge afterwards, if the mapping holds no whole block or was never written, or if
-    /// both ends of the part lie inside one block.
+    /// EINVAL if any range is not huge afterwards, if the mapping covers no whole range or was never written, or if
+    /// both ends of the part are inside one range.
     pub(super) fn collapse(
         &mut self,
         vma: &Vma,
         part: &Range<u64>,
         installs: &mut Vec<InstallRun>,
     ) -> Result<(), Errno> {
-        let last_block_start = (vma.end / BLOCK_PAGES).checked_sub(1).map(|block| pages_of(block).start);
-        let holds_block = last_block_start.is_some_and(|start| vma.start <= start);
-        // Except-advised does not bind it.
+        let last_pmd_start = (vma.end / PMD_PAGES).checked_sub(1).map(|pmd| pages_of(pmd).start);
+        let holds_pmd = last_pmd_start.is_some_and(|start| vma.start <= start);
+        // `ExceptAdvised` does not apply to collapses.
         let is_forbidden = vma.flags.thp == ThpAdvice::NoHuge || self.thp_disable == ThpDisable::All;
-        if vma.flags.hugetlb || is_forbidden || vma.anon.is_none() || !holds_block {
+        if vma.flags.hugetlb || is_forbidden || vma.anon.is_none() || !holds_pmd {
             return Err(Errno::Invalid);
         }
-        let (first, end) = (part.start.div_ceil(BLOCK_PAGES), part.end / BLOCK_PAGES);
+        let (first, end) = (part.start.div_ceil(PMD_PAGES), part.end / PMD_PAGES);
         let mut huge = 0;
-        for block in first..end {
-            match self.tables.entry(block) {
-                BlockEntry::Table(table) => {
+        for pmd in first..end {
+            match self.tables.entry(pmd) {
+                PmdEntry::Table(table) => {
                     if !self.may_collapse(vma, table) {
                         continue;
                     }
-                    append(installs, self.collapse_block(block));
+                    append(installs, self.collapse_pmd(pmd));
                 }
-                // Without a page table there is nothing to collapse: without the level above it the block is passed
-                // over, else the call ends.
-                BlockEntry::None if self.tables.has_pmd_page(block) => break,
-                BlockEntry::None => continue,
-                BlockEntry::Huge(_) | BlockEntry::HugeZero | BlockEntry::Hugetlb { .. } => {}
+                // Without a page table there is nothing to collapse. Without a PMD table the range is skipped;
+                // otherwise the call ends.
+                PmdEntry::None if self.tables.has_pmd_table(pmd) => break,
+                PmdEntry::None => continue,
+                PmdEntry::Huge(_) | PmdEntry::HugeZero | PmdEntry::Hugetlb { .. } => {}
             }
             huge += 1;
         }
         if end.checked_sub(first) == Some(huge) { Ok(()) } else { Err(Errno::Invalid) }
     }
 
-    /// Whether this version collapses what the table maps.
+    /// Whether this version collapses a range with this table.
     fn may_collapse(&self, vma: &Vma, table: &PteTable) -> bool {
         let is_writable = |pte: &Pte| pte.is_anon() && !pte.protected();
         self.config.rules.collapse == Collapse::AnyTable
             || vma.flags.protection == Protection::ReadWrite && table.ptes.iter().any(is_writable)
     }
 
-    /// Copies what a table maps into a fresh huge page; the table stays as its deposit.
-    fn collapse_block(&mut self, block: u64) -> Install {
+    /// Copies the pages that a table maps into a fresh huge page. The table stays as the deposit.
+    fn collapse_pmd(&mut self, pmd: u64) -> Install {
         let mut huge = HugePage::new();
-        if let BlockEntry::Table(table) = self.tables.entry(block) {
+        if let PmdEntry::Table(table) = self.tables.entry(pmd) {
             for (index, pte) in table.ptes.iter().enumerate() {
                 huge.set_nonzero(index, pte.nonzero());
-                if let Some(piece) = table.piece(index) {
-                    self.memory.get().folios.unmap(piece.folio, self.space, piece.index);
+                if let Some(folio_page) = table.folio_page(index) {
+                    self.memory.get().folios.unmap(folio_page.folio, self.space, folio_page.index);
                 } else if let Some(frame) = table.frame(index) {
-                    self.memory.get().frames.leave(frame);
+                    self.memory.get().frames.release(frame);
                 }
             }
         }
-        self.tables.replace(block, BlockEntry::Huge(huge));
+        self.tables.replace(pmd, PmdEntry::Huge(huge));
         self.counters.count_install(InstallKind::Thp);
-        Install { kind: InstallKind::Thp, first_page: pages_of(block).start, pages: BLOCK_PAGES }
+        Install { kind: InstallKind::Thp, first_page: pages_of(pmd).start, pages: PMD_PAGES }
     }
 }

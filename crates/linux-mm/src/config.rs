@@ -1,12 +1,12 @@
-//! What a simulated kernel is told: modes an administrator sets, limits, and the rules of its version.
+//! Configuration of a simulated kernel: administrator settings, limits, and the rules of its version.
 
 use serde::Serialize;
 
 use super::khugepaged::Khugepaged;
 use super::rules::{MidSizes, Rules};
 
-/// The order (log2 of its pages) of a folio that fills a 2 MiB block.
-pub const BLOCK_ORDER: usize = 9;
+/// Order (log2 of the number of pages) of a folio that a PMD entry maps: 2 MiB.
+pub const PMD_ORDER: usize = 9;
 
 /// `/sys/kernel/mm/transparent_hugepage/enabled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -20,31 +20,31 @@ pub enum ThpMode {
     Never,
 }
 
-/// `/sys/kernel/mm/transparent_hugepage/defrag`: how hard a fault looks for a huge page where none is free (R2). The model
-/// has always one, so this changes nothing in it.
+/// `/sys/kernel/mm/transparent_hugepage/defrag`: how hard a fault tries to get a huge page when none is free (R2). In
+/// the model a huge page is always free, so this setting has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Defrag {
-    /// It makes one at once.
+    /// Reclaim and compact directly, in the fault.
     Always,
-    /// It has one made later.
+    /// Wake kswapd and kcompactd.
     Defer,
-    /// At once for advised mappings, later for others.
+    /// Directly for advised mappings, in the background for others.
     DeferMadvise,
-    /// At once for advised mappings.
+    /// Directly for advised mappings only.
     Madvise,
-    /// It does not.
+    /// Do not try.
     Never,
 }
 
-/// `vm.overcommit_memory`, as far as it shows before its limit is reached (R18).
+/// `vm.overcommit_memory`, as far as it has effects below its limit (R18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overcommit {
     /// 0 or 1: `MAP_NORESERVE` is heeded.
     Allowed,
-    /// 2: `MAP_NORESERVE` means nothing, but for hugetlb. That the limit refuses memory is not modelled: it is the
-    /// whole machine's.
+    /// 2: `MAP_NORESERVE` is ignored, except for hugetlb. The commit limit itself is not modelled, because it depends
+    /// on the whole machine.
     Never,
 }
 
@@ -54,9 +54,9 @@ pub enum Overcommit {
 pub enum SizeMode {
     /// Follow the global [`ThpMode`].
     Inherit,
-    /// Every mapping, whatever the global mode says.
+    /// Every mapping, regardless of the global mode.
     Always,
-    /// Advised mappings, whatever the global mode says.
+    /// Advised mappings, regardless of the global mode.
     Madvise,
     /// Never this size.
     Never,
@@ -67,15 +67,15 @@ pub enum SizeMode {
 pub struct ThpConfig {
     /// The global switch.
     pub global: ThpMode,
-    /// One switch per folio order, 0 (unused) to [`BLOCK_ORDER`]: order 2 is 16 KiB, order 9 is 2 MiB.
-    pub sizes: [SizeMode; BLOCK_ORDER + 1],
+    /// One switch per folio order, 0 (unused) to [`PMD_ORDER`]: order 2 is 16 KiB, order 9 is 2 MiB.
+    pub sizes: [SizeMode; PMD_ORDER + 1],
 }
 
 impl ThpConfig {
     /// The kernel's defaults under `global`: 2 MiB inherits, every smaller size is never used (R3).
     pub fn new(global: ThpMode) -> Self {
-        let mut sizes = [SizeMode::Never; BLOCK_ORDER + 1];
-        sizes[BLOCK_ORDER] = SizeMode::Inherit;
+        let mut sizes = [SizeMode::Never; PMD_ORDER + 1];
+        sizes[PMD_ORDER] = SizeMode::Inherit;
         Self { global, sizes }
     }
 
@@ -96,11 +96,11 @@ impl ThpConfig {
             SizeMode::Madvise => advised,
             SizeMode::Never => false,
         };
-        (1..=BLOCK_ORDER).filter(|&order| enabled(self.sizes[order])).fold(0, |set, order| set | 1 << order)
+        (1..=PMD_ORDER).filter(|&order| enabled(self.sizes[order])).fold(0, |set, order| set | 1 << order)
     }
 }
 
-/// What a mapping was told about huge pages.
+/// The huge-page advice on a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum ThpAdvice {
     /// Nothing.
@@ -112,7 +112,7 @@ pub enum ThpAdvice {
     NoHuge,
 }
 
-/// Everything a [`Kernel`](super::Kernel) is told when it starts.
+/// Configuration of a [`Kernel`](super::Kernel).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelConfig {
     /// Transparent huge pages.
@@ -127,11 +127,11 @@ pub struct KernelConfig {
     pub max_map_count: u64,
     /// Mappings the process has outside the simulated ranges; they count towards `max_map_count`.
     pub vmas_elsewhere: u64,
-    /// Huge pages in the hugetlb pool, `None` for as many as asked for (R13).
+    /// Free huge pages in the hugetlb pool; `None` for an unlimited pool (R13).
     pub hugetlb_pool: Option<u64>,
-    /// What runs beside the process; it bounds predictions, and changes none.
+    /// khugepaged's settings. They determine the bound on its effects and change no prediction.
     pub khugepaged: Khugepaged,
-    /// How this kernel version behaves.
+    /// The behaviour of the kernel version.
     pub rules: Rules,
 }
 
@@ -140,14 +140,15 @@ impl KernelConfig {
     pub(super) fn orders(&self, advice: ThpAdvice) -> u16 {
         match self.rules.mid_sizes {
             MidSizes::Present => self.thp.orders(advice),
-            // Such kernels have the global mode alone.
+            // These kernels have only the global mode.
             MidSizes::Absent => ThpConfig::new(self.thp.global).orders(advice),
         }
     }
 }
 
 impl Default for KernelConfig {
-    /// Linux 6.18 as it comes: THP by madvise, 65 530 mappings, no mapping elsewhere, a hugetlb pool without end.
+    /// Linux 6.18 with default settings: THP in mode madvise, at most 65 530 mappings, no mappings elsewhere, an
+    /// unlimited hugetlb pool.
     fn default() -> Self {
         Self {
             thp: ThpConfig::new(ThpMode::Madvise),

@@ -1,16 +1,17 @@
-//! What the page tables hold: one byte per 4 KiB page, one entry per 2 MiB block.
+//! Page-table entries: one byte per 4 KiB page, one [`PmdEntry`] per 2 MiB range.
 
-use super::span::BLOCK_PAGES;
+use super::span::PMD_PAGES;
 
-/// Pages of a block, as a table length.
-const LEN: usize = BLOCK_PAGES as usize;
+/// Entries of a PTE table.
+const LEN: usize = PMD_PAGES as usize;
 
-/// What a program access does to its page.
+/// An access of the program to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It reads.
+    /// A load.
     Read,
-    /// It writes; afterwards the page is all zeros or is not. Bytes decide what a folio split keeps (R10).
+    /// A store, with the content of the whole page afterwards. A folio split keeps a page only if it holds a non-zero
+    /// byte (R10).
     Write(Content),
 }
 
@@ -19,18 +20,18 @@ impl Access {
         matches!(self, Self::Write(_))
     }
 
-    /// Whether a page that was zeros before holds anything else afterwards.
+    /// Whether the access leaves a non-zero byte in a page of zeros.
     pub(super) fn leaves_nonzero(self) -> bool {
         self == Self::Write(Content::NonZero)
     }
 }
 
-/// What a page holds after a write.
+/// The content of a page after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing but zeros.
+    /// Only zeros.
     Zero,
-    /// At least one other byte.
+    /// At least one non-zero byte.
     NonZero,
 }
 
@@ -40,10 +41,10 @@ pub(super) enum PteKind {
     None,
     /// The shared zero page.
     Zero,
-    /// A page of its own.
+    /// A single 4 KiB page.
     Base,
     /// One page of a larger folio.
-    Piece,
+    FolioPage,
 }
 
 /// One 4 KiB entry with the facts about its page.
@@ -53,30 +54,30 @@ pub(super) struct Pte(u8);
 impl Pte {
     const KIND: u8 = 0b11;
     const NONZERO: u8 = 1 << 2;
-    /// Of a piece: its entry is dirty (its folio has a bit of its own). Of a page of its own: exactly one of entry and page is, or
-    /// with [`Self::PAGE_DIRTY`] the page alone.
+    /// For a page of a large folio: the entry is dirty (the folio has its own dirty bit). For a single page: exactly
+    /// one of entry and page is dirty; together with [`Self::PAGE_DIRTY`], the page but not the entry.
     const DIRTY: u8 = 1 << 3;
-    /// MADV_FREE was called on the page; of a piece, its folio knows.
+    /// MADV_FREE was called on the page. For a page of a large folio, the folio holds this bit.
     const LAZY: u8 = 1 << 4;
     /// A write takes a fault although the mapping allows it.
     const PROTECTED: u8 = 1 << 5;
-    /// Of a page of its own: its frame has a number, since another process mapped it too at some time.
+    /// For a single page: its frame has a number, because another process mapped it at some time.
     const NUMBERED: u8 = 1 << 6;
-    /// Of a page of its own: the page is dirty; its entry is too, unless [`Self::DIRTY`] is set.
+    /// For a single page: the page is dirty. The entry is dirty too, unless [`Self::DIRTY`] is set.
     const PAGE_DIRTY: u8 = 1 << 7;
-    /// Of a protected piece: no other process ever mapped the page, so the write that faults uses it again.
+    /// For a protected page of a large folio: no other process ever mapped it, so the fault on write reuses the page.
     const EXCLUSIVE: u8 = 1 << 7;
 
     pub const NONE: Self = Self(0);
     pub const ZERO: Self = Self(1);
 
-    /// A page of its own.
+    /// A single page.
     pub fn base(nonzero: bool, dirty: bool, lazy: bool) -> Self {
         Self(2).with(Self::NONZERO, nonzero).with(Self::DIRTY, dirty).with(Self::LAZY, lazy)
     }
 
     /// A page of a larger folio.
-    pub fn piece(nonzero: bool, dirty: bool, protected: bool) -> Self {
+    pub fn folio_page(nonzero: bool, dirty: bool, protected: bool) -> Self {
         Self(3).with(Self::NONZERO, nonzero).with(Self::DIRTY, dirty).with(Self::PROTECTED, protected)
     }
 
@@ -86,11 +87,11 @@ impl Pte {
             0 => PteKind::None,
             1 => PteKind::Zero,
             2 => PteKind::Base,
-            _ => PteKind::Piece,
+            _ => PteKind::FolioPage,
         }
     }
 
-    /// Whether the entry maps memory that belongs to the process (counts into Rss).
+    /// Whether the entry maps anonymous memory, which counts in Rss.
     pub fn is_anon(self) -> bool {
         self.0 & Self::KIND >= 2
     }
@@ -99,12 +100,13 @@ impl Pte {
         self.0 & Self::NONZERO != 0
     }
 
-    /// Whether the entry or, of a page of its own, the page is dirty.
+    /// Whether the entry or, for a single page, the page is dirty.
     pub fn dirty(self) -> bool {
         self.0 & Self::DIRTY != 0 || self.page_dirty()
     }
 
-    /// Whether a page of its own is dirty, whatever its entry is: MADV_FREE leaves such a page alone while others map it.
+    /// Whether a single page is dirty, regardless of its entry. MADV_FREE skips such a page while other processes map
+    /// it.
     pub fn page_dirty(self) -> bool {
         self.kind() == PteKind::Base && self.0 & Self::PAGE_DIRTY != 0
     }
@@ -126,7 +128,7 @@ impl Pte {
         self.0 & Self::PROTECTED != 0
     }
 
-    /// Of a page of its own or a piece.
+    /// No effect on entries without anonymous memory.
     pub fn set_nonzero(&mut self, nonzero: bool) {
         if self.is_anon() {
             *self = self.with(Self::NONZERO, nonzero);
@@ -135,24 +137,24 @@ impl Pte {
 
     pub fn set_protected(&mut self, protected: bool) {
         *self = self.with(Self::PROTECTED, protected);
-        if self.kind() == PteKind::Piece {
+        if self.kind() == PteKind::FolioPage {
             *self = self.with(Self::EXCLUSIVE, false);
         }
     }
 
-    /// The next write takes a fault that uses the page again, unless one must be taken anyway.
+    /// The next write takes a fault that reuses the page, unless the entry is already protected.
     pub fn protect_exclusive(&mut self) {
         if !self.protected() {
             *self = self.with(Self::PROTECTED, true);
-            if self.kind() == PteKind::Piece {
+            if self.kind() == PteKind::FolioPage {
                 *self = self.with(Self::EXCLUSIVE, true);
             }
         }
     }
 
-    /// A protected piece that no other process ever mapped.
+    /// Whether this is a protected page of a large folio that no other process ever mapped.
     pub fn is_exclusive(self) -> bool {
-        self.kind() == PteKind::Piece && self.0 & Self::EXCLUSIVE != 0
+        self.kind() == PteKind::FolioPage && self.0 & Self::EXCLUSIVE != 0
     }
 
     /// Whether the entry itself is dirty, not just its page.
@@ -160,24 +162,24 @@ impl Pte {
         (self.0 & Self::DIRTY != 0) != self.page_dirty()
     }
 
-    /// Of a page of its own: the page is dirty from now on; a clean entry stays clean.
+    /// For a single page: makes the page dirty; a clean entry stays clean.
     pub fn dirty_page(&mut self) {
         if !self.dirty() {
             *self = self.with(Self::DIRTY, true).with(Self::PAGE_DIRTY, true);
         }
     }
 
-    /// Of a clean page of its own: the page is dirty from now on, and so is its entry if this says so.
+    /// For a clean single page: makes the page dirty, and its entry too if `entry` is set.
     pub fn dirty_both(&mut self, entry: bool) {
         *self = self.with(Self::DIRTY, !entry).with(Self::PAGE_DIRTY, true);
     }
 
-    /// Lazily freed: clean, and dropped under memory pressure unless written first.
+    /// Marks the page as lazily freed: clean, and dropped under memory pressure unless written first.
     pub fn free_lazily(&mut self) {
         *self = self.with(Self::DIRTY, false).with(Self::PAGE_DIRTY, false).with(Self::LAZY, true);
     }
 
-    /// Whether an access needs no fault, with its traces left in the entry.
+    /// Performs an access if it needs no fault, updating the entry. Returns whether it did.
     #[inline]
     fn access(&mut self, access: Access) -> bool {
         match (self.kind(), access) {
@@ -186,7 +188,7 @@ impl Pte {
             _ if self.protected() => false,
             (_, Access::Write(content)) => {
                 let nonzero = content == Content::NonZero;
-                // A dirty page stays dirty: then both are.
+                // A dirty page stays dirty; then both page and entry are.
                 *self = self.with(Self::NONZERO, nonzero).with(Self::DIRTY, !self.page_dirty());
                 true
             }
@@ -199,65 +201,66 @@ impl Pte {
     }
 }
 
-/// Which page of which folio a [`PteKind::Piece`] is.
+/// Which page of which folio a [`PteKind::FolioPage`] is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct FolioPage {
     pub folio: u32,
     pub index: u32,
 }
 
-/// A PTE table: the entries of one block.
+/// A PTE table: the entries of one 2 MiB range.
 #[derive(Debug)]
 pub(super) struct PteTable {
     pub ptes: [Pte; LEN],
-    /// Meaningful where the entry is a piece, or numbered (the folio is then a frame); absent until the first one.
-    pieces: Option<Box<[Piece; LEN]>>,
+    /// Valid where the entry is a page of a large folio, or numbered (`folio` is then a frame number). Allocated on
+    /// first use.
+    folio_pages: Option<Box<[FolioPage; LEN]>>,
 }
 
 impl PteTable {
     pub fn filled_with(pte: Pte) -> Box<Self> {
-        Box::new(Self { ptes: [pte; LEN], pieces: None })
+        Box::new(Self { ptes: [pte; LEN], folio_pages: None })
     }
 
-    pub fn set_piece(&mut self, index: usize, pte: Pte, piece: Piece) {
+    pub fn set_folio_page(&mut self, index: usize, pte: Pte, folio_page: FolioPage) {
         self.ptes[index] = pte;
-        self.number(index, piece);
+        self.number(index, folio_page);
     }
 
-    /// Numbers the frame of a page of its own.
+    /// Gives the frame of a single page a number.
     pub fn set_frame(&mut self, index: usize, frame: u32) {
         self.ptes[index] = self.ptes[index].with(Pte::NUMBERED, true);
-        self.number(index, Piece { folio: frame, index: 0 });
+        self.number(index, FolioPage { folio: frame, index: 0 });
     }
 
-    /// The page's frame is this process's alone and needs no number any more.
+    /// The frame belongs to this process alone and needs no number any more.
     pub fn clear_frame(&mut self, index: usize) {
         self.ptes[index] = self.ptes[index].with(Pte::NUMBERED, false);
     }
 
     /// The number of the frame mapped at `index`, if it has one.
     pub fn frame(&self, index: usize) -> Option<u32> {
-        let pieces = self.pieces.as_ref()?;
-        (self.ptes[index].0 & Pte::NUMBERED != 0).then(|| pieces[index].folio)
+        let folio_pages = self.folio_pages.as_ref()?;
+        (self.ptes[index].0 & Pte::NUMBERED != 0).then(|| folio_pages[index].folio)
     }
 
-    fn number(&mut self, index: usize, piece: Piece) {
-        self.pieces.get_or_insert_with(|| Box::new([Piece::default(); LEN]))[index] = piece;
+    fn number(&mut self, index: usize, folio_page: FolioPage) {
+        self.folio_pages.get_or_insert_with(|| Box::new([FolioPage::default(); LEN]))[index] = folio_page;
     }
 
     /// The folio page mapped at `index`.
-    pub fn piece(&self, index: usize) -> Option<Piece> {
-        let pieces = self.pieces.as_ref()?;
-        (self.ptes[index].kind() == PteKind::Piece).then(|| pieces[index])
+    pub fn folio_page(&self, index: usize) -> Option<FolioPage> {
+        let folio_pages = self.folio_pages.as_ref()?;
+        (self.ptes[index].kind() == PteKind::FolioPage).then(|| folio_pages[index])
     }
 
-    /// How many entries from `index` on, below `end`, map consecutive pages of one folio (the kernel's PTE batch).
-    /// 0 where there is no large folio.
+    /// Number of entries from `index` on, below `end`, that map consecutive pages of one folio (the kernel's PTE
+    /// batch). 0 where no large folio is mapped.
     pub fn batch(&self, index: usize, end: usize) -> usize {
-        let Some(first) = self.piece(index) else { return 0 };
+        let Some(first) = self.folio_page(index) else { return 0 };
         let continues = |at: usize| {
-            let expected = Piece { folio: first.folio, index: first.index + (at - index) as u32 };
-            self.piece(at) == Some(expected)
+            let expected = FolioPage { folio: first.folio, index: first.index + (at - index) as u32 };
+            self.folio_page(at) == Some(expected)
         };
         (index..end).take_while(|&at| continues(at)).count()
     }
@@ -266,17 +269,17 @@ impl PteTable {
 /// A huge page mapped by one 2 MiB entry.
 #[derive(Clone, Debug)]
 pub(super) struct HugePage {
-    /// One bit per 4 KiB page that holds anything but zeros.
+    /// One bit per 4 KiB page that holds a non-zero byte.
     nonzero: [u64; LEN / 64],
     /// The entry is dirty.
     pub dirty: bool,
-    /// The page itself is, whatever its entry; of a page with a number, the store knows.
+    /// The page itself is dirty, regardless of its entry. For a numbered page the folio store holds this bit.
     pub page_dirty: bool,
-    /// MADV_FREE was called on it.
+    /// MADV_FREE was called on the page.
     pub lazy: bool,
     /// A write takes a fault although the mapping allows it.
     pub protected: bool,
-    /// Its number in the store of folios, since another process mapped it too at some time.
+    /// Its number in the folio store. `None` if no other process ever mapped the page.
     pub folio: Option<u32>,
 }
 
@@ -307,9 +310,9 @@ impl HugePage {
     }
 }
 
-/// The entry of one 2 MiB block.
+/// The PMD entry of one 2 MiB range.
 #[derive(Debug, Default)]
-pub(super) enum BlockEntry {
+pub(super) enum PmdEntry {
     /// pmd_none: no table, nothing mapped.
     #[default]
     None,
@@ -319,13 +322,14 @@ pub(super) enum BlockEntry {
     HugeZero,
     Hugetlb {
         writable: bool,
-        /// Its number, since another process mapped it too at some time.
+        /// Its frame number. `None` if no other process ever mapped the page.
         frame: Option<u32>,
     },
 }
 
-impl BlockEntry {
-    /// Whether an access to page `index` of the block needs no fault, with its traces left behind.
+impl PmdEntry {
+    /// Performs an access to page `index` of the range if it needs no fault, updating the entry. Returns whether it
+    /// did.
     #[inline]
     pub fn access(&mut self, index: usize, access: Access) -> bool {
         match self {
@@ -345,7 +349,8 @@ impl BlockEntry {
         }
     }
 
-    /// PTE tables the entry holds: one in use, or one deposited under a huge page (R15). hugetlb deposits none.
+    /// Number of PTE tables that the entry accounts for: one in use, or one deposited under a huge page (R15). hugetlb
+    /// deposits none.
     pub fn table_count(&self) -> u64 {
         match self {
             Self::Table(_) | Self::Huge(_) | Self::HugeZero => 1,

@@ -1,24 +1,24 @@
-//! Page faults: what one access or one step of a populate installs (R1, R3, R4).
+//! Page faults: what one access, or one step of a populate, installs (R1, R3, R4).
 
 use super::Kernel;
-use super::config::BLOCK_ORDER;
-use super::entry::{Access, BlockEntry, Content, HugePage, Piece, Pte, PteKind};
+use super::config::PMD_ORDER;
+use super::entry::{Access, Content, FolioPage, HugePage, PmdEntry, Pte, PteKind};
 use super::outcome::{Install, InstallKind, Signal};
 use super::rules::HugeZeroWrite;
-use super::span::{BLOCK_PAGES, block_of, index_of, pages_of};
+use super::span::{PMD_PAGES, index_of, pages_of, pmd_of};
 use super::vma::{Protection, Vma};
 
-/// Who asks for the page.
+/// The cause of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FaultCause {
-    /// The program, by an exception.
+    /// An access of the program: a #PF exception.
     Trap,
-    /// A populate, from inside the kernel: charged to the process but no exception.
+    /// A populate inside the kernel: charged to the process, without an exception.
     Populate,
 }
 
 impl Vma {
-    /// Whether the protection lets this access through.
+    /// Whether the protection allows this access.
     pub(super) fn allows(&self, access: Access) -> bool {
         match self.flags.protection {
             Protection::None => false,
@@ -29,19 +29,18 @@ impl Vma {
 }
 
 impl Kernel {
-    /// A program access to one page, by user code or by a system call that fills a buffer.
+    /// A program access to one page, by user code or by a system call that writes to a buffer.
     ///
-    /// Returns the install it caused, or nothing if the page was there. [`Content`] says what the
-    /// whole page holds after the access, so a write that leaves other bytes non-zero is not `Content::Zero`.
+    /// Returns the install it caused, or `None` if the page was present. [`Content`] is the content of the whole page
+    /// after the access: a write that leaves other non-zero bytes in place is not `Content::Zero`.
     ///
-    /// # Errors
-    /// The signal the program gets (EFAULT in a system call): no mapping, one that forbids the access (R22), or an
-    /// empty hugetlb pool (R13). It costs a trap and charges no fault.
+    /// The signal raised (EFAULT in a system call): no mapping, a protection that forbids the access (R22), or an empty
+    /// hugetlb pool (R13). Costs an exception and charges no fault.
     #[inline]
     pub fn touch(&mut self, page: u64, access: Access) -> Result<Option<Install>, Signal> {
         let allowed = self.vmas.covering_ref(page).is_some_and(|vma| vma.allows(access));
         if allowed
-            && let Some(entry) = self.tables.entry_mut(block_of(page))
+            && let Some(entry) = self.tables.entry_mut(pmd_of(page))
             && entry.access(index_of(page), access)
         {
             return Ok(None);
@@ -49,7 +48,7 @@ impl Kernel {
         self.trap(page, access)
     }
 
-    /// A program access that the page tables do not serve.
+    /// A program access that causes a page-fault exception.
     #[cold]
     fn trap(&mut self, page: u64, access: Access) -> Result<Option<Install>, Signal> {
         match self.vmas.covering(page).filter(|vma| vma.allows(access)) {
@@ -61,9 +60,9 @@ impl Kernel {
         }
     }
 
-    /// Serves an access, allowed by `vma`, that the page tables do not serve.
+    /// Handles the fault of an access that `vma` allows.
     ///
-    /// Nothing is installed where the page is there and only lacks the permission to be written.
+    /// Returns `None` if the page is present and only lacked write permission.
     pub(super) fn fault(
         &mut self,
         vma: &Vma,
@@ -73,17 +72,17 @@ impl Kernel {
     ) -> Result<Option<Install>, Signal> {
         self.counters.traps += u64::from(cause == FaultCause::Trap);
         let access = match cause {
-            // A populate leaves the bytes of what is there.
+            // A populate does not change contents.
             FaultCause::Populate if access.writes() => Access::Write(self.content_of(page)),
             _ => access,
         };
         let kind = if vma.flags.hugetlb {
             self.hugetlb_fault(vma, page, access)?
         } else {
-            match self.tables.entry(block_of(page)) {
-                BlockEntry::HugeZero => self.write_huge_zero(page, access),
-                BlockEntry::None if self.huge_fault_allowed(vma, page) => self.huge_fault(vma, page, access),
-                BlockEntry::Huge(_) => return Ok(self.write_protected_huge(page, access)),
+            match self.tables.entry(pmd_of(page)) {
+                PmdEntry::HugeZero => self.write_huge_zero(page, access),
+                PmdEntry::None if self.huge_fault_allowed(vma, page) => self.huge_fault(vma, page, access),
+                PmdEntry::Huge(_) => return Ok(self.write_protected_huge(page, access)),
                 _ => {
                     let install = self.small_fault(vma, page, access);
                     self.counters.collapsible_pages += match install {
@@ -96,27 +95,27 @@ impl Kernel {
         };
         Ok(Some(match kind {
             InstallKind::Cow => self.installed(kind, page, 1),
-            _ => self.installed(kind, pages_of(block_of(page)).start, BLOCK_PAGES),
+            _ => self.installed(kind, pages_of(pmd_of(page)).start, PMD_PAGES),
         }))
     }
 
-    /// Says what a page holds, for one who knows it better than the accesses told. Nothing happens where nothing is
-    /// mapped, or a zero page.
+    /// Sets the content of a page, for callers that know it better than from the accesses so far. No effect on unmapped
+    /// pages and zero pages.
     pub fn set_content(&mut self, page: u64, content: Content) {
         let holds_bytes = content == Content::NonZero;
-        match self.tables.entry_mut(block_of(page)) {
-            Some(BlockEntry::Huge(huge)) => huge.set_nonzero(index_of(page), holds_bytes),
-            Some(BlockEntry::Table(table)) => table.ptes[index_of(page)].set_nonzero(holds_bytes),
+        match self.tables.entry_mut(pmd_of(page)) {
+            Some(PmdEntry::Huge(huge)) => huge.set_nonzero(index_of(page), holds_bytes),
+            Some(PmdEntry::Table(table)) => table.ptes[index_of(page)].set_nonzero(holds_bytes),
             _ => {}
         }
     }
 
-    /// What the page holds now.
+    /// The current content of the page.
     fn content_of(&self, page: u64) -> Content {
-        let holds_bytes = match self.tables.entry(block_of(page)) {
-            BlockEntry::Huge(huge) => huge.is_nonzero(index_of(page)),
-            BlockEntry::Table(table) => table.ptes[index_of(page)].nonzero(),
-            BlockEntry::None | BlockEntry::HugeZero | BlockEntry::Hugetlb { .. } => false,
+        let holds_bytes = match self.tables.entry(pmd_of(page)) {
+            PmdEntry::Huge(huge) => huge.is_nonzero(index_of(page)),
+            PmdEntry::Table(table) => table.ptes[index_of(page)].nonzero(),
+            PmdEntry::None | PmdEntry::HugeZero | PmdEntry::Hugetlb { .. } => false,
         };
         if holds_bytes { Content::NonZero } else { Content::Zero }
     }
@@ -127,29 +126,29 @@ impl Kernel {
         Install { kind, first_page, pages }
     }
 
-    /// R1 (b) and (c): the mode allows 2 MiB here and the mapping holds the whole block.
+    /// R1 (b) and (c): the mode allows 2 MiB here, and the mapping covers the whole PMD range.
     fn huge_fault_allowed(&self, vma: &Vma, page: u64) -> bool {
-        vma.covers_block_of(page) && self.may_be_huge(vma)
+        vma.covers_pmd_of(page) && self.may_be_huge(vma)
     }
 
     /// R1 (b): the mode allows 2 MiB in this mapping.
     pub(super) fn may_be_huge(&self, vma: &Vma) -> bool {
-        self.orders(vma.flags.thp) & (1 << BLOCK_ORDER) != 0
+        self.orders(vma.flags.thp) & (1 << PMD_ORDER) != 0
     }
 
-    /// A first touch that may use a huge page: a read maps the huge zero page, unless that is switched off (R4c).
+    /// A first touch that may install a huge page. A read maps the huge zero page, unless that is disabled (R4c).
     fn huge_fault(&mut self, vma: &Vma, page: u64, access: Access) -> InstallKind {
         self.vmas.prepare_anon(vma);
-        let block = block_of(page);
+        let pmd = pmd_of(page);
         if !access.writes() && self.config.use_zero_page {
-            self.tables.replace(block, BlockEntry::HugeZero);
+            self.tables.replace(pmd, PmdEntry::HugeZero);
             return InstallKind::Zero;
         }
         self.install_huge_page(page, access);
         InstallKind::Thp
     }
 
-    /// The first write to a huge zero page. The mapping's present advice plays no part (R4a).
+    /// The first write to a huge zero page. The mapping's current advice has no effect (R4a).
     fn write_huge_zero(&mut self, page: u64, access: Access) -> InstallKind {
         match self.config.rules.huge_zero_write {
             HugeZeroWrite::Upgrade => {
@@ -157,7 +156,7 @@ impl Kernel {
                 InstallKind::Thp
             }
             HugeZeroWrite::Split => {
-                self.split_entry(block_of(page));
+                self.split_entry(pmd_of(page));
                 self.install_base_page(page, access);
                 InstallKind::Cow
             }
@@ -167,14 +166,14 @@ impl Kernel {
     fn install_huge_page(&mut self, page: u64, access: Access) {
         let mut huge = HugePage::new();
         huge.set_nonzero(index_of(page), access.leaves_nonzero());
-        self.tables.replace(block_of(page), BlockEntry::Huge(huge));
+        self.tables.replace(pmd_of(page), PmdEntry::Huge(huge));
     }
 
     pub(super) fn install_base_page(&mut self, page: u64, access: Access) {
         self.tables.set_pte(page, Pte::base(access.leaves_nonzero(), true, false));
     }
 
-    /// A fault below a PTE table: reads and writes to a zero page never get more than 4 KiB (R3, R4).
+    /// A fault handled by a PTE. Reads, and writes to a zero page, never install more than 4 KiB (R3, R4).
     fn small_fault(&mut self, vma: &Vma, page: u64, access: Access) -> Option<Install> {
         if !access.writes() {
             self.tables.set_pte(page, Pte::ZERO);
@@ -187,7 +186,7 @@ impl Kernel {
                 self.install_base_page(page, access);
                 self.installed(InstallKind::Cow, page, 1)
             }
-            PteKind::Base | PteKind::Piece => return self.write_protected_page(page, access),
+            PteKind::Base | PteKind::FolioPage => return self.write_protected_page(page, access),
             PteKind::None => match self.mthp_pages(vma, page) {
                 Some(pages) => {
                     self.install_mthp(pages.clone(), page, access);
@@ -202,10 +201,10 @@ impl Kernel {
         })
     }
 
-    /// The largest enabled, aligned run around `page` that lies in the mapping and has no entry yet (R3).
+    /// The largest enabled, aligned folio around `page` that is inside the mapping and has no entry yet (R3).
     fn mthp_pages(&self, vma: &Vma, page: u64) -> Option<std::ops::Range<u64>> {
         let orders = self.orders(vma.flags.thp);
-        (1..BLOCK_ORDER).rev().filter(|order| orders & (1 << order) != 0).find_map(|order| {
+        (1..PMD_ORDER).rev().filter(|order| orders & (1 << order) != 0).find_map(|order| {
             let length = 1u64 << order;
             let start = page - page % length;
             let inside = vma.start <= start && start + length <= vma.end;
@@ -218,7 +217,11 @@ impl Kernel {
         let folio = self.memory.get().folios.add(self.space, pages.clone(), false, false);
         for (index, page) in pages.enumerate() {
             let nonzero = page == touched && access.leaves_nonzero();
-            self.tables.set_piece(page, Pte::piece(nonzero, true, false), Piece { folio, index: index as u32 });
+            self.tables.set_folio_page(
+                page,
+                Pte::folio_page(nonzero, true, false),
+                FolioPage { folio, index: index as u32 },
+            );
         }
     }
 }

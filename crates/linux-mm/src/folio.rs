@@ -4,17 +4,17 @@
 
 use std::ops::Range;
 
-/// A page of the folio that an owner maps nowhere any more.
+/// Marks a page of the folio that an owner does not map.
 const UNMAPPED: u64 = u64::MAX;
 
-/// Names an address space among those that share memory.
+/// Identifies an address space in a fork family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SpaceId(pub u32);
 
 /// Where an address space maps a folio.
 #[derive(Debug)]
 enum Mapped {
-    /// By one 2 MiB entry.
+    /// By one PMD entry.
     Whole,
     /// Page by page: the page number of each, and how many are mapped.
     Pages { at: Box<[u64]>, count: usize },
@@ -33,9 +33,9 @@ pub(super) struct Folio {
     /// Pages in the folio, mapped or not.
     len: usize,
     owners: Vec<Owner>,
-    /// The folio itself is dirty, whatever its entries say.
+    /// The folio itself is dirty, regardless of its entries.
     pub dirty: bool,
-    /// MADV_FREE was called on it as a whole.
+    /// MADV_FREE was called on the whole folio.
     pub lazy: bool,
 }
 
@@ -45,12 +45,12 @@ impl Folio {
         self.len
     }
 
-    /// Whether more than one process maps any of it.
+    /// Whether more than one process maps any page of it.
     pub fn is_shared(&self) -> bool {
         self.owners.len() > 1
     }
 
-    /// Whether one page of it is mapped in one place, and no more.
+    /// Whether only one page of it is still mapped, and only once.
     pub fn is_last_page(&self) -> bool {
         matches!(&self.owners[..], [Owner { mapped: Mapped::Pages { count: 1, .. }, .. }])
     }
@@ -64,7 +64,7 @@ impl Folio {
         self.owners.iter().filter(maps_first).count() == 1
     }
 
-    /// The page numbers a process maps it at, page by page.
+    /// The page numbers at which a process maps it, if it maps it page by page.
     pub fn mapped_pages(&self, space: SpaceId) -> impl Iterator<Item = u64> + '_ {
         let pages = self.owners.iter().find(|owner| owner.space == space).map(|owner| &owner.mapped);
         let at: &[u64] = match pages {
@@ -79,7 +79,7 @@ impl Folio {
     }
 }
 
-/// The store; ids of freed folios are used again.
+/// The folio store. Freed ids are reused.
 #[derive(Debug, Default)]
 pub(super) struct Folios {
     slots: Vec<Option<Folio>>,
@@ -87,14 +87,14 @@ pub(super) struct Folios {
 }
 
 impl Folios {
-    /// A folio mapped at `pages`.
+    /// Adds a folio mapped at `pages`.
     pub fn add(&mut self, space: SpaceId, pages: Range<u64>, dirty: bool, lazy: bool) -> u32 {
         let at: Box<[u64]> = pages.collect();
         let (len, count) = (at.len(), at.len());
         self.put(Folio { len, owners: vec![Owner { space, mapped: Mapped::Pages { at, count } }], dirty, lazy })
     }
 
-    /// A folio of `len` pages mapped by one 2 MiB entry in each of these.
+    /// Adds a folio of `len` pages that two processes map by one PMD entry each.
     pub fn add_whole(&mut self, spaces: [SpaceId; 2], len: usize, dirty: bool, lazy: bool) -> u32 {
         let owners = spaces.map(|space| Owner { space, mapped: Mapped::Whole });
         self.put(Folio { len, owners: owners.into(), dirty, lazy })
@@ -114,25 +114,25 @@ impl Folios {
     }
 
     pub fn get(&self, id: u32) -> &Folio {
-        self.slots[id as usize].as_ref().expect("an entry names a folio that lives")
+        self.slots[id as usize].as_ref().expect("an entry refers to a folio in the store")
     }
 
     pub fn get_mut(&mut self, id: u32) -> &mut Folio {
-        self.slots[id as usize].as_mut().expect("an entry names a folio that lives")
+        self.slots[id as usize].as_mut().expect("an entry refers to a folio in the store")
     }
 
-    /// Takes the folio out.
+    /// Removes the folio from the store.
     pub fn take(&mut self, id: u32) -> Folio {
         self.free.push(id);
-        self.slots[id as usize].take().expect("an entry names a folio that lives")
+        self.slots[id as usize].take().expect("an entry refers to a folio in the store")
     }
 
-    /// A process maps the folio by one 2 MiB entry, too.
+    /// Records that another process maps the folio by one PMD entry.
     pub fn map_whole(&mut self, id: u32, space: SpaceId) {
         self.get_mut(id).owners.push(Owner { space, mapped: Mapped::Whole });
     }
 
-    /// A process maps page `index` of the folio at `page`, now or by another entry than before.
+    /// Records that a process maps page `index` of the folio at `page`, newly or at another place than before.
     pub fn map(&mut self, id: u32, space: SpaceId, index: u32, page: u64) {
         let folio = self.get_mut(id);
         if folio.mapped(space).is_none() {
@@ -145,7 +145,7 @@ impl Folios {
         }
     }
 
-    /// A process maps the folio page by page from now on, in place of one 2 MiB entry.
+    /// Records that a process now maps the folio page by page instead of by one PMD entry.
     pub fn split_whole(&mut self, id: u32, space: SpaceId, pages: Range<u64>) {
         let at: Box<[u64]> = pages.collect();
         if let Some(mapped) = self.get_mut(id).mapped(space) {
@@ -153,18 +153,18 @@ impl Folios {
         }
     }
 
-    /// A process no longer maps page `index` of the folio; with the last one the folio goes.
+    /// Records that a process no longer maps page `index` of the folio. The folio is freed with its last page.
     pub fn unmap(&mut self, id: u32, space: SpaceId, index: u32) {
         let Some(Mapped::Pages { at, count }) = self.get_mut(id).mapped(space) else { return };
         at[index as usize] = UNMAPPED;
         *count -= 1;
         if *count == 0 {
-            self.leave(id, space);
+            self.release(id, space);
         }
     }
 
-    /// A process no longer maps anything of the folio.
-    pub fn leave(&mut self, id: u32, space: SpaceId) {
+    /// Records that a process no longer maps any page of the folio.
+    pub fn release(&mut self, id: u32, space: SpaceId) {
         let folio = self.get_mut(id);
         folio.owners.retain(|owner| owner.space != space);
         if folio.owners.is_empty() {

@@ -1,23 +1,23 @@
-//! Pages of the hugetlb pool: reserved by the map, taken by the first touch (R13).
+//! Pages of the hugetlb pool: reserved by mmap, allocated by the first touch (R13).
 
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{Access, BlockEntry};
+use super::entry::{Access, PmdEntry};
 use super::outcome::{Errno, InstallKind, Signal};
 use super::remap::RemapSource;
 use super::rules::HugetlbDontneed;
-use super::span::{BLOCK_PAGES, block_of, blocks_touching, is_block_aligned};
+use super::span::{PMD_PAGES, is_pmd_aligned, pmd_of, pmds_touching};
 use super::vma::Vma;
 
 /// The pool of 2 MiB pages.
 #[derive(Debug)]
 pub(super) struct HugetlbPool {
-    /// Pages in the pool, `None` for as many as asked for.
+    /// Pages in the pool; `None` for unlimited.
     total: Option<u64>,
     /// Pages mapped somewhere.
     used: u64,
-    /// Pages promised to mappings that have not touched them.
+    /// Pages reserved by mappings that have not touched them.
     reserved: u64,
 }
 
@@ -30,7 +30,7 @@ impl HugetlbPool {
         self.total.is_none_or(|total| total - self.used - self.reserved >= pages)
     }
 
-    /// Promises `pages` to a mapping; ENOMEM if the pool is short.
+    /// Reserves `pages` for a mapping; ENOMEM if the pool is short.
     pub fn reserve(&mut self, pages: u64) -> Result<(), Errno> {
         if !self.has_unreserved(pages) {
             return Err(Errno::NoMemory);
@@ -49,112 +49,114 @@ impl HugetlbPool {
         Ok(())
     }
 
-    /// A page comes back; a mapping that stays may keep its promise of one (HugePages_Rsvd rises again).
-    fn give_back(&mut self, still_reserves: bool) {
+    /// Returns a page to the pool. If `stays_reserved`, the mapping's reservation is restored (HugePages_Rsvd rises
+    /// again).
+    fn give_back(&mut self, stays_reserved: bool) {
         self.used -= 1;
-        self.reserved += u64::from(still_reserves);
+        self.reserved += u64::from(stays_reserved);
     }
 }
 
 impl Vma {
-    /// Whether this hugetlb mapping holds pool pages in reserve for what it has not touched.
+    /// Whether this hugetlb mapping reserves pool pages for what it has not touched.
     fn reserves(&self) -> bool {
         !self.flags.noreserve
     }
 
-    /// Whether a border at `at` is allowed: hugetlb mappings are cut at 2 MiB boundaries only.
+    /// Whether the mapping may be split at `at`: hugetlb mappings only at 2 MiB boundaries.
     pub(super) fn may_split_at(&self, at: u64) -> bool {
-        !self.has_inside(at) || !self.flags.hugetlb || is_block_aligned(at)
+        !self.has_inside(at) || !self.flags.hugetlb || is_pmd_aligned(at)
     }
 }
 
 impl Kernel {
-    /// Serves an access to a hugetlb mapping: a page from the pool, or write permission for one that was read first
-    /// or reprotected since.
+    /// Handles a fault in a hugetlb mapping: allocates a page from the pool, or grants write permission for a page that
+    /// was read first or reprotected since.
     pub(super) fn hugetlb_fault(&mut self, vma: &Vma, page: u64, access: Access) -> Result<InstallKind, Signal> {
-        let block = block_of(page);
-        // The way to the entry is made first, and stays where the pool is empty.
-        self.tables.make_upper_levels(block);
+        let pmd = pmd_of(page);
+        // The upper levels are allocated first, and stay even if the pool is empty.
+        self.tables.make_upper_levels(pmd);
         let mut memory = self.memory.get();
-        match self.tables.entry(block) {
-            // A write to a page that another process maps, too: a copy, which is promised to nobody.
-            BlockEntry::Hugetlb { frame: Some(frame), .. } => {
+        match self.tables.entry(pmd) {
+            // A write to a page that another process maps too: the copy is not covered by a reservation.
+            PmdEntry::Hugetlb { frame: Some(frame), .. } => {
                 let copied = if memory.frames.is_shared(*frame) { memory.pool.take(false) } else { Ok(()) };
                 match copied {
-                    Ok(()) => _ = memory.frames.leave(*frame),
-                    // Whom pages were promised keeps this one, and it is unmapped from its children (`unmap_ref_private`): when they
-                    // leave, it does not go to the pool.
+                    Ok(()) => _ = memory.frames.release(*frame),
+                    // The reserving process keeps this page, and the kernel unmaps it from the children
+                    // (`unmap_ref_private`): when they exit, it does not return to the pool.
                     Err(_) if vma.reserves() => self.counters.pages_kept_from_children += 1,
                     Err(signal) => return Err(signal),
                 }
             }
-            BlockEntry::Hugetlb { frame: None, .. } => {}
-            _ => memory.pool.take(vma.reserves() && !self.promises_spent.contains(&block))?,
+            PmdEntry::Hugetlb { frame: None, .. } => {}
+            _ => memory.pool.take(vma.reserves() && !self.reservations_consumed.contains(&pmd))?,
         }
         drop(memory);
-        self.tables.replace(block, BlockEntry::Hugetlb { writable: access.writes(), frame: None });
+        self.tables.replace(pmd, PmdEntry::Hugetlb { writable: access.writes(), frame: None });
         Ok(InstallKind::Hugetlb)
     }
 
-    /// DONTNEED: the length is rounded down to 2 MiB silently, the start must be aligned.
+    /// MADV_DONTNEED: the length is silently rounded down to 2 MiB; the start must be aligned.
     pub(super) fn dontneed_hugetlb(&mut self, vma: &Vma, part: &Range<u64>) -> Result<(), Errno> {
         let rule = self.config.rules.hugetlb_dontneed;
-        if rule == HugetlbDontneed::Refused || !is_block_aligned(part.start) {
+        if rule == HugetlbDontneed::Refused || !is_pmd_aligned(part.start) {
             return Err(Errno::Invalid);
         }
         let renews = rule == HugetlbDontneed::ToReserve;
-        for block in block_of(part.start)..part.end / BLOCK_PAGES {
-            if let BlockEntry::Hugetlb { frame, .. } = self.tables.take(block) {
-                let is_promised = vma.reserves() && renews;
-                let was_last = self.leave_hugetlb(frame, is_promised);
-                if vma.reserves() && !(is_promised && was_last) {
-                    self.promises_spent.insert(block);
+        for pmd in pmd_of(part.start)..part.end / PMD_PAGES {
+            if let PmdEntry::Hugetlb { frame, .. } = self.tables.take(pmd) {
+                let is_reserved = vma.reserves() && renews;
+                let was_last = self.release_hugetlb_page(frame, is_reserved);
+                if vma.reserves() && !(is_reserved && was_last) {
+                    self.reservations_consumed.insert(pmd);
                 }
             }
         }
         Ok(())
     }
 
-    /// A page of the pool is no longer mapped here; whether it went back to the pool, no other process having it.
-    fn leave_hugetlb(&mut self, frame: Option<u32>, still_promised: bool) -> bool {
+    /// Unmaps a pool page here. Returns whether it went back to the pool because no other process maps it.
+    fn release_hugetlb_page(&mut self, frame: Option<u32>, stays_reserved: bool) -> bool {
         let mut memory = self.memory.get();
-        let was_last = frame.is_none_or(|frame| memory.frames.leave(frame));
+        let was_last = frame.is_none_or(|frame| memory.frames.release(frame));
         if was_last {
-            memory.pool.give_back(still_promised);
+            memory.pool.give_back(stays_reserved);
         }
         was_last
     }
 
-    /// Takes a part out of the address space: its pages and its promises go back to the pool.
+    /// Removes part of a mapping: its pages and reservations go back to the pool.
     pub(super) fn release_hugetlb(&mut self, vma: &Vma, part: &Range<u64>) {
-        for block in blocks_touching(part) {
-            let is_spent = self.promises_spent.remove(&block);
-            if let BlockEntry::Hugetlb { frame, .. } = self.tables.take(block) {
-                self.leave_hugetlb(frame, false);
-            } else if vma.reserves() && !is_spent {
+        for pmd in pmds_touching(part) {
+            let is_consumed = self.reservations_consumed.remove(&pmd);
+            if let PmdEntry::Hugetlb { frame, .. } = self.tables.take(pmd) {
+                self.release_hugetlb_page(frame, false);
+            } else if vma.reserves() && !is_consumed {
                 self.memory.get().pool.reserved -= 1;
             }
         }
     }
 
-    /// mremap of part of a hugetlb mapping: rounded up to 2 MiB, and refused before the target is unmapped.
+    /// mremap of part of a hugetlb mapping: the length is rounded up to 2 MiB. Errors are found before the target is
+    /// unmapped.
     pub(super) fn move_hugetlb(&mut self, part: Range<u64>, target: u64, source: RemapSource) -> Result<(), Errno> {
-        if source == RemapSource::Kept || !is_block_aligned(part.start) || !is_block_aligned(target) {
+        if source == RemapSource::Kept || !is_pmd_aligned(part.start) || !is_pmd_aligned(target) {
             return Err(Errno::Invalid);
         }
-        let part = part.start..part.end.next_multiple_of(BLOCK_PAGES);
+        let part = part.start..part.end.next_multiple_of(PMD_PAGES);
         self.unmap_range(&(target..target + (part.end - part.start)))?;
         let vma = self.vmas.covering(part.start).ok_or(Errno::Fault)?;
         if self.map_count() >= self.config.max_map_count.saturating_sub(3) {
             return Err(Errno::NoMemory);
         }
         self.vmas.insert(Vma { start: target, end: target + (part.end - part.start), ..vma });
-        for block in blocks_touching(&part) {
-            let to = block - block_of(part.start) + block_of(target);
-            if self.promises_spent.remove(&block) {
-                self.promises_spent.insert(to);
+        for pmd in pmds_touching(&part) {
+            let to = pmd - pmd_of(part.start) + pmd_of(target);
+            if self.reservations_consumed.remove(&pmd) {
+                self.reservations_consumed.insert(to);
             }
-            if let entry @ BlockEntry::Hugetlb { .. } = self.tables.take(block) {
+            if let entry @ PmdEntry::Hugetlb { .. } = self.tables.take(pmd) {
                 self.tables.replace(to, entry);
             }
         }
@@ -169,11 +171,10 @@ impl Kernel {
         Ok(())
     }
 
-    /// A change of protection takes the write permission from every entry; the next write takes a fault to get it
-    /// back.
+    /// mprotect removes write permission from every entry; the next write faults to get it back.
     pub(super) fn write_protect_hugetlb(&mut self, part: &Range<u64>) {
-        for block in blocks_touching(part) {
-            if let Some(BlockEntry::Hugetlb { writable, .. }) = self.tables.entry_mut(block) {
+        for pmd in pmds_touching(part) {
+            if let Some(PmdEntry::Hugetlb { writable, .. }) = self.tables.entry_mut(pmd) {
                 *writable = false;
             }
         }

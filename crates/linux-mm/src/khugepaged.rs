@@ -1,64 +1,64 @@
-//! What khugepaged could do: it makes huge pages of touched blocks in its own time, so the model states a bound instead of
-//! an outcome (R11).
+//! A bound on what khugepaged can do. It collapses touched ranges at times of its own choice, so the model states a
+//! bound instead of a prediction (R11).
 
 use serde::Serialize;
 
 use std::ops::Range;
 
 use super::Kernel;
-use super::span::{BLOCK_PAGES, PAGE_BYTES};
+use super::span::{PAGE_BYTES, PMD_PAGES};
 use super::state::PageState;
 
 /// `/sys/kernel/mm/transparent_hugepage/khugepaged`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Khugepaged {
-    /// `pages_to_scan`: pages looked at in one scan.
+    /// `pages_to_scan`: pages per scan.
     pub pages_to_scan: u64,
     /// `scan_sleep_millisecs`: milliseconds between two scans.
     pub scan_sleep_ms: u64,
-    /// `max_ptes_none`: entries of a block that may be absent.
+    /// `max_ptes_none`: PTEs of a range that may be absent.
     pub max_ptes_none: u64,
 }
 
 impl Default for Khugepaged {
-    /// The kernel's defaults: 8 blocks in 10 seconds, of which one page need be present.
+    /// The kernel's defaults: 8 PMD ranges every 10 seconds, each with at least one page present.
     fn default() -> Self {
         Self { pages_to_scan: 4096, scan_sleep_ms: 10_000, max_ptes_none: 511 }
     }
 }
 
-/// The most that khugepaged can change.
+/// An upper bound on khugepaged's effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct KhugepagedBound {
-    /// Huge pages it can make.
+    /// Huge pages it can create.
     pub huge_pages_max: u64,
-    /// Bytes by which resident memory can be above the prediction.
+    /// Bytes by which resident memory can exceed the prediction.
     pub rss_bytes_more_max: u64,
-    /// Installs that can fall away, because their pages are there already.
+    /// Installs that may not happen, because their pages are already present.
     pub installs_fewer_max: u64,
 }
 
 impl Kernel {
-    /// What khugepaged could do to this address space within `time_ns` from its first page on; `None` where no mapping
-    /// can have huge pages.
+    /// A bound on what khugepaged can do to this address space within `time_ns` from its first page on. `None` if no
+    /// mapping can have huge pages.
     ///
-    /// A scan looks at whole blocks, begins at once on an idle machine, and comes again after each sleep. That other
-    /// processes are scanned too, and that a collapse takes time, only makes it less. A block is made huge only where it holds
-    /// pages in entries of their own: where all is huge already, nothing is left to do.
+    /// A scan covers whole PMD ranges, starts at once on an idle machine, and repeats after each sleep. Scans of other
+    /// processes and the time of a collapse only reduce the effect. Only ranges with pages mapped by PTEs are
+    /// collapsed, so without such pages the bound is zero.
     pub fn khugepaged_bound(&self, time_ns: u64) -> Option<KhugepagedBound> {
         let Khugepaged { pages_to_scan, scan_sleep_ms, max_ptes_none } = self.config().khugepaged;
         let eligible = self.vmas.all().iter().any(|vma| self.may_be_huge(vma));
-        // Without a sleep it never stops.
+        // Without a sleep it scans continuously.
         let sleeps = time_ns.checked_div(scan_sleep_ms.saturating_mul(1_000_000));
         let scans = sleeps.map_or(u64::MAX, |sleeps| sleeps + 1);
-        let blocks = scans.saturating_mul(pages_to_scan.div_ceil(BLOCK_PAGES));
+        let pmds = scans.saturating_mul(pages_to_scan.div_ceil(PMD_PAGES));
         let counters = self.counters();
         let finds_any = counters.collapsible_pages + counters.entry_splits > 0;
-        let huge_pages = if finds_any { blocks } else { 0 };
-        (eligible && blocks > 0).then(|| KhugepagedBound::of(huge_pages, max_ptes_none, counters.collapsible_pages))
+        let huge_pages = if finds_any { pmds } else { 0 };
+        (eligible && pmds > 0).then(|| KhugepagedBound::of(huge_pages, max_ptes_none, counters.collapsible_pages))
     }
 
-    /// Pages of a range in entries of their own, zero pages among them.
+    /// Pages of a range that are mapped by PTEs, zero pages included.
     pub(super) fn small_pages(&self, range: &Range<u64>) -> u64 {
         let runs = self.page_states(range.clone()).into_iter();
         let is_small = |state| matches!(state, PageState::Zero | PageState::Base | PageState::Mthp);
@@ -67,9 +67,10 @@ impl Kernel {
 }
 
 impl KhugepagedBound {
-    /// `small_installs` is the most that can fall away: pages that came one by one where a huge page may stand.
+    /// `small_installs` limits the installs that may not happen: pages installed one by one where a huge page is
+    /// allowed.
     fn of(huge_pages_max: u64, max_ptes_none: u64, small_installs: u64) -> Self {
-        let pages = huge_pages_max.saturating_mul(max_ptes_none.min(BLOCK_PAGES - 1));
+        let pages = huge_pages_max.saturating_mul(max_ptes_none.min(PMD_PAGES - 1));
         let installs_fewer_max = pages.min(small_installs);
         Self { huge_pages_max, rss_bytes_more_max: pages.saturating_mul(PAGE_BYTES), installs_fewer_max }
     }
@@ -79,7 +80,7 @@ impl KhugepagedBound {
 mod tests {
     use crate::{Access, Advice, Content, Kernel, KernelConfig, MapFlags, ThpConfig, ThpMode};
 
-    /// Seconds and what khugepaged's own documentation gives for them: 4096 pages at once, and every 10 s.
+    /// Seconds, and the PMD ranges that khugepaged's documentation gives for them: 4096 pages at once and every 10 s.
     const WITHIN: [(u64, u64); 4] = [(0, 8), (9, 8), (10, 16), (25, 24)];
 
     #[test]
@@ -87,7 +88,7 @@ mod tests {
         let mut kernel = Kernel::new(KernelConfig::default());
         kernel.map(0..1024, MapFlags::READ_WRITE).result.unwrap();
         assert_eq!(kernel.khugepaged_bound(1), None, "nothing is advised");
-        // Written before the advice, so that it stands in an entry of its own.
+        // Written before the advice, so that a PTE maps it.
         kernel.touch(3, Access::Write(Content::NonZero)).unwrap();
         kernel.advise(0..1024, Advice::HugePage).result.unwrap();
         for (seconds, huge_pages) in WITHIN {
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_is_huge_it_finds_nothing() {
+    fn without_small_pages_there_is_nothing_to_collapse() {
         let mut kernel = Kernel::new(KernelConfig::default());
         kernel.map(0..1024, MapFlags::READ_WRITE).result.unwrap();
         kernel.advise(0..1024, Advice::HugePage).result.unwrap();
@@ -110,7 +111,7 @@ mod tests {
             (bound.huge_pages_max, bound.installs_fewer_max)
         };
         assert_eq!(figures(&kernel), (0, 0));
-        // The hole in a split page comes back by itself, and could have been there already.
+        // khugepaged can fill the hole of a split page, so it could already be present.
         kernel.advise(10..11, Advice::DontNeed).result.unwrap();
         assert_eq!(figures(&kernel), (8, 0));
         kernel.touch(10, Access::Write(Content::NonZero)).unwrap();
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn without_huge_pages_it_does_nothing() {
+    fn without_thp_there_is_no_bound() {
         let mut kernel = Kernel::new(KernelConfig { thp: ThpConfig::new(ThpMode::Never), ..KernelConfig::default() });
         kernel.map(0..1024, MapFlags::READ_WRITE).result.unwrap();
         kernel.advise(0..1024, Advice::HugePage).result.unwrap();

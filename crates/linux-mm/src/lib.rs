@@ -1,11 +1,11 @@
 //! A model of Linux anonymous memory: page operations in, faults, residency, huge pages and page tables out.
 //!
-//! The model follows the kernel's rules exactly (named R1 to R29 in the comments; the table of rules is in the
-//! project's documentation) and is compared with the running kernel operation by operation by `hksim rules`
-//! (crate `hksim-conformance`). What it leaves out is what is not deterministic: memory pressure, allocation failure,
-//! khugepaged. It knows private anonymous memory, of one process and of those it forks.
+//! The model follows the kernel's rules exactly. The comments name them R1 to R29; the project's documentation has the
+//! table of rules. `hksim rules` (crate `hksim-conformance`) compares the model with the running kernel after every
+//! operation. The model leaves out what is not deterministic: memory pressure, allocation failure and khugepaged. It
+//! covers private anonymous memory of a process and of its forked children.
 //!
-//! Addresses are numbers of 4 KiB pages. One [`Kernel`] is one address space:
+//! Addresses are given as numbers of 4 KiB pages. One [`Kernel`] is one address space:
 //!
 //! ```
 //! use hksim_linux_mm::{Access, Advice, Content, InstallKind, Kernel, KernelConfig, MapFlags};
@@ -51,7 +51,7 @@ mod write_protected;
 mod zap;
 
 pub use advise::Advice;
-pub use config::{BLOCK_ORDER, Defrag, KernelConfig, Overcommit, SizeMode, ThpConfig, ThpMode};
+pub use config::{Defrag, KernelConfig, Overcommit, PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 pub use entry::{Access, Content};
 pub use khugepaged::{Khugepaged, KhugepagedBound};
 pub use lock::{LockFlags, Locked};
@@ -65,8 +65,8 @@ pub use rules::{
     MapAlignment, MidSizes, PopulateHoles, ProtectDirty, ProtectHugeDirty, RefusedReplace, RemapReach, RemapTables,
     Rules, WriteAfterProtect, ZerosOnSplit,
 };
-pub use span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, PAGE_BYTES};
-pub use state::{BlockState, PageState, StateRun};
+pub use span::{ADDRESS_SPACE_PAGES, PAGE_BYTES, PMD_PAGES};
+pub use state::{PageState, PmdState, StateRun};
 pub use version::{Fit, KernelVersion};
 pub use vma::Protection;
 
@@ -86,11 +86,12 @@ pub struct Kernel {
     tables: PageTables,
     memory: SharedMemory,
     space: SpaceId,
-    /// Blocks of hugetlb mappings whose promise of a page was kept and is not renewed (R13).
-    promises_spent: BTreeSet<u64>,
+    /// PMD ranges of reserving hugetlb mappings whose reservation was consumed by a page that is gone. It is not
+    /// restored (R13).
+    reservations_consumed: BTreeSet<u64>,
     counters: Counters,
     thp_disable: ThpDisable,
-    /// How mappings are locked that are made from now on.
+    /// How new mappings are locked (`MCL_FUTURE`).
     lock_future: Locked,
     installs_kept_small: u64,
 }
@@ -102,7 +103,7 @@ impl Kernel {
         Self {
             space: memory.new_space(),
             memory,
-            promises_spent: BTreeSet::new(),
+            reservations_consumed: BTreeSet::new(),
             vmas: VmaMap::new(config.rules.anon_merge),
             config,
             tables: PageTables::default(),
@@ -113,7 +114,7 @@ impl Kernel {
         }
     }
 
-    /// What it was told at the start.
+    /// The configuration this kernel was created with.
     pub fn config(&self) -> &KernelConfig {
         &self.config
     }

@@ -1,4 +1,4 @@
-//! Memory that is locked: mlock, mlock2, munlock, mlockall and munlockall (R29).
+//! Locked memory: mlock, mlock2, munlock, mlockall and munlockall (R29).
 
 use std::ops::Range;
 
@@ -14,16 +14,16 @@ use super::vma::{Protection, Vma, VmaFlags};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Locked {
-    /// They are not.
+    /// Not locked.
     #[default]
     No,
-    /// `VM_LOCKED`: made present when they are locked, and when more is mapped or becomes writable.
+    /// `VM_LOCKED`: pages are populated when the mapping is locked, grows or becomes writable.
     Present,
-    /// `VM_LOCKED | VM_LOCKONFAULT`: locked once they are touched.
+    /// `VM_LOCKED | VM_LOCKONFAULT`: pages are locked when they are touched.
     OnFault,
 }
 
-/// The flags of `mlockall`; none of them: `munlockall`.
+/// The flags of `mlockall`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockFlags {
     /// `MCL_CURRENT`.
@@ -41,10 +41,11 @@ impl LockFlags {
 }
 
 impl Kernel {
-    /// mlockall, as root: limits are not modelled. Mappings that may be written are populated for writing, others for reading, and those
-    /// that may not be accessed not at all; errors of populating are not reported. Reserved huge pages are populated, but never locked.
+    /// mlockall. Limits are not modelled, as for root. Writable mappings are populated for writing, readable ones for
+    /// reading, and mappings without access not at all. Errors while populating are not reported. hugetlb mappings are
+    /// populated but never locked.
     ///
-    /// Errors: EINVAL for no flags, or on-fault alone.
+    /// Errors: EINVAL without flags, or with on-fault alone.
     pub fn lock_all(&mut self, flags: LockFlags) -> Outcome {
         if !flags.current && !flags.future {
             return Outcome::of(Err(Errno::Invalid));
@@ -61,7 +62,7 @@ impl Kernel {
         Outcome { result: Ok(()), installs }
     }
 
-    /// munlockall. Pages stay.
+    /// munlockall. Pages stay present.
     pub fn unlock_all(&mut self) {
         self.lock_future = Locked::No;
         self.lock_mappings(Locked::No);
@@ -69,8 +70,8 @@ impl Kernel {
 
     /// mlock, or mlock2 with `MLOCK_ONFAULT`.
     ///
-    /// Errors: ENOMEM at a hole, where mappings before it are locked and nothing is populated; where a border would pass
-    /// `max_map_count`; or where a page cannot be made present, with all of the range locked.
+    /// Errors: ENOMEM at a hole (mappings before it are locked, nothing is populated), where a split would exceed
+    /// `max_map_count`, or where a page cannot be populated (the whole range is locked).
     pub fn lock(&mut self, range: Range<u64>, on_fault: bool) -> Outcome {
         let locked = if on_fault { Locked::OnFault } else { Locked::Present };
         if let Err(errno) = self.lock_range(&range, locked) {
@@ -90,25 +91,24 @@ impl Kernel {
 
     /// munlock.
     ///
-    /// # Errors
-    /// ENOMEM at a hole, with what comes before it done, or where a border would pass `max_map_count`.
+    /// ENOMEM at a hole (the part before it is unlocked), or where a split would exceed `max_map_count`.
     pub fn unlock(&mut self, range: Range<u64>) -> Result<(), Errno> {
         self.lock_range(&range, Locked::No)
     }
 
-    /// Pages of mappings that are locked, present or not: `VmLck`.
+    /// Pages of locked mappings, present or not: `VmLck`.
     pub fn locked_pages(&self) -> u64 {
         let locked = self.vmas.all().into_iter().filter(|vma| vma.flags.locked != Locked::No);
         locked.map(|vma| vma.end - vma.start).sum()
     }
 
-    /// The first page of a range that is locked; its end where none is.
+    /// The first locked page of a range, or the range's end if there is none.
     pub fn first_locked(&self, range: &Range<u64>) -> u64 {
         let locked = self.vmas.overlapping(range).into_iter().find(|vma| vma.flags.locked != Locked::No);
         locked.map_or(range.end, |vma| vma.start.max(range.start))
     }
 
-    /// Makes the pages of part of a mapping present as locking does: nothing where they are locked on fault.
+    /// Populates part of a mapping as locking does: nothing if the mapping is locked on fault.
     pub(super) fn populate_locked(&mut self, part: &Range<u64>) -> Outcome {
         let Some(vma) = self.vmas.covering(part.start) else { return Outcome::of(Ok(())) };
         if vma.flags.locked == Locked::OnFault {
@@ -120,7 +120,7 @@ impl Kernel {
 
     fn lock_mappings(&mut self, locked: Locked) {
         for vma in self.vmas.all() {
-            // Its neighbour may have taken it in.
+            // A neighbour may have been merged with it meanwhile.
             if let Some(vma) = self.vmas.covering(vma.start) {
                 let _ = self.lock_part(&vma, &vma.pages(), locked);
             }
@@ -128,7 +128,7 @@ impl Kernel {
     }
 
     fn lock_range(&mut self, range: &Range<u64>, locked: Locked) -> Result<(), Errno> {
-        self.up_to_a_hole(range, |kernel, vma, part| kernel.lock_part(vma, part, locked))
+        self.for_each_mapping_until_hole(range, |kernel, vma, part| kernel.lock_part(vma, part, locked))
     }
 
     fn lock_part(&mut self, vma: &Vma, part: &Range<u64>, locked: Locked) -> Result<(), Errno> {

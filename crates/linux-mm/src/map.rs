@@ -1,4 +1,4 @@
-//! mmap and munmap, and the borders they and others cut into mappings (R6, R14, R21).
+//! mmap, munmap and the splitting of mappings (R6, R14, R21).
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use super::config::{Overcommit, ThpAdvice};
 use super::lock::Locked;
 use super::outcome::{Errno, Outcome};
 use super::rules::{EmptyTables, FreshMerge, RefusedReplace};
-use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, is_block_aligned};
+use super::span::{ADDRESS_SPACE_PAGES, PMD_PAGES, is_pmd_aligned};
 use super::vma::{Protection, Vma, VmaFlags};
 
-/// How an anonymous private mapping is made: protection and `MAP_*` flags.
+/// Arguments of mmap for a private anonymous mapping: protection and `MAP_*` flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapFlags {
-    /// What the program may do.
+    /// `PROT_*`.
     pub protection: Protection,
     /// `MAP_NORESERVE`.
     pub noreserve: bool,
@@ -24,13 +24,13 @@ pub struct MapFlags {
 }
 
 impl MapFlags {
-    /// Readable and writable, charged, nothing populated.
+    /// Readable and writable, charged to the commit limit, not populated.
     pub const READ_WRITE: Self =
         Self { protection: Protection::ReadWrite, noreserve: false, populate: false, hugetlb: false };
 
     fn vma_flags(self, overcommit: Overcommit) -> VmaFlags {
         let noreserve = self.noreserve && (self.hugetlb || overcommit == Overcommit::Allowed);
-        // Writable private memory is charged unless NORESERVE says otherwise; hugetlb has its own reserve (R18).
+        // Writable private memory is charged except with NORESERVE; hugetlb has its own reservations (R18).
         let account = self.protection == Protection::ReadWrite && !noreserve && !self.hugetlb;
         let (protection, thp, hugetlb) = (self.protection, ThpAdvice::None, self.hugetlb);
         VmaFlags { protection, thp, noreserve, account, hugetlb, locked: Locked::No }
@@ -38,11 +38,11 @@ impl MapFlags {
 }
 
 impl Kernel {
-    /// mmap at a fixed place (`MAP_FIXED`): replaces whatever is mapped there. Of a hugetlb mapping the start must be
-    /// 2 MiB-aligned, and the length is rounded up to 2 MiB.
+    /// mmap at a fixed address (`MAP_FIXED`): replaces existing mappings. For hugetlb the start must be 2 MiB-aligned,
+    /// and the length is rounded up to 2 MiB.
     ///
-    /// Errors: EINVAL for an empty range or a border that a hugetlb mapping cannot have, ENOMEM past the address
-    /// space or `max_map_count` (R14) or if the hugetlb pool is short (R13).
+    /// Errors: EINVAL for an empty range, or where it would split a hugetlb mapping inside a page. ENOMEM beyond the
+    /// address space or `max_map_count` (R14), or if the hugetlb pool is short (R13).
     pub fn map(&mut self, range: Range<u64>, flags: MapFlags) -> Outcome {
         let range = match self.make_mapping(range, flags) {
             Ok(range) if flags.populate || self.lock_future != Locked::No => range,
@@ -51,11 +51,10 @@ impl Kernel {
         Outcome { result: Ok(()), ..self.populate_locked(&range) }
     }
 
-    /// munmap: drops pages and mappings, and the page tables nobody is left to use (R21). Holes are no error.
+    /// munmap: removes pages, mappings, and page tables that no mapping needs any more (R21). Holes are no error.
     ///
-    /// # Errors
-    /// EINVAL for an empty or impossible range, or a border inside a hugetlb page; ENOMEM if a mapping would be cut
-    /// in three past `max_map_count` (R14).
+    /// EINVAL for an empty or invalid range, or a boundary inside a hugetlb page. ENOMEM if the split in three would
+    /// exceed `max_map_count` (R14).
     pub fn unmap(&mut self, range: Range<u64>) -> Result<(), Errno> {
         if range.is_empty() || range.end > ADDRESS_SPACE_PAGES {
             return Err(Errno::Invalid);
@@ -69,10 +68,10 @@ impl Kernel {
         }
         let mut range = range;
         if flags.hugetlb {
-            if !is_block_aligned(range.start) {
+            if !is_pmd_aligned(range.start) {
                 return Err(Errno::Invalid);
             }
-            range.end = range.end.checked_next_multiple_of(BLOCK_PAGES).ok_or(Errno::NoMemory)?;
+            range.end = range.end.checked_next_multiple_of(PMD_PAGES).ok_or(Errno::NoMemory)?;
         }
         if range.end > ADDRESS_SPACE_PAGES || self.map_count() > self.config.max_map_count {
             return Err(Errno::NoMemory);
@@ -82,7 +81,7 @@ impl Kernel {
             RefusedReplace::AsUnmap => errno,
         })?;
         if flags.hugetlb && !flags.noreserve {
-            self.memory.get().pool.reserve((range.end - range.start) / BLOCK_PAGES)?;
+            self.memory.get().pool.reserve((range.end - range.start) / PMD_PAGES)?;
         }
         let vma = Vma {
             start: range.start,
@@ -97,7 +96,7 @@ impl Kernel {
         };
         match self.config.rules.fresh_merge {
             FreshMerge::AsAny => self.vmas.insert(vma),
-            FreshMerge::BehindFirst => self.vmas.insert_behind_first(vma),
+            FreshMerge::NextFirst => self.vmas.insert_next_first(vma),
         };
         Ok(range)
     }
@@ -105,19 +104,19 @@ impl Kernel {
     pub(super) fn unmap_range(&mut self, range: &Range<u64>) -> Result<(), Errno> {
         let found = self.vmas.overlapping(range);
         let (Some(first), Some(last)) = (found.first(), found.last()) else { return Ok(()) };
-        let cut_in_three = first.has_inside(range.start) && first.has_inside(range.end);
-        if cut_in_three && !self.may_add_vma() {
+        let splits_in_three = first.has_inside(range.start) && first.has_inside(range.end);
+        if splits_in_three && !self.may_add_vma() {
             return Err(Errno::NoMemory);
         }
         if !first.may_split_at(range.start) {
             return Err(Errno::Invalid);
         }
-        self.cut_at(first, range.start);
-        // The cut at the start stays.
+        self.split_at(first, range.start);
+        // The split at the start stays.
         if !last.may_split_at(range.end) {
             return Err(Errno::Invalid);
         }
-        self.cut_at(last, range.end);
+        self.split_at(last, range.end);
         for vma in self.vmas.overlapping(range) {
             if vma.flags.hugetlb {
                 self.release_hugetlb(&vma, &vma.pages());
@@ -140,21 +139,21 @@ impl Kernel {
         self.map_count() < self.config.max_map_count
     }
 
-    /// Gives part `range` of `vma` other flags: merged with a neighbour if that fits, else by cutting the mapping
-    /// (R14, R18-R20). ENOMEM past `max_map_count`, where the first of two cuts may stay.
+    /// Changes the flags of part `range` of `vma`: merges it with a neighbour if possible, otherwise splits the mapping
+    /// (R14, R18-R20). ENOMEM beyond `max_map_count`; the first of two splits may stay.
     pub(super) fn change_flags(&mut self, vma: &Vma, range: &Range<u64>, flags: VmaFlags) -> Result<(), Errno> {
         if flags == vma.flags {
             return Ok(());
         }
-        let borders = [range.start, range.end];
+        let boundaries = [range.start, range.end];
         if !self.vmas.would_merge(vma, range, flags) {
-            for at in borders {
+            for at in boundaries {
                 if vma.has_inside(at) {
                     self.split_vma(vma, at)?;
                 }
             }
         }
-        for at in borders.into_iter().filter(|&at| vma.has_inside(at)) {
+        for at in boundaries.into_iter().filter(|&at| vma.has_inside(at)) {
             self.split_entry_across(at);
         }
         if let Some(part) = self.vmas.covering(range.start) {
@@ -170,12 +169,12 @@ impl Kernel {
         if !vma.may_split_at(at) {
             return Err(Errno::Invalid);
         }
-        self.cut_at(vma, at);
+        self.split_at(vma, at);
         Ok(())
     }
 
-    /// Cuts a mapping in two where `at` lies inside it, and any huge entry across the cut (R23).
-    fn cut_at(&mut self, vma: &Vma, at: u64) {
+    /// Splits a mapping at `at` if that is inside it, and any huge PMD entry across it (R23).
+    fn split_at(&mut self, vma: &Vma, at: u64) {
         if vma.has_inside(at) {
             self.vmas.split(at);
             self.split_entry_across(at);

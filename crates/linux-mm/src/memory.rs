@@ -1,4 +1,5 @@
-//! What the address spaces of a family - a process and what it forked - have in common: pages they share, and the pool.
+//! State shared by the address spaces of a fork family (a process and its descendants): shared pages, and the hugetlb
+//! pool.
 
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
@@ -6,7 +7,7 @@ use std::rc::Rc;
 use super::folio::{Folios, SpaceId};
 use super::hugetlb::HugetlbPool;
 
-/// Small pages and pages of the pool that more than one process maps: how many do. Ids of freed ones are used again.
+/// Reference counts of base pages and pool pages that more than one process maps. Freed ids are reused.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     owners: Vec<u32>,
@@ -14,7 +15,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// A page, in the store or not yet, is mapped once more.
+    /// Adds an owner to a page, which need not be in the store yet.
     pub fn share(&mut self, frame: Option<u32>) -> u32 {
         if let Some(id) = frame {
             self.owners[id as usize] += 1;
@@ -36,8 +37,8 @@ impl Frames {
         self.owners[id as usize] > 1
     }
 
-    /// One that mapped the page no longer does; whether it was the last.
-    pub fn leave(&mut self, id: u32) -> bool {
+    /// Removes an owner. Returns whether it was the last.
+    pub fn release(&mut self, id: u32) -> bool {
         self.owners[id as usize] -= 1;
         let was_last = self.owners[id as usize] == 0;
         if was_last {
@@ -47,7 +48,7 @@ impl Frames {
     }
 }
 
-/// The memory of a family.
+/// State shared by a fork family.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub folios: Folios,
@@ -56,7 +57,7 @@ pub(super) struct Memory {
     spaces: u32,
 }
 
-/// A handle to the memory of a family, one for each address space in it.
+/// A handle to the state of a fork family, one for each address space in it.
 #[derive(Clone, Debug)]
 pub(super) struct SharedMemory(Rc<RefCell<Memory>>);
 
@@ -66,19 +67,19 @@ impl SharedMemory {
         Self(Rc::new(RefCell::new(memory)))
     }
 
-    /// To be dropped before anything else asks for it.
+    /// Borrows the state. Drop the guard before the next call.
     pub fn get(&self) -> RefMut<'_, Memory> {
         self.0.borrow_mut()
     }
 
-    /// A name that no address space of the family has yet.
+    /// A new id within the family.
     pub fn new_space(&self) -> SpaceId {
         let mut memory = self.get();
         memory.spaces += 1;
         SpaceId(memory.spaces)
     }
 
-    /// Whether another address space of the family is alive.
+    /// Whether another address space of the family exists.
     pub fn has_others(&self) -> bool {
         Rc::strong_count(&self.0) > 1
     }

@@ -1,18 +1,18 @@
-//! What an operation did: installs, errors and signals, and the running totals.
+//! Results of operations: installs, errors, signals and running totals.
 
 use serde::Serialize;
 use thiserror::Error;
 
-/// What a page-table entry was made to hold when it became present or was upgraded.
+/// What an install maps: a page-table entry that became present, or was upgraded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum InstallKind {
     /// A fresh 4 KiB page.
     #[serde(rename = "base_4k")]
     Base4k,
-    /// A fresh folio between 8 KiB and 1 MiB, by one fault.
+    /// A fresh folio between 8 KiB and 1 MiB, installed by one fault.
     #[serde(rename = "mthp")]
     Mthp,
-    /// A 2 MiB huge page: fresh, collapsed, or by the write that upgrades a huge zero page.
+    /// A 2 MiB huge page: fresh, collapsed, or in place of a huge zero page on a write.
     #[serde(rename = "thp")]
     Thp,
     /// A 2 MiB page of the hugetlb pool, or its upgrade from read-only to writable.
@@ -21,7 +21,7 @@ pub enum InstallKind {
     /// The shared zero page, 4 KiB or 2 MiB.
     #[serde(rename = "zero")]
     Zero,
-    /// A 4 KiB page in place of a zero page, or of one that may not be written in place, by a write.
+    /// A 4 KiB page that replaces, on a write, a zero page or a page that may not be written in place.
     #[serde(rename = "cow")]
     Cow,
 }
@@ -31,18 +31,18 @@ impl InstallKind {
     pub const ALL: [Self; 6] = [Self::Base4k, Self::Mthp, Self::Thp, Self::Hugetlb, Self::Zero, Self::Cow];
 }
 
-/// One install: one fault's worth of pages made present.
+/// One install: the pages that one fault makes present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Install {
     /// What was installed.
     pub kind: InstallKind,
-    /// The first page it covers; for everything larger than a page this lies below or at the page touched.
+    /// The first page covered. For anything larger than a page it is at or below the touched page.
     pub first_page: u64,
     /// Pages covered: 1, 512 for a 2 MiB entry, or the size of an mTHP.
     pub pages: u64,
 }
 
-/// Adjacent installs of one kind, in rising order, by one operation.
+/// Adjacent installs of one kind by one operation, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InstallRun {
     /// What was installed.
@@ -55,13 +55,13 @@ pub struct InstallRun {
     pub installs: u64,
 }
 
-/// What a system call did. Installs made before an error stay (R24).
+/// The result of a system call. Installs made before an error stay (R24).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Outcome {
     /// What the call returned.
     pub result: Result<(), Errno>,
-    /// What it installed, in the order it did.
+    /// Installs, in order.
     pub installs: Vec<InstallRun>,
 }
 
@@ -72,7 +72,7 @@ impl Outcome {
     }
 }
 
-/// Appends `install`, as part of the last run where it continues that run.
+/// Appends `install`, joined to the last run if it continues that run.
 pub(super) fn append(runs: &mut Vec<InstallRun>, install: Install) {
     if let Some(run) = runs.last_mut() {
         let adjacent = run.first_page + run.pages == install.first_page;
@@ -85,10 +85,10 @@ pub(super) fn append(runs: &mut Vec<InstallRun>, install: Install) {
     runs.push(InstallRun { kind: install.kind, first_page: install.first_page, pages: install.pages, installs: 1 });
 }
 
-/// Why a system call failed.
+/// The error of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error, Serialize)]
 pub enum Errno {
-    /// Resources are short for now: what madvise says where a split would pass `max_map_count`.
+    /// Temporarily out of resources: returned by madvise where a split would exceed `max_map_count`.
     #[error("EAGAIN")]
     #[serde(rename = "EAGAIN")]
     Again,
@@ -96,20 +96,20 @@ pub enum Errno {
     #[error("EFAULT")]
     #[serde(rename = "EFAULT")]
     Fault,
-    /// An argument that cannot be.
+    /// An invalid argument.
     #[error("EINVAL")]
     #[serde(rename = "EINVAL")]
     Invalid,
-    /// Out of memory, mappings, or a hole in the range.
+    /// Out of memory or mappings, or a hole in the range.
     #[error("ENOMEM")]
     #[serde(rename = "ENOMEM")]
     NoMemory,
 }
 
-/// What a program access that cannot be served brings (R22).
+/// The signal raised by a program access that fails (R22).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error, Serialize)]
 pub enum Signal {
-    /// No mapping, or one that forbids the access.
+    /// No mapping, or a protection that forbids the access.
     #[error("SIGSEGV")]
     #[serde(rename = "SIGSEGV")]
     Segv,
@@ -122,21 +122,23 @@ pub enum Signal {
 /// Running totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Reserved huge pages that were not copied after a fork, the pool being empty: the child loses them (R13).
+    /// hugetlb pages that were not copied on a write after a fork because the pool was empty: the child loses them
+    /// (R13).
     pub pages_kept_from_children: u64,
     /// Installs by kind, in the order of [`InstallKind::ALL`].
     pub installs: [u64; InstallKind::ALL.len()],
-    /// Faults charged to `ru_minflt`: by access and by populate.
+    /// Faults charged to `ru_minflt`, by accesses and by populate.
     pub faults: u64,
-    /// Exceptions taken by the program: perf `page-faults`. Populate takes none, an access that fails takes one.
+    /// #PF exceptions of the program: perf `page-faults`. Populate takes none; a failing access takes one.
     pub traps: u64,
-    /// Faults that only gave back the permission to write to what was there.
+    /// Faults that only restored write permission to a present page.
     pub reuses: u64,
-    /// 2 MiB entries split into a PTE table (`thp_split_pmd`): huge pages and huge zero pages.
+    /// PMD entries split into a PTE table (`thp_split_pmd`), of huge pages and huge zero pages.
     pub entry_splits: u64,
     /// Large folios split into pages.
     pub folio_splits: u64,
-    /// Pages in entries of their own where a huge page may stand: what khugepaged finds, entries of split huge pages apart.
+    /// Pages mapped by PTEs where a huge page is allowed, except those of split huge pages: what khugepaged can
+    /// collapse.
     pub collapsible_pages: u64,
 }
 

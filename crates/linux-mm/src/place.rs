@@ -1,21 +1,21 @@
-//! Where mmap puts a mapping that asks for no address (R5).
+//! Addresses of mmaps without a hint.
 
 use super::Kernel;
-use super::span::{BLOCK_PAGES, is_block_aligned};
+use super::span::{PMD_PAGES, is_pmd_aligned};
 
 impl Kernel {
-    /// First page of an anonymous mapping of `pages` pages that is made without a hint: it ends where the highest room below
-    /// page `top` ends that has place for it. Lengths that are 2 MiB-aligned at all look for a block more, and begin at
-    /// the first border in it (R5). `None` if there is no room.
+    /// The first page that mmap chooses for an anonymous mapping of `pages` pages without a hint: the end of the
+    /// highest gap below page `top` that is large enough. For lengths that get 2 MiB alignment (R5), mmap searches for
+    /// a gap 2 MiB larger and returns the first 2 MiB boundary in it. `None` if there is no such gap.
     ///
-    /// Mappings that the model does not know (libraries, stacks) are not avoided: `top` is to lie below them.
+    /// Mappings outside the model (libraries, stacks) are not avoided, so `top` must be below them.
     pub fn unmapped_area(&self, pages: u64, top: u64) -> Option<u64> {
         let aligned = || {
-            let start = self.vmas.highest_room(pages.checked_add(BLOCK_PAGES)?, top)?;
-            Some(if is_block_aligned(start) { start + BLOCK_PAGES } else { start.next_multiple_of(BLOCK_PAGES) })
+            let start = self.vmas.highest_gap(pages.checked_add(PMD_PAGES)?, top)?;
+            Some(if is_pmd_aligned(start) { start + PMD_PAGES } else { start.next_multiple_of(PMD_PAGES) })
         };
-        let wanted = if self.config.rules.map_is_block_aligned(pages) { aligned() } else { None };
-        wanted.or_else(|| self.vmas.highest_room(pages, top))
+        let wanted = if self.config.rules.map_is_pmd_aligned(pages) { aligned() } else { None };
+        wanted.or_else(|| self.vmas.highest_gap(pages, top))
     }
 }
 
@@ -32,13 +32,13 @@ mod tests {
     }
 
     #[test]
-    fn long_maps_are_aligned_and_others_fill_the_highest_room() {
+    fn long_mappings_are_aligned_and_others_fill_the_highest_gap() {
         let mut kernel = Kernel::new(KernelConfig::default());
         assert_eq!(mapped(&mut kernel, 256), TOP - 256);
-        // The highest border with 512 pages behind it, in room for two blocks.
+        // The highest 2 MiB boundary followed by 512 pages, in a gap of twice the size.
         assert_eq!(mapped(&mut kernel, 512), 98 * 512);
-        assert_eq!(mapped(&mut kernel, 512), 97 * 512, "right below, as room for two blocks begins on a border");
-        assert_eq!(mapped(&mut kernel, 100), TOP - 356, "where there was room above");
+        assert_eq!(mapped(&mut kernel, 512), 97 * 512, "right below: the larger gap starts on a boundary");
+        assert_eq!(mapped(&mut kernel, 100), TOP - 356, "in the gap above");
         assert_eq!(mapped(&mut kernel, 1), TOP - 357);
         assert!(kernel.unmapped_area(TOP + 1, TOP).is_none());
     }

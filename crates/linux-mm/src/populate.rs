@@ -3,15 +3,16 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{Access, BlockEntry, Content, PteKind};
+use super::entry::{Access, Content, PmdEntry, PteKind};
 use super::fault::FaultCause;
 use super::outcome::{Errno, InstallRun, Outcome, append};
 use super::rules::HugetlbPopulate;
-use super::span::{block_of, index_of, pages_of};
+use super::span::{index_of, pages_of, pmd_of};
 
 impl Kernel {
-    /// Makes every page of `range` present as if accessed, page by page. Stops at a hole (ENOMEM), at a protection
-    /// that forbids the access (EINVAL) or an empty hugetlb pool (EFAULT); what came before stays (R24).
+    /// Makes every page of `range` present, page by page, as if it were accessed. Stops at a hole (ENOMEM), at a
+    /// protection that forbids the access (EINVAL), or at an empty hugetlb pool (EFAULT). Pages populated before the
+    /// error stay (R24).
     pub(super) fn populate(&mut self, range: &Range<u64>, access: Access) -> Outcome {
         let mut installs = Vec::new();
         let result = self.populate_pages(range, access, &mut installs);
@@ -39,29 +40,29 @@ impl Kernel {
                     append(installs, install);
                 }
             }
-            page = match self.tables.entry(block_of(page)) {
-                BlockEntry::None | BlockEntry::Table(_) => page + 1,
-                BlockEntry::Huge(_) | BlockEntry::HugeZero | BlockEntry::Hugetlb { .. } => pages_of(block_of(page)).end,
+            page = match self.tables.entry(pmd_of(page)) {
+                PmdEntry::None | PmdEntry::Table(_) => page + 1,
+                PmdEntry::Huge(_) | PmdEntry::HugeZero | PmdEntry::Hugetlb { .. } => pages_of(pmd_of(page)).end,
             };
         }
         Ok(())
     }
 
-    /// Whether a page is there already for this access. A populate for writing dirties it as the kernel does: a
-    /// page of a large folio dirties the folio (R9c). Bytes do not change.
+    /// Whether a page is already present for this access. A populate for writing sets dirty bits as the kernel does:
+    /// for a page of a large folio it makes the folio dirty (R9c). Contents do not change.
     fn mark_present(&mut self, page: u64, access: Access) -> bool {
         let writes = access.writes();
-        match self.tables.entry_mut(block_of(page)) {
-            None | Some(BlockEntry::None) => false,
-            Some(BlockEntry::HugeZero) => !writes,
-            Some(BlockEntry::Hugetlb { writable, .. }) => *writable || !writes,
-            Some(BlockEntry::Huge(huge)) if writes && huge.protected => false,
-            Some(BlockEntry::Huge(huge)) => {
+        match self.tables.entry_mut(pmd_of(page)) {
+            None | Some(PmdEntry::None) => false,
+            Some(PmdEntry::HugeZero) => !writes,
+            Some(PmdEntry::Hugetlb { writable, .. }) => *writable || !writes,
+            Some(PmdEntry::Huge(huge)) if writes && huge.protected => false,
+            Some(PmdEntry::Huge(huge)) => {
                 huge.dirty |= writes;
                 true
             }
-            Some(BlockEntry::Table(table)) => {
-                let piece = table.piece(index_of(page));
+            Some(PmdEntry::Table(table)) => {
+                let folio_page = table.folio_page(index_of(page));
                 let pte = &mut table.ptes[index_of(page)];
                 if writes && pte.protected() {
                     return false;
@@ -71,13 +72,13 @@ impl Kernel {
                     PteKind::Zero => return !writes,
                     PteKind::Base if writes => pte.dirty_page(),
                     PteKind::Base => {}
-                    // A clean entry dirties its folio, a dirty one is left as it is.
-                    PteKind::Piece => {
-                        if let Some(piece) = piece
+                    // A clean entry makes its folio dirty; a dirty one changes nothing.
+                    PteKind::FolioPage => {
+                        if let Some(folio_page) = folio_page
                             && writes
                             && !pte.dirty()
                         {
-                            self.memory.get().folios.get_mut(piece.folio).dirty = true;
+                            self.memory.get().folios.get_mut(folio_page.folio).dirty = true;
                         }
                     }
                 }
@@ -87,5 +88,5 @@ impl Kernel {
     }
 }
 
-/// How a populate for writing touches a page: what it installs holds zeros.
+/// The access of a populate for writing: what it installs holds zeros.
 pub(super) const POPULATE_WRITE: Access = Access::Write(Content::Zero);

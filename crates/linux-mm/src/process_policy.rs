@@ -1,32 +1,32 @@
-//! What a process asked for all of its memory: `prctl(PR_SET_THP_DISABLE)` (R28).
+//! Process-wide settings: `prctl(PR_SET_THP_DISABLE)` (R28).
 
 use serde::Serialize;
 
 use super::Kernel;
 use super::config::ThpAdvice;
 
-/// `PR_SET_THP_DISABLE`: inherited by a forked child.
+/// `PR_SET_THP_DISABLE`, inherited by forked children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ThpDisable {
-    /// The modes decide.
+    /// Not set: the modes decide.
     #[default]
     Off,
-    /// No fault and no collapse makes a large folio.
+    /// Faults and collapses create no large folios.
     All,
-    /// None outside mappings advised with [`Advice::HugePage`](super::Advice::HugePage), but by
-    /// [`Advice::Collapse`](super::Advice::Collapse) (Linux 6.18).
+    /// Only mappings advised with [`Advice::HugePage`](super::Advice::HugePage) get large folios (Linux 6.18).
+    /// [`Advice::Collapse`](super::Advice::Collapse) ignores this value.
     ExceptAdvised,
 }
 
 impl Kernel {
-    /// prctl(PR_SET_THP_DISABLE): holds for faults from now on. What is there stays, and a write to a huge zero page that is
-    /// there still makes a huge page.
+    /// prctl(PR_SET_THP_DISABLE): applies to later faults. Existing huge pages stay, and a write to an existing huge
+    /// zero page still installs a huge page.
     pub fn disable_thp(&mut self, disable: ThpDisable) {
         self.thp_disable = disable;
     }
 
-    /// Installs of single pages where, but for [`Kernel::disable_thp`], the modes allowed larger ones.
+    /// Installs of single pages where the modes allowed larger ones and [`Kernel::disable_thp`] did not.
     pub fn installs_kept_small(&self) -> u64 {
         self.installs_kept_small
     }
@@ -44,7 +44,7 @@ impl Kernel {
         }
     }
 
-    /// Notes an install of a single page in a mapping with this advice.
+    /// Counts an install of a single page in a mapping with this advice.
     pub(super) fn note_small(&mut self, advice: ThpAdvice) {
         if self.forbids_huge(advice) && self.config.orders(advice) != 0 {
             self.installs_kept_small += 1;
@@ -60,7 +60,7 @@ mod tests {
 
     const WRITE: Access = Access::Write(Content::NonZero);
 
-    /// Two blocks, the second of them advised.
+    /// Two PMD ranges, the second one advised.
     fn kernel(mode: ThpMode, disable: ThpDisable) -> Kernel {
         let mut kernel = Kernel::new(KernelConfig { thp: ThpConfig::new(mode), ..KernelConfig::default() });
         kernel.map(0..1024, MapFlags::READ_WRITE).result.unwrap();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_ask_the_process_after_the_modes() {
+    fn faults_check_the_process_setting_after_the_modes() {
         use InstallKind::{Base4k, Thp};
         for (mode, disable, expected, kept_small) in [
             (ThpMode::Always, ThpDisable::Off, [Thp, Thp], 0),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays() {
+    fn existing_huge_pages_stay() {
         let mut kernel = kernel(ThpMode::Madvise, ThpDisable::Off);
         assert_eq!(kernel.touch(515, Access::Read).unwrap().unwrap().kind, InstallKind::Zero);
         kernel.disable_thp(ThpDisable::All);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collapse_asks_too() {
+    fn a_collapse_checks_the_process_setting() {
         for (disable, expected) in
             [(ThpDisable::All, Err(Errno::Invalid)), (ThpDisable::ExceptAdvised, Ok(())), (ThpDisable::Off, Ok(()))]
         {

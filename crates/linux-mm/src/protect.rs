@@ -3,30 +3,29 @@
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{BlockEntry, Pte};
+use super::entry::{PmdEntry, Pte};
 use super::lock::Locked;
 use super::outcome::Errno;
 use super::rules::{ChargeAfterProtect, ProtectDirty, ProtectHugeDirty, WriteAfterProtect};
-use super::span::{blocks_touching, clip, index_of};
+use super::span::{clip, index_of, pmds_touching};
 use super::vma::{Protection, Vma, VmaFlags};
 
 impl Kernel {
-    /// mprotect. Pages stay; a huge page is split only where a mapping now ends inside it (R23).
+    /// mprotect. Pages stay. A huge page is split only where a mapping now ends inside it (R23).
     ///
-    /// # Errors
-    /// ENOMEM at the first hole, with what came before done (R24), or past `max_map_count` (R14).
+    /// ENOMEM at the first hole, with the part before it done (R24), or beyond `max_map_count` (R14).
     pub fn protect(&mut self, range: Range<u64>, protection: Protection) -> Result<(), Errno> {
         if range.start > range.end {
             return Err(Errno::NoMemory);
         }
-        self.up_to_a_hole(&range, |kernel, vma, part| kernel.protect_part(vma, part, protection))
+        self.for_each_mapping_until_hole(&range, |kernel, vma, part| kernel.protect_part(vma, part, protection))
     }
 
-    /// Does something to each mapping of a range, up to the first hole or error.
+    /// Calls `each` for each mapping of a range, up to the first hole or error.
     ///
     /// # Errors
     /// ENOMEM at a hole, or the first error.
-    pub(super) fn up_to_a_hole(
+    pub(super) fn for_each_mapping_until_hole(
         &mut self,
         range: &Range<u64>,
         mut each: impl FnMut(&mut Kernel, &Vma, &Range<u64>) -> Result<(), Errno>,
@@ -52,7 +51,7 @@ impl Kernel {
         }
         let was_writable = vma.flags.protection == Protection::ReadWrite;
         if was_writable && self.config.rules.protect_huge_dirty == ProtectHugeDirty::Lost {
-            self.lose_dirty(part);
+            self.clear_huge_dirty(part);
         }
         if self.config.rules.protect_dirty == ProtectDirty::PerRun {
             self.spread_dirty(part, vma.flags.protection);
@@ -61,23 +60,23 @@ impl Kernel {
             self.write_protect(part, protection);
         }
         if vma.flags.locked != Locked::No && !was_writable && protection == Protection::ReadWrite {
-            // What is copied on the first write is copied now (R29).
+            // Pages that the first write would copy are copied now (R29).
             let _ = self.populate_locked(part);
         }
         Ok(())
     }
 
-    /// Takes the write permission from what is present, where this version does not give it back by itself.
+    /// Write-protects present pages, where this version does not restore write permission itself.
     fn write_protect(&mut self, part: &Range<u64>, now: Protection) {
         let is_by_entry = self.config.rules.write_after_protect == WriteAfterProtect::CleanFault;
-        let blocks = blocks_touching(part);
-        let mut from = blocks.start;
-        while let Some(block) = self.tables.next_present(from, blocks.end) {
-            from = block + 1;
-            match self.tables.entry_mut(block) {
-                Some(BlockEntry::Huge(huge)) => huge.protected = true,
-                Some(BlockEntry::Table(table)) => {
-                    let pages = clip(part, block);
+        let pmds = pmds_touching(part);
+        let mut from = pmds.start;
+        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
+            from = pmd + 1;
+            match self.tables.entry_mut(pmd) {
+                Some(PmdEntry::Huge(huge)) => huge.protected = true,
+                Some(PmdEntry::Table(table)) => {
+                    let pages = clip(part, pmd);
                     let first = index_of(pages.start);
                     let entries = &mut table.ptes[first..first + (pages.end - pages.start) as usize];
                     let anonymous = entries.iter_mut().filter(|pte| pte.is_anon());
@@ -92,34 +91,35 @@ impl Kernel {
         }
     }
 
-    /// R26: the entry of a huge page that may be written is clean afterwards.
-    fn lose_dirty(&mut self, part: &Range<u64>) {
-        let blocks = blocks_touching(part);
-        let mut from = blocks.start;
-        while let Some(block) = self.tables.next_present(from, blocks.end) {
-            from = block + 1;
-            if let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block) {
-                // One without the permission to write keeps the bit elsewhere.
+    /// R26: clears the dirty bit of writable huge entries.
+    fn clear_huge_dirty(&mut self, part: &Range<u64>) {
+        let pmds = pmds_touching(part);
+        let mut from = pmds.start;
+        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
+            from = pmd + 1;
+            if let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd) {
+                // A write-protected entry keeps the bit in another place.
                 huge.dirty &= huge.protected;
             }
         }
     }
 
-    /// R26: entries are changed in runs per large folio, and one dirty entry makes its whole run dirty. A run ends where
-    /// the entries' permission to write changes: in a mapping that was writable `before`, at what a fork left protected.
+    /// R26: entries are changed in batches per large folio, and one dirty entry makes its whole batch dirty. A batch
+    /// ends where write protection of the entries changes. That happens in a mapping that was writable `before`, at
+    /// entries that a fork left protected.
     fn spread_dirty(&mut self, part: &Range<u64>, before: Protection) {
-        let blocks = blocks_touching(part);
-        let mut from = blocks.start;
-        while let Some(block) = self.tables.next_present(from, blocks.end) {
-            from = block + 1;
-            let Some(BlockEntry::Table(table)) = self.tables.entry_mut(block) else { continue };
-            let pages = clip(part, block);
+        let pmds = pmds_touching(part);
+        let mut from = pmds.start;
+        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
+            from = pmd + 1;
+            let Some(PmdEntry::Table(table)) = self.tables.entry_mut(pmd) else { continue };
+            let pages = clip(part, pmd);
             let mut at = index_of(pages.start);
             let end = at + (pages.end - pages.start) as usize;
             while at < end {
                 let batch = table.batch(at, end).max(1);
                 let run = match before {
-                    Protection::ReadWrite => alike(&table.ptes[at..at + batch]),
+                    Protection::ReadWrite => same_protection_run(&table.ptes[at..at + batch]),
                     Protection::None | Protection::Read => batch,
                 };
                 let entries = &mut table.ptes[at..at + run];
@@ -131,13 +131,13 @@ impl Kernel {
     }
 }
 
-/// How many entries from the first on are all protected, or all not.
-fn alike(entries: &[Pte]) -> usize {
+/// Number of entries from the first on with the same protection.
+fn same_protection_run(entries: &[Pte]) -> usize {
     entries.iter().take_while(|pte| pte.protected() == entries[0].protected()).count()
 }
 
-/// The flags of a mapping under another protection. Memory that becomes writable is charged from then on; memory that
-/// was never written gives its charge back when it stops being writable (R18).
+/// The flags of a mapping with another protection. Memory that becomes writable is charged. Memory that was never
+/// written is uncharged when it stops being writable (R18).
 fn reprotected(vma: &Vma, protection: Protection, charge: ChargeAfterProtect) -> VmaFlags {
     let flags = vma.flags;
     let account = if protection == Protection::ReadWrite {

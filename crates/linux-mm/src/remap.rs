@@ -1,16 +1,16 @@
-//! mremap: moving pages by moving page tables (R16', R18, R20, R21, R24).
+//! mremap: moves pages by moving page tables (R16', R18, R20, R21, R24).
 
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{BlockEntry, PteKind};
+use super::entry::{PmdEntry, PteKind};
 use super::lock::Locked;
 use super::outcome::Errno;
 use super::rules::{GrowMerge, KeptSource, RemapReach, RemapTables};
-use super::span::{ADDRESS_SPACE_PAGES, BLOCK_PAGES, block_of, index_of, is_block_aligned, overlap, pages_of};
+use super::span::{ADDRESS_SPACE_PAGES, PMD_PAGES, index_of, is_pmd_aligned, overlap, pages_of, pmd_of};
 use super::vma::{Vma, VmaFlags};
 
-/// What is left where the pages were.
+/// What stays at the source of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemapSource {
     /// Nothing.
@@ -19,7 +19,7 @@ pub enum RemapSource {
     Kept,
 }
 
-/// One mapping's page tables on their way from `old` to `new`, `end` being the end of the old place.
+/// A move of one mapping's page tables from `old` to `new`; `end` is the end of the source.
 #[derive(Clone, Copy, Debug)]
 struct TableMove {
     old: u64,
@@ -28,24 +28,23 @@ struct TableMove {
 }
 
 impl TableMove {
-    /// Pages to the next border of `reach` pages at either place, or to the end.
+    /// Pages to the next multiple of `reach` at source or target, or to the end.
     fn extent(&self, reach: u64) -> u64 {
-        let to_border = |page: u64| reach - page % reach;
-        to_border(self.old).min(to_border(self.new)).min(self.end - self.old)
+        let to_boundary = |page: u64| reach - page % reach;
+        to_boundary(self.old).min(to_boundary(self.new)).min(self.end - self.old)
     }
 }
 
 impl Kernel {
-    /// mremap of `length` pages to a fixed place (`MREMAP_FIXED | MREMAP_MAYMOVE`), which is unmapped first. Ranges
-    /// over several mappings are moved one by one with their gaps, where the version can (R24); a mapping moved
-    /// before an error stays moved.
+    /// mremap of `length` pages to a fixed address (`MREMAP_FIXED | MREMAP_MAYMOVE`), which is unmapped first. A range
+    /// over several mappings is moved mapping by mapping, with the gaps, where the version supports it (R24). A mapping
+    /// moved before an error stays moved.
     ///
-    /// A hugetlb mapping moves by whole blocks, to a block's border, and cannot be kept. Moves of whole 1 GiB table pages are counted
-    /// like moves of their parts.
+    /// A hugetlb mapping moves in units of 2 MiB, to a 2 MiB boundary, and `MREMAP_DONTUNMAP` is refused. Moves of
+    /// whole PMD tables (1 GiB) are counted like moves of their parts.
     ///
-    /// # Errors
-    /// EINVAL for an empty, impossible or overlapping range, or of hugetlb where the version cannot move it, EFAULT if
-    /// nothing is mapped at `old` (or the range leaves its mapping, where the version moves only one), ENOMEM near
+    /// EINVAL for an empty, invalid or overlapping range, or for hugetlb where the version cannot move it. EFAULT if
+    /// nothing is mapped at `old`, or if the range leaves its mapping where the version moves only one. ENOMEM near
     /// `max_map_count`.
     pub fn remap(&mut self, old: u64, length: u64, new: u64, source: RemapSource) -> Result<(), Errno> {
         let fits = |start: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
@@ -57,17 +56,17 @@ impl Kernel {
         if self.config.rules.remap_reach == RemapReach::One {
             let vma = self.vmas.covering(old).ok_or(Errno::Fault)?;
             if vma.flags.hugetlb {
-                if !is_block_aligned(old) || !is_block_aligned(new) {
+                if !is_pmd_aligned(old) || !is_pmd_aligned(new) {
                     return Err(Errno::Invalid);
                 }
-                let whole = length.next_multiple_of(BLOCK_PAGES);
+                let whole = length.next_multiple_of(PMD_PAGES);
                 (end, new_end) = (old + whole, new + whole);
             }
         }
         if overlap(&(old..end), &(new..new_end)) {
             return Err(Errno::Invalid);
         }
-        // The kernel keeps room for the cuts that the move may need.
+        // The kernel keeps a margin for the splits that the move may need.
         if self.map_count() + 2 >= self.config.max_map_count.saturating_sub(3) {
             return Err(Errno::NoMemory);
         }
@@ -83,7 +82,7 @@ impl Kernel {
     }
 
     /// EFAULT if nothing is mapped at the start of `old`, or if the range leaves its mapping where the version moves
-    /// only one, which has the target unmapped by then (R24).
+    /// only one. In that case the target is already unmapped (R24).
     fn check_reach(&mut self, old: &Range<u64>, target: &Range<u64>) -> Result<(), Errno> {
         let moves_one = self.config.rules.remap_reach != RemapReach::Many;
         if moves_one {
@@ -96,18 +95,17 @@ impl Kernel {
         if moves_one && first.end < old.end { Err(Errno::Fault) } else { Ok(()) }
     }
 
-    /// mremap in place, without `MREMAP_MAYMOVE`: shrinks like munmap, grows into free space behind the mapping.
-    /// hugetlb mappings cannot grow; their lengths are rounded up to 2 MiB, where the version knows mremap of them.
+    /// mremap in place, without `MREMAP_MAYMOVE`: shrinks like munmap, or grows into free space after the mapping.
+    /// hugetlb mappings cannot grow. Their lengths are rounded up to 2 MiB where the version supports mremap of them.
     ///
-    /// # Errors
-    /// EFAULT if nothing is mapped at `start` or a growing range leaves its mapping, EINVAL for an empty range, ENOMEM
+    /// EFAULT if nothing is mapped at `start` or a growing range leaves its mapping. EINVAL for an empty range. ENOMEM
     /// if the range does not end with its mapping or there is no room (R24).
     pub fn resize(&mut self, start: u64, old_length: u64, new_length: u64) -> Result<(), Errno> {
         if new_length == 0 {
             return Err(Errno::Invalid);
         }
         if self.config.rules.remap_reach == RemapReach::OneFoundLate && new_length <= old_length {
-            // Shrinking does not ask what is mapped.
+            // Shrinking does not check what is mapped.
             let end_of = |length: u64| start.checked_add(length).filter(|&end| end <= ADDRESS_SPACE_PAGES);
             let (Some(new_end), Some(old_end)) = (end_of(new_length), end_of(old_length)) else {
                 return Err(Errno::Invalid);
@@ -116,12 +114,12 @@ impl Kernel {
         }
         let vma = self.vmas.covering(start).ok_or(Errno::Fault)?;
         let is_rounded = vma.flags.hugetlb && self.config.rules.remap_reach.takes_hugetlb();
-        let unit = if is_rounded { BLOCK_PAGES } else { 1 };
-        if !start.is_multiple_of(unit) {
+        let granule = if is_rounded { PMD_PAGES } else { 1 };
+        if !start.is_multiple_of(granule) {
             return Err(Errno::Invalid);
         }
         let end_of = |length: u64| {
-            let end = start.checked_add(length.checked_next_multiple_of(unit)?)?;
+            let end = start.checked_add(length.checked_next_multiple_of(granule)?)?;
             (end <= ADDRESS_SPACE_PAGES).then_some(end)
         };
         let (Some(old_end), Some(new_end)) = (end_of(old_length), end_of(new_length)) else {
@@ -177,7 +175,7 @@ impl Kernel {
         } else {
             self.vmas.insert(moved)
         };
-        // The copy may have become one with its own source.
+        // The copy may have merged with its source.
         let vma = self.vmas.covering(part.start).ok_or(Errno::Fault)?;
         self.move_page_tables(&vma, &merged, TableMove { old: part.start, new: target, end: part.end });
         match source {
@@ -187,10 +185,10 @@ impl Kernel {
         Ok(())
     }
 
-    /// DONTUNMAP: a source mapping that was moved as a whole loses its anon_vma, one moved in part keeps it (R20).
-    /// Both stay charged.
+    /// DONTUNMAP: a source mapping that was moved as a whole loses its anon_vma; one moved in part keeps it (R20). Both
+    /// stay charged.
     fn keep_source(&mut self, vma: &Vma, merged: &Vma, part: &Range<u64>) {
-        // All of the mapping is locked no more, also where a part of it was moved (R29).
+        // The whole mapping is unlocked, even if only part of it was moved (R29).
         let unlocked = Vma { flags: VmaFlags { locked: Locked::No, ..vma.flags }, ..*vma };
         if unlocked != *vma {
             self.vmas.replace(unlocked);
@@ -206,17 +204,17 @@ impl Kernel {
 
     fn move_page_tables(&mut self, source: &Vma, target: &Vma, mut tables: TableMove) {
         if self.may_widen(source, target, &tables) {
-            tables.old -= tables.old % BLOCK_PAGES;
-            tables.new -= tables.new % BLOCK_PAGES;
+            tables.old -= tables.old % PMD_PAGES;
+            tables.new -= tables.new % PMD_PAGES;
         }
         while tables.old < tables.end {
-            let extent = if self.tables.has_pmd_page(block_of(tables.old)) {
-                tables.extent(BLOCK_PAGES)
+            let extent = if self.tables.has_pmd_table(pmd_of(tables.old)) {
+                tables.extent(PMD_PAGES)
             } else {
-                // Nothing to move below this entry; go on behind it.
-                tables.extent(BLOCK_PAGES * BLOCK_PAGES)
+                // Nothing to move below this PUD entry; continue after it.
+                tables.extent(PMD_PAGES * PMD_PAGES)
             };
-            if self.tables.has_pmd_page(block_of(tables.old)) {
+            if self.tables.has_pmd_table(pmd_of(tables.old)) {
                 self.move_entries(&tables, extent);
             }
             tables.old += extent;
@@ -224,32 +222,33 @@ impl Kernel {
         }
     }
 
-    /// R21: a move that starts at equal offsets inside two blocks with nothing mapped below, and reaches the end of
-    /// the first block, takes the whole table along.
+    /// R21: a move takes the whole table along if it starts at equal offsets inside two PMD ranges with nothing mapped
+    /// below in either, and reaches the end of the first range.
     fn may_widen(&self, source: &Vma, target: &Vma, tables: &TableMove) -> bool {
-        let offset = tables.old % BLOCK_PAGES;
+        let offset = tables.old % PMD_PAGES;
         let nothing_below =
             |vma: &Vma, at: u64| vma.start == at && self.vmas.overlapping(&(at - offset..at)).is_empty();
         self.config.rules.remap_tables == RemapTables::Widened
             && offset != 0
-            && offset == tables.new % BLOCK_PAGES
-            && tables.end >= pages_of(block_of(tables.old)).end
+            && offset == tables.new % PMD_PAGES
+            && tables.end >= pages_of(pmd_of(tables.old)).end
             && nothing_below(source, tables.old)
             && nothing_below(target, tables.new)
     }
 
-    /// Moves up to one block: its entry as it is if the whole block moves to a block, else page by page, which
-    /// splits a huge entry (R16') and gives the target a table even for an empty one (R21).
+    /// Moves the entries of at most one PMD range. If the whole range moves to a whole range, the PMD entry moves.
+    /// Otherwise pages move one by one, which splits a huge entry (R16') and gives the target a table even for an empty
+    /// one (R21).
     fn move_entries(&mut self, tables: &TableMove, extent: u64) {
-        let (from, to) = (block_of(tables.old), block_of(tables.new));
-        self.tables.make_pud_page(to);
-        if matches!(self.tables.entry(from), BlockEntry::None) {
+        let (from, to) = (pmd_of(tables.old), pmd_of(tables.new));
+        self.tables.make_pud_table(to);
+        if matches!(self.tables.entry(from), PmdEntry::None) {
             return;
         }
         self.tables.make_upper_levels(to);
-        if extent == BLOCK_PAGES && matches!(self.tables.entry(to), BlockEntry::None) {
+        if extent == PMD_PAGES && matches!(self.tables.entry(to), PmdEntry::None) {
             let entry = self.tables.take(from);
-            self.follow_folios(&entry, to);
+            self.update_folio_maps(&entry, to);
             self.tables.replace(to, entry);
             return;
         }
@@ -260,27 +259,27 @@ impl Kernel {
         }
     }
 
-    /// Tells the folios mapped by a table that it now stands at `block`.
-    fn follow_folios(&mut self, entry: &BlockEntry, block: u64) {
-        let BlockEntry::Table(table) = entry else { return };
-        for (index, page) in pages_of(block).enumerate() {
-            if let Some(piece) = table.piece(index) {
-                self.memory.get().folios.map(piece.folio, self.space, piece.index, page);
+    /// Updates the folios mapped by a table that is now at `pmd`.
+    fn update_folio_maps(&mut self, entry: &PmdEntry, pmd: u64) {
+        let PmdEntry::Table(table) = entry else { return };
+        for (index, page) in pages_of(pmd).enumerate() {
+            if let Some(folio_page) = table.folio_page(index) {
+                self.memory.get().folios.map(folio_page.folio, self.space, folio_page.index, page);
             }
         }
     }
 
     fn move_page(&mut self, from: u64, to: u64) {
-        let Some(table) = self.tables.table_mut(block_of(from)) else { return };
+        let Some(table) = self.tables.table_mut(pmd_of(from)) else { return };
         let pte = table.ptes[index_of(from)];
-        let (piece, frame) = (table.piece(index_of(from)), table.frame(index_of(from)));
+        let (folio_page, frame) = (table.folio_page(index_of(from)), table.frame(index_of(from)));
         if pte.kind() == PteKind::None {
             return;
         }
         self.tables.set_pte(from, super::entry::Pte::NONE);
-        if let Some(piece) = piece {
-            self.memory.get().folios.map(piece.folio, self.space, piece.index, to);
-            self.tables.set_piece(to, pte, piece);
+        if let Some(folio_page) = folio_page {
+            self.memory.get().folios.map(folio_page.folio, self.space, folio_page.index, to);
+            self.tables.set_folio_page(to, pte, folio_page);
         } else if let Some(frame) = frame {
             self.tables.set_numbered(to, pte, frame);
         } else {
@@ -289,8 +288,7 @@ impl Kernel {
     }
 }
 
-/// How the page numbers of a moved part relate to its new place: kept with the pages if it has an anon_vma, new
-/// if not (R18).
+/// The displacement of a moved part: pgoff is kept if it has an anon_vma, otherwise it follows the new address (R18).
 fn displacement(vma: &Vma, part: &Range<u64>, target: u64) -> i64 {
     match vma.anon {
         Some(_) => vma.displacement + part.start.wrapping_sub(target) as i64,

@@ -1,13 +1,13 @@
-//! The behaviours that differ between kernel versions, each a named switch.
+//! The behaviours that differ between kernel versions, each as a named switch.
 //!
-//! What is said of a version was read in that version's source (the file stands with each switch), and measured on 6.18.
+//! The values come from the source of each version (each switch names the file); those of 6.18 were also measured.
 
 use serde::Serialize;
 
-use super::span::BLOCK_PAGES;
+use super::span::PMD_PAGES;
 use super::version::KernelVersion;
 
-/// What the first write to a huge zero page does (R4). `do_huge_pmd_wp_page` in mm/huge_memory.c.
+/// The first write to a huge zero page (R4). `do_huge_pmd_wp_page` in mm/huge_memory.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HugeZeroWrite {
@@ -17,33 +17,34 @@ pub enum HugeZeroWrite {
     Split,
 }
 
-/// Where the kernel places an anonymous map that names no address (R5). `__get_unmapped_area` in mm/mmap.c.
+/// Alignment of anonymous mmaps without a hint (R5). `__get_unmapped_area` in mm/mmap.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MapAlignment {
-    /// On any page.
+    /// Any page.
     Page,
-    /// On a 2 MiB boundary if the map is at least 2 MiB long.
+    /// A 2 MiB boundary if the length is at least 2 MiB.
     LongMaps,
-    /// On a 2 MiB boundary if the length is a multiple of 2 MiB.
-    WholeBlocks,
+    /// A 2 MiB boundary if the length is a multiple of 2 MiB.
+    #[serde(rename = "whole_blocks")]
+    WholePmds,
 }
 
 /// Folio sizes between 4 KiB and 2 MiB (R3). `alloc_anon_folio` in mm/memory.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MidSizes {
-    /// There are none, and 2 MiB follows the global mode.
+    /// Not supported; 2 MiB follows the global mode.
     Absent,
-    /// Each size has a mode of its own.
+    /// Each size has its own mode.
     Present,
 }
 
-/// What happens to a PTE table whose whole block is dropped by one DONTNEED (R8'). mm/pt_reclaim.c.
+/// A PTE table whose whole range one MADV_DONTNEED drops (R8'). mm/pt_reclaim.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EmptyTables {
-    /// It stays (munmap frees it later, where no mapping is left around it: R21).
+    /// It stays. munmap frees it later, if no mapping is left around it (R21).
     Keep,
     /// It is freed.
     Free,
@@ -54,19 +55,19 @@ pub enum EmptyTables {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgingSplit {
-    /// All they meet.
+    /// Every one in the range.
     Always,
-    /// Those that do not lie in the range as a whole.
+    /// Those that the range covers only in part.
     Part,
 }
 
-/// What a split of a folio maps in place of its zero-filled pages (R10). `try_to_map_unused_to_zeropage` in mm/migrate.c.
+/// What a folio split does with zero-filled pages (R10). `try_to_map_unused_to_zeropage` in mm/migrate.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ZerosOnSplit {
-    /// Themselves.
+    /// They stay mapped.
     Keep,
-    /// The zero page.
+    /// They are replaced by the zero page.
     ZeroPage,
 }
 
@@ -74,11 +75,11 @@ pub enum ZerosOnSplit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Collapse {
-    /// Not known: EINVAL.
+    /// Not supported: EINVAL.
     Absent,
-    /// A block needs one page that can be written without a fault.
+    /// A range needs at least one page that can be written without a fault.
     WritablePage,
-    /// Whatever a table maps is collapsed.
+    /// Any range with a PTE table is collapsed.
     AnyTable,
 }
 
@@ -89,63 +90,63 @@ pub enum Collapse {
 pub enum HugetlbDontneed {
     /// EINVAL.
     Refused,
-    /// Its pages go back to the pool.
+    /// The pages go back to the pool.
     ToPool,
-    /// They go back to the pool, and stay promised to the mapping.
+    /// The pages go back to the pool and stay reserved for the mapping.
     ToReserve,
 }
 
-/// When two mappings with equal flags become one although only one has anonymous memory (R19). `is_mergeable_anon_vma`
+/// Whether two mappings with equal flags merge if only one of them has anonymous memory (R19). `is_mergeable_anon_vma`
 /// in mm/mmap.c, later mm/vma.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnonMerge {
-    /// Only if the one that was there before has it.
+    /// Only if the existing one has it.
     IntoTouched,
     /// Always.
     Either,
 }
 
-/// Which neighbours a map made by mmap becomes one with, where one of them was written and the other was not, or both
-/// were (R20). `mmap_region` in mm/mmap.c.
+/// Which neighbours a new mapping of mmap merges with if not all three can merge (R20). `mmap_region` in mm/mmap.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FreshMerge {
-    /// Both if they can be one, else the one before.
+    /// Both if they can merge, otherwise the previous one.
     AsAny,
-    /// The one behind, and the one before only if it has the same anonymous memory, or alone has any.
-    BehindFirst,
+    /// The next one; the previous one only if it has the same anon_vma, or if the next has none.
+    #[serde(rename = "behind_first")]
+    NextFirst,
 }
 
-/// Whether mprotect gives the charge of memory back that was never written and stops being writable (R18).
-/// `mprotect_fixup` in mm/mprotect.c.
+/// Whether mprotect uncharges never-written memory that stops being writable (R18). `mprotect_fixup` in mm/mprotect.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChargeAfterProtect {
     /// It stays charged.
     Kept,
-    /// It is charged no more.
+    /// It is uncharged.
     GivenBack,
 }
 
-/// How mprotect treats the dirty bits of a large folio's entries (R26). `change_pte_range` in mm/mprotect.c.
+/// Dirty bits of a large folio's PTEs in mprotect (R26). `change_pte_range` in mm/mprotect.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProtectDirty {
-    /// Each by itself.
+    /// Each entry keeps its own.
     PerPage,
-    /// One dirty entry makes its whole run dirty.
+    /// One dirty entry makes all entries of its batch dirty.
     PerRun,
 }
 
-/// What mprotect makes of the dirty bit of a huge page's entry that may be written (R26). `pmd_modify` in
-/// arch/x86/include/asm/pgtable.h; lost from 6.6 on, until commit f7491d7c81db mended it in 2026.
+/// The dirty bit of a writable huge PMD entry in mprotect (R26). `pmd_modify` in arch/x86/include/asm/pgtable.h. Lost
+/// from 6.6 on, until commit f7491d7c81db fixed it in 2026.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProtectHugeDirty {
     /// It stays.
     Kept,
-    /// It is lost: what was freed lazily and written again is free to go once more, with what was written.
+    /// It is lost: a page that was freed lazily and written again becomes lazily freed again, and its new content can
+    /// be dropped.
     Lost,
 }
 
@@ -154,11 +155,11 @@ pub enum ProtectHugeDirty {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteAfterProtect {
-    /// It takes a fault.
+    /// It faults.
     Fault,
-    /// It takes a fault in a huge page, and in a page whose entry is clean.
+    /// It faults in a huge page, and in a page whose PTE is clean.
     CleanFault,
-    /// It takes none.
+    /// It does not fault.
     NoFault,
 }
 
@@ -166,32 +167,32 @@ pub enum WriteAfterProtect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RemapReach {
-    /// One mapping, and not one of hugetlb pages. That nothing is mapped at the start, or such pages are, is found out when the
-    /// target is unmapped already.
+    /// One mapping, which is not hugetlb. Errors about the start of the range (no mapping, hugetlb) are found after the
+    /// target was unmapped.
     OneFoundLate,
-    /// One mapping. That the range leaves it is found out when the target is unmapped already.
+    /// One mapping. That the range leaves it is found after the target was unmapped.
     One,
-    /// Every mapping in the range, with the gaps.
+    /// Every mapping in the range, with the gaps between them.
     Many,
 }
 
 impl RemapReach {
-    /// Whether mremap knows hugetlb mappings. Where it does not it refuses them before it asks whether the range leaves the
-    /// mapping (`vma_to_resize` in mm/mremap.c).
+    /// Whether mremap supports hugetlb mappings. Versions that do not refuse them before they check whether the range
+    /// leaves the mapping (`vma_to_resize` in mm/mremap.c).
     pub(super) fn takes_hugetlb(self) -> bool {
         self != RemapReach::OneFoundLate
     }
 }
 
-/// What `MREMAP_DONTUNMAP` makes of the mapping it leaves behind (R20). `copy_vma` in mm/mmap.c, `move_vma` in
-/// mm/mremap.c; changed in 2026, in some stable series only.
+/// The source mapping after `MREMAP_DONTUNMAP` (R20). `copy_vma` in mm/mmap.c, `move_vma` in mm/mremap.c. Changed in
+/// 2026, in some stable series only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeptSource {
-    /// One that was never written becomes one with its copy beside it; one moved as a whole keeps its offsets.
+    /// A source that was never written merges with its adjacent copy; one moved as a whole keeps its offsets.
     AsAny,
-    /// One that was never written stays apart from its copy beside it, which merges with nothing; one moved as a
-    /// whole has the offsets of a fresh mapping.
+    /// A source that was never written does not merge with its adjacent copy, which merges with nothing; one moved as a
+    /// whole has the offsets of a new mapping.
     Fresh,
 }
 
@@ -199,36 +200,36 @@ pub enum KeptSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RemapTables {
-    /// Those of the range.
+    /// Exactly those of the range.
     Exact,
-    /// A whole table where nothing else is mapped below the range.
+    /// The whole table, if nothing else is mapped in it below the range.
     Widened,
 }
 
-/// The write to a page of a large folio, mapped page by page, that was shared with another process and is no longer
-/// (R27). `wp_can_reuse_anon_folio` in mm/memory.c.
+/// A write to a page of a large folio, mapped page by page, that is no longer shared with another process (R27).
+/// `wp_can_reuse_anon_folio` in mm/memory.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LargeReuse {
-    /// It copies, but for the last page that is left of the folio.
+    /// Copies, except for the last page left of the folio.
     LastPage,
-    /// It copies.
+    /// Copies.
     Never,
-    /// It uses the page again, but copies the last one that is left of the folio.
+    /// Reuses the page, but copies the last page left of the folio.
     AllButLastPage,
 }
 
-/// What a populate by madvise does at a hole (R24). `madvise_populate` in mm/madvise.c.
+/// MADV_POPULATE_* at a hole (R24). `madvise_populate` in mm/madvise.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PopulateHoles {
-    /// It goes on behind it, and says ENOMEM at the end, as other advice does.
+    /// It continues after the hole and returns ENOMEM at the end, like other advice.
     PassedOver,
-    /// It stops there with ENOMEM.
+    /// It stops at the hole with ENOMEM.
     Stop,
 }
 
-/// What madvise says where one mapping more would be too many (R14). `madvise_update_vma` in mm/madvise.c.
+/// The error of madvise where a split would exceed `max_map_count` (R14). `madvise_update_vma` in mm/madvise.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdviceAtLimit {
@@ -238,47 +239,47 @@ pub enum AdviceAtLimit {
     Again,
 }
 
-/// Whether a mapping that grows in place becomes one with the next (R24). `mremap` in mm/mremap.c.
+/// Whether a mapping that grows in place merges with the next (R24). `mremap` in mm/mremap.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GrowMerge {
-    /// It does not.
+    /// No.
     Never,
-    /// It does, where mappings made side by side do.
+    /// Yes, where adjacent new mappings would merge.
     AsMade,
 }
 
-/// Which of the entries are dirty that a dirty 2 MiB entry is split into, the page itself kept whole.
-/// `__split_huge_pmd_locked` in mm/huge_memory.c.
+/// Which PTEs are dirty after a dirty huge PMD entry is split and the folio stays whole. `__split_huge_pmd_locked` in
+/// mm/huge_memory.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DirtyOnSplit {
-    /// None: the folio remembers.
+    /// None: only the folio is dirty.
     FolioAlone,
     /// All.
     Entries,
 }
 
-/// What MADV_FREE takes for a large folio that other processes map, and leaves alone (R9a).
-/// `madvise_free_pte_range` in mm/madvise.c.
+/// Which large folios MADV_FREE considers shared with other processes, and skips (R9a). `madvise_free_pte_range` in
+/// mm/madvise.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgingSharers {
-    /// One that others map.
+    /// Those that other processes map.
     Known,
-    /// One whose first page is not mapped exactly once, so also one whose first page was dropped; the rest of the
-    /// block is left alone with it.
+    /// Those whose first page is not mapped exactly once. This includes folios whose first page was dropped. The rest
+    /// of the PMD range is skipped too.
     FirstPage,
 }
 
-/// What mmap says where the mapping it would replace cannot be cut: the border lies inside a reserved huge page (R13).
-/// `mmap_region` in mm/mmap.c, later mm/vma.c.
+/// The error of mmap over part of a hugetlb page, where the replaced mapping cannot be split (R13). `mmap_region` in
+/// mm/mmap.c, later mm/vma.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusedReplace {
-    /// ENOMEM, as of everything that goes wrong there.
+    /// ENOMEM, as for every failure there.
     NoMemory,
-    /// EINVAL, as munmap.
+    /// EINVAL, like munmap.
     AsUnmap,
 }
 
@@ -286,9 +287,9 @@ pub enum RefusedReplace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HugetlbPopulate {
-    /// It is not.
+    /// No.
     Free,
-    /// One fault for each of its pages.
+    /// One fault per hugetlb page.
     Charged,
 }
 
@@ -296,24 +297,24 @@ pub enum HugetlbPopulate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ForbiddenHuge {
-    /// In everything.
+    /// In every field.
     Counted,
-    /// Nowhere, though they are resident.
+    /// In no field, although they are resident.
     LeftOut,
 }
 
-/// How one kernel version behaves where versions differ.
+/// The behaviour of one kernel version wherever versions differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rules {
-    /// Whose rules these are.
+    /// The version.
     pub version: KernelVersion,
     /// The first write to a huge zero page.
     pub huge_zero_write: HugeZeroWrite,
-    /// Placement of maps without an address.
+    /// Alignment of mmaps without a hint.
     pub map_alignment: MapAlignment,
     /// Sizes between 4 KiB and 2 MiB.
     pub mid_sizes: MidSizes,
-    /// The table of a block dropped as a whole.
+    /// The PTE table of a range dropped as a whole.
     pub empty_tables: EmptyTables,
     /// Large folios under MADV_FREE and MADV_COLD.
     pub aging_split: AgingSplit,
@@ -325,9 +326,9 @@ pub struct Rules {
     pub hugetlb_dontneed: HugetlbDontneed,
     /// Merging where one mapping has no anonymous memory.
     pub anon_merge: AnonMerge,
-    /// Merging of fresh maps.
+    /// Merging of new mappings.
     pub fresh_merge: FreshMerge,
-    /// The charge of memory that stops being writable.
+    /// The commit charge of memory that stops being writable.
     pub charge_after_protect: ChargeAfterProtect,
     /// Dirty bits under mprotect.
     pub protect_dirty: ProtectDirty,
@@ -337,32 +338,32 @@ pub struct Rules {
     pub write_after_protect: WriteAfterProtect,
     /// What mremap moves.
     pub remap_reach: RemapReach,
-    /// What mremap leaves behind.
+    /// The source of `MREMAP_DONTUNMAP`.
     pub kept_source: KeptSource,
     /// Tables that mremap moves.
     pub remap_tables: RemapTables,
-    /// Writes to what was shared.
+    /// Writes to pages that were shared.
     pub large_reuse: LargeReuse,
     /// Populates at a hole.
     pub populate_holes: PopulateHoles,
     /// The error of madvise at `max_map_count`.
     pub advice_at_limit: AdviceAtLimit,
-    /// Mappings that grow.
+    /// Merging of mappings that grow.
     pub grow_merge: GrowMerge,
-    /// Dirty bits of a huge page whose entry is split.
+    /// Dirty bits after a split of a huge PMD entry.
     pub dirty_on_split: DirtyOnSplit,
-    /// What MADV_FREE takes for shared.
+    /// Which folios MADV_FREE considers shared.
     pub aging_sharers: AgingSharers,
     /// The error of mmap over part of a reserved huge page.
     pub refused_replace: RefusedReplace,
-    /// What a populate of hugetlb costs.
+    /// The cost of populating hugetlb.
     pub hugetlb_populate: HugetlbPopulate,
-    /// What smaps leaves out.
+    /// Huge pages that smaps leaves out.
     pub forbidden_huge: ForbiddenHuge,
 }
 
 impl Rules {
-    /// Linux 5.15: read in its source.
+    /// Linux 5.15. From its source.
     pub const LINUX_5_15: Self = Self {
         version: KernelVersion::V5_15,
         huge_zero_write: HugeZeroWrite::Split,
@@ -393,7 +394,8 @@ impl Rules {
         forbidden_huge: ForbiddenHuge::Counted,
     };
 
-    /// Linux 6.1: MADV_COLLAPSE, hugetlb pages that can be dropped, pages writable again at once. Read in its source.
+    /// Linux 6.1: MADV_COLLAPSE, MADV_DONTNEED of hugetlb, no write fault after mprotect for small pages. From its
+    /// source.
     pub const LINUX_6_1: Self = Self {
         version: KernelVersion::V6_1,
         collapse: Collapse::WritablePage,
@@ -401,7 +403,7 @@ impl Rules {
         write_after_protect: WriteAfterProtect::CleanFault,
         remap_reach: RemapReach::One,
         kept_source: KeptSource::AsAny,
-        fresh_merge: FreshMerge::BehindFirst,
+        fresh_merge: FreshMerge::NextFirst,
         advice_at_limit: AdviceAtLimit::Again,
         grow_merge: GrowMerge::AsMade,
         aging_sharers: AgingSharers::FirstPage,
@@ -409,8 +411,8 @@ impl Rules {
         ..Self::LINUX_5_15
     };
 
-    /// Linux 6.8: sizes between 4 KiB and 2 MiB, long maps aligned, huge pages writable again at once. Read in its
-    /// source.
+    /// Linux 6.8: sizes between 4 KiB and 2 MiB, alignment of long mappings, no write fault after mprotect for huge
+    /// pages. From its source.
     pub const LINUX_6_8: Self = Self {
         version: KernelVersion::V6_8,
         map_alignment: MapAlignment::LongMaps,
@@ -426,11 +428,11 @@ impl Rules {
         ..Self::LINUX_6_1
     };
 
-    /// Linux 6.12 (the stable series): zeros leave at a split, aging keeps whole folios, only whole blocks aligned.
-    /// Read in its source.
+    /// Linux 6.12 (the stable series): splits drop zero-filled pages, aging keeps whole folios, only multiples of 2 MiB
+    /// are aligned. From its source.
     pub const LINUX_6_12: Self = Self {
         version: KernelVersion::V6_12,
-        map_alignment: MapAlignment::WholeBlocks,
+        map_alignment: MapAlignment::WholePmds,
         aging_split: AgingSplit::Part,
         zeros_on_split: ZerosOnSplit::ZeroPage,
         hugetlb_dontneed: HugetlbDontneed::ToReserve,
@@ -443,7 +445,7 @@ impl Rules {
         ..Self::LINUX_6_8
     };
 
-    /// Linux 6.14: empty tables go, huge zero pages become huge pages. Read in its source.
+    /// Linux 6.14: empty tables are freed, a write upgrades a huge zero page to a huge page. From its source.
     pub const LINUX_6_14: Self = Self {
         version: KernelVersion::V6_14,
         huge_zero_write: HugeZeroWrite::Upgrade,
@@ -451,7 +453,7 @@ impl Rules {
         ..Self::LINUX_6_12
     };
 
-    /// Linux 6.18: the version that everything was measured on.
+    /// Linux 6.18. Everything was measured on this version.
     pub const LINUX_6_18: Self = Self {
         version: KernelVersion::V6_18,
         collapse: Collapse::AnyTable,
@@ -475,13 +477,13 @@ impl Rules {
         }
     }
 
-    /// Whether an anonymous map of `pages` at an address of the kernel's choice starts on a 2 MiB boundary (R5).
-    /// False means: on a page boundary, 2 MiB-aligned only by luck.
-    pub fn map_is_block_aligned(&self, pages: u64) -> bool {
+    /// Whether an anonymous mmap of `pages` pages without a hint is placed on a 2 MiB boundary (R5). If false, it is
+    /// placed on a page boundary.
+    pub fn map_is_pmd_aligned(&self, pages: u64) -> bool {
         match self.map_alignment {
             MapAlignment::Page => false,
-            MapAlignment::LongMaps => pages >= BLOCK_PAGES,
-            MapAlignment::WholeBlocks => pages > 0 && pages.is_multiple_of(BLOCK_PAGES),
+            MapAlignment::LongMaps => pages >= PMD_PAGES,
+            MapAlignment::WholePmds => pages > 0 && pages.is_multiple_of(PMD_PAGES),
         }
     }
 }

@@ -1,87 +1,87 @@
-//! Splits: of a 2 MiB entry into a PTE table (R7, R23), and of a folio into pages (R9, R10).
+//! Splits of a PMD entry into a PTE table (R7, R23), and of a folio into pages (R9, R10).
 
 use super::Kernel;
-use super::entry::{BlockEntry, Piece, Pte, PteTable};
+use super::entry::{FolioPage, PmdEntry, Pte, PteTable};
 use super::lock::Locked;
 use super::rules::{DirtyOnSplit, WriteAfterProtect, ZerosOnSplit};
-use super::span::{block_of, index_of, pages_of};
+use super::span::{index_of, pages_of, pmd_of};
 
 impl Kernel {
-    /// Makes a new border between mappings at page `at` harmless: a huge entry across it becomes a table (R23).
+    /// Splits the huge PMD entry that maps both sides of page `at`, because a mapping boundary is now there (R23).
     pub(super) fn split_entry_across(&mut self, at: u64) {
-        if pages_of(block_of(at)).start != at {
-            self.split_entry(block_of(at));
+        if pages_of(pmd_of(at)).start != at {
+            self.split_entry(pmd_of(at));
         }
     }
 
-    /// Replaces a 2 MiB entry by a table of 512 entries. A huge page stays one folio with all its pages mapped; a
-    /// huge zero page becomes 512 zero pages (R4b).
-    pub(super) fn split_entry(&mut self, block: u64) {
-        let huge = match self.tables.entry(block) {
-            BlockEntry::Huge(huge) => Some(huge.clone()),
-            BlockEntry::HugeZero => None,
+    /// Replaces a huge PMD entry by a table of 512 PTEs. A huge page stays one folio with all its pages mapped; a huge
+    /// zero page becomes 512 zero pages (R4b).
+    pub(super) fn split_entry(&mut self, pmd: u64) {
+        let huge = match self.tables.entry(pmd) {
+            PmdEntry::Huge(huge) => Some(huge.clone()),
+            PmdEntry::HugeZero => None,
             _ => return,
         };
         self.counters.entry_splits += 1;
         let Some(huge) = huge else {
-            self.tables.replace(block, BlockEntry::Table(PteTable::filled_with(Pte::ZERO)));
+            self.tables.replace(pmd, PmdEntry::Table(PteTable::filled_with(Pte::ZERO)));
             return;
         };
         let folio = match huge.folio {
             Some(folio) => {
                 let mut memory = self.memory.get();
-                memory.folios.split_whole(folio, self.space, pages_of(block));
-                // What the entry knew alone, the folio knows from now on.
+                memory.folios.split_whole(folio, self.space, pages_of(pmd));
+                // The entry's bits move to the folio.
                 let shared = memory.folios.get_mut(folio);
                 shared.dirty |= huge.dirty;
                 shared.lazy |= huge.lazy;
                 folio
             }
-            None => self.memory.get().folios.add(self.space, pages_of(block), huge.dirty || huge.page_dirty, huge.lazy),
+            None => self.memory.get().folios.add(self.space, pages_of(pmd), huge.dirty || huge.page_dirty, huge.lazy),
         };
         let rules = &self.config.rules;
         let dirty = huge.dirty && rules.dirty_on_split == DirtyOnSplit::Entries;
         let is_exclusive = huge.folio.is_none() && rules.write_after_protect != WriteAfterProtect::Fault;
         let mut table = PteTable::filled_with(Pte::NONE);
         for index in 0..table.ptes.len() {
-            let mut pte = Pte::piece(huge.is_nonzero(index), dirty, huge.protected && !is_exclusive);
+            let mut pte = Pte::folio_page(huge.is_nonzero(index), dirty, huge.protected && !is_exclusive);
             if huge.protected {
                 pte.protect_exclusive();
             }
-            table.set_piece(index, pte, Piece { folio, index: index as u32 });
+            table.set_folio_page(index, pte, FolioPage { folio, index: index as u32 });
         }
-        self.tables.replace(block, BlockEntry::Table(table));
+        self.tables.replace(pmd, PmdEntry::Table(table));
     }
 
-    /// Splits a folio that no other process maps into pages, wherever they are mapped. Pages of zeros give way to the zero page (R10); one
-    /// dirty entry or a dirty folio makes every other page dirty (R9b).
+    /// Splits a folio that no other process maps into pages, wherever they are mapped. Pages of zeros are replaced by
+    /// the zero page (R10). One dirty entry or a dirty folio makes every other page dirty (R9b).
     pub(super) fn split_folio(&mut self, id: u32) {
         self.counters.folio_splits += 1;
         let folio = self.memory.get().folios.take(id);
         let dirty = folio.dirty || folio.mapped_pages(self.space).any(|page| self.tables.pte(page).dirty());
         for page in folio.mapped_pages(self.space) {
-            let piece = self.tables.pte(page);
+            let folio_page = self.tables.pte(page);
             let mut pte = Pte::ZERO;
-            // Locked pages stay (R29).
+            // Locked pages are kept (R29).
             let is_locked = self.vmas.covering_ref(page).is_some_and(|vma| vma.flags.locked != Locked::No);
-            if piece.nonzero() || is_locked || self.config.rules.zeros_on_split == ZerosOnSplit::Keep {
-                pte = Pte::base(piece.nonzero(), false, folio.lazy);
+            if folio_page.nonzero() || is_locked || self.config.rules.zeros_on_split == ZerosOnSplit::Keep {
+                pte = Pte::base(folio_page.nonzero(), false, folio.lazy);
                 if dirty {
-                    pte.dirty_both(piece.dirty());
+                    pte.dirty_both(folio_page.dirty());
                 }
-                pte.set_protected(piece.protected());
+                pte.set_protected(folio_page.protected());
             }
             self.tables.set_pte(page, pte);
         }
     }
 
-    /// Empties the entry of one page in a table; a folio with no page left mapped goes.
+    /// Clears one PTE. A folio without mapped pages is freed.
     pub(super) fn drop_page(&mut self, page: u64) {
-        let Some(table) = self.tables.table_mut(block_of(page)) else { return };
-        if let Some(piece) = table.piece(index_of(page)) {
-            self.memory.get().folios.unmap(piece.folio, self.space, piece.index);
+        let Some(table) = self.tables.table_mut(pmd_of(page)) else { return };
+        if let Some(folio_page) = table.folio_page(index_of(page)) {
+            self.memory.get().folios.unmap(folio_page.folio, self.space, folio_page.index);
         } else if let Some(frame) = table.frame(index_of(page)) {
-            self.memory.get().frames.leave(frame);
+            self.memory.get().frames.release(frame);
         }
         self.tables.set_pte(page, Pte::NONE);
     }

@@ -1,20 +1,20 @@
-//! Looking at the simulated address space: what /proc and pagemap would show.
+//! Queries of the simulated address space: what /proc and pagemap would show.
 
 use std::ops::Range;
 
 use serde::Serialize;
 
 use super::Kernel;
-use super::entry::{BlockEntry, HugePage, PteKind, PteTable};
+use super::entry::{HugePage, PmdEntry, PteKind, PteTable};
 use super::rules::ForbiddenHuge;
-use super::span::{BLOCK_PAGES, PAGE_BYTES, block_of, blocks_touching, clip, index_of, is_whole_block, pages_of};
+use super::span::{PAGE_BYTES, PMD_PAGES, clip, index_of, is_whole_pmd, pages_of, pmd_of, pmds_touching};
 use super::vma::{Protection, Vma};
 
-/// What is behind one page of the address space.
+/// What one page of the address space maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PageState {
-    /// Nothing: not mapped, or not touched.
+    /// Not mapped, or not touched.
     None,
     /// The shared zero page.
     Zero,
@@ -30,13 +30,13 @@ pub enum PageState {
     Hugetlb,
 }
 
-/// What the entry of one 2 MiB block holds.
+/// What the PMD entry of a 2 MiB range holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum BlockState {
+pub enum PmdState {
     /// pmd_none: the next fault may install a huge page (R1a).
     None,
-    /// A table of 4 KiB entries, perhaps an empty one.
+    /// A PTE table, which may be empty.
     Table,
     /// A huge page.
     Thp,
@@ -46,30 +46,30 @@ pub enum BlockState {
     Hugetlb,
 }
 
-/// Pages in a row with one state.
+/// Consecutive pages in the same state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct StateRun {
     /// The first page.
     pub first_page: u64,
-    /// How many.
+    /// Number of pages.
     pub pages: u64,
     /// Their state.
     pub state: PageState,
 }
 
 impl Kernel {
-    /// Resident pages, 4 KiB each: smaps Rss. Zero pages and hugetlb are not in it (R4, R13).
+    /// Resident pages of 4 KiB: smaps `Rss`. Excludes zero pages and hugetlb (R4, R13).
     pub fn rss_pages(&self) -> u64 {
         self.tables.rss_pages
     }
 
-    /// Huge pages mapped by a 2 MiB entry: smaps AnonHugePages, in units of 2 MiB.
+    /// Huge pages mapped by a PMD entry: smaps `AnonHugePages`, in units of 2 MiB.
     pub fn huge_pages(&self) -> u64 {
         self.tables.huge_pages
     }
 
-    /// Huge pages that smaps counts, in Rss and in AnonHugePages, in units of 2 MiB: one version leaves out those that
-    /// may not be accessed.
+    /// Huge pages that smaps counts in `Rss` and `AnonHugePages`, in units of 2 MiB. One version leaves out those in
+    /// mappings without access.
     pub fn huge_pages_in_smaps(&self) -> u64 {
         self.huge_pages() - self.left_out_of_smaps().count() as u64
     }
@@ -79,18 +79,18 @@ impl Kernel {
             self.config.rules.forbidden_huge == ForbiddenHuge::LeftOut && vma.flags.protection == Protection::None
         };
         let forbidden = self.vmas.all().into_iter().filter(is_left_out);
-        forbidden.flat_map(|vma| blocks_touching(&vma.pages())).filter_map(|block| match self.tables.entry(block) {
-            BlockEntry::Huge(huge) => Some(&**huge),
+        forbidden.flat_map(|vma| pmds_touching(&vma.pages())).filter_map(|pmd| match self.tables.entry(pmd) {
+            PmdEntry::Huge(huge) => Some(&**huge),
             _ => None,
         })
     }
 
-    /// Pages of the hugetlb pool mapped, in units of 2 MiB: Private_Hugetlb.
+    /// Mapped pages of the hugetlb pool, in units of 2 MiB: smaps `Private_Hugetlb`.
     pub fn hugetlb_pages(&self) -> u64 {
         self.tables.hugetlb_pages
     }
 
-    /// Bytes of page tables with their upper levels: VmPTE (R15, R21).
+    /// Bytes of page tables, upper levels included: `VmPTE` (R15, R21).
     pub fn page_table_bytes(&self) -> u64 {
         self.tables.bytes()
     }
@@ -100,79 +100,80 @@ impl Kernel {
         self.vmas.len()
     }
 
-    /// The mappings that share a page with `range`, each as its pages, in order.
+    /// The page ranges of the mappings that overlap `range`, in order.
     pub fn mappings(&self, range: Range<u64>) -> Vec<Range<u64>> {
         self.vmas.overlapping(&range).iter().map(|vma| vma.pages()).collect()
     }
 
-    /// Pages freed lazily and not written since, 4 KiB each: smaps LazyFree (R9). Counted anew at every call, in time
-    /// proportional to the blocks with a page table.
+    /// Pages of 4 KiB that were freed lazily and not written since: smaps `LazyFree` (R9). Recounted at every call, in
+    /// time proportional to the number of page tables.
     pub fn lazy_free_pages(&self) -> u64 {
         let mut pages = 0;
         let mut from = 0;
-        while let Some(block) = self.tables.next_present(from, u64::MAX) {
-            pages += match self.tables.entry(block) {
-                BlockEntry::Huge(huge) if self.is_free_to_go(huge) => BLOCK_PAGES,
-                BlockEntry::Table(table) => self.lazy_in_table(table),
+        while let Some(pmd) = self.tables.next_present(from, u64::MAX) {
+            pages += match self.tables.entry(pmd) {
+                PmdEntry::Huge(huge) if self.is_lazily_freed(huge) => PMD_PAGES,
+                PmdEntry::Table(table) => self.lazy_in_table(table),
                 _ => 0,
             };
-            from = block + 1;
+            from = pmd + 1;
         }
-        pages - BLOCK_PAGES * self.left_out_of_smaps().filter(|huge| self.is_free_to_go(huge)).count() as u64
+        pages - PMD_PAGES * self.left_out_of_smaps().filter(|huge| self.is_lazily_freed(huge)).count() as u64
     }
 
-    /// Pages of `range` that `MADV_FREE` was called on since they were installed, written since or not: single ones, and whole huge pages.
+    /// Pages of `range` on which `MADV_FREE` was called since they were installed, whether or not they were written
+    /// since: (single pages, whole huge pages).
     pub fn marked_free(&self, range: &Range<u64>) -> (u64, u64) {
         let (mut pages, mut huge_pages) = (0, 0);
-        let blocks = blocks_touching(range);
-        let mut from = blocks.start;
-        while let Some(block) = self.tables.next_present(from, blocks.end) {
-            let part = clip(range, block);
-            match self.tables.entry(block) {
-                BlockEntry::Huge(huge) if self.is_marked(huge) && is_whole_block(&part) => huge_pages += 1,
-                BlockEntry::Huge(huge) if self.is_marked(huge) => pages += part.end - part.start,
-                BlockEntry::Table(table) => {
+        let pmds = pmds_touching(range);
+        let mut from = pmds.start;
+        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
+            let part = clip(range, pmd);
+            match self.tables.entry(pmd) {
+                PmdEntry::Huge(huge) if self.is_marked(huge) && is_whole_pmd(&part) => huge_pages += 1,
+                PmdEntry::Huge(huge) if self.is_marked(huge) => pages += part.end - part.start,
+                PmdEntry::Table(table) => {
                     pages += part.filter(|&page| self.is_entry_marked(table, index_of(page))).count() as u64;
                 }
                 _ => {}
             }
-            from = block + 1;
+            from = pmd + 1;
         }
         (pages, huge_pages)
     }
 
     /// The state of one page.
     pub fn page_state(&self, page: u64) -> PageState {
-        self.state_in(self.tables.entry(block_of(page)), index_of(page))
+        self.state_in(self.tables.entry(pmd_of(page)), index_of(page))
     }
 
-    /// The state of the 2 MiB block that holds `page`.
-    pub fn block_state(&self, page: u64) -> BlockState {
-        match self.tables.entry(block_of(page)) {
-            BlockEntry::None => BlockState::None,
-            BlockEntry::Table(_) => BlockState::Table,
-            BlockEntry::Huge(_) => BlockState::Thp,
-            BlockEntry::HugeZero => BlockState::HugeZero,
-            BlockEntry::Hugetlb { .. } => BlockState::Hugetlb,
+    /// The state of the PMD entry that covers `page`.
+    pub fn pmd_state(&self, page: u64) -> PmdState {
+        match self.tables.entry(pmd_of(page)) {
+            PmdEntry::None => PmdState::None,
+            PmdEntry::Table(_) => PmdState::Table,
+            PmdEntry::Huge(_) => PmdState::Thp,
+            PmdEntry::HugeZero => PmdState::HugeZero,
+            PmdEntry::Hugetlb { .. } => PmdState::Hugetlb,
         }
     }
 
-    /// The states of `range` as runs, in order and without gap: together they have its length. Takes time for what
-    /// was touched, not for what is empty.
+    /// The states of `range` as runs, in order and without gaps. The time depends on the touched part of the range
+    /// only.
     pub fn page_states(&self, range: Range<u64>) -> Vec<StateRun> {
         let mut runs = Vec::new();
         let mut at = range.start;
         while at < range.end {
-            let block = block_of(at);
-            let present = self.tables.next_present(block, range.end.div_ceil(BLOCK_PAGES));
-            if present != Some(block) {
+            let pmd = pmd_of(at);
+            let present = self.tables.next_present(pmd, range.end.div_ceil(PMD_PAGES));
+            if present != Some(pmd) {
                 let next = present.map_or(range.end, |next| pages_of(next).start);
                 push_run(&mut runs, at..next, PageState::None);
                 at = next;
                 continue;
             }
-            let entry = self.tables.entry(block);
-            let end = pages_of(block).end.min(range.end);
+            let entry = self.tables.entry(pmd);
+            let end = pages_of(pmd).end.min(range.end);
             for page in at..end {
                 push_run(&mut runs, page..page + 1, self.state_in(entry, index_of(page)));
             }
@@ -183,20 +184,20 @@ impl Kernel {
 
     /// Resident bytes of the whole address space, hugetlb included.
     pub fn resident_bytes(&self) -> u64 {
-        (self.tables.rss_pages + self.tables.hugetlb_pages * BLOCK_PAGES) * PAGE_BYTES
+        (self.tables.rss_pages + self.tables.hugetlb_pages * PMD_PAGES) * PAGE_BYTES
     }
 
-    fn state_in(&self, entry: &BlockEntry, index: usize) -> PageState {
+    fn state_in(&self, entry: &PmdEntry, index: usize) -> PageState {
         match entry {
-            BlockEntry::None => PageState::None,
-            BlockEntry::Huge(_) => PageState::Thp,
-            BlockEntry::HugeZero => PageState::HugeZero,
-            BlockEntry::Hugetlb { .. } => PageState::Hugetlb,
-            BlockEntry::Table(table) => match table.ptes[index].kind() {
+            PmdEntry::None => PageState::None,
+            PmdEntry::Huge(_) => PageState::Thp,
+            PmdEntry::HugeZero => PageState::HugeZero,
+            PmdEntry::Hugetlb { .. } => PageState::Hugetlb,
+            PmdEntry::Table(table) => match table.ptes[index].kind() {
                 PteKind::None => PageState::None,
                 PteKind::Zero => PageState::Zero,
                 PteKind::Base => PageState::Base,
-                PteKind::Piece => PageState::Mthp,
+                PteKind::FolioPage => PageState::Mthp,
             },
         }
     }
@@ -206,14 +207,14 @@ impl Kernel {
     }
 
     fn is_entry_marked(&self, table: &PteTable, index: usize) -> bool {
-        match table.piece(index) {
-            Some(piece) => self.memory.get().folios.get(piece.folio).lazy,
+        match table.folio_page(index) {
+            Some(folio_page) => self.memory.get().folios.get(folio_page.folio).lazy,
             None => table.ptes[index].kind() == PteKind::Base && table.ptes[index].lazy(),
         }
     }
 
-    /// Whether a huge page was freed lazily and is dirty nowhere.
-    fn is_free_to_go(&self, huge: &HugePage) -> bool {
+    /// Whether a huge page was freed lazily, and neither its entry nor its folio is dirty.
+    fn is_lazily_freed(&self, huge: &HugePage) -> bool {
         let (mut dirty, mut lazy) = (huge.dirty || huge.page_dirty, huge.lazy);
         if let Some(folio) = huge.folio {
             let memory = self.memory.get();
@@ -224,15 +225,15 @@ impl Kernel {
         lazy && !dirty
     }
 
-    /// A piece is free to go if its folio was freed as a whole and neither is dirty.
+    /// A page of a large folio counts if the whole folio was freed lazily and neither the folio nor the entry is dirty.
     fn lazy_in_table(&self, table: &PteTable) -> u64 {
         let is_lazy = |index: usize| {
             let pte = table.ptes[index];
             !pte.dirty()
-                && match table.piece(index) {
-                    Some(piece) => {
+                && match table.folio_page(index) {
+                    Some(folio_page) => {
                         let memory = self.memory.get();
-                        let folio = memory.folios.get(piece.folio);
+                        let folio = memory.folios.get(folio_page.folio);
                         folio.lazy && !folio.dirty
                     }
                     None => pte.kind() == PteKind::Base && pte.lazy(),
@@ -256,19 +257,19 @@ mod tests {
     use crate::{Access, Advice, Content, KernelConfig, MapFlags};
 
     #[test]
-    fn what_was_marked_free_stays_marked_when_it_is_written() {
+    fn pages_stay_marked_free_when_they_are_written() {
         let mut kernel = Kernel::new(KernelConfig::default());
-        let mapped = 4 * BLOCK_PAGES..8 * BLOCK_PAGES;
+        let mapped = 4 * PMD_PAGES..8 * PMD_PAGES;
         assert!(kernel.map(mapped.clone(), MapFlags::READ_WRITE).result.is_ok());
-        assert!(kernel.advise(4 * BLOCK_PAGES..6 * BLOCK_PAGES, Advice::HugePage).result.is_ok());
+        assert!(kernel.advise(4 * PMD_PAGES..6 * PMD_PAGES, Advice::HugePage).result.is_ok());
         let write = |kernel: &mut Kernel, page| {
             kernel.touch(page, Access::Write(Content::NonZero)).expect("an access");
         };
-        let small = 6 * BLOCK_PAGES;
-        [4 * BLOCK_PAGES, small, small + 1, small + 2].into_iter().for_each(|page| write(&mut kernel, page));
+        let small = 6 * PMD_PAGES;
+        [4 * PMD_PAGES, small, small + 1, small + 2].into_iter().for_each(|page| write(&mut kernel, page));
         assert_eq!(kernel.marked_free(&mapped), (0, 0));
         assert!(kernel.advise(mapped.start..small + 2, Advice::Free).result.is_ok());
-        [4 * BLOCK_PAGES, small].into_iter().for_each(|page| write(&mut kernel, page));
+        [4 * PMD_PAGES, small].into_iter().for_each(|page| write(&mut kernel, page));
         assert_eq!((kernel.marked_free(&mapped), kernel.lazy_free_pages()), ((2, 1), 1));
         assert_eq!(kernel.marked_free(&(small..small + 1)), (1, 0));
         assert_eq!(kernel.marked_free(&(mapped.start + 1..mapped.start + 4)), (3, 0), "a part of a huge page");

@@ -1,4 +1,4 @@
-//! The kernel versions whose rules are known, and which of them stands for a running kernel.
+//! Kernel versions whose rules are known, and the choice of one for a running kernel.
 
 use serde::Serialize;
 
@@ -44,7 +44,7 @@ impl KernelVersion {
         }
     }
 
-    /// As in `6.18`.
+    /// The version as text: `6.18`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::V5_15 => "5.15",
@@ -56,13 +56,13 @@ impl KernelVersion {
         }
     }
 
-    /// The version of that word.
+    /// Parses text such as `6.18`.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.word() == word)
     }
 
-    /// The newest known version that is not newer than a kernel's release (`6.18.44-generic`), and whether it is that
-    /// very version. Nothing for a release older than all, or one that is no release.
+    /// The newest known version that is not newer than a kernel's release (`6.18.44-generic`), and how well it fits.
+    /// `None` for a release older than all known versions, or for text that is not a release.
     pub fn nearest(release: &str) -> Option<(Self, Fit)> {
         let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().ok());
         let numbers = (parts.next()??, parts.next()??);
@@ -78,14 +78,14 @@ impl KernelVersion {
     }
 }
 
-/// How a known version relates to the kernel it stands for.
+/// How a known version relates to the running kernel it is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It is the same.
+    /// The same version.
     Same,
-    /// The kernel lies between this version and the next one known.
+    /// The kernel is between this version and the next known one.
     Between,
-    /// The kernel is newer than every version known.
+    /// The kernel is newer than every known version.
     NewerThanAll,
 }
 

@@ -1,4 +1,4 @@
-//! One mapping (VMA) and when two of them can be one (R6, R18).
+//! One mapping (VMA), and the conditions for merging two of them (R6, R18).
 
 use std::ops::Range;
 
@@ -7,34 +7,34 @@ use serde::Serialize;
 use super::config::ThpAdvice;
 use super::lock::Locked;
 use super::rules::AnonMerge;
-use super::span::{block_of, pages_of};
+use super::span::{pages_of, pmd_of};
 
-/// What a program may do with the pages of a mapping.
+/// The protection of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protection {
-    /// Nothing: `PROT_NONE`.
+    /// No access: `PROT_NONE`.
     None,
-    /// Read.
+    /// Read only.
     Read,
     /// Read and write.
     ReadWrite,
 }
 
-/// The properties that two mappings must share to be merged.
+/// The properties that two mappings must share to merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VmaFlags {
     pub protection: Protection,
     pub thp: ThpAdvice,
     pub noreserve: bool,
-    /// VM_ACCOUNT: the pages are charged to the commit limit (R18).
+    /// VM_ACCOUNT: the pages are charged against the commit limit (R18).
     pub account: bool,
     pub hugetlb: bool,
     /// VM_LOCKED, VM_LOCKONFAULT (R29).
     pub locked: Locked,
 }
 
-/// Stands for the kernel's anon_vma: mappings that share one may merge (R19).
+/// Identifies the kernel's anon_vma. Mappings with the same one may merge (R19).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AnonId(pub u64);
 
@@ -44,12 +44,11 @@ pub(super) struct Vma {
     pub start: u64,
     pub end: u64,
     pub flags: VmaFlags,
-    /// How far the pages were moved since they were numbered (pgoff minus address, in pages); equal where pgoff is
-    /// contiguous across a border (R18).
+    /// pgoff minus address, in pages. Equal on both sides of a boundary where pgoff is contiguous (R18).
     pub displacement: i64,
     /// Absent until the first write fault or huge zero fault (R19).
     pub anon: Option<AnonId>,
-    /// The mapping had its anonymous memory from the parent of a fork; it never merges with one that has none.
+    /// The mapping inherited its anon_vma at a fork. It never merges with a mapping without one.
     pub inherited: bool,
 }
 
@@ -62,27 +61,27 @@ impl Vma {
         self.start <= page && page < self.end
     }
 
-    /// Whether `at` is a border that would cut this mapping in two.
+    /// Whether a boundary at `at` would split this mapping in two.
     pub fn has_inside(&self, at: u64) -> bool {
         self.start < at && at < self.end
     }
 
-    /// Whether the whole 2 MiB block of `page` lies in the mapping (R1c).
-    pub fn covers_block_of(&self, page: u64) -> bool {
-        let block = pages_of(block_of(page));
-        self.start <= block.start && block.end <= self.end
+    /// Whether the mapping covers the whole PMD range of `page` (R1c).
+    pub fn covers_pmd_of(&self, page: u64) -> bool {
+        let pmd = pages_of(pmd_of(page));
+        self.start <= pmd.start && pmd.end <= self.end
     }
 
     /// Whether `next` continues this mapping with the same flags and numbering (R6, R18).
     pub fn continues_in(&self, next: &Vma) -> bool {
-        // hugetlb mappings have a file each and are never merged.
+        // Each hugetlb mapping has its own file and never merges.
         self.end == next.start
             && !self.flags.hugetlb
             && self.flags == next.flags
             && self.displacement == next.displacement
     }
 
-    /// Whether a neighbour that was there before can be one with this mapping, as far as anonymous memory goes (R19).
+    /// Whether this mapping can merge with an existing neighbour as far as their anon_vmas are concerned (R19).
     pub fn anon_fits(&self, neighbour: &Vma, rule: AnonMerge) -> bool {
         match (neighbour.anon, self.anon) {
             (Some(theirs), Some(ours)) => theirs == ours,
@@ -92,14 +91,14 @@ impl Vma {
         }
     }
 
-    /// Whether this adjacent mapping's anon_vma serves `other` too: only the protection may differ (R19).
-    pub fn lends_anon_to(&self, other: &Vma) -> bool {
+    /// Whether `other` can share the anon_vma of this adjacent mapping: only their protections may differ (R19).
+    pub fn can_share_anon_with(&self, other: &Vma) -> bool {
         let flags = VmaFlags { protection: other.flags.protection, ..self.flags };
         flags == other.flags && !self.inherited && self.displacement == other.displacement && !self.flags.hugetlb
     }
 }
 
-/// Two anon_vmas can be one if they are equal or one of them is absent (R19).
+/// Two anon_vmas are compatible if they are equal or one of them is absent (R19).
 pub(super) fn anon_compatible(a: Option<AnonId>, b: Option<AnonId>) -> bool {
     a.is_none() || b.is_none() || a == b
 }

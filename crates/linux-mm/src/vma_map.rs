@@ -1,4 +1,4 @@
-//! All mappings of the address space, kept merged as the kernel keeps them.
+//! All mappings of the address space, merged as the kernel merges them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,14 +12,14 @@ use super::vma::{AnonId, Vma, VmaFlags, anon_compatible};
 pub(super) struct VmaMap {
     rule: AnonMerge,
     by_start: BTreeMap<u64, Vma>,
-    /// The mapping found last; accesses come in runs. Emptied by every change.
-    hot: Option<Vma>,
+    /// The mapping found last, because accesses come in runs. Cleared by every change.
+    last_found: Option<Vma>,
     anon_count: u64,
 }
 
 impl VmaMap {
     pub fn new(rule: AnonMerge) -> Self {
-        Self { rule, by_start: BTreeMap::new(), hot: None, anon_count: 0 }
+        Self { rule, by_start: BTreeMap::new(), last_found: None, anon_count: 0 }
     }
 
     pub fn len(&self) -> u64 {
@@ -31,13 +31,13 @@ impl VmaMap {
         self.covering_ref(page).copied()
     }
 
-    /// The same without a copy.
+    /// The mapping that holds `page`, without a copy.
     #[inline]
     pub fn covering_ref(&mut self, page: u64) -> Option<&Vma> {
-        if self.hot.as_ref().is_none_or(|vma| !vma.contains(page)) {
-            self.hot = self.at_or_after(page).filter(|vma| vma.contains(page));
+        if self.last_found.as_ref().is_none_or(|vma| !vma.contains(page)) {
+            self.last_found = self.at_or_after(page).filter(|vma| vma.contains(page));
         }
-        self.hot.as_ref()
+        self.last_found.as_ref()
     }
 
     /// The first mapping with a page at or after `page`.
@@ -46,7 +46,7 @@ impl VmaMap {
         below.filter(|vma| vma.contains(page)).or_else(|| self.by_start.range(page..).next().map(|(_, vma)| *vma))
     }
 
-    /// The mappings that share a page with `range`, in order.
+    /// The mappings that overlap `range`, in order.
     pub fn overlapping(&self, range: &Range<u64>) -> Vec<Vma> {
         let Some(first) = self.at_or_after(range.start).filter(|vma| vma.start < range.end) else {
             return Vec::new();
@@ -54,15 +54,16 @@ impl VmaMap {
         self.by_start.range(first.start..range.end).map(|(_, vma)| *vma).collect()
     }
 
-    /// The pages without mapping around `at..end`, which is without mapping itself.
+    /// The largest gap around `range`, which holds no mapping itself.
     pub fn gap_around(&self, range: &Range<u64>) -> Range<u64> {
         let below = self.by_start.range(..range.start).next_back().map_or(0, |(_, vma)| vma.end);
         let above = self.by_start.range(range.end..).next().map_or(u64::MAX, |(_, vma)| vma.start);
         below..above
     }
 
-    /// First page of the highest room for `pages` pages that ends at or below `top`; it ends where that room does.
-    pub fn highest_room(&self, pages: u64, top: u64) -> Option<u64> {
+    /// First page of a range of `pages` pages at the end of the highest gap that is large enough and ends at or below
+    /// `top`.
+    pub fn highest_gap(&self, pages: u64, top: u64) -> Option<u64> {
         let mut end = top;
         for vma in self.by_start.range(..top).rev().map(|(_, vma)| vma) {
             if end.saturating_sub(vma.end) >= pages {
@@ -73,21 +74,22 @@ impl VmaMap {
         end.checked_sub(pages)
     }
 
-    /// Puts a mapping into free space, as part of its neighbours where it merges with them, and returns what it
-    /// became. Where left and right could each take it but not each other, only left does (R20).
+    /// Inserts a mapping into free space, merged with its neighbours where possible, and returns the result. Where
+    /// previous and next could each merge with it but not with each other, only the previous one does (R20).
     pub fn insert(&mut self, vma: Vma) -> Vma {
-        let left = self.left_of(&vma);
-        let right = self.right_of(&vma).filter(|right| left.is_none_or(|left| anon_compatible(left.anon, right.anon)));
+        let left = self.mergeable_prev(&vma);
+        let right =
+            self.mergeable_next(&vma).filter(|right| left.is_none_or(|left| anon_compatible(left.anon, right.anon)));
         self.join(vma, left, right)
     }
 
-    /// The same for a map without anonymous memory, where the neighbour behind is asked first, and the one before joins only
-    /// if it has the same anonymous memory as that, or alone has any.
-    pub fn insert_behind_first(&mut self, vma: Vma) -> Vma {
-        let right = self.right_of(&vma);
+    /// Inserts a mapping without anonymous memory, trying the next neighbour first. The previous one joins only if it
+    /// has the same anon_vma as the next, or if the next has none.
+    pub fn insert_next_first(&mut self, vma: Vma) -> Vma {
+        let right = self.mergeable_next(&vma);
         let joins =
             |left: &Vma| right.is_none_or(|right| left.anon == right.anon || right.anon.is_none() && !left.inherited);
-        let left = self.left_of(&vma).filter(joins);
+        let left = self.mergeable_prev(&vma).filter(joins);
         self.join(vma, left, right)
     }
 
@@ -104,30 +106,30 @@ impl VmaMap {
         merged
     }
 
-    /// Whether part `range` of a mapping would merge with a neighbour of that mapping once it had `flags`.
+    /// Whether part `range` of a mapping would merge with a neighbour if it had `flags`.
     pub fn would_merge(&self, vma: &Vma, range: &Range<u64>, flags: VmaFlags) -> bool {
         let part = Vma { start: range.start, end: range.end, flags, ..*vma };
-        self.left_of(&part).is_some() || self.right_of(&part).is_some()
+        self.mergeable_prev(&part).is_some() || self.mergeable_next(&part).is_some()
     }
 
-    /// The mapping before `vma`, if both can be one.
-    fn left_of(&self, vma: &Vma) -> Option<Vma> {
+    /// The previous mapping, if both can merge.
+    fn mergeable_prev(&self, vma: &Vma) -> Option<Vma> {
         self.ending_at(vma.start).filter(|left| left.continues_in(vma) && vma.anon_fits(left, self.rule))
     }
 
-    /// The mapping behind `vma`, if both can be one.
-    fn right_of(&self, vma: &Vma) -> Option<Vma> {
+    /// The next mapping, if both can merge.
+    fn mergeable_next(&self, vma: &Vma) -> Option<Vma> {
         let right = self.by_start.get(&vma.end).copied();
         right.filter(|right| vma.continues_in(right) && vma.anon_fits(right, self.rule))
     }
 
-    /// Gives part `range` of `vma` other flags, as part of a neighbour where it now merges.
+    /// Changes the flags of part `range` of `vma`, merging it with a neighbour where possible.
     pub fn set_flags(&mut self, vma: &Vma, range: &Range<u64>, flags: VmaFlags) {
         let part = self.carve(vma, range);
         self.insert(Vma { flags, ..part });
     }
 
-    /// Cuts the mapping across `at` in two.
+    /// Splits the mapping across `at` in two.
     pub fn split(&mut self, at: u64) {
         if let Some(vma) = self.at_or_after(at).filter(|vma| vma.has_inside(at)) {
             self.put(Vma { end: at, ..vma });
@@ -135,19 +137,19 @@ impl VmaMap {
         }
     }
 
-    /// Takes the mapping out that starts at `start`.
+    /// Removes the mapping that starts at `start`.
     pub fn take(&mut self, start: u64) {
-        self.hot = None;
+        self.last_found = None;
         self.by_start.remove(&start);
     }
 
-    /// Changes a mapping in place. No merge follows, as none does in the kernel where this is used.
+    /// Changes a mapping in place, without merging, as the kernel does where this is used.
     pub fn replace(&mut self, vma: Vma) {
         self.put(vma);
     }
 
-    /// The anon_vma of `vma`, now at the latest: that of a neighbour where one can be shared - the next mapping
-    /// first, then the one before - or a new one (R19).
+    /// Gives `vma` an anon_vma if it has none: that of a neighbour where it can be shared (the next mapping first, then
+    /// the previous one), otherwise a new one (R19).
     pub fn prepare_anon(&mut self, vma: &Vma) {
         if vma.anon.is_some() {
             return;
@@ -156,7 +158,7 @@ impl VmaMap {
         let lent = [next, self.ending_at(vma.start)]
             .into_iter()
             .flatten()
-            .find_map(|neighbour| neighbour.anon.filter(|_| neighbour.lends_anon_to(vma)));
+            .find_map(|neighbour| neighbour.anon.filter(|_| neighbour.can_share_anon_with(vma)));
         let anon = lent.unwrap_or_else(|| {
             self.anon_count += 1;
             AnonId(self.anon_count)
@@ -169,8 +171,8 @@ impl VmaMap {
         self.by_start.values().copied().collect()
     }
 
-    /// The child's copy at a fork: each mapping gets an anon_vma of its own where the parent's has one, and no page of
-    /// the hugetlb pool is promised to it.
+    /// The child's copy at a fork. Each mapping gets a new anon_vma where the parent has one, and no hugetlb
+    /// reservation.
     pub fn forked(&self) -> Self {
         let mut child = Self { anon_count: self.anon_count, ..Self::new(self.rule) };
         for mut vma in self.all() {
@@ -186,7 +188,7 @@ impl VmaMap {
         child
     }
 
-    /// Leaves of `vma` what lies outside `range`, and returns the part inside.
+    /// Removes the part of `vma` inside `range` and returns it; the rest stays.
     fn carve(&mut self, vma: &Vma, range: &Range<u64>) -> Vma {
         self.take(vma.start);
         if vma.start < range.start {
@@ -203,7 +205,7 @@ impl VmaMap {
     }
 
     fn put(&mut self, vma: Vma) {
-        self.hot = None;
+        self.last_found = None;
         self.by_start.insert(vma.start, vma);
     }
 }

@@ -1,25 +1,24 @@
-//! Writes to pages that are present, in a mapping that allows writing, but may not be written in place (R27).
+//! Writes to present pages that the mapping allows and the entry does not (R27).
 
 use super::Kernel;
-use super::entry::{Access, BlockEntry, PteKind};
+use super::entry::{Access, PmdEntry, PteKind};
 use super::outcome::{Install, InstallKind};
 use super::rules::LargeReuse;
-use super::span::{block_of, index_of};
+use super::span::{index_of, pmd_of};
 
 impl Kernel {
-    /// The write to a huge page without permission to write. One that another process maps too is split here, and
-    /// the page copied.
+    /// A write to a write-protected huge page. If another process maps it too, this entry is split and the page copied.
     pub(super) fn write_protected_huge(&mut self, page: u64, access: Access) -> Option<Install> {
-        let Some(BlockEntry::Huge(huge)) = self.tables.entry_mut(block_of(page)) else { return None };
+        let Some(PmdEntry::Huge(huge)) = self.tables.entry_mut(pmd_of(page)) else { return None };
         if let Some(folio) = huge.folio {
             let mut memory = self.memory.get();
             if memory.folios.get(folio).is_shared() {
                 drop(memory);
-                self.split_entry(block_of(page));
+                self.split_entry(pmd_of(page));
                 return self.write_protected_page(page, access);
             }
             huge.page_dirty = memory.folios.get(folio).dirty;
-            memory.folios.leave(folio, self.space);
+            memory.folios.release(folio, self.space);
         }
         huge.folio = None;
         huge.protected = false;
@@ -27,7 +26,7 @@ impl Kernel {
         None
     }
 
-    /// The write to a page in a table without permission to write.
+    /// A write to a write-protected page mapped by a PTE.
     pub(super) fn write_protected_page(&mut self, page: u64, access: Access) -> Option<Install> {
         if self.take_for_reuse(page) {
             self.reused(page, access);
@@ -38,15 +37,15 @@ impl Kernel {
         Some(self.installed(InstallKind::Cow, page, 1))
     }
 
-    /// Makes a page writable in place, if it may be: no other process maps it.
+    /// Makes a page writable in place if no other process maps it. Returns whether it did.
     fn take_for_reuse(&mut self, page: u64) -> bool {
         let index = index_of(page);
-        let Some(table) = self.tables.table_mut(block_of(page)) else { return false };
+        let Some(table) = self.tables.table_mut(pmd_of(page)) else { return false };
         let mut memory = self.memory.get();
-        let may_reuse = match (table.ptes[index].kind(), table.piece(index), table.frame(index)) {
-            (PteKind::Piece, ..) if table.ptes[index].is_exclusive() => true,
-            (PteKind::Piece, Some(piece), _) => {
-                let folio = memory.folios.get(piece.folio);
+        let may_reuse = match (table.ptes[index].kind(), table.folio_page(index), table.frame(index)) {
+            (PteKind::FolioPage, ..) if table.ptes[index].is_exclusive() => true,
+            (PteKind::FolioPage, Some(folio_page), _) => {
+                let folio = memory.folios.get(folio_page.folio);
                 let is_reused = match self.config.rules.large_reuse {
                     LargeReuse::LastPage => folio.is_last_page(),
                     LargeReuse::Never => false,
@@ -57,7 +56,7 @@ impl Kernel {
             (_, _, Some(frame)) => {
                 let is_shared = memory.frames.is_shared(frame);
                 if !is_shared {
-                    memory.frames.leave(frame);
+                    memory.frames.release(frame);
                     table.clear_frame(index);
                 }
                 !is_shared
@@ -70,11 +69,11 @@ impl Kernel {
         may_reuse
     }
 
-    /// A fault that made a page writable where it is, and the write that follows.
+    /// Counts a fault that made a page writable in place, and performs the write.
     fn reused(&mut self, page: u64, access: Access) {
         self.counters.faults += 1;
         self.counters.reuses += 1;
-        if let Some(entry) = self.tables.entry_mut(block_of(page)) {
+        if let Some(entry) = self.tables.entry_mut(pmd_of(page)) {
             entry.access(index_of(page), access);
         }
     }

@@ -1,40 +1,40 @@
-//! Dropping pages: DONTNEED and the page half of munmap (R7, R8').
+//! Dropping pages: MADV_DONTNEED, and the pages of munmap (R7, R8').
 
 use std::ops::Range;
 
 use super::Kernel;
-use super::entry::{BlockEntry, PteKind};
+use super::entry::{PmdEntry, PteKind};
 use super::rules::EmptyTables;
-use super::span::{blocks_touching, clip, index_of, is_whole_block};
+use super::span::{clip, index_of, is_whole_pmd, pmds_touching};
 
 impl Kernel {
-    /// Drops the pages of `part`, which lies inside one mapping.
+    /// Drops the pages of `part`, which is inside one mapping.
     pub(super) fn zap(&mut self, part: &Range<u64>, empty_tables: EmptyTables) {
-        let blocks = blocks_touching(part);
-        let mut from = blocks.start;
-        while let Some(block) = self.tables.next_present(from, blocks.end) {
-            let pages = clip(part, block);
-            let whole = is_whole_block(&pages);
-            let huge = matches!(self.tables.entry(block), BlockEntry::Huge(_) | BlockEntry::HugeZero);
+        let pmds = pmds_touching(part);
+        let mut from = pmds.start;
+        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
+            let pages = clip(part, pmd);
+            let whole = is_whole_pmd(&pages);
+            let huge = matches!(self.tables.entry(pmd), PmdEntry::Huge(_) | PmdEntry::HugeZero);
             if whole && huge {
-                self.take_huge(block);
+                self.take_huge(pmd);
             } else {
-                self.split_entry(block);
-                self.zap_table(block, pages);
+                self.split_entry(pmd);
+                self.zap_table(pmd, pages);
                 if whole && empty_tables == EmptyTables::Free {
-                    self.tables.take(block);
+                    self.tables.take(pmd);
                 }
             }
-            from = block + 1;
+            from = pmd + 1;
         }
     }
 
-    /// Takes the entry of a huge page out, or of the huge zero page.
-    fn take_huge(&mut self, block: u64) {
-        if let BlockEntry::Huge(huge) = self.tables.take(block)
+    /// Removes the PMD entry of a huge page or of the huge zero page.
+    fn take_huge(&mut self, pmd: u64) {
+        if let PmdEntry::Huge(huge) = self.tables.take(pmd)
             && let Some(folio) = huge.folio
         {
-            self.memory.get().folios.leave(folio, self.space);
+            self.memory.get().folios.release(folio, self.space);
         }
     }
 
@@ -49,9 +49,9 @@ impl Kernel {
         }
     }
 
-    fn zap_table(&mut self, block: u64, pages: Range<u64>) {
+    fn zap_table(&mut self, pmd: u64, pages: Range<u64>) {
         for page in pages {
-            let Some(table) = self.tables.table_mut(block) else { return };
+            let Some(table) = self.tables.table_mut(pmd) else { return };
             if table.ptes[index_of(page)].kind() != PteKind::None {
                 self.drop_page(page);
             }

@@ -1,24 +1,24 @@
-//! What differs between kernel versions, by small scripts. The figures were worked out from each version's source, or
-//! measured on it under emulation (`docs/lab/kernel-matrix.md`), not taken from the model; those of 6.18 are also measured
-//! by other tests.
+//! Differences between kernel versions, shown by small scripts. The figures come from each version's source, or from
+//! measurements under emulation (`docs/lab/kernel-matrix.md`), not from the model. Those of 6.18 are also measured by other
+//! tests.
 
 use hksim_linux_mm::script::{ARENA_PAGES, Script};
 use hksim_linux_mm::{Errno, Kernel, KernelConfig, KernelVersion, PageState, Rules, SizeMode};
 
-/// Name, script with `;` between lines, what is looked at after it, its value by version from 5.15 to 6.18.
+/// Name, script with `;` between lines, the figure compared, its value by version from 5.15 to 6.18.
 type Case = (&'static str, &'static str, Figure, [i64; 6]);
 
 #[derive(Clone, Copy, Debug)]
 enum Figure {
-    /// Of the last operation.
+    /// Faults of the last operation.
     Faults,
-    /// 0 or -1, of the last operation.
+    /// Return value of the last operation: 0 or -1.
     Ret,
-    /// Of the last operation, as Linux numbers them.
+    /// Error number of the last operation.
     ErrnoNumber,
     RssPages,
     HugePages,
-    /// Pages that are free to go.
+    /// Lazily freed pages.
     LazyPages,
     /// Pages of larger folios, mapped one by one.
     FolioPages,
@@ -32,32 +32,32 @@ use Figure::{ErrnoNumber, Faults, FolioPages, HugePages, LazyPages, Mappings, Pa
 const CASES: &[Case] = &[
     ("first write to the huge zero page", "adv HUGEPAGE 0 512; r 0 1 1; w 0 1 1", RssPages, [1, 1, 1, 1, 512, 512]),
     ("all of it written", "adv HUGEPAGE 0 512; r 0 1 1; w 0 512 1", Faults, [512, 512, 512, 512, 1, 1]),
-    ("a block dropped as a whole", "w 0 1 1; adv HUGEPAGE 0 512; adv DONTNEED 0 512; w 0 512 1", Faults,
+    ("a whole PMD range dropped", "w 0 1 1; adv HUGEPAGE 0 512; adv DONTNEED 0 512; w 0 512 1", Faults,
         [512, 512, 512, 512, 1, 1]),
     ("zeros at a split", "adv HUGEPAGE 0 512; w 0 64 1; adv FREE 0 1", RssPages, [512, 512, 512, 64, 64, 64]),
     ("16 pages of 64 KiB", "w 0 16 1", Faults, [16, 16, 1, 1, 1, 1]),
     ("a freed folio of 64 KiB", "w 0 1 1; adv FREE 0 16", RssPages, [1, 1, 16, 16, 16, 16]),
     ("collapse of a page", "w 0 1 1; adv COLLAPSE 0 512", HugePages, [0, 1, 1, 1, 1, 1]),
     ("collapse of an empty table", "w 0 1 1; adv DONTNEED 0 1; adv COLLAPSE 0 512", HugePages, [0, 0, 0, 0, 0, 1]),
-    ("collapse of what may only be read", "w 0 16 1; prot 0 4096 r; adv COLLAPSE 0 512", Ret, [-1, -1, -1, -1, -1, 0]),
+    ("collapse of read-only memory", "w 0 16 1; prot 0 4096 r; adv COLLAPSE 0 512", Ret, [-1, -1, -1, -1, -1, 0]),
     ("pages writable again", "w 0 8 1; prot 0 8 r; prot 0 8 w; w 0 8 1", Faults, [8, 0, 0, 0, 0, 0]),
     ("a huge page writable again", "adv HUGEPAGE 0 512; w 0 1 1; prot 0 512 r; prot 0 512 w; w 0 512 1", Faults,
         [1, 1, 0, 0, 0, 0]),
     ("a split huge page writable again is copied where its pages count together",
         "adv HUGEPAGE 0 512; w 0 512 1; prot 8 1 r; prot 0 512 r; prot 0 512 w; w 0 512 1", Faults, [512, 512, 0, 0, 0, 0]),
-    ("a touched piece beside an untouched one", "map 0 16 w N; adv HUGEPAGE 16 16; w 0 1 1; adv HUGEPAGE 0 16", Mappings,
+    ("a touched mapping next to an untouched one", "map 0 16 w N; adv HUGEPAGE 16 16; w 0 1 1; adv HUGEPAGE 0 16", Mappings,
         [3, 3, 3, 3, 3, 2]),
     ("mmap between an untouched mapping and a touched one", "prot 1968 1 r; map 3312 1 w pN; map 1024 1024 w N", Mappings,
         [1, 2, 2, 1, 1, 1]),
     ("several mappings moved", "w 0 1 1; prot 8 8 r; remap 0 16 1024 0", Ret, [-1, -1, -1, -1, -1, 0]),
-    ("one that leaves its mapping", "w 1024 1 1; prot 8 8 r; remap 0 16 1024 0", RssPages, [0, 0, 0, 0, 0, 0]),
+    ("a range that leaves its mapping", "w 1024 1 1; prot 8 8 r; remap 0 16 1024 0", RssPages, [0, 0, 0, 0, 0, 0]),
     ("nothing to move", "w 1024 1 1; unmap 0 16; remap 0 16 1024 0", RssPages, [0, 1, 1, 1, 1, 1]),
     ("a hole in a populate", "unmap 16 16; adv POPULATE_WRITE 0 48", RssPages, [32, 32, 32, 16, 16, 16]),
     ("pages that were shared", "adv HUGEPAGE 0 512; w 0 1 1; forkw 0 10 1; w 0 512 1", FolioPages, [1, 1, 1, 0, 0, 502]),
     ("growing up to a neighbour", "w 0 16 1; unmap 16 16; resize 0 16 32", Mappings, [2, 1, 1, 1, 1, 1]),
-    ("shrinking what is not there", "resize 0 4096 193; resize 456 256 136", Ret, [0, -1, -1, -1, -1, -1]),
-    ("reserved huge pages moved", "map 1536 2048 w NH; remap 2560 1 3072 0", Ret, [-1, 0, 0, 0, 0, 0]),
-    ("reserved huge pages resized within one", "map 2048 1024 w NH; resize 2560 105 365", Ret, [-1, 0, 0, 0, 0, 0]),
+    ("shrinking an unmapped range", "resize 0 4096 193; resize 456 256 136", Ret, [0, -1, -1, -1, -1, -1]),
+    ("hugetlb pages moved", "map 1536 2048 w NH; remap 2560 1 3072 0", Ret, [-1, 0, 0, 0, 0, 0]),
+    ("hugetlb pages resized within one", "map 2048 1024 w NH; resize 2560 105 365", Ret, [-1, 0, 0, 0, 0, 0]),
     ("huge pages and more moved", "map 1024 1024 w NH; remap 1536 1024 3072 0", ErrnoNumber, [22, 14, 14, 14, 14, 0]),
     ("a refused move unmaps nothing", "map 1536 2048 w NH; remap 2561 1 512 0", Mappings, [4, 3, 3, 3, 3, 3]),
     ("clean entries of a split huge page", "adv HUGEPAGE 0 512; w 0 512 1; prot 8 1 r; w 0 4 1; prot 0 512 r; prot 0 512 w; w 0 512 1",
@@ -66,20 +66,20 @@ const CASES: &[Case] = &[
         [0, 511, 0, 0, 0, 0]),
     ("cold after the first page was dropped", "adv HUGEPAGE 0 512; w 0 512 1; adv DONTNEED 0 1; adv COLD 232 24", FolioPages,
         [0, 0, 0, 0, 0, 0]),
-    ("populate of reserved huge pages", "map 0 2048 w Hp", Faults, [0, 0, 4, 4, 4, 4]),
+    ("populate of hugetlb", "map 0 2048 w Hp", Faults, [0, 0, 4, 4, 4, 4]),
     ("a huge page written, freed, written again and protected", "adv HUGEPAGE 0 512; w 0 1 1; adv FREE 0 512; w 0 1 1; prot 0 512 r", LazyPages,
         [0, 0, 0, 512, 512, 0]),
-    ("one freed and forbidden, by smaps", "adv HUGEPAGE 0 512; w 0 1 1; adv FREE 0 512; prot 0 512 n", LazyPages,
+    ("a lazily freed huge page without access, in smaps", "adv HUGEPAGE 0 512; w 0 1 1; adv FREE 0 512; prot 0 512 n", LazyPages,
         [512, 0, 512, 512, 512, 512]),
-    ("written, freed, written, and protected after a child that is gone wrote it",
+    ("written, freed, written, and protected after a write by an exited child",
         "adv HUGEPAGE 0 512; w 0 1 1; adv FREE 0 512; w 0 1 1; fork 0 1 1; w 0 1 1; prot 0 512 r", LazyPages, [0, 0, 0, 0, 0, 0]),
-    ("written, freed, written, and protected when it had been shared",
+    ("written, freed, written, and protected after it was shared",
         "adv HUGEPAGE 0 512; w 0 1 1; adv FREE 0 512; w 0 1 1; fork 9 0 1; prot 0 512 r", LazyPages, [0, 0, 0, 0, 0, 0]),
-    ("mmap over part of a reserved huge page", "map 1024 512 w NH; map 1024 1 w N", ErrnoNumber, [12, 12, 12, 22, 22, 22]),
-    ("a page kept beside its copy", "remap 2048 1 1 1", Mappings, [3, 1, 3, 1, 1, 1]),
-    ("offsets of a mapping kept whole", "w 0 16 1; remap 0 16 1024 0; remap 1024 16 2048 1; unmap 1040 16; map 1040 16 w N", Mappings,
+    ("mmap over part of a hugetlb page", "map 1024 512 w NH; map 1024 1 w N", ErrnoNumber, [12, 12, 12, 22, 22, 22]),
+    ("a source mapping kept next to its copy", "remap 2048 1 1 1", Mappings, [3, 1, 3, 1, 1, 1]),
+    ("offsets of a source mapping kept whole", "w 0 16 1; remap 0 16 1024 0; remap 1024 16 2048 1; unmap 1040 16; map 1040 16 w N", Mappings,
         [4, 5, 5, 5, 5, 5]),
-    ("tables that move along", "unmap 0 16; unmap 1024 16; w 16 1 1; remap 16 600 1040 1", PageTablesKib,
+    ("tables moved with the range", "unmap 0 16; unmap 1024 16; w 16 1 1; remap 16 600 1040 1", PageTablesKib,
         [16, 16, 12, 12, 12, 12]),
 ];
 
@@ -90,12 +90,12 @@ fn config(version: KernelVersion) -> KernelConfig {
 }
 
 #[test]
-fn each_version_gives_its_figures() {
+fn each_version_gives_its_expected_figures() {
     for (name, script, figure, expected) in CASES {
         let script: Script = script.replace("; ", "\n").parse().expect("a script");
         let seen = KernelVersion::ALL.map(|version| {
             let mut config = config(version);
-            // Sizes between 4 KiB and 2 MiB matter in the cases about them only.
+            // Other cases run without sizes between 4 KiB and 2 MiB.
             if !name.contains("64 KiB") {
                 config.thp.sizes[4] = SizeMode::Never;
             }
@@ -121,7 +121,7 @@ fn each_version_gives_its_figures() {
     }
 }
 
-/// As include/uapi/asm-generic/errno-base.h has it.
+/// Error numbers as in include/uapi/asm-generic/errno-base.h.
 fn number(errno: Errno) -> i64 {
     match errno {
         Errno::Again => 11,
@@ -136,9 +136,9 @@ fn folio_pages(kernel: &Kernel) -> i64 {
     runs.iter().filter(|run| run.state == PageState::Mthp).map(|run| run.pages as i64).sum()
 }
 
-/// A huge page that may not be accessed is resident, and left out of smaps by 6.1.
+/// A huge page without access is resident, but 6.1 leaves it out of smaps.
 #[test]
-fn smaps_leaves_out_by_version() {
+fn huge_pages_left_out_of_smaps_by_version() {
     let script: Script = "adv HUGEPAGE 0 512\nw 0 1 1\nprot 0 512 n\n".parse().expect("a script");
     let seen = KernelVersion::ALL.map(|version| {
         let mut kernel = Kernel::with_arena(config(version), 1 << 20);
@@ -151,17 +151,17 @@ fn smaps_leaves_out_by_version() {
 }
 
 #[test]
-fn maps_are_aligned_by_version() {
-    let aligned = |pages: u64| KernelVersion::ALL.map(|version| Rules::of(version).map_is_block_aligned(pages));
+fn mappings_are_aligned_by_version() {
+    let aligned = |pages: u64| KernelVersion::ALL.map(|version| Rules::of(version).map_is_pmd_aligned(pages));
     assert_eq!(aligned(512), [false, false, true, true, true, true]);
     assert_eq!(aligned(513), [false, false, true, false, false, false]);
     assert_eq!(aligned(511), [false; 6]);
 }
 
-/// R13: a page that DONTNEED gave back is promised to its mapping again from 6.12 on, and refused before 6.1.
+/// R13: from 6.12 on, a page dropped by MADV_DONTNEED stays reserved for its mapping. Before 6.1 the call is refused.
 #[test]
-fn dropped_hugetlb_pages_are_promised_by_version() {
-    // A pool of one page: the second mapping can have it where the first has no claim to it any more.
+fn reservation_of_dropped_hugetlb_pages_by_version() {
+    // A pool of one page: the second mapping gets it only if the first has no reservation left.
     let script: Script = "map 0 512 w H\nw 0 1 1\nadv DONTNEED 0 512\nmap 512 512 w H\n".parse().expect("a script");
     let results = KernelVersion::ALL.map(|version| {
         let mut kernel = Kernel::with_arena(KernelConfig { hugetlb_pool: Some(1), ..config(version) }, 1 << 20);

@@ -3,7 +3,7 @@
 use hksim_policy::PreparedPolicy;
 use std::io;
 
-use hksim_engine::{FellBack, TouchRule};
+use hksim_engine::{Fallbacks, TouchRule};
 use hksim_policy::Memory;
 use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::Event;
@@ -87,7 +87,7 @@ pub(crate) fn measured(
         traps,
         os_calls: Some(coarse.heap.allocator().mem.os().calls()),
         os_calls_failed: Some(coarse.heap.allocator().mem.os().failed()),
-        fell_back: Some(FellBack::of(coarse.heap.allocator().mem.pool())),
+        fell_back: Some(Fallbacks::of(coarse.heap.allocator().mem.pool())),
         events: driven.events,
         failed: coarse.heap.failed(),
         placement: Some(format!("{:016x}", coarse.heap.placement())),

@@ -3,7 +3,7 @@
 use std::io;
 use std::mem::ManuallyDrop;
 
-use hksim_engine::{Driver, FellBack, Step as ForkStep, Tables, TouchRule};
+use hksim_engine::{Driver, Fallbacks, ForkStep, Tables, TouchRule};
 use hksim_native::{Addresses, MmapMemory, Os};
 use hksim_policy::memory::MemoryLock;
 use hksim_policy::vocabulary::Align;
@@ -224,7 +224,7 @@ fn report(
         traps,
         os_calls: Some(os.counted().calls()),
         os_calls_failed: Some(os.counted().failed()),
-        fell_back: Some(FellBack::of(measured.heap.allocator().mem.pool())),
+        fell_back: Some(Fallbacks::of(measured.heap.allocator().mem.pool())),
         events: driven.events,
         failed: measured.heap.failed(),
         placement: Some(format!("{:016x}", measured.heap.placement())),

@@ -1,6 +1,6 @@
 //! What a replay found out.
 
-use hksim_engine::{ByKind, FellBack, OsCalls, PageSet, PageState};
+use hksim_engine::{ByKind, Fallbacks, OsCalls, PageSet, PageState};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
@@ -112,7 +112,7 @@ pub struct Replayed {
     /// Those of them that the kernel refused.
     pub os_calls_failed: Option<u64>,
     /// SuperSlabs that hugetlb refused, by the step taken instead.
-    pub fell_back: Option<FellBack>,
+    pub fell_back: Option<Fallbacks>,
     /// Allocator calls per second of driving time (reading the trace left out).
     pub ops_per_s: Option<f64>,
     /// User seconds of the timed window.

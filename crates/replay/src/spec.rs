@@ -3,7 +3,7 @@
 use hksim_policy::Policy;
 use std::path::PathBuf;
 
-use hksim_engine::{ForkWindow, PolicyRule, TouchRule};
+use hksim_engine::{ForkWindow, MemoryPolicyRule, TouchRule};
 use serde::{Deserialize, Serialize};
 
 /// A replay to perform.
@@ -16,7 +16,7 @@ pub struct ReplaySpec {
     /// How the application's touches are made up where the trace lacks them.
     pub touch: TouchRule,
     /// Whether the program's memory policies are in force.
-    pub memory_policy: PolicyRule,
+    pub memory_policy: MemoryPolicyRule,
     /// One OS thread, or those of the trace.
     pub mode: Mode,
     /// What to find out.

@@ -9,7 +9,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
-use hksim_engine::{Step as ForkStep, TouchRule};
+use hksim_engine::{ForkStep, TouchRule};
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::area::{Area, Granule, thread_time, timed, warm_up, warm_up_by, warm_up_pool};
 use hksim_linux_probe::cpu_modes::{CpuModes, LOOK_PERIOD, Looks, spin};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hksim_engine::{ForkSchedule, PointFinder, PolicyRule, Step as ForkStep};
+use hksim_engine::{ForkSchedule, ForkStep, MemoryPolicyRule, PointFinder};
 use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::{Event, Op};
 use hksim_trace::hkt::TraceReader;
@@ -23,7 +23,7 @@ pub(crate) struct Prepared {
     /// Events after which the process stops itself; one of the stops.
     pause_after: Option<u64>,
     /// Whether the program's memory policies are in force.
-    pub(crate) memory_policy: PolicyRule,
+    pub(crate) memory_policy: MemoryPolicyRule,
     /// When children are forked, and exit.
     pub(crate) forks: ForkSchedule,
     /// Calls of the allocator in the whole trace.

@@ -1,19 +1,19 @@
-//! Which addresses the kernel gives to maps that ask for none: an input of a simulation, or a model of it.
+//! Addresses that the kernel returns for mmaps without a hint: an input of a simulation, or modelled.
 
 use serde::Serialize;
 
-/// Where the first map ends, where nothing else is known: below the libraries of a program, a page off any border.
+/// Default end of the first mapping: below a program's libraries, and not 2 MiB-aligned.
 pub const MODELLED_TOP: u64 = 0x7FFF_F7BF_F000;
 
-/// Where addresses come from.
+/// The source of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Addresses {
-    /// A process with nothing of its own below `top`: each map takes the highest room there (R5).
+    /// The model, for a process without other mappings below `top`: each mmap takes the highest gap there (R5).
     Modelled {
-        /// Address behind the highest map, a multiple of the page.
+        /// End address of the highest mapping, a multiple of the page size.
         top: u64,
     },
-    /// Those that a real kernel gave, in order, as a replay reports them.
+    /// Addresses returned by a real kernel, in order, as a replay reports them.
     Given(Vec<u64>),
 }
 
@@ -23,14 +23,14 @@ impl Default for Addresses {
     }
 }
 
-/// Where the addresses of a simulation came from, and how many there were.
+/// The source of a simulation's addresses, and their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct AddressLabel {
-    /// What gave them.
+    /// The source.
     pub source: AddressSource,
-    /// Maps that were made anywhere.
+    /// Number of mmaps without a hint.
     pub maps: u64,
-    /// Of them, those for which no address was given, so that the model was asked.
+    /// Of those, mmaps without a given address, for which the model was used.
     pub not_given: u64,
 }
 
@@ -44,20 +44,20 @@ pub enum AddressSource {
     Given,
 }
 
-/// Addresses as they are asked for.
+/// Returns addresses one by one.
 #[derive(Debug)]
-pub(crate) struct Giver {
+pub(crate) struct AddressProvider {
     addresses: Addresses,
     maps: u64,
     not_given: u64,
 }
 
-impl Giver {
-    pub(crate) fn new(addresses: Addresses) -> Giver {
-        Giver { addresses, maps: 0, not_given: 0 }
+impl AddressProvider {
+    pub(crate) fn new(addresses: Addresses) -> AddressProvider {
+        AddressProvider { addresses, maps: 0, not_given: 0 }
     }
 
-    /// The next address that was given, if there is one.
+    /// The next given address, if there is one.
     pub(crate) fn given(&self) -> Option<u64> {
         match &self.addresses {
             Addresses::Modelled { .. } => None,
@@ -65,7 +65,7 @@ impl Giver {
         }
     }
 
-    /// Address behind the highest map of the model.
+    /// End address of the model's highest mapping.
     pub(crate) fn top(&self) -> u64 {
         match &self.addresses {
             Addresses::Modelled { top } => *top,
@@ -73,7 +73,7 @@ impl Giver {
         }
     }
 
-    /// A map was made.
+    /// Records a new mapping.
     pub(crate) fn mapped(&mut self) {
         self.not_given += u64::from(matches!(self.addresses, Addresses::Given(_)) && self.given().is_none());
         self.maps += 1;

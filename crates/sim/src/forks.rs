@@ -1,4 +1,4 @@
-//! What a forked child makes its parent pay: pages that are copied since both hold them.
+//! The cost of a forked child for its parent: pages copied because both share them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,46 +7,46 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use serde::Serialize;
 
-use crate::accounts::Accounts;
-use crate::hooks::{Hooks, Touch, Watch, Why};
+use crate::accounting::Accounting;
+use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::work::Present;
 use hksim_linux_mm::{Content, Kernel};
 
 /// One fork.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ForkReport {
-    /// Events before it.
+    /// Number of events before the fork.
     pub from_event: u64,
-    /// Events before the child's exit; absent where it lives on to the end.
+    /// Number of events before the child's exit; absent if it outlives the trace.
     pub until_event: Option<u64>,
-    /// Pages that were shared, in entries of their own.
+    /// Shared pages mapped by PTEs.
     pub shared_pages: u64,
-    /// Huge pages.
+    /// Shared huge pages.
     pub shared_huge: u64,
-    /// Pages of the hugetlb pool.
+    /// Shared hugetlb pages.
     pub shared_hugetlb: u64,
-    /// Page tables copied for the child.
+    /// Bytes of page tables copied for the child.
     pub page_table_bytes: u64,
-    /// Writes that copied a page. With several children alive, those are counted for the one forked last.
+    /// Writes that copied a page. With several children alive, they are counted for the one forked last.
     pub copies: u64,
-    /// Bytes copied: the memory that the child costs as long as it lives.
+    /// Bytes copied: the extra memory used while the child lives.
     pub copied_bytes: u64,
-    /// Huge pages that such writes split.
+    /// Huge pages split by these writes.
     pub split_huge: u64,
-    /// Faults that copied nothing, since the child was gone.
+    /// Faults that copied nothing, because the child had exited.
     pub reuses: u64,
 }
 
-/// The children that are alive, and all forks so far.
+/// The living children, and all forks so far.
 #[derive(Default)]
 pub(crate) struct Forks {
-    /// By the number of their report.
+    /// By index of their report.
     children: BTreeMap<usize, Kernel>,
     reports: Vec<ForkReport>,
 }
 
 impl Forks {
-    /// Whether there was one.
+    /// Whether there was any fork.
     pub(crate) fn any(&self) -> bool {
         !self.reports.is_empty()
     }
@@ -69,7 +69,7 @@ impl Forks {
         self.children.insert(number, child);
     }
 
-    /// The child of that fork exits.
+    /// Child number `child` exits.
     pub(crate) fn end(&mut self, child: u32, event: u64) {
         let number = child as usize;
         self.children.remove(&number);
@@ -78,11 +78,12 @@ impl Forks {
         }
     }
 
-    /// Tells a report what a write after its fork cost: that of the child forked last of those that are alive, or of all.
-    pub(crate) fn charged(&mut self, tell: impl FnOnce(&mut ForkReport)) {
+    /// Charges the cost of a write after a fork to a report: that of the living child forked last, or of the last fork
+    /// if none lives.
+    pub(crate) fn charged(&mut self, charge: impl FnOnce(&mut ForkReport)) {
         let newest = self.children.last_key_value().map(|(&number, _)| number);
         let number = newest.or(self.reports.len().checked_sub(1));
-        number.and_then(|number| self.reports.get_mut(number)).map(tell);
+        number.and_then(|number| self.reports.get_mut(number)).map(charge);
     }
 
     pub(crate) fn reports(&self) -> &[ForkReport] {
@@ -90,28 +91,28 @@ impl Forks {
     }
 }
 
-/// Accounts of a run in which writes of metadata must be seen: after a fork they copy pages, after a split of a huge page they
-/// fill pages that were all zeros.
-pub(crate) struct MetadataWatch(pub(crate) Accounts);
+/// Accounting for a run in which writes to metadata must be seen: after a fork they copy pages, and after a split of a
+/// huge page they fill pages of zeros.
+pub(crate) struct MetadataObserver(pub(crate) Accounting);
 
-impl Watch for MetadataWatch {
-    fn accounts(&self) -> &Accounts {
+impl AccountingObserver for MetadataObserver {
+    fn accounting(&self) -> &Accounting {
         &self.0
     }
 
-    fn accounts_mut(&mut self) -> &mut Accounts {
+    fn accounting_mut(&mut self) -> &mut Accounting {
         &mut self.0
     }
 }
 
-impl Hooks for MetadataWatch {
+impl MemoryObserver for MetadataObserver {
     const EVERY_ACCESS: bool = true;
 
-    fn touch(&mut self, page: u64, touch: Touch, why: Why) {
-        self.0.touch(page, touch, why);
+    fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
+        self.0.touch(page, touch, cause);
     }
 
-    fn access(&mut self, _pages: Range<u64>, _why: Why) {}
+    fn access(&mut self, _pages: Range<u64>, _cause: Cause) {}
 
     fn reserve(&mut self, pages: Range<u64>) {
         self.0.reserve(pages);

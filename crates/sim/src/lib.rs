@@ -1,20 +1,20 @@
-//! The simulated world: a trace and a design in; faults, residency, huge pages, OS calls out.
+//! The simulator: takes a trace and a design, and predicts faults, residency, huge pages and OS calls.
 //!
-//! - [`memory`]: the policy's memory in the simulator; it emits [`hooks`].
-//! - [`accounts`]: feeds a kernel model ([`hksim_linux_mm`]) with hooks.
-//! - [`addresses`]: which addresses maps get that ask for none.
-//! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many; [`report`]: what comes out.
-//! - [`forks`]: what a forked child costs. [`work`]: what the kernel had to do beside installs.
-//! - [`placement`]: just where every object lies.
-//! - [`tlb`]: models of TLBs; [`reach`]: what they could cover, and what they miss.
+//! - [`memory`]: the allocator's memory in the simulator; it reports accesses to an [`observer`].
+//! - [`accounting`]: an observer that feeds a kernel model ([`hksim_linux_mm`]) and attributes every install.
+//! - [`addresses`]: addresses of mmaps without a hint.
+//! - [`mod@simulate`]: one trace under one design; [`mod@sweep`]: many; [`report`]: the results.
+//! - [`forks`]: the cost of forked children. [`work`]: the kernel's work besides installs.
+//! - [`placement`]: only the placement of every object.
+//! - [`tlb`]: TLB models; [`reach`]: TLB reach and misses of a run.
 
-pub mod accounts;
+pub mod accounting;
 pub mod addresses;
 pub mod forks;
-pub mod hooks;
 pub mod memory;
-mod page_set;
+pub mod observer;
 pub mod placement;
+mod range_set;
 pub mod reach;
 pub mod report;
 pub mod simulate;
@@ -24,5 +24,5 @@ pub mod work;
 
 pub use addresses::Addresses;
 pub use report::SimReport;
-pub use simulate::{Setup, SimError, Simulated, simulate};
+pub use simulate::{SimConfig, SimError, Simulated, simulate};
 pub use sweep::{Input, Sweep, sweep};

@@ -1,4 +1,4 @@
-//! What a TLB could cover of the live set over time, and, where every access is known, what it misses.
+//! TLB reach over the live set over time and, if every access is known, TLB misses.
 
 use std::ops::Range;
 
@@ -6,32 +6,32 @@ use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 use serde::Serialize;
 
-use crate::accounts::Accounts;
-use crate::hooks::{Hooks, Touch, Watch, Why};
+use crate::accounting::Accounting;
+use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
 use crate::tlb::{Geometry, HitCounts, LiveMix, PageSize, Reach, TwoLevel};
-use hksim_linux_mm::{BLOCK_PAGES, BlockState, Content, Kernel};
+use hksim_linux_mm::{Content, Kernel, PMD_PAGES, PmdState};
 
-/// What one core's data TLB makes of a run.
+/// Results for the data TLB of one core.
 #[derive(Clone, Debug, Serialize)]
 pub struct TlbReport {
-    /// The core: its name, levels, sources.
+    /// The core's geometry.
     pub core: &'static Geometry,
     /// Reach over the live set at evenly spaced points and at the end.
     pub reach: Vec<ReachSample>,
-    /// Hits and misses; absent unless every access of the program is known.
+    /// Hits and misses; absent unless the trace has every access of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses: Option<TlbMisses>,
-    /// Why there are no misses.
+    /// Why misses are absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses_skipped: Option<&'static str>,
 }
 
-/// The live set at one point, and what entries can map of it.
+/// The live set at one point, and how much of it the TLB can map.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ReachSample {
     /// Events done.
     pub event: u64,
-    /// Pages that live objects lie on, by the entry that maps them.
+    /// Pages of live objects, by the entry that maps them.
     pub live: LiveMix,
     /// Share of the 4 KiB pages under live objects that huge pages map, 0 to 1.
     pub huge_coverage: f64,
@@ -41,7 +41,7 @@ pub struct ReachSample {
     pub l2: Reach,
 }
 
-/// One access a page and touch: what is repeated on the same page at once hits anyway.
+/// Hits and misses by source. A touch counts one access per page, because immediate repetitions hit anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TlbMisses {
     /// Accesses by the application.
@@ -50,19 +50,19 @@ pub struct TlbMisses {
     pub allocator: HitCounts,
 }
 
-/// Accounts beside a TLB that sees every access.
-pub(crate) struct TlbWatch {
-    accounts: Accounts,
+/// Accounting together with a TLB model that sees every access.
+pub(crate) struct TlbObserver {
+    accounting: Accounting,
     tlb: TwoLevel,
     application: HitCounts,
 }
 
-impl TlbWatch {
-    pub(crate) fn new(accounts: Accounts, core: &Geometry) -> TlbWatch {
-        TlbWatch { accounts, tlb: TwoLevel::new(core), application: HitCounts::default() }
+impl TlbObserver {
+    pub(crate) fn new(accounting: Accounting, core: &Geometry) -> TlbObserver {
+        TlbObserver { accounting, tlb: TwoLevel::new(core), application: HitCounts::default() }
     }
 
-    /// Entries die with what they map.
+    /// Invalidates the entries of pages whose mapping changes.
     fn changed(&mut self, pages: &Range<u64>) {
         self.tlb.invalidate(pages.clone());
     }
@@ -73,19 +73,19 @@ fn less(all: HitCounts, part: HitCounts) -> HitCounts {
 }
 
 fn page_size(kernel: &Kernel, page: u64) -> PageSize {
-    match kernel.block_state(page) {
-        BlockState::Thp | BlockState::HugeZero | BlockState::Hugetlb => PageSize::Huge,
-        BlockState::None | BlockState::Table => PageSize::Base,
+    match kernel.pmd_state(page) {
+        PmdState::Thp | PmdState::HugeZero | PmdState::Hugetlb => PageSize::Huge,
+        PmdState::None | PmdState::Table => PageSize::Base,
     }
 }
 
-impl Watch for TlbWatch {
-    fn accounts(&self) -> &Accounts {
-        &self.accounts
+impl AccountingObserver for TlbObserver {
+    fn accounting(&self) -> &Accounting {
+        &self.accounting
     }
 
-    fn accounts_mut(&mut self) -> &mut Accounts {
-        &mut self.accounts
+    fn accounting_mut(&mut self) -> &mut Accounting {
+        &mut self.accounting
     }
 
     fn misses(&self) -> Option<TlbMisses> {
@@ -94,20 +94,20 @@ impl Watch for TlbWatch {
     }
 }
 
-impl Hooks for TlbWatch {
+impl MemoryObserver for TlbObserver {
     const EVERY_ACCESS: bool = true;
 
-    fn touch(&mut self, page: u64, touch: Touch, why: Why) {
-        self.accounts.touch(page, touch, why);
+    fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
+        self.accounting.touch(page, touch, cause);
     }
 
-    fn access(&mut self, pages: Range<u64>, why: Why) {
+    fn access(&mut self, pages: Range<u64>, cause: Cause) {
         let before = self.tlb.counts();
         for page in pages {
-            let size = page_size(self.accounts.kernel(), page);
+            let size = page_size(self.accounting.kernel(), page);
             self.tlb.access(page, size);
         }
-        if why == Why::Application {
+        if cause == Cause::Application {
             let now = less(self.tlb.counts(), before);
             self.application.l1 += now.l1;
             self.application.l2 += now.l2;
@@ -116,71 +116,71 @@ impl Hooks for TlbWatch {
     }
 
     fn reserve(&mut self, pages: Range<u64>) {
-        self.accounts.reserve(pages);
+        self.accounting.reserve(pages);
     }
 
     fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno> {
         self.changed(&pages);
-        self.accounts.map(pages, mapping)
+        self.accounting.map(pages, mapping)
     }
 
     fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
-        self.accounts.map_anywhere(pages, mapping)
+        self.accounting.map_anywhere(pages, mapping)
     }
 
     fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno> {
         self.changed(&pages);
-        self.accounts.trim(pages)
+        self.accounting.trim(pages)
     }
 
     fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno> {
         self.changed(&pages);
-        self.accounts.unmap(pages)
+        self.accounting.unmap(pages)
     }
 
     fn content(&mut self, page: u64, content: Content) {
-        self.accounts.content(page, content);
+        self.accounting.content(page, content);
     }
 
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         if matches!(advice, Advice::DontNeed | Advice::Free) {
             self.changed(&pages);
         }
-        self.accounts.advise(pages, advice)
+        self.accounting.advise(pages, advice)
     }
 
     fn lock_process(&mut self, lock: MemoryLock) {
-        self.accounts.lock_process(lock);
+        self.accounting.lock_process(lock);
     }
 
     fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
-        self.accounts.lock(pages, locking)
+        self.accounting.lock(pages, locking)
     }
 
     fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno> {
         self.changed(&pages);
         self.changed(&(to..to + pages.end - pages.start));
-        self.accounts.remap(pages, to)
+        self.accounting.remap(pages, to)
     }
 }
 
-/// Looks at the pages under live objects; `live` are page ranges, in any order.
+/// Samples the pages of live objects; `live` are page ranges in any order.
 pub(crate) fn sample(event: u64, core: &Geometry, kernel: &Kernel, mut live: Vec<Range<u64>>) -> ReachSample {
     live.sort_unstable_by_key(|range| range.start);
     let (mut mix, mut under_huge, mut done, mut last_huge) = (LiveMix::default(), 0, 0, None);
     for range in live {
         let mut page = range.start.max(done);
         while page < range.end {
-            let block = page / BLOCK_PAGES;
-            let block_end = ((block + 1) * BLOCK_PAGES).min(range.end);
+            let pmd = page / PMD_PAGES;
+            let pmd_end = ((pmd + 1) * PMD_PAGES).min(range.end);
             match page_size(kernel, page) {
-                PageSize::Base => mix.base_pages += block_end - page,
+                PageSize::Base => mix.base_pages += pmd_end - page,
                 PageSize::Huge => {
-                    under_huge += block_end - page;
-                    mix.huge_pages += u64::from(last_huge.replace(block) != Some(block));
+                    under_huge += pmd_end - page;
+                    mix.huge_pages += u64::from(last_huge.replace(pmd) != Some(pmd));
                 }
             }
-            page = block_end;
+            page = pmd_end;
         }
         done = done.max(range.end);
     }

@@ -1,40 +1,40 @@
-//! What a simulation says, in the form that is exported. Names are a contract; units stand last in them.
+//! The report of a simulation, in its exported form. Field names are a stable interface, with units last.
 
 use hksim_policy::Policy;
 use std::collections::BTreeMap;
 
-use hksim_engine::{ByKind, FellBack, OsCalls, PolicyRule, TouchRule};
+use hksim_engine::{ByKind, Fallbacks, MemoryPolicyRule, OsCalls, TouchRule};
 use hksim_trace::header::{Clock, Header, Origin, TouchKnowledge};
 use hksim_trace::source::EventSource;
 use serde::Serialize;
 
-use crate::accounts::ByReason;
+use crate::accounting::ByReason;
 use crate::addresses::AddressLabel;
 use crate::forks::ForkReport;
 use crate::reach::TlbReport;
 use crate::work::KernelWork;
 use hksim_linux_mm::{KernelConfig, KhugepagedBound};
 
-/// Version of every JSON result; raised when a name changes or goes.
+/// Schema version of every JSON result; raised when a field is renamed or removed.
 pub const SCHEMA: u32 = 1;
 
-/// The version of hksim that made a result.
+/// The version of hksim that produced a result.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Which trace a result is about.
+/// The trace of a result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceLabel {
-    /// The file, where there is one.
+    /// The file name, if any.
     pub file: Option<String>,
     /// The file's checksum, eight hexadecimal digits ([`EventSource::checksum`]).
     pub checksum: Option<String>,
-    /// Where the events come from; of a generated trace, everything needed to make it again.
+    /// The origin of the events. For a generated trace, everything needed to generate it again.
     pub origin: Origin,
-    /// What is known about its touches.
+    /// How its touches were obtained.
     pub knowledge: TouchKnowledge,
     /// Whether its times were measured.
     pub clock: Clock,
-    /// Whether it ends where its producer ended it.
+    /// Whether the trace is complete, not truncated.
     pub complete: bool,
 }
 
@@ -52,35 +52,35 @@ impl TraceLabel {
 pub struct TouchLabel {
     /// The rule applied.
     pub rule: TouchRule,
-    /// `assumed` unless the rule was what a trace of that knowledge recorded.
+    /// `assumed`, unless the rule was `recorded`; then the knowledge of the trace.
     pub knowledge: TouchKnowledge,
 }
 
-/// What the program asked of the kernel for all of its memory, and what came of it.
+/// The program's process-wide memory settings, and their effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PolicyLabel {
-    /// Whether that was obeyed.
-    pub rule: PolicyRule,
-    /// Changes that it made, or began under.
+pub struct MemoryPolicyLabel {
+    /// Whether the settings were applied.
+    pub rule: MemoryPolicyRule,
+    /// Number of changes, including settings at its start.
     pub changes: u64,
-    /// Calls of `mlockall` among them.
+    /// Calls of `mlockall` among the changes.
     pub locks: u64,
-    /// Installs of single pages where the modes allowed larger ones, and the program did not.
+    /// Installs of single pages where the modes allowed larger ones and the program's settings did not.
     pub installs_kept_small: u64,
 }
 
-/// Page-table entries made, three ways.
+/// Page-table installs: in total, by kind and by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Installs {
-    /// All of them.
+    /// The total.
     pub total: u64,
-    /// By what was installed.
+    /// By kind of entry.
     pub by_kind: ByKind,
-    /// By why.
+    /// By reason.
     pub by_reason: ByReason,
 }
 
-/// The state of things after some event.
+/// A sample of the timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Sample {
     /// Events done.
@@ -112,19 +112,19 @@ pub struct SimReport {
     pub policy: Policy,
     /// How touches were decided.
     pub touch: TouchLabel,
-    /// The kernel that was modelled.
+    /// The modelled kernel.
     pub kernel: KernelConfig,
     /// Events simulated.
     pub events: u64,
     /// Wall seconds of the simulation.
     pub elapsed_s: f64,
-    /// Page-table entries made.
+    /// Page-table installs.
     pub installs: Installs,
-    /// What `ru_minflt` would be charged.
+    /// Faults charged to `ru_minflt`.
     pub faults: u64,
-    /// Exceptions the program would take.
+    /// #PF exceptions of the program.
     pub traps: u64,
-    /// 2 MiB entries split.
+    /// Huge PMD entries split.
     pub splits: u64,
     /// Highest resident bytes, hugetlb included.
     pub rss_bytes_peak: u64,
@@ -136,12 +136,12 @@ pub struct SimReport {
     pub huge_pages_peak: u64,
     /// Highest requested bytes of live objects.
     pub live_bytes_peak: u64,
-    /// Pages those bytes would fill: fewer cannot hold the live set.
+    /// The pages that those bytes fill: a lower bound for holding the live set.
     pub floor_pages: u64,
-    /// Fewest pages that could hold the bytes of live objects that the program has touched: the distinct bytes, at
-    /// their peak, in pages that are full.
+    /// A lower bound for the pages that hold the touched bytes of live objects: the distinct touched bytes at their
+    /// peak, packed into full pages.
     pub floor_touched_pages: u64,
-    /// Highest number of SuperSlabs in use, those of huge blocks included.
+    /// Highest number of SuperSlabs in use, including those of huge blocks.
     pub superslabs_peak: u64,
     /// Highest number of mappings of the allocator.
     pub vmas_peak: u64,
@@ -149,38 +149,38 @@ pub struct SimReport {
     pub page_table_bytes_peak: u64,
     /// OS calls by the allocator.
     pub os_calls: OsCalls,
-    /// Those of them that failed.
+    /// OS calls that failed.
     pub os_calls_failed: u64,
-    /// What the kernel did beside installs.
+    /// The kernel's work besides installs.
     pub kernel_work: KernelWork,
-    /// What forked children cost.
+    /// The costs of forked children.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub forks: Vec<ForkReport>,
     /// Requests that could not be served.
     pub failed: u64,
-    /// SuperSlabs that hugetlb refused, and maps that the kernel did not align.
-    pub fell_back: FellBack,
-    /// Where the addresses of maps came from, where SuperSlabs have maps of their own.
+    /// Fallbacks: SuperSlabs that hugetlb refused, and mappings that the kernel did not align.
+    pub fell_back: Fallbacks,
+    /// Where the addresses of mmaps without a hint came from, if SuperSlabs have separate mappings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addresses: Option<AddressLabel>,
-    /// What the program asked of the kernel for all of its memory.
-    pub memory_policy: PolicyLabel,
-    /// What khugepaged could change; `None` where no mapping can have huge pages.
+    /// The program's process-wide memory settings.
+    pub memory_policy: MemoryPolicyLabel,
+    /// A bound on khugepaged's effects; `None` if no mapping can have huge pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub khugepaged: Option<KhugepagedBound>,
-    /// Digest of every placement: equal to a replay's iff (almost surely) all placements are.
+    /// Digest of all placements: equal to a replay's if and (almost surely) only if all placements are equal.
     pub placement: String,
-    /// Evenly spaced samples over the events, the last at the end.
+    /// Samples evenly spaced over the events, the last at the end.
     pub timeline: Vec<Sample>,
-    /// What a core's TLB makes of it, where one was asked for.
+    /// TLB results, if a core was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tlb: Option<TlbReport>,
-    /// Where touches were assumed: the headline figures under the other assumptions.
+    /// If touches were assumed: the main figures under the other assumptions.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub bracket: BTreeMap<String, Bracket>,
 }
 
-/// What another assumption about touches gives.
+/// The main figures under another assumption about touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bracket {
     /// Installs.

@@ -1,4 +1,4 @@
-//! One trace under one design.
+//! Simulates one trace under one design.
 
 use hksim_policy::vocabulary::Purge;
 use std::collections::BTreeMap;
@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::time::Instant;
 
 use hksim_engine::{
-    DriveError, Driver, FellBack, ForkSchedule, ForkWindow, PageRun, PageSet, PageState as SetState, PointFinder,
-    PolicyRule, Step, TouchRule, even_points,
+    DriveError, Driver, Fallbacks, ForkSchedule, ForkStep, ForkWindow, MemoryPolicyRule, PageRun, PageSet,
+    PageState as SetState, PointFinder, TouchRule, even_points,
 };
 use hksim_policy::{Allocator, PAGE_BYTES, Policy, PolicyError, RunGeometry};
 use hksim_trace::error::TraceError;
@@ -16,80 +16,80 @@ use hksim_trace::header::TouchKnowledge;
 use hksim_trace::source::EventSource;
 use thiserror::Error;
 
-use crate::accounts::Accounts;
+use crate::accounting::Accounting;
 use crate::addresses::Addresses;
-use crate::forks::MetadataWatch;
-use crate::hooks::Watch;
+use crate::forks::MetadataObserver;
 use crate::memory::SimMemory;
-use crate::reach::{self, ReachSample, TlbReport, TlbWatch};
+use crate::observer::AccountingObserver;
+use crate::reach::{self, ReachSample, TlbObserver, TlbReport};
 use crate::report::{Installs, SCHEMA, Sample, SimReport, TouchLabel, TraceLabel, VERSION};
 use crate::tlb::Geometry;
 use hksim_linux_mm::{Kernel, KernelConfig, PageState};
 
-/// Samples of a timeline.
+/// Number of samples in a timeline.
 const TIMELINE_SAMPLES: u64 = 64;
 
-/// What to simulate.
+/// Configuration of a simulation.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct SimConfig {
     /// The allocator's policy.
     pub policy: Policy,
     /// How the application touches its blocks.
     pub touch: TouchRule,
-    /// The kernel.
+    /// The modelled kernel.
     pub kernel: KernelConfig,
-    /// The core whose TLB is modelled.
+    /// The core whose TLB is modelled, if any.
     pub tlb: Option<&'static Geometry>,
-    /// Whether the program's memory policies are in force.
-    pub memory_policy: PolicyRule,
-    /// Which addresses maps get that ask for none.
+    /// Whether the program's memory policies are applied.
+    pub memory_policy: MemoryPolicyRule,
+    /// Addresses of mmaps without a hint.
     pub addresses: Addresses,
     /// Children that the program forks.
     pub forks: Vec<ForkWindow>,
-    /// The file's name, for the label.
+    /// The trace file's name, for the report.
     pub file: Option<String>,
 }
 
-/// What a simulation can stumble over.
+/// Errors of a simulation.
 #[derive(Debug, Error)]
 pub enum SimError {
-    /// The trace.
+    /// The trace is damaged.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The policy.
+    /// The policy is invalid.
     #[error("invalid policy: {0}")]
     Policy(#[from] PolicyError),
-    /// The trace, beyond what an allocator can serve.
+    /// The allocator cannot serve an event.
     #[error("event {event}: {source}")]
     Drive {
-        /// Running number of the event, from 1.
+        /// Number of the event, from 1.
         event: u64,
         /// What went wrong.
         source: DriveError,
     },
 }
 
-/// The page set after some event.
+/// The present pages after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkedPages {
     /// Events done.
     pub event: u64,
     /// Present pages.
     pub pages: PageSet,
-    /// Bytes that the kernel may drop: given up by `MADV_FREE` and not written since (smaps `LazyFree`).
+    /// Bytes that the kernel may drop: marked by `MADV_FREE` and not written since (smaps `LazyFree`).
     pub lazy_free_bytes: u64,
 }
 
-/// What a simulation gives.
+/// The result of a simulation.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     /// The figures.
     pub report: SimReport,
-    /// Page sets at every mark and at the end, where they were asked for.
+    /// Page sets at every mark and at the end, if requested.
     pub marks: Vec<MarkedPages>,
 }
 
-/// Which page sets are wanted.
+/// Which page sets to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marks {
     /// None.
@@ -100,7 +100,7 @@ pub enum Marks {
     At(u64),
 }
 
-/// The points of a run at which something is looked at.
+/// The points of a run at which timeline samples and page sets are taken.
 struct Points {
     timeline: Vec<u64>,
     marks: Vec<u64>,
@@ -115,51 +115,50 @@ impl Points {
     }
 }
 
-/// Simulates a source from its current position, which must be its start. `progress` gets the events done so far.
+/// Simulates a source from its current position, which must be its start. `progress` gets the number of events done.
 ///
-/// # Errors
-/// Damaged traces, impossible designs.
+/// A damaged trace or an invalid policy.
 pub fn simulate(
     source: &mut dyn EventSource,
-    setup: &Setup,
+    config: &SimConfig,
     marks: Marks,
     progress: &dyn Fn(u64),
 ) -> Result<Simulated, SimError> {
-    let accounts = Accounts::new(Kernel::new(setup.kernel.clone())).with_addresses(setup.addresses.clone());
-    // Misses mean something only where the trace has every access and the run makes just those.
-    let is_full = source.header().touch == TouchKnowledge::FullStream && setup.touch == TouchRule::Recorded;
-    match setup.tlb.filter(|_| is_full) {
-        Some(core) => simulate_on(TlbWatch::new(accounts, core), source, setup, marks, progress),
-        None if !setup.forks.is_empty() || setup.policy.purge == Purge::Free => {
-            simulate_on(MetadataWatch(accounts), source, setup, marks, progress)
+    let accounting = Accounting::new(Kernel::new(config.kernel.clone())).with_addresses(config.addresses.clone());
+    // TLB misses are meaningful only if the trace has every access and the run makes exactly those.
+    let is_full = source.header().touch == TouchKnowledge::FullStream && config.touch == TouchRule::Recorded;
+    match config.tlb.filter(|_| is_full) {
+        Some(core) => simulate_on(TlbObserver::new(accounting, core), source, config, marks, progress),
+        None if !config.forks.is_empty() || config.policy.purge == Purge::Free => {
+            simulate_on(MetadataObserver(accounting), source, config, marks, progress)
         }
-        None => simulate_on(accounts, source, setup, marks, progress),
+        None => simulate_on(accounting, source, config, marks, progress),
     }
 }
 
-fn simulate_on<H: Watch>(
-    hooks: H,
+fn simulate_on<H: AccountingObserver>(
+    observer: H,
     source: &mut dyn EventSource,
-    setup: &Setup,
+    config: &SimConfig,
     marks: Marks,
     progress: &dyn Fn(u64),
 ) -> Result<Simulated, SimError> {
     let started = Instant::now();
-    let trace = TraceLabel::of(setup.file.clone(), source);
+    let trace = TraceLabel::of(config.file.clone(), source);
     let summary = *source.summary();
     let points = Points::new(summary.events, wanted_points(source, marks)?);
-    let mut run = Run::new(hooks, setup, summary.threads, summary.objects_peak, points)?;
+    let mut run = Run::new(observer, config, summary.threads, summary.objects_peak, points)?;
     run.collects_pages = marks != Marks::Skip;
     while let Some(batch) = source.next_batch()? {
         run.batch(batch)?;
         progress(run.done);
     }
     run.finish();
-    let report = run.report(setup, trace, started.elapsed().as_secs_f64());
+    let report = run.report(config, trace, started.elapsed().as_secs_f64());
     Ok(Simulated { report, marks: run.marked })
 }
 
-/// The points at which page sets are wanted. Leaves the source at its start.
+/// The points at which page sets are taken. Leaves the source at its start.
 fn wanted_points(source: &mut dyn EventSource, marks: Marks) -> Result<Vec<u64>, TraceError> {
     match marks {
         Marks::Skip => Ok(even_points(source.summary().events)),
@@ -175,7 +174,7 @@ fn wanted_points(source: &mut dyn EventSource, marks: Marks) -> Result<Vec<u64>,
     }
 }
 
-struct Run<H: Watch> {
+struct Run<H: AccountingObserver> {
     driver: Driver<SimMemory<H>, RunGeometry>,
     points: Points,
     next_sample: usize,
@@ -186,21 +185,27 @@ struct Run<H: Watch> {
     marked: Vec<MarkedPages>,
     collects_pages: bool,
     forks: ForkSchedule,
-    memory_policy: PolicyRule,
+    memory_policy: MemoryPolicyRule,
     core: Option<&'static Geometry>,
     reach: Vec<ReachSample>,
 }
 
-impl<H: Watch> Run<H> {
-    fn new(hooks: H, setup: &Setup, threads: u32, objects_peak: u32, points: Points) -> Result<Run<H>, SimError> {
-        let plan = setup.policy.prepare()?;
-        let mut memory = SimMemory::new(plan.layout, &plan.geometry, hooks);
-        if setup.policy.purge == Purge::Free {
+impl<H: AccountingObserver> Run<H> {
+    fn new(
+        observer: H,
+        config: &SimConfig,
+        threads: u32,
+        objects_peak: u32,
+        points: Points,
+    ) -> Result<Run<H>, SimError> {
+        let plan = config.policy.prepare()?;
+        let mut memory = SimMemory::new(plan.layout, &plan.geometry, observer);
+        if config.policy.purge == Purge::Free {
             memory.keep_contents();
         }
         let allocator = Allocator::new(memory, plan.geometry, plan.policy, &plan.layout);
         Ok(Run {
-            driver: Driver::new(allocator, threads, objects_peak, setup.touch).counting_scattered(),
+            driver: Driver::new(allocator, threads, objects_peak, config.touch).counting_scattered(),
             points,
             next_sample: 0,
             next_mark: 0,
@@ -209,14 +214,14 @@ impl<H: Watch> Run<H> {
             timeline: Vec::new(),
             marked: Vec::new(),
             collects_pages: false,
-            forks: ForkSchedule::new(&setup.forks),
-            memory_policy: setup.memory_policy,
-            core: setup.tlb,
+            forks: ForkSchedule::new(&config.forks),
+            memory_policy: config.memory_policy,
+            core: config.tlb,
             reach: Vec::new(),
         })
     }
 
-    /// Performs a batch, stopping where something is to be looked at.
+    /// Performs a batch, stopping at each point where something is due.
     fn batch(&mut self, mut batch: &[Event]) -> Result<(), SimError> {
         while !batch.is_empty() {
             let until = self.next_point().map_or(u64::MAX, |point| point.saturating_sub(self.done));
@@ -224,22 +229,22 @@ impl<H: Watch> Run<H> {
             for (index, event) in now.iter().enumerate() {
                 let numbered = |source| SimError::Drive { event: self.done + index as u64 + 1, source };
                 if let Op::MemoryPolicy { policy, .. } = event.op {
-                    let hooks = &self.driver.allocator().mem;
-                    hooks.hooks().accounts_mut().change_policy(policy, self.memory_policy);
+                    let observer = &self.driver.allocator().mem;
+                    observer.observer().accounting_mut().change_policy(policy, self.memory_policy);
                 }
                 if let Some(lock) = self.memory_policy.lock(&event.op) {
-                    // The model has no limit of locked memory. At a hole in the arena it stops, as the kernel does.
+                    // The model has no limit on locked memory. At a hole in the arena it stops, as the kernel does.
                     let _ = self.driver.allocator().lock_memory(lock);
                 }
                 self.driver.step(event).map_err(numbered)?;
                 let mem = &self.driver.allocator().mem;
-                mem.settle();
-                mem.hooks().accounts_mut().event_done();
+                mem.flush_meta_writes();
+                mem.observer().accounting_mut().event_done();
             }
             self.done += now.len() as u64;
             self.time_ns = now.last().map_or(self.time_ns, |event| event.time_ns);
             batch = later;
-            self.look();
+            self.take_due();
         }
         Ok(())
     }
@@ -250,8 +255,8 @@ impl<H: Watch> Run<H> {
         sample.into_iter().chain(mark).chain(self.forks.next_event()).min()
     }
 
-    /// Takes every sample and mark that is due.
-    fn look(&mut self) {
+    /// Takes every sample, mark, fork and exit that is due.
+    fn take_due(&mut self) {
         while self.points.timeline.get(self.next_sample).is_some_and(|&point| point <= self.done) {
             self.next_sample += 1;
             self.timeline.push(self.sample());
@@ -265,17 +270,17 @@ impl<H: Watch> Run<H> {
         }
     }
 
-    fn fork_or_exit(&mut self, step: Step) {
+    fn fork_or_exit(&mut self, step: ForkStep) {
         let mem = &self.driver.allocator().mem;
-        if let Step::Exit(child) = step {
-            return mem.hooks().accounts_mut().child_exits(child, self.done);
+        if let ForkStep::Exit(child) = step {
+            return mem.observer().accounting_mut().child_exits(child, self.done);
         }
-        let pieces: Vec<(u64, Range<u64>)> = mem.pieces().collect();
-        let pages: Vec<Range<u64>> = pieces.iter().map(|(_, pages)| pages.clone()).collect();
-        mem.hooks().accounts_mut().fork(self.done, &pages);
-        let hooks = mem.hooks();
-        for (name, pages) in pieces {
-            let states = hooks.accounts().kernel().page_states(pages.clone());
+        let mapped_ranges: Vec<(u64, Range<u64>)> = mem.mapped_ranges().collect();
+        let pages: Vec<Range<u64>> = mapped_ranges.iter().map(|(_, pages)| pages.clone()).collect();
+        mem.observer().accounting_mut().fork(self.done, &pages);
+        let observer = mem.observer();
+        for (name, pages) in mapped_ranges {
+            let states = observer.accounting().kernel().page_states(pages.clone());
             for run in states.into_iter().filter(|run| run.state != PageState::None) {
                 let first = name + (run.first_page - pages.start);
                 mem.forked(first..first + run.pages);
@@ -283,7 +288,7 @@ impl<H: Watch> Run<H> {
         }
     }
 
-    /// A truncated trace can end before its last points: they are taken at its end.
+    /// A truncated trace can end before its last points. They are taken at its end.
     fn finish(&mut self) {
         let at_end = self.timeline.last().is_some_and(|sample| sample.event == self.done);
         if !at_end {
@@ -295,23 +300,23 @@ impl<H: Watch> Run<H> {
         }
     }
 
-    /// Takes what is wanted at a mark.
+    /// Takes a page set and a TLB sample at a mark, where requested.
     fn mark(&mut self) {
         let mem = &self.driver.allocator().mem;
         if self.collects_pages {
-            let hooks = mem.hooks();
-            let pages = page_set(hooks.accounts().kernel(), mem.pieces());
-            let lazy_free_bytes = hooks.accounts().kernel().lazy_free_pages() * PAGE_BYTES;
+            let observer = mem.observer();
+            let pages = page_set(observer.accounting().kernel(), mem.mapped_ranges());
+            let lazy_free_bytes = observer.accounting().kernel().lazy_free_pages() * PAGE_BYTES;
             self.marked.push(MarkedPages { event: self.done, pages, lazy_free_bytes });
         }
         if let Some(core) = self.core {
             let live = self.driver.live_objects().map(|(block, bytes)| mem.pages_of(block, bytes)).collect();
-            self.reach.push(reach::sample(self.done, core, mem.hooks().accounts().kernel(), live));
+            self.reach.push(reach::sample(self.done, core, mem.observer().accounting().kernel(), live));
         }
     }
 
-    fn tlb_report(&self, hooks: &H) -> Option<TlbReport> {
-        let misses = hooks.misses();
+    fn tlb_report(&self, observer: &H) -> Option<TlbReport> {
+        let misses = observer.misses();
         self.core.map(|core| TlbReport {
             core,
             reach: self.reach.clone(),
@@ -321,40 +326,40 @@ impl<H: Watch> Run<H> {
     }
 
     fn sample(&self) -> Sample {
-        let hooks = self.driver.allocator().mem.hooks();
-        let accounts = hooks.accounts();
+        let observer = self.driver.allocator().mem.observer();
+        let accounting = observer.accounting();
         Sample {
             event: self.done,
             time_ns: self.time_ns,
             live_bytes: self.driver.live().bytes,
-            rss_bytes: accounts.kernel().resident_bytes(),
-            huge_pages: accounts.kernel().huge_pages(),
-            installs: accounts.kernel().counters().installs_total(),
-            vmas: accounts.kernel().vma_count(),
+            rss_bytes: accounting.kernel().resident_bytes(),
+            huge_pages: accounting.kernel().huge_pages(),
+            installs: accounting.kernel().counters().installs_total(),
+            vmas: accounting.kernel().vma_count(),
         }
     }
 
-    fn report(&self, setup: &Setup, trace: TraceLabel, elapsed_s: f64) -> SimReport {
+    fn report(&self, config: &SimConfig, trace: TraceLabel, elapsed_s: f64) -> SimReport {
         let mem = &self.driver.allocator().mem;
         let pool = hksim_policy::Memory::pool(mem);
-        let hooks = mem.hooks();
-        let accounts = hooks.accounts();
-        let (kernel, peaks, live) = (accounts.kernel(), accounts.peaks(), self.driver.live());
+        let observer = mem.observer();
+        let accounting = observer.accounting();
+        let (kernel, peaks, live) = (accounting.kernel(), accounting.peaks(), self.driver.live());
         let counters = kernel.counters();
-        let knowledge = if setup.touch == TouchRule::Recorded { trace.knowledge } else { TouchKnowledge::Assumed };
+        let knowledge = if config.touch == TouchRule::Recorded { trace.knowledge } else { TouchKnowledge::Assumed };
         SimReport {
             schema: SCHEMA,
             hksim_version: VERSION,
             trace,
-            policy: setup.policy,
-            touch: TouchLabel { rule: setup.touch, knowledge },
-            kernel: setup.kernel.clone(),
+            policy: config.policy,
+            touch: TouchLabel { rule: config.touch, knowledge },
+            kernel: config.kernel.clone(),
             events: self.done,
             elapsed_s,
             installs: Installs {
                 total: counters.installs_total(),
-                by_kind: accounts.by_kind(),
-                by_reason: accounts.by_reason(),
+                by_kind: accounting.by_kind(),
+                by_reason: accounting.by_reason(),
             },
             faults: counters.faults,
             traps: counters.traps,
@@ -369,27 +374,28 @@ impl<H: Watch> Run<H> {
             superslabs_peak: u64::from(pool.superslabs_peak.get()),
             vmas_peak: peaks.vmas,
             page_table_bytes_peak: peaks.page_table_bytes,
-            os_calls: accounts.os_calls(),
-            os_calls_failed: accounts.os_calls_failed(),
-            kernel_work: accounts.work(),
-            forks: accounts.forks().to_vec(),
+            os_calls: accounting.os_calls(),
+            os_calls_failed: accounting.os_calls_failed(),
+            kernel_work: accounting.work(),
+            forks: accounting.forks().to_vec(),
             failed: self.driver.failed(),
-            fell_back: FellBack::of(pool),
-            addresses: accounts.addresses(),
-            memory_policy: accounts.memory_policy(setup.memory_policy),
+            fell_back: Fallbacks::of(pool),
+            addresses: accounting.addresses(),
+            memory_policy: accounting.memory_policy(config.memory_policy),
             khugepaged: kernel.khugepaged_bound(self.time_ns),
             placement: format!("{:016x}", self.driver.placement()),
             timeline: self.timeline.clone(),
-            tlb: self.tlb_report(&hooks),
+            tlb: self.tlb_report(&observer),
             bracket: BTreeMap::new(),
         }
     }
 }
 
-/// The present pages of pieces of the address space, in the order of their names: first page by name, and pages.
-fn page_set(kernel: &Kernel, pieces: impl Iterator<Item = (u64, Range<u64>)>) -> PageSet {
+/// The present pages of mapped ranges, in the order of their names. Each range is given as its first page by name, and
+/// its pages.
+fn page_set(kernel: &Kernel, mapped_ranges: impl Iterator<Item = (u64, Range<u64>)>) -> PageSet {
     let mut set = PageSet::default();
-    let runs = pieces.flat_map(|(name, pages)| {
+    let runs = mapped_ranges.flat_map(|(name, pages)| {
         let runs = kernel.page_states(pages.clone()).into_iter();
         runs.map(move |run| (name + run.first_page - pages.start, run))
     });

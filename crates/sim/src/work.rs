@@ -1,14 +1,14 @@
-//! What the kernel had to do beside making pages present: what it took back, collapsed and moved.
+//! The kernel's work besides making pages present: pages freed, collapsed and moved.
 
 use hksim_policy::memory::Advice;
 use serde::Serialize;
 
-use hksim_linux_mm::{BLOCK_PAGES, InstallKind, InstallRun, PAGE_BYTES, PageState, StateRun};
+use hksim_linux_mm::{InstallKind, InstallRun, PAGE_BYTES, PMD_PAGES, PageState, StateRun};
 
 /// Present pages of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Present {
-    /// Pages with an entry of their own, or in a part of a huge page.
+    /// Pages mapped by a PTE, or part of a huge page that the range covers only in part.
     pub pages: u64,
     /// Whole huge pages.
     pub huge: u64,
@@ -17,21 +17,21 @@ pub struct Present {
 }
 
 impl Present {
-    /// Of runs of states.
+    /// Counts the present pages of runs of page states.
     pub fn of(runs: impl Iterator<Item = StateRun>) -> Present {
         let mut present = Present::default();
         for run in runs {
             let whole = match run.state {
                 PageState::Thp => {
-                    let first = run.first_page.div_ceil(BLOCK_PAGES);
-                    ((run.first_page + run.pages) / BLOCK_PAGES).saturating_sub(first)
+                    let first = run.first_page.div_ceil(PMD_PAGES);
+                    ((run.first_page + run.pages) / PMD_PAGES).saturating_sub(first)
                 }
                 _ => 0,
             };
             match run.state {
                 PageState::Base | PageState::Mthp => present.pages += run.pages,
-                PageState::Thp => present.pages += run.pages - whole * BLOCK_PAGES,
-                PageState::Hugetlb => present.hugetlb += run.pages / BLOCK_PAGES,
+                PageState::Thp => present.pages += run.pages - whole * PMD_PAGES,
+                PageState::Hugetlb => present.hugetlb += run.pages / PMD_PAGES,
                 PageState::None | PageState::Zero | PageState::HugeZero => {}
             }
             present.huge += whole;
@@ -40,38 +40,39 @@ impl Present {
     }
 }
 
-/// Installs by how long the one before was ago: the first number counts those of the same event, the n-th one
-/// behind it those after 2^(n-1) to 2^n - 1 events, the last one those after more, too. The kernel's way of a fault leaves the caches while the program does other things.
+/// Histogram (log2) of the events since the previous install. The first number counts installs in the same event as the
+/// previous one; the n-th number after it counts installs 2^(n-1) to 2^n - 1 events later; the last one includes all
+/// longer distances. The kernel's fault path leaves the caches while the program does other work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Gaps([u64; Gaps::NUMBER]);
+pub struct FaultSpacing([u64; FaultSpacing::NUMBER]);
 
-impl Gaps {
+impl FaultSpacing {
     const NUMBER: usize = 19;
 
     pub(crate) fn add(&mut self, events: u64) {
         let class = events.checked_ilog2().map_or(0, |log| log as usize + 1);
-        if let Some(installs) = self.0.get_mut(class.min(Gaps::NUMBER - 1)) {
+        if let Some(installs) = self.0.get_mut(class.min(FaultSpacing::NUMBER - 1)) {
             *installs += 1;
         }
     }
 
-    /// The least number of events since the install before, and how many installs were that late, for each class.
+    /// For each class, the lower bound of events since the previous install, and the number of installs.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().enumerate().map(|(n, &installs)| ((1 << n) >> 1, installs))
     }
 }
 
-/// Installs of memory that the process had before, by how much it had given back and not taken again since: less than 8 MiB, 8 to 16,
-/// and so on by doubling, 128 MiB and more. What was given back last is taken again first, so this is how much memory went through the
-/// caches meanwhile, at the least.
+/// Histogram of refaults (installs of memory that the process had before) by the amount of memory given back and not
+/// taken again since: less than 8 MiB, 8 to 16, and so on by doubling, 128 MiB and more. Memory given back last is
+/// taken again first, so this amount is a lower bound for the memory that passed through the caches meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Refaults([u64; Refaults::NUMBER]);
 
 impl Refaults {
     const NUMBER: usize = 6;
-    /// Where the first class ends.
+    /// Upper bound of the first class.
     const FIRST_BYTES: u64 = 8 << 20;
 
     fn add(&mut self, given_back_bytes: u64) {
@@ -81,7 +82,8 @@ impl Refaults {
         }
     }
 
-    /// What had been given back, in bytes, in the middle of each class (the last as if it ended a doubling on), and how many installs there were.
+    /// For each class, the middle of its range of bytes given back (for the last class, as if it ended at double its
+    /// start), and the number of installs.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().enumerate().map(|(class, &installs)| {
             let least_bytes = if class == 0 { 0 } else { Refaults::FIRST_BYTES << (class - 1) };
@@ -89,20 +91,20 @@ impl Refaults {
         })
     }
 
-    /// All of them.
+    /// The number of refaults.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 }
 
-/// The same, by what was installed.
+/// Refaults by kind of install.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RefaultsByKind {
     /// Single pages, by accesses.
     pub pages: Refaults,
     /// Single pages, by populating calls.
     pub populated: Refaults,
-    /// Folios of a size between a page and a huge page.
+    /// Folios larger than a page and smaller than a huge page.
     pub folios: Refaults,
     /// Huge pages.
     pub huge: Refaults,
@@ -111,7 +113,7 @@ pub struct RefaultsByKind {
 }
 
 impl RefaultsByKind {
-    /// Notes installs, the first of them with so many bytes resident of the most so far.
+    /// Records installs. `resident_bytes` are resident before the first of them; `peak_bytes` is the peak so far.
     pub(crate) fn add(&mut self, run: InstallRun, by_call: bool, resident_bytes: u64, peak_bytes: u64) {
         let refaults = match run.kind {
             InstallKind::Base4k if by_call => &mut self.populated,
@@ -131,51 +133,51 @@ impl RefaultsByKind {
     }
 }
 
-/// Counts of work. Pages are 4 KiB unless they are called huge (2 MiB).
+/// Counters of kernel work. Pages are 4 KiB unless called huge (2 MiB).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KernelWork {
-    /// Single pages that a populating call made.
+    /// Single pages installed by populating calls.
     pub populated_pages: u64,
-    /// Pages in folios of a size between a page and a huge page, however they were made.
+    /// Pages in folios larger than a page and smaller than a huge page, however they were installed.
     pub folio_pages: u64,
-    /// Blocks that `MADV_COLLAPSE` made huge.
+    /// PMD ranges that `MADV_COLLAPSE` made huge.
     pub collapsed_blocks: u64,
-    /// Pages that were present in them.
+    /// Pages that were present in those ranges.
     pub collapsed_pages: u64,
-    /// Pages that `MADV_DONTNEED` took.
+    /// Pages dropped by `MADV_DONTNEED`.
     pub dontneed_pages: u64,
-    /// Huge pages that it took whole.
+    /// Huge pages dropped whole by `MADV_DONTNEED`.
     pub dontneed_huge: u64,
-    /// Pages that `MADV_FREE` marked.
+    /// Pages marked by `MADV_FREE`.
     pub freed_pages: u64,
-    /// Those of them that it had marked before: the kernel moves their memory to another list only once.
+    /// Of those, pages that were already marked: the kernel moves a page to another list only once.
     pub freed_again_pages: u64,
-    /// Huge pages that it marked whole.
+    /// Huge pages marked whole by `MADV_FREE`.
     pub freed_huge: u64,
-    /// Those of them that it had marked before.
+    /// Of those, huge pages that were already marked.
     pub freed_again_huge: u64,
-    /// Pages that `munmap`, or a map over them, took.
+    /// Pages removed by `munmap`, or by a mapping over them.
     pub unmapped_pages: u64,
-    /// The same of huge pages.
+    /// Huge pages removed that way.
     pub unmapped_huge: u64,
-    /// The same of pages of the hugetlb pool.
+    /// hugetlb pages removed that way, or by `MADV_DONTNEED`.
     pub unmapped_hugetlb: u64,
-    /// Blocks in single pages that `mremap` moved.
+    /// PTE tables' worth of single pages that `mremap` moved.
     pub moved_tables: u64,
-    /// Huge pages that it moved.
+    /// Huge pages that `mremap` moved.
     pub moved_huge: u64,
-    /// Page tables made, those that come with a huge page left out.
+    /// Page tables allocated, except those deposited with a huge page.
     pub page_tables: u64,
-    /// Installs by accesses, huge pages left out.
-    pub gaps: Gaps,
-    /// Installs of huge pages and of pages of the hugetlb pool, by accesses and by calls.
-    pub huge_gaps: Gaps,
+    /// Installs by accesses, except huge pages.
+    pub gaps: FaultSpacing,
+    /// Installs of huge pages and hugetlb pages, by accesses and calls.
+    pub huge_gaps: FaultSpacing,
     /// Installs of memory that the process had before.
     pub refaults: RefaultsByKind,
 }
 
 impl KernelWork {
-    /// A range is advised, some pages and huge pages of which were marked free before.
+    /// A range is advised; `marked` returns its pages and huge pages already marked free.
     pub(crate) fn advised(&mut self, advice: Advice, present: Present, marked: impl FnOnce() -> (u64, u64)) {
         match advice {
             Advice::DontNeed => {
@@ -195,7 +197,7 @@ impl KernelWork {
         }
     }
 
-    /// A range is unmapped, or mapped anew.
+    /// A range is unmapped, or mapped over.
     pub(crate) fn unmapped(&mut self, present: Present) {
         self.unmapped_pages += present.pages;
         self.unmapped_huge += present.huge;
@@ -204,7 +206,7 @@ impl KernelWork {
 
     /// A range is moved.
     pub(crate) fn moved(&mut self, present: Present) {
-        self.moved_tables += present.pages.div_ceil(BLOCK_PAGES);
+        self.moved_tables += present.pages.div_ceil(PMD_PAGES);
         self.moved_huge += present.huge;
     }
 }
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn refaults_are_told_apart_by_what_was_given_back() {
+    fn refaults_are_classified_by_the_amount_given_back() {
         const MIB: u64 = 1 << 20;
         let mut refaults = Refaults::default();
         [1, 7 * MIB, 8 * MIB, 15 * MIB, 16 * MIB, 127 * MIB, 128 * MIB, 1 << 50]
@@ -230,18 +232,18 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_new_up_to_the_most_there_was() {
+    fn memory_above_the_peak_is_new() {
         const MIB: u64 = 1 << 20;
         let mut refaults = RefaultsByKind::default();
-        // Four huge pages where three of ten were given back: three refaults, with 6, 4 and 2 MiB to be had.
-        refaults.add(run(InstallKind::Thp, 4 * BLOCK_PAGES, 4), true, 14 * MIB, 20 * MIB);
+        // Four huge pages where three of ten were given back: three refaults, with 6, 4 and 2 MiB available.
+        refaults.add(run(InstallKind::Thp, 4 * PMD_PAGES, 4), true, 14 * MIB, 20 * MIB);
         assert_eq!(refaults.huge.total(), 3);
         refaults.add(run(InstallKind::Base4k, 2, 2), false, 20 * MIB - PAGE_BYTES, 20 * MIB);
         refaults.add(run(InstallKind::Base4k, 2, 2), true, 3 * MIB, 20 * MIB);
         refaults.add(run(InstallKind::Zero, 1, 1), false, 0, 20 * MIB);
         assert_eq!([refaults.pages.total(), refaults.populated.total(), refaults.folios.total()], [1, 2, 0]);
         assert!(refaults.populated.iter().any(|class| class == (24 * MIB, 2)), "17 MiB were given back: {refaults:?}");
-        refaults.add(run(InstallKind::Hugetlb, BLOCK_PAGES, 1), false, 19 * MIB, 20 * MIB);
+        refaults.add(run(InstallKind::Hugetlb, PMD_PAGES, 1), false, 19 * MIB, 20 * MIB);
         assert_eq!(refaults.pool.total(), 0, "half of it is new");
     }
 

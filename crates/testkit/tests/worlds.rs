@@ -13,7 +13,7 @@ use hksim_linux_mm::{Kernel, KernelConfig};
 use hksim_native::{MmapMemory, Os, Syscalls};
 use hksim_policy::memory::{Advice, Mapping};
 use hksim_policy::{Allocator, Errno, Geometry, Policy, PreparedPolicy, World};
-use hksim_sim::accounts::Accounts;
+use hksim_sim::accounting::Accounting;
 use hksim_sim::memory::SimMemory;
 use hksim_testkit::events::{RandomTrace, random_trace};
 use hksim_testkit::{PlainMemory, Random, test_scale};
@@ -108,7 +108,7 @@ fn compare(names: &str, one: &Course, other: &Course, trace: &RandomTrace) {
 fn worlds_agree(design: &Policy, trace: &RandomTrace, touch: TouchRule, what: &str) -> u64 {
     eprintln!("{what}: {touch:?}, {design:?}");
     let plan = design.prepare().unwrap_or_else(|error| panic!("{error}"));
-    let accounts = Accounts::new(Kernel::new(KernelConfig::default()));
+    let accounts = Accounting::new(Kernel::new(KernelConfig::default()));
     let simulated = drive(SimMemory::new(plan.layout, &plan.geometry, accounts), &plan, trace, touch);
     let plain: PlainMemory = PlainMemory::new(plan.layout, &plan.geometry, plan.layout.ordinals(), 7);
     let plain = drive(plain, &plan, trace, touch);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use hksim_conformance::random::{self, Plan};
+use hksim_conformance::random::{self, RandomConfig};
 use hksim_conformance::{MachineError, OPS_MAX, RuleRow, RuleVerdict, Runner, SetModes, rules};
 use serde::Serialize;
 
@@ -102,12 +102,12 @@ fn runner(args: &Args) -> Result<std::result::Result<Runner, String>> {
     let modes = if args.set_modes { Some(SetModes::new(waiting)?) } else { None };
     match Runner::new(modes) {
         Ok(runner) => {
-            for unseen in runner.unseen() {
-                note(&format!("not compared: {}", unseen.what()));
+            for unobservable in runner.unobservable() {
+                note(&format!("not compared: {}", unobservable.what()));
             }
             Ok(Ok(runner))
         }
-        Err(MachineError::Unable { reason }) => Ok(Err(reason)),
+        Err(MachineError::Unsupported { reason }) => Ok(Err(reason)),
         Err(why) => Err(why.into()),
     }
 }
@@ -142,7 +142,7 @@ fn run_random(args: &Args, count: u64) -> Result<bool> {
         }
     };
     let modes = if args.all_modes { random::all_modes() } else { Vec::new() };
-    let plan = Plan { seed: args.seed, scripts: count, ops_max: args.ops, modes };
+    let plan = RandomConfig { seed: args.seed, scripts: count, ops_max: args.ops, modes };
     let progress = Progress::of(count, "scripts");
     let outcome = random::run(&mut runner, &plan, |_| {
         progress.advance(1);

@@ -11,7 +11,7 @@ use hksim_policy::vocabulary::Align;
 use hksim_sim::report::Bracket;
 use hksim_sim::simulate::{Marks, simulate};
 use hksim_sim::tlb::Geometry;
-use hksim_sim::{Setup, SimReport};
+use hksim_sim::{SimConfig, SimReport};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
 use layouts::Layouts;
@@ -71,16 +71,19 @@ pub fn run(args: &Args) -> Result<()> {
     let choice = args.policy.choice()?;
     let profile = args.profile.read()?;
     let trace = Trace::file(&args.trace)?;
-    let headline =
-        Setup { tlb: args.tlb, forks: args.forks.windows(&trace)?, ..setup(&choice, &trace, BaseKernel::AsItComes)? };
+    let headline = SimConfig {
+        tlb: args.tlb,
+        forks: args.forks.windows(&trace)?,
+        ..setup(&choice, &trace, BaseKernel::AsItComes)?
+    };
     if let Some(path) = &args.dump_pages {
         dump_pages(args, path, &headline)?;
     }
     let is_assumed = choice.touch.is_none() && headline.touch != hksim_engine::TouchRule::Recorded;
     let others = BRACKET.into_iter().filter(|&rule| is_assumed && rule != headline.touch);
     let setups =
-        std::iter::once(headline.clone()).chain(others.map(|touch| Setup { touch, tlb: None, ..headline.clone() }));
-    let mut setups: Vec<Setup> = setups.collect();
+        std::iter::once(headline.clone()).chain(others.map(|touch| SimConfig { touch, tlb: None, ..headline.clone() }));
+    let mut setups: Vec<SimConfig> = setups.collect();
     let touches = setups.len();
     if headline.policy.align != Align::Arena {
         setups.extend(layouts::setups(&headline));
@@ -108,7 +111,7 @@ struct Placed<'a> {
     layouts: Option<Layouts>,
 }
 
-fn dump_pages(args: &Args, path: &Path, setup: &Setup) -> Result<()> {
+fn dump_pages(args: &Args, path: &Path, setup: &SimConfig) -> Result<()> {
     let at = args.at.as_ref().map(|point| point.event(&args.trace)).transpose()?;
     let mut source = WithProfiles::new(TraceReader::open(&args.trace)?);
     let mut marks = simulate(&mut source, setup, at.map_or(Marks::Collect, Marks::At), &|_| {})?.marks;

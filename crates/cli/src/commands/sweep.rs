@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use hksim_cost_model::Profile;
-use hksim_sim::{Setup, Sweep};
+use hksim_sim::{SimConfig, Sweep};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -58,8 +58,8 @@ pub fn run(args: &Args) -> Result<()> {
         let forks = args.forks.windows(&trace)?;
         let setups = choices
             .iter()
-            .map(|choice| Ok(Setup { forks: forks.clone(), ..setup(choice, &trace, BaseKernel::AsItComes)? }));
-        let setups = setups.collect::<Result<Vec<Setup>>>()?;
+            .map(|choice| Ok(SimConfig { forks: forks.clone(), ..setup(choice, &trace, BaseKernel::AsItComes)? }));
+        let setups = setups.collect::<Result<Vec<SimConfig>>>()?;
         Ok((trace, setups))
     });
     let runs = runs.collect::<Result<Vec<_>>>()?;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use hksim_policy::vocabulary::Align;
-use hksim_sim::Setup;
+use hksim_sim::SimConfig;
 use hksim_trace::header::Origin;
 use hksim_trace::hkt::TraceWriter;
 use tempfile::TempDir;
@@ -84,7 +84,7 @@ fn rows(args: &Args, traces: &[Replayable], choices: &[Choice]) -> Result<Vec<Ro
             if !forks.is_empty() && setup.policy.align != Align::Arena {
                 bail!("--fork-at: children are forked from SuperSlabs of one reservation only; use --align arena");
             }
-            let setup = Setup { forks: forks.clone(), ..setup };
+            let setup = SimConfig { forks: forks.clone(), ..setup };
             let mut row = match args.threaded {
                 Some(runs) => validate_threads(&replayable.path, &replayable.label, &setup, runs)?,
                 None => validate(&replayable.path, &replayable.label, &setup)?,

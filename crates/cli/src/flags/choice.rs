@@ -1,8 +1,8 @@
 //! What policy flags decide: a design, and what it is run under.
 
 use anyhow::{Context, Result, bail};
-use hksim_engine::{PolicyRule, TouchRule};
-use hksim_linux_mm::{BLOCK_ORDER, KernelConfig, KernelVersion, MidSizes, Rules, SizeMode, ThpMode};
+use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_linux_mm::{KernelConfig, KernelVersion, MidSizes, PMD_ORDER, Rules, SizeMode, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Huge;
 use hksim_sim::SimReport;
@@ -20,7 +20,7 @@ pub struct Choice {
     /// How the application touches its blocks.
     pub touch: Option<TouchRule>,
     /// Whether the program's memory policies are in force.
-    pub memory_policy: PolicyRule,
+    pub memory_policy: MemoryPolicyRule,
     /// The kernel that `--kernel` names: `Some(Host)` is this machine's with its modes.
     pub base: Option<BaseKernel>,
     /// Version whose rules the simulated kernel follows.
@@ -70,7 +70,7 @@ pub enum BaseKernel {
 impl Choice {
     /// A choice that says nothing beyond its design.
     pub fn of(policy: Policy) -> Choice {
-        let memory_policy = PolicyRule::default();
+        let memory_policy = MemoryPolicyRule::default();
         Choice {
             policy,
             touch: None,
@@ -167,7 +167,7 @@ fn expected_by(policy: &Policy) -> KernelConfig {
     let mut kernel = KernelConfig::default();
     if let Some(order) = policy.mthp_order() {
         kernel.thp.sizes[order] = SizeMode::Madvise;
-        kernel.thp.sizes[BLOCK_ORDER] = SizeMode::Never;
+        kernel.thp.sizes[PMD_ORDER] = SizeMode::Never;
     }
     if policy.huge == Huge::System {
         kernel.thp.global = ThpMode::Always;

@@ -1,11 +1,11 @@
 //! Modes of the kernel's sizes of huge pages, in words: `64K=always,256K=madvise`.
 
-use hksim_linux_mm::{BLOCK_ORDER, SizeMode, ThpConfig, ThpMode};
+use hksim_linux_mm::{PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 
 use hksim_policy::units::{Size, parse_size};
 
-/// A mode for each folio order, 0 to [`BLOCK_ORDER`], as [`ThpConfig::sizes`] has them.
-pub type Sizes = [SizeMode; BLOCK_ORDER + 1];
+/// A mode for each folio order, 0 to [`PMD_ORDER`], as [`ThpConfig::sizes`] has them.
+pub type Sizes = [SizeMode; PMD_ORDER + 1];
 
 /// The smallest large folio of anonymous memory: 16K.
 const SMALLEST_ORDER: usize = 2;
@@ -33,7 +33,7 @@ pub fn mode_from_word(word: &str) -> Option<SizeMode> {
 /// Says what was expected.
 pub fn parse(word: &str) -> Result<Sizes, String> {
     let mut sizes = usual();
-    let mut named = [false; BLOCK_ORDER + 1];
+    let mut named = [false; PMD_ORDER + 1];
     for part in word.split(',') {
         let expected = || format!("`{part}`: write SIZE=MODE: 64K=always");
         let (size, mode) = part.split_once('=').ok_or_else(expected)?;
@@ -50,14 +50,14 @@ pub fn parse(word: &str) -> Result<Sizes, String> {
 /// The sizes whose mode is not the one that the kernel boots with, as [`parse`] reads them.
 pub fn show(sizes: &Sizes) -> String {
     let usual = usual();
-    let changed = (SMALLEST_ORDER..=BLOCK_ORDER).filter(|&order| sizes[order] != usual[order]);
+    let changed = (SMALLEST_ORDER..=PMD_ORDER).filter(|&order| sizes[order] != usual[order]);
     let words: Vec<String> = changed.map(|order| format!("{}={}", size_word(order), word(sizes[order]))).collect();
-    if words.is_empty() { format!("2M={}", word(usual[BLOCK_ORDER])) } else { words.join(",") }
+    if words.is_empty() { format!("2M={}", word(usual[PMD_ORDER])) } else { words.join(",") }
 }
 
 /// Whether any size below 2M is on.
 pub fn has_mid_sizes(sizes: &Sizes) -> bool {
-    sizes[..BLOCK_ORDER].iter().any(|mode| *mode != SizeMode::Never)
+    sizes[..PMD_ORDER].iter().any(|mode| *mode != SizeMode::Never)
 }
 
 fn word(mode: SizeMode) -> &'static str {
@@ -70,7 +70,7 @@ fn size_word(order: usize) -> String {
 
 fn order_of(size: &str) -> Option<usize> {
     let bytes = parse_size(size).ok()?;
-    (SMALLEST_ORDER..=BLOCK_ORDER).find(|order| 4096 << order == bytes)
+    (SMALLEST_ORDER..=PMD_ORDER).find(|order| 4096 << order == bytes)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A row of a JSON result, read back into the choice that it was made under.
 
-use hksim_engine::{PolicyRule, TouchRule};
-use hksim_linux_mm::{BLOCK_ORDER, KernelVersion};
+use hksim_engine::{MemoryPolicyRule, TouchRule};
+use hksim_linux_mm::{KernelVersion, PMD_ORDER};
 use hksim_policy::Policy;
 use serde::Deserialize;
 
@@ -27,7 +27,7 @@ struct Touch {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 struct MemoryPolicy {
-    rule: PolicyRule,
+    rule: MemoryPolicyRule,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -72,5 +72,5 @@ impl Inputs {
 
 fn sizes(words: &[String]) -> Option<Sizes> {
     let modes: Vec<_> = words.iter().map(|word| mthp::mode_from_word(word)).collect::<Option<_>>()?;
-    <[_; BLOCK_ORDER + 1]>::try_from(modes).ok()
+    <[_; PMD_ORDER + 1]>::try_from(modes).ok()
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{LazyLock, Once};
 
-use hksim_engine::{PolicyRule, TouchRule};
+use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_linux_mm::{KernelVersion, ThpMode};
 use hksim_policy::Policy;
 use hksim_policy::flags::{FLAGS as POLICY_FLAGS, Flag as PolicyFlag, Values as PolicyValues};
@@ -146,7 +146,7 @@ fn program_flags() -> Vec<Flag> {
             help: "What the program asked of the kernel for all its memory (PR_SET_THP_DISABLE, mlockall): do it, or not",
             access: Access::Beside {
                 set: |choice, word| {
-                    let rule = PolicyRule::from_word(word);
+                    let rule = MemoryPolicyRule::from_word(word);
                     choice.memory_policy = rule.ok_or_else(|| refuse(word, &memory_policy_words()))?;
                     Ok(())
                 },
@@ -251,7 +251,7 @@ pub fn thp_word(mode: ThpMode) -> &'static str {
 }
 
 fn memory_policy_words() -> Vec<&'static str> {
-    PolicyRule::ALL.map(PolicyRule::word).to_vec()
+    MemoryPolicyRule::ALL.map(MemoryPolicyRule::word).to_vec()
 }
 
 fn touch_words() -> Vec<&'static str> {

@@ -16,7 +16,7 @@ use hksim_linux_probe::cpu_modes::CpuModes;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Huge;
 use hksim_replay::{Measure, Mode, ReplaySpec, Replayed, Target};
-use hksim_sim::simulate::{Marks, Setup, Simulated, simulate};
+use hksim_sim::simulate::{Marks, SimConfig, Simulated, simulate};
 use hksim_sim::{Addresses, SimReport};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
@@ -91,8 +91,8 @@ const TRIES_MAX: u32 = 4;
 ///
 /// # Errors
 /// Damaged traces, impossible designs, and replays that cannot be made at all.
-pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row> {
-    let setup = Setup { file: Some(label.to_string()), ..setup.clone() };
+pub fn validate(trace: &Path, label: &str, setup: &SimConfig) -> anyhow::Result<Row> {
+    let setup = SimConfig { file: Some(label.to_string()), ..setup.clone() };
     let modelled = predict(trace, &setup, Marks::Collect)?;
     let spec = spec(trace, &setup);
     let (mut tries, mut differed) = (1, Vec::new());
@@ -134,7 +134,12 @@ pub fn validate(trace: &Path, label: &str, setup: &Setup) -> anyhow::Result<Row>
 
 /// The prediction for the address space that a replay had: the addresses of its maps, and how many other mappings it had
 /// where their limit is near.
-fn predict_again(trace: &Path, setup: &Setup, modelled: &Simulated, replayed: &Replayed) -> anyhow::Result<Simulated> {
+fn predict_again(
+    trace: &Path,
+    setup: &SimConfig,
+    modelled: &Simulated,
+    replayed: &Replayed,
+) -> anyhow::Result<Simulated> {
     /// The kernel refuses some calls a few mappings before the limit.
     const NEAR: u64 = 8;
     let mut setup = setup.clone();
@@ -148,14 +153,14 @@ fn predict_again(trace: &Path, setup: &Setup, modelled: &Simulated, replayed: &R
         None if !is_near => Ok(modelled.clone()),
         None => predict(trace, &setup, Marks::Collect),
         Some(given) => {
-            let setup = Setup { addresses: Addresses::Given(given.clone()), ..setup };
+            let setup = SimConfig { addresses: Addresses::Given(given.clone()), ..setup };
             predict(trace, &setup, Marks::Collect)
         }
     }
 }
 
 /// Simulates a trace file.
-fn predict(trace: &Path, setup: &Setup, marks: Marks) -> anyhow::Result<Simulated> {
+fn predict(trace: &Path, setup: &SimConfig, marks: Marks) -> anyhow::Result<Simulated> {
     let mut source = WithProfiles::new(TraceReader::open(trace)?);
     Ok(simulate(&mut source, setup, marks, &|_| {})?)
 }
@@ -164,8 +169,8 @@ fn predict(trace: &Path, setup: &Setup, marks: Marks) -> anyhow::Result<Simulate
 ///
 /// # Errors
 /// Damaged traces, impossible designs, and replays that cannot be made at all.
-pub fn validate_threads(trace: &Path, label: &str, setup: &Setup, runs: u32) -> anyhow::Result<Row> {
-    let setup = Setup { file: Some(label.to_string()), ..setup.clone() };
+pub fn validate_threads(trace: &Path, label: &str, setup: &SimConfig, runs: u32) -> anyhow::Result<Row> {
+    let setup = SimConfig { file: Some(label.to_string()), ..setup.clone() };
     let report = predict(trace, &setup, Marks::Skip)?.report;
     let measure = Measure { pages: true, time: false };
     let spec = ReplaySpec { mode: Mode::Threaded, measure, ..spec(trace, &setup) };
@@ -210,7 +215,7 @@ fn judge_threads(report: &SimReport, runs: &[Replayed], spreads: &[Spread]) -> (
 }
 
 /// The replay of a row.
-fn spec(trace: &Path, setup: &Setup) -> ReplaySpec {
+fn spec(trace: &Path, setup: &SimConfig) -> ReplaySpec {
     ReplaySpec {
         trace: trace.to_path_buf(),
         on: Target::Native(setup.policy),
@@ -227,7 +232,7 @@ fn spec(trace: &Path, setup: &Setup) -> ReplaySpec {
 ///
 /// # Errors
 /// A run cannot be made.
-pub fn judge_system_time(trace: &Path, setup: &Setup, row: &mut Row, profile: &Profile) -> anyhow::Result<()> {
+pub fn judge_system_time(trace: &Path, setup: &SimConfig, row: &mut Row, profile: &Profile) -> anyhow::Result<()> {
     let predicted = SystemTime::predicted(&row.predicted, profile);
     row.system_time = Some(if row.verdict == Verdict::Skipped || predicted.price.is_none() {
         predicted
@@ -254,7 +259,7 @@ fn moved_meanwhile(replayed: &Replayed) -> Option<String> {
 
 /// Modes and the hugetlb pool belong to the whole machine: where they are not what the prediction saw, somebody changed them,
 /// and a difference says nothing.
-fn settings_moved(setup: &Setup) -> Option<String> {
+fn settings_moved(setup: &SimConfig) -> Option<String> {
     let (before, mut now) = (&setup.kernel, host::kernel_config().ok()?);
     // What it does is counted.
     now.khugepaged = before.khugepaged;

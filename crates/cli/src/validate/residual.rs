@@ -1,6 +1,6 @@
 //! Prediction minus measurement.
 
-use hksim_engine::{ByKind, FellBack, OsCalls};
+use hksim_engine::{ByKind, Fallbacks, OsCalls};
 use hksim_policy::vocabulary::Align;
 use hksim_policy::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 use hksim_replay::{Mark, Replayed};
@@ -30,7 +30,7 @@ pub struct Residual {
     /// OS calls that the kernel refused.
     pub os_calls_failed: Option<i64>,
     /// SuperSlabs that hugetlb refused.
-    pub fell_back: Option<FellBack<i64>>,
+    pub fell_back: Option<Fallbacks<i64>>,
     /// How far the reservation lies from a border that every alignment divides; 0 if it is where it should be.
     pub misaligned_bytes: Option<u64>,
     /// Requests that failed.

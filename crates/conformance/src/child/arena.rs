@@ -1,31 +1,31 @@
-//! Operations on the arena, as system calls and touches.
+//! Executes operations on the arena by system calls and touches.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
 use hksim_linux_mm::script::{ARENA_PAGES, Op, Touch};
-use hksim_linux_mm::{Advice, BLOCK_PAGES, LockFlags, MapFlags, Protection, RemapSource};
+use hksim_linux_mm::{Advice, LockFlags, MapFlags, PMD_PAGES, Protection, RemapSource};
 use hksim_linux_probe::PAGE_BYTES;
 use libc::c_int;
 
 use super::touch;
 
-/// Alone in its 512 GiB, so that the page tables above it serve nothing else.
+/// Alone in its 512 GiB, so that the page tables above it map nothing else.
 const PLACE: u64 = 0x1000_0000_0000;
-/// Mappings that only fill the process's list; behind the arena, so that smaps lists them later.
+/// Mappings that only fill the process's list. After the arena, so that smaps lists them later.
 const FILLER: u64 = 0x2000_0000_0000;
 const FILLER_BYTES: u64 = 1 << 32;
 
-/// What an operation returned.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Returned {
     pub(super) ret: i64,
-    /// 0 for none.
+    /// 0 if there was no error.
     pub(super) errno: i32,
 }
 
-/// Where the operations of a script act.
+/// The arena of a script.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arena {
     base: u64,
@@ -47,16 +47,16 @@ impl Arena {
         (self.base + page * PAGE_BYTES) as *mut libc::c_void
     }
 
-    /// Removes what scripts left, here and in the filler.
+    /// Unmaps everything that scripts left, in the arena and in the filler.
     pub(super) fn clear() {
         // SAFETY: nothing but arenas and fillers lies there.
         unsafe {
-            libc::munmap(PLACE as *mut libc::c_void, ((ARENA_PAGES + BLOCK_PAGES) * PAGE_BYTES) as usize);
+            libc::munmap(PLACE as *mut libc::c_void, ((ARENA_PAGES + PMD_PAGES) * PAGE_BYTES) as usize);
             libc::munmap(FILLER as *mut libc::c_void, FILLER_BYTES as usize);
         }
     }
 
-    /// Makes the mapping that every script starts with.
+    /// Creates the mapping that every script starts with.
     pub(super) fn map_whole(&self) -> io::Result<()> {
         let flags = MapFlags { noreserve: true, ..MapFlags::READ_WRITE };
         let start = self.at(0);
@@ -68,7 +68,7 @@ impl Arena {
         if got == start { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Does one operation, but for forks, which are [`super::fork`]'s.
+    /// Executes one operation, except forks, which [`super::fork`] executes.
     #[inline(never)]
     pub(super) fn perform(&self, op: &Op) -> Returned {
         // SAFETY: scripts stay inside the arena, which holds nothing of ours.
@@ -104,7 +104,7 @@ impl Arena {
         Returned { ret: i64::from(ret), errno }
     }
 
-    /// Touches pages; returns how many could not be.
+    /// Touches pages. Returns the number of pages that failed.
     pub(super) fn touch(&self, how: Touch, start: u64, length: u64, stride: u64) -> i64 {
         let mut failed = 0;
         let mut page = 0;
@@ -126,11 +126,12 @@ impl Arena {
     }
 }
 
-/// Makes mappings elsewhere until `max_map_count` has room for `room` more; the process has so many of its own.
+/// Creates mappings elsewhere until `max_map_count` leaves room for `room` more. `own` is the number of the process's
+/// other mappings.
 pub(super) fn fill(room: u64, own: u64) -> io::Result<()> {
     let limit = hksim_linux_probe::sysfs::number("/proc/sys/vm/max_map_count").ok_or(io::ErrorKind::NotFound)?;
     for page in own..limit.saturating_sub(room) {
-        // Alternating protections keep the pages apart.
+        // Alternating protections prevent merging.
         let protection = if page % 2 == 0 { libc::PROT_NONE } else { libc::PROT_READ };
         let place = (FILLER + page * PAGE_BYTES) as *mut libc::c_void;
         let flags = map_flags(MapFlags { noreserve: true, ..MapFlags::READ_WRITE });

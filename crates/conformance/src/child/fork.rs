@@ -1,4 +1,4 @@
-//! Children of the process that executes, which write to their copy of the arena.
+//! Forked children, which write to their copy of the arena.
 
 use std::io;
 use std::ptr::NonNull;
@@ -11,9 +11,9 @@ use libc::pid_t;
 
 use super::arena::Arena;
 use super::minflt;
-use super::settle::OwnMemory;
+use super::own_memory::OwnMemory;
 
-/// A page that children share with the process.
+/// A page of memory shared with the children.
 pub(super) struct Forked {
     shared: NonNull<AtomicU64>,
 }
@@ -35,7 +35,7 @@ impl Forked {
         unsafe { self.shared.as_ref() }
     }
 
-    /// Starts a child: it writes and exits, or idles until it is ended.
+    /// Starts a child, which writes and exits, or idles until it is killed.
     pub(super) fn start(
         &self,
         arena: Arena,
@@ -59,7 +59,7 @@ impl Forked {
                 unsafe { libc::pause() };
             }
         }
-        own.settle();
+        own.make_resident();
         self.word().store(u64::MAX, Ordering::Relaxed);
         let before = minflt();
         arena.touch(Touch::WriteOne, start, length, stride);
@@ -68,19 +68,19 @@ impl Forked {
         unsafe { libc::_exit(0) }
     }
 
-    /// What the last child that wrote was charged.
+    /// The faults charged to the last child that wrote.
     pub(super) fn faults(&self) -> u64 {
         self.word().load(Ordering::Relaxed)
     }
 }
 
-/// A child that was not waited for yet.
+/// A child that was not reaped yet.
 pub(super) struct Running {
     pid: pid_t,
 }
 
 impl Running {
-    /// Waits until it has ended by itself; it stays to be waited for.
+    /// Waits until the child exits, without reaping it.
     pub(super) fn wait(&self) -> io::Result<()> {
         // SAFETY: zeroed is valid; the kernel writes to it only.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -96,7 +96,7 @@ impl Running {
         }
     }
 
-    /// Ends it, if it has not ended, and lets go of it.
+    /// Kills the child if it is still running, and reaps it.
     pub(super) fn end(self) {
         // SAFETY: a child of our own that nobody waited for yet.
         unsafe {

@@ -1,15 +1,19 @@
-//! The process that executes: reads scripts, does their operations, tells what the kernel says after each.
+//! The child process: reads scripts, executes their operations, and reports the state of the kernel after each.
 //!
-//! Everything it uses while it measures is resident and was used before, so that it takes no faults of its own. Input:
-//! scripts, each ended by `end`. Output: `ready`, with the words of what is not seen, or `skipped: REASON`; after every operation `op RET ERRNO MINFLT TRAPS`
-//! and `st RSS HUGE LAZY VMAS PTE SPLITS [STATE COUNT]...` (kB, kB, kB, count, kB, count, page states); after every script
-//! `end COLLAPSED SHORTAGE`, pages collapsed by khugepaged meanwhile and signs that memory was short, or `failed: REASON`.
+//! Everything it uses while it measures is resident and was used before, so that it causes no faults of its own.
+//!
+//! Input: scripts, each ended by `end`. Output:
+//! - at the start `ready`, followed by the words of what cannot be observed, or `skipped: REASON`;
+//! - after every operation `op RET ERRNO MINFLT TRAPS` and `st RSS HUGE LAZY VMAS PTE SPLITS [STATE COUNT]...` (kB, kB,
+//!   kB, count, kB, count, page states);
+//! - after every script `end COLLAPSED SHORTAGE` (pages collapsed by khugepaged meanwhile, signs of memory shortage),
+//!   or `failed: REASON`.
 
 mod arena;
 mod fork;
-mod look;
-mod second;
-mod settle;
+mod inspect;
+mod own_memory;
+mod second_thread;
 mod shortage;
 mod touch;
 
@@ -23,25 +27,25 @@ use hksim_linux_probe::resident::Resident;
 use hksim_linux_probe::traps::{Mode, TrapCounter};
 use thiserror::Error;
 
-use crate::unseen::Unseen;
+use crate::unobservable::Unobservable;
 use arena::{Arena, Returned, fill};
 use fork::Forked;
-use look::Look;
-use second::Second;
-use settle::OwnMemory;
+use inspect::Inspector;
+use own_memory::OwnMemory;
+use second_thread::SecondThread;
 
 /// First argument of a process that executes scripts.
 pub const CHILD_ARGUMENT: &str = "__hksim-rules-child";
 
-/// Why this machine, or this user, cannot execute scripts.
+/// The reason why scripts cannot be executed on this machine or by this user.
 #[derive(Debug, Error)]
 #[error("{what}: {why}")]
-pub(crate) struct Unable {
+pub(crate) struct Unsupported {
     what: &'static str,
     why: io::Error,
 }
 
-impl Unable {
+impl Unsupported {
     fn new(what: &'static str, why: io::Error) -> Self {
         Self { what, why }
     }
@@ -59,7 +63,7 @@ pub fn child_main() -> ExitCode {
 }
 
 fn serve() -> io::Result<()> {
-    // A parent that is gone already has closed the input, which ends this process as well.
+    // If the parent has already exited, the input is closed, which ends this process too.
     // SAFETY: touches no memory.
     die_with(unsafe { libc::getppid() });
     let mut child = match Child::new() {
@@ -71,7 +75,7 @@ fn serve() -> io::Result<()> {
         }
     };
     child.warm_up()?;
-    child.out.line(format_args!("ready{}", child.unseen()))?;
+    child.out.line(format_args!("ready{}", child.unobservable()))?;
     child.out.flush()?;
     let mut input = io::stdin().lock();
     let mut text = String::new();
@@ -80,11 +84,11 @@ fn serve() -> io::Result<()> {
             Ok(script) => child.run(&script),
             Err(why) => Err(io::Error::other(why)),
         };
-        // Pages of the pool go back before modes change again.
+        // Pages go back to the pool before modes change again.
         Arena::clear();
         match told {
             Ok(()) => {
-                let (collapsed, shortage) = (child.look.collapsed(), child.look.shortage());
+                let (collapsed, shortage) = (child.inspector.collapsed(), child.inspector.shortage());
                 child.out.line(format_args!("end {collapsed} {shortage}"))?;
             }
             Err(why) => child.out.line(format_args!("failed: {why}"))?,
@@ -94,7 +98,7 @@ fn serve() -> io::Result<()> {
     Ok(())
 }
 
-/// Reads up to `end`; false where the input ends before.
+/// Reads a script up to `end`; false if the input ends before.
 fn read_script(input: &mut impl BufRead, text: &mut String) -> io::Result<bool> {
     text.clear();
     loop {
@@ -108,7 +112,7 @@ fn read_script(input: &mut impl BufRead, text: &mut String) -> io::Result<bool> 
     }
 }
 
-/// Lists of the kernel that are drained by CPU are drained for good only on one.
+/// Pins the process to its CPU: per-CPU lists of the kernel are drained only on the CPU that drains.
 fn stay_on_this_cpu() {
     // SAFETY: a zeroed set is empty and valid; the kernel reads it. If it refuses, lazily freed pages may lag.
     unsafe {
@@ -130,10 +134,10 @@ fn minflt() -> u64 {
 }
 
 struct Child {
-    look: Look,
+    inspector: Inspector,
     traps: TrapCounter,
     mode: Mode,
-    second: Second,
+    second: SecondThread,
     forked: Forked,
     own: OwnMemory,
     zero: File,
@@ -141,37 +145,37 @@ struct Child {
 }
 
 impl Child {
-    fn new() -> Result<Child, Unable> {
+    fn new() -> Result<Child, Unsupported> {
         stay_on_this_cpu();
         let (traps, mode) = match TrapCounter::of_thread(Mode::All) {
             Ok(traps) => (traps, Mode::All),
             Err(_) => {
                 let traps = TrapCounter::of_thread(Mode::User);
-                (traps.map_err(|why| Unable::new("page-fault events", why))?, Mode::User)
+                (traps.map_err(|why| Unsupported::new("page-fault events", why))?, Mode::User)
             }
         };
         traps.enable();
-        touch::install().map_err(|why| Unable::new("signal handlers", why))?;
+        touch::install().map_err(|why| Unsupported::new("signal handlers", why))?;
         Ok(Child {
-            look: Look::open()?,
+            inspector: Inspector::open()?,
             traps,
             mode,
-            second: Second::start(mode)?,
-            forked: Forked::new().map_err(|why| Unable::new("shared memory", why))?,
+            second: SecondThread::start(mode)?,
+            forked: Forked::new().map_err(|why| Unsupported::new("shared memory", why))?,
             own: OwnMemory::default(),
-            zero: File::open("/dev/zero").map_err(|why| Unable::new("/dev/zero", why))?,
-            out: Output::new().map_err(|why| Unable::new("memory", why))?,
+            zero: File::open("/dev/zero").map_err(|why| Unsupported::new("/dev/zero", why))?,
+            out: Output::new().map_err(|why| Unsupported::new("memory", why))?,
         })
     }
 
-    /// The words of what is not seen, a space before each.
-    fn unseen(&self) -> String {
-        let mut unseen = self.look.unseen();
-        unseen.extend(Some(Unseen::KernelTraps).filter(|_| self.mode == Mode::User));
-        unseen.iter().map(|unseen| format!(" {}", unseen.word())).collect()
+    /// The words of what cannot be observed, each preceded by a space.
+    fn unobservable(&self) -> String {
+        let mut unobservable = self.inspector.unobservable();
+        unobservable.extend(Some(Unobservable::KernelTraps).filter(|_| self.mode == Mode::User));
+        unobservable.iter().map(|unobservable| format!(" {}", unobservable.word())).collect()
     }
 
-    /// Takes every path twice: code pages and signal frames are faulted in before anything is measured.
+    /// Executes every path twice, so that code pages and signal frames are present before anything is measured.
     fn warm_up(&mut self) -> io::Result<()> {
         const WARM_UP: &str = "unmap 0 8\nw 0 16 1\nk 0 16 1\nr 7 3 1\nz 7 3 1\nprot 9 1 r\nmap 1 1 w p\nadv FREE 8 8\n\
             remap 8 1 20 1\nresize 20 1 2\nmlock 0 8 o\nmlock 0 8 -\nmunlock 0 8\nt w 0 16 1\nt r 30 1 1\nt k 0 16 1\n\
@@ -179,7 +183,7 @@ impl Child {
         let script: Script = WARM_UP.parse().map_err(io::Error::other)?;
         for _ in 0..2 {
             self.run(&script)?;
-            self.own.settle();
+            self.own.make_resident();
         }
         self.out.discard();
         Ok(())
@@ -188,12 +192,12 @@ impl Child {
     fn run(&mut self, script: &Script) -> io::Result<()> {
         let arena = self.start(&script.header)?;
         if script.steps.iter().any(|step| step.op.locks()) {
-            // Locking makes all of the process's own memory present, too: that must not be charged to the script.
-            self.own.settle();
+            // Locking also makes all of the process's own memory present, which must not be charged to the script.
+            self.own.make_resident();
         }
         let steps = script.steps.iter().try_for_each(|step| {
             self.step(arena, step)?;
-            self.look.report(arena.addresses(), &mut self.out)
+            self.inspector.report(arena.addresses(), &mut self.out)
         });
         // SAFETY: touches no memory. Where nothing is locked it changes nothing.
         unsafe { libc::munlockall() };
@@ -204,11 +208,11 @@ impl Child {
         Arena::clear();
         self.own.note()?;
         if let Some(room) = header.room {
-            // The arena is one mapping itself.
+            // The arena itself is one mapping.
             fill(room.saturating_add(1), self.own.mappings())?;
         }
         let arena = Arena::new(header.base, &self.zero);
-        self.look.begin();
+        self.inspector.begin();
         arena.map_whole()?;
         Ok(arena)
     }
@@ -226,10 +230,10 @@ impl Child {
         self.out.line(format_args!("op {ret} {errno} {faults} {traps}"))
     }
 
-    /// Forks, and measures from when both processes have their own memory back.
+    /// Forks, and starts measuring once both processes have made their own memory present.
     fn fork_step(&mut self, arena: Arena, writer: ForkWriter, pages: [u64; 3]) -> io::Result<()> {
         let child = self.forked.start(arena, &self.own, writer, pages)?;
-        self.own.settle();
+        self.own.make_resident();
         let (faults, traps) = (minflt(), self.traps_taken());
         let ret = match writer {
             ForkWriter::Child => {
@@ -247,13 +251,13 @@ impl Child {
         self.out.line(format_args!("op {ret} 0 {faults} {traps}"))
     }
 
-    /// By both threads.
+    /// Exceptions of both threads.
     fn traps_taken(&self) -> u64 {
         self.traps.count() + self.second.traps()
     }
 }
 
-/// Standard output through a buffer that is resident.
+/// Standard output with a resident buffer.
 struct Output {
     buffer: Resident<u8>,
     filled: usize,

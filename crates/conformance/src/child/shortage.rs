@@ -1,29 +1,29 @@
-//! Whether memory was short while a script ran, on the whole machine: then a fault gets less than it asked for, what is free
-//! to go goes, and a page that is being moved cannot be written in place.
+//! Detects memory shortage during a script, machine-wide. Under shortage a fault may get a smaller folio than the model
+//! assumes, lazily freed pages are dropped, and a page under migration cannot be written in place.
 
 use hksim_linux_probe::pressure::{FAULT_FALLBACKS, SCANS, fault_fallback_files};
 use hksim_linux_probe::procfs::ProcText;
 
-/// Counters that stand still while memory is plenty.
+/// Counters that do not change without memory shortage.
 pub(super) struct Shortage {
-    /// One for each size of folio: faults that found none. Kernels before 6.10 do not count them.
+    /// One file per folio size: faults that found no free folio. Kernels before 6.10 do not have these counters.
     sizes: Vec<ProcText>,
     before: u64,
 }
 
 impl Shortage {
-    /// Opens what this kernel counts.
+    /// Opens the counters that this kernel has.
     pub(super) fn open() -> Shortage {
         let sizes = fault_fallback_files().filter_map(|file| ProcText::open(file.to_str()?).ok()).collect();
         Shortage { sizes, before: 0 }
     }
 
-    /// To be called before a script.
+    /// Call this before a script.
     pub(super) fn begin(&mut self, vmstat: &mut ProcText) {
         self.before = self.count(vmstat);
     }
 
-    /// What was counted since [`Shortage::begin`]; 0 where memory was plenty.
+    /// Events since [`Shortage::begin`]; 0 if memory was not short.
     pub(super) fn since(&mut self, vmstat: &mut ProcText) -> u64 {
         self.count(vmstat).saturating_sub(self.before)
     }

@@ -1,10 +1,10 @@
-//! Touches that may fail: a fault that cannot be served ends the touch, not the process.
+//! Touches that may fail: a fault that raises a signal ends the touch, not the process.
 
 use std::arch::global_asm;
 use std::ffi::{c_int, c_void};
 use std::io;
 
-// Nothing here uses the stack, so leaving by another way out is a return.
+// Nothing here uses the stack, so jumping to another exit is a valid return.
 global_asm!(
     ".globl hksim_rules_touch_begin",
     "hksim_rules_touch_begin:",
@@ -31,7 +31,7 @@ unsafe extern "C" {
     fn hksim_rules_touch_failed();
 }
 
-/// Reads a byte; false if that faults for good. [`install`] must have been called.
+/// Reads a byte; false if that raises a signal. [`install`] must have been called.
 ///
 /// # Safety
 /// A read of the address has no effect but a fault.
@@ -40,7 +40,7 @@ pub(super) unsafe fn read(address: *const u8) -> bool {
     unsafe { hksim_rules_read(address) == 0 }
 }
 
-/// Writes a byte; false if that faults for good. [`install`] must have been called.
+/// Writes a byte; false if that raises a signal. [`install`] must have been called.
 ///
 /// # Safety
 /// If the address can be written, the byte there is the caller's.
@@ -49,7 +49,7 @@ pub(super) unsafe fn write(address: *mut u8, value: u8) -> bool {
     unsafe { hksim_rules_write(address, value) == 0 }
 }
 
-/// Handles SIGSEGV and SIGBUS from now on, in every thread.
+/// Installs handlers for SIGSEGV and SIGBUS, for every thread.
 pub(super) fn install() -> io::Result<()> {
     // SAFETY: zeroed is a valid `sigaction`; the handler is async-signal-safe: it changes its own context, or the
     // action of the signal.
@@ -73,7 +73,7 @@ extern "C" fn on_fault(signal: c_int, _: *const libc::siginfo_t, context: *mut c
     if touches.contains(instruction) {
         *instruction = touches.end;
     } else {
-        // A fault of our own: it happens again on return, and ends the process.
+        // A fault elsewhere in this process. With the default action it repeats on return and kills the process.
         // SAFETY: touches no memory.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }

@@ -1,4 +1,4 @@
-//! One small script per rule, and limits.
+//! One small script per rule, and tests of limits.
 
 use hksim_conformance::catalogue::CASES;
 use hksim_conformance::{Machine, RuleVerdict, Runner, Verdict, check, predict, rules};
@@ -27,7 +27,7 @@ pub fn each_rule_holds_on_the_running_kernel() -> Result<(), String> {
     Ok(())
 }
 
-/// R14: with room for so many more mappings, these operations.
+/// R14: operations with room for a given number of mappings.
 const AT_THE_LIMIT: &[&str] = &[
     "room 0; adv HUGEPAGE 0 16; unmap 100 1; unmap 0 1; prot 10 1 r; adv DONTNEED 200 1; map 300 1 w N; map 300 1 r N",
     "room 1; adv HUGEPAGE 10 1; unmap 100 1; map 0 1 w -; remap 50 1 60 0; w 11 1 1",
@@ -56,15 +56,15 @@ pub fn whole_blocks_are_placed_on_block_borders() -> Result<(), String> {
     let lengths = [1, 256, 511, 512, 513, 768, 1024, 1040, 2048, 3072, 16384, 262_144];
     let aligned = [512, 1024, 2048, 3072, 16384, 262_144];
     for pages in lengths {
-        assert_eq!(Rules::LINUX_6_18.map_is_block_aligned(pages), aligned.contains(&pages), "{pages} pages");
+        assert_eq!(Rules::LINUX_6_18.map_is_pmd_aligned(pages), aligned.contains(&pages), "{pages} pages");
     }
     let program = super::oracle::compile()?;
     for pages in lengths {
         let output = program.output(&[], &format!("aligned {pages}\n"));
         let count: u64 =
             output.lines().find_map(|line| line.strip_prefix("aligned ")?.parse().ok()).expect("a count of 20");
-        // Any other length is aligned by luck, one time in 512.
-        assert_eq!(count > 10, Rules::LINUX_6_18.map_is_block_aligned(pages), "{pages} pages on this kernel");
+        // Other lengths are aligned by chance, one time in 512.
+        assert_eq!(count > 10, Rules::LINUX_6_18.map_is_pmd_aligned(pages), "{pages} pages on this kernel");
     }
     Ok(())
 }

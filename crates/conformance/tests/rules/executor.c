@@ -1,14 +1,14 @@
-/* Executes page-op scripts on the running kernel and prints what it can be asked about afterwards.
+/* Executes page-op scripts on the running kernel, and prints the kernel's view of the arena after every operation.
  *
  * Input: operations as in the scripts' form, one per line, each script ended by `end`.
  * Output, after every operation:
  *   op RET ERRNO MINFLT TRAPS                        what the call returned and cost
  *   st RSS HUGE LAZY VMAS PTE SPLITS [STATE COUNT]...   kB, kB, kB, count, kB, count, runs of page states
  * and after every script: `end COLLAPSED`, pages collapsed by khugepaged meanwhile.
- * Two lines stand apart: `fill N` makes mappings elsewhere until max_map_count has room for N more (no output), and
- * `aligned PAGES` prints `aligned COUNT`: how many of 20 maps of that length, at no given address, start at 2 MiB.
+ * Two other commands: `fill N` creates mappings elsewhere until max_map_count leaves room for N more (no output), and
+ * `aligned PAGES` prints `aligned COUNT`: how many of 20 mmaps of that length, without a hint, start on a 2 MiB boundary.
  * First line: `ready`, or `skipped: REASON`. Everything below is static and touched beforehand, so that
- * the process takes no faults of its own while it measures. */
+ * the process causes no faults of its own while it measures. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -43,9 +43,9 @@
 
 #define PAGE 4096ul
 #define ARENA_PAGES 4096ul
-/* Alone in its 512 GiB, so that the page tables above it serve nothing else. */
+/* Alone in its 512 GiB, so that the page tables above it map nothing else. */
 #define ARENA ((char *)0x100000000000ul)
-/* Behind the arena, so that smaps lists it later. */
+/* After the arena, so that smaps lists it later. */
 #define FILLER ((char *)0x200000000000ul)
 
 struct scan_region { uint64_t start, end, categories; };
@@ -154,7 +154,7 @@ static struct totals read_smaps(void) {
     return sum;
 }
 
-/* The flags of the frame behind each page of a run of present pages. */
+/* Reads the flags of the frames of a run of present pages. */
 static void read_flags(unsigned long first, unsigned long count) {
     off_t at = ((unsigned long)ARENA / PAGE + first) * 8;
     if (pread(pagemap_fd, frames + first, count * 8, at) != (ssize_t)(count * 8)) exit(5);
@@ -301,7 +301,7 @@ static void execute(void) {
 static void start_script(void) {
     munmap(ARENA, ARENA_PAGES * PAGE);
     munmap(FILLER, 1ul << 32);
-    /* All of its own memory is present then, so that no script's lock makes any of it. */
+    /* Its own memory is present from then on, so that no lock of a script has to populate it. */
     mlockall(MCL_CURRENT);
     munlockall();
     pte_before = field(status_fd, "VmPTE:");
@@ -319,7 +319,7 @@ static void fill(long room) {
     slurp(maps_fd);
     for (char *at = text; (at = strchr(at, '\n')); at++) count++;
     if (strstr(text, "[vsyscall]")) count--;
-    /* Alternating protections keep the pages apart. */
+    /* Alternating protections prevent merging. */
     for (; count < limit - room; count++)
         if (mmap(FILLER + count * PAGE, PAGE, count % 2 ? PROT_READ : PROT_NONE,
             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) exit(13);
@@ -328,7 +328,7 @@ static void fill(long room) {
 static void report_alignment(unsigned long pages) {
     int aligned = 0;
     for (int i = 0; i < 20; i++) {
-        /* Each with a small map below it, or all of them would follow the first one's place. */
+        /* Each has a small mapping below it; otherwise all would be placed relative to the first one. */
         char *small = mmap(NULL, (1 + i % 7) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         char *map = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         aligned += (uintptr_t)map % (512 * PAGE) == 0;
@@ -364,7 +364,7 @@ static void open_all(void) {
     if (!(probe << 9)) { errno = EPERM; skip("frame numbers in pagemap"); }
 }
 
-/* A process with an advised mapping keeps khugepaged from waking up at the first one of ours. */
+/* A process with an advised mapping prevents khugepaged from waking up at the arena's first one. */
 static void start_guard(void) {
     if (fork() == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -377,7 +377,7 @@ static void start_guard(void) {
     usleep(100000);
 }
 
-/* Takes every path once: code pages and the signal frame are faulted in before anything is measured. */
+/* Executes every path once, so that code pages and the signal frame are present before anything is measured. */
 static void warm_up(void) {
     static const char *const ops[] = {"unmap 0 8", "w 0 16 1", "k 0 16 1", "r 9 1 1", "z 9 1 1", "prot 9 1 r",
         "map 1 1 w p", "adv FREE 8 8", "remap 8 1 20 1", "resize 20 1 2",

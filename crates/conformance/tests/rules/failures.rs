@@ -1,4 +1,4 @@
-//! What happens when processes die.
+//! Behaviour when processes are killed.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
@@ -9,11 +9,11 @@ use hksim_linux_mm::script::Script;
 
 /// First argument of a process that changes a mode and waits to be killed.
 pub const SETS_MODES_ARGUMENT: &str = "sets-modes";
-/// A mode that no other measurement feels.
+/// A mode that affects no other measurement.
 const HARMLESS: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";
-/// What [`SetModes::calm_khugepaged`] sets it to.
+/// What [`SetModes::pause_khugepaged`] sets it to.
 const ASLEEP: &str = "3600000";
-/// What a process says that has set the mode, and before if it has to wait.
+/// The output of a process that has set the mode, or is waiting for the lock.
 const SET: &str = "set";
 const WAITS: &str = "waits";
 
@@ -33,13 +33,13 @@ pub fn a_killed_child_is_an_error() -> Result<(), String> {
     let script: Script = "w 0 16 1".parse().expect("a well-formed script");
     let children = children_of(std::process::id());
     assert_eq!(children.len(), 1, "the process that executes, and no other");
-    // SAFETY: a child of our own, that is not waited for yet.
+    // SAFETY: a child of our own that was not reaped yet.
     unsafe { libc::kill(children[0] as i32, libc::SIGKILL) };
     match check(&mut machine, &script) {
         Err(ExecuteError::Died { script: named, .. }) => assert_eq!(named, script.to_string()),
         other => panic!("{other:?}"),
     }
-    // The next script gets a process of its own.
+    // The next script gets a new process.
     let checked = check(&mut machine, &script).expect("the script is executed");
     assert_eq!(checked.difference(), None);
     Ok(())
@@ -47,7 +47,7 @@ pub fn a_killed_child_is_an_error() -> Result<(), String> {
 
 /// The `main` of the process that is killed.
 pub fn sets_modes() -> ExitCode {
-    match SetModes::new(|| println!("{WAITS}")).and_then(|mut modes| modes.calm_khugepaged().map(|()| modes)) {
+    match SetModes::new(|| println!("{WAITS}")).and_then(|mut modes| modes.pause_khugepaged().map(|()| modes)) {
         Ok(modes) => {
             println!("{SET}");
             std::thread::sleep(Duration::from_secs(60));
@@ -58,7 +58,7 @@ pub fn sets_modes() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A process that sets a mode, or waits for that.
+/// A process that sets a mode, or waits to do so.
 struct Setter {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -73,7 +73,7 @@ impl Setter {
         Setter { process, lines }
     }
 
-    /// What it says next; empty when it has ended.
+    /// Its next line; empty when it has ended.
     fn said(&mut self) -> String {
         self.lines.next().map_or(String::new(), |line| line.expect("text"))
     }
@@ -91,19 +91,19 @@ fn value() -> Result<String, String> {
     std::fs::read_to_string(HARMLESS).map_err(|why| format!("{HARMLESS}: {why}"))
 }
 
-/// The mode as nobody has set it, and a process that has set it since.
+/// The mode before any run changed it, and a process that has set it since.
 fn first_setter() -> Result<(String, Setter), String> {
     let before = value()?;
     let mut setter = Setter::start();
     match setter.said().as_str() {
-        SET if before.trim() == ASLEEP => Err("somebody keeps khugepaged asleep".into()),
+        SET if before.trim() == ASLEEP => Err("another process has paused khugepaged".into()),
         SET => Ok((before, setter)),
         WAITS => Err("another run holds the machine's modes".into()),
         why => Err(format!("modes cannot be set here: {why}")),
     }
 }
 
-/// Whether it comes to hold within five seconds.
+/// Whether `holds` becomes true within five seconds.
 fn soon(mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
     while !holds() {
@@ -128,7 +128,7 @@ pub fn modes_are_put_back_after_a_kill() -> Result<(), String> {
     put_back(&before)
 }
 
-/// The second would take the modes of the first for the machine's own, and leave them behind.
+/// Without the lock, the second run would take the first one's modes for the machine's, and restore those.
 pub fn two_at_once_set_modes_in_turn() -> Result<(), String> {
     let (before, first) = first_setter()?;
     let mut second = Setter::start();
@@ -140,7 +140,7 @@ pub fn two_at_once_set_modes_in_turn() -> Result<(), String> {
     put_back(&before)
 }
 
-/// Whoever is killed while it waits leaves nothing behind that would take the lock later.
+/// A run killed while it waits must not leave a guard behind that takes the lock later.
 pub fn who_is_killed_while_waiting_is_out_of_the_queue() -> Result<(), String> {
     let (before, first) = first_setter()?;
     let mut waiting = Setter::start();

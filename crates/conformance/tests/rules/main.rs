@@ -1,8 +1,9 @@
-//! The model and the executor against the running kernel.
+//! The model and the executor compared with the running kernel.
 //!
-//! The executor's own oracle is a C program that does the same and shares no code with it. All needs root, perf events and
-//! frame numbers in pagemap; without them it is skipped, with the reason. The runner is our own, since the processes that
-//! execute are this very program. Tests run one by one: counters of the whole machine are among what is compared.
+//! The oracle for the executor is an independent C program that executes the same scripts. All of it needs root, perf
+//! events and frame numbers in pagemap; without them tests are skipped with the reason. The test harness is custom,
+//! because the executing processes are this program. Tests run one at a time, because machine-wide counters are
+//! compared.
 
 mod directed;
 mod failures;

@@ -1,4 +1,4 @@
-//! The executor against a C program that executes the same scripts.
+//! The executor compared with a C program that executes the same scripts.
 
 use hksim_conformance::{Generator, Machine, Observation, check};
 use hksim_linux_mm::script::{Op, Script, Thread};
@@ -8,7 +8,7 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rules/executor.
 const SCRIPTS: u64 = 150;
 const FIRST_SEED: u64 = 4_000_000;
 
-/// The C program; `Err` is why it does not run here.
+/// The C program; `Err` has the reason why it does not run here.
 pub fn compile() -> Result<CProgram, String> {
     let program = CProgram::compile(SOURCE, env!("CARGO_TARGET_TMPDIR"))?;
     let output = program.output(&[], "");
@@ -18,7 +18,7 @@ pub fn compile() -> Result<CProgram, String> {
     }
 }
 
-/// What the C program saw, script by script.
+/// The C program's observations, script by script.
 fn seen_by(program: &CProgram, scripts: &[Script]) -> Vec<Vec<Observation>> {
     let text: String = scripts.iter().map(|script| format!("{script}end\n")).collect();
     let output = program.output(&[], &text);
@@ -42,7 +42,7 @@ fn seen_by(program: &CProgram, scripts: &[Script]) -> Vec<Vec<Observation>> {
 pub fn a_program_in_c_sees_the_same() -> Result<(), String> {
     let program = compile()?;
     let mut machine = Machine::open().map_err(|why| why.to_string())?;
-    // It knows no second thread, no forks and no modes.
+    // It supports no second thread, no forks and no modes.
     let of_one_thread = |script: &Script| {
         script.steps.iter().all(|step| step.thread == Thread::First && !matches!(step.op, Op::Fork(..)))
     };
@@ -53,10 +53,10 @@ pub fn a_program_in_c_sees_the_same() -> Result<(), String> {
     for (script, in_c) in scripts.iter().zip(seen_by(&program, &scripts)) {
         let ours = check(&mut machine, script).expect("the script is executed");
         for (at, (ours, in_c)) in ours.measured.iter().zip(&in_c).enumerate() {
-            // Splits are those of the whole machine.
+            // The counter of splits is machine-wide.
             assert_eq!(ours.did, in_c.did, "operation {at} of\n{script}");
             let entry_splits = in_c.left.entry_splits;
-            let left = hksim_conformance::Left { entry_splits, ..ours.left.clone() };
+            let left = hksim_conformance::ArenaState { entry_splits, ..ours.left.clone() };
             assert_eq!(left, in_c.left, "after operation {at} of\n{script}");
             operations += 1;
         }

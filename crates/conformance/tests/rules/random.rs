@@ -1,10 +1,11 @@
-//! Random scripts, compared after every operation. `HKSIM_KERNEL_SCRIPTS` and `HKSIM_KERNEL_SEED` choose how many and which.
+//! Random scripts, compared after every operation. `HKSIM_KERNEL_SCRIPTS` and `HKSIM_KERNEL_SEED` set the number of
+//! scripts and the first seed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use hksim_conformance::{Generator, Ran, Runner, Unseen, predict, shrunk};
+use hksim_conformance::{Generator, Runner, ScriptOutcome, Unobservable, predict, shrunk};
 use hksim_linux_mm::script::Script;
 use hksim_linux_mm::{EmptyTables, KernelConfig, Rules};
 
@@ -24,15 +25,15 @@ pub fn random_scripts_match_the_running_kernel() -> Result<(), String> {
         let script = Generator::new(seed).script();
         operations += script.steps.len();
         match runner.run(&script).unwrap_or_else(|why| panic!("seed {seed}: {why}")) {
-            Ran::Skipped(why) => {
+            ScriptOutcome::Skipped(why) => {
                 eprintln!("skipped: seed {seed}: {why}");
                 skipped += 1;
             }
-            Ran::Unsteady(difference) => {
+            ScriptOutcome::NotReproduced(difference) => {
                 eprintln!("skipped: seed {seed}: differed once, and not when tried again: {difference}");
                 skipped += 1;
             }
-            Ran::Checked(checked) => {
+            ScriptOutcome::Checked(checked) => {
                 if let Some(difference) = checked.difference() {
                     eprintln!("seed {seed}: {difference}; the script:\n{script}");
                     differing.push(seed);
@@ -49,7 +50,7 @@ pub fn random_scripts_match_the_running_kernel() -> Result<(), String> {
 /// First argument of a process that runs scripts as an ordinary user.
 pub const AS_NOBODY_ARGUMENT: &str = "as-nobody";
 const NOBODY: u32 = 65_534;
-/// What that process ends with where it cannot run scripts.
+/// Exit status of that process if it cannot run scripts.
 const CANNOT: u8 = 77;
 
 /// The `main` of that process.
@@ -61,12 +62,12 @@ pub fn as_nobody() -> ExitCode {
             return ExitCode::from(CANNOT);
         }
     };
-    assert!(runner.unseen().contains(&Unseen::Folios), "{:?}", runner.unseen());
+    assert!(runner.unobservable().contains(&Unobservable::Folios), "{:?}", runner.unobservable());
     for seed in 0..40 {
         let script = Generator::new(seed).script();
         match runner.run(&script).unwrap_or_else(|why| panic!("seed {seed}: {why}")) {
-            Ran::Skipped(_) | Ran::Unsteady(_) => {}
-            Ran::Checked(checked) => assert_eq!(checked.difference(), None, "seed {seed}:\n{script}"),
+            ScriptOutcome::Skipped(_) | ScriptOutcome::NotReproduced(_) => {}
+            ScriptOutcome::Checked(checked) => assert_eq!(checked.difference(), None, "seed {seed}:\n{script}"),
         }
     }
     ExitCode::SUCCESS
@@ -77,7 +78,7 @@ pub fn an_ordinary_user_sees_less_and_no_difference() -> Result<(), String> {
     if unsafe { libc::geteuid() } != 0 {
         return Err("needs root, to run as another user".into());
     }
-    // Others may not read the folder that tests are built in.
+    // Other users may not read the build directory.
     let folder = tempfile::TempDir::with_prefix("hksim-conformance-").expect("a temporary folder");
     let readable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), readable).expect("our own folder");
@@ -92,7 +93,7 @@ pub fn an_ordinary_user_sees_less_and_no_difference() -> Result<(), String> {
     }
 }
 
-/// The model with one rule of an older kernel must be found out, by a script that shrinks to the rule's own.
+/// A model with one rule of an older kernel must be detected, by a script that shrinks to the essence of the rule.
 pub fn a_wrong_model_is_found_and_shrunk() -> Result<(), String> {
     let right = KernelConfig::default();
     let wrong = KernelConfig { rules: Rules { empty_tables: EmptyTables::Keep, ..right.rules }, ..right.clone() };

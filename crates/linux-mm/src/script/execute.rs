@@ -1,26 +1,26 @@
-//! Operations on the model.
+//! Execution of scripts on the model.
 
 use super::{ARENA_PAGES, ForkWriter, Op, OpResult, Script, Touch};
 use crate::{Access, Content, Counters, Errno, Kernel, KernelConfig, MapFlags};
 
-/// Block-aligned, and the only thing in its 512 GiB.
+/// 2 MiB-aligned, and alone in its 512 GiB.
 const BASE: u64 = 1 << 20;
 
 impl Script {
-    /// The arena's first page in a model that runs this script.
+    /// The arena's first page in a model that executes this script.
     pub fn first_page(&self) -> u64 {
         BASE + self.header.base
     }
 
-    /// The model as this script starts, on a kernel that is otherwise like `config`.
+    /// The model at the start of this script, on a kernel that otherwise has `config`.
     pub fn kernel(&self, config: &KernelConfig) -> Kernel {
         Kernel::with_arena(self.header.applied_to(config), self.first_page())
     }
 }
 
 impl Kernel {
-    /// A kernel whose address space holds a script's arena as scripts start: one NORESERVE, writable map from page
-    /// `base` on. The arena must end inside the address space, or there is none.
+    /// A kernel with only a script's arena in its address space: one writable NORESERVE mapping from page `base` on. If
+    /// the arena would end beyond the address space, there is none.
     pub fn with_arena(config: KernelConfig, base: u64) -> Self {
         let mut kernel = Self::new(config);
         let flags = MapFlags { noreserve: true, ..MapFlags::READ_WRITE };
@@ -68,11 +68,11 @@ impl Kernel {
         };
         let faults_before = writing.counters.faults;
         for page in pages {
-            // What fails is a trap of whoever writes, and charged to nobody.
+            // A failing access is an exception of the writing process and charged to neither process.
             let _ = writing.touch(page, Touch::WriteOne.access());
         }
         let faults = writing.counters.faults - faults_before;
-        // One counter serves the whole machine.
+        // The counter is machine-wide.
         self.counters.entry_splits += child.counters.entry_splits;
         drop(child);
         self.op_result(before, faults as i64, None)

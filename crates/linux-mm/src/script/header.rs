@@ -1,18 +1,18 @@
-//! What a script says before its first operation: the modes it needs, and where its arena lies.
+//! A script's header: the modes it needs, and the position of its arena.
 
 use std::fmt;
 
 use super::OpError;
 use super::text::{name_of, named};
-use crate::{BLOCK_ORDER, BLOCK_PAGES, Defrag, KernelConfig, Overcommit, SizeMode, ThpMode};
+use crate::{Defrag, KernelConfig, Overcommit, PMD_ORDER, PMD_PAGES, SizeMode, ThpMode};
 
-/// Modes of the machine that a script needs; what it does not name stays as it is.
+/// Modes of the machine that a script needs. Modes not named stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// `thp always|madvise|never`
     pub thp: Option<ThpMode>,
     /// `mthp KB always|madvise|inherit|never`, by folio order: 64 kB is order 4, 2048 kB order 9.
-    pub sizes: [Option<SizeMode>; BLOCK_ORDER + 1],
+    pub sizes: [Option<SizeMode>; PMD_ORDER + 1],
     /// `zero_page on|off`: whether reads may map the huge zero page.
     pub use_zero_page: Option<bool>,
     /// `defrag always|defer|defer+madvise|madvise|never`
@@ -25,9 +25,10 @@ pub struct Header {
     pub pool: Option<u64>,
     /// `max_map_count N`
     pub max_map_count: Option<u64>,
-    /// `room N`: as many mappings stand elsewhere as leave room for N more. No mode: the process makes them.
+    /// `room N`: the process first creates so many other mappings that `max_map_count` leaves room for N more. Not a
+    /// mode.
     pub room: Option<u64>,
-    /// `base N`: the arena begins N pages (below 512) behind a 2 MiB border.
+    /// `base N`: the arena begins N pages (below 512) after a 2 MiB boundary.
     pub base: u64,
 }
 
@@ -54,7 +55,7 @@ const OVERCOMMIT: [(&str, Overcommit); 2] = [("allowed", Overcommit::Allowed), (
 const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 
 impl Header {
-    /// Takes a line if it is one of a header; `Ok(false)` if it is something else.
+    /// Parses a header line; `Ok(false)` if the line is not one.
     pub(super) fn take(&mut self, line: &str) -> Result<bool, OpError> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |word: &str| word.parse::<u64>().map_err(|_| OpError::Operands);
@@ -73,7 +74,7 @@ impl Header {
             ["max_map_count", count] => self.max_map_count = Some(number(count)?),
             ["room", count] => self.room = Some(number(count)?),
             ["base", pages] => {
-                self.base = Some(number(pages)?).filter(|&pages| pages < BLOCK_PAGES).ok_or(OpError::OutOfArena)?;
+                self.base = Some(number(pages)?).filter(|&pages| pages < PMD_PAGES).ok_or(OpError::OutOfArena)?;
             }
             [
                 "thp" | "mthp" | "zero_page" | "defrag" | "max_ptes_none" | "overcommit" | "pool" | "max_map_count"
@@ -85,7 +86,8 @@ impl Header {
         Ok(true)
     }
 
-    /// With every mode named that faults and mappings hang on: those that were not are the kernel's own after boot, THP by madvise.
+    /// Names every mode that faults and mappings depend on. Modes not named before get the kernel's defaults after
+    /// boot, with THP in mode madvise.
     pub fn with_all_modes(mut self) -> Self {
         let usual = KernelConfig::default();
         self.thp = self.thp.or(Some(usual.thp.global));
@@ -97,7 +99,7 @@ impl Header {
         self
     }
 
-    /// A kernel with everything that it names, and the rest of `config`.
+    /// `config` with everything that the header names.
     pub fn applied_to(&self, config: &KernelConfig) -> KernelConfig {
         let mut config = config.clone();
         config.thp.global = self.thp.unwrap_or(config.thp.global);
@@ -111,19 +113,19 @@ impl Header {
         config.hugetlb_pool = self.pool.or(config.hugetlb_pool);
         config.max_map_count = self.max_map_count.unwrap_or(config.max_map_count);
         if let Some(room) = self.room {
-            // The arena is one mapping itself.
+            // The arena itself is one mapping.
             config.vmas_elsewhere = config.max_map_count.saturating_sub(room.saturating_add(1));
         }
         config
     }
 }
 
-/// Anonymous memory has no smaller large folios than these: 16 kB.
+/// The smallest large folio of anonymous memory: 16 kB.
 const SMALLEST_ORDER: usize = 2;
 
-/// The folio order of so many kilobytes, 16 to 2048.
+/// The folio order of a size in kilobytes, 16 to 2048.
 fn order_of(kilobytes: u64) -> Option<usize> {
-    (SMALLEST_ORDER..=BLOCK_ORDER).find(|order| 4 << order == kilobytes)
+    (SMALLEST_ORDER..=PMD_ORDER).find(|order| 4 << order == kilobytes)
 }
 
 impl fmt::Display for Header {

@@ -1,7 +1,7 @@
-//! Page-op scripts: a text form for operations on a small arena, so that the same operations can be predicted here
-//! and executed on a real kernel.
+//! Page-op scripts: operations on a small arena in text form, so that the model can predict them and a real kernel can
+//! execute them.
 //!
-//! One operation per line, ended by `end`; numbers are 4 KiB pages in a 2 MiB-aligned arena of [`ARENA_PAGES`].
+//! One operation per line, ended by `end`. Numbers are 4 KiB pages in a 2 MiB-aligned arena of [`ARENA_PAGES`].
 //! ```text
 //! map OFF LEN n|r|w FLAGS     FLAGS: - or letters p (populate), N (noreserve), H (hugetlb)
 //! unmap OFF LEN
@@ -17,8 +17,7 @@
 //! mlock OFF LEN -|o           o: mlock2, on fault
 //! munlock OFF LEN
 //! t OPERATION                 a second thread of the process does it
-//! ```
-//! Lines before the first operation may name modes of the machine: [`Header`].
+//! Lines before the first operation may set modes of the machine: [`Header`].
 
 mod execute;
 mod header;
@@ -69,46 +68,46 @@ pub enum Op {
     Remap(u64, u64, u64, RemapSource),
     /// mremap in place: start, old length, new length.
     Resize(u64, u64, u64),
-    /// Touch every page at a multiple of the last number, counted from the first.
+    /// Touch: start, length, stride. Touches the pages at multiples of the stride from the start.
     Touch(Touch, u64, u64, u64),
-    /// fork; who is named writes a 1 into pages, as [`Op::Touch`] does, and the child exits.
+    /// fork: the named process writes a 1 to pages, as [`Op::Touch`] does; then the child exits.
     Fork(ForkWriter, u64, u64, u64),
     /// mlockall.
     LockAll(LockFlags),
     /// munlockall.
     UnlockAll,
-    /// mlock; true: mlock2 on fault.
+    /// mlock; with `true`, mlock2 on fault.
     Lock(u64, u64, bool),
     /// munlock.
     Unlock(u64, u64),
 }
 
 impl Op {
-    /// Whether it locks memory, which not everybody may.
+    /// Whether it locks memory, which may need privileges.
     pub fn locks(&self) -> bool {
         matches!(self, Op::LockAll(_) | Op::Lock(..))
     }
 }
 
-/// Who writes after a fork.
+/// Which process writes after a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkWriter {
     /// `fork`
     Child,
-    /// `forkw`: the process itself, while the child lives and does nothing.
+    /// `forkw`: the parent, while the child idles.
     Parent,
 }
 
-/// Which thread of the process does an operation.
+/// The thread that performs an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thread {
-    /// The one that made the arena.
+    /// The thread that created the arena.
     First,
-    /// The other one: `t`.
+    /// The second thread: `t`.
     Second,
 }
 
-/// An operation, and who does it.
+/// An operation, and the thread that performs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The operation.
@@ -123,29 +122,30 @@ impl From<Op> for Step {
     }
 }
 
-/// A script: what it needs, and its operations.
+/// A script: header and operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
-    /// Modes and places.
+    /// Modes and arena position.
     pub header: Header,
-    /// In order.
+    /// Operations, in order.
     pub steps: Vec<Step>,
 }
 
-/// What one operation of a script returned and cost.
+/// The result and cost of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpResult {
-    /// 0 or -1 of a system call; of a touch, how many pages failed; of a fork, the faults of whoever writes.
+    /// For a system call, 0 or -1. For a touch, the number of pages that failed. For a fork, the faults of the writing
+    /// process.
     pub ret: i64,
-    /// Set where `ret` is -1.
+    /// The error, if `ret` is -1.
     pub errno: Option<Errno>,
     /// Faults charged.
     pub faults: u64,
-    /// Traps taken.
+    /// Exceptions taken.
     pub traps: u64,
 }
 
-/// A line that is no operation.
+/// An invalid line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {reason}: `{text}`")]
 pub struct ScriptError {
@@ -153,48 +153,48 @@ pub struct ScriptError {
     pub line: usize,
     /// The line.
     pub text: String,
-    /// What to mend.
+    /// What is wrong with it.
     pub reason: OpError,
 }
 
-/// Why a line is no operation.
+/// Why a line is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OpError {
-    /// The first word names no operation.
+    /// The first word is not an operation.
     #[error(
-        "unknown operation; expected map, unmap, adv, prot, remap, resize, r, w, z, k, mlockall, munlockall, mlock, munlock, fork or forkw, perhaps behind t"
+        "unknown operation; expected map, unmap, adv, prot, remap, resize, r, w, z, k, mlockall, munlockall, mlock, munlock, fork or forkw, optionally after t"
     )]
     UnknownOperation,
-    /// madvise has no such advice here.
+    /// Unknown madvise advice.
     #[error(
         "unknown advice; expected HUGEPAGE, NOHUGEPAGE, DONTNEED, FREE, COLD, POPULATE_READ, POPULATE_WRITE or COLLAPSE"
     )]
     UnknownAdvice,
-    /// Not a mode of that switch.
+    /// Not a value of this mode.
     #[error(
-        "unknown mode; expected always, madvise, never (of mthp also inherit, of defrag also defer, defer+madvise), on or off of zero_page, allowed or never of overcommit"
+        "unknown mode; expected always, madvise or never (mthp also: inherit; defrag also: defer, defer+madvise), on or off for zero_page, allowed or never for overcommit"
     )]
     UnknownMode,
-    /// No folio has this size.
-    #[error("unknown size; expected kilobytes from 16 to 2048, doubling")]
+    /// Not a folio size.
+    #[error("unknown size; expected a power of two from 16 to 2048 (kilobytes)")]
     UnknownSize,
-    /// A mode behind an operation.
-    #[error("modes stand before the first operation")]
+    /// A mode after an operation.
+    #[error("modes must come before the first operation")]
     LateHeader,
     /// Not a protection.
     #[error("unknown protection; expected n, r or w")]
     UnknownProtection,
-    /// Not a set of map flags.
-    #[error("unknown map flags; expected - or letters of pNH")]
+    /// Unknown mmap flags.
+    #[error("unknown map flags; expected - or any of the letters pNH")]
     UnknownFlags,
-    /// Not a set of flags of mlockall.
-    #[error("unknown flags; expected letters of cfo: current, future, on fault")]
+    /// Unknown mlockall flags.
+    #[error("unknown mlockall flags; expected any of the letters cfo (current, future, on fault)")]
     UnknownLock,
-    /// Too few or too many words, or one that is no number.
+    /// Too few or too many words, or a word that is not a number.
     #[error("wrong number of operands, or an operand that is not a number")]
     Operands,
-    /// A second thread that forks: the child would have no first one.
-    #[error("fork and forkw are done by the first thread")]
+    /// A fork by the second thread: the child would lack the first one.
+    #[error("fork and forkw must be performed by the first thread")]
     ForkBySecond,
     /// Pages outside the arena, a stride of 0.
     #[error("pages outside the arena of 4096, a stride of 0, or a base above 511")]
@@ -204,7 +204,7 @@ pub enum OpError {
 impl FromStr for Script {
     type Err = ScriptError;
 
-    /// Reads a script up to `end` or the end of the text. Empty lines and lines from `#` on are skipped.
+    /// Parses a script up to `end` or the end of the text. Empty lines and lines starting with `#` are skipped.
     fn from_str(text: &str) -> Result<Self, ScriptError> {
         let mut script = Self::default();
         for (at, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line.trim())) {
@@ -220,7 +220,7 @@ impl FromStr for Script {
 }
 
 impl Script {
-    /// Of operations alone.
+    /// A script of operations, without a header.
     pub fn of(ops: impl IntoIterator<Item = Op>) -> Self {
         Self { steps: ops.into_iter().map(Step::from).collect(), ..Self::default() }
     }
@@ -236,7 +236,7 @@ impl Script {
 }
 
 impl fmt::Display for Script {
-    /// In the form that is read, without `end`.
+    /// Prints the form that is parsed, without `end`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.header.fmt(out)?;
         self.steps.iter().try_for_each(|step| writeln!(out, "{step}"))

@@ -1,4 +1,4 @@
-//! Operations as text, and back.
+//! Parsing and printing of operations.
 
 use std::fmt;
 use std::str::FromStr;

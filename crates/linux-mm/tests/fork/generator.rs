@@ -1,7 +1,7 @@
 //! Random scripts for a process and its child.
 
 use hksim_linux_mm::script::{ARENA_PAGES, Op, Touch};
-use hksim_linux_mm::{Advice, BLOCK_PAGES, MapFlags, Protection, RemapSource};
+use hksim_linux_mm::{Advice, MapFlags, PMD_PAGES, Protection, RemapSource};
 use hksim_testkit::Random;
 
 use super::Step;
@@ -9,9 +9,9 @@ use super::Step;
 struct Generator(Random);
 
 impl Generator {
-    /// Pages within the first four blocks, so that both processes meet.
+    /// Pages within the first four PMD ranges, so that both processes touch the same ones.
     fn range(&mut self) -> (u64, u64) {
-        let start = self.0.below(4) * BLOCK_PAGES + self.0.pick(&[0, 0, 0, 1, 16, 100, 256, 511]);
+        let start = self.0.below(4) * PMD_PAGES + self.0.pick(&[0, 0, 0, 1, 16, 100, 256, 511]);
         let length = self.0.pick(&[1, 2, 16, 64, 256, 512, 512, 513, 1024, 1536]);
         (start, length.min(ARENA_PAGES - start))
     }
@@ -49,19 +49,19 @@ impl Generator {
                 Op::Map(start, length, flags)
             }
             _ => {
-                let new = (4 * BLOCK_PAGES + start + self.0.pick(&[0, 0, 1, 256])).min(ARENA_PAGES - length);
+                let new = (4 * PMD_PAGES + start + self.0.pick(&[0, 0, 1, 256])).min(ARENA_PAGES - length);
                 Op::Remap(start, length, new, self.0.pick(&[RemapSource::Unmapped, RemapSource::Kept]))
             }
         }
     }
 }
 
-/// A script: some work, then a child beside it, once or twice.
+/// A script: some operations, then some with a child, once or twice.
 pub fn script(seed: u64) -> Vec<Step> {
     let mut random = Generator(Random::new(seed));
     let mut steps = Vec::new();
     if random.0.below(4) > 0 {
-        steps.push(Step::Parent(Op::Advise(Advice::HugePage, 0, 4 * BLOCK_PAGES)));
+        steps.push(Step::Parent(Op::Advise(Advice::HugePage, 0, 4 * PMD_PAGES)));
     }
     for _ in 0..1 + random.0.below(2) {
         steps.extend((0..random.0.below(6)).map(|_| Step::Parent(random.op())));

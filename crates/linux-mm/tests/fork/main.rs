@@ -1,8 +1,8 @@
-//! fork in the model against fork on the running kernel: random operations in a process and its child, compared after
-//! each by what it returned and cost, and by every page of both.
+//! fork in the model against fork on the running kernel: random operations in a process and its child. After each
+//! operation, results, costs and every page of both processes are compared.
 //!
-//! The oracle is a C program that needs root for frame flags; without, the test is skipped with the reason.
-//! `HKSIM_FORK_SCRIPTS` and `HKSIM_FORK_SEED` choose how many scripts and which.
+//! The oracle is a C program that needs root to read frame flags; without root the test is skipped with the reason.
+//! `HKSIM_FORK_SCRIPTS` and `HKSIM_FORK_SEED` set the number of scripts and the first seed.
 
 use hksim_linux_mm::script::{ARENA_PAGES, Op};
 use hksim_linux_mm::{Errno, Kernel, KernelConfig, KernelVersion, PageState, Rules, SizeMode, ThpConfig, ThpMode};
@@ -12,7 +12,7 @@ mod generator;
 
 const BASE: u64 = 1 << 20;
 
-/// What a script does next.
+/// A step of a script.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// The parent forks.
@@ -88,7 +88,7 @@ fn predict(config: &KernelConfig, script: &[Step]) -> Vec<String> {
     lines
 }
 
-/// The compiled oracle's lines for scripts, or nothing, with the reason on stderr.
+/// The oracle's output lines for each script, or `None` with the reason on stderr.
 fn measure(program: &CProgram, scripts: &[Vec<Step>]) -> Option<Vec<Vec<String>>> {
     let mut input = String::new();
     for script in scripts {
@@ -100,7 +100,7 @@ fn measure(program: &CProgram, scripts: &[Vec<Step>]) -> Option<Vec<Vec<String>>
     match lines.next() {
         Some("ready") => {}
         other => {
-            eprintln!("{}", other.unwrap_or("skipped: the oracle said nothing"));
+            eprintln!("{}", other.unwrap_or("skipped: the oracle printed nothing"));
             return None;
         }
     }
@@ -112,7 +112,7 @@ fn compile() -> Option<CProgram> {
     CProgram::compile(source, env!("CARGO_TARGET_TMPDIR")).map_err(|reason| eprintln!("skipped: {reason}")).ok()
 }
 
-/// The modes of this machine, if its rules are known.
+/// This machine's modes, if its kernel version is known.
 fn machine_config() -> Option<KernelConfig> {
     let chosen = |path: &str| -> Option<String> {
         let text = std::fs::read_to_string(format!("/sys/kernel/mm/transparent_hugepage/{path}")).ok()?;
@@ -136,7 +136,7 @@ fn machine_config() -> Option<KernelConfig> {
     Some(KernelConfig { thp, rules: Rules::of(version), hugetlb_pool: Some(0), ..KernelConfig::default() })
 }
 
-/// R16', R27: faults of the last operation, as measured on 6.18 before this model existed.
+/// R16', R27: faults of the last operation, measured on 6.18 before this model was written.
 #[test]
 fn copies_and_reuses_cost_what_was_measured() {
     let cases: [(&str, u64); 9] = [
@@ -171,7 +171,9 @@ fn number_from(variable: &str, default: u64) -> u64 {
 #[test]
 fn random_families_match_the_running_kernel() {
     let Some(config) = machine_config() else {
-        eprintln!("skipped: no transparent huge pages in this kernel, or one older than the rules");
+        eprintln!(
+            "skipped: this kernel has no transparent huge pages, or is older than every version with known rules"
+        );
         return;
     };
     let Some(program) = compile() else { return };
@@ -184,7 +186,7 @@ fn random_families_match_the_running_kernel() {
         steps += script.len();
         let predicted = predict(&config, &script);
         let mut difference = None;
-        // khugepaged and fork's own noise may disturb a run; what the model gets wrong is wrong every time.
+        // khugepaged and the fork itself may disturb a run; an error of the model is wrong in every run.
         for _ in 0..3 {
             let Some(mut measured) = measure(&program, std::slice::from_ref(&script)) else { return };
             let measured = measured.remove(0);

@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Condvar, Mutex, OnceLock, PoisonError};
 
-use hksim_engine::{DriveError, PolicyRule, TouchRule};
+use hksim_engine::{DriveError, MemoryPolicyRule, TouchRule};
 use hksim_trace::event::Op;
 use hksim_trace::source::EventSource;
 
@@ -37,7 +37,7 @@ pub(crate) struct Crew<P> {
     slots: Box<[Slot<P>]>,
     queues: Vec<Queue>,
     touch: TouchRule,
-    memory_policy: PolicyRule,
+    memory_policy: MemoryPolicyRule,
     failed: AtomicU64,
     /// Memory policies that the kernel refused.
     disobeyed: AtomicU64,

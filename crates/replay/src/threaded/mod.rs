@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use hksim_engine::{FellBack, TouchRule};
+use hksim_engine::{Fallbacks, TouchRule};
 use hksim_native::MmapMemory;
 use hksim_policy::layout::HEAPS_MAX;
 use hksim_policy::{Allocator, Memory, PreparedPolicy};
@@ -117,7 +117,7 @@ impl Threaded<'_> {
                 let allocator: Option<&NativeAllocator> = shared.get();
                 replayed.os_calls = allocator.map(|allocator| allocator.mem.os().calls());
                 replayed.os_calls_failed = allocator.map(|allocator| allocator.mem.os().failed());
-                replayed.fell_back = allocator.map(|allocator| FellBack::of(allocator.mem.pool()));
+                replayed.fell_back = allocator.map(|allocator| Fallbacks::of(allocator.mem.pool()));
                 replayed.note_observer(&sampled.observer);
                 replayed.skipped.append(&mut skipped);
                 replayed.skipped.push(Skipped::new("rss_bytes_peak", "the highest at a mark: threads ran meanwhile"));

@@ -1,18 +1,18 @@
-//! What is kept of the arena's contents, where somebody looks at them.
+//! The arena's contents, as far as a policy needs them.
 
 use super::kept_bytes::KeptBytes;
 use super::nonzero::NonZero;
 
-/// Contents, as closely as the design needs them.
+/// Contents in the detail that the policy needs.
 pub(crate) enum Contents {
-    /// The kernel looks whether pages are all zeros.
+    /// Only whether bytes are zero: the kernel inspects pages for zeros.
     NonZero(NonZero),
-    /// The allocator reads what programs left, too.
+    /// Every byte: the allocator also reads what programs wrote.
     Bytes(KeptBytes),
 }
 
 impl Contents {
-    /// Bytes `at..at + count` of the arena are all written with this one.
+    /// Sets bytes `at..at + count` of the arena to `byte`.
     pub(crate) fn write(&self, at: u64, count: u64, byte: u8) {
         match self {
             Contents::NonZero(bits) => bits.write(at, count, byte),
@@ -20,7 +20,7 @@ impl Contents {
         }
     }
 
-    /// Bytes are copied from one place of the arena to another.
+    /// Copies bytes within the arena.
     pub(crate) fn copy(&self, to: u64, from: u64, count: u64) {
         match self {
             Contents::NonZero(bits) => bits.copy(to, from, count),
@@ -36,7 +36,7 @@ impl Contents {
         }
     }
 
-    /// The byte at `at`; `None` where only zero is told from the rest.
+    /// The byte at `at`; `None` if only zero and non-zero are distinguished.
     pub(crate) fn byte_at(&self, at: u64) -> Option<u8> {
         match self {
             Contents::NonZero(_) => None,

@@ -1,19 +1,19 @@
-//! Which touches of a page can still change something.
+//! Filters out touches that cannot change a page's state.
 //!
-//! One byte a page of the reservation, of which only those near touched pages cost memory. A touch passes the filter
-//! unless the page saw one at least as strong since it was last purged, mapped or moved. Passing too often costs time
-//! only: the kernel model decides.
+//! One byte per page of the reservation; only those near touched pages use memory. A touch passes unless the page saw
+//! an equally strong touch since it was last purged, mapped or moved. Passing too many touches only costs time, because
+//! the kernel model decides.
 
 use std::cell::Cell;
 use std::ops::Range;
 
 use super::zeroed::zeroed_cells;
-use crate::hooks::Touch;
+use crate::observer::Touch;
 
 const READ: u8 = 1;
 const WRITTEN_ZERO: u8 = 2;
 const WRITTEN: u8 = 4;
-/// Written, but the next touch counts.
+/// Written, but the next touch must pass.
 const KEPT: u8 = 8;
 const EVER_WRITTEN: u8 = WRITTEN | WRITTEN_ZERO | KEPT;
 
@@ -22,7 +22,7 @@ pub(crate) struct TouchFilter {
     pages: Box<[Cell<u8>]>,
 }
 
-/// What a stored byte must contain for a touch to be without effect.
+/// The flags that make a touch have no effect.
 fn enough(touch: Touch) -> u8 {
     match touch {
         Touch::Read => READ | WRITTEN_ZERO | WRITTEN,
@@ -44,7 +44,7 @@ impl TouchFilter {
         TouchFilter { pages: zeroed_cells(pages as usize) }
     }
 
-    /// Notes a touch; whether it may change the page.
+    /// Records a touch. Returns whether it may change the page.
     #[inline(always)]
     pub(crate) fn passes(&self, page: u64, touch: Touch) -> bool {
         let seen = &self.pages[page as usize];
@@ -56,12 +56,12 @@ impl TouchFilter {
         true
     }
 
-    /// Whether a write of a page would be without effect.
+    /// Whether a write to a page would have no effect.
     pub(crate) fn is_written(&self, page: u64) -> bool {
         self.pages[page as usize].get() & WRITTEN != 0
     }
 
-    /// Lets the next touch of a page pass. What was written there stays.
+    /// Lets the next touch of a page pass. The page still counts as written.
     pub(crate) fn pass_again(&self, page: u64) {
         let seen = &self.pages[page as usize];
         if seen.get() & EVER_WRITTEN != 0 {
@@ -69,11 +69,11 @@ impl TouchFilter {
         }
     }
 
-    /// Forgets pages that something happened to; `lost` is called for those that had been written.
+    /// Resets pages whose state changed. Calls `lost` for those that had been written.
     pub(crate) fn forget(&self, pages: Range<u64>, mut lost: impl FnMut(u64)) {
         for page in pages {
             let seen = &self.pages[page as usize];
-            // A byte that is zero stays untouched: it may lie where nothing ever was.
+            // Zero bytes are not written, so that untouched parts of the table use no memory.
             if seen.get() != 0 && seen.replace(0) & EVER_WRITTEN != 0 {
                 lost(page);
             }

@@ -1,4 +1,4 @@
-//! The memory after a fork: every write counts again, also that of metadata.
+//! The memory after a fork: every write matters again, including writes to metadata.
 
 use hksim_policy::PAGE_BYTES;
 use std::ops::Range;
@@ -6,85 +6,87 @@ use std::ops::Range;
 use hksim_policy::layout::{HEAP_BYTES, SPANS_AT};
 use hksim_policy::meta::{ENTRY_BYTES, PoolMeta, SpanMeta};
 
-use super::meta_watch::{self, Piece};
+use super::meta_tracker::{self, MetaItem};
 use super::{ENTRIES_PER_PAGE, SimMemory};
-use crate::hooks::{Hooks, Touch, Why};
+use crate::observer::{Cause, MemoryObserver, Touch};
 
 /// Bytes of a remote word.
 const WORD_BYTES: u64 = 8;
 
-impl<H: Hooks> SimMemory<H> {
-    /// A fork has write-protected these pages, named from the start of the reservation: the next write to each counts. From
-    /// now on writes of metadata are told from reads, if the hooks see every access.
+impl<H: MemoryObserver> SimMemory<H> {
+    /// A fork has write-protected these pages (named from the start of the reservation): the next write to each passes
+    /// the filter. From now on metadata writes are distinguished from reads, if the observer sees every access.
     pub fn forked(&self, pages: Range<u64>) {
-        self.watch.switch_on();
+        self.meta_tracker.switch_on();
         pages.for_each(|page| self.filter.pass_again(page));
     }
 
-    /// Finds the metadata that were written since the last time.
-    pub fn settle(&self) {
-        if !H::EVERY_ACCESS || !self.watch.is_on() {
+    /// Finds the metadata written since the last call, and touches its pages.
+    pub fn flush_meta_writes(&self) {
+        if !H::EVERY_ACCESS || !self.meta_tracker.is_on() {
             return;
         }
         self.touch_changed();
-        self.watch.clear();
+        self.meta_tracker.clear();
     }
 
     fn touch_changed(&self) {
-        for piece in self.watch.take_changed(|piece| self.digest(piece)) {
-            let (at, bytes) = self.extent(piece);
-            self.touch(at, bytes, Touch::Write, Why::Metadata);
+        for item in self.meta_tracker.take_changed(|item| self.digest(item)) {
+            let (at, bytes) = self.extent(item);
+            self.touch(at, bytes, Touch::Write, Cause::Metadata);
         }
     }
 
     #[inline]
-    pub(super) fn remember(&self, piece: Piece) {
-        if !self.watch.is_on() {
+    pub(super) fn remember(&self, item: MetaItem) {
+        if !self.meta_tracker.is_on() {
             return;
         }
-        // Before the next change: it may undo this one.
+        // Before the next change, because it may undo this one.
         self.touch_changed();
-        if !self.filter.is_written(self.extent(piece).0 / PAGE_BYTES) {
-            self.watch.remember(piece, || self.digest(piece));
+        if !self.filter.is_written(self.extent(item).0 / PAGE_BYTES) {
+            self.meta_tracker.remember(item, || self.digest(item));
         }
     }
 
-    fn digest(&self, piece: Piece) -> u64 {
-        match piece {
-            Piece::Pool => meta_watch::of_pool(&self.pool),
-            Piece::Entry(ordinal) => {
+    fn digest(&self, item: MetaItem) -> u64 {
+        match item {
+            MetaItem::Pool => meta_tracker::of_pool(&self.pool),
+            MetaItem::Entry(ordinal) => {
                 let (page, index) = (ordinal as usize / ENTRIES_PER_PAGE, ordinal as usize % ENTRIES_PER_PAGE);
-                self.table[page].get().map_or(0, |entries| meta_watch::of_entry(&entries[index]))
+                self.table[page].get().map_or(0, |entries| meta_tracker::of_entry(&entries[index]))
             }
-            Piece::Mail(heap) => meta_watch::of_word(&self.mail[heap as usize]),
-            Piece::Header(superslab) => meta_watch::of_header(&self.superslab_at(superslab).meta),
-            Piece::Slab(superslab, slice) => meta_watch::of_slab(&self.superslab_at(superslab).slabs[slice as usize]),
-            Piece::Remote(superslab, slice) => {
-                meta_watch::of_word(&self.superslab_at(superslab).remote[slice as usize])
+            MetaItem::Mail(heap) => meta_tracker::of_word(&self.mail[heap as usize]),
+            MetaItem::Header(superslab) => meta_tracker::of_header(&self.superslab_at(superslab).meta),
+            MetaItem::Slab(superslab, unit) => {
+                meta_tracker::of_slab(&self.superslab_at(superslab).slabs[unit as usize])
             }
-            Piece::MailNext(superslab, slice) => {
-                meta_watch::of_word(&self.superslab_at(superslab).mail[slice as usize])
+            MetaItem::Remote(superslab, unit) => {
+                meta_tracker::of_word(&self.superslab_at(superslab).remote[unit as usize])
+            }
+            MetaItem::MailNext(superslab, unit) => {
+                meta_tracker::of_word(&self.superslab_at(superslab).mail[unit as usize])
             }
         }
     }
 
-    /// Where a piece lies natively, from the start of the reservation, and its bytes: none crosses a page.
-    fn extent(&self, piece: Piece) -> (u64, u64) {
+    /// The native position of an item, from the start of the reservation, and its size. No item crosses a page.
+    fn extent(&self, item: MetaItem) -> (u64, u64) {
         let layout = &self.layout;
         let word = |superslab: u32, words: u32, slice: u32| {
             (layout.meta_of(superslab) + u64::from(words) + WORD_BYTES * u64::from(slice), WORD_BYTES)
         };
-        match piece {
-            Piece::Pool => (0, size_of::<PoolMeta>() as u64),
-            Piece::Entry(ordinal) => (layout.entry_of(ordinal), ENTRY_BYTES),
-            Piece::Mail(heap) => (layout.heap_of(heap) + HEAP_BYTES - WORD_BYTES, WORD_BYTES),
-            Piece::Header(superslab) => (layout.meta_of(superslab), u64::from(SPANS_AT)),
-            Piece::Slab(superslab, slice) => {
+        match item {
+            MetaItem::Pool => (0, size_of::<PoolMeta>() as u64),
+            MetaItem::Entry(ordinal) => (layout.entry_of(ordinal), ENTRY_BYTES),
+            MetaItem::Mail(heap) => (layout.heap_of(heap) + HEAP_BYTES - WORD_BYTES, WORD_BYTES),
+            MetaItem::Header(superslab) => (layout.meta_of(superslab), u64::from(SPANS_AT)),
+            MetaItem::Slab(superslab, slice) => {
                 let bytes = size_of::<SpanMeta>() as u64;
                 (layout.meta_of(superslab) + u64::from(SPANS_AT) + u64::from(slice) * bytes, bytes)
             }
-            Piece::Remote(superslab, slice) => word(superslab, layout.remote_words, slice),
-            Piece::MailNext(superslab, slice) => word(superslab, layout.message_links, slice),
+            MetaItem::Remote(superslab, slice) => word(superslab, layout.remote_words, slice),
+            MetaItem::MailNext(superslab, slice) => word(superslab, layout.message_links, slice),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The arena's bytes themselves, for designs whose allocator reads what a program left: headers `light` and `off`.
+//! The arena's bytes, for policies whose allocator reads what a program wrote: headers `light` and `off`.
 //!
-//! Costs as much memory as the simulated program's blocks; only pages that were written are present.
+//! Uses as much memory as the simulated program's written pages.
 
 use std::cell::{Cell, OnceCell};
 use std::ops::Range;
@@ -22,20 +22,20 @@ impl KeptBytes {
         KeptBytes { superslab_shift, superslabs: (0..superslabs).map(|_| OnceCell::new()).collect() }
     }
 
-    /// Bytes `at..at + count` of the arena are all written with this one.
+    /// Sets bytes `at..at + count` of the arena to `byte`.
     pub(crate) fn write(&self, at: u64, count: u64, byte: u8) {
         for (superslab, part) in self.parts(at..at + count) {
             let bytes = &self.superslabs[superslab];
             if byte != 0 {
                 self.bytes_of(superslab)[part].iter().for_each(|cell| cell.set(byte));
             } else if let Some(bytes) = bytes.get() {
-                // What is zero already stays untouched: it may lie where nothing ever was.
+                // Zero bytes are not written, so that untouched parts of the table use no memory.
                 bytes[part].iter().filter(|cell| cell.get() != 0).for_each(|cell| cell.set(0));
             }
         }
     }
 
-    /// Bytes are copied from one place of the arena to another that does not overlap it.
+    /// Copies bytes within the arena; the ranges do not overlap.
     pub(crate) fn copy(&self, to: u64, from: u64, count: u64) {
         for offset in 0..count {
             let byte = self.byte_at(from + offset);
@@ -62,7 +62,7 @@ impl KeptBytes {
         self.superslabs[superslab].get_or_init(|| zeroed_cells(1 << self.superslab_shift))
     }
 
-    /// The parts of a range by SuperSlab, with their places in it.
+    /// The parts of a range by SuperSlab, as offsets in it.
     fn parts(&self, range: Range<u64>) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
         let shift = self.superslab_shift;
         (range.start >> shift..range.end.div_ceil(1 << shift)).map(move |superslab| {

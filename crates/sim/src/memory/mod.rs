@@ -1,14 +1,14 @@
-//! The policy's memory in the simulator: what it accesses becomes hooks, its contents are not kept.
+//! The allocator's memory in the simulator: it reports accesses to an observer and does not store contents.
 
+mod bindings;
 mod contents;
 mod filter;
 mod forked;
 mod kept_bytes;
-mod meta_watch;
+mod meta_tracker;
 mod nonzero;
-mod places;
+mod report_contents;
 mod superslab;
-mod told;
 mod zeroed;
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
@@ -22,21 +22,21 @@ use hksim_policy::meta::{ENTRY_BYTES, Entry, PoolMeta, SpanMeta, SuperSlabMeta};
 use hksim_policy::vocabulary::{Align, Header, MetaPlace};
 use hksim_policy::{Errno, Geometry, InvalidFree, PAGE_BYTES};
 
-use crate::hooks::{Hooks, Touch, Why};
+use crate::observer::{Cause, MemoryObserver, Touch};
+use bindings::Bindings;
 use contents::Contents;
 use filter::TouchFilter;
 use kept_bytes::KeptBytes;
-use meta_watch::{MetaWatch, Piece};
+use meta_tracker::{MetaItem, MetaTracker};
 use nonzero::NonZero;
-use places::Places;
 use superslab::SimSuperSlab;
 pub use superslab::SimWord;
 
 /// Bytes of a link.
 const LINK_BYTES: u64 = 4;
-/// Bytes of a key, which stands behind a link.
+/// Bytes of a key, which follows a link.
 const KEY_BYTES: u64 = 4;
-/// Stands for bytes of metadata that a block was laid over: the simulator keeps none of them.
+/// Value used for metadata bytes that a block overlaps: the simulator does not store their contents.
 const METADATA_BYTE: u8 = 1;
 /// Entries on one page of the arena table.
 const ENTRIES_PER_PAGE: usize = (PAGE_BYTES / ENTRY_BYTES) as usize;
@@ -45,9 +45,9 @@ pub const BASE_PAGE: u64 = BASE_ADDRESS / PAGE_BYTES;
 
 type EntryPage = Box<[Entry; ENTRIES_PER_PAGE]>;
 
-/// A simulated memory that feeds one consumer of hooks.
-pub struct SimMemory<H: Hooks> {
-    hooks: RefCell<H>,
+/// A simulated memory that reports to one observer.
+pub struct SimMemory<H: MemoryObserver> {
+    observer: RefCell<H>,
     filter: TouchFilter,
     contents: Option<Contents>,
     layout: Layout,
@@ -57,20 +57,20 @@ pub struct SimMemory<H: Hooks> {
     pool: PoolMeta,
     mail: Box<[SimWord]>,
     now_ns: Cell<u64>,
-    /// Where SuperSlabs lie that have maps of their own.
-    places: Option<Places>,
-    /// Whether the program locks what is taken from now on.
+    /// Addresses of SuperSlabs with separate mappings.
+    bindings: Option<Bindings>,
+    /// How the program locks future mappings, if it does.
     locks_future: Cell<Option<Locking>>,
-    /// On after a fork; used where the hooks see every access.
-    watch: MetaWatch,
+    /// Detects metadata writes. Active after a fork, if the observer sees every access.
+    meta_tracker: MetaTracker,
 }
 
-impl<H: Hooks> SimMemory<H> {
-    /// Reserves the layout in the simulated address space and writes its control page.
-    pub fn new(layout: Layout, geometry: &impl Geometry, hooks: H) -> SimMemory<H> {
+impl<H: MemoryObserver> SimMemory<H> {
+    /// Reserves the layout in the simulated address space and initialises its control page.
+    pub fn new(layout: Layout, geometry: &impl Geometry, observer: H) -> SimMemory<H> {
         let ordinals = layout.ordinals() as usize;
         let memory = SimMemory {
-            hooks: RefCell::new(hooks),
+            observer: RefCell::new(observer),
             filter: TouchFilter::new(layout.named_bytes() / PAGE_BYTES),
             contents: matches!(geometry.header(), Header::Light | Header::Off)
                 .then(|| Contents::Bytes(KeptBytes::new(layout.ordinals(), layout.superslab_shift))),
@@ -80,28 +80,28 @@ impl<H: Hooks> SimMemory<H> {
             pool: PoolMeta::new(),
             mail: (0..HEAPS_MAX).map(|_| SimWord::default()).collect(),
             now_ns: Cell::new(0),
-            places: (layout.align != Align::Arena)
-                .then(|| Places::new(layout.ordinals(), (1 << layout.superslab_shift) / PAGE_BYTES)),
+            bindings: (layout.align != Align::Arena)
+                .then(|| Bindings::new(layout.ordinals(), (1 << layout.superslab_shift) / PAGE_BYTES)),
             locks_future: Cell::new(None),
-            watch: MetaWatch::default(),
+            meta_tracker: MetaTracker::default(),
             layout,
         };
-        memory.hooks.borrow_mut().reserve(memory.reserved());
-        memory.touch(0, PAGE_BYTES, Touch::WriteZero, Why::Metadata);
+        memory.observer.borrow_mut().reserve(memory.reserved());
+        memory.touch(0, PAGE_BYTES, Touch::WriteZero, Cause::Metadata);
         memory
     }
 
-    /// Keeps track of which bytes are zero from now on, for designs whose purging lets the kernel look at them
-    /// (MADV_FREE): a split leaves pages of zeros absent, those of metadata too. It costs time at every write.
+    /// From now on, tracks which bytes are zero. For policies whose purging makes the kernel inspect contents
+    /// (MADV_FREE): a folio split drops pages of zeros, including metadata. Slows down every write.
     pub fn keep_contents(&mut self) {
-        self.watch.switch_on();
+        self.meta_tracker.switch_on();
         let (superslabs, shift) = (self.layout.ordinals(), self.layout.superslab_shift);
         self.contents.get_or_insert_with(|| Contents::NonZero(NonZero::new(superslabs, shift)));
     }
 
-    /// The consumer.
-    pub fn hooks(&self) -> RefMut<'_, H> {
-        self.hooks.borrow_mut()
+    /// The observer.
+    pub fn observer(&self) -> RefMut<'_, H> {
+        self.observer.borrow_mut()
     }
 
     /// A block's address in the simulated address space.
@@ -110,7 +110,7 @@ impl<H: Hooks> SimMemory<H> {
         self.page_at(at / PAGE_BYTES) * PAGE_BYTES + at % PAGE_BYTES
     }
 
-    /// Pages of the simulated address space that a block's bytes lie on.
+    /// The pages of the simulated address space that hold a block's first `bytes` bytes.
     pub fn pages_of(&self, block: Block<u32>, bytes: u64) -> Range<u64> {
         let first = self.layout.superslab_of(block.superslab) + u64::from(block.offset);
         self.pages_at(&(first / PAGE_BYTES..(first + bytes).div_ceil(PAGE_BYTES)))
@@ -121,73 +121,73 @@ impl<H: Hooks> SimMemory<H> {
         BASE_PAGE..BASE_PAGE + self.layout.bytes() / PAGE_BYTES
     }
 
-    /// Everything that has a name, in the order of names: its first page by name, and its pages of the simulated address space.
-    pub fn pieces(&self) -> impl Iterator<Item = (u64, Range<u64>)> + '_ {
+    /// All named ranges, in the order of names: first page by name, and pages in the simulated address space.
+    pub fn mapped_ranges(&self) -> impl Iterator<Item = (u64, Range<u64>)> + '_ {
         let superslab_pages = (1 << self.layout.superslab_shift) / PAGE_BYTES;
-        let ordinals = self.places.iter().flat_map(|_| 0..self.pool.high_water.get());
+        let ordinals = self.bindings.iter().flat_map(|_| 0..self.pool.high_water.get());
         let bound = ordinals.filter_map(move |ordinal| {
-            let first = self.places.as_ref()?.first_page(ordinal)?;
+            let first = self.bindings.as_ref()?.first_page(ordinal)?;
             Some((self.layout.superslab_of(ordinal) / PAGE_BYTES, first..first + superslab_pages))
         });
         std::iter::once((0, self.reserved())).chain(bound)
     }
 
-    /// The page of the simulated address space that a page's name stands for.
+    /// Translates a page's name to its page in the simulated address space.
     #[inline]
     fn page_at(&self, page: u64) -> u64 {
-        match (&self.places, page.checked_sub(self.layout.arena / PAGE_BYTES)) {
-            (Some(places), Some(arena_page)) => places.page_of(arena_page),
+        match (&self.bindings, page.checked_sub(self.layout.arena / PAGE_BYTES)) {
+            (Some(bindings), Some(arena_page)) => bindings.page_of(arena_page),
             _ => BASE_PAGE + page,
         }
     }
 
-    /// The same of pages that lie side by side: those of one block, or of what a call is made on.
+    /// The same for contiguous pages: those of one block, or the argument of one call.
     #[inline]
     fn pages_at(&self, pages: &Range<u64>) -> Range<u64> {
         let first = self.page_at(pages.start);
         first..first + (pages.end - pages.start)
     }
 
-    /// Touches bytes, counted from the start of the reservation.
+    /// Touches bytes, given as an offset from the start of the reservation.
     #[inline(always)]
-    fn touch(&self, at: u64, bytes: u64, touch: Touch, why: Why) {
+    fn touch(&self, at: u64, bytes: u64, touch: Touch, cause: Cause) {
         let (first, last) = (at / PAGE_BYTES, (at + bytes - 1) / PAGE_BYTES);
         let mut page = first;
         while page <= last {
             if self.filter.passes(page, touch) {
-                self.pass_on(page, touch, why);
+                self.pass_on(page, touch, cause);
             }
             page += 1;
         }
         if H::EVERY_ACCESS {
-            self.hooks.borrow_mut().access(self.pages_at(&(first..last + 1)), why);
+            self.observer.borrow_mut().access(self.pages_at(&(first..last + 1)), cause);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn pass_on(&self, page: u64, touch: Touch, why: Why) {
-        self.hooks.borrow_mut().touch(self.page_at(page), touch, why);
+    fn pass_on(&self, page: u64, touch: Touch, cause: Cause) {
+        self.observer.borrow_mut().touch(self.page_at(page), touch, cause);
     }
 
     #[inline(always)]
     fn superslab_at(&self, ordinal: u32) -> &SimSuperSlab {
         match self.superslabs[ordinal as usize].get() {
             Some(superslab) => superslab,
-            None => unreachable!("the policy used SuperSlab {ordinal} before it initialised it"),
+            None => unreachable!("the allocator used SuperSlab {ordinal} before initialising it"),
         }
     }
 
     #[inline(always)]
-    fn observe_meta(&self, ordinal: u32, piece: impl FnOnce() -> Piece) {
+    fn observe_meta(&self, ordinal: u32, item: impl FnOnce() -> MetaItem) {
         if H::EVERY_ACCESS {
             let page = self.layout.meta_of(ordinal) / PAGE_BYTES;
-            self.hooks.borrow_mut().access(self.pages_at(&(page..page + 1)), Why::Metadata);
-            self.remember(piece());
+            self.observer.borrow_mut().access(self.pages_at(&(page..page + 1)), Cause::Metadata);
+            self.remember(item());
         }
     }
 
-    /// Where the key behind a link lies, from the start of the reservation.
+    /// The offset of the key after a link, from the start of the reservation.
     #[inline(always)]
     fn key_at(&self, superslab: u32, link_at: u32) -> u64 {
         self.layout.superslab_of(superslab) + u64::from(link_at) + LINK_BYTES
@@ -198,7 +198,7 @@ impl<H: Hooks> SimMemory<H> {
         first..first + range.bytes / PAGE_BYTES
     }
 
-    /// The same for the bytes of a number.
+    /// Records that the bytes of a number are written.
     #[cold]
     fn written_number(&self, at: u64, number: u32) {
         for (place, byte) in (at..).zip(number.to_le_bytes()) {
@@ -206,7 +206,8 @@ impl<H: Hooks> SimMemory<H> {
         }
     }
 
-    /// Bytes, counted from the start of the reservation, are written: what matters where contents are kept.
+    /// Records that bytes are written, given as an offset from the start of the reservation. No effect unless contents
+    /// are tracked.
     #[inline(always)]
     fn written(&self, at: u64, count: u64, byte: u8) {
         if let Some(contents) = &self.contents
@@ -217,7 +218,7 @@ impl<H: Hooks> SimMemory<H> {
         }
     }
 
-    /// An access of a block's to where metadata stood says that their SuperSlab is gone: they are bytes like others from now on.
+    /// A block's access to former metadata means that the SuperSlab is gone: from now on these are ordinary bytes.
     fn take_over_meta(&self, contents: &Contents, at: u64, count: u64) {
         let shift = self.layout.superslab_shift;
         for ordinal in at >> shift..(at + count).div_ceil(1 << shift) {
@@ -236,7 +237,7 @@ impl<H: Hooks> SimMemory<H> {
         self.layout.meta_of(0) == self.layout.superslab_of(0)
     }
 
-    /// These pages read as zeros from now on.
+    /// Records that these pages read as zeros from now on.
     fn wiped(&self, pages: &Range<u64>) {
         let Some(contents) = &self.contents else { return };
         let Some(first) = (pages.start * PAGE_BYTES).checked_sub(self.layout.arena) else { return };
@@ -250,7 +251,7 @@ impl<H: Hooks> SimMemory<H> {
         }
     }
 
-    /// Something happened to these pages: touches count again, and links on them are lost.
+    /// Records that the state of these pages changed: touches pass the filter again, and links on them are lost.
     fn forget(&self, pages: Range<u64>) {
         let arena_page = self.layout.arena / PAGE_BYTES;
         self.filter.forget(pages, |page| {
@@ -265,7 +266,7 @@ impl<H: Hooks> SimMemory<H> {
     }
 }
 
-impl<H: Hooks> Memory for SimMemory<H> {
+impl<H: MemoryObserver> Memory for SimMemory<H> {
     type SuperSlab = u32;
     type Word = SimWord;
     type Guard<'a>
@@ -295,30 +296,30 @@ impl<H: Hooks> Memory for SimMemory<H> {
             self.written(self.layout.meta_of(superslab), meta_bytes, 0);
             self.superslab_at(superslab).zero_meta();
         }
-        self.touch(self.layout.meta_of(superslab), meta_bytes, Touch::Write, Why::Metadata);
+        self.touch(self.layout.meta_of(superslab), meta_bytes, Touch::Write, Cause::Metadata);
     }
 
     #[inline(always)]
     fn meta(&self, superslab: u32) -> &SuperSlabMeta<SimWord> {
-        self.observe_meta(superslab, || Piece::Header(superslab));
+        self.observe_meta(superslab, || MetaItem::Header(superslab));
         &self.superslab_at(superslab).meta
     }
 
     #[inline(always)]
     fn slice_meta(&self, _place: MetaPlace, superslab: u32, slice: u32) -> &SpanMeta {
-        self.observe_meta(superslab, || Piece::Slab(superslab, slice));
+        self.observe_meta(superslab, || MetaItem::Slab(superslab, slice));
         &self.superslab_at(superslab).slabs[slice as usize]
     }
 
     #[inline(always)]
     fn remote(&self, superslab: u32, slice: u32) -> &SimWord {
-        self.observe_meta(superslab, || Piece::Remote(superslab, slice));
+        self.observe_meta(superslab, || MetaItem::Remote(superslab, slice));
         &self.superslab_at(superslab).remote[slice as usize]
     }
 
     #[inline(always)]
     fn message_next(&self, superslab: u32, slice: u32) -> &SimWord {
-        self.observe_meta(superslab, || Piece::MailNext(superslab, slice));
+        self.observe_meta(superslab, || MetaItem::MailNext(superslab, slice));
         &self.superslab_at(superslab).mail[slice as usize]
     }
 
@@ -326,18 +327,18 @@ impl<H: Hooks> Memory for SimMemory<H> {
         let (page, index) = (ordinal as usize / ENTRIES_PER_PAGE, ordinal as usize % ENTRIES_PER_PAGE);
         let entries = self.table[page].get_or_init(|| {
             let at = self.layout.entry_of((page * ENTRIES_PER_PAGE) as u32);
-            self.touch(at, 1, Touch::Write, Why::Metadata);
+            self.touch(at, 1, Touch::Write, Cause::Metadata);
             Box::new(std::array::from_fn(|_| Entry::default()))
         });
         if H::EVERY_ACCESS {
-            self.remember(Piece::Entry(ordinal));
+            self.remember(MetaItem::Entry(ordinal));
         }
         &entries[index]
     }
 
     fn pool(&self) -> &PoolMeta {
         if H::EVERY_ACCESS {
-            self.remember(Piece::Pool);
+            self.remember(MetaItem::Pool);
         }
         &self.pool
     }
@@ -347,12 +348,12 @@ impl<H: Hooks> Memory for SimMemory<H> {
     fn init_heap(&self, heap: u32) {
         use hksim_policy::Word;
         self.mail[heap as usize].store(0);
-        self.touch(self.layout.heap_of(heap), HEAP_BYTES, Touch::WriteZero, Why::Metadata);
+        self.touch(self.layout.heap_of(heap), HEAP_BYTES, Touch::WriteZero, Cause::Metadata);
     }
 
     fn message_queue(&self, heap: u32) -> &SimWord {
         if H::EVERY_ACCESS {
-            self.remember(Piece::Mail(heap));
+            self.remember(MetaItem::Mail(heap));
         }
         &self.mail[heap as usize]
     }
@@ -361,7 +362,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
     fn read_link(&self, superslab: u32, at: u32) -> Link {
         if H::EVERY_ACCESS {
             let page = (self.layout.superslab_of(superslab) + u64::from(at)) / PAGE_BYTES;
-            self.hooks.borrow_mut().access(self.pages_at(&(page..page + 1)), Why::Link);
+            self.observer.borrow_mut().access(self.pages_at(&(page..page + 1)), Cause::Link);
         }
         self.superslab_at(superslab).read_link(at)
     }
@@ -369,7 +370,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
     #[inline(always)]
     fn write_link(&self, superslab: u32, at: u32, link: Link) {
         let touch = if link == Link::NONE { Touch::WriteZero } else { Touch::Write };
-        self.touch(self.layout.superslab_of(superslab) + u64::from(at), LINK_BYTES, touch, Why::Link);
+        self.touch(self.layout.superslab_of(superslab) + u64::from(at), LINK_BYTES, touch, Cause::Link);
         self.superslab_at(superslab).write_link(at, link);
         if self.contents.is_some() {
             let first = self.layout.superslab_of(superslab) + u64::from(at);
@@ -377,17 +378,17 @@ impl<H: Hooks> Memory for SimMemory<H> {
         }
     }
 
-    /// A touch, though the key itself is not kept: no program of a trace frees twice.
+    /// Only a touch: the key is not stored, because no program of a trace frees twice.
     #[inline(always)]
     fn read_key(&self, superslab: u32, at: u32) -> u32 {
-        self.touch(self.key_at(superslab, at), KEY_BYTES, Touch::Read, Why::Link);
+        self.touch(self.key_at(superslab, at), KEY_BYTES, Touch::Read, Cause::Link);
         0
     }
 
     #[inline(always)]
     fn write_key(&self, superslab: u32, at: u32, key: u32) {
         let touch = if key == 0 { Touch::WriteZero } else { Touch::Write };
-        self.touch(self.key_at(superslab, at), KEY_BYTES, touch, Why::Link);
+        self.touch(self.key_at(superslab, at), KEY_BYTES, touch, Cause::Link);
         if self.contents.is_some() {
             self.written_number(self.key_at(superslab, at), key);
         }
@@ -400,74 +401,74 @@ impl<H: Hooks> Memory for SimMemory<H> {
     }
 
     fn invalid_free(&self, block: Block<u32>, what: InvalidFree) {
-        unreachable!("an event of a trace is a misuse: {what:?} of {block:?}")
+        unreachable!("a trace event caused an invalid free: {what:?} of {block:?}")
     }
 
     fn read_header(&self, superslab: u32, at: u32) -> u8 {
         let first = self.layout.superslab_of(superslab) + u64::from(at);
-        self.touch(first, 1, Touch::Read, Why::Header);
+        self.touch(first, 1, Touch::Read, Cause::Header);
         let contents = self.contents.as_ref().and_then(|contents| contents.byte_at(first - self.layout.arena));
-        contents.expect("bytes are kept where headers are read")
+        contents.expect("contents are stored if headers are read")
     }
 
     fn write_header(&self, superslab: u32, at: u32, bytes: u32, tag: u8) {
         let first = self.layout.superslab_of(superslab) + u64::from(at);
-        self.touch(first, u64::from(bytes), Touch::Write, Why::Header);
+        self.touch(first, u64::from(bytes), Touch::Write, Cause::Header);
         self.written(first, u64::from(bytes), tag);
     }
 
     fn zero(&self, superslab: u32, at: u64, bytes: u64) {
         if bytes > 0 {
-            self.touch(self.layout.superslab_of(superslab) + at, bytes, Touch::WriteZero, Why::Zeroing);
+            self.touch(self.layout.superslab_of(superslab) + at, bytes, Touch::WriteZero, Cause::Zeroing);
             self.written(self.layout.superslab_of(superslab) + at, bytes, 0);
         }
     }
 
     fn copy(&self, to: Block<u32>, from: Block<u32>, bytes: u64) {
-        // Page by page, reading before writing, as the native memory does.
+        // Page by page, reading before writing, like the native memory.
         let at = |block: Block<u32>| self.layout.superslab_of(block.superslab) + u64::from(block.offset);
         let mut done = 0;
         while done < bytes {
             let (source, target) = (at(from) + done, at(to) + done);
             let to_page_end = |at: u64| PAGE_BYTES - at % PAGE_BYTES;
             let step = to_page_end(source).min(to_page_end(target)).min(bytes - done);
-            self.touch(source, step, Touch::Read, Why::Copy);
-            self.touch(target, step, Touch::Write, Why::Copy);
+            self.touch(source, step, Touch::Read, Cause::Copy);
+            self.touch(target, step, Touch::Write, Cause::Copy);
             done += step;
         }
         if let Some(contents) = &self.contents {
             let (to, from) = (at(to) - self.layout.arena, at(from) - self.layout.arena);
             self.take_over_meta(contents, to, bytes);
-            // A huge block that was never written holds what its memory held before.
+            // A huge block that was never written holds the former contents of its memory.
             self.take_over_meta(contents, from, bytes);
             contents.copy(to, from, bytes);
         }
     }
 
     fn map(&self, range: ArenaRange, mapping: Mapping) -> Result<(), Errno> {
-        self.settle();
+        self.flush_meta_writes();
         self.forget(self.pages(range));
         self.wiped(&self.pages(range));
-        self.hooks.borrow_mut().map(self.pages_at(&self.pages(range)), mapping)
+        self.observer.borrow_mut().map(self.pages_at(&self.pages(range)), mapping)
     }
 
     fn map_anywhere(&self, bytes: u64, mapping: Mapping) -> Result<u64, Errno> {
-        self.hooks.borrow_mut().map_anywhere(bytes / PAGE_BYTES, mapping).map(|page| page * PAGE_BYTES)
+        self.observer.borrow_mut().map_anywhere(bytes / PAGE_BYTES, mapping).map(|page| page * PAGE_BYTES)
     }
 
     fn unmap_at(&self, address: u64, bytes: u64) -> Result<(), Errno> {
         let first = address / PAGE_BYTES;
         let pages = first..first + bytes / PAGE_BYTES;
-        let is_bound = self.places.as_ref().is_some_and(|places| places.is_bound_at(first));
-        let mut hooks = self.hooks.borrow_mut();
-        if is_bound { hooks.unmap(pages) } else { hooks.trim(pages) }
+        let is_bound = self.bindings.as_ref().is_some_and(|bindings| bindings.is_bound_at(first));
+        let mut observer = self.observer.borrow_mut();
+        if is_bound { observer.unmap(pages) } else { observer.trim(pages) }
     }
 
     fn bind(&self, first: u32, count: u32, address: u64) {
         let superslab_pages = (1 << self.layout.superslab_shift) / PAGE_BYTES as usize;
         let pages = (address / PAGE_BYTES..).step_by(superslab_pages);
         for (ordinal, page) in (first..first + count).zip(pages) {
-            self.places.iter().for_each(|places| places.bind(ordinal, page));
+            self.bindings.iter().for_each(|bindings| bindings.bind(ordinal, page));
         }
     }
 
@@ -477,7 +478,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
         self.forget(pages.clone());
         self.wiped(&pages);
         for ordinal in first..first + count {
-            self.places.iter().for_each(|places| places.unbind(ordinal));
+            self.bindings.iter().for_each(|bindings| bindings.unbind(ordinal));
         }
     }
 
@@ -486,21 +487,21 @@ impl<H: Hooks> Memory for SimMemory<H> {
     }
 
     fn unmap(&self, range: ArenaRange) -> Result<(), Errno> {
-        self.settle();
+        self.flush_meta_writes();
         self.forget(self.pages(range));
         self.wiped(&self.pages(range));
-        self.hooks.borrow_mut().unmap(self.pages_at(&self.pages(range)))
+        self.observer.borrow_mut().unmap(self.pages_at(&self.pages(range)))
     }
 
     fn advise(&self, range: ArenaRange, advice: Advice) -> Result<(), Errno> {
-        self.settle();
+        self.flush_meta_writes();
         if matches!(advice, Advice::DontNeed | Advice::Free) {
             self.forget(self.pages(range));
         }
         if advice == Advice::Free {
-            self.tell_contents(&self.pages(range));
+            self.report_contents(&self.pages(range));
         }
-        let advised = self.hooks.borrow_mut().advise(self.pages_at(&self.pages(range)), advice);
+        let advised = self.observer.borrow_mut().advise(self.pages_at(&self.pages(range)), advice);
         if advice == Advice::DontNeed && advised.is_ok() {
             self.wiped(&self.pages(range));
         }
@@ -508,7 +509,7 @@ impl<H: Hooks> Memory for SimMemory<H> {
     }
 
     fn lock_process(&self, lock: MemoryLock) -> Result<(), Errno> {
-        self.hooks.borrow_mut().lock_process(lock);
+        self.observer.borrow_mut().lock_process(lock);
         self.locks_future.set(lock.future.then(|| lock.locking()));
         Ok(())
     }
@@ -519,16 +520,16 @@ impl<H: Hooks> Memory for SimMemory<H> {
 
     fn lock_tables(&self) -> Result<(), Errno> {
         let tables = BASE_PAGE..BASE_PAGE + self.layout.arena / PAGE_BYTES;
-        self.hooks.borrow_mut().lock(tables, Locking::OnFault)
+        self.observer.borrow_mut().lock(tables, Locking::OnFault)
     }
 
     fn lock_range(&self, range: ArenaRange, locking: Locking) -> Result<(), Errno> {
-        self.settle();
-        self.hooks.borrow_mut().lock(self.pages_at(&self.pages(range)), locking)
+        self.flush_meta_writes();
+        self.observer.borrow_mut().lock(self.pages_at(&self.pages(range)), locking)
     }
 
     fn remap(&self, from: ArenaRange, to_start: u64) -> Result<(), Errno> {
-        self.settle();
+        self.flush_meta_writes();
         let pages = self.pages(from);
         let to = self.pages(ArenaRange { start: to_start, ..from });
         self.forget(pages.clone());
@@ -537,12 +538,12 @@ impl<H: Hooks> Memory for SimMemory<H> {
             contents.copy(to_start, from.start, from.bytes);
             self.wiped(&pages);
         }
-        self.hooks.borrow_mut().remap(self.pages_at(&pages), self.page_at(to.start))
+        self.observer.borrow_mut().remap(self.pages_at(&pages), self.page_at(to.start))
     }
 
     fn touch_pages(&self, range: ArenaRange) {
         let pages = self.pages(range);
-        self.touch(pages.start * PAGE_BYTES, range.bytes, Touch::WriteZero, Why::Prefault);
+        self.touch(pages.start * PAGE_BYTES, range.bytes, Touch::WriteZero, Cause::Prefault);
         for page in pages.filter(|_| self.contents.is_some()) {
             self.written(page * PAGE_BYTES, 1, 0);
         }
@@ -558,17 +559,17 @@ impl<H: Hooks> Memory for SimMemory<H> {
     }
 }
 
-impl<H: Hooks> World for SimMemory<H> {
+impl<H: MemoryObserver> World for SimMemory<H> {
     #[inline(always)]
     fn app_read(&self, block: Block<u32>, offset: u64, bytes: u64) {
         let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset) + offset;
-        self.touch(at, bytes, Touch::Read, Why::Application);
+        self.touch(at, bytes, Touch::Read, Cause::Application);
     }
 
     #[inline(always)]
     fn app_write(&self, block: Block<u32>, offset: u64, bytes: u64) {
         let at = self.layout.superslab_of(block.superslab) + u64::from(block.offset) + offset;
-        self.touch(at, bytes, Touch::Write, Why::Application);
+        self.touch(at, bytes, Touch::Write, Cause::Application);
         self.written(at, bytes, APPLICATION_BYTE);
     }
 

@@ -1,7 +1,8 @@
-//! Which bytes of the arena hold anything but zero: one bit a byte, where the kernel looks at contents and nobody else does.
+//! Tracks which bytes of the arena are non-zero: one bit per byte, for policies where only the kernel inspects
+//! contents.
 //!
-//! A split of a huge page lets go of its zero-filled pages (R10), and MADV_FREE, which splits, leaves what stands on
-//! them. The bits cost memory only where something other than zero was written: an eighth of it.
+//! A split of a huge page drops its zero-filled pages (R10), and MADV_FREE, which splits, preserves contents. The bits
+//! use memory only where non-zero bytes were written: an eighth of it.
 
 use std::cell::{Cell, OnceCell};
 use std::ops::Range;
@@ -25,7 +26,7 @@ impl NonZero {
         NonZero { superslab_shift, superslabs: (0..superslabs).map(|_| OnceCell::new()).collect() }
     }
 
-    /// Bytes `at..at + count` of the arena are all written with this one.
+    /// Sets bytes `at..at + count` of the arena to `byte`.
     #[inline(never)]
     pub(crate) fn write(&self, at: u64, count: u64, byte: u8) {
         self.each_word(at..at + count, |contents, word_at, mask| match byte {
@@ -38,7 +39,7 @@ impl NonZero {
         });
     }
 
-    /// Bytes are copied from one place of the arena to another.
+    /// Copies bytes within the arena.
     #[inline(never)]
     pub(crate) fn copy(&self, to: u64, from: u64, count: u64) {
         let mut done = 0;
@@ -62,7 +63,7 @@ impl NonZero {
             .any(|word_at| self.existing(word_at).is_some_and(|word| word.get() != 0))
     }
 
-    /// Calls `visit` with every word of bits that `range` lies on, as the place of its first byte and a mask.
+    /// Calls `visit` for every word of bits that overlaps `range`, with the offset of its first byte and a mask.
     fn each_word(&self, range: Range<u64>, mut visit: impl FnMut(&NonZero, u64, u64)) {
         let mut at = range.start;
         while at < range.end {
@@ -74,7 +75,7 @@ impl NonZero {
         }
     }
 
-    /// 64 bits from a byte on that need not stand at the start of a word.
+    /// 64 bits from a byte on, which need not be at the start of a word.
     fn bits_at(&self, at: u64) -> u64 {
         let word = |word_at: u64| self.existing(word_at).map_or(0, Cell::get);
         let offset = at % WORD_BITS;
@@ -102,7 +103,7 @@ impl NonZero {
 mod tests {
     use super::*;
 
-    /// The same as bits, by bytes.
+    /// The oracle: one byte per byte.
     struct Plain(Vec<u8>);
 
     impl Plain {

@@ -1,4 +1,4 @@
-//! What the simulator holds in place of a SuperSlab's bytes: metadata and links, no contents.
+//! The simulator's representation of a SuperSlab: metadata and links, without contents.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -10,15 +10,14 @@ use hksim_policy::{PAGE_BYTES, Word};
 
 use super::zeroed::zeroed_cells;
 
-/// Bytes of a word natively.
+/// Bytes of a native word.
 const WORD_BYTES: usize = 8;
 
-/// The simulated remote word: one OS thread drives all heaps.
+/// A simulated atomic word. One OS thread drives all heaps, so a `Cell` is enough.
 #[derive(Default)]
 pub struct SimWord {
     value: Cell<u64>,
-    /// How often it was written, with whatever value: natively each of these is a write to its page, also an exchange that
-    /// finds another value than it expects.
+    /// Number of writes, of any value. Natively each of them writes to the page, including a failing compare-exchange.
     writes: Cell<u32>,
 }
 
@@ -28,7 +27,7 @@ impl SimWord {
         self.writes.set(self.writes.get().wrapping_add(1));
     }
 
-    /// How often it was written.
+    /// Number of writes.
     pub(super) fn writes(&self) -> u32 {
         self.writes.get()
     }
@@ -70,7 +69,7 @@ pub(crate) struct SimSuperSlab {
     pub(crate) remote: Box<[SimWord]>,
     pub(crate) mail: Box<[SimWord]>,
     links: Box<[Cell<u32>]>,
-    /// Whether its metadata stand in memory: written, and not dropped since.
+    /// Whether its metadata is in memory: written, and not dropped since.
     has_meta: Cell<bool>,
 }
 
@@ -88,40 +87,39 @@ impl SimSuperSlab {
 
     /// Reads a link.
     ///
-    /// # Panics
-    /// If none was written there since the page was last purged: the policy must never do that.
+    /// If no link was written there since the page was last purged, which the allocator must never do.
     #[inline(always)]
     pub(crate) fn read_link(&self, at: u32) -> Link {
         let stored = self.links[(at / GRANULE_BYTES) as usize].get();
-        assert!(stored != 0, "the policy read a link that was never written, at offset {at}");
+        assert!(stored != 0, "the allocator read a link that was never written, at offset {at}");
         Link::from_bits(stored - 1)
     }
 
     #[inline(always)]
     pub(crate) fn write_link(&self, at: u32, link: Link) {
-        // Stored plus one, so that zero is a link that was never written.
+        // Stored plus one, so that zero means never written.
         self.links[(at / GRANULE_BYTES) as usize].set(link.to_bits() + 1);
     }
 
-    /// The metadata are zeroed, before they are filled in.
+    /// Zeroes the metadata, before it is initialised.
     pub(crate) fn zero_meta(&self) {
         self.has_meta.set(true);
         self.slabs.iter().for_each(SpanMeta::clear);
         self.remote.iter().chain(&self.mail).for_each(|word| word.store(0));
     }
 
-    /// The memory with the metadata is gone.
+    /// Records that the memory of the metadata was dropped.
     pub(crate) fn drop_meta(&self) {
         self.has_meta.set(false);
     }
 
-    /// Whether metadata stand in its memory.
+    /// Whether its metadata is in memory.
     pub(crate) fn has_meta(&self) -> bool {
         self.has_meta.get()
     }
 
-    /// The parts of the metadata that are not all zeros, as bytes from their start. The header never is: it names the
-    /// slices that are free or used.
+    /// The non-zero parts of the metadata, as byte ranges from its start. The header is never zero, because it records
+    /// the slices that are free or used.
     pub(crate) fn meta_bytes(&self, layout: &Layout) -> impl Iterator<Item = Range<u64>> + '_ {
         let item = |first: u32, index: usize, size: usize| {
             let start = u64::from(first) + (index * size) as u64;
@@ -138,13 +136,13 @@ impl SimSuperSlab {
             .chain(words(&self.mail, layout.message_links))
     }
 
-    /// Whether page `page` of the metadata holds anything but zeros.
+    /// Whether page `page` of the metadata holds a non-zero byte.
     pub(crate) fn meta_page_holds_bytes(&self, page: u64, layout: &Layout) -> bool {
         let (start, end) = (page * PAGE_BYTES, (page + 1) * PAGE_BYTES);
         self.has_meta() && self.meta_bytes(layout).any(|bytes| bytes.start < end && start < bytes.end)
     }
 
-    /// A page of it is gone, with the links on it.
+    /// Drops bytes with the links in them.
     pub(crate) fn lose(&self, at: u32, bytes: u32) {
         let granules = (at / GRANULE_BYTES) as usize..((at + bytes) / GRANULE_BYTES) as usize;
         self.links[granules].iter().for_each(|link| link.set(0));

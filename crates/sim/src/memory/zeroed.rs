@@ -1,4 +1,4 @@
-//! Large tables of zeros that cost memory only where they are written.
+//! Large zeroed tables that use memory only where they are written.
 
 use std::cell::Cell;
 

@@ -2,13 +2,13 @@
 
 use super::geometry::Array;
 
-/// No entry. Behind the last entry of a set there are only these.
+/// No entry. All slots after the last entry of a set are empty.
 const EMPTY: u64 = u64::MAX;
 
-/// Entries compared at once; a whole chunk without branches lets the compiler use vectors.
+/// Entries compared at once. A chunk without branches lets the compiler use vector instructions.
 const CHUNK: usize = 8;
 
-/// Entries by set, in each the one used last first.
+/// Entries by set, each set ordered from most to least recently used.
 #[derive(Clone, Debug)]
 pub(super) struct LruArray {
     keys: Vec<u64>,
@@ -25,7 +25,7 @@ impl LruArray {
         }
     }
 
-    /// Whether `key` is in the set that `number` selects; if so it is now the one used last.
+    /// Whether `key` is in the set that `number` selects. If so, it becomes the most recently used.
     #[inline]
     pub fn hit(&mut self, number: u64, key: u64) -> bool {
         let set = self.set(number);
@@ -39,7 +39,7 @@ impl LruArray {
         }
     }
 
-    /// Puts a key that is not there into its set, in place of the one not used for longest.
+    /// Inserts a key that is not in its set, evicting the least recently used one.
     #[inline]
     pub fn fill(&mut self, number: u64, key: u64) {
         let set = self.set(number);
@@ -47,7 +47,7 @@ impl LruArray {
         set[0] = key;
     }
 
-    /// Removes every key that `dies` says so of; the others keep their order.
+    /// Removes every key for which `dies` returns true; the others keep their order.
     pub fn retain_not(&mut self, dies: impl Fn(u64) -> bool) {
         for set in self.keys.chunks_exact_mut(self.ways) {
             let mut kept = 0;
@@ -70,7 +70,7 @@ impl LruArray {
 
 #[inline]
 fn position(set: &[u64], key: u64) -> Option<usize> {
-    // Most hits are on the entry used last.
+    // Most hits are on the most recently used entry.
     if set[0] == key {
         return Some(0);
     }

@@ -1,4 +1,4 @@
-//! The cores known by name. Figures are of loads; a separate store TLB is not modelled.
+//! The cores known by name. Figures are for loads; a separate store TLB is not modelled.
 
 use super::geometry::{Array, Geometry, Level};
 
@@ -13,7 +13,7 @@ const fn shared(entries: u32, ways: u32) -> Level {
     Level::Shared(array(entries, ways))
 }
 
-/// One array for both sizes, any entry anywhere.
+/// One fully associative array for both page sizes.
 const fn full(entries: u32) -> Level {
     shared(entries, entries)
 }

@@ -13,21 +13,20 @@ pub struct Array {
     ways: u32,
 }
 
-/// Why an array cannot be.
+/// An invalid array shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{entries} entries in {ways} ways: the ways must divide the entries into a power of two of sets")]
 pub struct GeometryError {
-    /// As asked for.
+    /// The requested entries.
     pub entries: u32,
-    /// As asked for.
+    /// The requested ways.
     pub ways: u32,
 }
 
 impl Array {
     /// An array of `entries` in sets of `ways`; with as many ways as entries it is fully associative.
     ///
-    /// # Errors
-    /// Where the sets are not a power of two.
+    /// If the number of sets is not a power of two.
     pub const fn new(entries: u32, ways: u32) -> Result<Self, GeometryError> {
         if ways == 0 || !entries.is_multiple_of(ways) || !(entries / ways).is_power_of_two() {
             return Err(GeometryError { entries, ways });
@@ -37,13 +36,12 @@ impl Array {
 
     /// A fully associative array.
     ///
-    /// # Errors
-    /// Without entries.
+    /// If `entries` is 0.
     pub const fn fully_associative(entries: u32) -> Result<Self, GeometryError> {
         Self::new(entries, entries)
     }
 
-    /// Entries in all.
+    /// Number of entries.
     pub const fn entries(self) -> u32 {
         self.entries
     }
@@ -53,19 +51,19 @@ impl Array {
         self.ways
     }
 
-    /// Sets, a power of two.
+    /// Number of sets, a power of two.
     pub const fn sets(self) -> u32 {
         self.entries / self.ways
     }
 }
 
-/// How one level keeps its two page sizes.
+/// How one level stores its two page sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// One array for both.
+    /// One array for both sizes.
     Shared(Array),
-    /// An array for each.
+    /// One array for each size.
     Split {
         /// 4 KiB entries.
         base: Array,
@@ -88,15 +86,15 @@ impl Level {
 /// The data TLBs of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Geometry {
-    /// The name `--tlb` takes.
+    /// The name used by `--tlb`.
     pub name: &'static str,
     /// First level, data loads.
     pub l1: Level,
     /// Second level.
     pub l2: Level,
-    /// Where the figures are from.
+    /// The source of the figures.
     pub source: &'static str,
-    /// Which of them nobody has checked; empty if all are confirmed.
+    /// Figures that are not verified; empty if all are confirmed.
     pub unverified: &'static str,
 }
 

@@ -1,8 +1,8 @@
-//! TLB models: geometries of real cores, a two-level simulation of one, and the reach of its entries.
+//! TLB models: geometries of real cores, a simulation of a two-level TLB, and the reach of its entries.
 //!
-//! Misses are predicted for address streams that are complete; for anything less only [`Reach`] is honest. What is not
-//! modelled: prefetch of translations, coalescing of neighbouring entries, instruction fetches in unified second
-//! levels, and replacement other than exact LRU.
+//! Misses are predicted only for complete address streams; for anything else, use [`Reach`]. Not modelled: prefetch of
+//! translations, coalescing of neighbouring entries, instruction fetches in unified second levels, and replacement
+//! other than exact LRU.
 //!
 //! ```
 //! use hksim_sim::tlb::{Geometry, Hit, PageSize, TwoLevel};
@@ -26,10 +26,10 @@ pub use two_level::{Hit, HitCounts, TwoLevel};
 
 use serde::Serialize;
 
-/// 4 KiB pages under one 2 MiB entry.
+/// 4 KiB pages mapped by one 2 MiB entry.
 const HUGE_PAGES: u64 = 512;
 
-/// What one entry maps.
+/// The page size that an entry maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum PageSize {
     /// 4 KiB.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::PageSize;
 use super::geometry::Level;
 
-/// What a program keeps mapped.
+/// The mapped pages of a live set, by page size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LiveMix {
     /// Pages mapped 4 KiB at a time.
@@ -21,21 +21,21 @@ impl LiveMix {
     }
 }
 
-/// What one level reaches, and how much of a live set that is.
+/// The reach of one level, and how much of a live set it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Reach {
-    /// Bytes mapped if every entry that can be is a 4 KiB one.
+    /// Bytes mapped if every possible entry is a 4 KiB one.
     pub base_bytes: u64,
-    /// Bytes mapped if every entry that can be is a 2 MiB one.
+    /// Bytes mapped if every possible entry is a 2 MiB one.
     pub huge_bytes: u64,
-    /// The most bytes of the live set that its entries can map at once, sets being no obstacle.
+    /// Maximum bytes of the live set that the entries can map at once, ignoring conflicts within sets.
     pub live_bytes_covered: u64,
     /// The same as a share of the live set, 0 to 1; 1 for an empty one.
     pub live_fraction_covered: f64,
 }
 
 impl Level {
-    /// The reach of this level over a live set. In a shared array the best use of entries takes huge pages first.
+    /// The reach of this level over a live set. In a shared array, huge pages get entries first, which covers the most.
     pub fn reach(self, live: LiveMix) -> Reach {
         let capacity = |size| u64::from(self.array(size).entries());
         let huge_entries = live.huge_pages.min(capacity(PageSize::Huge));

@@ -1,4 +1,4 @@
-//! Two levels of data TLB, driven access by access.
+//! A two-level data TLB, simulated access by access.
 
 use std::ops::Range;
 
@@ -15,23 +15,23 @@ pub enum Hit {
     L1,
     /// Second level.
     L2,
-    /// Nowhere: the page tables were walked.
+    /// In no level: the page tables are walked.
     Miss,
 }
 
-/// Accesses by where their translation was found.
+/// Number of accesses, by where their translation was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HitCounts {
     /// In the first level.
     pub l1: u64,
     /// In the second level.
     pub l2: u64,
-    /// Nowhere.
+    /// In no level.
     pub misses: u64,
 }
 
 impl HitCounts {
-    /// All of them.
+    /// The total.
     pub fn accesses(&self) -> u64 {
         self.l1 + self.l2 + self.misses
     }
@@ -69,19 +69,19 @@ impl LevelState {
     }
 }
 
-/// The TLBs of one core. A miss fills both levels, a hit in the second fills the first; what falls out of one level
-/// stays in the other.
+/// The TLBs of one core. A miss fills both levels, and a hit in the second level fills the first. An eviction from one
+/// level does not affect the other.
 #[derive(Clone, Debug)]
 pub struct TwoLevel {
     l1: LevelState,
     l2: LevelState,
-    /// Key of the access before, which is the newest entry of its set.
+    /// Key of the previous access, the most recently used entry of its set.
     last: Option<u64>,
     counts: HitCounts,
 }
 
 impl TwoLevel {
-    /// Empty TLBs of this shape.
+    /// Empty TLBs with this geometry.
     pub fn new(geometry: &Geometry) -> Self {
         Self {
             l1: LevelState::new(geometry.l1),
@@ -91,8 +91,8 @@ impl TwoLevel {
         }
     }
 
-    /// An access to 4 KiB page `page_4k`, which is mapped by an entry of `size` at this moment. Both kinds of entry
-    /// index their sets by their own page number.
+    /// An access to 4 KiB page `page_4k`, currently mapped by an entry of `size`. Each kind of entry selects its set by
+    /// its own page number.
     #[inline]
     pub fn access(&mut self, page_4k: u64, size: PageSize) -> Hit {
         let number = match size {
@@ -100,7 +100,7 @@ impl TwoLevel {
             PageSize::Huge => page_4k / HUGE_PAGES,
         };
         let key = key(number, size);
-        // The same page again changes no order.
+        // Accessing the same page again does not change the LRU order.
         if self.last == Some(key) {
             self.counts.l1 += 1;
             return Hit::L1;
@@ -120,8 +120,8 @@ impl TwoLevel {
         Hit::Miss
     }
 
-    /// Drops every entry, in both levels, that maps any of these 4 KiB pages: after a purge, a split or a change of
-    /// protection. Takes time for all entries.
+    /// Invalidates every entry, in both levels, that maps any of these 4 KiB pages: after a purge, a split or a change
+    /// of protection. Takes time proportional to all entries.
     pub fn invalidate(&mut self, pages_4k: Range<u64>) {
         if pages_4k.is_empty() {
             return;
@@ -141,7 +141,7 @@ impl TwoLevel {
     }
 }
 
-/// Number and size in one word, the size in the lowest bit.
+/// Page number and size in one word, the size in the lowest bit.
 #[inline]
 fn key(number: u64, size: PageSize) -> u64 {
     number << 1 | u64::from(size == PageSize::Huge)

@@ -1,4 +1,4 @@
-//! The TLB models against a program written apart from them, access by access.
+//! The TLB models compared with an independent C program, access by access.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ enum Step {
     Invalidate(u64, u64),
 }
 
-/// Accesses over `pages`, some of its blocks huge, with runs, jumps and a hot part.
+/// Accesses over `pages`, some 2 MiB ranges huge, with runs, jumps and a hot part.
 fn stream(seed: u64, pages: u64, length: usize, invalidations: bool) -> Vec<Step> {
     let mut random = Random::new(seed);
     let huge_share = random.below(5);

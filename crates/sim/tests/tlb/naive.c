@@ -1,4 +1,4 @@
-/* A two-level TLB written as plainly as possible: every entry carries the time it was used, the oldest goes.
+/* A two-level TLB in its simplest form: every entry stores the time of its last use, and the oldest is evicted.
  *
  * Input: `shape L1 BASE_SETS BASE_WAYS HUGE_SETS HUGE_WAYS` and the same for L2, with HUGE_SETS 0 for a shared array;
  * then `a PAGE SIZE` (SIZE 0: 4 KiB, 1: 2 MiB) and `i START END`. Output: one letter per access: 1, 2 or m.

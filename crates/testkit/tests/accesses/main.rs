@@ -48,7 +48,7 @@ impl Pair {
         let simulated = Driver::new(allocator, threads, objects_peak, touch);
         traced::take();
         let pair = Pair { native, simulated, layout: plan.layout, known: BTreeSet::new() };
-        pair.simulated.allocator().mem.hooks().0.clear();
+        pair.simulated.allocator().mem.observer().0.clear();
         // Every write counts from here on, as after a fork.
         pair.simulated.allocator().mem.forked(0..plan.layout.bytes() / PAGE_BYTES);
         pair
@@ -67,8 +67,8 @@ impl Pair {
         self.native.step(event).map_err(|error| error.to_string())?;
         let native = traced::take();
         self.simulated.step(event).map_err(|error| error.to_string())?;
-        self.simulated.allocator().mem.settle();
-        let simulated = std::mem::take(&mut self.simulated.allocator().mem.hooks().0);
+        self.simulated.allocator().mem.flush_meta_writes();
+        let simulated = std::mem::take(&mut self.simulated.allocator().mem.observer().0);
         for (&page, access) in &native {
             let noted = simulated.get(&page).copied().unwrap_or_default();
             let is_new = self.known.insert(page);

@@ -6,8 +6,8 @@ use std::ops::Range;
 use hksim_linux_mm::Content;
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
-use hksim_sim::hooks::{Hooks, Touch, Why};
 use hksim_sim::memory::BASE_PAGE;
+use hksim_sim::observer::{Cause, MemoryObserver, Touch};
 
 /// What one operation did to a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,10 +24,10 @@ pub struct Noted {
 #[derive(Default)]
 pub struct Notes(pub BTreeMap<u64, Noted>);
 
-impl Hooks for Notes {
+impl MemoryObserver for Notes {
     const EVERY_ACCESS: bool = true;
 
-    fn touch(&mut self, page: u64, touch: Touch, _why: Why) {
+    fn touch(&mut self, page: u64, touch: Touch, _cause: Cause) {
         let noted = self.0.entry(page - BASE_PAGE).or_default();
         if !noted.touched {
             noted.reads_first = touch == Touch::Read;
@@ -36,7 +36,7 @@ impl Hooks for Notes {
         noted.writes |= touch != Touch::Read;
     }
 
-    fn access(&mut self, pages: Range<u64>, _why: Why) {
+    fn access(&mut self, pages: Range<u64>, _cause: Cause) {
         pages.for_each(|page| _ = self.0.entry(page - BASE_PAGE).or_default());
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hksim_engine::{PolicyRule, TouchRule};
+use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_policy::Policy;
 use hksim_replay::{Measure, Mode, ReplayError, ReplaySpec, Replayed, Skipped, replay};
 use hksim_trace::event::Op;
@@ -151,7 +151,7 @@ impl<'a> Contestant<'a> {
         let (Found::Here(on), None) = (&self.allocator.found, &self.ended) else { return Ok(()) };
         let (trace, on) = (plan.trace.to_path_buf(), on.clone());
         let measure = Measure { pages: counts, time: true };
-        let (touch, mode, forks, memory_policy) = (plan.touch, plan.mode, Vec::new(), PolicyRule::default());
+        let (touch, mode, forks, memory_policy) = (plan.touch, plan.mode, Vec::new(), MemoryPolicyRule::default());
         match replay(&ReplaySpec { trace, on, touch, memory_policy, mode, measure, stop_at: None, forks }) {
             Ok(run) if counts => self.runs.push(run),
             Ok(_) => {}

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use hksim_conformance::{Checked, Did, Left, Observation, Ran, predict};
+use hksim_conformance::{ArenaState, CallResult, Checked, Observation, ScriptOutcome, predict};
 use hksim_linux_mm::script::{Script, Step};
 use hksim_linux_mm::{KernelConfig, KernelVersion, Rules};
 use serde::Serialize;
@@ -24,9 +24,9 @@ pub struct Line {
     /// As in the script.
     pub op: String,
     /// By the model.
-    pub predicted: Did,
+    pub predicted: CallResult,
     /// By the kernel; null where nothing ran.
-    pub measured: Option<Did>,
+    pub measured: Option<CallResult>,
 }
 
 /// A script's outcome.
@@ -44,9 +44,9 @@ pub struct ScriptReport {
     /// By operation.
     pub ops: Vec<Line>,
     /// What the model says is left at the end.
-    pub predicted: Left,
+    pub predicted: ArenaState,
     /// What the kernel says is left at the end.
-    pub measured: Option<Left>,
+    pub measured: Option<ArenaState>,
 }
 
 /// Reads, predicts, executes, prints; true where prediction and kernel differ.
@@ -72,9 +72,11 @@ fn executed(args: &Args, script: &Script) -> Result<ScriptReport> {
         Err(reason) => return skipped(reason),
     };
     match runner.run(script)? {
-        Ran::Skipped(reason) => skipped(reason),
-        Ran::Unsteady(difference) => skipped(format!("differed once, and not when tried again: {difference}")),
-        Ran::Checked(checked) => {
+        ScriptOutcome::Skipped(reason) => skipped(reason),
+        ScriptOutcome::NotReproduced(difference) => {
+            skipped(format!("differed once, and not when tried again: {difference}"))
+        }
+        ScriptOutcome::Checked(checked) => {
             let difference = checked.difference();
             let verdict = if difference.is_some() { "differs" } else { "equal" };
             let Checked { predicted, measured, .. } = checked;

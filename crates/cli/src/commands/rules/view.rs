@@ -1,7 +1,7 @@
 //! Rules and scripts for people.
 
 use hksim_conformance::random::Outcome;
-use hksim_conformance::{Did, RuleVerdict};
+use hksim_conformance::{CallResult, RuleVerdict};
 
 use super::Report;
 use super::scripts::ScriptReport;
@@ -41,7 +41,7 @@ pub fn script(report: &ScriptReport) -> String {
     let columns = if is_measured { 9 } else { 5 };
     let mut table = Table::new(head.into_iter().take(columns), &[0]);
     for line in &report.ops {
-        let figures = |did: &Did| [did.ret, i64::from(did.err), did.minflt as i64, did.traps as i64];
+        let figures = |did: &CallResult| [did.ret, i64::from(did.err), did.minflt as i64, did.traps as i64];
         let numbers = figures(&line.predicted).into_iter().chain(line.measured.iter().flat_map(figures));
         table.push([line.op.clone()].into_iter().chain(numbers.map(|number| number.to_string())));
     }

@@ -2,7 +2,7 @@
 
 use hksim_policy::HUGE_PAGE_BYTES;
 use hksim_sim::addresses::MODELLED_TOP;
-use hksim_sim::{Addresses, Setup, SimReport};
+use hksim_sim::{Addresses, SimConfig, SimReport};
 use serde::Serialize;
 
 use crate::output::units::{bytes, count};
@@ -37,10 +37,10 @@ pub struct Layouts {
 }
 
 /// The headline's setup in other address spaces.
-pub fn setups(headline: &Setup) -> impl Iterator<Item = Setup> + '_ {
+pub fn setups(headline: &SimConfig) -> impl Iterator<Item = SimConfig> + '_ {
     BELOW_BORDER_BYTES.into_iter().map(|below| {
         let top = MODELLED_TOP.next_multiple_of(HUGE_PAGE_BYTES) - below;
-        Setup { addresses: Addresses::Modelled { top }, tlb: None, ..headline.clone() }
+        SimConfig { addresses: Addresses::Modelled { top }, tlb: None, ..headline.clone() }
     })
 }
 

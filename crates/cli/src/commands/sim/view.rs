@@ -1,13 +1,13 @@
 //! A simulation for people.
 
-use hksim_engine::PolicyRule;
+use hksim_engine::MemoryPolicyRule;
 use hksim_policy::PAGE_BYTES;
 use hksim_policy::units::Time;
 use hksim_policy::vocabulary::Purge;
 use hksim_sim::SimReport;
 use hksim_sim::forks::ForkReport;
 use hksim_sim::reach::{ReachSample, TlbReport};
-use hksim_sim::report::PolicyLabel;
+use hksim_sim::report::MemoryPolicyLabel;
 use hksim_trace::header::Clock;
 use serde::Serialize;
 use serde_json::Value;
@@ -65,18 +65,18 @@ fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
 
 /// What the program did to its own memory policy, where that matters.
 pub fn memory_policy_text(report: &SimReport) -> Option<String> {
-    let PolicyLabel { rule, changes, locks, installs_kept_small } = report.memory_policy;
+    let MemoryPolicyLabel { rule, changes, locks, installs_kept_small } = report.memory_policy;
     match rule {
-        PolicyRule::Recorded if locks > 0 => Some(format!(
+        MemoryPolicyRule::Recorded if locks > 0 => Some(format!(
             "program  locks all its memory (mlockall, {}): what is mapped is present, and cannot be purged (without: \
              --memory-policy ignored)",
             units::of(locks, "call")
         )),
-        PolicyRule::Ignored if changes > 0 => Some(format!(
+        MemoryPolicyRule::Ignored if changes > 0 => Some(format!(
             "program  what it asked of the kernel for all its memory ({}) is ignored",
             units::of(changes, "call")
         )),
-        PolicyRule::Recorded if installs_kept_small > 0 => Some(format!(
+        MemoryPolicyRule::Recorded if installs_kept_small > 0 => Some(format!(
             "program  switched huge pages off for itself (PR_SET_THP_DISABLE): {} are single pages for that \
              (without: --memory-policy ignored)",
             units::of(installs_kept_small, "install")

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
 use hksim_policy::units::parse_count;
-use hksim_sim::Setup;
+use hksim_sim::SimConfig;
 use hksim_sim::simulate::{Marks, simulate};
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::profile::WithProfiles;
@@ -123,7 +123,7 @@ fn kept(
 struct Predicted<'a> {
     path: &'a Path,
     property: &'a Property,
-    setup: Setup,
+    setup: SimConfig,
 }
 
 impl Trial for Predicted<'_> {

@@ -1,25 +1,25 @@
-//! What this kernel or this user does not tell, and comparisons without it.
+//! Facts that this kernel or this user's rights do not show, and comparisons without them.
 
 use hksim_linux_mm::PageState;
 use hksim_linux_mm::script::{Op, Step, Touch};
 
 use crate::observation::{Observation, PageRun};
 
-/// Something that cannot be seen here.
+/// A fact that cannot be observed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unseen {
-    /// Which pages belong to larger folios or to the hugetlb pool: frame numbers are for root.
+pub enum Unobservable {
+    /// Which pages belong to larger folios or to the hugetlb pool: frame numbers need root.
     Folios,
-    /// Which pages are mapped by 2 MiB entries: page-table scans came with Linux 6.7. Their sum is still seen.
+    /// Which pages are mapped by PMD entries: page-table scans need Linux 6.7. Their sum is still compared.
     Entries,
-    /// Page-fault exceptions inside system calls: for root, or with `kernel.perf_event_paranoid` below 2.
+    /// Page-fault exceptions inside system calls: they need root, or `kernel.perf_event_paranoid` below 2.
     KernelTraps,
 }
 
-impl Unseen {
+impl Unobservable {
     const ALL: [Self; 3] = [Self::Folios, Self::Entries, Self::KernelTraps];
 
-    /// In a sentence: `not compared: ...`.
+    /// The text after `not compared: `.
     pub fn what(self) -> &'static str {
         match self {
             Self::Folios => "which pages belong to larger folios (needs root)",
@@ -28,7 +28,7 @@ impl Unseen {
         }
     }
 
-    /// As a process that executes says it.
+    /// The word in the output of a child.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Folios => "folios",
@@ -38,7 +38,7 @@ impl Unseen {
     }
 
     pub(crate) fn of_words(words: &str) -> Vec<Self> {
-        Self::ALL.into_iter().filter(|unseen| words.split(' ').any(|word| word == unseen.word())).collect()
+        Self::ALL.into_iter().filter(|unobservable| words.split(' ').any(|word| word == unobservable.word())).collect()
     }
 
     fn state(self, state: PageState) -> PageState {
@@ -51,7 +51,7 @@ impl Unseen {
         }
     }
 
-    /// Takes out of an observation what is not seen.
+    /// Removes from an observation what cannot be observed.
     pub(crate) fn hide(self, step: &Step, observation: &mut Observation) {
         if self == Self::KernelTraps && matches!(step.op, Op::Touch(Touch::SystemCall, ..)) {
             observation.did.traps = 0;

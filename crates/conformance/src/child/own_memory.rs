@@ -1,13 +1,13 @@
-//! Makes the process's own memory present, so that it takes no faults while it measures.
+//! Makes the process's own memory present, so that it causes no faults while it measures.
 
 use std::io;
 
 use hksim_linux_probe::resident::make_resident;
 
-/// Where the kernel lists a page that no process has mapped.
+/// A page that the kernel lists but that is not a mapping of the process.
 const VSYSCALL: &str = "[vsyscall]";
 
-/// A mapping of the process's own.
+/// One of the process's own mappings.
 #[derive(Clone, Copy, Debug)]
 struct Own {
     start: u64,
@@ -15,10 +15,10 @@ struct Own {
     is_writable: bool,
 }
 
-/// The process's own mappings: all that is there without arena and filler.
+/// The process's own mappings: all except arena and filler.
 ///
-/// They are noted before a script begins. After a fork the list would have to be read while it may be full, when there is neither a mapping
-/// for its text nor one to spare in what is compared.
+/// The list is read before a script begins. After a fork the list of mappings may be full, which leaves no mapping for
+/// the text of the list, and an extra mapping would change what is compared.
 #[derive(Debug, Default)]
 pub(super) struct OwnMemory {
     readable: Vec<Own>,
@@ -26,7 +26,7 @@ pub(super) struct OwnMemory {
 }
 
 impl OwnMemory {
-    /// Notes what is mapped now. To be called while there is no arena and no filler.
+    /// Records the current mappings. Call this while there is no arena and no filler.
     pub(super) fn note(&mut self) -> io::Result<()> {
         self.readable.clear();
         let maps = std::fs::read_to_string("/proc/self/maps")?;
@@ -35,13 +35,13 @@ impl OwnMemory {
         Ok(())
     }
 
-    /// Mappings noted, those that cannot be read among them.
+    /// Number of recorded mappings, unreadable ones included.
     pub(super) fn mappings(&self) -> u64 {
         self.mappings
     }
 
-    /// Makes everything noted present, in this process or in a child that it forked.
-    pub(super) fn settle(&self) {
+    /// Makes all recorded mappings present, in this process or in a forked child.
+    pub(super) fn make_resident(&self) {
         for own in &self.readable {
             if own.is_writable {
                 make_resident(own.start as *const u8, own.bytes);
@@ -53,7 +53,7 @@ impl OwnMemory {
     }
 }
 
-/// A line of the list; `None` for what cannot be read.
+/// Parses a line of the list; `None` for unreadable mappings.
 fn parse(line: &str) -> Option<Own> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;

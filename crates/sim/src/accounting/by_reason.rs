@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use crate::hooks::Why;
+use crate::observer::Cause;
 
-/// Why a page-table entry was made. The first that fits, in this order of precedence: populated (trimmed where it was for
-/// nothing) or collapsed; copied_after_fork; zero_then_write; hole_after_split; refault_after_purge; else what touched it.
+/// The reason for an install: the first that applies, in this order: populated (trimmed if the pages were unmapped
+/// again) or collapsed; copied_after_fork; zero_then_write; hole_after_split; refault_after_purge; otherwise the cause
+/// of the touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ByReason {
     /// The application used its block.
@@ -20,34 +21,34 @@ pub struct ByReason {
     pub zeroing: u64,
     /// realloc copied a block.
     pub copy: u64,
-    /// The policy prefaulted by hand.
+    /// The allocator prefaulted the page.
     pub prefault: u64,
-    /// `MAP_POPULATE` or `MADV_POPULATE_*`, or the program locks its memory.
+    /// `MAP_POPULATE`, `MADV_POPULATE_*`, or locking by the program.
     pub populated: u64,
-    /// `MAP_POPULATE`, in what was mapped too much for alignment and unmapped at once.
+    /// `MAP_POPULATE`, in the excess pages of an alignment that were unmapped at once.
     pub trimmed: u64,
     /// `MADV_COLLAPSE`.
     pub collapsed: u64,
     /// The page had been written before and was purged.
     pub refault_after_purge: u64,
-    /// A 4K page in a hole of a huge page that was split.
+    /// A 4K page in a hole of a split huge page.
     pub hole_after_split: u64,
-    /// A write to a page that a read had made a zero page.
+    /// A write to a zero page that a read had installed.
     pub zero_then_write: u64,
-    /// A write to a page that a forked child holds too.
+    /// A write to a page shared with a forked child.
     pub copied_after_fork: u64,
 }
 
 impl ByReason {
-    pub(super) fn of(&mut self, why: Why) -> &mut u64 {
-        match why {
-            Why::Application => &mut self.application,
-            Why::Header => &mut self.header,
-            Why::Link => &mut self.link,
-            Why::Metadata => &mut self.metadata,
-            Why::Zeroing => &mut self.zeroing,
-            Why::Copy => &mut self.copy,
-            Why::Prefault => &mut self.prefault,
+    pub(super) fn of(&mut self, cause: Cause) -> &mut u64 {
+        match cause {
+            Cause::Application => &mut self.application,
+            Cause::Header => &mut self.header,
+            Cause::Link => &mut self.link,
+            Cause::Metadata => &mut self.metadata,
+            Cause::Zeroing => &mut self.zeroing,
+            Cause::Copy => &mut self.copy,
+            Cause::Prefault => &mut self.prefault,
         }
     }
 

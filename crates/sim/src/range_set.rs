@@ -1,16 +1,16 @@
-//! A set of numbers as the ranges that they fill: what is a range to the program takes one step, however long it is.
+//! A set of numbers, stored as ranges, so that adding a long range is one step.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A set of page numbers, or of other numbers that come in ranges.
+/// A set of page numbers, or of other numbers that occur in ranges.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PageSet {
+pub(crate) struct RangeSet {
     /// Ends by starts; no two ranges touch.
     ranges: BTreeMap<u64, u64>,
 }
 
-impl PageSet {
+impl RangeSet {
     /// Whether any number of a range is in the set.
     pub(crate) fn meets(&self, range: &Range<u64>) -> bool {
         !range.is_empty() && self.ranges.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
@@ -21,7 +21,7 @@ impl PageSet {
         self.meets(&(number..number + 1))
     }
 
-    /// Takes a range in.
+    /// Adds a range.
     pub(crate) fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -34,7 +34,7 @@ impl PageSet {
         self.ranges.insert(start, end);
     }
 
-    /// Takes a range out.
+    /// Removes a range.
     pub(crate) fn remove(&mut self, range: &Range<u64>) {
         if range.is_empty() {
             return;
@@ -59,10 +59,10 @@ mod tests {
 
     use super::*;
 
-    /// Beside a set of single numbers.
+    /// Compared with a set of single numbers.
     #[test]
     fn it_holds_what_a_plain_set_holds() {
-        let (mut ranges, mut plain, mut state) = (PageSet::default(), HashSet::new(), 7u64);
+        let (mut ranges, mut plain, mut state) = (RangeSet::default(), HashSet::new(), 7u64);
         for step in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let start = state >> 58;

@@ -1,7 +1,7 @@
-//! One kernel fed by one placement, with every install accounted for: by kind, by reason, by OS call.
+//! Feeds one kernel model from one placement, and accounts for every install: by kind, by reason, by OS call.
 
 mod by_reason;
-mod obey;
+mod memory_policy;
 
 use std::mem;
 use std::ops::Range;
@@ -10,32 +10,32 @@ use hksim_engine::{ByKind, OsCalls};
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
 
-use crate::addresses::{AddressLabel, Addresses, Giver};
+use crate::addresses::{AddressLabel, AddressProvider, Addresses};
 use crate::forks::{ForkReport, Forks};
-use crate::hooks::{Hooks, Touch, Watch, Why};
-use crate::page_set::PageSet;
-use crate::report::PolicyLabel;
+use crate::observer::{AccountingObserver, Cause, MemoryObserver, Touch};
+use crate::range_set::RangeSet;
+use crate::report::MemoryPolicyLabel;
 use crate::work::{KernelWork, Present};
 pub use by_reason::ByReason;
 use hksim_linux_mm::{
-    self as kernel, Access, BLOCK_PAGES, Content, Install, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES,
+    self as kernel, Access, Content, Install, InstallKind, InstallRun, Kernel, MapFlags, PAGE_BYTES, PMD_PAGES,
     Protection, RemapSource,
 };
 
-/// What made an entry.
+/// What made an install.
 #[derive(Clone, Copy)]
-enum Cause {
-    /// An access.
-    Touched(Why),
-    /// A call that populates.
-    Populated,
-    /// A call that collapses.
-    Collapsed,
+enum InstalledBy {
+    /// A touch.
+    Touch(Cause),
+    /// A populating system call.
+    Populate,
+    /// MADV_COLLAPSE.
+    Collapse,
     /// A write to a page shared with a child.
-    Copied,
+    CopyOnWrite,
 }
 
-/// Highest values so far. Bytes of resident memory include hugetlb pages.
+/// Peak values. Resident bytes include hugetlb pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peaks {
     /// Resident bytes.
@@ -46,12 +46,12 @@ pub struct Peaks {
     pub vmas: u64,
     /// Bytes of page tables.
     pub page_table_bytes: u64,
-    /// Huge pages mapped, transparent ones.
+    /// Mapped transparent huge pages.
     pub huge_pages: u64,
 }
 
-/// A kernel and its accounts.
-pub struct Accounts {
+/// A kernel model with the accounting of its installs.
+pub struct Accounting {
     kernel: Kernel,
     by_reason: ByReason,
     os_calls: OsCalls,
@@ -59,43 +59,43 @@ pub struct Accounts {
     peaks: Peaks,
     work: KernelWork,
     /// Events since the last install by an access.
-    gap: u64,
+    events_since_install: u64,
     forks: Forks,
-    /// Pages that held data when they were purged.
-    purged: PageSet,
-    /// 2 MiB blocks that were a huge page and were not dropped whole since.
-    once_huge: PageSet,
-    giver: Giver,
-    memory_policy: PolicyLabel,
+    /// Pages that held data when they were purged or unmapped.
+    purged: RangeSet,
+    /// PMD ranges that were a huge page and were not dropped as a whole since.
+    once_huge: RangeSet,
+    provider: AddressProvider,
+    memory_policy: MemoryPolicyLabel,
 }
 
-impl Accounts {
-    /// Accounts of a fresh kernel.
-    pub fn new(kernel: Kernel) -> Accounts {
-        Accounts {
+impl Accounting {
+    /// Accounting for a new kernel.
+    pub fn new(kernel: Kernel) -> Accounting {
+        Accounting {
             kernel,
             by_reason: ByReason::default(),
             os_calls: OsCalls::default(),
             os_calls_failed: 0,
             peaks: Peaks::default(),
             work: KernelWork::default(),
-            gap: 0,
+            events_since_install: 0,
             forks: Forks::default(),
-            purged: PageSet::default(),
-            once_huge: PageSet::default(),
-            giver: Giver::new(Addresses::default()),
-            memory_policy: PolicyLabel::default(),
+            purged: RangeSet::default(),
+            once_huge: RangeSet::default(),
+            provider: AddressProvider::new(Addresses::default()),
+            memory_policy: MemoryPolicyLabel::default(),
         }
     }
 
-    /// The same where maps that ask for no address get these.
-    pub fn with_addresses(self, addresses: Addresses) -> Accounts {
-        Accounts { giver: Giver::new(addresses), ..self }
+    /// Sets the addresses of mmaps without a hint.
+    pub fn with_addresses(self, addresses: Addresses) -> Accounting {
+        Accounting { provider: AddressProvider::new(addresses), ..self }
     }
 
-    /// Where the addresses of maps came from that asked for none; `None` if there were no such maps.
+    /// Where the addresses of mmaps without a hint came from; `None` if there were none.
     pub fn addresses(&self) -> Option<AddressLabel> {
-        Some(self.giver.label()).filter(|label| label.maps > 0)
+        Some(self.provider.label()).filter(|label| label.maps > 0)
     }
 
     /// The kernel.
@@ -131,13 +131,13 @@ impl Accounts {
         }
     }
 
-    /// An event of the trace is over.
+    /// Ends an event of the trace.
     #[inline]
     pub(crate) fn event_done(&mut self) {
-        self.gap += 1;
+        self.events_since_install += 1;
     }
 
-    /// What the kernel did beside installs.
+    /// The kernel's work besides installs.
     pub fn work(&self) -> KernelWork {
         self.work
     }
@@ -147,11 +147,12 @@ impl Accounts {
         self.forks.reports()
     }
 
-    /// The program forks, after so many events; these are all its pages. The memory above must let every write pass again.
-    pub(crate) fn fork(&mut self, event: u64, pieces: &[Range<u64>]) {
+    /// The program forks after `event` events; `ranges` are all its pages. The caller must let every later write pass
+    /// its filter again.
+    pub(crate) fn fork(&mut self, event: u64, ranges: &[Range<u64>]) {
         let mut shared = Present::default();
-        for piece in pieces {
-            let Present { pages, huge, hugetlb } = self.present(piece);
+        for range in ranges {
+            let Present { pages, huge, hugetlb } = self.present(range);
             shared.pages += pages;
             shared.huge += huge;
             shared.hugetlb += hugetlb;
@@ -159,18 +160,22 @@ impl Accounts {
         self.forks.begin(self.kernel.fork(), shared, event);
     }
 
-    /// A child exits: that of the fork with this number, from 0.
+    /// A child exits: that of fork number `child`, from 0.
     pub(crate) fn child_exits(&mut self, child: u32, event: u64) {
         self.forks.end(child, event);
     }
 
-    /// A touch after a fork: tells copies, and what copies nothing, from first touches.
-    fn touch_after_fork(&mut self, page: u64, access: Access, why: Why) {
+    /// A touch after a fork: distinguishes copies and reuses from first touches.
+    fn touch_after_fork(&mut self, page: u64, access: Access, cause: Cause) {
         let state = self.kernel.page_states(page..page + 1).first().map(|run| run.state);
         let was_present = state.is_some_and(holds_data);
         let before = *self.kernel.counters();
-        let installed = self.touch_kernel(page, access, if was_present { Cause::Copied } else { Cause::Touched(why) });
-        // What the child lost is no longer shared, so it is not copied.
+        let installed = self.touch_kernel(
+            page,
+            access,
+            if was_present { InstalledBy::CopyOnWrite } else { InstalledBy::Touch(cause) },
+        );
+        // A page that the child lost is no longer shared, so it is not copied.
         let after = *self.kernel.counters();
         let may_copy = self.forks.has_child() && after.pages_kept_from_children == before.pages_kept_from_children;
         self.forks.charged(|report| {
@@ -195,88 +200,88 @@ impl Accounts {
         let kernel = &self.kernel;
         let peaks = &mut self.peaks;
         peaks.rss_bytes = peaks.rss_bytes.max(kernel.resident_bytes());
-        peaks.hugetlb_bytes = peaks.hugetlb_bytes.max(kernel.hugetlb_pages() * BLOCK_PAGES * PAGE_BYTES);
+        peaks.hugetlb_bytes = peaks.hugetlb_bytes.max(kernel.hugetlb_pages() * PMD_PAGES * PAGE_BYTES);
         peaks.vmas = peaks.vmas.max(kernel.vma_count());
         peaks.page_table_bytes = peaks.page_table_bytes.max(kernel.page_table_bytes());
         peaks.huge_pages = peaks.huge_pages.max(kernel.huge_pages());
     }
 
-    /// Puts a run of installs down to its reason. `upgrades`: in place of zero pages.
-    fn attribute(&mut self, run: InstallRun, cause: Cause, upgrades: bool) {
+    /// Attributes a run of installs to its reason. `upgrades`: they replaced zero pages.
+    fn attribute(&mut self, run: InstallRun, by: InstalledBy, upgrades: bool) {
         let pages = run.first_page..run.first_page + run.pages;
-        let block = run.first_page / BLOCK_PAGES;
+        let pmd = run.first_page / PMD_PAGES;
         let refaults = self.purged.meets(&pages);
         let reasons = &mut self.by_reason;
-        let reason = match cause {
-            Cause::Populated => &mut reasons.populated,
-            Cause::Collapsed => &mut reasons.collapsed,
-            Cause::Copied => &mut reasons.copied_after_fork,
-            Cause::Touched(_) if upgrades => &mut reasons.zero_then_write,
-            Cause::Touched(_) if run.pages < BLOCK_PAGES && self.once_huge.contains(block) => {
+        let reason = match by {
+            InstalledBy::Populate => &mut reasons.populated,
+            InstalledBy::Collapse => &mut reasons.collapsed,
+            InstalledBy::CopyOnWrite => &mut reasons.copied_after_fork,
+            InstalledBy::Touch(_) if upgrades => &mut reasons.zero_then_write,
+            InstalledBy::Touch(_) if run.pages < PMD_PAGES && self.once_huge.contains(pmd) => {
                 &mut reasons.hole_after_split
             }
-            Cause::Touched(_) if refaults => &mut reasons.refault_after_purge,
-            Cause::Touched(why) => reasons.of(why),
+            InstalledBy::Touch(_) if refaults => &mut reasons.refault_after_purge,
+            InstalledBy::Touch(cause) => reasons.of(cause),
         };
         *reason += run.installs;
         if run.kind != InstallKind::Zero {
             self.purged.remove(&pages);
         }
         match run.kind {
-            InstallKind::Thp => self.once_huge.insert(block..pages.end.div_ceil(BLOCK_PAGES)),
+            InstallKind::Thp => self.once_huge.insert(pmd..pages.end.div_ceil(PMD_PAGES)),
             InstallKind::Mthp => self.work.folio_pages += run.pages,
             _ => {}
         }
     }
 
-    /// Installs that stand in a range: single pages, and huge pages that lie in it whole.
+    /// Installs still present in a range: single pages, and huge pages that are entirely inside it.
     fn installed_in(&self, pages: Range<u64>) -> u64 {
         let states = self.kernel.page_states(pages);
         let installs = states.iter().map(|run| match run.state {
             kernel::PageState::Base => run.pages,
-            kernel::PageState::Thp => run.pages / BLOCK_PAGES,
+            kernel::PageState::Thp => run.pages / PMD_PAGES,
             _ => 0,
         });
         installs.sum()
     }
 
-    /// Touches a page of the simulated address space, and accounts for what that installed.
-    fn touch_kernel(&mut self, page: u64, access: Access, cause: Cause) -> Option<Install> {
-        let was_huge_zero = matches!(self.kernel.block_state(page), kernel::BlockState::HugeZero);
+    /// Touches a page of the simulated address space and accounts for the install, if any.
+    fn touch_kernel(&mut self, page: u64, access: Access, by: InstalledBy) -> Option<Install> {
+        let was_huge_zero = matches!(self.kernel.pmd_state(page), kernel::PmdState::HugeZero);
         let tables_bytes = self.kernel.page_table_bytes();
         let installed = match self.kernel.touch(page, access) {
             Ok(installed) => installed,
-            // The policy touches only what it has mapped, so this is a bug in it, or in the model.
+            // The allocator touches only mapped pages, so this is a bug in it or in the model.
             Err(signal) => unreachable!("an access to page {page:#x} raised {signal}"),
         };
         if let Some(install) = installed {
-            self.note_gaps(install.kind, 1);
-            if install.pages < BLOCK_PAGES {
+            self.note_spacing(install.kind, 1);
+            if install.pages < PMD_PAGES {
                 self.work.page_tables += self.kernel.page_table_bytes().saturating_sub(tables_bytes) / PAGE_BYTES;
             }
             let run =
                 InstallRun { kind: install.kind, first_page: install.first_page, pages: install.pages, installs: 1 };
             let upgrades = install.kind == InstallKind::Cow || was_huge_zero;
-            // A copy takes memory that the process did not have, though it has no more of it then.
-            if !matches!(cause, Cause::Copied) {
+            // A copy does not increase the resident memory of the process.
+            if !matches!(by, InstalledBy::CopyOnWrite) {
                 self.note_refaults(&[run], false);
             }
-            self.attribute(run, cause, upgrades);
+            self.attribute(run, by, upgrades);
             self.note_peaks();
         }
         installed
     }
 
-    /// Notes how long ago the install before was; of several at once, the first alone was late.
-    fn note_gaps(&mut self, kind: InstallKind, installs: u64) {
-        let gaps = match kind {
+    /// Records the spacing to the previous install. Of several installs at once, all but the first have spacing 0.
+    fn note_spacing(&mut self, kind: InstallKind, installs: u64) {
+        let spacing = match kind {
             InstallKind::Thp | InstallKind::Hugetlb => &mut self.work.huge_gaps,
             InstallKind::Base4k | InstallKind::Mthp | InstallKind::Zero | InstallKind::Cow => &mut self.work.gaps,
         };
-        (0..installs).for_each(|_| gaps.add(mem::take(&mut self.gap)));
+        (0..installs).for_each(|_| spacing.add(mem::take(&mut self.events_since_install)));
     }
 
-    /// Notes which installs, the newest there are, made memory present that the process had before.
+    /// Records which of the newest installs made memory present that the process had before.
     fn note_refaults(&mut self, runs: &[InstallRun], by_call: bool) {
         let made_bytes = |run: &InstallRun| match run.kind {
             InstallKind::Zero | InstallKind::Cow => 0,
@@ -290,26 +295,26 @@ impl Accounts {
         }
     }
 
-    fn called(&mut self, outcome: kernel::Outcome, cause: Cause) -> Result<(), Errno> {
-        self.account_for(outcome.installs, cause);
+    fn called(&mut self, outcome: kernel::Outcome, by: InstalledBy) -> Result<(), Errno> {
+        self.account_for(outcome.installs, by);
         self.returned(outcome.result)
     }
 
-    /// Puts the installs of a call down to their reason.
-    fn account_for(&mut self, installs: Vec<InstallRun>, cause: Cause) {
-        if matches!(cause, Cause::Populated) {
+    /// Attributes the installs of a call to their reason.
+    fn account_for(&mut self, installs: Vec<InstallRun>, by: InstalledBy) {
+        if matches!(by, InstalledBy::Populate) {
             self.note_refaults(&installs, true);
         }
         for run in installs {
-            match (cause, run.kind) {
-                (Cause::Collapsed, _) => self.work.collapsed_blocks += run.installs,
-                (Cause::Populated, InstallKind::Base4k) => self.work.populated_pages += run.installs,
-                (Cause::Populated, InstallKind::Thp | InstallKind::Hugetlb) => {
-                    self.note_gaps(run.kind, run.installs);
+            match (by, run.kind) {
+                (InstalledBy::Collapse, _) => self.work.collapsed_blocks += run.installs,
+                (InstalledBy::Populate, InstallKind::Base4k) => self.work.populated_pages += run.installs,
+                (InstalledBy::Populate, InstallKind::Thp | InstallKind::Hugetlb) => {
+                    self.note_spacing(run.kind, run.installs);
                 }
                 _ => {}
             }
-            self.attribute(run, cause, false);
+            self.attribute(run, by, false);
         }
     }
 
@@ -323,14 +328,14 @@ impl Accounts {
         Present::of(self.kernel.page_states(pages.clone()).into_iter())
     }
 
-    /// Pages are about to be dropped: what is installed there later is a refault.
+    /// Records that pages are about to be dropped: later installs there are refaults.
     fn dropping(&mut self, pages: &Range<u64>) {
         for run in self.kernel.page_states(pages.clone()) {
             if holds_data(run.state) {
                 self.purged.insert(run.first_page..run.first_page + run.pages);
             }
         }
-        self.once_huge.remove(&(pages.start.div_ceil(BLOCK_PAGES)..pages.end / BLOCK_PAGES));
+        self.once_huge.remove(&(pages.start.div_ceil(PMD_PAGES)..pages.end / PMD_PAGES));
     }
 }
 
@@ -353,28 +358,28 @@ fn map_flags(mapping: Mapping) -> MapFlags {
     }
 }
 
-/// Whether a page in that state has memory of its own.
+/// Whether a page in this state has its own memory.
 fn holds_data(state: kernel::PageState) -> bool {
     !matches!(state, kernel::PageState::None | kernel::PageState::Zero | kernel::PageState::HugeZero)
 }
 
-impl Hooks for Accounts {
+impl MemoryObserver for Accounting {
     const EVERY_ACCESS: bool = false;
 
-    fn touch(&mut self, page: u64, touch: Touch, why: Why) {
+    fn touch(&mut self, page: u64, touch: Touch, cause: Cause) {
         let access = match touch {
             Touch::Read => Access::Read,
             Touch::WriteZero => Access::Write(Content::Zero),
             Touch::Write => Access::Write(Content::NonZero),
         };
         if self.forks.any() {
-            self.touch_after_fork(page, access, why);
+            self.touch_after_fork(page, access, cause);
         } else {
-            self.touch_kernel(page, access, Cause::Touched(why));
+            self.touch_kernel(page, access, InstalledBy::Touch(cause));
         }
     }
 
-    fn access(&mut self, _pages: Range<u64>, _why: Why) {}
+    fn access(&mut self, _pages: Range<u64>, _cause: Cause) {}
 
     fn reserve(&mut self, pages: Range<u64>) {
         self.os_calls.mmap += 1;
@@ -388,18 +393,18 @@ impl Hooks for Accounts {
         self.work.unmapped(self.present(&pages));
         self.dropping(&pages);
         let outcome = self.kernel.map(pages, map_flags(mapping));
-        self.called(outcome, Cause::Populated)
+        self.called(outcome, InstalledBy::Populate)
     }
 
     fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno> {
         self.os_calls.mmap += 1;
-        let modelled = || self.kernel.unmapped_area(pages, self.giver.top() / PAGE_BYTES);
-        let Some(first) = self.giver.given().map(|address| address / PAGE_BYTES).or_else(modelled) else {
+        let modelled = || self.kernel.unmapped_area(pages, self.provider.top() / PAGE_BYTES);
+        let Some(first) = self.provider.given().map(|address| address / PAGE_BYTES).or_else(modelled) else {
             return self.returned(Err(kernel::Errno::NoMemory)).map(|()| 0);
         };
         let outcome = self.kernel.map(first..first + pages, map_flags(mapping));
-        self.called(outcome, Cause::Populated)?;
-        self.giver.mapped();
+        self.called(outcome, InstalledBy::Populate)?;
+        self.provider.mapped();
         Ok(first)
     }
 
@@ -428,7 +433,7 @@ impl Hooks for Accounts {
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         self.os_calls.madvise += 1;
         if matches!(advice, Advice::DontNeed | Advice::Free | Advice::Collapse) {
-            // At the first locked page the kernel refuses to drop or free.
+            // The kernel refuses to drop or free from the first locked page on.
             let end = if advice == Advice::Collapse { pages.end } else { self.kernel.first_locked(&pages) };
             let changed = pages.start..end;
             self.work.advised(advice, self.present(&changed), || self.kernel.marked_free(&changed));
@@ -445,9 +450,9 @@ impl Hooks for Accounts {
             Advice::PopulateWrite => kernel::Advice::PopulateWrite,
             Advice::Collapse => kernel::Advice::Collapse,
         };
-        let cause = if advice == kernel::Advice::Collapse { Cause::Collapsed } else { Cause::Populated };
+        let by = if advice == kernel::Advice::Collapse { InstalledBy::Collapse } else { InstalledBy::Populate };
         let outcome = self.kernel.advise(pages, advice);
-        self.called(outcome, cause)
+        self.called(outcome, by)
     }
 
     fn lock_process(&mut self, lock: MemoryLock) {
@@ -467,12 +472,12 @@ impl Hooks for Accounts {
     }
 }
 
-impl Watch for Accounts {
-    fn accounts(&self) -> &Accounts {
+impl AccountingObserver for Accounting {
+    fn accounting(&self) -> &Accounting {
         self
     }
 
-    fn accounts_mut(&mut self) -> &mut Accounts {
+    fn accounting_mut(&mut self) -> &mut Accounting {
         self
     }
 }
@@ -483,73 +488,73 @@ mod tests {
     use crate::work::Refaults;
     use hksim_linux_mm::KernelConfig;
 
-    const BLOCK: u64 = 1 << 20;
+    const PMD: u64 = 1 << 20;
 
-    fn write(accounts: &mut Accounts, pages: Range<u64>) {
-        pages.for_each(|page| accounts.touch(page, Touch::Write, Why::Application));
+    fn write(accounting: &mut Accounting, pages: Range<u64>) {
+        pages.for_each(|page| accounting.touch(page, Touch::Write, Cause::Application));
     }
 
     #[test]
-    fn memory_that_is_taken_again_is_told_from_new_memory_by_what_made_it() {
-        let mut accounts = Accounts::new(Kernel::new(KernelConfig::default()));
-        let area = |number: u64| (BLOCK + number) * BLOCK_PAGES..(BLOCK + number + 1) * BLOCK_PAGES;
+    fn refaults_are_separated_from_new_memory_by_kind() {
+        let mut accounting = Accounting::new(Kernel::new(KernelConfig::default()));
+        let area = |number: u64| (PMD + number) * PMD_PAGES..(PMD + number + 1) * PMD_PAGES;
         let (small, huge, pool) = (area(0), area(1), area(2));
         for (pages, mapping) in [(&small, Mapping::Plain), (&huge, Mapping::Plain), (&pool, Mapping::Hugetlb)] {
-            assert_eq!(accounts.map(pages.clone(), mapping), Ok(()));
+            assert_eq!(accounting.map(pages.clone(), mapping), Ok(()));
         }
         let [ten, six] = [10, 6].map(|pages| small.start..small.start + pages);
-        write(&mut accounts, ten.clone());
-        assert_eq!(accounts.advise(six.clone(), Advice::DontNeed), Ok(()));
-        write(&mut accounts, ten.start..ten.end + 2);
-        assert_eq!(accounts.advise(six.clone(), Advice::DontNeed), Ok(()));
-        assert_eq!(accounts.advise(six.start..ten.end + 4, Advice::PopulateWrite), Ok(()));
-        assert_eq!(accounts.work().populated_pages, 8);
-        assert_eq!(accounts.advise(huge.clone(), Advice::HugePage), Ok(()));
+        write(&mut accounting, ten.clone());
+        assert_eq!(accounting.advise(six.clone(), Advice::DontNeed), Ok(()));
+        write(&mut accounting, ten.start..ten.end + 2);
+        assert_eq!(accounting.advise(six.clone(), Advice::DontNeed), Ok(()));
+        assert_eq!(accounting.advise(six.start..ten.end + 4, Advice::PopulateWrite), Ok(()));
+        assert_eq!(accounting.work().populated_pages, 8);
+        assert_eq!(accounting.advise(huge.clone(), Advice::HugePage), Ok(()));
         for pages in [&huge, &pool] {
-            write(&mut accounts, pages.start..pages.start + 1);
-            assert_eq!(accounts.advise(pages.clone(), Advice::DontNeed), Ok(()));
-            write(&mut accounts, pages.start..pages.start + 1);
+            write(&mut accounting, pages.start..pages.start + 1);
+            assert_eq!(accounting.advise(pages.clone(), Advice::DontNeed), Ok(()));
+            write(&mut accounting, pages.start..pages.start + 1);
         }
-        let refaults = accounts.work().refaults;
+        let refaults = accounting.work().refaults;
         let totals = |of: [Refaults; 5]| of.map(|refaults| refaults.total());
         assert_eq!(
             totals([refaults.pages, refaults.populated, refaults.folios, refaults.huge, refaults.pool]),
             [6, 6, 0, 1, 1]
         );
-        // What is copied after a fork was not given back before, nor is it made by a call that populates.
-        accounts.fork(0, &[small.clone(), pool.clone()]);
-        write(&mut accounts, pool.start..pool.start + 1);
-        assert_eq!(accounts.advise(ten, Advice::PopulateWrite), Ok(()));
-        assert_eq!((accounts.work().refaults, accounts.work().populated_pages), (refaults, 8));
+        // A page copied after a fork was not given back before, and a populating call did not make it.
+        accounting.fork(0, &[small.clone(), pool.clone()]);
+        write(&mut accounting, pool.start..pool.start + 1);
+        assert_eq!(accounting.advise(ten, Advice::PopulateWrite), Ok(()));
+        assert_eq!((accounting.work().refaults, accounting.work().populated_pages), (refaults, 8));
     }
 
     #[test]
     fn a_child_loses_pages_of_an_empty_pool_to_its_parent() {
-        let mut accounts =
-            Accounts::new(Kernel::new(KernelConfig { hugetlb_pool: Some(3), ..KernelConfig::default() }));
-        let pool = BLOCK * BLOCK_PAGES..(BLOCK + 2) * BLOCK_PAGES;
-        assert_eq!(accounts.map(pool.clone(), Mapping::Hugetlb), Ok(()));
-        write(&mut accounts, pool.clone());
-        accounts.fork(0, std::slice::from_ref(&pool));
-        // One page is left for a copy; the other one the child has to give up.
-        write(&mut accounts, pool.clone());
-        assert_eq!((accounts.forks()[0].copies, accounts.kernel().hugetlb_pages()), (1, 2));
-        assert_eq!(accounts.kernel().counters().pages_kept_from_children, 1);
-        accounts.child_exits(0, 1);
-        accounts.fork(1, std::slice::from_ref(&pool));
-        write(&mut accounts, pool);
-        assert_eq!(accounts.forks()[1].copies, 1, "the first child's page is back in the pool");
+        let mut accounting =
+            Accounting::new(Kernel::new(KernelConfig { hugetlb_pool: Some(3), ..KernelConfig::default() }));
+        let pool = PMD * PMD_PAGES..(PMD + 2) * PMD_PAGES;
+        assert_eq!(accounting.map(pool.clone(), Mapping::Hugetlb), Ok(()));
+        write(&mut accounting, pool.clone());
+        accounting.fork(0, std::slice::from_ref(&pool));
+        // One page is left for a copy; the child has to give up the other one.
+        write(&mut accounting, pool.clone());
+        assert_eq!((accounting.forks()[0].copies, accounting.kernel().hugetlb_pages()), (1, 2));
+        assert_eq!(accounting.kernel().counters().pages_kept_from_children, 1);
+        accounting.child_exits(0, 1);
+        accounting.fork(1, std::slice::from_ref(&pool));
+        write(&mut accounting, pool);
+        assert_eq!(accounting.forks()[1].copies, 1, "the first child's page is back in the pool");
     }
 
     #[test]
-    fn pages_marked_free_twice_are_counted_apart() {
-        let mut accounts = Accounts::new(Kernel::new(KernelConfig::default()));
-        let pages = BLOCK * BLOCK_PAGES..BLOCK * BLOCK_PAGES + 8;
-        assert_eq!(accounts.map(pages.clone(), Mapping::Plain), Ok(()));
-        write(&mut accounts, pages.clone());
-        assert_eq!(accounts.advise(pages.start..pages.start + 3, Advice::Free), Ok(()));
-        assert_eq!(accounts.work().freed_again_pages, 0);
-        assert_eq!(accounts.advise(pages, Advice::Free), Ok(()));
-        assert_eq!((accounts.work().freed_pages, accounts.work().freed_again_pages), (11, 3));
+    fn pages_marked_free_twice_are_counted_separately() {
+        let mut accounting = Accounting::new(Kernel::new(KernelConfig::default()));
+        let pages = PMD * PMD_PAGES..PMD * PMD_PAGES + 8;
+        assert_eq!(accounting.map(pages.clone(), Mapping::Plain), Ok(()));
+        write(&mut accounting, pages.clone());
+        assert_eq!(accounting.advise(pages.start..pages.start + 3, Advice::Free), Ok(()));
+        assert_eq!(accounting.work().freed_again_pages, 0);
+        assert_eq!(accounting.advise(pages, Advice::Free), Ok(()));
+        assert_eq!((accounting.work().freed_pages, accounting.work().freed_again_pages), (11, 3));
     }
 }

@@ -1,46 +1,46 @@
-//! The second thread of the process, which does the operations behind `t`.
+//! The second thread of the process, which executes the operations marked `t`.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use hksim_linux_mm::script::Op;
 use hksim_linux_probe::traps::{Mode, TrapCounter};
 
-use super::Unable;
+use super::Unsupported;
 use super::arena::{Arena, Returned};
 
-/// What passes between the two.
+/// The state shared by both threads.
 #[derive(Default)]
-struct Mailbox {
+struct Exchange {
     job: Option<(Arena, Op)>,
     done: Option<Returned>,
 }
 
-/// The second thread. It lives as long as the process.
-pub(super) struct Second {
-    mailbox: Arc<(Mutex<Mailbox>, Condvar)>,
+/// The second thread, which lives as long as the process.
+pub(super) struct SecondThread {
+    mailbox: Arc<(Mutex<Exchange>, Condvar)>,
     traps: TrapCounter,
 }
 
-impl Second {
-    /// Starts it.
-    pub(super) fn start(mode: Mode) -> Result<Second, Unable> {
-        let mailbox = Arc::new((Mutex::new(Mailbox::default()), Condvar::new()));
+impl SecondThread {
+    /// Starts the thread.
+    pub(super) fn start(mode: Mode) -> Result<SecondThread, Unsupported> {
+        let mailbox = Arc::new((Mutex::new(Exchange::default()), Condvar::new()));
         let (sender, receiver) = std::sync::mpsc::channel();
         let shared = Arc::clone(&mailbox);
         let thread = move || {
             let traps = TrapCounter::of_thread(mode);
-            // The other end is there: it waits for this.
+            // The receiver exists, because it waits for this message.
             let _ = sender.send(traps);
             serve(&shared);
         };
-        std::thread::Builder::new().spawn(thread).map_err(|why| Unable::new("a second thread", why))?;
-        let traps = receiver.recv().map_err(|why| Unable::new("a second thread", std::io::Error::other(why)))?;
-        let traps = traps.map_err(|why| Unable::new("page-fault events", why))?;
+        std::thread::Builder::new().spawn(thread).map_err(|why| Unsupported::new("a second thread", why))?;
+        let traps = receiver.recv().map_err(|why| Unsupported::new("a second thread", std::io::Error::other(why)))?;
+        let traps = traps.map_err(|why| Unsupported::new("page-fault events", why))?;
         traps.enable();
-        Ok(Second { mailbox, traps })
+        Ok(SecondThread { mailbox, traps })
     }
 
-    /// Lets it do an operation, and waits.
+    /// Executes an operation on the thread, and waits for its result.
     pub(super) fn perform(&self, arena: Arena, op: &Op) -> Returned {
         let (mutex, changed) = &*self.mailbox;
         let mut mailbox = mutex.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,13 +54,13 @@ impl Second {
         }
     }
 
-    /// Its traps so far.
+    /// The thread's exceptions so far.
     pub(super) fn traps(&self) -> u64 {
         self.traps.count()
     }
 }
 
-fn serve((mutex, changed): &(Mutex<Mailbox>, Condvar)) {
+fn serve((mutex, changed): &(Mutex<Exchange>, Condvar)) {
     let mut mailbox = mutex.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         if let Some((arena, op)) = mailbox.job.take() {

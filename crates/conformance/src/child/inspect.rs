@@ -1,4 +1,4 @@
-//! What the kernel can be asked about the arena: totals, page tables, the state of every page.
+//! Reads the kernel's view of the arena: totals, page tables, the state of every page.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,17 +14,17 @@ use hksim_linux_probe::procfs::ProcText;
 use hksim_linux_probe::resident::Resident;
 use hksim_linux_probe::sysfs::THP;
 
-use super::Unable;
+use super::Unsupported;
 use super::shortage::Shortage;
 use crate::observation::PageRun;
-use crate::unseen::Unseen;
+use crate::unobservable::Unobservable;
 
 /// Bits of a frame's flags in `/proc/kpageflags` (`include/uapi/linux/kernel-page-flags.h`).
 const COMPOUND_HEAD: u64 = 1 << 15;
 const COMPOUND_TAIL: u64 = 1 << 16;
 const HUGETLB: u64 = 1 << 17;
 const ZERO_PAGE: u64 = 1 << 24;
-/// A `pagemap` entry of a page that is there.
+/// Flag of a present page in a `pagemap` entry.
 const PRESENT: u64 = 1 << 63;
 /// Frame number of a `pagemap` entry.
 const FRAME: u64 = (1 << 55) - 1;
@@ -40,12 +40,12 @@ const STATES: [PageState; 7] = [
     PageState::Hugetlb,
 ];
 
-/// Everything that is asked, opened and resident.
-pub(super) struct Look {
-    /// Where the kernel has them.
+/// All files, opened, and resident buffers.
+pub(super) struct Inspector {
+    /// `None` if the kernel does not support page-table scans.
     scans: Option<PageMap>,
     pagemap: File,
-    /// Where this user may read them, and frame numbers.
+    /// `None` if this user may not read it, or may not see frame numbers.
     kpageflags: Option<File>,
     smaps: File,
     status: ProcText,
@@ -71,22 +71,22 @@ struct Totals {
     vmas: u64,
 }
 
-impl Look {
-    /// Opens everything.
-    pub(super) fn open() -> Result<Look, Unable> {
-        let open = |path: &'static str| File::open(path).map_err(|why| Unable::new(path, why));
-        let text = |path: &'static str| ProcText::open(path).map_err(|why| Unable::new(path, why));
-        let memory = |why| Unable::new("memory", why);
+impl Inspector {
+    /// Opens all files.
+    pub(super) fn open() -> Result<Inspector, Unsupported> {
+        let open = |path: &'static str| File::open(path).map_err(|why| Unsupported::new(path, why));
+        let text = |path: &'static str| ProcText::open(path).map_err(|why| Unsupported::new(path, why));
+        let memory = |why| Unsupported::new("memory", why);
         let pages = ARENA_PAGES as usize;
         let collapsed = format!("{THP}/khugepaged/pages_collapsed");
-        let mut look = Look {
+        let mut look = Inspector {
             scans: PageMap::open().ok(),
             pagemap: open("/proc/self/pagemap")?,
             kpageflags: File::open("/proc/kpageflags").ok(),
             smaps: open("/proc/self/smaps")?,
             status: text("/proc/self/status")?,
             vmstat: text("/proc/vmstat")?,
-            collapsed: ProcText::open(&collapsed).map_err(|why| Unable::new("transparent huge pages", why))?,
+            collapsed: ProcText::open(&collapsed).map_err(|why| Unsupported::new("transparent huge pages", why))?,
             shortage: Shortage::open(),
             frames: Resident::zeroed(pages).map_err(memory)?,
             flags: Resident::zeroed(pages).map_err(memory)?,
@@ -97,12 +97,12 @@ impl Look {
             splits_before: 0,
             collapsed_before: 0,
         };
-        if look.frame_of(look.states.as_ptr() as u64).map_err(|why| Unable::new("/proc/self/pagemap", why))? == 0 {
+        if look.frame_of(look.states.as_ptr() as u64).map_err(|why| Unsupported::new("/proc/self/pagemap", why))? == 0 {
             look.kpageflags = None;
         }
         if look.scans.is_none() && look.kpageflags.is_none() {
             let why = io::Error::from_raw_os_error(libc::EPERM);
-            return Err(Unable::new("neither page-table scans (Linux 6.7) nor frame numbers (root)", why));
+            return Err(Unsupported::new("neither page-table scans (Linux 6.7) nor frame numbers (root)", why));
         }
         Ok(look)
     }
@@ -113,13 +113,13 @@ impl Look {
         Ok(u64::from_ne_bytes(entry) & FRAME)
     }
 
-    /// What the kernel or this user's rights leave out.
-    pub(super) fn unseen(&self) -> Vec<Unseen> {
-        let entries = self.scans.is_none().then_some(Unseen::Entries);
-        entries.into_iter().chain(self.kpageflags.is_none().then_some(Unseen::Folios)).collect()
+    /// What cannot be observed with this kernel or this user's rights.
+    pub(super) fn unobservable(&self) -> Vec<Unobservable> {
+        let entries = self.scans.is_none().then_some(Unobservable::Entries);
+        entries.into_iter().chain(self.kpageflags.is_none().then_some(Unobservable::Folios)).collect()
     }
 
-    /// To be called before a script's arena is made.
+    /// Call this before creating a script's arena.
     pub(super) fn begin(&mut self) {
         self.page_table_kb_before = self.status.number("VmPTE:").unwrap_or(0);
         self.splits_before = self.vmstat.number("thp_split_pmd ").unwrap_or(0);
@@ -127,17 +127,17 @@ impl Look {
         self.shortage.begin(&mut self.vmstat);
     }
 
-    /// Pages that khugepaged collapsed since [`Look::begin`], on the whole machine.
+    /// Pages that khugepaged collapsed since [`Inspector::begin`], machine-wide.
     pub(super) fn collapsed(&mut self) -> u64 {
         self.collapsed.number("").unwrap_or(0).saturating_sub(self.collapsed_before)
     }
 
-    /// Signs since [`Look::begin`] that memory was short, on the whole machine; 0 where it was not.
+    /// Signs of memory shortage since [`Inspector::begin`], machine-wide; 0 if there were none.
     pub(super) fn shortage(&mut self) -> u64 {
         self.shortage.since(&mut self.vmstat)
     }
 
-    /// Writes what is there now: totals, then runs of page states.
+    /// Writes the current state: totals, then runs of page states.
     pub(super) fn report(&mut self, arena: Range<u64>, out: &mut impl Write) -> io::Result<()> {
         self.drain();
         let totals = self.totals(&arena)?;
@@ -152,10 +152,10 @@ impl Look {
         writeln!(out)
     }
 
-    /// Pages freed lazily are marked in batches; any MADV_FREE on this CPU flushes the batch.
+    /// Drains the CPU's batch of lazily freed pages: any MADV_FREE on this CPU flushes the batch.
     fn drain(&mut self) {
         let spare = self.spare.as_mut_ptr().cast();
-        // SAFETY: a page of our own whose contents nobody needs.
+        // SAFETY: a page of our own whose contents are not needed.
         unsafe {
             if libc::madvise(spare, PAGE_BYTES as usize, libc::MADV_FREE) != 0 {
                 // A script has locked it.
@@ -165,7 +165,7 @@ impl Look {
         }
     }
 
-    /// Sums the arena's mappings in smaps, and stops reading behind them.
+    /// Sums the arena's mappings in smaps, and stops reading after them.
     fn totals(&mut self, arena: &Range<u64>) -> io::Result<Totals> {
         let mut totals = Totals::default();
         let (mut at, mut held, mut is_inside) = (0, 0, false);
@@ -221,7 +221,8 @@ impl Look {
         Ok(())
     }
 
-    /// Without scans, all by the flags of the frames: huge entries look like the pieces of large folios.
+    /// Without scans, uses only the flags of the frames: huge entries cannot be distinguished from other pages of large
+    /// folios.
     fn read_states_by_frame(&mut self, first_page: u64) -> io::Result<()> {
         let Some(kpageflags) = &self.kpageflags else { return Err(io::ErrorKind::Unsupported.into()) };
         read_words(&self.pagemap, first_page, &mut self.frames)?;
@@ -242,7 +243,7 @@ impl Look {
     }
 }
 
-/// The index of a state, by the flags of a frame that is not the zero page's.
+/// The index of a state, from the flags of a frame that is not a zero page.
 fn state_of(flags: u64, is_huge: bool) -> u8 {
     match flags {
         flags if flags & HUGETLB != 0 => 6,
@@ -252,7 +253,7 @@ fn state_of(flags: u64, is_huge: bool) -> u8 {
     }
 }
 
-/// The flags of the frames behind a run of present pages.
+/// Reads the flags of the frames of a run of present pages.
 fn read_flags(kpageflags: &File, frames: &[u64], flags: &mut [u64]) -> io::Result<()> {
     let mut at = 0;
     while at < frames.len() {
@@ -264,7 +265,7 @@ fn read_flags(kpageflags: &File, frames: &[u64], flags: &mut [u64]) -> io::Resul
     Ok(())
 }
 
-/// Reads words of a file of words, from the `index`-th on.
+/// Reads 64-bit words of a file, from word `index` on.
 fn read_words(file: &File, index: u64, into: &mut [u64]) -> io::Result<()> {
     let (bytes, offset) = (size_of_val(into), (index * 8) as libc::off_t);
     // SAFETY: the kernel writes at most as many bytes as `into` has.
@@ -290,7 +291,7 @@ impl Totals {
     }
 }
 
-/// The address that a mapping's first line begins with.
+/// The start address in the first line of a mapping.
 fn first_address(line: &[u8]) -> Option<u64> {
     let digits = line.iter().position(|&byte| byte == b'-')?;
     let digit = |byte: &u8| (*byte as char).to_digit(16).map(u64::from);

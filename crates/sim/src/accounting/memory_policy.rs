@@ -1,57 +1,57 @@
-//! The program's memory policies, as its kernel obeys them.
+//! Applies the program's memory policies to the kernel model.
 
 use std::ops::Range;
 
-use hksim_engine::PolicyRule;
+use hksim_engine::MemoryPolicyRule;
 use hksim_policy::Errno;
 use hksim_policy::memory::{Locking, MemoryLock};
 use hksim_trace::memory_policy::{LockAll, MemoryPolicy, ThpDisable};
 
-use super::{Accounts, Cause, errno};
-use crate::report::PolicyLabel;
+use super::{Accounting, InstalledBy, errno};
+use crate::report::MemoryPolicyLabel;
 use hksim_linux_mm::{self as kernel, LockFlags};
 
-impl Accounts {
-    /// The program makes a change, which that rule puts in force or not.
-    pub(crate) fn change_policy(&mut self, change: MemoryPolicy, rule: PolicyRule) {
+impl Accounting {
+    /// The program changes a policy; `rule` says whether the change is applied.
+    pub(crate) fn change_policy(&mut self, change: MemoryPolicy, rule: MemoryPolicyRule) {
         self.memory_policy.changes += 1;
         match change {
-            _ if rule == PolicyRule::Ignored => {}
+            _ if rule == MemoryPolicyRule::Ignored => {}
             MemoryPolicy::ThpDisable(disable) => self.kernel.disable_thp(match disable {
                 ThpDisable::Off => kernel::ThpDisable::Off,
                 ThpDisable::All => kernel::ThpDisable::All,
                 ThpDisable::ExceptAdvised => kernel::ThpDisable::ExceptAdvised,
             }),
-            // What is locked is the allocator's to say.
+            // The allocator decides which ranges to lock.
             MemoryPolicy::LockAll(lock) => self.memory_policy.locks += u64::from(lock != LockAll::NONE),
-            // Nothing that is modelled depends on it.
+            // No effect in the model.
             MemoryPolicy::Personality(_) => {}
         }
     }
 
-    /// What `mlockall` changes for the process as a whole: see `Allocator::lock_memory`.
+    /// The process-wide part of `mlockall`: see `Allocator::lock_memory`.
     pub(super) fn change_locks(&mut self, lock: MemoryLock) {
         if lock.current || !lock.future {
             self.kernel.unlock_all();
         }
         if lock.future {
             let flags = LockFlags { current: false, future: true, on_fault: lock.on_fault };
-            // Only flags without a meaning are refused.
+            // Only meaningless flags are refused.
             let _ = self.kernel.lock_all(flags).result;
         }
         self.note_peaks();
     }
 
-    /// `mlock2`. It is the program's call, and none of the allocator's.
+    /// `mlock2`. Counted as a call of the program, not of the allocator.
     pub(super) fn lock_pages(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno> {
         let outcome = self.kernel.lock(pages, locking == Locking::OnFault);
-        self.account_for(outcome.installs, Cause::Populated);
+        self.account_for(outcome.installs, InstalledBy::Populate);
         self.note_peaks();
         outcome.result.map_err(errno)
     }
 
-    /// What came of the changes, under that rule.
-    pub(crate) fn memory_policy(&self, rule: PolicyRule) -> PolicyLabel {
-        PolicyLabel { rule, installs_kept_small: self.kernel.installs_kept_small(), ..self.memory_policy }
+    /// The effect of the changes, under `rule`.
+    pub(crate) fn memory_policy(&self, rule: MemoryPolicyRule) -> MemoryPolicyLabel {
+        MemoryPolicyLabel { rule, installs_kept_small: self.kernel.installs_kept_small(), ..self.memory_policy }
     }
 }

@@ -1,48 +1,48 @@
-//! What the kernel is told of contents, where it looks at them.
+//! Reports page contents to the kernel model where it needs them.
 
 use std::ops::Range;
 
 use hksim_policy::PAGE_BYTES;
 
 use super::{BASE_PAGE, SimMemory};
-use crate::hooks::Hooks;
-use hksim_linux_mm::{BLOCK_PAGES, Content};
+use crate::observer::MemoryObserver;
+use hksim_linux_mm::{Content, PMD_PAGES};
 
-impl<H: Hooks> SimMemory<H> {
-    /// Tells the kernel what stands on every page of the blocks that a MADV_FREE of these pages may split.
-    pub(super) fn tell_contents(&self, pages: &Range<u64>) {
+impl<H: MemoryObserver> SimMemory<H> {
+    /// Reports the content of every page in the PMD ranges that a MADV_FREE of these pages may split.
+    pub(super) fn report_contents(&self, pages: &Range<u64>) {
         let Some(contents) = &self.contents else { return };
         let arena_page = self.layout.arena / PAGE_BYTES;
-        let mut hooks = self.hooks.borrow_mut();
-        for page in self.sharing_blocks(pages).into_iter().flatten() {
+        let mut observer = self.observer.borrow_mut();
+        for page in self.sharing_pmds(pages).into_iter().flatten() {
             let at = (page - arena_page) * PAGE_BYTES;
             let holds_bytes = contents.holds_bytes(at) || self.holds_meta(at);
             if !holds_bytes {
-                // It may be the zero page afterwards, and its next write a fault.
+                // It may become the zero page, and the next write to it a fault.
                 self.filter.pass_again(page);
             }
-            hooks.content(self.page_at(page), if holds_bytes { Content::NonZero } else { Content::Zero });
+            observer.content(self.page_at(page), if holds_bytes { Content::NonZero } else { Content::Zero });
         }
     }
 
-    /// All pages of the arena that lie in the 2 MiB blocks that these pages lie in.
-    fn sharing_blocks(&self, pages: &Range<u64>) -> Vec<Range<u64>> {
+    /// All pages of the arena that share a PMD range with these pages.
+    fn sharing_pmds(&self, pages: &Range<u64>) -> Vec<Range<u64>> {
         let arena_page = self.layout.arena / PAGE_BYTES;
         let at = self.pages_at(pages);
-        let blocks = at.start - at.start % BLOCK_PAGES..at.end.next_multiple_of(BLOCK_PAGES);
-        match &self.places {
+        let pmds = at.start - at.start % PMD_PAGES..at.end.next_multiple_of(PMD_PAGES);
+        match &self.bindings {
             None => {
-                let (first, end) = (blocks.start - BASE_PAGE, blocks.end - BASE_PAGE);
+                let (first, end) = (pmds.start - BASE_PAGE, pmds.end - BASE_PAGE);
                 std::iter::once(first.max(arena_page)..end.min(self.layout.bytes() / PAGE_BYTES)).collect()
             }
-            Some(places) => {
-                let named = places.named_within(&blocks).into_iter();
+            Some(bindings) => {
+                let named = bindings.named_within(&pmds).into_iter();
                 named.map(|pages| arena_page + pages.start..arena_page + pages.end).collect()
             }
         }
     }
 
-    /// Whether a page of the arena holds metadata that are not zero.
+    /// Whether a page of the arena holds non-zero metadata.
     fn holds_meta(&self, at: u64) -> bool {
         let shift = self.layout.superslab_shift;
         let (ordinal, offset) = (at >> shift, at & ((1 << shift) - 1));

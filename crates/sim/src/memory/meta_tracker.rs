@@ -1,8 +1,8 @@
-//! Which metadata pages are written, where that matters: after a fork a write copies a page, and a read does not.
+//! Detects writes to metadata, where they matter: after a fork a write copies a page, and a read does not.
 //!
-//! The policy gets references to metadata, through which it reads or writes. What it asked for is remembered as it was, and
-//! compared at the next access to metadata and after the event: what changed was written. The policy writes no field with the value that it has
-//! ([`Field`]).
+//! The allocator gets references to metadata, through which it reads or writes. A digest of each referenced item is
+//! stored, and compared at the next access to metadata and after the event: a changed digest means a write. The
+//! allocator never writes a field with its current value ([`Field`]).
 
 use std::cell::{Cell, RefCell};
 
@@ -12,33 +12,33 @@ use hksim_policy::meta::{Entry, EntryList, PoolMeta, SpanMeta, SuperSlabMeta};
 
 use super::SimWord;
 
-/// A piece of metadata.
+/// An item of metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum MetaItem {
     /// The pool's control block.
     Pool,
     /// An entry of the arena table.
     Entry(u32),
-    /// A heap's mail word.
+    /// A heap's message queue word.
     Mail(u32),
     /// The header of a SuperSlab's metadata.
     Header(u32),
-    /// A slice's.
+    /// The metadata of a slice.
     Slab(u32, u32),
     /// A slice's remote word.
     Remote(u32, u32),
-    /// A slice's place in a mail.
+    /// A slice's link in a message queue.
     MailNext(u32, u32),
 }
 
-/// Pieces that were asked for since the last look, with a digest of what they were.
+/// Items referenced since the last check, with their digests.
 #[derive(Default)]
-pub(super) struct MetaWatch {
+pub(super) struct MetaTracker {
     is_on: Cell<bool>,
-    seen: RefCell<Vec<(Piece, u64)>>,
+    seen: RefCell<Vec<(MetaItem, u64)>>,
 }
 
-impl MetaWatch {
+impl MetaTracker {
     pub(super) fn switch_on(&self) {
         self.is_on.set(true);
     }
@@ -47,28 +47,28 @@ impl MetaWatch {
         self.is_on.get()
     }
 
-    /// Remembers a piece, once.
-    pub(super) fn remember(&self, piece: Piece, digest: impl FnOnce() -> u64) {
+    /// Stores an item's digest, once.
+    pub(super) fn remember(&self, item: MetaItem, digest: impl FnOnce() -> u64) {
         let mut seen = self.seen.borrow_mut();
-        if !seen.iter().any(|&(known, _)| known == piece) {
-            seen.push((piece, digest()));
+        if !seen.iter().any(|&(known, _)| known == item) {
+            seen.push((item, digest()));
         }
     }
 
-    /// Takes out the pieces whose digest is another one now.
-    pub(super) fn take_changed(&self, digest: impl Fn(Piece) -> u64) -> Vec<Piece> {
+    /// Removes and returns the items whose digest changed.
+    pub(super) fn take_changed(&self, digest: impl Fn(MetaItem) -> u64) -> Vec<MetaItem> {
         let mut changed = Vec::new();
-        self.seen.borrow_mut().retain(|&(piece, before)| {
-            let is_same = digest(piece) == before;
+        self.seen.borrow_mut().retain(|&(item, before)| {
+            let is_same = digest(item) == before;
             if !is_same {
-                changed.push(piece);
+                changed.push(item);
             }
             is_same
         });
         changed
     }
 
-    /// Forgets all pieces.
+    /// Removes all items.
     pub(super) fn clear(&self) {
         self.seen.borrow_mut().clear();
     }

@@ -1,4 +1,4 @@
-//! Where SuperSlabs lie that have maps of their own: from a name to pages of the address space, and back.
+//! Addresses of SuperSlabs with separate mappings, in both directions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -6,8 +6,8 @@ use std::ops::Range;
 
 const UNBOUND: u64 = u64::MAX;
 
-/// The table. Pages count from address 0.
-pub(super) struct Places {
+/// The table. Pages are numbered from address 0.
+pub(super) struct Bindings {
     superslab_pages: u64,
     /// First page, by ordinal.
     by_ordinal: Box<[Cell<u64>]>,
@@ -15,10 +15,10 @@ pub(super) struct Places {
     by_page: RefCell<BTreeMap<u64, u32>>,
 }
 
-impl Places {
-    pub(super) fn new(ordinals: u32, superslab_pages: u64) -> Places {
+impl Bindings {
+    pub(super) fn new(ordinals: u32, superslab_pages: u64) -> Bindings {
         let by_ordinal = (0..ordinals).map(|_| Cell::new(UNBOUND)).collect();
-        Places { superslab_pages, by_ordinal, by_page: RefCell::default() }
+        Bindings { superslab_pages, by_ordinal, by_page: RefCell::default() }
     }
 
     pub(super) fn bind(&self, ordinal: u32, first_page: u64) {
@@ -36,21 +36,21 @@ impl Places {
         Some(self.by_ordinal[ordinal as usize].get()).filter(|&page| page != UNBOUND)
     }
 
-    /// The page of the address space that a page of the arena is.
+    /// Translates a page of the arena to its page in the address space.
     #[inline]
     pub(super) fn page_of(&self, arena_page: u64) -> u64 {
         let (ordinal, at) = (arena_page / self.superslab_pages, arena_page % self.superslab_pages);
         let first = self.by_ordinal[ordinal as usize].get();
-        assert!(first != UNBOUND, "SuperSlab {ordinal} is used, but lies nowhere");
+        assert!(first != UNBOUND, "SuperSlab {ordinal} is used but has no address");
         first + at
     }
 
-    /// Whether a SuperSlab begins at this page.
+    /// Whether a SuperSlab starts at this page.
     pub(super) fn is_bound_at(&self, page: u64) -> bool {
         self.by_page.borrow().contains_key(&page)
     }
 
-    /// The pages of the arena that lie in a range of the address space.
+    /// The pages of the arena that are inside a range of the address space.
     pub(super) fn named_within(&self, pages: &Range<u64>) -> Vec<Range<u64>> {
         let lowest = (pages.start + 1).saturating_sub(self.superslab_pages);
         let by_page = self.by_page.borrow();

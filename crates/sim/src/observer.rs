@@ -1,0 +1,100 @@
+//! The interface between the simulated memory and a kernel model: page touches and OS calls, with their causes.
+//!
+//! The allocator runs on [`SimMemory`](crate::memory::SimMemory), which reports its memory accesses to a
+//! [`MemoryObserver`] such as a kernel model. The memory filters out touches that cannot change a page, so an observer
+//! sees few of them. One placement can feed several kernel models if they agree on what is purged.
+
+use std::ops::Range;
+
+use hksim_policy::Errno;
+use hksim_policy::memory::{Advice, Locking, Mapping, MemoryLock};
+
+use crate::accounting::Accounting;
+use crate::reach::TlbMisses;
+use hksim_linux_mm::Content;
+
+/// The cause of a page touch. Installs are attributed to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cause {
+    /// The application used its block.
+    Application,
+    /// A block header was read or written.
+    Header,
+    /// A free-list link was written.
+    Link,
+    /// SuperSlab, heap or arena metadata was written.
+    Metadata,
+    /// calloc zeroed a block.
+    Zeroing,
+    /// realloc copied a block.
+    Copy,
+    /// The allocator prefaulted the page.
+    Prefault,
+}
+
+/// How a page was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// A load.
+    Read,
+    /// A store of zeros.
+    WriteZero,
+    /// A store of something else.
+    Write,
+}
+
+/// Observes page touches and OS calls of a placement. Pages are 4 KiB and numbered from address 0.
+pub trait MemoryObserver {
+    /// Whether the observer needs every access (as a TLB model does), or only those that may change a page.
+    const EVERY_ACCESS: bool;
+
+    /// A page is touched for the first time, or for the first time since its state changed.
+    fn touch(&mut self, page: u64, touch: Touch, cause: Cause);
+
+    /// Pages are accessed; called for every access if [`MemoryObserver::EVERY_ACCESS`].
+    fn access(&mut self, pages: Range<u64>, cause: Cause);
+
+    /// The reservation itself is mapped, before anything else.
+    fn reserve(&mut self, pages: Range<u64>);
+
+    /// `mmap(MAP_FIXED)`.
+    fn map(&mut self, pages: Range<u64>, mapping: Mapping) -> Result<(), Errno>;
+
+    /// `mmap` without a hint; returns the first page.
+    fn map_anywhere(&mut self, pages: u64, mapping: Mapping) -> Result<u64, Errno>;
+
+    /// `munmap` of the excess pages of a mapping that was made larger for alignment.
+    fn trim(&mut self, pages: Range<u64>) -> Result<(), Errno>;
+
+    /// `munmap`.
+    fn unmap(&mut self, pages: Range<u64>) -> Result<(), Errno>;
+
+    /// The content of a page. Reported before an advice that may split a huge page, where contents are tracked.
+    fn content(&mut self, page: u64, content: Content);
+
+    /// `madvise`.
+    fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno>;
+
+    /// `mlockall` or `munlockall`: sets the locking of future mappings, and unlocks existing ones.
+    fn lock_process(&mut self, lock: MemoryLock);
+
+    /// `mlock2`.
+    fn lock(&mut self, pages: Range<u64>, locking: Locking) -> Result<(), Errno>;
+
+    /// `mremap` of `pages` to a fixed address.
+    fn remap(&mut self, pages: Range<u64>, to: u64) -> Result<(), Errno>;
+}
+
+/// An observer with the accounting for a report.
+pub trait AccountingObserver: MemoryObserver {
+    /// The accounting.
+    fn accounting(&self) -> &Accounting;
+
+    /// The accounting, for events that are not accesses.
+    fn accounting_mut(&mut self) -> &mut Accounting;
+
+    /// TLB hits and misses, if it models a TLB.
+    fn misses(&self) -> Option<TlbMisses> {
+        None
+    }
+}
