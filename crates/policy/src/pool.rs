@@ -95,7 +95,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         entry.clean.set(false);
         let zeroed = entry.zeroed.replace(false);
         pool.superslabs.set(pool.superslabs.get() + 1);
-        self.note_peak();
+        self.update_peak();
         drop(guard);
         Some((self.mem.superslab(ordinal), metadata, zeroed))
     }
@@ -113,7 +113,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         kept
     }
 
-    pub(crate) fn note_peak(&self) {
+    pub(crate) fn update_peak(&self) {
         let pool = self.mem.pool();
         let now = pool.superslabs.get() + pool.huge_superslabs.get();
         pool.superslabs_peak.set(pool.superslabs_peak.get().max(now));
