@@ -89,13 +89,13 @@ fn policy() -> NativeConfig {
 
 pub(super) fn refuse(words: std::fmt::Arguments<'_>) -> ! {
     Line::new(words).write();
-    // SAFETY: never returns. Not `exit`: handlers would ask for memory.
+    // SAFETY: never returns. Not `exit`, whose handlers would allocate.
     unsafe { libc::_exit(BAD_POLICY) }
 }
 
 /// An environment variable. `None` in a program with elevated privileges (AT_SECURE).
 pub(super) fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: asks for a number; the name ends with a zero byte.
+    // SAFETY: `getauxval` only returns a number; the name ends with a zero byte.
     let value = unsafe {
         if libc::getauxval(libc::AT_SECURE) != 0 {
             return None;
