@@ -58,7 +58,7 @@ pub(crate) static CALLS: [Count; KINDS.len()] = [
 
 /// Makes and counts the system calls. Keeps `errno`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counted;
+pub struct CountedSyscalls;
 
 fn counted<T>(kind: usize, call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let result = keeping_errno(call);
@@ -77,7 +77,7 @@ fn kind_of(mapping: Mapping) -> usize {
     }
 }
 
-impl Os for Counted {
+impl Os for CountedSyscalls {
     /// `config.rs` rejects policies in which SuperSlabs have mappings of their own.
     const OWN_MAPPINGS: bool = false;
 

@@ -1,12 +1,12 @@
-//! Random programs on random designs against the naive model, for as many operations as one likes:
+//! Plays random programs on random designs and compares them with the naive model:
 //!
 //!     cargo bench -p hksim-policy --bench endurance -- --ops 1000000000 --seed 1 --jobs 2
 //!     cargo bench -p hksim-policy --bench endurance -- --program 0x4d00000153
 //!
-//! Prints progress every ten seconds. Ends with status 1 at the first broken promise, which names the seed of its program; a
-//! SuperSlab that is still in use when nothing is live is one. `--program` plays the one program of such a seed. Programs know
-//! nothing of each other, so what they come to, and which is the first to fail, depends on `--ops` and `--seed` alone: `--jobs`,
-//! all cores where it is not given, changes the time it takes. The digest is that of all addresses that were handed out.
+//! Prints progress every ten seconds. Exits with status 1 at the first failure and names the seed of the program; a SuperSlab that is still
+//! in use when no block is live is also a failure. `--program` plays the one program of such a seed. Programs are independent, so the results
+//! and the first failure depend only on `--ops` and `--seed`. `--jobs` (default: all cores) only changes the running time. The digest covers
+//! the addresses of all allocated blocks.
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ struct Args {
     seed: u64,
     /// Seed of the one program to play.
     program: Option<u64>,
-    /// Programs that are played at once.
+    /// Programs played in parallel.
     jobs: u64,
 }
 
@@ -68,7 +68,7 @@ fn hardship(random: &mut Random) -> Hardship {
     }
 }
 
-/// Plays the program of a seed, at most so many operations of it.
+/// Plays the program of a seed, up to a number of operations.
 fn play_one(seed: u64, operations_max: u64) -> Result<Tally, String> {
     let mut random = Random::new(seed);
     let design = SmallDesign::random(&mut random);
@@ -83,7 +83,7 @@ fn play_one(seed: u64, operations_max: u64) -> Result<Tally, String> {
     play(&design, design.geometry(), hardship, limits, seed)
 }
 
-/// What programs came to.
+/// The totals of the programs.
 #[derive(Default)]
 struct Sum {
     programs: u64,
@@ -101,7 +101,7 @@ impl Sum {
         self.blocks += tally.allocated;
         self.refused += tally.refused;
         self.lost += tally.superslabs_lost;
-        // In no order: several are played at once.
+        // Independent of the order, since programs run in parallel.
         self.digest = self.digest.wrapping_add(tally.digest);
     }
 
@@ -115,15 +115,15 @@ impl Sum {
     }
 }
 
-/// A program that was played: its number, and what it came to.
+/// The number and the result of a program.
 type Played = (u64, Result<Tally, String>);
 
-/// The programs of a run, numbered from 0, each with a seed of its own.
+/// The programs of a run, numbered from 0, each with its own seed.
 struct Programs {
     operations: u64,
     seed: u64,
     next: AtomicU64,
-    /// The least number of a program that failed.
+    /// The lowest number of a failed program.
     failed: AtomicU64,
 }
 
@@ -134,8 +134,8 @@ impl Programs {
         played.unwrap_or_else(|_| Err(format!("the panic in seed {seed:#x}, told above")))
     }
 
-    /// Plays one program after another, until none is left or one failed. Numbers are given out in order, so whichever is the
-    /// first to fail was given out, and is played to its end, before any later one can end the run.
+    /// Plays one program after another until none is left or one has failed. Numbers are taken in order, so the lowest failing program
+    /// is always started, and played to its end, before a later failure can end the run.
     fn play_in_turn(&self, played: &Sender<Played>) {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -147,13 +147,13 @@ impl Programs {
             if result.is_err() {
                 self.failed.fetch_min(number, Ordering::Relaxed);
             }
-            // Nobody hears it only if the one who counts has ended.
+            // Fails only if the receiver has ended.
             let Ok(()) = played.send((number, result)) else { return };
         }
     }
 }
 
-/// Adds up what programs come to, and tells of it now and then.
+/// Adds up the results of programs and prints progress.
 fn count(played: &Receiver<Played>, operations: u64) -> Result<(), String> {
     let (start, mut told) = (Instant::now(), Instant::now());
     let mut sum = Sum::default();
@@ -188,7 +188,7 @@ fn run(args: &Args) -> Result<(), String> {
             let (programs, sender) = (&programs, sender.clone());
             scope.spawn(move || programs.play_in_turn(&sender));
         }
-        drop(sender); // The last thread's end is then that of the channel.
+        drop(sender); // so that the channel closes when the last thread ends
         count(&played, operations)
     })
 }

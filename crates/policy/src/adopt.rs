@@ -44,9 +44,9 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             let superslab = self.mem.superslab(ordinal);
             let mut holds_blocks = false;
             self.for_each_span(superslab, |span| {
-                self.collect_quietly(span);
+                self.collect_remote_unlisted(span);
                 if self.span_meta(span).used.get() == 0 {
-                    self.vacate(span);
+                    self.free_span_slices(span);
                 } else {
                     holds_blocks |= !self.span_meta(span).is_lost();
                 }
@@ -80,7 +80,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Collects the remote frees of a span that is in no list. `used` is 0 afterwards if the span's large block was freed.
-    fn collect_quietly(&self, span: Span<M>) {
+    fn collect_remote_unlisted(&self, span: Span<M>) {
         let slab = self.span_meta(span);
         let taken = self.take_remote(span);
         if !slab.is_large() {
@@ -148,10 +148,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.own(heap, superslab);
         let mut holds_blocks = false;
         self.for_each_span(superslab, |span| {
-            self.collect_quietly(span);
+            self.collect_remote_unlisted(span);
             let slab = self.span_meta(span);
             if slab.used.get() == 0 {
-                self.vacate(span);
+                self.free_span_slices(span);
                 return;
             }
             if slab.is_lost() {
@@ -159,10 +159,10 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
             holds_blocks = true;
             let full = slab.local_free.get() == Link::NONE && slab.carved.get() == slab.capacity.get();
-            if full && self.note_full(span) {
+            if full && self.mark_full(span) {
                 slab.set_state(SpanState::Full);
             } else if slab.is_large() {
-                self.vacate(span); // another thread has just freed the large block
+                self.free_span_slices(span); // another thread has just freed the large block
             } else {
                 slab.set_state(SpanState::Partial);
                 self.list(heap, span);

@@ -1,5 +1,5 @@
-//! The policy's flags: one table, from which the command line, the native allocator's environment variable and
-//! the reference page are made.
+//! The table of the policy's flags. The command line, the native allocator's environment variable and the reference page are generated
+//! from it.
 
 use core::fmt::{self, Write};
 
@@ -8,7 +8,7 @@ use crate::policy::{Policy, is_mthp_size};
 use crate::units::{Size, Time, parse_count_32, parse_size, parse_time};
 use crate::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
 
-/// What a flag takes.
+/// The values that a flag accepts.
 #[derive(Clone, Copy, Debug)]
 pub enum Values {
     /// One of these words.
@@ -26,7 +26,7 @@ pub enum Values {
 pub struct Flag {
     /// Its name, without dashes.
     pub name: &'static str,
-    /// What it takes.
+    /// The values that it accepts.
     pub values: Values,
     /// What it does: one line in the imperative or naming the thing.
     pub help: &'static str,
@@ -34,7 +34,7 @@ pub struct Flag {
     write: fn(&Policy, &mut dyn Write) -> fmt::Result,
 }
 
-/// What is wrong with a value.
+/// Why a value is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueError {
     /// Not one of these words.
@@ -47,7 +47,7 @@ pub enum ValueError {
     CountTooLarge,
     /// Not a time.
     Time,
-    /// `mthp-` with a size that the kernel does not have.
+    /// `mthp-` with a size that the kernel does not support.
     HugePageSize,
 }
 
@@ -80,7 +80,7 @@ impl Flag {
         FLAGS.iter().find(|flag| flag.name == name)
     }
 
-    /// Sets the flag's value in a policy. Values that exclude each other are found by [`Policy::prepare`].
+    /// Sets the flag's value in a policy. [`Policy::prepare`] detects values that exclude each other.
     ///
     /// # Errors
     /// The word is not a value of the flag.
@@ -88,7 +88,7 @@ impl Flag {
         (self.set)(policy, word)
     }
 
-    /// The flag's value in a policy, in the word that [`Flag::set`] reads.
+    /// The flag's value in a policy, in the form that [`Flag::set`] reads.
     pub fn show<'a>(&'a self, policy: &'a Policy) -> impl fmt::Display + 'a {
         Shown { flag: self, policy }
     }
@@ -242,7 +242,7 @@ pub const FLAGS: &[Flag] = &[
 
 const YES_NO: &[&str] = &["no", "yes"];
 
-/// What precedes the size of multi-size THPs.
+/// Prefix of the size of multi-size THPs.
 const MTHP: &str = "mthp-";
 
 /// The words of `--huge`: those of [`Huge`], and the sizes of multi-size THPs.

@@ -117,7 +117,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return self.free_slow(heap, block);
         }
         if owner != heap.owner_word() {
-            return self.free_foreign(span, block);
+            return self.free_to_other_heap(span, block);
         }
         if slab.is_large() {
             if self.remote_list(span) != Link::NONE {
@@ -159,7 +159,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    fn free_foreign(&self, span: Span<M>, block: Block<M::SuperSlab>) {
+    fn free_to_other_heap(&self, span: Span<M>, block: Block<M::SuperSlab>) {
         let slab = self.span_meta(span);
         // A large block is a span with one block. The owner gets it back by a message. The payload may start anywhere in the
         // span, so the link is written to the payload.

@@ -65,12 +65,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
         let invalid_free = self.check_pointer(block);
         let looks = invalid_free.is_none() && self.process.checks == Checks::Full;
-        if looks && self.is_seen_free(heap, block) { Some(InvalidFree::DoubleFree) } else { invalid_free }
+        if looks && self.appears_free(heap, block) { Some(InvalidFree::DoubleFree) } else { invalid_free }
     }
 
     /// Whether a block is free, as far as the block and the lists of this heap show.
     #[inline]
-    pub(crate) fn is_seen_free(&self, heap: &ThreadHeap<M>, block: Block<M::SuperSlab>) -> bool {
+    pub(crate) fn appears_free(&self, heap: &ThreadHeap<M>, block: Block<M::SuperSlab>) -> bool {
         if self.is_huge(block) {
             return false; // a free huge block is not in use, which the caller has checked
         }
@@ -124,10 +124,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             SpanState::Active => heap.ready[usize::from(slab.class.get())],
             _ => Link::NONE,
         };
-        [slab.local_free.get(), in_bin, self.remote_list(span)].into_iter().any(|list| self.leads_to(span, list, start))
+        [slab.local_free.get(), in_bin, self.remote_list(span)]
+            .into_iter()
+            .any(|list| self.list_contains(span, list, start))
     }
 
-    fn leads_to(&self, span: Span<M>, list: Link, start: u32) -> bool {
+    fn list_contains(&self, span: Span<M>, list: Link, start: u32) -> bool {
         let slab = self.span_meta(span);
         let mut next = list;
         for _ in 0..slab.capacity.get() {

@@ -31,7 +31,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         let (block, zeroed) = if bytes <= self.geometry.large_bytes_max() && align <= slice_bytes && fits {
             on_slow_path(heap, |heap| self.allocate_large(heap, bytes, align))?
         } else {
-            on_slow_path(heap, |heap| self.tick(heap));
+            on_slow_path(heap, |heap| self.purge_due(heap));
             let contents = if request.zeroed { RunContents::Zeros } else { RunContents::Any };
             let block = self.allocate_huge(bytes, align, contents)?;
             let entry = self.mem.entry(self.mem.ordinal(block.superslab));
@@ -79,7 +79,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
         };
         pool.huge_superslabs.set(pool.huge_superslabs.get() + self.mem.entry(ordinal).run.get());
-        self.note_peak();
+        self.update_peak();
         drop(guard);
         Some(Block { superslab: self.mem.superslab(ordinal), offset: 0 })
     }
@@ -167,7 +167,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             }
             let pool = self.mem.pool();
             pool.huge_superslabs.set(pool.huge_superslabs.get() + run - have);
-            self.note_peak();
+            self.update_peak();
         }
         entry.bytes.set(bytes);
         drop(guard);

@@ -427,9 +427,9 @@ pub struct PoolMeta {
     pub huge_idle_bytes: Field<u64>,
     /// VMAs that moved huge blocks may have added.
     pub moved_vmas: Field<u32>,
-    /// SuperSlabs that got transparent huge pages because the hugetlb pool was empty.
+    /// SuperSlabs that fell back from hugetlb to transparent huge pages.
     pub fell_back_thp: Field<u32>,
-    /// SuperSlabs that got 4 KiB pages because the hugetlb pool was empty.
+    /// SuperSlabs that fell back from hugetlb to 4 KiB pages.
     pub fell_back_plain: Field<u32>,
     /// SuperSlabs in use by heaps, abandoned ones included.
     pub superslabs: Field<u32>,

@@ -148,7 +148,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Purges what is due: free spans of this heap, then the pool's cached memory. Called on slow paths.
-    pub(crate) fn tick(&self, heap: &mut ThreadHeap<M>) {
+    pub(crate) fn purge_due(&self, heap: &mut ThreadHeap<M>) {
         let now_ns = self.mem.now_ns();
         self.purge_spans_due(heap, now_ns);
         self.purge_pool(now_ns);

@@ -62,8 +62,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         core::iter::successors(list.tail.get().checked_sub(1), prev)
     }
 
-    /// Takes a SuperSlab for a heap: the most recent idle one, or a [cached run](crate::run_cache) if that idle one was purged, else the
-    /// lowest free one. Memory that is not present gets the page size `pages`.
+    /// Takes a SuperSlab for a heap: the most recent idle one, else the lowest free one. If there is no idle one or it was purged, part of
+    /// a [cached run](crate::run_cache) comes first. Memory that is not present gets the page size `pages`.
     pub(crate) fn take_superslab(&self, pages: Pages) -> Option<(M::SuperSlab, Metadata, bool)> {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
@@ -95,7 +95,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         entry.clean.set(false);
         let zeroed = entry.zeroed.replace(false);
         pool.superslabs.set(pool.superslabs.get() + 1);
-        self.note_peak();
+        self.update_peak();
         drop(guard);
         Some((self.mem.superslab(ordinal), metadata, zeroed))
     }
@@ -113,7 +113,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         kept
     }
 
-    pub(crate) fn note_peak(&self) {
+    pub(crate) fn update_peak(&self) {
         let pool = self.mem.pool();
         let now = pool.superslabs.get() + pool.huge_superslabs.get();
         pool.superslabs_peak.set(pool.superslabs_peak.get().max(now));

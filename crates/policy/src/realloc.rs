@@ -28,7 +28,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             return Some(block);
         }
         // Check before anything is allocated: an allocation collects remote frees, and could return this very block.
-        if self.is_seen_free(heap, block) {
+        if self.appears_free(heap, block) {
             self.mem.invalid_free(block, InvalidFree::DoubleFree);
             return None;
         }
@@ -78,7 +78,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if pool.moved_vmas.get() + 2 > self.process.moved_vmas_max {
             return None;
         }
-        self.tick(heap);
+        self.purge_due(heap);
         let new = self.allocate_huge(bytes, 1, RunContents::None)?;
         self.mem.entry(self.mem.ordinal(new.superslab)).zeroed.set(false);
         let from = self.whole_run(self.mem.ordinal(block.superslab));

@@ -106,7 +106,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Sets `FULL` for a slab that leaves all lists. False if remote blocks have arrived: the slab is then not full.
-    pub(crate) fn note_full(&self, span: Span<M>) -> bool {
+    pub(crate) fn mark_full(&self, span: Span<M>) -> bool {
         let word = self.mem.remote(span.superslab, span.slice);
         let mut seen = word.load();
         loop {
@@ -124,7 +124,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Clears `FULL` for a slab that is in a list again.
-    pub(crate) fn note_listed(&self, span: Span<M>) {
+    pub(crate) fn mark_listed(&self, span: Span<M>) {
         update(self.mem.remote(span.superslab, span.slice), |word| word & !FULL);
     }
 
@@ -149,7 +149,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
 
     /// Handles the last messages at thread exit. Afterwards no message about the heap's slabs is in flight, and none will be sent.
     pub(crate) fn close_message_queue(&self, heap: &mut ThreadHeap<M>) {
-        self.for_each_own_span(heap, |span| self.note_listed(span));
+        self.for_each_own_span(heap, |span| self.mark_listed(span));
         loop {
             self.receive_messages(heap);
             let mut awaits_message = false;

@@ -74,7 +74,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
                 if let Some(refilled) = self.refill_from(heap, class, span) {
                     return Some(refilled);
                 }
-                if !self.note_full(span) {
+                if !self.mark_full(span) {
                     continue;
                 }
                 self.span_meta(span).set_state(SpanState::Full);
@@ -202,7 +202,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             // Without a queued message, `FULL` stays set. Many slabs alternate between listed and full, and an atomic change waits for
             // all earlier stores, including links in blocks that are not in any cache.
             if self.is_queued(span) {
-                self.note_listed(span);
+                self.mark_listed(span);
             }
             slab.set_state(SpanState::Partial);
             self.list(heap, span);

@@ -75,7 +75,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         request: SpanRequest,
         state: SpanState,
     ) -> Option<Span<M>> {
-        self.tick(heap);
+        self.purge_due(heap);
         loop {
             if let Some(span) = self.take_owned_span(heap, request, state) {
                 return Some(span);
@@ -105,7 +105,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if is_last {
             self.remove_available(heap, superslab);
         }
-        self.hold_slices(heap.id, superslab, first, first..first + slices);
+        self.mark_slices_held(heap.id, superslab, first, first..first + slices);
         let span = Span { superslab, slice: first };
         let slab = self.span_meta(span);
         slab.span_slices.set(slices as u16);
@@ -130,7 +130,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Notes that the span that starts at slice `first` holds these slices.
-    fn hold_slices(&self, heap: u32, superslab: M::SuperSlab, first: u32, slices: Range<u32>) {
+    fn mark_slices_held(&self, heap: u32, superslab: M::SuperSlab, first: u32, slices: Range<u32>) {
         for slice in slices {
             let meta = self.slice_meta(superslab, slice);
             meta.span_back.set((slice - first) as u16);
@@ -170,7 +170,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         meta.clean.put(old_end, more, false);
         meta.zero.put(old_end, more, false);
         meta.used_slices.set(meta.used_slices.get() + more);
-        self.hold_slices(heap.id, span.superslab, span.slice, old_end..old_end + more);
+        self.mark_slices_held(heap.id, span.superslab, span.slice, old_end..old_end + more);
         slab.span_slices.set((end as u32 - span.slice) as u16);
         slab.stride.set(self.span_end(span) - slab.area.get());
         true
@@ -199,7 +199,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     fn retire_inner(&self, heap: &mut ThreadHeap<M>, span: Span<M>) {
-        self.vacate(span);
+        self.free_span_slices(span);
         let superslab = span.superslab;
         if self.mem.meta(superslab).used_slices.get() == 0 {
             self.disown(heap, superslab);
@@ -208,7 +208,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.add_available(heap, superslab);
             self.schedule_purge(heap, superslab);
         }
-        self.tick(heap);
+        self.purge_due(heap);
     }
 
     /// Marks free slices in a hole of the arena as lost: they become a large span whose block is never freed.
@@ -218,7 +218,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         meta.clean.put(first, slices, false);
         meta.zero.put(first, slices, false);
         meta.used_slices.set(meta.used_slices.get() + slices);
-        self.hold_slices(heap.id, superslab, first, first..first + slices);
+        self.mark_slices_held(heap.id, superslab, first, first..first + slices);
         let span = Span { superslab, slice: first };
         let slab = self.span_meta(span);
         slab.span_slices.set(slices as u16);
@@ -234,7 +234,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Marks a span's slices as free.
-    pub(crate) fn vacate(&self, span: Span<M>) {
+    pub(crate) fn free_span_slices(&self, span: Span<M>) {
         let slab = self.span_meta(span);
         let meta = self.mem.meta(span.superslab);
         let slices = u32::from(slab.span_slices.get());

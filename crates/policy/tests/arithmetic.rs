@@ -46,7 +46,7 @@ fn every_size_gets_the_smallest_class_that_holds_it() {
     }
 }
 
-/// Slices of a slab as the documentation says: seen from the blocks, of which there are as few as may be.
+/// Slices of a slab as documented, computed from the number of blocks.
 fn documented_span_slices(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
     let wastes_little = |slices: u64| {
         let blocks = slices * slab_bytes / u64::from(stride);
@@ -57,7 +57,7 @@ fn documented_span_slices(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
         .expect("some number will do")
 }
 
-/// Slices that hold one block, behind the metadata, too.
+/// Slices that hold one block, also directly after the metadata.
 fn least_span_slices(stride: u32, slab_bytes: u64, reserved: u64) -> u64 {
     let end = |slices: u64| (reserved / slab_bytes + slices) * slab_bytes;
     (1..).find(|&slices| end(slices) >= reserved + u64::from(stride)).expect("some number will do")

@@ -1,5 +1,5 @@
-//! Random programs over random designs: the policy against the independent naive model, on a memory that forgives
-//! nothing. Every failure names the seed that shows it again.
+//! Random programs on random designs: compares the policy with the independent naive model, on a memory that checks every access. Each
+//! failure names the seed that reproduces it.
 
 use hksim_policy::vocabulary::{Huge, Prefault, Purge};
 use hksim_policy::{ConstGeometry, Geometry, Policy, ProcessConfig};
@@ -15,7 +15,7 @@ fn random_limits(random: &mut Random, operations: u64, validate_every: u64) -> L
     Limits { operations, objects, threads, validate_every, looks: Looks::Always }
 }
 
-/// Adds up what happened, to show that no kind of event stayed untested.
+/// Adds up the events, to check that every kind was tested.
 fn add(total: &mut Tally, tally: Tally) {
     total.operations += tally.operations;
     total.allocated += tally.allocated;
@@ -71,7 +71,7 @@ fn promises_hold_whichever_single_os_call_fails() {
     });
 }
 
-/// Whatever becomes of a SuperSlab that began with small pages: purges, maps anew, huge blocks in its place.
+/// Follows SuperSlabs that started with small pages through purges, new mappings and reuse for huge blocks.
 #[test]
 fn advice_is_what_the_arena_table_says() {
     let mut seen = 0;
@@ -95,7 +95,7 @@ fn advice_is_what_the_arena_table_says() {
     assert!(seen > 10_000, "too few to tell anything");
 }
 
-/// The kernel takes one range after another and refuses to map it again, until nothing is left: that is no leak.
+/// The kernel refuses to map one range after another again, until nothing is left. That is not a leak.
 #[test]
 fn programs_end_well_in_arenas_that_are_lost_whole() {
     let any = SmallDesign::random(&mut Random::new(1)).policy;

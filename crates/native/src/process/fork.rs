@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::locking;
 use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGeometry};
-use super::start::{Kind, start_if_wanted};
+use super::start::{AllocatorKind, start_if_wanted};
 use crate::slots;
 
 /// Heaps that were on a slow path during a fork and are lost to this process.
@@ -29,8 +29,8 @@ extern "C" fn before() {
 
 extern "C" fn after_in_child() {
     match start_if_wanted() {
-        Some(Kind::Constant) => inherit(&CONSTANT),
-        Some(Kind::Configured) => inherit(&CONFIGURED),
+        Some(AllocatorKind::Constant) => inherit(&CONSTANT),
+        Some(AllocatorKind::Configured) => inherit(&CONFIGURED),
         None => {}
     }
 }

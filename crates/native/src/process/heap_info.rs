@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use hksim_policy::stats::HeapStats;
 
 use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGeometry};
-use super::start::{Kind, started};
+use super::start::{AllocatorKind, started};
 use crate::call_counts::CALLS;
 
 /// Sums over the process's allocator.
@@ -73,8 +73,8 @@ fn info_of<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>) 
 /// The current sums; zeros before the first allocation.
 pub fn heap_info() -> HeapInfo {
     match started() {
-        Some(Kind::Constant) => info_of(&CONSTANT),
-        Some(Kind::Configured) => info_of(&CONFIGURED),
+        Some(AllocatorKind::Constant) => info_of(&CONSTANT),
+        Some(AllocatorKind::Configured) => info_of(&CONFIGURED),
         None => HeapInfo::default(),
     }
 }
@@ -95,8 +95,8 @@ fn trim_of<G: ProcessGeometry>(process_allocator: &'static ProcessAllocator<G>) 
 pub fn trim() -> bool {
     let before = given_back();
     match started() {
-        Some(Kind::Constant) => trim_of(&CONSTANT),
-        Some(Kind::Configured) => trim_of(&CONFIGURED),
+        Some(AllocatorKind::Constant) => trim_of(&CONSTANT),
+        Some(AllocatorKind::Configured) => trim_of(&CONFIGURED),
         None => {}
     }
     given_back() > before

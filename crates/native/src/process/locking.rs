@@ -9,9 +9,9 @@ use std::ptr::NonNull;
 use hksim_policy::Errno;
 use hksim_policy::memory::{Locking, Memory, MemoryLock};
 
-use super::World;
+use super::ProcessMemory;
 use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGeometry};
-use super::start::{Kind, start};
+use super::start::{AllocatorKind, start};
 use crate::lock::ForkLock;
 use crate::mapped_parts::{Pages, lock_mapped_parts};
 use crate::os::{lock, lock_future};
@@ -23,7 +23,7 @@ static LOCKING: ForkLock<()> = ForkLock::new(());
 ///
 /// # Safety
 /// Called while the child has one thread, which is not in this module.
-pub(super) unsafe fn forget(mem: &World) {
+pub(super) unsafe fn forget(mem: &ProcessMemory) {
     // SAFETY: the caller's promise.
     unsafe { LOCKING.renew() };
     mem.forget_locks();
@@ -46,8 +46,8 @@ pub fn lock_all(flags: i32) -> Result<(), Errno> {
     }
     // The reservation must exist before new mappings are locked.
     match start() {
-        Some(Kind::Constant) => lock_with(&CONSTANT, lock),
-        Some(Kind::Configured) => lock_with(&CONFIGURED, lock),
+        Some(AllocatorKind::Constant) => lock_with(&CONSTANT, lock),
+        Some(AllocatorKind::Configured) => lock_with(&CONFIGURED, lock),
         None => Err(Errno(libc::ENOMEM)),
     }
 }
@@ -69,7 +69,7 @@ fn lock_with<G: ProcessGeometry>(
 }
 
 /// Locks the memory of the process outside the reservation.
-fn lock_others(mem: &World, lock: MemoryLock) -> Result<(), Errno> {
+fn lock_others(mem: &ProcessMemory, lock: MemoryLock) -> Result<(), Errno> {
     if lock.future {
         lock_future(MemoryLock { current: false, ..lock })?;
     } else if !lock.current || mem.locks_future().is_some() {

@@ -19,7 +19,7 @@ use std::ptr::{self, NonNull};
 
 use hksim_policy::{Allocator, Block, FastFree, Geometry, InvalidFree, Memory, Request, ThreadHeap};
 
-use crate::call_counts::Counted;
+use crate::call_counts::CountedSyscalls;
 use crate::memory::MmapMemory;
 pub use heap_info::{HeapInfo, heap_info, trim};
 pub use locking::lock_all;
@@ -27,10 +27,10 @@ pub use statistics::{Form, STATISTICS_VARIABLE, write_statistics};
 
 use invalid_free::foreign;
 use process_allocator::{CONFIGURED, CONSTANT, Constant};
-use start::{Kind, start, started};
+use start::{AllocatorKind, start, started};
 
-type World = MmapMemory<Counted>;
-type Heap = ThreadHeap<World>;
+type ProcessMemory = MmapMemory<CountedSyscalls>;
+type Heap = ThreadHeap<ProcessMemory>;
 
 /// An operation on the allocator and the calling thread's heap, generic over the geometry.
 trait HeapOperation {
@@ -39,7 +39,7 @@ trait HeapOperation {
     /// The result if there is no memory for an allocator or a heap.
     const WITHOUT_HEAP: Self::Output;
     /// Performs the operation.
-    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) -> Self::Output;
+    fn run<G: Geometry>(self, allocator: &Allocator<ProcessMemory, G>, heap: &mut Heap) -> Self::Output;
 }
 
 /// Performs an operation with the calling thread's heap.
@@ -61,8 +61,8 @@ fn with_another_heap<W: HeapOperation>(operation: W) -> Option<W::Output> {
         return Some(operation.run(CONFIGURED.allocator(), unsafe { heap.as_mut() }));
     }
     match start()? {
-        Kind::Constant => CONSTANT.with_new_heap(|heap| operation.run(CONSTANT.allocator(), heap)),
-        Kind::Configured => CONFIGURED.with_new_heap(|heap| operation.run(CONFIGURED.allocator(), heap)),
+        AllocatorKind::Constant => CONSTANT.with_new_heap(|heap| operation.run(CONSTANT.allocator(), heap)),
+        AllocatorKind::Configured => CONFIGURED.with_new_heap(|heap| operation.run(CONFIGURED.allocator(), heap)),
     }
 }
 
@@ -74,7 +74,7 @@ impl HeapOperation for AllocatePlain {
     const WITHOUT_HEAP: *mut u8 = ptr::null_mut();
 
     #[inline(always)]
-    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) -> *mut u8 {
+    fn run<G: Geometry>(self, allocator: &Allocator<ProcessMemory, G>, heap: &mut Heap) -> *mut u8 {
         address_or_null(allocator, allocator.allocate(heap, Request::plain(self.0)))
     }
 }
@@ -86,7 +86,7 @@ impl HeapOperation for Allocate {
     const WITHOUT_HEAP: *mut u8 = ptr::null_mut();
 
     #[inline(always)]
-    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) -> *mut u8 {
+    fn run<G: Geometry>(self, allocator: &Allocator<ProcessMemory, G>, heap: &mut Heap) -> *mut u8 {
         address_or_null(allocator, allocator.allocate(heap, self.0))
     }
 }
@@ -98,7 +98,7 @@ impl HeapOperation for Free {
     const WITHOUT_HEAP: () = ();
 
     #[inline(always)]
-    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) {
+    fn run<G: Geometry>(self, allocator: &Allocator<ProcessMemory, G>, heap: &mut Heap) {
         if let Some(block) = block_of(allocator, self.0) {
             // With run-time geometry, this is the fast path.
             allocator.free(heap, block);
@@ -114,7 +114,7 @@ impl HeapOperation for Finish {
     const WITHOUT_HEAP: () = ();
 
     #[inline(always)]
-    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) {
+    fn run<G: Geometry>(self, allocator: &Allocator<ProcessMemory, G>, heap: &mut Heap) {
         let Some(block) = block_of(allocator, self.0) else { return };
         match self.1 {
             FastFree::Done => {}
@@ -132,25 +132,25 @@ impl HeapOperation for Resize {
     const WITHOUT_HEAP: *mut u8 = ptr::null_mut();
 
     #[inline(always)]
-    fn run<G: Geometry>(self, allocator: &Allocator<World, G>, heap: &mut Heap) -> *mut u8 {
+    fn run<G: Geometry>(self, allocator: &Allocator<ProcessMemory, G>, heap: &mut Heap) -> *mut u8 {
         let look = |block| allocator.check_resized(heap, block);
         let Some(block) = checked_block_of(allocator, self.0, look) else { return ptr::null_mut() };
         address_or_null(allocator, allocator.resize(heap, block, self.1))
     }
 }
 
-fn usable_bytes_at<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) -> u64 {
+fn usable_bytes_at<G: Geometry>(allocator: &Allocator<ProcessMemory, G>, address: NonNull<u8>) -> u64 {
     let block = checked_block_of(allocator, address, |block| allocator.check_pointer(block));
     block.map_or(0, |block| allocator.usable_bytes(block))
 }
 
 #[inline(always)]
-fn address_or_null<G: Geometry>(allocator: &Allocator<World, G>, block: Option<Block<NonNull<u8>>>) -> *mut u8 {
+fn address_or_null<G: Geometry>(allocator: &Allocator<ProcessMemory, G>, block: Option<Block<NonNull<u8>>>) -> *mut u8 {
     block.map_or(ptr::null_mut(), |block| allocator.mem.address(block).as_ptr())
 }
 
 /// The block at an address of the arena. Other addresses are reported as invalid.
-fn block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) -> Option<Block<NonNull<u8>>> {
+fn block_of<G: Geometry>(allocator: &Allocator<ProcessMemory, G>, address: NonNull<u8>) -> Option<Block<NonNull<u8>>> {
     if allocator.mem.holds(address) {
         return Some(allocator.mem.block_at(address));
     }
@@ -161,7 +161,7 @@ fn block_of<G: Geometry>(allocator: &Allocator<World, G>, address: NonNull<u8>) 
 /// As [`block_of`], for operations in which the policy itself does not check the pointer: `look` does.
 #[inline(always)]
 fn checked_block_of<G: Geometry>(
-    allocator: &Allocator<World, G>,
+    allocator: &Allocator<ProcessMemory, G>,
     address: NonNull<u8>,
     look: impl FnOnce(Block<NonNull<u8>>) -> Option<InvalidFree>,
 ) -> Option<Block<NonNull<u8>>> {
@@ -267,8 +267,8 @@ pub unsafe fn resize(address: NonNull<u8>, bytes: u64) -> *mut u8 {
 /// `address` is live.
 pub unsafe fn usable_bytes(address: NonNull<u8>) -> u64 {
     match started() {
-        Some(Kind::Constant) => usable_bytes_at(CONSTANT.allocator(), address),
-        Some(Kind::Configured) => usable_bytes_at(CONFIGURED.allocator(), address),
+        Some(AllocatorKind::Constant) => usable_bytes_at(CONSTANT.allocator(), address),
+        Some(AllocatorKind::Configured) => usable_bytes_at(CONFIGURED.allocator(), address),
         None => {
             foreign(address);
             0

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hksim_policy::{Allocator, ConstGeometry, Geometry, Memory, RunGeometry};
 
 use super::thread_state::{EMPTY, ThreadState};
-use super::{Heap, World};
+use super::{Heap, ProcessMemory};
 use crate::lock::ForkLock;
 use crate::{slots, tls};
 
@@ -76,13 +76,13 @@ unsafe impl Send for CommonHeap {}
 
 /// An allocator that may serve the process.
 pub(super) struct ProcessAllocator<G: ProcessGeometry> {
-    allocator: UnsafeCell<MaybeUninit<Allocator<World, G>>>,
+    allocator: UnsafeCell<MaybeUninit<Allocator<ProcessMemory, G>>>,
     common: ForkLock<CommonHeap>,
     /// Its destructor closes a thread's heap.
     exit_key: AtomicU32,
 }
 
-// SAFETY: the cell is written once, in `put`, before any thread has a heap and before `start` returns; afterwards only shared
+// SAFETY: the cell is written once, in `init`, before any thread has a heap and before `start` returns; afterwards only shared
 // references exist, and the allocator is `Sync`.
 unsafe impl<G: ProcessGeometry> Sync for ProcessAllocator<G> {}
 
@@ -116,7 +116,7 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
 
     /// The allocator. Only call it if the thread has a heap here, or `start` returned this allocator.
     #[inline(always)]
-    pub(super) fn allocator(&'static self) -> &'static Allocator<World, G> {
+    pub(super) fn allocator(&'static self) -> &'static Allocator<ProcessMemory, G> {
         // SAFETY: it was written before either is true.
         unsafe { (*self.allocator.get()).assume_init_ref() }
     }
@@ -125,7 +125,7 @@ impl<G: ProcessGeometry> ProcessAllocator<G> {
     ///
     /// # Safety
     /// Called once, before anything else.
-    pub(super) unsafe fn put(&self, allocator: Allocator<World, G>) -> bool {
+    pub(super) unsafe fn init(&self, allocator: Allocator<ProcessMemory, G>) -> bool {
         let mut key: libc::pthread_key_t = 0;
         // SAFETY: `key` is valid to write to, `close` has the right signature.
         if unsafe { libc::pthread_key_create(&mut key, Some(G::close)) } != 0 {

@@ -9,14 +9,14 @@ use hksim_policy::{Allocator, Geometry, HUGE_PAGE_BYTES, Policy, PreparedPolicy,
 
 use super::process_allocator::{CONFIGURED, CONSTANT, Constant};
 use super::stderr::Line;
-use super::{World, invalid_free};
-use crate::call_counts::Counted;
+use super::{ProcessMemory, invalid_free};
+use crate::call_counts::CountedSyscalls;
 use crate::config::{NativeConfig, POLICY_VARIABLE};
 use crate::memory::MmapMemory;
 
 /// One of the two allocators.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AllocatorKind {
     /// The allocator with constant geometry.
     Constant = 1,
     /// The allocator with geometry from the environment.
@@ -31,11 +31,11 @@ const BAD_POLICY: libc::c_int = 2;
 static ONCE: Once = Once::new();
 /// Whether the allocator was ever requested. A program may contain this crate and never use it.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// The [`Kind`] in use; 0 until the allocator exists.
+/// The [`AllocatorKind`] in use; 0 until the allocator exists.
 static STARTED: AtomicU8 = AtomicU8::new(0);
 
 /// Creates the allocator on the first call; returns which one is in use. `None` if there is not enough address space.
-pub(super) fn start() -> Option<Kind> {
+pub(super) fn start() -> Option<AllocatorKind> {
     WANTED.store(true, Ordering::Release);
     ONCE.call_once(|| {
         let config = policy();
@@ -46,10 +46,10 @@ pub(super) fn start() -> Option<Kind> {
             config.policy.prepare().ok().and_then(|PreparedPolicy { policy, geometry, .. }| {
                 if is_constant(&geometry) {
                     let made = make(&Constant::default(), policy, config.process());
-                    made.is_some_and(|made| CONSTANT.put(made)).then_some(Kind::Constant)
+                    made.is_some_and(|made| CONSTANT.init(made)).then_some(AllocatorKind::Constant)
                 } else {
                     let made = make(&geometry, policy, config.process());
-                    made.is_some_and(|made| CONFIGURED.put(made)).then_some(Kind::Configured)
+                    made.is_some_and(|made| CONFIGURED.init(made)).then_some(AllocatorKind::Configured)
                 }
             })
         };
@@ -59,15 +59,15 @@ pub(super) fn start() -> Option<Kind> {
 }
 
 /// As [`start`], but only if the allocator was requested before. Waits for one that is being created.
-pub(super) fn start_if_wanted() -> Option<Kind> {
+pub(super) fn start_if_wanted() -> Option<AllocatorKind> {
     if WANTED.load(Ordering::Acquire) { start() } else { None }
 }
 
 /// The allocator in use, if it exists yet.
-pub(super) fn started() -> Option<Kind> {
+pub(super) fn started() -> Option<AllocatorKind> {
     match STARTED.load(Ordering::Acquire) {
-        1 => Some(Kind::Constant),
-        2 => Some(Kind::Configured),
+        1 => Some(AllocatorKind::Constant),
+        2 => Some(AllocatorKind::Configured),
         _ => None,
     }
 }
@@ -89,13 +89,13 @@ fn policy() -> NativeConfig {
 
 pub(super) fn refuse(words: std::fmt::Arguments<'_>) -> ! {
     Line::new(words).write();
-    // SAFETY: never returns. Not `exit`: handlers would ask for memory.
+    // SAFETY: never returns. Not `exit`, whose handlers would allocate.
     unsafe { libc::_exit(BAD_POLICY) }
 }
 
 /// An environment variable. `None` in a program with elevated privileges (AT_SECURE).
 pub(super) fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: asks for a number; the name ends with a zero byte.
+    // SAFETY: `getauxval` only returns a number; the name ends with a zero byte.
     let value = unsafe {
         if libc::getauxval(libc::AT_SECURE) != 0 {
             return None;
@@ -108,8 +108,12 @@ pub(super) fn variable(name: &CStr) -> Option<&'static CStr> {
 
 /// Creates an allocator with the requested arena. If the address space is limited, takes the layout one step below the largest possible one, so
 /// that the program can still map memory.
-fn make<G: Geometry + Clone>(geometry: &G, policy: Policy, process: ProcessConfig) -> Option<Allocator<World, G>> {
-    let reserve = |layout: Layout| MmapMemory::new(layout, Counted).ok().map(|memory| (memory, layout));
+fn make<G: Geometry + Clone>(
+    geometry: &G,
+    policy: Policy,
+    process: ProcessConfig,
+) -> Option<Allocator<ProcessMemory, G>> {
+    let reserve = |layout: Layout| MmapMemory::new(layout, CountedSyscalls).ok().map(|memory| (memory, layout));
     let first = Layout::new(geometry, policy.arena_bytes);
     let (memory, layout) = reserve(first).or_else(|| {
         let mut below = rungs(geometry, policy.arena_bytes).skip_while(|&layout| reserve(layout).is_none());

@@ -11,7 +11,7 @@ use super::fork::HEAPS_LOST;
 use super::invalid_free::IGNORED;
 use super::memory_policy::{locked_bytes, thp_disable, thp_disable_text};
 use super::process_allocator::{CONFIGURED, CONSTANT, ProcessAllocator, ProcessGeometry};
-use super::start::{Kind, started, variable};
+use super::start::{AllocatorKind, started, variable};
 use crate::call_counts::{CALLS, KINDS};
 
 /// The environment variable that requests statistics: `text` or `json`, optionally followed by `:FILE` to append to a file.
@@ -86,8 +86,8 @@ pub fn write_statistics() {
 fn write(form: Form, file: Option<&CStr>) {
     let mut block = Block { bytes: [0; BLOCK_BYTES], used: 0 };
     let written = match started() {
-        Some(Kind::Constant) => Report::of(&CONSTANT, "constant").write(form, &mut block),
-        Some(Kind::Configured) => Report::of(&CONFIGURED, "run-time").write(form, &mut block),
+        Some(AllocatorKind::Constant) => Report::of(&CONSTANT, "constant").write(form, &mut block),
+        Some(AllocatorKind::Configured) => Report::of(&CONFIGURED, "run-time").write(form, &mut block),
         None => return,
     };
     if written.is_ok() {

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use hksim_policy::Geometry;
 use hksim_policy::memory::Block;
 
-use super::{Heap, World};
+use super::{Heap, ProcessMemory};
 
 /// A thread's state in an allocator, at the start of its heap's slot. A thread without a heap uses [`EMPTY`].
 #[repr(C)]
@@ -29,11 +29,11 @@ const _: () =
 
 impl ThreadState {
     /// The state of a thread with this heap.
-    pub(super) fn new(mem: &World, heap: Heap) -> ThreadState {
+    pub(super) fn new(mem: &ProcessMemory, heap: Heap) -> ThreadState {
         ThreadState { arena: mem.arena().as_ptr() as usize, arena_bytes: mem.arena_bytes(), heap }
     }
 
-    /// The block at an address from [`World::address`](crate::memory::MmapMemory::address); `None` outside the arena.
+    /// The block at an address from [`ProcessMemory::address`](crate::memory::MmapMemory::address); `None` outside the arena.
     #[inline(always)]
     pub(super) fn block_at(&self, geometry: &impl Geometry, address: *mut u8) -> Option<Block<NonNull<u8>>> {
         let from_arena = (address as usize).wrapping_sub(self.arena);

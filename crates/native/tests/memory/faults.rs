@@ -1,4 +1,4 @@
-//! The kernel refuses one call, whichever it is: the program gets null, and everything else goes on.
+//! Fault injection: one system call of a program fails, each in turn. At most one request returns null, and the heap stays usable.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -12,10 +12,10 @@ use hksim_testkit::Random;
 
 use crate::kernel::Kernel;
 
-/// The kernel, but for one call.
+/// The kernel, with one failing call.
 struct Faulty {
     calls: Cell<u64>,
-    /// The number of the call that is refused.
+    /// The number of the call that fails.
     refused: u64,
 }
 
@@ -52,22 +52,22 @@ impl Os for Faulty {
     }
 
     fn now_ns(&self) -> u64 {
-        // A clock that moves with every look, so that the same run makes the same calls.
+        // The clock advances with every call, so that repeated runs make the same calls.
         self.calls.get()
     }
 }
 
-/// Of a block, the first byte of so many is looked at, and the last of all.
+/// Distance between the bytes of a block that are checked, besides the last byte.
 const CHECKED_STEP: usize = if cfg!(miri) { 32_749 } else { 509 };
 const STEPS: u64 = if cfg!(miri) { 40 } else { 400 };
-/// To look at every link of every slab takes Miri seconds.
+/// Under Miri, checking every link of every slab takes seconds.
 const VALIDATE_EVERY: u64 = if cfg!(miri) { STEPS } else { 1 };
-/// Calls that are refused in their turn, in each policy.
+/// Number of calls that fail in turn, for each policy.
 const REFUSED_CALLS: u64 = if cfg!(miri) { 2 } else { 150 };
 
 type World = MmapMemory<Faulty>;
 
-/// A program: its blocks, each filled with bytes of its own.
+/// A program with its blocks, each filled with its own byte.
 struct Program {
     allocator: Allocator<World, RunGeometry>,
     heap: ThreadHeap<World>,
@@ -79,7 +79,7 @@ impl Program {
     fn new(policy: &str, refused: u64) -> Program {
         let policy = NativeConfig::read(policy).expect("a policy").policy;
         let geometry = RunGeometry::new(&policy).expect("a legal geometry");
-        // Miri fills it, and keeps that of every program.
+        // Miri fills the arena and never frees it, for every program.
         let arena_bytes = if cfg!(miri) { policy.arena_bytes / 4 } else { policy.arena_bytes };
         let layout = Layout::new(&geometry, arena_bytes);
         let memory = World::new(layout, Faulty { calls: Cell::new(0), refused }).expect("address space");
@@ -89,12 +89,12 @@ impl Program {
     }
 
     fn fill(&mut self, at: NonNull<u8>, bytes: usize, tag: u8) {
-        // SAFETY: a block that was just handed out holds that many bytes.
+        // SAFETY: a block that was just allocated has that many bytes.
         unsafe { at.as_ptr().write_bytes(tag, bytes) };
         self.blocks.push((at, bytes, tag));
     }
 
-    /// Checks the bytes of a block, and takes it out of the program's hands.
+    /// Checks the bytes of a block and removes it from the program's blocks.
     fn take(&mut self, index: usize) -> (NonNull<u8>, usize, u8) {
         let (at, bytes, tag) = self.blocks.swap_remove(index);
         // SAFETY: the program holds the block and has filled it.
@@ -108,7 +108,7 @@ impl Program {
 
     fn step(&mut self, random: &mut Random) {
         let most = random.pick(&[64, 2_000, 60_000, 700_000, 5_000_000]);
-        // Under Miri a short program is to make many calls and to move huge blocks, too.
+        // Under Miri, a short program must also make many calls and move huge blocks.
         let bytes = if cfg!(miri) { most - random.below(most / 2) } else { random.log_uniform(most) + 1 } as usize;
         let tag = random.pick(&[1, 2, 3, 4, 5, 6, 7, 8]);
         let index = (!self.blocks.is_empty()).then(|| random.below(self.blocks.len() as u64) as usize);
@@ -137,10 +137,10 @@ impl Program {
     }
 
     fn validate(&self) {
-        self.allocator.validate(&self.heap).expect("the heap is in order");
+        self.allocator.validate(&self.heap).expect("a valid heap");
     }
 
-    /// Frees all, and holds that nothing is left. Returns the calls that were made and the requests that were refused.
+    /// Frees all blocks and asserts that nothing is in use. Returns the number of calls and of failed requests.
     fn end(mut self) -> (u64, u64) {
         while !self.blocks.is_empty() {
             let (at, ..) = self.take(0);
@@ -148,7 +148,7 @@ impl Program {
         }
         assert!(self.allocator.allocate(&mut self.heap, Request::plain(100)).is_some(), "the heap can be used");
         self.allocator.close_heap(self.heap);
-        // The block of 100 bytes is still out there.
+        // The block of 100 bytes is still live.
         let pool = self.allocator.mem.pool();
         assert_eq!((pool.superslabs.get(), pool.huge_superslabs.get(), pool.abandoned.count.get()), (1, 0, 1));
         (self.allocator.mem.os().calls.get(), self.refused)
@@ -185,7 +185,7 @@ fn whichever_call_is_refused_the_heap_goes_on() {
         let (calls, refused) = run(policy, u64::MAX);
         assert_eq!(refused, 0, "{policy}");
         assert!(calls > if cfg!(miri) { 3 } else { 20 }, "{policy}: only {calls} calls");
-        // Every call of a short run, and a spread of a long one.
+        // Every call of a short run, a sample of a long one.
         let step = (calls / REFUSED_CALLS).max(1) as usize;
         for number in (0..calls).step_by(step) {
             let (_, refused) = run(policy, number);

@@ -1,9 +1,9 @@
-//! What the child of a fork does with the heaps of threads that it does not have, wherever the fork met them.
+//! Recovery in the child of a fork, with the other threads interrupted at every possible access.
 //!
-//! Played in one process, so that Miri sees it. Each generation has four threads. The main thread forks; one has stopped
-//! between two calls; two live from opening their heap to closing it, and are gone at an access of theirs, with whatever
-//! they held. The main thread then inherits by [`slots::inherit`], as real processes do, uses all memory, and becomes the
-//! parent of the next generation. The access at which a fork meets a thread takes every value in each generation in turn.
+//! The tests simulate forks in one process, so that they run under Miri. Each generation has four threads. The main thread forks; one thread
+//! has stopped between two calls; two run from opening their heap to closing it, and vanish at one of their accesses, with the locks they hold.
+//! The main thread then calls [`slots::inherit`], as a real child does, uses all memory, and becomes the parent of the next generation. In each
+//! generation in turn, the access at which a thread vanishes takes every value.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -20,7 +20,7 @@ use crate::kernel::Kernel;
 
 type Heap = ThreadHeap<Jitter>;
 
-/// Few slabs in a SuperSlab, too: most calls change more than one.
+/// SuperSlabs with few slabs, so that most calls change more than one SuperSlab.
 const SMALLEST: Policy = Policy {
     superslab_bytes: 64 << 10,
     huge: Huge::Never,
@@ -29,16 +29,16 @@ const SMALLEST: Policy = Policy {
     huge_cache_bytes: 100 << 10,
     ..SMALL
 };
-/// Small, of slabs that soon are full; large; huge.
+/// Small blocks from slabs with few blocks, large blocks and huge blocks.
 const SIZES: [u64; 6] = [200, 2000, 2000, 3000, 12 << 10, 70 << 10];
 const OPERATIONS: u64 = if cfg!(miri) { 24 } else { 60 };
-/// What the others have.
+/// Live blocks of all threads.
 const BLOCKS: u64 = if cfg!(miri) { 12 } else { 24 };
-/// Processes that fork one after the other, and the last child.
+/// Generations of processes, including the last child.
 const GENERATIONS: usize = 3;
-/// An access that no thread comes to.
+/// An access number that no thread reaches.
 const NEVER: u64 = 1 << 40;
-/// More accesses than a child needs: it waits for ever, or a list has become a ring.
+/// More accesses than a child needs. A child that reaches it waits forever, or follows a cyclic list.
 const ENDLESS: u64 = 10_000_000;
 
 /// A live block; every byte of it is `tag`.
@@ -48,18 +48,18 @@ struct Held {
     tag: u8,
 }
 
-// SAFETY: whoever has it has the block.
+// SAFETY: the block belongs to the holder of this value.
 unsafe impl Send for Held {}
 
 impl Held {
     fn check(&self) {
-        // SAFETY: the block is live, and its holder's alone.
+        // SAFETY: the block is live, and only its holder uses it.
         let bytes = unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.bytes) };
         assert!(bytes == vec![self.tag; self.bytes], "a block of {} bytes at {:p} changed", self.bytes, self.at);
     }
 }
 
-/// A heap in its slot's own map, where a child finds it.
+/// A heap in its slot, where a child finds it.
 #[derive(Clone, Copy)]
 struct Slot(NonNull<Heap>);
 
@@ -84,7 +84,7 @@ impl Process {
     }
 
     fn open(&self) -> Slot {
-        // SAFETY: the slot's map is this heap's.
+        // SAFETY: the slot belongs to this heap.
         let store = |at: NonNull<u8>, heap| unsafe { at.cast::<Heap>().write(heap) };
         let id = slots::open(&self.allocator, store).expect("a free heap");
         Slot(self.allocator.mem.0.heap_storage(id).cast())
@@ -102,7 +102,7 @@ impl Process {
     }
 
     fn hold(&self, at: NonNull<u8>, bytes: u64, tag: u8) {
-        // SAFETY: the block was just handed out.
+        // SAFETY: the block was just allocated.
         unsafe { at.as_ptr().write_bytes(tag, bytes as usize) };
         self.held.lock().unwrap().push(Held { at, bytes: bytes as usize, tag });
     }
@@ -126,7 +126,7 @@ impl Process {
         self.hold(self.allocator.mem.0.address(block), bytes, held.tag);
     }
 
-    /// Allocates, and frees what any thread allocated.
+    /// Allocates, and frees blocks of any thread.
     fn work(&self, heap: &mut Heap, random: &mut Random) {
         for _ in 0..OPERATIONS {
             let count = self.held.lock().unwrap().len();
@@ -138,7 +138,7 @@ impl Process {
         }
     }
 
-    /// The whole life of a thread, or as much of it as the fork leaves.
+    /// Runs a thread from opening its heap to closing it, or until it vanishes.
     fn live(&self, seed: u64, gone_at: u64) -> Life {
         let whole = || {
             jitter::vanish_at(gone_at);
@@ -155,16 +155,16 @@ impl Process {
         })
     }
 
-    /// The steps of a child. Returns whether something that threads were in the middle of is lost.
+    /// The recovery steps of a child. Returns whether a heap or the pool was lost.
     fn inherit(&self, mine: Slot) -> bool {
         let lost_before = self.allocator.mem.0.pool().lost_superslabs.get();
         let heap_at = |id| self.allocator.mem.0.heap_storage(id).cast::<Heap>();
-        // SAFETY: this is the only thread now; what is there of the others is what they left.
+        // SAFETY: this is the only thread now.
         let heaps_lost = unsafe { slots::inherit(&self.allocator, heap_at, [Some(mine.0), None]) };
         heaps_lost > 0 || self.allocator.mem.0.pool().lost_superslabs.get() > lost_before
     }
 
-    /// The child goes on: what all threads held is as it was, and stays so whatever is allocated.
+    /// The child continues: live blocks of all threads are intact, and stay intact while it allocates.
     fn go_on(&self, slot: Slot) {
         // SAFETY: this thread's.
         let heap = unsafe { &mut *slot.0.as_ptr() };
@@ -176,7 +176,7 @@ impl Process {
         self.allocator.validate(heap).unwrap_or_else(|violation| panic!("in the child: {violation:?}"));
     }
 
-    /// Takes everything that was abandoned into use, so that of it only SuperSlabs with live blocks stay.
+    /// Adopts all abandoned SuperSlabs, so that only those with live blocks stay in use.
     fn adopt_all(&self) {
         let slot = self.open();
         // SAFETY: this thread's.
@@ -190,18 +190,18 @@ impl Process {
     }
 }
 
-/// What came of a thread.
+/// The result of a thread.
 #[derive(Clone, Copy)]
 struct Life {
     has_ended: bool,
     accesses: u64,
 }
 
-/// At which accesses the fork of one generation meets the two threads.
+/// The accesses at which the two threads of a generation vanish.
 type Met = [u64; 2];
 
-/// One generation: threads live, the process forks, the child inherits and uses everything. Returns the threads' lives,
-/// and whether something is lost.
+/// One generation: threads run, the process forks, and the child recovers and uses all memory. Returns the results of the threads, and whether
+/// anything was lost.
 fn fork_once(process: &Process, mine: Slot, generation: usize, met: Met) -> ([Life; 2], bool) {
     let fill = |slot: Slot| {
         // SAFETY: one thread at a time has it.
@@ -221,7 +221,7 @@ fn fork_once(process: &Process, mine: Slot, generation: usize, met: Met) -> ([Li
     (lives, is_lost)
 }
 
-/// A process forks, and so does each child of it. Returns the lives of the threads by generation, and whether anything was lost.
+/// Runs all generations. Returns the results of the threads by generation, and whether anything was lost.
 fn fork_at(meta: MetaPlace, met: [Met; GENERATIONS]) -> ([[Life; 2]; GENERATIONS], bool) {
     let process = Process::new(meta);
     let mine = process.open();
@@ -236,17 +236,17 @@ fn fork_at(meta: MetaPlace, met: [Met; GENERATIONS]) -> ([[Life; 2]; GENERATIONS
         process.adopt_all();
         let pool = process.allocator.mem.pool();
         let (superslabs, huge) = (pool.superslabs.get(), pool.huge_superslabs.get());
-        // A block on its way to or from a thread that is gone; two, if it was resizing.
+        // A vanished thread may leak the block that it was allocating or freeing, or two if it was resizing.
         let gone = lives.iter().flatten().filter(|life| !life.has_ended).count() as u32;
         assert!(superslabs <= 2 * gone && huge <= 4 * gone, "{met:?}: {superslabs} and {huge} superslabs in use");
     }
     (lives, is_lost)
 }
 
-/// Forks of which one generation meets a thread at each access in turn, or at every `step`th; the others, at any or at none.
+/// Forks in which one generation's thread vanishes at each access in turn, or at every `step`th; the others vanish anywhere or never.
 fn fork_everywhere(meta: MetaPlace, step: usize) {
     let (whole, is_lost) = fork_at(meta, [[NEVER; 2]; GENERATIONS]);
-    assert!(!is_lost, "nobody was in the middle of anything");
+    assert!(!is_lost, "no thread was on a slow path");
     let mut random = Random::new(5);
     for generation in 0..GENERATIONS {
         let accesses = whole[generation][0].accesses;
@@ -267,7 +267,7 @@ fn fork_everywhere(meta: MetaPlace, step: usize) {
 }
 
 #[test]
-fn children_of_children_go_on_wherever_the_forks_met_threads() {
+fn children_of_children_recover_wherever_threads_were_interrupted() {
     fork_everywhere(MetaPlace::InBand, 1);
     fork_everywhere(MetaPlace::Sidecar, 5);
 }

@@ -1,6 +1,6 @@
-//! The native memory with threads that stumble: now and then a thread gives its core away right before it looks at, or
-//! changes, a word that others change as well. Windows of a few instructions become wide enough to be met. Or a thread
-//! vanishes at such an access, or at one to metadata, a free block or the kernel, as in the child of a fork.
+//! The native memory with random yields: now and then a thread yields directly before it reads or changes a shared word. This widens race
+//! windows of a few instructions enough to be hit. A thread can also vanish at such an access, or at an access to metadata, a free block or the
+//! kernel, as threads do in the child of a fork.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -24,18 +24,18 @@ thread_local! {
     static ACCESSES_LEFT: Cell<u64> = const { Cell::new(STAYS) };
 }
 
-/// The number of accesses of a thread that does not vanish, and whose accesses nobody counts.
+/// The count of a thread that does not vanish: its accesses are not counted.
 const STAYS: u64 = u64::MAX;
 
-/// What unwinds a thread that vanishes.
+/// The panic payload that unwinds a vanishing thread.
 pub struct Vanished;
 
-/// Has the calling thread vanish, after so many accesses: it unwinds, changes nothing any more, and what it locked stays locked.
+/// Makes the calling thread vanish after this many accesses: it unwinds, changes nothing more, and keeps its locks locked.
 pub fn vanish_at(access: u64) {
     ACCESSES_LEFT.set(access);
 }
 
-/// Has it stay after all. Returns how many accesses there were.
+/// Cancels [`vanish_at`]. Returns the number of accesses so far.
 pub fn accesses_until_now(vanish_at: u64) -> u64 {
     vanish_at - ACCESSES_LEFT.replace(STAYS)
 }
@@ -48,14 +48,14 @@ fn perhaps_vanish() {
     }
 }
 
-/// A thread that is counted and would wait for another one waits until the fork: in these tests one runs at a time.
+/// Makes a counted thread vanish when it would wait for another: only one thread runs at a time, so it would wait until the fork.
 fn perhaps_vanish_waiting() {
     if ACCESSES_LEFT.get() != STAYS {
         std::panic::resume_unwind(Box::new(Vanished));
     }
 }
 
-/// How often this thread stumbles: `seed` 0 never, else about once in 32 accesses.
+/// Sets the random yields of this thread: none if `seed` is 0, else about one in 32 accesses.
 pub fn stumble(seed: u64) {
     STUMBLES.set(seed);
 }
@@ -75,7 +75,7 @@ fn perhaps_stumble() {
     }
 }
 
-/// A word at which threads stumble.
+/// A word with random yields before each access.
 #[repr(transparent)]
 pub struct JitterWord(AtomicWord);
 
@@ -106,7 +106,7 @@ fn jittery(word: &AtomicWord) -> &JitterWord {
     unsafe { &*std::ptr::from_ref(word).cast() }
 }
 
-/// Holds the pool's lock, for ever if its thread vanishes.
+/// Holds the pool's lock; forever if its thread vanishes.
 pub struct Guard<'a> {
     lock: ManuallyDrop<<Native as Memory>::Guard<'a>>,
     is_stuck: &'a AtomicBool,
@@ -117,17 +117,17 @@ impl Drop for Guard<'_> {
         if std::thread::panicking() {
             self.is_stuck.store(true, Ordering::Release);
         } else {
-            // SAFETY: dropped here alone.
+            // SAFETY: dropped only here.
             unsafe { ManuallyDrop::drop(&mut self.lock) };
         }
     }
 }
 
-/// The memory, and whether a thread vanished with its lock.
+/// The memory, and whether a thread vanished while it held the lock.
 pub struct Jitter(pub Native, AtomicBool);
 
 impl Jitter {
-    /// Over native memory.
+    /// Wraps native memory.
     pub fn new(memory: Native) -> Jitter {
         Jitter(memory, AtomicBool::new(false))
     }
@@ -222,7 +222,7 @@ impl Memory for Jitter {
 
     fn init_heap(&self, heap: u32) {
         perhaps_vanish();
-        // SAFETY: the slot's map belongs to the heap that is being opened.
+        // SAFETY: the slot belongs to the heap that is being opened.
         unsafe { self.0.heap_storage(heap).as_ptr().write_bytes(0, HEAP_BYTES as usize / 2) };
         perhaps_vanish();
         self.0.init_heap(heap);

@@ -1,4 +1,4 @@
-//! The kernel under the threads; Miri, which knows no such calls, gets one that does the same to plain memory.
+//! The system calls of the tests. Miri does not support these calls, so it gets equivalents on plain memory.
 
 #[cfg(not(miri))]
 pub use hksim_native::Syscalls as Kernel;
@@ -15,12 +15,12 @@ mod pretended {
     use hksim_policy::Errno;
     use hksim_policy::memory::{Advice, Mapping};
 
-    /// Fresh pages are zeros, given ones are gone; there are no reserved huge pages.
+    /// Fresh pages are zero, and unmapped pages lose their contents. There is no hugetlb pool.
     pub struct Kernel;
 
     static CLOCK: AtomicU64 = AtomicU64::new(0);
 
-    /// What stands where nothing is mapped.
+    /// The contents of unmapped memory.
     const GONE: u8 = 0xDD;
 
     impl Os for Kernel {
@@ -54,7 +54,7 @@ mod pretended {
         }
 
         unsafe fn remap(&self, from: NonNull<u8>, bytes: usize, to: NonNull<u8>) -> Result<(), Errno> {
-            // SAFETY: the caller's promise: both ranges are its own, and apart.
+            // SAFETY: the caller's promise: both ranges belong to it and do not overlap.
             unsafe {
                 to.as_ptr().copy_from_nonoverlapping(from.as_ptr(), bytes);
                 from.as_ptr().write_bytes(GONE, bytes);

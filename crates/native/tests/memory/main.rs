@@ -1,5 +1,5 @@
-//! The allocator in its native memory, with pointers and threads that are real ones. All of it runs under Miri, too, where
-//! programs are shorter and the kernel is played.
+//! The allocator on native memory, with real pointers and threads. All tests also run under Miri, with shorter programs and simulated system
+//! calls.
 
 mod faults;
 mod forks;
@@ -9,5 +9,5 @@ mod threads;
 
 use hksim_policy::Policy;
 
-/// Many SuperSlabs and few blocks in a slab: slabs fill, post, empty and change hands all the time.
+/// Many SuperSlabs and few blocks per slab: slabs often fill, send messages, empty and change owners.
 const SMALL: Policy = Policy { superslab_bytes: 256 << 10, slab_bytes: 16 << 10, ..Policy::DEFAULT };

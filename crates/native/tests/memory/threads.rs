@@ -1,5 +1,5 @@
-//! Real threads on one allocator: blocks cross threads, heaps close with blocks live, others free and adopt. Contents
-//! are checked at every hand-over; at the end nothing may be left in use.
+//! Real threads on one allocator: blocks cross threads, heaps close with live blocks, and other threads free and adopt. The contents of a block
+//! are checked at every transfer. At the end nothing may be in use.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -17,19 +17,19 @@ use crate::kernel::Kernel;
 type Shared = Allocator<Jitter, RunGeometry>;
 type Heap = ThreadHeap<Jitter>;
 
-/// A live block on its way between threads.
+/// A live block that is sent between threads.
 struct Parcel {
     at: NonNull<u8>,
     bytes: usize,
     tag: u64,
 }
 
-// SAFETY: whoever has the parcel has the block.
+// SAFETY: the block belongs to the holder of the parcel.
 unsafe impl Send for Parcel {}
 
 impl Parcel {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the block is live, and this thread alone holds its parcel.
+        // SAFETY: the block is live, and only this thread has its parcel.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.bytes) }
     }
 
@@ -39,7 +39,7 @@ impl Parcel {
     }
 }
 
-/// One letter box a thread.
+/// One inbox per thread.
 struct Exchange(Vec<Mutex<Vec<Parcel>>>);
 
 impl Exchange {
@@ -52,7 +52,7 @@ impl Exchange {
     }
 }
 
-/// What one thread does, again and again with a new heap.
+/// A thread, which repeats its work with several heaps.
 struct Worker<'a> {
     shared: &'a Shared,
     exchange: &'a Exchange,
@@ -61,7 +61,7 @@ struct Worker<'a> {
     next_tag: u64,
 }
 
-/// A thread allocates no more while it holds so many blocks.
+/// A thread stops allocating while it holds this many blocks.
 const HELD_MAX: usize = 200;
 const PART_BYTES: usize = pattern::SLICE_BYTES as usize;
 static ZEROS: [u8; PART_BYTES] = [0; PART_BYTES];
@@ -85,7 +85,7 @@ impl Worker<'_> {
 
     fn random_bytes(&mut self) -> u64 {
         match self.random.below(1000) {
-            // Few classes of few blocks a slab: a short program fills some, and what others free of those comes by letter.
+            // Few classes with few blocks per slab: a short program fills some slabs, and remote frees of these send messages.
             0..=899 if cfg!(miri) => self.random.pick(&[2000, 3000, 3000, 12 << 10]),
             0..=899 => 1 + self.random.below(3000),
             900..=989 => self.random.log_uniform(40 << 10),
@@ -99,7 +99,7 @@ impl Worker<'_> {
         let block = self.shared.allocate(heap, request).expect("the arena is large enough");
         let at = self.shared.mem.0.address(block);
         let mut parcel = Parcel { at, bytes: request.bytes as usize, tag: 0 };
-        // By parts, each of which is one step to Miri.
+        // In parts, each of which is one step under Miri.
         let zeroed = !request.zeroed || parcel.bytes().chunks(PART_BYTES).all(|part| part == &ZEROS[..part.len()]);
         assert!(zeroed, "{request:?} at {at:p} is not zeroed");
         self.write(&mut parcel);
@@ -130,7 +130,7 @@ impl Worker<'_> {
         (count > 0).then(|| self.held.swap_remove(self.random.below(count) as usize))
     }
 
-    /// One heap's life. What it still holds at its end is freed by later heaps, here or elsewhere.
+    /// Runs one heap. Later heaps, of any thread, free the blocks that are still live at its end.
     fn live(&mut self, me: usize, operations: u64) {
         let mut heap = self.shared.open_heap().expect("a free heap");
         for _ in 0..operations {
@@ -189,7 +189,7 @@ fn stress(policy: Policy, threads: usize, lives: u64, seed: u64) {
                     let operations = if cfg!(miri) { 40 } else { 20 + worker.random.below(400) };
                     worker.live(me, operations);
                 }
-                // What others sent and what is held now: half is freed here, half by the main thread.
+                // Of the blocks in the inbox and those held, half are freed here and half by the main thread.
                 if me % 2 == 0 {
                     worker.free_rest(me);
                 }
@@ -204,11 +204,11 @@ fn stress(policy: Policy, threads: usize, lives: u64, seed: u64) {
     assert_eq!((pool.superslabs.get(), pool.huge_superslabs.get()), (0, 0), "something is still in use: {named}");
     assert!(pool.heaps.iter().all(|word| word.get() == 0), "a heap's slot is still taken: {named}");
     if cfg!(miri) {
-        std::mem::forget(shared); // Miri knows no munmap of what it did not map
+        std::mem::forget(shared); // Miri cannot unmap memory that it did not map
     }
 }
 
-/// Heaps that each thread has one after the other: so many, or under Miri as many as show what happens between them.
+/// Heaps that each thread opens one after the other; fewer under Miri.
 fn lives(natively: u64) -> u64 {
     if cfg!(miri) { 2 } else { natively * test_scale() }
 }
@@ -227,7 +227,7 @@ fn threads_share_small_superslabs_that_are_purged_at_once() {
     stress(Policy { superslab_bytes: 64 << 10, cache_superslabs: 0, ..policy }, 16, lives(15), 0x52);
 }
 
-/// Most blocks end in another thread than the one they began in, and heaps end while others hold their blocks.
+/// Most blocks are freed by another thread than the allocating one, and heaps close while others hold their blocks.
 #[test]
 #[cfg_attr(miri, ignore = "three threads are no crowd")]
 fn a_crowd_of_threads_shares_one_arena() {

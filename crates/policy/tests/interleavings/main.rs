@@ -1,11 +1,11 @@
-//! Every interleaving of a few threads at every word they share, with every value that the memory model lets a thread
-//! read, by loom: frees by other threads, mail, heaps that close, SuperSlabs that are adopted.
+//! Model checking with loom: remote frees, messages, closing heaps and adoption, in every interleaving of a few threads at every shared word,
+//! with every value that the memory model allows.
 //!
-//! It is the allocator itself that runs, in a memory whose words, lock and links loom watches. Executions differ in the
-//! thread that goes on at each shared word, with so many changes of thread against its will as `LOOM_MAX_PREEMPTIONS`
-//! says. After each, all blocks are freed and all memory must have come back.
+//! The tests run the allocator itself, on a memory whose words, lock and links are loom's. Executions differ in the thread that runs after each
+//! access to a shared word; `LOOM_MAX_PREEMPTIONS` limits the preemptions. After each execution all blocks are freed, and no memory may be in
+//! use.
 
-// Its coroutines switch stacks by machine code.
+// loom's coroutines switch stacks in machine code, which Miri cannot run.
 #![cfg(not(miri))]
 
 mod world;
@@ -38,14 +38,14 @@ const SMALL: u64 = 2048;
 /// Blocks of [`SMALL`] in the first slab of a SuperSlab, whose first page is metadata.
 const IN_FIRST_SLAB: usize = 6;
 const IN_OTHER_SLABS: usize = 8;
-/// A large block, of a span of its own.
+/// A large block.
 const LARGE: u64 = 12 << 10;
 const PREEMPTIONS: usize = 2;
 const STACK_WORDS: usize = 64 << 10;
 
 type Heap<F> = ThreadHeap<LoomMemory<F>>;
 
-/// An allocator, and which blocks the program holds.
+/// An allocator and the live blocks of the program.
 struct Program<F: Flaw> {
     allocator: Allocator<LoomMemory<F>, RunGeometry>,
     live: RefCell<HashSet<u64>>,
@@ -84,7 +84,7 @@ impl<F: Flaw> Program<F> {
         self.allocator.close_heap(heap);
     }
 
-    /// Frees what is left, and holds that all memory came back.
+    /// Frees the remaining blocks and asserts that no memory is in use.
     fn end(&self, blocks: impl IntoIterator<Item = Block<u32>>) {
         let mut heap = self.open();
         blocks.into_iter().for_each(|block| self.free(&mut heap, block));
@@ -97,7 +97,7 @@ impl<F: Flaw> Program<F> {
     }
 }
 
-/// Starts a thread that does its part with a heap of its own, and closes it.
+/// Starts a thread that opens a heap, does its part and closes the heap.
 fn spawn<F: Flaw>(
     program: &Rc<Program<F>>,
     part: impl FnOnce(&Program<F>, &mut Heap<F>) -> Vec<Block<u32>> + 'static,
@@ -110,7 +110,7 @@ fn spawn<F: Flaw>(
     })
 }
 
-/// What goes from one of loom's threads to another.
+/// A value that one loom thread passes to another.
 struct Sent<T>(T);
 
 // SAFETY: loom's threads are coroutines of one thread.
@@ -148,7 +148,7 @@ fn model(name: &str, run: fn()) {
     eprintln!("{name}: {} executions", executions.load(Ordering::Relaxed));
 }
 
-/// Two threads free into a slab in no list; its owner, whose bin is dry, looks into its mail meanwhile.
+/// Two threads free into a full slab while its owner, with an empty bin, handles messages.
 fn two_threads_free_into_a_full_slab<F: Flaw>() {
     let program = Program::<F>::new();
     let mut heap = program.open();
@@ -167,8 +167,8 @@ fn two_threads_free_into_a_full_slab<F: Flaw>() {
     program.end(blocks);
 }
 
-/// Letters about two slabs, while their owner reads its mail.
-fn two_letters_come_at_once<F: Flaw>() {
+/// Messages about two slabs arrive while their owner handles messages.
+fn two_messages_arrive_at_once<F: Flaw>() {
     let program = Program::<F>::new();
     let mut heap = program.open();
     let mut blocks = program.allocate_many(&mut heap, IN_FIRST_SLAB + IN_OTHER_SLABS + 1, SMALL);
@@ -184,7 +184,7 @@ fn two_letters_come_at_once<F: Flaw>() {
     program.end(blocks);
 }
 
-/// The active slab runs dry, and becomes full or not, while another thread frees into it.
+/// The active slab has no free block left, and may become full, while another thread frees into it.
 fn a_slab_becomes_full_while_a_block_returns<F: Flaw>() {
     let program = Program::<F>::new();
     let mut heap = program.open();
@@ -195,15 +195,15 @@ fn a_slab_becomes_full_while_a_block_returns<F: Flaw>() {
         Vec::new()
     });
     blocks.extend(program.allocate_many(&mut heap, 2, SMALL));
-    // What the owner frees itself goes the local way, and the last free of a slab may be anybody's.
+    // The owner's own frees are local; the last free of a slab may be by any thread.
     blocks.drain(..).for_each(|block| program.free(&mut heap, block));
     thread.join().unwrap();
     program.close(heap);
     program.end(None);
 }
 
-/// A slab that was full is in a list again, through its owner's own free, and becomes full once more while another thread
-/// frees into it. Its word says all the time that it is full, so the first letter is stale or not.
+/// A full slab is listed again by its owner's own free, and becomes full again while another thread frees into it. `FULL` stays set all the
+/// time, so the first message may be stale.
 fn a_slab_becomes_full_again_while_a_block_returns<F: Flaw>() {
     let program = Program::<F>::new();
     let mut heap = program.open();
@@ -214,7 +214,7 @@ fn a_slab_becomes_full_again_while_a_block_returns<F: Flaw>() {
         [first, second].into_iter().for_each(|block| program.free(heap, block));
         Vec::new()
     });
-    // The rest of the second slab, the one block of the first, and one that the first has or has not.
+    // The rest of the second slab, the one block of the first, and one more that the first may have.
     blocks.extend(program.allocate_many(&mut heap, IN_OTHER_SLABS + 1, SMALL));
     program.allocator.validate(&heap).unwrap_or_else(|violation| panic!("{violation:?}"));
     thread.join().unwrap();
@@ -222,7 +222,7 @@ fn a_slab_becomes_full_again_while_a_block_returns<F: Flaw>() {
     program.end(blocks);
 }
 
-/// A thread ends while another frees its blocks and a third looks for memory.
+/// A thread exits while another frees its blocks and a third allocates.
 fn an_owner_leaves_while_others_free_and_adopt<F: Flaw>() {
     let program = Program::<F>::new();
     let mut heap = program.open();
@@ -239,7 +239,7 @@ fn an_owner_leaves_while_others_free_and_adopt<F: Flaw>() {
     program.end(blocks);
 }
 
-/// A large block is a slab of one block: full from its birth, so every free of it by another thread is a letter.
+/// A large span is full from the start, so every free by another thread sends a message.
 fn a_large_block_is_freed_while_its_owner_leaves<F: Flaw>() {
     let program = Program::<F>::new();
     let mut heap = program.open();
@@ -281,9 +281,9 @@ fn an_abandoned_superslab_empties_while_it_is_adopted<F: Flaw>() {
 }
 
 #[test]
-fn no_interleaving_breaks_mail() {
+fn no_interleaving_breaks_messages() {
     model("two threads free into a full slab", two_threads_free_into_a_full_slab::<Sound>);
-    model("two letters", two_letters_come_at_once::<Sound>);
+    model("two messages", two_messages_arrive_at_once::<Sound>);
 }
 
 #[test]
@@ -307,16 +307,16 @@ fn no_interleaving_breaks_an_adoption() {
     model("an adoption", an_abandoned_superslab_empties_while_it_is_adopted::<Sound>);
 }
 
-/// The watch sees what it is there to see: accesses to a block that nothing orders.
+/// Without orderings, loom must find unordered accesses to a block.
 #[test]
 #[should_panic = "Causality violation"]
-fn words_that_order_nothing_are_found_out() {
+fn missing_orderings_are_detected() {
     model("unordered words", two_threads_free_into_a_full_slab::<Unordered>);
 }
 
-/// So does the count at the end: a letter that is lost is memory that never comes back, or a wait without end.
+/// With swaps that lose messages, the final check must fail: memory stays in use, or a wait never ends.
 #[test]
 #[should_panic]
-fn swaps_that_lose_letters_are_found_out() {
-    model("torn swaps", two_letters_come_at_once::<Torn>);
+fn lost_messages_are_detected() {
+    model("torn swaps", two_messages_arrive_at_once::<Torn>);
 }

@@ -1,5 +1,5 @@
-//! The plain memory with words, a lock and links that loom watches: it decides which thread goes on at each of them, and
-//! which of the values that the memory model allows is read.
+//! The plain memory with loom's words, lock and links. At each access loom chooses the thread that runs next, and which of the values that
+//! the memory model allows is read.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,21 +17,21 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
 use loom::sync::{Mutex, MutexGuard};
 
-/// What a word does differently from what it should.
+/// A deliberate flaw of the words, to check that the tests detect it.
 pub trait Flaw: 'static {
-    /// The ordering in place of this one.
+    /// The ordering that replaces `sound`.
     fn ordering(sound: Ordering) -> Ordering {
         sound
     }
-    /// Whether a swap is a load and a store.
+    /// Whether a swap is a separate load and store.
     const TORN_SWAP: bool = false;
 }
 
-/// Nothing.
+/// No flaw.
 pub struct Sound;
 impl Flaw for Sound {}
 
-/// No operation orders any other.
+/// All orderings are relaxed.
 pub struct Unordered;
 impl Flaw for Unordered {
     fn ordering(_: Ordering) -> Ordering {
@@ -39,13 +39,13 @@ impl Flaw for Unordered {
     }
 }
 
-/// Swaps can lose what another thread writes.
+/// Swaps are not atomic, and can lose another thread's write.
 pub struct Torn;
 impl Flaw for Torn {
     const TORN_SWAP: bool = true;
 }
 
-/// A word of loom's, with the orderings of the contract.
+/// A loom atomic with the orderings of the contract.
 pub struct LoomWord<F>(AtomicU64, PhantomData<F>);
 
 impl<F> Default for LoomWord<F> {
@@ -82,13 +82,13 @@ impl<F: Flaw> Word for LoomWord<F> {
 pub struct LoomMemory<F> {
     plain: PlainMemory<LoomWord<F>>,
     lock: Mutex<()>,
-    /// The first bytes of every block, by their offset in the arena: who touched them, and what that comes after.
+    /// The first bytes of every block, by offset in the arena. loom checks that accesses to them are ordered.
     starts: RefCell<HashMap<u64, Rc<UnsafeCell<()>>>>,
 }
 
 /// The pool's lock.
 pub struct Guard<'a> {
-    /// Released first, so that it is free whenever loom's is.
+    /// Released first, so that it is free whenever loom's lock is.
     _plain: hksim_testkit::PlainGuard<'a>,
     _loom: MutexGuard<'a, ()>,
 }

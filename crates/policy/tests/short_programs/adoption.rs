@@ -1,4 +1,4 @@
-//! What ended threads leave behind.
+//! Adoption of the SuperSlabs of ended threads.
 
 use hksim_policy::{Memory, Policy, Request};
 
@@ -23,7 +23,7 @@ fn a_free_adopts_the_superslab_of_an_ended_thread() {
             blocks
         })
         .collect();
-    // Each thread found what the one before it had left, so all of it lies in one SuperSlab.
+    // Each thread adopts the SuperSlab of the previous one, so all blocks are in one SuperSlab.
     assert_eq!(counts(&allocator), (2, 1, 0));
     let [first, rest @ ..] = &left[..] else { unreachable!() };
     allocator.free(&mut main, first[0]);
@@ -35,7 +35,7 @@ fn a_free_adopts_the_superslab_of_an_ended_thread() {
     allocator.validate(&main).unwrap();
 }
 
-/// The threads live at once, so that each has a SuperSlab of its own.
+/// The threads live at the same time, so that each has its own SuperSlab.
 #[test]
 fn memory_of_ended_threads_goes_back_when_others_free_their_blocks() {
     let policy = Policy { cache_superslabs: 1, ..Policy::default() };

@@ -6,7 +6,7 @@ use hksim_policy::{Memory, Policy, Request};
 
 use crate::{MIB, Plain, allocator};
 
-/// The pages of the SuperSlab in which a new thread's block lies.
+/// The page size of the SuperSlab that holds a new thread's block.
 fn pages_of_a_new_heap(allocator: &Plain) -> Pages {
     let mut heap = allocator.open_heap().unwrap();
     let block = allocator.allocate(&mut heap, Request::plain(100)).unwrap();
@@ -29,7 +29,7 @@ fn heaps_beyond_the_first_begin_small_and_grow_large() {
     }
 }
 
-/// A SuperSlab that was small is purged and serves a heap, and then a huge block, that want huge pages.
+/// A SuperSlab with small pages is purged, then serves a heap and a huge block that use huge pages.
 #[test]
 fn what_began_small_is_asked_to_be_huge_again() {
     let policy = Policy { huge_heaps: 1, purge_delay_ns: 0, cache_superslabs: 0, ..Policy::default() };
@@ -45,8 +45,7 @@ fn what_began_small_is_asked_to_be_huge_again() {
     assert_eq!((huge.superslab, small.pages()), (0, Pages::Huge));
 }
 
-/// Where SuperSlabs share a huge page heaps share it too; where all of a SuperSlab is made present it may as well be huge; and there is nothing
-/// to go without where nothing is asked for.
+/// The rule does not apply if SuperSlabs share a huge page, if they are prefaulted, or if the policy does not request huge pages.
 #[test]
 fn heaps_begin_small_only_where_that_saves_memory() {
     let none = Policy { huge_heaps: 0, ..Policy::default() };

@@ -1,4 +1,4 @@
-//! Programs of a few calls whose every answer is known.
+//! Programs of a few calls with known results.
 
 mod adoption;
 mod huge_heaps;

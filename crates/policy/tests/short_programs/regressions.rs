@@ -1,4 +1,4 @@
-//! Mistakes that were made once, each as the shortest program that showed it.
+//! Regression tests: the shortest program for each past bug.
 
 use hksim_policy::vocabulary::{Header, Huge, MetaPlace, Purge};
 use hksim_policy::{Memory, Policy, Request, World};
@@ -7,7 +7,7 @@ use hksim_testkit::Failing;
 use crate::{MIB, allocator, zeroed};
 
 #[test]
-fn what_lies_behind_a_moved_block_is_not_taken_for_zeros() {
+fn memory_after_a_moved_block_is_not_assumed_zero() {
     let never = Policy { huge: Huge::Never, purge: Purge::None, huge_cache_bytes: 0, ..Policy::default() };
     let allocator = allocator(never, |_| {});
     let mut heap = allocator.open_heap().unwrap();
@@ -26,7 +26,7 @@ fn what_lies_behind_a_moved_block_is_not_taken_for_zeros() {
 }
 
 #[test]
-fn what_lies_behind_a_purged_block_is_not_taken_for_zeros() {
+fn memory_after_a_purged_block_is_not_assumed_zero() {
     let policy = Policy { huge: Huge::Never, huge_cache_bytes: 0, ..Policy::default() };
     let allocator = allocator(policy, |_| {});
     let mut heap = allocator.open_heap().unwrap();
@@ -92,7 +92,7 @@ fn every_step_down_from_reserved_huge_pages_is_counted() {
 }
 
 #[test]
-fn a_letter_about_a_slab_that_is_listed_leaves_its_blocks_until_it_runs_dry() {
+fn a_stale_message_leaves_the_blocks_until_the_slab_is_empty() {
     let allocator = allocator(Policy::default(), |_| {});
     let (mut owner, mut other) = (allocator.open_heap().unwrap(), allocator.open_heap().unwrap());
     let mut allocate = || allocator.allocate(&mut owner, Request::plain(1 << 10)).unwrap();
@@ -103,7 +103,7 @@ fn a_letter_about_a_slab_that_is_listed_leaves_its_blocks_until_it_runs_dry() {
         blocks.push(allocate());
     }
     let (own, others) = (blocks[3], blocks[5]);
-    // The slab was full; a free of its owner's lists it, and then another heap's posts a letter that says nothing new.
+    // The slab was full. A free by its owner lists it again, and a free by another heap then sends a stale message.
     allocator.free(&mut owner, own);
     allocator.free(&mut other, others);
     let mut again = (0..200).map(|_| allocator.allocate(&mut owner, Request::plain(1 << 10)).unwrap());
@@ -115,7 +115,7 @@ fn a_letter_about_a_slab_that_is_listed_leaves_its_blocks_until_it_runs_dry() {
 fn where_the_arena_is_full_a_slab_lies_in_any_piece_that_holds_a_block() {
     let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
-    // Each fills a slice of its own.
+    // Each fills one slice.
     let mut take = |bytes| allocator.allocate(&mut heap, Request::plain(bytes));
     let blocks: Vec<_> = std::iter::from_fn(|| take(56 << 10)).collect();
     assert!(blocks.len() >= 500, "{} blocks in 512 slices", blocks.len());

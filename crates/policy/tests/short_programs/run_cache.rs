@@ -1,4 +1,4 @@
-//! Who gets memory that is present and unused: counted in SuperSlabs, which stand for what must be made present.
+//! Which requests reuse present memory. The tests count the SuperSlabs ever used, that is, memory that had to be made present.
 
 use hksim_policy::memory::Block;
 use hksim_policy::vocabulary::{Align, Huge, Prefault};
@@ -16,7 +16,7 @@ fn take(allocator: &Plain, heap: &mut ThreadHeap<PlainMemory>, bytes: u64) -> Bl
     allocator.allocate(heap, Request::plain(bytes)).unwrap()
 }
 
-/// Six SuperSlabs of a block that was written and freed, in an arena of sixteen.
+/// A freed block of six SuperSlabs, written before, in an arena of sixteen.
 fn with_a_freed_run(policy: Policy) -> (Plain, ThreadHeap<PlainMemory>) {
     let allocator = allocator(policy, |_| {});
     let mut heap = allocator.open_heap().unwrap();
@@ -28,7 +28,7 @@ fn with_a_freed_run(policy: Policy) -> (Plain, ThreadHeap<PlainMemory>) {
 }
 
 #[test]
-fn superslabs_and_shorter_blocks_are_cut_off_a_freed_run() {
+fn superslabs_and_shorter_blocks_are_split_off_a_freed_run() {
     let (allocator, mut heap) = with_a_freed_run(Policy::default());
     take(&allocator, &mut heap, 100);
     take(&allocator, &mut heap, 4 * MIB);
@@ -41,7 +41,7 @@ fn superslabs_and_shorter_blocks_are_cut_off_a_freed_run() {
 }
 
 #[test]
-fn what_is_cut_off_is_not_taken_for_zeros() {
+fn split_off_memory_is_not_assumed_zero() {
     let (allocator, mut heap) = with_a_freed_run(Policy::default());
     for bytes in [100, 60 << 10, 500 << 10, 1 << 20, 900 << 10] {
         let block = allocator.allocate(&mut heap, zeroed(bytes)).unwrap();
@@ -76,7 +76,7 @@ fn a_freed_run_of_about_the_size_comes_first_and_the_oldest_is_cut() {
 }
 
 #[test]
-fn a_buffer_that_is_used_again_finds_its_run_though_some_was_cut_off() {
+fn a_reused_buffer_gets_its_run_back_after_a_split() {
     let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     for round in 0..4 {
@@ -89,7 +89,7 @@ fn a_buffer_that_is_used_again_finds_its_run_though_some_was_cut_off() {
 }
 
 #[test]
-fn a_block_grows_over_the_rest_of_the_run_it_was_cut_off() {
+fn a_block_grows_over_the_rest_of_the_run_it_was_split_off() {
     let (allocator, mut heap) = with_a_freed_run(Policy::default());
     let block = take(&allocator, &mut heap, 2 * MIB);
     let grown = allocator.resize(&mut heap, block, 6 * MIB).unwrap();
@@ -100,7 +100,7 @@ fn a_block_grows_over_the_rest_of_the_run_it_was_cut_off() {
 }
 
 #[test]
-fn nothing_present_is_taken_for_pages_that_come_from_elsewhere() {
+fn a_target_of_mremap_takes_no_present_memory() {
     let allocator = allocator(Policy::default(), |_| {});
     let mut heap = allocator.open_heap().unwrap();
     let block = take(&allocator, &mut heap, 2 * MIB);
@@ -114,7 +114,7 @@ fn nothing_present_is_taken_for_pages_that_come_from_elsewhere() {
 }
 
 #[test]
-fn zeros_are_not_written_where_they_can_be_had() {
+fn fresh_zeros_are_preferred_to_clearing() {
     let (allocator, mut heap) = with_a_freed_run(Policy::default());
     let block = allocator.allocate(&mut heap, zeroed(4 * MIB)).unwrap();
     assert_eq!(block.superslab, 6);
@@ -139,7 +139,7 @@ fn a_purged_superslab_comes_after_what_is_present() {
 }
 
 #[test]
-fn nothing_is_lent_where_it_would_not_be_used_as_it_is() {
+fn runs_are_shared_only_if_a_superslab_is_one_huge_page() {
     let apart = [
         Policy { huge: Huge::Never, ..Policy::default() },
         Policy { huge: Huge::Collapse, ..Policy::default() },
