@@ -229,7 +229,7 @@ fn a_table_of_three_columns_is_enough() {
     let path = folder.file("t.csv", "op,object,size,thread\nalloc,70,100,3\nfree,70,,\n");
     let message = folder.import(&path).err().map(|why| why.to_string()).unwrap_or_default();
     assert!(message.contains("t.csv:3: the row has no thread"), "{message}");
-    // Whoever has another format is told of this one.
+    // The error for an unknown format mentions this one.
     let message = folder.import(&folder.file("t.txt", "hello\n")).err().map(|why| why.to_string()).unwrap_or_default();
     assert!(message.contains("op,object,size"), "{message}");
 }
