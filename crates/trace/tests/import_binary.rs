@@ -363,7 +363,7 @@ fn absurd_workloads_are_refused() {
         (workload(&[&[99, 1]]), "operation 99"),
         (workload(&[&[2, 1, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1, 1]]), "above 2^64"),
         (workload(&[&[2, 1, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F, 1]]), "larger than the address space"),
-        (vec![8, 9, 9, 9, 10, 2, 11, 11, 11, 11, 1, 1], "at one place"),
+        (vec![8, 9, 9, 9, 10, 2, 11, 11, 11, 11, 1, 1], "same offset"),
         (vec![8, 9, 9, 9, 10, 0xFF, 0xFF, 0xFF, 0x7F, 11, 9], "threads, above"),
     ] {
         let why = refused("absurd.wl", &bytes, None);
@@ -413,7 +413,7 @@ fn absurd_records_are_refused_with_their_byte() {
         ("0,0,jump,2,,,,", "`jump`"),
         ("0,0,\"free,2,,,,", "does not end"),
         ("x,0,free,1,,,,", "`x`"),
-        ("0,0,header,,,,,", "behind events"),
+        ("0,0,header,,,,,", "after events"),
     ] {
         let why = refused("t.csv", format!("{table}{row}\n").as_bytes(), None);
         assert!(why.contains(word) && why.contains("t.csv:3"), "{word}: {why}");
