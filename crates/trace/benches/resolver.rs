@@ -1,4 +1,4 @@
-//! Speed of the parking merge on random_mixed with addresses, in raw events per second.
+//! Speed of the reordering merge on random_mixed with addresses, in raw events per second.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hksim_trace::event::{AllocCall, InitialTouch, Op};

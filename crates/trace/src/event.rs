@@ -22,7 +22,7 @@ impl SiteId {
     pub const UNKNOWN: SiteId = SiteId(0);
 }
 
-/// The function that asked for a new block.
+/// The function that allocated a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum AllocCall {

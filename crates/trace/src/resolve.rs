@@ -14,6 +14,7 @@ mod address_map;
 mod batch;
 mod delay_table;
 mod delayed;
+mod event_sink;
 mod objects;
 mod plain;
 mod raw;
@@ -21,6 +22,7 @@ mod recycler;
 mod wait_limits;
 mod waiting;
 
+pub use event_sink::EventSink;
 pub use plain::{Plain, PlainCall, Resolved};
 pub use raw::{RawEvent, RawOp};
 pub use wait_limits::WaitLimits;
@@ -37,29 +39,6 @@ use recycler::Recycler;
 use std::collections::VecDeque;
 use wait_limits::WaitPolicy;
 use waiting::{Awaited, Now, WaitingThreads};
-
-/// Receives the resolved events: a closure, or a type whose methods are inlined into the merge.
-pub trait EventSink {
-    /// Takes the next event.
-    fn take(&mut self, event: Event);
-
-    /// Most events that [`EventSink::take_all`] accepts now.
-    fn room(&self) -> usize {
-        usize::MAX
-    }
-
-    /// Takes the next events.
-    fn take_all(&mut self, resolved: &[Resolved]) {
-        resolved.iter().for_each(|resolved| self.take(resolved.event()));
-    }
-}
-
-impl<F: FnMut(Event)> EventSink for F {
-    #[inline(always)]
-    fn take(&mut self, event: Event) {
-        self(event);
-    }
-}
 
 /// The merge. Push events with [`Resolver::push`], then call [`Resolver::finish`].
 ///

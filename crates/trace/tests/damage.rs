@@ -83,7 +83,7 @@ impl Sample {
         Ok((events, failed, reader))
     }
 
-    /// Offsets behind each section: header of the file, chunks, footer.
+    /// Offsets of the end of each section: header of the file, chunks, footer.
     fn section_ends(&self) -> Vec<usize> {
         let u32_at = |at: usize| u32::from_le_bytes(self.bytes[at..at + 4].try_into().unwrap()) as usize;
         let mut ends = vec![16 + u32_at(12) + 4];
@@ -153,7 +153,7 @@ fn flipped_bits_never_pass_and_never_panic() {
             let mut bytes = sample.bytes.clone();
             bytes[at] ^= 1 << random.below(8);
             let Ok((events, failed, reader)) = sample.read(&bytes) else { continue };
-            // What was read is right, and whatever is missing is announced.
+            // What was read is correct, and missing parts are reported.
             assert!(events.len() <= sample.events.len() && events == sample.events[..events.len()], "byte {at}");
             if events.len() < sample.events.len() {
                 assert!(failed.is_some() || reader.tail().is_some(), "byte {at}: silently short");

@@ -229,14 +229,14 @@ fn a_table_of_three_columns_is_enough() {
     let path = folder.file("t.csv", "op,object,size,thread\nalloc,70,100,3\nfree,70,,\n");
     let message = folder.import(&path).err().map(|why| why.to_string()).unwrap_or_default();
     assert!(message.contains("t.csv:3: the row has no thread"), "{message}");
-    // Whoever has another format is told of this one.
+    // The error for an unknown format mentions this one.
     let message = folder.import(&folder.file("t.txt", "hello\n")).err().map(|why| why.to_string()).unwrap_or_default();
     assert!(message.contains("op,object,size"), "{message}");
 }
 
 /// The beginnings of files that hold no events, as Go, valgrind, jemalloc and perf write them.
 #[test]
-fn heap_profiles_are_told_from_traces() {
+fn heap_profiles_are_recognised_and_refused() {
     let folder = Folder::new();
     let go = b"\x5a\x04\x08\x01\x10\x02\x60\x80\x80\x20\x0a\x04\x08\x03\x10\x04".as_slice();
     let pprof = b"\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10\x04\x0a\x04\x08\x05\x10\x02".as_slice();
@@ -247,7 +247,7 @@ fn heap_profiles_are_told_from_traces() {
         (b"heap_v2/524288\n  t*: 106: 31 [0: 0]\n", "jemalloc", "hksim record"),
         (b"desc: (none)\ncmd: ./a\ntime_unit: i\n", "massif", "--trace-malloc=yes"),
         (b"{\"dhatFileVersion\":2\n,\"mode\":\"heap\"}\n", "DHAT", "--trace-malloc=yes"),
-        (b"PERFILE2\x68\0\0\0", "perf's binary file", "perf script"),
+        (b"PERFILE2\x68\0\0\0", "a binary file of perf", "perf script"),
     ] {
         let path = folder.file("t.prof", contents);
         let message = folder.import(&path).err().map(|why| why.to_string()).unwrap_or_default();

@@ -129,7 +129,7 @@ fn a_workload_keeps_each_thread_and_every_sync() {
         };
         let found = events.iter().map(|event| told(event, false)).collect();
         assert_eq!(sequences(found), sequences(expected), "seed {seed}");
-        // If a sync were not kept, some block would be freed before its birth, or its address given out twice.
+        // If a sync were not kept, some block would be freed before its allocation, or its address returned twice.
         assert_eq!(report.quality, Default::default(), "seed {seed}");
     }
 }
@@ -175,7 +175,7 @@ fn lz4_frames_are_opened() {
     let check = |what: &str| assert_eq!(import_file(&packed).1.len(), expected.len(), "{what}");
     std::fs::write(&packed, &stored).unwrap();
     check("stored");
-    // A frame to be skipped behind it, and an empty one.
+    // Followed by a frame to skip, and an empty one.
     let around = [&stored[..], &[0x5A, 0x2A, 0x4D, 0x18, 2, 0, 0, 0, 9, 9], &stored[..7], &[0; 4]].concat();
     std::fs::write(&packed, &around).unwrap();
     check("three frames");
@@ -314,7 +314,7 @@ fn agrees_with_heaptrack_print(file: &Path, events: &[Event]) {
     };
     let Totals { allocs, peak, live } = Totals::of(events);
     assert_eq!(figure("calls to allocation functions: "), allocs.to_string());
-    // In thousands and millions, with two digits behind the point.
+    // In thousands and millions, with two digits after the point.
     let bytes = |bytes: u64| match bytes {
         0..1_000 => format!("{bytes}B"),
         1_000..1_000_000 => format!("{:.2}K", bytes as f64 / 1e3),
@@ -363,7 +363,7 @@ fn absurd_workloads_are_refused() {
         (workload(&[&[99, 1]]), "operation 99"),
         (workload(&[&[2, 1, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1, 1]]), "above 2^64"),
         (workload(&[&[2, 1, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F, 1]]), "larger than the address space"),
-        (vec![8, 9, 9, 9, 10, 2, 11, 11, 11, 11, 1, 1], "at one place"),
+        (vec![8, 9, 9, 9, 10, 2, 11, 11, 11, 11, 1, 1], "same offset"),
         (vec![8, 9, 9, 9, 10, 0xFF, 0xFF, 0xFF, 0x7F, 11, 9], "threads, above"),
     ] {
         let why = refused("absurd.wl", &bytes, None);
@@ -413,7 +413,7 @@ fn absurd_records_are_refused_with_their_byte() {
         ("0,0,jump,2,,,,", "`jump`"),
         ("0,0,\"free,2,,,,", "does not end"),
         ("x,0,free,1,,,,", "`x`"),
-        ("0,0,header,,,,,", "behind events"),
+        ("0,0,header,,,,,", "after events"),
     ] {
         let why = refused("t.csv", format!("{table}{row}\n").as_bytes(), None);
         assert!(why.contains(word) && why.contains("t.csv:3"), "{word}: {why}");

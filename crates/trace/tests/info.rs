@@ -85,7 +85,7 @@ struct Life {
     sizes: Vec<u64>,
     /// Who resized it, and the bytes that came with that.
     added: Vec<(ThreadId, u64)>,
-    /// Its death, and the bytes allocated by then.
+    /// Its free, and the bytes allocated by then.
     death: Option<(usize, Event, u64)>,
 }
 

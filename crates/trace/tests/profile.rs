@@ -59,10 +59,10 @@ fn births_are_lent_in_the_measured_proportions() {
     let [none, _, all, ..] = of(9);
     assert!(none > 0 && none.abs_diff(all) <= 1, "{none} {all}");
     source.rewind().unwrap();
-    assert!(read_all(&mut source).unwrap() == lent, "the second reading lends otherwise");
+    assert!(read_all(&mut source).unwrap() == lent, "the second reading differs");
 }
 
-/// One object of each size that a profile knows nothing else of, and the births they got.
+/// One object of each size without a site profile, and the initial touches they got.
 fn births_by_size(profiles: &[SiteProfile], call: AllocCall, sizes: &[u64]) -> Vec<InitialTouch> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sizes.hkt");
@@ -128,7 +128,7 @@ fn classes_follow_a_change_of_sizes() {
     let factor = hksim_trace::tools::Factor::new(1.5).unwrap();
     let scaled = bounds(&mut hksim_trace::tools::ScaleSizes(factor));
     assert_eq!(scaled, [(144, 1), (168, 1), (216, 1)]);
-    // Of 96, 112 and 144 only 144 is no such class, and becomes 160.
+    // Of 96, 112 and 144 only 144 is not such a class; it becomes 160.
     let rounded = bounds(&mut hksim_trace::tools::Anonymise::new(hksim_trace::tools::SizeDetail::Classes));
     assert_eq!(rounded, [(96, 1), (112, 1), (160, 1)]);
 }

@@ -35,7 +35,7 @@ fn initial_touch_name(initial_touch: InitialTouch) -> &'static str {
         InitialTouch::Read => "read",
         InitialTouch::ReadThenWrite => "read-then-write",
         // Borrowed while a trace is read: no file has it.
-        InitialTouch::PerPage(_) => unreachable!("a file holds a birth of two sides"),
+        InitialTouch::PerPage(_) => unreachable!("a file has a per-page initial touch"),
     }
 }
 

@@ -191,7 +191,7 @@ fn resolve_at_once(raws: &[RawEvent], window: WaitLimits, random: &mut Random) -
     (out.events, quality)
 }
 
-/// Gives threads other numbers: as they are, rising as when threads come and go, or such that many share a place.
+/// Renumbers threads: unchanged, rising as when threads come and go, or so that many share a cache slot.
 fn renumber(kind: u64, calls: &mut [Call]) {
     let many = calls.len();
     for (at, call) in calls.iter_mut().enumerate() {
@@ -204,7 +204,7 @@ fn renumber(kind: u64, calls: &mut [Call]) {
 }
 
 /// One after another and many at once, the same happens: on one thread, on more than have places, on threads that come and go; in
-/// order and not; densely and with pauses that end what is held back; with frees lost, and with unknown ones.
+/// order and not; densely and with pauses that end delays; with frees lost, and with unknown ones.
 #[test]
 fn many_calls_at_once_come_to_the_same() {
     let (mut repaired, mut parked) = (0, 0);
@@ -235,7 +235,7 @@ fn many_calls_at_once_come_to_the_same() {
             (repaired, parked) = (repaired + quality.reuse_repaired, parked + quality.parked);
         }
     }
-    assert!(repaired > 100 && parked > 1000, "{repaired} repaired, {parked} waited: too little to tell anything");
+    assert!(repaired > 100 && parked > 1000, "{repaired} repaired, {parked} waited: too little to show anything");
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn a_free_that_was_never_seen_is_put_in() {
 }
 
 /// Thread 1 frees a block and gets its address again at once; thread 2 frees that second block, on a clock that runs
-/// ahead. Without holding frees back, thread 2 ends the first block, thread 1 waits for a birth that only it can bring, and
+/// ahead. Without delayed frees, thread 2 ends the first block, and thread 1 waits for an allocation that only it can make, and
 /// the address stays live for ever.
 #[test]
 fn a_free_stamped_early_does_not_end_the_block_before() {
@@ -403,7 +403,7 @@ fn a_free_stamped_early_does_not_end_the_block_before() {
     assert_eq!((events.len(), frees_of(0), frees_of(1)), (4 + 2 * 49, 1, 1 + 49));
 }
 
-/// A held free ends its block before the address is given out again, by whichever thread.
+/// A delayed free ends its block before the address is returned again, by any thread.
 #[test]
 fn a_held_free_gives_way_to_a_reuse() {
     let mut resolver = Resolver::new(WaitLimits::UNLOCKED_STAMPS);
@@ -450,7 +450,7 @@ fn after_a_gap_blocks_end_with_their_own_frees() {
     for (round, pair) in (1..50).zip(ops[2..].chunks(2)) {
         assert!(matches!(pair, [Op::Alloc { size, .. }, Op::Free { .. }] if *size == 1 + round), "{round}: {pair:?}");
     }
-    // Without knowing of it, the first free that cannot be the one waited for tells.
+    // Without a gap event, the first free that cannot be the awaited one shows it.
     let (without, quality) = rounds_after_a_lost_free(false);
     assert_eq!((quality.reuse_repaired, quality.unknown_frees), (1, 0), "{quality:?}");
     assert_eq!(without, ops);

@@ -1,6 +1,6 @@
 //! After one full pass and a rewind, reading allocates nothing and takes no page fault.
 //!
-//! One test in a binary of its own: faults are counted for the whole thread.
+//! One test in its own binary: faults are counted for the whole thread.
 
 mod support;
 

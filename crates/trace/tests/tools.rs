@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use support::{Random, random_events, read_all, sample_footer, write_trace};
 
-/// A random trace in a folder of its own.
+/// A random trace in its own folder.
 struct Sample {
     folder: tempfile::TempDir,
     path: PathBuf,
@@ -61,7 +61,7 @@ fn read(path: &Path) -> Vec<Event> {
     read_all(&mut TraceReader::open(path).unwrap()).unwrap()
 }
 
-/// Which live object is which, without ids: by the number of its birth.
+/// Which live object is which, without ids: by the number of its allocation.
 #[derive(Default)]
 struct Births {
     number_of: HashMap<ObjectId, u64>,
@@ -69,7 +69,7 @@ struct Births {
 }
 
 impl Births {
-    /// The object's number in order of birth; the event is done then.
+    /// The object's number in order of allocation; the event is done then.
     fn follow(&mut self, op: &Op) -> Option<u64> {
         let object = op.object()?;
         if op.creates_object() {
@@ -84,7 +84,7 @@ impl Births {
     }
 }
 
-/// Events with their objects named by order of birth and threads by order of appearance: what a renumbering keeps.
+/// Events with their objects named by order of allocation and threads by order of appearance: what a renumbering keeps.
 fn unnumbered(events: &[Event]) -> Vec<(u64, u32, SiteId, Op)> {
     let (mut births, mut threads) = (Births::default(), Vec::new());
     let one = |event: &Event| {
@@ -196,7 +196,7 @@ fn what_was_touched_before_a_cut_is_touched_at_its_start() {
         let sample = Sample::without_fork_ends(seed, 2000);
         let part = sample.edited(&mut Cut::new(events_of(1500..2000), LiveAtStart::Allocate));
         let prefix = part.len() - 500;
-        // Both in order of birth; objects have no other names in common.
+        // Both in order of allocation; objects have no other names in common.
         let (before, start) = (touched(&sample.events[..1500]), touched(&part[..prefix]));
         assert_eq!(before.len(), start.len(), "seed {seed}");
         for ([written, was_read], [writes, reads]) in before.values().zip(start.values()) {
@@ -244,7 +244,7 @@ fn a_part_keeps_its_own_children_and_says_which_outlive_it() {
     };
     let outlives = |child_pid| Op::ForkEnd { child_pid, outlives: true };
     let part = [fork(8), fork(9), end(9), fork(9), fork(10), outlives(9), outlives(8)];
-    assert_eq!(ops(1..7), part, "7 was forked before it, and of 10 nobody knows the end");
+    assert_eq!(ops(1..7), part, "7 was forked before it, and the end of 10 is unknown");
     assert_eq!(ops(5..9), [fork(9), fork(10), end(9)]);
 }
 
@@ -301,7 +301,7 @@ fn a_cut_without_events_keeps_what_is_live_there() {
     let part = sample.edited(&mut cut);
     assert_eq!(live_sizes(&part).last(), Some(&live_sizes(&sample.events)[at]));
     assert!(cut.counts.live_at_start > 10 && part.iter().all(|event| event.time_ns == 0));
-    // Nothing lies in both conditions, and nothing was live before all events or is told behind the last.
+    // No event meets both conditions, nothing was live before the first event, and there is nothing after the last.
     assert_eq!(sample.edited(&mut Cut::new(between(0..10), LiveAtStart::Allocate)), []);
     assert_eq!(calls(sample.edited(&mut Cut::new(between(0..u64::MAX), LiveAtStart::LeaveOut))), []);
     let behind = Part { time_ns: u64::MAX - 1..u64::MAX, ..Part::WHOLE };
@@ -360,7 +360,7 @@ fn a_cut_of_threads_ends_what_others_freed() {
     threads.sort_unstable();
     threads.dedup();
     assert_eq!(threads, [0, 1]);
-    // Live at the end: what the kept threads made (or resized first) and nobody ended.
+    // Live at the end: what the kept threads allocated (or resized first) and no thread freed.
     let mut owned = std::collections::HashSet::new();
     for event in &sample.events {
         let Some(object) = event.op.object() else { continue };
@@ -558,7 +558,7 @@ fn every_damage_is_found_and_what_stands_before_it_is_kept() {
     assert!(verify(&sample.path).unwrap().sound);
     let (damaged, mended) = (sample.folder.path().join("damaged.hkt"), sample.out());
     let mut random = Random::new(16);
-    let header_end = 1000; // the file header, behind which damage can be mended
+    let header_end = 1000; // the file header; damage after it can be repaired
     for _ in 0..60 {
         let mut bytes = whole.clone();
         if random.chance(30) {

@@ -32,7 +32,7 @@ pub(super) struct Line {
 
 pub(super) fn parse(line: &str) -> Result<Line, &'static str> {
     let (tid, rest) = line.split_once(':').ok_or("expected `TID: op POINTER ...`")?;
-    let tid = tid.parse().map_err(|_| "the thread id is no decimal number below 2^32")?;
+    let tid = tid.parse().map_err(|_| "the thread id is not a decimal number below 2^32")?;
     let mut words = Words(rest.split_ascii_whitespace());
     let name = words.0.next().ok_or("the operation is missing")?;
     let pointer = words.pointer()?;
@@ -73,7 +73,7 @@ impl Words<'_> {
     fn pointer(&mut self) -> Result<u64, &'static str> {
         let word = self.0.next().ok_or("a pointer is missing")?;
         let digits = word.strip_prefix("0x").ok_or("a pointer does not begin with 0x")?;
-        u64::from_str_radix(digits, 16).map_err(|_| "a pointer is no hexadecimal number below 2^64")
+        u64::from_str_radix(digits, 16).map_err(|_| "a pointer is not a hexadecimal number below 2^64")
     }
 
     /// What follows the arguments: nothing or two times, then (from newer writers) one more number.

@@ -51,7 +51,7 @@ fn is_plausible(record: &[u8], slots: u64) -> bool {
 fn convert(input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
     let head = input.head()?;
     let start =
-        layout(head.bytes()).ok_or_else(|| Failure::new("this is no file of `bytehound export-replay`", MEND))?;
+        layout(head.bytes()).ok_or_else(|| Failure::new("this is not a file of `bytehound export-replay`", MEND))?;
     let slots = next::<8>(input)?.map_or(0, |bytes| u64_at(&bytes, 0));
     if start == 16 {
         next::<8>(input)?;

@@ -101,7 +101,7 @@ impl Columns {
 
     fn number(&self, cells: &[Cow<'_, str>], column: usize) -> Result<Option<u64>, String> {
         let word = self.text(cells, column);
-        let bad = |word| format!("{} `{word}` is no decimal number below 2^64", NAMES[column]);
+        let bad = |word| format!("{} `{word}` is not a decimal number below 2^64", NAMES[column]);
         word.map(|word| word.parse().map_err(|_| bad(word))).transpose()
     }
 

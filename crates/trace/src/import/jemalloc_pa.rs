@@ -77,7 +77,7 @@ struct Line {
 }
 
 enum PageOp {
-    /// `pointer` is `None` where the line's number in the file stands for it.
+    /// `pointer` is `None` if the line number identifies the block.
     Alloc {
         pointer: Option<u64>,
         bytes: u64,

@@ -1,4 +1,4 @@
-//! Input made to break a reader: one clear error, or an honest count, in bounded memory.
+//! Input designed to break a reader: one clear error, or an honest count, in bounded memory.
 
 use crate::recordings::data;
 use crate::support::importing::Folder;

@@ -74,7 +74,7 @@ fn mtrace_records_the_program() {
     }
     let info = compare(&folder, "mtrace", &path);
     assert_eq!((info.failed, info.unknown_frees, info.live_objects_end), (1, 0, 1));
-    // The requests that mtrace tells from others: resizes of live blocks to more than nothing.
+    // The requests that mtrace distinguishes: resizes of live blocks to more than nothing.
     assert_eq!(info.reallocs, 2);
 }
 

@@ -78,7 +78,7 @@ fn ltrace_calls_of_glibc_have_wrong_names() {
     assert_eq!(report.quality, Quality { misnamed_calls: 5, ..Quality::default() });
     assert_eq!(report.share, 2.0 / 7.0, "of seven calls two are in the trace");
     assert!(report.notes[0].starts_with("5 calls"), "{:?}", report.notes);
-    // Frees of what such calls made are those calls, seen from the other end: one flawed call each, one missing each.
+    // Frees of blocks from such calls are these calls, seen from the other end: one flawed call each, one missing each.
     let (_, report) = events("ltrace", &format!("{text}7 ls->free(0x10) = <void>\n7 ls->free(0x20) = <void>\n"));
     assert_eq!((report.quality.misnamed_calls, report.quality.unknown_frees), (5, 2));
     assert_eq!(report.share, 2.0 / 9.0, "{:?}", report.quality);

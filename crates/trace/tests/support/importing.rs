@@ -1,4 +1,4 @@
-//! Importing in a folder of its own, and the counts of the independent program.
+//! Imports in their own folder, and the counts of the independent program.
 
 use hksim_trace::error::TraceError;
 use hksim_trace::header::TouchKnowledge;

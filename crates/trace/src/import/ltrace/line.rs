@@ -44,7 +44,7 @@ pub(super) enum What {
     Foreign,
 }
 
-/// Who made a call.
+/// The caller of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
     /// The program or a library.
