@@ -2,48 +2,48 @@
 
 use core::arch::{asm, global_asm};
 
-use crate::lane::Lane;
+use crate::thread_buffer::ThreadBuffer;
 
 // A few bytes of initial-exec thread-local storage. `thread_local!` in a shared object would go through
 // `__tls_get_addr`, which may allocate.
 global_asm!(
-    ".pushsection .tbss.hksim_lane,\"awT\",@nobits",
-    ".globl hksim_lane",
-    ".hidden hksim_lane",
+    ".pushsection .tbss.hksim_thread_buffer,\"awT\",@nobits",
+    ".globl hksim_thread_buffer",
+    ".hidden hksim_thread_buffer",
     ".p2align 3",
-    "hksim_lane: .zero 8",
+    "hksim_thread_buffer: .zero 8",
     ".globl hksim_stack",
     ".hidden hksim_stack",
     "hksim_stack: .zero 16",
     ".popsection",
 );
 
-/// The calling thread's lane; null before its first event.
+/// The calling thread's buffer; null before its first event.
 #[inline(always)]
-pub fn lane() -> *mut Lane {
-    let lane: *mut Lane;
-    // SAFETY: reads the eight bytes that `hksim_lane` reserves in every thread's static block.
+pub fn buffer() -> *mut ThreadBuffer {
+    let buffer: *mut ThreadBuffer;
+    // SAFETY: reads the eight bytes that `hksim_thread_buffer` reserves in every thread's static block.
     unsafe {
         asm!(
-            "mov {at}, qword ptr [rip + hksim_lane@GOTTPOFF]",
-            "mov {lane}, qword ptr fs:[{at}]",
+            "mov {at}, qword ptr [rip + hksim_thread_buffer@GOTTPOFF]",
+            "mov {buffer}, qword ptr fs:[{at}]",
             at = out(reg) _,
-            lane = lateout(reg) lane,
+            buffer = lateout(reg) buffer,
             options(nostack, preserves_flags, readonly),
         );
     }
-    lane
+    buffer
 }
 
-/// Makes `lane` the calling thread's.
-pub fn set_lane(lane: *mut Lane) {
-    // SAFETY: writes the eight bytes that `hksim_lane` reserves in the calling thread's static block.
+/// Makes `buffer` the calling thread's.
+pub fn set_buffer(buffer: *mut ThreadBuffer) {
+    // SAFETY: writes the eight bytes that `hksim_thread_buffer` reserves in the calling thread's static block.
     unsafe {
         asm!(
-            "mov {at}, qword ptr [rip + hksim_lane@GOTTPOFF]",
-            "mov qword ptr fs:[{at}], {lane}",
+            "mov {at}, qword ptr [rip + hksim_thread_buffer@GOTTPOFF]",
+            "mov qword ptr fs:[{at}], {buffer}",
             at = out(reg) _,
-            lane = in(reg) lane,
+            buffer = in(reg) buffer,
             options(nostack, preserves_flags),
         );
     }

@@ -12,14 +12,14 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::{arch, lane, session};
+use crate::{arch, session, thread_buffer};
 
 /// What the session wants: events that may follow one that read the counter without doing so; 0 to read it at every event.
 static WANTED: AtomicU32 = AtomicU32::new(0);
 /// The same as it is now, in the low half; in the high half how many threads have announced themselves in this process. One
 /// word, so that the counter is not left unread just as another thread begins.
 static STATE: AtomicU64 = AtomicU64::new(0);
-/// How many of these threads had ended when another took their lane over.
+/// How many of these threads had ended when another took their buffer over.
 static REPLACED: AtomicU32 = AtomicU32::new(0);
 
 const THREADS_SHIFT: u32 = 32;
@@ -47,14 +47,14 @@ pub fn ticks_in_order() -> u64 {
 
 #[cold]
 fn ticks_or(last: u64, read: fn() -> u64) -> u64 {
-    if lane::is_without_clock() { last } else { read() }
+    if thread_buffer::is_without_clock() { last } else { read() }
 }
 
 /// The calling thread enters seccomp's strict mode, in which reading the counter is an error. Its order needs no times, as
 /// it begins no other thread there.
 pub fn give_up() {
     LAST_OF_THREAD.store(arch::ticks(), Ordering::Relaxed);
-    lane::do_without_clock();
+    thread_buffer::do_without_clock();
 }
 
 /// Does as the session wants. Called before any thread of a process announces itself.
@@ -86,7 +86,7 @@ pub fn thread_begins() {
     let _ = STATE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, begin);
 }
 
-/// Notes that a thread has ended for certain, and that another takes over its lane and will announce itself.
+/// Notes that a thread has ended for certain, and that another takes over its buffer and will announce itself.
 pub fn thread_replaced() {
     REPLACED.fetch_add(1, Ordering::SeqCst);
 }
@@ -95,7 +95,7 @@ pub fn thread_replaced() {
 #[inline(always)]
 pub fn thread_resizes() {
     if WANTED.load(Ordering::Relaxed) != 0 {
-        lane::announce_thread();
+        thread_buffer::announce_thread();
     }
 }
 

@@ -152,7 +152,7 @@ pub struct Record {
     pub old: u64,
     /// Requested bytes; 0 where the call has none.
     pub size: u64,
-    /// Place of the call's stack in the spool (`stacks.rs`); 0 where none was recorded.
+    /// Place of the call's stack in the log (`stacks.rs`); 0 where none was recorded.
     pub site: u32,
 }
 

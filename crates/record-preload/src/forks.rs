@@ -9,9 +9,9 @@ use core::ffi::c_void;
 
 use libc::pid_t;
 
+use crate::event_log::{CONTROL_BYTES, FORKED_SUFFIX, FORKING_SUFFIX};
 use crate::process::Process;
 use crate::session::PATH_BYTES;
-use crate::spool::{CONTROL_BYTES, FORKED_SUFFIX, FORKING_SUFFIX};
 use crate::{session, sys};
 
 /// A file mapped for the next child.

@@ -9,14 +9,14 @@ use libc::{c_int, c_void, pid_t, size_t};
 
 use crate::clock::ticks;
 use crate::encoding::{Kind, Record};
-use crate::{clock, forks, lane, pool, real, sequence, sys};
+use crate::{clock, forks, pool, real, sequence, sys, thread_buffer};
 
 /// log2 of the page size, which `valloc` and `pvalloc` align to.
 const PAGE_LOG2: u8 = 12;
 
 /// Records an allocating call that just returned `block`.
 fn made(kind: Kind, block: *mut c_void, size: u64, align_log2: u8) {
-    lane::push(&Record { align_log2, ..Record::new(kind, ticks(), block as u64, size) });
+    thread_buffer::push(&Record { align_log2, ..Record::new(kind, ticks(), block as u64, size) });
 }
 
 /// The exponent of the power of two that is `alignment`, or the next above it; 0 for 0. Above 2^63 no alignment can be
@@ -41,7 +41,7 @@ pub extern "C" fn malloc(size: size_t) -> *mut c_void {
     };
     // SAFETY: malloc has no precondition.
     let block = unsafe { real(size) };
-    lane::push_small(Kind::Malloc, block as u64, size as u64);
+    thread_buffer::push_small(Kind::Malloc, block as u64, size as u64);
     block
 }
 
@@ -53,7 +53,7 @@ pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     };
     // SAFETY: calloc has no precondition.
     let block = unsafe { real(count, size) };
-    lane::push_small(Kind::Calloc, block as u64, product(count, size));
+    thread_buffer::push_small(Kind::Calloc, block as u64, product(count, size));
     block
 }
 
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     let Some(real) = real::free() else {
         return;
     };
-    lane::push_small(Kind::Free, block as u64, 0);
+    thread_buffer::push_small(Kind::Free, block as u64, 0);
     // SAFETY: by the caller's promise.
     unsafe { real(block) }
 }
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: size_t, size: s
         return unsafe { resize(Kind::Reallocarray, block, bytes) };
     }
     let old = block as u64;
-    lane::push(&Record { old, ..Record::new(Kind::Reallocarray, sequence::resize_begins(), 0, u64::MAX) });
+    thread_buffer::push(&Record { old, ..Record::new(Kind::Reallocarray, sequence::resize_begins(), 0, u64::MAX) });
     sys::set_errno(libc::ENOMEM);
     null_mut()
 }
@@ -148,7 +148,7 @@ unsafe fn resize(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
         made(kind, new, size as u64, 0);
     } else {
         let (duration, old) = (ticks().wrapping_sub(before), block as u64);
-        lane::push(&Record { duration, old, ..Record::new(kind, before, new as u64, size as u64) });
+        thread_buffer::push(&Record { duration, old, ..Record::new(kind, before, new as u64, size as u64) });
     }
     new
 }
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn fork() -> pid_t {
         shared.leave_to(child);
     }
     if child > 0 {
-        lane::push(&Record::new(Kind::Fork, before, child as u64, 0));
+        thread_buffer::push(&Record::new(Kind::Fork, before, child as u64, 0));
     }
     child
 }

@@ -21,7 +21,6 @@ mod filter_hooks;
 mod filters;
 mod forks;
 mod hooks;
-mod lane;
 mod mark;
 mod modules;
 mod open;
@@ -36,8 +35,9 @@ mod rules;
 mod sequence;
 mod session;
 mod site;
+mod thread_buffer;
 
-pub mod spool;
+pub mod event_log;
 pub mod stacks;
 mod sys;
 mod touch;

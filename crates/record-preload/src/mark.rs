@@ -5,7 +5,7 @@ use core::ffi::CStr;
 use libc::c_char;
 
 use crate::encoding::{MARK_GOES_ON, MARK_PIECE_BYTES, Record};
-use crate::{clock, lane, sys};
+use crate::{clock, sys, thread_buffer};
 
 /// Bytes of a name that are kept.
 const NAME_BYTES_MAX: usize = 10 * MARK_PIECE_BYTES;
@@ -28,8 +28,8 @@ pub unsafe extern "C" fn hksim_mark(name: *const c_char) {
     let _signals = sys::SignalsBlocked::new();
     let ticks = clock::ticks();
     while let Some((piece, after)) = rest.split_at_checked(MARK_PIECE_BYTES).filter(|(_, after)| !after.is_empty()) {
-        lane::push(&Record::mark_piece(ticks, piece, MARK_GOES_ON));
+        thread_buffer::push(&Record::mark_piece(ticks, piece, MARK_GOES_ON));
         rest = after;
     }
-    lane::push(&Record::mark_piece(ticks, rest, 0));
+    thread_buffer::push(&Record::mark_piece(ticks, rest, 0));
 }

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use libc::{c_void, size_t};
 
 use crate::encoding::{Kind, Record};
-use crate::{clock, hooks, lane, real};
+use crate::{clock, hooks, real, thread_buffer};
 
 /// In [`Operator::way`]: the operator goes past `malloc`.
 const PAST_MALLOC: i32 = -1;
@@ -43,7 +43,7 @@ extern "C" fn enter(index: usize, first: size_t) -> Entered {
         return Entered { real: null_mut(), written: 0 };
     };
     if operator.form == Form::Delete && operator.way.load(Ordering::Relaxed) == PAST_MALLOC {
-        lane::push(&Record::new(Kind::Free, clock::ticks(), first as u64, 0));
+        thread_buffer::push(&Record::new(Kind::Free, clock::ticks(), first as u64, 0));
     }
     let mut real = operator.real.load(Ordering::Acquire);
     if real.is_null() {
@@ -54,7 +54,7 @@ extern "C" fn enter(index: usize, first: size_t) -> Entered {
         }
         operator.real.store(real, Ordering::Release);
     }
-    Entered { real, written: lane::written() }
+    Entered { real, written: thread_buffer::written() }
 }
 
 /// After the real operator of slot `index` was called with `first` and `second`; gives back what that returned.
@@ -69,10 +69,10 @@ extern "C" fn leave(index: usize, written: u64, result: *mut c_void, first: size
     let block = if operator.form == Form::Delete { first as u64 } else { result as u64 };
     if way != PAST_MALLOC {
         // Nothing is learnt where nothing would have been recorded, or there was nothing to do.
-        if block == 0 || !lane::is_recording() {
+        if block == 0 || !thread_buffer::is_recording() {
             return result;
         }
-        if lane::written() != written {
+        if thread_buffer::written() != written {
             operator.way.store(way + 1, Ordering::Relaxed);
             return result;
         }
@@ -83,7 +83,7 @@ extern "C" fn leave(index: usize, written: u64, result: *mut c_void, first: size
         Form::AlignedNew => (Kind::AlignedAlloc, second.trailing_zeros() as u8, first),
         Form::Delete => (Kind::Free, 0, 0),
     };
-    lane::push(&Record { align_log2, ..Record::new(kind, clock::ticks(), block, size as u64) });
+    thread_buffer::push(&Record { align_log2, ..Record::new(kind, clock::ticks(), block, size as u64) });
     result
 }
 

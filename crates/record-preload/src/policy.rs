@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use libc::{c_int, c_long, c_uint, c_ulong};
 
 use crate::encoding::{Kind, POLICY_LOCK_ALL, POLICY_PERSONALITY, POLICY_THP_DISABLE, Record};
-use crate::{clock, lane, real, sys};
+use crate::{clock, real, sys, thread_buffer};
 
 /// `PR_THP_DISABLE_EXCEPT_ADVISED`, Linux 6.18.
 const EXCEPT_ADVISED: c_ulong = 1 << 1;
@@ -54,7 +54,7 @@ pub fn note(number: c_long, first: c_ulong, second: c_ulong, third: c_ulong, res
         }
         _ => return,
     };
-    lane::push(&Record::new(Kind::MemoryPolicy, clock::ticks(), change.0, u64::from(change.1)));
+    thread_buffer::push(&Record::new(Kind::MemoryPolicy, clock::ticks(), change.0, u64::from(change.1)));
 }
 
 /// The result where no object defines the real function.

@@ -1,6 +1,6 @@
-//! What one process image shares among its threads: the spool, and the registry of lanes.
+//! What one process image shares among its threads: the log, and the registry of buffers.
 //!
-//! It stands in memory that a forked child finds zeroed: the child then begins a spool of its own and never touches
+//! It stands in memory that a forked child finds zeroed: the child then begins a log of its own and never touches
 //! its parent's.
 
 use core::cell::{Cell, UnsafeCell};
@@ -12,37 +12,37 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use libc::{c_int, c_void};
 
 use crate::descriptor::Descriptor;
+use crate::event_log::{
+    ALLOCATOR_BYTES, CHUNK_BYTES, COMMAND_BYTES, CONTROL_BYTES, ChunkHeader, Control, LOG_MAGIC, LOG_SUFFIX,
+    ORIGIN_EXEC, ORIGIN_FORK, STREAM_SUFFIX, Window,
+};
 use crate::filters::Call;
-use crate::lane::Lane;
 use crate::reserve::Reserve;
 use crate::sequence::{self, Counters};
 use crate::session::PATH_BYTES;
-use crate::spool::{
-    ALLOCATOR_BYTES, COMMAND_BYTES, CONTROL_BYTES, Control, FRAME_BYTES, FrameHeader, ORIGIN_EXEC, ORIGIN_FORK,
-    SPOOL_MAGIC, SPOOL_SUFFIX, STREAM_SUFFIX, Window,
-};
+use crate::thread_buffer::ThreadBuffer;
 use crate::{arch, clock, filter_hooks, policy, real, session, site, sys};
 
-/// Spools that one process id may begin (one per exec or reused id).
-const SPOOLS_PER_PID: u32 = 10_000;
-/// Events to let pass between two attempts to get a frame from a spool that is full.
+/// Logs that one process id may begin (one per exec or reused id).
+const LOGS_PER_PID: u32 = 10_000;
+/// Events to let pass between two attempts to get a chunk from a log that is full.
 const EVENTS_BETWEEN_ATTEMPTS: u32 = 4096;
 /// Thread-specific values below this key need no allocation in glibc.
 const KEYS_WITHOUT_ALLOCATION: u32 = 32;
 
 /// Not begun (as a forked child finds it).
 const NEW: u32 = 0;
-/// Some thread opens the spool.
+/// Some thread opens the log.
 const STARTING: u32 = 1;
-/// The spool is open.
+/// The log is open.
 const READY: u32 = 2;
-/// There is no session, or the spool could not be opened.
+/// There is no session, or the log could not be opened.
 const OFF: u32 = 3;
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
-/// The spool's descriptor; in a forked child that of its parent's spool, until its own begins.
-static SPOOL: Descriptor = Descriptor::none();
-/// Events that came before there was a spool to count them in.
+/// The log's descriptor; in a forked child that of its parent's log, until its own begins.
+static LOG: Descriptor = Descriptor::none();
+/// Events that came before there was a log to count them in.
 static LOST_EARLY: AtomicU64 = AtomicU64::new(0);
 /// Whether this image began before: then the process is a fork of the one that did.
 static BEGUN: AtomicBool = AtomicBool::new(false);
@@ -53,23 +53,23 @@ static END_KEY: AtomicU32 = AtomicU32::new(0);
 #[repr(C)]
 pub struct Process {
     state: AtomicU32,
-    /// Events to let pass before the next attempt to get a frame.
+    /// Events to let pass before the next attempt to get a chunk.
     attempts_pause: AtomicU32,
-    /// The lane registered last. Lanes are added only, so the list is read without a lock.
-    lanes: AtomicPtr<Lane>,
+    /// The buffer registered last. Buffers are added only, so the list is read without a lock.
+    buffers: AtomicPtr<ThreadBuffer>,
     reserve: Reserve,
     /// Whether it has a system-call filter of its own, not one from before it began.
     has_filter: AtomicBool,
     counters: Counters,
     control: Cell<*mut Control>,
     path: UnsafeCell<[u8; PATH_BYTES]>,
-    /// Where in the path the spool's name begins.
+    /// Where in the path the log's name begins.
     name: Cell<usize>,
     /// Children forked so far.
     forks: AtomicU32,
 }
 
-/// Opens the spool when the object is loaded, so that a process without any event is known too.
+/// Opens the log when the object is loaded, so that a process without any event is known too.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = {
@@ -93,7 +93,7 @@ pub fn is_off() -> bool {
         .is_some_and(|process| process.state.load(Ordering::Relaxed) == OFF)
 }
 
-/// Counts one event that has no spool.
+/// Counts one event that has no log.
 pub fn count_lost_early() {
     LOST_EARLY.fetch_add(1, Ordering::Relaxed);
 }
@@ -119,18 +119,18 @@ pub fn note_filter() {
     }
 }
 
-/// Has [`Lane::note_end`] called when the calling thread runs its destructors.
-pub fn call_at_thread_end(lane: &Lane) {
+/// Has [`ThreadBuffer::note_end`] called when the calling thread runs its destructors.
+pub fn call_at_thread_end(buffer: &ThreadBuffer) {
     if let Some(key) = END_KEY.load(Ordering::Relaxed).checked_sub(1) {
-        // SAFETY: the key exists, and the destructor takes a lane, which stays mapped.
-        unsafe { libc::pthread_setspecific(key, (&raw const *lane).cast()) };
+        // SAFETY: the key exists, and the destructor takes a thread buffer, which stays mapped.
+        unsafe { libc::pthread_setspecific(key, (&raw const *buffer).cast()) };
     }
 }
 
-unsafe extern "C" fn thread_ends(lane: *mut c_void) {
-    // SAFETY: the value of the key is null or the ending thread's lane.
-    if let Some(lane) = unsafe { lane.cast::<Lane>().as_ref() } {
-        lane.note_end();
+unsafe extern "C" fn thread_ends(buffer: *mut c_void) {
+    // SAFETY: the value of the key is null or the ending thread's buffer.
+    if let Some(buffer) = unsafe { buffer.cast::<ThreadBuffer>().as_ref() } {
+        buffer.note_end();
     }
 }
 
@@ -185,7 +185,7 @@ impl Process {
         let origin = if BEGUN.swap(true, Ordering::Relaxed) { ORIGIN_FORK } else { ORIGIN_EXEC };
         let is_wanted = (!session::numbers_events() || sequence::in_valgrind())
             && (session::has_ended() || session::wants(origin, sys::parent_pid()));
-        let state = if is_wanted && !session::has_ended() && self.open_spool(session, origin) { READY } else { OFF };
+        let state = if is_wanted && !session::has_ended() && self.open_log(session, origin) { READY } else { OFF };
         if state == READY {
             make_end_key();
             clock::begin();
@@ -197,22 +197,22 @@ impl Process {
         self.state.store(state, Ordering::Release);
     }
 
-    fn open_spool(&self, session: &CStr, origin: u32) -> bool {
-        let opened = self.create_spool(session, origin);
+    fn open_log(&self, session: &CStr, origin: u32) -> bool {
+        let opened = self.create_log(session, origin);
         if !opened {
             session::count_unrecorded();
         }
         opened
     }
 
-    fn create_spool(&self, session: &CStr, origin: u32) -> bool {
-        SPOOL.close();
+    fn create_log(&self, session: &CStr, origin: u32) -> bool {
+        LOG.close();
         let Some(pid) = sys::pid() else {
             return false;
         };
         let mut fd = -1;
         self.name.set(session.to_bytes().len() + 1);
-        for number in 0..SPOOLS_PER_PID {
+        for number in 0..LOGS_PER_PID {
             // SAFETY: only the starting thread writes the path, and nobody reads it before READY.
             if !write_path(unsafe { &mut *self.path.get() }, session, pid, number) {
                 return false;
@@ -222,10 +222,10 @@ impl Process {
                 break;
             }
         }
-        if !SPOOL.keep(fd) {
+        if !LOG.keep(fd) {
             return false;
         }
-        let Some(fd) = SPOOL.get().filter(|&fd| sys::reserve(fd, 0, CONTROL_BYTES)) else {
+        let Some(fd) = LOG.get().filter(|&fd| sys::reserve(fd, 0, CONTROL_BYTES)) else {
             return false;
         };
         let control = sys::map_shared(fd, 0, CONTROL_BYTES).cast::<Control>();
@@ -243,12 +243,12 @@ impl Process {
         unsafe { session::open_file(&*self.path.get(), self.name.get(), flags) }
     }
 
-    /// Has events numbered, and their numbers found in a stream beside the spool.
+    /// Has events numbered, and their numbers found in a stream beside the log.
     fn begin_numbers(&'static self) {
         // SAFETY: only the starting thread comes here, after the path was written.
         let mut path = unsafe { *self.path.get() };
         let length = path.iter().position(|&byte| byte == 0).unwrap_or_default();
-        let suffix = length.checked_sub(SPOOL_SUFFIX.len()).and_then(|at| path.get_mut(at..length));
+        let suffix = length.checked_sub(LOG_SUFFIX.len()).and_then(|at| path.get_mut(at..length));
         let Some(suffix) = suffix else {
             return;
         };
@@ -260,12 +260,12 @@ impl Process {
         }
     }
 
-    /// The spool's descriptor. Where the program has closed it the spool is opened again.
+    /// The log's descriptor. Where the program has closed it the log is opened again.
     fn fd(&self) -> Option<c_int> {
-        SPOOL.get().or_else(|| SPOOL.keep_again(self.open_path(libc::O_RDWR | libc::O_CLOEXEC)))
+        LOG.get().or_else(|| LOG.keep_again(self.open_path(libc::O_RDWR | libc::O_CLOEXEC)))
     }
 
-    /// Tells the spool's reader what serves the image.
+    /// Tells the log's reader what serves the image.
     fn describe_image(&self) {
         let path = real::allocator().unwrap_or_default().to_bytes();
         let kept = path.get(..ALLOCATOR_BYTES).unwrap_or(path);
@@ -278,12 +278,12 @@ impl Process {
         }
     }
 
-    /// Opens a file of this process's own beside its spool, with another suffix; negative on failure.
+    /// Opens a file of this process's own beside its log, with another suffix; negative on failure.
     pub fn open_beside(&self, suffix: &str) -> c_int {
         // SAFETY: the path was written before READY and does not change.
         let mut path = unsafe { *self.path.get() };
         let end = path.iter().position(|&byte| byte == 0).unwrap_or(0);
-        let start = end.saturating_sub(SPOOL_SUFFIX.len());
+        let start = end.saturating_sub(LOG_SUFFIX.len());
         let Some(place) = path.get_mut(start..start + suffix.len() + 1) else {
             return -1;
         };
@@ -304,12 +304,12 @@ impl Process {
         self.name.get()
     }
 
-    /// The path of a file of this process's own beside its spool, with a number and another suffix; it ends with a zero byte.
+    /// The path of a file of this process's own beside its log, with a number and another suffix; it ends with a zero byte.
     pub fn numbered_path(&self, number: u32, suffix: &str) -> Option<[u8; PATH_BYTES]> {
         // SAFETY: the path was written before READY and does not change.
         let mut path = unsafe { *self.path.get() };
         let end = path.iter().position(|&byte| byte == 0)?;
-        let mut rest = path.get_mut(end.checked_sub(SPOOL_SUFFIX.len())?..)?;
+        let mut rest = path.get_mut(end.checked_sub(LOG_SUFFIX.len())?..)?;
         let mut digits = [0; 10];
         for part in [&b"-"[..], decimal(number, &mut digits), suffix.as_bytes(), b"\0"] {
             let (to, after) = rest.split_at_mut_checked(part.len())?;
@@ -324,10 +324,10 @@ impl Process {
         unsafe { AtomicU32::from_ptr(field(self.control.get())) }
     }
 
-    fn next_frame(&self) -> u32 {
-        session::count_frame();
+    fn next_chunk(&self) -> u32 {
+        session::count_chunk();
         // SAFETY: takes the address of a field of the mapped page.
-        self.control_u32(|control| unsafe { &raw mut (*control).frames }).fetch_add(1, Ordering::Relaxed)
+        self.control_u32(|control| unsafe { &raw mut (*control).chunks }).fetch_add(1, Ordering::Relaxed)
     }
 
     /// A number for a new thread.
@@ -351,24 +351,24 @@ impl Process {
         lost.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// Whether the spool was found full a short while ago, so that this event need not try again.
+    /// Whether the log was found full a short while ago, so that this event need not try again.
     pub fn pauses(&self) -> bool {
         self.attempts_pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Number and mapping of a new frame, or `None` if the spool is full or cannot be reached.
-    pub fn new_frame(&self) -> Option<(u32, *mut u8)> {
-        let frame = self.map_new_frame().or_else(|| self.reserve.take_frame(self.window()));
-        if frame.is_none() {
+    /// Number and mapping of a new chunk, or `None` if the log is full or cannot be reached.
+    pub fn new_chunk(&self) -> Option<(u32, *mut u8)> {
+        let chunk = self.map_new_chunk().or_else(|| self.reserve.take_chunk(self.window()));
+        if chunk.is_none() {
             self.attempts_pause.store(EVENTS_BETWEEN_ATTEMPTS, Ordering::Relaxed);
         }
-        frame
+        chunk
     }
 
-    /// A fresh lane; null if there is none to be had.
-    pub fn new_lane(&self) -> *mut Lane {
-        let lane = sys::map_wiped_on_fork(size_of::<Lane>()).cast::<Lane>();
-        if lane.is_null() { self.reserve.take_lane() } else { lane }
+    /// A fresh buffer; null if there is none to be had.
+    pub fn new_buffer(&self) -> *mut ThreadBuffer {
+        let buffer = sys::map_wiped_on_fork(size_of::<ThreadBuffer>()).cast::<ThreadBuffer>();
+        if buffer.is_null() { self.reserve.take_buffer() } else { buffer }
     }
 
     fn window(&self) -> *mut Window {
@@ -381,103 +381,103 @@ impl Process {
         let Some(fd) = self.fd() else {
             return;
         };
-        if sys::calls_for_frames(fd).iter().all(allows) {
+        if sys::calls_for_chunks(fd).iter().all(allows) {
             return;
         }
         // SAFETY: takes the address of a field of the mapped page.
-        let frames = self.control_u32(|control| unsafe { &raw mut (*control).frames });
-        self.reserve.lay_in(fd, self.window(), |count| frames.fetch_add(count, Ordering::Relaxed));
+        let chunks = self.control_u32(|control| unsafe { &raw mut (*control).chunks });
+        self.reserve.lay_in(fd, self.window(), |count| chunks.fetch_add(count, Ordering::Relaxed));
     }
 
-    fn map_new_frame(&self) -> Option<(u32, *mut u8)> {
+    fn map_new_chunk(&self) -> Option<(u32, *mut u8)> {
         let fd = self.fd()?;
-        let number = self.next_frame();
-        let offset = frame_offset(number);
-        if !sys::reserve(fd, offset, FRAME_BYTES) {
+        let number = self.next_chunk();
+        let offset = chunk_offset(number);
+        if !sys::reserve(fd, offset, CHUNK_BYTES) {
             return None;
         }
-        let frame = sys::map_shared(fd, offset, FRAME_BYTES).cast::<u8>();
-        (!frame.is_null()).then_some((number, frame))
+        let chunk = sys::map_shared(fd, offset, CHUNK_BYTES).cast::<u8>();
+        (!chunk.is_null()).then_some((number, chunk))
     }
 
-    /// Writes a copy of a lane's `frame` under a header of its own; false if that failed, and the copy then has no header.
-    pub fn write_block(&self, header: &FrameHeader, frame: &[u8]) -> bool {
-        self.write_to_file(header, frame) || self.write_to_reserve(header, frame)
+    /// Writes a copy of a thread buffer's `chunk` under a header of its own; false if that failed, and the copy then has no header.
+    pub fn write_block(&self, header: &ChunkHeader, chunk: &[u8]) -> bool {
+        self.write_to_file(header, chunk) || self.write_to_reserve(header, chunk)
     }
 
-    fn write_to_file(&self, header: &FrameHeader, frame: &[u8]) -> bool {
+    fn write_to_file(&self, header: &ChunkHeader, chunk: &[u8]) -> bool {
         let Some(fd) = self.fd() else {
             return false;
         };
-        let offset = frame_offset(self.next_frame());
+        let offset = chunk_offset(self.next_chunk());
         // SAFETY: a header is plain integers without padding.
-        let header = unsafe { slice::from_raw_parts((&raw const *header).cast::<u8>(), size_of::<FrameHeader>()) };
-        let rest = frame.get(header.len()..).unwrap_or_default();
+        let header = unsafe { slice::from_raw_parts((&raw const *header).cast::<u8>(), size_of::<ChunkHeader>()) };
+        let rest = chunk.get(header.len()..).unwrap_or_default();
         if sys::write_both_at(fd, header, rest, offset) {
             return true;
         }
-        sys::write_all_at(fd, &[0; size_of::<FrameHeader>()], offset);
+        sys::write_all_at(fd, &[0; size_of::<ChunkHeader>()], offset);
         false
     }
 
-    fn write_to_reserve(&self, header: &FrameHeader, frame: &[u8]) -> bool {
-        let Some((_, block)) = self.reserve.take_frame(self.window()) else {
+    fn write_to_reserve(&self, header: &ChunkHeader, chunk: &[u8]) -> bool {
+        let Some((_, block)) = self.reserve.take_chunk(self.window()) else {
             return false;
         };
-        let rest = frame.get(size_of::<FrameHeader>()..).unwrap_or_default();
-        // SAFETY: the frame is mapped, FRAME_BYTES long as a lane's is, and this call's alone. Without a kind it does not
+        let rest = chunk.get(size_of::<ChunkHeader>()..).unwrap_or_default();
+        // SAFETY: the chunk is mapped, CHUNK_BYTES long as a thread buffer's is, and this call's alone. Without a kind it does not
         // count, so that comes last.
         unsafe {
-            block.add(size_of::<FrameHeader>()).copy_from_nonoverlapping(rest.as_ptr(), rest.len());
-            let to = block.cast::<FrameHeader>();
-            to.write(FrameHeader { kind: 0, ..*header });
+            block.add(size_of::<ChunkHeader>()).copy_from_nonoverlapping(rest.as_ptr(), rest.len());
+            let to = block.cast::<ChunkHeader>();
+            to.write(ChunkHeader { kind: 0, ..*header });
             AtomicU32::from_ptr(&raw mut (*to).kind).store(header.kind, Ordering::Release);
         }
         true
     }
 
-    /// Enters a lane that has just got its frame into the registry.
-    pub fn register(&self, lane: &Lane) {
-        let lane_pointer = (&raw const *lane).cast_mut();
-        let _ = self.lanes.fetch_update(Ordering::AcqRel, Ordering::Acquire, |first| {
-            lane.next.set(first);
-            Some(lane_pointer)
+    /// Enters a thread buffer that has just got its chunk into the registry.
+    pub fn register(&self, buffer: &ThreadBuffer) {
+        let buffer_pointer = (&raw const *buffer).cast_mut();
+        let _ = self.buffers.fetch_update(Ordering::AcqRel, Ordering::Acquire, |first| {
+            buffer.next.set(first);
+            Some(buffer_pointer)
         });
     }
 
-    /// How many lanes have an owner that has ended, up to the first but `own` that has not.
-    pub fn count_ended(&self, own: &Lane) -> u32 {
+    /// How many buffers have an owner that has ended, up to the first but `own` that has not.
+    pub fn count_ended(&self, own: &ThreadBuffer) -> u32 {
         let mut count = 0;
-        let mut at = self.lanes.load(Ordering::Acquire);
-        // SAFETY: registered lanes stay mapped and have a frame.
-        while let Some(lane) = unsafe { at.as_ref() } {
-            if !core::ptr::eq(lane, own) {
-                if !lane.has_ended() {
+        let mut at = self.buffers.load(Ordering::Acquire);
+        // SAFETY: registered buffers stay mapped and have a chunk.
+        while let Some(buffer) = unsafe { at.as_ref() } {
+            if !core::ptr::eq(buffer, own) {
+                if !buffer.has_ended() {
                     return count;
                 }
                 count += 1;
             }
-            at = lane.next.get();
+            at = buffer.next.get();
         }
         count
     }
 
-    /// A lane whose thread has ended, made the calling thread's.
-    pub fn adopt_lane(&self) -> Option<*mut Lane> {
-        let mut at = self.lanes.load(Ordering::Acquire);
-        // SAFETY: registered lanes stay mapped and have a frame.
-        while let Some(lane) = unsafe { at.as_ref() } {
-            if lane.adopt(self) {
+    /// A thread buffer whose thread has ended, made the calling thread's.
+    pub fn adopt_buffer(&self) -> Option<*mut ThreadBuffer> {
+        let mut at = self.buffers.load(Ordering::Acquire);
+        // SAFETY: registered buffers stay mapped and have a chunk.
+        while let Some(buffer) = unsafe { at.as_ref() } {
+            if buffer.adopt(self) {
                 return Some(at);
             }
-            at = lane.next.get();
+            at = buffer.next.get();
         }
         None
     }
 }
 
-fn frame_offset(number: u32) -> u64 {
-    u64::from(number) * FRAME_BYTES as u64
+fn chunk_offset(number: u32) -> u64 {
+    u64::from(number) * CHUNK_BYTES as u64
 }
 
 /// Writes `SESSION/PID-NUMBER.spool` and a zero byte; false if it does not fit.
@@ -497,7 +497,7 @@ fn write_path(path: &mut [u8; PATH_BYTES], session: &CStr, pid: u32, number: u32
         && put(decimal(pid, &mut digits))
         && put(b"-")
         && put(decimal(number, &mut digits))
-        && put(SPOOL_SUFFIX.as_bytes())
+        && put(LOG_SUFFIX.as_bytes())
         && put(b"\0")
 }
 
@@ -518,7 +518,7 @@ fn fill_control(control: &mut Control, pid: u32, origin: u32) {
     control.pid = pid;
     control.parent_pid = sys::parent_pid();
     control.origin = origin;
-    control.frames = 1;
+    control.chunks = 1;
     control.start_ticks = arch::ticks();
     (control.thp_disable, control.personality) = policy::in_force();
     // SAFETY: the path ends with a zero byte.
@@ -528,5 +528,5 @@ fn fill_control(control: &mut Control, pid: u32, origin: u32) {
         sys::close(fd);
     }
     // SAFETY: the field is aligned; the store is atomic so that it comes after all the others.
-    unsafe { AtomicU64::from_ptr(&raw mut control.magic) }.store(SPOOL_MAGIC, Ordering::Release);
+    unsafe { AtomicU64::from_ptr(&raw mut control.magic) }.store(LOG_MAGIC, Ordering::Release);
 }

@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use libc::{c_char, c_int};
 
 use crate::descriptor::Descriptor;
-use crate::spool::{
-    CONTROL_BYTES, FILTERS_VARIABLE, FRAME_BYTES, ORIGIN_EXEC, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC,
+use crate::event_log::{
+    CHUNK_BYTES, CONTROL_BYTES, FILTERS_VARIABLE, ORIGIN_EXEC, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC,
     SESSION_RECORDING, SESSION_STOPPED, SESSION_VARIABLE, SessionPage,
 };
 use crate::{clock, sys};
@@ -249,7 +249,7 @@ fn wants_program() -> bool {
         .any(|name| own.iter().flatten().any(|path| path.rsplit(|&byte| byte == b'/').next() == Some(name)))
 }
 
-/// Counts a process that could not begin a spool.
+/// Counts a process that could not begin a log.
 pub fn count_unrecorded() {
     // SAFETY: takes the address of a field of the mapped page.
     if let Some(count) = word(|page| unsafe { &raw mut (*page).unrecorded }) {
@@ -265,13 +265,13 @@ pub fn count_filtered() {
     }
 }
 
-/// Counts a frame; the one that reaches the session's limit ends the recording, and is still written.
-pub fn count_frame() {
+/// Counts a chunk; the one that reaches the session's limit ends the recording, and is still written.
+pub fn count_chunk() {
     // SAFETY: takes the address of a field of the mapped page.
     let Some(taken) = long(|page| unsafe { &raw mut (*page).bytes }) else {
         return;
     };
-    let bytes = taken.fetch_add(FRAME_BYTES as u64, Ordering::Relaxed) + FRAME_BYTES as u64;
+    let bytes = taken.fetch_add(CHUNK_BYTES as u64, Ordering::Relaxed) + CHUNK_BYTES as u64;
     // SAFETY: as above.
     let most = long(|page| unsafe { &raw mut (*page).bytes_max }).map_or(0, |most| most.load(Ordering::Relaxed));
     if most != 0 && bytes >= most {

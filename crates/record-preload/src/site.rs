@@ -1,21 +1,21 @@
-//! Call sites: the stack of each call that asks for memory, kept once in the spool and named by its place there.
+//! Call sites: the stack of each call that asks for memory, kept once in the log and named by its place there.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::cache::{Cache, mix};
+use crate::event_log::ChunkHeader;
 use crate::modules::{self, Module};
 use crate::process::Process;
-use crate::spool::FrameHeader;
 use crate::stacks::{
-    BUILD_ID_BYTES, DEPTH_MAX, FIRST_WORD, FRAME_SITES, MODULE_PATH_BYTES, SITE_FRAME_WORDS, SITE_FRAMES_MAX,
+    BUILD_ID_BYTES, CHUNK_SITES, DEPTH_MAX, FIRST_WORD, MODULE_PATH_BYTES, SITE_CHUNK_WORDS, SITE_CHUNKS_MAX,
     TAG_MODULE, TAG_STACK, head, place, place_parts, stack_words,
 };
 use crate::unwind::{self, Own, Stack};
 use crate::{rules, session, sys};
 
-/// Frames of the spool that may hold sites: 256 MiB, some 2 million stacks.
-const FRAMES: usize = 1024;
+/// Chunks of the log that may hold sites: 256 MiB, some 2 million stacks.
+const SITE_CHUNKS: usize = 1024;
 /// Slots of the table of stacks.
 const SLOTS: usize = 1 << 20;
 /// Slots looked at before a stack counts as one too many.
@@ -34,14 +34,14 @@ static SITES: AtomicPtr<Sites> = AtomicPtr::new(null_mut());
 struct Sites {
     /// Place of the next free word; 0 before the first.
     next: AtomicU32,
-    frames: [AtomicPtr<u64>; FRAMES],
+    chunks: [AtomicPtr<u64>; SITE_CHUNKS],
     /// Place of each module noted, by its start and generation.
     modules: Cache<MODULES_KEPT>,
     /// High half of a stack's hash, and its place; 0 where there is none.
     slots: [AtomicU64; SLOTS],
 }
 
-const _: () = assert!(FRAMES <= SITE_FRAMES_MAX as usize);
+const _: () = assert!(SITE_CHUNKS <= SITE_CHUNKS_MAX as usize);
 
 /// Whether call sites are recorded.
 #[inline(always)]
@@ -123,13 +123,13 @@ impl Sites {
     #[inline(always)]
     fn holds(&self, place: u32, frames: &[u64], generation: u64) -> bool {
         let (sequence, word) = place_parts(place);
-        let Some(frame) = self.frames.get(sequence as usize) else {
+        let Some(chunk) = self.chunks.get(sequence as usize) else {
             return false;
         };
-        // SAFETY: a place in a slot is that of a whole stack, whose head says how many words there are, in a frame
+        // SAFETY: a place in a slot is that of a whole stack, whose head says how many words there are, in a chunk
         // that stays mapped.
         unsafe {
-            let words = frame.load(Ordering::Relaxed).add(word as usize);
+            let words = chunk.load(Ordering::Relaxed).add(word as usize);
             *words == head(TAG_STACK, frames.len(), generation as usize)
                 && core::slice::from_raw_parts(words.add(1), frames.len()) == frames
         }
@@ -171,7 +171,7 @@ impl Sites {
         Some(place)
     }
 
-    /// Where the module stands in the spool, written there if need be.
+    /// Where the module stands in the log, written there if need be.
     fn place_of_module(&self, module: &Module, generation: u64) -> Option<u32> {
         let key = module.start | generation << 47;
         if let Some(place) = self.modules.get(key) {
@@ -194,41 +194,42 @@ impl Sites {
         Some(place)
     }
 
-    /// `count` fresh words and their place; `None` if the spool has no more room for sites.
+    /// `count` fresh words and their place; `None` if the log has no more room for sites.
     fn room(&self, count: usize) -> Option<(*mut u64, u32)> {
         loop {
             let next = self.next.load(Ordering::Acquire);
             let (sequence, word) = place_parts(next);
             let word = word.max(FIRST_WORD);
-            let frame = self.frame(sequence)?;
-            let fits = word as usize + count <= SITE_FRAME_WORDS as usize;
+            let chunk = self.chunk(sequence)?;
+            let fits = word as usize + count <= SITE_CHUNK_WORDS as usize;
             let (at, after) = match (fits, word + count as u32) {
-                (true, SITE_FRAME_WORDS) | (false, _) => (word, place(sequence + 1, 0)),
+                (true, SITE_CHUNK_WORDS) | (false, _) => (word, place(sequence + 1, 0)),
                 (true, end) => (word, place(sequence, end)),
             };
             if self.next.compare_exchange(next, after, Ordering::AcqRel, Ordering::Acquire).is_ok() && fits {
-                // SAFETY: the words lie inside the frame.
-                return Some((unsafe { frame.add(at as usize) }, place(sequence, at)));
+                // SAFETY: the words lie inside the chunk.
+                return Some((unsafe { chunk.add(at as usize) }, place(sequence, at)));
             }
         }
     }
 
-    /// The frame of this sequence number, made if need be.
-    fn frame(&self, sequence: u32) -> Option<*mut u64> {
-        let known = self.frames.get(sequence as usize)?;
-        let frame = known.load(Ordering::Acquire);
-        if !frame.is_null() {
-            return Some(frame);
+    /// The chunk of this sequence number, made if need be.
+    fn chunk(&self, sequence: u32) -> Option<*mut u64> {
+        let known = self.chunks.get(sequence as usize)?;
+        let chunk = known.load(Ordering::Acquire);
+        if !chunk.is_null() {
+            return Some(chunk);
         }
         let process = Process::current().filter(|process| !process.pauses())?;
-        let (_, fresh) = process.new_frame()?;
-        let header = FrameHeader { kind: FRAME_SITES, lane: sequence, cursor: 0, nested: 0, unused: 0, ended_ticks: 0 };
-        // SAFETY: the frame was just mapped, page-aligned and longer than its header, and is this call's alone.
-        unsafe { fresh.cast::<FrameHeader>().write(header) };
+        let (_, fresh) = process.new_chunk()?;
+        let header =
+            ChunkHeader { kind: CHUNK_SITES, buffer: sequence, cursor: 0, nested: 0, unused: 0, ended_ticks: 0 };
+        // SAFETY: the chunk was just mapped, page-aligned and longer than its header, and is this call's alone.
+        unsafe { fresh.cast::<ChunkHeader>().write(header) };
         let fresh = fresh.cast::<u64>();
         match known.compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Some(fresh),
-            // Another thread was faster; the reader tells the unused frame by its emptiness.
+            // Another thread was faster; the reader tells the unused chunk by its emptiness.
             Err(other) => Some(other),
         }
     }

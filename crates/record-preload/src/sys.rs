@@ -420,8 +420,8 @@ pub fn reserve(fd: c_int, offset: u64, bytes: usize) -> bool {
     (0..bytes).step_by(zeros.len()).all(|at| write_all_at(fd, &zeros, offset + at as u64))
 }
 
-/// The calls that new frames and lanes take, as far as a filter can tell them from others.
-pub fn calls_for_frames(fd: c_int) -> [Call; 8] {
+/// The calls that new chunks and buffers take, as far as a filter can tell them from others.
+pub fn calls_for_chunks(fd: c_int) -> [Call; 8] {
     const BYTES: u64 = 4096;
     let (fd, writable) = (fd as u64, (libc::PROT_READ | libc::PROT_WRITE) as u64);
     let (shared, private) = (libc::MAP_SHARED as u64, (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64);

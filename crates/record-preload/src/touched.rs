@@ -1,4 +1,4 @@
-//! What the recorder leaves beside a spool about pages that it watched: `--touch pages`.
+//! What the recorder leaves beside a log about pages that it watched: `--touch pages`.
 //!
 //! Watched objects lie alone on fresh pages of one region, at addresses that are never used again. So a page of the
 //! region belongs to one object for ever, and one byte per page can say what became of it: a [`PAGE_UNKNOWN`] and so on, from
@@ -6,7 +6,7 @@
 //!
 //! This file is compiled into the preloaded object and into `hksim-record`. It uses `core` only.
 
-/// How the file's name ends, in place of the spool's suffix.
+/// How the file's name ends, in place of the log's suffix.
 pub const TOUCHED_SUFFIX: &str = ".touched";
 /// The environment variable that switches watching on; it holds the N of "one object in N".
 pub const SAMPLE_VARIABLE: &str = "HKSIM_RECORD_SAMPLE";

@@ -1,4 +1,4 @@
-//! What became of each page, told by the kernel when its object dies, kept in a file beside the spool.
+//! What became of each page, told by the kernel when its object dies, kept in a file beside the log.
 
 use core::cell::Cell;
 use core::ptr::null_mut;
@@ -147,7 +147,7 @@ impl States {
         // A signal handler that came in between would wait for itself.
         let _signals = sys::SignalsBlocked::new();
         if self.state.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Acquire).is_ok() {
-            // The spool comes first. While another thread opens that, this can be tried again.
+            // The log comes first. While another thread opens that, this can be tried again.
             let failed = if process::is_off() { OFF } else { NEW };
             self.state.store(if self.start() { READY } else { failed }, Ordering::Release);
         }

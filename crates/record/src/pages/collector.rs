@@ -15,7 +15,7 @@ use crate::clock::ClockPair;
 use crate::error::RecordError;
 use crate::pages::clocks;
 use crate::pages::fault::Fault;
-use crate::pages::perf::{Sight, open_rings};
+use crate::pages::perf::{FaultVisibility, open_rings};
 use crate::pages::ring::{Record, Ring};
 use crate::touched::{REGION_BASE, REGION_BYTES, REGION_PLACES};
 
@@ -35,7 +35,7 @@ const SETTLED_NS: u64 = 300_000;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Seen {
     /// What the kernel told.
-    pub sight: Sight,
+    pub sight: FaultVisibility,
     /// Why it did not tell more.
     pub why_not_better: Option<String>,
     /// Faults that could not be kept: the rings or the disk were full.

@@ -9,11 +9,11 @@ use hksim_trace::event::Access;
 
 use crate::clock::TickRate;
 use crate::error::RecordError;
+use crate::event_log::{Control, LOG_SUFFIX};
 use crate::pages::clocks::Clocks;
 use crate::pages::collector::{FaultFiles, Seen};
 use crate::pages::fault::FaultReader;
-use crate::pages::perf::Sight;
-use crate::spool::{Control, SPOOL_SUFFIX};
+use crate::pages::perf::FaultVisibility;
 use crate::touched::{
     PAGE_ABSENT, PAGE_BYTES, PAGE_READ, PAGE_UNKNOWN, PAGE_WRITTEN, REGION_BYTES, STATES_OFFSET, TOUCHED_MAGIC,
     TOUCHED_SUFFIX, TouchedControl,
@@ -61,18 +61,18 @@ pub struct ImagePages {
 }
 
 impl ImagePages {
-    /// Opens what belongs to the spool at `spool`, of process `pid`; `None` if nothing of it was watched. A page has one
+    /// Opens what belongs to the log at `log`, of process `pid`; `None` if nothing of it was watched. A page has one
     /// owner, and what faults do not tell is worked out here, ahead of the events.
     ///
     /// # Errors
     /// A file cannot be read, or is none of ours.
-    pub fn open(spool: &Path, control: &Control, rate: TickRate) -> Result<Option<Self>, RecordError> {
-        let session = spool.parent().unwrap_or(Path::new("/"));
+    pub fn open(log: &Path, control: &Control, rate: TickRate) -> Result<Option<Self>, RecordError> {
+        let session = log.parent().unwrap_or(Path::new("/"));
         let files = FaultFiles::of(session);
         let Some(seen) = files.seen()? else {
             return Ok(None);
         };
-        let path = spool.with_extension(TOUCHED_SUFFIX.trim_start_matches('.'));
+        let path = log.with_extension(TOUCHED_SUFFIX.trim_start_matches('.'));
         let states = match File::open(&path) {
             Ok(states) => states,
             Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
@@ -82,11 +82,11 @@ impl ImagePages {
             return Ok(None);
         };
         let clocks = Clocks::read(&files.clocks(), rate, control.start_ticks)?;
-        let next_ticks = next_image(spool).and_then(|next| start_ticks(&next)).unwrap_or(u64::MAX);
+        let next_ticks = next_image(log).and_then(|next| start_ticks(&next)).unwrap_or(u64::MAX);
         let end_ns = rate.ns(next_ticks.saturating_sub(control.start_ticks));
         let faults = FaultReader::open(&files.of_process(control.pid))?;
         let mut pages = Self { control: touched, states, path, faults, clocks, end_ns, seen, twice: None };
-        if matches!(pages.seen.sight, Sight::Faults | Sight::UserFaults) {
+        if matches!(pages.seen.sight, FaultVisibility::Faults | FaultVisibility::UserFaults) {
             pages.twice = Some(pages.find_twice()?);
             pages.faults = FaultReader::open(&files.of_process(control.pid))?;
         }
@@ -100,7 +100,7 @@ impl ImagePages {
 
     /// Whether touches are seen when they happen.
     pub fn is_timed(&self) -> bool {
-        self.seen.sight != Sight::None
+        self.seen.sight != FaultVisibility::None
     }
 
     /// Objects that should have been watched when the region was used up.
@@ -181,16 +181,16 @@ fn read_control(states: &File) -> Option<TouchedControl> {
     (control.magic == TOUCHED_MAGIC).then_some(control)
 }
 
-/// The spool of the image that took this one's place, if there is one: `PID-IMAGE.spool`.
-fn next_image(spool: &Path) -> Option<PathBuf> {
-    let (pid, image) = spool.file_name()?.to_str()?.strip_suffix(SPOOL_SUFFIX)?.split_once('-')?;
+/// The log of the image that took this one's place, if there is one: `PID-IMAGE.spool`.
+fn next_image(log: &Path) -> Option<PathBuf> {
+    let (pid, image) = log.file_name()?.to_str()?.strip_suffix(LOG_SUFFIX)?.split_once('-')?;
     let next = image.parse::<u32>().ok()?.checked_add(1)?;
-    Some(spool.with_file_name(format!("{pid}-{next}{SPOOL_SUFFIX}")))
+    Some(log.with_file_name(format!("{pid}-{next}{LOG_SUFFIX}")))
 }
 
-fn start_ticks(spool: &Path) -> Option<u64> {
+fn start_ticks(log: &Path) -> Option<u64> {
     let mut bytes = [0; 8];
     let offset = std::mem::offset_of!(Control, start_ticks) as u64;
-    File::open(spool).ok()?.read_exact_at(&mut bytes, offset).ok()?;
+    File::open(log).ok()?.read_exact_at(&mut bytes, offset).ok()?;
     Some(u64::from_ne_bytes(bytes)).filter(|&ticks| ticks > 0)
 }

@@ -17,7 +17,7 @@ use crate::pages::tracefs::{Tracepoint, fault_tracepoints};
 /// What the kernel tells about page faults, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sight {
+pub enum FaultVisibility {
     /// Every fault, and whether it was a read or a write.
     Accesses,
     /// Every fault.
@@ -52,9 +52,9 @@ pub enum Layout {
 
 /// Opens the rings for all processes that this thread starts from now on, with the best sight that the system allows.
 /// Second, why it is not a better one.
-pub fn open_rings() -> (Sight, Vec<Ring>, Option<String>) {
+pub fn open_rings() -> (FaultVisibility, Vec<Ring>, Option<String>) {
     let base = SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME | SAMPLE_ADDRESS;
-    let mut worse = "the tracepoints of page faults are for root".to_string();
+    let mut worse = "the page-fault tracepoints need root".to_string();
     if let Some(points) = fault_tracepoints().filter(|[user, kernel]| kernel == &Tracepoint { id: kernel.id, ..*user })
     {
         let wanted = points.map(|point| Wanted {
@@ -64,17 +64,17 @@ pub fn open_rings() -> (Sight, Vec<Ring>, Option<String>) {
             flags: 0,
         });
         match open_all(&wanted, Layout::Tracepoint(points[0])) {
-            Ok(rings) => return (Sight::Accesses, rings, None),
+            Ok(rings) => return (FaultVisibility::Accesses, rings, None),
             Err(why) => worse = format!("the tracepoints of page faults cannot be opened ({why})"),
         }
     }
     let software = |flags| Wanted { kind: TYPE_SOFTWARE, config: SOFTWARE_PAGE_FAULTS, sample_type: base, flags };
     if let Ok(rings) = open_all(&[software(0)], Layout::Software) {
-        return (Sight::Faults, rings, Some(worse));
+        return (FaultVisibility::Faults, rings, Some(worse));
     }
     match open_all(&[software(FLAG_EXCLUDE_KERNEL | FLAG_EXCLUDE_HV)], Layout::Software) {
-        Ok(rings) => (Sight::UserFaults, rings, Some("kernel.perf_event_paranoid is above 1".to_string())),
-        Err(why) => (Sight::None, Vec::new(), Some(format!("page-fault events cannot be opened ({why})"))),
+        Ok(rings) => (FaultVisibility::UserFaults, rings, Some("kernel.perf_event_paranoid is above 1".to_string())),
+        Err(why) => (FaultVisibility::None, Vec::new(), Some(format!("page-fault events cannot be opened ({why})"))),
     }
 }
 

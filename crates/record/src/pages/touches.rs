@@ -14,10 +14,10 @@ use hksim_trace::resolve::{RawEvent, RawOp};
 
 use crate::clock::TickRate;
 use crate::error::RecordError;
+use crate::log_reader::LogReader;
 use crate::pages::image::{ImagePages, PageEnd, SeenFault};
 use crate::pages::neighbours::Neighbours;
 use crate::pages::object::{PageSeen, Watched};
-use crate::spool_reader::SpoolReader;
 use crate::touched::PAGE_BYTES;
 
 /// How far the two clocks may lie apart: faults are read so much ahead of the calls.
@@ -28,7 +28,7 @@ type ProfileKey = (u32, u64, bool);
 
 /// Puts touches between events.
 pub struct PageTouches {
-    spool: Arc<SpoolReader>,
+    log: Arc<LogReader>,
     pages: ImagePages,
     /// The next fault, read but not yet due.
     next: Option<SeenFault>,
@@ -48,12 +48,12 @@ pub struct PageTouches {
 }
 
 impl PageTouches {
-    /// The touches of the spool's image; `None` if nothing of it was watched.
+    /// The touches of the log's image; `None` if nothing of it was watched.
     ///
     /// # Errors
     /// What was seen cannot be read.
-    pub fn open(spool: &Arc<SpoolReader>, rate: TickRate) -> Result<Option<Self>, RecordError> {
-        let Some(mut pages) = ImagePages::open(spool.path(), &spool.control, rate)? else {
+    pub fn open(log: &Arc<LogReader>, rate: TickRate) -> Result<Option<Self>, RecordError> {
+        let Some(mut pages) = ImagePages::open(log.path(), &log.control, rate)? else {
             return Ok(None);
         };
         let next = pages.next_fault();
@@ -62,7 +62,7 @@ impl PageTouches {
         let (ahead, early, live, profiles) = (VecDeque::new(), Vec::new(), BTreeMap::new(), HashMap::new());
         let neighbours = Neighbours::default();
         Ok(Some(Self {
-            spool: Arc::clone(spool),
+            log: Arc::clone(log),
             pages,
             next,
             ahead,
@@ -208,7 +208,7 @@ impl PageTouches {
         let neighbours = self.neighbours.made(object.thread, object.bytes());
         if object.see_fault(number, access, self.forks, neighbours) {
             self.counts.touches += 1;
-            let thread = self.spool.thread_of(fault.tid).unwrap_or(object.thread);
+            let thread = self.log.thread_of(fault.tid).unwrap_or(object.thread);
             each(RawEvent::new(time_ns, thread, object.touch(address, number, access)))?;
         }
         Ok(true)

@@ -15,8 +15,8 @@ pub(crate) use interleave::Interleave;
 use stream::{Form, Stream};
 
 use crate::error::RecordError;
-use crate::spool::{SPOOL_SUFFIX, STREAM_SUFFIX};
-use crate::spool_reader::SpoolReader;
+use crate::event_log::{LOG_SUFFIX, STREAM_SUFFIX};
+use crate::log_reader::LogReader;
 
 /// Whether touches that go on where the one before ended become one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,14 +36,14 @@ pub(crate) const TRAPPED: &str = "SIGTRAP ended it before its first call; in val
 ///
 /// # Errors
 /// The stream is there and cannot be opened.
-pub(crate) fn open(spool: &SpoolReader, merging: Merging) -> Result<Option<Interleave>, RecordError> {
-    let Some(counters) = spool.counters() else {
+pub(crate) fn open(log: &LogReader, merging: Merging) -> Result<Option<Interleave>, RecordError> {
+    let Some(counters) = log.counters() else {
         return Ok(None);
     };
-    let path = spool.path();
+    let path = log.path();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let own = name.strip_suffix(SPOOL_SUFFIX).unwrap_or(&name).to_string() + STREAM_SUFFIX;
-    let lackey = format!("{}{LACKEY_SUFFIX}", spool.control.pid);
+    let own = name.strip_suffix(LOG_SUFFIX).unwrap_or(&name).to_string() + STREAM_SUFFIX;
+    let lackey = format!("{}{LACKEY_SUFFIX}", log.control.pid);
     let stream = match Stream::open(&path.with_file_name(own), Form::Words)? {
         Some(stream) => Some(stream),
         None => Stream::open(&path.with_file_name(lackey), Form::Lackey)?,

@@ -14,7 +14,7 @@ use crate::support::{compile, events, mallocs_of, read, record_words, scratch};
 
 const PROCESSES: usize = 200;
 /// What each would take as long as the session lasts.
-const SPOOL_KIB: u64 = 260;
+const LOG_KIB: u64 = 260;
 
 fn programs_of(report: &RecordReport) -> Vec<String> {
     let name = |trace: &RecordedTrace| {
@@ -52,7 +52,7 @@ fn what_has_ended_takes_the_room_of_its_trace() {
     let used = fs::read_to_string(used).expect("what it takes");
     let used_kib: u64 = used.split_whitespace().next().and_then(|kib| kib.parse().ok()).expect("a number");
     println!("{used_kib} KiB for {PROCESSES} processes");
-    assert!(used_kib < PROCESSES as u64 * SPOOL_KIB / 4, "{used_kib} KiB");
+    assert!(used_kib < PROCESSES as u64 * LOG_KIB / 4, "{used_kib} KiB");
     assert!(find_session(dir.path()).is_none(), "nothing of the session is left");
 }
 
@@ -127,10 +127,10 @@ fn traces_of_ended_processes_outlive_the_recorder() {
     assert!(lengths.iter().all(|&length| length == lengths[0] && length > 200), "{lengths:?}");
 }
 
-/// Of a session with several spools the header of one is damaged: the others become traces, and nothing goes.
+/// Of a session with several logs the header of one is damaged: the others become traces, and nothing goes.
 #[test]
-fn a_damaged_spool_does_not_stop_the_others() {
-    for (at, what) in [(0, "the control page"), (256 << 10, "a lane's header")] {
+fn a_damaged_log_does_not_stop_the_others() {
+    for (at, what) in [(0, "the control page"), (256 << 10, "a buffer's header")] {
         let dir = scratch();
         let program = compile(dir.path(), "rounds", &[]);
         let kept = dir.path().join("kept");
@@ -144,21 +144,21 @@ fn a_damaged_spool_does_not_stop_the_others() {
         };
         assert_eq!(of_program(&whole).len(), 2, "{what}");
         let victim = whole.traces.iter().find(|trace| trace.command.get(1).is_some_and(|word| word == "5"));
-        let spool = kept.join(format!("{}-0.spool", victim.expect("the first").pid));
+        let log = kept.join(format!("{}-0.spool", victim.expect("the first").pid));
         // An earlier look may have made the trace already.
-        let _ = fs::remove_file(spool.with_extension("hkt"));
-        let mut bytes = fs::read(&spool).expect("its spool");
+        let _ = fs::remove_file(log.with_extension("hkt"));
+        let mut bytes = fs::read(&log).expect("its log");
         if bytes.len() <= at {
             return println!("skipped: the spool was cut in the short time before the copy");
         }
         bytes[at] ^= 0x55;
-        fs::write(&spool, bytes).expect("the damage");
+        fs::write(&log, bytes).expect("the damage");
         let report = recover(&kept).expect("the others are recovered");
         assert_eq!(of_program(&report).len(), 1, "{what}");
         assert_eq!(report.damaged.len(), 1, "{what}");
-        assert_eq!(report.damaged[0].path.file_name(), spool.file_name(), "{what}");
+        assert_eq!(report.damaged[0].path.file_name(), log.file_name(), "{what}");
         assert_eq!(report.session_left.as_deref(), Some(kept.canonicalize().expect("it stays").as_path()), "{what}");
-        assert!(spool.exists(), "{what}: nothing is lost");
+        assert!(log.exists(), "{what}: nothing is lost");
         report.traces.iter().for_each(|trace| assert!(!read(&trace.path).is_empty(), "{what}"));
     }
 }
@@ -185,7 +185,7 @@ fn processes_of_another_namespace_leave_nothing_behind() {
 fn what_a_process_left_behind_needs_is_removed_by_a_later_recording() {
     let dir = scratch();
     let child = dir.path().join("child");
-    // A child that makes no call of its own after the fork, and so has no spool: it may execute another program later.
+    // A child that makes no call of its own after the fork, and so has no log: it may execute another program later.
     let script = format!("(sleep 600 </dev/null >/dev/null 2>&1 & echo $! > {})", child.display());
     let report = record_words(dir.path(), ["sh", "-c", &script]);
     let object = report.object_left.clone().expect("it stays for the sleeping process");

@@ -1,4 +1,4 @@
-//! A spool that cannot grow: the program goes on, and what is lost is counted.
+//! A log that cannot grow: the program goes on, and what is lost is counted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ fn whole_count(dir: &Path, program: &Path) -> u64 {
     report.traces[0].events - thread_marks(&report.traces[0].path)
 }
 
-/// With room for a lane and no block, and with no room for a lane at all. SIGXFSZ would end the program.
+/// With room for a thread buffer and no block, and with no room for a thread buffer at all. SIGXFSZ would end the program.
 #[test]
 fn a_file_size_limit_costs_events_only() {
     let dir = scratch();
@@ -50,7 +50,7 @@ fn a_file_size_limit_costs_events_only() {
 }
 
 #[test]
-fn a_spool_without_room_for_a_page_is_reported() {
+fn a_log_without_room_for_a_page_is_reported() {
     let dir = scratch();
     let program = compile(dir.path(), "rounds", &[]);
     // Its own output must not meet the limit, wherever the tests were started.

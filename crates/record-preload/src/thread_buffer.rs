@@ -1,11 +1,11 @@
-//! A lane: one thread's buffer, and the way of an event into it.
+//! A thread buffer: one thread's buffer, and the way of an event into it.
 //!
 //! The hot state stands in a private page that a forked child finds zeroed (so the child, coming from `fork` or a raw
-//! `clone`, sees a full buffer, takes the slow way and gets a lane of its own); records and cursor stand in the
-//! spool's shared mapping, where they outlive the process.
+//! `clone`, sees a full buffer, takes the slow way and gets a thread buffer of its own); records and cursor stand in the
+//! log's shared mapping, where they outlive the process.
 //!
-//! While a thread works on its lane the lane is *busy*. A signal handler that comes in between finds it so and leaves
-//! its record in the lane's nested area, from which the thread fetches it at its next event.
+//! While a thread works on its buffer the buffer is *busy*. A signal handler that comes in between finds it so and leaves
+//! its record in the buffer's nested area, from which the thread fetches it at its next event.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::null_mut;
@@ -13,31 +13,31 @@ use core::slice;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::encoding::{self, ESCAPE_WORDS, Kind, RECORD_WORDS, Record, Regions};
-use crate::process::{self, Process};
-use crate::spool::{
-    FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, NESTED_OFFSET, NESTED_RECORDS, WORDS_OFFSET,
+use crate::event_log::{
+    CHUNK_BUFFER, CHUNK_BYTES, CHUNK_DRAINED, CHUNK_WORDS, ChunkHeader, NESTED_OFFSET, NESTED_RECORDS, WORDS_OFFSET,
     next_fill, words,
 };
+use crate::process::{self, Process};
 use crate::{arch, clock, sequence, session, site, sys};
 
-/// The private half of a lane. All zero, as after a fork, means: no buffer. What every event needs comes first, in one
+/// The private half of a thread buffer. All zero, as after a fork, means: no buffer. What every event needs comes first, in one
 /// cache line.
 #[repr(C, align(64))]
-pub struct Lane {
+pub struct ThreadBuffer {
     busy: AtomicBool,
     /// Whether this fill already says whose records it holds.
     names_thread: Cell<bool>,
     /// The number of words from which on a record may no longer fit on the short way; 0 to make the next event take the
     /// other. Always 0 where call sites are recorded, or the clock is not read at every event.
     limit: AtomicU32,
-    /// The frame, or null.
-    header: Cell<*mut FrameHeader>,
+    /// The chunk, or null.
+    header: Cell<*mut ChunkHeader>,
     /// The number of words up to which an event has the time of the one before it; 0 where each reads the clock.
     untimed: AtomicU32,
     /// The session's epoch when the clock was last read, where that matters.
     epoch: Cell<u32>,
     regions: UnsafeCell<Regions>,
-    /// The number of words from which on a record may no longer fit, or 0 to make the next event look after the lane.
+    /// The number of words from which on a record may no longer fit, or 0 to make the next event look after the buffer.
     room: AtomicU32,
     /// Number of the thread in this process.
     thread: Cell<u32>,
@@ -47,16 +47,16 @@ pub struct Lane {
     announced: Cell<bool>,
     /// Whether the owner may not read the clock.
     without_clock: Cell<bool>,
-    /// The process's next lane.
-    pub next: Cell<*mut Lane>,
+    /// The process's next buffer.
+    pub next: Cell<*mut ThreadBuffer>,
 }
 
 /// Records a call that nearly always fits one word: a malloc, free or calloc that happens now.
 #[inline(always)]
 pub fn push_small(kind: Kind, address: u64, size: u64) {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    let lane = unsafe { arch::lane().as_ref() };
-    if !lane.is_some_and(|lane| lane.push_likely(kind, address, size)) {
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    let buffer = unsafe { arch::buffer().as_ref() };
+    if !buffer.is_some_and(|buffer| buffer.push_likely(kind, address, size)) {
         push_other(kind, address, size);
     }
 }
@@ -74,18 +74,18 @@ fn push_other(kind: Kind, address: u64, size: u64) {
 
 /// The clock is about to be read: what was read in this epoch is new enough.
 fn note_epoch() {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    if let Some(lane) = unsafe { arch::lane().as_ref() } {
-        lane.epoch.set(session::epoch());
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    if let Some(buffer) = unsafe { arch::buffer().as_ref() } {
+        buffer.epoch.set(session::epoch());
     }
 }
 
 /// Sends the calling thread's next events here too, at the cost of two comparisons: nothing is recorded now.
 fn stay_away() {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    if let Some(lane) = unsafe { arch::lane().as_ref() } {
-        lane.limit.store(0, Ordering::Relaxed);
-        lane.untimed.store(0, Ordering::Relaxed);
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    if let Some(buffer) = unsafe { arch::buffer().as_ref() } {
+        buffer.limit.store(0, Ordering::Relaxed);
+        buffer.untimed.store(0, Ordering::Relaxed);
     }
 }
 
@@ -95,7 +95,7 @@ pub fn push(record: &Record) {
     push_with_site(record);
 }
 
-/// Inlined, as each frame of the recorder is one more to walk through.
+/// Inlined, as each chunk of the recorder is one more to walk through.
 #[inline(always)]
 fn push_with_site(record: &Record) {
     let asks = record.kind.asks_for_memory();
@@ -114,9 +114,9 @@ fn push_with_site(record: &Record) {
 }
 
 fn push_as_it_is(record: &Record) {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    match unsafe { arch::lane().as_ref() } {
-        Some(lane) => lane.push(record),
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    match unsafe { arch::buffer().as_ref() } {
+        Some(buffer) => buffer.push(record),
         None => begin_thread(record),
     }
 }
@@ -124,9 +124,9 @@ fn push_as_it_is(record: &Record) {
 /// A number that changes with every record of the calling thread.
 #[cfg(feature = "operators")]
 pub fn written() -> u64 {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    let lane = unsafe { arch::lane().as_ref() }.filter(|lane| !lane.header.get().is_null());
-    lane.map_or(0, |lane| lane.cursor() + u64::from(lane.nested_count().load(Ordering::Relaxed)))
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    let buffer = unsafe { arch::buffer().as_ref() }.filter(|buffer| !buffer.header.get().is_null());
+    buffer.map_or(0, |buffer| buffer.cursor() + u64::from(buffer.nested_count().load(Ordering::Relaxed)))
 }
 
 /// Whether the calling thread's events are recorded now, without loss.
@@ -142,16 +142,16 @@ fn counts(record: &Record) -> bool {
 
 /// Whether the calling thread may not read the clock.
 pub fn is_without_clock() -> bool {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    unsafe { arch::lane().as_ref() }.is_some_and(|lane| lane.without_clock.get())
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    unsafe { arch::buffer().as_ref() }.is_some_and(|buffer| buffer.without_clock.get())
 }
 
-/// Announces the calling thread to the clock before its first event. A forked child's only thread may have a lane, but
+/// Announces the calling thread to the clock before its first event. A forked child's only thread may have a thread buffer, but
 /// has not announced itself there.
 #[inline(always)]
 pub fn announce_thread() {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    if !unsafe { arch::lane().as_ref() }.is_some_and(|lane| lane.announced.get()) {
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    if !unsafe { arch::buffer().as_ref() }.is_some_and(|buffer| buffer.announced.get()) {
         announce_first();
     }
 }
@@ -161,26 +161,26 @@ fn announce_first() {
     if process::is_off() || Process::current().is_none() {
         return;
     }
-    let lane = match arch::lane() {
-        lane if lane.is_null() => begin_lane(),
-        lane => lane,
+    let buffer = match arch::buffer() {
+        buffer if buffer.is_null() => begin_buffer(),
+        buffer => buffer,
     };
-    // SAFETY: null or this thread's lane, which stays mapped.
-    if let Some(lane) = unsafe { lane.as_ref() } {
-        lane.announce();
+    // SAFETY: null or this thread's buffer, which stays mapped.
+    if let Some(buffer) = unsafe { buffer.as_ref() } {
+        buffer.announce();
     }
 }
 
 /// Sends the calling thread's events where the clock is not read.
 pub fn do_without_clock() {
-    let lane = match arch::lane() {
-        lane if lane.is_null() => begin_lane(),
-        lane => lane,
+    let buffer = match arch::buffer() {
+        buffer if buffer.is_null() => begin_buffer(),
+        buffer => buffer,
     };
-    // SAFETY: null or this thread's lane, which stays mapped.
-    if let Some(lane) = unsafe { lane.as_ref() } {
-        lane.without_clock.set(true);
-        lane.limit.store(0, Ordering::Relaxed);
+    // SAFETY: null or this thread's buffer, which stays mapped.
+    if let Some(buffer) = unsafe { buffer.as_ref() } {
+        buffer.without_clock.set(true);
+        buffer.limit.store(0, Ordering::Relaxed);
     }
 }
 
@@ -191,29 +191,29 @@ fn begin_thread(record: &Record) {
     if process::is_off() || !counts(record) {
         return;
     }
-    // SAFETY: null, or a lane that now belongs to this thread alone and stays mapped.
-    if let Some(lane) = unsafe { begin_lane().as_ref() } {
-        lane.push(record);
+    // SAFETY: null, or a thread buffer that now belongs to this thread alone and stays mapped.
+    if let Some(buffer) = unsafe { begin_buffer().as_ref() } {
+        buffer.push(record);
     }
 }
 
-/// Gives the calling thread a lane; null, and its event is counted as lost, if there is none.
-fn begin_lane() -> *mut Lane {
+/// Gives the calling thread a thread buffer; null, and its event is counted as lost, if there is none.
+fn begin_buffer() -> *mut ThreadBuffer {
     let _errno = sys::Errno::save();
-    // A signal handler would take a lane of its own for this thread.
+    // A signal handler would take a thread buffer of its own for this thread.
     let _signals = sys::SignalsBlocked::new();
     let Some(process) = Process::current() else {
         return null_mut();
     };
-    let lane = process.adopt_lane().unwrap_or_else(|| process.new_lane());
-    if lane.is_null() {
+    let buffer = process.adopt_buffer().unwrap_or_else(|| process.new_buffer());
+    if buffer.is_null() {
         process.count_lost(1);
     }
-    arch::set_lane(lane);
-    lane
+    arch::set_buffer(buffer);
+    buffer
 }
 
-impl Lane {
+impl ThreadBuffer {
     /// Writes the call as one word; false, and nothing is done, where that needs more than a store.
     #[inline(always)]
     fn push_likely(&self, kind: Kind, address: u64, size: u64) -> bool {
@@ -228,8 +228,8 @@ impl Lane {
     }
 
     #[inline(always)]
-    fn write_likely(&self, header: *mut FrameHeader, kind: Kind, address: u64, size: u64) -> bool {
-        // SAFETY: the header is in the lane's mapped frame. Its cursor's low half holds the words of this fill.
+    fn write_likely(&self, header: *mut ChunkHeader, kind: Kind, address: u64, size: u64) -> bool {
+        // SAFETY: the header is in the buffer's mapped chunk. Its cursor's low half holds the words of this fill.
         let published = unsafe { AtomicU32::from_ptr((&raw mut (*header).cursor).cast()) };
         let used = published.load(Ordering::Relaxed);
         // SAFETY: only the owner touches its regions, and only while busy.
@@ -244,7 +244,7 @@ impl Lane {
         let Some(word) = regions.compact_likely(kind, ticks, address, size) else {
             return false;
         };
-        // SAFETY: `used` is below one of the limits, so the word lies in the frame; it is this lane's.
+        // SAFETY: `used` is below one of the limits, so the word lies in the chunk; it is this buffer's.
         unsafe { words_of(header).add(used as usize).write(word) };
         published.store(used + 1, Ordering::Release);
         true
@@ -275,7 +275,7 @@ impl Lane {
         self.set_busy(false);
     }
 
-    /// Nothing moves across this: a signal handler sees the lane busy or whole.
+    /// Nothing moves across this: a signal handler sees the buffer busy or whole.
     #[inline(always)]
     fn set_busy(&self, busy: bool) {
         compiler_fence(Ordering::SeqCst);
@@ -288,7 +288,7 @@ impl Lane {
         let mut cursor = self.cursor();
         // SAFETY: only the owner touches its regions, and only while busy.
         let regions = unsafe { &mut *self.regions.get() };
-        // SAFETY: the cursor is below the limit, so RECORD_WORDS words from it lie in the frame; it is this lane's.
+        // SAFETY: the cursor is below the limit, so RECORD_WORDS words from it lie in the chunk; it is this buffer's.
         unsafe {
             let mut at = words_of(self.header.get()).add(words(cursor));
             if record.site != 0 {
@@ -344,7 +344,7 @@ impl Lane {
         self.limit.store(if self.is_plain() { room } else { 0 }, Ordering::Relaxed);
     }
 
-    /// The cursor of a lane with a frame.
+    /// The cursor of a thread buffer with a chunk.
     fn cursor(&self) -> u64 {
         self.published().load(Ordering::Relaxed)
     }
@@ -355,11 +355,11 @@ impl Lane {
     }
 
     fn published(&self) -> &AtomicU64 {
-        // SAFETY: called only on a lane with a frame, whose mapping stays.
+        // SAFETY: called only on a thread buffer with a chunk, whose mapping stays.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.header.get()).cursor) }
     }
 
-    /// Prepares the lane for one more record: buffer, name of the thread, nested records, a drained frame. Signals are
+    /// Prepares the buffer for one more record: buffer, name of the thread, nested records, a drained chunk. Signals are
     /// blocked meanwhile; where the program may not do that, a handler leaves a further nested record at any point. False if there is no buffer to be had; the record is then lost, and counted.
     #[cold]
     #[inline(never)]
@@ -381,7 +381,7 @@ impl Lane {
         }
         let waiting = self.nested_count().load(Ordering::Relaxed) != 0;
         let pending = 1 + usize::from(!self.names_thread.get()) + if waiting { NESTED_RECORDS } else { 0 };
-        if words(self.cursor()) + 1 + pending * ESCAPE_WORDS > FRAME_WORDS {
+        if words(self.cursor()) + 1 + pending * ESCAPE_WORDS > CHUNK_WORDS {
             self.drain(process);
         }
         if !self.names_thread.replace(true) {
@@ -391,27 +391,27 @@ impl Lane {
         if waiting {
             self.fetch_nested(process);
         }
-        self.set_room((FRAME_WORDS - RECORD_WORDS + 1) as u32);
+        self.set_room((CHUNK_WORDS - RECORD_WORDS + 1) as u32);
         if self.nested_count().load(Ordering::Relaxed) != 0 {
             self.set_room(0);
         }
         true
     }
 
-    /// Gives the lane a frame of the spool. False if there is none to be had.
+    /// Gives the buffer a chunk of the log. False if there is none to be had.
     fn attach(&self, process: &Process) -> bool {
         if process.pauses() {
             return false;
         }
-        let Some((number, frame)) = process.new_frame() else {
+        let Some((number, chunk)) = process.new_chunk() else {
             return false;
         };
-        // SAFETY: the frame was just mapped, page-aligned, FRAME_BYTES long, and is this lane's alone.
+        // SAFETY: the chunk was just mapped, page-aligned, CHUNK_BYTES long, and is this buffer's alone.
         unsafe {
-            let header = frame.cast::<FrameHeader>();
-            header.write(FrameHeader {
-                kind: FRAME_LANE,
-                lane: number,
+            let header = chunk.cast::<ChunkHeader>();
+            header.write(ChunkHeader {
+                kind: CHUNK_BUFFER,
+                buffer: number,
                 cursor: 0,
                 nested: 0,
                 unused: 0,
@@ -472,24 +472,24 @@ impl Lane {
     }
 
     fn ended(&self) -> &AtomicU64 {
-        // SAFETY: called only on a lane with a frame, whose mapping stays.
+        // SAFETY: called only on a thread buffer with a chunk, whose mapping stays.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.header.get()).ended_ticks) }
     }
 
     fn nested_count(&self) -> &AtomicU32 {
-        // SAFETY: called only on a lane with a frame, whose mapping stays.
+        // SAFETY: called only on a thread buffer with a chunk, whose mapping stays.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.header.get()).nested) }
     }
 
-    /// Copies the fill into a block of the spool and starts the next; the order is that of `spool.rs`.
+    /// Copies the fill into a block of the log and starts the next; the order is that of `event_log.rs`.
     fn drain(&self, process: &Process) {
         let (cursor, header) = (self.cursor(), self.header.get());
-        // SAFETY: the frame is mapped; a handler writes its nested area alone, of which a block's reader takes nothing.
-        let frame = unsafe { slice::from_raw_parts(header.cast::<u8>(), FRAME_BYTES) };
+        // SAFETY: the chunk is mapped; a handler writes its nested area alone, of which a block's reader takes nothing.
+        let chunk = unsafe { slice::from_raw_parts(header.cast::<u8>(), CHUNK_BYTES) };
         // SAFETY: as above.
-        let header = FrameHeader { kind: FRAME_BLOCK, ..unsafe { *header } };
-        if !process.write_block(&header, frame) {
-            // SAFETY: these words of the lane's own frame are written.
+        let header = ChunkHeader { kind: CHUNK_DRAINED, ..unsafe { *header } };
+        if !process.write_block(&header, chunk) {
+            // SAFETY: these words of the buffer's own chunk are written.
             let filled = unsafe { slice::from_raw_parts(words_of(self.header.get()), words(cursor)) };
             process.count_lost(encoding::count_calls(filled));
         }
@@ -501,11 +501,11 @@ impl Lane {
 
     fn nested_at(&self, index: usize) -> *mut [u64; ESCAPE_WORDS] {
         debug_assert!(index < NESTED_RECORDS, "the nested area has that many records");
-        // SAFETY: the nested area lies in the lane's frame.
+        // SAFETY: the nested area lies in the buffer's chunk.
         unsafe { self.header.get().cast::<u8>().add(NESTED_OFFSET).cast::<[u64; ESCAPE_WORDS]>().add(index) }
     }
 
-    /// Records an event of a signal handler that interrupted this thread's own work on the lane.
+    /// Records an event of a signal handler that interrupted this thread's own work on the buffer.
     #[cold]
     #[inline(never)]
     fn push_nested(&self, record: &Record) {
@@ -525,7 +525,7 @@ impl Lane {
         self.set_room(0);
     }
 
-    /// Moves the nested records into the frame, which has room for them all. Those of handlers that come meanwhile are
+    /// Moves the nested records into the chunk, which has room for them all. Those of handlers that come meanwhile are
     /// moved too: only when there are no more does the first place become free.
     fn fetch_nested(&self, process: &Process) {
         let mut moved = 0;
@@ -546,11 +546,11 @@ impl Lane {
     }
 }
 
-/// The first word of a lane's frame.
+/// The first word of a thread buffer's chunk.
 #[inline(always)]
-fn words_of(header: *mut FrameHeader) -> *mut u64 {
+fn words_of(header: *mut ChunkHeader) -> *mut u64 {
     header.wrapping_byte_add(WORDS_OFFSET).cast()
 }
 
-const _: () = assert!(size_of::<Lane>() <= 4096 && FRAME_BYTES.is_multiple_of(4096));
-const _: () = assert!(align_of::<Lane>() <= 4096);
+const _: () = assert!(size_of::<ThreadBuffer>() <= 4096 && CHUNK_BYTES.is_multiple_of(4096));
+const _: () = assert!(align_of::<ThreadBuffer>() <= 4096);

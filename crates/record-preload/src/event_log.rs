@@ -1,36 +1,36 @@
-//! The spool: the file in which one process image leaves its records.
+//! The log: the file in which one process image leaves its records.
 //!
-//! A spool is an array of frames of [`FRAME_BYTES`]. Frame 0 holds the [`Control`] page. Every other frame is either a
-//! *lane* - the buffer a thread writes into through a shared mapping - or a *block*, the copy of a lane taken when
-//! it was full. Both look alike: a [`FrameHeader`], room for nested records, and from [`WORDS_OFFSET`] the words of
+//! A log is an array of chunks of [`CHUNK_BYTES`]. Chunk 0 holds the [`Control`] page. Every other chunk is either a
+//! *buffer* - the buffer a thread writes into through a shared mapping - or a *block*, the copy of a thread buffer taken when
+//! it was full. Both look alike: a [`ChunkHeader`], room for nested records, and from [`WORDS_OFFSET`] the words of
 //! `encoding.rs`.
 //!
-//! **Exactly once.** A lane's `cursor` holds the number of its current fill and the words in it. To drain, a thread writes a
-//! copy of its frame, with the header of a block; then it moves the cursor to the next fill in one store. A block counts
+//! **Exactly once.** A thread buffer's `cursor` holds the number of its current fill and the words in it. To drain, a thread writes a
+//! copy of its chunk, with the header of a block; then it moves the cursor to the next fill in one store. A block counts
 //! only if its header is there (a copy that could not be written whole loses it), and only if its fill is no longer the
-//! lane's own; so a process may be killed at any instruction.
+//! buffer's own; so a process may be killed at any instruction.
 //!
 //! This file is compiled into the preloaded object and into `hksim-record`. It uses `core` only.
 
 use crate::encoding::ESCAPE_WORDS;
 
-/// First bytes of a spool.
-pub const SPOOL_MAGIC: u64 = u64::from_le_bytes(*b"hkspool1");
-/// Size of every frame in bytes (buffers of this size cost least per event).
-pub const FRAME_BYTES: usize = 256 << 10;
-/// Bytes of a lane or block before its first word.
+/// First bytes of a log.
+pub const LOG_MAGIC: u64 = u64::from_le_bytes(*b"hkspool1");
+/// Size of every chunk in bytes (buffers of this size cost least per event).
+pub const CHUNK_BYTES: usize = 256 << 10;
+/// Bytes of a thread buffer or block before its first word.
 pub const WORDS_OFFSET: usize = 8 << 10;
-/// Words in a full frame.
-pub const FRAME_WORDS: usize = (FRAME_BYTES - WORDS_OFFSET) / 8;
-/// Bytes of a lane before its nested records.
+/// Words in a full chunk.
+pub const CHUNK_WORDS: usize = (CHUNK_BYTES - WORDS_OFFSET) / 8;
+/// Bytes of a thread buffer before its nested records.
 pub const NESTED_OFFSET: usize = 64;
-/// Nested records a lane can hold: made by a signal handler that interrupted the recorder itself.
+/// Nested records a thread buffer can hold: made by a signal handler that interrupted the recorder itself.
 pub const NESTED_RECORDS: usize = (WORDS_OFFSET - NESTED_OFFSET) / (8 * ESCAPE_WORDS);
 /// Bytes of the control page.
 pub const CONTROL_BYTES: usize = 4096;
-/// Bytes of a command line that a spool keeps.
+/// Bytes of a command line that a log keeps.
 pub const COMMAND_BYTES: usize = 2048;
-/// Bytes of the allocator's path that a spool keeps.
+/// Bytes of the allocator's path that a log keeps.
 pub const ALLOCATOR_BYTES: usize = 512;
 /// Bytes that the names of the programs to be recorded may take.
 pub const ONLY_BYTES: usize = 2048;
@@ -38,10 +38,10 @@ pub const ONLY_BYTES: usize = 2048;
 pub const SESSION_VARIABLE: &str = "HKSIM_RECORD_SESSION";
 /// The environment variable that says how many system-call filters `hksim` has itself; missing where it has none.
 pub const FILTERS_VARIABLE: &str = "HKSIM_RECORD_FILTERS";
-/// How a spool's file name ends; before it stand the process id, `-` and a number.
-pub const SPOOL_SUFFIX: &str = ".spool";
+/// How a log's file name ends; before it stand the process id, `-` and a number.
+pub const LOG_SUFFIX: &str = ".spool";
 
-/// How the name of a stream of accesses ends, as long as [`SPOOL_SUFFIX`]; before it stands what stands in its spool's.
+/// How the name of a stream of accesses ends, as long as [`LOG_SUFFIX`]; before it stands what stands in its log's.
 pub const STREAM_SUFFIX: &str = ".touch";
 /// How the name of a file ends that is mapped for a child about to be forked; before it stand process id, image and a number.
 pub const FORKING_SUFFIX: &str = ".forking";
@@ -64,10 +64,10 @@ pub const ORIGIN_EXEC: u32 = 1;
 /// `origin`: the process began with fork and inherited a heap.
 pub const ORIGIN_FORK: u32 = 2;
 
-/// `kind` of a frame that a thread writes into.
-pub const FRAME_LANE: u32 = u32::from_le_bytes(*b"LANE");
-/// `kind` of a frame that is a copy.
-pub const FRAME_BLOCK: u32 = u32::from_le_bytes(*b"BLCK");
+/// `kind` of a chunk that a thread writes into.
+pub const CHUNK_BUFFER: u32 = u32::from_le_bytes(*b"LANE");
+/// `kind` of a chunk that is a copy.
+pub const CHUNK_DRAINED: u32 = u32::from_le_bytes(*b"BLCK");
 
 /// What all processes of a session share with `hksim`: one page, mapped by each. A word of it is the only thing that
 /// starts and stops a recording; no signal is needed.
@@ -78,13 +78,13 @@ pub struct SessionPage {
     pub magic: u64,
     /// [`SESSION_RECORDING`], [`SESSION_STOPPED`] or [`SESSION_ENDED`].
     pub state: u32,
-    /// Processes that could not begin a spool.
+    /// Processes that could not begin a log.
     pub unrecorded: u32,
     /// Time stamp counter at which the recording ended; 0 before. Records stamped later do not count.
     pub ended_ticks: u64,
-    /// Bytes of frames after which the recording ends; 0 for no limit.
+    /// Bytes of chunks after which the recording ends; 0 for no limit.
     pub bytes_max: u64,
-    /// Bytes of frames that all processes have taken.
+    /// Bytes of chunks that all processes have taken.
     pub bytes: u64,
     /// Frames of a call's stack to record; 0 for no call sites.
     pub stack_depth: u32,
@@ -107,11 +107,11 @@ pub struct SessionPage {
     pub only: [u8; ONLY_BYTES],
 }
 
-/// The first page of a spool.
+/// The first page of a log.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Control {
-    /// [`SPOOL_MAGIC`], written last.
+    /// [`LOG_MAGIC`], written last.
     pub magic: u64,
     /// Process id.
     pub pid: u32,
@@ -119,8 +119,8 @@ pub struct Control {
     pub parent_pid: u32,
     /// [`ORIGIN_EXEC`] or [`ORIGIN_FORK`].
     pub origin: u32,
-    /// Frames given out, the control frame included.
-    pub frames: u32,
+    /// Chunks given out, the control chunk included.
+    pub chunks: u32,
     /// Threads numbered so far.
     pub threads: u32,
     /// Bytes used of `command`.
@@ -141,49 +141,49 @@ pub struct Control {
     pub allocator: [u8; ALLOCATOR_BYTES],
     /// Recorded calls whose call site was wanted and could not be found out.
     pub sites_lost: u64,
-    /// What `PR_GET_THP_DISABLE` returned when the spool began.
+    /// What `PR_GET_THP_DISABLE` returned when the log began.
     pub thp_disable: u32,
     /// The personality then.
     pub personality: u32,
-    /// Frames mapped in advance.
+    /// Chunks mapped in advance.
     pub window: Window,
 }
 
-/// Frames that a process has mapped before its system-call filter forbids it to get more.
+/// Chunks that a process has mapped before its system-call filter forbids it to get more.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Window {
     /// Number of the first.
     pub first: u32,
     /// How many there are; 0 for no window.
-    pub frames: u32,
+    pub chunks: u32,
     /// How many of them have space in the file. `hksim` raises it.
     pub granted: u32,
     /// How many of them are taken.
     pub taken: u32,
 }
 
-/// The first bytes of a lane or block.
+/// The first bytes of a thread buffer or block.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct FrameHeader {
-    /// [`FRAME_LANE`] or [`FRAME_BLOCK`]; anything else is an unused frame.
+pub struct ChunkHeader {
+    /// [`CHUNK_BUFFER`] or [`CHUNK_DRAINED`]; anything else is an unused chunk.
     pub kind: u32,
-    /// Frame number of the lane: its own, or the one a block was copied from.
-    pub lane: u32,
+    /// Chunk number of the buffer: its own, or the one a block was copied from.
+    pub buffer: u32,
     /// Number of this fill (high 32 bits), words in it (low 32 bits).
     pub cursor: u64,
-    /// Nested records waiting (a lane only); may exceed [`NESTED_RECORDS`], the rest is lost.
+    /// Nested records waiting (a thread buffer only); may exceed [`NESTED_RECORDS`], the rest is lost.
     pub nested: u32,
     /// Zero.
     pub unused: u32,
-    /// Time stamp counter at which the lane's present thread ended, 0 while it lives.
+    /// Time stamp counter at which the buffer's present thread ended, 0 while it lives.
     pub ended_ticks: u64,
 }
 
 const _: () = assert!(size_of::<Control>() <= CONTROL_BYTES && size_of::<SessionPage>() <= CONTROL_BYTES);
-const _: () = assert!(size_of::<FrameHeader>() <= NESTED_OFFSET);
-const _: () = assert!(FRAME_WORDS > ESCAPE_WORDS * (NESTED_RECORDS + 2), "all nested records fit an empty frame");
+const _: () = assert!(size_of::<ChunkHeader>() <= NESTED_OFFSET);
+const _: () = assert!(CHUNK_WORDS > ESCAPE_WORDS * (NESTED_RECORDS + 2), "all nested records fit an empty chunk");
 
 /// The fill number of a cursor.
 #[must_use]

@@ -5,7 +5,7 @@ use hksim_trace::event::Op;
 
 use crate::support::{compile, events, scratch};
 
-/// Calls of all threads: spools of twice the size from which on conversion begins early.
+/// Calls of all threads: logs of twice the size from which on conversion begins early.
 const CALLS: u64 = 4_000_000;
 
 #[test]
