@@ -1,7 +1,8 @@
-//! The exported functions: call the real one, leave a record.
+//! The exported functions: each calls the real one and writes a record.
 //!
-//! A free is stamped and recorded before the real call, so that nobody can be given the block before its free is
-//! known. A resizing call is stamped before and after, and recorded after; an allocating call is stamped and recorded after.
+//! A free is stamped and recorded before the real call, so that no thread can get the block before its free is
+//! recorded. An allocating call is stamped and recorded after the real call. A resizing call is stamped before and
+//! after, and recorded after.
 
 use core::ptr::null_mut;
 
@@ -11,7 +12,7 @@ use crate::clock::ticks;
 use crate::encoding::{Kind, Record};
 use crate::{clock, forks, pool, real, sequence, sys, thread_buffer};
 
-/// log2 of the page size, which `valloc` and `pvalloc` align to.
+/// log2 of the page size, the alignment of `valloc` and `pvalloc`.
 const PAGE_LOG2: u8 = 12;
 
 /// Records an allocating call that just returned `block`.
@@ -19,8 +20,8 @@ fn made(kind: Kind, block: *mut c_void, size: u64, align_log2: u8) {
     thread_buffer::push(&Record { align_log2, ..Record::new(kind, ticks(), block as u64, size) });
 }
 
-/// The exponent of the power of two that is `alignment`, or the next above it; 0 for 0. Above 2^63 no alignment can be
-/// had, so the largest exponent stands for all that are refused.
+/// log2 of `alignment`, rounded up; 0 for 0. Alignments above 2^63 are always refused, so the largest exponent
+/// represents all of them.
 fn log2_ceiling(alignment: size_t) -> u8 {
     match alignment {
         0 => 0,
@@ -28,7 +29,7 @@ fn log2_ceiling(alignment: size_t) -> u8 {
     }
 }
 
-/// `count * size`, or `u64::MAX` where that overflows.
+/// `count * size`, or `u64::MAX` on overflow.
 fn product(count: size_t, size: size_t) -> u64 {
     count.checked_mul(size).map_or(u64::MAX, |bytes| bytes as u64)
 }
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn cfree(block: *mut c_void) {
     unsafe { free(block) }
 }
 
-/// C23 `free_sized`: the size is a hint, which the real allocator may not know.
+/// C23 `free_sized`: the size is a hint that the real allocator may not support.
 ///
 /// # Safety
 /// As for `free`.
@@ -94,7 +95,7 @@ pub unsafe extern "C" fn free_sized(block: *mut c_void, _size: size_t) {
     unsafe { free(block) }
 }
 
-/// C23 `free_aligned_sized`: size and alignment are hints, which the real allocator may not know.
+/// C23 `free_aligned_sized`: size and alignment are hints that the real allocator may not support.
 ///
 /// # Safety
 /// As for `free`.
@@ -114,7 +115,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_voi
     unsafe { resize(Kind::Realloc, block, size) }
 }
 
-/// C `reallocarray`: done here, since glibc's calls `realloc`, which would be recorded as a second call.
+/// C `reallocarray`: implemented here, because glibc's calls `realloc`, which would record a second call.
 ///
 /// # Safety
 /// As for the real one.
@@ -153,7 +154,7 @@ unsafe fn resize(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
     new
 }
 
-/// Moves a pool block to the real heap; recorded as the allocation it is there.
+/// Moves a pool block to the real heap, and records it as an allocation there.
 ///
 /// # Safety
 /// `block` is a pool block.
@@ -259,7 +260,7 @@ pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
     bytes
 }
 
-/// POSIX `fork`: the parent's trace says which child it made.
+/// POSIX `fork`: the parent's trace names the child.
 ///
 /// # Safety
 /// As for the real one.

@@ -1,7 +1,6 @@
-//! What one process image shares among its threads: the log, and the registry of buffers.
+//! What the threads of one process image share: the log, and the registry of thread buffers.
 //!
-//! It stands in memory that a forked child finds zeroed: the child then begins a log of its own and never touches
-//! its parent's.
+//! It is in memory that a forked child finds zeroed: the child begins its own log and never touches its parent's.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::CStr;
@@ -23,16 +22,16 @@ use crate::session::PATH_BYTES;
 use crate::thread_buffer::ThreadBuffer;
 use crate::{arch, clock, filter_hooks, policy, real, session, site, sys};
 
-/// Logs that one process id may begin (one per exec or reused id).
+/// Most logs of one process id (one per exec or reused id).
 const LOGS_PER_PID: u32 = 10_000;
-/// Events to let pass between two attempts to get a chunk from a log that is full.
+/// Events between two attempts to allocate a chunk of a full log.
 const EVENTS_BETWEEN_ATTEMPTS: u32 = 4096;
-/// Thread-specific values below this key need no allocation in glibc.
+/// Thread-specific values with keys below this one need no allocation in glibc.
 const KEYS_WITHOUT_ALLOCATION: u32 = 32;
 
-/// Not begun (as a forked child finds it).
+/// Not started (as a forked child finds it).
 const NEW: u32 = 0;
-/// Some thread opens the log.
+/// A thread is opening the log.
 const STARTING: u32 = 1;
 /// The log is open.
 const READY: u32 = 2;
@@ -40,36 +39,36 @@ const READY: u32 = 2;
 const OFF: u32 = 3;
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
-/// The log's descriptor; in a forked child that of its parent's log, until its own begins.
+/// The log's descriptor; in a forked child that of the parent's log, until the child begins its own.
 static LOG: Descriptor = Descriptor::none();
-/// Events that came before there was a log to count them in.
+/// Events that came before there was a log.
 static LOST_EARLY: AtomicU64 = AtomicU64::new(0);
-/// Whether this image began before: then the process is a fork of the one that did.
+/// Whether this image has begun already: the process is then a fork of the one that did.
 static BEGUN: AtomicBool = AtomicBool::new(false);
-/// 1 + the key whose destructor notes the end of a thread; 0 before it exists.
+/// 1 + the key whose destructor notes the end of a thread; 0 if there is none.
 static END_KEY: AtomicU32 = AtomicU32::new(0);
 
 /// State of the recorder in this process.
 #[repr(C)]
 pub struct Process {
     state: AtomicU32,
-    /// Events to let pass before the next attempt to get a chunk.
+    /// Events to skip before the next attempt to allocate a chunk.
     attempts_pause: AtomicU32,
-    /// The buffer registered last. Buffers are added only, so the list is read without a lock.
+    /// The thread buffer registered last. Buffers are never removed, so the list is read without a lock.
     buffers: AtomicPtr<ThreadBuffer>,
     reserve: Reserve,
-    /// Whether it has a system-call filter of its own, not one from before it began.
+    /// Whether the process installed a system-call filter itself, in addition to those that it began with.
     has_filter: AtomicBool,
     counters: Counters,
     control: Cell<*mut Control>,
     path: UnsafeCell<[u8; PATH_BYTES]>,
-    /// Where in the path the log's name begins.
+    /// Offset of the log's name in the path.
     name: Cell<usize>,
     /// Children forked so far.
     forks: AtomicU32,
 }
 
-/// Opens the log when the object is loaded, so that a process without any event is known too.
+/// Opens the log when the object is loaded, so that a process without events is known too.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = {
@@ -93,12 +92,12 @@ pub fn is_off() -> bool {
         .is_some_and(|process| process.state.load(Ordering::Relaxed) == OFF)
 }
 
-/// Counts one event that has no log.
+/// Counts an event that has no log.
 pub fn count_lost_early() {
     LOST_EARLY.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Counts a recorded call whose call site could not be found out.
+/// Counts a recorded call whose call site is unknown.
 #[cold]
 pub fn count_site_lost() {
     // SAFETY: null or the one Process, never unmapped.
@@ -119,7 +118,7 @@ pub fn note_filter() {
     }
 }
 
-/// Has [`ThreadBuffer::note_end`] called when the calling thread runs its destructors.
+/// Makes [`ThreadBuffer::note_end`] run when the calling thread runs its destructors.
 pub fn call_at_thread_end(buffer: &ThreadBuffer) {
     if let Some(key) = END_KEY.load(Ordering::Relaxed).checked_sub(1) {
         // SAFETY: the key exists, and the destructor takes a thread buffer, which stays mapped.
@@ -147,7 +146,7 @@ fn make_end_key() {
 }
 
 impl Process {
-    /// The state of this process, begun if need be; `None` if nothing can be recorded (now).
+    /// The state of this process, started if needed; `None` if nothing can be recorded now.
     pub fn current() -> Option<&'static Self> {
         let process = Self::shared()?;
         match process.state.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Acquire) {
@@ -181,7 +180,7 @@ impl Process {
             self.state.store(OFF, Ordering::Release);
             return;
         };
-        // What runs between the command and valgrind (its launcher) is not what shall be recorded.
+        // What runs between the command and valgrind (its launcher) is not recorded.
         let origin = if BEGUN.swap(true, Ordering::Relaxed) { ORIGIN_FORK } else { ORIGIN_EXEC };
         let is_wanted = (!session::numbers_events() || sequence::in_valgrind())
             && (session::has_ended() || session::wants(origin, sys::parent_pid()));
@@ -243,7 +242,7 @@ impl Process {
         unsafe { session::open_file(&*self.path.get(), self.name.get(), flags) }
     }
 
-    /// Has events numbered, and their numbers found in a stream beside the log.
+    /// Starts numbering events; a stream beside the log shows the position of each number.
     fn begin_numbers(&'static self) {
         // SAFETY: only the starting thread comes here, after the path was written.
         let mut path = unsafe { *self.path.get() };
@@ -260,12 +259,12 @@ impl Process {
         }
     }
 
-    /// The log's descriptor. Where the program has closed it the log is opened again.
+    /// The log's descriptor. If the program has closed it, the log is reopened.
     fn fd(&self) -> Option<c_int> {
         LOG.get().or_else(|| LOG.keep_again(self.open_path(libc::O_RDWR | libc::O_CLOEXEC)))
     }
 
-    /// Tells the log's reader what serves the image.
+    /// Stores which allocator serves the image, for the log's reader.
     fn describe_image(&self) {
         let path = real::allocator().unwrap_or_default().to_bytes();
         let kept = path.get(..ALLOCATOR_BYTES).unwrap_or(path);
@@ -278,7 +277,7 @@ impl Process {
         }
     }
 
-    /// Opens a file of this process's own beside its log, with another suffix; negative on failure.
+    /// Opens another file of this process beside its log, with another suffix; negative on failure.
     pub fn open_beside(&self, suffix: &str) -> c_int {
         // SAFETY: the path was written before READY and does not change.
         let mut path = unsafe { *self.path.get() };
@@ -299,12 +298,12 @@ impl Process {
         self.forks.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Where in paths of the session the names begin.
+    /// Offset of the names in paths of the session.
     pub fn name_start(&self) -> usize {
         self.name.get()
     }
 
-    /// The path of a file of this process's own beside its log, with a number and another suffix; it ends with a zero byte.
+    /// Path of another file of this process beside its log, with a number and another suffix, zero-terminated.
     pub fn numbered_path(&self, number: u32, suffix: &str) -> Option<[u8; PATH_BYTES]> {
         // SAFETY: the path was written before READY and does not change.
         let mut path = unsafe { *self.path.get() };
@@ -336,7 +335,7 @@ impl Process {
         self.control_u32(|control| unsafe { &raw mut (*control).threads }).fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether calls are to be recorded. Once the recording has ended they are not for good.
+    /// Whether calls are recorded now. Once the recording has ended they never are again.
     pub fn goes_on(&self) -> bool {
         if session::has_ended() {
             self.state.store(OFF, Ordering::Release);
@@ -344,19 +343,19 @@ impl Process {
         session::is_recording()
     }
 
-    /// Counts events that could not be kept.
+    /// Counts lost events.
     pub fn count_lost(&self, events: u64) {
         // SAFETY: as in `control_u32`.
         let lost = unsafe { AtomicU64::from_ptr(&raw mut (*self.control.get()).events_lost) };
         lost.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// Whether the log was found full a short while ago, so that this event need not try again.
+    /// Whether the log was found full a short while ago, so that this event does not try again.
     pub fn pauses(&self) -> bool {
         self.attempts_pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Number and mapping of a new chunk, or `None` if the log is full or cannot be reached.
+    /// Number and mapping of a new chunk; `None` if the log is full or cannot be reached.
     pub fn new_chunk(&self) -> Option<(u32, *mut u8)> {
         let chunk = self.map_new_chunk().or_else(|| self.reserve.take_chunk(self.window()));
         if chunk.is_none() {
@@ -365,7 +364,7 @@ impl Process {
         chunk
     }
 
-    /// A fresh buffer; null if there is none to be had.
+    /// A new thread buffer; null if there is no memory.
     pub fn new_buffer(&self) -> *mut ThreadBuffer {
         let buffer = sys::map_wiped_on_fork(size_of::<ThreadBuffer>()).cast::<ThreadBuffer>();
         if buffer.is_null() { self.reserve.take_buffer() } else { buffer }
@@ -376,7 +375,7 @@ impl Process {
         unsafe { &raw mut (*self.control.get()).window }
     }
 
-    /// Lays in what will be needed if a filter is about to be installed that does not allow to get more.
+    /// Allocates in advance what a filter that is about to be installed would forbid to allocate.
     pub fn prepare_for_filter(&self, allows: impl Fn(&Call) -> bool) {
         let Some(fd) = self.fd() else {
             return;
@@ -400,8 +399,8 @@ impl Process {
         (!chunk.is_null()).then_some((number, chunk))
     }
 
-    /// Writes a copy of a thread buffer's `chunk` under a header of its own; false if that failed, and the copy then has no header.
-    pub fn write_block(&self, header: &ChunkHeader, chunk: &[u8]) -> bool {
+    /// Writes a copy of a thread buffer's `chunk` as a drained chunk. False on failure; the copy then has no header.
+    pub fn write_drained(&self, header: &ChunkHeader, chunk: &[u8]) -> bool {
         self.write_to_file(header, chunk) || self.write_to_reserve(header, chunk)
     }
 
@@ -421,22 +420,22 @@ impl Process {
     }
 
     fn write_to_reserve(&self, header: &ChunkHeader, chunk: &[u8]) -> bool {
-        let Some((_, block)) = self.reserve.take_chunk(self.window()) else {
+        let Some((_, drained)) = self.reserve.take_chunk(self.window()) else {
             return false;
         };
         let rest = chunk.get(size_of::<ChunkHeader>()..).unwrap_or_default();
         // SAFETY: the chunk is mapped, CHUNK_BYTES long as a thread buffer's is, and this call's alone. Without a kind it does not
         // count, so that comes last.
         unsafe {
-            block.add(size_of::<ChunkHeader>()).copy_from_nonoverlapping(rest.as_ptr(), rest.len());
-            let to = block.cast::<ChunkHeader>();
+            drained.add(size_of::<ChunkHeader>()).copy_from_nonoverlapping(rest.as_ptr(), rest.len());
+            let to = drained.cast::<ChunkHeader>();
             to.write(ChunkHeader { kind: 0, ..*header });
             AtomicU32::from_ptr(&raw mut (*to).kind).store(header.kind, Ordering::Release);
         }
         true
     }
 
-    /// Enters a thread buffer that has just got its chunk into the registry.
+    /// Registers a thread buffer that has just got its chunk.
     pub fn register(&self, buffer: &ThreadBuffer) {
         let buffer_pointer = (&raw const *buffer).cast_mut();
         let _ = self.buffers.fetch_update(Ordering::AcqRel, Ordering::Acquire, |first| {
@@ -445,7 +444,7 @@ impl Process {
         });
     }
 
-    /// How many buffers have an owner that has ended, up to the first but `own` that has not.
+    /// Counts the buffers whose owner has ended, up to the first other than `own` whose owner has not.
     pub fn count_ended(&self, own: &ThreadBuffer) -> u32 {
         let mut count = 0;
         let mut at = self.buffers.load(Ordering::Acquire);
@@ -462,7 +461,7 @@ impl Process {
         count
     }
 
-    /// A thread buffer whose thread has ended, made the calling thread's.
+    /// A thread buffer whose thread has ended, taken over by the calling thread.
     pub fn adopt_buffer(&self) -> Option<*mut ThreadBuffer> {
         let mut at = self.buffers.load(Ordering::Acquire);
         // SAFETY: registered buffers stay mapped and have a chunk.

@@ -1,7 +1,9 @@
-//! Chunks and buffers for a process that will not be allowed to get any more: mapped before its system-call filter is in force.
+//! Chunks and thread buffers for a process that may not map any more: mapped before its system-call filter takes
+//! effect.
 //!
-//! The chunks are a window of the log. Only those that are *granted* have space in the file, so that no store can meet a
-//! full disk; a few at first, and `hksim`, which no filter binds, grants more as they are taken (`event_log.rs`, [`Window`]).
+//! The chunks are a window of the log. Only *granted* chunks have space in the file, so that no store can hit a full
+//! disk. A few are granted at first; `hksim`, which has no filter, grants more as they are used (`event_log.rs`,
+//! [`Window`]).
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -10,14 +12,14 @@ use crate::event_log::{CHUNK_BYTES, Window};
 use crate::thread_buffer::ThreadBuffer;
 use crate::{session, sys};
 
-/// Chunks of the window: 512 MiB, so that a log never is little more than holes.
+/// Chunks of the window: 512 MiB. More would make a log look like a sparse file.
 const CHUNKS: u32 = 2048;
-/// Chunks granted at once: 32 MiB, four million events.
+/// Chunks granted at the start: 32 MiB, four million events.
 const CHUNKS_GRANTED: u32 = 128;
-/// Buffers for threads to come.
+/// Buffers for threads that start later.
 const BUFFERS: usize = 256;
 
-/// What a process has in reserve. All zero: nothing.
+/// The reserve of a process. All zero: nothing.
 #[repr(C)]
 pub struct Reserve {
     /// The window's first chunk, or null.
@@ -28,7 +30,8 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// Lays in chunks `first` and following of the log `fd`, of which `window` tells the reader. `first` gives their number.
+    /// Maps the window in the log `fd`. `first` takes a number of chunks and returns the number of their first;
+    /// `window` describes them to the reader.
     pub fn lay_in(&self, fd: i32, window: *mut Window, first: impl FnOnce(u32) -> u32) {
         if !self.chunks.load(Ordering::Acquire).is_null() {
             return;
@@ -57,7 +60,7 @@ impl Reserve {
         self.chunks.store(chunks.cast(), Ordering::Release);
     }
 
-    /// Number and mapping of a chunk of the window; `None` if there is none (now).
+    /// Number and mapping of a chunk of the window; `None` if none is available now.
     pub fn take_chunk(&self, window: *mut Window) -> Option<(u32, *mut u8)> {
         let chunks = self.chunks.load(Ordering::Acquire);
         if chunks.is_null() {
@@ -78,7 +81,7 @@ impl Reserve {
         Some((first + index, unsafe { chunks.add(index as usize * CHUNK_BYTES) }))
     }
 
-    /// A fresh buffer; null if there is none.
+    /// A new thread buffer; null if none is left.
     pub fn take_buffer(&self) -> *mut ThreadBuffer {
         let buffers = self.buffers.load(Ordering::Acquire);
         if buffers.is_null() || self.buffers_taken.load(Ordering::Relaxed) >= BUFFERS {

@@ -1,8 +1,8 @@
-//! Call sites in the log: stacks of call addresses, and the modules they lie in.
+//! Call sites in the log: stacks of call addresses, and the modules they are in.
 //!
-//! They stand in chunks of kind [`CHUNK_SITES`], whose header holds a sequence number in `buffer`. A *place* is a `u32`: the
-//! sequence number of the chunk above, the word within the chunk below. A site is the place of its stack; records name it, so
-//! whatever a record names was written before it. Nothing is ever changed or taken back.
+//! They are in chunks of kind [`CHUNK_SITES`], whose header holds a sequence number in `buffer`. A *place* is a `u32`:
+//! the sequence number of the chunk in the high bits, the word in the chunk in the low bits. A site is the place of its
+//! stack; a record names it, so it is written before the record. Nothing is ever changed or removed.
 //!
 //! | words | stack |
 //! |---|---|
@@ -57,13 +57,13 @@ pub const fn place_parts(place: u32) -> (u32, u32) {
     (place >> WORD_BITS, place & (SITE_CHUNK_WORDS - 1))
 }
 
-/// The first word of a stack or module.
+/// The first word of a stack or module, with its tag and two numbers.
 #[must_use]
 pub const fn head(tag: u8, short: usize, long: usize) -> u64 {
     tag as u64 | ((short & 0xff) as u64) << 8 | ((long & 0xffff) as u64) << 16
 }
 
-/// The two numbers in a first word that has this tag.
+/// The two numbers in a first word, if it has this tag.
 #[must_use]
 pub const fn head_parts(word: u64, tag: u8) -> Option<(usize, usize)> {
     if word as u8 != tag {

@@ -1,11 +1,11 @@
-//! A thread buffer: one thread's buffer, and the way of an event into it.
+//! One thread's buffer, and how an event is written to it.
 //!
-//! The hot state stands in a private page that a forked child finds zeroed (so the child, coming from `fork` or a raw
-//! `clone`, sees a full buffer, takes the slow way and gets a thread buffer of its own); records and cursor stand in the
-//! log's shared mapping, where they outlive the process.
+//! The hot state is in a private page that a forked child finds zeroed. So the child, whether from `fork` or a raw
+//! `clone`, sees a full buffer, takes the slow path and gets a buffer of its own. Records and cursor are in the log's
+//! shared mapping, where they survive the process.
 //!
-//! While a thread works on its buffer the buffer is *busy*. A signal handler that comes in between finds it so and leaves
-//! its record in the buffer's nested area, from which the thread fetches it at its next event.
+//! While a thread works on its buffer, the buffer is *busy*. A signal handler that interrupts this work writes its
+//! record to the buffer's nested area, from which the thread fetches it at its next event.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::null_mut;
@@ -20,28 +20,28 @@ use crate::event_log::{
 use crate::process::{self, Process};
 use crate::{arch, clock, sequence, session, site, sys};
 
-/// The private half of a thread buffer. All zero, as after a fork, means: no buffer. What every event needs comes first, in one
-/// cache line.
+/// The private half of a thread buffer. All zero, as after a fork, means: no buffer. The fields of every event come
+/// first, in one cache line.
 #[repr(C, align(64))]
 pub struct ThreadBuffer {
     busy: AtomicBool,
-    /// Whether this fill already says whose records it holds.
+    /// Whether this fill already names the thread of its records.
     names_thread: Cell<bool>,
-    /// The number of words from which on a record may no longer fit on the short way; 0 to make the next event take the
-    /// other. Always 0 where call sites are recorded, or the clock is not read at every event.
+    /// Number of words from which a record may no longer fit on the fast path; 0 to send the next event to the slow
+    /// path. Always 0 if call sites are recorded or not every event reads the clock.
     limit: AtomicU32,
-    /// The chunk, or null.
+    /// The buffer's chunk, or null.
     header: Cell<*mut ChunkHeader>,
-    /// The number of words up to which an event has the time of the one before it; 0 where each reads the clock.
+    /// Number of words up to which an event reuses the time of the one before it; 0 if each reads the clock.
     untimed: AtomicU32,
-    /// The session's epoch when the clock was last read, where that matters.
+    /// The session's epoch when the clock was last read, if that matters.
     epoch: Cell<u32>,
     regions: UnsafeCell<Regions>,
-    /// The number of words from which on a record may no longer fit, or 0 to make the next event look after the buffer.
+    /// Number of words from which a record may no longer fit, or 0 to make the next event check the buffer.
     room: AtomicU32,
     /// Number of the thread in this process.
     thread: Cell<u32>,
-    /// Kernel thread id of the owner; other threads read it to find out whether that has ended.
+    /// Kernel thread id of the owner; other threads read it to find out whether the owner has ended.
     tid: AtomicU32,
     /// Whether the owner has announced itself to the clock.
     announced: Cell<bool>,
@@ -51,7 +51,7 @@ pub struct ThreadBuffer {
     pub next: Cell<*mut ThreadBuffer>,
 }
 
-/// Records a call that nearly always fits one word: a malloc, free or calloc that happens now.
+/// Records a call that nearly always fits into one word: a malloc, free or calloc that happens now.
 #[inline(always)]
 pub fn push_small(kind: Kind, address: u64, size: u64) {
     // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
@@ -61,7 +61,7 @@ pub fn push_small(kind: Kind, address: u64, size: u64) {
     }
 }
 
-/// What [`push_small`] leaves: kept apart, so that its way saves no registers.
+/// Slow path of [`push_small`]: kept apart, so that the fast path saves no registers.
 #[cold]
 #[inline(never)]
 fn push_other(kind: Kind, address: u64, size: u64) {
@@ -72,7 +72,7 @@ fn push_other(kind: Kind, address: u64, size: u64) {
     push_with_site(&Record::new(kind, clock::ticks(), address, size));
 }
 
-/// The clock is about to be read: what was read in this epoch is new enough.
+/// Notes the epoch of the clock reading that follows.
 fn note_epoch() {
     // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
     if let Some(buffer) = unsafe { arch::buffer().as_ref() } {
@@ -80,7 +80,7 @@ fn note_epoch() {
     }
 }
 
-/// Sends the calling thread's next events here too, at the cost of two comparisons: nothing is recorded now.
+/// Sends the calling thread's next events to the slow path, because nothing is recorded now. Costs two comparisons.
 fn stay_away() {
     // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
     if let Some(buffer) = unsafe { arch::buffer().as_ref() } {
@@ -95,7 +95,7 @@ pub fn push(record: &Record) {
     push_with_site(record);
 }
 
-/// Inlined, as each chunk of the recorder is one more to walk through.
+/// Inlined, because the unwinder must walk through each of the recorder's own stack frames.
 #[inline(always)]
 fn push_with_site(record: &Record) {
     let asks = record.kind.asks_for_memory();
@@ -135,7 +135,7 @@ pub fn is_recording() -> bool {
     session::is_recording() && !process::is_off()
 }
 
-/// Whether the record is kept for the time being: a memory policy is in force when recording begins again.
+/// Whether the record counts now. A memory policy always does: it is still in force when recording resumes.
 fn counts(record: &Record) -> bool {
     !session::is_stopped() || record.kind == Kind::MemoryPolicy
 }
@@ -146,8 +146,8 @@ pub fn is_without_clock() -> bool {
     unsafe { arch::buffer().as_ref() }.is_some_and(|buffer| buffer.without_clock.get())
 }
 
-/// Announces the calling thread to the clock before its first event. A forked child's only thread may have a thread buffer, but
-/// has not announced itself there.
+/// Announces the calling thread to the clock before its first event. After a fork the child's only thread may have a
+/// buffer that has not announced itself in the child.
 #[inline(always)]
 pub fn announce_thread() {
     // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
@@ -171,7 +171,7 @@ fn announce_first() {
     }
 }
 
-/// Sends the calling thread's events where the clock is not read.
+/// Makes the calling thread's events do without the clock.
 pub fn do_without_clock() {
     let buffer = match arch::buffer() {
         buffer if buffer.is_null() => begin_buffer(),
@@ -197,10 +197,10 @@ fn begin_thread(record: &Record) {
     }
 }
 
-/// Gives the calling thread a thread buffer; null, and its event is counted as lost, if there is none.
+/// Gives the calling thread a buffer; null if there is none, and its event counts as lost.
 fn begin_buffer() -> *mut ThreadBuffer {
     let _errno = sys::Errno::save();
-    // A signal handler would take a thread buffer of its own for this thread.
+    // Otherwise a signal handler could give this thread a second buffer.
     let _signals = sys::SignalsBlocked::new();
     let Some(process) = Process::current() else {
         return null_mut();
@@ -214,7 +214,7 @@ fn begin_buffer() -> *mut ThreadBuffer {
 }
 
 impl ThreadBuffer {
-    /// Writes the call as one word; false, and nothing is done, where that needs more than a store.
+    /// Writes the call as one word; false, without effect, if that takes more than a store.
     #[inline(always)]
     fn push_likely(&self, kind: Kind, address: u64, size: u64) -> bool {
         if self.busy.load(Ordering::Relaxed) {
@@ -257,8 +257,8 @@ impl ThreadBuffer {
         self.set_busy(true);
         let has_room =
             !self.header.get().is_null() && words(self.cursor()) < self.room.load(Ordering::Relaxed) as usize;
-        // Asked here and where a fill ends, not for compact records: they follow each other within some 3 us, so that a
-        // thread notices after 0.1 s at the latest. What it has recorded since then is left out by the reader.
+        // Checked here and at the end of a fill, not for compact records: these follow each other within about 3 us, so
+        // a thread notices a stop after 0.1 s at the latest. The reader drops what it has recorded since.
         if has_room && session::is_recording() {
             self.append(&sequence::numbered(record));
             self.note_clock_read();
@@ -266,16 +266,17 @@ impl ThreadBuffer {
             self.append(&sequence::numbered(record));
             self.note_clock_read();
             if record.kind == Kind::MemoryPolicy && session::is_stopped() {
-                self.set_room(0); // the next one asks again
+                self.set_room(0); // the next event checks again
             } else {
-                // Behind it: what was read before this is known may be older than what the others did at the last.
+                // After the record: a clock reading from before this is known may be older than the other threads' last
+                // events.
                 self.try_alone();
             }
         }
         self.set_busy(false);
     }
 
-    /// Nothing moves across this: a signal handler sees the buffer busy or whole.
+    /// A barrier for the compiler: a signal handler sees the buffer either busy or consistent.
     #[inline(always)]
     fn set_busy(&self, busy: bool) {
         compiler_fence(Ordering::SeqCst);
@@ -283,7 +284,7 @@ impl ThreadBuffer {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Writes one record; the caller has made sure that it fits even as an escape.
+    /// Writes one record; the caller has checked that it fits even as an escape.
     fn append(&self, record: &Record) {
         let mut cursor = self.cursor();
         // SAFETY: only the owner touches its regions, and only while busy.
@@ -309,7 +310,7 @@ impl ThreadBuffer {
         self.set_cursor(cursor);
     }
 
-    /// The clock was just read: has some events that follow do without.
+    /// The clock was just read: lets the next events reuse the reading, if they may.
     fn note_clock_read(&self) {
         let events = clock::untimed_events();
         if events != 0 {
@@ -320,7 +321,7 @@ impl ThreadBuffer {
         }
     }
 
-    /// Has the clock read at some events only, from the next one on that reads it, if no other thread is left.
+    /// Makes only some events read the clock, from the next reading on, if no other thread is left.
     fn try_alone(&self) {
         let _errno = sys::Errno::save();
         let is_alone = clock::try_alone(|| Process::current().map_or(0, |process| process.count_ended(self)));
@@ -330,26 +331,26 @@ impl ThreadBuffer {
         }
     }
 
-    /// Whether nothing but the time is put to an event.
+    /// Whether an event carries nothing but its time.
     fn is_plain(&self) -> bool {
         let is_timed = clock::untimed_events() == 0 && !self.without_clock.get();
         !site::is_wanted() && !sequence::is_on() && is_timed
     }
 
-    /// Sets the number of words up to which there is room.
+    /// Sets the number of words that a record may start at.
     fn set_room(&self, room: u32) {
         self.room.store(room, Ordering::Relaxed);
         self.untimed.store(0, Ordering::Relaxed);
-        // Without a limit each event takes the slow way, where it gets its site or its number, or the time before it.
+        // With a limit of 0 each event takes the slow path, where it gets its site, its number, or the previous time.
         self.limit.store(if self.is_plain() { room } else { 0 }, Ordering::Relaxed);
     }
 
-    /// The cursor of a thread buffer with a chunk.
+    /// The cursor of a buffer that has a chunk.
     fn cursor(&self) -> u64 {
         self.published().load(Ordering::Relaxed)
     }
 
-    /// Publishes the cursor: what lies before it survives the process.
+    /// Publishes the cursor: what is before it survives the process.
     fn set_cursor(&self, cursor: u64) {
         self.published().store(cursor, Ordering::Release);
     }
@@ -359,8 +360,9 @@ impl ThreadBuffer {
         unsafe { AtomicU64::from_ptr(&raw mut (*self.header.get()).cursor) }
     }
 
-    /// Prepares the buffer for one more record: buffer, name of the thread, nested records, a drained chunk. Signals are
-    /// blocked meanwhile; where the program may not do that, a handler leaves a further nested record at any point. False if there is no buffer to be had; the record is then lost, and counted.
+    /// Prepares the buffer for one more record: attaches a chunk, writes the thread's name, fetches nested records,
+    /// drains a full chunk. Blocks signals meanwhile; if the program has forbidden itself to do that, a handler may
+    /// write another nested record at any point. False if no chunk is available; the record is then lost, and counted.
     #[cold]
     #[inline(never)]
     fn make_room(&self, record: &Record) -> bool {
@@ -398,7 +400,7 @@ impl ThreadBuffer {
         true
     }
 
-    /// Gives the buffer a chunk of the log. False if there is none to be had.
+    /// Gives the buffer a chunk of the log; false if none is available.
     fn attach(&self, process: &Process) -> bool {
         if process.pauses() {
             return false;
@@ -426,19 +428,19 @@ impl ThreadBuffer {
         true
     }
 
-    /// Whether the owner has ended, for certain.
+    /// Whether the owner has certainly ended.
     pub fn has_ended(&self) -> bool {
         self.ended().load(Ordering::Acquire) != 0 && sys::has_ended(self.tid.load(Ordering::Relaxed))
     }
 
-    /// Makes the calling thread the owner if the owner has ended, for certain; false where it has not, or another thread
-    /// was faster.
+    /// Makes the calling thread the owner if the present owner has certainly ended; false if it has not, or if another
+    /// thread was faster.
     pub fn adopt(&self, process: &Process) -> bool {
         let ended_ticks = self.ended().load(Ordering::Acquire);
         if !self.has_ended() {
             return false;
         }
-        // Who takes it over changes this word first, and no other owner can end at the same tick.
+        // The new owner changes this word first, and no other owner can end at the same tick.
         if self.ended().compare_exchange(ended_ticks, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
         }
@@ -464,7 +466,7 @@ impl ThreadBuffer {
         process::call_at_thread_end(self);
     }
 
-    /// Notes that the owner is about to end. It may still free blocks after this.
+    /// Notes that the owner is about to end. It may still free blocks afterwards.
     pub fn note_end(&self) {
         if !self.header.get().is_null() {
             self.ended().store(clock::ticks(), Ordering::Relaxed);
@@ -481,14 +483,14 @@ impl ThreadBuffer {
         unsafe { AtomicU32::from_ptr(&raw mut (*self.header.get()).nested) }
     }
 
-    /// Copies the fill into a block of the log and starts the next; the order is that of `event_log.rs`.
+    /// Copies the fill to a drained chunk of the log and starts the next fill; `event_log.rs` explains the order.
     fn drain(&self, process: &Process) {
         let (cursor, header) = (self.cursor(), self.header.get());
-        // SAFETY: the chunk is mapped; a handler writes its nested area alone, of which a block's reader takes nothing.
+        // SAFETY: the chunk is mapped; a handler writes only its nested area, which the reader of a drained chunk ignores.
         let chunk = unsafe { slice::from_raw_parts(header.cast::<u8>(), CHUNK_BYTES) };
         // SAFETY: as above.
         let header = ChunkHeader { kind: CHUNK_DRAINED, ..unsafe { *header } };
-        if !process.write_block(&header, chunk) {
+        if !process.write_drained(&header, chunk) {
             // SAFETY: these words of the buffer's own chunk are written.
             let filled = unsafe { slice::from_raw_parts(words_of(self.header.get()), words(cursor)) };
             process.count_lost(encoding::count_calls(filled));
@@ -505,7 +507,7 @@ impl ThreadBuffer {
         unsafe { self.header.get().cast::<u8>().add(NESTED_OFFSET).cast::<[u64; ESCAPE_WORDS]>().add(index) }
     }
 
-    /// Records an event of a signal handler that interrupted this thread's own work on the buffer.
+    /// Records an event of a signal handler that interrupted this thread's work on the buffer.
     #[cold]
     #[inline(never)]
     fn push_nested(&self, record: &Record) {
@@ -516,7 +518,7 @@ impl ThreadBuffer {
         if self.header.get().is_null() {
             return process::count_lost_early();
         }
-        // Handlers may interrupt each other: each takes a place of its own.
+        // Handlers may interrupt each other: each takes another place.
         let index = self.nested_count().fetch_add(1, Ordering::Relaxed) as usize;
         if index < NESTED_RECORDS {
             // SAFETY: the place is in the area and this call's alone.
@@ -525,8 +527,8 @@ impl ThreadBuffer {
         self.set_room(0);
     }
 
-    /// Moves the nested records into the chunk, which has room for them all. Those of handlers that come meanwhile are
-    /// moved too: only when there are no more does the first place become free.
+    /// Moves the nested records into the chunk, which has room for all of them. Records of handlers that come meanwhile
+    /// are moved too: the places become free only when no more records come.
     fn fetch_nested(&self, process: &Process) {
         let mut moved = 0;
         loop {

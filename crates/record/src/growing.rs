@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// A thread's buffer: its own chunk, as it would stand in memory.
+/// A thread's buffer: its own chunk, as in memory.
 pub(crate) struct ThreadBuffer {
     number: u64,
     fill: u64,
@@ -39,13 +39,13 @@ pub(crate) struct ThreadBuffer {
     words: Vec<u64>,
     /// When its thread ended; 0 while it lives.
     ended_ticks: u64,
-    /// The resize that it is in: when that ends, and the block's new address.
+    /// The end of the resize in progress, and the block's new address.
     resize: Option<(u64, u64)>,
-    /// All that was written, in its order, at the times that can be read back.
+    /// All records written, in order, with times as they can be read back.
     pub(crate) records: Vec<Record>,
 }
 
-/// A process as its recorder would write it: threads that begin one after another, and free each other's blocks.
+/// A process as its recorder would write it: threads begin one after another and free each other's blocks.
 pub(crate) struct Process {
     file: File,
     chunks: u64,
@@ -92,7 +92,7 @@ impl Process {
         self.file.write_all_at(header, chunk * CHUNK_BYTES as u64).unwrap();
     }
 
-    /// Puts what stands in the buffers' memory into the file, as a shared mapping does.
+    /// Writes the buffers' memory to the file, as a shared mapping does.
     pub(crate) fn show(&self) {
         self.buffers.iter().for_each(|buffer| self.write(buffer.number, CHUNK_BUFFER, buffer));
     }
@@ -124,7 +124,8 @@ impl Process {
         buffer.records.push(Record { ticks, ..*record });
     }
 
-    /// Ends a thread's resize if it is over; whether the thread is in none. Nobody can know the new address before.
+    /// Ends a thread's resize if it is over. Returns whether the thread is in none. The new address is unknown before
+    /// the end.
     fn is_free_to_call(&mut self, index: usize) -> bool {
         let ticks = self.ticks;
         let ended = self.buffers[index].resize.take_if(|(end_ticks, _)| *end_ticks < ticks);
@@ -139,7 +140,7 @@ impl Process {
             return;
         }
         let place = random.below(self.live.len().max(1) as u64) as usize;
-        // An address is given out again soon after it was freed.
+        // An address is reused soon after it was freed.
         let address = 0x7f00_0000_0000 + 64 * random.below(3000);
         let is_moved_to = |buffer: &ThreadBuffer| buffer.resize.is_some_and(|(_, new)| new == address);
         let is_live = self.live.contains(&address) || self.buffers.iter().any(is_moved_to);
@@ -150,7 +151,8 @@ impl Process {
             }
             5 if !is_live && !self.live.is_empty() => {
                 let old = self.live.swap_remove(place);
-                // Some take so long that their thread must have been interrupted; the others go on, and the old address is theirs.
+                // Some take so long that their thread must have been interrupted. The others continue and may reuse the
+                // old address.
                 let longest = if random.below(50) == 0 { 40_000 } else { 400 };
                 let duration = 1 + random.below(longest);
                 let record = Record { old, duration, ..Record::new(Kind::Realloc, self.ticks, address, 50) };
@@ -184,8 +186,8 @@ fn a_growing_log_gives_the_same_trace() {
         let path = folder.path().join("7-0.spool");
         let (ahead, at_end) = (folder.path().join("ahead.hkt"), folder.path().join("end.hkt"));
         let mut process = Process::begin(&path);
-        // From the first look on there are two: what is taken over of one alone needs no frees held back, and comes out
-        // in its exact order, while a conversion at the end holds them.
+        // There are two threads from the first look on. What is converted of a single thread needs no frees held back
+        // and keeps its exact order, while a conversion at the end holds them.
         process.begin_thread();
         process.begin_thread();
         let mut control_log = Vec::new();
@@ -195,7 +197,7 @@ fn a_growing_log_gives_the_same_trace() {
             if random.below(30_000) == 0 && process.buffers.len() < 5 {
                 process.begin_thread();
             }
-            // The last thread but one sleeps mostly.
+            // The last thread but one mostly sleeps.
             let buffers = process.buffers.len() as u64;
             let index = random.below(buffers) as usize;
             let is_awake = index + 2 != process.buffers.len() || random.below(5000) == 0;
@@ -229,8 +231,8 @@ fn a_growing_log_gives_the_same_trace() {
     }
 }
 
-/// A resize takes so long that another thread gets the address that it left, keeps it and goes on: the resize comes first in the
-/// trace, though its end comes last, and the block is its own.
+/// A resize takes so long that another thread gets its old address, keeps it and continues. The resize comes first in
+/// the trace although its end comes last, and it keeps its own block.
 #[test]
 fn an_address_that_a_long_resize_left_is_given_out_after_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -241,7 +243,7 @@ fn an_address_that_a_long_resize_left_is_given_out_after_it() {
     let [left, new, short, other] = [0, 1, 2, 3].map(|block| 0x7f00_0000_0000 + 64 * block);
     let call = |kind, ticks, address, size| Record::new(kind, ticks, address, size);
     process.push(0, &call(Kind::Malloc, 1050, left, 11));
-    // The first thread stands at a common call when those of the second are taken.
+    // The first thread's next event is a common call when those of the second are read.
     process.push(0, &call(Kind::Malloc, 2000, short, 12));
     process.push(0, &call(Kind::Free, 2050, short, 0));
     process.push(0, &Record { old: left, duration: 5_000_000, ..call(Kind::Realloc, 2100, new, 50) });
@@ -259,17 +261,17 @@ fn an_address_that_a_long_resize_left_is_given_out_after_it() {
     let converted = convert(&open(&path, false), how(), ImageEnd::Session, &[], &partial, &output).unwrap();
     assert_eq!(converted.quality, Default::default());
     let mut reader = TraceReader::open(&output).unwrap();
-    let mut told = Vec::new();
+    let mut seen = Vec::new();
     while let Some(events) = reader.next_batch().unwrap() {
-        told.extend(events.iter().filter_map(|event| match event.op {
+        seen.extend(events.iter().filter_map(|event| match event.op {
             Op::Alloc { object, size, .. } if size != 13 => Some(("alloc", object, size)),
             Op::Realloc { object, size, .. } => Some(("realloc", object, size)),
             _ => None,
         }));
     }
-    let size_of = |told: &[(&str, ObjectId, u64)], object| {
-        told.iter().rev().find(|(_, other, _)| *other == object).map(|(_, _, size)| *size)
+    let size_of = |seen: &[(&str, ObjectId, u64)], object| {
+        seen.iter().rev().find(|(_, other, _)| *other == object).map(|(_, _, size)| *size)
     };
-    let at = told.iter().position(|(what, ..)| *what == "realloc").unwrap();
-    assert_eq!(size_of(&told[..at], told[at].1), Some(11), "{told:?}");
+    let at = seen.iter().position(|(what, ..)| *what == "realloc").unwrap();
+    assert_eq!(size_of(&seen[..at], seen[at].1), Some(11), "{seen:?}");
 }

@@ -12,19 +12,19 @@ use crate::merge::{EventSink, Merge};
 use crate::thread_events::{Extent, Stamps, ThreadEvents};
 
 /// Time, the address that dies, and the one that is given out.
-type Told = (u64, Option<u64>, Option<u64>);
+type Seen = (u64, Option<u64>, Option<u64>);
 
 /// Takes events as they come.
 #[derive(Default)]
 struct Taken {
-    told: Vec<Told>,
+    seen: Vec<Seen>,
     /// Calls that came more than one at a time.
     gathered: usize,
 }
 
 impl EventSink for Taken {
     fn take(&mut self, raw: &RawEvent) -> Result<(), RecordError> {
-        self.told.push(match raw.op {
+        self.seen.push(match raw.op {
             RawOp::Alloc { address, .. } => (raw.time_ns, None, Some(address)),
             RawOp::Free { address } => (raw.time_ns, Some(address), None),
             RawOp::Realloc { old, new, .. } => (raw.time_ns, Some(old), Some(new)),
@@ -66,7 +66,7 @@ fn calls(records: &[Record]) -> Vec<Call> {
 /// What is left of each buffer, and what has come.
 struct Naive<'a> {
     buffers: Vec<&'a [Call]>,
-    told: Vec<Told>,
+    seen: Vec<Seen>,
     /// Moves that came before their end, since their old address was given out.
     hurried: usize,
 }
@@ -94,7 +94,7 @@ impl Naive<'_> {
         if let Some(moving) = self.buffers.iter().position(|calls| calls.first().is_some_and(leaves)) {
             self.emit(moving, time_ns);
         }
-        self.told.push((time_ns, call.died, call.born));
+        self.seen.push((time_ns, call.died, call.born));
     }
 }
 
@@ -128,13 +128,13 @@ fn many_at_once_come_as_one_at_a_time() {
         merge.run(u64::MAX, &mut taken).unwrap();
 
         let buffers: Vec<Vec<Call>> = process.buffers.iter().map(|buffer| calls(&buffer.records)).collect();
-        let mut naive = Naive { buffers: buffers.iter().map(Vec::as_slice).collect(), told: Vec::new(), hurried: 0 };
+        let mut naive = Naive { buffers: buffers.iter().map(Vec::as_slice).collect(), seen: Vec::new(), hurried: 0 };
         naive.run();
-        if let Some(at) = (0..naive.told.len()).find(|&at| taken.told.get(at) != naive.told.get(at)) {
-            panic!("seed {seed}, event {at}: {:x?} and not {:x?}", taken.told.get(at), naive.told[at]);
+        if let Some(at) = (0..naive.seen.len()).find(|&at| taken.seen.get(at) != naive.seen.get(at)) {
+            panic!("seed {seed}, event {at}: {:x?} and not {:x?}", taken.seen.get(at), naive.seen[at]);
         }
-        assert_eq!(taken.told.len(), naive.told.len(), "seed {seed}");
-        (events, gathered, hurried) = (events + naive.told.len(), gathered + taken.gathered, hurried + naive.hurried);
+        assert_eq!(taken.seen.len(), naive.seen.len(), "seed {seed}");
+        (events, gathered, hurried) = (events + naive.seen.len(), gathered + taken.gathered, hurried + naive.hurried);
     }
     assert!(gathered > events / 4, "only {gathered} of {events} came many at a time");
     assert!(hurried > 10, "only {hurried} moves came before their end");

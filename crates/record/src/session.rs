@@ -68,7 +68,7 @@ pub struct Session {
     pub dir: PathBuf,
     /// Its controls.
     pub control: Control,
-    /// What it says about itself.
+    /// Facts stored in the session.
     pub info: SessionInfo,
 }
 
@@ -84,17 +84,17 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Where it is converted to while its process runs.
+    /// Path of the early conversion while its process runs.
     pub fn ahead_path(&self) -> PathBuf {
         self.path.with_extension("ahead")
     }
 
-    /// Where its whole trace stands until the session ends, if it was written before.
+    /// Path of the complete trace until the session ends, if it was written before.
     pub fn trace_path(&self) -> PathBuf {
         self.path.with_extension("hkt")
     }
 
-    /// Where this process writes its trace until that is whole; another may write it at the same time.
+    /// Path of the incomplete trace that this process writes; another process may write one at the same time.
     pub fn partial_path(&self) -> PathBuf {
         self.path.with_extension(format!("partial-{}", process::id()))
     }
@@ -135,7 +135,7 @@ impl Session {
     /// Opens a session that another recorder began.
     ///
     /// # Errors
-    /// The directory holds no session of this version.
+    /// The directory has no session of this version.
     pub fn open(dir: &Path) -> Result<Self, RecordError> {
         let bad = |why: String| RecordError::BadSession { path: dir.to_path_buf(), why };
         let text = fs::read(dir.join(INFO_FILE)).map_err(|why| bad(format!("{INFO_FILE}: {why}")))?;
@@ -149,7 +149,7 @@ impl Session {
         Ok(Self { dir: dir.to_path_buf(), control: Control::open(dir)?, info })
     }
 
-    /// Notes which process the program is.
+    /// Stores the program's process id.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -164,10 +164,11 @@ impl Session {
         fs::write(&path, json).map_err(RecordError::io(&path, "write"))
     }
 
-    /// Ticks to nanoseconds, best from the session's start to now; on another boot, from the start alone.
+    /// Conversion of ticks to nanoseconds: most precise from the session's start to now; after a reboot, from the start
+    /// alone.
     ///
     /// # Errors
-    /// The session's clock readings make no sense.
+    /// The session's clock readings are out of order.
     pub fn tick_rate(&self) -> Result<TickRate, RecordError> {
         let (start, soon) = self.info.calibration;
         let end = if self.info.boot_id == boot_id() { ClockPair::now() } else { soon };
@@ -177,7 +178,7 @@ impl Session {
         })
     }
 
-    /// The logs, by process id and image.
+    /// The logs, sorted by process id and image.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -194,15 +195,16 @@ impl Session {
         Ok(logs)
     }
 
-    /// Removes what was converted ahead of time and is of no more use: the traces need the room.
+    /// Removes early conversions that are of no more use: the traces need the space.
     pub fn remove_ahead(&self) {
         for log in self.logs().unwrap_or_default() {
-            // Where it cannot be removed it only takes room.
+            // If this fails, the file only wastes space.
             let _ = fs::remove_file(log.ahead_path());
         }
     }
 
-    /// Leaves the session for a recovery: why it is needed, and where, unless the session is gone.
+    /// Keeps the session for a recovery. Returns the error that names the session and the reason, unless the session is
+    /// gone.
     pub fn kept(self, why: RecordError) -> RecordError {
         if !self.dir.exists() {
             return why;
@@ -211,25 +213,25 @@ impl Session {
         RecordError::Kept { session: self.dir, why: Box::new(why) }
     }
 
-    /// Whether the session's folder and the output lie in the same one.
+    /// Whether the session's directory and the output have the same parent.
     pub fn lies_beside_output(&self) -> bool {
         let beside = |path: &Path| path.parent().and_then(|folder| folder.canonicalize().ok());
         let session = self.dir.canonicalize().ok();
         session.as_deref().and_then(Path::parent) == beside(&self.info.output).as_deref()
     }
 
-    /// Removes the session with all its logs. Processes that still write to them stop recording: they would fill the
-    /// disk with records that nobody can find.
+    /// Removes the session with all its logs. Processes that still write to them stop recording, so that they do not
+    /// fill the disk with unreachable records.
     ///
     /// # Errors
-    /// Something in it cannot be removed.
+    /// Part of it cannot be removed.
     pub fn remove(self) -> Result<(), RecordError> {
         self.control.end(EndReason::Recorder)?;
         fs::remove_dir_all(&self.dir).map_err(RecordError::io(&self.dir, "remove"))
     }
 }
 
-/// What root starts may change its user and then fork: such a child begins a log of its own.
+/// A program started by root may change its user and then fork: the child must be able to create its log.
 fn admit_other_users(dir: &Path) -> Result<(), RecordError> {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
@@ -238,7 +240,7 @@ fn admit_other_users(dir: &Path) -> Result<(), RecordError> {
     fs::set_permissions(dir, Permissions::from_mode(0o1733)).map_err(RecordError::io(dir, "open to other users"))
 }
 
-/// From here on the session, not this value, decides when the directory goes.
+/// From here on the directory is not removed with this value.
 fn keep(dir: TempDir) {
     let _ = dir.keep();
 }

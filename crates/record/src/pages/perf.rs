@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::pages::ring::Ring;
 use crate::pages::tracefs::{Tracepoint, fault_tracepoints};
 
-/// What the kernel tells about page faults, from best to worst.
+/// What the kernel reports about page faults, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultVisibility {
@@ -22,17 +22,17 @@ pub enum FaultVisibility {
     Accesses,
     /// Every fault.
     Faults,
-    /// Faults of the program itself, not those that system calls take for it.
+    /// Faults in user mode, not those of system calls on the program's behalf.
     UserFaults,
     /// Nothing.
     None,
 }
 
-/// Data bytes of a ring: powers of two, the first that the kernel grants.
+/// Data bytes of a ring: the largest power of two that the kernel grants, from here down.
 const RING_BYTES_MAX: usize = 8 << 20;
 const RING_BYTES_MIN: usize = 64 << 10;
 
-/// What is asked of one event.
+/// Parameters of one event.
 #[derive(Clone, Copy)]
 struct Wanted {
     kind: u32,
@@ -41,17 +41,17 @@ struct Wanted {
     flags: u64,
 }
 
-/// Where a sample has what is needed.
+/// Where a sample has the values.
 #[derive(Clone, Copy, Debug)]
 pub enum Layout {
     /// A software event's sample.
     Software,
-    /// A tracepoint's; of the two that share a ring, both look alike.
+    /// A tracepoint's sample; the two that share a ring have the same layout.
     Tracepoint(Tracepoint),
 }
 
-/// Opens the rings for all processes that this thread starts from now on, with the best sight that the system allows.
-/// Second, why it is not a better one.
+/// Opens the rings for all processes that this thread starts from now on, with the best visibility that the system
+/// allows. The last value says why it is not better.
 pub fn open_rings() -> (FaultVisibility, Vec<Ring>, Option<String>) {
     let base = SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME | SAMPLE_ADDRESS;
     let mut worse = "the page-fault tracepoints need root".to_string();

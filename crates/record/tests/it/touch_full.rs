@@ -135,7 +135,7 @@ fn body(path: &Path) -> Vec<u8> {
 fn our_tool_and_lackey_give_the_same_trace() {
     let Some(tool) = own_tool() else { return };
     let lackey = TouchFull::lackey().expect("valgrind is there");
-    assert_eq!(lackey.why_lackey(), Some("asked for"));
+    assert_eq!(lackey.why_lackey(), Some("requested"));
     let dir = scratch();
     let program = compile(dir.path(), "touches", &[]);
     for merging in [Merging::None, Merging::Extending] {
