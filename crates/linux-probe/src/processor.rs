@@ -1,7 +1,7 @@
-//! Which processor the calling thread runs on.
+//! Pins the calling thread to its processor.
 
-/// Keeps the calling thread on the processor that it runs on now, and the processes that it forks: what the kernel collects for each processor
-/// (lots of pages on their way to its lists) is then all in one place. False where the system does not allow it.
+/// Pins the calling thread, and the processes that it forks later, to its present processor: the kernel's per-CPU
+/// batches (pages on their way to its lists) are then in one place. False if the system does not allow it.
 pub fn stay_on_this() -> bool {
     // SAFETY: it has no arguments.
     let here = unsafe { libc::sched_getcpu() };

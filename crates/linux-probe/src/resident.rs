@@ -1,5 +1,5 @@
-//! Memory of the replay's own that takes no page fault while faults are counted: its tables.
-//! (Code, data and stack: `settle.rs`.)
+//! Memory for the replay's own tables that takes no page fault while faults are counted. (Code, data and stack:
+//! `settle.rs`.)
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -10,7 +10,7 @@ use crate::PAGE_BYTES;
 /// Values for which all bytes zero is a valid value, and which need no drop.
 ///
 /// # Safety
-/// Exactly that must hold.
+/// This must hold for the type.
 pub unsafe trait Zeroable: Copy {}
 
 // SAFETY: integers are valid whatever their bytes.
@@ -20,7 +20,7 @@ unsafe impl Zeroable for u32 {}
 // SAFETY: as above.
 unsafe impl Zeroable for u64 {}
 
-/// An array in a map of its own, present from the start and never on huge pages.
+/// An array in its own mapping, present from the start and never on huge pages.
 #[derive(Debug)]
 pub struct Resident<T: Zeroable> {
     start: NonNull<T>,
@@ -71,8 +71,8 @@ impl<T: Zeroable> Drop for Resident<T> {
 
 /// Makes every page of a range present and writable, keeping its contents.
 ///
-/// Whole pages are taken, so neighbours on the first and last page come along. Where the kernel lacks
-/// `MADV_POPULATE_WRITE` (before 5.14) each page is written by hand.
+/// It works on whole pages, so neighbours on the first and last page are included. If the kernel lacks
+/// `MADV_POPULATE_WRITE` (before 5.14), each page is written individually.
 pub fn make_resident(start: *const u8, bytes: usize) {
     if bytes == 0 {
         return;

@@ -1,4 +1,4 @@
-//! The ring in which the kernel leaves an event's records (`struct perf_event_mmap_page`).
+//! The ring into which the kernel writes an event's records (`struct perf_event_mmap_page`).
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,7 +11,7 @@ const HEAD_AT: usize = 1024;
 const TAIL_AT: usize = 1032;
 /// Bytes of a record's header.
 pub const HEADER_BYTES: usize = 8;
-/// `PERF_RECORD_LOST`: records had no room.
+/// `PERF_RECORD_LOST`: records that did not fit.
 pub const RECORD_LOST: u32 = 2;
 /// `PERF_RECORD_SAMPLE`.
 pub const RECORD_SAMPLE: u32 = 9;
@@ -21,9 +21,9 @@ pub const RECORD_SAMPLE: u32 = 9;
 pub struct RecordHeader {
     /// `RECORD_*`.
     pub kind: u32,
-    /// Flags; the lowest three bits say in which mode the processor was.
+    /// Flags; the lowest three bits are the processor's mode.
     pub misc: u16,
-    /// With the header.
+    /// Length, header included.
     pub bytes: u64,
 }
 
@@ -41,7 +41,7 @@ impl Ring {
     /// Maps the ring of an event, with `data_bytes` (a power of two) for records.
     ///
     /// # Errors
-    /// The kernel grants no such ring.
+    /// The kernel does not grant the ring.
     pub fn map(event: &OwnedFd, data_bytes: usize) -> io::Result<Ring> {
         let bytes = PAGE_BYTES as usize + data_bytes;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
@@ -50,13 +50,13 @@ impl Ring {
         if got == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Ring { map: got.cast(), data_bytes }) }
     }
 
-    /// Takes every fault of its pages now, before the kernel writes to it.
+    /// Takes all page faults of the ring now, before the kernel writes to it.
     pub fn touch(&self) {
         for at in (0..PAGE_BYTES as usize + self.data_bytes).step_by(PAGE_BYTES as usize) {
             // SAFETY: a byte of the map.
             unsafe { self.map.add(at).read_volatile() };
         }
-        // Writing its value back makes the control page writable.
+        // Storing the present value makes the control page writable.
         self.word(TAIL_AT).store(self.tail(), Ordering::Relaxed);
     }
 
@@ -70,7 +70,7 @@ impl Ring {
         unsafe { &*self.map.add(at).cast::<AtomicU64>() }
     }
 
-    /// Position behind the newest record.
+    /// Position after the newest record.
     pub fn head(&self) -> u64 {
         self.word(HEAD_AT).load(Ordering::Acquire)
     }
@@ -80,12 +80,12 @@ impl Ring {
         self.word(TAIL_AT).load(Ordering::Relaxed)
     }
 
-    /// Gives everything below a position back to the kernel.
+    /// Returns everything before a position to the kernel.
     pub fn release(&self, tail: u64) {
         self.word(TAIL_AT).store(tail, Ordering::Release);
     }
 
-    /// The header of the record at a position below the head.
+    /// The header of the record at a position before the head.
     pub fn header(&self, position: u64) -> RecordHeader {
         let mut bytes = [0; HEADER_BYTES];
         self.copy(position, &mut bytes);
@@ -93,7 +93,7 @@ impl Ring {
         RecordHeader { kind: word as u32, misc: (word >> 32) as u16, bytes: (word >> 48).max(HEADER_BYTES as u64) }
     }
 
-    /// Copies bytes from a position on, around the ring's end. No more than the ring holds.
+    /// Copies bytes from a position on, wrapping around at the ring's end; at most as many as the ring holds.
     pub fn copy(&self, position: u64, into: &mut [u8]) {
         assert!(into.len() <= self.data_bytes, "no record is longer than its ring");
         let start = position as usize & (self.data_bytes - 1);

@@ -1,4 +1,4 @@
-//! What is told about this very process, held against what it did.
+//! Compares what the kernel reports about this process with what the process did.
 
 use std::ptr;
 
@@ -9,8 +9,8 @@ use hksim_linux_probe::traps::TrapStream;
 
 const PAGES: usize = 64;
 
-/// A fresh private map of 64 pages on small pages, between two that may not be used: what other threads map beside it would
-/// otherwise become one mapping with it, now and then.
+/// A fresh private mapping of 64 small pages, between two inaccessible ones: otherwise a mapping of another thread next
+/// to it would sometimes merge with it.
 struct Map(*mut u8);
 
 impl Map {
