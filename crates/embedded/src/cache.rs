@@ -9,24 +9,24 @@ use crate::place::{allows_execution, can_be_named, user_cache, write_in};
 
 /// No directory allows the object to be unpacked and loaded from it.
 #[derive(Debug)]
-pub struct NoPlace {
+pub struct NoUsableDirectory {
     /// The directories tried.
     pub tried: Vec<PathBuf>,
 }
 
-impl std::fmt::Display for NoPlace {
+impl std::fmt::Display for NoUsableDirectory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let tried: Vec<String> = self.tried.iter().map(|place| place.display().to_string()).collect();
         write!(
             f,
-            "no place to unpack the allocator in (tried {}); set XDG_CACHE_HOME to a folder of yours that is writable, \
+            "no directory to unpack the allocator to (tried {}); set XDG_CACHE_HOME to a directory of yours that is writable, \
              not mounted noexec, and has no space or colon in its name",
             tried.join(", ")
         )
     }
 }
 
-impl std::error::Error for NoPlace {}
+impl std::error::Error for NoUsableDirectory {}
 
 /// The file `NAME.so` with the object's bytes, in a directory that only the user can write. The first call writes it;
 /// later calls use it. The directory's name contains a hash of the object, so that several versions of hksim can run at
@@ -34,14 +34,14 @@ impl std::error::Error for NoPlace {}
 ///
 /// # Errors
 /// No directory is usable.
-pub fn cached(name: &str, object: &[u8]) -> Result<PathBuf, NoPlace> {
+pub fn cached(name: &str, object: &[u8]) -> Result<PathBuf, NoUsableDirectory> {
     // SAFETY: has no precondition.
     let user = unsafe { libc::geteuid() };
     let own = format!("hksim-{user}");
     let mut places: Vec<PathBuf> = user_cache().map(|cache| cache.join("hksim")).into_iter().collect();
     places.extend([PathBuf::from("/tmp").join(&own), PathBuf::from("/var/tmp").join(&own)]);
     let found = places.iter().find_map(|place| cached_in(place, user, name, object));
-    found.ok_or(NoPlace { tried: places })
+    found.ok_or(NoUsableDirectory { tried: places })
 }
 
 fn cached_in(place: &Path, user: u32, name: &str, object: &[u8]) -> Option<PathBuf> {

@@ -11,8 +11,8 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-pub use cache::{NoPlace, cached};
-pub use place::{temporary_places, write_in};
+pub use cache::{NoUsableDirectory, cached};
+pub use place::{temporary_directories, write_in};
 
 /// The recorder that interposes `malloc` and its family.
 pub static RECORDER: &[u8] = include_bytes!(env!("HKSIM_RECORDER_OBJECT"));

@@ -15,7 +15,7 @@ pub(crate) fn user_cache() -> Option<PathBuf> {
 }
 
 /// Directories for temporary files, best first.
-pub fn temporary_places() -> Vec<PathBuf> {
+pub fn temporary_directories() -> Vec<PathBuf> {
     let mut places = vec![env::temp_dir(), PathBuf::from("/tmp"), PathBuf::from("/var/tmp")];
     places.extend(user_cache());
     places.dedup();

@@ -13,7 +13,7 @@ use crate::perf::{self, Request};
 use crate::ring::{HEADER_BYTES, RECORD_SAMPLE, Ring};
 
 /// Processor time between two samples.
-pub const LOOK_PERIOD: Duration = Duration::from_micros(250);
+pub const SAMPLE_PERIOD: Duration = Duration::from_micros(250);
 /// Bytes of the ring: records have only a header, so it holds sixteen seconds of one thread.
 const RING_BYTES: usize = 512 << 10;
 /// `PERF_RECORD_MISC_CPUMODE_MASK`, and two of its values.
@@ -23,14 +23,14 @@ const MODE_USER: u16 = 2;
 
 /// Samples of a thread, by mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looks {
+pub struct ModeSamples {
     /// Samples in the kernel.
     pub kernel: u64,
     /// Samples in user mode.
     pub user: u64,
 }
 
-impl Looks {
+impl ModeSamples {
     /// All samples.
     pub fn total(&self) -> u64 {
         self.kernel + self.user
@@ -43,11 +43,11 @@ impl Looks {
 
     /// The processor time that the samples represent.
     pub fn time(&self) -> Duration {
-        LOOK_PERIOD.saturating_mul(self.total().try_into().unwrap_or(u32::MAX))
+        SAMPLE_PERIOD.saturating_mul(self.total().try_into().unwrap_or(u32::MAX))
     }
 
     /// Adds other samples.
-    pub fn add(&mut self, more: Looks) {
+    pub fn add(&mut self, more: ModeSamples) {
         self.kernel += more.kernel;
         self.user += more.user;
     }
@@ -70,7 +70,7 @@ impl CpuModes {
         let request = Request {
             kind: perf::TYPE_SOFTWARE,
             config: perf::SOFTWARE_CPU_CLOCK,
-            sample_period: LOOK_PERIOD.as_nanos() as u64,
+            sample_period: SAMPLE_PERIOD.as_nanos() as u64,
             flags: perf::FLAG_DISABLED,
             ..Request::default()
         };
@@ -91,9 +91,9 @@ impl CpuModes {
     }
 
     /// The samples since the last call.
-    pub fn take(&mut self) -> Looks {
+    pub fn take(&mut self) -> ModeSamples {
         let (head, mut tail) = (self.ring.head(), self.ring.tail());
-        let mut looks = Looks::default();
+        let mut looks = ModeSamples::default();
         while tail + HEADER_BYTES as u64 <= head {
             let header = self.ring.header(tail);
             if header.kind == RECORD_SAMPLE {

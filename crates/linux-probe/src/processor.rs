@@ -2,7 +2,7 @@
 
 /// Pins the calling thread, and the processes that it forks later, to its present processor: the kernel's per-CPU
 /// batches (pages on their way to its lists) are then in one place. False if the system does not allow it.
-pub fn stay_on_this() -> bool {
+pub fn pin_to_current_processor() -> bool {
     // SAFETY: it has no arguments.
     let here = unsafe { libc::sched_getcpu() };
     let Ok(here) = usize::try_from(here) else { return false };
@@ -22,7 +22,7 @@ mod tests {
     #[test]
     fn a_thread_stays_where_it_is_told_to() {
         std::thread::spawn(|| {
-            if !super::stay_on_this() {
+            if !super::pin_to_current_processor() {
                 return eprintln!("skipped: sched_setaffinity is not allowed");
             }
             let status = std::fs::read_to_string("/proc/thread-self/status").expect("the thread's status");

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hksim_embedded::{RECORDER, RECORDER_WITH_OPERATORS, temporary_places, write_in};
+use hksim_embedded::{RECORDER, RECORDER_WITH_OPERATORS, temporary_directories, write_in};
 use tempfile::TempDir;
 
 use crate::error::RecordError;
@@ -65,7 +65,7 @@ impl Unpacked {
 /// # Errors
 /// No directory allows it.
 pub fn unpack(variant: Variant) -> Result<Unpacked, RecordError> {
-    let places = temporary_places();
+    let places = temporary_directories();
     places.iter().for_each(|place| remove_all_left_behind(place));
     places.iter().find_map(|place| unpack_in(place, variant)).ok_or_else(|| RecordError::NoPlaceForObject {
         tried: places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", "),
