@@ -20,7 +20,7 @@ pub fn pin_to_current_processor() -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_thread_stays_where_it_is_told_to() {
+    fn a_pinned_thread_stays_on_its_processor() {
         std::thread::spawn(|| {
             if !super::pin_to_current_processor() {
                 return eprintln!("skipped: sched_setaffinity is not allowed");

@@ -1,7 +1,7 @@
 //! Speed of the conversion from log to trace, in events per second of one core.
 //!
-//! The logs are written here, by the recorder's own encoding, from random_mixed in one thread, in two whose events
-//! alternate in time, or in many of which each comes when the one before it is done.
+//! The benchmark writes the logs itself, with the recorder's own encoding of random_mixed: in one thread, in two whose
+//! events alternate in time, or in many, each of which begins when the one before has ended.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -10,7 +10,7 @@ use crate::error::RecordError;
 /// Longest file name. The longest name derived from it, `.NAME.recording-XXXXXX`, has 18 bytes more.
 const NAME_BYTES_MAX: usize = 255 - 18;
 
-/// The output as an absolute path. A symbolic link is not followed.
+/// The output as an absolute path. If it is a symbolic link, the link's target is the output.
 ///
 /// # Errors
 /// The path cannot be the name of a trace.
@@ -20,13 +20,13 @@ pub fn absolute(output: &Path) -> Result<PathBuf, RecordError> {
     let refused = |why| Err(RecordError::BadOutput { path: output.to_path_buf(), why });
     let taken = fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file());
     let Some(name) = path.file_name().filter(|_| !taken && !output.as_os_str().as_bytes().ends_with(b"/")) else {
-        return refused("is no regular file; name one for the trace");
+        return refused("is not a regular file; name one for the trace");
     };
     if name.len() > NAME_BYTES_MAX {
         return refused("its name is too long for the files derived from it; use a name of at most 237 bytes");
     }
     if path.to_str().is_none() {
-        return refused("is no UTF-8, so that the session could not note it; choose another name or folder");
+        return refused("is not UTF-8, so the session cannot store it; choose another name or directory");
     }
     Ok(path)
 }

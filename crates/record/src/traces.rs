@@ -34,13 +34,13 @@ const NEVER_STARTED: &str = "the recording began stopped and was never started; 
 const LEFT_OUT: &str =
     "none of its processes was to be recorded; --only takes the names of programs' files or commands";
 /// Reason if all logs are damaged.
-const DAMAGED: &str = "what its processes have written is damaged";
+const DAMAGED: &str = "the logs of its processes are damaged";
 /// Reason if the logs are empty files.
-const NO_LOG: &str = "the recorder was loaded, but could not write its first 4 KiB; make room where the trace goes, or \
+const NO_LOG: &str = "the recorder was loaded, but could not write its first 4 KiB; free disk space where the trace goes, or \
      raise the file-size limit (ulimit -f)";
 /// Likely reason if the logs have no events.
-const NO_EVENTS: &str = "the recorder was loaded, but no allocating function was called through it; a program with \
-     an allocator of its own inside must be built without it to be recorded, and some programs allocate nothing";
+const NO_EVENTS: &str = "the recorder was loaded, but no allocating function was called through it; a program that \
+     contains its own allocator must be built without it to be recorded, and some programs allocate nothing";
 
 /// How to write the traces of a session, and what was converted while the program ran.
 #[derive(Default)]
@@ -182,7 +182,7 @@ fn paths(output: &Path, images: &[Image]) -> Result<Vec<PathBuf>, RecordError> {
     if images.iter().skip(1).any(Image::has_records) {
         let folder = naming::folder(output);
         fs::create_dir_all(&folder)
-            .map_err(RecordError::io(&folder, "create the folder of the other processes' traces"))?;
+            .map_err(RecordError::io(&folder, "create the directory of the other processes' traces"))?;
     }
     let path = |(index, image): (usize, &Image)| match index {
         0 => output.to_path_buf(),

@@ -13,12 +13,12 @@ use crate::support::{compile, read, scratch};
 
 const OUTPUT: &str = "HKSIM_TEST_OUTPUT";
 const PROGRAM: &str = "HKSIM_TEST_PROGRAM";
-/// Its argument.
+/// The environment variable with the program's argument.
 const ARGUMENT: &str = "HKSIM_TEST_ARGUMENT";
-/// A program that allocates until it is stopped takes this many rounds.
+/// Rounds of a program that allocates until it is killed.
 const FOR_EVER: &str = "100000000000";
 
-/// Not a test of its own: the recorder as a process, for tests that send it signals.
+/// Not a test: the recorder as a process, for tests that send it signals.
 #[test]
 #[ignore = "started by the other tests of this file"]
 fn as_recorder() {
@@ -31,7 +31,7 @@ fn as_recorder() {
     assert_eq!(report.exit, Some(Exit::Signal(libc::SIGTERM)));
 }
 
-/// Starts the recorder on a program, whose trace is to be `dir/app.hkt`.
+/// Starts the recorder on a program; the trace is `dir/app.hkt`.
 pub fn recorder_of(dir: &Path, program: &Path, argument: &str) -> Child {
     Command::new(env::current_exe().expect("this test"))
         .args(["--exact", "signals::as_recorder", "--ignored", "--test-threads=1", "--quiet"])
@@ -113,7 +113,7 @@ fn the_session_of_a_killed_recorder_can_be_recovered() {
     assert!(!session.exists(), "the session is removed");
 }
 
-/// Copies of the session with random damage: each is recovered, or refused with a reason and kept.
+/// Copies of the session with random damage. Each is recovered, or refused with a reason and kept.
 fn damaged_sessions_are_refused_or_read(session: &Path) {
     let seed = 0x5eed_0002_u64;
     let mut random = seed;
@@ -130,7 +130,7 @@ fn damaged_sessions_are_refused_or_read(session: &Path) {
         }
         let log = find_log(copy.path());
         let mut bytes = fs::read(&log).expect("its log");
-        // Mostly in the control page and the buffer's header, where damage goes furthest.
+        // Mostly in the control page and the buffer's header, where damage has the most effect.
         for _ in 0..4 {
             let end = if draw() % 4 == 0 { bytes.len() } else { (256 << 10) + 64 };
             let at = draw() as usize % end;
