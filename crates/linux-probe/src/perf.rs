@@ -115,7 +115,7 @@ pub fn open(request: &Request, processor: Option<c_int>) -> io::Result<OwnedFd> 
     if got < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor that no other value owns.
     Ok(unsafe { OwnedFd::from_raw_fd(got as c_int) })
 }
 

@@ -35,7 +35,7 @@ impl<T: Zeroable> Resident<T> {
     pub fn zeroed(len: usize) -> io::Result<Resident<T>> {
         let bytes = len.max(1).checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new map, at a place of the kernel's choice.
+        // SAFETY: a new mapping, at an address of the kernel's choice.
         let got = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if got == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -50,7 +50,7 @@ impl<T: Zeroable> Resident<T> {
 impl<T: Zeroable> Deref for Resident<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        // SAFETY: the map holds `len` values, valid since zeroed, aligned to a page.
+        // SAFETY: the mapping holds `len` values, valid since zeroed, aligned to a page.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -64,7 +64,7 @@ impl<T: Zeroable> DerefMut for Resident<T> {
 
 impl<T: Zeroable> Drop for Resident<T> {
     fn drop(&mut self) {
-        // SAFETY: the map is this value's own.
+        // SAFETY: the mapping is this value's own.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len.max(1) * size_of::<T>()) };
     }
 }

@@ -34,7 +34,7 @@ pub struct Ring {
     data_bytes: usize,
 }
 
-// SAFETY: the map belongs to this value alone; what the kernel writes is read by atomics or lies below the head.
+// SAFETY: the mapping belongs to this value alone; what the kernel writes is read by atomics or lies below the head.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -45,7 +45,7 @@ impl Ring {
     pub fn map(event: &OwnedFd, data_bytes: usize) -> io::Result<Ring> {
         let bytes = PAGE_BYTES as usize + data_bytes;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new map of the event's ring.
+        // SAFETY: a new mapping of the event's ring.
         let got = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, event.as_raw_fd(), 0) };
         if got == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Ring { map: got.cast(), data_bytes }) }
     }
@@ -53,7 +53,7 @@ impl Ring {
     /// Takes all page faults of the ring now, before the kernel writes to it.
     pub fn touch(&self) {
         for at in (0..PAGE_BYTES as usize + self.data_bytes).step_by(PAGE_BYTES as usize) {
-            // SAFETY: a byte of the map.
+            // SAFETY: a byte of the mapping.
             unsafe { self.map.add(at).read_volatile() };
         }
         // Storing the present value makes the control page writable.
@@ -98,7 +98,7 @@ impl Ring {
         assert!(into.len() <= self.data_bytes, "no record is longer than its ring");
         let start = position as usize & (self.data_bytes - 1);
         let first = into.len().min(self.data_bytes - start);
-        // SAFETY: both parts lie inside the ring's data, which begins behind the control page, by the assertion.
+        // SAFETY: both parts lie inside the ring's data, which begins after the control page, by the assertion.
         unsafe {
             let data = self.map.add(PAGE_BYTES as usize);
             data.add(start).copy_to_nonoverlapping(into.as_mut_ptr(), first);
@@ -109,7 +109,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the map is this value's own.
+        // SAFETY: the mapping is this value's own.
         unsafe { libc::munmap(self.map.cast(), PAGE_BYTES as usize + self.data_bytes) };
     }
 }

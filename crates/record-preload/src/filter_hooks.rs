@@ -9,17 +9,17 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT, SECCOMP_SET_MODE_FILTER, SECCOMP_SET_MODE_STRICT};
 use libc::{c_int, c_long, c_ulong, c_void};
 
-use crate::filters::{self, Wanted};
+use crate::filters::{self, NewFilter};
 use crate::{policy, real};
 
 /// Makes a system call for the program, given by its number and first arguments. A call that installs a filter goes
 /// through [`filters::install`]; a change of memory policy is recorded.
 fn around(number: c_long, first: c_ulong, second: c_ulong, third: c_ulong, call: impl FnOnce() -> c_long) -> c_long {
     let wanted = match (number, first as u32, second as u32) {
-        (libc::SYS_seccomp, SECCOMP_SET_MODE_STRICT, _) => Wanted::Strict,
-        (libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, _) => Wanted::Program(third),
-        (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT) => Wanted::Strict,
-        (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER) => Wanted::Program(third),
+        (libc::SYS_seccomp, SECCOMP_SET_MODE_STRICT, _) => NewFilter::Strict,
+        (libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, _) => NewFilter::Program(third),
+        (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT) => NewFilter::Strict,
+        (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER) => NewFilter::Program(third),
         _ => {
             let result = call();
             policy::note(number, first, second, third, result);

@@ -59,10 +59,10 @@ struct Filter {
     instructions: usize,
 }
 
-/// The filter installed last; initially [`UNASKED`]. A forked child inherits it, as in the kernel.
-static FILTERS: AtomicPtr<Filter> = AtomicPtr::new((&raw const UNASKED).cast::<Filter>().cast_mut());
+/// The filter installed last; initially [`UNKNOWN`]. A forked child inherits it, as in the kernel.
+static FILTERS: AtomicPtr<Filter> = AtomicPtr::new((&raw const UNKNOWN).cast::<Filter>().cast_mut());
 /// Represents the filters that the process may have begun with.
-static UNASKED: [usize; 2] = [1, 0];
+static UNKNOWN: [usize; 2] = [1, 0];
 /// Represents a filter that cannot be read or copied: it allows nothing.
 static NOTHING: [usize; 2] = [0; 2];
 /// Threads in a [`Section`].
@@ -105,7 +105,7 @@ impl Drop for Section {
 }
 
 /// What the program asks the kernel to install.
-pub enum Wanted {
+pub enum NewFilter {
     /// Only `read`, `write` and `exit` are allowed.
     Strict,
     /// The filter described at this address, which may be invalid.
@@ -114,7 +114,7 @@ pub enum Wanted {
 
 /// Installs a filter by `install`, which returns -1 if the kernel refuses it. The recorder prepares for the filter
 /// first.
-pub fn install(wanted: Wanted, install: impl FnOnce() -> c_long) -> c_long {
+pub fn install(wanted: NewFilter, install: impl FnOnce() -> c_long) -> c_long {
     let before = known(FILTERS.load(Ordering::Acquire));
     let new = prepare(&wanted, before);
     let result = install();
@@ -129,13 +129,13 @@ pub fn install(wanted: Wanted, install: impl FnOnce() -> c_long) -> c_long {
 }
 
 /// Copies the filter and adds it to the list; null, without effect, if the kernel will refuse it.
-fn prepare(wanted: &Wanted, before: *mut Filter) -> *mut Filter {
+fn prepare(wanted: &NewFilter, before: *mut Filter) -> *mut Filter {
     let _errno = sys::Errno::save();
     let new = match wanted {
-        Wanted::Strict => Filter::keep(before, &[]),
+        NewFilter::Strict => Filter::keep(before, &[]),
         // An earlier filter may forbid the call that checks what is readable.
-        Wanted::Program(_) if !sys::is_readable((&raw const *wanted) as u64) => Filter::keep(before, &[]),
-        Wanted::Program(address) => match instructions_at(*address) {
+        NewFilter::Program(_) if !sys::is_readable((&raw const *wanted) as u64) => Filter::keep(before, &[]),
+        NewFilter::Program(address) => match instructions_at(*address) {
             Some(instructions) => Filter::keep(before, instructions),
             None => return null_mut(),
         },
@@ -145,7 +145,7 @@ fn prepare(wanted: &Wanted, before: *mut Filter) -> *mut Filter {
         let _signals = sys::SignalsBlocked::new();
         process.prepare_for_filter(|call| new.allows(call));
     }
-    if matches!(wanted, Wanted::Strict) {
+    if matches!(wanted, NewFilter::Strict) {
         clock::give_up();
     }
     FILTERS.store(new, Ordering::SeqCst);
@@ -205,7 +205,7 @@ impl Filter {
 }
 
 const _: () =
-    assert!(size_of::<Filter>() == size_of_val(&UNASKED) && align_of::<Filter>() >= align_of::<sock_filter>());
+    assert!(size_of::<Filter>() == size_of_val(&UNKNOWN) && align_of::<Filter>() >= align_of::<sock_filter>());
 
 /// Result of the filter for a call; `None` if the filter ends in another way, which allows nothing.
 fn run(program: &[sock_filter], Call(data): &Call) -> Option<u32> {
@@ -266,10 +266,10 @@ fn calculate(code: u16, a: u32, other: u32) -> Option<u32> {
 
 /// The filters, after detecting those that the process began with.
 fn known(last: *mut Filter) -> *mut Filter {
-    if last != (&raw const UNASKED).cast::<Filter>().cast_mut() {
+    if last != (&raw const UNKNOWN).cast::<Filter>().cast_mut() {
         return last;
     }
-    let found = if begins_like_recorder() { null_mut() } else { Filter::nothing() };
+    let found = if has_only_known_filters() { null_mut() } else { Filter::nothing() };
     match FILTERS.compare_exchange(last, found, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => found,
         Err(other) => other,
@@ -277,11 +277,11 @@ fn known(last: *mut Filter) -> *mut Filter {
 }
 
 /// Whether the process began with no more filters than `hksim` itself has.
-fn begins_like_recorder() -> bool {
+fn has_only_known_filters() -> bool {
     let _errno = sys::Errno::save();
     let mut text = [0; 4096];
     // The dynamic linker has just made these calls, so they are safe to make unchecked.
-    let bytes = sys::read_unasked(c"/proc/self/status", &mut text);
+    let bytes = sys::read_unfiltered(c"/proc/self/status", &mut text);
     filters_in(text.get(..bytes).unwrap_or_default()) <= session::own_filters()
 }
 

@@ -33,7 +33,7 @@ impl Shared {
             return None;
         }
         let path = process.numbered_path(process.number_fork(), FORKING_SUFFIX)?;
-        // SAFETY: the path ends with a zero byte, behind the place where its name begins.
+        // SAFETY: the path ends with a zero byte, after the offset at which its name begins.
         let fd =
             unsafe { session::open_file(&path, process.name_start(), libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC) };
         if fd < 0 {
@@ -57,7 +57,7 @@ impl Shared {
         }
         let _errno = sys::Errno::save();
         let named = u32::try_from(child).ok().and_then(|child| self.process.numbered_path(child, FORKED_SUFFIX));
-        // SAFETY: both paths end with a zero byte, behind the place where their names begin.
+        // SAFETY: both paths end with a zero byte, after the offset at which their names begin.
         if !named.is_some_and(|named| unsafe { session::rename_file(&self.path, &named, self.process.name_start()) }) {
             self.remove();
         }

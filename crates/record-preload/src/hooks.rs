@@ -15,8 +15,8 @@ use crate::{clock, forks, pool, real, sequence, sys, thread_buffer};
 /// log2 of the page size, the alignment of `valloc` and `pvalloc`.
 const PAGE_LOG2: u8 = 12;
 
-/// Records an allocating call that just returned `block`.
-fn made(kind: Kind, block: *mut c_void, size: u64, align_log2: u8) {
+/// Records a call about `block` that has just returned.
+fn record_call(kind: Kind, block: *mut c_void, size: u64, align_log2: u8) {
     thread_buffer::push(&Record { align_log2, ..Record::new(kind, ticks(), block as u64, size) });
 }
 
@@ -135,8 +135,8 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: size_t, size: s
 /// `block` is null or a live block.
 unsafe fn resize(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
     if pool::owns(block) {
-        // SAFETY: owns just said so.
-        return unsafe { leave_pool(kind, block, size) };
+        // SAFETY: `owns` has just confirmed it.
+        return unsafe { move_out_of_pool(kind, block, size) };
     }
     let Some(real) = real::realloc() else {
         return if block.is_null() { pool::allocate(size, 1) } else { null_mut() };
@@ -146,7 +146,7 @@ unsafe fn resize(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
     // SAFETY: by the caller's promise.
     let new = unsafe { real(block, size) };
     if block.is_null() {
-        made(kind, new, size as u64, 0);
+        record_call(kind, new, size as u64, 0);
     } else {
         let (duration, old) = (ticks().wrapping_sub(before), block as u64);
         thread_buffer::push(&Record { duration, old, ..Record::new(kind, before, new as u64, size as u64) });
@@ -159,7 +159,7 @@ unsafe fn resize(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
 /// # Safety
 /// `block` is a pool block.
 #[cold]
-unsafe fn leave_pool(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
+unsafe fn move_out_of_pool(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
     let new = match real::malloc() {
         // SAFETY: malloc has no precondition.
         Some(real) => unsafe { real(size) },
@@ -172,7 +172,7 @@ unsafe fn leave_pool(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_voi
             core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), bytes);
         }
     }
-    made(kind, new, size as u64, 0);
+    record_call(kind, new, size as u64, 0);
     new
 }
 
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, alignment: size
     let result = unsafe { real(block, alignment, size) };
     // SAFETY: on success the real function has written `*block`.
     let address = if result == 0 { unsafe { *block } } else { null_mut() };
-    made(Kind::PosixMemalign, address, size as u64, log2_ceiling(alignment));
+    record_call(Kind::PosixMemalign, address, size as u64, log2_ceiling(alignment));
     result
 }
 
@@ -201,7 +201,7 @@ pub extern "C" fn aligned_alloc(alignment: size_t, size: size_t) -> *mut c_void 
     };
     // SAFETY: the real function checks its arguments.
     let block = unsafe { real(alignment, size) };
-    made(Kind::AlignedAlloc, block, size as u64, log2_ceiling(alignment));
+    record_call(Kind::AlignedAlloc, block, size as u64, log2_ceiling(alignment));
     block
 }
 
@@ -213,7 +213,7 @@ pub extern "C" fn memalign(alignment: size_t, size: size_t) -> *mut c_void {
     };
     // SAFETY: the real function checks its arguments.
     let block = unsafe { real(alignment, size) };
-    made(Kind::Memalign, block, size as u64, log2_ceiling(alignment));
+    record_call(Kind::Memalign, block, size as u64, log2_ceiling(alignment));
     block
 }
 
@@ -225,7 +225,7 @@ pub extern "C" fn valloc(size: size_t) -> *mut c_void {
     };
     // SAFETY: valloc has no precondition.
     let block = unsafe { real(size) };
-    made(Kind::Valloc, block, size as u64, PAGE_LOG2);
+    record_call(Kind::Valloc, block, size as u64, PAGE_LOG2);
     block
 }
 
@@ -237,7 +237,7 @@ pub extern "C" fn pvalloc(size: size_t) -> *mut c_void {
     };
     // SAFETY: pvalloc has no precondition.
     let block = unsafe { real(size) };
-    made(Kind::Pvalloc, block, size as u64, PAGE_LOG2);
+    record_call(Kind::Pvalloc, block, size as u64, PAGE_LOG2);
     block
 }
 
@@ -248,7 +248,7 @@ pub extern "C" fn pvalloc(size: size_t) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
     if pool::owns(block) {
-        // SAFETY: owns just said so.
+        // SAFETY: `owns` has just confirmed it.
         return unsafe { pool::size(block) };
     }
     let Some(real) = real::malloc_usable_size() else {
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
     };
     // SAFETY: by the caller's promise.
     let bytes = unsafe { real(block) };
-    made(Kind::UsableSize, block, 0, 0);
+    record_call(Kind::UsableSize, block, 0, 0);
     bytes
 }
 

@@ -115,7 +115,7 @@ extern "C" fn aligned_new_instead(size: size_t, alignment: size_t) -> *mut c_voi
 }
 
 extern "C" fn delete_instead(block: *mut c_void) {
-    // SAFETY: a block that one of the functions above gave out.
+    // SAFETY: a block returned by one of the functions above.
     unsafe { hooks::free(block) }
 }
 

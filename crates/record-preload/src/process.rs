@@ -212,7 +212,7 @@ impl Process {
         let mut fd = -1;
         self.name.set(session.to_bytes().len() + 1);
         for number in 0..LOGS_PER_PID {
-            // SAFETY: only the starting thread writes the path, and nobody reads it before READY.
+            // SAFETY: only the starting thread writes the path, and no thread reads it before READY.
             if !write_path(unsafe { &mut *self.path.get() }, session, pid, number) {
                 return false;
             }
@@ -232,7 +232,7 @@ impl Process {
             return false;
         }
         self.control.set(control);
-        // SAFETY: the page was just mapped and is zero; nobody else knows it yet.
+        // SAFETY: the page was just mapped and is zero; no other thread knows it yet.
         unsafe { fill_control(&mut *control, pid, origin) };
         true
     }
@@ -253,7 +253,7 @@ impl Process {
         };
         suffix.copy_from_slice(STREAM_SUFFIX.as_bytes());
         if let Ok(path) = CStr::from_bytes_until_nul(&path) {
-            // SAFETY: the control page is mapped, and nobody else in this process uses the field.
+            // SAFETY: the control page is mapped, and no other code in this process uses the field.
             unsafe { (&raw mut (*self.control.get()).counters).write((&raw const self.counters) as u64) };
             sequence::begin(&self.counters, path);
         }
@@ -269,7 +269,7 @@ impl Process {
         let path = real::allocator().unwrap_or_default().to_bytes();
         let kept = path.get(..ALLOCATOR_BYTES).unwrap_or(path);
         let control = self.control.get();
-        // SAFETY: the page is mapped, the path fits its field, and nobody else in this process uses these fields.
+        // SAFETY: the page is mapped, the path fits its field, and no other code in this process uses these fields.
         unsafe {
             (&raw mut (*control).own_malloc).write(u32::from(!real::is_called()));
             (&raw mut (*control).allocator).cast::<u8>().copy_from_nonoverlapping(kept.as_ptr(), kept.len());
@@ -351,7 +351,7 @@ impl Process {
     }
 
     /// Whether the log was found full a short while ago, so that this event does not try again.
-    pub fn pauses(&self) -> bool {
+    pub fn waits_to_retry(&self) -> bool {
         self.attempts_pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
@@ -385,7 +385,7 @@ impl Process {
         }
         // SAFETY: takes the address of a field of the mapped page.
         let chunks = self.control_u32(|control| unsafe { &raw mut (*control).chunks });
-        self.reserve.lay_in(fd, self.window(), |count| chunks.fetch_add(count, Ordering::Relaxed));
+        self.reserve.prefill(fd, self.window(), |count| chunks.fetch_add(count, Ordering::Relaxed));
     }
 
     fn map_new_chunk(&self) -> Option<(u32, *mut u8)> {

@@ -32,7 +32,7 @@ pub struct Reserve {
 impl Reserve {
     /// Maps the window in the log `fd`. `first` takes a number of chunks and returns the number of their first;
     /// `window` describes them to the reader.
-    pub fn lay_in(&self, fd: i32, window: *mut Window, first: impl FnOnce(u32) -> u32) {
+    pub fn prefill(&self, fd: i32, window: *mut Window, first: impl FnOnce(u32) -> u32) {
         if !self.chunks.load(Ordering::Acquire).is_null() {
             return;
         }

@@ -240,7 +240,7 @@ fn wants_program() -> bool {
     }
     let (mut file, mut command) = ([0; PATH_BYTES], [0; PATH_BYTES]);
     let file_bytes = sys::read_link(c"/proc/self/exe", &mut file);
-    let command_bytes = sys::read_unasked(c"/proc/self/cmdline", &mut command);
+    let command_bytes = sys::read_unfiltered(c"/proc/self/cmdline", &mut command);
     let own =
         [file.get(..file_bytes), command.get(..command_bytes).and_then(|words| words.split(|&byte| byte == 0).next())];
     names

@@ -220,7 +220,7 @@ impl Sites {
         if !chunk.is_null() {
             return Some(chunk);
         }
-        let process = Process::current().filter(|process| !process.pauses())?;
+        let process = Process::current().filter(|process| !process.waits_to_retry())?;
         let (_, fresh) = process.new_chunk()?;
         let header =
             ChunkHeader { kind: CHUNK_SITES, buffer: sequence, cursor: 0, nested: 0, unused: 0, ended_ticks: 0 };

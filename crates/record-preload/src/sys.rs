@@ -64,14 +64,14 @@ unsafe fn system_call(number: c_long, words: &[u64; 6]) -> c_long {
         return -1;
     }
     // SAFETY: by the caller's promise.
-    unsafe { system_call_unasked(number, words) }
+    unsafe { system_call_unfiltered(number, words) }
 }
 
 /// Makes a call without checking the program's filters.
 ///
 /// # Safety
 /// As for the call itself.
-unsafe fn system_call_unasked(number: c_long, words: &[u64; 6]) -> c_long {
+unsafe fn system_call_unfiltered(number: c_long, words: &[u64; 6]) -> c_long {
     const ERRORS: core::ops::Range<c_long> = -4095..0;
     // SAFETY: by the caller's promise; so many words are there.
     let result = unsafe { enter_kernel(number, words) };
@@ -157,7 +157,7 @@ impl Drop for SignalsBlocked {
         let words = [how as u64, (&raw const *before) as u64, 0, SIGNAL_SET_BYTES as u64, 0, 0];
         // A filter installed since then waits for the end of this section before it is in force.
         // SAFETY: the set is as long as the kernel is told.
-        unsafe { system_call_unasked(libc::SYS_rt_sigprocmask, &words) };
+        unsafe { system_call_unfiltered(libc::SYS_rt_sigprocmask, &words) };
     }
 }
 
@@ -297,17 +297,17 @@ pub fn read(fd: c_int, bytes: &mut [u8]) -> usize {
 }
 
 /// Reads the start of a file without checking the program's filters; returns the bytes read, 0 on failure.
-pub fn read_unasked(path: &CStr, into: &mut [u8]) -> usize {
+pub fn read_unfiltered(path: &CStr, into: &mut [u8]) -> usize {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
     // SAFETY: a C string, and a buffer that is valid for its length.
     unsafe {
-        let fd = system_call_unasked(libc::SYS_openat, &six([libc::AT_FDCWD as u64, path.as_ptr() as u64, flags]));
+        let fd = system_call_unfiltered(libc::SYS_openat, &six([libc::AT_FDCWD as u64, path.as_ptr() as u64, flags]));
         if fd < 0 {
             return 0;
         }
         let place = into.as_mut_ptr() as u64;
-        let bytes = system_call_unasked(libc::SYS_read, &six([fd as u64, place, into.len() as u64]));
-        system_call_unasked(libc::SYS_close, &six([fd as u64]));
+        let bytes = system_call_unfiltered(libc::SYS_read, &six([fd as u64, place, into.len() as u64]));
+        system_call_unfiltered(libc::SYS_close, &six([fd as u64]));
         usize::try_from(bytes).unwrap_or(0)
     }
 }
@@ -343,7 +343,7 @@ pub fn identity(fd: c_int) -> Option<(u64, u64)> {
 
 /// Whether the process may create a file of `end` bytes. Growing it past RLIMIT_FSIZE would raise SIGXFSZ, which ends
 /// the program.
-pub fn may_reach(end: u64) -> bool {
+pub fn may_grow_to(end: u64) -> bool {
     // SAFETY: rlimit is plain data; the kernel fills it.
     unsafe {
         let mut limit: libc::rlimit64 = core::mem::zeroed();
@@ -355,7 +355,7 @@ pub fn may_reach(end: u64) -> bool {
 
 /// Writes all of `bytes` at `offset`; false if any of it could not be written.
 pub fn write_all_at(fd: c_int, mut bytes: &[u8], mut offset: u64) -> bool {
-    if !may_reach(offset.saturating_add(bytes.len() as u64)) {
+    if !may_grow_to(offset.saturating_add(bytes.len() as u64)) {
         return false;
     }
     while !bytes.is_empty() {
@@ -380,7 +380,7 @@ pub fn write_all_at(fd: c_int, mut bytes: &[u8], mut offset: u64) -> bool {
 /// least if one call writes whole pages.
 pub fn write_both_at(fd: c_int, first: &[u8], second: &[u8], offset: u64) -> bool {
     let bytes = first.len() + second.len();
-    if !may_reach(offset.saturating_add(bytes as u64)) {
+    if !may_grow_to(offset.saturating_add(bytes as u64)) {
         return false;
     }
     let part = |bytes: &[u8]| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -406,7 +406,7 @@ pub fn write_both_at(fd: c_int, first: &[u8], second: &[u8], offset: u64) -> boo
 /// Reserves space for `bytes` bytes at `offset` of the file, so that no store through a mapping can hit a full disk
 /// (SIGBUS). If the file system cannot reserve, writes zeros.
 pub fn reserve(fd: c_int, offset: u64, bytes: usize) -> bool {
-    if !may_reach(offset.saturating_add(bytes as u64)) {
+    if !may_grow_to(offset.saturating_add(bytes as u64)) {
         return false;
     }
     // SAFETY: touches no memory.
@@ -469,7 +469,7 @@ pub fn map_private(bytes: usize) -> *mut c_void {
 fn map(fd: c_int, offset: u64, bytes: usize, flags: c_int) -> *mut c_void {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as c_long;
     let nowhere = core::ptr::null::<c_void>();
-    // SAFETY: a new mapping where the kernel likes touches no existing memory.
+    // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
     let address = unsafe { call!(libc::SYS_mmap, nowhere, bytes, protection, flags as c_long, fd as c_long, offset) };
     if address == -1 { core::ptr::null_mut() } else { address as *mut c_void }
 }

@@ -66,7 +66,7 @@ pub fn push_small(kind: Kind, address: u64, size: u64) {
 #[inline(never)]
 fn push_other(kind: Kind, address: u64, size: u64) {
     if !session::is_recording() {
-        return stay_away();
+        return use_slow_path();
     }
     note_epoch();
     push_with_site(&Record::new(kind, clock::ticks(), address, size));
@@ -81,7 +81,7 @@ fn note_epoch() {
 }
 
 /// Sends the calling thread's next events to the slow path, because nothing is recorded now. Costs two comparisons.
-fn stay_away() {
+fn use_slow_path() {
     // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
     if let Some(buffer) = unsafe { arch::buffer().as_ref() } {
         buffer.limit.store(0, Ordering::Relaxed);
@@ -101,19 +101,19 @@ fn push_with_site(record: &Record) {
     let asks = record.kind.asks_for_memory();
     if asks && site::is_on() {
         let site = site::of_caller();
-        push_as_it_is(&Record { site, ..*record });
+        push_to_buffer(&Record { site, ..*record });
         if site != 0 {
             return;
         }
     } else {
-        push_as_it_is(record);
+        push_to_buffer(record);
     }
     if asks && site::is_wanted() && session::is_recording() {
         process::count_site_lost();
     }
 }
 
-fn push_as_it_is(record: &Record) {
+fn push_to_buffer(record: &Record) {
     // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
     match unsafe { arch::buffer().as_ref() } {
         Some(buffer) => buffer.push(record),
@@ -244,7 +244,7 @@ impl ThreadBuffer {
         let Some(word) = regions.compact_likely(kind, ticks, address, size) else {
             return false;
         };
-        // SAFETY: `used` is below one of the limits, so the word lies in the chunk; it is this buffer's.
+        // SAFETY: `used` is below one of the limits, so the word is in the chunk; it is this buffer's.
         unsafe { words_of(header).add(used as usize).write(word) };
         published.store(used + 1, Ordering::Release);
         true
@@ -402,7 +402,7 @@ impl ThreadBuffer {
 
     /// Gives the buffer a chunk of the log; false if none is available.
     fn attach(&self, process: &Process) -> bool {
-        if process.pauses() {
+        if process.waits_to_retry() {
             return false;
         }
         let Some((number, chunk)) = process.new_chunk() else {
@@ -503,7 +503,7 @@ impl ThreadBuffer {
 
     fn nested_at(&self, index: usize) -> *mut [u64; ESCAPE_WORDS] {
         debug_assert!(index < NESTED_RECORDS, "the nested area has that many records");
-        // SAFETY: the nested area lies in the buffer's chunk.
+        // SAFETY: the nested area is in the buffer's chunk.
         unsafe { self.header.get().cast::<u8>().add(NESTED_OFFSET).cast::<[u64; ESCAPE_WORDS]>().add(index) }
     }
 

@@ -191,7 +191,7 @@ impl Memory {
         if address.wrapping_sub(self.low) > self.high - self.low - 8 {
             self.learn(address)?;
         }
-        // SAFETY: the word lies in memory of this thread's stack that was seen to be readable.
+        // SAFETY: the word is in memory of this thread's stack that was seen to be readable.
         Some(unsafe { (address as *const u64).read_unaligned() })
     }
 

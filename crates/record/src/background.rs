@@ -46,7 +46,7 @@ enum State {
     Small,
     Begun(Box<Conversion>),
     /// The thread is working on it.
-    InHand,
+    Busy,
     /// It is no longer converted early: that failed, or its process has ended.
     Closed,
 }
@@ -66,12 +66,12 @@ impl ConversionTable {
         let mut all = self.lock();
         let begun = all.values().filter(|state| matches!(state, State::Begun(_))).count();
         match all.get(path) {
-            Some(State::InHand | State::Closed) => return None,
+            Some(State::Busy | State::Closed) => return None,
             Some(State::Begun(_)) => {}
             Some(State::Small) | None if begun < CONVERSIONS_MAX => {}
             Some(State::Small) | None => return None,
         }
-        Some(match all.insert(path.to_path_buf(), State::InHand) {
+        Some(match all.insert(path.to_path_buf(), State::Busy) {
             Some(State::Begun(conversion)) => Some(*conversion),
             _ => None,
         })
@@ -85,7 +85,7 @@ impl ConversionTable {
     /// on it.
     pub fn close(&self, path: &Path) -> Option<Option<Conversion>> {
         let mut all = self.lock();
-        if matches!(all.get(path), Some(State::InHand)) {
+        if matches!(all.get(path), Some(State::Busy)) {
             return None;
         }
         Some(match all.insert(path.to_path_buf(), State::Closed) {
@@ -132,7 +132,7 @@ impl BackgroundConverter {
         let known = mem::take(&mut *self.known.lock());
         let begun = known.into_iter().filter_map(|(path, state)| match state {
             State::Begun(conversion) => Some((path, *conversion)),
-            State::Small | State::InHand | State::Closed => None,
+            State::Small | State::Busy | State::Closed => None,
         });
         begun.collect()
     }
@@ -155,7 +155,7 @@ fn run(session: &Session, stop: &Receiver<()>, all: &ConversionTable) {
             let Some(begun) = all.take(&file.path) else {
                 continue;
             };
-            let next = match take_over(session, &file, begun, now, &go_on) {
+            let next = match convert_ready(session, &file, begun, now, &go_on) {
                 Ok(Some(conversion)) => State::Begun(Box::new(conversion)),
                 Ok(None) => State::Small,
                 Err(_) => {
@@ -170,7 +170,7 @@ fn run(session: &Session, stop: &Receiver<()>, all: &ConversionTable) {
 }
 
 /// Converts what is ready of one log; `None` if there is too little so far.
-fn take_over(
+fn convert_ready(
     session: &Session,
     file: &LogFile,
     conversion: Option<Conversion>,

@@ -119,7 +119,7 @@ impl Control {
     ///
     /// # Errors
     /// The page cannot be written, or the names do not fit.
-    pub fn choose(&self, programs: &Programs) -> Result<(), RecordError> {
+    pub fn limit_to(&self, programs: &Programs) -> Result<(), RecordError> {
         let names: Vec<u8> = programs.only.iter().flat_map(|name| name.bytes().chain([0])).collect();
         if names.len() > ONLY_BYTES {
             return Err(RecordError::TooManyNames { bytes: names.len() });

@@ -73,7 +73,7 @@ pub fn serves_operators(path: &Path) -> bool {
 
 /// Whether the `malloc` of the program at `path` comes from an allocator that defines C++'s operators too. The dynamic
 /// linker lists what it would load, preloaded objects included; the program does not run.
-pub fn uses_such_an_allocator(path: &Path, loader: &Path) -> bool {
+pub fn allocator_serves_operators(path: &Path, loader: &Path) -> bool {
     let Ok(listed) = Command::new(loader).arg("--list").arg(path).output() else {
         return false;
     };

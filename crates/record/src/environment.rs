@@ -69,7 +69,7 @@ struct Given {
     pointers: Vec<*const c_char>,
 }
 
-// SAFETY: the pointers lead to strings that this value owns and that nobody changes.
+// SAFETY: the pointers lead to strings that this value owns and that never change.
 unsafe impl Send for Given {}
 // SAFETY: as above.
 unsafe impl Sync for Given {}

@@ -86,7 +86,7 @@ use run::{Host, Running, WatchOutcome};
 use session::{Session, SessionConfig};
 use signals::Interruptible;
 use touch_full::{Merging, TouchFull};
-use traces::Work;
+use traces::ConversionInputs;
 pub use watch::Progress;
 use watch::Watch;
 
@@ -239,7 +239,7 @@ pub fn record_watched(
         Touch::Full(tool) => tool.merging(),
         Touch::None | Touch::Pages { .. } => Merging::default(),
     };
-    finish(session, outcome, object, Work { merging, begun }).map(|report| RecordReport {
+    finish(session, outcome, object, ConversionInputs { merging, begun }).map(|report| RecordReport {
         recorded_s,
         unseen_calls,
         ..report
@@ -259,7 +259,7 @@ struct Started {
 
 /// Starts the supporting threads, then the program.
 fn start(options: &Options, command: &[OsString], object: &Path, session: &Session) -> Result<Started, RecordError> {
-    session.control.choose(&options.programs)?;
+    session.control.limit_to(&options.programs)?;
     let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.dir)).transpose()?;
     let mut host = Host::default();
     let mut collector = None;
@@ -279,7 +279,12 @@ fn start(options: &Options, command: &[OsString], object: &Path, session: &Sessi
 }
 
 /// Writes the traces and waits for the program. If recording ended before the program, the traces are written first.
-fn finish(session: Session, outcome: WatchOutcome, object: Unpacked, work: Work) -> Result<RecordReport, RecordError> {
+fn finish(
+    session: Session,
+    outcome: WatchOutcome,
+    object: Unpacked,
+    work: ConversionInputs,
+) -> Result<RecordReport, RecordError> {
     let report = match outcome {
         WatchOutcome::Ended(exit) => collect(session, Some(exit), work)?,
         WatchOutcome::Runs(running) => {
@@ -318,13 +323,13 @@ fn recover_session(session: Session) -> Result<RecordReport, RecordError> {
     let _interruptible = Interruptible::begin();
     session.remove_ahead();
     let object = session.info.object.clone();
-    let report = collect(session, None, Work::default())?;
+    let report = collect(session, None, ConversionInputs::default())?;
     let left = object::remove_left_behind(&object).then_some(object);
     Ok(RecordReport { object_left: left, ..report })
 }
 
 /// Writes the traces and removes the session. The session is kept if a trace cannot be written.
-fn collect(session: Session, exit: Option<Exit>, work: Work) -> Result<RecordReport, RecordError> {
+fn collect(session: Session, exit: Option<Exit>, work: ConversionInputs) -> Result<RecordReport, RecordError> {
     match traces::write_all(&session, exit, work) {
         Ok(report) if report.traces.is_empty() => {
             let why = match exit {

@@ -200,7 +200,7 @@ impl Merge {
 
     /// Emits the realloc that moves away from the address that `raw` allocates.
     fn emit_move_away(&mut self, raw: &RawEvent, each: &mut impl EventSink) -> Result<(), RecordError> {
-        let Some(address) = born(&raw.op) else {
+        let Some(address) = allocated_address(&raw.op) else {
             return Ok(());
         };
         let moves_away = |moving: &&Moving| moving.old == address && moving.begun_ns <= raw.time_ns;
@@ -212,7 +212,7 @@ impl Merge {
 }
 
 /// The address that an event allocates.
-fn born(op: &RawOp) -> Option<u64> {
+fn allocated_address(op: &RawOp) -> Option<u64> {
     match *op {
         RawOp::Alloc { address, .. } => Some(address).filter(|&address| address != 0),
         RawOp::Realloc { old, new, .. } => Some(new).filter(|&new| new != 0 && new != old),

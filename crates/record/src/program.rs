@@ -148,7 +148,7 @@ fn check_symbols(path: PathBuf, loader: &Path) -> Result<Recordable, RecordError
     if symbols.defines_malloc {
         return Err(RecordError::OwnMalloc { path });
     }
-    let serves_operators = elf::uses_such_an_allocator(&path, loader);
+    let serves_operators = elf::allocator_serves_operators(&path, loader);
     Ok(Recordable { serves_operators, unseen_calls: symbols.own_names.into_iter().collect() })
 }
 

@@ -214,7 +214,7 @@ impl Session {
     }
 
     /// Whether the session's directory and the output have the same parent.
-    pub fn lies_beside_output(&self) -> bool {
+    pub fn is_beside_output(&self) -> bool {
         let beside = |path: &Path| path.parent().and_then(|folder| folder.canonicalize().ok());
         let session = self.dir.canonicalize().ok();
         session.as_deref().and_then(Path::parent) == beside(&self.info.output).as_deref()

@@ -44,7 +44,7 @@ const NO_EVENTS: &str = "the recorder was loaded, but no allocating function was
 
 /// How to write the traces of a session, and what was converted while the program ran.
 #[derive(Default)]
-pub struct Work {
+pub struct ConversionInputs {
     /// Whether touches are merged.
     pub merging: Merging,
     /// Conversions in progress.
@@ -111,9 +111,9 @@ pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str
 ///
 /// # Errors
 /// A log cannot be read or a trace not be written.
-pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<RecordReport, RecordError> {
+pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) -> Result<RecordReport, RecordError> {
     let began = Instant::now();
-    let Work { merging, begun } = work;
+    let ConversionInputs { merging, begun } = work;
     let events_ahead = begun.values().map(Conversion::events).sum();
     let how = ConversionConfig::of(session, merging)?;
     let has_ended = |file: &LogFile| exit.is_some() && Some(file.pid) == session.info.root_pid;
@@ -124,7 +124,7 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<Re
     let own_malloc =
         own_malloc.map(|image| UnseenImage { pid: image.file.pid, command: image.facts.command() }).collect();
     let writer =
-        Writer { how, control_log: &control_log, begun: Mutex::new(begun), is_beside: session.lies_beside_output() };
+        Writer { how, control_log: &control_log, begun: Mutex::new(begun), is_beside: session.is_beside_output() };
     let paths = paths(&session.info.output, &images)?;
     let written: Vec<(&Image, Result<RecordedTrace, RecordError>)> = images
         .par_iter()

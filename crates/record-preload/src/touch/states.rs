@@ -192,7 +192,7 @@ impl States {
             sample: u64::from(sampler::one_in()),
             ..TouchedControl::default()
         };
-        // SAFETY: the page was just mapped; nobody else knows it yet.
+        // SAFETY: the page was just mapped; no other thread knows it yet.
         unsafe { control.write(filled) };
         true
     }

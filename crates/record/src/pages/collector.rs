@@ -105,7 +105,7 @@ impl Collector {
         // A recovered session has at least this.
         files.save(&seen)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let mut work = Work { rings, files: files.clone(), clocks, batch: HashMap::new(), lost: 0 };
+        let mut work = CollectorThread { rings, files: files.clone(), clocks, batch: HashMap::new(), lost: 0 };
         work.read_clocks();
         let thread = {
             let stop = Arc::clone(&stop);
@@ -127,7 +127,7 @@ impl Collector {
 }
 
 /// State of the thread.
-struct Work {
+struct CollectorThread {
     rings: Vec<Ring>,
     files: FaultFiles,
     clocks: File,
@@ -136,7 +136,7 @@ struct Work {
     lost: u64,
 }
 
-impl Work {
+impl CollectorThread {
     fn run(mut self, stop: &AtomicBool) -> u64 {
         let mut looks = 0_u32;
         while !stop.load(Ordering::Acquire) {

@@ -34,7 +34,7 @@ const RING_BYTES_MIN: usize = 64 << 10;
 
 /// Parameters of one event.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct EventConfig {
     kind: u32,
     config: u64,
     sample_type: u64,
@@ -57,7 +57,7 @@ pub fn open_rings() -> (FaultVisibility, Vec<Ring>, Option<String>) {
     let mut worse = "the page-fault tracepoints need root".to_string();
     if let Some(points) = fault_tracepoints().filter(|[user, kernel]| kernel == &Tracepoint { id: kernel.id, ..*user })
     {
-        let wanted = points.map(|point| Wanted {
+        let wanted = points.map(|point| EventConfig {
             kind: TYPE_TRACEPOINT,
             config: point.id,
             sample_type: base | SAMPLE_RAW,
@@ -68,7 +68,7 @@ pub fn open_rings() -> (FaultVisibility, Vec<Ring>, Option<String>) {
             Err(why) => worse = format!("the tracepoints of page faults cannot be opened ({why})"),
         }
     }
-    let software = |flags| Wanted { kind: TYPE_SOFTWARE, config: SOFTWARE_PAGE_FAULTS, sample_type: base, flags };
+    let software = |flags| EventConfig { kind: TYPE_SOFTWARE, config: SOFTWARE_PAGE_FAULTS, sample_type: base, flags };
     if let Ok(rings) = open_all(&[software(0)], Layout::Software) {
         return (FaultVisibility::Faults, rings, Some(worse));
     }
@@ -78,13 +78,13 @@ pub fn open_rings() -> (FaultVisibility, Vec<Ring>, Option<String>) {
     }
 }
 
-fn open_all(wanted: &[Wanted], layout: Layout) -> io::Result<Vec<Ring>> {
+fn open_all(wanted: &[EventConfig], layout: Layout) -> io::Result<Vec<Ring>> {
     let processors = online_processors();
     processors.into_iter().map(|processor| open_on(processor, wanted, layout)).collect()
 }
 
 /// The events of one processor, in one ring.
-fn open_on(processor: c_int, wanted: &[Wanted], layout: Layout) -> io::Result<Ring> {
+fn open_on(processor: c_int, wanted: &[EventConfig], layout: Layout) -> io::Result<Ring> {
     let mut data_bytes = RING_BYTES_MAX;
     loop {
         let events =
@@ -103,7 +103,7 @@ fn open_on(processor: c_int, wanted: &[Wanted], layout: Layout) -> io::Result<Ri
     }
 }
 
-fn open(processor: c_int, wanted: Wanted, ring_bytes: usize) -> io::Result<OwnedFd> {
+fn open(processor: c_int, wanted: EventConfig, ring_bytes: usize) -> io::Result<OwnedFd> {
     let request = Request {
         kind: wanted.kind,
         config: wanted.config,
