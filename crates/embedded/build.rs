@@ -1,23 +1,24 @@
-//! Builds the shared objects with a cargo of their own, so that the library can carry them inside.
+//! Builds the shared objects with a separate cargo process, so that the library can embed them.
 //!
-//! They need a profile of their own (`panic=abort`; the recorder is without std) and must not inherit flags or wrappers meant for the rest of the
-//! workspace. `--locked --offline`: the outer cargo has already resolved and fetched everything.
+//! They need a profile of their own (`panic=abort`; the recorder has no std), and must not inherit flags or wrappers
+//! meant for the rest of the workspace. `--locked --offline`: the outer cargo has already resolved and fetched
+//! everything.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Always glibc, whatever hksim itself is built for: that is what programs load.
+/// Always glibc, whatever target hksim is built for: programs load glibc.
 const OBJECT_TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// A shared object: what it is built from and how the library finds it.
+/// A shared object: its sources, and the variable that names its file.
 struct Object {
-    /// The variable that names the file when the library is compiled.
+    /// The environment variable that names the file when the library is compiled.
     variable: &'static str,
-    /// The crate's folder.
+    /// The crate's directory.
     krate: &'static str,
     features: &'static str,
-    /// The folder it is built in. Objects whose dependencies have the same features share one.
+    /// The directory it is built in. Objects whose dependencies have the same features share one.
     folder: &'static str,
     file: &'static str,
 }
@@ -46,10 +47,10 @@ const OBJECTS: [Object; 3] = [
     },
 ];
 
-/// Crates whose sources go into the objects.
-const SOURCES: [&str; 5] = ["record-preload", "linux", "native-ffi", "native", "policy"];
+/// Crates whose sources are part of the objects.
+const SOURCES: [&str; 5] = ["record-preload", "linux-probe", "native-ffi", "native", "policy"];
 
-/// Variables through which the outer build would reach into the nested one.
+/// Variables through which the outer build would affect the nested one.
 const NOT_INHERITED: [&str; 10] = [
     "CARGO_BUILD_RUSTFLAGS",
     "CARGO_BUILD_TARGET",
@@ -63,7 +64,7 @@ const NOT_INHERITED: [&str; 10] = [
     "__CARGO_DEFAULT_LIB_METADATA",
 ];
 
-/// The profile, as cargo reads it from the environment.
+/// The profile, in cargo's environment variables.
 const PROFILE: [(&str, &str); 6] = [
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1"),
     ("CARGO_PROFILE_RELEASE_DEBUG", "none"),

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         Some(hksim_conformance::GUARD_ARGUMENT) => return hksim_conformance::guard_main(),
         _ => {}
     }
-    hksim_linux_probe::file_size::let_writes_fail();
+    hksim_linux_probe::file_size::ignore_sigxfsz();
     match Cli::try_parse_from(flags::argv::join_optional_values(words)) {
         Ok(cli) => cli.command.run().unwrap_or_else(|why| failed(&why)),
         Err(why) => usage(&why),

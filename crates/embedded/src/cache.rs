@@ -1,4 +1,4 @@
-//! An object that is unpacked once and stays: the program that runs on it replaces hksim, so nobody is left to remove it.
+//! Unpacks an object once and keeps it. The program that loads it replaces hksim, so no process is left to remove it.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::Read;
@@ -7,40 +7,41 @@ use std::path::{Path, PathBuf};
 
 use crate::place::{allows_execution, can_be_named, user_cache, write_in};
 
-/// No folder allows the object to be unpacked and loaded from it.
+/// No directory allows the object to be unpacked and loaded from it.
 #[derive(Debug)]
-pub struct NoPlace {
-    /// The folders that were tried.
+pub struct NoUsableDirectory {
+    /// The directories tried.
     pub tried: Vec<PathBuf>,
 }
 
-impl std::fmt::Display for NoPlace {
+impl std::fmt::Display for NoUsableDirectory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let tried: Vec<String> = self.tried.iter().map(|place| place.display().to_string()).collect();
         write!(
             f,
-            "no place to unpack the allocator in (tried {}); set XDG_CACHE_HOME to a folder of yours that is writable, \
+            "no directory to unpack the allocator to (tried {}); set XDG_CACHE_HOME to a directory of yours that is writable, \
              not mounted noexec, and has no space or colon in its name",
             tried.join(", ")
         )
     }
 }
 
-impl std::error::Error for NoPlace {}
+impl std::error::Error for NoUsableDirectory {}
 
-/// The file `NAME.so` with an object's bytes in a folder of the user's own, written at the first call and used by all later
-/// ones. Its folder is named by the object's contents, so that several versions of hksim can run at a time.
+/// The file `NAME.so` with the object's bytes, in a directory that only the user can write. The first call writes it;
+/// later calls use it. The directory's name contains a hash of the object, so that several versions of hksim can run at
+/// the same time.
 ///
 /// # Errors
-/// There is no place for it.
-pub fn cached(name: &str, object: &[u8]) -> Result<PathBuf, NoPlace> {
+/// No directory is usable.
+pub fn cached(name: &str, object: &[u8]) -> Result<PathBuf, NoUsableDirectory> {
     // SAFETY: has no precondition.
     let user = unsafe { libc::geteuid() };
     let own = format!("hksim-{user}");
     let mut places: Vec<PathBuf> = user_cache().map(|cache| cache.join("hksim")).into_iter().collect();
     places.extend([PathBuf::from("/tmp").join(&own), PathBuf::from("/var/tmp").join(&own)]);
     let found = places.iter().find_map(|place| cached_in(place, user, name, object));
-    found.ok_or(NoPlace { tried: places })
+    found.ok_or(NoUsableDirectory { tried: places })
 }
 
 fn cached_in(place: &Path, user: u32, name: &str, object: &[u8]) -> Option<PathBuf> {
@@ -53,7 +54,7 @@ fn cached_in(place: &Path, user: u32, name: &str, object: &[u8]) -> Option<PathB
     if holds(&path, user, object) {
         return (can_be_named(&path) && allows_execution(&File::open(&path).ok()?)).then_some(path);
     }
-    // Written beside it and renamed, so that nobody ever loads half an object.
+    // Written beside it and renamed, so that no process can load an incomplete object.
     let new = write_in(&folder, &format!("{name}.{}", std::process::id()), object)?;
     match fs::rename(&new, &path) {
         Ok(()) => Some(path),
@@ -64,7 +65,7 @@ fn cached_in(place: &Path, user: u32, name: &str, object: &[u8]) -> Option<PathB
     }
 }
 
-/// Whether nobody else could have put something there: in /tmp anyone may be first.
+/// Whether only this user could have written there: in /tmp another user may have been first.
 fn belongs_to(path: &Path, user: u32) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|found| found.uid() == user && !found.is_symlink() && found.mode() & 0o022 == 0)
@@ -76,7 +77,7 @@ fn holds(path: &Path, user: u32, object: &[u8]) -> bool {
     belongs_to(path, user) && { read }().is_ok() && found == object
 }
 
-/// FNV-1a: tells versions apart; the bytes themselves are compared before a file is used.
+/// FNV-1a: distinguishes versions. The bytes themselves are compared before a file is used.
 fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
 }

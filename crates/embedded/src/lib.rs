@@ -1,7 +1,7 @@
-//! The shared objects that hksim carries inside, so that it is one file to install.
+//! The shared objects embedded in hksim, so that it is a single file to install.
 //!
-//! They are built by this crate's build script, with a profile of their own. A program loads an object from a file, so
-//! each is unpacked where the dynamic linker can load it: for one recording ([`write_in`]), or once for all runs
+//! This crate's build script builds them, with a profile of their own. A program loads an object from a file, so each
+//! is unpacked where the dynamic linker can load it: for one recording ([`write_in`]), or once for all runs
 //! ([`cached`]).
 
 mod cache;
@@ -11,12 +11,12 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-pub use cache::{NoPlace, cached};
-pub use place::{temporary_places, write_in};
+pub use cache::{NoUsableDirectory, cached};
+pub use place::{temporary_directories, write_in};
 
-/// The recorder: stands before `malloc` and its family.
+/// The recorder that interposes `malloc` and its family.
 pub static RECORDER: &[u8] = include_bytes!(env!("HKSIM_RECORDER_OBJECT"));
-/// The recorder that also stands before C++'s `operator new` and `delete`.
+/// The recorder that also interposes C++'s `operator new` and `delete`.
 pub static RECORDER_WITH_OPERATORS: &[u8] = include_bytes!(env!("HKSIM_RECORDER_OPERATORS_OBJECT"));
 /// The native allocator with its C interface.
 pub static ALLOCATOR: &[u8] = include_bytes!(env!("HKSIM_ALLOCATOR_OBJECT"));
@@ -24,7 +24,7 @@ pub static ALLOCATOR: &[u8] = include_bytes!(env!("HKSIM_ALLOCATOR_OBJECT"));
 /// The environment variable that names objects to preload.
 pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
-/// The value of [`PRELOAD_VARIABLE`] that loads an object before whatever the caller preloads already.
+/// The value of [`PRELOAD_VARIABLE`] that loads an object before those that the caller preloads already.
 pub fn preload_with(object: &Path) -> OsString {
     let mut value = object.as_os_str().to_owned();
     if let Some(others) = env::var_os(PRELOAD_VARIABLE).filter(|others| !others.is_empty()) {

@@ -1,4 +1,4 @@
-//! Where an object can be unpacked: a file that every user may read and the kernel may map executable.
+//! Directories that an object can be unpacked to: every user can read the file, and the kernel can map it executable.
 
 use std::env;
 use std::fs::{File, Permissions};
@@ -8,22 +8,22 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
-/// The user's folder for caches, where there is one.
+/// The user's cache directory, if there is one.
 pub(crate) fn user_cache() -> Option<PathBuf> {
     let given = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     given.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
 }
 
-/// Folders for temporary files, best first.
-pub fn temporary_places() -> Vec<PathBuf> {
+/// Directories for temporary files, best first.
+pub fn temporary_directories() -> Vec<PathBuf> {
     let mut places = vec![env::temp_dir(), PathBuf::from("/tmp"), PathBuf::from("/var/tmp")];
     places.extend(user_cache());
     places.dedup();
     places
 }
 
-/// Writes an object as a new file of a folder, readable for every user (the program may change its own). `None` where the
-/// file cannot be written, not be named in `LD_PRELOAD`, or not be mapped executable.
+/// Writes an object to a new file in a directory, readable for every user, since the program may change its user.
+/// `None` if the file cannot be written, named in `LD_PRELOAD`, or mapped executable.
 pub fn write_in(folder: &Path, name: &str, object: &[u8]) -> Option<PathBuf> {
     let path = folder.canonicalize().ok()?.join(name);
     if !can_be_named(&path) {
@@ -36,12 +36,12 @@ pub fn write_in(folder: &Path, name: &str, object: &[u8]) -> Option<PathBuf> {
     allows_execution(&File::open(&path).ok()?).then_some(path)
 }
 
-/// Whether LD_PRELOAD can name a file: it separates its words by spaces and colons.
+/// Whether LD_PRELOAD can name a file: spaces and colons separate its words.
 pub(crate) fn can_be_named(path: &Path) -> bool {
     path.to_str().is_some_and(|path| !path.contains([' ', ':']))
 }
 
-/// Whether the file can be mapped executable: not so where its file system is mounted noexec.
+/// Whether the file can be mapped executable, which a file system mounted noexec forbids.
 pub(crate) fn allows_execution(file: &File) -> bool {
     // SAFETY: a new private mapping of our own file touches no existing memory and is unmapped at once.
     unsafe {

@@ -1,4 +1,4 @@
-//! Memory to try page operations on, and the clock for it.
+//! Memory to measure page operations on, and the clock for that.
 
 use std::io;
 use std::ptr::{NonNull, null_mut};
@@ -9,19 +9,19 @@ use crate::PAGE_BYTES;
 /// Bytes of a huge page.
 pub const HUGE_BYTES: u64 = 2 << 20;
 
-/// Pages of which size are asked for.
+/// The page size to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granule {
     /// 4 KiB.
     Page,
-    /// So many bytes: a size between the two, where that is the largest one that is on.
+    /// A size between the two, in bytes: the largest one enabled.
     Between(u64),
-    /// 2 MiB, where the machine has them.
+    /// 2 MiB, if the machine has them.
     Huge,
 }
 
 impl Granule {
-    /// Bytes of one.
+    /// Bytes of a page.
     pub fn bytes(self) -> u64 {
         match self {
             Granule::Page => PAGE_BYTES,
@@ -33,27 +33,27 @@ impl Granule {
 
 /// An anonymous private mapping, unmapped when dropped.
 pub struct Area {
-    /// Where it lies.
+    /// First byte of the mapping.
     map: NonNull<u8>,
     map_bytes: u64,
-    /// First byte used: where huge pages begin, if asked for.
+    /// First byte used: at the start of a huge page, if those were asked for.
     start: u64,
     bytes: u64,
 }
 
 impl Area {
-    /// A mapping of so many bytes that begins on a border of 2 MiB.
+    /// Maps `bytes`, aligned to 2 MiB.
     ///
     /// # Errors
-    /// The address space cannot be had.
+    /// The address space is exhausted.
     pub fn new(bytes: u64) -> io::Result<Area> {
         Area::with_flags(bytes, libc::MAP_NORESERVE, HUGE_BYTES)?.ok_or_else(io::Error::last_os_error)
     }
 
-    /// The same, advised to have pages of a size.
+    /// As [`Area::new`], advised to use pages of this size.
     ///
     /// # Errors
-    /// The address space cannot be had.
+    /// The address space is exhausted.
     pub fn of(granule: Granule, bytes: u64) -> io::Result<Area> {
         let area = Area::new(bytes)?;
         area.advise(match granule {
@@ -63,7 +63,7 @@ impl Area {
         Ok(area)
     }
 
-    /// One of pages of the hugetlb pool; `None` where it has none.
+    /// Maps pages of the hugetlb pool; `None` if the pool has none.
     ///
     /// # Errors
     /// The kernel mapped it at address 0.
@@ -71,10 +71,10 @@ impl Area {
         Area::with_flags(bytes, libc::MAP_HUGETLB, 0)
     }
 
-    /// One that the kernel fills.
+    /// Maps memory that the kernel populates.
     ///
     /// # Errors
-    /// Memory cannot be had.
+    /// There is not enough memory.
     pub fn populated(bytes: u64) -> io::Result<Area> {
         Area::with_flags(bytes, libc::MAP_POPULATE, 0)?.ok_or_else(io::Error::last_os_error)
     }
@@ -93,7 +93,7 @@ impl Area {
         Ok(Some(Area { map, map_bytes, start, bytes }))
     }
 
-    /// Pages of 4 KiB.
+    /// Number of 4 KiB pages.
     pub fn pages(&self) -> u64 {
         self.bytes / PAGE_BYTES
     }
@@ -109,7 +109,7 @@ impl Area {
         self.write_part(0, self.bytes, stride);
     }
 
-    /// The same in a part.
+    /// Writes a byte every `stride` bytes of a part.
     pub fn write_part(&self, offset: u64, bytes: u64, stride: u64) {
         // SAFETY: `at` points into a writable mapping of ours; nobody holds a reference to it.
         (0..bytes).step_by(stride as usize).for_each(|at| unsafe { self.at(offset + at).write_volatile(1) });
@@ -129,19 +129,19 @@ impl Area {
         unsafe { std::ptr::write_bytes(self.at(0), 1, self.bytes as usize) };
     }
 
-    /// `madvise` of all of it; whether the kernel took it.
+    /// `madvise` of the whole area; returns whether the kernel accepted it.
     pub fn advise(&self, advice: i32) -> bool {
         self.advise_part(0, self.bytes, advice)
     }
 
-    /// `madvise` of a part.
+    /// `madvise` of a part; returns whether the kernel accepted it.
     pub fn advise_part(&self, offset: u64, bytes: u64, advice: i32) -> bool {
         assert!(offset + bytes <= self.bytes, "inside the area");
         // SAFETY: the range is ours, and nothing is kept in it.
         unsafe { libc::madvise(self.at(offset).cast(), bytes as usize, advice) == 0 }
     }
 
-    /// Moves it over another of the same length with `mremap`; whether the kernel did.
+    /// Moves the area over another one of the same length with `mremap`; returns whether it succeeded.
     pub fn move_to(&self, other: &Area) -> bool {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
         let bytes = self.bytes.min(other.bytes) as usize;
@@ -149,7 +149,7 @@ impl Area {
         unsafe { libc::mremap(self.at(0).cast(), bytes, bytes, flags, other.at(0)) != libc::MAP_FAILED }
     }
 
-    /// Unmaps it, as a drop would.
+    /// Unmaps the area, as drop would.
     pub fn unmap(self) {
         drop(self);
     }
@@ -162,24 +162,24 @@ impl Drop for Area {
     }
 }
 
-/// Processor time of this thread, in user and kernel, that something takes.
+/// Runs `run`, and returns the processor time that this thread spent on it, in user mode and in the kernel.
 pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
     let before = thread_time();
     let result = run();
     (result, thread_time().saturating_sub(before))
 }
 
-/// Memory of more bytes than this is out of the caches again when it is touched the next time.
+/// Larger memory is out of the caches again at its next touch.
 const CACHED_BYTES_MAX: u64 = 32 << 20;
 
-/// Touches so much memory and gives it back, some times over, and returns the processor time of the last touch.
+/// Touches and releases `bytes` of memory several times, and returns the processor time of the last touch.
 ///
-/// In a virtual machine memory that lay free may have gone back to the host; afterwards as much of it is there, and hot or cold
-/// in the caches as the amount allows. That takes a second touch of what is larger than caches, and a fourth of what is not: huge
-/// pages of 6 MiB took 160, 90, 50, 42 and then again 42 us each (Zen 4, 32 MiB of third-level cache).
+/// In a virtual machine, free memory may have gone back to the host. Afterwards that much memory is present, and as
+/// warm in the caches as its size allows. Memory larger than the caches takes a second touch, smaller memory a fourth:
+/// huge pages of 6 MiB took 160, 90, 50, 42 and again 42 us each (Zen 4, 32 MiB of third-level cache).
 ///
 /// # Errors
-/// The address space cannot be had.
+/// The address space is exhausted.
 pub fn warm_up(granule: Granule, bytes: u64) -> io::Result<Duration> {
     warm_up_by(bytes, || {
         let area = Area::of(granule, bytes)?;
@@ -187,7 +187,8 @@ pub fn warm_up(granule: Granule, bytes: u64) -> io::Result<Duration> {
     })
 }
 
-/// The same of memory of any kind: `touch` maps so much of it, touches it, gives it back, and tells the time of the touch.
+/// As [`warm_up`], for any kind of memory: `touch` maps `bytes`, touches and releases them, and returns the time of the
+/// touch.
 ///
 /// # Errors
 /// Those of `touch`.
@@ -199,24 +200,24 @@ pub fn warm_up_by(bytes: u64, mut touch: impl FnMut() -> io::Result<Duration>) -
     touch()
 }
 
-/// The same of the hugetlb pool's pages; no time at all where the pool has not got so many free.
+/// As [`warm_up`], for pages of the hugetlb pool; no time at all if the pool has fewer free pages.
 ///
 /// # Errors
-/// The address space cannot be had.
+/// The address space is exhausted.
 pub fn warm_up_pool(bytes: u64) -> io::Result<Duration> {
     warm_up_by(bytes, || Ok(Area::of_pool(bytes)?.map_or(Duration::ZERO, |area| timed(|| area.write(HUGE_BYTES)).1)))
 }
 
-/// Memory that is touched to tell how fast the machine is.
+/// Memory touched to measure the machine's present speed.
 const YARDSTICK_BYTES: u64 = 4 << 20;
 
-/// How often. The middle one counts: a single one is off by a tenth.
+/// Number of measurements, of which the median counts: a single one is off by a tenth.
 const YARDSTICK_TIMES: usize = 5;
 
-/// How fast the machine is now: processor time of the first touch of 4 MiB in single pages, of memory that is warm.
+/// The machine's present speed: processor time of the first touch of 4 MiB of warm memory in single pages.
 ///
 /// # Errors
-/// The address space cannot be had.
+/// The address space is exhausted.
 pub fn yardstick() -> io::Result<Duration> {
     let mut times = [Duration::ZERO; YARDSTICK_TIMES];
     for time in &mut times {
@@ -226,7 +227,7 @@ pub fn yardstick() -> io::Result<Duration> {
     Ok(times[YARDSTICK_TIMES / 2])
 }
 
-/// Processor time of this thread so far, in user and kernel.
+/// Processor time of this thread so far, in user mode and in the kernel.
 pub fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes to `time` only. The clock of the calling thread always exists.

@@ -1,8 +1,8 @@
-//! Whether a thread runs in user mode or in the kernel: looked at 4 000 times a second of its processor time.
+//! Samples whether a thread runs in user mode or in the kernel, 4 000 times a second of its processor time.
 //!
-//! The kernel's own account (`ru_stime`) looks at each tick, 100 to 1 000 times a second, which tells nothing of a run of
-//! some milliseconds. This looks in the same way (at timer interrupts), only oftener. Looking is not free: each look took 12 us
-//! in a virtual machine, so times are to be taken of runs that nobody looks at.
+//! The kernel's own accounting (`ru_stime`) samples at each tick, 100 to 1 000 times a second, which says nothing about
+//! a run of a few milliseconds. This samples in the same way (at timer interrupts), but more often. A sample is not
+//! free: each took 12 us in a virtual machine. So measure times in runs without sampling.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,48 +12,48 @@ use crate::area::thread_time;
 use crate::perf::{self, Request};
 use crate::ring::{HEADER_BYTES, RECORD_SAMPLE, Ring};
 
-/// Processor time between two looks.
-pub const LOOK_PERIOD: Duration = Duration::from_micros(250);
-/// Records have a header only. So many bytes hold sixteen seconds of one thread.
+/// Processor time between two samples.
+pub const SAMPLE_PERIOD: Duration = Duration::from_micros(250);
+/// Bytes of the ring: records have only a header, so it holds sixteen seconds of one thread.
 const RING_BYTES: usize = 512 << 10;
 /// `PERF_RECORD_MISC_CPUMODE_MASK`, and two of its values.
 const MODE_MASK: u16 = 7;
 const MODE_KERNEL: u16 = 1;
 const MODE_USER: u16 = 2;
 
-/// Looks at a thread, by what it was doing.
+/// Samples of a thread, by mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looks {
-    /// In the kernel.
+pub struct ModeSamples {
+    /// Samples in the kernel.
     pub kernel: u64,
-    /// In the program.
+    /// Samples in user mode.
     pub user: u64,
 }
 
-impl Looks {
-    /// Both together.
+impl ModeSamples {
+    /// All samples.
     pub fn total(&self) -> u64 {
         self.kernel + self.user
     }
 
-    /// The share of the kernel, 0 to 1; `None` of no look.
+    /// The kernel's share, 0 to 1; `None` without samples.
     pub fn kernel_share(&self) -> Option<f64> {
         (self.total() > 0).then(|| self.kernel as f64 / self.total() as f64)
     }
 
-    /// The processor time that so many looks stand for.
+    /// The processor time that the samples represent.
     pub fn time(&self) -> Duration {
-        LOOK_PERIOD.saturating_mul(self.total().try_into().unwrap_or(u32::MAX))
+        SAMPLE_PERIOD.saturating_mul(self.total().try_into().unwrap_or(u32::MAX))
     }
 
-    /// Adds those of another stretch.
-    pub fn add(&mut self, more: Looks) {
+    /// Adds other samples.
+    pub fn add(&mut self, more: ModeSamples) {
         self.kernel += more.kernel;
         self.user += more.user;
     }
 }
 
-/// Looks at the thread that opened it, while it is enabled.
+/// Samples the thread that opened it, while it is enabled.
 #[derive(Debug)]
 pub struct CpuModes {
     event: OwnedFd,
@@ -61,15 +61,16 @@ pub struct CpuModes {
 }
 
 impl CpuModes {
-    /// Opens it, off, its pages present.
+    /// Opens the event, disabled, with the pages of its ring present.
     ///
     /// # Errors
-    /// The kernel gives no such event, or no ring: mostly, `kernel.perf_event_paranoid` is above 1 for one who is not root.
+    /// The kernel refuses the event or the ring: usually, `kernel.perf_event_paranoid` is above 1 and the user is not
+    /// root.
     pub fn open() -> io::Result<CpuModes> {
         let request = Request {
             kind: perf::TYPE_SOFTWARE,
             config: perf::SOFTWARE_CPU_CLOCK,
-            sample_period: LOOK_PERIOD.as_nanos() as u64,
+            sample_period: SAMPLE_PERIOD.as_nanos() as u64,
             flags: perf::FLAG_DISABLED,
             ..Request::default()
         };
@@ -79,20 +80,20 @@ impl CpuModes {
         Ok(CpuModes { event, ring })
     }
 
-    /// Starts looking.
+    /// Starts sampling.
     pub fn enable(&self) {
         perf::enable(&self.event);
     }
 
-    /// Stops looking.
+    /// Stops sampling.
     pub fn disable(&self) {
         perf::disable(&self.event);
     }
 
-    /// The looks since the last call.
-    pub fn take(&mut self) -> Looks {
+    /// The samples since the last call.
+    pub fn take(&mut self) -> ModeSamples {
         let (head, mut tail) = (self.ring.head(), self.ring.tail());
-        let mut looks = Looks::default();
+        let mut looks = ModeSamples::default();
         while tail + HEADER_BYTES as u64 <= head {
             let header = self.ring.header(tail);
             if header.kind == RECORD_SAMPLE {
@@ -106,10 +107,10 @@ impl CpuModes {
     }
 }
 
-/// Spends so much processor time in user mode, and asks nothing of the kernel.
+/// Spends this much processor time, almost all of it in user mode.
 pub fn spin(spent: Duration) {
     let start = thread_time();
-    // Some milliseconds between two questions, as each is a call to the kernel.
+    // Some milliseconds between two readings, because each is a system call.
     while thread_time().saturating_sub(start) < spent {
         std::hint::black_box((0..4_000_000u64).fold(1u64, |sum, n| sum.wrapping_mul(31) ^ std::hint::black_box(n)));
     }

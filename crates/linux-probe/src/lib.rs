@@ -1,12 +1,13 @@
-//! What Linux tells of a process's memory, and how it is asked. Knows nothing of allocators, traces or models.
+//! Queries of Linux about a process's memory. Knows nothing of allocators, traces or models.
 //!
-//! - [`scan`]: the form of `PAGEMAP_SCAN`, for callers that bring their own system calls; [`pagemap`]: scans of this process;
-//!   [`page_flags`]: which frames are one folio.
-//! - [`perf`]: events of the kernel; [`ring`]: their records; [`traps`]: page-fault exceptions, counted and with addresses.
-//! - [`cpu_modes`]: how much of a thread's time the kernel takes; [`area`]: memory to try things on.
-//! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change; [`pressure`]:
-//!   whether memory is short; [`damon`]: who looks at pages from outside; [`file_size`]: a limit of this process; [`lifetime`]: processes that end with their parent.
-//! - [`resident`]: memory for those who watch faults and must take none themselves.
+//! - [`scan`]: the request of `PAGEMAP_SCAN`, for callers that make their own system calls; [`pagemap`]: scans of this
+//!   process; [`page_flags`]: which page frames form a folio.
+//! - [`perf`]: kernel events; [`ring`]: their records; [`traps`]: page-fault exceptions, counted and with addresses.
+//! - [`cpu_modes`]: the kernel's share of a thread's time; [`area`]: memory for measurements.
+//! - [`procfs`]: figures of `/proc`; [`sysfs`]: modes and limits of the machine; [`modes`]: whether they change;
+//!   [`pressure`]: whether memory is short; [`damon`]: the kernel's access monitor; [`file_size`]: this process's
+//!   file-size limit; [`lifetime`]: processes that end with their parent.
+//! - [`resident`]: memory for code that counts faults and must cause none itself.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 

@@ -1,10 +1,10 @@
 //! Processes that must not outlive their parent.
 
-/// Has the kernel kill the calling process when the thread that started it ends. Ends the process at once where that thread's
-/// process, `parent`, is gone already: the kernel tells nobody of an end before the request.
+/// Makes the kernel kill the calling process when the thread that started it ends. If that thread's process, `parent`,
+/// has already ended, exits at once: the kernel reports no end from before the request.
 ///
-/// Makes system calls only, so it may run between fork and exec, and in the child of a program with threads.
-pub fn die_with(parent: libc::pid_t) {
+/// Only makes system calls, so it may run between fork and exec, and in the child of a program with threads.
+pub fn die_with_parent(parent: libc::pid_t) {
     // SAFETY: system calls that touch no memory.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);

@@ -1,22 +1,23 @@
-//! Whether somebody changed the machine's huge-page modes and limits: a digest of small files, taken again and again.
+//! Detects changes of the machine's huge-page modes and limits, by a digest of small files that can be taken
+//! repeatedly.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use crate::sysfs::{HUGETLB, THP};
 
-/// Bytes of a file that count; the files are shorter.
+/// Bytes of a file that are read; the files are shorter.
 const FILE_BYTES: usize = 128;
 
-/// The files, open. Reading them allocates nothing.
+/// The open files. Reading them allocates nothing.
 #[derive(Debug, Default)]
 pub struct ModeFiles {
     files: Vec<File>,
 }
 
 impl ModeFiles {
-    /// Opens those that this machine has: modes of transparent huge pages by size, defrag, the zero page, `max_ptes_none`, the
-    /// hugetlb pool, `max_map_count` and overcommit.
+    /// Opens the files that this machine has: modes of transparent huge pages by size, defrag, the zero page,
+    /// `max_ptes_none`, the hugetlb pool, `max_map_count` and overcommit.
     pub fn open() -> ModeFiles {
         let sizes = fs::read_dir(THP).into_iter().flatten().flatten().map(|entry| entry.path().join("enabled"));
         let named = [
@@ -32,7 +33,7 @@ impl ModeFiles {
         ModeFiles { files: paths.filter_map(|path| File::open(path).ok()).collect() }
     }
 
-    /// A digest of what they hold now: another one if any mode or limit is another.
+    /// A digest of their present contents, which changes if any mode or limit does.
     pub fn digest(&self) -> u64 {
         let mut digest = 0xcbf2_9ce4_8422_2325_u64;
         for file in &self.files {

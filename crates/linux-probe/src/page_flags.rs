@@ -1,4 +1,4 @@
-//! What lies behind a page frame: /proc/kpageflags, which only root may read.
+//! Flags of page frames: /proc/kpageflags, which only root may read.
 
 use std::fs::File;
 use std::io;
@@ -8,14 +8,14 @@ use std::os::unix::fs::FileExt;
 const COMPOUND_HEAD: u64 = 1 << 15;
 const COMPOUND_TAIL: u64 = 1 << 16;
 
-/// A page frame's part in its folio.
+/// Position of a page frame in its folio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FolioPart {
-    /// It is a folio of its own.
+    /// The only page of its folio.
     Single,
-    /// The first of several.
+    /// The first of several pages.
     Head,
-    /// A later one.
+    /// A later page.
     Tail,
 }
 
@@ -29,17 +29,17 @@ impl PageFlags {
     /// Opens the flags.
     ///
     /// # Errors
-    /// For one who is not root.
+    /// The user is not root.
     pub fn open() -> io::Result<PageFlags> {
         let flags = PageFlags { file: File::open("/proc/kpageflags")? };
         flags.part(0)?;
         Ok(flags)
     }
 
-    /// The part of the frame with this number.
+    /// The position of this page frame in its folio.
     ///
     /// # Errors
-    /// Where there is no such frame.
+    /// There is no such frame.
     pub fn part(&self, frame_number: u64) -> io::Result<FolioPart> {
         let mut entry = [0; 8];
         self.file.read_exact_at(&mut entry, frame_number * 8)?;

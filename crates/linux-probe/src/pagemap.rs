@@ -1,4 +1,4 @@
-//! What the kernel says of the pages in a range: scans of this process's page tables (Linux 6.7).
+//! Scans of this process's page tables (Linux 6.7): which pages of a range are present.
 
 use std::fs::File;
 use std::io;
@@ -15,16 +15,16 @@ unsafe impl Zeroable for Region {}
 
 const REGIONS: usize = 4096;
 
-/// Present pages in a row that look alike.
+/// A run of present pages in the same state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PresentPages {
     /// First page, in pages from address 0.
     pub first_page: u64,
-    /// Page behind the last.
+    /// The page after the last.
     pub end_page: u64,
-    /// Mapped by 2 MiB entries: transparent huge pages, or reserved ones; only who mapped them knows which.
+    /// Mapped by 2 MiB entries. Transparent and hugetlb pages look the same here; only the owner of the mapping knows.
     pub is_huge: bool,
-    /// The shared page of zeros, small or huge.
+    /// The shared zero page, small or huge.
     pub is_zero: bool,
 }
 
@@ -40,7 +40,7 @@ impl PageMap {
     /// Opens the page tables of this process.
     ///
     /// # Errors
-    /// Where the kernel has no such scan.
+    /// The kernel does not support these scans.
     pub fn open() -> io::Result<PageMap> {
         let mut map =
             PageMap { file: File::open("/proc/self/pagemap")?, regions: Resident::zeroed(REGIONS)?, failures: 0 };
@@ -54,12 +54,12 @@ impl PageMap {
         self.scan_each(std::iter::once(first_page..end_page))
     }
 
-    /// The same of many ranges, which are in ascending order themselves.
+    /// The present pages of many ranges, which must be in ascending order.
     pub fn scan_each<I: Iterator<Item = Range<u64>>>(&mut self, ranges: I) -> PagesSeen<'_, I> {
         PagesSeen { map: self, ranges, at: 0, end: 0, filled: 0, next: 0 }
     }
 
-    /// The numbers of the page frames behind pages; 0 where there is none, and everywhere for one who is not root.
+    /// The frame numbers of pages; 0 for absent pages, and for all if the user is not root.
     pub fn frame_numbers(&self, first_page: u64, into: &mut [u64]) {
         const PRESENT: u64 = 1 << 63;
         const NUMBER: u64 = (1 << 55) - 1;
@@ -70,12 +70,12 @@ impl PageMap {
         into.iter_mut().for_each(|entry| *entry = if *entry & PRESENT != 0 { *entry & NUMBER } else { 0 });
     }
 
-    /// Scans that the kernel broke off; what they would have shown is missing.
+    /// Scans that the kernel aborted; their pages are missing.
     pub fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Fills the regions; returns how many there are.
+    /// Fills the regions; returns their number.
     fn fill(&mut self, first_page: u64, end_page: u64) -> io::Result<usize> {
         let categories =
             Categories { all_of: IS_PRESENT, returned: IS_PRESENT | IS_ZERO | IS_HUGE, ..Categories::default() };

@@ -1,30 +1,30 @@
-//! The kernel's performance events, as far as page faults need them (`include/uapi/linux/perf_event.h`).
+//! The kernel's performance events, as needed for page faults (`include/uapi/linux/perf_event.h`).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use libc::{c_int, c_ulong, pid_t};
 
-/// What is asked of an event.
+/// Parameters of an event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request {
     /// [`TYPE_SOFTWARE`] or [`TYPE_TRACEPOINT`].
     pub kind: u32,
-    /// Which event of its kind.
+    /// The event within its kind.
     pub config: u64,
-    /// A sample at every so manieth event; 0 only counts.
+    /// Sample every Nth event; 0 only counts.
     pub sample_period: u64,
-    /// What a sample holds: `SAMPLE_*`.
+    /// Contents of a sample: `SAMPLE_*`.
     pub sample_type: u64,
     /// `FLAG_*`.
     pub flags: u64,
-    /// Bytes in the ring at which a sleeper wakes, with [`FLAG_WATERMARK`].
+    /// Bytes in the ring that wake a reader, with [`FLAG_WATERMARK`].
     pub wakeup_bytes: u32,
     /// The clock of the samples, with [`FLAG_USE_CLOCKID`].
     pub clockid: c_int,
 }
 
-/// `struct perf_event_attr` in its size of Linux 4.1.
+/// `struct perf_event_attr`, with its size in Linux 4.1.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -48,9 +48,9 @@ struct Attributes {
     sample_max_stack: u32,
 }
 
-/// Events that the kernel itself counts.
+/// Software events of the kernel.
 pub const TYPE_SOFTWARE: u32 = 1;
-/// Events of tracepoints.
+/// Tracepoint events.
 pub const TYPE_TRACEPOINT: u32 = 2;
 /// `PERF_COUNT_SW_CPU_CLOCK`.
 pub const SOFTWARE_CPU_CLOCK: u64 = 0;
@@ -66,17 +66,17 @@ pub const SAMPLE_TIME: u64 = 1 << 2;
 pub const SAMPLE_ADDRESS: u64 = 1 << 3;
 /// A tracepoint's data.
 pub const SAMPLE_RAW: u64 = 1 << 10;
-/// Off until it is enabled.
+/// Disabled until it is enabled.
 pub const FLAG_DISABLED: u64 = 1;
-/// Threads and processes started later count too.
+/// Includes threads and processes started later.
 pub const FLAG_INHERIT: u64 = 1 << 1;
-/// Only from user mode.
+/// User mode only.
 pub const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
-/// Not from a hypervisor.
+/// Not in a hypervisor.
 pub const FLAG_EXCLUDE_HV: u64 = 1 << 6;
-/// Wake by bytes, not by records.
+/// Wake the reader by bytes, not by records.
 pub const FLAG_WATERMARK: u64 = 1 << 14;
-/// Samples by [`Request::clockid`].
+/// Sample times are of [`Request::clockid`].
 pub const FLAG_USE_CLOCKID: u64 = 1 << 25;
 
 const FLAG_FD_CLOEXEC: c_ulong = 8;
@@ -87,7 +87,7 @@ const IOCTL_SET_OUTPUT: c_ulong = 0x2405;
 /// Opens an event of the calling thread, on one processor or (`None`) on all.
 ///
 /// # Errors
-/// What the kernel says: mostly that `kernel.perf_event_paranoid` forbids it.
+/// The kernel's error: usually that `kernel.perf_event_paranoid` forbids it.
 pub fn open(request: &Request, processor: Option<c_int>) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: request.kind,
@@ -115,7 +115,7 @@ pub fn open(request: &Request, processor: Option<c_int>) -> io::Result<OwnedFd> 
     if got < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor that no other value owns.
     Ok(unsafe { OwnedFd::from_raw_fd(got as c_int) })
 }
 
@@ -131,7 +131,7 @@ pub fn disable(event: &OwnedFd) {
     unsafe { libc::ioctl(event.as_raw_fd(), IOCTL_DISABLE as _, 0) };
 }
 
-/// How often it happened.
+/// How often the event has happened.
 pub fn count(event: &OwnedFd) -> u64 {
     let mut count = 0u64;
     // SAFETY: eight bytes are read into eight bytes.
@@ -139,10 +139,10 @@ pub fn count(event: &OwnedFd) -> u64 {
     count
 }
 
-/// Lets `event` write to the ring of `other`.
+/// Redirects `event`'s records to the ring of `other`.
 ///
 /// # Errors
-/// The two do not fit together.
+/// The two events are incompatible.
 pub fn set_output(event: &OwnedFd, other: &OwnedFd) -> io::Result<()> {
     // SAFETY: both descriptors are open events; no memory is touched.
     match unsafe { libc::ioctl(event.as_raw_fd(), IOCTL_SET_OUTPUT as _, other.as_raw_fd()) } {

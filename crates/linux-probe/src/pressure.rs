@@ -1,33 +1,34 @@
-//! Counters of the whole machine that stay the same while memory is plenty: faults that got no huge page, and pages that reclaim
-//! and compaction looked at.
+//! Counters of the whole machine that do not change while memory is plentiful: faults that got no huge page, and pages
+//! scanned by reclaim and compaction.
 
 use std::fs;
 use std::path::PathBuf;
 
 use crate::sysfs::{THP, number, text};
 
-/// Lines of `/proc/vmstat` that count pages looked at by reclaim and compaction.
+/// Lines of `/proc/vmstat` that count pages scanned by reclaim and compaction.
 pub const SCANS: [&str; 3] = ["pgscan_kswapd ", "pgscan_direct ", "compact_migrate_scanned "];
-/// The line of `/proc/vmstat` that counts faults without the 2 MiB page they asked for.
+/// Line of `/proc/vmstat` that counts faults that did not get the 2 MiB page they asked for.
 pub const FAULT_FALLBACKS: &str = "thp_fault_fallback ";
-/// The line of `/proc/vmstat` that counts collapses for which no 2 MiB page could be allocated.
+/// Line of `/proc/vmstat` that counts collapses for which no 2 MiB page could be allocated.
 const COLLAPSE_FAILURES: &str = "thp_collapse_alloc_failed ";
 
-/// The files that count, for each size of huge page, faults without a page of that size. None before Linux 6.10.
+/// For each size of huge page, the file that counts faults that did not get a page of that size. None before Linux
+/// 6.10.
 pub fn fault_fallback_files() -> impl Iterator<Item = PathBuf> {
     let sizes =
         fs::read_dir(THP).into_iter().flatten().flatten().map(|size| size.path().join("stats/anon_fault_fallback"));
     sizes.filter(|file| file.exists())
 }
 
-/// Pages that reclaim and compaction looked at so far.
+/// Pages scanned by reclaim and compaction so far.
 pub fn reclaim_scans() -> Option<u64> {
     let vmstat = text("/proc/vmstat")?;
     Some(SCANS.iter().filter_map(|key| counted(&vmstat, key)).sum())
 }
 
-/// Failed allocations of huge pages of all sizes so far, those of collapses included; before Linux 6.10 only those of 2 MiB
-/// are counted.
+/// Failed allocations of huge pages of all sizes so far, including those for collapses. Before Linux 6.10 only 2 MiB
+/// pages are counted.
 pub fn thp_fallbacks() -> Option<u64> {
     let vmstat = text("/proc/vmstat")?;
     let by_size = fault_fallback_files().filter_map(|file| number(file.to_str()?));

@@ -1,8 +1,8 @@
-//! Which processor the calling thread runs on.
+//! Pins the calling thread to its processor.
 
-/// Keeps the calling thread on the processor that it runs on now, and the processes that it forks: what the kernel collects for each processor
-/// (lots of pages on their way to its lists) is then all in one place. False where the system does not allow it.
-pub fn stay_on_this() -> bool {
+/// Pins the calling thread, and the processes that it forks later, to its present processor: the kernel's per-CPU
+/// batches (pages on their way to its lists) are then in one place. False if the system does not allow it.
+pub fn pin_to_current_processor() -> bool {
     // SAFETY: it has no arguments.
     let here = unsafe { libc::sched_getcpu() };
     let Ok(here) = usize::try_from(here) else { return false };
@@ -20,9 +20,9 @@ pub fn stay_on_this() -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_thread_stays_where_it_is_told_to() {
+    fn a_pinned_thread_stays_on_its_processor() {
         std::thread::spawn(|| {
-            if !super::stay_on_this() {
+            if !super::pin_to_current_processor() {
                 return eprintln!("skipped: sched_setaffinity is not allowed");
             }
             let status = std::fs::read_to_string("/proc/thread-self/status").expect("the thread's status");

@@ -1,4 +1,4 @@
-//! `/proc/self`, read again and again without allocating.
+//! Reads files of `/proc/self` repeatedly without allocating.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::resident::Resident;
 
 const BUFFER_BYTES: usize = 64 << 10;
-/// What is kept of a line of maps or smaps: its addresses or its figure stand first.
+/// Bytes kept of a line of maps or smaps: its addresses or its figure come first.
 const LINE_BYTES: usize = 64;
 
 /// The first decimal number in a line.
@@ -31,7 +31,7 @@ pub struct ProcText {
 }
 
 impl ProcText {
-    /// Opens a file and reads it once, so that later reads find everything in place.
+    /// Opens a file and reads it once, so that later reads allocate and fault nothing.
     pub fn open(path: &str) -> io::Result<ProcText> {
         let mut text = ProcText { file: File::open(path)?, buffer: Resident::zeroed(BUFFER_BYTES)? };
         text.each_piece(|_| {})?;
@@ -48,7 +48,7 @@ impl ProcText {
         }
     }
 
-    /// The number behind `key` at the start of a line, in the file's unit (of memory: kB).
+    /// The number after `key` at the start of a line, in the file's unit (of memory: kB).
     pub fn number(&mut self, key: &str) -> Option<u64> {
         self.file.seek(SeekFrom::Start(0)).ok()?;
         let mut filled = 0;
@@ -63,7 +63,7 @@ impl ProcText {
         first_number(line)
     }
 
-    /// Hands out the first [`LINE_BYTES`] bytes of each line, wherever reads cut it. Allocates nothing.
+    /// Passes the first [`LINE_BYTES`] bytes of each line to `each`, wherever reads split it. Allocates nothing.
     fn each_line(&mut self, mut each: impl FnMut(&[u8])) -> io::Result<()> {
         let (mut line, mut filled) = ([0u8; LINE_BYTES], 0);
         self.each_piece(|piece| {
@@ -84,7 +84,7 @@ impl ProcText {
         Ok(())
     }
 
-    /// Adds up the numbers behind `key` in `/proc/self/smaps`, over the mappings whose addresses are such.
+    /// Sum of the numbers after `key` in `/proc/self/smaps`, over the mappings whose addresses satisfy `is_such`.
     pub fn sum_where(&mut self, key: &str, is_such: impl Fn(Range<u64>) -> bool) -> Option<u64> {
         let (mut sum, mut counts) = (0, false);
         self.each_line(|line| {
@@ -98,12 +98,12 @@ impl ProcText {
         Some(sum)
     }
 
-    /// Lines of `/proc/self/maps` that begin at an address in `start..end`.
+    /// Number of lines of `/proc/self/maps` that begin at an address in `start..end`.
     pub fn maps_within(&mut self, start: u64, end: u64) -> Option<u64> {
         self.maps_where(|map| (start..end).contains(&map.start))
     }
 
-    /// Lines of `/proc/self/maps` whose addresses are such.
+    /// Number of lines of `/proc/self/maps` whose addresses satisfy `is_such`.
     pub fn maps_where(&mut self, is_such: impl Fn(Range<u64>) -> bool) -> Option<u64> {
         let mut count = 0;
         self.each_line(|line| count += u64::from(addresses_of(line).is_some_and(&is_such))).ok()?;
@@ -115,7 +115,7 @@ impl ProcText {
 mod tests {
     use super::*;
 
-    /// A file with this text, whose reads end after so many bytes.
+    /// A file with this text, of which each read returns at most `buffer_bytes`.
     fn text_of(text: &str, buffer_bytes: usize) -> ProcText {
         let path = std::env::temp_dir().join(format!("hksim-procfs-{}-{buffer_bytes}", std::process::id()));
         std::fs::write(&path, text).expect("a temporary file");

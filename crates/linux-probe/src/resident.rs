@@ -1,5 +1,5 @@
-//! Memory of the replay's own that takes no page fault while faults are counted: its tables.
-//! (Code, data and stack: `settle.rs`.)
+//! Memory for the replay's own tables that takes no page fault while faults are counted. (Code, data and stack:
+//! `settle.rs`.)
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -10,7 +10,7 @@ use crate::PAGE_BYTES;
 /// Values for which all bytes zero is a valid value, and which need no drop.
 ///
 /// # Safety
-/// Exactly that must hold.
+/// This must hold for the type.
 pub unsafe trait Zeroable: Copy {}
 
 // SAFETY: integers are valid whatever their bytes.
@@ -20,7 +20,7 @@ unsafe impl Zeroable for u32 {}
 // SAFETY: as above.
 unsafe impl Zeroable for u64 {}
 
-/// An array in a map of its own, present from the start and never on huge pages.
+/// An array in its own mapping, present from the start and never on huge pages.
 #[derive(Debug)]
 pub struct Resident<T: Zeroable> {
     start: NonNull<T>,
@@ -35,7 +35,7 @@ impl<T: Zeroable> Resident<T> {
     pub fn zeroed(len: usize) -> io::Result<Resident<T>> {
         let bytes = len.max(1).checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new map, at a place of the kernel's choice.
+        // SAFETY: a new mapping, at an address of the kernel's choice.
         let got = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if got == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -50,7 +50,7 @@ impl<T: Zeroable> Resident<T> {
 impl<T: Zeroable> Deref for Resident<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        // SAFETY: the map holds `len` values, valid since zeroed, aligned to a page.
+        // SAFETY: the mapping holds `len` values, valid since zeroed, aligned to a page.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -64,15 +64,15 @@ impl<T: Zeroable> DerefMut for Resident<T> {
 
 impl<T: Zeroable> Drop for Resident<T> {
     fn drop(&mut self) {
-        // SAFETY: the map is this value's own.
+        // SAFETY: the mapping is this value's own.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len.max(1) * size_of::<T>()) };
     }
 }
 
 /// Makes every page of a range present and writable, keeping its contents.
 ///
-/// Whole pages are taken, so neighbours on the first and last page come along. Where the kernel lacks
-/// `MADV_POPULATE_WRITE` (before 5.14) each page is written by hand.
+/// It works on whole pages, so neighbours on the first and last page are included. If the kernel lacks
+/// `MADV_POPULATE_WRITE` (before 5.14), each page is written individually.
 pub fn make_resident(start: *const u8, bytes: usize) {
     if bytes == 0 {
         return;

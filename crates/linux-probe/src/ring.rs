@@ -1,4 +1,4 @@
-//! The ring in which the kernel leaves an event's records (`struct perf_event_mmap_page`).
+//! The ring into which the kernel writes an event's records (`struct perf_event_mmap_page`).
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,7 +11,7 @@ const HEAD_AT: usize = 1024;
 const TAIL_AT: usize = 1032;
 /// Bytes of a record's header.
 pub const HEADER_BYTES: usize = 8;
-/// `PERF_RECORD_LOST`: records had no room.
+/// `PERF_RECORD_LOST`: records that did not fit.
 pub const RECORD_LOST: u32 = 2;
 /// `PERF_RECORD_SAMPLE`.
 pub const RECORD_SAMPLE: u32 = 9;
@@ -21,9 +21,9 @@ pub const RECORD_SAMPLE: u32 = 9;
 pub struct RecordHeader {
     /// `RECORD_*`.
     pub kind: u32,
-    /// Flags; the lowest three bits say in which mode the processor was.
+    /// Flags; the lowest three bits are the processor's mode.
     pub misc: u16,
-    /// With the header.
+    /// Length, header included.
     pub bytes: u64,
 }
 
@@ -34,29 +34,29 @@ pub struct Ring {
     data_bytes: usize,
 }
 
-// SAFETY: the map belongs to this value alone; what the kernel writes is read by atomics or lies below the head.
+// SAFETY: the mapping belongs to this value alone; what the kernel writes is read by atomics or lies below the head.
 unsafe impl Send for Ring {}
 
 impl Ring {
     /// Maps the ring of an event, with `data_bytes` (a power of two) for records.
     ///
     /// # Errors
-    /// The kernel grants no such ring.
+    /// The kernel does not grant the ring.
     pub fn map(event: &OwnedFd, data_bytes: usize) -> io::Result<Ring> {
         let bytes = PAGE_BYTES as usize + data_bytes;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new map of the event's ring.
+        // SAFETY: a new mapping of the event's ring.
         let got = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, event.as_raw_fd(), 0) };
         if got == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Ring { map: got.cast(), data_bytes }) }
     }
 
-    /// Takes every fault of its pages now, before the kernel writes to it.
+    /// Takes all page faults of the ring now, before the kernel writes to it.
     pub fn touch(&self) {
         for at in (0..PAGE_BYTES as usize + self.data_bytes).step_by(PAGE_BYTES as usize) {
-            // SAFETY: a byte of the map.
+            // SAFETY: a byte of the mapping.
             unsafe { self.map.add(at).read_volatile() };
         }
-        // Writing its value back makes the control page writable.
+        // Storing the present value makes the control page writable.
         self.word(TAIL_AT).store(self.tail(), Ordering::Relaxed);
     }
 
@@ -70,7 +70,7 @@ impl Ring {
         unsafe { &*self.map.add(at).cast::<AtomicU64>() }
     }
 
-    /// Position behind the newest record.
+    /// Position after the newest record.
     pub fn head(&self) -> u64 {
         self.word(HEAD_AT).load(Ordering::Acquire)
     }
@@ -80,12 +80,12 @@ impl Ring {
         self.word(TAIL_AT).load(Ordering::Relaxed)
     }
 
-    /// Gives everything below a position back to the kernel.
+    /// Returns everything before a position to the kernel.
     pub fn release(&self, tail: u64) {
         self.word(TAIL_AT).store(tail, Ordering::Release);
     }
 
-    /// The header of the record at a position below the head.
+    /// The header of the record at a position before the head.
     pub fn header(&self, position: u64) -> RecordHeader {
         let mut bytes = [0; HEADER_BYTES];
         self.copy(position, &mut bytes);
@@ -93,12 +93,12 @@ impl Ring {
         RecordHeader { kind: word as u32, misc: (word >> 32) as u16, bytes: (word >> 48).max(HEADER_BYTES as u64) }
     }
 
-    /// Copies bytes from a position on, around the ring's end. No more than the ring holds.
+    /// Copies bytes from a position on, wrapping around at the ring's end; at most as many as the ring holds.
     pub fn copy(&self, position: u64, into: &mut [u8]) {
         assert!(into.len() <= self.data_bytes, "no record is longer than its ring");
         let start = position as usize & (self.data_bytes - 1);
         let first = into.len().min(self.data_bytes - start);
-        // SAFETY: both parts lie inside the ring's data, which begins behind the control page, by the assertion.
+        // SAFETY: both parts lie inside the ring's data, which begins after the control page, by the assertion.
         unsafe {
             let data = self.map.add(PAGE_BYTES as usize);
             data.add(start).copy_to_nonoverlapping(into.as_mut_ptr(), first);
@@ -109,7 +109,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the map is this value's own.
+        // SAFETY: the mapping is this value's own.
         unsafe { libc::munmap(self.map.cast(), PAGE_BYTES as usize + self.data_bytes) };
     }
 }

@@ -1,4 +1,4 @@
-//! The form of `PAGEMAP_SCAN` (Linux 6.7, `include/uapi/linux/fs.h`): a request on `/proc/PID/pagemap` that lists
+//! The structures of `PAGEMAP_SCAN` (Linux 6.7, `include/uapi/linux/fs.h`), a request on `/proc/PID/pagemap` that lists
 //! ranges of pages by category.
 
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
@@ -7,20 +7,20 @@ pub const PAGEMAP_SCAN: u64 = 0xC060_6610;
 pub const IS_PRESENT: u64 = 1 << 3;
 /// `PAGE_IS_SWAPPED`.
 pub const IS_SWAPPED: u64 = 1 << 4;
-/// `PAGE_IS_PFNZERO`: the shared page of zeros, small or huge.
+/// `PAGE_IS_PFNZERO`: the shared zero page, small or huge.
 pub const IS_ZERO: u64 = 1 << 5;
 /// `PAGE_IS_HUGE`: mapped by a 2 MiB entry.
 pub const IS_HUGE: u64 = 1 << 6;
 
-/// `struct page_region`: neighbouring pages of the same categories.
+/// `struct page_region`: adjacent pages of the same categories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Region {
     /// Address of the first page.
     pub start: u64,
-    /// Address behind the last.
+    /// Address after the last page.
     pub end: u64,
-    /// Those of the asked-for categories that hold.
+    /// Those of the requested categories that apply.
     pub categories: u64,
 }
 
@@ -42,19 +42,19 @@ pub struct Scan {
     return_mask: u64,
 }
 
-/// Which pages a scan lists, and what it tells of them: `IS_*`.
+/// Which pages a scan lists, and what it reports about them: `IS_*`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Categories {
     /// All of these must hold.
     pub all_of: u64,
-    /// And at least one of these, if any are named.
+    /// At least one of these must hold, if any are given.
     pub any_of: u64,
-    /// These are told.
+    /// These are reported.
     pub returned: u64,
 }
 
 impl Scan {
-    /// Asks for the addresses `start..end`; at most as many answers as `regions` has room for are written there.
+    /// A scan of the addresses `start..end`; it writes at most as many answers as `regions` has room for.
     pub fn new(start: u64, end: u64, categories: Categories, regions: &mut [Region]) -> Self {
         Self {
             size: size_of::<Self>() as u64,
@@ -69,10 +69,10 @@ impl Scan {
         }
     }
 
-    /// Where to go on after a scan that answered with `filled`, `end` if it came to an end.
+    /// Where to continue after a scan that wrote `filled`; `end` if the scan was complete.
     ///
-    /// The walk's end that the kernel reports is stale where its own buffer overflowed on the way to a complete walk
-    /// (seen on 6.18), so the last answer tells how far a scan came that filled the array.
+    /// The end of the walk reported by the kernel is stale if its own buffer overflowed on the way to a complete walk
+    /// (seen on 6.18). So if the array is full, the last answer says how far the scan came.
     pub fn resume_at(filled: &[Region], room: usize, end: u64) -> u64 {
         match filled.last() {
             Some(last) if filled.len() == room => last.end,

@@ -2,17 +2,17 @@
 
 use std::fs;
 
-/// The folder of transparent huge pages.
+/// The directory of transparent huge pages.
 pub const THP: &str = "/sys/kernel/mm/transparent_hugepage";
-/// The folder of the pool of reserved 2 MiB pages.
+/// The directory of the hugetlb pool of 2 MiB pages.
 pub const HUGETLB: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
-/// A file's text without the newline; `None` where there is none to read.
+/// A file's text without the newline; `None` if it cannot be read.
 pub fn text(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_string())
 }
 
-/// A file's number.
+/// The number in a file.
 pub fn number(path: &str) -> Option<u64> {
     text(path)?.parse().ok()
 }
@@ -24,7 +24,7 @@ pub fn choice(path: &str) -> Option<String> {
     Some(rest.split_once(']')?.0.to_string())
 }
 
-/// Huge pages that khugepaged made so far, on the whole machine.
+/// Huge pages collapsed by khugepaged so far, on the whole machine.
 pub fn khugepaged_collapses() -> Option<u64> {
     number(&format!("{THP}/khugepaged/pages_collapsed"))
 }

@@ -1,6 +1,6 @@
-//! The page-fault exceptions of this process: the kernel's software event, counted and, where asked, with addresses.
+//! The page-fault exceptions of this process: the kernel's software event, counted and optionally with addresses.
 //!
-//! The counter counts every exception; the ring keeps their addresses, and what it lost is the difference of the two.
+//! The counter counts every exception. The ring stores their addresses; the difference of the two is what it lost.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,12 +8,12 @@ use std::os::fd::OwnedFd;
 use crate::perf::{self, Request};
 use crate::ring::{HEADER_BYTES, RECORD_SAMPLE, Ring};
 
-/// Which exceptions count.
+/// Which exceptions are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Those taken in user mode, which needs no privilege (`perf_event_paranoid` up to 2).
+    /// Those in user mode; needs no privilege (`perf_event_paranoid` up to 2).
     User,
-    /// Those taken inside system calls too (`perf_event_paranoid` up to 1, or root).
+    /// Also those in system calls (`perf_event_paranoid` up to 1, or root).
     All,
 }
 
@@ -26,17 +26,17 @@ impl Mode {
     }
 }
 
-/// A counter of traps, off until [`TrapCounter::enable`].
+/// A counter of traps, disabled until [`TrapCounter::enable`].
 #[derive(Debug)]
 pub struct TrapCounter {
     event: OwnedFd,
 }
 
 impl TrapCounter {
-    /// Counts this thread and all that it starts from now on, in user mode.
+    /// Counts this thread and everything that it starts from now on, in user mode.
     ///
     /// # Errors
-    /// The kernel gives no such event.
+    /// The kernel refuses the event.
     pub fn of_process() -> io::Result<TrapCounter> {
         TrapCounter::open(0, perf::FLAG_INHERIT | Mode::User.flags())
     }
@@ -44,7 +44,7 @@ impl TrapCounter {
     /// Counts this thread alone.
     ///
     /// # Errors
-    /// The kernel gives no such event.
+    /// The kernel refuses the event.
     pub fn of_thread(mode: Mode) -> io::Result<TrapCounter> {
         TrapCounter::open(0, mode.flags())
     }
@@ -77,7 +77,7 @@ impl TrapCounter {
     }
 }
 
-/// Data bytes of the ring: powers of two, the first that the kernel grants.
+/// Largest and smallest data bytes of the ring; each try asks the kernel for half.
 const RING_BYTES_MAX: usize = 16 << 20;
 const RING_BYTES_MIN: usize = 64 << 10;
 /// A record: header, address.
@@ -92,10 +92,10 @@ pub struct TrapStream {
 }
 
 impl TrapStream {
-    /// Opens the stream with the largest ring that the kernel grants, its pages present.
+    /// Opens the stream with the largest ring that the kernel grants, and makes its pages present.
     ///
     /// # Errors
-    /// The kernel gives no such event, or no ring.
+    /// The kernel refuses the event or the ring.
     pub fn open() -> io::Result<TrapStream> {
         let counter = TrapCounter::open(perf::SAMPLE_ADDRESS, Mode::User.flags())?;
         let mut data_bytes = RING_BYTES_MAX;
@@ -110,7 +110,7 @@ impl TrapStream {
         Ok(TrapStream { counter, ring, drained: 0 })
     }
 
-    /// The counter behind it.
+    /// The stream's counter.
     pub fn counter(&self) -> &TrapCounter {
         &self.counter
     }
@@ -120,12 +120,12 @@ impl TrapStream {
         self.ring.data_bytes() / RECORD_BYTES
     }
 
-    /// Bytes that wait in the ring.
+    /// Bytes waiting in the ring.
     pub fn waiting_bytes(&self) -> u64 {
         self.ring.head() - self.ring.tail()
     }
 
-    /// Takes every waiting address out of the ring, in order.
+    /// Removes every waiting address from the ring, in order.
     pub fn drain(&mut self, mut each: impl FnMut(u64)) {
         let (head, mut tail) = (self.ring.head(), self.ring.tail());
         let mut samples = 0;
@@ -143,7 +143,7 @@ impl TrapStream {
         self.drained += samples;
     }
 
-    /// Traps whose address the ring had no room for. Exact after a drain.
+    /// Traps whose address did not fit into the ring; exact after a drain.
     pub fn lost(&self) -> u64 {
         self.counter.count().saturating_sub(self.drained)
     }

@@ -1,4 +1,4 @@
-//! What is told about this very process, held against what it did.
+//! Compares what the kernel reports about this process with what the process did.
 
 use std::ptr;
 
@@ -9,15 +9,15 @@ use hksim_linux_probe::traps::TrapStream;
 
 const PAGES: usize = 64;
 
-/// A fresh private map of 64 pages on small pages, between two that may not be used: what other threads map beside it would
-/// otherwise become one mapping with it, now and then.
+/// A fresh private mapping of 64 small pages, between two inaccessible ones: otherwise a mapping of another thread next
+/// to it would sometimes merge with it.
 struct Map(*mut u8);
 
 impl Map {
     fn new() -> Map {
         let (bytes, guard_bytes) = (PAGES * PAGE_BYTES as usize, PAGE_BYTES as usize);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new map, at a place of the kernel's choice; what follows changes its middle alone.
+        // SAFETY: a new mapping, at an address of the kernel's choice; what follows changes its middle alone.
         let at = unsafe {
             let around = libc::mmap(ptr::null_mut(), bytes + 2 * guard_bytes, libc::PROT_NONE, flags, -1, 0);
             assert_ne!(around, libc::MAP_FAILED);
@@ -35,17 +35,17 @@ impl Map {
 
     fn at(&self, page: usize) -> *mut u8 {
         assert!(page < PAGES);
-        // SAFETY: inside the map.
+        // SAFETY: inside the mapping.
         unsafe { self.0.add(page * PAGE_BYTES as usize) }
     }
 
     fn write(&self, page: usize) {
-        // SAFETY: inside the map, which is writable.
+        // SAFETY: inside the mapping, which is writable.
         unsafe { self.at(page).write_volatile(1) };
     }
 
     fn read(&self, page: usize) {
-        // SAFETY: inside the map, which is readable.
+        // SAFETY: inside the mapping, which is readable.
         unsafe { self.at(page).read_volatile() };
     }
 }
@@ -53,7 +53,7 @@ impl Map {
 impl Drop for Map {
     fn drop(&mut self) {
         let guard_bytes = PAGE_BYTES as usize;
-        // SAFETY: the map and the page on either side are this value's own.
+        // SAFETY: the mapping and the page on either side are this value's own.
         unsafe { libc::munmap(self.0.sub(guard_bytes).cast(), PAGES * PAGE_BYTES as usize + 2 * guard_bytes) };
     }
 }
@@ -99,7 +99,7 @@ fn maps_are_counted_where_they_begin() {
     let mut maps = ProcText::open("/proc/self/maps").expect("every process has maps");
     let map = Map::new();
     let start = map.0 as u64;
-    // SAFETY: a page in the middle of a map of our own.
+    // SAFETY: a page in the middle of a mapping of our own.
     let cut = unsafe { libc::mprotect(map.at(5).cast(), PAGE_BYTES as usize, libc::PROT_NONE) };
     assert_eq!(cut, 0);
     assert_eq!(maps.maps_within(start, start + PAGES as u64 * PAGE_BYTES), Some(3));

@@ -1,55 +1,55 @@
-//! What the machine provides: one thread-local pointer and the clock.
+//! Architecture-specific parts: one thread-local pointer and the clock.
 
 use core::arch::{asm, global_asm};
 
-use crate::lane::Lane;
+use crate::thread_buffer::ThreadBuffer;
 
 // A few bytes of initial-exec thread-local storage. `thread_local!` in a shared object would go through
 // `__tls_get_addr`, which may allocate.
 global_asm!(
-    ".pushsection .tbss.hksim_lane,\"awT\",@nobits",
-    ".globl hksim_lane",
-    ".hidden hksim_lane",
+    ".pushsection .tbss.hksim_thread_buffer,\"awT\",@nobits",
+    ".globl hksim_thread_buffer",
+    ".hidden hksim_thread_buffer",
     ".p2align 3",
-    "hksim_lane: .zero 8",
+    "hksim_thread_buffer: .zero 8",
     ".globl hksim_stack",
     ".hidden hksim_stack",
     "hksim_stack: .zero 16",
     ".popsection",
 );
 
-/// The calling thread's lane; null before its first event.
+/// The calling thread's buffer; null before its first event.
 #[inline(always)]
-pub fn lane() -> *mut Lane {
-    let lane: *mut Lane;
-    // SAFETY: reads the eight bytes that `hksim_lane` reserves in every thread's static block.
+pub fn buffer() -> *mut ThreadBuffer {
+    let buffer: *mut ThreadBuffer;
+    // SAFETY: reads the eight bytes that `hksim_thread_buffer` reserves in every thread's static block.
     unsafe {
         asm!(
-            "mov {at}, qword ptr [rip + hksim_lane@GOTTPOFF]",
-            "mov {lane}, qword ptr fs:[{at}]",
+            "mov {at}, qword ptr [rip + hksim_thread_buffer@GOTTPOFF]",
+            "mov {buffer}, qword ptr fs:[{at}]",
             at = out(reg) _,
-            lane = lateout(reg) lane,
+            buffer = lateout(reg) buffer,
             options(nostack, preserves_flags, readonly),
         );
     }
-    lane
+    buffer
 }
 
-/// Makes `lane` the calling thread's.
-pub fn set_lane(lane: *mut Lane) {
-    // SAFETY: writes the eight bytes that `hksim_lane` reserves in the calling thread's static block.
+/// Sets the calling thread's buffer.
+pub fn set_buffer(buffer: *mut ThreadBuffer) {
+    // SAFETY: writes the eight bytes that `hksim_thread_buffer` reserves in the calling thread's static block.
     unsafe {
         asm!(
-            "mov {at}, qword ptr [rip + hksim_lane@GOTTPOFF]",
-            "mov qword ptr fs:[{at}], {lane}",
+            "mov {at}, qword ptr [rip + hksim_thread_buffer@GOTTPOFF]",
+            "mov qword ptr fs:[{at}], {buffer}",
             at = out(reg) _,
-            lane = in(reg) lane,
+            buffer = in(reg) buffer,
             options(nostack, preserves_flags),
         );
     }
 }
 
-/// What is known to be readable of the calling thread's stack: first address, and the one behind the last.
+/// The known readable range of the calling thread's stack: first address, and the address after the last.
 #[inline(always)]
 pub fn stack_range() -> (u64, u64) {
     let (low, high);
@@ -68,8 +68,8 @@ pub fn stack_range() -> (u64, u64) {
     (low, high)
 }
 
-/// Keeps what [`stack_range`] gives. A signal handler in between may leave halves of two ranges, so each end is
-/// checked against the stack pointer before it is believed.
+/// Stores the range for [`stack_range`]. A signal handler in between may leave halves of two ranges, so each end is
+/// checked against the stack pointer before use.
 #[inline(always)]
 pub fn set_stack_range(low: u64, high: u64) {
     // SAFETY: writes the 16 bytes that `hksim_stack` reserves in the calling thread's static block.
@@ -86,16 +86,16 @@ pub fn set_stack_range(low: u64, high: u64) {
     }
 }
 
-/// The time stamp counter. Not serialising: the merge repairs the few stamps that come out of order, and rdtscp would
-/// double the cost of an event.
+/// The time stamp counter. Not serialising: the merge repairs the few stamps out of order, and rdtscp would double the
+/// cost of an event.
 #[inline(always)]
 pub fn ticks() -> u64 {
     // SAFETY: rdtsc has no precondition on x86_64 Linux.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The time stamp counter, not read before what came earlier in the program is done: where a block has come from another
-/// thread, not before it came.
+/// The time stamp counter, read after all earlier instructions have completed: for a block from another thread, not
+/// before the block arrived.
 #[inline(always)]
 pub fn ticks_in_order() -> u64 {
     // SAFETY: neither has a precondition on x86_64.

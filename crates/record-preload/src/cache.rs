@@ -1,16 +1,16 @@
-//! A cache that threads and signal handlers share without a lock.
+//! A lock-free cache, shared by threads and signal handlers.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 #[repr(C, align(16))]
 struct Entry {
-    /// Key xor value: a reader that sees halves of two entries finds a key nobody asked for.
+    /// Key xor value: a reader that sees halves of two entries gets a key that never matches.
     mixed: AtomicU64,
     value: AtomicU64,
 }
 
-/// Values by key; forgets what there is no room for. Keys are not 0, and neither are values. All zero is an empty cache.
+/// Values by key; drops entries when it is full. Keys and values are not 0. All zero is an empty cache.
 #[repr(C, align(64))]
 pub struct Cache<const ENTRIES: usize>(UnsafeCell<[Entry; ENTRIES]>);
 
@@ -25,7 +25,7 @@ impl<const ENTRIES: usize> Cache<ENTRIES> {
         Self(UnsafeCell::new(unsafe { core::mem::zeroed() }))
     }
 
-    /// The first place of a key; its neighbour in the cache line is the second.
+    /// The first place of a key; the second is its neighbour in the cache line.
     #[inline(always)]
     const fn place(key: u64) -> usize {
         (mix(key) >> (u64::BITS - ENTRIES.trailing_zeros())) as usize
@@ -37,14 +37,14 @@ impl<const ENTRIES: usize> Cache<ENTRIES> {
         unsafe { (*self.0.get()).get_unchecked(place & (ENTRIES - 1)) }
     }
 
-    /// The value kept under `key`.
+    /// The value stored under `key`.
     #[inline(always)]
     pub fn get(&self, key: u64) -> Option<u64> {
         let place = Self::place(key);
         self.entry(place).value_of(key).or_else(|| self.entry(place ^ 1).value_of(key))
     }
 
-    /// Keeps `value` under `key`, in place of another if need be.
+    /// Stores `value` under `key`, replacing another entry if needed.
     pub fn put(&self, key: u64, value: u64) {
         let place = Self::place(key);
         let is_taken = self.entry(place).value.load(Ordering::Relaxed) != 0;
@@ -62,7 +62,7 @@ impl Entry {
     }
 }
 
-/// Spreads a key over 64 bits, the high ones best.
+/// Spreads a key over 64 bits; the high ones are mixed best.
 #[inline(always)]
 pub const fn mix(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -1,33 +1,33 @@
-//! When the time stamp counter is read: at every 16th event while one thread makes events, at every event otherwise.
+//! When the time stamp counter is read: at every 16th event while only one thread has events, at every event otherwise.
 //!
-//! Where a program waits for memory, reading the counter waits with it, and costs more than all the rest of an event. So
-//! an event may have the time of the last one that read it: too early, never too late. Between threads that is
-//! safe, as it ends before the second thread's first event is known to anybody: what the first thread does
-//! because of another thread's event comes after it, and reads the counter; what another thread does because of
-//! the first's comes later than a time that is too early. A resizing call is the one event that gives an address away before
-//! it is recorded, so a thread announces itself before its first one ([`thread_resizes`]).
+//! If a program waits for memory, reading the counter waits too, and costs more than the rest of the event. So an event
+//! may reuse the last reading: its time is then too early, never too late. This stays safe between threads because it
+//! ends before any thread can know of the second thread's first event. What the first thread does because of another's
+//! event comes after that, and reads the counter. What another thread does because of the first's event comes later
+//! than a time that is too early. A resizing call is the only event that gives an address away before it is recorded,
+//! so a thread announces itself before its first one ([`thread_resizes`]).
 //!
-//! It begins again when all other threads that ever made an event have ended for certain. The first event after that
-//! reads the counter, so that no time is older than what those threads did.
+//! Reuse resumes when all other threads that ever had an event have certainly ended. The first event after that reads
+//! the counter, so that no time is older than what those threads did.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::{arch, lane, session};
+use crate::{arch, session, thread_buffer};
 
-/// What the session wants: events that may follow one that read the counter without doing so; 0 to read it at every event.
+/// The session's setting: events that may reuse the last reading; 0 to read the counter at every event.
 static WANTED: AtomicU32 = AtomicU32::new(0);
-/// The same as it is now, in the low half; in the high half how many threads have announced themselves in this process. One
-/// word, so that the counter is not left unread just as another thread begins.
+/// Low half: the setting in force now. High half: the number of threads in this process that have announced themselves.
+/// One word, so that reuse cannot start just as another thread begins.
 static STATE: AtomicU64 = AtomicU64::new(0);
-/// How many of these threads had ended when another took their lane over.
+/// How many of these threads had ended when another thread took over their buffer.
 static REPLACED: AtomicU32 = AtomicU32::new(0);
 
 const THREADS_SHIFT: u32 = 32;
 
-/// The time at which a thread last gave up the counter; 0 before the first.
+/// The time at which a thread last gave up the counter; 0 before that.
 static LAST_OF_THREAD: AtomicU64 = AtomicU64::new(0);
 
-/// The time: in a thread that may not read the counter, that of the moment when it gave it up.
+/// The time; in a thread that may not read the counter, the time at which it gave it up.
 #[inline(always)]
 pub fn ticks() -> u64 {
     match LAST_OF_THREAD.load(Ordering::Relaxed) {
@@ -36,7 +36,7 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// As [`ticks`], not read before what came earlier in the program is done.
+/// As [`ticks`], but not before all earlier instructions have completed.
 #[inline(always)]
 pub fn ticks_in_order() -> u64 {
     match LAST_OF_THREAD.load(Ordering::Relaxed) {
@@ -47,17 +47,17 @@ pub fn ticks_in_order() -> u64 {
 
 #[cold]
 fn ticks_or(last: u64, read: fn() -> u64) -> u64 {
-    if lane::is_without_clock() { last } else { read() }
+    if thread_buffer::is_without_clock() { last } else { read() }
 }
 
-/// The calling thread enters seccomp's strict mode, in which reading the counter is an error. Its order needs no times, as
-/// it begins no other thread there.
+/// The calling thread enters seccomp's strict mode, which forbids reading the counter. Its events are ordered without
+/// times, because it can start no other thread.
 pub fn give_up() {
     LAST_OF_THREAD.store(arch::ticks(), Ordering::Relaxed);
-    lane::do_without_clock();
+    thread_buffer::do_without_clock();
 }
 
-/// Does as the session wants. Called before any thread of a process announces itself.
+/// Applies the session's setting. Called before any thread of a process announces itself.
 pub fn begin() {
     let wanted = session::untimed_events();
     WANTED.store(wanted, Ordering::SeqCst);
@@ -65,19 +65,19 @@ pub fn begin() {
     STATE.store(u64::from(wanted), Ordering::SeqCst);
 }
 
-/// Events that may follow one that read the counter without doing so.
+/// Events that may reuse the last reading of the counter.
 #[inline(always)]
 pub fn untimed_events() -> u32 {
     STATE.load(Ordering::Relaxed) as u32
 }
 
-/// Whether the time of an event before still does, read in `epoch` of the session.
+/// Whether a reading made in `epoch` of the session may still be reused.
 #[inline(always)]
 pub fn is_coarse_since(epoch: u32) -> bool {
     untimed_events() != 0 && session::epoch() == epoch
 }
 
-/// Notes that a thread will make its first event. From the second thread on each event reads the counter.
+/// Notes that a thread is about to have its first event. From the second thread on, each event reads the counter.
 pub fn thread_begins() {
     let begin = |state: u64| {
         let threads = (state >> THREADS_SHIFT) + 1;
@@ -86,7 +86,7 @@ pub fn thread_begins() {
     let _ = STATE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, begin);
 }
 
-/// Notes that a thread has ended for certain, and that another takes over its lane and will announce itself.
+/// Notes that a thread has certainly ended, and that another one takes over its buffer and will announce itself.
 pub fn thread_replaced() {
     REPLACED.fetch_add(1, Ordering::SeqCst);
 }
@@ -95,12 +95,12 @@ pub fn thread_replaced() {
 #[inline(always)]
 pub fn thread_resizes() {
     if WANTED.load(Ordering::Relaxed) != 0 {
-        lane::announce_thread();
+        thread_buffer::announce_thread();
     }
 }
 
-/// Leaves the counter unread again if the calling thread is the only one left of those that have announced themselves;
-/// whether it is. `ended` counts the others that have ended, but for those that were replaced.
+/// Resumes reuse if the calling thread is the only one left of those that have announced themselves; returns whether it
+/// is. `ended` counts the other threads that have ended and were not replaced.
 pub fn try_alone(ended: impl FnOnce() -> u32) -> bool {
     let wanted = WANTED.load(Ordering::Relaxed);
     let state = STATE.load(Ordering::SeqCst);
@@ -109,7 +109,7 @@ pub fn try_alone(ended: impl FnOnce() -> u32) -> bool {
     }
     let threads = (state >> THREADS_SHIFT) as u32;
     let replaced = REPLACED.load(Ordering::SeqCst);
-    // A thread that announces itself from here on changes the state, and then nothing is changed here.
+    // A thread that announces itself from here on changes the state, and then the exchange fails.
     threads == replaced.saturating_add(ended()).saturating_add(1)
         && STATE.compare_exchange(state, state | u64::from(wanted), Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }

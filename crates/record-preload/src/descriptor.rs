@@ -1,7 +1,7 @@
-//! A descriptor of the recorder's own: numbered high, and checked before each use.
+//! File descriptors of the recorder: numbered high, and checked before each use.
 //!
-//! A program that closes all descriptors closes these too, and may open something else under their numbers; so what
-//! a number stands for is compared with what it stood for when it was kept.
+//! A program that closes all descriptors closes these too, and may reuse their numbers. So the file behind a number is
+//! compared with the file it was kept for.
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -9,10 +9,10 @@ use libc::c_int;
 
 use crate::sys;
 
-/// Descriptors are put this high, out of the way of programs that expect low numbers.
+/// Lowest number of the recorder's descriptors, out of the way of programs that expect low numbers.
 const LEAST_FD: c_int = 900;
 
-/// A descriptor, or none. It stands in memory that a forked child inherits, as the child inherits the descriptor.
+/// A descriptor, or none. A forked child inherits this memory, as it inherits the descriptor.
 pub struct Descriptor {
     fd: AtomicI32,
     device: AtomicU64,
@@ -25,7 +25,7 @@ impl Descriptor {
         Self { fd: AtomicI32::new(-1), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
     }
 
-    /// Keeps `fd`, or a copy of it with a higher number; false if it is not open.
+    /// Keeps `fd`, or a copy of it with a higher number; false if `fd` is not open.
     pub fn keep(&self, fd: c_int) -> bool {
         let Some((device, inode)) = sys::identity(fd) else {
             return false;
@@ -48,13 +48,13 @@ impl Descriptor {
         None
     }
 
-    /// The descriptor, if it still stands for the same file.
+    /// The descriptor, if it still refers to the same file.
     pub fn get(&self) -> Option<c_int> {
         let fd = self.fd.load(Ordering::Relaxed);
         self.is_same(fd).then_some(fd)
     }
 
-    /// Closes it, if it still stands for the same file.
+    /// Closes it, if it still refers to the same file.
     pub fn close(&self) {
         if let Some(fd) = self.get() {
             sys::close(fd);

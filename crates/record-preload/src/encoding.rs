@@ -1,4 +1,4 @@
-//! How one event is written: 8 bytes for nearly all, 40 bytes for the rest.
+//! The encoding of events: 8 bytes for nearly all, 40 bytes for the rest.
 //!
 //! This file is compiled into the preloaded object (which encodes) and into `hksim-record` (which decodes), so the two
 //! cannot drift apart. It uses `core` only.
@@ -13,8 +13,9 @@
 //! | 16 | size in bytes |
 //! | 32 | address inside its region, in units of 8 bytes |
 //!
-//! Everything that does not fit is an *escape* of [`ESCAPE_WORDS`] words with all fields in full; it also sets the
-//! region table's entry for its address. A buffer starts from [`Regions::new`], so each can be read without the one before it.
+//! Everything that does not fit is an *escape* of [`ESCAPE_WORDS`] words with all fields in full. It also sets the
+//! region table's entry for its address. Each fill starts from [`Regions::new`], so it can be read without the one
+//! before.
 
 /// Words of an escape: head (kind from bit 8, alignment from bit 16, duration from bit 24), time, address, old address,
 /// size.
@@ -33,7 +34,7 @@ const ADDRESS_BITS: u32 = u64::BITS - ADDRESS_SHIFT;
 
 /// Ticks per unit of the compact time field, as a shift.
 const TICK_SHIFT: u32 = 2;
-/// Numbers that stand for ticks are shifted so, for compact records keep no more of the time.
+/// Shift of numbers that replace ticks: compact records keep no lower bits of the time.
 pub const NUMBER_SHIFT: u32 = TICK_SHIFT;
 /// Bytes per unit of the compact address field, as a shift: the least alignment of any malloc.
 const GRAIN_SHIFT: u32 = 3;
@@ -44,23 +45,23 @@ const REGIONS: usize = 1 << REGION_BITS;
 pub const DURATION_MAX: u64 = (1 << 40) - 1;
 /// Low 16 bits of an escape that names a thread.
 const THREAD_HEAD: u64 = (Kind::Thread as u64) << 8;
-/// Bytes of a mark's name that one record holds.
+/// Bytes of a mark's name in one record.
 pub const MARK_PIECE_BYTES: usize = 24;
-/// In `align_log2` of a mark: the next record of the thread goes on with the name.
+/// In `align_log2` of a mark: the thread's next record continues the name.
 pub const MARK_GOES_ON: u8 = 0x80;
-/// Of a memory policy: what `PR_GET_THP_DISABLE` returns.
+/// Memory policy: the result of `PR_GET_THP_DISABLE`.
 pub const POLICY_THP_DISABLE: u64 = 0;
-/// Of a memory policy: the flags of `mlockall`, 0 for `munlockall`.
+/// Memory policy: the flags of `mlockall`, 0 for `munlockall`.
 pub const POLICY_LOCK_ALL: u64 = 1;
-/// Of a memory policy: the personality.
+/// Memory policy: the personality.
 pub const POLICY_PERSONALITY: u64 = 2;
-/// Low byte of a word that holds, in its high half, the call site of the record behind it.
+/// Low byte of a word whose high half is the call site of the record that follows.
 const SITE_TAG: u64 = 0x80;
 /// Most words that a record takes: a call site and an escape.
 pub const RECORD_WORDS: usize = 1 + ESCAPE_WORDS;
-/// A region number no address has.
+/// A region number that no address has.
 const NO_REGION: u64 = u64::MAX;
-/// Before the first record no region is likely, as no time is close to [`Regions::new`]'s.
+/// Initial value: before the first record no region is likely, just as no time is close to [`Regions::new`]'s.
 const NO_LIKELY: u64 = u64::MAX;
 
 const _: () = assert!(ADDRESS_SHIFT == 32, "the address must end at bit 63");
@@ -73,7 +74,7 @@ pub enum Kind {
     Malloc = 1,
     /// `free` and its C23 and historic variants.
     Free = 2,
-    /// `calloc`; the size is the product, `u64::MAX` where it overflowed.
+    /// `calloc`; the size is the product, `u64::MAX` if it overflows.
     Calloc = 3,
     /// `realloc`.
     Realloc = 4,
@@ -91,21 +92,21 @@ pub enum Kind {
     Pvalloc = 10,
     /// `malloc_usable_size`.
     UsableSize = 11,
-    /// The records that follow are those of thread number `size` (from 0, in this process); `address` is its kernel
-    /// thread id. Every buffer begins with one.
+    /// The following records are those of thread number `size` (from 0, in this process), whose kernel thread id is
+    /// `address`. Every fill begins with such a record.
     Thread = 12,
     /// `fork` returned in the parent: `address` is the child's process id.
     Fork = 13,
-    /// A piece of a mark's name: its bytes in `address`, `old` and `size`, how many in `align_log2`, with [`MARK_GOES_ON`]
-    /// where another piece follows.
+    /// A piece of a mark's name. The bytes are in `address`, `old` and `size`; `align_log2` has their number, with
+    /// [`MARK_GOES_ON`] if another piece follows.
     Mark = 14,
-    /// A change of what the kernel does with all of the program's memory: which, in `address`, one of [`POLICY_THP_DISABLE`]
-    /// and those after it; `size` is its new value.
+    /// A change of a memory policy of the whole process. `address` says which: [`POLICY_THP_DISABLE`] or one of those
+    /// after it; `size` is the new value.
     MemoryPolicy = 15,
 }
 
 impl Kind {
-    /// The kind numbered `value`, if there is one.
+    /// The kind with number `value`, if there is one.
     #[must_use]
     pub fn from_number(value: u8) -> Option<Self> {
         const ALL: [Kind; 15] = [
@@ -128,19 +129,19 @@ impl Kind {
         ALL.get(usize::from(value).wrapping_sub(1)).copied()
     }
 
-    /// Whether the call asks for memory: such calls may have a call site.
+    /// Whether the call requests memory; only such calls have a call site.
     #[must_use]
     pub const fn asks_for_memory(self) -> bool {
         !matches!(self, Self::Free | Self::UsableSize | Self::Thread | Self::Fork | Self::Mark | Self::MemoryPolicy)
     }
 }
 
-/// One event as the recorder saw it.
+/// One event, as the recorder saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// What was called.
     pub kind: Kind,
-    /// log2 of the requested alignment in bytes; 0 where the call has none.
+    /// log2 of the requested alignment in bytes; 0 if the call has none.
     pub align_log2: u8,
     /// Time stamp counter: before a free or a realloc, after any other call.
     pub ticks: u64,
@@ -150,9 +151,9 @@ pub struct Record {
     pub address: u64,
     /// The block given to a realloc; 0 elsewhere.
     pub old: u64,
-    /// Requested bytes; 0 where the call has none.
+    /// Requested bytes; 0 if the call has none.
     pub size: u64,
-    /// Place of the call's stack in the spool (`stacks.rs`); 0 where none was recorded.
+    /// Place of the call's stack in the log (`stacks.rs`); 0 if it was not recorded.
     pub site: u32,
 }
 
@@ -182,7 +183,7 @@ impl Record {
         Self { align_log2: used | more, old, ..Self::new(Kind::Mark, ticks, address, size) }
     }
 
-    /// The bytes of a mark's name that this record holds, and how many of them count.
+    /// The bytes of a mark's name in this record, and how many of them are valid.
     #[must_use]
     pub fn mark_bytes(&self) -> ([u8; MARK_PIECE_BYTES], usize) {
         let mut bytes = [0; MARK_PIECE_BYTES];
@@ -193,15 +194,15 @@ impl Record {
     }
 }
 
-/// What a compact record leaves out: the regions and the time before it. Writer and reader keep equal copies of both.
+/// Context of compact records: the regions and the previous time. Writer and reader keep equal copies.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Regions {
     /// Time of the last record, in units of `1 << TICK_SHIFT` ticks.
     units: u64,
-    /// First address of the region tried first; the writer's alone.
+    /// First address of the region tried first; only the writer uses it.
     likely: u64,
-    /// That region's number in the table, at its place in a word.
+    /// That region's number in the table, shifted to its position in a word.
     likely_field: u64,
     regions: [u64; REGIONS],
 }
@@ -213,14 +214,14 @@ impl Default for Regions {
 }
 
 impl Regions {
-    /// The state at the start of every buffer: no region known, so that the first record is an escape.
+    /// The state at the start of every fill: no region is known, so the first record is an escape.
     #[must_use]
     pub const fn new() -> Self {
         Self { units: 1 << 63, likely: NO_LIKELY, likely_field: 0, regions: [NO_REGION; REGIONS] }
     }
 
-    /// The one entry that an address may use. Bit 45 keeps a program's brk heap (0x55..) and its mappings (0x7f..)
-    /// apart; the low bits separate neighbours.
+    /// The table entry that an address may use. Bit 45 separates a program's brk heap (0x55..) from its mappings
+    /// (0x7f..); the low bits separate neighbours.
     #[inline(always)]
     const fn entry(address: u64) -> usize {
         (((address >> REGION_BYTES_LOG2) & 3) | ((address >> 43) & 4)) as usize
@@ -232,12 +233,12 @@ impl Regions {
         self.units << TICK_SHIFT
     }
 
-    /// The compact word for a call in the region tried first; `None` where [`Regions::compact`] may still have one.
+    /// The compact word for a call in the region tried first; `None` if only [`Regions::compact`] may have one.
     #[inline(always)]
     pub fn compact_likely(&mut self, kind: Kind, ticks: u64, address: u64, size: u64) -> Option<u64> {
         let units = ticks >> TICK_SHIFT;
         let passed = units.wrapping_sub(self.units);
-        // A rotation brings the low bits, which must be 0, to the top.
+        // A rotation moves the low bits, which must be 0, to the top.
         let grains = address.wrapping_sub(self.likely).rotate_right(GRAIN_SHIFT);
         if passed >> TIME_BITS != 0 || size >> SIZE_BITS != 0 || grains >> ADDRESS_BITS != 0 {
             return None;
@@ -246,7 +247,7 @@ impl Regions {
         Some(kind as u64 | self.likely_field | passed << TIME_SHIFT | size << SIZE_SHIFT | grains << ADDRESS_SHIFT)
     }
 
-    /// The compact word for `record`, or `None` where it needs an escape.
+    /// The compact word for `record`; `None` if it needs an escape.
     pub fn compact(&mut self, record: &Record) -> Option<u64> {
         if !matches!(record.kind, Kind::Malloc | Kind::Free | Kind::Calloc) {
             return None;
@@ -258,7 +259,7 @@ impl Regions {
         let before = (self.likely, self.likely_field);
         self.make_likely(entry, region);
         let word = self.compact_likely(record.kind, record.ticks, record.address, record.size);
-        // Frees go anywhere; where a block was made, more will be.
+        // Frees go anywhere; after an allocation, more allocations in the region are likely.
         if word.is_none() || record.kind == Kind::Free {
             (self.likely, self.likely_field) = before;
         }
@@ -283,13 +284,13 @@ impl Regions {
         self.units = record.ticks >> TICK_SHIFT;
         let (entry, region) = (Self::entry(record.address), record.address >> REGION_BYTES_LOG2);
         self.regions[entry] = region;
-        // The region tried first stands in the table always.
+        // The region tried first is always in the table.
         if self.likely == NO_LIKELY || self.likely_field == (entry as u64) << REGION_SHIFT {
             self.make_likely(entry, region);
         }
     }
 
-    /// The record at the start of `words` and the words it takes; `None` if no record can start so (a damaged buffer).
+    /// The record at the start of `words` and its length in words; `None` if no record can start so (a damaged log).
     #[must_use]
     pub fn decode(&mut self, words: &[u64]) -> Option<(Record, usize)> {
         let first = *words.first()?;
@@ -304,11 +305,11 @@ impl Regions {
         self.decode_compact(first).map(|record| (record, 1))
     }
 
-    /// The record that `word` is alone; `None` where an escape begins, or no record can (a damaged buffer).
+    /// The record that is `word` alone; `None` if an escape begins here, or no record can (a damaged log).
     #[inline(always)]
     #[must_use]
     pub fn decode_compact(&mut self, word: u64) -> Option<Record> {
-        // Looked up: which of the three comes next nobody can guess.
+        // A table, because a branch on the kind is unpredictable.
         const KINDS: [Kind; 3] = [Kind::Malloc, Kind::Free, Kind::Calloc];
         let operation = word as usize & ((1 << OPERATION_BITS) - 1);
         let kind = *KINDS.get(operation.wrapping_sub(1))?;
@@ -322,7 +323,7 @@ impl Regions {
         Some(Record::new(kind, self.last_ticks(), address, size))
     }
 
-    /// The record behind a word that names its call site.
+    /// The record that follows a word with its call site.
     #[cold]
     fn decode_with_site(&mut self, site: u64, words: &[u64]) -> Option<(Record, usize)> {
         if *words.first()? & 0xff == SITE_TAG {
@@ -333,13 +334,13 @@ impl Regions {
     }
 }
 
-/// The word before a record that has a call site.
+/// The word before a record that names its call site.
 #[must_use]
 pub const fn site_word(site: u32) -> u64 {
     (site as u64) << 32 | SITE_TAG
 }
 
-/// The record an escape holds; `None` if `words` is no escape.
+/// The record in an escape; `None` if `words` is not an escape.
 #[must_use]
 pub fn read_escape(words: &[u64]) -> Option<Record> {
     let &[head, ticks, address, old, size] = words else {
@@ -350,7 +351,7 @@ pub fn read_escape(words: &[u64]) -> Option<Record> {
     Some(Record { align_log2, duration, old, ..Record::new(kind, ticks, address, size) })
 }
 
-/// How many calls `words` holds: all records but those that name a thread.
+/// The number of calls in `words`: all records except those that name a thread.
 #[must_use]
 pub fn count_calls(words: &[u64]) -> u64 {
     let mut rest = words;

@@ -1,5 +1,5 @@
-//! The exported functions by which a program makes any system call: some install a filter of such calls, some change its memory
-//! policy. All else goes on to the real ones as it is.
+//! The exported functions that make arbitrary system calls. Some calls install a system-call filter, some change a
+//! memory policy; all others are passed on unchanged.
 
 use core::arch::naked_asm;
 use core::mem::transmute;
@@ -9,17 +9,17 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT, SECCOMP_SET_MODE_FILTER, SECCOMP_SET_MODE_STRICT};
 use libc::{c_int, c_long, c_ulong, c_void};
 
-use crate::filters::{self, Wanted};
+use crate::filters::{self, NewFilter};
 use crate::{policy, real};
 
-/// Makes a system call of the program's, given by its number and first arguments: by way of [`filters::install`] if it
-/// installs a filter. What it changes of the memory policy is recorded.
+/// Makes a system call for the program, given by its number and first arguments. A call that installs a filter goes
+/// through [`filters::install`]; a change of memory policy is recorded.
 fn around(number: c_long, first: c_ulong, second: c_ulong, third: c_ulong, call: impl FnOnce() -> c_long) -> c_long {
     let wanted = match (number, first as u32, second as u32) {
-        (libc::SYS_seccomp, SECCOMP_SET_MODE_STRICT, _) => Wanted::Strict,
-        (libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, _) => Wanted::Program(third),
-        (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT) => Wanted::Strict,
-        (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER) => Wanted::Program(third),
+        (libc::SYS_seccomp, SECCOMP_SET_MODE_STRICT, _) => NewFilter::Strict,
+        (libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, _) => NewFilter::Program(third),
+        (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT) => NewFilter::Strict,
+        (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER) => NewFilter::Program(third),
         _ => {
             let result = call();
             policy::note(number, first, second, third, result);
@@ -31,12 +31,12 @@ fn around(number: c_long, first: c_ulong, second: c_ulong, third: c_ulong, call:
 
 const PR_SET_SECCOMP: u32 = libc::PR_SET_SECCOMP as u32;
 
-/// The real `syscall`; null until it was looked up. Not in [`real`]'s table: [`syscall`] jumps there by its name.
+/// The real `syscall`; null until it is looked up. Not in [`real`]'s table, because [`syscall`] jumps to it by symbol.
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
 
-/// Looks the real functions up. Called when the object is loaded: later it could be too late to open files.
+/// Looks up the real functions. Called when the object is loaded: later, a filter could forbid opening files.
 pub fn begin() {
     SYSCALL.store(real::find(c"syscall"), Ordering::Release);
     real::prctl();
@@ -50,7 +50,7 @@ fn real_syscall() -> Option<Syscall> {
     unsafe { transmute::<*mut c_void, Option<Syscall>>(SYSCALL.load(Ordering::Acquire)) }
 }
 
-/// C `syscall`. Few instructions, and no stack: some calls return twice.
+/// C `syscall`. Few instructions and no stack, because some calls return twice.
 ///
 /// # Safety
 /// As for the real one.
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn syscall(number: c_long) -> c_long {
     )
 }
 
-/// What [`syscall`] leaves: calls that may install a filter or change a memory policy, and the first one.
+/// Slow path of [`syscall`]: calls that may install a filter or change a memory policy, and the first call.
 unsafe extern "C" fn other_syscall(
     number: c_long,
     first: c_long,
@@ -100,7 +100,8 @@ unsafe extern "C" fn other_syscall(
     around(number, first as c_ulong, second as c_ulong, third as c_ulong, call)
 }
 
-/// C `prctl`. The four further arguments stand where variable ones do; those not given are whatever stood there before.
+/// C `prctl`. The four further arguments are in the registers of variadic arguments; those not given have arbitrary
+/// values.
 ///
 /// # Safety
 /// As for the real one.

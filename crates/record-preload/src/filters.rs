@@ -1,11 +1,11 @@
-//! System-call filters (seccomp): a call that the program has forbidden itself is forbidden to the recorder too.
+//! System-call filters (seccomp): calls that the program has forbidden itself are forbidden to the recorder too.
 //!
 //! A filter that kills would end the program at the recorder's first call; one that traps would call a handler of the
-//! program. So each filter is copied when the program installs it, and each call of the recorder is first evaluated by all
-//! copies, with its own arguments, as the kernel does it. A call that is not plainly allowed is not made: it fails with
-//! `EPERM`, and the recorder does without it. The kernel keeps filters per thread; here they count for the process.
+//! program. So each filter is copied when the program installs it. Before each of its own calls, the recorder evaluates
+//! all copies with the call's arguments, as the kernel does. A call that is not plainly allowed is not made: it fails
+//! with `EPERM`, and the recorder does without it. The kernel keeps filters per thread; here they apply to the process.
 //!
-//! A filter from before `exec` cannot be read. Then nothing is recorded, unless `hksim` runs under the same ones.
+//! A filter from before `exec` cannot be read. Nothing is recorded then, unless `hksim` runs under the same filters.
 
 use core::mem::offset_of;
 use core::ptr::null_mut;
@@ -19,26 +19,26 @@ use crate::{clock, session, sys};
 
 /// `AUDIT_ARCH_X86_64`.
 const ARCH: u32 = 0xC000_003E;
-/// The most instructions that the kernel takes.
+/// Most instructions that the kernel accepts.
 const INSTRUCTIONS_MAX: usize = 4096;
 /// Words of memory that a filter has.
 const MEMORY_WORDS: usize = 16;
-/// Words that a filter can load: call number, architecture, instruction pointer, and the six arguments.
+/// Words of a filter's input: call number, architecture, instruction pointer, and six arguments.
 const DATA_WORDS: usize = 16;
-/// What a filter returns for a call that it allows.
+/// Result of a filter for an allowed call.
 const ALLOW: u32 = 0x7fff_0000;
-/// The part of it that tells what happens to the call.
+/// The part of a result that decides about the call.
 const ACTION: u32 = 0xffff_0000;
-/// How often a new filter waits for other threads' calls to end.
+/// Most checks of a new filter whether other threads' calls have ended.
 const WAITS_MAX: u32 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
 
-/// A call as a filter sees it.
+/// A call, in the form of a filter's input.
 #[derive(Clone, Copy)]
 pub struct Call([u32; DATA_WORDS]);
 
 impl Call {
-    /// The call of that number, made by the instruction before `instruction`.
+    /// The call with this number, made by the instruction before `instruction`.
     pub fn new(number: c_long, instruction: u64, arguments: &[u64; 6]) -> Self {
         let mut words = [0; DATA_WORDS];
         words[..2].copy_from_slice(&[number as u32, ARCH]);
@@ -50,25 +50,25 @@ impl Call {
     }
 }
 
-/// A filter of the process, followed in memory by its instructions. It stays as it is for good.
+/// A filter of the process; its instructions follow in memory. It never changes.
 #[repr(C)]
 struct Filter {
-    /// The filter installed before it.
+    /// The filter installed before this one.
     before: *mut Filter,
-    /// How many instructions follow; with none it allows nothing.
+    /// Number of instructions; a filter with none allows nothing.
     instructions: usize,
 }
 
-/// The filter installed last; [`UNASKED`] at first. A forked child inherits it, as it does in the kernel.
-static FILTERS: AtomicPtr<Filter> = AtomicPtr::new((&raw const UNASKED).cast::<Filter>().cast_mut());
-/// Stands for the filters that the process may have begun with.
-static UNASKED: [usize; 2] = [1, 0];
-/// Stands for a filter that cannot be read, or for which there is no memory: it allows nothing.
+/// The filter installed last; initially [`UNKNOWN`]. A forked child inherits it, as in the kernel.
+static FILTERS: AtomicPtr<Filter> = AtomicPtr::new((&raw const UNKNOWN).cast::<Filter>().cast_mut());
+/// Represents the filters that the process may have begun with.
+static UNKNOWN: [usize; 2] = [1, 0];
+/// Represents a filter that cannot be read or copied: it allows nothing.
 static NOTHING: [usize; 2] = [0; 2];
 /// Threads in a [`Section`].
 static SECTIONS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the process may make a call, as far as its filters are known.
+/// Whether the process may make a call, according to its known filters.
 #[inline]
 pub fn allow(call: impl FnOnce() -> Call) -> bool {
     let last = FILTERS.load(Ordering::Acquire);
@@ -87,11 +87,11 @@ fn all_allow(mut filter: *mut Filter, call: &Call) -> bool {
     true
 }
 
-/// A stretch of work of the recorder in one thread, for whose end a new filter waits.
+/// A section of the recorder's work in one thread; a new filter waits for its end.
 pub struct Section(());
 
 impl Section {
-    /// Begins the work.
+    /// Begins a section.
     pub fn begin() -> Self {
         SECTIONS.fetch_add(1, Ordering::SeqCst);
         Self(())
@@ -105,35 +105,37 @@ impl Drop for Section {
 }
 
 /// What the program asks the kernel to install.
-pub enum Wanted {
+pub enum NewFilter {
     /// Only `read`, `write` and `exit` are allowed.
     Strict,
-    /// The filter that is described at this address, which may be none of the program's.
+    /// The filter described at this address, which may be invalid.
     Program(u64),
 }
 
-/// Installs a filter by `install`, which gives -1 where the kernel refuses it. Before that the recorder prepares for it.
-pub fn install(wanted: Wanted, install: impl FnOnce() -> c_long) -> c_long {
+/// Installs a filter by `install`, which returns -1 if the kernel refuses it. The recorder prepares for the filter
+/// first.
+pub fn install(wanted: NewFilter, install: impl FnOnce() -> c_long) -> c_long {
     let before = known(FILTERS.load(Ordering::Acquire));
     let new = prepare(&wanted, before);
     let result = install();
     if result != -1 {
         process::note_filter();
     } else if !new.is_null() {
-        // If another thread has installed one meanwhile this one stays too: only calls are spared by that.
+        // If another thread has installed a filter meanwhile, this one stays too: it only makes the recorder more
+        // careful.
         let _ = FILTERS.compare_exchange(new, before, Ordering::AcqRel, Ordering::Relaxed);
     }
     result
 }
 
-/// Copies the filter and enters it; null, and nothing is entered, where the kernel will refuse it.
-fn prepare(wanted: &Wanted, before: *mut Filter) -> *mut Filter {
+/// Copies the filter and adds it to the list; null, without effect, if the kernel will refuse it.
+fn prepare(wanted: &NewFilter, before: *mut Filter) -> *mut Filter {
     let _errno = sys::Errno::save();
     let new = match wanted {
-        Wanted::Strict => Filter::keep(before, &[]),
-        // An earlier filter may forbid to ask what can be read.
-        Wanted::Program(_) if !sys::is_readable((&raw const *wanted) as u64) => Filter::keep(before, &[]),
-        Wanted::Program(address) => match instructions_at(*address) {
+        NewFilter::Strict => Filter::keep(before, &[]),
+        // An earlier filter may forbid the call that checks what is readable.
+        NewFilter::Program(_) if !sys::is_readable((&raw const *wanted) as u64) => Filter::keep(before, &[]),
+        NewFilter::Program(address) => match instructions_at(*address) {
             Some(instructions) => Filter::keep(before, instructions),
             None => return null_mut(),
         },
@@ -143,7 +145,7 @@ fn prepare(wanted: &Wanted, before: *mut Filter) -> *mut Filter {
         let _signals = sys::SignalsBlocked::new();
         process.prepare_for_filter(|call| new.allows(call));
     }
-    if matches!(wanted, Wanted::Strict) {
+    if matches!(wanted, NewFilter::Strict) {
         clock::give_up();
     }
     FILTERS.store(new, Ordering::SeqCst);
@@ -156,7 +158,7 @@ fn prepare(wanted: &Wanted, before: *mut Filter) -> *mut Filter {
     new
 }
 
-/// The instructions described at `address`, if they can be read and are so many that the kernel takes them.
+/// The instructions described at `address`, if they are readable and the kernel accepts their number.
 fn instructions_at(address: u64) -> Option<&'static [sock_filter]> {
     let is_readable = |start: u64, bytes: u64| {
         let last = start.checked_add(bytes - 1)? / PAGE_BYTES;
@@ -203,14 +205,14 @@ impl Filter {
 }
 
 const _: () =
-    assert!(size_of::<Filter>() == size_of_val(&UNASKED) && align_of::<Filter>() >= align_of::<sock_filter>());
+    assert!(size_of::<Filter>() == size_of_val(&UNKNOWN) && align_of::<Filter>() >= align_of::<sock_filter>());
 
-/// What the filter returns for a call; `None` where it ends otherwise, which allows nothing.
+/// Result of the filter for a call; `None` if the filter ends in another way, which allows nothing.
 fn run(program: &[sock_filter], Call(data): &Call) -> Option<u32> {
     let (mut a, mut x, mut at) = (0_u32, 0_u32, 0_usize);
     let mut memory = [0_u32; MEMORY_WORDS];
     loop {
-        // Jumps go forward only, so this ends.
+        // Jumps only go forward, so the loop ends.
         let &sock_filter { code, jt, jf, k } = program.get(at)?;
         at += 1;
         let (mode, place) = (code & 0xe0, k as usize);
@@ -262,28 +264,28 @@ fn calculate(code: u16, a: u32, other: u32) -> Option<u32> {
     })
 }
 
-/// The filters, with those that the process began with looked for.
+/// The filters, after detecting those that the process began with.
 fn known(last: *mut Filter) -> *mut Filter {
-    if last != (&raw const UNASKED).cast::<Filter>().cast_mut() {
+    if last != (&raw const UNKNOWN).cast::<Filter>().cast_mut() {
         return last;
     }
-    let found = if begins_like_recorder() { null_mut() } else { Filter::nothing() };
+    let found = if has_only_known_filters() { null_mut() } else { Filter::nothing() };
     match FILTERS.compare_exchange(last, found, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => found,
         Err(other) => other,
     }
 }
 
-/// Whether the process began with no more filters than `hksim` has itself.
-fn begins_like_recorder() -> bool {
+/// Whether the process began with no more filters than `hksim` itself has.
+fn has_only_known_filters() -> bool {
     let _errno = sys::Errno::save();
     let mut text = [0; 4096];
-    // The dynamic linker has just made such calls, so they may be made unasked.
-    let bytes = sys::read_unasked(c"/proc/self/status", &mut text);
+    // The dynamic linker has just made these calls, so they are safe to make unchecked.
+    let bytes = sys::read_unfiltered(c"/proc/self/status", &mut text);
     filters_in(text.get(..bytes).unwrap_or_default()) <= session::own_filters()
 }
 
-/// How many filters a process has by its `/proc/PID/status`; older kernels say only whether there are any.
+/// Number of filters according to `/proc/PID/status`; older kernels report only whether there are any.
 fn filters_in(status: &[u8]) -> u32 {
     let number = |name: &[u8]| {
         let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name))?;

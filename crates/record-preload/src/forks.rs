@@ -1,17 +1,18 @@
-//! When forked children stop sharing their parent's memory.
+//! Detects when forked children stop sharing their parent's memory.
 //!
-//! A file of the session is mapped while the process forks, and only the child keeps the mapping. So the file stays in use as
-//! long as any process has the memory of that fork: the child, and what the child forks in turn. The kernel closes it when the last
-//! of them ends or executes another program, which `hksim` sees (`record/src/children.rs`). The child itself does nothing. A fork
-//! of another thread at the same time may take the mapping along: the child then seems to share as long as both do.
+//! A file of the session is mapped while the process forks, and only the child keeps the mapping. So the file stays in
+//! use while any process has the memory of that fork: the child, and its own forked children. The kernel closes the
+//! file when the last of them ends or executes another program; `hksim` sees that (`record/src/children.rs`). The child
+//! itself does nothing. If another thread forks at the same time, its child may get the mapping too; the first child
+//! then seems to share the memory as long as either does.
 
 use core::ffi::c_void;
 
 use libc::pid_t;
 
+use crate::event_log::{CONTROL_BYTES, FORKED_SUFFIX, FORKING_SUFFIX};
 use crate::process::Process;
 use crate::session::PATH_BYTES;
-use crate::spool::{CONTROL_BYTES, FORKED_SUFFIX, FORKING_SUFFIX};
 use crate::{session, sys};
 
 /// A file mapped for the next child.
@@ -22,7 +23,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Maps a file for the child that is about to be forked; `None` where ends of children are not recorded, or cannot be.
+    /// Maps a file for the child that is about to be forked; `None` if ends of children are not recorded, or on
+    /// failure.
     pub fn begin() -> Option<Self> {
         let _errno = sys::Errno::save();
         let process = Process::current()?;
@@ -31,13 +33,13 @@ impl Shared {
             return None;
         }
         let path = process.numbered_path(process.number_fork(), FORKING_SUFFIX)?;
-        // SAFETY: the path ends with a zero byte, behind the place where its name begins.
+        // SAFETY: the path ends with a zero byte, after the offset at which its name begins.
         let fd =
             unsafe { session::open_file(&path, process.name_start(), libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC) };
         if fd < 0 {
             return None;
         }
-        // The file stays empty: nobody reads or writes through the mapping.
+        // The file stays empty: the mapping is neither read nor written.
         let mapping = sys::map_shared(fd, 0, CONTROL_BYTES);
         sys::close(fd);
         let shared = Self { process, mapping, path };
@@ -48,14 +50,14 @@ impl Shared {
         Some(shared)
     }
 
-    /// Leaves the mapping to the child; `child` is what `fork` returned.
+    /// Leaves the mapping to the child; `child` is the result of `fork`.
     pub fn leave_to(self, child: pid_t) {
         if child == 0 {
             return;
         }
         let _errno = sys::Errno::save();
         let named = u32::try_from(child).ok().and_then(|child| self.process.numbered_path(child, FORKED_SUFFIX));
-        // SAFETY: both paths end with a zero byte, behind the place where their names begin.
+        // SAFETY: both paths end with a zero byte, after the offset at which their names begin.
         if !named.is_some_and(|named| unsafe { session::rename_file(&self.path, &named, self.process.name_start()) }) {
             self.remove();
         }

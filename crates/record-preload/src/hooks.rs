@@ -1,7 +1,8 @@
-//! The exported functions: call the real one, leave a record.
+//! The exported functions: each calls the real one and writes a record.
 //!
-//! A free is stamped and recorded before the real call, so that nobody can be given the block before its free is
-//! known. A resizing call is stamped before and after, and recorded after; an allocating call is stamped and recorded after.
+//! A free is stamped and recorded before the real call, so that no thread can get the block before its free is
+//! recorded. An allocating call is stamped and recorded after the real call. A resizing call is stamped before and
+//! after, and recorded after.
 
 use core::ptr::null_mut;
 
@@ -9,18 +10,18 @@ use libc::{c_int, c_void, pid_t, size_t};
 
 use crate::clock::ticks;
 use crate::encoding::{Kind, Record};
-use crate::{clock, forks, lane, pool, real, sequence, sys};
+use crate::{clock, forks, pool, real, sequence, sys, thread_buffer};
 
-/// log2 of the page size, which `valloc` and `pvalloc` align to.
+/// log2 of the page size, the alignment of `valloc` and `pvalloc`.
 const PAGE_LOG2: u8 = 12;
 
-/// Records an allocating call that just returned `block`.
-fn made(kind: Kind, block: *mut c_void, size: u64, align_log2: u8) {
-    lane::push(&Record { align_log2, ..Record::new(kind, ticks(), block as u64, size) });
+/// Records a call about `block` that has just returned.
+fn record_call(kind: Kind, block: *mut c_void, size: u64, align_log2: u8) {
+    thread_buffer::push(&Record { align_log2, ..Record::new(kind, ticks(), block as u64, size) });
 }
 
-/// The exponent of the power of two that is `alignment`, or the next above it; 0 for 0. Above 2^63 no alignment can be
-/// had, so the largest exponent stands for all that are refused.
+/// log2 of `alignment`, rounded up; 0 for 0. Alignments above 2^63 are always refused, so the largest exponent
+/// represents all of them.
 fn log2_ceiling(alignment: size_t) -> u8 {
     match alignment {
         0 => 0,
@@ -28,7 +29,7 @@ fn log2_ceiling(alignment: size_t) -> u8 {
     }
 }
 
-/// `count * size`, or `u64::MAX` where that overflows.
+/// `count * size`, or `u64::MAX` on overflow.
 fn product(count: size_t, size: size_t) -> u64 {
     count.checked_mul(size).map_or(u64::MAX, |bytes| bytes as u64)
 }
@@ -41,7 +42,7 @@ pub extern "C" fn malloc(size: size_t) -> *mut c_void {
     };
     // SAFETY: malloc has no precondition.
     let block = unsafe { real(size) };
-    lane::push_small(Kind::Malloc, block as u64, size as u64);
+    thread_buffer::push_small(Kind::Malloc, block as u64, size as u64);
     block
 }
 
@@ -53,7 +54,7 @@ pub extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     };
     // SAFETY: calloc has no precondition.
     let block = unsafe { real(count, size) };
-    lane::push_small(Kind::Calloc, block as u64, product(count, size));
+    thread_buffer::push_small(Kind::Calloc, block as u64, product(count, size));
     block
 }
 
@@ -69,7 +70,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     let Some(real) = real::free() else {
         return;
     };
-    lane::push_small(Kind::Free, block as u64, 0);
+    thread_buffer::push_small(Kind::Free, block as u64, 0);
     // SAFETY: by the caller's promise.
     unsafe { real(block) }
 }
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn cfree(block: *mut c_void) {
     unsafe { free(block) }
 }
 
-/// C23 `free_sized`: the size is a hint, which the real allocator may not know.
+/// C23 `free_sized`: the size is a hint that the real allocator may not support.
 ///
 /// # Safety
 /// As for `free`.
@@ -94,7 +95,7 @@ pub unsafe extern "C" fn free_sized(block: *mut c_void, _size: size_t) {
     unsafe { free(block) }
 }
 
-/// C23 `free_aligned_sized`: size and alignment are hints, which the real allocator may not know.
+/// C23 `free_aligned_sized`: size and alignment are hints that the real allocator may not support.
 ///
 /// # Safety
 /// As for `free`.
@@ -114,7 +115,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_voi
     unsafe { resize(Kind::Realloc, block, size) }
 }
 
-/// C `reallocarray`: done here, since glibc's calls `realloc`, which would be recorded as a second call.
+/// C `reallocarray`: implemented here, because glibc's calls `realloc`, which would record a second call.
 ///
 /// # Safety
 /// As for the real one.
@@ -125,7 +126,7 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: size_t, size: s
         return unsafe { resize(Kind::Reallocarray, block, bytes) };
     }
     let old = block as u64;
-    lane::push(&Record { old, ..Record::new(Kind::Reallocarray, sequence::resize_begins(), 0, u64::MAX) });
+    thread_buffer::push(&Record { old, ..Record::new(Kind::Reallocarray, sequence::resize_begins(), 0, u64::MAX) });
     sys::set_errno(libc::ENOMEM);
     null_mut()
 }
@@ -134,8 +135,8 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: size_t, size: s
 /// `block` is null or a live block.
 unsafe fn resize(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
     if pool::owns(block) {
-        // SAFETY: owns just said so.
-        return unsafe { leave_pool(kind, block, size) };
+        // SAFETY: `owns` has just confirmed it.
+        return unsafe { move_out_of_pool(kind, block, size) };
     }
     let Some(real) = real::realloc() else {
         return if block.is_null() { pool::allocate(size, 1) } else { null_mut() };
@@ -145,20 +146,20 @@ unsafe fn resize(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
     // SAFETY: by the caller's promise.
     let new = unsafe { real(block, size) };
     if block.is_null() {
-        made(kind, new, size as u64, 0);
+        record_call(kind, new, size as u64, 0);
     } else {
         let (duration, old) = (ticks().wrapping_sub(before), block as u64);
-        lane::push(&Record { duration, old, ..Record::new(kind, before, new as u64, size as u64) });
+        thread_buffer::push(&Record { duration, old, ..Record::new(kind, before, new as u64, size as u64) });
     }
     new
 }
 
-/// Moves a pool block to the real heap; recorded as the allocation it is there.
+/// Moves a pool block to the real heap, and records it as an allocation there.
 ///
 /// # Safety
 /// `block` is a pool block.
 #[cold]
-unsafe fn leave_pool(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
+unsafe fn move_out_of_pool(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_void {
     let new = match real::malloc() {
         // SAFETY: malloc has no precondition.
         Some(real) => unsafe { real(size) },
@@ -171,7 +172,7 @@ unsafe fn leave_pool(kind: Kind, block: *mut c_void, size: size_t) -> *mut c_voi
             core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast::<u8>(), bytes);
         }
     }
-    made(kind, new, size as u64, 0);
+    record_call(kind, new, size as u64, 0);
     new
 }
 
@@ -188,7 +189,7 @@ pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, alignment: size
     let result = unsafe { real(block, alignment, size) };
     // SAFETY: on success the real function has written `*block`.
     let address = if result == 0 { unsafe { *block } } else { null_mut() };
-    made(Kind::PosixMemalign, address, size as u64, log2_ceiling(alignment));
+    record_call(Kind::PosixMemalign, address, size as u64, log2_ceiling(alignment));
     result
 }
 
@@ -200,7 +201,7 @@ pub extern "C" fn aligned_alloc(alignment: size_t, size: size_t) -> *mut c_void 
     };
     // SAFETY: the real function checks its arguments.
     let block = unsafe { real(alignment, size) };
-    made(Kind::AlignedAlloc, block, size as u64, log2_ceiling(alignment));
+    record_call(Kind::AlignedAlloc, block, size as u64, log2_ceiling(alignment));
     block
 }
 
@@ -212,7 +213,7 @@ pub extern "C" fn memalign(alignment: size_t, size: size_t) -> *mut c_void {
     };
     // SAFETY: the real function checks its arguments.
     let block = unsafe { real(alignment, size) };
-    made(Kind::Memalign, block, size as u64, log2_ceiling(alignment));
+    record_call(Kind::Memalign, block, size as u64, log2_ceiling(alignment));
     block
 }
 
@@ -224,7 +225,7 @@ pub extern "C" fn valloc(size: size_t) -> *mut c_void {
     };
     // SAFETY: valloc has no precondition.
     let block = unsafe { real(size) };
-    made(Kind::Valloc, block, size as u64, PAGE_LOG2);
+    record_call(Kind::Valloc, block, size as u64, PAGE_LOG2);
     block
 }
 
@@ -236,7 +237,7 @@ pub extern "C" fn pvalloc(size: size_t) -> *mut c_void {
     };
     // SAFETY: pvalloc has no precondition.
     let block = unsafe { real(size) };
-    made(Kind::Pvalloc, block, size as u64, PAGE_LOG2);
+    record_call(Kind::Pvalloc, block, size as u64, PAGE_LOG2);
     block
 }
 
@@ -247,7 +248,7 @@ pub extern "C" fn pvalloc(size: size_t) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
     if pool::owns(block) {
-        // SAFETY: owns just said so.
+        // SAFETY: `owns` has just confirmed it.
         return unsafe { pool::size(block) };
     }
     let Some(real) = real::malloc_usable_size() else {
@@ -255,11 +256,11 @@ pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
     };
     // SAFETY: by the caller's promise.
     let bytes = unsafe { real(block) };
-    made(Kind::UsableSize, block, 0, 0);
+    record_call(Kind::UsableSize, block, 0, 0);
     bytes
 }
 
-/// POSIX `fork`: the parent's trace says which child it made.
+/// POSIX `fork`: the parent's trace names the child.
 ///
 /// # Safety
 /// As for the real one.
@@ -277,7 +278,7 @@ pub unsafe extern "C" fn fork() -> pid_t {
         shared.leave_to(child);
     }
     if child > 0 {
-        lane::push(&Record::new(Kind::Fork, before, child as u64, 0));
+        thread_buffer::push(&Record::new(Kind::Fork, before, child as u64, 0));
     }
     child
 }

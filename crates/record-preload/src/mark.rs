@@ -1,17 +1,17 @@
-//! `hksim_mark`: what a program calls to name a moment of its run.
+//! `hksim_mark`: a program calls it to name a moment of its run.
 
 use core::ffi::CStr;
 
 use libc::c_char;
 
 use crate::encoding::{MARK_GOES_ON, MARK_PIECE_BYTES, Record};
-use crate::{clock, lane, sys};
+use crate::{clock, sys, thread_buffer};
 
-/// Bytes of a name that are kept.
+/// Most bytes of a name; the rest is cut off.
 const NAME_BYTES_MAX: usize = 10 * MARK_PIECE_BYTES;
 
-/// Puts a mark named `name` into the calling thread's events. A program declares it as a weak symbol, which is null
-/// where nothing is recorded.
+/// Adds a mark named `name` to the calling thread's events. A program declares it as a weak symbol, which is null if it
+/// is not recorded.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -24,12 +24,12 @@ pub unsafe extern "C" fn hksim_mark(name: *const c_char) {
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     let mut rest = name.get(..NAME_BYTES_MAX).unwrap_or(name);
     let _errno = sys::Errno::save();
-    // A handler's own mark must not come between the pieces of this one.
+    // A handler's own mark must not come between the pieces of this mark.
     let _signals = sys::SignalsBlocked::new();
     let ticks = clock::ticks();
     while let Some((piece, after)) = rest.split_at_checked(MARK_PIECE_BYTES).filter(|(_, after)| !after.is_empty()) {
-        lane::push(&Record::mark_piece(ticks, piece, MARK_GOES_ON));
+        thread_buffer::push(&Record::mark_piece(ticks, piece, MARK_GOES_ON));
         rest = after;
     }
-    lane::push(&Record::mark_piece(ticks, rest, 0));
+    thread_buffer::push(&Record::mark_piece(ticks, rest, 0));
 }

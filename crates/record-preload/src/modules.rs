@@ -1,4 +1,4 @@
-//! The program and its shared objects as the dynamic linker has loaded them.
+//! The program and its shared objects, as loaded by the dynamic linker.
 
 use core::ffi::{CStr, c_int};
 use core::mem::{MaybeUninit, transmute};
@@ -10,14 +10,14 @@ use libc::{Elf64_Ehdr, Elf64_Phdr, c_char, c_void, dl_phdr_info, size_t};
 
 use crate::{real, site, sys};
 
-/// `_dl_find_object` where glibc has it (2.35): it takes no lock.
+/// `_dl_find_object`, if glibc has it (2.35): it takes no lock.
 static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-/// Raised whenever objects have gone, so that what was known about addresses no longer counts.
+/// Incremented when objects are unloaded, which invalidates what is cached about addresses.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// Objects that had gone when that was last asked.
+/// Number of unloaded objects at the last check.
 static GONE: AtomicU64 = AtomicU64::new(0);
 
-// Numbers of the ELF format.
+// Constants of the ELF format.
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_R: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
@@ -30,13 +30,13 @@ const PAGE_BYTES: u64 = 4096;
 pub struct Module {
     /// Its first address.
     pub start: u64,
-    /// The address behind its last.
+    /// The address after its last.
     pub end: u64,
-    /// Addresses in the process less those in the file.
+    /// Load bias: address in the process minus address in the file.
     pub bias: u64,
-    /// Address of `.eh_frame_hdr`, 0 where it has none.
+    /// Address of `.eh_frame_hdr`; 0 if it has none.
     pub eh_frame_hdr: u64,
-    /// Its path as the dynamic linker has it: empty for the program, null if unknown.
+    /// Its path in the dynamic linker's list: empty for the program, null if unknown.
     pub name: *const c_char,
 }
 
@@ -60,20 +60,20 @@ struct LinkMap {
 
 type FindObject = unsafe extern "C" fn(*mut c_void, *mut Found) -> c_int;
 
-/// Looks up what this file needs; may allocate.
+/// Looks up the functions used here; may allocate.
 pub fn begin() {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
     FIND_OBJECT.store(found, Ordering::Release);
 }
 
-/// A number that changes when objects go, below 2^16.
+/// A number below 2^16 that changes when objects are unloaded.
 #[inline(always)]
 pub fn generation() -> u64 {
     u64::from(GENERATION.load(Ordering::Acquire) & 0xffff)
 }
 
-/// The object that `address` lies in; `None` for code that belongs to no file.
+/// The object that contains `address`; `None` for code that is not in a file.
 pub fn find(address: u64) -> Option<Module> {
     let function = FIND_OBJECT.load(Ordering::Acquire);
     if function.is_null() {
@@ -94,13 +94,13 @@ pub fn find(address: u64) -> Option<Module> {
     }
 }
 
-/// What `dl_iterate_phdr` is asked for, and its answer.
+/// Argument and result of the `dl_iterate_phdr` callback.
 struct Search {
     address: u64,
     found: Option<Module>,
 }
 
-/// The way of glibc before 2.35, under the dynamic linker's lock; no lock of ours is held here.
+/// For glibc before 2.35: takes the dynamic linker's lock; none of the recorder's locks is held here.
 #[cold]
 fn find_slowly(address: u64) -> Option<Module> {
     let mut search = Search { address, found: None };
@@ -131,12 +131,12 @@ unsafe extern "C" fn compare(info: *mut dl_phdr_info, _size: size_t, search: *mu
 }
 
 impl Module {
-    /// Its program headers, where they are loaded.
+    /// Its program headers in memory.
     fn headers(&self) -> &'static [Elf64_Phdr] {
         let is_large = self.end.saturating_sub(self.start) >= PAGE_BYTES;
         // SAFETY: the first page of a loaded object is mapped and readable.
         let at_start = if is_large { unsafe { headers_at(self.start) } } else { None };
-        // glibc has an object with gaps between its segments as one object a segment; its file begins elsewhere.
+        // If there are gaps between segments, glibc reports each segment as an object; the file then begins elsewhere.
         at_start.or_else(|| headers_at_bias(self.bias)).or_else(|| headers_of_program(self.bias)).unwrap_or_default()
     }
 
@@ -154,7 +154,7 @@ impl Module {
         unsafe { slice::from_raw_parts(address as *const u8, (end - address) as usize) }
     }
 
-    /// Its GNU build id; empty where it has none.
+    /// Its GNU build id; empty if it has none.
     pub fn build_id(&self) -> &[u8] {
         for header in self.headers().iter().filter(|header| header.p_type == libc::PT_NOTE) {
             let bytes = self.bytes_from(self.bias.wrapping_add(header.p_vaddr));
@@ -176,7 +176,7 @@ impl Module {
         &[]
     }
 
-    /// Its path as the dynamic linker has it.
+    /// Its path in the dynamic linker's list.
     pub fn name(&self) -> &CStr {
         if self.name.is_null() {
             return c"";
@@ -186,7 +186,7 @@ impl Module {
     }
 }
 
-/// The program headers of a file whose beginning is loaded at `start`.
+/// The program headers of a file whose start is loaded at `start`.
 ///
 /// # Safety
 /// The page at `start` is mapped and readable, as long as a frame of its object is on the stack.
@@ -203,14 +203,14 @@ unsafe fn headers_at(start: u64) -> Option<&'static [Elf64_Phdr]> {
     }
 }
 
-/// The same where the file's beginning is loaded at its load bias, as that of shared objects is.
+/// The same for a file whose start is loaded at its load bias, as in shared objects.
 fn headers_at_bias(bias: u64) -> Option<&'static [Elf64_Phdr]> {
     let is_there = bias != 0 && bias.is_multiple_of(PAGE_BYTES) && sys::is_readable(bias);
     // SAFETY: it was just seen to be readable, and belongs to an object of which a frame is on the stack.
     if is_there { unsafe { headers_at(bias) } } else { None }
 }
 
-/// The program headers of the program itself, as the kernel tells them, if its load bias is this.
+/// The program headers of the program itself, as reported by the kernel, if its load bias is `bias`.
 fn headers_of_program(bias: u64) -> Option<&'static [Elf64_Phdr]> {
     // SAFETY: no preconditions; the kernel puts both there, of headers that stay mapped, or 0.
     let headers = unsafe {
@@ -222,7 +222,7 @@ fn headers_of_program(bias: u64) -> Option<&'static [Elf64_Phdr]> {
     (bias.wrapping_add(own.p_vaddr) == headers.as_ptr() as u64).then_some(headers)
 }
 
-/// `dlclose`: what is known about addresses of objects that go is forgotten.
+/// `dlclose`: invalidates what is cached about addresses of unloaded objects.
 ///
 /// # Safety
 /// As for the real one.
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     result
 }
 
-/// Begins a new generation if objects have gone.
+/// Begins a new generation if objects were unloaded.
 #[cold]
 fn note_gone() {
     let mut gone = 0_u64;

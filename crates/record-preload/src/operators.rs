@@ -1,9 +1,10 @@
-//! C++'s `operator new` and `delete`, for allocators that serve them past `malloc` (jemalloc, tcmalloc, mimalloc).
+//! C++'s `operator new` and `delete`, for allocators that implement them without `malloc` (jemalloc, tcmalloc,
+//! mimalloc).
 //!
-//! The functions are written in assembly: an exception of the real operator must pass through them, which no Rust frame
-//! allows. Some real operators call `malloc` or `free` by name, and so are recorded already; others do not, and allocators
-//! mix both kinds. So the first calls of each operator decide: one that leaves no record goes past `malloc`, one that
-//! leaves records several times calls it.
+//! The functions are written in assembly: an exception of the real operator must unwind through them, which Rust frames
+//! do not allow. Some real operators call `malloc` or `free` by name, and are recorded by that; others do not, and
+//! allocators mix both kinds. So the first calls of each operator decide: one that leaves no record does not call
+//! `malloc`; one that leaves records several times does.
 
 use core::arch::naked_asm;
 use core::ffi::CStr;
@@ -13,12 +14,12 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use libc::{c_void, size_t};
 
 use crate::encoding::{Kind, Record};
-use crate::{clock, hooks, lane, real};
+use crate::{clock, hooks, real, thread_buffer};
 
-/// In [`Operator::way`]: the operator goes past `malloc`.
+/// Value of [`Operator::way`]: the operator does not call `malloc`.
 const PAST_MALLOC: i32 = -1;
-/// Calls that left a record before an operator is known to call `malloc`. A signal handler that allocates during a call
-/// leaves one too, but not so often.
+/// Calls with a record after which an operator is known to call `malloc`. A signal handler that allocates during a call
+/// leaves a record too, but not so often.
 const CALLS_MALLOC: i32 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,36 +29,36 @@ enum Form {
     Delete,
 }
 
-/// What an operator needs to go on with.
+/// What an operator needs after `enter`.
 #[repr(C)]
 struct Entered {
     /// The real operator.
     real: *mut c_void,
-    /// How much the thread had recorded.
+    /// The thread's record counter before the call.
     written: u64,
 }
 
-/// Before the real operator of slot `index` is called with `first`.
+/// Runs before the real operator of slot `index` is called with `first`.
 extern "C" fn enter(index: usize, first: size_t) -> Entered {
     let Some(operator) = OPERATORS.get(index) else {
         return Entered { real: null_mut(), written: 0 };
     };
     if operator.form == Form::Delete && operator.way.load(Ordering::Relaxed) == PAST_MALLOC {
-        lane::push(&Record::new(Kind::Free, clock::ticks(), first as u64, 0));
+        thread_buffer::push(&Record::new(Kind::Free, clock::ticks(), first as u64, 0));
     }
     let mut real = operator.real.load(Ordering::Acquire);
     if real.is_null() {
         real = real::find(operator.symbol);
         if real.is_null() {
-            // A C program that loads a C++ library later has none in front of it.
+            // A C program that loads a C++ library later has no real operator after this one.
             real = operator.instead.cast_mut();
         }
         operator.real.store(real, Ordering::Release);
     }
-    Entered { real, written: lane::written() }
+    Entered { real, written: thread_buffer::written() }
 }
 
-/// After the real operator of slot `index` was called with `first` and `second`; gives back what that returned.
+/// Runs after the real operator of slot `index` was called with `first` and `second`; returns its result.
 extern "C" fn leave(index: usize, written: u64, result: *mut c_void, first: size_t, second: size_t) -> *mut c_void {
     let Some(operator) = OPERATORS.get(index) else {
         return result;
@@ -68,11 +69,11 @@ extern "C" fn leave(index: usize, written: u64, result: *mut c_void, first: size
     }
     let block = if operator.form == Form::Delete { first as u64 } else { result as u64 };
     if way != PAST_MALLOC {
-        // Nothing is learnt where nothing would have been recorded, or there was nothing to do.
-        if block == 0 || !lane::is_recording() {
+        // Nothing is learnt if the call would not have been recorded, or did nothing.
+        if block == 0 || !thread_buffer::is_recording() {
             return result;
         }
-        if lane::written() != written {
+        if thread_buffer::written() != written {
             operator.way.store(way + 1, Ordering::Relaxed);
             return result;
         }
@@ -83,17 +84,17 @@ extern "C" fn leave(index: usize, written: u64, result: *mut c_void, first: size
         Form::AlignedNew => (Kind::AlignedAlloc, second.trailing_zeros() as u8, first),
         Form::Delete => (Kind::Free, 0, 0),
     };
-    lane::push(&Record { align_log2, ..Record::new(kind, clock::ticks(), block, size as u64) });
+    thread_buffer::push(&Record { align_log2, ..Record::new(kind, clock::ticks(), block, size as u64) });
     result
 }
 
 struct Operator {
     symbol: &'static CStr,
     form: Form,
-    /// [`PAST_MALLOC`], or how many calls left a record.
+    /// [`PAST_MALLOC`], or the number of calls that left a record.
     way: AtomicI32,
     real: AtomicPtr<c_void>,
-    /// Serves where there is no real one, as libstdc++ would: by `malloc`.
+    /// Replaces a missing real operator as libstdc++ would, by `malloc`.
     instead: *const c_void,
 }
 
@@ -102,7 +103,7 @@ unsafe impl Sync for Operator {}
 
 extern "C" fn new_instead(size: size_t) -> *mut c_void {
     match hooks::malloc(size.max(1)) {
-        // There is nobody to throw an exception to.
+        // There is no way to throw an exception here.
         block if block.is_null() => give_up(),
         block => block,
     }
@@ -114,7 +115,7 @@ extern "C" fn aligned_new_instead(size: size_t, alignment: size_t) -> *mut c_voi
 }
 
 extern "C" fn delete_instead(block: *mut c_void) {
-    // SAFETY: a block that one of the functions above gave out.
+    // SAFETY: a block returned by one of the functions above.
     unsafe { hooks::free(block) }
 }
 
@@ -123,8 +124,8 @@ fn give_up() -> ! {
     unsafe { libc::abort() }
 }
 
-/// The operators. Of the saved registers %rbx and %r12 hold the arguments over the calls, %r13 what `enter` said; with
-/// them pushed the stack is aligned.
+/// The operators. Over the calls, the saved registers %rbx and %r12 hold the arguments and %r13 the result of `enter`;
+/// pushing the three aligns the stack.
 macro_rules! operators {
     ($($index:literal $name:ident $symbol:literal $form:ident $instead:path;)*) => {
         static OPERATORS: [Operator; [$($index),*].len()] = [$(Operator {

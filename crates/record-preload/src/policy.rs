@@ -1,37 +1,37 @@
-//! What the program asks of the kernel for all of its memory: `prctl(PR_SET_THP_DISABLE)`, `mlockall`, `munlockall`, `personality`,
-//! each also by way of `syscall` ([`filter_hooks`](crate::filter_hooks) has `prctl` and `syscall`).
+//! Memory policies of the whole process: `prctl(PR_SET_THP_DISABLE)`, `mlockall`, `munlockall` and `personality`, also
+//! through `syscall` ([`filter_hooks`](crate::filter_hooks) has `prctl` and `syscall`).
 //!
-//! A change is recorded after the call that made it has succeeded, also while recording is switched off: what comes later
-//! depends on it. Not seen are system calls that a program makes by an instruction of its own.
+//! A change is recorded after the call has succeeded, even while recording is paused, because later events depend on
+//! it. System calls made by the program's own instructions are not seen.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{c_int, c_long, c_uint, c_ulong};
 
 use crate::encoding::{Kind, POLICY_LOCK_ALL, POLICY_PERSONALITY, POLICY_THP_DISABLE, Record};
-use crate::{clock, lane, real, sys};
+use crate::{clock, real, sys, thread_buffer};
 
 /// `PR_THP_DISABLE_EXCEPT_ADVISED`, Linux 6.18.
 const EXCEPT_ADVISED: c_ulong = 1 << 1;
-/// The personality that asks for the present one.
+/// Argument of `personality` that only queries.
 const ASK: c_ulong = 0xffff_ffff;
 
-/// What is in force, in forms that a forked child inherits with its memory.
+/// The policies in force. A forked child inherits them with this memory.
 static THP_DISABLE: AtomicU32 = AtomicU32::new(0);
 static PERSONALITY: AtomicU32 = AtomicU32::new(0);
 
-/// Finds out what the image has inherited. Nothing changed it before: this runs when the object is loaded.
+/// Reads the policies that the image inherited. Nothing has changed them before: this runs when the object is loaded.
 pub fn begin() {
     THP_DISABLE.store(sys::thp_disable(), Ordering::Relaxed);
     PERSONALITY.store(sys::personality(), Ordering::Relaxed);
 }
 
-/// What `PR_GET_THP_DISABLE` returns, and the personality.
+/// The result of `PR_GET_THP_DISABLE`, and the personality.
 pub fn in_force() -> (u32, u32) {
     (THP_DISABLE.load(Ordering::Relaxed), PERSONALITY.load(Ordering::Relaxed))
 }
 
-/// Records a system call that has returned `result`, if it has changed a policy.
+/// Records a system call that returned `result`, if it changed a policy.
 pub fn note(number: c_long, first: c_ulong, second: c_ulong, third: c_ulong, result: c_long) {
     if result < 0 {
         return;
@@ -54,10 +54,10 @@ pub fn note(number: c_long, first: c_ulong, second: c_ulong, third: c_ulong, res
         }
         _ => return,
     };
-    lane::push(&Record::new(Kind::MemoryPolicy, clock::ticks(), change.0, u64::from(change.1)));
+    thread_buffer::push(&Record::new(Kind::MemoryPolicy, clock::ticks(), change.0, u64::from(change.1)));
 }
 
-/// The result where no object defines the real function.
+/// The result if no object defines the real function.
 pub fn no_such_call() -> c_int {
     sys::set_errno(libc::ENOSYS);
     -1

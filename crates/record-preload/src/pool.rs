@@ -1,4 +1,4 @@
-//! Blocks for calls that come before the real functions are known: `dlsym` itself may allocate.
+//! Blocks for calls that come before the real functions are known, because `dlsym` itself may allocate.
 //!
 //! Pool blocks are never reused and never recorded. `free`, `realloc` and `malloc_usable_size` recognise them.
 
@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::c_void;
 
 const POOL_BYTES: usize = 64 << 10;
-/// Bytes before each block; the block's size stands there. Also the least alignment.
+/// Bytes before each block, which hold its size. Also the least alignment.
 const GRAIN: usize = 16;
 
 #[repr(C, align(4096))]
@@ -30,10 +30,10 @@ pub fn owns(block: *const c_void) -> bool {
     (block as usize).wrapping_sub(base()) < POOL_BYTES
 }
 
-/// A zeroed block, or null when the pool is used up. `align` is a power of two.
+/// A zeroed block, or null if the pool is used up. `align` is a power of two.
 pub fn allocate(size: usize, align: usize) -> *mut c_void {
     let align = align.max(GRAIN);
-    // The block moves up by at most `align` behind its size.
+    // Alignment moves the block up by at most `align` after its size.
     let Some(need) = size.checked_add(align + 2 * GRAIN).filter(|&need| need <= POOL_BYTES) else {
         return core::ptr::null_mut();
     };

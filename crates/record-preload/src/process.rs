@@ -1,7 +1,6 @@
-//! What one process image shares among its threads: the spool, and the registry of lanes.
+//! What the threads of one process image share: the log, and the registry of thread buffers.
 //!
-//! It stands in memory that a forked child finds zeroed: the child then begins a spool of its own and never touches
-//! its parent's.
+//! It is in memory that a forked child finds zeroed: the child begins its own log and never touches its parent's.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ffi::CStr;
@@ -12,64 +11,64 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use libc::{c_int, c_void};
 
 use crate::descriptor::Descriptor;
+use crate::event_log::{
+    ALLOCATOR_BYTES, CHUNK_BYTES, COMMAND_BYTES, CONTROL_BYTES, ChunkHeader, Control, LOG_MAGIC, LOG_SUFFIX,
+    ORIGIN_EXEC, ORIGIN_FORK, STREAM_SUFFIX, Window,
+};
 use crate::filters::Call;
-use crate::lane::Lane;
 use crate::reserve::Reserve;
 use crate::sequence::{self, Counters};
 use crate::session::PATH_BYTES;
-use crate::spool::{
-    ALLOCATOR_BYTES, COMMAND_BYTES, CONTROL_BYTES, Control, FRAME_BYTES, FrameHeader, ORIGIN_EXEC, ORIGIN_FORK,
-    SPOOL_MAGIC, SPOOL_SUFFIX, STREAM_SUFFIX, Window,
-};
+use crate::thread_buffer::ThreadBuffer;
 use crate::{arch, clock, filter_hooks, policy, real, session, site, sys};
 
-/// Spools that one process id may begin (one per exec or reused id).
-const SPOOLS_PER_PID: u32 = 10_000;
-/// Events to let pass between two attempts to get a frame from a spool that is full.
+/// Most logs of one process id (one per exec or reused id).
+const LOGS_PER_PID: u32 = 10_000;
+/// Events between two attempts to allocate a chunk of a full log.
 const EVENTS_BETWEEN_ATTEMPTS: u32 = 4096;
-/// Thread-specific values below this key need no allocation in glibc.
+/// Thread-specific values with keys below this one need no allocation in glibc.
 const KEYS_WITHOUT_ALLOCATION: u32 = 32;
 
-/// Not begun (as a forked child finds it).
+/// Not started (as a forked child finds it).
 const NEW: u32 = 0;
-/// Some thread opens the spool.
+/// A thread is opening the log.
 const STARTING: u32 = 1;
-/// The spool is open.
+/// The log is open.
 const READY: u32 = 2;
-/// There is no session, or the spool could not be opened.
+/// There is no session, or the log could not be opened.
 const OFF: u32 = 3;
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
-/// The spool's descriptor; in a forked child that of its parent's spool, until its own begins.
-static SPOOL: Descriptor = Descriptor::none();
-/// Events that came before there was a spool to count them in.
+/// The log's descriptor; in a forked child that of the parent's log, until the child begins its own.
+static LOG: Descriptor = Descriptor::none();
+/// Events that came before there was a log.
 static LOST_EARLY: AtomicU64 = AtomicU64::new(0);
-/// Whether this image began before: then the process is a fork of the one that did.
+/// Whether this image has begun already: the process is then a fork of the one that did.
 static BEGUN: AtomicBool = AtomicBool::new(false);
-/// 1 + the key whose destructor notes the end of a thread; 0 before it exists.
+/// 1 + the key whose destructor notes the end of a thread; 0 if there is none.
 static END_KEY: AtomicU32 = AtomicU32::new(0);
 
 /// State of the recorder in this process.
 #[repr(C)]
 pub struct Process {
     state: AtomicU32,
-    /// Events to let pass before the next attempt to get a frame.
+    /// Events to skip before the next attempt to allocate a chunk.
     attempts_pause: AtomicU32,
-    /// The lane registered last. Lanes are added only, so the list is read without a lock.
-    lanes: AtomicPtr<Lane>,
+    /// The thread buffer registered last. Buffers are never removed, so the list is read without a lock.
+    buffers: AtomicPtr<ThreadBuffer>,
     reserve: Reserve,
-    /// Whether it has a system-call filter of its own, not one from before it began.
+    /// Whether the process installed a system-call filter itself, in addition to those that it began with.
     has_filter: AtomicBool,
     counters: Counters,
     control: Cell<*mut Control>,
     path: UnsafeCell<[u8; PATH_BYTES]>,
-    /// Where in the path the spool's name begins.
+    /// Offset of the log's name in the path.
     name: Cell<usize>,
     /// Children forked so far.
     forks: AtomicU32,
 }
 
-/// Opens the spool when the object is loaded, so that a process without any event is known too.
+/// Opens the log when the object is loaded, so that a process without events is known too.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = {
@@ -93,12 +92,12 @@ pub fn is_off() -> bool {
         .is_some_and(|process| process.state.load(Ordering::Relaxed) == OFF)
 }
 
-/// Counts one event that has no spool.
+/// Counts an event that has no log.
 pub fn count_lost_early() {
     LOST_EARLY.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Counts a recorded call whose call site could not be found out.
+/// Counts a recorded call whose call site is unknown.
 #[cold]
 pub fn count_site_lost() {
     // SAFETY: null or the one Process, never unmapped.
@@ -119,18 +118,18 @@ pub fn note_filter() {
     }
 }
 
-/// Has [`Lane::note_end`] called when the calling thread runs its destructors.
-pub fn call_at_thread_end(lane: &Lane) {
+/// Makes [`ThreadBuffer::note_end`] run when the calling thread runs its destructors.
+pub fn call_at_thread_end(buffer: &ThreadBuffer) {
     if let Some(key) = END_KEY.load(Ordering::Relaxed).checked_sub(1) {
-        // SAFETY: the key exists, and the destructor takes a lane, which stays mapped.
-        unsafe { libc::pthread_setspecific(key, (&raw const *lane).cast()) };
+        // SAFETY: the key exists, and the destructor takes a thread buffer, which stays mapped.
+        unsafe { libc::pthread_setspecific(key, (&raw const *buffer).cast()) };
     }
 }
 
-unsafe extern "C" fn thread_ends(lane: *mut c_void) {
-    // SAFETY: the value of the key is null or the ending thread's lane.
-    if let Some(lane) = unsafe { lane.cast::<Lane>().as_ref() } {
-        lane.note_end();
+unsafe extern "C" fn thread_ends(buffer: *mut c_void) {
+    // SAFETY: the value of the key is null or the ending thread's buffer.
+    if let Some(buffer) = unsafe { buffer.cast::<ThreadBuffer>().as_ref() } {
+        buffer.note_end();
     }
 }
 
@@ -147,7 +146,7 @@ fn make_end_key() {
 }
 
 impl Process {
-    /// The state of this process, begun if need be; `None` if nothing can be recorded (now).
+    /// The state of this process, started if needed; `None` if nothing can be recorded now.
     pub fn current() -> Option<&'static Self> {
         let process = Self::shared()?;
         match process.state.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Acquire) {
@@ -181,11 +180,11 @@ impl Process {
             self.state.store(OFF, Ordering::Release);
             return;
         };
-        // What runs between the command and valgrind (its launcher) is not what shall be recorded.
+        // What runs between the command and valgrind (its launcher) is not recorded.
         let origin = if BEGUN.swap(true, Ordering::Relaxed) { ORIGIN_FORK } else { ORIGIN_EXEC };
         let is_wanted = (!session::numbers_events() || sequence::in_valgrind())
             && (session::has_ended() || session::wants(origin, sys::parent_pid()));
-        let state = if is_wanted && !session::has_ended() && self.open_spool(session, origin) { READY } else { OFF };
+        let state = if is_wanted && !session::has_ended() && self.open_log(session, origin) { READY } else { OFF };
         if state == READY {
             make_end_key();
             clock::begin();
@@ -197,23 +196,23 @@ impl Process {
         self.state.store(state, Ordering::Release);
     }
 
-    fn open_spool(&self, session: &CStr, origin: u32) -> bool {
-        let opened = self.create_spool(session, origin);
+    fn open_log(&self, session: &CStr, origin: u32) -> bool {
+        let opened = self.create_log(session, origin);
         if !opened {
             session::count_unrecorded();
         }
         opened
     }
 
-    fn create_spool(&self, session: &CStr, origin: u32) -> bool {
-        SPOOL.close();
+    fn create_log(&self, session: &CStr, origin: u32) -> bool {
+        LOG.close();
         let Some(pid) = sys::pid() else {
             return false;
         };
         let mut fd = -1;
         self.name.set(session.to_bytes().len() + 1);
-        for number in 0..SPOOLS_PER_PID {
-            // SAFETY: only the starting thread writes the path, and nobody reads it before READY.
+        for number in 0..LOGS_PER_PID {
+            // SAFETY: only the starting thread writes the path, and no thread reads it before READY.
             if !write_path(unsafe { &mut *self.path.get() }, session, pid, number) {
                 return false;
             }
@@ -222,10 +221,10 @@ impl Process {
                 break;
             }
         }
-        if !SPOOL.keep(fd) {
+        if !LOG.keep(fd) {
             return false;
         }
-        let Some(fd) = SPOOL.get().filter(|&fd| sys::reserve(fd, 0, CONTROL_BYTES)) else {
+        let Some(fd) = LOG.get().filter(|&fd| sys::reserve(fd, 0, CONTROL_BYTES)) else {
             return false;
         };
         let control = sys::map_shared(fd, 0, CONTROL_BYTES).cast::<Control>();
@@ -233,7 +232,7 @@ impl Process {
             return false;
         }
         self.control.set(control);
-        // SAFETY: the page was just mapped and is zero; nobody else knows it yet.
+        // SAFETY: the page was just mapped and is zero; no other thread knows it yet.
         unsafe { fill_control(&mut *control, pid, origin) };
         true
     }
@@ -243,34 +242,34 @@ impl Process {
         unsafe { session::open_file(&*self.path.get(), self.name.get(), flags) }
     }
 
-    /// Has events numbered, and their numbers found in a stream beside the spool.
+    /// Starts numbering events; a stream beside the log shows the position of each number.
     fn begin_numbers(&'static self) {
         // SAFETY: only the starting thread comes here, after the path was written.
         let mut path = unsafe { *self.path.get() };
         let length = path.iter().position(|&byte| byte == 0).unwrap_or_default();
-        let suffix = length.checked_sub(SPOOL_SUFFIX.len()).and_then(|at| path.get_mut(at..length));
+        let suffix = length.checked_sub(LOG_SUFFIX.len()).and_then(|at| path.get_mut(at..length));
         let Some(suffix) = suffix else {
             return;
         };
         suffix.copy_from_slice(STREAM_SUFFIX.as_bytes());
         if let Ok(path) = CStr::from_bytes_until_nul(&path) {
-            // SAFETY: the control page is mapped, and nobody else in this process uses the field.
+            // SAFETY: the control page is mapped, and no other code in this process uses the field.
             unsafe { (&raw mut (*self.control.get()).counters).write((&raw const self.counters) as u64) };
             sequence::begin(&self.counters, path);
         }
     }
 
-    /// The spool's descriptor. Where the program has closed it the spool is opened again.
+    /// The log's descriptor. If the program has closed it, the log is reopened.
     fn fd(&self) -> Option<c_int> {
-        SPOOL.get().or_else(|| SPOOL.keep_again(self.open_path(libc::O_RDWR | libc::O_CLOEXEC)))
+        LOG.get().or_else(|| LOG.keep_again(self.open_path(libc::O_RDWR | libc::O_CLOEXEC)))
     }
 
-    /// Tells the spool's reader what serves the image.
+    /// Stores which allocator serves the image, for the log's reader.
     fn describe_image(&self) {
         let path = real::allocator().unwrap_or_default().to_bytes();
         let kept = path.get(..ALLOCATOR_BYTES).unwrap_or(path);
         let control = self.control.get();
-        // SAFETY: the page is mapped, the path fits its field, and nobody else in this process uses these fields.
+        // SAFETY: the page is mapped, the path fits its field, and no other code in this process uses these fields.
         unsafe {
             (&raw mut (*control).own_malloc).write(u32::from(!real::is_called()));
             (&raw mut (*control).allocator).cast::<u8>().copy_from_nonoverlapping(kept.as_ptr(), kept.len());
@@ -278,12 +277,12 @@ impl Process {
         }
     }
 
-    /// Opens a file of this process's own beside its spool, with another suffix; negative on failure.
+    /// Opens another file of this process beside its log, with another suffix; negative on failure.
     pub fn open_beside(&self, suffix: &str) -> c_int {
         // SAFETY: the path was written before READY and does not change.
         let mut path = unsafe { *self.path.get() };
         let end = path.iter().position(|&byte| byte == 0).unwrap_or(0);
-        let start = end.saturating_sub(SPOOL_SUFFIX.len());
+        let start = end.saturating_sub(LOG_SUFFIX.len());
         let Some(place) = path.get_mut(start..start + suffix.len() + 1) else {
             return -1;
         };
@@ -299,17 +298,17 @@ impl Process {
         self.forks.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Where in paths of the session the names begin.
+    /// Offset of the names in paths of the session.
     pub fn name_start(&self) -> usize {
         self.name.get()
     }
 
-    /// The path of a file of this process's own beside its spool, with a number and another suffix; it ends with a zero byte.
+    /// Path of another file of this process beside its log, with a number and another suffix, zero-terminated.
     pub fn numbered_path(&self, number: u32, suffix: &str) -> Option<[u8; PATH_BYTES]> {
         // SAFETY: the path was written before READY and does not change.
         let mut path = unsafe { *self.path.get() };
         let end = path.iter().position(|&byte| byte == 0)?;
-        let mut rest = path.get_mut(end.checked_sub(SPOOL_SUFFIX.len())?..)?;
+        let mut rest = path.get_mut(end.checked_sub(LOG_SUFFIX.len())?..)?;
         let mut digits = [0; 10];
         for part in [&b"-"[..], decimal(number, &mut digits), suffix.as_bytes(), b"\0"] {
             let (to, after) = rest.split_at_mut_checked(part.len())?;
@@ -324,10 +323,10 @@ impl Process {
         unsafe { AtomicU32::from_ptr(field(self.control.get())) }
     }
 
-    fn next_frame(&self) -> u32 {
-        session::count_frame();
+    fn next_chunk(&self) -> u32 {
+        session::count_chunk();
         // SAFETY: takes the address of a field of the mapped page.
-        self.control_u32(|control| unsafe { &raw mut (*control).frames }).fetch_add(1, Ordering::Relaxed)
+        self.control_u32(|control| unsafe { &raw mut (*control).chunks }).fetch_add(1, Ordering::Relaxed)
     }
 
     /// A number for a new thread.
@@ -336,7 +335,7 @@ impl Process {
         self.control_u32(|control| unsafe { &raw mut (*control).threads }).fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether calls are to be recorded. Once the recording has ended they are not for good.
+    /// Whether calls are recorded now. Once the recording has ended they never are again.
     pub fn goes_on(&self) -> bool {
         if session::has_ended() {
             self.state.store(OFF, Ordering::Release);
@@ -344,31 +343,31 @@ impl Process {
         session::is_recording()
     }
 
-    /// Counts events that could not be kept.
+    /// Counts lost events.
     pub fn count_lost(&self, events: u64) {
         // SAFETY: as in `control_u32`.
         let lost = unsafe { AtomicU64::from_ptr(&raw mut (*self.control.get()).events_lost) };
         lost.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// Whether the spool was found full a short while ago, so that this event need not try again.
-    pub fn pauses(&self) -> bool {
+    /// Whether the log was found full a short while ago, so that this event does not try again.
+    pub fn waits_to_retry(&self) -> bool {
         self.attempts_pause.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Number and mapping of a new frame, or `None` if the spool is full or cannot be reached.
-    pub fn new_frame(&self) -> Option<(u32, *mut u8)> {
-        let frame = self.map_new_frame().or_else(|| self.reserve.take_frame(self.window()));
-        if frame.is_none() {
+    /// Number and mapping of a new chunk; `None` if the log is full or cannot be reached.
+    pub fn new_chunk(&self) -> Option<(u32, *mut u8)> {
+        let chunk = self.map_new_chunk().or_else(|| self.reserve.take_chunk(self.window()));
+        if chunk.is_none() {
             self.attempts_pause.store(EVENTS_BETWEEN_ATTEMPTS, Ordering::Relaxed);
         }
-        frame
+        chunk
     }
 
-    /// A fresh lane; null if there is none to be had.
-    pub fn new_lane(&self) -> *mut Lane {
-        let lane = sys::map_wiped_on_fork(size_of::<Lane>()).cast::<Lane>();
-        if lane.is_null() { self.reserve.take_lane() } else { lane }
+    /// A new thread buffer; null if there is no memory.
+    pub fn new_buffer(&self) -> *mut ThreadBuffer {
+        let buffer = sys::map_wiped_on_fork(size_of::<ThreadBuffer>()).cast::<ThreadBuffer>();
+        if buffer.is_null() { self.reserve.take_buffer() } else { buffer }
     }
 
     fn window(&self) -> *mut Window {
@@ -376,108 +375,108 @@ impl Process {
         unsafe { &raw mut (*self.control.get()).window }
     }
 
-    /// Lays in what will be needed if a filter is about to be installed that does not allow to get more.
+    /// Allocates in advance what a filter that is about to be installed would forbid to allocate.
     pub fn prepare_for_filter(&self, allows: impl Fn(&Call) -> bool) {
         let Some(fd) = self.fd() else {
             return;
         };
-        if sys::calls_for_frames(fd).iter().all(allows) {
+        if sys::calls_for_chunks(fd).iter().all(allows) {
             return;
         }
         // SAFETY: takes the address of a field of the mapped page.
-        let frames = self.control_u32(|control| unsafe { &raw mut (*control).frames });
-        self.reserve.lay_in(fd, self.window(), |count| frames.fetch_add(count, Ordering::Relaxed));
+        let chunks = self.control_u32(|control| unsafe { &raw mut (*control).chunks });
+        self.reserve.prefill(fd, self.window(), |count| chunks.fetch_add(count, Ordering::Relaxed));
     }
 
-    fn map_new_frame(&self) -> Option<(u32, *mut u8)> {
+    fn map_new_chunk(&self) -> Option<(u32, *mut u8)> {
         let fd = self.fd()?;
-        let number = self.next_frame();
-        let offset = frame_offset(number);
-        if !sys::reserve(fd, offset, FRAME_BYTES) {
+        let number = self.next_chunk();
+        let offset = chunk_offset(number);
+        if !sys::reserve(fd, offset, CHUNK_BYTES) {
             return None;
         }
-        let frame = sys::map_shared(fd, offset, FRAME_BYTES).cast::<u8>();
-        (!frame.is_null()).then_some((number, frame))
+        let chunk = sys::map_shared(fd, offset, CHUNK_BYTES).cast::<u8>();
+        (!chunk.is_null()).then_some((number, chunk))
     }
 
-    /// Writes a copy of a lane's `frame` under a header of its own; false if that failed, and the copy then has no header.
-    pub fn write_block(&self, header: &FrameHeader, frame: &[u8]) -> bool {
-        self.write_to_file(header, frame) || self.write_to_reserve(header, frame)
+    /// Writes a copy of a thread buffer's `chunk` as a drained chunk. False on failure; the copy then has no header.
+    pub fn write_drained(&self, header: &ChunkHeader, chunk: &[u8]) -> bool {
+        self.write_to_file(header, chunk) || self.write_to_reserve(header, chunk)
     }
 
-    fn write_to_file(&self, header: &FrameHeader, frame: &[u8]) -> bool {
+    fn write_to_file(&self, header: &ChunkHeader, chunk: &[u8]) -> bool {
         let Some(fd) = self.fd() else {
             return false;
         };
-        let offset = frame_offset(self.next_frame());
+        let offset = chunk_offset(self.next_chunk());
         // SAFETY: a header is plain integers without padding.
-        let header = unsafe { slice::from_raw_parts((&raw const *header).cast::<u8>(), size_of::<FrameHeader>()) };
-        let rest = frame.get(header.len()..).unwrap_or_default();
+        let header = unsafe { slice::from_raw_parts((&raw const *header).cast::<u8>(), size_of::<ChunkHeader>()) };
+        let rest = chunk.get(header.len()..).unwrap_or_default();
         if sys::write_both_at(fd, header, rest, offset) {
             return true;
         }
-        sys::write_all_at(fd, &[0; size_of::<FrameHeader>()], offset);
+        sys::write_all_at(fd, &[0; size_of::<ChunkHeader>()], offset);
         false
     }
 
-    fn write_to_reserve(&self, header: &FrameHeader, frame: &[u8]) -> bool {
-        let Some((_, block)) = self.reserve.take_frame(self.window()) else {
+    fn write_to_reserve(&self, header: &ChunkHeader, chunk: &[u8]) -> bool {
+        let Some((_, drained)) = self.reserve.take_chunk(self.window()) else {
             return false;
         };
-        let rest = frame.get(size_of::<FrameHeader>()..).unwrap_or_default();
-        // SAFETY: the frame is mapped, FRAME_BYTES long as a lane's is, and this call's alone. Without a kind it does not
+        let rest = chunk.get(size_of::<ChunkHeader>()..).unwrap_or_default();
+        // SAFETY: the chunk is mapped, CHUNK_BYTES long as a thread buffer's is, and this call's alone. Without a kind it does not
         // count, so that comes last.
         unsafe {
-            block.add(size_of::<FrameHeader>()).copy_from_nonoverlapping(rest.as_ptr(), rest.len());
-            let to = block.cast::<FrameHeader>();
-            to.write(FrameHeader { kind: 0, ..*header });
+            drained.add(size_of::<ChunkHeader>()).copy_from_nonoverlapping(rest.as_ptr(), rest.len());
+            let to = drained.cast::<ChunkHeader>();
+            to.write(ChunkHeader { kind: 0, ..*header });
             AtomicU32::from_ptr(&raw mut (*to).kind).store(header.kind, Ordering::Release);
         }
         true
     }
 
-    /// Enters a lane that has just got its frame into the registry.
-    pub fn register(&self, lane: &Lane) {
-        let lane_pointer = (&raw const *lane).cast_mut();
-        let _ = self.lanes.fetch_update(Ordering::AcqRel, Ordering::Acquire, |first| {
-            lane.next.set(first);
-            Some(lane_pointer)
+    /// Registers a thread buffer that has just got its chunk.
+    pub fn register(&self, buffer: &ThreadBuffer) {
+        let buffer_pointer = (&raw const *buffer).cast_mut();
+        let _ = self.buffers.fetch_update(Ordering::AcqRel, Ordering::Acquire, |first| {
+            buffer.next.set(first);
+            Some(buffer_pointer)
         });
     }
 
-    /// How many lanes have an owner that has ended, up to the first but `own` that has not.
-    pub fn count_ended(&self, own: &Lane) -> u32 {
+    /// Counts the buffers whose owner has ended, up to the first other than `own` whose owner has not.
+    pub fn count_ended(&self, own: &ThreadBuffer) -> u32 {
         let mut count = 0;
-        let mut at = self.lanes.load(Ordering::Acquire);
-        // SAFETY: registered lanes stay mapped and have a frame.
-        while let Some(lane) = unsafe { at.as_ref() } {
-            if !core::ptr::eq(lane, own) {
-                if !lane.has_ended() {
+        let mut at = self.buffers.load(Ordering::Acquire);
+        // SAFETY: registered buffers stay mapped and have a chunk.
+        while let Some(buffer) = unsafe { at.as_ref() } {
+            if !core::ptr::eq(buffer, own) {
+                if !buffer.has_ended() {
                     return count;
                 }
                 count += 1;
             }
-            at = lane.next.get();
+            at = buffer.next.get();
         }
         count
     }
 
-    /// A lane whose thread has ended, made the calling thread's.
-    pub fn adopt_lane(&self) -> Option<*mut Lane> {
-        let mut at = self.lanes.load(Ordering::Acquire);
-        // SAFETY: registered lanes stay mapped and have a frame.
-        while let Some(lane) = unsafe { at.as_ref() } {
-            if lane.adopt(self) {
+    /// A thread buffer whose thread has ended, taken over by the calling thread.
+    pub fn adopt_buffer(&self) -> Option<*mut ThreadBuffer> {
+        let mut at = self.buffers.load(Ordering::Acquire);
+        // SAFETY: registered buffers stay mapped and have a chunk.
+        while let Some(buffer) = unsafe { at.as_ref() } {
+            if buffer.adopt(self) {
                 return Some(at);
             }
-            at = lane.next.get();
+            at = buffer.next.get();
         }
         None
     }
 }
 
-fn frame_offset(number: u32) -> u64 {
-    u64::from(number) * FRAME_BYTES as u64
+fn chunk_offset(number: u32) -> u64 {
+    u64::from(number) * CHUNK_BYTES as u64
 }
 
 /// Writes `SESSION/PID-NUMBER.spool` and a zero byte; false if it does not fit.
@@ -497,7 +496,7 @@ fn write_path(path: &mut [u8; PATH_BYTES], session: &CStr, pid: u32, number: u32
         && put(decimal(pid, &mut digits))
         && put(b"-")
         && put(decimal(number, &mut digits))
-        && put(SPOOL_SUFFIX.as_bytes())
+        && put(LOG_SUFFIX.as_bytes())
         && put(b"\0")
 }
 
@@ -518,7 +517,7 @@ fn fill_control(control: &mut Control, pid: u32, origin: u32) {
     control.pid = pid;
     control.parent_pid = sys::parent_pid();
     control.origin = origin;
-    control.frames = 1;
+    control.chunks = 1;
     control.start_ticks = arch::ticks();
     (control.thp_disable, control.personality) = policy::in_force();
     // SAFETY: the path ends with a zero byte.
@@ -528,5 +527,5 @@ fn fill_control(control: &mut Control, pid: u32, origin: u32) {
         sys::close(fd);
     }
     // SAFETY: the field is aligned; the store is atomic so that it comes after all the others.
-    unsafe { AtomicU64::from_ptr(&raw mut control.magic) }.store(SPOOL_MAGIC, Ordering::Release);
+    unsafe { AtomicU64::from_ptr(&raw mut control.magic) }.store(LOG_MAGIC, Ordering::Release);
 }

@@ -1,7 +1,7 @@
-//! The functions that the program would have called without the recorder.
+//! The functions that the program would call without the recorder.
 //!
-//! Found with `dlsym(RTLD_NEXT)` at the first call of any, so that an allocator linked into the program or preloaded
-//! after the recorder is the one that serves it. (`__libc_malloc` would mix two heaps there.)
+//! They are found with `dlsym(RTLD_NEXT)` at the first call. So an allocator that is linked into the program, or
+//! preloaded after the recorder, serves the program. (`__libc_malloc` would mix two heaps there.)
 
 use core::ffi::CStr;
 use core::hint::black_box;
@@ -12,7 +12,7 @@ use libc::{c_int, c_ulong, c_void, size_t};
 
 use crate::touch;
 
-/// Set by the first thread that looks the functions up; nobody looks twice.
+/// Set by the first thread that looks the functions up; the lookup happens once.
 static LOOKED_UP: AtomicBool = AtomicBool::new(false);
 
 macro_rules! real_functions {
@@ -49,7 +49,7 @@ macro_rules! real_functions {
         }
 
         $(
-            /// The real function; `None` while the look-up itself allocates, or where no object defines it.
+            /// The real function; `None` during the lookup, which itself allocates, or if no object defines it.
             #[inline(always)]
             pub fn $name() -> Option<$type> {
                 let mut found = TABLE.$name.load(Ordering::Acquire);
@@ -89,15 +89,15 @@ real_functions! {
 pub(crate) fn find(symbol: &CStr) -> *mut c_void {
     // SAFETY: the name is a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, symbol.as_ptr()) };
-    // dlsym knows "this object" by its return address: it must not be called in tail position.
+    // dlsym recognises "this object" by the return address: it must not be called in tail position.
     black_box(found)
 }
 
-/// Whether the program's calls of `malloc` come here, rather than to one that the executable defines.
+/// Whether the program's calls of `malloc` come here, not to one that the executable defines.
 pub fn is_called() -> bool {
     // SAFETY: the name is a C string.
     let called = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
-    // Not compared with the address of the function here, which the executable's would stand in for.
+    // Not compared with the function's address here, which the executable's symbol would replace.
     let here = (&raw const TABLE).cast::<c_void>();
     object_of(called).is_some_and(|called| object_of(here).is_some_and(|here| called.dli_fbase == here.dli_fbase))
 }
@@ -109,7 +109,7 @@ pub fn allocator() -> Option<&'static CStr> {
     (!object.dli_fname.is_null()).then(|| unsafe { CStr::from_ptr(object.dli_fname) })
 }
 
-/// The object that holds `address`.
+/// The object that contains `address`.
 fn object_of(address: *const c_void) -> Option<libc::Dl_info> {
     // SAFETY: Dl_info is plain data that dladdr fills.
     unsafe {

@@ -1,4 +1,4 @@
-//! How to get from a frame to its caller: rules from `.eh_frame`, worked out once per call address.
+//! Rules that lead from a stack frame to its caller, computed from `.eh_frame` once per call address.
 
 use core::mem::{MaybeUninit, transmute};
 use core::ptr::null_mut;
@@ -15,37 +15,37 @@ use crate::sys;
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Bits of an address in a cache's key; the generation stands above.
+/// Bits of the address in a cache key; the generation is in the bits above.
 const ADDRESS_BITS: u32 = 47;
-/// Call addresses whose rules are kept: 512 KiB.
+/// Number of cached rules: 512 KiB.
 const RULES_KEPT: usize = 32_768;
 
 static CACHE: Cache<RULES_KEPT> = Cache::new();
 
-/// A rule in one word, from the low bit: base, what became of rbp, and the two offsets in bytes (30 bits each, signed).
+/// A rule in one word, from the low bit: base, where rbp is saved, and the two offsets in bytes (30 bits each, signed).
 #[derive(Clone, Copy)]
 pub struct Rule(u64);
 
-/// What the canonical frame address counts from.
+/// Base of the canonical frame address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(dead_code, reason = "every pattern of three bits is a value")]
 pub enum Base {
-    /// Nothing is known; no rule that is kept is so.
+    /// Unknown; no cached rule has this base.
     Nothing = 0,
     /// rsp.
     Stack,
     /// rbp.
     Frame,
-    /// What is stored at rbp plus the offset: functions that align their stack.
+    /// The value stored at rbp plus the offset: in functions that align their stack.
     StoredAtFrame,
-    /// The kernel's copy of all registers: the frame of a signal handler's return.
+    /// The kernel's copy of all registers: the return frame of a signal handler.
     Signal,
     /// There is no caller.
     End,
-    /// There are no rules for this code; it may keep a chain of frame pointers.
+    /// This code has no rules; it may keep a chain of frame pointers.
     Chain,
-    /// As `Chain`, in code that belongs to no file.
+    /// As `Chain`, in code that is not in a file.
     ChainNoFile,
 }
 
@@ -87,7 +87,7 @@ impl Rule {
         Self(base as u64)
     }
 
-    /// What the canonical frame address counts from.
+    /// Base of the canonical frame address.
     #[inline(always)]
     pub fn base(self) -> Base {
         // SAFETY: the type has 8 values, numbered from 0.
@@ -114,7 +114,7 @@ impl Rule {
     }
 }
 
-/// The low [`OFFSET_BITS`] as a signed number, ready to be added.
+/// The low [`OFFSET_BITS`] as a signed number, sign-extended for wrapping addition.
 #[inline(always)]
 const fn signed(bits: u64) -> u64 {
     ((bits << (64 - OFFSET_BITS)) as i64 >> (64 - OFFSET_BITS)) as u64
@@ -133,7 +133,7 @@ pub fn of(address: u64, generation: u64) -> Rule {
 #[cold]
 #[inline(never)]
 fn work_out(address: u64, key: u64) -> Rule {
-    // What lies there may change without notice where no file is, so that is not kept.
+    // Code that is not in a file may change without notice, so its rules are not cached.
     let Some(module) = modules::find(address) else {
         return Rule::bare(Base::ChainNoFile);
     };
@@ -205,7 +205,7 @@ fn frame_offset(expression: &UnwindExpression<usize>, frames: &EhFrame<Bytes<'_>
     }
 }
 
-/// Where the tables' machine keeps its registers: in the value itself, as nothing may be allocated here.
+/// Storage of the table interpreter's registers: inline, because nothing may be allocated here.
 struct Inline;
 
 impl UnwindContextStorage<usize> for Inline {
@@ -215,13 +215,13 @@ impl UnwindContextStorage<usize> for Inline {
 
 type Context = UnwindContext<usize, Inline>;
 
-/// The context, in memory of its own: a signal handler's stack may be small.
+/// The interpreter's context, in memory of its own: a signal handler's stack may be small.
 struct Scratch;
 
 static SCRATCH: AtomicPtr<Context> = AtomicPtr::new(null_mut());
 
 impl Scratch {
-    /// Runs `work` with a context nobody else has; `None` if there is no memory for one.
+    /// Runs `work` with exclusive use of a context; `None` if there is no memory for one.
     fn with<T>(work: impl FnOnce(&mut Context) -> Option<T>) -> Option<T> {
         let mut context = SCRATCH.swap(null_mut(), Ordering::Acquire);
         if context.is_null() {
@@ -239,7 +239,7 @@ impl Scratch {
     }
 }
 
-/// Makes a context at hand for later.
+/// Prepares a context for later.
 pub fn begin() {
     Scratch::with(|_| Some(()));
 }

@@ -1,11 +1,12 @@
-//! The order of events under `--touch full`, where the program runs in valgrind and a tool of ours there writes down
-//! every access to the heap.
+//! The order of events under `--touch full`, where the program runs in valgrind and our tool writes down every access
+//! to the heap.
 //!
-//! Each event takes a number from one counter. The increment is an access of the program like any other, so it stands in
-//! the tool's stream: the n-th store to the counter is the place of event n among all accesses. A resizing call also
-//! counts when it begins: from there to its number the allocator copies, which is no access of the program's.
+//! Each event takes a number from one counter. The increment is an access like any other and is in the tool's stream:
+//! the n-th store to the counter marks the position of event n among the accesses. A resizing call also increments a
+//! second counter when it begins. From there to its number the allocator copies, and those accesses are not the
+//! program's.
 //!
-//! The tool sees 64 KiB granules of the address space only once they are marked in its table; so it is told of each block.
+//! The tool sees only those 64 KiB granules of the address space that are marked in its table, so each block is marked.
 
 use core::arch::asm;
 use core::ffi::CStr;
@@ -15,18 +16,18 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use crate::clock::ticks_in_order;
 use crate::encoding::{NUMBER_SHIFT, Record};
 
-/// valgrind's own request: on how many valgrinds do I run?
+/// valgrind's own request: the number of valgrinds that the program runs in.
 const RUNNING_ON_VALGRIND: u64 = 0x1001;
-/// Our tool's request: the path of the stream to begin; answers with its table.
+/// Our tool's request: starts a stream with the given path; returns the tool's table.
 const BEGIN: u64 = (b'H' as u64) << 24 | (b'K' as u64) << 16 | 1;
 /// log2 of the bytes of a granule.
 const GRANULE_LOG2: u32 = 16;
-/// The table covers the addresses below this.
+/// First address that the table does not cover.
 const ADDRESSES_END: u64 = 1 << 47;
 
 /// The process's counters; null unless events are numbered.
 static COUNTERS: AtomicPtr<Counters> = AtomicPtr::new(null_mut());
-/// The tool's table, a bit per granule; null where another tool runs, which sees everything.
+/// The tool's table, a bit per granule; null with another tool, which sees everything.
 static TABLE: AtomicPtr<AtomicU8> = AtomicPtr::new(null_mut());
 
 /// The counters of a process, all zero at first.
@@ -34,7 +35,7 @@ static TABLE: AtomicPtr<AtomicU8> = AtomicPtr::new(null_mut());
 pub struct Counters {
     /// Numbers events, from 1.
     events: AtomicU64,
-    /// Counts resizing calls begun.
+    /// Counts resizing calls when they begin.
     resizes: AtomicU64,
 }
 
@@ -43,7 +44,7 @@ pub fn in_valgrind() -> bool {
     request([RUNNING_ON_VALGRIND, 0]) != 0
 }
 
-/// Numbers events with `counters` from here on. `stream` is where the tool shall write.
+/// Starts numbering events with `counters`. The tool writes to `stream`.
 pub fn begin(counters: &'static Counters, stream: &CStr) {
     let table = request([BEGIN, stream.as_ptr() as u64]);
     TABLE.store(table as *mut AtomicU8, Ordering::SeqCst);
@@ -62,8 +63,8 @@ fn counters() -> Option<&'static Counters> {
     unsafe { COUNTERS.load(Ordering::Relaxed).as_ref() }
 }
 
-/// The stamp with which a resizing call begins: the last number, or the time. Where the block stays in place this is its only
-/// place in the order, so it must come behind the block's birth in another thread.
+/// The stamp with which a resizing call begins: the last number, or the time. If the block stays in place this is its
+/// only position in the order, so it must come after the block's allocation in another thread.
 #[inline]
 pub fn resize_begins() -> u64 {
     let Some(counters) = counters() else {
@@ -73,7 +74,7 @@ pub fn resize_begins() -> u64 {
     counters.events.load(Ordering::SeqCst) << NUMBER_SHIFT
 }
 
-/// The record with its number in place of the time, where events are numbered.
+/// The record with its number instead of its time, if events are numbered.
 pub fn numbered(record: &Record) -> Record {
     let Some(counters) = counters() else {
         return *record;
@@ -84,7 +85,7 @@ pub fn numbered(record: &Record) -> Record {
     Record { ticks: begun, duration: ticks - begun, ..*record }
 }
 
-/// Has the tool see the granules of a block.
+/// Makes the tool see the granules of a block.
 fn mark(address: u64, bytes: u64) {
     let table = TABLE.load(Ordering::Relaxed);
     let end = address.saturating_add(bytes.max(1)).min(ADDRESSES_END);
@@ -101,7 +102,7 @@ fn mark(address: u64, bytes: u64) {
     }
 }
 
-/// Asks valgrind: the instructions do nothing on a real processor, and the answer is then 0.
+/// Sends valgrind a request. On a real processor the instructions do nothing, and the answer is 0.
 fn request(words: [u64; 2]) -> u64 {
     let words = [words[0], words[1], 0, 0, 0, 0];
     let mut answer = 0_u64;

@@ -1,6 +1,6 @@
 //! The session this process belongs to: its directory, and the page that starts and stops the recording.
 //!
-//! Both are found once, when the image begins, and are inherited by forked children: so a child that has changed its
+//! Both are found once, when the image begins, and are inherited by forked children. So a child that has changed its
 //! root or its user still reaches them.
 
 use core::ffi::CStr;
@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use libc::{c_char, c_int};
 
 use crate::descriptor::Descriptor;
-use crate::spool::{
-    CONTROL_BYTES, FILTERS_VARIABLE, FRAME_BYTES, ORIGIN_EXEC, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC,
+use crate::event_log::{
+    CHUNK_BYTES, CONTROL_BYTES, FILTERS_VARIABLE, ORIGIN_EXEC, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC,
     SESSION_RECORDING, SESSION_STOPPED, SESSION_VARIABLE, SessionPage,
 };
 use crate::{clock, sys};
@@ -23,8 +23,8 @@ static PATH: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 static PAGE: AtomicPtr<SessionPage> = AtomicPtr::new(null_mut());
 static DIRECTORY: Descriptor = Descriptor::none();
 
-/// The path of the session, from the environment at the first call (later changes of the environment do not matter),
-/// once its page is mapped; `None` if there is none to be had.
+/// The path of the session, once its page is mapped; `None` if there is no session. It is read from the environment at
+/// the first call, so later changes of the environment do not matter.
 pub fn path() -> Option<&'static CStr> {
     let mut known = PATH.load(Ordering::Acquire);
     if known.is_null() {
@@ -40,13 +40,13 @@ pub fn path() -> Option<&'static CStr> {
     Some(unsafe { CStr::from_ptr(known) })
 }
 
-/// The value of an environment variable, or null; its name ends with a zero byte.
+/// The value of an environment variable, or null. The name must be zero-terminated.
 fn variable(name: &[u8]) -> *const c_char {
     // SAFETY: the name ends with a zero byte. Nothing else changes the environment: this runs when the object is loaded.
     unsafe { libc::getenv(name.as_ptr().cast()) }
 }
 
-/// The system-call filters that `hksim` has itself.
+/// Number of system-call filters of `hksim` itself.
 pub fn own_filters() -> u32 {
     const NAME: [u8; FILTERS_VARIABLE.len() + 1] = zero_ended(FILTERS_VARIABLE);
     let value = variable(&NAME);
@@ -84,7 +84,7 @@ const fn zero_ended<const N: usize>(text: &str) -> [u8; N] {
     name
 }
 
-/// Keeps the directory and maps its page.
+/// Keeps the session's directory open and maps its page.
 fn open(path: &CStr) -> bool {
     const FILE: [u8; SESSION_FILE.len() + 1] = zero_ended(SESSION_FILE);
     // SAFETY: a C string.
@@ -111,8 +111,8 @@ fn open(path: &CStr) -> bool {
     true
 }
 
-/// Opens a file of the session. `path` is its whole path; its name, which begins at `name`, is enough where the
-/// directory is still open, whatever the process's root, directory and user are by now.
+/// Opens a file of the session. `path` is its whole path, whose file name begins at `name`. While the directory is open
+/// the name suffices, even if the process's root, directory or user have changed.
 ///
 /// # Safety
 /// `path` ends with a zero byte, and `name` is at most its length.
@@ -175,18 +175,18 @@ fn state() -> u32 {
     word(|page| unsafe { &raw mut (*page).state }).map_or(SESSION_RECORDING, |state| state.load(Ordering::Relaxed))
 }
 
-/// Whether calls are to be recorded now.
+/// Whether calls are recorded now.
 #[inline(always)]
 pub fn is_recording() -> bool {
     state() == SESSION_RECORDING
 }
 
-/// Whether calls are not to be recorded for the time being.
+/// Whether recording is paused.
 pub fn is_stopped() -> bool {
     state() == SESSION_STOPPED
 }
 
-/// Whether no call will be recorded any more.
+/// Whether recording has ended for good.
 pub fn has_ended() -> bool {
     state() == SESSION_ENDED
 }
@@ -203,20 +203,20 @@ pub fn numbers_events() -> bool {
     word(|page| unsafe { &raw mut (*page).numbered }).is_some_and(|numbered| numbered.load(Ordering::Relaxed) != 0)
 }
 
-/// Events that may follow one that read the clock without doing so.
+/// Events that may reuse the last reading of the clock.
 pub fn untimed_events() -> u32 {
     // SAFETY: takes the address of a field of the mapped page.
     word(|page| unsafe { &raw mut (*page).untimed_events }).map_or(0, |events| events.load(Ordering::Relaxed))
 }
 
-/// A number that changes where a time read before is too old.
+/// A number that changes when earlier clock readings become too old.
 #[inline(always)]
 pub fn epoch() -> u32 {
     // SAFETY: takes the address of a field of the mapped page.
     word(|page| unsafe { &raw mut (*page).epoch }).map_or(0, |epoch| epoch.load(Ordering::Relaxed))
 }
 
-/// Whether a process shall be recorded that began so, with that parent; where it shall not, it is counted.
+/// Whether to record a process with this origin and parent; one that is not recorded is counted.
 pub fn wants(origin: u32, parent: u32) -> bool {
     // SAFETY: takes the address of a field of the mapped page.
     let recorder = word(|page| unsafe { &raw mut (*page).only_child_of }).map_or(0, |pid| pid.load(Ordering::Relaxed));
@@ -228,7 +228,7 @@ pub fn wants(origin: u32, parent: u32) -> bool {
     is_wanted
 }
 
-/// Whether this program's file, or the first word of its command, has one of the names that are wanted.
+/// Whether the program's file, or the first word of its command, has one of the wanted names.
 fn wants_program() -> bool {
     // SAFETY: null, or the session's page. These fields do not change once there is a process.
     let Some(page) = (unsafe { PAGE.load(Ordering::Acquire).as_ref() }) else {
@@ -240,7 +240,7 @@ fn wants_program() -> bool {
     }
     let (mut file, mut command) = ([0; PATH_BYTES], [0; PATH_BYTES]);
     let file_bytes = sys::read_link(c"/proc/self/exe", &mut file);
-    let command_bytes = sys::read_unasked(c"/proc/self/cmdline", &mut command);
+    let command_bytes = sys::read_unfiltered(c"/proc/self/cmdline", &mut command);
     let own =
         [file.get(..file_bytes), command.get(..command_bytes).and_then(|words| words.split(|&byte| byte == 0).next())];
     names
@@ -249,7 +249,7 @@ fn wants_program() -> bool {
         .any(|name| own.iter().flatten().any(|path| path.rsplit(|&byte| byte == b'/').next() == Some(name)))
 }
 
-/// Counts a process that could not begin a spool.
+/// Counts a process that could not create a log.
 pub fn count_unrecorded() {
     // SAFETY: takes the address of a field of the mapped page.
     if let Some(count) = word(|page| unsafe { &raw mut (*page).unrecorded }) {
@@ -257,7 +257,7 @@ pub fn count_unrecorded() {
     }
 }
 
-/// Counts a process that has a system-call filter of its own.
+/// Counts a process that installed a system-call filter.
 pub fn count_filtered() {
     // SAFETY: takes the address of a field of the mapped page.
     if let Some(count) = word(|page| unsafe { &raw mut (*page).filtered }) {
@@ -265,13 +265,13 @@ pub fn count_filtered() {
     }
 }
 
-/// Counts a frame; the one that reaches the session's limit ends the recording, and is still written.
-pub fn count_frame() {
+/// Counts a chunk. The one that reaches the session's limit ends the recording; it is still written.
+pub fn count_chunk() {
     // SAFETY: takes the address of a field of the mapped page.
     let Some(taken) = long(|page| unsafe { &raw mut (*page).bytes }) else {
         return;
     };
-    let bytes = taken.fetch_add(FRAME_BYTES as u64, Ordering::Relaxed) + FRAME_BYTES as u64;
+    let bytes = taken.fetch_add(CHUNK_BYTES as u64, Ordering::Relaxed) + CHUNK_BYTES as u64;
     // SAFETY: as above.
     let most = long(|page| unsafe { &raw mut (*page).bytes_max }).map_or(0, |most| most.load(Ordering::Relaxed));
     if most != 0 && bytes >= most {

@@ -1,47 +1,47 @@
-//! Call sites: the stack of each call that asks for memory, kept once in the spool and named by its place there.
+//! Call sites: the stack of each call that requests memory is stored once in the log and named by its place there.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::cache::{Cache, mix};
+use crate::event_log::ChunkHeader;
 use crate::modules::{self, Module};
 use crate::process::Process;
-use crate::spool::FrameHeader;
 use crate::stacks::{
-    BUILD_ID_BYTES, DEPTH_MAX, FIRST_WORD, FRAME_SITES, MODULE_PATH_BYTES, SITE_FRAME_WORDS, SITE_FRAMES_MAX,
+    BUILD_ID_BYTES, CHUNK_SITES, DEPTH_MAX, FIRST_WORD, MODULE_PATH_BYTES, SITE_CHUNK_WORDS, SITE_CHUNKS_MAX,
     TAG_MODULE, TAG_STACK, head, place, place_parts, stack_words,
 };
 use crate::unwind::{self, Own, Stack};
 use crate::{rules, session, sys};
 
-/// Frames of the spool that may hold sites: 256 MiB, some 2 million stacks.
-const FRAMES: usize = 1024;
+/// Most chunks of the log for sites: 256 MiB, about 2 million stacks.
+const SITE_CHUNKS: usize = 1024;
 /// Slots of the table of stacks.
 const SLOTS: usize = 1 << 20;
-/// Slots looked at before a stack counts as one too many.
+/// Slots tried before a stack is dropped.
 const PROBES: usize = 64;
-/// Modules whose places are kept at hand.
+/// Modules whose places are cached.
 const MODULES_KEPT: usize = 1024;
 
-/// Frames to record; 0: no call sites.
+/// Stack frames to record; 0: no call sites.
 static DEPTH: AtomicU32 = AtomicU32::new(0);
 static OWN_START: AtomicU64 = AtomicU64::new(0);
 static OWN_BYTES: AtomicU64 = AtomicU64::new(0);
 static SITES: AtomicPtr<Sites> = AtomicPtr::new(null_mut());
 
-/// The sites of this process, in memory that a forked child finds zeroed: it begins its own.
+/// The call sites of this process, in memory that a forked child finds zeroed: it begins its own.
 #[repr(C)]
 struct Sites {
     /// Place of the next free word; 0 before the first.
     next: AtomicU32,
-    frames: [AtomicPtr<u64>; FRAMES],
-    /// Place of each module noted, by its start and generation.
+    chunks: [AtomicPtr<u64>; SITE_CHUNKS],
+    /// Place of each stored module, by its start and generation.
     modules: Cache<MODULES_KEPT>,
-    /// High half of a stack's hash, and its place; 0 where there is none.
+    /// High half of a stack's hash, and its place; 0 if the slot is free.
     slots: [AtomicU64; SLOTS],
 }
 
-const _: () = assert!(FRAMES <= SITE_FRAMES_MAX as usize);
+const _: () = assert!(SITE_CHUNKS <= SITE_CHUNKS_MAX as usize);
 
 /// Whether call sites are recorded.
 #[inline(always)]
@@ -49,13 +49,13 @@ pub fn is_on() -> bool {
     DEPTH.load(Ordering::Relaxed) != 0
 }
 
-/// Whether call sites are to be recorded, even if they cannot be: they then count as lost.
+/// Whether call sites are wanted. If they are but cannot be recorded, they count as lost.
 #[inline(always)]
 pub fn is_wanted() -> bool {
     session::stack_depth() != 0
 }
 
-/// Turns call sites on if the session wants them. Called when the object is loaded; may allocate.
+/// Enables call sites if the session wants them. Called when the object is loaded; may allocate.
 pub fn begin() {
     let depth = session::stack_depth().min(DEPTH_MAX as u32);
     if depth == 0 {
@@ -76,7 +76,7 @@ pub fn begin() {
     }
 }
 
-/// The site of the call that the program is making: the place of its stack, 0 if it is not known.
+/// The site of the program's present call: the place of its stack; 0 if unknown.
 #[inline(always)]
 pub fn of_caller() -> u32 {
     let depth = DEPTH.load(Ordering::Acquire) as usize;
@@ -102,7 +102,7 @@ impl Sites {
         }
         let generation = modules::generation();
         let hash = frames.iter().fold(mix(generation + 1), |hash, &frame| mix(hash.rotate_left(29) ^ frame));
-        // The high bits are the best mixed: they choose the slot, those below tell slots apart.
+        // The high bits are mixed best: they choose the slot; the bits below distinguish the stacks of a slot.
         let first = (hash >> (u64::BITS - SLOTS.trailing_zeros())) as usize;
         let mark = (hash >> 8) as u32;
         for probe in 0..PROBES {
@@ -119,33 +119,33 @@ impl Sites {
         0
     }
 
-    /// Whether the stack at `place` is this one.
+    /// Whether the stack at `place` equals this one.
     #[inline(always)]
     fn holds(&self, place: u32, frames: &[u64], generation: u64) -> bool {
         let (sequence, word) = place_parts(place);
-        let Some(frame) = self.frames.get(sequence as usize) else {
+        let Some(chunk) = self.chunks.get(sequence as usize) else {
             return false;
         };
-        // SAFETY: a place in a slot is that of a whole stack, whose head says how many words there are, in a frame
+        // SAFETY: a place in a slot is that of a whole stack, whose head says how many words there are, in a chunk
         // that stays mapped.
         unsafe {
-            let words = frame.load(Ordering::Relaxed).add(word as usize);
+            let words = chunk.load(Ordering::Relaxed).add(word as usize);
             *words == head(TAG_STACK, frames.len(), generation as usize)
                 && core::slice::from_raw_parts(words.add(1), frames.len()) == frames
         }
     }
 
-    /// Writes a new stack and enters it into a free slot.
+    /// Writes a new stack and adds it to a free slot.
     #[cold]
     #[inline(never)]
     fn add(&self, stack: &Stack, generation: u64, slot: &AtomicU64, mark: u32) -> u32 {
         let _errno = sys::Errno::save();
-        // A handler in between would do the same work for nothing.
+        // A handler in between would do the same work in vain.
         let _signals = sys::SignalsBlocked::new();
         let Some(place) = self.write_stack(stack.frames(), generation) else {
             return 0;
         };
-        // If another thread was faster, this stack stands there twice; both places name it.
+        // If another thread was faster, the stack is stored twice; both places name it.
         let entry = u64::from(mark) << 32 | u64::from(place);
         let _ = slot.compare_exchange(0, entry, Ordering::Release, Ordering::Relaxed);
         place
@@ -171,7 +171,7 @@ impl Sites {
         Some(place)
     }
 
-    /// Where the module stands in the spool, written there if need be.
+    /// Place of the module in the log; writes the module if needed.
     fn place_of_module(&self, module: &Module, generation: u64) -> Option<u32> {
         let key = module.start | generation << 47;
         if let Some(place) = self.modules.get(key) {
@@ -194,41 +194,42 @@ impl Sites {
         Some(place)
     }
 
-    /// `count` fresh words and their place; `None` if the spool has no more room for sites.
+    /// `count` fresh words and their place; `None` if the log has no space for more sites.
     fn room(&self, count: usize) -> Option<(*mut u64, u32)> {
         loop {
             let next = self.next.load(Ordering::Acquire);
             let (sequence, word) = place_parts(next);
             let word = word.max(FIRST_WORD);
-            let frame = self.frame(sequence)?;
-            let fits = word as usize + count <= SITE_FRAME_WORDS as usize;
+            let chunk = self.chunk(sequence)?;
+            let fits = word as usize + count <= SITE_CHUNK_WORDS as usize;
             let (at, after) = match (fits, word + count as u32) {
-                (true, SITE_FRAME_WORDS) | (false, _) => (word, place(sequence + 1, 0)),
+                (true, SITE_CHUNK_WORDS) | (false, _) => (word, place(sequence + 1, 0)),
                 (true, end) => (word, place(sequence, end)),
             };
             if self.next.compare_exchange(next, after, Ordering::AcqRel, Ordering::Acquire).is_ok() && fits {
-                // SAFETY: the words lie inside the frame.
-                return Some((unsafe { frame.add(at as usize) }, place(sequence, at)));
+                // SAFETY: the words lie inside the chunk.
+                return Some((unsafe { chunk.add(at as usize) }, place(sequence, at)));
             }
         }
     }
 
-    /// The frame of this sequence number, made if need be.
-    fn frame(&self, sequence: u32) -> Option<*mut u64> {
-        let known = self.frames.get(sequence as usize)?;
-        let frame = known.load(Ordering::Acquire);
-        if !frame.is_null() {
-            return Some(frame);
+    /// The chunk with this sequence number; allocates it if needed.
+    fn chunk(&self, sequence: u32) -> Option<*mut u64> {
+        let known = self.chunks.get(sequence as usize)?;
+        let chunk = known.load(Ordering::Acquire);
+        if !chunk.is_null() {
+            return Some(chunk);
         }
-        let process = Process::current().filter(|process| !process.pauses())?;
-        let (_, fresh) = process.new_frame()?;
-        let header = FrameHeader { kind: FRAME_SITES, lane: sequence, cursor: 0, nested: 0, unused: 0, ended_ticks: 0 };
-        // SAFETY: the frame was just mapped, page-aligned and longer than its header, and is this call's alone.
-        unsafe { fresh.cast::<FrameHeader>().write(header) };
+        let process = Process::current().filter(|process| !process.waits_to_retry())?;
+        let (_, fresh) = process.new_chunk()?;
+        let header =
+            ChunkHeader { kind: CHUNK_SITES, buffer: sequence, cursor: 0, nested: 0, unused: 0, ended_ticks: 0 };
+        // SAFETY: the chunk was just mapped, page-aligned and longer than its header, and is this call's alone.
+        unsafe { fresh.cast::<ChunkHeader>().write(header) };
         let fresh = fresh.cast::<u64>();
         match known.compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Some(fresh),
-            // Another thread was faster; the reader tells the unused frame by its emptiness.
+            // Another thread was faster; the reader recognises the unused chunk because it is empty.
             Err(other) => Some(other),
         }
     }
@@ -240,7 +241,7 @@ fn path_of<'a>(module: &Module, buffer: &'a mut [u8; MODULE_PATH_BYTES]) -> &'a 
     let used = match name {
         [] => sys::read_link(c"/proc/self/exe", buffer),
         [b'/', ..] => 0,
-        // The kernel's own object has a name without any slash.
+        // The vDSO has a name without a slash.
         _ if !name.contains(&b'/') => 0,
         _ => sys::read_link(c"/proc/self/cwd", buffer),
     };

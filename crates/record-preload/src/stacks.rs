@@ -1,8 +1,8 @@
-//! Call sites in the spool: stacks of call addresses, and the modules they lie in.
+//! Call sites in the log: stacks of call addresses, and the modules they are in.
 //!
-//! They stand in frames of kind [`FRAME_SITES`], whose header holds a sequence number in `lane`. A *place* is a `u32`: the
-//! sequence number of the frame above, the word within the frame below. A site is the place of its stack; records name it, so
-//! whatever a record names was written before it. Nothing is ever changed or taken back.
+//! They are in chunks of kind [`CHUNK_SITES`], whose header holds a sequence number in `buffer`. A *place* is a `u32`:
+//! the sequence number of the chunk in the high bits, the word in the chunk in the low bits. A site is the place of its
+//! stack; a record names it, so it is written before the record. Nothing is ever changed or removed.
 //!
 //! | words | stack |
 //! |---|---|
@@ -19,10 +19,10 @@
 //!
 //! This file is compiled into the preloaded object and into `hksim-record`. It uses `core` only.
 
-use crate::spool::FRAME_BYTES;
+use crate::event_log::CHUNK_BYTES;
 
-/// `kind` of a frame that holds stacks and modules.
-pub const FRAME_SITES: u32 = u32::from_le_bytes(*b"SITE");
+/// `kind` of a chunk that holds stacks and modules.
+pub const CHUNK_SITES: u32 = u32::from_le_bytes(*b"SITE");
 /// Most frames of a stack.
 pub const DEPTH_MAX: usize = 64;
 /// Longest path of a module in bytes.
@@ -33,17 +33,17 @@ pub const BUILD_ID_BYTES: usize = 64;
 pub const TAG_STACK: u8 = b'S';
 /// The low byte of a module's first word.
 pub const TAG_MODULE: u8 = b'M';
-/// First word of a frame after its header.
+/// First word of a chunk after its header.
 pub const FIRST_WORD: u32 = 8;
-/// Words of a frame, its header included.
-pub const SITE_FRAME_WORDS: u32 = (FRAME_BYTES / 8) as u32;
+/// Words of a chunk, its header included.
+pub const SITE_CHUNK_WORDS: u32 = (CHUNK_BYTES / 8) as u32;
 
-const WORD_BITS: u32 = SITE_FRAME_WORDS.trailing_zeros();
+const WORD_BITS: u32 = SITE_CHUNK_WORDS.trailing_zeros();
 
-const _: () = assert!(SITE_FRAME_WORDS.is_power_of_two());
+const _: () = assert!(SITE_CHUNK_WORDS.is_power_of_two());
 
-/// Frames of sites that places can name.
-pub const SITE_FRAMES_MAX: u32 = 1 << (u32::BITS - WORD_BITS);
+/// Chunks of sites that places can name.
+pub const SITE_CHUNKS_MAX: u32 = 1 << (u32::BITS - WORD_BITS);
 
 /// The place of a word.
 #[must_use]
@@ -54,16 +54,16 @@ pub const fn place(sequence: u32, word: u32) -> u32 {
 /// Sequence number and word of a place.
 #[must_use]
 pub const fn place_parts(place: u32) -> (u32, u32) {
-    (place >> WORD_BITS, place & (SITE_FRAME_WORDS - 1))
+    (place >> WORD_BITS, place & (SITE_CHUNK_WORDS - 1))
 }
 
-/// The first word of a stack or module.
+/// The first word of a stack or module, with its tag and two numbers.
 #[must_use]
 pub const fn head(tag: u8, short: usize, long: usize) -> u64 {
     tag as u64 | ((short & 0xff) as u64) << 8 | ((long & 0xffff) as u64) << 16
 }
 
-/// The two numbers in a first word that has this tag.
+/// The two numbers in a first word, if it has this tag.
 #[must_use]
 pub const fn head_parts(word: u64, tag: u8) -> Option<(usize, usize)> {
     if word as u8 != tag {

@@ -1,4 +1,4 @@
-//! System calls, made directly: libc's wrappers are cancellation points and may be interposed by the program. Each is made
+//! Direct system calls: libc's wrappers are cancellation points, and the program may interpose them. Each call is made
 //! only if the program's own filters allow it.
 
 use core::arch::naked_asm;
@@ -8,7 +8,7 @@ use libc::{c_int, c_long, c_void};
 
 use crate::filters::{self, Call, Section};
 
-/// A word that is passed to the kernel.
+/// A type that can be passed to the kernel as a word.
 trait Word {
     fn word(self) -> u64;
 }
@@ -40,7 +40,7 @@ impl<T> Word for *mut T {
     }
 }
 
-/// A system call: its number and up to six words. Gives what libc's `syscall` does, errno included.
+/// A system call: its number and up to six words. Returns what libc's `syscall` returns, and sets errno.
 macro_rules! call {
     ($number:expr $(, $word:expr)* $(,)?) => {
         system_call($number, &six([$(Word::word($word)),*]))
@@ -64,14 +64,14 @@ unsafe fn system_call(number: c_long, words: &[u64; 6]) -> c_long {
         return -1;
     }
     // SAFETY: by the caller's promise.
-    unsafe { system_call_unasked(number, words) }
+    unsafe { system_call_unfiltered(number, words) }
 }
 
-/// Makes a call whatever the program's filters say.
+/// Makes a call without checking the program's filters.
 ///
 /// # Safety
 /// As for the call itself.
-unsafe fn system_call_unasked(number: c_long, words: &[u64; 6]) -> c_long {
+unsafe fn system_call_unfiltered(number: c_long, words: &[u64; 6]) -> c_long {
     const ERRORS: core::ops::Range<c_long> = -4095..0;
     // SAFETY: by the caller's promise; so many words are there.
     let result = unsafe { enter_kernel(number, words) };
@@ -82,7 +82,7 @@ unsafe fn system_call_unasked(number: c_long, words: &[u64; 6]) -> c_long {
     result
 }
 
-/// The only place from which the recorder enters the kernel: a filter may ask for it.
+/// The only place where the recorder enters the kernel, because a filter may check the instruction's address.
 #[allow(named_asm_labels)] // Rust 1.88 warns here, too; a naked function is emitted once, so its label is unique
 #[unsafe(naked)]
 unsafe extern "C" fn enter_kernel(number: c_long, words: &[u64; 6]) -> c_long {
@@ -104,16 +104,16 @@ unsafe extern "C" fn enter_kernel(number: c_long, words: &[u64; 6]) -> c_long {
 }
 
 unsafe extern "C" {
-    /// The place after that instruction, which is what the kernel takes for the place of the call.
+    /// The instruction after it, whose address the kernel reports as that of the call.
     #[link_name = "hksim_after_system_call"]
     fn instruction_after_call();
 }
 
-/// Keeps the program's errno over the recorder's own system calls.
+/// Preserves the program's errno across the recorder's system calls.
 pub struct Errno(c_int);
 
 impl Errno {
-    /// Remembers errno.
+    /// Saves errno.
     pub fn save() -> Self {
         Self(get_errno())
     }
@@ -125,9 +125,9 @@ impl Drop for Errno {
     }
 }
 
-/// Keeps signal handlers away from the calling thread, where its filters allow that.
+/// Blocks signal handlers in the calling thread, if its filters allow that.
 pub struct SignalsBlocked {
-    /// The mask before; `None` where signals come as ever.
+    /// The previous mask; `None` if signals are not blocked.
     before: Option<u64>,
     _section: Section,
 }
@@ -136,7 +136,8 @@ pub struct SignalsBlocked {
 const SIGNAL_SET_BYTES: c_long = 8;
 
 impl SignalsBlocked {
-    /// Blocks all signals that can be blocked. A handler may still come where the program has forbidden itself to block any.
+    /// Blocks all signals that can be blocked. If the program has forbidden itself to block signals, handlers may still
+    /// run.
     pub fn new() -> Self {
         let section = Section::begin();
         let (all, mut before) = (u64::MAX, 0_u64);
@@ -156,7 +157,7 @@ impl Drop for SignalsBlocked {
         let words = [how as u64, (&raw const *before) as u64, 0, SIGNAL_SET_BYTES as u64, 0, 0];
         // A filter installed since then waits for the end of this section before it is in force.
         // SAFETY: the set is as long as the kernel is told.
-        unsafe { system_call_unasked(libc::SYS_rt_sigprocmask, &words) };
+        unsafe { system_call_unfiltered(libc::SYS_rt_sigprocmask, &words) };
     }
 }
 
@@ -172,20 +173,20 @@ pub fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// Process id of the caller; `None` where it may not ask.
+/// Process id of the caller; `None` if its filters forbid the call.
 pub fn pid() -> Option<u32> {
     // SAFETY: no arguments.
     u32::try_from(unsafe { call!(libc::SYS_getpid) }).ok()
 }
 
-/// Process id of the caller's parent; 0 where it is in another namespace, or may not be asked for.
+/// Process id of the caller's parent; 0 if it is in another namespace, or filters forbid the call.
 pub fn parent_pid() -> u32 {
     // SAFETY: no arguments.
     u32::try_from(unsafe { call!(libc::SYS_getppid) }).unwrap_or(0)
 }
 
-/// What `PR_GET_THP_DISABLE` returns; 0 where the kernel does not know it. A process under a filter of system calls, which may not
-/// allow the question, reads it from /proc, where 3 (except advised memory) shows as 0.
+/// Result of `PR_GET_THP_DISABLE`; 0 if the kernel does not support it. A process with a system-call filter, which may
+/// forbid the call, reads /proc instead, where 3 (except advised memory) shows as 0.
 pub fn thp_disable() -> u32 {
     let mut text = [0; 4096];
     let used = read_file(c"/proc/self/status", &mut text);
@@ -203,8 +204,8 @@ fn has_line(text: &[u8], line: &[u8]) -> bool {
     text.windows(line.len()).any(|window| window == line)
 }
 
-/// The caller's personality; 0, the usual one, where /proc does not tell. (A filter that the program runs under is more likely
-/// to forbid the call of that name.)
+/// The caller's personality; 0, the usual one, if /proc does not show it. (A filter is more likely to forbid the system
+/// call.)
 pub fn personality() -> u32 {
     let mut text = [0; 16];
     let used = read_file(c"/proc/self/personality", &mut text);
@@ -212,7 +213,7 @@ pub fn personality() -> u32 {
     u32::from_str_radix(digits.trim_ascii_end(), 16).unwrap_or(0)
 }
 
-/// Reads the start of a file; the bytes used, 0 on failure.
+/// Reads the start of a file; returns the bytes read, 0 on failure.
 fn read_file(path: &CStr, into: &mut [u8]) -> usize {
     // SAFETY: the path ends with a zero byte.
     let fd = unsafe { open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
@@ -224,13 +225,13 @@ fn read_file(path: &CStr, into: &mut [u8]) -> usize {
     used
 }
 
-/// Kernel thread id of the caller; 0 where it may not ask.
+/// Kernel thread id of the caller; 0 if its filters forbid the call.
 pub fn tid() -> u32 {
     // SAFETY: no arguments.
     u32::try_from(unsafe { call!(libc::SYS_gettid) }).unwrap_or(0)
 }
 
-/// Whether thread `tid` of this process has ended. Never true of a living thread.
+/// Whether thread `tid` of this process has ended. Never true for a living thread.
 pub fn has_ended(tid: u32) -> bool {
     let Some(pid) = pid() else {
         return false;
@@ -249,7 +250,7 @@ pub unsafe fn open(path: *const u8, flags: c_int) -> c_int {
     unsafe { open_in(libc::AT_FDCWD, path, flags) }
 }
 
-/// As [`open`], a relative path being looked up in `directory`.
+/// As [`open`], with relative paths resolved in `directory`.
 ///
 /// # Safety
 /// As for [`open`].
@@ -258,7 +259,7 @@ pub unsafe fn open_in(directory: c_int, path: *const u8, flags: c_int) -> c_int 
     unsafe { call!(libc::SYS_openat, directory as c_long, path, flags as c_long, 0o600 as c_long) as c_int }
 }
 
-/// Gives a file of `directory` another name in it; both are zero-terminated.
+/// Renames a file within `directory`; both names are zero-terminated.
 ///
 /// # Safety
 /// Both end with a zero byte.
@@ -267,7 +268,7 @@ pub unsafe fn rename_in(directory: c_int, from: *const u8, to: *const u8) -> boo
     unsafe { call!(libc::SYS_renameat, directory as c_long, from, directory as c_long, to) == 0 }
 }
 
-/// Removes a file of `directory`, whose zero-terminated path is `path`.
+/// Removes a file of `directory`; its path is zero-terminated.
 ///
 /// # Safety
 /// `path` ends with a zero byte.
@@ -276,7 +277,7 @@ pub unsafe fn remove_in(directory: c_int, path: *const u8) {
     unsafe { call!(libc::SYS_unlinkat, directory as c_long, path, 0 as c_long) };
 }
 
-/// Closes a descriptor of the recorder's own.
+/// Closes a descriptor of the recorder.
 pub fn close(fd: c_int) {
     // SAFETY: closing a descriptor touches no memory.
     unsafe { call!(libc::SYS_close, fd as c_long) };
@@ -295,24 +296,24 @@ pub fn read(fd: c_int, bytes: &mut [u8]) -> usize {
     usize::try_from(got).unwrap_or(0)
 }
 
-/// Reads the beginning of a file, whatever the program's filters say; the bytes read, 0 on failure.
-pub fn read_unasked(path: &CStr, into: &mut [u8]) -> usize {
+/// Reads the start of a file without checking the program's filters; returns the bytes read, 0 on failure.
+pub fn read_unfiltered(path: &CStr, into: &mut [u8]) -> usize {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
     // SAFETY: a C string, and a buffer that is valid for its length.
     unsafe {
-        let fd = system_call_unasked(libc::SYS_openat, &six([libc::AT_FDCWD as u64, path.as_ptr() as u64, flags]));
+        let fd = system_call_unfiltered(libc::SYS_openat, &six([libc::AT_FDCWD as u64, path.as_ptr() as u64, flags]));
         if fd < 0 {
             return 0;
         }
         let place = into.as_mut_ptr() as u64;
-        let bytes = system_call_unasked(libc::SYS_read, &six([fd as u64, place, into.len() as u64]));
-        system_call_unasked(libc::SYS_close, &six([fd as u64]));
+        let bytes = system_call_unfiltered(libc::SYS_read, &six([fd as u64, place, into.len() as u64]));
+        system_call_unfiltered(libc::SYS_close, &six([fd as u64]));
         usize::try_from(bytes).unwrap_or(0)
     }
 }
 
-/// Whether the calling thread may read the word at `address`. The kernel is made to copy a signal set from there, for a
-/// request that it then refuses.
+/// Whether the calling thread can read the word at `address`. The kernel is asked to copy a signal set from there, for
+/// a request that it then refuses.
 pub fn is_readable(address: u64) -> bool {
     let _errno = Errno::save();
     const NO_REQUEST: c_long = -1;
@@ -322,7 +323,7 @@ pub fn is_readable(address: u64) -> bool {
     get_errno() == libc::EINVAL
 }
 
-/// Reads where a symbolic link leads; the bytes used, 0 on failure.
+/// Reads the target of a symbolic link; returns its length in bytes, 0 on failure.
 pub fn read_link(path: &CStr, into: &mut [u8]) -> usize {
     // SAFETY: a C string, and a buffer that is valid for its length.
     let got =
@@ -340,9 +341,9 @@ pub fn identity(fd: c_int) -> Option<(u64, u64)> {
     }
 }
 
-/// Whether the process may make a file `end` bytes long. Growing it past RLIMIT_FSIZE would raise SIGXFSZ, which ends
+/// Whether the process may create a file of `end` bytes. Growing it past RLIMIT_FSIZE would raise SIGXFSZ, which ends
 /// the program.
-pub fn may_reach(end: u64) -> bool {
+pub fn may_grow_to(end: u64) -> bool {
     // SAFETY: rlimit is plain data; the kernel fills it.
     unsafe {
         let mut limit: libc::rlimit64 = core::mem::zeroed();
@@ -354,7 +355,7 @@ pub fn may_reach(end: u64) -> bool {
 
 /// Writes all of `bytes` at `offset`; false if any of it could not be written.
 pub fn write_all_at(fd: c_int, mut bytes: &[u8], mut offset: u64) -> bool {
-    if !may_reach(offset.saturating_add(bytes.len() as u64)) {
+    if !may_grow_to(offset.saturating_add(bytes.len() as u64)) {
         return false;
     }
     while !bytes.is_empty() {
@@ -373,13 +374,13 @@ pub fn write_all_at(fd: c_int, mut bytes: &[u8], mut offset: u64) -> bool {
     true
 }
 
-/// Writes `first` and `second`, one behind the other, at `offset`; false if any of it could not be written.
+/// Writes `first` and `second`, one after the other, at `offset`; false if any of it could not be written.
 ///
-/// The space is reserved before (where that fails, the write itself will say why): ext4 then takes half the time per
-/// page, and the least where whole pages are written by one call.
+/// Reserves the space first (if that fails, the write itself reports why): ext4 then takes half the time per page, and
+/// least if one call writes whole pages.
 pub fn write_both_at(fd: c_int, first: &[u8], second: &[u8], offset: u64) -> bool {
     let bytes = first.len() + second.len();
-    if !may_reach(offset.saturating_add(bytes as u64)) {
+    if !may_grow_to(offset.saturating_add(bytes as u64)) {
         return false;
     }
     let part = |bytes: &[u8]| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -402,10 +403,10 @@ pub fn write_both_at(fd: c_int, first: &[u8], second: &[u8], offset: u64) -> boo
     write_all_at(fd, first, offset) && write_all_at(fd, second, offset + first.len() as u64)
 }
 
-/// Gives the file real space for `bytes` bytes at `offset`, so that no store through a mapping can meet a full disk
-/// (which would be SIGBUS). Where the file system cannot reserve, zeros are written.
+/// Reserves space for `bytes` bytes at `offset` of the file, so that no store through a mapping can hit a full disk
+/// (SIGBUS). If the file system cannot reserve, writes zeros.
 pub fn reserve(fd: c_int, offset: u64, bytes: usize) -> bool {
-    if !may_reach(offset.saturating_add(bytes as u64)) {
+    if !may_grow_to(offset.saturating_add(bytes as u64)) {
         return false;
     }
     // SAFETY: touches no memory.
@@ -420,8 +421,8 @@ pub fn reserve(fd: c_int, offset: u64, bytes: usize) -> bool {
     (0..bytes).step_by(zeros.len()).all(|at| write_all_at(fd, &zeros, offset + at as u64))
 }
 
-/// The calls that new frames and lanes take, as far as a filter can tell them from others.
-pub fn calls_for_frames(fd: c_int) -> [Call; 8] {
+/// The system calls that allocating chunks and thread buffers takes, with the arguments that a filter can check.
+pub fn calls_for_chunks(fd: c_int) -> [Call; 8] {
     const BYTES: u64 = 4096;
     let (fd, writable) = (fd as u64, (libc::PROT_READ | libc::PROT_WRITE) as u64);
     let (shared, private) = (libc::MAP_SHARED as u64, (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64);
@@ -468,24 +469,24 @@ pub fn map_private(bytes: usize) -> *mut c_void {
 fn map(fd: c_int, offset: u64, bytes: usize, flags: c_int) -> *mut c_void {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as c_long;
     let nowhere = core::ptr::null::<c_void>();
-    // SAFETY: a new mapping where the kernel likes touches no existing memory.
+    // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
     let address = unsafe { call!(libc::SYS_mmap, nowhere, bytes, protection, flags as c_long, fd as c_long, offset) };
     if address == -1 { core::ptr::null_mut() } else { address as *mut c_void }
 }
 
-/// Fresh private memory that the kernel promises nothing for until it is touched; null on failure.
+/// Fresh private memory for which the kernel reserves nothing until it is touched; null on failure.
 pub fn map_unbacked(bytes: usize) -> *mut c_void {
     map(-1, 0, bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
 }
 
-/// Reserves addresses at a place where nothing is mapped, for pages of 4 KiB; false if that is not to be had.
+/// Reserves unused addresses at `start` for pages of 4 KiB; false on failure.
 pub fn reserve_at(start: usize, bytes: usize) -> bool {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let none = libc::PROT_NONE as c_long;
     // SAFETY: a mapping that replaces none touches no existing memory.
     let address = unsafe { call!(libc::SYS_mmap, start, bytes, none, flags as c_long, -1 as c_long, 0 as c_long) };
     if address != start as c_long {
-        // A kernel that does not know the flag may have put it elsewhere.
+        // A kernel that does not support the flag may have chosen another address.
         if address != -1 {
             unmap(address as *mut c_void, bytes);
         }
@@ -503,22 +504,22 @@ pub fn make_accessible(start: *mut c_void, bytes: usize) -> bool {
     unsafe { call!(libc::SYS_mprotect, start, bytes, protection) == 0 }
 }
 
-/// Gives the memory of pages back; they read as zeros from then on.
+/// Returns the memory of pages to the kernel; they read as zeros afterwards.
 pub fn give_back(start: *mut c_void, bytes: c_long) {
     // SAFETY: the callers pass pages of their own that nothing refers to.
     unsafe { call!(libc::SYS_madvise, start, bytes, libc::MADV_DONTNEED as c_long) };
 }
 
-/// A request to the driver behind a descriptor; negative on failure.
+/// An ioctl; negative on failure.
 ///
 /// # Safety
-/// `argument` is what the request needs.
+/// `argument` is valid for the request.
 pub unsafe fn control(fd: c_int, request: u64, argument: *mut c_void) -> c_long {
     // SAFETY: by the caller's promise.
     unsafe { call!(libc::SYS_ioctl, fd as c_long, request, argument) }
 }
 
-/// Unmaps memory of the recorder's own.
+/// Unmaps memory of the recorder.
 pub fn unmap(memory: *mut c_void, bytes: usize) {
     // SAFETY: the callers pass whole mappings of their own that nothing refers to.
     unsafe { call!(libc::SYS_munmap, memory, bytes) };

@@ -1,37 +1,37 @@
-//! What the recorder leaves beside a spool about pages that it watched: `--touch pages`.
+//! The recorder's file about watched pages, beside the log: `--touch pages`.
 //!
-//! Watched objects lie alone on fresh pages of one region, at addresses that are never used again. So a page of the
-//! region belongs to one object for ever, and one byte per page can say what became of it: a [`PAGE_UNKNOWN`] and so on, from
-//! [`STATES_OFFSET`] on, in the order of the pages. The file is sparse.
+//! Each watched object is alone on fresh pages of one region, at addresses that are never reused. So a page of the
+//! region belongs to one object for ever, and one byte per page holds its final state ([`PAGE_UNKNOWN`] and following).
+//! The bytes start at [`STATES_OFFSET`], in the order of the pages. The file is sparse.
 //!
 //! This file is compiled into the preloaded object and into `hksim-record`. It uses `core` only.
 
-/// How the file's name ends, in place of the spool's suffix.
+/// Suffix of the file's name; replaces that of the log.
 pub const TOUCHED_SUFFIX: &str = ".touched";
-/// The environment variable that switches watching on; it holds the N of "one object in N".
+/// The environment variable that enables watching; its value is the N of "one object in N".
 pub const SAMPLE_VARIABLE: &str = "HKSIM_RECORD_SAMPLE";
 /// First bytes of the file.
 pub const TOUCHED_MAGIC: u64 = u64::from_le_bytes(*b"hktouch1");
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
-/// Lowest address of a region. Where it is taken, the next multiple of [`REGION_BYTES`] is tried, [`REGION_PLACES`] times.
-/// The kernel puts nothing there by itself: programs and their mappings lie at 0x55.. and 0x7f...
+/// Lowest address of a region. If it is in use, the next multiple of [`REGION_BYTES`] is tried, [`REGION_PLACES`]
+/// times. The kernel chooses no address there by itself: programs and their mappings are at 0x55.. and 0x7f...
 pub const REGION_BASE: u64 = 0x2000_0000_0000;
-/// Bytes of a region, all of which are address space only.
+/// Bytes of a region; they are address space only.
 pub const REGION_BYTES: u64 = 1 << 40;
-/// Places tried for a region.
+/// Number of places tried for a region.
 pub const REGION_PLACES: u64 = 16;
-/// Objects of this size and more are all watched.
+/// Objects of at least this size are all watched.
 pub const WATCHED_BYTES_MIN: u64 = PAGE_BYTES;
 
-/// Where the states of pages begin in the file.
+/// Offset of the states in the file.
 pub const STATES_OFFSET: u64 = 4096;
-/// Nobody looked at the page (its process was killed, or could not look).
+/// Unknown: the process was killed or could not read the state.
 pub const PAGE_UNKNOWN: u8 = 0;
 /// Never touched.
 pub const PAGE_ABSENT: u8 = 1;
-/// Read, and never written: the zero page.
+/// Read but never written: the zero page.
 pub const PAGE_READ: u8 = 2;
 /// Written; perhaps read before.
 pub const PAGE_WRITTEN: u8 = 3;
@@ -44,19 +44,19 @@ pub struct TouchedControl {
     pub magic: u64,
     /// First address of the region; 0 if there was no room for one.
     pub region_base: u64,
-    /// First page of the region that this process handed out: lower ones are those of the process it was forked from.
+    /// First page of the region that this process allocated; lower ones belong to the process it was forked from.
     pub first_page: u64,
-    /// The instructions that move a resized object: touches by them are the recorder's own.
+    /// The instructions that copy a resized object: their accesses are the recorder's own.
     pub copy_start: u64,
-    /// End of those.
+    /// End of those instructions.
     pub copy_end: u64,
-    /// One object in so many is watched, of those below [`WATCHED_BYTES_MIN`].
+    /// One object in this many is watched, of those below [`WATCHED_BYTES_MIN`].
     pub sample: u64,
-    /// Objects that should have been watched, when the region was used up.
+    /// Objects that were not watched because the region was used up.
     pub turned_down: u64,
-    /// Pages whose state could not be read or kept.
+    /// Pages whose state could not be read or stored.
     pub states_lost: u64,
-    /// 1 once the process looked at all pages that were left at its end.
+    /// 1 once the process has read the state of all pages that were left at its end.
     pub looked_at_end: u64,
 }
 

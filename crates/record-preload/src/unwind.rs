@@ -1,7 +1,7 @@
-//! Walking the stack of the calling thread, by the program's own unwind tables.
+//! Walks the stack of the calling thread by the program's own unwind tables.
 //!
-//! Every step is made anew from the rule for its call address, so a stack is what the stack holds now, and
-//! nothing is guessed from calls before. Tables may be wrong: no word is read from memory that is not known to be there.
+//! Every step applies the rule of its call address to the stack as it is now; nothing is inferred from earlier calls.
+//! Tables may be wrong, so no word is read from memory that is not known to be mapped.
 
 use core::arch::naked_asm;
 use core::mem::MaybeUninit;
@@ -12,15 +12,15 @@ use crate::stacks::DEPTH_MAX;
 use crate::{arch, modules, sys};
 
 const PAGE: u64 = 4096;
-/// User addresses end here.
+/// First address after user space.
 const ADDRESSES_END: u64 = 1 << 47;
 /// Most frames of the recorder itself below the program's.
 const OWN_FRAMES_MAX: usize = 16;
-/// Largest frame that a chain of frame pointers is believed to have, in bytes.
+/// Largest plausible frame in a chain of frame pointers, in bytes.
 const CHAIN_FRAME_MAX: u64 = 1 << 20;
-/// The stack is believed to reach this far below what is known of it, in bytes.
+/// How far the stack may reach below its known range, in bytes.
 const STACK_STEP_MAX: u64 = 256 << 10;
-/// Where the kernel's copy of the registers lies above the stack pointer in a signal frame, in bytes.
+/// Offset from the stack pointer to the kernel's copy of the registers in a signal frame, in bytes.
 const SIGNAL_RBP: u64 = 120;
 const SIGNAL_RSP: u64 = 160;
 const SIGNAL_RIP: u64 = 168;
@@ -32,7 +32,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// No frames.
+    /// An empty stack.
     #[inline(always)]
     pub const fn new() -> Self {
         Self { addresses: [MaybeUninit::uninit(); DEPTH_MAX], depth: 0 }
@@ -45,7 +45,7 @@ impl Stack {
         unsafe { slice::from_raw_parts(self.addresses.as_ptr().cast(), self.depth) }
     }
 
-    /// Adds a frame; there is room as long as there are fewer than DEPTH_MAX.
+    /// Adds a frame; there must be fewer than DEPTH_MAX.
     #[inline(always)]
     fn push(&mut self, address: u64) {
         if let Some(place) = self.addresses.get_mut(self.depth) {
@@ -55,7 +55,7 @@ impl Stack {
     }
 }
 
-/// Addresses of the recorder itself, whose frames are left out.
+/// Addresses of the recorder's own code, whose frames are left out.
 #[derive(Clone, Copy)]
 pub struct Own {
     /// The first.
@@ -71,7 +71,7 @@ struct Registers {
     rbp: u64,
 }
 
-/// Stores the registers as they are after the return from this call.
+/// Stores the registers as they will be after the return from this call.
 #[unsafe(naked)]
 extern "C" fn capture(registers: &mut Registers) {
     naked_asm!(
@@ -84,14 +84,14 @@ extern "C" fn capture(registers: &mut Registers) {
     )
 }
 
-/// Puts the frames of the caller into `stack`, up to `depth` of them, without the recorder's own.
+/// Stores up to `depth` of the caller's frames in `stack`, without the recorder's own.
 #[inline(always)]
 pub fn walk(depth: usize, own: Own, stack: &mut Stack) {
     let mut at = Registers { rip: 0, rsp: 0, rbp: 0 };
     capture(&mut at);
     let generation = modules::generation();
     let mut memory = Memory::around(at.rsp);
-    // Below a return address lies the call; an interrupted instruction has not run yet.
+    // The call is before the return address; an interrupted instruction has not run yet.
     let mut address = at.rip - 1;
     for _ in 0..depth + OWN_FRAMES_MAX {
         if address.wrapping_sub(own.start) >= own.bytes {
@@ -120,7 +120,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// What the thread knows of the stack that `rsp` points into.
+    /// The known range of the stack that `rsp` points into.
     #[inline(always)]
     fn around(rsp: u64) -> Self {
         let (low, high) = arch::stack_range();
@@ -161,7 +161,7 @@ impl Memory {
         Some(Registers { rip: self.read(cfa - 8)?, rsp: cfa, rbp })
     }
 
-    /// The interrupted code may stand on another stack, so that nothing is known about the direction.
+    /// The interrupted code may use another stack, so nothing is known about the direction.
     #[cold]
     fn step_out_of_signal(&mut self, at: &Registers) -> Option<Registers> {
         let rip = self.read(at.rsp + SIGNAL_RIP)?;
@@ -169,14 +169,14 @@ impl Memory {
         Some(Registers { rip, rsp, rbp: self.read(at.rsp + SIGNAL_RBP)? })
     }
 
-    /// By frame pointer, believed only where it leads up the stack to code.
+    /// Follows the frame pointer, only if it leads up the stack and to code.
     #[cold]
     fn step_by_chain(&mut self, at: &Registers, address: u64) -> Option<Registers> {
         if at.rbp < at.rsp || at.rbp - at.rsp > CHAIN_FRAME_MAX {
             return None;
         }
         let (rbp, rip) = (self.read(at.rbp)?, self.read(at.rbp + 8)?);
-        // Made code calls made code; code of a file without tables is called by code of a file.
+        // Generated code calls generated code; a file's code without tables is called by a file's code.
         let leads_to_code = modules::find(rip.wrapping_sub(1)).is_some() || modules::find(address).is_none();
         (leads_to_code && rip.wrapping_sub(self.low) >= self.high - self.low).then_some(Registers {
             rip,
@@ -185,13 +185,13 @@ impl Memory {
         })
     }
 
-    /// The word at `address`; `None` where none can be read.
+    /// The word at `address`; `None` if it is not readable.
     #[inline(always)]
     fn read(&mut self, address: u64) -> Option<u64> {
         if address.wrapping_sub(self.low) > self.high - self.low - 8 {
             self.learn(address)?;
         }
-        // SAFETY: the word lies in memory of this thread's stack that was seen to be readable.
+        // SAFETY: the word is in memory of this thread's stack that was seen to be readable.
         Some(unsafe { (address as *const u64).read_unaligned() })
     }
 

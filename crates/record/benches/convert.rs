@@ -1,7 +1,7 @@
-//! Speed of the conversion from spool to trace, in events per second of one core.
+//! Speed of the conversion from log to trace, in events per second of one core.
 //!
-//! The spools are written here, by the recorder's own encoding, from random_mixed in one thread, in two whose events
-//! alternate in time, or in many of which each comes when the one before it is done.
+//! The benchmark writes the logs itself, with the recorder's own encoding of random_mixed: in one thread, in two whose
+//! events alternate in time, or in many, each of which begins when the one before has ended.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,10 +9,10 @@ use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hksim_record::encoding::{Kind, Record, Regions};
-use hksim_record::measure::convert_spool;
-use hksim_record::spool::{
-    Control, FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, SPOOL_MAGIC, WORDS_OFFSET,
+use hksim_record::event_log::{
+    CHUNK_BUFFER, CHUNK_BYTES, CHUNK_DRAINED, CHUNK_WORDS, ChunkHeader, Control, LOG_MAGIC, WORDS_OFFSET,
 };
+use hksim_record::measure::convert_log;
 use hksim_trace::event::Op;
 use hksim_trace::generate::{RandomMixed, Workload};
 
@@ -20,34 +20,34 @@ const EVENTS: u64 = 4_000_000;
 /// Ticks (here nanoseconds) between two events of a process.
 const PACE: u64 = 12;
 
-/// One thread's way into the spool: its lane is frame `number`, and holds the last fill.
-struct Lane {
+/// One thread's way into the log: its buffer is chunk `number`, and holds the last fill.
+struct ThreadBuffer {
     number: u32,
     regions: Regions,
     fill: u32,
     words: Vec<u64>,
 }
 
-struct Spool {
+struct Log {
     file: File,
-    frames: u32,
+    chunks: u32,
 }
 
-impl Spool {
-    fn write_frame(&self, number: u32, header: &FrameHeader, words: &[u64]) {
-        let offset = u64::from(number) * FRAME_BYTES as u64;
+impl Log {
+    fn write_chunk(&self, number: u32, header: &ChunkHeader, words: &[u64]) {
+        let offset = u64::from(number) * CHUNK_BYTES as u64;
         // SAFETY: a header is plain integers without padding.
-        let header = unsafe { std::slice::from_raw_parts((&raw const *header).cast::<u8>(), size_of::<FrameHeader>()) };
+        let header = unsafe { std::slice::from_raw_parts((&raw const *header).cast::<u8>(), size_of::<ChunkHeader>()) };
         self.file.write_all_at(header, offset).unwrap();
         let words: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         self.file.write_all_at(&words, offset + WORDS_OFFSET as u64).unwrap();
     }
 }
 
-impl Lane {
-    fn push(&mut self, spool: &mut Spool, record: &Record) {
-        if self.words.len() + 10 > FRAME_WORDS {
-            self.finish(spool, FRAME_BLOCK);
+impl ThreadBuffer {
+    fn push(&mut self, log: &mut Log, record: &Record) {
+        if self.words.len() + 10 > CHUNK_WORDS {
+            self.finish(log, CHUNK_DRAINED);
         }
         if self.words.is_empty() {
             let thread = Record::new(Kind::Thread, record.ticks, 1000, u64::from(self.number - 1));
@@ -59,12 +59,12 @@ impl Lane {
         }
     }
 
-    fn finish(&mut self, spool: &mut Spool, kind: u32) {
+    fn finish(&mut self, log: &mut Log, kind: u32) {
         let cursor = u64::from(self.fill) << 32 | self.words.len() as u64;
-        let header = FrameHeader { kind, lane: self.number, cursor, nested: 0, unused: 0, ended_ticks: 0 };
-        let number = if kind == FRAME_LANE { self.number } else { spool.frames };
-        spool.frames += u32::from(kind == FRAME_BLOCK);
-        spool.write_frame(number, &header, &self.words);
+        let header = ChunkHeader { kind, buffer: self.number, cursor, nested: 0, unused: 0, ended_ticks: 0 };
+        let number = if kind == CHUNK_BUFFER { self.number } else { log.chunks };
+        log.chunks += u32::from(kind == CHUNK_DRAINED);
+        log.write_chunk(number, &header, &self.words);
         self.fill += 1;
         self.words.clear();
         self.regions = Regions::new();
@@ -78,22 +78,22 @@ enum Turns {
     OneAfterAnother,
 }
 
-/// Writes the spool of random_mixed with `ws` slots in each of `threads` threads.
-fn write_spool(path: &Path, threads: u32, turns: Turns, ws: u32) {
-    let mut spool = Spool { file: File::create(path).unwrap(), frames: 1 + threads };
+/// Writes the log of random_mixed with `ws` slots in each of `threads` threads.
+fn write_log(path: &Path, threads: u32, turns: Turns, ws: u32) {
+    let mut log = Log { file: File::create(path).unwrap(), chunks: 1 + threads };
     // SAFETY: all fields are integers, for which zero is valid.
     let mut control: Control = unsafe { std::mem::zeroed() };
-    control.magic = SPOOL_MAGIC;
+    control.magic = LOG_MAGIC;
     // SAFETY: plain integers; padding, if any, is zeroed above.
     let bytes = unsafe { std::slice::from_raw_parts((&raw const control).cast::<u8>(), size_of::<Control>()) };
-    spool.file.write_all_at(bytes, 0).unwrap();
-    spool.file.set_len(FRAME_BYTES as u64).unwrap();
+    log.file.write_all_at(bytes, 0).unwrap();
+    log.file.set_len(CHUNK_BYTES as u64).unwrap();
     let parameters = RandomMixed { cycles: EVENTS / u64::from(threads), ws, ..RandomMixed::default() };
-    let new_lane = |number| Lane { number, regions: Regions::new(), fill: 0, words: Vec::new() };
-    let mut lanes: Vec<Lane> = (1..=threads).map(new_lane).collect();
+    let new_buffer = |number| ThreadBuffer { number, regions: Regions::new(), fill: 0, words: Vec::new() };
+    let mut buffers: Vec<ThreadBuffer> = (1..=threads).map(new_buffer).collect();
     let mut ticks = 1000;
     let together = if turns == Turns::Alternate { threads as usize } else { 1 };
-    for lanes in lanes.chunks_mut(together) {
+    for buffers in buffers.chunks_mut(together) {
         let mut source = Workload::RandomMixed(parameters.clone()).source().unwrap();
         while let Some(batch) = source.next_batch().unwrap() {
             for event in batch {
@@ -103,22 +103,22 @@ fn write_spool(path: &Path, threads: u32, turns: Turns, ws: u32) {
                     _ => continue,
                 };
                 // A block of 1 KiB per id, so that every slot has an address of its own.
-                for lane in &mut *lanes {
+                for buffer in &mut *buffers {
                     ticks += PACE;
-                    let address = 0x7f00_0000_0000 + (u64::from(lane.number) << 31) + u64::from(object) * 1040;
-                    lane.push(&mut spool, &Record::new(kind, ticks, address, size));
+                    let address = 0x7f00_0000_0000 + (u64::from(buffer.number) << 31) + u64::from(object) * 1040;
+                    buffer.push(&mut log, &Record::new(kind, ticks, address, size));
                 }
             }
         }
     }
-    for lane in &mut lanes {
-        lane.finish(&mut spool, FRAME_LANE);
+    for buffer in &mut buffers {
+        buffer.finish(&mut log, CHUNK_BUFFER);
     }
 }
 
 fn conversion(criterion: &mut Criterion) {
     let folder = tempfile::tempdir().unwrap();
-    let (spool, output) = (folder.path().join("1-0.spool"), folder.path().join("out.hkt"));
+    let (log, output) = (folder.path().join("1-0.spool"), folder.path().join("out.hkt"));
     let mut group = criterion.benchmark_group("convert");
     for (name, threads, turns, ws) in [
         ("ws=400 x1", 1, Turns::Alternate, 400),
@@ -126,12 +126,12 @@ fn conversion(criterion: &mut Criterion) {
         ("ws=400 x100, one after another", 100, Turns::OneAfterAnother, 400),
         ("ws=100k x1", 1, Turns::Alternate, 100_000),
     ] {
-        write_spool(&spool, threads, turns, ws);
-        let events = convert_spool(&spool, &output).unwrap();
+        write_log(&log, threads, turns, ws);
+        let events = convert_log(&log, &output).unwrap();
         assert!(events >= EVENTS, "all events arrive: {events}");
         println!("{name}: {:.2} bytes per event", std::fs::metadata(&output).unwrap().len() as f64 / events as f64);
         group.sample_size(10).throughput(Throughput::Elements(events));
-        group.bench_function(name, |bencher| bencher.iter(|| convert_spool(&spool, &output).unwrap()));
+        group.bench_function(name, |bencher| bencher.iter(|| convert_log(&log, &output).unwrap()));
     }
     group.finish();
 }

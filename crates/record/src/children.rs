@@ -1,8 +1,9 @@
-//! When forked children stopped sharing their parent's memory.
+//! Detects when forked children stop sharing their parent's memory.
 //!
-//! The preloaded object maps a file of the session for each child (`record-preload/src/forks.rs`), which the kernel closes when no process has
-//! the memory of that fork any more. That is seen here, at that moment, and noted in a file beside the parent's spool. The file is then
-//! removed. Where the session lies on a file system that does not tell of such files (overlayfs), no end is known.
+//! For each child the preloaded object maps a file of the session (`record-preload/src/forks.rs`). The kernel closes
+//! that file when no process has the memory of the fork any more. This thread sees the close event, notes it in a file
+//! beside the parent's log, and removes the mapped file. If the session is on a file system without such events
+//! (overlayfs), no end is known.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -15,17 +16,17 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use crate::clock::ClockPair;
+use crate::event_log::FORKED_SUFFIX;
 use crate::in_use;
-use crate::spool::FORKED_SUFFIX;
 
-/// How the name of the file with the ends of an image's children ends; before it stands what stands in its spool's.
+/// Extension of the file with the ends of an image's children; the stem is that of the image's log.
 const ENDS_EXTENSION: &str = "ends";
 /// Bytes of an entry in that file: ticks and process id, little-endian.
 const ENTRY_BYTES: usize = 12;
 /// Bytes read from the kernel at a time.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A child that shares its parent's memory no longer.
+/// The moment from which a child no longer shares its parent's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildEnd {
     /// Time stamp counter.
@@ -34,10 +35,10 @@ pub struct ChildEnd {
     pub child_pid: u32,
 }
 
-/// The ends of the children of an image seen so far, in order of time.
-pub fn ends_of(spool: &Path) -> Vec<ChildEnd> {
-    // An image without children has no such file. What cannot be read is as unknown as what was not seen.
-    let bytes = fs::read(spool.with_extension(ENDS_EXTENSION)).unwrap_or_default();
+/// The ends of an image's children seen so far, in order of time.
+pub fn ends_of(log: &Path) -> Vec<ChildEnd> {
+    // An image without children has no such file. An unreadable file means the same as an unseen end.
+    let bytes = fs::read(log.with_extension(ENDS_EXTENSION)).unwrap_or_default();
     let entry = |bytes: &[u8; ENTRY_BYTES]| {
         let [ticks @ .., _, _, _, _] = *bytes;
         let [_, _, _, _, _, _, _, _, child_pid @ ..] = *bytes;
@@ -46,21 +47,21 @@ pub fn ends_of(spool: &Path) -> Vec<ChildEnd> {
     bytes.as_chunks().0.iter().map(entry).collect()
 }
 
-/// Whether a child whose end was not seen shares the memory of the image still; `None` where that is not known.
-pub fn shares(spool: &Path, child_pid: u32) -> Option<bool> {
-    let stem = spool.file_stem()?.to_str()?;
-    let file = File::open(spool.with_file_name(format!("{stem}-{child_pid}{FORKED_SUFFIX}"))).ok()?;
+/// Whether a child whose end was not seen still shares the image's memory; `None` if unknown.
+pub fn shares(log: &Path, child_pid: u32) -> Option<bool> {
+    let stem = log.file_stem()?.to_str()?;
+    let file = File::open(log.with_file_name(format!("{stem}-{child_pid}{FORKED_SUFFIX}"))).ok()?;
     in_use::is_written(&file)
 }
 
-/// The thread that sees the ends.
+/// The thread that watches for the ends.
 pub struct Children {
     stop: UnixStream,
     thread: JoinHandle<()>,
 }
 
 impl Children {
-    /// Begins to look after the session in `dir`. `None` where the system does not tell of files: no end is known then.
+    /// Starts watching the session in `dir`. `None` if the system cannot report closed files; no end is known then.
     pub fn begin(dir: &Path) -> Option<Self> {
         let closed = Closed::begin(dir).ok()?;
         let (stop, stopped) = UnixStream::pair().ok()?;
@@ -69,10 +70,10 @@ impl Children {
         Some(Self { stop, thread })
     }
 
-    /// Stops, when all ends so far are noted.
+    /// Stops after all ends so far are noted.
     pub fn end(self) {
         drop(self.stop);
-        // It cannot panic; ends that it has not noted are not known.
+        // The thread cannot panic; ends that it has not noted stay unknown.
         let _ = self.thread.join();
     }
 }
@@ -81,7 +82,7 @@ fn run(mut closed: Closed, stop: &UnixStream, dir: &Path) {
     let mut goes_on = true;
     while goes_on {
         goes_on = closed.wait(stop);
-        // What happened before the stop is in the queue by now.
+        // By now, everything before the stop is in the queue.
         while let Some(names) = closed.take() {
             let ticks = ClockPair::now().ticks;
             names.iter().for_each(|name| note(dir, name, ticks));
@@ -89,26 +90,26 @@ fn run(mut closed: Closed, stop: &UnixStream, dir: &Path) {
     }
 }
 
-/// Notes that no process has a file any more, if it was a child's.
+/// Notes that no process has the file `name` any more, if it was a child's.
 fn note(dir: &Path, name: &OsStr, ticks: u64) {
     let Some((image, child_pid)) = child_of(name) else { return };
     let mut entry = ticks.to_le_bytes().to_vec();
     entry.extend(child_pid.to_le_bytes());
     let path = dir.join(format!("{image}.{ENDS_EXTENSION}"));
     let written = OpenOptions::new().append(true).create(true).open(path).and_then(|mut file| file.write_all(&entry));
-    // Where the disk is full the file stays, and with it that the end is not known.
+    // If the disk is full the file stays, so the end stays unknown.
     if written.is_ok() {
         let _ = fs::remove_file(dir.join(name));
     }
 }
 
-/// Image and child that a file was mapped for.
+/// The image and the child that a file was mapped for.
 fn child_of(name: &OsStr) -> Option<(&str, u32)> {
     let (image, child) = name.to_str()?.strip_suffix(FORKED_SUFFIX)?.rsplit_once('-')?;
     Some((image, child.parse().ok()?))
 }
 
-/// Names of files in a folder that were open for writing or mapped and are so no longer.
+/// Reports files in a directory that were open for writing or mapped and no longer are.
 struct Closed {
     events: File,
     buffer: Vec<u8>,
@@ -130,7 +131,7 @@ impl Closed {
         if watch < 0 { Err(io::Error::last_os_error()) } else { Ok(Self { events, buffer: vec![0; BUFFER_BYTES] }) }
     }
 
-    /// Waits for the next name; false once `stop` is closed at its other end.
+    /// Waits for the next name; false once the other end of `stop` is closed.
     fn wait(&self, stop: &UnixStream) -> bool {
         let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut polls = [poll(self.events.as_raw_fd()), poll(stop.as_raw_fd())];
@@ -140,13 +141,13 @@ impl Closed {
         stop.revents == 0 && (ready >= 0 || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted)
     }
 
-    /// The names in the queue; `None` where it is empty.
+    /// The names in the queue; `None` if it is empty.
     fn take(&mut self) -> Option<Vec<OsString>> {
         let bytes = self.events.read(&mut self.buffer).ok().filter(|&bytes| bytes > 0)?;
         let mut rest = self.buffer.get(..bytes)?;
         let mut names = Vec::new();
         while let Some((header, after)) = rest.split_at_checked(size_of::<libc::inotify_event>()) {
-            // The length of the name is the header's last word.
+            // The last word of the header is the name's length.
             let length = header.last_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes) as usize);
             let Some((name, next)) = after.split_at_checked(length) else { break };
             if let Ok(name) = CStr::from_bytes_until_nul(name) {

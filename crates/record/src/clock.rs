@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// One moment on both clocks.
+/// One moment, read on both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockPair {
     /// Time stamp counter.
@@ -14,7 +14,7 @@ pub struct ClockPair {
 }
 
 impl ClockPair {
-    /// The present moment: of some readings the one whose two halves lie closest together.
+    /// The present moment: of several readings, the one taken in the least time.
     #[must_use]
     pub fn now() -> Self {
         let mut best = (u64::MAX, Self { ticks: 0, ns: 0 });
@@ -38,7 +38,7 @@ pub struct TickRate {
 }
 
 impl TickRate {
-    /// The rate between two moments; `None` if they do not lie in order.
+    /// The rate between two moments; `None` if they are not in order.
     #[must_use]
     pub fn between(start: ClockPair, end: ClockPair) -> Option<Self> {
         let ticks = end.ticks.checked_sub(start.ticks).filter(|&ticks| ticks > 0)?;
@@ -47,20 +47,20 @@ impl TickRate {
         Some(Self { scaled })
     }
 
-    /// A duration of so many nanoseconds in ticks.
+    /// Converts nanoseconds to ticks.
     #[must_use]
     pub fn ticks(self, ns: u64) -> u64 {
         u64::try_from((u128::from(ns) << 32) / u128::from(self.scaled.max(1))).unwrap_or(u64::MAX)
     }
 
-    /// `ticks` as a duration in nanoseconds.
+    /// Converts ticks to nanoseconds.
     #[must_use]
     pub fn ns(self, ticks: u64) -> u64 {
         u64::try_from((u128::from(ticks) * u128::from(self.scaled)) >> 32).unwrap_or(u64::MAX)
     }
 }
 
-/// A pair of moments far enough apart for a rate good to some 10 parts per million.
+/// Two moments far enough apart to give the rate to about 10 parts per million.
 #[must_use]
 pub fn calibrate() -> (ClockPair, ClockPair) {
     let start = ClockPair::now();

@@ -1,7 +1,8 @@
 //! Starting, stopping, ending and marking a recording while it runs.
 //!
-//! The processes of a session share one page; a word in it says whether they record. What was done when is kept in a log
-//! beside it, so that the traces can be cut exactly there. Neither needs the recorder that began the session, nor a signal.
+//! The processes of a session share one page; a word in it says whether they record. A control log beside it lists what
+//! was done and when, so that the traces can be cut exactly there. Neither needs a signal, nor the recorder that began
+//! the session.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
@@ -16,24 +17,24 @@ use crate::Programs;
 use crate::clock::ClockPair;
 use crate::epoch::ClockReads;
 use crate::error::RecordError;
-use crate::spool::{
-    CONTROL_BYTES, ONLY_BYTES, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC, SESSION_RECORDING, SESSION_STOPPED,
-    SPOOL_SUFFIX, SessionPage,
+use crate::event_log::{
+    CONTROL_BYTES, LOG_SUFFIX, ONLY_BYTES, SESSION_ENDED, SESSION_FILE, SESSION_MAGIC, SESSION_RECORDING,
+    SESSION_STOPPED, SessionPage,
 };
 
 const LOG_FILE: &str = "log.jsonl";
-/// Ticks of the shortest epoch, as a shift: some microseconds, so that 32 bits of it come again after hours only.
+/// log2 of the ticks of the shortest epoch: about a microsecond, so that the 32-bit epoch wraps only after more than an hour.
 const EPOCH_SHIFT: u32 = 12;
 /// Longest name of a mark in bytes.
 pub const MARK_BYTES_MAX: usize = 240;
 
-/// Whether a recording begins with the program or when it is told to.
+/// Whether a recording begins with the program or on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Begin {
     /// With the program's first call.
     #[default]
     AtOnce,
-    /// Stopped, until [`Control::start`].
+    /// Stopped until [`Control::start`].
     Stopped,
 }
 
@@ -41,38 +42,39 @@ pub enum Begin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndReason {
-    /// The time given was over.
+    /// The time limit was reached.
     Duration,
-    /// The size given was reached.
+    /// The size limit was reached.
     Size,
     /// The recorder has finished.
     Recorder,
 }
 
-/// Something that was done to the recording.
+/// A change of the recording's state, or a mark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Deed {
-    /// A moment was named.
+pub enum ControlEvent {
+    /// A named moment.
     Mark(String),
-    /// Recording stopped for the time being.
+    /// Recording paused.
     Stop,
-    /// Recording began again.
+    /// Recording resumed.
     Start,
     /// Recording ended for good.
     End(EndReason),
 }
 
-/// A line of the log.
+/// A line of the control log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct ControlEntry {
     /// Time stamp counter.
     pub ticks: u64,
     /// What was done.
-    pub deed: Deed,
+    #[serde(rename = "deed")]
+    pub event: ControlEvent,
 }
 
-/// A session's controls.
+/// The controls of a session.
 #[derive(Debug)]
 pub struct Control {
     dir: PathBuf,
@@ -80,8 +82,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Makes the controls of a new session in `dir`; its recording ends when the spools have taken `bytes_max` bytes, and
-    /// keeps `stack_depth` frames of each call's stack. The clock is read as `clock` says.
+    /// Creates the controls of a new session in `dir`. The recording ends when the logs take `bytes_max` bytes. It
+    /// keeps `stack_depth` frames of each call's stack, and reads the clock as `clock` says.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -95,7 +97,7 @@ impl Control {
         let path = dir.join(SESSION_FILE);
         let failed = || RecordError::io(&path, "write");
         let page = OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(failed())?;
-        // Every byte is written, so that no process can meet a full disk in its mapping.
+        // Every byte is written now, so that no process can hit a full disk through its mapping.
         page.write_all_at(&[0; CONTROL_BYTES], 0).map_err(failed())?;
         // A program that root starts may change its user and then execute another.
         // SAFETY: no arguments.
@@ -113,11 +115,11 @@ impl Control {
         Ok(control)
     }
 
-    /// Has only some programs be recorded. For a session without processes.
+    /// Limits the recording to some programs. Call it before the session has processes.
     ///
     /// # Errors
-    /// The page cannot be written, or does not hold so many names.
-    pub fn choose(&self, programs: &Programs) -> Result<(), RecordError> {
+    /// The page cannot be written, or the names do not fit.
+    pub fn limit_to(&self, programs: &Programs) -> Result<(), RecordError> {
         let names: Vec<u8> = programs.only.iter().flat_map(|name| name.bytes().chain([0])).collect();
         if names.len() > ONLY_BYTES {
             return Err(RecordError::TooManyNames { bytes: names.len() });
@@ -128,7 +130,8 @@ impl Control {
         self.write(offset_of!(SessionPage, only_child_of), &only_child_of.to_ne_bytes())
     }
 
-    /// Has all processes of the session number their events in place of time stamps. For a session without processes.
+    /// Makes all processes of the session number their events instead of time-stamping them. Call it before the session
+    /// has processes.
     ///
     /// # Errors
     /// The page cannot be written.
@@ -139,7 +142,7 @@ impl Control {
     /// The controls of the session in `dir`.
     ///
     /// # Errors
-    /// There are none.
+    /// The directory has no controls.
     pub fn open(dir: &Path) -> Result<Self, RecordError> {
         let path = dir.join(SESSION_FILE);
         let page = OpenOptions::new().read(true).write(true).open(&path).map_err(RecordError::io(&path, "open"))?;
@@ -150,20 +153,20 @@ impl Control {
         Ok(control)
     }
 
-    /// The controls of the session that records process `pid`: the process has its spool mapped.
+    /// The controls of the session that records process `pid`, found by the log that the process has mapped.
     ///
     /// # Errors
-    /// There is no such process, it may not be looked at, or it is not recorded.
+    /// There is no such process, access to it is denied, or it is not recorded.
     pub fn of_process(pid: u32) -> Result<Self, RecordError> {
         let maps = PathBuf::from(format!("/proc/{pid}/maps"));
         let text = fs::read(&maps).map_err(RecordError::io(&maps, "read"))?;
         let text = String::from_utf8_lossy(&text);
         let paths = text.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
-        let dirs = paths.filter(|path| path.ends_with(SPOOL_SUFFIX)).filter_map(|path| Path::new(path).parent());
+        let dirs = paths.filter(|path| path.ends_with(LOG_SUFFIX)).filter_map(|path| Path::new(path).parent());
         dirs.map(Self::open).find_map(Result::ok).ok_or(RecordError::NotRecorded { pid })
     }
 
-    /// What the shared page says now.
+    /// The present contents of the shared page.
     ///
     /// # Errors
     /// It cannot be read.
@@ -177,16 +180,16 @@ impl Control {
     /// Names this moment in every trace of the recording.
     ///
     /// # Errors
-    /// The log cannot be written, or the name is too long.
+    /// The control log cannot be written, or the name is too long.
     pub fn mark(&self, name: &str) -> Result<(), RecordError> {
         if name.is_empty() || name.len() > MARK_BYTES_MAX {
             return Err(RecordError::BadMark { bytes: name.len() });
         }
-        self.log(ClockPair::now().ticks, Deed::Mark(name.to_string()))?;
+        self.append(ClockPair::now().ticks, ControlEvent::Mark(name.to_string()))?;
         self.begin_epoch()
     }
 
-    /// Has the next event of each process read the clock.
+    /// Makes the next event of each process read the clock.
     ///
     /// # Errors
     /// The page cannot be written.
@@ -195,7 +198,7 @@ impl Control {
         self.write(offset_of!(SessionPage, epoch), &((ticks >> EPOCH_SHIFT) as u32).to_ne_bytes())
     }
 
-    /// Stops recording for the time being; false if it was not going on.
+    /// Pauses recording; false if it was not running.
     ///
     /// # Errors
     /// The session cannot be written.
@@ -203,14 +206,14 @@ impl Control {
         if self.page()?.state != SESSION_RECORDING {
             return Ok(false);
         }
-        // Logged first: what is still recorded until every process notices does not count.
-        self.log(ClockPair::now().ticks, Deed::Stop)?;
+        // Logged first: what processes record until they notice the stop does not count.
+        self.append(ClockPair::now().ticks, ControlEvent::Stop)?;
         self.set_state(SESSION_STOPPED)?;
         self.begin_epoch()?;
         Ok(true)
     }
 
-    /// Starts recording again; false if it was not stopped.
+    /// Resumes recording; false if it was not paused.
     ///
     /// # Errors
     /// The session cannot be written.
@@ -218,11 +221,11 @@ impl Control {
         if self.page()?.state != SESSION_STOPPED {
             return Ok(false);
         }
-        // What was stamped before the stop shall not stamp what comes now.
+        // Clock readings from before the stop must not be used for the events that come now.
         self.begin_epoch()?;
-        // Logged last: from the logged moment on every process records.
+        // Logged last: from the logged moment on, every process records.
         self.set_state(SESSION_RECORDING)?;
-        self.log(ClockPair::now().ticks, Deed::Start)?;
+        self.append(ClockPair::now().ticks, ControlEvent::Start)?;
         Ok(true)
     }
 
@@ -234,7 +237,7 @@ impl Control {
         Ok(self.page()?.state == SESSION_ENDED)
     }
 
-    /// Ends the recording for good; false if it had ended.
+    /// Ends the recording for good; false if it had already ended.
     ///
     /// # Errors
     /// The session cannot be written.
@@ -246,39 +249,40 @@ impl Control {
         self.write(offset_of!(SessionPage, ended_ticks), &ticks.to_ne_bytes())?;
         self.set_state(SESSION_ENDED)?;
         match reason {
-            // Nobody will read it.
+            // No trace is written after this.
             EndReason::Recorder => {}
-            EndReason::Duration | EndReason::Size => self.log(ticks, Deed::End(reason))?,
+            EndReason::Duration | EndReason::Size => self.append(ticks, ControlEvent::End(reason))?,
         }
         Ok(true)
     }
 
-    /// What was done so far, in order. A process that ended the recording for its size has left no line, only its time.
+    /// The control events so far, in order. A process that ended the recording for its size leaves only the time, not a
+    /// line.
     ///
     /// # Errors
     /// The session cannot be read.
-    pub fn entries(&self) -> Result<Vec<Entry>, RecordError> {
+    pub fn entries(&self) -> Result<Vec<ControlEntry>, RecordError> {
         let path = self.dir.join(LOG_FILE);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(why) => return Err(RecordError::io(&path, "read")(why)),
         };
-        // A line that a full disk cut off names nothing that was done.
-        let mut entries: Vec<Entry> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        // A line cut off by a full disk is dropped.
+        let mut entries: Vec<ControlEntry> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let page = self.page()?;
-        let logged = entries.iter().any(|entry| matches!(entry.deed, Deed::End(_)));
+        let logged = entries.iter().any(|entry| matches!(entry.event, ControlEvent::End(_)));
         if page.ended_ticks != 0 && !logged {
-            entries.push(Entry { ticks: page.ended_ticks, deed: Deed::End(EndReason::Size) });
+            entries.push(ControlEntry { ticks: page.ended_ticks, event: ControlEvent::End(EndReason::Size) });
         }
         entries.sort_by_key(|entry| entry.ticks);
         Ok(entries)
     }
 
-    fn log(&self, ticks: u64, deed: Deed) -> Result<(), RecordError> {
+    fn append(&self, ticks: u64, event: ControlEvent) -> Result<(), RecordError> {
         let path = self.dir.join(LOG_FILE);
         let failed = || RecordError::io(&path, "write");
-        let mut line = serde_json::to_vec(&Entry { ticks, deed }).map_err(|why| failed()(why.into()))?;
+        let mut line = serde_json::to_vec(&ControlEntry { ticks, event }).map_err(|why| failed()(why.into()))?;
         line.push(b'\n');
         let mut log = OpenOptions::new().append(true).create(true).open(&path).map_err(failed())?;
         log.write_all(&line).map_err(failed())

@@ -1,4 +1,4 @@
-//! From a spool to a trace: the lanes merged by time, addresses resolved to objects.
+//! Converts a log to a trace: merges the thread buffers by time and resolves addresses to objects.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,199 +10,206 @@ use hksim_trace::resolve::{RawEvent, WaitLimits};
 
 use crate::children::{self, ChildEnd};
 use crate::clock::TickRate;
-use crate::control::Entry;
+use crate::control::ControlEntry;
 use crate::error::RecordError;
-use crate::lane_events::{Extent, LaneEvents, Stamps};
+use crate::log_reader::LogReader;
 use crate::marks::MarkNames;
-use crate::merge::{Merge, Taker};
-use crate::outflow::Outflow;
+use crate::merge::{EventSink, Merge};
 use crate::pages::PageTouches;
+use crate::pipeline::Pipeline;
 use crate::report::Touches;
 use crate::session::Session;
 use crate::signals;
 use crate::sites::SiteReader;
-use crate::spool_reader::SpoolReader;
+use crate::thread_events::{Extent, Stamps, ThreadEvents};
 use crate::timeline::Timeline;
 use crate::touch_full::{self, Interleave, Merging};
 
 /// How the recorded image ended, as far as its trace can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageEnd {
-    /// Its process lasted as long as the session: it is the program itself, or still runs.
+    /// The process lasted as long as the session: it is the program itself, or still runs.
     Session,
-    /// Its process ended before.
+    /// The process ended before the session.
     Process,
-    /// Another image took its place.
+    /// Another image replaced it (exec).
     Exec,
 }
 
-/// What a conversion needs to know besides the spool.
+/// Inputs of a conversion besides the log.
 #[derive(Clone, Copy, Debug)]
-pub struct How {
-    /// Of the session's time stamps.
+pub struct ConversionConfig {
+    /// Rate of the session's time stamps.
     pub rate: TickRate,
-    /// Events for one reading of the clock, at the most.
+    /// Most events per reading of the clock.
     pub clock_events: u32,
     /// Whether touches are merged.
     pub merging: Merging,
 }
 
-/// What a conversion came to.
+/// Result of a conversion.
 pub struct Converted {
-    /// How large the trace is.
+    /// Size of the trace.
     pub summary: Summary,
     /// What was lost, guessed or repaired.
     pub quality: Quality,
-    /// The accesses in it, where there was a stream of them.
+    /// The accesses in it, if they were recorded.
     pub touches: Option<Touches>,
 }
 
-/// Events that are numbered wait for nothing.
+/// Numbered events are in a certain order, so none has to wait.
 const CERTAIN_ORDER: WaitLimits = WaitLimits { events: 0, alloc_wait_ns: 0, free_wait_ns: 0, free_delay_ns: 0 };
 
-/// Nanoseconds of events taken over before somebody is asked whether to go on.
+/// Time span of events converted between two checks whether to continue, in nanoseconds.
 const SLICE_NS: u64 = 20_000_000;
 
-/// Writes the trace of `spool`, cut and marked as `log` says, to `output`, which appears only when it is complete. Until then
-/// it stands at `partial`, on the same file system.
+/// Writes the trace of `log`, cut and marked according to `control_log`, to `output`. The file appears there only when
+/// it is complete; until then it is at `partial`, on the same file system.
 ///
 /// # Errors
-/// The spool cannot be read or the trace not be written.
+/// The log cannot be read or the trace not be written.
 pub fn convert(
-    spool: &Arc<SpoolReader>,
-    how: How,
+    log: &Arc<LogReader>,
+    how: ConversionConfig,
     end: ImageEnd,
-    log: &[Entry],
+    control_log: &[ControlEntry],
     partial: &Path,
     output: &Path,
 ) -> Result<Converted, RecordError> {
-    let begun = Conversion::begin(Arc::clone(spool), how, partial);
-    begun.and_then(|conversion| conversion.finish(end, spool, log, output)).inspect_err(|_| {
-        // The error at hand says more than a failure to tidy up.
+    let begun = Conversion::begin(Arc::clone(log), how, partial);
+    begun.and_then(|conversion| conversion.finish(end, log, control_log, output)).inspect_err(|_| {
+        // The present error matters more than a failure to clean up.
         let _ = fs::remove_file(partial);
     })
 }
 
-/// A trace on its way out of a spool, which may still grow.
+/// A conversion in progress; its log may still grow.
 pub struct Conversion {
-    spool: Arc<SpoolReader>,
+    log: Arc<LogReader>,
     rate: TickRate,
     stamps: Stamps,
     names: Arc<MarkNames>,
     merge: Merge,
-    /// The program's accesses, where there is a stream of them.
+    /// The program's accesses, if they were recorded.
     stream: Option<Interleave>,
-    outflow: Outflow,
+    pipeline: Pipeline,
     free_delay_ns: u64,
-    /// Events before this time are taken over.
+    /// Events before this time are converted.
     reached_ns: u64,
     path: PathBuf,
 }
 
 impl Conversion {
-    /// Begins the trace of `spool` at `path`, with no event so far.
+    /// Starts the trace of `log` at `path`, without events.
     ///
     /// # Errors
-    /// The spool cannot be read or the trace not be written.
-    pub fn begin(spool: Arc<SpoolReader>, how: How, path: &Path) -> Result<Self, RecordError> {
-        let origin = Origin::Recorded { command: spool.command(), pid: spool.control.pid, program_version: None };
-        let (stamps, clock, window) = match spool.counters() {
+    /// The log cannot be read or the trace not be written.
+    pub fn begin(log: Arc<LogReader>, how: ConversionConfig, path: &Path) -> Result<Self, RecordError> {
+        let origin = Origin::Recorded { command: log.command(), pid: log.control.pid, program_version: None };
+        let (stamps, clock, window) = match log.counters() {
             None => (Stamps::Ticks(how.rate), Clock::Measured, WaitLimits::UNLOCKED_STAMPS),
             Some(_) => (Stamps::Numbers, Clock::PerEvent, CERTAIN_ORDER),
         };
-        let stream = touch_full::open(&spool, how.merging)?;
-        let pages = PageTouches::open(&spool, how.rate)?;
+        let stream = touch_full::open(&log, how.merging)?;
+        let pages = PageTouches::open(&log, how.rate)?;
         let header = how.header(origin, touch_of(stream.is_some(), pages.is_some()), clock);
         let names = Arc::new(MarkNames::default());
-        let mut outflow = Outflow {
-            timeline: Timeline::new(spool.control.start_ticks, how.rate),
+        let mut pipeline = Pipeline {
+            timeline: Timeline::new(log.control.start_ticks, how.rate),
             names: Arc::clone(&names),
             pages,
-            sites: SiteReader::new(Arc::clone(&spool)),
+            sites: SiteReader::new(Arc::clone(&log)),
             writer: ResolvingWriter::create(path, &header, WaitLimits { free_delay_ns: 0, ..window })?,
             last: (0, 0),
             forked: Vec::new(),
         };
-        outflow.inherit(&spool.control)?;
+        pipeline.inherit(&log.control)?;
         let (merge, free_delay_ns, path) = (Merge::new(), window.free_delay_ns, path.to_path_buf());
-        Ok(Self { spool, rate: how.rate, stamps, names, merge, stream, outflow, free_delay_ns, reached_ns: 0, path })
+        Ok(Self { log, rate: how.rate, stamps, names, merge, stream, pipeline, free_delay_ns, reached_ns: 0, path })
     }
 
-    /// Takes over the events before `until_ticks` of a process that still runs; `log` is what was done up to then. The
-    /// process must have written them all, but for a thread that has been in the same call since before then: its
-    /// event counts as if it came at that time. Stops early where `go_on` says so. Not for traces with accesses.
+    /// Converts the events before `until_ticks` of a process that still runs; `control_log` has the control events up
+    /// to then. The process must have written all these events. The exception is a thread that has been in the same
+    /// call since before then: its event counts as if it came at that time. Stops early if `go_on` returns false. Not
+    /// for traces with accesses.
     ///
     /// # Errors
-    /// The spool cannot be read or the trace not be written.
-    pub fn advance(&mut self, until_ticks: u64, log: &[Entry], go_on: &impl Fn() -> bool) -> Result<(), RecordError> {
-        let until_ns = self.rate.ns(until_ticks.saturating_sub(self.spool.control.start_ticks));
-        // What is done later may still come to stand before the last entries.
-        let log = log.get(..log.partition_point(|entry| entry.ticks < until_ticks)).unwrap_or_default();
-        self.look(true, Some(until_ticks), log)?;
+    /// The log cannot be read or the trace not be written.
+    pub fn advance(
+        &mut self,
+        until_ticks: u64,
+        control_log: &[ControlEntry],
+        go_on: &impl Fn() -> bool,
+    ) -> Result<(), RecordError> {
+        let until_ns = self.rate.ns(until_ticks.saturating_sub(self.log.control.start_ticks));
+        // A later control event may still have to come before the last entries.
+        let control_log =
+            control_log.get(..control_log.partition_point(|entry| entry.ticks < until_ticks)).unwrap_or_default();
+        self.look(true, Some(until_ticks), control_log)?;
         while self.reached_ns < until_ns && go_on() {
             self.reached_ns = until_ns.min(self.reached_ns + SLICE_NS);
-            self.merge.run(self.reached_ns, &mut self.outflow)?;
+            self.merge.run(self.reached_ns, &mut self.pipeline)?;
         }
-        self.outflow.settle()
+        self.pipeline.settle()
     }
 
-    /// Events taken over so far.
+    /// Events converted so far.
     pub fn events(&self) -> u64 {
-        self.outflow.events()
+        self.pipeline.events()
     }
 
-    /// Takes over the rest and completes the trace, which then stands at `output`. `spool` is the same, opened when the
-    /// process had ended, or for a last look at it.
+    /// Converts the rest and moves the complete trace to `output`. `log` is the same log, opened after the process had
+    /// ended, or for the last time.
     ///
     /// # Errors
-    /// The spool cannot be read or the trace not be written.
+    /// The log cannot be read or the trace not be written.
     pub fn finish(
         mut self,
         end: ImageEnd,
-        spool: &SpoolReader,
-        log: &[Entry],
+        log: &LogReader,
+        control_log: &[ControlEntry],
         output: &Path,
     ) -> Result<Converted, RecordError> {
-        self.look(spool.is_live(), None, log)?;
-        let Self { mut merge, stream, mut outflow, path, .. } = self;
+        self.look(log.is_live(), None, control_log)?;
+        let Self { mut merge, stream, mut pipeline, path, .. } = self;
         let touches = match stream {
-            None => run_to_end(&mut merge, &mut outflow).map(|()| None)?,
+            None => run_to_end(&mut merge, &mut pipeline).map(|()| None)?,
             Some(stream) => {
-                let mut interleaved = Interleaved { stream, outflow: &mut outflow };
+                let mut interleaved = Interleaved { stream, pipeline: &mut pipeline };
                 run_to_end(&mut merge, &mut interleaved)?;
-                Some(interleaved.stream.finish(&mut |raw| outflow.take(&raw))?)
+                Some(interleaved.stream.finish(&mut |raw| pipeline.take(&raw))?)
             }
         };
-        let (summary, quality) = outflow.finish(end, spool)?;
+        let (summary, quality) = pipeline.finish(end, log)?;
         fs::rename(path, output).map_err(RecordError::io(output, "create the trace here"))?;
         Ok(Converted { summary, quality, touches })
     }
 
-    /// Takes the spool and the log as they are now; of a process that still runs, up to that time.
-    fn look(&mut self, live: bool, until_ticks: Option<u64>, log: &[Entry]) -> Result<(), RecordError> {
-        let until_ns = |ticks: u64| self.rate.ns(ticks.saturating_sub(self.spool.control.start_ticks));
+    /// Reads the present state of the log and of the control log; for a process that still runs, up to `until_ticks`.
+    fn look(&mut self, live: bool, until_ticks: Option<u64>, control_log: &[ControlEntry]) -> Result<(), RecordError> {
+        let until_ns = |ticks: u64| self.rate.ns(ticks.saturating_sub(self.log.control.start_ticks));
         let extent = until_ticks.map_or(Extent::Whole, |ticks| Extent::Until(until_ns(ticks)));
-        let lanes = self.spool.look(live)?;
-        self.merge.extend(lanes, extent, |lane| {
-            LaneEvents::new(Arc::clone(&self.spool), lane, extent, self.stamps, Arc::clone(&self.names))
+        let buffers = self.log.look(live)?;
+        self.merge.extend(buffers, extent, |buffer| {
+            ThreadEvents::new(Arc::clone(&self.log), buffer, extent, self.stamps, Arc::clone(&self.names))
         })?;
-        // Within one lane the order of calls is certain.
-        if self.merge.lanes() > 1 || self.outflow.pages.is_some() {
-            self.outflow.writer.delay_frees(self.free_delay_ns);
+        // Within one thread buffer the order of calls is certain.
+        if self.merge.buffers() > 1 || self.pipeline.pages.is_some() {
+            self.pipeline.writer.delay_frees(self.free_delay_ns);
         }
-        // The log has time stamps, so numbered events and it have no common time.
+        // The control log has time stamps, so numbered events have no time in common with it.
         if matches!(self.stamps, Stamps::Ticks(_)) {
-            let ends = children::ends_of(self.spool.path());
+            let ends = children::ends_of(self.log.path());
             let is_due = |end: &ChildEnd| until_ticks.is_none_or(|until| end.ticks < until);
             let due = ends.partition_point(is_due);
-            self.outflow.timeline.extend(log, &ends[..due]);
+            self.pipeline.timeline.extend(control_log, &ends[..due]);
         }
         Ok(())
     }
 }
 
-/// Takes over all events that are left.
-fn run_to_end(merge: &mut Merge, taker: &mut impl Taker) -> Result<(), RecordError> {
+/// Converts all events that are left.
+fn run_to_end(merge: &mut Merge, taker: &mut impl EventSink) -> Result<(), RecordError> {
     while let Some(next_ns) = merge.next_ns() {
         signals::check()?;
         merge.run(next_ns.saturating_add(SLICE_NS), taker)?;
@@ -210,8 +217,8 @@ fn run_to_end(merge: &mut Merge, taker: &mut impl Taker) -> Result<(), RecordErr
     Ok(())
 }
 
-impl How {
-    /// How the traces of a session are made, by the clock as it is now.
+impl ConversionConfig {
+    /// How to write the traces of a session, by the present clock.
     ///
     /// # Errors
     /// The session cannot be read.
@@ -220,14 +227,14 @@ impl How {
         Ok(Self { rate: session.tick_rate()?, merging, clock_events })
     }
 
-    /// The header of a trace made this way.
+    /// The header of a trace written this way.
     fn header(&self, origin: Origin, touch: TouchKnowledge, clock: Clock) -> Header {
         let clock_events = (self.clock_events > 1).then_some(self.clock_events);
         Header { clock_events, ..Header::new(origin, touch, clock) }
     }
 }
 
-/// What is known of the program's accesses.
+/// What the trace knows about the program's accesses.
 fn touch_of(has_stream: bool, has_pages: bool) -> TouchKnowledge {
     match (has_stream, has_pages) {
         (true, _) => TouchKnowledge::FullStream,
@@ -236,14 +243,14 @@ fn touch_of(has_stream: bool, has_pages: bool) -> TouchKnowledge {
     }
 }
 
-/// The accesses between the events.
+/// Inserts the accesses between the events.
 struct Interleaved<'a> {
     stream: Interleave,
-    outflow: &'a mut Outflow,
+    pipeline: &'a mut Pipeline,
 }
 
-impl Taker for Interleaved<'_> {
+impl EventSink for Interleaved<'_> {
     fn take(&mut self, raw: &RawEvent) -> Result<(), RecordError> {
-        self.stream.event(*raw, &mut |raw| self.outflow.take(&raw))
+        self.stream.event(*raw, &mut |raw| self.pipeline.take(&raw))
     }
 }

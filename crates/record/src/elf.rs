@@ -1,4 +1,4 @@
-//! What the symbol tables of a program and of its allocator say.
+//! Reads the symbol tables of a program and of its allocator.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,7 +11,7 @@ use ::object::{Object, ObjectSymbol};
 
 /// C++'s `operator new(size_t)`.
 const OPERATOR_NEW: &str = "_Znwm";
-/// Entry points of allocators by their own names. The recorder stands before the standard names only.
+/// Allocators' entry points under their own names. The recorder interposes the standard names only.
 const OWN_NAMES: [&str; 16] = [
     "mallocx",
     "rallocx",
@@ -31,18 +31,18 @@ const OWN_NAMES: [&str; 16] = [
     "scalable_malloc",
 ];
 
-/// What stands in a file's symbol tables.
+/// Facts from a file's symbol tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Symbols {
-    /// Whether it exports a `malloc` of its own.
+    /// Whether it exports its own `malloc`.
     pub defines_malloc: bool,
-    /// Whether it exports a C++ `operator new` of its own.
+    /// Whether it exports its own C++ `operator new`.
     pub defines_operators: bool,
-    /// Allocators' own names that it calls or contains.
+    /// Allocators' own entry points that it calls or contains.
     pub own_names: BTreeSet<&'static str>,
 }
 
-/// Reads the symbol tables of an ELF file; `None` if it is none, or damaged.
+/// Reads the symbol tables of an ELF file; `None` for another or a damaged file.
 pub fn symbols(path: &Path) -> Option<Symbols> {
     let cache = ReadCache::new(File::open(path).ok()?);
     let file: ElfFile64<'_, ::object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
@@ -55,7 +55,7 @@ pub fn symbols(path: &Path) -> Option<Symbols> {
             _ => {}
         }
     }
-    // What is linked in statically shows only where the program is not stripped.
+    // Statically linked functions are visible only if the program is not stripped.
     let inside = file.symbols().filter(|symbol| symbol.is_definition());
     found.own_names.extend(inside.filter_map(|symbol| symbol.name().ok().and_then(own_name)));
     Some(found)
@@ -65,15 +65,15 @@ fn own_name(name: &str) -> Option<&'static str> {
     OWN_NAMES.into_iter().find(|own| *own == name)
 }
 
-/// Whether the allocator at `path` serves C++'s `operator new` past `malloc`: one that defines both has no reason to go
-/// from one to the other. (libstdc++ defines no `malloc`, so it calls the program's.)
+/// Whether the allocator at `path` implements C++'s `operator new` without `malloc`. An allocator that defines both has
+/// no reason to call one from the other. (libstdc++ defines no `malloc`, so it calls the program's.)
 pub fn serves_operators(path: &Path) -> bool {
     symbols(path).is_some_and(|symbols| symbols.defines_malloc && symbols.defines_operators)
 }
 
-/// Whether the `malloc` that the program at `path` will use serves C++'s operators too. The dynamic linker itself says
-/// what it would load, preloaded objects included; the program is not run.
-pub fn uses_such_an_allocator(path: &Path, loader: &Path) -> bool {
+/// Whether the `malloc` of the program at `path` comes from an allocator that defines C++'s operators too. The dynamic
+/// linker lists what it would load, preloaded objects included; the program does not run.
+pub fn allocator_serves_operators(path: &Path, loader: &Path) -> bool {
     let Ok(listed) = Command::new(loader).arg("--list").arg(path).output() else {
         return false;
     };

@@ -1,5 +1,5 @@
-//! The environment of the recorded program: this process's own, in its order and with what stands there twice, and a few
-//! variables more. (`std::process::Command` would sort it, and keep one variable of each name.)
+//! The environment of the recorded program: this process's own, in its order and with duplicates, plus a few variables.
+//! (`std::process::Command` would sort it and drop duplicates.)
 
 use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::io;
@@ -12,7 +12,7 @@ unsafe extern "C" {
     static mut environ: *const *const c_char;
 }
 
-/// An environment as the kernel takes it.
+/// An environment in the kernel's format.
 pub struct Environment {
     entries: Vec<CString>,
 }
@@ -32,10 +32,10 @@ impl Environment {
         Self { entries }
     }
 
-    /// Gives a variable a value: where it stands, or at the end.
+    /// Sets a variable: in place if it exists, else at the end.
     ///
     /// # Errors
-    /// The value holds a zero byte.
+    /// The value contains a zero byte.
     pub fn set(&mut self, name: &str, value: &OsStr) -> io::Result<()> {
         let mut entry = OsString::from(name);
         entry.push("=");
@@ -44,7 +44,7 @@ impl Environment {
         let entry = CString::new(entry.as_bytes())?;
         let mut is_there = false;
         for old in self.entries.iter_mut().filter(|old| old.to_bytes().starts_with(&before)) {
-            // Which of several counts is not the same for all readers.
+            // Programs differ in which of several duplicates they read, so all are set.
             old.clone_from(&entry);
             is_there = true;
         }
@@ -54,7 +54,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Has a command begin with this environment.
+    /// Makes a command start with this environment.
     pub fn give_to(self, command: &mut Command) {
         let pointers = self.entries.iter().map(|entry| entry.as_ptr()).chain([null()]).collect();
         let given = Given { _entries: self.entries, pointers };
@@ -63,13 +63,13 @@ impl Environment {
     }
 }
 
-/// An environment as `exec` takes it: its entries, and the list of their places.
+/// An environment in the format of `exec`: its entries, and pointers to them.
 struct Given {
     _entries: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
-// SAFETY: the pointers lead to strings that this value owns and that nobody changes.
+// SAFETY: the pointers lead to strings that this value owns and that never change.
 unsafe impl Send for Given {}
 // SAFETY: as above.
 unsafe impl Sync for Given {}

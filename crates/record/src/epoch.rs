@@ -1,4 +1,4 @@
-//! How often the recorded program reads the clock, and how old a time may become where it does not at every event.
+//! How often the recorded program reads the clock, and how stale a time may become if not every event reads it.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -16,14 +16,15 @@ const EPOCH: Duration = Duration::from_millis(1);
 pub enum ClockReads {
     /// At every event.
     Every,
-    /// At every 16th, and once a millisecond while the recorder lives, as long as one thread of a process makes events; at
-    /// every event as soon as two do. An event in between has the time of the last that read it, so it is never too late.
+    /// At every 16th event, and once a millisecond while the recorder lives, as long as only one thread of the process
+    /// has events; at every event once two have. An event in between has the time of the last reading, so its time is
+    /// never too late.
     #[default]
     Sixteenth,
 }
 
 impl ClockReads {
-    /// Events for one reading of the clock.
+    /// Events per reading of the clock.
     #[must_use]
     pub const fn events(self) -> u32 {
         match self {
@@ -33,22 +34,22 @@ impl ClockReads {
     }
 }
 
-/// Has events read the clock once a millisecond, until it is dropped.
+/// Makes an event read the clock once a millisecond, until it is dropped.
 pub struct Epochs {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Epochs {
-    /// Begins the epochs of the session in `dir`.
+    /// Starts the epochs of the session in `dir`.
     ///
     /// # Errors
-    /// The session cannot be opened, or no thread be had.
+    /// The session cannot be opened, or no thread can be started.
     pub fn begin(dir: &Path) -> Result<Self, RecordError> {
         let control = Control::open(dir)?;
         let (end, ended) = channel();
         let run = move || {
-            // Should the page not be written, times stay as old as 16 events are.
+            // If the page cannot be written, times are stale by up to 16 events.
             while ended.recv_timeout(EPOCH) == Err(RecvTimeoutError::Timeout) && control.begin_epoch().is_ok() {}
         };
         let thread = thread::Builder::new().name("epochs".to_string()).spawn(run);
@@ -60,7 +61,7 @@ impl Drop for Epochs {
     fn drop(&mut self) {
         self.end.take();
         if let Some(thread) = self.thread.take() {
-            // It cannot panic, and there would be nothing to be done.
+            // The thread cannot panic, and there would be no remedy.
             let _ = thread.join();
         }
     }

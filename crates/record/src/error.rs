@@ -1,4 +1,4 @@
-//! Why a program could not be recorded, each with the mend.
+//! Why a program could not be recorded, with the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use hksim_trace::error::TraceError;
 
 use crate::report::Exit;
 
-/// What can go wrong with a recording.
+/// Errors of a recording.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// There is nothing to run.
+    /// The command is empty.
     #[error("no command to record; put it after `--`")]
     NoCommand,
-    /// The program is not there.
+    /// The program does not exist.
     #[error("{command}: command not found; give a path, or a name in PATH")]
     NotFound {
         /// The first word of the command.
@@ -26,21 +26,21 @@ pub enum RecordError {
         /// The file.
         path: PathBuf,
     },
-    /// No dynamic linker takes part, so nothing can be preloaded.
+    /// There is no dynamic linker, so nothing can be preloaded.
     #[error("{}: statically linked, so the recorder cannot be loaded into it; link it dynamically to record it", path.display())]
     Static {
         /// The program.
         path: PathBuf,
     },
-    /// The script's interpreter is not there.
-    #[error("{}: its interpreter {} is not there; mend its first line", path.display(), interpreter.display())]
+    /// The script's interpreter does not exist.
+    #[error("{}: its interpreter {} does not exist; correct its first line", path.display(), interpreter.display())]
     BadInterpreter {
         /// The script.
         path: PathBuf,
         /// The interpreter it names.
         interpreter: PathBuf,
     },
-    /// The executable's own `malloc` comes before any that is preloaded.
+    /// The executable's own `malloc` takes precedence over a preloaded one.
     #[error(
         "{}: defines malloc itself, so the recorder's is never called; build it without its allocator, or record it under \
          valgrind, whose trace `hksim import` reads",
@@ -50,13 +50,13 @@ pub enum RecordError {
         /// The program.
         path: PathBuf,
     },
-    /// The program is of another architecture than the recorder.
+    /// The program is for another architecture than the recorder.
     #[error("{}: not a 64-bit x86 program; the recorder can be loaded into those only", path.display())]
     OtherArchitecture {
         /// The program.
         path: PathBuf,
     },
-    /// The program uses another C library than the recorder.
+    /// The program uses another C library.
     #[error("{}: loaded by {loader}, not by glibc's dynamic linker; record a build against glibc", path.display())]
     OtherLibc {
         /// The program.
@@ -72,12 +72,12 @@ pub enum RecordError {
         /// What gives it privileges.
         why: &'static str,
     },
-    /// No trace can be written there: a trace would take the place of a directory, a device, a pipe or the program.
+    /// No trace can be written there: it would replace a directory, a device, a pipe or the program.
     #[error("{}: {why}", path.display())]
     BadOutput {
         /// The output.
         path: PathBuf,
-        /// Why not, with the mend.
+        /// Why not, with the remedy.
         why: &'static str,
     },
     /// A file operation failed.
@@ -87,22 +87,22 @@ pub enum RecordError {
         path: PathBuf,
         /// What was tried: "create the trace here", "read".
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no place from which the recorder can be loaded.
+    /// The preloaded object cannot be unpacked anywhere.
     #[error(
-        "no directory for the preloaded object: {tried} cannot be written or do not allow execution; set TMPDIR to one that can"
+        "no directory for the preloaded object: {tried} cannot be written or do not allow execution; set TMPDIR to one that does"
     )]
     NoPlaceForObject {
         /// The directories tried.
         tried: String,
     },
-    /// Recording every access needs valgrind.
-    #[error("every access can be recorded in valgrind only, which is not installed; apt install valgrind")]
+    /// Recording every access needs valgrind, which is not installed.
+    #[error("recording every access needs valgrind, which is not installed; apt install valgrind")]
     NoValgrind,
-    /// There is a valgrind, and neither our tool nor lackey can be run in it.
-    #[error("valgrind has no {}; install the whole of it (apt install --reinstall valgrind)", tool.display())]
+    /// valgrind is installed, but neither our tool nor lackey can run in it.
+    #[error("valgrind has no {}; reinstall it completely (apt install --reinstall valgrind)", tool.display())]
     NoLackey {
         /// The file looked for.
         tool: PathBuf,
@@ -112,10 +112,10 @@ pub enum RecordError {
     Start {
         /// The program.
         command: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The program ran, and not one event was seen.
+    /// The program ran, but no event was recorded.
     #[error("{command}: nothing was recorded{}: {why}", ended_by(*exit))]
     NothingRecorded {
         /// The command.
@@ -125,20 +125,20 @@ pub enum RecordError {
         /// How the program ended, if that is known.
         exit: Option<Exit>,
     },
-    /// No recording goes on in a process.
+    /// The process is not being recorded.
     #[error("process {pid}: not being recorded; give the process id of a program that hksim record started")]
     NotRecorded {
         /// Its process id.
         pid: u32,
     },
-    /// The names of the programs to be recorded are too many.
-    #[error("the names of the programs to record take {bytes} bytes, {max} at the most; name fewer", max = crate::spool::ONLY_BYTES)]
+    /// The names of the programs to record take too many bytes.
+    #[error("the names of the programs to record take {bytes} bytes, {max} at the most; name fewer", max = crate::event_log::ONLY_BYTES)]
     TooManyNames {
-        /// Bytes of the names, with one more for each.
+        /// Bytes of the names, plus one for each.
         bytes: usize,
     },
     /// A mark's name is empty or too long.
-    #[error("a mark's name has 1 to {max} bytes, this one {bytes}", max = crate::control::MARK_BYTES_MAX)]
+    #[error("a mark's name must have 1 to {max} bytes; this one has {bytes}", max = crate::control::MARK_BYTES_MAX)]
     BadMark {
         /// Bytes of the name.
         bytes: usize,
@@ -151,12 +151,12 @@ pub enum RecordError {
         /// What is wrong.
         why: String,
     },
-    /// A spool is damaged.
+    /// A log is damaged.
     #[error("{}: damaged at byte {offset}: {why}", path.display())]
-    BadSpool {
-        /// The spool.
+    BadLog {
+        /// The log.
         path: PathBuf,
-        /// The place.
+        /// Offset of the damage, in bytes.
         offset: u64,
         /// What is wrong.
         why: &'static str,
@@ -170,9 +170,9 @@ pub enum RecordError {
         /// Its number.
         signal: i32,
     },
-    /// The program was recorded, but not turned into a trace.
+    /// The program was recorded, but the recording could not be converted.
     #[error(
-        "{why}; the recording is kept: `hksim record --recover {}` writes its traces, with -o to another place",
+        "{why}; the recording is kept: `hksim record --recover {}` writes its traces (with -o: to another place)",
         session.display()
     )]
     Kept {
@@ -184,7 +184,7 @@ pub enum RecordError {
     },
 }
 
-/// How the program ended, where that may be why nothing was recorded.
+/// How the program ended, if that may explain why nothing was recorded.
 fn ended_by(exit: Option<Exit>) -> String {
     match exit {
         Some(Exit::Signal(signal)) => format!(" (signal {signal} ended the program)"),

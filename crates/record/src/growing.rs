@@ -1,4 +1,4 @@
-//! Test: a spool that is converted while it grows gives the same trace as one converted at the end.
+//! Test: a log that is converted while it grows gives the same trace as one converted at the end.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -10,13 +10,13 @@ use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 
 use crate::clock::{ClockPair, TickRate};
-use crate::control::{Deed, Entry};
-use crate::convert::{Conversion, How, ImageEnd, convert};
+use crate::control::{ControlEntry, ControlEvent};
+use crate::convert::{Conversion, ConversionConfig, ImageEnd, convert};
 use crate::encoding::{Kind, Record, Regions};
-use crate::spool::{
-    Control, FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, SPOOL_MAGIC, WORDS_OFFSET,
+use crate::event_log::{
+    CHUNK_BUFFER, CHUNK_BYTES, CHUNK_DRAINED, CHUNK_WORDS, ChunkHeader, Control, LOG_MAGIC, WORDS_OFFSET,
 };
-use crate::spool_reader::SpoolReader;
+use crate::log_reader::LogReader;
 use crate::touch_full::Merging;
 
 /// xorshift64.
@@ -31,25 +31,25 @@ impl Random {
     }
 }
 
-/// A thread's lane: its own frame, as it would stand in memory.
-pub(crate) struct Lane {
+/// A thread's buffer: its own chunk, as in memory.
+pub(crate) struct ThreadBuffer {
     number: u64,
     fill: u64,
     regions: Regions,
     words: Vec<u64>,
     /// When its thread ended; 0 while it lives.
     ended_ticks: u64,
-    /// The resize that it is in: when that ends, and the block's new address.
+    /// The end of the resize in progress, and the block's new address.
     resize: Option<(u64, u64)>,
-    /// All that was written, in its order, at the times that can be read back.
+    /// All records written, in order, with times as they can be read back.
     pub(crate) records: Vec<Record>,
 }
 
-/// A process as its recorder would write it: threads that begin one after another, and free each other's blocks.
+/// A process as its recorder would write it: threads begin one after another and free each other's blocks.
 pub(crate) struct Process {
     file: File,
-    frames: u64,
-    pub(crate) lanes: Vec<Lane>,
+    chunks: u64,
+    pub(crate) buffers: Vec<ThreadBuffer>,
     live: Vec<u64>,
     ticks: u64,
 }
@@ -58,18 +58,18 @@ impl Process {
     pub(crate) fn begin(path: &Path) -> Self {
         // SAFETY: all fields are integers, for which zero is valid.
         let mut control: Control = unsafe { std::mem::zeroed() };
-        (control.magic, control.pid) = (SPOOL_MAGIC, 7);
+        (control.magic, control.pid) = (LOG_MAGIC, 7);
         // SAFETY: plain integers; padding is zeroed above.
         let page = unsafe { std::slice::from_raw_parts((&raw const control).cast::<u8>(), size_of::<Control>()) };
         let file = File::create(path).unwrap();
         file.write_all_at(page, 0).unwrap();
-        file.set_len(FRAME_BYTES as u64).unwrap();
-        Self { file, frames: 1, lanes: Vec::new(), live: Vec::new(), ticks: 1000 }
+        file.set_len(CHUNK_BYTES as u64).unwrap();
+        Self { file, chunks: 1, buffers: Vec::new(), live: Vec::new(), ticks: 1000 }
     }
 
     pub(crate) fn begin_thread(&mut self) {
-        self.lanes.push(Lane {
-            number: self.frames,
+        self.buffers.push(ThreadBuffer {
+            number: self.chunks,
             fill: 0,
             regions: Regions::new(),
             words: Vec::new(),
@@ -77,59 +77,60 @@ impl Process {
             resize: None,
             records: Vec::new(),
         });
-        self.frames += 1;
+        self.chunks += 1;
         self.show();
     }
 
-    fn write(&self, frame: u64, kind: u32, lane: &Lane) {
-        let cursor = lane.fill << 32 | lane.words.len() as u64;
-        let ended_ticks = lane.ended_ticks;
-        let header = FrameHeader { kind, lane: lane.number as u32, cursor, nested: 0, unused: 0, ended_ticks };
+    fn write(&self, chunk: u64, kind: u32, buffer: &ThreadBuffer) {
+        let cursor = buffer.fill << 32 | buffer.words.len() as u64;
+        let ended_ticks = buffer.ended_ticks;
+        let header = ChunkHeader { kind, buffer: buffer.number as u32, cursor, nested: 0, unused: 0, ended_ticks };
         // SAFETY: a header is plain integers without padding.
-        let header = unsafe { std::slice::from_raw_parts((&raw const header).cast::<u8>(), size_of::<FrameHeader>()) };
-        let words: Vec<u8> = lane.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.file.write_all_at(&words, frame * FRAME_BYTES as u64 + WORDS_OFFSET as u64).unwrap();
-        self.file.write_all_at(header, frame * FRAME_BYTES as u64).unwrap();
+        let header = unsafe { std::slice::from_raw_parts((&raw const header).cast::<u8>(), size_of::<ChunkHeader>()) };
+        let words: Vec<u8> = buffer.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.file.write_all_at(&words, chunk * CHUNK_BYTES as u64 + WORDS_OFFSET as u64).unwrap();
+        self.file.write_all_at(header, chunk * CHUNK_BYTES as u64).unwrap();
     }
 
-    /// Puts what stands in the lanes' memory into the file, as a shared mapping does.
+    /// Writes the buffers' memory to the file, as a shared mapping does.
     pub(crate) fn show(&self) {
-        self.lanes.iter().for_each(|lane| self.write(lane.number, FRAME_LANE, lane));
+        self.buffers.iter().for_each(|buffer| self.write(buffer.number, CHUNK_BUFFER, buffer));
     }
 
     fn push(&mut self, index: usize, record: &Record) {
-        if self.lanes[index].words.len() + 10 > FRAME_WORDS {
-            self.write(self.frames, FRAME_BLOCK, &self.lanes[index]);
-            self.frames += 1;
-            let lane = &mut self.lanes[index];
-            (lane.fill, lane.regions) = (lane.fill + 1, Regions::new());
-            lane.words.clear();
+        if self.buffers[index].words.len() + 10 > CHUNK_WORDS {
+            self.write(self.chunks, CHUNK_DRAINED, &self.buffers[index]);
+            self.chunks += 1;
+            let buffer = &mut self.buffers[index];
+            (buffer.fill, buffer.regions) = (buffer.fill + 1, Regions::new());
+            buffer.words.clear();
         }
-        let lane = &mut self.lanes[index];
-        if lane.words.is_empty() {
-            let thread = Record::new(Kind::Thread, record.ticks, 100 + lane.number, lane.number);
-            lane.words.extend(lane.regions.escape(&thread));
+        let buffer = &mut self.buffers[index];
+        if buffer.words.is_empty() {
+            let thread = Record::new(Kind::Thread, record.ticks, 100 + buffer.number, buffer.number);
+            buffer.words.extend(buffer.regions.escape(&thread));
         }
         // A compact record's time is a little coarser.
-        let ticks = match lane.regions.compact(record) {
+        let ticks = match buffer.regions.compact(record) {
             Some(word) => {
-                lane.words.push(word);
-                lane.regions.last_ticks()
+                buffer.words.push(word);
+                buffer.regions.last_ticks()
             }
             None => {
-                lane.words.extend(lane.regions.escape(record));
+                buffer.words.extend(buffer.regions.escape(record));
                 record.ticks
             }
         };
-        lane.records.push(Record { ticks, ..*record });
+        buffer.records.push(Record { ticks, ..*record });
     }
 
-    /// Ends a thread's resize if it is over; whether the thread is in none. Nobody can know the new address before.
+    /// Ends a thread's resize if it is over. Returns whether the thread is in none. The new address is unknown before
+    /// the end.
     fn is_free_to_call(&mut self, index: usize) -> bool {
         let ticks = self.ticks;
-        let ended = self.lanes[index].resize.take_if(|(end_ticks, _)| *end_ticks < ticks);
+        let ended = self.buffers[index].resize.take_if(|(end_ticks, _)| *end_ticks < ticks);
         self.live.extend(ended.map(|(_, address)| address));
-        self.lanes[index].resize.is_none()
+        self.buffers[index].resize.is_none()
     }
 
     /// A thread's next call.
@@ -139,10 +140,10 @@ impl Process {
             return;
         }
         let place = random.below(self.live.len().max(1) as u64) as usize;
-        // An address is given out again soon after it was freed.
+        // An address is reused soon after it was freed.
         let address = 0x7f00_0000_0000 + 64 * random.below(3000);
-        let is_moved_to = |lane: &Lane| lane.resize.is_some_and(|(_, new)| new == address);
-        let is_live = self.live.contains(&address) || self.lanes.iter().any(is_moved_to);
+        let is_moved_to = |buffer: &ThreadBuffer| buffer.resize.is_some_and(|(_, new)| new == address);
+        let is_live = self.live.contains(&address) || self.buffers.iter().any(is_moved_to);
         match random.below(10) {
             0..=4 if !is_live => {
                 self.live.push(address);
@@ -150,11 +151,12 @@ impl Process {
             }
             5 if !is_live && !self.live.is_empty() => {
                 let old = self.live.swap_remove(place);
-                // Some take so long that their thread must have been interrupted; the others go on, and the old address is theirs.
+                // Some take so long that their thread must have been interrupted. The others continue and may reuse the
+                // old address.
                 let longest = if random.below(50) == 0 { 40_000 } else { 400 };
                 let duration = 1 + random.below(longest);
                 let record = Record { old, duration, ..Record::new(Kind::Realloc, self.ticks, address, 50) };
-                self.lanes[index].resize = Some((self.ticks + duration, address));
+                self.buffers[index].resize = Some((self.ticks + duration, address));
                 self.push(index, &record);
             }
             _ if !self.live.is_empty() => {
@@ -166,17 +168,17 @@ impl Process {
     }
 }
 
-pub(crate) fn how() -> How {
+pub(crate) fn how() -> ConversionConfig {
     let (start, end) = (ClockPair { ticks: 0, ns: 0 }, ClockPair { ticks: 1, ns: 1 });
-    How { rate: TickRate::between(start, end).unwrap(), merging: Merging::default(), clock_events: 1 }
+    ConversionConfig { rate: TickRate::between(start, end).unwrap(), merging: Merging::default(), clock_events: 1 }
 }
 
-pub(crate) fn open(path: &Path, live: bool) -> Arc<SpoolReader> {
-    Arc::new(SpoolReader::open(path, live).unwrap().unwrap())
+pub(crate) fn open(path: &Path, live: bool) -> Arc<LogReader> {
+    Arc::new(LogReader::open(path, live).unwrap().unwrap())
 }
 
 #[test]
-fn a_growing_spool_gives_the_same_trace() {
+fn a_growing_log_gives_the_same_trace() {
     for seed in 1..=6 {
         println!("seed {seed}");
         let mut random = Random(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed));
@@ -184,52 +186,53 @@ fn a_growing_spool_gives_the_same_trace() {
         let path = folder.path().join("7-0.spool");
         let (ahead, at_end) = (folder.path().join("ahead.hkt"), folder.path().join("end.hkt"));
         let mut process = Process::begin(&path);
-        // From the first look on there are two: what is taken over of one alone needs no frees held back, and comes out
-        // in its exact order, while a conversion at the end holds them.
+        // There are two threads from the first look on. What is converted of a single thread needs no frees held back
+        // and keeps its exact order, while a conversion at the end holds them.
         process.begin_thread();
         process.begin_thread();
-        let mut log = Vec::new();
+        let mut control_log = Vec::new();
         let mut conversion = Conversion::begin(open(&path, true), how(), &folder.path().join("ahead")).unwrap();
         let mut taken = Vec::new();
         for step in 0..200_000 {
-            if random.below(30_000) == 0 && process.lanes.len() < 5 {
+            if random.below(30_000) == 0 && process.buffers.len() < 5 {
                 process.begin_thread();
             }
-            // The last thread but one sleeps mostly.
-            let lanes = process.lanes.len() as u64;
-            let index = random.below(lanes) as usize;
-            let is_awake = index + 2 != process.lanes.len() || random.below(5000) == 0;
-            if is_awake && process.lanes[index].ended_ticks == 0 {
+            // The last thread but one mostly sleeps.
+            let buffers = process.buffers.len() as u64;
+            let index = random.below(buffers) as usize;
+            let is_awake = index + 2 != process.buffers.len() || random.below(5000) == 0;
+            if is_awake && process.buffers[index].ended_ticks == 0 {
                 process.step(index, &mut random);
             }
             if step == 100_000 {
-                process.lanes[0].ended_ticks = process.ticks + 1;
+                process.buffers[0].ended_ticks = process.ticks + 1;
                 process.ticks += 2;
             }
             if random.below(20_000) == 0 {
-                log.push(Entry { ticks: process.ticks, deed: Deed::Mark(format!("step {step}")) });
+                control_log
+                    .push(ControlEntry { ticks: process.ticks, event: ControlEvent::Mark(format!("step {step}")) });
             }
             if random.below(8_000) == 0 {
                 process.show();
                 let until = process.ticks.saturating_sub(random.below(3) * random.below(100_000));
-                conversion.advance(until, &log, &|| true).unwrap();
+                conversion.advance(until, &control_log, &|| true).unwrap();
                 taken.push(conversion.events());
             }
         }
         process.show();
-        let spool = open(&path, false);
-        conversion.finish(ImageEnd::Session, &spool, &log, &ahead).unwrap();
+        let log = open(&path, false);
+        conversion.finish(ImageEnd::Session, &log, &control_log, &ahead).unwrap();
         let partial = folder.path().join("partial");
-        let whole = convert(&spool, how(), ImageEnd::Session, &log, &partial, &at_end).unwrap();
+        let whole = convert(&log, how(), ImageEnd::Session, &control_log, &partial, &at_end).unwrap();
         assert!(whole.quality == Default::default(), "{:?}", whole.quality);
-        assert!(process.frames > process.lanes.len() as u64 + 1, "some lanes were drained");
+        assert!(process.chunks > process.buffers.len() as u64 + 1, "some buffers were drained");
         assert!(taken.last() > Some(&(whole.summary.events / 2)), "most came ahead: {taken:?}");
         assert!(fs::read(&ahead).unwrap() == fs::read(&at_end).unwrap(), "both traces are the same");
     }
 }
 
-/// A resize takes so long that another thread gets the address that it left, keeps it and goes on: the resize comes first in the
-/// trace, though its end comes last, and the block is its own.
+/// A resize takes so long that another thread gets its old address, keeps it and continues. The resize comes first in
+/// the trace although its end comes last, and it keeps its own block.
 #[test]
 fn an_address_that_a_long_resize_left_is_given_out_after_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -240,7 +243,7 @@ fn an_address_that_a_long_resize_left_is_given_out_after_it() {
     let [left, new, short, other] = [0, 1, 2, 3].map(|block| 0x7f00_0000_0000 + 64 * block);
     let call = |kind, ticks, address, size| Record::new(kind, ticks, address, size);
     process.push(0, &call(Kind::Malloc, 1050, left, 11));
-    // The first thread stands at a common call when those of the second are taken.
+    // The first thread's next event is a common call when those of the second are read.
     process.push(0, &call(Kind::Malloc, 2000, short, 12));
     process.push(0, &call(Kind::Free, 2050, short, 0));
     process.push(0, &Record { old: left, duration: 5_000_000, ..call(Kind::Realloc, 2100, new, 50) });
@@ -258,17 +261,17 @@ fn an_address_that_a_long_resize_left_is_given_out_after_it() {
     let converted = convert(&open(&path, false), how(), ImageEnd::Session, &[], &partial, &output).unwrap();
     assert_eq!(converted.quality, Default::default());
     let mut reader = TraceReader::open(&output).unwrap();
-    let mut told = Vec::new();
+    let mut seen = Vec::new();
     while let Some(events) = reader.next_batch().unwrap() {
-        told.extend(events.iter().filter_map(|event| match event.op {
+        seen.extend(events.iter().filter_map(|event| match event.op {
             Op::Alloc { object, size, .. } if size != 13 => Some(("alloc", object, size)),
             Op::Realloc { object, size, .. } => Some(("realloc", object, size)),
             _ => None,
         }));
     }
-    let size_of = |told: &[(&str, ObjectId, u64)], object| {
-        told.iter().rev().find(|(_, other, _)| *other == object).map(|(_, _, size)| *size)
+    let size_of = |seen: &[(&str, ObjectId, u64)], object| {
+        seen.iter().rev().find(|(_, other, _)| *other == object).map(|(_, _, size)| *size)
     };
-    let at = told.iter().position(|(what, ..)| *what == "realloc").unwrap();
-    assert_eq!(size_of(&told[..at], told[at].1), Some(11), "{told:?}");
+    let at = seen.iter().position(|(what, ..)| *what == "realloc").unwrap();
+    assert_eq!(size_of(&seen[..at], seen[at].1), Some(11), "{seen:?}");
 }

@@ -1,6 +1,5 @@
-//! Whether any process has a file open or mapped. The kernel is asked for a lease, which it grants only where none has:
-//! so the answer holds across process-id namespaces, for descriptors closed long ago, and for children that never ran a
-//! line of the recorder.
+//! Whether any process has a file open or mapped. The kernel grants a lease only if none has. So the answer holds
+//! across pid namespaces, for descriptors closed long ago, and for children that never ran the recorder's code.
 
 use std::fs::File;
 use std::io;
@@ -8,15 +7,15 @@ use std::os::fd::AsRawFd;
 
 use libc::c_int;
 
-/// `fcntl` command that libc has no name for: which signal tells of a lease that is to be given up.
+/// `fcntl` command missing in libc: chooses the signal sent when a lease must be given up.
 const F_SETSIG: c_int = 10;
 
-/// Whether another process has it open or mapped for writing; `None` where the file system cannot tell.
+/// Whether another process has the file open or mapped for writing; `None` if the file system cannot tell.
 pub fn is_written(file: &File) -> Option<bool> {
     has_others(file, libc::F_RDLCK)
 }
 
-/// Whether it is open or mapped at all, but for `file` itself; `None` where the file system cannot tell.
+/// Whether the file is open or mapped at all, other than by `file`; `None` if the file system cannot tell.
 pub fn is_used(file: &File) -> Option<bool> {
     has_others(file, libc::F_WRLCK)
 }
@@ -26,7 +25,7 @@ fn has_others(file: &File, lease: c_int) -> Option<bool> {
         // SAFETY: these commands take a number and touch no memory.
         unsafe { libc::fcntl(file.as_raw_fd(), command, argument) == 0 }
     };
-    // Who opens the file in this moment has the holder told by a signal: by one that is ignored.
+    // If another process opens the file just now, the holder of the lease gets a signal: choose one that is ignored.
     if !control(F_SETSIG, libc::SIGURG) {
         return None;
     }

@@ -1,16 +1,17 @@
 //! Recording a program: what runs in `hksim record`.
 //!
-//! [`record`] runs a command with the recorder preloaded. Each process image leaves a *spool* (`spool.rs`) in a *session*
-//! directory beside the output; when the program has ended, each spool becomes a trace: that of the program itself
-//! under the output's name, those of other processes beside it. A session is complete without its recorder:
-//! [`recover`] turns it into traces later.
+//! [`record`] runs a command with the recorder preloaded. Each process image writes an *event log* (`event_log.rs`)
+//! into a *session* directory beside the output. When the program has ended, each log is converted to a trace. The
+//! program's own trace gets the output's name; those of other processes go beside it. A session does not need its
+//! recorder: [`recover`] converts it later.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!(
-    "recording knows Linux on x86_64 only: what is preloaded is written for it, and so is the reading of its clock"
+    "recording supports Linux on x86_64 only: the preloaded object and the reading of its clock are written for it"
 );
 
-mod ahead;
+mod background;
+mod batch_merge;
 mod children;
 mod clock;
 pub mod control;
@@ -20,11 +21,10 @@ mod ended;
 mod environment;
 mod epoch;
 mod error;
-mod gathered;
 #[cfg(test)]
 mod growing;
 mod in_use;
-mod lane_events;
+mod log_reader;
 mod marks;
 #[doc(hidden)]
 pub mod measure;
@@ -33,9 +33,9 @@ mod merge;
 mod merge_order;
 mod naming;
 mod object;
-mod outflow;
 mod output;
 mod pages;
+mod pipeline;
 mod plain_calls;
 mod program;
 mod report;
@@ -43,7 +43,7 @@ mod run;
 mod session;
 mod signals;
 mod sites;
-mod spool_reader;
+mod thread_events;
 mod timeline;
 pub mod touch_full;
 mod tournament;
@@ -51,13 +51,13 @@ mod traces;
 mod watch;
 mod window;
 
-// The recorder's own files, compiled a second time, so that writer and reader cannot disagree.
+// The preloaded object's own files, compiled a second time, so that writer and reader cannot disagree.
 #[doc(hidden)]
 #[path = "../../record-preload/src/encoding.rs"]
 pub mod encoding;
 #[doc(hidden)]
-#[path = "../../record-preload/src/spool.rs"]
-pub mod spool;
+#[path = "../../record-preload/src/event_log.rs"]
+pub mod event_log;
 #[doc(hidden)]
 #[path = "../../record-preload/src/stacks.rs"]
 pub mod stacks;
@@ -73,30 +73,30 @@ use std::time::{Duration, Instant};
 pub use epoch::ClockReads;
 pub use error::RecordError;
 pub use program::{Obstacle, obstacle};
-pub use report::{DamagedSpool, Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
+pub use report::{DamagedLog, Exit, RecordReport, RecordedTrace, Touches, UnseenImage};
 
-use ahead::Ahead;
+use background::BackgroundConverter;
 use children::Children;
 use control::Begin;
 use ended::EndedProcesses;
 use epoch::Epochs;
 use object::{Unpacked, Variant};
 use pages::Collector;
-use run::{Host, Outcome, Running};
-use session::{Plan, Session};
+use run::{Host, Running, WatchOutcome};
+use session::{Session, SessionConfig};
 use signals::Interruptible;
 use touch_full::{Merging, TouchFull};
-use traces::Work;
+use traces::ConversionInputs;
 pub use watch::Progress;
 use watch::Watch;
 
-/// Whether to stand before C++'s `operator new` and `delete`, which some allocators serve past `malloc`.
+/// Whether to interpose C++'s `operator new` and `delete`, which some allocators serve without calling `malloc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Operators {
-    /// Where the program to start uses such an allocator.
+    /// Only if the program to start uses such an allocator.
     #[default]
     Auto,
-    /// In any case: for programs that are started by another, as by a shell.
+    /// Always: for programs that another program starts, such as a shell.
     Always,
 }
 
@@ -106,51 +106,53 @@ pub enum Touch {
     /// None.
     #[default]
     None,
-    /// The first touch of each page of a sample of objects, which are put on pages of their own.
+    /// The first touch of each page of sampled objects, which are placed on pages that they share with no other object.
     Pages {
-        /// One object in so many is watched, and all of a page and more.
+        /// Sample one object in this many, and every object of a page or more.
         sample: NonZeroU32,
     },
-    /// Each access, with that tool.
+    /// Every access, seen by this tool.
     Full(TouchFull),
 }
 
-/// Which of the processes that run are recorded; by default all.
+/// Which processes are recorded; by default all.
 #[derive(Clone, Debug, Default)]
 pub struct Programs {
-    /// Names of programs, as their files or the first words of their commands have them, without folders; empty for all.
+    /// Program names, without directories, as in the file name or the first word of the command; empty for all.
     pub only: Vec<String>,
-    /// Leaves out all processes but the one that is started.
+    /// Records only the process that is started, none of its children.
     pub no_children: bool,
 }
 
-/// How to record.
+/// Options of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where the trace goes; traces of other processes go beside it.
+    /// Path of the trace; traces of other processes go beside it.
     pub output: PathBuf,
-    /// Where the session directory goes, `None` for the output's directory. It takes 8 bytes per event until the end.
+    /// Parent of the session directory; `None` for the output's directory. A session takes about 8 bytes per event
+    /// until it ends.
     pub session_parent: Option<PathBuf>,
     /// When recording begins.
     pub begin: Begin,
-    /// Time after which recording ends and the traces are written, although the program goes on.
+    /// Time after which recording ends and the traces are written, even if the program still runs.
     pub duration: Option<Duration>,
-    /// Bytes of session after which the same happens.
+    /// Size of the session, in bytes, that ends the recording in the same way.
     pub bytes_max: Option<u64>,
     /// Frames of each call's stack to record, 1 to [`stacks::DEPTH_MAX`]; `None` for no call sites.
     pub stack_depth: Option<u32>,
     /// Which accesses are recorded.
     pub touch: Touch,
-    /// Whether to stand before C++'s operators.
+    /// Whether to interpose C++'s operators.
     pub operators: Operators,
     /// Which processes are recorded.
     pub programs: Programs,
-    /// How often the clock is read; at every event in any case where accesses or call sites are recorded.
+    /// How often the clock is read; always at every event if accesses or call sites are recorded.
     pub clock: ClockReads,
 }
 
 impl Options {
-    /// Accesses are ordered among events by their times; a call site costs more than the clock.
+    /// Accesses are ordered among events by time, so they need exact times. A call site costs more than reading the
+    /// clock.
     fn clock_reads(&self) -> ClockReads {
         let is_plain = matches!(self.touch, Touch::None) && self.stack_depth.is_none();
         if is_plain { self.clock } else { ClockReads::Every }
@@ -159,19 +161,19 @@ impl Options {
 
 /// Runs `command` (program and arguments) and records it.
 ///
-/// The program's standard streams are untouched; its exit status is in the report, and never an error. SIGHUP, SIGINT,
-/// SIGQUIT and SIGTERM sent to the caller while the program runs are passed on to it; before and after they end the call in good
-/// order. Processes that the program leaves behind are not waited for. A second call in the same process waits until the
-/// first one's program has ended. SIGUSR1 sent to the caller sets a mark, SIGUSR2 stops recording or starts it again.
+/// The program's standard streams are untouched. Its exit status is in the report and is never an error. While the
+/// program runs, SIGHUP, SIGINT, SIGQUIT and SIGTERM sent to the caller are forwarded to it; before and after, they end
+/// this call cleanly. SIGUSR1 sets a mark; SIGUSR2 stops recording or starts it again. Processes that outlive the
+/// program are not waited for. A second call in the same process waits until the program of the first has ended.
 ///
 /// # Errors
-/// The program cannot be recorded (see [`RecordError`]), or nothing was; [`RecordError::Interrupted`] by a signal before it
-/// was started; [`RecordError::Kept`] if it was recorded but not converted.
+/// The program cannot be recorded (see [`RecordError`]), or no event was recorded; [`RecordError::Interrupted`] if a
+/// signal came before it started; [`RecordError::Kept`] if it was recorded but not converted.
 pub fn record(options: &Options, command: &[OsString]) -> Result<RecordReport, RecordError> {
     record_watched(options, command, &mut |_| {})
 }
 
-/// As [`record`]; calls `show` some times a second while the program runs and is recorded.
+/// As [`record`]; also calls `show` a few times a second while the program runs and is recorded.
 ///
 /// # Errors
 /// As for [`record`].
@@ -191,7 +193,7 @@ pub fn record_watched(
     let object = object::unpack(if sees_operators { Variant::MallocAndOperators } else { Variant::Malloc })?;
     let words = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (begin, bytes_max, stack_depth) = (options.begin, options.bytes_max, options.stack_depth);
-    let plan = Plan {
+    let plan = SessionConfig {
         parent,
         output: &output,
         command: words,
@@ -211,10 +213,11 @@ pub fn record_watched(
             return Err(why);
         }
     };
-    // Should this fail, only a recovery would miss it; this call has it in memory.
+    // If this fails, only a later recovery misses the id; this call has it in memory.
     let _ = session.set_root(running.pid());
     let mut watch = Watch::new(&session, options.duration);
-    let ahead = matches!(options.touch, Touch::None).then(|| Ahead::begin(&session.dir, &output)).flatten();
+    let ahead =
+        matches!(options.touch, Touch::None).then(|| BackgroundConverter::begin(&session.dir, &output)).flatten();
     let ended = ahead.as_ref().and_then(|ahead| EndedProcesses::begin(&session.dir, running.pid(), ahead.known()));
     let outcome = running.watch(|| watch.look(show));
     if let Some(children) = children {
@@ -223,7 +226,7 @@ pub fn record_watched(
     if let Some(ended) = ended {
         ended.end();
     }
-    let begun = ahead.map(Ahead::end).unwrap_or_default();
+    let begun = ahead.map(BackgroundConverter::end).unwrap_or_default();
     drop(epochs);
     let recorded_s = Some(began.elapsed().as_secs_f64());
     let collected = collector.map_or(Ok(()), Collector::end);
@@ -236,27 +239,27 @@ pub fn record_watched(
         Touch::Full(tool) => tool.merging(),
         Touch::None | Touch::Pages { .. } => Merging::default(),
     };
-    finish(session, outcome, object, Work { merging, begun }).map(|report| RecordReport {
+    finish(session, outcome, object, ConversionInputs { merging, begun }).map(|report| RecordReport {
         recorded_s,
         unseen_calls,
         ..report
     })
 }
 
-/// A program that runs, and what works beside it.
+/// A running program and the threads that support its recording.
 struct Started {
     running: Running,
-    /// Where its touches are watched.
+    /// Collects page faults, if touches are recorded.
     collector: Option<Collector>,
-    /// Where its clock is coarse.
+    /// Starts clock epochs, if not every event reads the clock.
     epochs: Option<Epochs>,
-    /// Where the ends of forked children can be seen.
+    /// Notes when forked children end, if the system reports it.
     children: Option<Children>,
 }
 
-/// Starts the program, and before it what works beside it.
+/// Starts the supporting threads, then the program.
 fn start(options: &Options, command: &[OsString], object: &Path, session: &Session) -> Result<Started, RecordError> {
-    session.control.choose(&options.programs)?;
+    session.control.limit_to(&options.programs)?;
     let epochs = (options.clock_reads() != ClockReads::Every).then(|| Epochs::begin(&session.dir)).transpose()?;
     let mut host = Host::default();
     let mut collector = None;
@@ -275,11 +278,16 @@ fn start(options: &Options, command: &[OsString], object: &Path, session: &Sessi
     Ok(Started { running: run::start(command, object, &session.dir, &host)?, collector, epochs, children })
 }
 
-/// Writes the traces, at once where the recording ended before the program, and waits for the program.
-fn finish(session: Session, outcome: Outcome, object: Unpacked, work: Work) -> Result<RecordReport, RecordError> {
+/// Writes the traces and waits for the program. If recording ended before the program, the traces are written first.
+fn finish(
+    session: Session,
+    outcome: WatchOutcome,
+    object: Unpacked,
+    work: ConversionInputs,
+) -> Result<RecordReport, RecordError> {
     let report = match outcome {
-        Outcome::Ended(exit) => collect(session, Some(exit), work)?,
-        Outcome::Runs(running) => {
+        WatchOutcome::Ended(exit) => collect(session, Some(exit), work)?,
+        WatchOutcome::Runs(running) => {
             let report = collect(session, None, work);
             let exit = running.wait()?;
             RecordReport { exit: Some(exit), ..report? }
@@ -293,15 +301,15 @@ fn finish(session: Session, outcome: Outcome, object: Unpacked, work: Work) -> R
     Ok(RecordReport { object_left: left, ..report })
 }
 
-/// Turns a session that lost its recorder into traces, where its recorder would have written them.
+/// Converts a session whose recorder died; the traces go where the recorder would have written them.
 ///
 /// # Errors
-/// There is no session in `dir`, or a trace cannot be written; the session is then kept.
+/// There is no session in `dir`, or a trace cannot be written. The session is kept then.
 pub fn recover(dir: &Path) -> Result<RecordReport, RecordError> {
     recover_session(Session::open(dir)?)
 }
 
-/// As [`recover`], with the trace at `output`, and those of other processes beside it: where the disk of the session is full.
+/// As [`recover`], with the trace at `output` and those of other processes beside it: for a session on a full disk.
 ///
 /// # Errors
 /// As for [`recover`].
@@ -315,13 +323,13 @@ fn recover_session(session: Session) -> Result<RecordReport, RecordError> {
     let _interruptible = Interruptible::begin();
     session.remove_ahead();
     let object = session.info.object.clone();
-    let report = collect(session, None, Work::default())?;
+    let report = collect(session, None, ConversionInputs::default())?;
     let left = object::remove_left_behind(&object).then_some(object);
     Ok(RecordReport { object_left: left, ..report })
 }
 
-/// Writes the traces and removes the session; keeps it if a trace cannot be written.
-fn collect(session: Session, exit: Option<Exit>, work: Work) -> Result<RecordReport, RecordError> {
+/// Writes the traces and removes the session. The session is kept if a trace cannot be written.
+fn collect(session: Session, exit: Option<Exit>, work: ConversionInputs) -> Result<RecordReport, RecordError> {
     match traces::write_all(&session, exit, work) {
         Ok(report) if report.traces.is_empty() => {
             let why = match exit {
@@ -330,9 +338,7 @@ fn collect(session: Session, exit: Option<Exit>, work: Work) -> Result<RecordRep
             };
             let nothing = RecordError::NothingRecorded { command: shortened(&session.info.command), why, exit };
             match report.damaged.into_iter().next() {
-                Some(DamagedSpool { path, offset, why }) => {
-                    Err(session.kept(RecordError::BadSpool { path, offset, why }))
-                }
+                Some(DamagedLog { path, offset, why }) => Err(session.kept(RecordError::BadLog { path, offset, why })),
                 None => session.remove().and(Err(nothing)),
             }
         }
@@ -348,7 +354,7 @@ fn collect(session: Session, exit: Option<Exit>, work: Work) -> Result<RecordRep
     }
 }
 
-/// The beginning of a command: a command line may have megabytes.
+/// The start of a command; a whole command line may have megabytes.
 fn shortened(command: &[String]) -> String {
     const CHARACTERS: usize = 200;
     let whole = command.join(" ");

@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::encoding::{MARK_GOES_ON, Record};
 
-/// Different names that are kept; a program that makes up a new one each time would fill the memory.
+/// Most distinct names; a program that makes up new names all the time would fill the memory.
 const NAMES_MAX: usize = 65_535;
-/// Stands for all names beyond those.
+/// Replaces all names beyond that number.
 const FURTHER_NAME: &str = "(one of too many names)";
 
 /// Names numbered in the order in which they first appear.
@@ -34,14 +34,14 @@ impl MarkNames {
     }
 }
 
-/// Puts the pieces of one thread's marks together.
+/// Joins the pieces of one thread's marks.
 #[derive(Debug, Default)]
 pub struct MarkPieces {
     bytes: Vec<u8>,
 }
 
 impl MarkPieces {
-    /// The whole name, once its last piece has come. Bytes that are no UTF-8 are replaced.
+    /// The whole name, once its last piece has come. Bytes that are not UTF-8 are replaced.
     pub fn add(&mut self, record: &Record) -> Option<String> {
         let (bytes, used) = record.mark_bytes();
         self.bytes.extend_from_slice(bytes.get(..used).unwrap_or_default());

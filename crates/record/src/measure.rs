@@ -1,24 +1,24 @@
-//! The conversion alone, for benches.
+//! The conversion alone, for benchmarks.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::clock::{ClockPair, TickRate};
-use crate::convert::{How, ImageEnd, convert};
+use crate::convert::{ConversionConfig, ImageEnd, convert};
 use crate::error::RecordError;
-use crate::spool_reader::SpoolReader;
+use crate::log_reader::LogReader;
 use crate::touch_full::Merging;
 
-/// Converts one spool, whose ticks are taken for nanoseconds, and leaves it as it is; how many events it held.
+/// Converts one log without changing it, taking its ticks for nanoseconds. Returns the number of events.
 ///
 /// # Errors
-/// The spool cannot be read or the trace not be written.
-pub fn convert_spool(spool: &Path, output: &Path) -> Result<u64, RecordError> {
-    let bad = |why: &str| RecordError::BadSession { path: spool.to_path_buf(), why: why.to_string() };
-    let spool_reader = SpoolReader::open(spool, false)?.ok_or_else(|| bad("it is no spool"))?;
+/// The log cannot be read or the trace not be written.
+pub fn convert_log(log: &Path, output: &Path) -> Result<u64, RecordError> {
+    let bad = |why: &str| RecordError::BadSession { path: log.to_path_buf(), why: why.to_string() };
+    let log_reader = LogReader::open(log, false)?.ok_or_else(|| bad("it is not a log"))?;
     let (start, end) = (ClockPair { ticks: 0, ns: 0 }, ClockPair { ticks: 1, ns: 1 });
     let rate = TickRate::between(start, end).ok_or_else(|| bad("no rate"))?;
-    let how = How { rate, merging: Merging::default(), clock_events: 1 };
+    let how = ConversionConfig { rate, merging: Merging::default(), clock_events: 1 };
     let partial = output.with_extension("partial");
-    Ok(convert(&Arc::new(spool_reader), how, ImageEnd::Process, &[], &partial, output)?.summary.events)
+    Ok(convert(&Arc::new(log_reader), how, ImageEnd::Process, &[], &partial, output)?.summary.events)
 }

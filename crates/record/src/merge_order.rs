@@ -1,4 +1,4 @@
-//! Test: lanes merged as [`Merge`] does it, many calls at once, come in the order that one event at a time gives.
+//! Test: buffers merged as [`Merge`] does it, many calls at once, come in the order that one event at a time gives.
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use crate::clock::{ClockPair, TickRate};
 use crate::encoding::{Kind, Record};
 use crate::error::RecordError;
 use crate::growing::{Process, Random, open};
-use crate::lane_events::{Extent, LaneEvents, Stamps};
-use crate::merge::{Merge, Taker};
+use crate::merge::{EventSink, Merge};
+use crate::thread_events::{Extent, Stamps, ThreadEvents};
 
 /// Time, the address that dies, and the one that is given out.
-type Told = (u64, Option<u64>, Option<u64>);
+type Seen = (u64, Option<u64>, Option<u64>);
 
 /// Takes events as they come.
 #[derive(Default)]
 struct Taken {
-    told: Vec<Told>,
+    seen: Vec<Seen>,
     /// Calls that came more than one at a time.
     gathered: usize,
 }
 
-impl Taker for Taken {
+impl EventSink for Taken {
     fn take(&mut self, raw: &RawEvent) -> Result<(), RecordError> {
-        self.told.push(match raw.op {
+        self.seen.push(match raw.op {
             RawOp::Alloc { address, .. } => (raw.time_ns, None, Some(address)),
             RawOp::Free { address } => (raw.time_ns, Some(address), None),
             RawOp::Realloc { old, new, .. } => (raw.time_ns, Some(old), Some(new)),
@@ -49,7 +49,7 @@ struct Call {
     born: Option<u64>,
 }
 
-/// A lane's calls, at times that never decrease.
+/// A thread buffer's calls, at times that never decrease.
 fn calls(records: &[Record]) -> Vec<Call> {
     let at_their_times = records.iter().scan(0, |last_ns, record| {
         let (died, born) = match record.kind {
@@ -63,38 +63,38 @@ fn calls(records: &[Record]) -> Vec<Call> {
     at_their_times.collect()
 }
 
-/// What is left of each lane, and what has come.
+/// What is left of each buffer, and what has come.
 struct Naive<'a> {
-    lanes: Vec<&'a [Call]>,
-    told: Vec<Told>,
+    buffers: Vec<&'a [Call]>,
+    seen: Vec<Seen>,
     /// Moves that came before their end, since their old address was given out.
     hurried: usize,
 }
 
 impl Naive<'_> {
-    /// Looks at all lanes for each event.
+    /// Looks at all buffers for each event.
     fn run(&mut self) {
-        let next = |lanes: &[&[Call]]| {
-            let heads = lanes.iter().enumerate().filter_map(|(lane, calls)| Some((calls.first()?.time_ns, lane)));
+        let next = |buffers: &[&[Call]]| {
+            let heads = buffers.iter().enumerate().filter_map(|(buffer, calls)| Some((calls.first()?.time_ns, buffer)));
             heads.min()
         };
-        while let Some((time_ns, lane)) = next(&self.lanes) {
-            self.emit(lane, time_ns);
+        while let Some((time_ns, buffer)) = next(&self.buffers) {
+            self.emit(buffer, time_ns);
         }
     }
 
-    /// Emits a lane's next event, and before it the move that left the address which it gives out.
-    fn emit(&mut self, lane: usize, time_ns: u64) {
-        let (call, rest) = self.lanes[lane].split_first().expect("the lane has a next event");
-        self.lanes[lane] = rest;
+    /// Emits a thread buffer's next event, and before it the move that left the address which it gives out.
+    fn emit(&mut self, buffer: usize, time_ns: u64) {
+        let (call, rest) = self.buffers[buffer].split_first().expect("the buffer has a next event");
+        self.buffers[buffer] = rest;
         self.hurried += usize::from(time_ns < call.time_ns);
         let leaves = |head: &Call| {
             call.born.is_some() && head.died == call.born && head.born.is_some() && head.begun_ns <= time_ns
         };
-        if let Some(moving) = self.lanes.iter().position(|calls| calls.first().is_some_and(leaves)) {
+        if let Some(moving) = self.buffers.iter().position(|calls| calls.first().is_some_and(leaves)) {
             self.emit(moving, time_ns);
         }
-        self.told.push((time_ns, call.died, call.born));
+        self.seen.push((time_ns, call.died, call.born));
     }
 }
 
@@ -106,7 +106,7 @@ fn many_at_once_come_as_one_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("7-0.spool");
         let mut process = Process::begin(&path);
-        // Few lanes, and many.
+        // Few buffers, and many.
         let threads = [2, 3, 5, 17][seed as usize % 4];
         (0..threads).for_each(|_| process.begin_thread());
         for _ in 0..40_000 {
@@ -115,26 +115,26 @@ fn many_at_once_come_as_one_at_a_time() {
         }
         process.show();
 
-        let spool = open(&path, false);
+        let log = open(&path, false);
         let (start, end) = (ClockPair { ticks: 0, ns: 0 }, ClockPair { ticks: 1, ns: 1 });
         let stamps = Stamps::Ticks(TickRate::between(start, end).unwrap());
         let mut merge = Merge::new();
-        let lanes = spool.look(false).unwrap();
-        let opened = |lane| LaneEvents::new(Arc::clone(&spool), lane, Extent::Whole, stamps, Arc::default());
-        merge.extend(lanes, Extent::Whole, opened).unwrap();
+        let buffers = log.look(false).unwrap();
+        let opened = |buffer| ThreadEvents::new(Arc::clone(&log), buffer, Extent::Whole, stamps, Arc::default());
+        merge.extend(buffers, Extent::Whole, opened).unwrap();
         let mut taken = Taken::default();
         // In pieces, as while a process runs.
         (1..6).for_each(|piece| merge.run(piece * 200_000, &mut taken).unwrap());
         merge.run(u64::MAX, &mut taken).unwrap();
 
-        let lanes: Vec<Vec<Call>> = process.lanes.iter().map(|lane| calls(&lane.records)).collect();
-        let mut naive = Naive { lanes: lanes.iter().map(Vec::as_slice).collect(), told: Vec::new(), hurried: 0 };
+        let buffers: Vec<Vec<Call>> = process.buffers.iter().map(|buffer| calls(&buffer.records)).collect();
+        let mut naive = Naive { buffers: buffers.iter().map(Vec::as_slice).collect(), seen: Vec::new(), hurried: 0 };
         naive.run();
-        if let Some(at) = (0..naive.told.len()).find(|&at| taken.told.get(at) != naive.told.get(at)) {
-            panic!("seed {seed}, event {at}: {:x?} and not {:x?}", taken.told.get(at), naive.told[at]);
+        if let Some(at) = (0..naive.seen.len()).find(|&at| taken.seen.get(at) != naive.seen.get(at)) {
+            panic!("seed {seed}, event {at}: {:x?} and not {:x?}", taken.seen.get(at), naive.seen[at]);
         }
-        assert_eq!(taken.told.len(), naive.told.len(), "seed {seed}");
-        (events, gathered, hurried) = (events + naive.told.len(), gathered + taken.gathered, hurried + naive.hurried);
+        assert_eq!(taken.seen.len(), naive.seen.len(), "seed {seed}");
+        (events, gathered, hurried) = (events + naive.seen.len(), gathered + taken.gathered, hurried + naive.hurried);
     }
     assert!(gathered > events / 4, "only {gathered} of {events} came many at a time");
     assert!(hurried > 10, "only {hurried} moves came before their end");

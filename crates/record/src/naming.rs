@@ -1,24 +1,24 @@
-//! Where the traces of a session stand: the program's own under the output's name, all others in one folder beside it, by the
-//! names of their programs.
+//! Names of a session's traces. The program's own has the output's name; all others go into one directory beside it,
+//! named after their programs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::session::SpoolFile;
+use crate::session::LogFile;
 
-/// Longest part of a program's name that a file's name takes, in bytes.
+/// Most bytes of a program's name that go into a file name.
 const PROGRAM_BYTES_MAX: usize = 64;
 
-/// The folder of all traces but the first: `app.processes` beside `app.hkt`.
+/// The directory of all traces but the first: `app.processes` beside `app.hkt`.
 pub fn folder(output: &Path) -> PathBuf {
     let mut name = OsString::from(output.file_stem().unwrap_or_default());
     name.push(".processes");
     output.with_file_name(name)
 }
 
-/// `PROGRAM.PID.hkt` in that folder, or `PROGRAM.PID-IMAGE.hkt` where the process had several images. The ending is the
-/// output's.
-pub fn beside(output: &Path, file: &SpoolFile, has_others: bool, command: &[String]) -> PathBuf {
+/// `PROGRAM.PID.hkt` in that directory, or `PROGRAM.PID-IMAGE.hkt` if the process had several images. The extension is
+/// the output's.
+pub fn beside(output: &Path, file: &LogFile, has_others: bool, command: &[String]) -> PathBuf {
     let mut name = OsString::from(format!("{}.{}", program(command), file.pid));
     if has_others {
         name.push(format!("-{}", file.image));
@@ -30,7 +30,7 @@ pub fn beside(output: &Path, file: &SpoolFile, has_others: bool, command: &[Stri
     folder(output).join(name)
 }
 
-/// The program's name as far as a file can have it.
+/// The program's name, reduced to characters that are safe in a file name.
 fn program(command: &[String]) -> String {
     let path = command.first().map(String::as_str).unwrap_or_default();
     let name = path.rsplit('/').next().unwrap_or_default();
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn traces_are_named_by_their_programs() {
         let named = |output: &str, word: &str, has_others| {
-            let file = SpoolFile { path: PathBuf::new(), pid: 7, image: 1 };
+            let file = LogFile { path: PathBuf::new(), pid: 7, image: 1 };
             beside(Path::new(output), &file, has_others, &[word.to_string()]).display().to_string()
         };
         assert_eq!(named("/a/app.hkt", "/usr/bin/ls", false), "/a/app.processes/ls.7.hkt");

@@ -5,19 +5,20 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hksim_embedded::{RECORDER, RECORDER_WITH_OPERATORS, temporary_places, write_in};
+use hksim_embedded::{RECORDER, RECORDER_WITH_OPERATORS, temporary_directories, write_in};
 use tempfile::TempDir;
 
 use crate::error::RecordError;
 use crate::in_use;
 
-/// Which functions the object stands before.
+/// Which functions the object interposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
     /// `malloc` and its family.
     Malloc,
-    /// Those and C++'s `operator new` and `delete`, for allocators that serve them past `malloc`. Not for every program:
-    /// where a C program loads a C++ library later, that library's own operators would no longer be called.
+    /// `malloc` and C++'s `operator new` and `delete`, for allocators that do not implement the operators by `malloc`.
+    /// Not for every program: if a C program loads a C++ library later, that library's own operators would no longer be
+    /// called.
     MallocAndOperators,
 }
 
@@ -32,17 +33,17 @@ impl Variant {
 
 const FILE_NAME: &str = "preload.so";
 
-/// How the directories begin that objects are unpacked to.
+/// Prefix of the directories that objects are unpacked to.
 const DIRECTORY_PREFIX: &str = "hksim-record-";
-/// Age from which on a directory without a recorder counts as left behind.
+/// Age from which a directory without a recorder counts as abandoned.
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
 
-/// The object as a file, in a directory of its own that goes away with this value.
+/// The object as a file, in a directory that is removed with this value.
 pub struct Unpacked {
     directory: TempDir,
     /// The file.
     pub path: PathBuf,
-    /// Shows others that it is not left behind.
+    /// Held open to show other recorders that the directory is in use.
     held: File,
 }
 
@@ -52,26 +53,26 @@ impl Unpacked {
         in_use::is_used(&self.held)
     }
 
-    /// Leaves the file behind: processes that still run will load it again when they execute another program.
+    /// Keeps the file: processes that still run load it again when they execute another program.
     pub fn keep(self) {
         let _ = self.directory.keep();
     }
 }
 
-/// Unpacks the object, readable for every user (the program may change its own), to a place that allows execution. Removes
-/// those that earlier recordings left there for processes that have ended by now.
+/// Unpacks the object into a directory that allows execution, readable for every user, since the program may change its
+/// user. Removes objects that earlier recordings kept for processes that have ended since.
 ///
 /// # Errors
-/// There is no such place.
+/// No directory allows it.
 pub fn unpack(variant: Variant) -> Result<Unpacked, RecordError> {
-    let places = temporary_places();
+    let places = temporary_directories();
     places.iter().for_each(|place| remove_all_left_behind(place));
     places.iter().find_map(|place| unpack_in(place, variant)).ok_or_else(|| RecordError::NoPlaceForObject {
         tried: places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", "),
     })
 }
 
-/// Removes what a recorder that died has unpacked, if it is still there and no process has it loaded; whether one has.
+/// Removes the object of a recorder that died, unless a process has it loaded. Returns whether one has.
 pub fn remove_left_behind(path: &Path) -> bool {
     let Ok(file) = File::open(path) else {
         return false;
@@ -81,7 +82,7 @@ pub fn remove_left_behind(path: &Path) -> bool {
     }
     let is_loaded = in_use::is_used(&file).unwrap_or(true);
     if !is_loaded && fs::remove_file(path).is_ok() {
-        // Only ever an empty directory.
+        // Removes the directory only if it is empty.
         let _ = path.parent().map(fs::remove_dir);
     }
     is_loaded

@@ -1,4 +1,4 @@
-//! Where the trace goes: what could not be written after the run is refused before it.
+//! Where the trace goes. An output that could not be written after the run is refused before it.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -7,36 +7,34 @@ use std::path::{Path, PathBuf};
 
 use crate::error::RecordError;
 
-/// Longest name of a file. Those made of the output's are longer by 18 bytes at the most: `.NAME.recording-XXXXXX`.
+/// Longest file name. The longest name derived from it, `.NAME.recording-XXXXXX`, has 18 bytes more.
 const NAME_BYTES_MAX: usize = 255 - 18;
 
-/// The output as an absolute path. A link stays a link: what it names is the output.
+/// The output as an absolute path. If it is a symbolic link, the link's target is the output.
 ///
 /// # Errors
-/// No trace can have that name.
+/// The path cannot be the name of a trace.
 pub fn absolute(output: &Path) -> Result<PathBuf, RecordError> {
     let path = std::path::absolute(output).map_err(RecordError::io(output, "create the trace here"))?;
     let path = if path.is_symlink() { path.canonicalize().unwrap_or(path) } else { path };
     let refused = |why| Err(RecordError::BadOutput { path: output.to_path_buf(), why });
     let taken = fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file());
     let Some(name) = path.file_name().filter(|_| !taken && !output.as_os_str().as_bytes().ends_with(b"/")) else {
-        return refused("is no regular file; name one for the trace");
+        return refused("is not a regular file; name one for the trace");
     };
     if name.len() > NAME_BYTES_MAX {
-        return refused(
-            "its name leaves no room for the longer ones of the files beside it; take one of 237 bytes or less",
-        );
+        return refused("its name is too long for the files derived from it; use a name of at most 237 bytes");
     }
     if path.to_str().is_none() {
-        return refused("is no UTF-8, so that the session could not note it; choose another name or folder");
+        return refused("is not UTF-8, so the session cannot store it; choose another name or directory");
     }
     Ok(path)
 }
 
-/// Makes sure that `output` can be written, and is not the program itself.
+/// Checks that `output` can be written and is not the program itself.
 ///
 /// # Errors
-/// It cannot, or is.
+/// It cannot be written, or is the program.
 pub fn check(output: &Path, program: &Path) -> Result<(), RecordError> {
     let identity = |path| fs::metadata(path).ok().map(|data| (data.dev(), data.ino()));
     if identity(output).is_some_and(|file| identity(program) == Some(file)) {

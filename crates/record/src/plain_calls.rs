@@ -1,71 +1,71 @@
-//! The commonest calls of a lane, decoded many at once.
+//! The most common calls of a thread buffer, decoded in batches.
 
 use hksim_trace::resolve::{Plain, PlainCall};
 
 use crate::encoding::{Kind, Record, Regions};
-use crate::lane_events::{Stamps, TIME_NS_MAX};
+use crate::thread_events::{Stamps, TIME_NS_MAX};
 
-/// Calls decoded ahead at the most.
+/// Most calls decoded at once.
 const PLAIN_CALLS: usize = 128;
-/// The calls of compact records, by the number of their kind. Looked up: which comes next nobody can guess.
+/// The calls of compact records, by the number of their kind. A table, because a branch on the kind is unpredictable.
 const CALLS: [PlainCall; 4] = [PlainCall::Malloc, PlainCall::Malloc, PlainCall::Free, PlainCall::Calloc];
 const _: () = assert!(Kind::Malloc as u8 == 1 && Kind::Free as u8 == 2 && Kind::Calloc as u8 == 3);
 
-/// Decoded calls that are not passed yet, in order.
+/// Decoded calls that are not consumed yet, in order.
 #[derive(Default)]
 pub struct PlainCalls {
     calls: Vec<Plain>,
-    /// Index of the next one.
+    /// Index of the next call.
     next: usize,
 }
 
-/// What decoding needs to know of a lane.
-pub struct Lane {
+/// What the decoder needs to know about a thread buffer.
+pub struct DecodeContext {
     pub thread: u32,
     pub stamps: Stamps,
     pub start_ticks: u64,
-    /// Time of its last event.
+    /// Time of the buffer's last event.
     pub time_ns: u64,
 }
 
-/// How far decoding came.
+/// Result of decoding a batch.
 pub struct Decoded {
     /// Words read.
     pub words: usize,
     /// Time of the last call.
     pub time_ns: u64,
-    /// The record behind the calls, where it is compact but not such a call.
+    /// The record after the calls, if it is compact but none of these calls.
     pub other: Option<Record>,
 }
 
 impl PlainCalls {
-    /// Those left.
+    /// The calls that are left.
     #[inline(always)]
     pub fn rest(&self) -> &[Plain] {
         self.calls.get(self.next..).unwrap_or_default()
     }
 
-    /// Passes over the next ones.
+    /// Consumes the next calls.
     #[inline(always)]
     pub fn pass(&mut self, calls: usize) {
         self.next += calls;
     }
 
-    /// Whether half of what is decoded at once is passed.
+    /// Whether at least half a batch is consumed.
     pub fn runs_short(&self) -> bool {
         self.rest().len() <= PLAIN_CALLS / 2
     }
 
-    /// Whether no more are decoded before some are passed.
+    /// Whether no more are decoded before some are consumed.
     pub fn is_full(&self) -> bool {
         self.rest().len() >= PLAIN_CALLS
     }
 
-    /// Decodes words, up to the first that is no such call.
-    pub fn decode(&mut self, words: &[u64], lane: &Lane, regions: &mut Regions) -> Decoded {
+    /// Decodes words up to the first that is not one of these calls.
+    pub fn decode(&mut self, words: &[u64], buffer: &DecodeContext, regions: &mut Regions) -> Decoded {
         self.calls.drain(..self.next);
         self.next = 0;
-        let &Lane { thread, stamps, start_ticks, mut time_ns } = lane;
+        let &DecodeContext { thread, stamps, start_ticks, mut time_ns } = buffer;
         let mut other = None;
         let mut read = 0;
         for &word in words.iter().take(PLAIN_CALLS - self.calls.len()) {

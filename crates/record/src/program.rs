@@ -1,4 +1,4 @@
-//! The program to record: where it is, and whether the recorder can be loaded into it.
+//! Finds the program to record, and checks that the recorder can be loaded into it.
 
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use crate::elf;
 use crate::error::RecordError;
 
-/// Scripts whose interpreter is a script, followed this far (as deep as the kernel goes).
+/// Most interpreters of interpreters to follow, as in the kernel.
 const INTERPRETERS_MAX: usize = 5;
-/// Bytes of a file looked at for `#!` or an ELF header.
+/// Bytes of a file read to find `#!` or an ELF header.
 const HEAD_BYTES: u64 = 256;
-/// Program headers looked at; no linker writes more.
+/// Most program headers read; no linker writes more.
 const PROGRAM_HEADERS_MAX: u64 = 256;
 
 const ELF_MACHINE_X86_64: u16 = 62;
@@ -24,10 +24,10 @@ const ELF_LITTLE_ENDIAN: u8 = 1;
 const ELF_TYPE_INTERPRETER: u32 = 3;
 const ELF_PROGRAM_HEADER_BYTES: u64 = 56;
 
-/// The file that running `command` would execute, searched like execvp.
+/// The file that running `command` would execute, found as by execvp.
 ///
 /// # Errors
-/// It is not there or not executable.
+/// It does not exist or is not executable.
 pub fn find(command: &OsStr) -> Result<PathBuf, RecordError> {
     if command.as_bytes().contains(&b'/') {
         let path = PathBuf::from(command);
@@ -59,23 +59,23 @@ fn is_executable(path: &Path, data: &Metadata) -> bool {
 /// A program that can be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recordable {
-    /// Whether its allocator serves C++'s operators past `malloc`.
+    /// Whether its allocator implements C++'s operators without `malloc`.
     pub serves_operators: bool,
-    /// Names of allocating functions that it calls past the recorder.
+    /// Allocating functions that it calls and the recorder does not see.
     pub unseen_calls: Vec<&'static str>,
 }
 
-/// Checks that the recorder can be loaded into the program at `path` and will be called; of a script, into its
-/// interpreter.
+/// Checks that the recorder can be loaded into the program at `path`, or into the interpreter of a script, and will be
+/// called.
 ///
 /// # Errors
-/// A static or foreign program, one with privileges, or with a `malloc` of its own.
+/// The program is static, foreign, privileged, or defines its own `malloc`.
 pub fn check(path: &Path) -> Result<Recordable, RecordError> {
     let mut path = path.to_path_buf();
     for _ in 0..INTERPRETERS_MAX {
         let Ok(file) = File::open(&path) else {
-            // Executable but unreadable: the kernel would treat it as privileged.
-            return Err(RecordError::Privileged { path, why: "it can be run but not read" });
+            // It is executable but unreadable: the kernel would treat it as privileged.
+            return Err(RecordError::Privileged { path, why: "it is executable but not readable" });
         };
         let mut head = Vec::new();
         (&file).take(HEAD_BYTES).read_to_end(&mut head).map_err(RecordError::io(&path, "read"))?;
@@ -95,18 +95,18 @@ pub fn check(path: &Path) -> Result<Recordable, RecordError> {
 pub struct Obstacle {
     /// The program, or the interpreter of a script.
     pub path: PathBuf,
-    /// What it is, as the end of a sentence that begins with it.
+    /// The reason, as the end of a sentence whose subject is the path.
     pub why: String,
 }
 
-/// Why an object that is preloaded into `command` would not serve its `malloc`. `None` if it would, and where there is no
-/// such program.
+/// Why an object preloaded into `command` would not serve its `malloc`. `None` if it would, or if there is no such
+/// program.
 pub fn obstacle(command: &OsStr) -> Option<Obstacle> {
     let (path, why) = match check(&find(command).ok()?).err()? {
         RecordError::Static { path } => (path, "is statically linked".to_owned()),
         RecordError::Privileged { path, why } => (path, format!("has more rights than its caller ({why})")),
         RecordError::OwnMalloc { path } => (path, "defines malloc itself".to_owned()),
-        RecordError::OtherArchitecture { path } => (path, "is no 64-bit x86 program".to_owned()),
+        RecordError::OtherArchitecture { path } => (path, "is not a 64-bit x86 program".to_owned()),
         RecordError::OtherLibc { path, loader } => {
             (path, format!("is loaded by {loader}, not by glibc's dynamic linker"))
         }
@@ -143,16 +143,16 @@ fn check_elf(path: &Path, file: &File, head: &[u8]) -> Result<Recordable, Record
 }
 
 fn check_symbols(path: PathBuf, loader: &Path) -> Result<Recordable, RecordError> {
-    // A program whose symbols cannot be read may still run.
+    // A program whose symbols are unreadable may still run.
     let symbols = elf::symbols(&path).unwrap_or_default();
     if symbols.defines_malloc {
         return Err(RecordError::OwnMalloc { path });
     }
-    let serves_operators = elf::uses_such_an_allocator(&path, loader);
+    let serves_operators = elf::allocator_serves_operators(&path, loader);
     Ok(Recordable { serves_operators, unseen_calls: symbols.own_names.into_iter().collect() })
 }
 
-/// The dynamic linker that the program names.
+/// The dynamic linker named by the program.
 fn loader(file: &File, head: &[u8]) -> Option<String> {
     let table = u64_at(head, 32)?;
     let entries = u64::from(u16_at(head, 56)?).min(PROGRAM_HEADERS_MAX);
@@ -169,7 +169,7 @@ fn loader(file: &File, head: &[u8]) -> Option<String> {
     })
 }
 
-/// What makes the kernel run the program with more rights than its caller's, if anything does.
+/// The reason why the kernel would run the program with more rights than its caller's, if there is one.
 fn privilege(path: &Path, file: &File) -> Option<&'static str> {
     let data = file.metadata().ok()?;
     // SAFETY: these calls have no arguments and cannot fail.

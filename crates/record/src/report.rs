@@ -1,4 +1,4 @@
-//! What a recording came to.
+//! The report of a recording.
 
 use std::path::PathBuf;
 
@@ -29,35 +29,35 @@ impl Exit {
     }
 }
 
-/// The form of the report as JSON.
+/// Version of the report's JSON schema.
 pub(crate) const SCHEMA: u32 = 1;
 
 /// A recording: one trace per process image.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordReport {
-    /// Version of the form of this report as JSON, from 1.
+    /// Version of this report's JSON schema, from 1.
     pub schema: u32,
     /// How the program ended; `None` for a session recovered without its recorder.
     pub exit: Option<Exit>,
-    /// The traces written: that of the program itself first, under the output's own name, then those of other
-    /// processes in the order in which they began. Processes without an event are left out.
+    /// The traces written. The program's own is first, under the output's name; those of other processes follow in the
+    /// order in which they began. Processes without events have none.
     pub traces: Vec<RecordedTrace>,
-    /// Processes that were seen to begin but could not be recorded (no room for their spool).
+    /// Processes that started but could not be recorded (no space for their log).
     pub unrecorded_pids: Vec<u32>,
-    /// How many such processes there were, also those that could not even begin a file (another user's).
+    /// Number of these, including those that could not even create a file (another user's).
     pub unrecorded: u32,
-    /// Spools that are damaged, so that there is no trace of their processes. Their session is kept.
-    pub damaged: Vec<DamagedSpool>,
-    /// Processes left out as the recording was to be of others.
+    /// Damaged logs; their processes have no trace. The session is kept.
+    pub damaged: Vec<DamagedLog>,
+    /// Processes left out because the recording was limited to others.
     pub left_out: u32,
-    /// Processes that installed a system-call filter. What they execute behind it is not recorded, nor are children that they
-    /// fork where the filter allows no files to be made.
+    /// Processes that installed a system-call filter. Programs that they execute afterwards are not recorded, nor are
+    /// forked children if the filter forbids creating files.
     pub filtered: u32,
-    /// Images whose executable defines `malloc` itself, so that the recorder saw none of their calls.
+    /// Images whose executable defines `malloc` itself, so that none of their calls was recorded.
     pub own_malloc: Vec<UnseenImage>,
-    /// Images whose allocator may have served C++'s operators past the recorder (see [`crate::Operators`]).
+    /// Images whose allocator may have served C++'s operators unseen (see [`crate::Operators`]).
     pub unseen_operators: Vec<UnseenImage>,
-    /// Allocators' own functions that the program calls or contains, which the recorder does not see; empty for a
+    /// Allocators' own functions that the program calls or contains and the recorder does not see; empty for a
     /// recovered session.
     pub unseen_calls: Vec<&'static str>,
     /// Why the recording ended before the program, if it did.
@@ -66,23 +66,23 @@ pub struct RecordReport {
     pub recorded_s: Option<f64>,
     /// Events converted while the program ran.
     pub events_ahead: u64,
-    /// Seconds that writing the traces took at the end.
+    /// Seconds spent on writing the traces at the end.
     pub converted_s: f64,
-    /// The preloaded object, left in place because processes still run that will load it again when they execute
-    /// another program. A later recording removes it when they have ended.
+    /// The preloaded object, kept because processes still run that load it again when they execute another program. A
+    /// later recording removes it after they have ended.
     pub object_left: Option<PathBuf>,
-    /// The session's folder, left in place because a spool in it is damaged.
+    /// The session's directory, kept because a log in it is damaged.
     pub session_left: Option<PathBuf>,
-    /// Bytes of spool per event, before conversion; 0 without events.
+    /// Bytes of log per event, before conversion; 0 without events.
     pub spool_bytes_per_event: f64,
 }
 
-/// A spool that cannot be read.
+/// A log that cannot be read.
 #[derive(Clone, Debug, Serialize)]
-pub struct DamagedSpool {
+pub struct DamagedLog {
     /// The file.
     pub path: PathBuf,
-    /// The place of the damage, in bytes.
+    /// Offset of the damage, in bytes.
     pub offset: u64,
     /// What is wrong.
     pub why: &'static str,
@@ -106,15 +106,15 @@ pub struct RecordedTrace {
     pub pid: u32,
     /// Process id of the parent when the image began.
     pub parent_pid: u32,
-    /// Whether it began with `fork` rather than with `exec`: it then frees blocks that its parent allocated, and
-    /// those frees count as unknown.
+    /// Whether it began with `fork` rather than `exec`. It then frees blocks that its parent allocated, and those frees
+    /// count as unknown.
     pub forked: bool,
-    /// Whether the process, or a child that it forked and that has made no call since, was still running: the trace then
-    /// ends at the time of the conversion.
+    /// Whether the process, or a forked child that has made no call since, was still running. The trace then ends at
+    /// the time of the conversion.
     pub still_running: bool,
     /// The command line.
     pub command: Vec<String>,
-    /// The object whose `malloc` served it; `None` where it was not found out.
+    /// The object whose `malloc` served it; `None` if unknown.
     pub allocator: Option<PathBuf>,
     /// Size of the file in bytes.
     pub trace_bytes: u64,
@@ -132,7 +132,7 @@ pub struct RecordedTrace {
     pub touches: Option<Touches>,
 }
 
-/// Every access of a program to its live blocks, counted. One that lies on two blocks counts for each.
+/// Counts of all accesses of a program to its live blocks. An access to two blocks counts for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Touches {
     /// Reads.
@@ -145,7 +145,7 @@ pub struct Touches {
     pub written_bytes: u64,
     /// Events in the trace that hold them.
     pub events: u64,
-    /// Calls that came when the stream of accesses had ended already (the process was killed, or the disk full).
+    /// Calls after the end of the stream of accesses (the process was killed, or the disk was full).
     pub calls_without_stream: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Running the program with the recorder loaded.
+//! Runs the program with the recorder loaded.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,33 +17,33 @@ use hksim_embedded::{PRELOAD_VARIABLE, preload_with};
 
 use crate::environment::Environment;
 use crate::error::RecordError;
+use crate::event_log::{FILTERS_VARIABLE, SESSION_VARIABLE};
 use crate::report::Exit;
 use crate::signals::{self, ENDING, Handler, Installed, REQUESTS};
-use crate::spool::{FILTERS_VARIABLE, SESSION_VARIABLE};
 
-/// The program while it runs, 0 before and after.
+/// Process id of the running program; 0 before and after.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// A signal to pass on that came before the program ran.
+/// A signal to forward that came before the program ran.
 static EARLY_SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Marks asked for by SIGUSR1 and not yet made.
+/// Marks requested by SIGUSR1 and not yet set.
 static MARKS_ASKED: AtomicU32 = AtomicU32::new(0);
-/// Times that SIGUSR2 asked to stop or to start, not yet done.
+/// Requests by SIGUSR2 to stop or start, not yet carried out.
 static TOGGLES_ASKED: AtomicU32 = AtomicU32::new(0);
 
-/// Longest time between two looks at a running program, in milliseconds.
+/// Longest interval between two checks of a running program, in milliseconds.
 const WATCH_INTERVAL_MS: c_int = 250;
 
-/// What a signal to the recorder itself asked for.
+/// A request made by a signal to the recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// SIGUSR1: a mark.
+    /// SIGUSR1: set a mark.
     Mark,
-    /// SIGUSR2: to stop recording, or to start it again.
+    /// SIGUSR2: stop recording, or start it again.
     Toggle,
 }
 
-/// The next thing asked for.
+/// The next request.
 pub fn take_request() -> Option<Request> {
     let take =
         |asked: &AtomicU32| asked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
@@ -53,47 +53,47 @@ pub fn take_request() -> Option<Request> {
     take(&TOGGLES_ASKED).then_some(Request::Toggle)
 }
 
-/// Whether somebody who watches a program wants to go on.
+/// Whether the caller wants to watch the program any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interest {
-    /// Go on.
-    Kept,
-    /// What was wanted is there, although the program still runs.
-    Lost,
+pub enum WatchDecision {
+    /// Keep watching.
+    Continue,
+    /// Stop watching, although the program still runs.
+    Detach,
 }
 
-/// What watching a program came to.
-pub enum Outcome {
-    /// It ended.
+/// Result of watching a program.
+pub enum WatchOutcome {
+    /// The program ended.
     Ended(Exit),
-    /// It runs on.
+    /// The program still runs.
     Runs(Running),
 }
 
-/// What the program runs in; by default nothing.
+/// A wrapper around the program, such as valgrind; by default none.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     /// Words before the command.
     pub words: Vec<OsString>,
-    /// Added to the environment.
+    /// Additional environment variables.
     pub variables: Vec<(&'static str, OsString)>,
 }
 
-/// The program, started, with the recorder's signals passed on to it until [`Running::wait`] returns.
+/// The running program. The recorder's signals are forwarded to it until [`Running::wait`] returns.
 pub struct Running {
     child: Child,
-    signals: PassedOn,
+    signals: SignalForwarding,
 }
 
 /// Starts `command` with its standard streams untouched.
 ///
 /// # Errors
-/// The system refuses.
+/// The system refused.
 pub fn start(command: &[OsString], object: &Path, session: &Path, host: &Host) -> Result<Running, RecordError> {
     let words: Vec<&OsString> = host.words.iter().chain(command).collect();
     let (program, arguments) = words.split_first().ok_or(RecordError::NoCommand)?;
-    let signals = PassedOn::begin();
-    // One that came before is not passed on.
+    let signals = SignalForwarding::begin();
+    // A signal that came before this is not forwarded.
     signals::check()?;
     let failed = |source| RecordError::Start { command: program.to_string_lossy().into_owned(), source };
     let mut environment = Environment::own();
@@ -106,12 +106,12 @@ pub fn start(command: &[OsString], object: &Path, session: &Path, host: &Host) -
     command.args(arguments);
     environment.give_to(&mut command);
     let child = command.spawn().map_err(failed)?;
-    PassedOn::to(child.id());
+    SignalForwarding::to(child.id());
     Ok(Running { child, signals })
 }
 
-/// How many system-call filters bind this process, and so what it starts; `None` for none. Older kernels say only whether
-/// there are any.
+/// Number of system-call filters of this process, which its children inherit; `None` if there is none. Older kernels
+/// report only whether there are any.
 fn own_filters() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let number = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok());
@@ -120,43 +120,46 @@ fn own_filters() -> Option<String> {
 }
 
 impl Running {
-    /// Its process id.
+    /// The program's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for its end, and calls `each` about four times a second and after every [`take_request`]; gives the program
-    /// back, still running, as soon as `each` says that it has seen enough.
+    /// Waits for the program's end, and calls `each` about four times a second and after every [`take_request`].
+    /// Returns the running program as soon as `each` returns [`WatchDecision::Detach`].
     ///
     /// # Errors
-    /// The system refuses to wait, or `each` failed; the program has ended even then.
-    pub fn watch(self, mut each: impl FnMut() -> Result<Interest, RecordError>) -> Result<Outcome, RecordError> {
+    /// The system refused to wait, or `each` failed; the program has ended in either case.
+    pub fn watch(
+        self,
+        mut each: impl FnMut() -> Result<WatchDecision, RecordError>,
+    ) -> Result<WatchOutcome, RecordError> {
         let pid = self.child.id();
         let failed = |source| RecordError::Start { command: format!("process {pid}"), source };
         let Some(end) = EndOf::process(pid) else {
-            // An old kernel: no progress, no limits.
-            return self.wait().map(Outcome::Ended);
+            // An old kernel: neither progress nor limits.
+            return self.wait().map(WatchOutcome::Ended);
         };
         loop {
             if end.came_within(WATCH_INTERVAL_MS).map_err(failed)? {
-                return self.wait().map(Outcome::Ended);
+                return self.wait().map(WatchOutcome::Ended);
             }
             match each() {
-                Ok(Interest::Kept) => {}
-                Ok(Interest::Lost) => return Ok(Outcome::Runs(self)),
+                Ok(WatchDecision::Continue) => {}
+                Ok(WatchDecision::Detach) => return Ok(WatchOutcome::Runs(self)),
                 Err(why) => return self.wait().and(Err(why)),
             }
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the program's end.
     ///
     /// # Errors
-    /// The system refuses to wait.
+    /// The system refused to wait.
     pub fn wait(mut self) -> Result<Exit, RecordError> {
         let pid = self.child.id();
         let failed = |source| RecordError::Start { command: format!("process {pid}"), source };
-        // Until it is reaped its process id is its own, so signals go to it alone.
+        // Until the child is reaped, no other process can have its id, so forwarded signals reach only the program.
         await_end(pid).map_err(failed)?;
         drop(self.signals);
         self.child.wait().map(exit).map_err(failed)
@@ -167,7 +170,7 @@ impl Running {
 struct EndOf(OwnedFd);
 
 impl EndOf {
-    /// `None` where the kernel has no such thing (before Linux 5.3).
+    /// `None` if the kernel has no pidfds (before Linux 5.3).
     fn process(pid: u32) -> Option<Self> {
         // SAFETY: touches no memory; the descriptor it makes is ours.
         unsafe {
@@ -176,7 +179,7 @@ impl EndOf {
         }
     }
 
-    /// Waits that long at most, or until a signal comes.
+    /// Waits for at most `ms` milliseconds, or until a signal comes.
     fn came_within(&self, ms: c_int) -> io::Result<bool> {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid entry.
@@ -211,14 +214,14 @@ fn exit(status: ExitStatus) -> Exit {
     }
 }
 
-/// Handlers that pass signals on.
-struct PassedOn {
-    /// Handlers belong to the whole process, so one recording at a time may have them.
+/// Handlers that forward signals to the program.
+struct SignalForwarding {
+    /// Handlers belong to the whole process, so one recording at a time can use them.
     _turn: MutexGuard<'static, ()>,
     installed: Installed,
 }
 
-impl PassedOn {
+impl SignalForwarding {
     fn begin() -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -238,15 +241,15 @@ impl PassedOn {
     }
 }
 
-impl Drop for PassedOn {
+impl Drop for SignalForwarding {
     fn drop(&mut self) {
         PROGRAM.store(0, Ordering::SeqCst);
         self.installed.restore();
     }
 }
 
-/// Passes a signal on that another process sent to the recorder alone. What the terminal sends, it sends to the
-/// program too.
+/// Forwards a signal that another process sent to the recorder alone. Signals from the terminal reach the program
+/// anyway.
 extern "C" fn pass_on(signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
     // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler.
     if unsafe { (*info).si_code } > 0 {

@@ -1,6 +1,6 @@
-//! A session: the directory beside the output in which every process of a recording leaves its spool.
+//! A session: the directory beside the output into which every process of a recording writes its log.
 //!
-//! Everything needed to turn it into traces is in it, so that a recording outlives its recorder.
+//! It contains everything needed to write the traces, so a recording survives its recorder.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -14,24 +14,24 @@ use crate::clock::{ClockPair, TickRate, calibrate};
 use crate::control::{Begin, Control, EndReason};
 use crate::epoch::ClockReads;
 use crate::error::RecordError;
-use crate::spool::SPOOL_SUFFIX;
+use crate::event_log::LOG_SUFFIX;
 
 const INFO_FILE: &str = "session.json";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Of the session's layout and of the spools' encoding.
+/// Version of the session's layout and of the logs' encoding.
 const SESSION_VERSION: u32 = 2;
 
-/// What a session says about itself.
+/// Facts about a session, stored in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionInfo {
     version: u32,
-    /// Where the trace goes.
+    /// Path of the trace.
     pub output: PathBuf,
     /// The command.
     pub command: Vec<String>,
     /// The preloaded object.
     pub object: PathBuf,
-    /// Whether it stands before C++'s operators too.
+    /// Whether the object interposes C++'s operators too.
     pub sees_operators: bool,
     /// Process id of the program, once it runs.
     pub root_pid: Option<u32>,
@@ -39,22 +39,22 @@ pub struct SessionInfo {
     calibration: (ClockPair, ClockPair),
 }
 
-/// What a session is begun with.
+/// Parameters of a new session.
 #[derive(Clone, Debug)]
-pub struct Plan<'a> {
-    /// Where its directory goes.
+pub struct SessionConfig<'a> {
+    /// Parent of its directory.
     pub parent: &'a Path,
-    /// Where the trace goes, absolute.
+    /// Path of the trace, absolute.
     pub output: &'a Path,
     /// The command.
     pub command: Vec<String>,
     /// The preloaded object.
     pub object: &'a Path,
-    /// Whether it stands before C++'s operators too.
+    /// Whether the object interposes C++'s operators too.
     pub sees_operators: bool,
     /// When recording begins.
     pub begin: Begin,
-    /// Bytes of spools after which recording ends; `None` for no limit.
+    /// Bytes of logs that end the recording; `None` for no limit.
     pub bytes_max: Option<u64>,
     /// Frames of each call's stack to record; `None` for no call sites.
     pub stack_depth: Option<u32>,
@@ -68,13 +68,13 @@ pub struct Session {
     pub dir: PathBuf,
     /// Its controls.
     pub control: Control,
-    /// What it says about itself.
+    /// Facts stored in the session.
     pub info: SessionInfo,
 }
 
-/// A spool found in a session.
+/// A log found in a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpoolFile {
+pub struct LogFile {
     /// The file.
     pub path: PathBuf,
     /// Process id.
@@ -83,18 +83,18 @@ pub struct SpoolFile {
     pub image: u32,
 }
 
-impl SpoolFile {
-    /// Where it is converted to while its process runs.
+impl LogFile {
+    /// Path of the early conversion while its process runs.
     pub fn ahead_path(&self) -> PathBuf {
         self.path.with_extension("ahead")
     }
 
-    /// Where its whole trace stands until the session ends, if it was written before.
+    /// Path of the complete trace until the session ends, if it was written before.
     pub fn trace_path(&self) -> PathBuf {
         self.path.with_extension("hkt")
     }
 
-    /// Where this process writes its trace until that is whole; another may write it at the same time.
+    /// Path of the incomplete trace that this process writes; another process may write one at the same time.
     pub fn partial_path(&self) -> PathBuf {
         self.path.with_extension(format!("partial-{}", process::id()))
     }
@@ -105,8 +105,9 @@ impl Session {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn begin(plan: Plan<'_>) -> Result<Self, RecordError> {
-        let Plan { parent, output, command, object, sees_operators, begin, bytes_max, stack_depth, clock } = plan;
+    pub fn begin(plan: SessionConfig<'_>) -> Result<Self, RecordError> {
+        let SessionConfig { parent, output, command, object, sees_operators, begin, bytes_max, stack_depth, clock } =
+            plan;
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let dir = tempfile::Builder::new()
             .prefix(&format!(".{name}.recording-"))
@@ -134,7 +135,7 @@ impl Session {
     /// Opens a session that another recorder began.
     ///
     /// # Errors
-    /// The directory holds no session of this version.
+    /// The directory has no session of this version.
     pub fn open(dir: &Path) -> Result<Self, RecordError> {
         let bad = |why: String| RecordError::BadSession { path: dir.to_path_buf(), why };
         let text = fs::read(dir.join(INFO_FILE)).map_err(|why| bad(format!("{INFO_FILE}: {why}")))?;
@@ -148,7 +149,7 @@ impl Session {
         Ok(Self { dir: dir.to_path_buf(), control: Control::open(dir)?, info })
     }
 
-    /// Notes which process the program is.
+    /// Stores the program's process id.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -163,10 +164,11 @@ impl Session {
         fs::write(&path, json).map_err(RecordError::io(&path, "write"))
     }
 
-    /// Ticks to nanoseconds, best from the session's start to now; on another boot, from the start alone.
+    /// Conversion of ticks to nanoseconds: most precise from the session's start to now; after a reboot, from the start
+    /// alone.
     ///
     /// # Errors
-    /// The session's clock readings make no sense.
+    /// The session's clock readings are out of order.
     pub fn tick_rate(&self) -> Result<TickRate, RecordError> {
         let (start, soon) = self.info.calibration;
         let end = if self.info.boot_id == boot_id() { ClockPair::now() } else { soon };
@@ -176,32 +178,33 @@ impl Session {
         })
     }
 
-    /// The spools, by process id and image.
+    /// The logs, sorted by process id and image.
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn spools(&self) -> Result<Vec<SpoolFile>, RecordError> {
+    pub fn logs(&self) -> Result<Vec<LogFile>, RecordError> {
         let entries = fs::read_dir(&self.dir).map_err(RecordError::io(&self.dir, "read"))?;
-        let mut spools = Vec::new();
+        let mut logs = Vec::new();
         for entry in entries {
             let path = entry.map_err(RecordError::io(&self.dir, "read"))?.path();
             if let Some((pid, image)) = parse_name(&path) {
-                spools.push(SpoolFile { path, pid, image });
+                logs.push(LogFile { path, pid, image });
             }
         }
-        spools.sort_by_key(|spool| (spool.pid, spool.image));
-        Ok(spools)
+        logs.sort_by_key(|log| (log.pid, log.image));
+        Ok(logs)
     }
 
-    /// Removes what was converted ahead of time and is of no more use: the traces need the room.
+    /// Removes early conversions that are of no more use: the traces need the space.
     pub fn remove_ahead(&self) {
-        for spool in self.spools().unwrap_or_default() {
-            // Where it cannot be removed it only takes room.
-            let _ = fs::remove_file(spool.ahead_path());
+        for log in self.logs().unwrap_or_default() {
+            // If this fails, the file only wastes space.
+            let _ = fs::remove_file(log.ahead_path());
         }
     }
 
-    /// Leaves the session for a recovery: why it is needed, and where, unless the session is gone.
+    /// Keeps the session for a recovery. Returns the error that names the session and the reason, unless the session is
+    /// gone.
     pub fn kept(self, why: RecordError) -> RecordError {
         if !self.dir.exists() {
             return why;
@@ -210,25 +213,25 @@ impl Session {
         RecordError::Kept { session: self.dir, why: Box::new(why) }
     }
 
-    /// Whether the session's folder and the output lie in the same one.
-    pub fn lies_beside_output(&self) -> bool {
+    /// Whether the session's directory and the output have the same parent.
+    pub fn is_beside_output(&self) -> bool {
         let beside = |path: &Path| path.parent().and_then(|folder| folder.canonicalize().ok());
         let session = self.dir.canonicalize().ok();
         session.as_deref().and_then(Path::parent) == beside(&self.info.output).as_deref()
     }
 
-    /// Removes the session with all its spools. Processes that still write to them stop recording: they would fill the
-    /// disk with records that nobody can find.
+    /// Removes the session with all its logs. Processes that still write to them stop recording, so that they do not
+    /// fill the disk with unreachable records.
     ///
     /// # Errors
-    /// Something in it cannot be removed.
+    /// Part of it cannot be removed.
     pub fn remove(self) -> Result<(), RecordError> {
         self.control.end(EndReason::Recorder)?;
         fs::remove_dir_all(&self.dir).map_err(RecordError::io(&self.dir, "remove"))
     }
 }
 
-/// What root starts may change its user and then fork: such a child begins a spool of its own.
+/// A program started by root may change its user and then fork: the child must be able to create its log.
 fn admit_other_users(dir: &Path) -> Result<(), RecordError> {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
@@ -237,7 +240,7 @@ fn admit_other_users(dir: &Path) -> Result<(), RecordError> {
     fs::set_permissions(dir, Permissions::from_mode(0o1733)).map_err(RecordError::io(dir, "open to other users"))
 }
 
-/// From here on the session, not this value, decides when the directory goes.
+/// From here on the directory is not removed with this value.
 fn keep(dir: TempDir) {
     let _ = dir.keep();
 }
@@ -247,7 +250,7 @@ fn boot_id() -> String {
 }
 
 fn parse_name(path: &Path) -> Option<(u32, u32)> {
-    let name = path.file_name()?.to_str()?.strip_suffix(SPOOL_SUFFIX)?;
+    let name = path.file_name()?.to_str()?.strip_suffix(LOG_SUFFIX)?;
     let (pid, image) = name.split_once('-')?;
     Some((pid.parse().ok()?, image.parse().ok()?))
 }

@@ -1,7 +1,7 @@
 //! Signals to the recorder.
 //!
-//! While the program runs they are its own (`run.rs`). Before and after, the first one has the work end in good order: nothing
-//! half made stays, and what was recorded is kept. A second one of the same kind ends the process at once.
+//! While the program runs, `run.rs` handles them. Before and after, the first signal ends the work cleanly: no partial
+//! file stays, and the recording is kept. A second signal of the same kind ends the process at once.
 
 use std::mem::{MaybeUninit, take};
 use std::ptr::null_mut;
@@ -12,32 +12,32 @@ use libc::{c_int, c_void, siginfo_t};
 
 use crate::error::RecordError;
 
-/// Signals that end a process: while the program runs they are meant for it.
+/// Signals that end a process; while the program runs they are forwarded to it.
 pub const ENDING: [c_int; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
-/// Signals that are meant for the recorder while the program runs.
+/// Signals that are meant for the recorder itself while the program runs.
 pub const REQUESTS: [c_int; 2] = [libc::SIGUSR1, libc::SIGUSR2];
 
-/// The signal that ends the work, 0 for none.
+/// The signal that ends the work; 0 for none.
 static ENDING_CAME: AtomicI32 = AtomicI32::new(0);
 
-/// Handlers belong to the whole process, so all who work share them: how many do, and what stood there before.
+/// Handlers belong to the whole process, so all users share them: the number of users, and the handlers they replaced.
 static SHARED: Mutex<(usize, Installed)> = Mutex::new((0, Installed(Vec::new())));
 
-/// A handler's form.
+/// Type of a signal handler.
 pub type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// Handlers, with what stood there before and comes back with [`Installed::restore`].
+/// Installed handlers; keeps those they replaced for [`Installed::restore`].
 #[derive(Default)]
 pub struct Installed(Vec<(c_int, libc::sigaction)>);
 
 impl Installed {
-    /// Installs a handler for each signal, but for those that are ignored and shall stay so (nohup).
+    /// Installs a handler for each signal, except for those that are ignored and must stay ignored (nohup).
     pub fn begin(handlers: impl IntoIterator<Item = (c_int, Handler)>, flags: c_int) -> Self {
         let install = |(signal, handler)| Some((signal, install(signal, handler, flags)?));
         Self(handlers.into_iter().filter_map(install).collect())
     }
 
-    /// Puts back what stood there.
+    /// Restores the previous handlers.
     pub fn restore(&mut self) {
         for (signal, before) in take(&mut self.0) {
             // SAFETY: restores what sigaction itself reported.
@@ -61,18 +61,18 @@ fn install(signal: c_int, handler: Handler, flags: c_int) -> Option<libc::sigact
     }
 }
 
-/// As long as it lives, the first signal that would end the process only has [`check`] fail.
+/// While this value exists, the first signal that would end the process only makes [`check`] fail.
 pub struct Interruptible(());
 
 impl Interruptible {
-    /// Begins, unless another has: then this joins it.
+    /// Installs the handlers; a second value shares those of the first.
     pub fn begin() -> Self {
         let mut shared = lock();
         if shared.0 == 0 {
             ENDING_CAME.store(0, Ordering::SeqCst);
             let ending = ENDING.map(|signal| (signal, note_ending as Handler));
             shared.1 = Installed::begin(ending, libc::SA_RESETHAND);
-            // A mark may be asked for just as the program ends; it would end the recorder.
+            // A request for a mark may come just as the program ends; unhandled, it would end the recorder.
             let late = Installed::begin(REQUESTS.map(|signal| (signal, pass_over as Handler)), 0);
             shared.1.0.extend(late.0);
         }
@@ -95,10 +95,10 @@ fn lock() -> MutexGuard<'static, (usize, Installed)> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether work may go on.
+/// Whether work may continue.
 ///
 /// # Errors
-/// A signal came that ends it.
+/// A signal came.
 pub fn check() -> Result<(), RecordError> {
     match ENDING_CAME.load(Ordering::Relaxed) {
         0 => Ok(()),

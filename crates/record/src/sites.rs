@@ -1,4 +1,4 @@
-//! Call sites from a spool: each stack read at its first use, frames and modules numbered in that order.
+//! Call sites of an event log. Each stack is read at its first use, and frames and modules are numbered in that order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,29 +7,29 @@ use hksim_trace::event::SiteId;
 use hksim_trace::sites::{Frame, Module, Sites};
 
 use crate::error::RecordError;
-use crate::spool_reader::SpoolReader;
+use crate::log_reader::LogReader;
 use crate::stacks::{BUILD_ID_BYTES, DEPTH_MAX, MODULE_PATH_BYTES, TAG_MODULE, TAG_STACK, head_parts, stack_words};
 
-/// The sites of a trace, as they come up. Ids count from the first use, so that equal runs give equal traces.
+/// The call sites of a trace. Ids are given at first use, so that equal runs give equal traces.
 pub struct SiteReader {
-    spool: Arc<SpoolReader>,
+    log: Arc<LogReader>,
     sites: Sites,
-    /// Site of each place met.
+    /// Site of each place seen.
     known: HashMap<u32, SiteId>,
     stacks: HashMap<Vec<u32>, SiteId>,
     frames: HashMap<(Option<u32>, u64), u32>,
-    /// Index and load bias of the module at each place met.
+    /// Index and load bias of the module at each place seen.
     places: HashMap<u32, (u32, u64)>,
     modules: HashMap<Module, u32>,
-    /// The place asked for last: loops ask for one place again and again.
+    /// The place asked for last: loops ask for the same place repeatedly.
     last: (SiteId, SiteId),
 }
 
 impl SiteReader {
-    /// No site yet.
-    pub fn new(spool: Arc<SpoolReader>) -> Self {
+    /// A reader that has seen no site yet.
+    pub fn new(log: Arc<LogReader>) -> Self {
         Self {
-            spool,
+            log,
             sites: Sites::default(),
             known: HashMap::new(),
             stacks: HashMap::new(),
@@ -40,10 +40,10 @@ impl SiteReader {
         }
     }
 
-    /// The trace's site for a place in the spool.
+    /// The trace's site for a place in the log.
     ///
     /// # Errors
-    /// The spool cannot be read, or has no stack there.
+    /// The log cannot be read, or has no stack there.
     #[inline]
     pub fn site_at(&mut self, place: SiteId) -> Result<SiteId, RecordError> {
         if place == SiteId::UNKNOWN {
@@ -69,7 +69,7 @@ impl SiteReader {
         Ok(site)
     }
 
-    /// All sites met.
+    /// All sites seen.
     pub fn finish(self) -> Sites {
         self.sites
     }
@@ -77,10 +77,10 @@ impl SiteReader {
     fn read_stack(&mut self, place: u32) -> Result<Vec<u32>, RecordError> {
         let depth = self.read_head(place, TAG_STACK)?.0;
         if depth > DEPTH_MAX {
-            return Err(self.spool.damaged_place(place));
+            return Err(self.log.damaged_place(place));
         }
         let mut words = vec![0; stack_words(depth) - 1];
-        self.spool.read_place(place, 1, &mut words)?;
+        self.log.read_place(place, 1, &mut words)?;
         let (addresses, places) = words.split_at(depth);
         let place_of = |at: usize| (places[at / 2] >> (32 * (at % 2))) as u32;
         addresses.iter().enumerate().map(|(at, &address)| self.frame(address, place_of(at))).collect()
@@ -89,8 +89,8 @@ impl SiteReader {
     /// The two numbers in the first word at a place.
     fn read_head(&self, place: u32, tag: u8) -> Result<(usize, usize), RecordError> {
         let mut head = [0];
-        self.spool.read_place(place, 0, &mut head)?;
-        head_parts(head[0], tag).ok_or_else(|| self.spool.damaged_place(place))
+        self.log.read_place(place, 0, &mut head)?;
+        head_parts(head[0], tag).ok_or_else(|| self.log.damaged_place(place))
     }
 
     /// The index of a frame.
@@ -116,11 +116,11 @@ impl SiteReader {
         }
         let (id_bytes, path_bytes) = self.read_head(place, TAG_MODULE)?;
         if id_bytes > BUILD_ID_BYTES || path_bytes > MODULE_PATH_BYTES {
-            return Err(self.spool.damaged_place(place));
+            return Err(self.log.damaged_place(place));
         }
         let id_words = id_bytes.div_ceil(8);
         let mut words = vec![0; 1 + id_words + path_bytes.div_ceil(8)];
-        self.spool.read_place(place, 1, &mut words)?;
+        self.log.read_place(place, 1, &mut words)?;
         let bias = words[0];
         let bytes: Vec<u8> = words[1..].iter().flat_map(|word| word.to_le_bytes()).collect();
         let (id, path) = bytes.split_at(id_words * 8);

@@ -1,15 +1,15 @@
-//! The least of some keys, again and again: a tree in which the smaller of two keys wins.
+//! Repeated minimum of some keys: a tournament tree in which the smaller of two keys wins.
 
-/// The keys and who won against whom. Of equal keys the one with the lower index wins.
+/// The keys, and the winner of each match. Of equal keys the lower index wins.
 pub(super) struct Tournament {
     /// Padded with [`u64::MAX`] to a power of two, at least two.
     keys: Vec<u64>,
-    /// Node 1 is the root, the children of node `i` are `2i` and `2i + 1`; behind the nodes stand the keys' indices.
+    /// Node 1 is the root; the children of node `i` are `2i` and `2i + 1`. The keys' indices follow after the nodes.
     winners: Vec<u32>,
 }
 
 impl Tournament {
-    /// A tournament of `keys`, of which there are fewer than 2^31.
+    /// A tournament of `keys`; there must be fewer than 2^31.
     pub(super) fn new(mut keys: Vec<u64>) -> Self {
         let leaves = keys.len().next_power_of_two().max(2);
         keys.resize(leaves, u64::MAX);
@@ -22,7 +22,7 @@ impl Tournament {
         tournament
     }
 
-    /// Index of the least key.
+    /// Index of the smallest key.
     pub(super) fn winner(&self) -> usize {
         self.winners[1] as usize
     }
@@ -31,7 +31,7 @@ impl Tournament {
         self.keys[index]
     }
 
-    /// The end, exclusive, of the keys with which the winner would win against all others.
+    /// The exclusive upper bound of the keys with which the winner would still win.
     #[inline]
     pub(super) fn wins_below(&self) -> u64 {
         let winner = self.winner();
@@ -45,7 +45,7 @@ impl Tournament {
         end
     }
 
-    /// Gives `index` another key.
+    /// Changes the key of `index`.
     #[inline]
     pub(super) fn set(&mut self, index: usize, key: u64) {
         self.keys[index] = key;

@@ -1,4 +1,4 @@
-//! All traces of a session: which spool becomes which file.
+//! Writes all traces of a session, and decides which log becomes which file.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,119 +12,119 @@ use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 use rayon::prelude::*;
 
-use crate::ahead::Begun;
-use crate::control::{Deed, Entry};
-use crate::convert::{Conversion, Converted, How, ImageEnd, convert};
+use crate::background::StartedConversions;
+use crate::control::{ControlEntry, ControlEvent};
+use crate::convert::{Conversion, ConversionConfig, Converted, ImageEnd, convert};
 use crate::elf;
 use crate::error::RecordError;
+use crate::event_log::ORIGIN_FORK;
 use crate::in_use;
+use crate::log_reader::{Facts, LogReader};
 use crate::naming;
-use crate::report::{DamagedSpool, Exit, RecordReport, RecordedTrace, SCHEMA, UnseenImage};
-use crate::session::{Session, SpoolFile};
-use crate::spool::ORIGIN_FORK;
-use crate::spool_reader::{Facts, SpoolReader};
+use crate::report::{DamagedLog, Exit, RecordReport, RecordedTrace, SCHEMA, UnseenImage};
+use crate::session::{LogFile, Session};
 use crate::touch_full::Merging;
 
-/// Why there may be no spool at all.
+/// Likely reason if there is no log.
 const NOT_LOADED: &str = "the recorder was not loaded; does the program (or a wrapper around it) clear the \
      environment, change the root directory, or start a statically linked program?";
-/// Why there is nothing in the spools.
+/// Reason if the recording never started.
 const NEVER_STARTED: &str = "the recording began stopped and was never started; start it with `hksim mark PID --start`";
-/// Why there may be no spool where only some programs are wanted.
+/// Reason if all processes were left out.
 const LEFT_OUT: &str =
-    "none of its processes was one to be recorded; --only names programs by their files' or commands' names";
-/// Why there may be no trace of any spool.
-const DAMAGED: &str = "what its processes have written is damaged";
-/// Why there may be only empty spools.
-const NO_SPOOL: &str = "the recorder was loaded, but could not write its first 4 KiB; make room where the trace goes, or \
+    "none of its processes was to be recorded; --only takes the names of programs' files or commands";
+/// Reason if all logs are damaged.
+const DAMAGED: &str = "the logs of its processes are damaged";
+/// Reason if the logs are empty files.
+const NO_LOG: &str = "the recorder was loaded, but could not write its first 4 KiB; free disk space where the trace goes, or \
      raise the file-size limit (ulimit -f)";
-/// Why there may be spools without events.
-const NO_EVENTS: &str = "the recorder was loaded, but no allocating function was called through it; a program with \
-     an allocator of its own inside must be built without it to be recorded, and some programs allocate nothing";
+/// Likely reason if the logs have no events.
+const NO_EVENTS: &str = "the recorder was loaded, but no allocating function was called through it; a program that \
+     contains its own allocator must be built without it to be recorded, and some programs allocate nothing";
 
-/// How the traces of a session are to be written, and what was done of it while the program ran.
+/// How to write the traces of a session, and what was converted while the program ran.
 #[derive(Default)]
-pub struct Work {
+pub struct ConversionInputs {
     /// Whether touches are merged.
     pub merging: Merging,
-    /// Traces begun.
-    pub begun: Begun,
+    /// Conversions in progress.
+    pub begun: StartedConversions,
 }
 
-/// A spool that could be opened. It is closed again until its turn comes: a build leaves more of them than files can be open.
+/// A readable log. It is reopened when its turn comes, because a build leaves more logs than files can be open at once.
 struct Image {
-    file: SpoolFile,
+    file: LogFile,
     facts: Facts,
     end: ImageEnd,
-    /// Whether its whole trace stands in the session's folder already.
+    /// Whether its complete trace is already in the session's directory.
     is_written: bool,
 }
 
 impl Image {
-    /// Whether there is anything to write a trace of.
+    /// Whether there is anything to write to a trace.
     fn has_records(&self) -> bool {
         self.is_written || self.facts.record_bytes != 0 || self.facts.control.events_lost != 0
     }
 
-    fn open(&self) -> Result<Arc<SpoolReader>, RecordError> {
-        let spool = SpoolReader::open(&self.file.path, self.facts.is_live)?;
-        let gone =
-            || RecordError::BadSpool { path: self.file.path.clone(), offset: 0, why: "it was changed meanwhile" };
-        spool.map(Arc::new).ok_or_else(gone)
+    fn open(&self) -> Result<Arc<LogReader>, RecordError> {
+        let log = LogReader::open(&self.file.path, self.facts.is_live)?;
+        let gone = || RecordError::BadLog { path: self.file.path.clone(), offset: 0, why: "it was changed meanwhile" };
+        log.map(Arc::new).ok_or_else(gone)
     }
 }
 
-/// The spools of a session.
+/// The logs of a session.
 #[derive(Default)]
 struct Images {
     images: Vec<Image>,
-    /// Process ids of those that could not be written.
+    /// Process ids whose logs could not be written.
     unrecorded_pids: Vec<u32>,
-    /// Those that are damaged.
-    damaged: Vec<DamagedSpool>,
+    /// Damaged logs.
+    damaged: Vec<DamagedLog>,
 }
 
-/// Why a session came to no trace.
+/// Why a session has no trace.
 ///
 /// # Errors
 /// The session cannot be read.
 pub fn why_none(session: &Session, report: &RecordReport) -> Result<&'static str, RecordError> {
-    let log = session.control.entries()?;
-    let began_stopped = log.first().is_some_and(|entry| entry.deed == Deed::Stop);
-    let was_started = !began_stopped || log.iter().any(|entry| entry.deed == Deed::Start);
+    let control_log = session.control.entries()?;
+    let began_stopped = control_log.first().is_some_and(|entry| entry.event == ControlEvent::Stop);
+    let was_started = !began_stopped || control_log.iter().any(|entry| entry.event == ControlEvent::Start);
     Ok(if !report.damaged.is_empty() {
         DAMAGED
-    } else if session.spools()?.is_empty() && report.left_out > 0 {
+    } else if session.logs()?.is_empty() && report.left_out > 0 {
         LEFT_OUT
-    } else if session.spools()?.is_empty() {
+    } else if session.logs()?.is_empty() {
         NOT_LOADED
     } else if !was_started {
         NEVER_STARTED
     } else if report.unrecorded_pids.is_empty() {
         NO_EVENTS
     } else {
-        NO_SPOOL
+        NO_LOG
     })
 }
 
-/// Converts every spool of the session that holds events, those of several images on all cores. The session stays. A damaged
-/// spool does not stop the others.
+/// Converts every log of the session that holds events, in parallel. The session is kept. A damaged log does not stop
+/// the others.
 ///
 /// # Errors
-/// A spool cannot be read or a trace not be written.
-pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<RecordReport, RecordError> {
+/// A log cannot be read or a trace not be written.
+pub fn write_all(session: &Session, exit: Option<Exit>, work: ConversionInputs) -> Result<RecordReport, RecordError> {
     let began = Instant::now();
-    let Work { merging, begun } = work;
+    let ConversionInputs { merging, begun } = work;
     let events_ahead = begun.values().map(Conversion::events).sum();
-    let how = How::of(session, merging)?;
-    let has_ended = |file: &SpoolFile| exit.is_some() && Some(file.pid) == session.info.root_pid;
-    let Images { images, unrecorded_pids, mut damaged } = open_images(&session.spools()?, has_ended)?;
+    let how = ConversionConfig::of(session, merging)?;
+    let has_ended = |file: &LogFile| exit.is_some() && Some(file.pid) == session.info.root_pid;
+    let Images { images, unrecorded_pids, mut damaged } = open_images(&session.logs()?, has_ended)?;
     let images = in_order(images, session.info.root_pid);
-    let log = session.control.entries()?;
+    let control_log = session.control.entries()?;
     let own_malloc = images.iter().filter(|image| !image.has_records() && image.facts.control.own_malloc != 0);
     let own_malloc =
         own_malloc.map(|image| UnseenImage { pid: image.file.pid, command: image.facts.command() }).collect();
-    let writer = Writer { how, log: &log, begun: Mutex::new(begun), is_beside: session.lies_beside_output() };
+    let writer =
+        Writer { how, control_log: &control_log, begun: Mutex::new(begun), is_beside: session.is_beside_output() };
     let paths = paths(&session.info.output, &images)?;
     let written: Vec<(&Image, Result<RecordedTrace, RecordError>)> = images
         .par_iter()
@@ -136,7 +136,7 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<Re
     let (mut traces, mut bytes, mut events_of_bytes) = (Vec::new(), 0, 0);
     for (image, trace) in written {
         match trace {
-            Err(RecordError::BadSpool { path, offset, why }) => damaged.push(DamagedSpool { path, offset, why }),
+            Err(RecordError::BadLog { path, offset, why }) => damaged.push(DamagedLog { path, offset, why }),
             trace => {
                 let trace = trace?;
                 bytes += image.facts.record_bytes;
@@ -146,8 +146,8 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<Re
         }
     }
     let unseen_operators = if session.info.sees_operators { Vec::new() } else { past_malloc(&traces) };
-    let ended = log.iter().find_map(|entry| match entry.deed {
-        Deed::End(reason) => Some(reason),
+    let ended = control_log.iter().find_map(|entry| match entry.event {
+        ControlEvent::End(reason) => Some(reason),
         _ => None,
     });
     let page = session.control.page()?;
@@ -173,7 +173,7 @@ pub fn write_all(session: &Session, exit: Option<Exit>, work: Work) -> Result<Re
     })
 }
 
-/// Where each image's trace goes; the folder of all but the first is made if one of them has something to be written.
+/// The path of each image's trace. Creates the directory of all but the first if one of them has something to write.
 fn paths(output: &Path, images: &[Image]) -> Result<Vec<PathBuf>, RecordError> {
     let mut images_of: HashMap<u32, usize> = HashMap::new();
     for image in images {
@@ -182,7 +182,7 @@ fn paths(output: &Path, images: &[Image]) -> Result<Vec<PathBuf>, RecordError> {
     if images.iter().skip(1).any(Image::has_records) {
         let folder = naming::folder(output);
         fs::create_dir_all(&folder)
-            .map_err(RecordError::io(&folder, "create the folder of the other processes' traces"))?;
+            .map_err(RecordError::io(&folder, "create the directory of the other processes' traces"))?;
     }
     let path = |(index, image): (usize, &Image)| match index {
         0 => output.to_path_buf(),
@@ -191,12 +191,12 @@ fn paths(output: &Path, images: &[Image]) -> Result<Vec<PathBuf>, RecordError> {
     Ok(images.iter().enumerate().map(path).collect())
 }
 
-/// What all traces of a session are written with.
+/// Common inputs of all traces of a session.
 struct Writer<'a> {
-    how: How,
-    log: &'a [Entry],
-    begun: Mutex<Begun>,
-    /// Whether the session's folder lies beside the output.
+    how: ConversionConfig,
+    control_log: &'a [ControlEntry],
+    begun: Mutex<StartedConversions>,
+    /// Whether the session's directory is beside the output.
     is_beside: bool,
 }
 
@@ -209,23 +209,24 @@ impl Writer<'_> {
             return Ok(describe(image, path, &converted));
         }
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).remove(&image.file.path);
-        let spool = image.open()?;
+        let log = image.open()?;
         let partial = self.partial_path(&image.file, &path);
-        let converted = match begun.map(|begun| begun.finish(end, &spool, self.log, &path)) {
+        let converted = match begun.map(|begun| begun.finish(end, &log, self.control_log, &path)) {
             Some(Ok(converted)) => converted,
-            None => convert(&spool, self.how, end, self.log, &partial, &path)?,
+            None => convert(&log, self.how, end, self.control_log, &partial, &path)?,
             Some(Err(_)) => {
-                // It takes room that the trace may need; where it stays, the trace says so.
+                // Remove it, because the trace may need the space. If that fails, writing the trace reports it.
                 let _ = fs::remove_file(image.file.ahead_path());
-                convert(&spool, self.how, end, self.log, &partial, &path)?
+                convert(&log, self.how, end, self.control_log, &partial, &path)?
             }
         };
         Ok(describe(image, path, &converted))
     }
 
-    /// Where a trace is written until it is whole: in the session's folder, so that a recorder that is killed leaves nothing
-    /// besides it; beside the output where that lies elsewhere, as a file cannot be renamed to another file system.
-    fn partial_path(&self, file: &SpoolFile, path: &Path) -> PathBuf {
+    /// Path of a trace while it is incomplete: in the session's directory, so that a killed recorder leaves nothing
+    /// outside it. If the session is elsewhere, beside the output, because a file cannot be renamed to another file
+    /// system.
+    fn partial_path(&self, file: &LogFile, path: &Path) -> PathBuf {
         if self.is_beside {
             return file.partial_path();
         }
@@ -236,13 +237,13 @@ impl Writer<'_> {
     }
 }
 
-/// What a trace says of itself that was written while other processes went on.
+/// Summary and quality of a trace that was written while other processes ran.
 fn read_back(path: &Path) -> Result<Converted, RecordError> {
     let reader = TraceReader::open(path)?;
     Ok(Converted { summary: *reader.summary(), quality: reader.footer().quality, touches: None })
 }
 
-/// The images whose allocator serves C++'s operators past `malloc`.
+/// The images whose allocator implements C++'s operators without `malloc`.
 fn past_malloc(traces: &[RecordedTrace]) -> Vec<UnseenImage> {
     let mut known: HashMap<&Path, bool> = HashMap::new();
     let mut serves = |path| *known.entry(path).or_insert_with(|| elf::serves_operators(path));
@@ -254,7 +255,7 @@ fn describe(image: &Image, path: PathBuf, converted: &Converted) -> RecordedTrac
     let &Converted { summary, quality, touches } = converted;
     let control = &image.facts.control;
     RecordedTrace {
-        // For the eye only: the trace is written.
+        // For display only: the trace is written.
         trace_bytes: fs::metadata(&path).map_or(0, |data| data.len()),
         path,
         pid: control.pid,
@@ -272,24 +273,24 @@ fn describe(image: &Image, path: PathBuf, converted: &Converted) -> RecordedTrac
     }
 }
 
-/// The program itself, which comes first, and what still runs last as long as the session.
+/// The program itself, which comes first, and processes that still run last as long as the session.
 fn end_of(image: &Image, index: usize) -> ImageEnd {
     let lasts = index == 0 || image.facts.is_live;
     if image.end == ImageEnd::Process && lasts { ImageEnd::Session } else { image.end }
 }
 
-/// Opens the spools; `has_ended` says of which the process is known to have ended.
-fn open_images(files: &[SpoolFile], has_ended: impl Fn(&SpoolFile) -> bool) -> Result<Images, RecordError> {
+/// Opens the logs; `has_ended` tells for which the process is known to have ended.
+fn open_images(files: &[LogFile], has_ended: impl Fn(&LogFile) -> bool) -> Result<Images, RecordError> {
     let mut found = Images::default();
     for (index, file) in files.iter().enumerate() {
         let replaced = files.get(index + 1).is_some_and(|next| next.pid == file.pid);
         let is_live = !replaced && !has_ended(file) && is_live(file);
-        let facts = match SpoolReader::open(&file.path, is_live) {
+        let facts = match LogReader::open(&file.path, is_live) {
             Ok(None) => {
                 found.unrecorded_pids.push(file.pid);
                 continue;
             }
-            Ok(Some(spool)) => spool.facts(),
+            Ok(Some(log)) => log.facts(),
             Err(why) => Err(why),
         };
         match facts {
@@ -298,21 +299,22 @@ fn open_images(files: &[SpoolFile], has_ended: impl Fn(&SpoolFile) -> bool) -> R
                 let is_written = file.trace_path().exists();
                 found.images.push(Image { file: file.clone(), facts, end, is_written });
             }
-            Err(RecordError::BadSpool { path, offset, why }) => found.damaged.push(DamagedSpool { path, offset, why }),
+            Err(RecordError::BadLog { path, offset, why }) => found.damaged.push(DamagedLog { path, offset, why }),
             Err(why) => return Err(why),
         }
     }
     Ok(found)
 }
 
-/// Whether a process may still write to a spool: it itself, or a child that it forked and that has made no call since.
-fn is_live(file: &SpoolFile) -> bool {
-    let spool = File::open(&file.path).ok();
-    spool.and_then(|spool| in_use::is_written(&spool)).unwrap_or_else(|| is_running(file.pid))
+/// Whether a process may still write to a log: its own, or a child that it forked and that has made no call since.
+fn is_live(file: &LogFile) -> bool {
+    let log = File::open(&file.path).ok();
+    log.and_then(|log| in_use::is_written(&log)).unwrap_or_else(|| is_running(file.pid))
 }
 
-/// The program's own image first (the last one of its process with a record, so that wrappers like env and nice do not
-/// take its place; without it the first image to begin), the others in the order in which they began.
+/// Sorts the images: the program's own first, the others by when they began. The program's own image is the last one of
+/// its process with a record, so that wrappers such as env and nice do not replace it. If there is none, it is the
+/// first image of that process.
 fn in_order(mut images: Vec<Image>, root_pid: Option<u32>) -> Vec<Image> {
     images.sort_by_key(|image| image.facts.control.start_ticks);
     let is_own = |image: &Image| Some(image.file.pid) == root_pid;
@@ -325,7 +327,7 @@ fn in_order(mut images: Vec<Image>, root_pid: Option<u32>) -> Vec<Image> {
     images
 }
 
-/// Whether a process of that id runs: no zombie, whose spool is final.
+/// Whether process `pid` runs. A zombie does not: its log is final.
 pub fn is_running(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());

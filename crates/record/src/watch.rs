@@ -1,4 +1,4 @@
-//! Looking at a recording while it goes on.
+//! Watches a recording in progress.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,50 +9,50 @@ use std::time::{Duration, Instant};
 
 use crate::control::{Control, EndReason};
 use crate::error::RecordError;
-use crate::run::{Interest, Request, take_request};
-use crate::session::Session;
-use crate::spool::{
-    Control as ImagePage, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, SESSION_ENDED, SESSION_RECORDING, words,
+use crate::event_log::{
+    CHUNK_BUFFER, CHUNK_BYTES, CHUNK_WORDS, ChunkHeader, Control as ImagePage, SESSION_ENDED, SESSION_RECORDING, words,
 };
+use crate::run::{Request, WatchDecision, take_request};
+use crate::session::Session;
 use crate::window;
 
-/// How far a recording has got.
+/// Progress of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Time since the program was started.
     pub elapsed: Duration,
     /// Process images seen.
     pub images: usize,
-    /// Words written so far by all processes: somewhat more than events, as a few events take more than one.
+    /// Words written so far by all processes: somewhat more than events, because some events take several words.
     pub words: u64,
-    /// Bytes of spools.
-    pub spool_bytes: u64,
+    /// Bytes of logs.
+    pub log_bytes: u64,
     /// Events that could not be kept.
     pub events_lost: u64,
     /// Whether calls are being recorded now.
     pub is_recording: bool,
 }
 
-/// Carries out what is asked of a running recording, and counts what it has written.
+/// Carries out requests to a running recording, and counts what it has written.
 pub struct Watch<'a> {
     session: &'a Session,
     began: Instant,
     duration: Option<Duration>,
     signal_marks: u32,
-    spools: HashMap<PathBuf, Spool>,
-    /// Number of the spool to look at next.
+    logs: HashMap<PathBuf, Log>,
+    /// Index of the log to read next.
     turn: usize,
 }
 
-/// Spools looked at in one go. A build leaves thousands; they are looked at in turn then, and none is kept open.
+/// Most logs read in one round. A build leaves thousands: they are read in turns, and none is kept open.
 const LOOKS_MAX: usize = 256;
 
-/// What is known of one spool: every frame is looked at once, lanes each time.
+/// Counts of one log. Drained chunks are read once, thread buffers each time.
 #[derive(Default)]
-struct Spool {
-    /// Frames known, the control frame included.
-    frames_seen: u64,
-    lanes: Vec<u64>,
+struct Log {
+    /// Chunks seen, the control chunk included.
+    chunks_seen: u64,
+    buffers: Vec<u64>,
     blocks: u64,
     words: u64,
     events_lost: u64,
@@ -61,14 +61,14 @@ struct Spool {
 impl<'a> Watch<'a> {
     /// Watches `session` from now on, and ends it after `duration`.
     pub fn new(session: &'a Session, duration: Option<Duration>) -> Self {
-        Self { session, began: Instant::now(), duration, signal_marks: 0, spools: HashMap::new(), turn: 0 }
+        Self { session, began: Instant::now(), duration, signal_marks: 0, logs: HashMap::new(), turn: 0 }
     }
 
-    /// Does what is due.
+    /// Carries out what is due.
     ///
     /// # Errors
     /// The session cannot be read or written.
-    pub fn look(&mut self, show: &mut dyn FnMut(&Progress)) -> Result<Interest, RecordError> {
+    pub fn look(&mut self, show: &mut dyn FnMut(&Progress)) -> Result<WatchDecision, RecordError> {
         let control = &self.session.control;
         while let Some(request) = take_request() {
             self.signal_marks += u32::from(request == Request::Mark);
@@ -78,26 +78,26 @@ impl<'a> Watch<'a> {
             control.end(EndReason::Duration)?;
         }
         let page = control.page()?;
-        let images = self.look_at_spools()?;
+        let images = self.look_at_logs()?;
         show(&Progress {
             elapsed: self.began.elapsed(),
             images,
-            words: self.spools.values().map(|spool| spool.words).sum(),
-            spool_bytes: page.bytes,
-            events_lost: self.spools.values().map(|spool| spool.events_lost).sum(),
+            words: self.logs.values().map(|log| log.words).sum(),
+            log_bytes: page.bytes,
+            events_lost: self.logs.values().map(|log| log.events_lost).sum(),
             is_recording: page.state == SESSION_RECORDING,
         });
-        Ok(if page.state == SESSION_ENDED { Interest::Lost } else { Interest::Kept })
+        Ok(if page.state == SESSION_ENDED { WatchDecision::Detach } else { WatchDecision::Continue })
     }
 
-    /// Looks at the spools whose turn it is; gives the number of all.
-    fn look_at_spools(&mut self) -> Result<usize, RecordError> {
-        let files = self.session.spools()?;
+    /// Reads the logs whose turn it is; returns the number of all.
+    fn look_at_logs(&mut self) -> Result<usize, RecordError> {
+        let files = self.session.logs()?;
         for file in files.iter().cycle().skip(self.turn).take(files.len().min(LOOKS_MAX)) {
             if let Ok(opened) = File::open(&file.path) {
-                let spool = self.spools.entry(file.path.clone()).or_default();
-                spool.look(&opened);
-                // What cannot be granted is counted by the process as lost.
+                let log = self.logs.entry(file.path.clone()).or_default();
+                log.look(&opened);
+                // If the grant fails, the process counts its events as lost.
                 let _ = window::grant(&file.path, &opened);
             }
         }
@@ -115,30 +115,30 @@ fn obey(control: &Control, request: Request, number: u32) -> Result<(), RecordEr
     }
 }
 
-impl Spool {
-    /// Counts the words in it now. What cannot be read counts as nothing: this is for the eye only.
+impl Log {
+    /// Counts the words in the log. Unreadable words do not count: this is for display only.
     fn look(&mut self, file: &File) {
-        let frames = file.metadata().map_or(0, |data| data.len().div_ceil(FRAME_BYTES as u64));
-        for number in self.frames_seen.max(1)..frames {
+        let chunks = file.metadata().map_or(0, |data| data.len().div_ceil(CHUNK_BYTES as u64));
+        for number in self.chunks_seen.max(1)..chunks {
             match header(file, number).map(|header| header.kind) {
-                Some(FRAME_LANE) => self.lanes.push(number),
+                Some(CHUNK_BUFFER) => self.buffers.push(number),
                 Some(0) | None => break,
                 Some(_) => self.blocks += 1,
             }
-            self.frames_seen = number + 1;
+            self.chunks_seen = number + 1;
         }
-        let headers = self.lanes.iter().filter_map(|&lane| header(file, lane));
-        let in_lanes: u64 = headers.map(|header| words(header.cursor) as u64).sum();
-        self.words = self.blocks * FRAME_WORDS as u64 + in_lanes;
+        let headers = self.buffers.iter().filter_map(|&buffer| header(file, buffer));
+        let in_buffers: u64 = headers.map(|header| words(header.cursor) as u64).sum();
+        self.words = self.blocks * CHUNK_WORDS as u64 + in_buffers;
         let mut bytes = [0; 8];
         let read = file.read_exact_at(&mut bytes, offset_of!(ImagePage, events_lost) as u64);
         self.events_lost = read.map_or(0, |()| u64::from_ne_bytes(bytes));
     }
 }
 
-fn header(file: &File, number: u64) -> Option<FrameHeader> {
-    let mut bytes = [0; size_of::<FrameHeader>()];
-    file.read_exact_at(&mut bytes, number * FRAME_BYTES as u64).ok()?;
-    // SAFETY: as many bytes as FrameHeader has, and every bit pattern is one.
-    Some(unsafe { bytes.as_ptr().cast::<FrameHeader>().read_unaligned() })
+fn header(file: &File, number: u64) -> Option<ChunkHeader> {
+    let mut bytes = [0; size_of::<ChunkHeader>()];
+    file.read_exact_at(&mut bytes, number * CHUNK_BYTES as u64).ok()?;
+    // SAFETY: as many bytes as ChunkHeader has, and every bit pattern is one.
+    Some(unsafe { bytes.as_ptr().cast::<ChunkHeader>().read_unaligned() })
 }

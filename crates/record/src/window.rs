@@ -1,7 +1,7 @@
-//! Frames for processes that may not get any themselves, as a system-call filter forbids it.
+//! Chunks for processes whose system-call filter keeps them from allocating any themselves.
 //!
-//! Such a process has mapped a window of its spool before. This gives the window's frames space in the file, somewhat ahead of
-//! the process, which takes them without a system call.
+//! Such a process has mapped a window of its log in advance. This module allocates file space for the window's chunks,
+//! somewhat ahead of the process, which then takes them without a system call.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,32 +10,32 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::spool::{Control, FRAME_BYTES, Window};
+use crate::event_log::{CHUNK_BYTES, Control, Window};
 
-/// Frames that a process finds granted after a look, as far as its window goes: 64 MiB, eight million events.
+/// Chunks granted ahead of the process, within its window: 64 MiB, eight million events.
 const AHEAD: u32 = 256;
 
-/// Grants frames to the process of the spool at `path`, open as `spool`, if it has a window and took some of those it had.
+/// Grants chunks to the process of the log at `path`, open as `log`, if it has a window and used some of its chunks.
 ///
 /// # Errors
-/// The spool cannot be read or written, or the disk is full.
-pub fn grant(path: &Path, spool: &File) -> io::Result<()> {
+/// The log cannot be read or written, or the disk is full.
+pub fn grant(path: &Path, log: &File) -> io::Result<()> {
     const AT: u64 = offset_of!(Control, window) as u64;
     let mut bytes = [0; size_of::<Window>()];
-    spool.read_exact_at(&mut bytes, AT)?;
+    log.read_exact_at(&mut bytes, AT)?;
     // SAFETY: as many bytes as Window has, and every bit pattern is one.
-    let Window { first, frames, granted, taken } = unsafe { bytes.as_ptr().cast::<Window>().read_unaligned() };
-    let goal = taken.saturating_add(AHEAD).min(frames);
-    // A damaged page shall not take the whole disk.
+    let Window { first, chunks, granted, taken } = unsafe { bytes.as_ptr().cast::<Window>().read_unaligned() };
+    let goal = taken.saturating_add(AHEAD).min(chunks);
+    // A damaged page must not take up the whole disk.
     if goal <= granted || goal - granted > AHEAD {
         return Ok(());
     }
-    let spool = OpenOptions::new().write(true).open(path)?;
-    let offset = (u64::from(first) + u64::from(granted)) * FRAME_BYTES as u64;
-    let length = u64::from(goal - granted) * FRAME_BYTES as u64;
+    let log = OpenOptions::new().write(true).open(path)?;
+    let offset = (u64::from(first) + u64::from(granted)) * CHUNK_BYTES as u64;
+    let length = u64::from(goal - granted) * CHUNK_BYTES as u64;
     // SAFETY: touches no memory.
-    match unsafe { libc::posix_fallocate(spool.as_raw_fd(), offset as i64, length as i64) } {
-        0 => spool.write_all_at(&goal.to_ne_bytes(), AT + offset_of!(Window, granted) as u64),
+    match unsafe { libc::posix_fallocate(log.as_raw_fd(), offset as i64, length as i64) } {
+        0 => log.write_all_at(&goal.to_ne_bytes(), AT + offset_of!(Window, granted) as u64),
         why => Err(io::Error::from_raw_os_error(why)),
     }
 }

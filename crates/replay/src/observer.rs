@@ -478,7 +478,7 @@ impl Observer {
 impl Watch for Observer {
     fn begin(&mut self) {
         // Pages of an unfinished lot have another owner for the kernel, and a lot is ended on its own processor only.
-        hksim_linux_probe::processor::stay_on_this();
+        hksim_linux_probe::processor::pin_to_current_processor();
         self.modes_before = self.modes.digest();
         self.page_table_bytes_before = self.page_tables();
         self.traps.iter().for_each(|traps| traps.counter().enable());

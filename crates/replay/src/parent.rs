@@ -10,7 +10,7 @@ use crate::error::ReplayError;
 use crate::protocol::{self, Received, Report};
 use crate::result::{Replayed, Skipped};
 use crate::spec::{Job, Mode, ReplaySpec, Run, Target};
-use hksim_linux_probe::lifetime::die_with;
+use hksim_linux_probe::lifetime::die_with_parent;
 use hksim_policy::vocabulary::Align;
 
 /// The hidden first argument that makes a program call [`child_main`](crate::child_main).
@@ -140,10 +140,10 @@ fn spawn(spec: &ReplaySpec) -> std::io::Result<Child> {
         command.env("LD_PRELOAD", library);
     }
     let parent = std::process::id() as libc::pid_t;
-    // SAFETY: `die_with` is safe between fork and exec. The child dies with the thread that waits for it.
+    // SAFETY: `die_with_parent` is safe between fork and exec. The child dies with the thread that waits for it.
     unsafe {
         command.pre_exec(move || {
-            die_with(parent);
+            die_with_parent(parent);
             Ok(())
         });
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hksim_engine::{ForkStep, TouchRule};
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::area::{Area, Granule, thread_time, timed, warm_up, warm_up_by, warm_up_pool};
-use hksim_linux_probe::cpu_modes::{CpuModes, LOOK_PERIOD, Looks, spin};
+use hksim_linux_probe::cpu_modes::{CpuModes, ModeSamples, SAMPLE_PERIOD, spin};
 use hksim_policy::memory::MemoryLock;
 use hksim_trace::event::Event;
 use serde::{Deserialize, Serialize};
@@ -156,7 +156,7 @@ enum Gauge {
     Clock { spent: Duration, since: Duration },
     /// Whose it is. What was seen outside the window is forgotten: to switch off and on would cost more kernel time than many
     /// a batch. The clock is not read, since each reading is a call to the kernel, and would be found there.
-    Modes { modes: CpuModes, looks: Looks },
+    Modes { modes: CpuModes, looks: ModeSamples },
 }
 
 impl Gauge {
@@ -165,7 +165,7 @@ impl Gauge {
             Watched::Clock => Gauge::Clock { spent: Duration::ZERO, since: Duration::ZERO },
             Watched::Modes => {
                 let why = ChildError::system("look at processor time (kernel.perf_event_paranoid)");
-                Gauge::Modes { modes: CpuModes::open().map_err(why)?, looks: Looks::default() }
+                Gauge::Modes { modes: CpuModes::open().map_err(why)?, looks: ModeSamples::default() }
             }
         })
     }
@@ -238,7 +238,7 @@ impl Step for Looked {
 /// a short one has most of its faults then.
 fn out_of_step() {
     let random = RandomState::new().hash_one(0);
-    let until = thread_time() + Duration::from_nanos(random % LOOK_PERIOD.as_nanos() as u64);
+    let until = thread_time() + Duration::from_nanos(random % SAMPLE_PERIOD.as_nanos() as u64);
     while thread_time() < until {}
 }
 

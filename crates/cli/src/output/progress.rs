@@ -80,7 +80,7 @@ impl Recording {
             progress.elapsed.as_secs_f64(),
             units::count(progress.words),
             units::count(rate),
-            units::bytes(progress.spool_bytes),
+            units::bytes(progress.log_bytes),
             units::count(progress.events_lost),
         ));
         self.line.tick();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hksim_linux_mm::script::{ForkWriter, Touch};
 use hksim_linux_probe::PAGE_BYTES;
-use hksim_linux_probe::lifetime::die_with;
+use hksim_linux_probe::lifetime::die_with_parent;
 use libc::pid_t;
 
 use super::arena::Arena;
@@ -52,7 +52,7 @@ impl Forked {
             pid if pid > 0 => return Ok(Running { pid: pid as pid_t }),
             _ => return Err(io::Error::last_os_error()),
         }
-        die_with(parent);
+        die_with_parent(parent);
         if writer == ForkWriter::Parent {
             loop {
                 // SAFETY: touches no memory.

@@ -22,7 +22,7 @@ use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
 use hksim_linux_mm::script::{ForkWriter, Header, Op, Script, Step, Thread, Touch};
-use hksim_linux_probe::lifetime::die_with;
+use hksim_linux_probe::lifetime::die_with_parent;
 use hksim_linux_probe::resident::Resident;
 use hksim_linux_probe::traps::{Mode, TrapCounter};
 use thiserror::Error;
@@ -65,7 +65,7 @@ pub fn child_main() -> ExitCode {
 fn serve() -> io::Result<()> {
     // If the parent has already exited, the input is closed, which ends this process too.
     // SAFETY: touches no memory.
-    die_with(unsafe { libc::getppid() });
+    die_with_parent(unsafe { libc::getppid() });
     let mut child = match Child::new() {
         Ok(child) => child,
         Err(why) => {

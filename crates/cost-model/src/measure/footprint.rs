@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up};
-use hksim_linux_probe::cpu_modes::Looks;
+use hksim_linux_probe::cpu_modes::ModeSamples;
 
 use super::MeasureError;
 use super::pages::NO_HUGE_PAGES;
@@ -40,7 +40,7 @@ pub(super) fn touches_apart(samples: &mut Samples) -> Result<(), MeasureError> {
     };
     let with = rounds(&|offset| area.write_part(offset, 1, PAGE_BYTES));
     let without = rounds(&|_| {});
-    samples.note(Operation::WriteFaultApart, APART_PAGES, with.saturating_sub(without), Looks::default());
+    samples.note(Operation::WriteFaultApart, APART_PAGES, with.saturating_sub(without), ModeSamples::default());
     Ok(())
 }
 
@@ -55,7 +55,7 @@ pub(super) fn huge_touches_far_apart(samples: &mut Samples) -> Result<(), Measur
     let work = Area::of(Granule::Page, FAR_BYTES)?;
     warm_up(Granule::Huge, FAR_PAGES * HUGE_BYTES)?;
     let area = Area::of(Granule::Huge, FAR_PAGES * HUGE_BYTES)?;
-    let (mut spent, mut looks) = (Duration::ZERO, Looks::default());
+    let (mut spent, mut looks) = (Duration::ZERO, ModeSamples::default());
     let mut touch_faults = 0;
     for offset in (0..FAR_PAGES).map(|page| page * HUGE_BYTES) {
         work.write(CACHE_LINE_BYTES);

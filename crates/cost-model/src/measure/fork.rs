@@ -2,7 +2,7 @@
 
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, timed};
-use hksim_linux_probe::lifetime::die_with;
+use hksim_linux_probe::lifetime::die_with_parent;
 
 use super::MeasureError;
 use super::pages::{NO_HUGE_PAGES, huge_pages};
@@ -26,7 +26,7 @@ impl Child {
         match unsafe { libc::fork() } {
             -1 => Err(MeasureError::last("fork")),
             0 => {
-                die_with(parent);
+                die_with_parent(parent);
                 loop {
                     // SAFETY: as above.
                     unsafe { libc::pause() };

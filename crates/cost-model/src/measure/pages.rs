@@ -3,7 +3,7 @@
 use std::io;
 
 use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, faults, timed, warm_up_by, warm_up_pool};
-use hksim_linux_probe::cpu_modes::Looks;
+use hksim_linux_probe::cpu_modes::ModeSamples;
 use hksim_linux_probe::{PAGE_BYTES, sysfs};
 
 use super::MeasureError;
@@ -54,7 +54,7 @@ fn page_tables(samples: &mut Samples) -> Result<(), MeasureError> {
     let area = Area::of(Granule::Page, bytes)?;
     let first = timed(|| area.write(HUGE_BYTES)).1;
     let second = timed(|| area.write_part(PAGE_BYTES, bytes - PAGE_BYTES, HUGE_BYTES)).1;
-    samples.note(Operation::PageTable, HUGE_PAGES, first.saturating_sub(second), Looks::default());
+    samples.note(Operation::PageTable, HUGE_PAGES, first.saturating_sub(second), ModeSamples::default());
     Ok(())
 }
 

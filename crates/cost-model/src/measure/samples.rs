@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hksim_linux_probe::area::timed;
-use hksim_linux_probe::cpu_modes::{CpuModes, Looks};
+use hksim_linux_probe::cpu_modes::{CpuModes, ModeSamples};
 
 use crate::profile::{Cost, Operation};
 
@@ -14,7 +14,7 @@ const LOOKS_MIN: u64 = 100;
 /// The times of operations, and whose time it was.
 pub(super) struct Samples {
     modes: Option<CpuModes>,
-    all: Looks,
+    all: ModeSamples,
     of: BTreeMap<Operation, Found>,
     /// What the yardstick took, by round.
     rounds_ns: Vec<f64>,
@@ -32,7 +32,7 @@ pub(super) enum Look {
 struct Found {
     /// By what the round's yardstick took.
     relative: Vec<f64>,
-    looks: Looks,
+    looks: ModeSamples,
 }
 
 impl Samples {
@@ -40,7 +40,7 @@ impl Samples {
     pub(super) fn by_clock() -> Samples {
         Samples {
             modes: None,
-            all: Looks::default(),
+            all: ModeSamples::default(),
             of: BTreeMap::new(),
             rounds_ns: Vec::new(),
             skipped: BTreeMap::new(),
@@ -97,14 +97,14 @@ impl Samples {
     }
 
     /// The time of what `run` does, which is not noted, and whose time it was.
-    pub(super) fn timed<T>(&mut self, run: impl FnOnce() -> T) -> (T, Duration, Looks) {
+    pub(super) fn timed<T>(&mut self, run: impl FnOnce() -> T) -> (T, Duration, ModeSamples) {
         self.modes.as_mut().map(CpuModes::take);
         let (result, spent) = timed(run);
         (result, spent, self.modes.as_mut().map(CpuModes::take).unwrap_or_default())
     }
 
     /// Notes the time of so many operations.
-    pub(super) fn note(&mut self, operation: Operation, number: u64, spent: Duration, looks: Looks) {
+    pub(super) fn note(&mut self, operation: Operation, number: u64, spent: Duration, looks: ModeSamples) {
         let found = self.of.entry(operation).or_default();
         let round_ns = self.rounds_ns.last().copied().unwrap_or(f64::NAN);
         found.relative.push(spent.as_nanos() as f64 / number as f64 / round_ns);

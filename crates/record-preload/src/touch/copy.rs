@@ -1,6 +1,6 @@
-//! Moving a resized object, by instructions that can be told from the program's own.
+//! Copies a resized object, by instructions that can be told from the program's own.
 //!
-//! The page faults they take are the recorder's, and known by the address of the instruction.
+//! The page faults of the copy are the recorder's; the address of the instruction identifies them.
 
 use core::arch::global_asm;
 
@@ -31,7 +31,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { hksim_touch_copy(to, from, bytes) }
 }
 
-/// First address of the instructions, and the address behind them.
+/// First address of the instructions, and the address after them.
 pub fn instructions() -> (u64, u64) {
     (hksim_touch_copy as *const () as u64, (&raw const hksim_touch_copy_end) as u64)
 }

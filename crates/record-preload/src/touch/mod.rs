@@ -1,10 +1,10 @@
-//! `--touch pages`: some objects come from pages of their own, so that their first touches are page faults.
+//! `--touch pages`: some objects are put on pages of their own, so that their first touches are page faults.
 //!
-//! The functions here stand between the recorder and the real allocator: the recorder calls them instead of it, and
-//! knows nothing of it. Without `--touch pages` none of them is ever called.
+//! The functions here are a layer between the recorder and the real allocator. The recorder calls them in place of the
+//! allocator's and is otherwise unaware of them. Without `--touch pages` they are never called.
 //!
-//! Watched objects ([`sampler`] picks them) come from a [`region`] of addresses that are used once. When one dies,
-//! the kernel is asked what became of its pages ([`states`]), and the pages are given back.
+//! [`sampler`] picks the watched objects. They come from a [`region`] whose addresses are used once. When one is freed,
+//! the kernel is asked for the states of its pages ([`states`]), and the pages are returned to the kernel.
 
 mod copy;
 mod region;
@@ -23,20 +23,20 @@ use crate::touched::WATCHED_BYTES_MIN;
 use region::Block;
 
 /// The functions of the real allocator.
-struct Behind(UnsafeCell<Functions>);
+struct RealFunctions(UnsafeCell<Functions>);
 
 // SAFETY: written once, before any function of this module can be called.
-unsafe impl Sync for Behind {}
+unsafe impl Sync for RealFunctions {}
 
-static BEHIND: Behind = Behind(UnsafeCell::new(Functions::NONE));
+static REAL: RealFunctions = RealFunctions(UnsafeCell::new(Functions::NONE));
 
-/// The functions that the recorder shall call instead of `found`, where objects are to be watched.
+/// The functions that the recorder calls in place of `found`, if objects are watched.
 pub fn instead_of(found: &Functions) -> Option<Functions> {
     if !sampler::is_on() || found.malloc.is_none() || !region::reserve() {
         return None;
     }
     // SAFETY: the only write, before the caller publishes the functions that read it.
-    unsafe { *BEHIND.0.get() = *found };
+    unsafe { *REAL.0.get() = *found };
     open::clear_deep_binding();
     Some(Functions {
         malloc: Some(malloc),
@@ -53,12 +53,12 @@ pub fn instead_of(found: &Functions) -> Option<Functions> {
     })
 }
 
-fn behind() -> &'static Functions {
+fn real_functions() -> &'static Functions {
     // SAFETY: written before the first call.
-    unsafe { &*BEHIND.0.get() }
+    unsafe { &*REAL.0.get() }
 }
 
-/// A watched object, if this request is one to watch.
+/// A watched object; null if this request is not watched.
 #[inline]
 fn watched(size: size_t, align: size_t) -> *mut c_void {
     let Some(turn) = sampler::turn(size) else {
@@ -69,7 +69,7 @@ fn watched(size: size_t, align: size_t) -> *mut c_void {
 
 unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
     let block = watched(size, 1);
-    match behind().malloc {
+    match real_functions().malloc {
         // SAFETY: malloc has no precondition.
         Some(real) if block.is_null() => unsafe { real(size) },
         _ => block,
@@ -79,7 +79,7 @@ unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
 unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     // Fresh pages are zero.
     let block = count.checked_mul(size).map_or(null_mut(), |bytes| watched(bytes, 1));
-    match behind().calloc {
+    match real_functions().calloc {
         // SAFETY: calloc has no precondition.
         Some(real) if block.is_null() => unsafe { real(count, size) },
         _ => block,
@@ -90,7 +90,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
     if let Some(block) = Block::at(block) {
         return block.release();
     }
-    if let Some(real) = behind().free {
+    if let Some(real) = real_functions().free {
         // SAFETY: by the caller's promise.
         unsafe { real(block) }
     }
@@ -108,10 +108,10 @@ unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
     }
 }
 
-/// What the real allocator does of `realloc(p, 0)` is its own choice.
+/// The real allocator decides what `realloc(p, 0)` does.
 unsafe fn resize_to_nothing(block: Block) -> *mut c_void {
     block.release();
-    let functions = behind();
+    let functions = real_functions();
     let (Some(malloc), Some(realloc)) = (functions.malloc, functions.realloc) else {
         return null_mut();
     };
@@ -130,7 +130,7 @@ unsafe fn resize(block: Block, size: size_t) -> *mut c_void {
     }
     let new = region::allocate_with_room(size).map_or_else(
         // SAFETY: malloc has no precondition.
-        || behind().malloc.map_or(null_mut(), |real| unsafe { real(size) }),
+        || real_functions().malloc.map_or(null_mut(), |real| unsafe { real(size) }),
         Block::address,
     );
     if !new.is_null() {
@@ -141,12 +141,12 @@ unsafe fn resize(block: Block, size: size_t) -> *mut c_void {
     new
 }
 
-/// Resizes a block of the real allocator. One that grows to a page and more is watched from then on.
+/// Resizes a block of the real allocator. One that grows to a page or more is watched from then on.
 ///
 /// # Safety
 /// `block` is a live block of the real allocator.
 unsafe fn resize_real(block: *mut c_void, size: size_t) -> *mut c_void {
-    let functions = behind();
+    let functions = real_functions();
     let Some(real) = functions.realloc else {
         return null_mut();
     };
@@ -171,7 +171,7 @@ unsafe fn resize_real(block: *mut c_void, size: size_t) -> *mut c_void {
 unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: size_t, size: size_t) -> c_int {
     let valid = align.is_power_of_two() && align.is_multiple_of(size_of::<*mut c_void>());
     let block = if valid { watched(size, align) } else { null_mut() };
-    match behind().posix_memalign {
+    match real_functions().posix_memalign {
         // SAFETY: by the caller's promise.
         Some(real) if block.is_null() => unsafe { real(out, align, size) },
         _ => {
@@ -184,7 +184,7 @@ unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: size_t, size: 
 
 unsafe extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
     let block = if align.is_power_of_two() { watched(size, align) } else { null_mut() };
-    match behind().aligned_alloc {
+    match real_functions().aligned_alloc {
         // SAFETY: the real function checks its arguments.
         Some(real) if block.is_null() => unsafe { real(align, size) },
         _ => block,
@@ -193,7 +193,7 @@ unsafe extern "C" fn aligned_alloc(align: size_t, size: size_t) -> *mut c_void {
 
 unsafe extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
     let block = if align.is_power_of_two() { watched(size, align) } else { null_mut() };
-    match behind().memalign {
+    match real_functions().memalign {
         // SAFETY: the real function checks its arguments.
         Some(real) if block.is_null() => unsafe { real(align, size) },
         _ => block,
@@ -202,7 +202,7 @@ unsafe extern "C" fn memalign(align: size_t, size: size_t) -> *mut c_void {
 
 unsafe extern "C" fn valloc(size: size_t) -> *mut c_void {
     let block = watched(size, region::PAGE);
-    match behind().valloc {
+    match real_functions().valloc {
         // SAFETY: valloc has no precondition.
         Some(real) if block.is_null() => unsafe { real(size) },
         _ => block,
@@ -212,7 +212,7 @@ unsafe extern "C" fn valloc(size: size_t) -> *mut c_void {
 unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
     let whole_pages = size.checked_next_multiple_of(region::PAGE).unwrap_or(0);
     let block = watched(whole_pages, 1);
-    match behind().pvalloc {
+    match real_functions().pvalloc {
         // SAFETY: pvalloc has no precondition.
         Some(real) if block.is_null() => unsafe { real(size) },
         _ => block,
@@ -220,7 +220,7 @@ unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
 }
 
 unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
-    match (Block::at(block), behind().malloc_usable_size) {
+    match (Block::at(block), real_functions().malloc_usable_size) {
         (Some(block), _) => block.bytes(),
         // SAFETY: by the caller's promise.
         (None, Some(real)) => unsafe { real(block) },

@@ -1,7 +1,7 @@
-//! The region that watched objects lie in: each alone on fresh pages, no address used twice.
+//! The region of watched objects: each is alone on fresh pages, and no address is reused.
 //!
-//! A small object lies across two pages, as far as its alignment permits: so it can be seen what happens first on either side of a
-//! boundary. Where the boundary lies in it varies from object to object.
+//! A small object crosses a page boundary, if its alignment permits, so that the first accesses on both sides can be
+//! seen. The position of the boundary in the object varies from object to object.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -15,24 +15,24 @@ use crate::touched::{PAGE_BYTES, REGION_BASE, REGION_BYTES, REGION_PLACES, WATCH
 /// Bytes of a page.
 pub const PAGE: usize = PAGE_BYTES as usize;
 const PAGES: usize = (REGION_BYTES / PAGE_BYTES) as usize;
-/// Pages made accessible at a time; the rest of the region is no memory that a program could lock or dump.
+/// Pages made accessible at a time. The rest of the region is not memory that a program could lock or dump.
 const OPENED_PAGES: usize = 16 << 10;
-/// A slot's pages as a log2 stand above this bit of its entry in the table; 0 there: as many as its bytes need.
+/// Lowest bit of a slot's number of pages, as a log2, in its table entry; 0 there: as many as its bytes need.
 const ROOM_SHIFT: u32 = 56;
-/// Where the object begins on its first page stands above this bit, in units of [`GRAIN`].
+/// Lowest bit of the object's offset on its first page, in units of [`GRAIN`].
 const LEAD_SHIFT: u32 = 48;
 /// All blocks begin at multiples of this.
 const GRAIN: usize = 16;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
-/// The first page never handed out.
+/// The first page not allocated yet.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// Pages before this one are accessible.
 static OPENED: AtomicUsize = AtomicUsize::new(0);
-/// One entry per page: of the first page of a live object, its size and room; 0 elsewhere. A forked child has a copy.
+/// One entry per page. The first page of a live object has its size and room; others are 0. A forked child has a copy.
 static SLOTS: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 
-/// Reserves the region; false if the system has no room for it.
+/// Reserves the region; false if the address space has no room for it.
 pub fn reserve() -> bool {
     let slots = sys::map_unbacked(PAGES * size_of::<AtomicU64>());
     if slots.is_null() {
@@ -55,7 +55,7 @@ pub fn base() -> usize {
     BASE.load(Ordering::Relaxed)
 }
 
-/// The first page never handed out.
+/// The first page not allocated yet.
 pub fn pages_used() -> usize {
     NEXT.load(Ordering::Relaxed)
 }
@@ -66,8 +66,9 @@ pub struct Block {
     page: usize,
 }
 
-/// Fresh pages for an object of `bytes` (above 0), aligned to `align` (a power of two); `None` if the region is used up. A small one
-/// lies across a boundary of pages; `turn` tells objects of one kind apart, so that they have it in different places.
+/// Fresh pages for an object of `bytes` (above 0), aligned to `align` (a power of two); `None` if the region is used
+/// up. A small object crosses a page boundary; `turn` counts the objects of one kind, so that the boundary's position
+/// differs between them.
 pub fn allocate(bytes: usize, align: usize, turn: u32) -> Option<Block> {
     let lead = if bytes < WATCHED_BYTES_MIN as usize { lead(bytes, align, turn) } else { 0 };
     let page = take((lead + bytes).div_ceil(PAGE), align.div_ceil(PAGE))?;
@@ -75,17 +76,18 @@ pub fn allocate(bytes: usize, align: usize, turn: u32) -> Option<Block> {
     Some(Block { page })
 }
 
-/// Where an object of less than a page begins on its first page, so that some of it lies on the next; 0 if its alignment forbids that.
+/// Offset on its first page of an object smaller than a page, so that part of it is on the next; 0 if its alignment
+/// forbids that.
 fn lead(bytes: usize, align: usize, turn: u32) -> usize {
     let step = align.max(GRAIN);
     let places = bytes.saturating_sub(1) / step;
-    // Multiples of the golden ratio fall evenly into the places, however many they are.
+    // Multiples of the golden ratio are spread evenly over the positions, however many there are.
     let share = turn.wrapping_add(1).wrapping_mul(0x9E37_79B9);
     let place = ((u64::from(share) * places as u64) >> 32) as usize;
     if places == 0 { 0 } else { PAGE - (place + 1) * step }
 }
 
-/// The same for an object that has grown and will grow on: with room for twice its size.
+/// The same for an object that has grown and is likely to grow again: with room for twice its size.
 pub fn allocate_with_room(bytes: usize) -> Option<Block> {
     let pages = bytes.div_ceil(PAGE).checked_mul(2)?.checked_next_power_of_two()?;
     let page = take(pages, 1)?;
@@ -108,7 +110,7 @@ fn take(pages: usize, align_pages: usize) -> Option<usize> {
     }
 }
 
-/// Makes pages accessible. Threads that do it at once do the same.
+/// Makes pages accessible. If several threads do it at once, the effect is the same.
 fn open_up_to(end: usize) -> bool {
     let opened = OPENED.load(Ordering::Acquire);
     if end <= opened {
@@ -131,7 +133,7 @@ fn slot(page: usize) -> &'static AtomicU64 {
 }
 
 impl Block {
-    /// The live object that begins at `address`, if it is one of the region.
+    /// The live object that begins at `address`, if it is in the region.
     #[inline]
     pub fn at(address: *mut c_void) -> Option<Self> {
         let offset = (address as usize).wrapping_sub(base());
@@ -139,38 +141,38 @@ impl Block {
             return None;
         }
         let block = Self { page: offset / PAGE };
-        // What is no live object goes to the real allocator, which knows best what to say of it.
+        // Anything but a live object goes to the real allocator, which can best report the error.
         let is_live = block.page < pages_used() && slot(block.page).load(Ordering::Acquire) != 0;
         (is_live && block.lead() == offset % PAGE).then_some(block)
     }
 
-    /// Its address.
+    /// The object's address.
     pub fn address(self) -> *mut c_void {
         (base() + self.page * PAGE + self.lead()) as *mut c_void
     }
 
-    /// Where it begins on its first page.
+    /// The object's offset on its first page.
     pub fn lead(self) -> usize {
         let entry = slot(self.page).load(Ordering::Relaxed);
         (entry >> LEAD_SHIFT) as usize % (PAGE / GRAIN) * GRAIN
     }
 
-    /// Its first page, from the start of the region.
+    /// Number of the object's first page in the region.
     pub fn page(self) -> usize {
         self.page
     }
 
-    /// Its size as the program asked for it.
+    /// Requested size of the object.
     pub fn bytes(self) -> usize {
         (slot(self.page).load(Ordering::Relaxed) & ((1 << LEAD_SHIFT) - 1)) as usize
     }
 
-    /// Its pages.
+    /// Number of the object's pages.
     pub fn pages(self) -> usize {
         (self.lead() + self.bytes()).div_ceil(PAGE)
     }
 
-    /// Pages it may grow to where it is.
+    /// Number of pages that the object can grow to in place.
     fn room(self) -> usize {
         match slot(self.page).load(Ordering::Relaxed) >> ROOM_SHIFT {
             0 => self.pages(),
@@ -178,11 +180,12 @@ impl Block {
         }
     }
 
-    /// Resizes the object where it is; false, and nothing is done, if it has no room. Pages cut off are given back for good.
+    /// Resizes the object in place; false, without effect, if it has no room. Pages cut off are returned to the kernel
+    /// for good.
     pub fn resize_in_place(self, bytes: usize) -> bool {
         let lead = self.lead();
         let (before, after) = (self.pages(), (lead + bytes).div_ceil(PAGE));
-        // Of a large object the pages are told apart, from its own start.
+        // The pages of a large object are counted from its own start.
         let outgrows = lead > 0 && bytes >= WATCHED_BYTES_MIN as usize;
         if after > self.room() || outgrows {
             return false;
@@ -197,7 +200,7 @@ impl Block {
         true
     }
 
-    /// Ends the object.
+    /// Frees the object.
     pub fn release(self) {
         let pages = self.pages();
         slot(self.page).store(0, Ordering::Release);
@@ -205,7 +208,7 @@ impl Block {
     }
 }
 
-/// Notes what became of the pages, and gives their memory back.
+/// Stores the states of the pages and returns their memory to the kernel.
 fn give_back(page: usize, pages: usize) {
     let _errno = sys::Errno::save();
     if states::note(page, pages) {

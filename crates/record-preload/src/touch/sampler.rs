@@ -1,25 +1,25 @@
-//! Which objects are watched: one in N of each call site and size class, and all of a page and more.
+//! Chooses the watched objects: one in N of each call site and size class, and all of a page or more.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::site;
 use crate::touched::{SAMPLE_VARIABLE, WATCHED_BYTES_MIN};
 
-/// Counters, a power of two. Two sites that share one are sampled together, 1 in N of both.
+/// Number of counters, a power of two. Two sites that share one are sampled together, one in N of both.
 const COUNTERS: usize = 1 << 14;
-/// Sizes are told apart in steps of this many bytes (as a log2).
+/// log2 of the size classes' step in bytes.
 const SIZE_STEP_LOG2: u32 = 4;
 
-/// Objects of a kind to let pass until one is watched; 0 before the first.
+/// Objects of a kind to skip until the next is watched; 0 before the first.
 static LEFT: [AtomicU32; COUNTERS] = [const { AtomicU32::new(0) }; COUNTERS];
-/// Objects of a kind that were watched.
+/// Objects of a kind watched so far.
 static TURNS: [AtomicU32; COUNTERS] = [const { AtomicU32::new(0) }; COUNTERS];
 /// The N; 0 until it is known.
 static ONE_IN: AtomicU32 = AtomicU32::new(0);
-/// State of the random numbers. Races between threads only repeat a number.
+/// State of the random number generator. Races between threads only repeat a number.
 static RANDOM: AtomicU64 = AtomicU64::new(0x9E37_79B9_7F4A_7C15);
 
-/// Whether objects are to be watched at all, as the environment says.
+/// Whether objects are watched at all, according to the environment.
 pub fn is_on() -> bool {
     const NAME: [u8; SAMPLE_VARIABLE.len() + 1] = zero_ended();
     // SAFETY: the name ends with a zero byte. This runs at the first allocating call, before the program does.
@@ -30,7 +30,7 @@ pub fn is_on() -> bool {
     // SAFETY: not null, so a C string.
     let digits = unsafe { core::ffi::CStr::from_ptr(value) }.to_bytes();
     let one_in = core::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u32>().ok()).unwrap_or(0);
-    // Gaps reach twice as far.
+    // Gaps are up to twice as long.
     ONE_IN.store(one_in.min(u32::MAX / 2), Ordering::Relaxed);
     one_in > 0
 }
@@ -40,9 +40,9 @@ pub fn one_in() -> u32 {
     ONE_IN.load(Ordering::Relaxed)
 }
 
-/// Whether to watch an object of this size that is about to be made, and if so, how many of its kind were watched before (0 where it
-/// is large). The first of each kind is watched; the gaps between the following are random, N on average, so that no rhythm of the
-/// program can hide behind them.
+/// Whether to watch a new object of this size; if so, how many of its kind were watched before (0 for a large object).
+/// The first of each kind is watched. The gaps after it are random, N on average, so that they cannot coincide with a
+/// periodic pattern in the program.
 #[inline]
 pub fn turn(size: usize) -> Option<u32> {
     if size as u64 >= WATCHED_BYTES_MIN {
@@ -61,7 +61,7 @@ pub fn turn(size: usize) -> Option<u32> {
     is_due.then(|| TURNS[place].fetch_add(1, Ordering::Relaxed))
 }
 
-/// A number from 1 to 2N - 1.
+/// A random number from 1 to 2N - 1.
 #[cold]
 fn gap() -> u32 {
     let mut state = RANDOM.load(Ordering::Relaxed);

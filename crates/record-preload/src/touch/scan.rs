@@ -1,4 +1,4 @@
-//! Which pages of the region are present: `PAGEMAP_SCAN` (Linux 6.7).
+//! Finds the present pages of the region: `PAGEMAP_SCAN` (Linux 6.7).
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -8,23 +8,23 @@ use libc::c_int;
 use crate::sys;
 use crate::touch::region::{self, PAGE};
 
-/// Answers taken at a time; they stand on the program's stack.
+/// Most answers of one call; they are on the program's stack.
 const RUNS: usize = 32;
-/// Descriptors of the recorder are put this high, out of the way of programs that expect low numbers.
+/// Lowest number of the recorder's descriptors, out of the way of programs that expect low numbers.
 const LEAST_FD: c_int = 900;
 
-/// Neighbouring pages in one state.
+/// A run of adjacent pages in the same state.
 pub struct Present {
-    /// The first, from the start of the region.
+    /// Number of the first page in the region.
     pub first_page: usize,
-    /// How many.
+    /// Number of pages.
     pub pages: usize,
-    /// Whether they are the kernel's page of zeros: read, never written.
+    /// Whether they are the kernel's zero page: read, never written.
     pub is_zero: bool,
 }
 
-/// Hands the present ones of some pages to `each`, in order; false if the kernel did not tell. `pagemap` keeps the
-/// descriptor of the page tables, 0 at first.
+/// Passes the present runs of some pages to `each`, in order; false if the kernel cannot report them. `pagemap` holds
+/// the descriptor of the page tables, initially 0.
 pub fn each_present(pagemap: &AtomicI32, page: usize, pages: usize, mut each: impl FnMut(Present)) -> bool {
     let base = region::base() as u64;
     let (mut start, end) = (base + (page * PAGE) as u64, base + ((page + pages) * PAGE) as u64);
@@ -43,8 +43,8 @@ pub fn each_present(pagemap: &AtomicI32, page: usize, pages: usize, mut each: im
     true
 }
 
-/// Fills `runs`; how many there are, or `None` if the kernel cannot tell. A program that closes all descriptors closes
-/// this one too, and may open something else under its number: then another is opened.
+/// Fills `runs` and returns their number; `None` if the kernel cannot report them. A program that closes all
+/// descriptors closes this one too, and may reuse its number; a new one is opened then.
 fn fill(pagemap: &AtomicI32, start: u64, end: u64, runs: &mut [Region]) -> Option<usize> {
     let known = pagemap.load(Ordering::Acquire);
     if known > 0

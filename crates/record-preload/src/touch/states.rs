@@ -1,4 +1,4 @@
-//! What became of each page, told by the kernel when its object dies, kept in a file beside the spool.
+//! The final state of each page, read from the kernel when its object is freed, and stored in a file beside the log.
 
 use core::cell::Cell;
 use core::ptr::null_mut;
@@ -13,24 +13,24 @@ use crate::touched::{
     PAGE_ABSENT, PAGE_READ, PAGE_WRITTEN, REGION_BYTES, STATES_OFFSET, TOUCHED_MAGIC, TOUCHED_SUFFIX, TouchedControl,
 };
 
-/// Pages whose states are mapped together; the file grows by so many bytes.
+/// Pages whose states are mapped together; the file grows by that many bytes.
 const WINDOW_PAGES: usize = 64 << 10;
 const WINDOWS: usize = (REGION_BYTES as usize / PAGE) / WINDOW_PAGES;
 
-/// Not begun (as a forked child finds it).
+/// Not started (as a forked child finds it).
 const NEW: u32 = 0;
-/// Some thread opens the file.
+/// A thread is opening the file.
 const STARTING: u32 = 1;
-/// The file is there.
+/// The file is open.
 const READY: u32 = 2;
-/// It could not be made.
+/// The file could not be created.
 const OFF: u32 = 3;
 
-/// The file of this process, in memory that a forked child finds zeroed.
+/// The file of this process; the state is in memory that a forked child finds zeroed.
 #[repr(C)]
 struct States {
     state: AtomicU32,
-    /// The process's page tables, 0 before they are first needed.
+    /// Descriptor of the process's page tables, 0 before its first use.
     pagemap: AtomicI32,
     pid: Cell<u32>,
     control: Cell<*mut TouchedControl>,
@@ -39,7 +39,7 @@ struct States {
 
 static STATES: AtomicPtr<States> = AtomicPtr::new(null_mut());
 
-/// Looks at what is left when the program ends.
+/// Reads the states of the remaining pages when the program ends.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = {
@@ -49,12 +49,12 @@ static AT_END: extern "C" fn() = {
     at_end
 };
 
-/// Makes sure that there is a file for this process's states; false if there is none.
+/// Ensures that this process has a file for its states; false if that failed.
 pub fn begin() -> bool {
     States::current().is_some()
 }
 
-/// Notes the states of pages that die with their object; whether any of them is present.
+/// Stores the states of pages whose object is being freed. Returns whether any of them is present.
 pub fn note(page: usize, pages: usize) -> bool {
     let Some(states) = States::current() else {
         return true;
@@ -75,7 +75,7 @@ pub fn note(page: usize, pages: usize) -> bool {
     any
 }
 
-/// Copies the pages of a block that the program has written. What it has not, is zero in both.
+/// Copies the pages of a block that the program has written; all others are zero in both blocks.
 ///
 /// # Safety
 /// `new` is fresh, zero, and at least as large.
@@ -102,7 +102,7 @@ pub unsafe fn copy_touched(block: Block, new: *mut libc::c_void) {
     }
 }
 
-/// Counts an object for which the region had no room.
+/// Counts an object that did not fit into the region.
 pub fn count_turned_down() {
     let _errno = sys::Errno::save();
     if let Some(states) = States::current() {
@@ -110,7 +110,7 @@ pub fn count_turned_down() {
     }
 }
 
-/// The pages that are present at the end keep the states they have now.
+/// Stores the states of the pages that are present at the end.
 fn look_at_end() {
     let _errno = sys::Errno::save();
     let _signals = sys::SignalsBlocked::new();
@@ -118,7 +118,7 @@ fn look_at_end() {
     let Some(states) = (unsafe { STATES.load(Ordering::Acquire).as_ref() }) else {
         return;
     };
-    // A child that shares its parent's memory (vfork) does not end its parent.
+    // A child that shares its parent's memory (vfork) must not end its parent's recording.
     if states.state.load(Ordering::Acquire) != READY || Some(states.pid.get()) != sys::pid() {
         return;
     }
@@ -131,7 +131,7 @@ fn look_at_end() {
 }
 
 impl States {
-    /// The file of this process, made if need be.
+    /// The file of this process; creates it if needed.
     fn current() -> Option<&'static Self> {
         let states = Self::shared()?;
         if matches!(states.state.load(Ordering::Acquire), NEW | STARTING) {
@@ -140,14 +140,14 @@ impl States {
         (states.state.load(Ordering::Acquire) == READY).then_some(states)
     }
 
-    /// Makes the file, or waits until another thread has.
+    /// Creates the file, or waits until another thread has created it.
     #[cold]
     fn begin(&self) {
         let _errno = sys::Errno::save();
-        // A signal handler that came in between would wait for itself.
+        // A signal handler that interrupted this would wait for itself.
         let _signals = sys::SignalsBlocked::new();
         if self.state.compare_exchange(NEW, STARTING, Ordering::Acquire, Ordering::Acquire).is_ok() {
-            // The spool comes first. While another thread opens that, this can be tried again.
+            // The log comes first. While another thread is opening the log, this can be tried again.
             let failed = if process::is_off() { OFF } else { NEW };
             self.state.store(if self.start() { READY } else { failed }, Ordering::Release);
         }
@@ -192,12 +192,12 @@ impl States {
             sample: u64::from(sampler::one_in()),
             ..TouchedControl::default()
         };
-        // SAFETY: the page was just mapped; nobody else knows it yet.
+        // SAFETY: the page was just mapped; no other thread knows it yet.
         unsafe { control.write(filled) };
         true
     }
 
-    /// Maps a part of the file, with space of its own on the disk.
+    /// Maps a part of the file and reserves its disk space.
     fn map_file(&self, offset: u64, bytes: usize) -> *mut u8 {
         let Some(fd) = Process::current().map(|process| process.open_beside(TOUCHED_SUFFIX)).filter(|&fd| fd >= 0)
         else {
@@ -245,7 +245,7 @@ impl States {
         }
     }
 
-    /// Hands the present ones of some pages to `each`, in order; false if the kernel did not tell.
+    /// Passes the present runs of some pages to `each`, in order; false if the kernel cannot report them.
     fn each_present(&self, page: usize, pages: usize, each: impl FnMut(Present)) -> bool {
         scan::each_present(&self.pagemap, page, pages, each)
     }

@@ -1,14 +1,14 @@
-//! From the clock of page faults to the clock of events.
+//! Converts times of page faults to times of events.
 
 use std::path::Path;
 
 use crate::clock::{ClockPair, TickRate};
 use crate::error::RecordError;
 
-/// Bytes of a pair of readings in its file: ticks, nanoseconds; little-endian.
+/// Bytes of a pair of readings in a file: ticks, then nanoseconds, little-endian.
 pub const PAIR_BYTES: usize = 16;
 
-/// A pair of readings as bytes of the file.
+/// The file format of a pair of readings.
 pub fn to_bytes(pair: ClockPair) -> [u8; PAIR_BYTES] {
     let mut bytes = [0; PAIR_BYTES];
     bytes[..8].copy_from_slice(&pair.ticks.to_le_bytes());
@@ -16,7 +16,8 @@ pub fn to_bytes(pair: ClockPair) -> [u8; PAIR_BYTES] {
     bytes
 }
 
-/// Both clocks, read together every now and then while the program ran: between two readings they run evenly.
+/// Both clocks, read together from time to time while the program ran. Between two readings they are taken to run
+/// evenly.
 pub struct Clocks {
     pairs: Vec<ClockPair>,
     rate: TickRate,
@@ -24,7 +25,8 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Reads the pairs of a session. Times will count from `start_ticks`; `rate` serves before the first pair and after the last.
+    /// Reads the pairs of a session. Times count from `start_ticks`; `rate` is used before the first pair and after the
+    /// last.
     ///
     /// # Errors
     /// The file cannot be read or holds no pair.
@@ -41,7 +43,7 @@ impl Clocks {
         Ok(Self { pairs, rate, start_ticks })
     }
 
-    /// A reading of CLOCK_MONOTONIC as nanoseconds since the start; of earlier ones, `None`.
+    /// Converts CLOCK_MONOTONIC to nanoseconds since the start; `None` for times before it.
     pub fn since_start(&self, monotonic_ns: u64) -> Option<u64> {
         Some(self.rate.ns(self.ticks(monotonic_ns).checked_sub(self.start_ticks)?))
     }
@@ -70,7 +72,7 @@ mod tests {
 
     #[test]
     fn times_go_by_the_readings_around_them() {
-        // 2 ticks a nanosecond at first, 3 in the second stretch.
+        // 2 ticks a nanosecond at first, then 3.
         let pairs = [(1_000, 500), (3_000, 1_500), (6_000, 2_500)].map(|(ticks, ns)| ClockPair { ticks, ns });
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), pairs.map(to_bytes).concat()).expect("writable");

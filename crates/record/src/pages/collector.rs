@@ -1,4 +1,4 @@
-//! Writes down page faults on watched pages while the program runs.
+//! Collects page faults on watched pages while the program runs.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,30 +15,30 @@ use crate::clock::ClockPair;
 use crate::error::RecordError;
 use crate::pages::clocks;
 use crate::pages::fault::Fault;
-use crate::pages::perf::{Sight, open_rings};
+use crate::pages::perf::{FaultVisibility, open_rings};
 use crate::pages::ring::{Record, Ring};
 use crate::touched::{REGION_BASE, REGION_BYTES, REGION_PLACES};
 
-/// The folder in a session.
+/// Directory of the faults in a session.
 const FOLDER: &str = "faults";
-/// What was seen, in that folder.
+/// File in that directory with what was seen.
 const SEEN_FILE: &str = "seen.json";
 const CLOCKS_FILE: &str = "clocks";
-/// Time between two looks at the rings.
+/// Interval between two reads of the rings.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// Looks between two readings of the clocks.
+/// Reads of the rings between two readings of the clocks.
 const LOOKS_PER_READING: u32 = 50;
-/// Faults are taken once they are so old: then all rings have those before them, and they can be put in order.
+/// Minimum age of a fault when it is read: by then all rings have the faults before it, and they can be sorted.
 const SETTLED_NS: u64 = 300_000;
 
 /// What the collector saw.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Seen {
-    /// What the kernel told.
-    pub sight: Sight,
-    /// Why it did not tell more.
+    /// What the kernel reported.
+    pub sight: FaultVisibility,
+    /// Why it did not report more.
     pub why_not_better: Option<String>,
-    /// Faults that could not be kept: the rings or the disk were full.
+    /// Faults lost because the rings or the disk were full.
     pub faults_lost: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct Seen {
 pub struct FaultFiles(PathBuf);
 
 impl FaultFiles {
-    /// Those of a session, which may be without.
+    /// The files of a session, which may have none.
     pub fn of(session: &Path) -> Self {
         Self(session.join(FOLDER))
     }
@@ -62,7 +62,7 @@ impl FaultFiles {
         self.0.join(CLOCKS_FILE)
     }
 
-    /// What was seen; `None` for a session that watched nothing.
+    /// What was seen; `None` for a session without watched pages.
     ///
     /// # Errors
     /// The file is damaged.
@@ -82,7 +82,7 @@ impl FaultFiles {
     }
 }
 
-/// The collector at work, in a thread of its own.
+/// The collector, running in its own thread.
 pub struct Collector {
     files: FaultFiles,
     seen: Seen,
@@ -91,7 +91,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Begins with whatever the calling thread starts from now on.
+    /// Starts collecting for all processes that the calling thread starts from now on.
     ///
     /// # Errors
     /// The session cannot be written.
@@ -102,10 +102,10 @@ impl Collector {
         let clocks = File::create(&path).map_err(RecordError::io(&path, "create"))?;
         let (sight, rings, why_not_better) = open_rings();
         let seen = Seen { sight, why_not_better, faults_lost: 0 };
-        // A session without its recorder has at least this.
+        // A recovered session has at least this.
         files.save(&seen)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let mut work = Work { rings, files: files.clone(), clocks, batch: HashMap::new(), lost: 0 };
+        let mut work = CollectorThread { rings, files: files.clone(), clocks, batch: HashMap::new(), lost: 0 };
         work.read_clocks();
         let thread = {
             let stop = Arc::clone(&stop);
@@ -114,29 +114,29 @@ impl Collector {
         Ok(Self { files, seen, stop, thread })
     }
 
-    /// Ends, and notes what was seen.
+    /// Stops, and saves what was seen.
     ///
     /// # Errors
     /// The session cannot be written.
     pub fn end(mut self) -> Result<(), RecordError> {
         self.stop.store(true, Ordering::Release);
-        // A collector that panicked has lost what nobody can count.
+        // If the collector panicked, the number of lost faults is unknown, but not 0.
         self.seen.faults_lost = self.thread.join().unwrap_or(1);
         self.files.save(&self.seen)
     }
 }
 
-/// What the thread works with.
-struct Work {
+/// State of the thread.
+struct CollectorThread {
     rings: Vec<Ring>,
     files: FaultFiles,
     clocks: File,
-    /// Faults of one look, by process.
+    /// Faults of one read, by process.
     batch: HashMap<u32, Vec<Fault>>,
     lost: u64,
 }
 
-impl Work {
+impl CollectorThread {
     fn run(mut self, stop: &AtomicBool) -> u64 {
         let mut looks = 0_u32;
         while !stop.load(Ordering::Acquire) {
@@ -153,11 +153,11 @@ impl Work {
     }
 
     fn read_clocks(&mut self) {
-        // Should the disk be full, the readings before serve on.
+        // If the disk is full, the earlier readings are extrapolated.
         let _ = self.clocks.write_all(&clocks::to_bytes(ClockPair::now()));
     }
 
-    /// Takes the faults up to that time out of the rings, and appends them to their files in order.
+    /// Moves the faults up to `until_ns` from the rings to their files, in order.
     fn look(&mut self, until_ns: u64) {
         let (batch, lost) = (&mut self.batch, &mut self.lost);
         for ring in &mut self.rings {

@@ -1,4 +1,4 @@
-//! A page fault on a watched page, as it stands in a session.
+//! A page fault on a watched page, and its file format.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
@@ -10,7 +10,7 @@ use crate::error::RecordError;
 
 /// Bytes of a fault in a file.
 pub const FAULT_BYTES: usize = 32;
-/// Bytes read at a time.
+/// Bytes read at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// A page fault. In a file: time, page with the access in its low bits, instruction, thread id, zero; little-endian.
@@ -20,7 +20,7 @@ pub struct Fault {
     pub time_ns: u64,
     /// First address of the page.
     pub page: u64,
-    /// What the program tried; `None` where the kernel did not tell.
+    /// What the program tried; `None` if the kernel did not report it.
     pub access: Option<Access>,
     /// Address of the instruction.
     pub instruction: u64,
@@ -29,7 +29,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// The fault as bytes of a file.
+    /// The file format of the fault.
     pub fn to_bytes(self) -> [u8; FAULT_BYTES] {
         let access = match self.access {
             None => 0,
@@ -59,7 +59,7 @@ impl Fault {
     }
 }
 
-/// The faults of a process, in the order of their file. A fault cut off at the end (full disk) is left out.
+/// The faults of a process, in the order of their file. An incomplete last fault (full disk) is dropped.
 pub struct FaultReader {
     /// `None` for a process without faults.
     file: Option<BufReader<File>>,

@@ -1,4 +1,4 @@
-//! What a process image left about its watched pages: their states, and the faults on them.
+//! The watched pages of a process image: their states, and the faults on them.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -9,20 +9,20 @@ use hksim_trace::event::Access;
 
 use crate::clock::TickRate;
 use crate::error::RecordError;
+use crate::event_log::{Control, LOG_SUFFIX};
 use crate::pages::clocks::Clocks;
 use crate::pages::collector::{FaultFiles, Seen};
 use crate::pages::fault::FaultReader;
-use crate::pages::perf::Sight;
-use crate::spool::{Control, SPOOL_SUFFIX};
+use crate::pages::perf::FaultVisibility;
 use crate::touched::{
     PAGE_ABSENT, PAGE_BYTES, PAGE_READ, PAGE_UNKNOWN, PAGE_WRITTEN, REGION_BYTES, STATES_OFFSET, TOUCHED_MAGIC,
     TOUCHED_SUFFIX, TouchedControl,
 };
 
-/// What became of a page.
+/// Final state of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageEnd {
-    /// Nobody could look.
+    /// Unknown: its state could not be read.
     Unknown,
     /// Never touched.
     Untouched,
@@ -32,14 +32,14 @@ pub enum PageEnd {
     Written,
 }
 
-/// A fault that stands for a touch, in the trace's time.
+/// A fault that is a touch, in the trace's time.
 #[derive(Clone, Copy, Debug)]
 pub struct SeenFault {
     /// Nanoseconds since the start of the image.
     pub time_ns: u64,
     /// First address of the page.
     pub page: u64,
-    /// What the program tried; `None` where the kernel did not tell.
+    /// What the program tried; `None` if the kernel did not report it.
     pub access: Option<Access>,
     /// Kernel thread id.
     pub tid: u32,
@@ -52,27 +52,27 @@ pub struct ImagePages {
     path: PathBuf,
     faults: FaultReader,
     clocks: Clocks,
-    /// Faults from then on are those of the image that took this one's place.
+    /// From this time on, faults are those of the image that replaced this one.
     end_ns: u64,
     /// What the collector saw.
     pub seen: Seen,
-    /// Pages with a second fault, where faults do not say what they were.
+    /// Pages with a second fault, if faults do not report the kind of access.
     twice: Option<File>,
 }
 
 impl ImagePages {
-    /// Opens what belongs to the spool at `spool`, of process `pid`; `None` if nothing of it was watched. A page has one
-    /// owner, and what faults do not tell is worked out here, ahead of the events.
+    /// Opens the files that belong to the log at `log`, of process `pid`; `None` if it has no watched pages. A page has
+    /// one owner, so the kind of each first access, if faults do not report it, is derived here before any event.
     ///
     /// # Errors
-    /// A file cannot be read, or is none of ours.
-    pub fn open(spool: &Path, control: &Control, rate: TickRate) -> Result<Option<Self>, RecordError> {
-        let session = spool.parent().unwrap_or(Path::new("/"));
+    /// A file cannot be read, or has a wrong format.
+    pub fn open(log: &Path, control: &Control, rate: TickRate) -> Result<Option<Self>, RecordError> {
+        let session = log.parent().unwrap_or(Path::new("/"));
         let files = FaultFiles::of(session);
         let Some(seen) = files.seen()? else {
             return Ok(None);
         };
-        let path = spool.with_extension(TOUCHED_SUFFIX.trim_start_matches('.'));
+        let path = log.with_extension(TOUCHED_SUFFIX.trim_start_matches('.'));
         let states = match File::open(&path) {
             Ok(states) => states,
             Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
@@ -82,33 +82,33 @@ impl ImagePages {
             return Ok(None);
         };
         let clocks = Clocks::read(&files.clocks(), rate, control.start_ticks)?;
-        let next_ticks = next_image(spool).and_then(|next| start_ticks(&next)).unwrap_or(u64::MAX);
+        let next_ticks = next_image(log).and_then(|next| start_ticks(&next)).unwrap_or(u64::MAX);
         let end_ns = rate.ns(next_ticks.saturating_sub(control.start_ticks));
         let faults = FaultReader::open(&files.of_process(control.pid))?;
         let mut pages = Self { control: touched, states, path, faults, clocks, end_ns, seen, twice: None };
-        if matches!(pages.seen.sight, Sight::Faults | Sight::UserFaults) {
+        if matches!(pages.seen.sight, FaultVisibility::Faults | FaultVisibility::UserFaults) {
             pages.twice = Some(pages.find_twice()?);
             pages.faults = FaultReader::open(&files.of_process(control.pid))?;
         }
         Ok(Some(pages))
     }
 
-    /// Whether `address` lies in the region of watched objects.
+    /// Whether `address` is in the region of watched objects.
     pub fn is_watched(&self, address: u64) -> bool {
         address.wrapping_sub(self.control.region_base) < REGION_BYTES
     }
 
-    /// Whether touches are seen when they happen.
+    /// Whether touches have times.
     pub fn is_timed(&self) -> bool {
-        self.seen.sight != Sight::None
+        self.seen.sight != FaultVisibility::None
     }
 
-    /// Objects that should have been watched when the region was used up.
+    /// Objects that were not watched because the region was used up.
     pub fn turned_down(&self) -> u64 {
         self.control.turned_down
     }
 
-    /// The next fault of the program's own.
+    /// The next fault that the program itself caused.
     pub fn next_fault(&mut self) -> Option<SeenFault> {
         loop {
             let fault = self.faults.next()?;
@@ -120,8 +120,8 @@ impl ImagePages {
         }
     }
 
-    /// What the first fault on a page was, where the fault itself does not say: one that is followed by another was a
-    /// read, one without another was what became of the page.
+    /// The kind of the first access to a page, if the fault does not report it. A fault that is followed by another was
+    /// a read; a single one was the access given by the page's final state.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -134,7 +134,7 @@ impl ImagePages {
         Ok(if self.end_of(page)? == PageEnd::Read { Access::Read } else { Access::Write })
     }
 
-    /// What became of the page at an address.
+    /// The final state of the page at an address.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -152,7 +152,7 @@ impl ImagePages {
         (page - self.control.region_base) / PAGE_BYTES
     }
 
-    /// A file with the number of faults of each page, up to 2, in a byte per page.
+    /// A file with the number of faults of each page, at most 2, one byte per page.
     fn find_twice(&mut self) -> Result<File, RecordError> {
         let file =
             tempfile::tempfile().map_err(RecordError::io(&std::env::temp_dir(), "create a temporary file in it"))?;
@@ -181,16 +181,16 @@ fn read_control(states: &File) -> Option<TouchedControl> {
     (control.magic == TOUCHED_MAGIC).then_some(control)
 }
 
-/// The spool of the image that took this one's place, if there is one: `PID-IMAGE.spool`.
-fn next_image(spool: &Path) -> Option<PathBuf> {
-    let (pid, image) = spool.file_name()?.to_str()?.strip_suffix(SPOOL_SUFFIX)?.split_once('-')?;
+/// The log of the image that replaced this one, if there is one: `PID-IMAGE.spool`.
+fn next_image(log: &Path) -> Option<PathBuf> {
+    let (pid, image) = log.file_name()?.to_str()?.strip_suffix(LOG_SUFFIX)?.split_once('-')?;
     let next = image.parse::<u32>().ok()?.checked_add(1)?;
-    Some(spool.with_file_name(format!("{pid}-{next}{SPOOL_SUFFIX}")))
+    Some(log.with_file_name(format!("{pid}-{next}{LOG_SUFFIX}")))
 }
 
-fn start_ticks(spool: &Path) -> Option<u64> {
+fn start_ticks(log: &Path) -> Option<u64> {
     let mut bytes = [0; 8];
     let offset = std::mem::offset_of!(Control, start_ticks) as u64;
-    File::open(spool).ok()?.read_exact_at(&mut bytes, offset).ok()?;
+    File::open(log).ok()?.read_exact_at(&mut bytes, offset).ok()?;
     Some(u64::from_ne_bytes(bytes)).filter(|&ticks| ticks > 0)
 }

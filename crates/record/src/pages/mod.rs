@@ -1,8 +1,8 @@
 //! `--touch pages`: the page faults of watched objects, and the touches they stand for.
 //!
-//! The preloaded object puts some objects on pages of their own and notes what became of each page (`touched.rs`). While
-//! the program runs, [`collector`] writes down the page faults on those pages; afterwards [`touches`] turns both into
-//! touches, in their place between the calls.
+//! The preloaded object puts some objects on pages of their own and stores the final state of each page (`touched.rs`).
+//! While the program runs, [`collector`] collects the page faults on those pages. Afterwards [`touches`] turns both
+//! into touches, placed between the calls.
 
 mod clocks;
 mod collector;

@@ -1,28 +1,28 @@
-//! Whether a block's neighbour came before it was touched.
+//! Whether the next block of the size class was allocated before a block was touched.
 //!
-//! Allocators hand out the blocks of a size class one behind the other, and write to those that lie on a page before they hand out the
-//! first of them. So what a block that reaches into the next page does there is the first access of that page only as long as no other
-//! block of its class has been made.
+//! Allocators hand out the blocks of a size class one after the other, and write to those on a page before they hand
+//! out the first of them. A block that reaches into the next page makes that page's first access only if no other block
+//! of its class has been allocated since.
 
 use std::collections::HashMap;
 
-/// Blocks made so far, by thread and size class.
+/// Blocks allocated so far, by thread and size class.
 #[derive(Default)]
 pub struct Neighbours(HashMap<(u32, u64), u64>);
 
 impl Neighbours {
-    /// Notes that a thread has made a block.
+    /// Notes that a thread has allocated a block.
     pub fn note(&mut self, thread: u32, bytes: u64) {
         *self.0.entry((thread, class(bytes))).or_default() += 1;
     }
 
-    /// How many blocks of the class of `bytes` bytes the thread has made.
+    /// How many blocks of the class of `bytes` the thread has allocated.
     pub fn made(&self, thread: u32, bytes: u64) -> u64 {
         self.0.get(&(thread, class(bytes))).copied().unwrap_or_default()
     }
 }
 
-/// Bytes of a block of its class, as most allocators have them: steps of 16 bytes, and four classes per doubling.
+/// The size class of a block in most allocators: steps of 16 bytes, then four classes per doubling.
 fn class(bytes: u64) -> u64 {
     bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(16))
 }

@@ -1,4 +1,4 @@
-//! A watched object while it lives: which of its pages were seen to be touched.
+//! A live watched object, and which of its pages were touched.
 
 use hksim_trace::event::{Access, InitialTouch, PageTouches, SiteId};
 use hksim_trace::profile::SiteProfile;
@@ -6,7 +6,7 @@ use hksim_trace::resolve::RawOp;
 
 use crate::touched::PAGE_BYTES;
 
-/// What was seen of a page so far.
+/// The touches of a page seen so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageSeen {
     /// No touch.
@@ -44,39 +44,39 @@ impl PageSeen {
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
     seen: PageSeen,
-    /// Forks of the program before the last touch that was seen.
+    /// The program's forks before the last touch that was seen.
     forks: u32,
 }
 
-/// A live watched object: a small one lies across two pages, a large one begins at a page.
+/// A live watched object. A small one crosses a page boundary; a large one starts at a page.
 #[derive(Clone, Debug)]
 pub struct Watched {
-    /// Where it begins on its first page.
+    /// Offset on its first page.
     lead: u64,
     bytes: u64,
     site: SiteId,
-    /// The thread that made it.
+    /// The thread that allocated it.
     pub thread: u32,
-    /// Whether its touches are to be lent to others: it was made small, and stayed so.
+    /// Whether its touches may be used for other objects: it was allocated small, and stayed small.
     profiled: bool,
-    /// Bytes that it was made with.
+    /// Bytes that it was allocated with.
     bytes_made: u64,
-    /// Whether `calloc` made it.
+    /// Whether `calloc` allocated it.
     zeroed: bool,
-    /// Bytes that it had before it was resized to what it has now.
+    /// Its size before its last resize.
     bytes_before: u64,
     /// One entry per page, up to the last that was touched.
     pages: Vec<Page>,
-    /// What was seen of it as a whole.
+    /// The touches of the whole object.
     whole: PageSeen,
-    /// Blocks of its size class that its thread had made when it was made itself.
+    /// Blocks of its size class that its thread had allocated before it.
     neighbours: u64,
-    /// Its second page was touched, and the next block of its class had come before.
+    /// Whether its second page was touched only after the next block of its class was allocated.
     is_second_late: bool,
 }
 
 impl Watched {
-    /// An object just made.
+    /// A newly allocated object.
     pub fn new(address: u64, bytes: u64, zeroed: bool, site: SiteId, thread: u32) -> Self {
         let (profiled, bytes_made, bytes_before) = (bytes < PAGE_BYTES, bytes, bytes);
         let (lead, pages, whole) = (address % PAGE_BYTES, Vec::new(), PageSeen::Nothing);
@@ -96,7 +96,7 @@ impl Watched {
         }
     }
 
-    /// An object that has grown out of the real allocator's heap, where it was smaller than a page.
+    /// An object that moved in from the real allocator's heap, where it was smaller than a page.
     pub fn moved_in(address: u64, bytes: u64, thread: u32) -> Self {
         let made = Self::new(address, bytes, false, SiteId::UNKNOWN, thread);
         Self {
@@ -107,11 +107,11 @@ impl Watched {
         }
     }
 
-    /// The same object with another size, and perhaps elsewhere.
+    /// The same object with another size, and perhaps another address.
     #[must_use]
     pub fn resized(self, address: u64, bytes: u64) -> Self {
         let lead = address % PAGE_BYTES;
-        // Both pages of a small object that moves come to lie on one.
+        // When a small object moves, its two pages become one.
         let mut pages =
             if lead == self.lead { self.pages } else { vec![Page { seen: self.whole, forks: self.forks() }] };
         pages.truncate((lead + bytes).div_ceil(PAGE_BYTES) as usize);
@@ -119,12 +119,12 @@ impl Watched {
         Self { lead, bytes, bytes_before: self.bytes, profiled, pages, ..self }
     }
 
-    /// Bytes that it has.
+    /// Its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The same object, made when its thread had made so many of its class.
+    /// Sets the number of blocks of its class that its thread had allocated before.
     #[must_use]
     pub fn with_neighbours(self, neighbours: u64) -> Self {
         Self { neighbours, ..self }
@@ -135,13 +135,13 @@ impl Watched {
         (self.lead + self.bytes).div_ceil(PAGE_BYTES) as usize
     }
 
-    /// Its pages' addresses, if it lies at `address`.
+    /// The addresses of its pages, if it is at `address`.
     pub fn page_range(&self, address: u64) -> std::ops::Range<u64> {
         let first = address - self.lead;
         first..first + self.pages() as u64 * PAGE_BYTES
     }
 
-    /// The profiles that it belongs to, without any object yet: of all objects, of its size, of its call site.
+    /// The profiles that it belongs to, still empty: of all objects, of its size, of its call site.
     pub fn profiles(&self) -> impl Iterator<Item = SiteProfile> + use<> {
         let all = SiteProfile::default();
         let site = (self.site != SiteId::UNKNOWN).then_some(SiteProfile { site: self.site.0, ..all });
@@ -152,13 +152,13 @@ impl Watched {
         })
     }
 
-    /// What its profiles count it as.
+    /// How its profiles count it.
     pub fn initial_touch(&self) -> InitialTouch {
         let sides =
             PageTouches::of(self.seen(0).initial_touch(), self.seen(1).initial_touch()).map(InitialTouch::PerPage);
         let was_resized = self.bytes != self.bytes_made || self.bytes != self.bytes_before;
-        // Where its second page was touched first, the two are not what the whole was. Where it was touched late, a neighbour's
-        // first access is that page's.
+        // If the second page was touched first, the two pages do not tell the first touch of the whole. If it was
+        // touched late, a neighbour made that page's first access.
         let are_lent = self.pages() == 2 && !was_resized && !self.is_second_late;
         let sides = sides.filter(|sides| are_lent && sides.whole() == self.whole.initial_touch());
         sides.unwrap_or(self.whole.initial_touch())
@@ -169,13 +169,13 @@ impl Watched {
         self.pages.get(page).map_or(PageSeen::Nothing, |page| page.seen)
     }
 
-    /// Forks of the program before the last touch that was seen of any page.
+    /// The program's forks before the last touch seen of any page.
     fn forks(&self) -> u32 {
         self.pages.iter().map(|page| page.forks).max().unwrap_or(0)
     }
 
-    /// Notes a fault on a page after so many forks of the program; whether it tells anything new. A page that was written is written
-    /// anew where a fork came between.
+    /// Notes a fault on a page after `forks` forks. Returns whether it is new information. A page that was written
+    /// counts as written again after a fork.
     pub fn see_fault(&mut self, page: usize, access: Access, forks: u32, neighbours: u64) -> bool {
         let is_new = self.see(page, access, Some(neighbours));
         let Some(page) = self.pages.get_mut(page) else { return is_new };
@@ -183,7 +183,8 @@ impl Watched {
         is_new || (was_shared && access == Access::Write)
     }
 
-    /// Notes a touch of a page, when its thread had made so many of its class (`None`: not known); whether it tells anything new.
+    /// Notes a touch of a page, after its thread had allocated `neighbours` blocks of its class (`None`: unknown).
+    /// Returns whether it is new information.
     pub fn see(&mut self, page: usize, access: Access, neighbours: Option<u64>) -> bool {
         let before = self.seen(page);
         let after = before.and(access);
@@ -201,15 +202,15 @@ impl Watched {
         true
     }
 
-    /// The touch of a page, as far as the object lies on it.
+    /// The touch of the part of a page that the object covers.
     pub fn touch(&self, address: u64, page: usize, access: Access) -> RawOp {
         let offset = (page as u64 * PAGE_BYTES).saturating_sub(self.lead);
         let end = ((page as u64 + 1) * PAGE_BYTES - self.lead).min(self.bytes);
         RawOp::Touch { address, offset, bytes: (end - offset) as u32, access }
     }
 
-    /// The write of what a resize added on a page that was written before: no fault can show it, and what is written
-    /// once is taken to be written on.
+    /// The write to the bytes that a resize added on a page already written. No fault can show it; what is written once
+    /// is assumed to be written again.
     pub fn tail_of_written_page(&self, address: u64) -> Option<RawOp> {
         let offset = self.bytes_before;
         let page = (self.lead + offset) / PAGE_BYTES;

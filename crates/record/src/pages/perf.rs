@@ -14,77 +14,77 @@ use serde::{Deserialize, Serialize};
 use crate::pages::ring::Ring;
 use crate::pages::tracefs::{Tracepoint, fault_tracepoints};
 
-/// What the kernel tells about page faults, from best to worst.
+/// What the kernel reports about page faults, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sight {
+pub enum FaultVisibility {
     /// Every fault, and whether it was a read or a write.
     Accesses,
     /// Every fault.
     Faults,
-    /// Faults of the program itself, not those that system calls take for it.
+    /// Faults in user mode, not those of system calls on the program's behalf.
     UserFaults,
     /// Nothing.
     None,
 }
 
-/// Data bytes of a ring: powers of two, the first that the kernel grants.
+/// Data bytes of a ring: the largest power of two that the kernel grants, from here down.
 const RING_BYTES_MAX: usize = 8 << 20;
 const RING_BYTES_MIN: usize = 64 << 10;
 
-/// What is asked of one event.
+/// Parameters of one event.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct EventConfig {
     kind: u32,
     config: u64,
     sample_type: u64,
     flags: u64,
 }
 
-/// Where a sample has what is needed.
+/// Where a sample has the values.
 #[derive(Clone, Copy, Debug)]
 pub enum Layout {
     /// A software event's sample.
     Software,
-    /// A tracepoint's; of the two that share a ring, both look alike.
+    /// A tracepoint's sample; the two that share a ring have the same layout.
     Tracepoint(Tracepoint),
 }
 
-/// Opens the rings for all processes that this thread starts from now on, with the best sight that the system allows.
-/// Second, why it is not a better one.
-pub fn open_rings() -> (Sight, Vec<Ring>, Option<String>) {
+/// Opens the rings for all processes that this thread starts from now on, with the best visibility that the system
+/// allows. The last value says why it is not better.
+pub fn open_rings() -> (FaultVisibility, Vec<Ring>, Option<String>) {
     let base = SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME | SAMPLE_ADDRESS;
-    let mut worse = "the tracepoints of page faults are for root".to_string();
+    let mut worse = "the page-fault tracepoints need root".to_string();
     if let Some(points) = fault_tracepoints().filter(|[user, kernel]| kernel == &Tracepoint { id: kernel.id, ..*user })
     {
-        let wanted = points.map(|point| Wanted {
+        let wanted = points.map(|point| EventConfig {
             kind: TYPE_TRACEPOINT,
             config: point.id,
             sample_type: base | SAMPLE_RAW,
             flags: 0,
         });
         match open_all(&wanted, Layout::Tracepoint(points[0])) {
-            Ok(rings) => return (Sight::Accesses, rings, None),
+            Ok(rings) => return (FaultVisibility::Accesses, rings, None),
             Err(why) => worse = format!("the tracepoints of page faults cannot be opened ({why})"),
         }
     }
-    let software = |flags| Wanted { kind: TYPE_SOFTWARE, config: SOFTWARE_PAGE_FAULTS, sample_type: base, flags };
+    let software = |flags| EventConfig { kind: TYPE_SOFTWARE, config: SOFTWARE_PAGE_FAULTS, sample_type: base, flags };
     if let Ok(rings) = open_all(&[software(0)], Layout::Software) {
-        return (Sight::Faults, rings, Some(worse));
+        return (FaultVisibility::Faults, rings, Some(worse));
     }
     match open_all(&[software(FLAG_EXCLUDE_KERNEL | FLAG_EXCLUDE_HV)], Layout::Software) {
-        Ok(rings) => (Sight::UserFaults, rings, Some("kernel.perf_event_paranoid is above 1".to_string())),
-        Err(why) => (Sight::None, Vec::new(), Some(format!("page-fault events cannot be opened ({why})"))),
+        Ok(rings) => (FaultVisibility::UserFaults, rings, Some("kernel.perf_event_paranoid is above 1".to_string())),
+        Err(why) => (FaultVisibility::None, Vec::new(), Some(format!("page-fault events cannot be opened ({why})"))),
     }
 }
 
-fn open_all(wanted: &[Wanted], layout: Layout) -> io::Result<Vec<Ring>> {
+fn open_all(wanted: &[EventConfig], layout: Layout) -> io::Result<Vec<Ring>> {
     let processors = online_processors();
     processors.into_iter().map(|processor| open_on(processor, wanted, layout)).collect()
 }
 
 /// The events of one processor, in one ring.
-fn open_on(processor: c_int, wanted: &[Wanted], layout: Layout) -> io::Result<Ring> {
+fn open_on(processor: c_int, wanted: &[EventConfig], layout: Layout) -> io::Result<Ring> {
     let mut data_bytes = RING_BYTES_MAX;
     loop {
         let events =
@@ -103,7 +103,7 @@ fn open_on(processor: c_int, wanted: &[Wanted], layout: Layout) -> io::Result<Ri
     }
 }
 
-fn open(processor: c_int, wanted: Wanted, ring_bytes: usize) -> io::Result<OwnedFd> {
+fn open(processor: c_int, wanted: EventConfig, ring_bytes: usize) -> io::Result<OwnedFd> {
     let request = Request {
         kind: wanted.kind,
         config: wanted.config,

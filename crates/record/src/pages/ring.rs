@@ -1,4 +1,4 @@
-//! A ring of the kernel's events: its records, as page faults.
+//! Reads page faults from a ring of kernel events.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,12 +10,12 @@ use crate::pages::fault::Fault;
 use crate::pages::perf::Layout;
 use crate::touched::PAGE_BYTES;
 
-/// In a record follow, behind its header, instruction, process and thread, time, address, and a tracepoint's data.
+/// A record consists of header, instruction, process and thread, time, address, and a tracepoint's data.
 const RAW_AT: usize = HEADER_BYTES + 4 * 8 + 4;
-/// Bit of the processor's error code: the access was a write.
+/// Bit of the processor's error code for writes.
 const ERROR_WRITE: u64 = 2;
 
-/// What a record says.
+/// A record of the ring.
 #[derive(Clone, Copy, Debug)]
 pub enum Record {
     /// A page fault of a process.
@@ -25,7 +25,7 @@ pub enum Record {
         /// The fault.
         fault: Fault,
     },
-    /// Records that had no room.
+    /// The number of records that did not fit into the ring.
     Lost(u64),
 }
 
@@ -41,20 +41,20 @@ impl Ring {
     /// Maps the ring of the first event, with `data_bytes` (a power of two) for records.
     ///
     /// # Errors
-    /// The kernel grants no such ring.
+    /// The kernel does not grant the ring.
     pub fn map(events: Vec<OwnedFd>, data_bytes: usize, layout: Layout) -> io::Result<Self> {
         let first = events.first().ok_or(io::ErrorKind::InvalidInput)?;
         let ring = ring::Ring::map(first, data_bytes)?;
         Ok(Self { events, ring, layout, record: Vec::new() })
     }
 
-    /// The event whose ring it is, and those that shall write to it too.
+    /// The event that owns the ring, and those that must write to it too.
     pub fn events(&self) -> (&OwnedFd, &[OwnedFd]) {
-        // A ring is never made without an event.
+        // A ring always has at least one event.
         (&self.events[0], &self.events[1..])
     }
 
-    /// Takes records out of the ring, in order, up to the first later than `until_ns`.
+    /// Removes records from the ring, in order, up to the first later than `until_ns`.
     pub fn drain(&mut self, until_ns: u64, mut each: impl FnMut(Record)) {
         let (head, mut tail) = (self.ring.head(), self.ring.tail());
         while tail < head {

@@ -1,8 +1,8 @@
-//! The touches of watched objects, put between the calls of their program.
+//! Inserts the touches of watched objects between the calls of their program.
 //!
-//! Addresses of watched objects are used once, so a page belongs to one object for ever. That makes the order certain
-//! although calls and faults are stamped by different clocks: a touch never comes before its object's birth nor after its death,
-//! whatever the stamps say.
+//! An address of a watched object is never reused, so a page belongs to one object for ever. That makes the order
+//! certain although calls and faults have different clocks: a touch is never placed before its object's allocation or
+//! after its free, whatever the stamps say.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use hksim_trace::resolve::{RawEvent, RawOp};
 
 use crate::clock::TickRate;
 use crate::error::RecordError;
+use crate::log_reader::LogReader;
 use crate::pages::image::{ImagePages, PageEnd, SeenFault};
 use crate::pages::neighbours::Neighbours;
 use crate::pages::object::{PageSeen, Watched};
-use crate::spool_reader::SpoolReader;
 use crate::touched::PAGE_BYTES;
 
-/// How far the two clocks may lie apart: faults are read so much ahead of the calls.
+/// Largest difference of the two clocks: faults are read this far ahead of the calls.
 const SLACK_NS: u64 = 20_000;
 
 /// Site, size class and whether objects are zeroed.
 type ProfileKey = (u32, u64, bool);
 
-/// Puts touches between events.
+/// Inserts touches between events.
 pub struct PageTouches {
-    spool: Arc<SpoolReader>,
+    log: Arc<LogReader>,
     pages: ImagePages,
     /// The next fault, read but not yet due.
     next: Option<SeenFault>,
     /// Faults up to [`SLACK_NS`] ahead of the events.
     ahead: VecDeque<SeenFault>,
-    /// Faults whose object has not been seen to be made.
+    /// Faults on objects whose allocation has not been seen yet.
     early: Vec<SeenFault>,
     /// Live watched objects by address.
     live: BTreeMap<u64, Watched>,
@@ -43,17 +43,17 @@ pub struct PageTouches {
     counts: Counts,
     /// Time of the last event or touch.
     last_ns: u64,
-    /// Forks of the program so far.
+    /// The program's forks so far.
     forks: u32,
 }
 
 impl PageTouches {
-    /// The touches of the spool's image; `None` if nothing of it was watched.
+    /// The touches of the log's image; `None` if it has no watched pages.
     ///
     /// # Errors
-    /// What was seen cannot be read.
-    pub fn open(spool: &Arc<SpoolReader>, rate: TickRate) -> Result<Option<Self>, RecordError> {
-        let Some(mut pages) = ImagePages::open(spool.path(), &spool.control, rate)? else {
+    /// A file of the touches cannot be read.
+    pub fn open(log: &Arc<LogReader>, rate: TickRate) -> Result<Option<Self>, RecordError> {
+        let Some(mut pages) = ImagePages::open(log.path(), &log.control, rate)? else {
             return Ok(None);
         };
         let next = pages.next_fault();
@@ -62,7 +62,7 @@ impl PageTouches {
         let (ahead, early, live, profiles) = (VecDeque::new(), Vec::new(), BTreeMap::new(), HashMap::new());
         let neighbours = Neighbours::default();
         Ok(Some(Self {
-            spool: Arc::clone(spool),
+            log: Arc::clone(log),
             pages,
             next,
             ahead,
@@ -76,10 +76,10 @@ impl PageTouches {
         }))
     }
 
-    /// Hands the event to `each`, with the touches that belong before and after it.
+    /// Passes the event to `each`, with the touches that belong before and after it.
     ///
     /// # Errors
-    /// What was seen cannot be read, or `each` failed.
+    /// A file of the touches cannot be read, or `each` failed.
     pub fn pass(
         &mut self,
         raw: RawEvent,
@@ -96,13 +96,13 @@ impl PageTouches {
         match raw.op {
             RawOp::Alloc { address, size, call, .. } if self.pages.is_watched(address) => {
                 let zeroed = call == AllocCall::Calloc;
-                self.bear(raw, address, Watched::new(address, size, zeroed, raw.site, raw.thread), &mut each)
+                self.allocate(raw, address, Watched::new(address, size, zeroed, raw.site, raw.thread), &mut each)
             }
             RawOp::Realloc { old: 0, new, size, .. } if self.pages.is_watched(new) => {
-                self.bear(raw, new, Watched::new(new, size, false, raw.site, raw.thread), &mut each)
+                self.allocate(raw, new, Watched::new(new, size, false, raw.site, raw.thread), &mut each)
             }
             RawOp::Free { address } if self.live.contains_key(&address) => {
-                if let Some(object) = self.bury(address, raw.time_ns, &mut each)? {
+                if let Some(object) = self.free(address, raw.time_ns, &mut each)? {
                     self.note(&object);
                 }
                 each(raw)
@@ -118,7 +118,7 @@ impl PageTouches {
         }
     }
 
-    /// Hands the touches up to that time to `each`: something comes that is no call.
+    /// Passes the touches up to `time_ns` to `each`, before an event that is no call.
     ///
     /// # Errors
     /// As for [`PageTouches::pass`].
@@ -133,11 +133,11 @@ impl PageTouches {
         Ok(())
     }
 
-    /// Hands the touches after the last event to `each`. Returns the profiles by call site, and what is to be said of the
+    /// Passes the touches after the last event to `each`. Returns the profiles by call site and the quality of the
     /// capture.
     ///
     /// # Errors
-    /// What was seen cannot be read, or `each` failed.
+    /// A file of the touches cannot be read.
     pub fn finish(
         mut self,
         mut each: impl FnMut(RawEvent) -> Result<(), RecordError>,
@@ -160,17 +160,17 @@ impl PageTouches {
         Ok((profiles, self.counts))
     }
 
-    /// Reads the faults that may belong before an event at that time.
+    /// Reads the faults that may belong before an event at `time_ns`.
     fn look_ahead(&mut self, time_ns: u64) {
         while let Some(fault) = self.next.take_if(|fault| fault.time_ns <= time_ns.saturating_add(SLACK_NS)) {
             self.ahead.push_back(fault);
             self.next = self.pages.next_fault();
         }
-        // Faults on blocks that a forked child has from its parent never find their object.
+        // Faults on blocks that a forked child inherited never find their object.
         self.early.retain(|fault| fault.time_ns.saturating_add(SLACK_NS) >= time_ns);
     }
 
-    /// Emits the touches up to that time.
+    /// Emits the touches up to `time_ns`.
     fn touch_until(
         &mut self,
         time_ns: u64,
@@ -185,7 +185,7 @@ impl PageTouches {
         Ok(())
     }
 
-    /// Emits the touch that a fault stands for; false if its object is not live.
+    /// Emits the touch of a fault; false if its object is not live.
     fn touch(
         &mut self,
         fault: &SeenFault,
@@ -208,14 +208,14 @@ impl PageTouches {
         let neighbours = self.neighbours.made(object.thread, object.bytes());
         if object.see_fault(number, access, self.forks, neighbours) {
             self.counts.touches += 1;
-            let thread = self.spool.thread_of(fault.tid).unwrap_or(object.thread);
+            let thread = self.log.thread_of(fault.tid).unwrap_or(object.thread);
             each(RawEvent::new(time_ns, thread, object.touch(address, number, access)))?;
         }
         Ok(true)
     }
 
-    /// Emits the birth of a watched object and what is already known of its touches.
-    fn bear(
+    /// Emits the allocation of a watched object and the touches already known.
+    fn allocate(
         &mut self,
         mut raw: RawEvent,
         address: u64,
@@ -224,7 +224,7 @@ impl PageTouches {
     ) -> Result<(), RecordError> {
         let range = object.page_range(address);
         if !self.pages.is_timed() && self.is_unknown(&range)? {
-            // Nobody saw what it touched: it borrows like the objects that were not watched.
+            // Its touches are unknown: it gets those of a profile, as objects that were not watched do.
             return each(raw);
         }
         if let RawOp::Alloc { initial_touch, .. } | RawOp::Realloc { initial_touch, .. } = &mut raw.op {
@@ -259,8 +259,8 @@ impl PageTouches {
         Ok(false)
     }
 
-    /// Emits what a dying object touched before `time_ns` and nobody has emitted, and takes it from the live ones.
-    fn bury(
+    /// Emits the touches of a freed object before `time_ns` that were not emitted yet, and removes the object.
+    fn free(
         &mut self,
         address: u64,
         time_ns: u64,
@@ -274,7 +274,7 @@ impl PageTouches {
         Ok(self.live.remove(&address))
     }
 
-    /// Emits faults on these pages that are stamped later than they can have happened.
+    /// Emits faults on these pages whose stamps are later than they can have happened.
     fn touch_ahead(
         &mut self,
         range: std::ops::Range<u64>,
@@ -290,7 +290,7 @@ impl PageTouches {
         Ok(())
     }
 
-    /// Emits what became of an object's pages and no fault has told.
+    /// Emits the touches that a page's final state shows and no fault did.
     fn touch_unseen(
         &mut self,
         address: u64,
@@ -315,7 +315,7 @@ impl PageTouches {
         Ok(())
     }
 
-    /// A resize, of which the old block, the new one or both may be watched.
+    /// A resize whose old block, new block or both are watched.
     fn resize(
         &mut self,
         raw: RawEvent,
@@ -323,7 +323,7 @@ impl PageTouches {
         size: u64,
         each: &mut impl FnMut(RawEvent) -> Result<(), RecordError>,
     ) -> Result<(), RecordError> {
-        // In place, only pages that are cut off die.
+        // In place, only pages that are cut off are freed.
         if old == new
             && let Some(object) = self.live.get(&old)
         {
@@ -331,11 +331,11 @@ impl PageTouches {
             let kept = end.min((old + size).next_multiple_of(PAGE_BYTES));
             self.touch_ahead(kept..end, raw.time_ns, each)?;
             return match self.live.remove(&old) {
-                Some(object) => self.bear(raw, new, object.resized(new, size), each),
+                Some(object) => self.allocate(raw, new, object.resized(new, size), each),
                 None => each(raw),
             };
         }
-        let before = self.bury(old, raw.time_ns, each)?;
+        let before = self.free(old, raw.time_ns, each)?;
         if new == 0
             && let Some(object) = &before
         {
@@ -344,13 +344,13 @@ impl PageTouches {
         if !self.pages.is_watched(new) {
             return each(raw);
         }
-        // What moves is copied by the recorder, whose faults do not count: written pages stay written.
+        // The recorder copies the contents, and its faults do not count: written pages stay written.
         let object =
             before.map_or_else(|| Watched::moved_in(new, size, raw.thread), |object| object.resized(new, size));
-        self.bear(raw, new, object, each)
+        self.allocate(raw, new, object, each)
     }
 
-    /// Adds an object's life to its profiles.
+    /// Adds a freed object to its profiles.
     fn note(&mut self, object: &Watched) {
         for kind in object.profiles() {
             self.profiles.entry(kind.key()).or_insert(kind).count(object.initial_touch());

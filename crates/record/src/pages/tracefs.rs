@@ -1,4 +1,4 @@
-//! The kernel's tracepoints of page faults: they say whether a fault was a read or a write.
+//! The kernel's page-fault tracepoints, which report whether a fault was a read or a write.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -11,21 +11,21 @@ use libc::{c_int, c_long};
 /// A tracepoint of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracepoint {
-    /// What `perf_event_open` calls it.
+    /// Its id for `perf_event_open`.
     pub id: u64,
-    /// Where its data has the faulting address, in bytes.
+    /// Offset of the faulting address in its data, in bytes.
     pub address_at: usize,
-    /// The instruction's address.
+    /// Offset of the instruction's address.
     pub instruction_at: usize,
-    /// The processor's error code.
+    /// Offset of the processor's error code.
     pub error_at: usize,
 }
 
-/// Faults of user mode, and of the kernel on behalf of a program (`read` into a fresh buffer).
+/// Faults in user mode, and in the kernel on behalf of a program (`read` into a fresh buffer).
 const NAMES: [&CStr; 2] = [c"events/exceptions/page_fault_user/format", c"events/exceptions/page_fault_kernel/format"];
 const MOUNTED_AT: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// The two tracepoints; `None` where they are not to be had (not root).
+/// The two tracepoints; `None` if they are not accessible (not root).
 pub fn fault_tracepoints() -> Option<[Tracepoint; 2]> {
     let mounted = MOUNTED_AT.iter().filter(|place| Path::new(place).join("events").is_dir());
     let folder = mounted.filter_map(|place| File::open(place).ok().map(OwnedFd::from)).next().or_else(unmounted)?;
@@ -33,7 +33,7 @@ pub fn fault_tracepoints() -> Option<[Tracepoint; 2]> {
     Some([user?, kernel?])
 }
 
-/// The file system that holds them, for this process alone: nothing is mounted anywhere.
+/// The file system that has them, for this process alone: it is not mounted anywhere.
 fn unmounted() -> Option<OwnedFd> {
     const CREATE: c_long = 6;
     const CLOSE_ON_EXEC: c_long = 1;
@@ -64,7 +64,7 @@ fn read(folder: &OwnedFd, name: &CStr) -> Option<String> {
     Some(text)
 }
 
-/// Reads the description that the kernel gives of a tracepoint's data.
+/// Parses the kernel's description of a tracepoint's data.
 fn parse(format: &str) -> Option<Tracepoint> {
     let id = format.lines().find_map(|line| line.strip_prefix("ID: "))?.trim().parse().ok()?;
     let field = |name: &str| {

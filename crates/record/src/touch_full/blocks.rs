@@ -1,30 +1,30 @@
-//! From an address to the live block around it.
+//! Finds the live block that contains an address.
 //!
-//! The blocks stand in a tree by address. Before it lies a cache of *granules* of 16 bytes: what was found for a granule
-//! stays true until a block is born on it, and a block that has died shows in its slot.
+//! The blocks are in a tree by address, with a cache in front. The cache maps *granules* of 16 bytes to blocks. An
+//! entry stays valid until a block is allocated on its granule; a freed block is recognised by its slot.
 
 use std::collections::BTreeMap;
 
 const GRANULE_LOG2: u32 = 4;
 const CACHE_ENTRIES: usize = 1 << 16;
-/// Larger accesses and blocks do not go through the cache granule by granule.
+/// Larger accesses and blocks bypass the cache.
 const GRANULES_AT_ONCE: u64 = CACHE_ENTRIES as u64;
 const NO_BLOCK: u32 = u32::MAX;
 const NO_GRANULE: u64 = u64::MAX;
 
-/// A live block: its addresses, by the bytes the program asked for.
+/// A live block: the addresses of the bytes that the program asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// First byte.
     pub start: u64,
-    /// First byte behind it.
+    /// First byte after it.
     pub end: u64,
 }
 
 #[derive(Clone, Copy)]
 struct Known {
     granule: u64,
-    /// A block that lies on the granule, or `NO_BLOCK` if none does.
+    /// A block on the granule, or `NO_BLOCK`.
     slot: u32,
 }
 
@@ -42,7 +42,8 @@ impl Blocks {
         Self { slots: Vec::new(), unused: Vec::new(), by_start: BTreeMap::new(), cache }
     }
 
-    /// A block is born. Blocks in its way have died unseen. One that would go beyond the address space is none.
+    /// Adds a block. Blocks that overlap it must have been freed unseen and are removed. A block beyond the address
+    /// space is ignored.
     pub fn insert(&mut self, start: u64, bytes: u64) {
         let Some(end) = start.checked_add(bytes).filter(|_| bytes > 0) else {
             return self.remove(start);
@@ -55,7 +56,7 @@ impl Blocks {
             Some(slot) => slot,
             None => {
                 self.slots.push(block);
-                // More blocks than a u32 counts do not fit into memory as slots.
+                // More blocks than a u32 counts do not fit into memory.
                 (self.slots.len() - 1) as u32
             }
         };
@@ -66,7 +67,7 @@ impl Blocks {
         self.forget(block);
     }
 
-    /// The block that starts there dies.
+    /// Removes the block that starts at `start`.
     pub fn remove(&mut self, start: u64) {
         if let Some(slot) = self.by_start.remove(&start) {
             if let Some(block) = self.slots.get_mut(slot as usize) {
@@ -76,8 +77,8 @@ impl Blocks {
         }
     }
 
-    /// Hands each live block that the access touches to `each`, with the first byte and the number of bytes touched in
-    /// it, in order of address.
+    /// Passes each live block that the access touches to `each`, in order of address, with the first byte and the
+    /// number of bytes touched.
     pub fn touched<E>(
         &mut self,
         start: u64,
@@ -102,21 +103,21 @@ impl Blocks {
         Ok(())
     }
 
-    /// The block around an address, if the cache finds it.
+    /// The block around an address, if the cache has it.
     #[inline]
     fn around(&mut self, address: u64) -> Option<Block> {
         let block = self.on_granule(address >> GRANULE_LOG2)?;
         (block.start <= address && address < block.end).then_some(block)
     }
 
-    /// Whether no block lies on the granules of this range; false where that is not worth finding out.
+    /// Whether no block is on the granules of this range; false if that is not worth finding out.
     fn is_bare(&mut self, start: u64, end: u64) -> bool {
         let (first, last) = (start >> GRANULE_LOG2, end.saturating_sub(1) >> GRANULE_LOG2);
         last.saturating_sub(first) < GRANULES_AT_ONCE
             && (first..=last).all(|granule| self.on_granule(granule).is_none())
     }
 
-    /// A block that lies on the granule.
+    /// A block on the granule.
     #[inline]
     fn on_granule(&mut self, granule: u64) -> Option<Block> {
         let entry = granule as usize % CACHE_ENTRIES;
@@ -149,7 +150,7 @@ impl Blocks {
         self.slots.get(slot as usize).copied()
     }
 
-    /// The first block that ends behind the address.
+    /// The first block that ends after the address.
     fn first_behind(&self, address: u64) -> Option<Block> {
         if let Some(block) = self.last_before(address.saturating_add(1)).filter(|block| block.end > address) {
             return Some(block);
@@ -158,7 +159,7 @@ impl Blocks {
         self.slots.get(slot as usize).copied()
     }
 
-    /// Drops what the cache says of the granules of a new block.
+    /// Clears the cache entries of a new block's granules.
     fn forget(&mut self, block: Block) {
         let nothing = Known { granule: NO_GRANULE, slot: NO_BLOCK };
         let (first, last) = (block.start >> GRANULE_LOG2, (block.end - 1) >> GRANULE_LOG2);

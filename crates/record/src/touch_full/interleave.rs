@@ -1,9 +1,9 @@
-//! Events and accesses in one order.
+//! Merges events and accesses into one order.
 //!
-//! Events are numbered, and the n-th store to the counter in the stream of accesses is the place of number n. A resizing
-//! call stores to a second counter when it begins: from there to its number the allocator copies, and what its
-//! thread accesses is not the program's doing. Other calls need no beginning: a block is live only behind the event of the
-//! call that made it, and dead from the event of its free on, and an allocator does not touch the live blocks of others.
+//! Events are numbered: the n-th store to the counter in the stream of accesses marks the position of event n. A
+//! resizing call also stores to a second counter when it begins. From there to its number the allocator copies the
+//! block, and the accesses of its thread are not the program's. Other calls need no such mark: a block is live only
+//! between the events of its allocation and its free, and an allocator does not touch other live blocks.
 
 use std::collections::HashMap;
 
@@ -17,18 +17,18 @@ use super::stream::{Item, Stream};
 use crate::error::RecordError;
 use crate::report::Touches;
 
-/// From one counter to the next.
+/// Distance of the two counters.
 const COUNTER_BYTES: u64 = 8;
-/// The thread of an event whose own thread cannot be told: only where another's event comes in its place.
+/// First number for threads that are unknown: events whose position in the stream belongs to another's event.
 const UNKNOWN_THREADS: u32 = 1 << 31;
 
-/// Puts a stream of accesses between the events of its process.
+/// Inserts a stream of accesses between the events of its process.
 pub struct Interleave {
     stream: Stream,
-    /// Address of the counter that numbers events; behind it stands the one of resizing calls begun.
+    /// Address of the counter that numbers events; the counter of resizing calls follows it.
     counters: u64,
     merging: Merging,
-    /// The number passed last.
+    /// The last number reached.
     number: u64,
     blocks: Blocks,
     threads: Threads,
@@ -37,7 +37,7 @@ pub struct Interleave {
     ended: bool,
 }
 
-/// A touch that may still grow.
+/// A touch that may still be extended.
 #[derive(Clone, Copy)]
 struct Pending {
     thread: u32,
@@ -47,7 +47,7 @@ struct Pending {
     access: Access,
 }
 
-/// Threads by valgrind's numbers, which it gives out again, and by the recorder's.
+/// Maps valgrind's thread numbers, which it reuses, to the recorder's.
 #[derive(Default)]
 struct Threads {
     of_valgrind: HashMap<u32, u32>,
@@ -91,7 +91,7 @@ impl Interleave {
         }
     }
 
-    /// Takes the next event, whose time is its number, and hands it on behind the accesses before it.
+    /// Emits the accesses before the next event, then the event. Its time is its number.
     ///
     /// # Errors
     /// The stream cannot be read, or `push` failed.
@@ -115,7 +115,7 @@ impl Interleave {
         Ok(())
     }
 
-    /// Hands on what the program did after its last event.
+    /// Emits the accesses after the last event.
     ///
     /// # Errors
     /// As for [`Interleave::event`].
@@ -128,7 +128,7 @@ impl Interleave {
         Ok(self.counts)
     }
 
-    /// Reads the stream up to the place of `number`; false if it was passed before or never comes.
+    /// Reads the stream up to event `number`; false if the stream is already past it or ends before.
     fn advance(
         &mut self,
         number: u64,
@@ -202,12 +202,12 @@ impl Interleave {
         push(touch.event(self.time_ns()))
     }
 
-    /// Time is made up: so much for each number.
+    /// Time is invented: a fixed amount for each number.
     fn time_ns(&self) -> u64 {
         self.number.saturating_mul(Clock::EVENT_NS)
     }
 
-    /// Keeps the live blocks.
+    /// Keeps track of the live blocks.
     fn note(&mut self, op: &RawOp) {
         match *op {
             RawOp::Alloc { address, size, .. } if address != 0 => self.blocks.insert(address, size),
@@ -215,7 +215,7 @@ impl Interleave {
             RawOp::Realloc { old, new, size, .. } if new != 0 || size == 0 => {
                 self.blocks.remove(old);
                 if new != 0 {
-                    // realloc(p, 0) that returned a block is kept as one of 1 byte.
+                    // A realloc(p, 0) that returned a block is kept as one of 1 byte.
                     self.blocks.insert(new, size.max(u64::from(old != 0)));
                 }
             }
@@ -225,7 +225,7 @@ impl Interleave {
 }
 
 impl Pending {
-    /// Both as one, if the second goes on where the first ended.
+    /// Both as one touch, if the second continues where the first ended.
     fn joined(&self, next: &Pending, merging: Merging) -> Option<Pending> {
         let goes_on = merging == Merging::Extending
             && (self.thread, self.block, self.access) == (next.thread, next.block, next.access)

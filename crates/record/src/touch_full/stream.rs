@@ -1,6 +1,6 @@
-//! A stream of accesses as a tool wrote it: one order for all threads of a process.
+//! Reads a stream of accesses written by a tool, in one order for all threads of a process.
 //!
-//! Two tools write one. Ours writes 64-bit words (their layout stands in `tools/valgrind-touch/hktouch.c`); lackey, which
+//! Two tools write such streams. Ours writes 64-bit words (layout in `tools/valgrind-touch/hktouch.c`). lackey, which
 //! comes with valgrind, writes a line of text for each access and each instruction.
 
 use std::fs::File;
@@ -12,7 +12,7 @@ use hksim_trace::event::Access;
 use crate::error::RecordError;
 
 const BUFFER_BYTES: usize = 1 << 20;
-/// The longest line that can be one of lackey's; others come from elsewhere and are passed over.
+/// Longest line that lackey can write; longer ones come from elsewhere and are skipped.
 const LINE_BYTES_MAX: usize = 1 << 12;
 
 const ADDRESS_BITS: u32 = 47;
@@ -23,7 +23,7 @@ const KIND_MODIFY: u64 = 2;
 const RUNS: u64 = 1;
 const CREATED: u64 = 2;
 
-/// What stands in a stream.
+/// An item of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     /// The running thread accesses memory.
@@ -35,9 +35,9 @@ pub enum Item {
         /// Read or write.
         access: Access,
     },
-    /// From here on the thread that valgrind numbers so runs.
+    /// From here on, the thread with this valgrind number runs.
     Runs(u32),
-    /// The number is a new thread's from here on.
+    /// From here on, this valgrind number means a new thread.
     Created(u32),
 }
 
@@ -51,10 +51,10 @@ pub struct Stream {
     line: Vec<u8>,
 }
 
-/// Which tool wrote the stream.
+/// The format of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Ours.
+    /// 64-bit words, written by our tool.
     Words,
     /// lackey, with `--trace-mem=yes --trace-sched=yes`.
     Lackey,
@@ -64,7 +64,7 @@ impl Stream {
     /// Opens a stream; `None` if there is none.
     ///
     /// # Errors
-    /// The file is there and cannot be opened.
+    /// The file exists and cannot be opened.
     pub fn open(path: &Path, form: Form) -> Result<Option<Self>, RecordError> {
         match File::open(path) {
             Ok(file) => {
@@ -76,7 +76,7 @@ impl Stream {
         }
     }
 
-    /// The next item; `None` at the end. A last item that is cut off is left out.
+    /// The next item; `None` at the end. An incomplete last item is dropped.
     ///
     /// # Errors
     /// The file cannot be read.

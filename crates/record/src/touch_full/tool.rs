@@ -1,7 +1,7 @@
-//! The valgrind tool: found, or built from the source carried here.
+//! Finds the valgrind tool, or builds it from the embedded source.
 //!
-//! The source is under the GPL and stays a program of its own: it is compiled on the user's machine, linked with
-//! valgrind there, and run as a process. hksim exchanges a file with it.
+//! The source is under the GPL and remains a separate program: it is compiled and linked with valgrind on the user's
+//! machine, and runs as a process. hksim exchanges a file with it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -24,11 +24,11 @@ static SOURCE: &str = include_str!("../../../../tools/valgrind-touch/hktouch.c")
 const TOOL_FILE: &str = "hktouch-amd64-linux";
 const LACKEY_FILE: &str = "lackey-amd64-linux";
 const LIBRARY_VARIABLE: &str = "VALGRIND_LIB";
-/// Where valgrinds of several systems keep what they load at run time.
+/// Where distributions put valgrind's run-time files.
 const LIBRARIES: [&str; 4] = ["libexec/valgrind", "lib/valgrind", "lib/x86_64-linux-gnu/valgrind", "lib64/valgrind"];
-/// What the tool is linked with, in the order of need.
+/// Libraries of the tool, in link order.
 const ARCHIVES: [&str; 2] = ["libcoregrind-amd64-linux.a", "libvex-amd64-linux.a"];
-/// As valgrind's own tools are compiled and linked: no C library, at an address that programs leave free.
+/// Flags of valgrind's own tools: no C library, at an address that programs leave free.
 const COMPILE: [&str; 13] = [
     "-m64",
     "-O2",
@@ -54,7 +54,7 @@ const LINK: [&str; 7] = [
     "-Wl,-Ttext-segment=0x58000000",
 ];
 
-/// The means to record every access of a program to its blocks.
+/// A tool that records every access of a program to its blocks.
 #[derive(Clone, Debug)]
 pub struct TouchFull {
     launcher: PathBuf,
@@ -64,13 +64,13 @@ pub struct TouchFull {
 
 #[derive(Clone, Debug)]
 enum Tool {
-    /// Ours, in a directory of its own beside links to the rest of valgrind.
+    /// Our tool, in a directory with links to the rest of valgrind.
     Own { library: PathBuf },
-    /// lackey, for want of ours.
+    /// lackey, because ours is not available.
     Lackey { why: String },
 }
 
-/// A valgrind as it is installed.
+/// An installed valgrind.
 struct Installed {
     launcher: PathBuf,
     prefix: PathBuf,
@@ -78,10 +78,10 @@ struct Installed {
 }
 
 impl TouchFull {
-    /// Finds valgrind, and builds the tool unless it stands in the user's cache.
+    /// Finds valgrind, and builds our tool unless the user's cache has it.
     ///
     /// # Errors
-    /// There is no valgrind. (Where there is one but the tool cannot be built, lackey serves.)
+    /// valgrind is not installed. (If it is but our tool cannot be built, lackey is used.)
     pub fn find() -> Result<Self, RecordError> {
         let installed = Installed::find()?;
         match installed.own_tool() {
@@ -90,19 +90,19 @@ impl TouchFull {
         }
     }
 
-    /// As [`TouchFull::find`], but with lackey in any case: some 60 times slower, for comparison.
+    /// As [`TouchFull::find`], but always with lackey: about 60 times slower, for comparison.
     ///
     /// # Errors
-    /// There is no valgrind.
+    /// valgrind is not installed.
     pub fn lackey() -> Result<Self, RecordError> {
-        Installed::find()?.lackey("asked for".to_string())
+        Installed::find()?.lackey("requested".to_string())
     }
 
     fn new(installed: Installed, tool: Tool) -> Self {
         Self { launcher: installed.launcher, tool, merging: Merging::default() }
     }
 
-    /// The same, with touches merged so.
+    /// Sets whether touches are merged.
     #[must_use]
     pub fn with_merging(self, merging: Merging) -> Self {
         Self { merging, ..self }
@@ -114,7 +114,7 @@ impl TouchFull {
         self.merging
     }
 
-    /// Why our own tool does not serve; `None` if it does.
+    /// Why our own tool cannot be used; `None` if it is used.
     #[must_use]
     pub fn why_lackey(&self) -> Option<&str> {
         match &self.tool {
@@ -123,11 +123,11 @@ impl TouchFull {
         }
     }
 
-    /// What the program is to run in. valgrind's own messages go to files in the session.
+    /// The command and environment to run the program in valgrind. valgrind's messages go to files in the session.
     pub(crate) fn host(&self, session: &Path) -> Host {
         let log = |suffix: &str| {
             let mut word = OsString::from("--log-file=");
-            // valgrind gives % a meaning.
+            // % is special in valgrind's file names.
             word.push(session.to_string_lossy().replace('%', "%%"));
             word.push(format!("/%p{suffix}"));
             word
@@ -174,14 +174,14 @@ impl Installed {
         Ok(TouchFull::new(self, Tool::Lackey { why }))
     }
 
-    /// The directory of our tool; else why there is none.
+    /// The directory of our tool, or why it is not available.
     fn own_tool(&self) -> Result<PathBuf, String> {
         let headers = self.prefix.join("include/valgrind");
         let archives = LIBRARIES.iter().map(|library| self.prefix.join(library));
         let archives = archives.chain([self.library.clone()]).find(|place| place.join(ARCHIVES[0]).is_file());
         let archives = archives.filter(|_| headers.join("pub_tool_basics.h").is_file());
-        let archives = archives.ok_or("this valgrind comes without the headers and libraries for tools")?;
-        let cache = cache().ok_or("there is no home directory to keep it in")?;
+        let archives = archives.ok_or("this valgrind was installed without the headers and libraries for tools")?;
+        let cache = cache().ok_or("there is no home directory for its cache")?;
         let place = cache.join(format!("valgrind-touch-{:016x}", self.key(&archives)));
         if place.join(TOOL_FILE).is_file() {
             return Ok(place);
@@ -190,7 +190,7 @@ impl Installed {
         Ok(place)
     }
 
-    /// Tells builds apart: another source, another valgrind.
+    /// Identifies a build: its source, its flags and its valgrind.
     fn key(&self, archives: &Path) -> u64 {
         let mut hasher = DefaultHasher::new();
         (SOURCE, COMPILE, LINK, &self.library).hash(&mut hasher);
@@ -202,13 +202,13 @@ impl Installed {
         hasher.finish()
     }
 
-    /// Builds in a directory of its own, which then takes its place at once: another recorder may be building too.
+    /// Builds in a temporary directory, then renames it: another recorder may be building at the same time.
     fn build(&self, headers: &Path, archives: &Path, cache: &Path, place: &Path) -> Result<(), String> {
-        let told = |why: io::Error| format!("{}: {why}", cache.display());
-        fs::create_dir_all(cache).map_err(told)?;
-        let fresh = tempfile::Builder::new().prefix(".building-").tempdir_in(cache).map_err(told)?;
+        let failed = |why: io::Error| format!("{}: {why}", cache.display());
+        fs::create_dir_all(cache).map_err(failed)?;
+        let fresh = tempfile::Builder::new().prefix(".building-").tempdir_in(cache).map_err(failed)?;
         let source = fresh.path().join("hktouch.c");
-        fs::write(&source, SOURCE).map_err(told)?;
+        fs::write(&source, SOURCE).map_err(failed)?;
         let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
         let output = Command::new(&compiler)
             .args(COMPILE)
@@ -228,11 +228,11 @@ impl Installed {
             let first = said.lines().find(|line| line.contains("error")).or(said.lines().next()).unwrap_or_default();
             return Err(format!("it does not compile with this valgrind: {first}"));
         }
-        for entry in fs::read_dir(&self.library).map_err(told)?.flatten() {
-            symlink(entry.path(), fresh.path().join(entry.file_name())).map_err(told)?;
+        for entry in fs::read_dir(&self.library).map_err(failed)?.flatten() {
+            symlink(entry.path(), fresh.path().join(entry.file_name())).map_err(failed)?;
         }
         match fs::rename(fresh.path(), place) {
-            Err(why) if !place.join(TOOL_FILE).is_file() => Err(told(why)),
+            Err(why) if !place.join(TOOL_FILE).is_file() => Err(failed(why)),
             _ => Ok(()),
         }
     }

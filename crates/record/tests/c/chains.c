@@ -57,7 +57,7 @@ static FAR int deeper(int levels)
     return below + 1;
 }
 
-// A frame of a size the compiler does not know, and one that is aligned: both need the frame pointer.
+// A frame whose size the compiler does not know, and one that is aligned: both need the frame pointer.
 static FAR void flexible(int bytes)
 {
     char room[bytes];

@@ -1,5 +1,5 @@
-// As handover, but workers begin and end while the main thread goes on: at times it is the only one that makes calls, at
-// times one of several. It is worker 0. Some workers begin with another's block: their first call resizes or frees it.
+// As handover, but workers begin and end while the main thread, worker 0, continues: at times it is the only one that
+// makes calls, at times one of several. Some workers begin with another's block: their first call resizes or frees it.
 //
 // Usage: changeover LOG WORKERS STEPS SEED: STEPS of the main thread alone between two groups of workers
 #include <sched.h>
@@ -32,7 +32,7 @@ static void *come_and_go(void *argument) {
     return 0;
 }
 
-// A joined thread may still be on its way out of the kernel, where it counts as one that has not ended.
+// A joined thread may still be exiting in the kernel, where it does not count as ended yet.
 static void wait_until_alone(void) {
     struct stat tasks;
     do sched_yield();
@@ -43,7 +43,7 @@ int main(int count, char **word) {
     if (count != 5) return 2;
     threads = atol(word[2]), steps = atol(word[3]);
     if (threads < 1 || threads > 64 || steps < 1) return 2;
-    // The main thread makes steps also while workers begin and end, of no certain number.
+    // The main thread also makes steps while workers begin and end; their number varies.
     size_t bytes = sizeof(struct entry) * ((steps + 4000000 / threads) * (threads / TOGETHER + 2) * (CALLS_A_STEP + 1));
     bytes = (bytes + 4095) / 4096 * 4096;
     int fd = open(word[1], O_RDWR | O_CREAT | O_TRUNC, 0600);

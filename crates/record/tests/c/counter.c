@@ -1,5 +1,5 @@
-// Counts calls per function, preloaded. The counts stand in the file named by the session variable with the process
-// id behind it, so that the environment has the same variables as under the recorder.
+// Counts calls per function, preloaded. The counts go to the file named by the session variable plus the process id, so
+// that the environment has the same variables as under the recorder.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

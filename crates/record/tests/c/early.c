@@ -1,4 +1,5 @@
-// A library that asks for memory before the recorder is set up: what the program needs begins before what is preloaded.
+// A library that allocates before the recorder is initialised: the program's dependencies are initialised before
+// preloaded objects.
 #include <stdlib.h>
 
 __attribute__((constructor)) static void begin(void) {

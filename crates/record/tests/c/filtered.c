@@ -5,9 +5,9 @@
  * ACTION: kill, errno, trap (a handler counts the traps), strict (mode 1: read, write, exit).
  * INSTALL: prctl, seccomp, twice.
  * WHERE: same, fork (the child allocates too), thread (a thread that waited since before the filter),
- * new-thread (one that begins behind it), exec (another program does).
- *        or much: the process itself, ten million calls with rests.
- * The filter allows what the program itself needs, and nothing that a recorder would need besides.
+ * new-thread (one that begins after it), exec (another program does),
+ * or much: the process itself, ten million calls with pauses.
+ * The filter allows what the program itself needs, and nothing else that a recorder would need.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -83,7 +83,7 @@ static int install(const char *action, int by_prctl, int threads) {
         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 3 /* O_ACCMODE */, 1, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        /* The end of a thread gives its stack back. */
+        /* The end of a thread releases its stack. */
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 4),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 4 /* MADV_DONTNEED */, 0, 1),
@@ -95,7 +95,7 @@ static int install(const char *action, int by_prctl, int threads) {
         BPF_STMT(BPF_RET | BPF_K, refuse),
     };
     struct sock_fprog program = {sizeof code / sizeof *code, code};
-    /* Programs ask so whether there are filters at all; it is refused. */
+    /* Programs use it to ask whether there are filters at all; it is refused. */
     if (!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) || errno != EFAULT) return -2;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return -1;
     if (by_prctl) return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);

@@ -1,5 +1,5 @@
-// A thread's first call resizes a block, and the main thread is given the old address before that call has returned.
-// To be linked with gives_away.
+// A thread's first call resizes a block, and the main thread gets the old address before that call has returned. Link
+// it with gives_away.
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ int main(void) {
     if (pthread_create(&thread, 0, resize, 0)) return 2;
     while (!runs) sched_yield();
     block = malloc(BYTES);
-    // Calls whose time was read for one before them, as that of the next call will be.
+    // Calls that reuse an earlier reading of the clock, as the next call would.
     for (int i = 0; i < 5; i++) if (!malloc(10)) return 2;
     void *old = block;
     goes = 1;

@@ -1,6 +1,6 @@
-/* Writes pages of its own blocks while children of its own share them, by a seed, and counts what the kernel has to copy: a page that a living
- * child still has as it is. Prints the copies, the faults that only took a permission back, and the faults that the kernel counted.
- * Between the steps it leaves time, and calls no allocator. Children do nothing. */
+/* Writes pages of its blocks while its children share them, chosen by a seed, and counts what the kernel has to copy: pages that a
+ * living child still shares. Prints the copies, the faults that only restored write permission, and the faults that the kernel
+ * counted. It pauses between the steps, and calls no allocator there. Children do nothing. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -21,7 +21,7 @@ static unsigned below(unsigned end) {
 
 static char *page_at[PAGES];
 static int pages;
-static int memory[PAGES];           /* Which memory is behind a page: a copy gets a new number. */
+static int memory[PAGES];           /* The physical memory of a page: a copy gets a new number. */
 static int is_protected[PAGES];     /* A fork came since the last write. */
 static pid_t pid_of[CHILDREN];      /* 0 for no child. */
 static int memory_of[CHILDREN][PAGES];

@@ -1,6 +1,6 @@
-/* Forks children whose lives it knows, and marks in its own heap what is true at each moment: malloc(1000 + n) says that the n-th child of
- * the mode must share the memory now, malloc(2000 + n) that it must not. Between fork and the next mark, and before and after
- * the end of a child, it leaves time for what watches it. */
+/* Forks children and states in its own heap what holds at each moment: malloc(1000 + n) says that the n-th child of
+ * the mode must share the memory now, malloc(2000 + n) that it must not. It pauses between a fork and the next statement, and
+ * before and after the end of a child, so that the recorder can see each change. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
@@ -78,7 +78,7 @@ static void one(const char *end) {
     is_gone(1);
 }
 
-/* Two at once, of which the first lives longer. */
+/* Two at the same time; the first lives longer. */
 static void two(void) {
     int first[2], second[2];
     pid_t pid_first = child(first, "exit");
@@ -97,7 +97,7 @@ static void two(void) {
     is_gone(2);
 }
 
-/* Many short ones, and vfork among them, which shares all and copies nothing. */
+/* Many short-lived ones, among them vfork, which shares everything and copies nothing. */
 static void many(void) {
     for (int n = 0; n < 200; n++) {
         pid_t pid = n % 4 == 3 ? vfork() : fork();

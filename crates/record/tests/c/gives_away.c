@@ -1,4 +1,4 @@
-// An allocator whose realloc gives the old address away and does not return before somebody was given it.
+// An allocator whose realloc gives the old address away and returns only after another thread got it.
 #include <sched.h>
 #define malloc bump
 #define realloc bump_again

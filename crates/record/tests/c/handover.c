@@ -1,6 +1,6 @@
-// Threads hand blocks to each other, free and resize each other's, and so reuse each other's addresses at once. Each block
-// has a serial number, which stands in its first bytes and so goes with it from hand to hand: whoever frees or resizes a
-// block logs whose it was. The log (a shared file mapping, one part a thread, one writer each) is the oracle.
+// Threads hand blocks to each other, free and resize each other's, and so reuse each other's addresses at once. Each
+// block has a serial number in its first bytes, which stays with it. A thread that frees or resizes a block logs that
+// number. The log (a shared file mapping, one part and one writer per thread) is the oracle.
 //
 // Usage: handover LOG THREADS STEPS SEED
 #include <fcntl.h>
@@ -29,7 +29,7 @@ static void note(struct worker *w, uint64_t what, uint64_t serial, uint64_t byte
     w->log[w->used++] = (struct entry){ what, serial, bytes };
 }
 
-// Few sizes: an address that was freed is given out again by the next call of its size.
+// Few sizes: a freed address is reused by the next call of its size.
 static size_t size(struct worker *w) { return (size_t)32 << draw(w) % SIZES; }
 
 static uint64_t *make(struct worker *w, size_t bytes) {
@@ -47,12 +47,12 @@ static uint64_t *make(struct worker *w, size_t bytes) {
     return block;
 }
 
-// Its serial is read first: after the call the block may be another thread's.
+// The serial is read first: after the call the block may belong to another thread.
 static uint64_t *resize(struct worker *w, uint64_t *block, size_t bytes) {
     uint64_t serial = *block;
     uint64_t *moved = realloc(block, bytes);
     if (!moved && bytes) abort();
-    // Resized to nothing, glibc frees, and others give a block: a resize to 1 byte in the trace.
+    // For a resize to nothing glibc frees, and other allocators return a block: a resize to 1 byte in the trace.
     note(w, moved ? RESIZED : RESIZED_AWAY, serial, moved && !bytes ? 1 : bytes);
     if (moved && !bytes) { note(w, FREED, serial, 0); free(moved); return 0; }
     if (moved && *moved != serial) abort();

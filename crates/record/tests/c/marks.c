@@ -1,4 +1,4 @@
-// Names moments of its run, in the main thread and in a second one; does the same where nothing is recorded.
+// Names moments of its run, in the main thread and in a second one. It behaves the same if it is not recorded.
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-// Every operator new and delete: 10 calls of each, in sizes of their own, all freed; then, unless any word is given,
-// three that throw. Usage: operators [WORD]
+// Calls every operator new and delete 10 times, with distinct sizes, and frees everything; then, unless an argument is
+// given, calls three that throw. Usage: operators [WORD]
 #include <cstdlib>
 #include <new>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Allocates blocks of 5000 bytes in a row, then some of 6000 with 30 ms of rest before each. Usage: paused ROW RESTS
+// Allocates blocks of 5000 bytes in a row, then some of 6000 with a pause of 30 ms before each. Usage: paused ROW RESTS
 #include <stdlib.h>
 #include <unistd.h>
 int main(int count, char **word) {

@@ -27,7 +27,7 @@ extern void cfree(void *) __attribute__((weak));
 static void *volatile sink;
 static void work(int n, size_t size) { for (int i = 0; i < n; i++) { sink = malloc(size); free(sink); } }
 
-// Four rounds of destructors, the last that POSIX promises, each freeing and allocating.
+// Four rounds of destructors, the most that POSIX guarantees, each freeing and allocating.
 static pthread_key_t keys[3];
 static void last_wish(void *p) {
     size_t left = *(size_t *)p;
@@ -62,7 +62,7 @@ static int alternate_stack(void) { // as small as the system allows
     return 0;
 }
 
-static int errno_kept(void) { // while buffers fill, lanes begin and blocks are written
+static int errno_kept(void) { // while thread buffers are created, fill up and are drained
     for (int i = 0; i < 200000; i++) {
         errno = 4242;
         void *p = malloc(4200);
@@ -80,7 +80,7 @@ static int errno_kept(void) { // while buffers fill, lanes begin and blocks are 
     return 0;
 }
 
-// What the program sees of its heap: printed by a bare run and a recorded one alike.
+// What the program sees of its heap: a bare run and a recorded one print the same.
 static int sizes_kept(void) {
     for (size_t n = 0; n < 3000; n += 7) {
         void *p = malloc(n), *q = realloc(malloc(n), n * 2 + 1), *r = aligned_alloc(64, n), *s = calloc(n, 3);
@@ -99,7 +99,7 @@ static int environment_cleared(void) {
     return waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
 }
 
-// A server's way down: new root, other user, then a worker.
+// How a server drops privileges: new root, other user, then a worker.
 static int privileges_dropped(const char *root) {
     work(100, 4400);
     if (chroot(root) || chdir("/") || setgroups(0, 0) || setgid(65534) || setuid(65534)) return 1;
@@ -136,7 +136,7 @@ static int deeply_bound(const char *library) {
     return 0;
 }
 
-// Blocks that cross the border of such a library, both ways.
+// Blocks that cross the boundary of a library opened with that flag, both ways.
 static int deeply_bound_frees(const char *library) {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     void *(*make)(size_t) = handle ? (void *(*)(size_t))dlsym(handle, "make") : 0;
@@ -146,7 +146,7 @@ static int deeply_bound_frees(const char *library) {
     return 0;
 }
 
-// Libraries that come and go, each with thread-local storage of its own, in several threads.
+// Libraries that are loaded and unloaded, each with its own thread-local storage, in several threads.
 static void *load_library(void *library) {
     for (int i = 0; i < 100; i++) {
         void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);

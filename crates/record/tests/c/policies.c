@@ -13,7 +13,7 @@
 
 static void step(size_t bytes) { free(malloc(bytes)); }
 
-// What the kernel says is in force: THP_DISABLE, and whether memory is locked that was mapped just now.
+// What the kernel reports: THP_DISABLE, and whether memory mapped just now is locked.
 static void tell(void) {
     char *fresh = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     unsigned char present = 0;
@@ -54,7 +54,7 @@ int main(int count, char **words) {
     tell();
     step(107);
     if (count > 3) {
-        // Names its process in one file, and goes on when there is another.
+        // Writes its process id to one file, and continues when another exists.
         FILE *ready = fopen(words[2], "w");
         fprintf(ready, "%d\n", getpid());
         fclose(ready);

@@ -1,4 +1,4 @@
-// Processes, threads and signal handlers, each mode with exact numbers of calls of sizes of its own.
+// Processes, threads and signal handlers; each mode makes exact numbers of calls of distinct sizes.
 // Usage: processes fork|clone|spawn|exec|after|late|daemon|fds
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -16,7 +16,7 @@ static void *block[1000];
 static void fill(int n, size_t size) { for (int i = 0; i < n; i++) if (!(block[i] = malloc(size))) abort(); }
 static void drop(int from, int to) { for (int i = from; i < to; i++) free(block[i]); }
 
-// The child frees ten of its parent's blocks; both go on allocating at the same time.
+// The child frees ten of its parent's blocks; both keep allocating at the same time.
 static int fork_mode(int raw) {
     fill(1000, 101);
     pid_t child = raw ? syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
@@ -71,7 +71,7 @@ static int late_mode(int threads) {
     return 0;
 }
 
-// The program ends, and leaves a process behind that allocates until it is killed (or a minute is over).
+// The program ends, and leaves a process that allocates until it is killed or a minute has passed.
 static int daemon_mode(void) {
     if (fork()) { usleep(50000); return 0; }
     setsid();
@@ -79,7 +79,7 @@ static int daemon_mode(void) {
     for (;;) { fill(100, 909); drop(0, 100); }
 }
 
-// Closes every descriptor, as daemons do, and gives the recorder's number to a file of its own.
+// Closes every descriptor, as daemons do, and opens a file under the recorder's number.
 static int fds_mode(void) {
     fill(100, 121);
     for (int fd = 3; fd < 2048; fd++) close(fd);

@@ -1,5 +1,5 @@
-// Four workers call every allocating function at random and log each call in a shared file: what is about to be
-// called, and then that it returned. The log is the oracle: it survives whatever ends the process.
+// Four workers call random allocating functions and log each call in a shared file: first the call about to be made,
+// then its return. The log is the oracle: it survives however the process ends.
 // Usage: self_log LOG exit|_exit|abort|kill SEED
 // With -DMAIN_WORKS the first worker is the main thread; the others make their first call one after the other, while it works.
 #include <malloc.h>

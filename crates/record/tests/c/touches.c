@@ -129,7 +129,7 @@ static void forks(void)
     free(inherited);
 }
 
-// As many nodes as fill the tool's buffer some times; then nobody can empty it any more.
+// Enough nodes to fill the tool's buffer several times; then it cannot be emptied any more.
 static void killed(void)
 {
     int ready[2];

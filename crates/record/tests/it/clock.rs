@@ -1,4 +1,4 @@
-//! The clock that is read at some events only: times are shared where calls follow each other, and true after a rest.
+//! The clock read at some events only: calls in close succession share times, and times are exact after a pause.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::support::{compile, events, scratch};
 const ROW: u64 = 100_000;
 const RESTS: usize = 10;
 const REST_NS: u64 = 30_000_000;
-/// Recordings of a program of which some must be quick enough, for the first call of a millisecond reads the clock anyway.
+/// Number of recordings. Some must run fast enough, because the first call of a millisecond reads the clock anyway.
 const RUNS: usize = 60;
 const RUNS_QUICK: usize = 3;
 const QUICK_NS: u64 = 500_000;
@@ -43,12 +43,12 @@ fn times_are_shared_in_a_row_and_true_after_a_rest() {
     let row = times_of(&events, 5000);
     assert_eq!(row.len() as u64, ROW);
     let distinct = row.iter().collect::<BTreeSet<_>>().len() as u64;
-    // 8 rounds for each reading, and some for the milliseconds.
+    // 8 rounds share each reading; some more readings come from the milliseconds.
     assert!((ROW / 10..=ROW / 4).contains(&distinct), "{distinct} times for {ROW} blocks");
     let rested = times_of(&events, 6000);
     assert_eq!(rested.len(), RESTS);
     for pair in rested.windows(2) {
-        // The program rests at least so long; a time may be a millisecond old, more on a busy machine.
+        // The program pauses at least that long; a time may be a millisecond old, or more on a busy machine.
         assert!(pair[1] - pair[0] >= REST_NS / 2, "{rested:?}");
     }
 }
@@ -63,8 +63,8 @@ fn each_event_has_its_own_time_otherwise() {
     assert!(distinct > ROW * 9 / 10, "{distinct} times for {ROW} blocks");
 }
 
-/// The resize gives an address away before anybody knows of the second thread. If the main thread then went on with times from
-/// before, it would seem to be given an address that is in use.
+/// The resize gives an address away before the second thread is known. If the main thread then reused an earlier time,
+/// it would seem to get an address that is in use.
 #[test]
 fn a_thread_whose_first_call_is_a_resize_has_all_calls_timed() {
     let dir = scratch();

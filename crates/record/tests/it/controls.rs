@@ -1,4 +1,4 @@
-//! Marks, stopping and starting, limits: on processes that go on running.
+//! Marks, stopping and starting, limits: on processes that keep running.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -58,7 +58,7 @@ fn a_program_marks_its_own_trace() {
     assert_eq!(threads, [0, 0, 1, 0, 0]);
 }
 
-/// `phases` while it is recorded in a thread of this test.
+/// `phases`, recorded in a thread of this test.
 struct Phases {
     dir: PathBuf,
     input: File,
@@ -78,7 +78,7 @@ impl Phases {
         Phases { dir: dir.to_path_buf(), input, output, recording }
     }
 
-    /// Runs one phase; gives the program's process id.
+    /// Runs one phase; returns the program's process id.
     fn run_one(&mut self) -> u32 {
         self.input.write_all(&[1]).expect("the program listens");
         let mut pid = [0; 4];
@@ -101,13 +101,13 @@ fn options(dir: &Path) -> Options {
     Options { output: dir.join("app.hkt"), ..Options::default() }
 }
 
-/// Blocks that stay, and blocks that do not, of the phases 1 to 4.
+/// Number of blocks that stay, and of blocks that do not, in phases 1 to 4.
 fn counts(events: &[Event]) -> Vec<(usize, usize)> {
     (1..=4).map(|phase| (mallocs_of(events, 1000 + phase), mallocs_of(events, 2000 + phase))).collect()
 }
 
 #[test]
-fn a_recording_stops_and_starts_exactly_where_it_is_told() {
+fn a_recording_stops_and_starts_exactly_when_requested() {
     let dir = scratch();
     let mut phases = Phases::start(dir.path(), options(dir.path()));
     let pid = phases.run_one();

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::support::{compile, events, have, record_words, scratch};
 
 const FUNCTIONS: [&str; 7] = ["malloc", "calloc", "realloc", "aligned", "free", "free_null", "usable"];
-/// Runs of the counter: what they differ by (address layout) is what the recording may differ by.
+/// Runs of the counter. The recording may differ from them as much as they differ from each other (address layout).
 const COUNTER_RUNS: usize = 3;
 
 type Counts = BTreeMap<&'static str, u64>;
@@ -39,8 +39,8 @@ fn recorded_counts(events: &[Event]) -> Counts {
     counts
 }
 
-/// The counter where the recorder would be unpacked, and a base for its files where the session would be. Python's
-/// own calls depend on the length of each environment variable, so the paths must be as long.
+/// Puts the counter where the recorder would be unpacked, and its files where the session would be. Python's own calls
+/// depend on the length of each environment variable, so the paths must have equal lengths.
 struct CounterPlace {
     library: PathBuf,
     base: PathBuf,
@@ -56,7 +56,7 @@ impl CounterPlace {
         Self { library, base: dir.join(".app.hkt.recording-COUNTS"), _unpacked: unpacked }
     }
 
-    /// One run's counts: of the process that began as setarch and became the program.
+    /// Counts of one run, in the process that began as setarch and became the program.
     fn run(&self, script: &str) -> Counts {
         let mut child = Command::new("setarch")
             .args(["-R", "sh", "-c", script])

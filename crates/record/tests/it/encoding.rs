@@ -1,8 +1,8 @@
-//! Records survive encoding: the reader against the writer, and the words against the layout written down.
+//! Records survive encoding: compares the reader with the writer, and the words with the documented layout.
 
 use hksim_record::encoding::{ESCAPE_WORDS, Kind, Record, Regions, count_calls, site_word};
 
-/// xorshift: the seed is all there is to reproduce.
+/// xorshift; the seed alone reproduces a run.
 struct Random(u64);
 
 impl Random {
@@ -54,7 +54,7 @@ fn every_record_reads_back() {
         if record.site != 0 {
             words.push(site_word(record.site));
         }
-        // As the recorder does: the short way first.
+        // Like the recorder: the fast path first.
         let likely = has_compact_form
             .then(|| writer.compact_likely(record.kind, record.ticks, record.address, record.size))
             .flatten();
@@ -73,7 +73,7 @@ fn every_record_reads_back() {
     let mut at = 0;
     for (index, record) in records.iter().enumerate() {
         let (read, used) = reader.decode(&words[at..]).expect("a record");
-        // A compact record keeps time in units of 4 ticks, and the loss does not add up.
+        // A compact record stores time in units of 4 ticks; the error does not accumulate.
         assert!(record.ticks.wrapping_sub(read.ticks) < 4, "seed {seed:#x}, record {index}: {record:?} {read:?}");
         assert_eq!(Record { ticks: record.ticks, ..read }, *record, "seed {seed:#x}, record {index}");
         at += used;

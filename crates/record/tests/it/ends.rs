@@ -1,4 +1,4 @@
-//! Nothing is lost however the process ends: a program that logs its own calls is the oracle.
+//! Nothing is lost however the process ends. The oracle is a program that logs its own calls.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,13 +9,13 @@ use hksim_trace::event::{AllocCall, Event, Op, ReallocCall};
 
 use crate::support::{compile, events, scratch};
 
-/// Workers of the program as it is.
+/// Workers of the program by default.
 const WORKERS: usize = 4;
 const ENTRY_BYTES: usize = 24;
-/// Size by which a worker's first call tells its number.
+/// A worker's first call has this size plus the worker's number.
 const FIRST_SIZE: u64 = 1_000_003;
 
-/// One call: function, size, alignment as log2. The size of a free is that of the block.
+/// One call: function, size, log2 of the alignment. The size of a free is that of its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Call {
     function: u32,
@@ -47,7 +47,7 @@ fn resize_number(call: ReallocCall) -> u32 {
     }
 }
 
-/// The calls of each of so many workers in the trace, in order, from the one that tells its number.
+/// The recorded calls of each worker, in order, from the one that shows its number.
 fn recorded_calls(events: &[Event], workers: usize) -> Vec<Vec<Call>> {
     let mut threads: HashMap<u32, Vec<Call>> = HashMap::new();
     let mut sizes: HashMap<u32, u64> = HashMap::new();
@@ -84,7 +84,7 @@ fn recorded_calls(events: &[Event], workers: usize) -> Vec<Vec<Call>> {
     of_workers
 }
 
-/// The calls of each worker in its own log, and of each whether it returned.
+/// The calls that each worker logged, and whether each returned.
 fn logged_calls(log: &Path, workers: usize) -> Vec<Vec<(Call, bool)>> {
     let bytes = fs::read(log).expect("the program's log");
     let worker = |part: &[u8]| {
@@ -104,7 +104,7 @@ fn check_end(how: &str, exit: Exit) {
     check(how, exit, WORKERS, &[], ClockReads::Every);
 }
 
-/// Records the program of so many workers, compiled with `flags`, and compares the traces with its logs.
+/// Records the program with this many workers, compiled with `flags`, and compares the traces with its logs.
 fn check(how: &str, exit: Exit, workers: usize, flags: &[&str], clock: ClockReads) {
     let dir = scratch();
     let program = compile(dir.path(), "self_log", flags);

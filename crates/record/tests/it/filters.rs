@@ -1,6 +1,6 @@
-//! Programs that confine themselves by a system-call filter: the recorder makes no call that the filter refuses.
+//! Programs with a system-call filter: the recorder makes no call that the filter refuses.
 //!
-//! The filters kill, or trap where a handler counts, so a single call too many is seen by the program itself.
+//! The filters kill, or trap to a handler that counts, so the program itself detects any such call.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn run(dir: &Path, words: [&str; 3]) -> RecordReport {
     report
 }
 
-/// All that the program itself did is in its trace.
+/// The trace has everything that the program itself did.
 fn check_whole(words: [&str; 3], in_threads: usize) {
     let dir = scratch();
     let report = run(dir.path(), words);
@@ -32,7 +32,7 @@ fn check_whole(words: [&str; 3], in_threads: usize) {
 }
 
 #[test]
-fn a_program_behind_a_filter_is_recorded_whole() {
+fn a_program_under_a_filter_is_recorded_whole() {
     for action in ["kill", "errno", "trap"] {
         for how in ["prctl", "seccomp", "twice"] {
             check_whole([action, how, "same"], 0);
@@ -42,31 +42,31 @@ fn a_program_behind_a_filter_is_recorded_whole() {
 }
 
 #[test]
-fn threads_behind_a_filter_are_recorded_whole() {
+fn threads_under_a_filter_are_recorded_whole() {
     for action in ["kill", "errno", "trap"] {
-        // Only there the filter holds for threads that were there before.
+        // Only with `seccomp` does the filter apply to threads that already exist.
         check_whole([action, "seccomp", "thread"], PAIRS);
         check_whole([action, "prctl", "thread"], PAIRS);
         check_whole([action, "prctl", "new-thread"], PAIRS);
     }
 }
 
-/// More than it could have laid in: twice the space that it has at first.
+/// Twice the space that the process reserves at first.
 #[test]
-fn a_long_recording_behind_a_filter_is_given_space() {
+fn a_long_recording_under_a_filter_is_given_space() {
     let dir = scratch();
     let report = run(dir.path(), ["kill", "prctl", "much"]);
     let trace = &report.traces[0];
     let calls = trace.quality.events_lost + trace.events;
     assert!((10_000_000..10_000_100).contains(&calls), "every call is recorded or counted: {calls}");
-    // Space comes four times a second, on a busy machine later.
+    // Space is granted four times a second, later on a busy machine.
     assert!(trace.events > 5_000_000, "{} events: more than fit what the process has at first", trace.events);
     println!("{} of {calls} calls recorded", trace.events);
 }
 
-/// It may not begin a file, and so cannot be recorded.
+/// The child may not create a file, so it cannot be recorded.
 #[test]
-fn a_child_forked_behind_a_filter_goes_on_and_is_counted() {
+fn a_child_forked_under_a_filter_continues_and_is_counted() {
     for action in ["kill", "errno", "trap"] {
         let dir = scratch();
         let report = run(dir.path(), [action, "seccomp", "fork"]);
@@ -75,9 +75,9 @@ fn a_child_forked_behind_a_filter_goes_on_and_is_counted() {
     }
 }
 
-/// What it may do cannot be asked.
+/// The filters that it inherits cannot be read.
 #[test]
-fn a_program_executed_behind_a_filter_goes_on_unrecorded() {
+fn a_program_executed_under_a_filter_continues_unrecorded() {
     let dir = scratch();
     let program = compile(dir.path(), "filtered", &[]);
     for action in ["kill", "errno", "trap"] {

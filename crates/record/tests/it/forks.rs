@@ -1,4 +1,4 @@
-//! When forked children stop sharing the program's memory: a C program says by the sizes it allocates what must be true.
+//! When forked children stop sharing the program's memory. A C program states by the sizes it allocates what must hold.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,17 +8,17 @@ use hksim_trace::event::{Event, Op};
 
 use crate::support::{compile, events, record_words, scratch};
 
-/// What the trace of a mode says.
+/// What the trace of a mode shows.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     forks: usize,
     ends: usize,
     outliving: usize,
-    /// Sizes the program allocated that say what must be true.
+    /// Number of statements that the program made.
     checks: usize,
 }
 
-/// Checks each statement of the program, by the order of events alone.
+/// Checks each statement of the program, using only the order of events.
 fn check(events: &[Event]) -> Seen {
     let mut seen = Seen::default();
     let mut pids = Vec::new();
@@ -89,7 +89,7 @@ fn a_child_that_lives_on_is_said_to() {
     check_mode("outlives", Seen { forks: 1, ends: 0, outliving: 1, checks: 2 });
 }
 
-/// The children themselves take no part: they may be left out of the recording.
+/// The children themselves do nothing for this: they may be left out of the recording.
 #[test]
 fn ends_are_seen_of_children_that_are_not_recorded() {
     let dir = scratch();

@@ -1,6 +1,6 @@
-//! Order across threads that free and resize each other's blocks: each end of a block is the end of the very block that
-//! the program itself says it ended. Read from the CSV form alone, by a reader of this file's own. Also while threads begin
-//! and end, so that the clock is read at every call at times, and at every 16th at others.
+//! Order across threads that free and resize each other's blocks: each recorded end of a block belongs to the block
+//! that the program itself logged. Uses only the CSV form, with a reader written for this test. Threads also begin and
+//! end, so that the clock is read at every call at times and at every 16th at others.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::env;
@@ -18,13 +18,13 @@ use crate::support::{LIBRARIES, compile, events, scratch};
 const THREADS: [usize; 3] = [2, 4, 16];
 /// Steps of all threads together, two to four calls each.
 const STEPS: usize = 60_000;
-/// How often each test records, where the environment does not say.
+/// Recordings per test, unless the environment says otherwise.
 const RUNS: u64 = 1;
 const RUNS_VARIABLE: &str = "HKSIM_HANDOVER_RUNS";
-/// Size by which a thread's first call tells its number.
+/// A thread's first call has this size plus the thread's number.
 const FIRST_SIZE: u64 = 1_000_003;
 
-/// What became of a block, as the program logs it.
+/// How a block began or ended, as the program logs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Made,
@@ -33,7 +33,7 @@ enum What {
     Freed,
 }
 
-/// One call; bytes of a call that ends a block are 0.
+/// One call; a call that ends a block has 0 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Call {
     what: What,
@@ -72,7 +72,7 @@ fn csv(trace: &RecordedTrace) -> String {
     String::from_utf8(text).expect("UTF-8")
 }
 
-/// The columns of a trace as text.
+/// The columns of a line of CSV.
 struct Columns<'a> {
     names: Vec<&'a str>,
 }
@@ -87,7 +87,7 @@ impl Columns<'_> {
     }
 }
 
-/// Which thread is which worker: each allocates a block of a size that tells its number.
+/// Maps threads to workers: each worker allocates a block of a size that shows its number.
 fn workers_of(text: &str, workers: usize) -> HashMap<u64, usize> {
     let mut lines = text.lines();
     let columns = Columns { names: lines.next().expect("a first line").split(',').collect() };
@@ -100,12 +100,13 @@ fn workers_of(text: &str, workers: usize) -> HashMap<u64, usize> {
     told.collect()
 }
 
-/// Whether the program itself allocates blocks of this size; the C library's own differ.
+/// Whether the program itself allocates blocks of this size; the C library uses others.
 fn is_logged(bytes: u64) -> bool {
     bytes >= FIRST_SIZE || (bytes.is_power_of_two() && (32..=1024).contains(&bytes))
 }
 
-/// Follows objects through the text and compares each worker's calls with its log; the number of calls compared.
+/// Follows objects through the text and compares each worker's calls with its log; returns the number of calls
+/// compared.
 fn compare(text: &str, logs: &[Vec<Call>], place: &str) -> usize {
     let worker_of = workers_of(text, logs.len());
     let mut lines = text.lines();
@@ -131,7 +132,7 @@ fn compare(text: &str, logs: &[Vec<Call>], place: &str) -> usize {
             continue;
         }
         if foreign.contains(&number(object)) {
-            // Its number may be given to another block when it is free.
+            // The object's number may be reused after its free.
             if matches!(what, What::Freed | What::ResizedAway | What::Made) {
                 foreign.remove(&number(object));
             }
@@ -161,18 +162,18 @@ fn compare(text: &str, logs: &[Vec<Call>], place: &str) -> usize {
     compared.iter().sum()
 }
 
-/// A program that hands blocks over, and how it is run.
+/// A program that hands blocks from thread to thread, and how it is run.
 struct Program {
     path: PathBuf,
     /// Threads, and steps of each.
     threads: usize,
     steps: usize,
-    /// The object that serves it.
+    /// The allocator that serves it.
     allocator: &'static str,
 }
 
 impl Program {
-    /// Records it, and compares trace and log; the trace.
+    /// Records the program, compares the trace with the log, and returns the trace.
     fn check_once(&self, dir: &Path, environment: &[&str], seed: u64) -> RecordedTrace {
         let &Self { ref path, threads, steps, allocator } = self;
         let place = format!("{allocator} {environment:?}, {threads} threads, seed {seed}");
@@ -208,7 +209,7 @@ fn runs() -> u64 {
     env::var(RUNS_VARIABLE).map_or(RUNS, |runs| runs.parse().expect("a number of runs"))
 }
 
-/// Words for the compiler that link an allocator; `None` where it is not installed.
+/// Compiler arguments that link an allocator; `None` if it is not installed.
 fn linked(library: Option<&str>) -> Option<Vec<String>> {
     let Some(path) = library.map(|library| Path::new(LIBRARIES).join(library)) else {
         return Some(Vec::new());
@@ -236,7 +237,7 @@ fn check(allocator: &'static str, library: Option<&str>, environments: &[&[&str]
     }
 }
 
-/// Calls of the last stretch, when all workers have ended: for each time that was read.
+/// Calls per distinct time in the last phase, after all workers have ended.
 fn calls_of_each_time(trace: &RecordedTrace) -> f64 {
     const LAST: usize = 4_000;
     let events = events(trace);
@@ -244,9 +245,9 @@ fn calls_of_each_time(trace: &RecordedTrace) -> f64 {
     LAST as f64 / last.iter().map(|event| event.time_ns).collect::<BTreeSet<_>>().len() as f64
 }
 
-/// Workers come and go while the main thread works: at each beginning and each end it may be alone, or not.
+/// Workers come and go while the main thread works: it may be alone or not at each beginning and end.
 fn check_changes(allocator: &'static str, library: Option<&str>, environments: &[&[&str]]) {
-    /// More than a fill, after which a thread asks whether it is alone, so that all parts of it are met.
+    /// More than a fill, after which a thread checks whether it is alone, so that all parts of a fill are covered.
     const ALONE_STEPS: usize = 16_000;
     let Some(flags) = linked(library) else {
         return;
@@ -258,8 +259,8 @@ fn check_changes(allocator: &'static str, library: Option<&str>, environments: &
             let program = Program { path: path.clone(), threads: 16, steps: ALONE_STEPS, allocator };
             let trace = program.check_once(dir.path(), environment, seed);
             let shared = calls_of_each_time(&trace);
-            // Read at every call it is 1. A resizing call always reads the clock and so does its successor in the slow way:
-            // of this program's mix of calls some 3 share a reading.
+            // If every call read the clock this would be 1. A resizing call always reads it, and so does the next call
+            // on the slow path: with this program's mix about 3 calls share a reading.
             assert!(shared > 2.0, "{allocator}: {shared} calls for each reading when all others have ended");
         }
     }
@@ -280,7 +281,7 @@ fn threads_that_begin_and_end_under_mimalloc_keep_the_order() {
     check_changes("mimalloc", Some("libmimalloc.so.2.0"), &[&[]]);
 }
 
-/// As it is, and with one heap without caches, so that a freed address is at once another thread's.
+/// By default, and with one heap without caches, so that another thread can reuse a freed address at once.
 #[test]
 fn blocks_that_change_hands_under_glibc_keep_their_identity() {
     check("libc", None, &[&[], &["GLIBC_TUNABLES=glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0"]]);

@@ -1,6 +1,6 @@
 //! The recorder on real processes: C programs compiled here, and programs of the system.
 
-mod ahead;
+mod background;
 mod clock;
 mod controls;
 mod counted;
@@ -8,7 +8,7 @@ mod encoding;
 mod ends;
 mod filters;
 mod forks;
-mod full_spool;
+mod full_log;
 mod handover;
 mod many;
 mod operators;

@@ -1,4 +1,4 @@
-//! Recordings of many processes: what has ended is written while others go on, and takes the room of its trace alone.
+//! Recordings of many processes: ended ones are converted while others run, and take only the space of their traces.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,8 +13,8 @@ use crate::signals::{find_session, recorder_of, wait_for};
 use crate::support::{compile, events, mallocs_of, read, record_words, scratch};
 
 const PROCESSES: usize = 200;
-/// What each would take as long as the session lasts.
-const SPOOL_KIB: u64 = 260;
+/// Size of an unconverted log.
+const LOG_KIB: u64 = 260;
 
 fn programs_of(report: &RecordReport) -> Vec<String> {
     let name = |trace: &RecordedTrace| {
@@ -24,7 +24,7 @@ fn programs_of(report: &RecordReport) -> Vec<String> {
     report.traces.iter().map(name).collect()
 }
 
-/// Runs so many processes of so many calls, then says what the session's folder takes.
+/// Runs a program several times, then prints the size of the session's directory.
 fn script(program: &Path, rest: &str) -> String {
     let program = program.display();
     format!("i=0; while [ $i -lt {PROCESSES} ]; do {program} 100; i=$((i+1)); done >/dev/null; {rest}")
@@ -52,7 +52,7 @@ fn what_has_ended_takes_the_room_of_its_trace() {
     let used = fs::read_to_string(used).expect("what it takes");
     let used_kib: u64 = used.split_whitespace().next().and_then(|kib| kib.parse().ok()).expect("a number");
     println!("{used_kib} KiB for {PROCESSES} processes");
-    assert!(used_kib < PROCESSES as u64 * SPOOL_KIB / 4, "{used_kib} KiB");
+    assert!(used_kib < PROCESSES as u64 * LOG_KIB / 4, "{used_kib} KiB");
     assert!(find_session(dir.path()).is_none(), "nothing of the session is left");
 }
 
@@ -85,7 +85,7 @@ fn children_are_left_out_where_they_are_not_wanted() {
     let dir = scratch();
     let program = compile(dir.path(), "processes", &[]);
     let programs = Programs { no_children: true, ..Programs::default() };
-    // Images that follow each other in the process itself are no children.
+    // Images that follow each other in the same process are not children.
     let words = ["env", "nice", program.to_str().expect("UTF-8"), "fork"];
     let report = recorded(dir.path(), programs.clone(), &words).expect("a recording");
     let own = report.traces[0].pid;
@@ -96,7 +96,7 @@ fn children_are_left_out_where_they_are_not_wanted() {
     assert_eq!(programs_of(&report), ["sh"]);
 }
 
-/// The recorder dies while some traces are written already, and some are not.
+/// The recorder dies when some traces are written and others are not.
 #[test]
 fn traces_of_ended_processes_outlive_the_recorder() {
     let dir = scratch();
@@ -116,7 +116,7 @@ fn traces_of_ended_processes_outlive_the_recorder() {
     recorder.kill().expect("the recorder dies");
     recorder.wait().expect("it is dead");
     let report = recover(&session).expect("a recovery");
-    // What still runs is the shell that sleeps, which nobody waits for.
+    // Only the sleeping shell still runs, which is not waited for.
     for trace in report.traces.iter().filter(|trace| trace.still_running) {
         // SAFETY: a process of this test's own.
         unsafe { libc::kill(trace.pid as i32, libc::SIGKILL) };
@@ -127,10 +127,10 @@ fn traces_of_ended_processes_outlive_the_recorder() {
     assert!(lengths.iter().all(|&length| length == lengths[0] && length > 200), "{lengths:?}");
 }
 
-/// Of a session with several spools the header of one is damaged: the others become traces, and nothing goes.
+/// One of several logs has a damaged header: the others become traces, and nothing is removed.
 #[test]
-fn a_damaged_spool_does_not_stop_the_others() {
-    for (at, what) in [(0, "the control page"), (256 << 10, "a lane's header")] {
+fn a_damaged_log_does_not_stop_the_others() {
+    for (at, what) in [(0, "the control page"), (256 << 10, "a buffer's header")] {
         let dir = scratch();
         let program = compile(dir.path(), "rounds", &[]);
         let kept = dir.path().join("kept");
@@ -144,26 +144,26 @@ fn a_damaged_spool_does_not_stop_the_others() {
         };
         assert_eq!(of_program(&whole).len(), 2, "{what}");
         let victim = whole.traces.iter().find(|trace| trace.command.get(1).is_some_and(|word| word == "5"));
-        let spool = kept.join(format!("{}-0.spool", victim.expect("the first").pid));
-        // An earlier look may have made the trace already.
-        let _ = fs::remove_file(spool.with_extension("hkt"));
-        let mut bytes = fs::read(&spool).expect("its spool");
+        let log = kept.join(format!("{}-0.spool", victim.expect("the first").pid));
+        // An earlier scan may have written the trace already.
+        let _ = fs::remove_file(log.with_extension("hkt"));
+        let mut bytes = fs::read(&log).expect("its log");
         if bytes.len() <= at {
             return println!("skipped: the spool was cut in the short time before the copy");
         }
         bytes[at] ^= 0x55;
-        fs::write(&spool, bytes).expect("the damage");
+        fs::write(&log, bytes).expect("the damage");
         let report = recover(&kept).expect("the others are recovered");
         assert_eq!(of_program(&report).len(), 1, "{what}");
         assert_eq!(report.damaged.len(), 1, "{what}");
-        assert_eq!(report.damaged[0].path.file_name(), spool.file_name(), "{what}");
+        assert_eq!(report.damaged[0].path.file_name(), log.file_name(), "{what}");
         assert_eq!(report.session_left.as_deref(), Some(kept.canonicalize().expect("it stays").as_path()), "{what}");
-        assert!(spool.exists(), "{what}: nothing is lost");
+        assert!(log.exists(), "{what}: nothing is lost");
         report.traces.iter().for_each(|trace| assert!(!read(&trace.path).is_empty(), "{what}"));
     }
 }
 
-/// A shell that is process 1 of its own namespace, as in a container.
+/// A shell that is process 1 of its own pid namespace, as in a container.
 #[test]
 fn processes_of_another_namespace_leave_nothing_behind() {
     let probe = Command::new("unshare").args(["--pid", "--fork", "true"]).output();
@@ -185,7 +185,7 @@ fn processes_of_another_namespace_leave_nothing_behind() {
 fn what_a_process_left_behind_needs_is_removed_by_a_later_recording() {
     let dir = scratch();
     let child = dir.path().join("child");
-    // A child that makes no call of its own after the fork, and so has no spool: it may execute another program later.
+    // A child that makes no call after the fork has no log, but it may execute another program later.
     let script = format!("(sleep 600 </dev/null >/dev/null 2>&1 & echo $! > {})", child.display());
     let report = record_words(dir.path(), ["sh", "-c", &script]);
     let object = report.object_left.clone().expect("it stays for the sleeping process");

@@ -1,4 +1,4 @@
-//! C++'s `new` and `delete`, with and without an allocator that serves them past `malloc`.
+//! C++'s `new` and `delete`, with allocators that implement them by `malloc` and without it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn record_operators(dir: &Path, program: &Path, words: &[&str], operators: Opera
     report
 }
 
-/// Each block of these sizes is made with its alignment, once, and freed.
+/// Each block of these sizes is allocated once, with its alignment, and freed.
 fn check(events: &[Event], what: &str) {
     let made = |bytes: u64, log2: u8| {
         let is_one = |event: &&Event| matches!(event.op, Op::Alloc { size, align_log2, .. } if size == bytes && align_log2 == log2);
@@ -56,7 +56,7 @@ fn linked_with(dir: &Path, library: &str) -> Option<PathBuf> {
     have("g++").then(|| compile_cpp(dir, "operators", &["-Wl,--no-as-needed", path.to_str().expect("UTF-8")]))
 }
 
-/// The library is found by itself, and operators that throw pass through the recorder.
+/// The library is detected, and exceptions of operators unwind through the recorder.
 fn check_library(library: &str, words: &[&str]) {
     let dir = scratch();
     let Some(program) = linked_with(dir.path(), library) else {
@@ -108,7 +108,7 @@ fn operators_that_may_go_unseen_are_named() {
     let Some(program) = linked_with(dir.path(), "libjemalloc.so.2") else {
         return;
     };
-    // A wrapper hides what it starts.
+    // A wrapper hides the program that it starts.
     let words = ["-c".to_string(), format!("{}; true", program.display())];
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let hidden = record_operators(dir.path(), Path::new("/bin/sh"), &words, Operators::Auto);
@@ -120,7 +120,7 @@ fn operators_that_may_go_unseen_are_named() {
     check(&events(trace.expect("the program's trace")), "through a shell");
 }
 
-/// A C program that loads a C++ library while it stands before the operators: there is no next definition.
+/// A C program that loads a C++ library with the operators interposed: there is no next definition.
 #[test]
 fn a_library_loaded_later_finds_operators() {
     if !have("g++") {

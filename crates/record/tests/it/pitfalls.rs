@@ -11,7 +11,7 @@ use hksim_trace::event::{Event, Op};
 
 use crate::support::{compile, events, mallocs_of, record_words, scratch};
 
-/// Records one mode of `pitfalls`, which must find nothing unusual itself.
+/// Records one mode of `pitfalls`, which checks its own run.
 fn run(dir: &Path, words: &[&str]) -> RecordReport {
     let program = compile(dir, "pitfalls", &["-ldl"]);
     let words = std::iter::once(program.as_os_str()).chain(words.iter().map(|word| word.as_ref()));

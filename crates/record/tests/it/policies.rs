@@ -1,4 +1,5 @@
-//! Memory policies: prctl, mlockall, personality, with their place in the order, against what the kernel told the program.
+//! Memory policies: prctl, mlockall and personality, their position in the order, and their values as reported by the
+//! kernel to the program.
 
 use std::process::Command;
 
@@ -9,17 +10,17 @@ use hksim_trace::memory_policy::{LockAll, MemoryPolicy, ThpDisable};
 
 use crate::support::{compile, events, mallocs_of, record_words, scratch};
 
-/// The allocations (by size) and changes of policy, in order.
+/// The allocations (by size) and policy changes, in order.
 #[derive(Debug, PartialEq)]
-enum Told {
+enum Seen {
     Malloc(u64),
     Policy(MemoryPolicy, bool),
 }
 
-fn told(events: &[Event]) -> Vec<Told> {
+fn seen(events: &[Event]) -> Vec<Seen> {
     let one = |event: &Event| match event.op {
-        Op::Alloc { size: size @ 101..=301, .. } => Some(Told::Malloc(size)),
-        Op::MemoryPolicy { policy, inherited } => Some(Told::Policy(policy, inherited)),
+        Op::Alloc { size: size @ 101..=301, .. } => Some(Seen::Malloc(size)),
+        Op::MemoryPolicy { policy, inherited } => Some(Seen::Policy(policy, inherited)),
         _ => None,
     };
     events.iter().filter_map(one).collect()
@@ -33,10 +34,10 @@ fn thp(disable: ThpDisable) -> MemoryPolicy {
 }
 
 #[test]
-fn every_change_stands_in_its_place() {
+fn every_change_is_recorded_in_order() {
     let dir = scratch();
     let program = compile(dir.path(), "policies", &[]);
-    // The program's own words, which it has of the kernel, without a recorder.
+    // The program's output without a recorder, as reported by the kernel.
     let bare = Command::new(&program).arg("calls").output().expect("the program");
     if bare.status.code() == Some(77) {
         return eprintln!("skipped: mlockall is not allowed (ulimit -l)");
@@ -50,25 +51,25 @@ fn every_change_stands_in_its_place() {
 
     let report = record_words(dir.path(), [program.as_os_str(), "calls".as_ref()]);
     assert_eq!(report.exit, Some(Exit::Code(0)));
-    let call = |policy| Told::Policy(policy, false);
+    let call = |policy| Seen::Policy(policy, false);
     let mut expected = vec![
-        Told::Malloc(101),
+        Seen::Malloc(101),
         call(thp(ThpDisable::All)),
-        Told::Malloc(102),
+        Seen::Malloc(102),
         call(thp(ThpDisable::Off)),
-        Told::Malloc(103),
-        Told::Malloc(104),
+        Seen::Malloc(103),
+        Seen::Malloc(104),
         call(MemoryPolicy::LockAll(FUTURE)),
-        Told::Malloc(105),
+        Seen::Malloc(105),
         call(MemoryPolicy::LockAll(LockAll::NONE)),
-        Told::Malloc(106),
+        Seen::Malloc(106),
         call(MemoryPolicy::Personality(changed)),
-        Told::Malloc(107),
+        Seen::Malloc(107),
     ];
     if persona != 0 {
-        expected.insert(0, Told::Policy(MemoryPolicy::Personality(persona), true));
+        expected.insert(0, Seen::Policy(MemoryPolicy::Personality(persona), true));
     }
-    assert_eq!(told(&events(&report.traces[0])), expected);
+    assert_eq!(seen(&events(&report.traces[0])), expected);
 }
 
 /// A program that sets a policy before it allocates, with a child and a program that inherit it.
@@ -89,15 +90,15 @@ fn children_and_programs_begin_with_what_they_inherit() {
     }
     let of = |size| {
         let traces = report.traces.iter().map(events).filter(|events| mallocs_of(events, size) > 0);
-        let traces: Vec<_> = traces.map(|events| told(&events)).collect();
+        let traces: Vec<_> = traces.map(|events| seen(&events)).collect();
         assert_eq!(traces.len(), 1, "{size}");
-        traces.into_iter().flatten().filter(|told| !matches!(told, Told::Policy(MemoryPolicy::Personality(_), true)))
+        traces.into_iter().flatten().filter(|seen| !matches!(seen, Seen::Policy(MemoryPolicy::Personality(_), true)))
     };
-    let child: Vec<Told> = of(301).collect();
-    assert_eq!(child, [Told::Policy(thp(ThpDisable::All), true), Told::Malloc(301)], "the forked child");
-    let first: Vec<Told> = of(101).take(3).collect();
-    let again = Told::Policy(thp(ThpDisable::All), false);
-    assert_eq!(first, [Told::Policy(thp(ThpDisable::All), true), Told::Malloc(101), again], "the executed program");
+    let child: Vec<Seen> = of(301).collect();
+    assert_eq!(child, [Seen::Policy(thp(ThpDisable::All), true), Seen::Malloc(301)], "the forked child");
+    let first: Vec<Seen> = of(101).take(3).collect();
+    let again = Seen::Policy(thp(ThpDisable::All), false);
+    assert_eq!(first, [Seen::Policy(thp(ThpDisable::All), true), Seen::Malloc(101), again], "the executed program");
 }
 
 #[test]
@@ -122,8 +123,8 @@ fn changes_count_while_recording_is_switched_off() {
     if report.exit == Some(Exit::Code(77)) {
         return eprintln!("skipped: mlockall is not allowed (ulimit -l)");
     }
-    let told = told(&events(&report.traces[0]));
-    let changes = told.iter().filter(|told| matches!(told, Told::Policy(_, false))).count();
-    let mallocs: Vec<_> = told.iter().filter(|told| matches!(told, Told::Malloc(_))).collect();
-    assert_eq!((changes, mallocs), (5, vec![&Told::Malloc(108)]), "{told:?}");
+    let seen = seen(&events(&report.traces[0]));
+    let changes = seen.iter().filter(|seen| matches!(seen, Seen::Policy(_, false))).count();
+    let mallocs: Vec<_> = seen.iter().filter(|seen| matches!(seen, Seen::Malloc(_))).collect();
+    assert_eq!((changes, mallocs), (5, vec![&Seen::Malloc(108)]), "{seen:?}");
 }

@@ -1,4 +1,4 @@
-//! fork, vfork, posix_spawn, exec, ending threads, calls in signal handlers: with exact numbers.
+//! fork, vfork, posix_spawn, exec, ending threads and calls in signal handlers, with exact counts.
 
 use std::collections::HashSet;
 use std::fs;
@@ -129,14 +129,14 @@ fn a_program_that_closes_all_descriptors_loses_nothing() {
     assert_eq!(report.traces[0].quality.events_lost, 0);
 }
 
-/// Among a process's descriptors its own spool, not its parent's.
-fn own_spool(pid: u32) -> Option<PathBuf> {
+/// A process's own log among its descriptors, not its parent's.
+fn own_log(pid: u32) -> Option<PathBuf> {
     let own = format!("/{pid}-");
     let mut fds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().map(|entry| entry.path());
     fds.find(|fd| fs::read_link(fd).is_ok_and(|file| file.to_string_lossy().contains(&own)))
 }
 
-/// Ends a process that a test has left behind.
+/// Kills a process that a test has left running.
 struct Killed(u32);
 
 impl Drop for Killed {
@@ -163,9 +163,9 @@ fn a_process_left_behind_is_recorded_up_to_now_and_then_stops_recording() {
     assert!(mallocs > 40_000, "more than a block of records: {mallocs}");
     assert!((0..=100).contains(&mallocs.saturating_sub(frees)), "a prefix of what it does: {mallocs}, {frees}");
     assert_eq!((daemon.quality.unknown_frees, daemon.quality.reuse_repaired), (0, 0));
-    // Its spool has no name any more, but its size still shows; it must stop growing.
-    let spool = own_spool(daemon.pid).expect("it is open");
-    let size = || fs::metadata(&spool).map(|data| data.len()).expect("its spool");
+    // The log has been unlinked, but its size is still visible; it must stop growing.
+    let log = own_log(daemon.pid).expect("it is open");
+    let size = || fs::metadata(&log).map(|data| data.len()).expect("its log");
     sleep(Duration::from_millis(300));
     let before = size();
     sleep(Duration::from_millis(300));

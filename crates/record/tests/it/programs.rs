@@ -1,4 +1,4 @@
-//! Programs made of many processes or threads: every trace readable, their results unchanged.
+//! Programs of many processes or threads: every trace is readable, and the programs' results are unchanged.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn shell(dir: &Path, script: &str) {
     assert!(status.success(), "{script}");
 }
 
-/// Every trace can be read to its end, and only forked children free what they did not allocate.
+/// Every trace is readable to its end, and only forked children free blocks that they did not allocate.
 fn check(report: &RecordReport, what: &str) {
     assert_eq!(report.exit, Some(Exit::Code(0)), "{what}");
     assert_eq!(report.unrecorded_pids, [0_u32; 0], "{what}");

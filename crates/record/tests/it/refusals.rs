@@ -1,4 +1,4 @@
-//! What cannot be recorded is refused with the reason, before or after the run.
+//! Programs that cannot be recorded are refused with the reason, before or after the run.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,7 +20,7 @@ fn refusal(output: &Path, words: &[&str]) -> RecordError {
     }
 }
 
-/// No session and no half-written trace stays behind.
+/// Neither a session nor an incomplete trace remains.
 fn assert_only(dir: &Path, expected: &[&str]) {
     let mut names: Vec<String> = fs::read_dir(dir)
         .expect("a directory")
@@ -134,7 +134,7 @@ fn an_executable_with_a_malloc_of_its_own() {
     let direct = refusal(&output, &[own, "5"]);
     assert!(matches!(direct, RecordError::OwnMalloc { .. }), "{direct}");
     assert!(direct.to_string().contains("defines malloc itself"), "{direct}");
-    // Through a shell it is found out afterwards.
+    // Behind a shell the reason is found only afterwards.
     let report = record_words(dir.path(), ["sh", "-c", &format!("{own} 5; true")]);
     assert_eq!(report.own_malloc.len(), 1, "{report:?}");
     assert_eq!(report.own_malloc[0].command, [own, "5"]);

@@ -13,12 +13,12 @@ use crate::support::{compile, read, scratch};
 
 const OUTPUT: &str = "HKSIM_TEST_OUTPUT";
 const PROGRAM: &str = "HKSIM_TEST_PROGRAM";
-/// Its argument.
+/// The environment variable with the program's argument.
 const ARGUMENT: &str = "HKSIM_TEST_ARGUMENT";
-/// A program that allocates until it is stopped takes this many rounds.
+/// Rounds of a program that allocates until it is killed.
 const FOR_EVER: &str = "100000000000";
 
-/// Not a test of its own: the recorder as a process, for tests that send it signals.
+/// Not a test: the recorder as a process, for tests that send it signals.
 #[test]
 #[ignore = "started by the other tests of this file"]
 fn as_recorder() {
@@ -31,7 +31,7 @@ fn as_recorder() {
     assert_eq!(report.exit, Some(Exit::Signal(libc::SIGTERM)));
 }
 
-/// Starts the recorder on a program, whose trace is to be `dir/app.hkt`.
+/// Starts the recorder on a program; the trace is `dir/app.hkt`.
 pub fn recorder_of(dir: &Path, program: &Path, argument: &str) -> Child {
     Command::new(env::current_exe().expect("this test"))
         .args(["--exact", "signals::as_recorder", "--ignored", "--test-threads=1", "--quiet"])
@@ -49,7 +49,7 @@ fn start_recorder(dir: &Path) -> (Child, PathBuf) {
     wait_for(|| {
         fs::read_to_string(session.join("session.json")).ok().filter(|text| !text.contains("\"root_pid\": null"))
     });
-    wait_for(|| spool_bytes(&session).filter(|&bytes| bytes > 4 << 20));
+    wait_for(|| log_bytes(&session).filter(|&bytes| bytes > 4 << 20));
     (child, session)
 }
 
@@ -69,7 +69,7 @@ pub fn find_session(dir: &Path) -> Option<PathBuf> {
     entries.find(|path| path.to_string_lossy().contains(".app.hkt.recording-"))
 }
 
-fn spool_bytes(session: &Path) -> Option<u64> {
+fn log_bytes(session: &Path) -> Option<u64> {
     let entries = fs::read_dir(session).ok()?.flatten();
     entries.map(|entry| entry.metadata().ok().map(|data| data.len())).sum()
 }
@@ -98,8 +98,8 @@ fn the_session_of_a_killed_recorder_can_be_recovered() {
     let program: u32 = pid.trim().parse().expect("a process id");
     send(recorder.id(), libc::SIGKILL);
     recorder.wait().expect("it ends");
-    let before = spool_bytes(&session);
-    wait_for(|| (spool_bytes(&session) > before).then_some(()));
+    let before = log_bytes(&session);
+    wait_for(|| (log_bytes(&session) > before).then_some(()));
     send(program, libc::SIGTERM);
     wait_for(|| {
         fs::read_to_string(format!("/proc/{program}/stat")).map_or(Some(()), |stat| stat.contains(") Z").then_some(()))
@@ -113,7 +113,7 @@ fn the_session_of_a_killed_recorder_can_be_recovered() {
     assert!(!session.exists(), "the session is removed");
 }
 
-/// Copies of the session with random damage: each is recovered, or refused with a reason and kept.
+/// Copies of the session with random damage. Each is recovered, or refused with a reason and kept.
 fn damaged_sessions_are_refused_or_read(session: &Path) {
     let seed = 0x5eed_0002_u64;
     let mut random = seed;
@@ -128,9 +128,9 @@ fn damaged_sessions_are_refused_or_read(session: &Path) {
         for entry in fs::read_dir(session).expect("the session").flatten() {
             fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("a copy");
         }
-        let spool = find_spool(copy.path());
-        let mut bytes = fs::read(&spool).expect("its spool");
-        // Mostly in the control page and the lane's header, where damage goes furthest.
+        let log = find_log(copy.path());
+        let mut bytes = fs::read(&log).expect("its log");
+        // Mostly in the control page and the buffer's header, where damage has the most effect.
         for _ in 0..4 {
             let end = if draw() % 4 == 0 { bytes.len() } else { (256 << 10) + 64 };
             let at = draw() as usize % end;
@@ -140,7 +140,7 @@ fn damaged_sessions_are_refused_or_read(session: &Path) {
         if round % 3 == 0 {
             bytes.truncate(draw() as usize % bytes.len());
         }
-        fs::write(&spool, bytes).expect("the damage");
+        fs::write(&log, bytes).expect("the damage");
         if let Err(why) = recover(copy.path()) {
             assert!(why.to_string().len() > 20, "seed {seed:#x}, round {round}: {why:?}");
             let kept = !matches!(why, RecordError::NothingRecorded { .. });
@@ -149,9 +149,8 @@ fn damaged_sessions_are_refused_or_read(session: &Path) {
     }
 }
 
-fn find_spool(session: &Path) -> PathBuf {
+fn find_log(session: &Path) -> PathBuf {
     let entries = fs::read_dir(session).expect("the session").flatten();
-    let mut spools =
-        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "spool"));
-    spools.next().expect("a spool")
+    let mut logs = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "spool"));
+    logs.next().expect("a log")
 }

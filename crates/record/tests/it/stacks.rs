@@ -1,4 +1,4 @@
-//! Call sites of real processes: what was recorded against the program's source, with binutils' addr2line for names.
+//! Call sites of real processes, compared with the program's source; binutils' addr2line gives the names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +30,7 @@ fn recorded(dir: &Path, depth: u32, words: &[PathBuf]) -> RecordReport {
     record(&options, &words).expect("a recording")
 }
 
-/// Sites of the calls that asked for `size` bytes.
+/// Call sites of the calls that requested `size` bytes.
 fn sites_of(events: &[Event], size: u64) -> Vec<SiteId> {
     let asked = |event: &&Event| match event.op {
         Op::Alloc { size: asked, .. } | Op::Realloc { size: asked, .. } => asked == size,
@@ -43,7 +43,7 @@ fn sites(trace: &RecordedTrace) -> Sites {
     TraceReader::open(&trace.path).expect("a trace").footer().sites.clone()
 }
 
-/// `function:line` of each frame that lies in `file`, as addr2line has it; other frames are `?`.
+/// `function:line` of each frame in `file`, from addr2line; other frames are `?`.
 fn names(sites: &Sites, site: SiteId, file: &Path) -> Vec<String> {
     let of_file = |frame: &&hksim_trace::sites::Frame| {
         sites.module_of(frame).is_some_and(|module| Path::new(&module.path) == file)
@@ -65,7 +65,7 @@ fn look_up(file: &Path, address: u64) -> String {
     format!("{function}:{line}")
 }
 
-/// The one site of all calls of that size, after their number was checked.
+/// The only site of all calls of that size; checks the number of calls.
 fn the_site(events: &[Event], size: u64, calls: usize) -> SiteId {
     let sites = sites_of(events, size);
     assert_eq!(sites.len(), calls, "calls of {size} bytes");
@@ -138,7 +138,7 @@ fn a_program_with_a_gap_between_its_segments_has_tables_and_build_id() {
     check_build_id(&sites(&report.traces[0]), &program);
 }
 
-/// What readelf has.
+/// The build id, compared with readelf's.
 fn check_build_id(sites: &Sites, path: &Path) {
     let output = Command::new("readelf").arg("-n").arg(path).output().expect("readelf");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -153,7 +153,8 @@ fn chains_are_those_of_the_source_on_an_older_glibc() {
     check(&["-O2", "-rdynamic", "-DNO_FIND_OBJECT", "-Wl,--defsym=_dl_find_object=0"]);
 }
 
-/// Made code has no tables. A stack that comes to it through code of a file ends there; the frames below are right.
+/// Generated code has no unwind tables. A stack that enters it from a file's code ends there; the frames before are
+/// right.
 #[test]
 fn the_stacks_of_a_program_that_makes_code_begin_right() {
     if !have("node") || !have("readelf") {
@@ -181,7 +182,7 @@ fn the_stacks_of_a_program_that_makes_code_begin_right() {
     let of_node =
         |site| known.frames_of(site).next().and_then(|frame| known.module_of(frame)).map(|module| &module.path);
     assert!(stacks.keys().all(|&site| of_node(site).is_some_and(|path| Path::new(path) == node)));
-    // However the function was run, interpreted or as made code, the allocation is made by the same functions.
+    // Whether the function was interpreted or compiled at run time, the same functions make the allocation.
     let first = &stacks[&asked[0]];
     assert!(stacks.values().all(|stack| stack.len() >= 3 && stack[..3] == first[..3]), "{stacks:x?}");
 }
@@ -200,7 +201,7 @@ fn calls_without_a_site_are_counted() {
     assert_eq!(report.traces[1].quality.sites_lost, 0, "a forked child finds all set up");
 }
 
-/// Killed while new stacks are being written: whatever a record names is whole and right.
+/// Killed while new stacks are being written: every stack that a record names is complete and right.
 #[test]
 fn stacks_are_whole_whenever_the_program_is_killed() {
     if !have("nm") {
@@ -211,7 +212,7 @@ fn stacks_are_whole_whenever_the_program_is_killed() {
     let symbols = function_starts(&program);
     let mut checked = 0;
     for run in 0..12_u32 {
-        // The first few milliseconds see the most new stacks.
+        // Most new stacks appear in the first few milliseconds.
         let after_us = 1 + run * run * 150;
         let report = recorded(dir.path(), 40, &[program.clone(), after_us.to_string().into()]);
         assert_eq!(report.exit, Some(Exit::Signal(libc::SIGKILL)));
@@ -231,11 +232,11 @@ fn stacks_are_whole_whenever_the_program_is_killed() {
     assert!(checked > 1000, "{checked} stacks checked");
 }
 
-/// Of `paths.c`.
+/// The size that `paths.c` allocates.
 const PATH_SIZE: u64 = 10_000;
 const PATH_LEVELS: u32 = 12;
 
-/// Where each function of a program begins, as nm has it.
+/// Start of each function of a program, from nm.
 fn function_starts(program: &Path) -> BTreeMap<u64, String> {
     let output = Command::new("nm").arg(program).output().expect("nm");
     let text = String::from_utf8(output.stdout).expect("text");

@@ -10,20 +10,20 @@ use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
 use tempfile::TempDir;
 
-/// Where Debian has its shared libraries.
+/// Debian's directory of shared libraries.
 pub const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// A directory that goes away with its test.
+/// A temporary directory, removed after the test.
 pub fn scratch() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
-/// Compiles `tests/c/NAME.c` into `dir`; further words go to the compiler.
+/// Compiles `tests/c/NAME.c` into `dir`, with additional compiler arguments.
 pub fn compile(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     compile_with("cc", dir, name, ".c", flags)
 }
 
-/// Compiles `tests/c/NAME.cc` into `dir`; further words go to the compiler.
+/// Compiles `tests/c/NAME.cc` into `dir`, with additional compiler arguments.
 pub fn compile_cpp(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
     compile_with("g++", dir, name, ".cc", flags)
 }
@@ -71,7 +71,7 @@ pub fn mallocs_of(events: &[Event], bytes: u64) -> usize {
     events.iter().filter(is_one).count()
 }
 
-/// Whether a program can be started; says so on stderr if not.
+/// Whether a program can be started; if not, says so on stderr.
 pub fn have(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null")]).status();
     let found = found.is_ok_and(|status| status.success());

@@ -1,4 +1,4 @@
-//! `--touch full` on C programs whose accesses can be counted by hand, and our tool against lackey.
+//! `--touch full` on C programs whose accesses can be counted by hand, and our tool compared with lackey.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use hksim_trace::source::EventSource;
 
 use crate::support::{compile, have, read, scratch};
 
-/// Our tool; says so on stderr where there is none.
+/// Our tool; if it is not available, says so on stderr.
 fn own_tool() -> Option<TouchFull> {
     if !have("valgrind") {
         return None;
@@ -38,7 +38,7 @@ fn record_part(dir: &Path, name: &str, program: &Path, part: &str, tool: TouchFu
     report
 }
 
-/// What was done to one object from its birth to its death.
+/// Everything that happened to one object between allocation and free.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Life {
     sizes: Vec<u64>,
@@ -49,7 +49,7 @@ struct Life {
     threads: Vec<u32>,
 }
 
-/// The lives in a trace, by the size first asked for.
+/// The lives in a trace, by the size first requested.
 fn lives(events: &[Event]) -> HashMap<u64, Vec<Life>> {
     let mut live: HashMap<ObjectId, Life> = HashMap::new();
     let mut all: HashMap<u64, Vec<Life>> = HashMap::new();
@@ -81,7 +81,7 @@ fn lives(events: &[Event]) -> HashMap<u64, Vec<Life>> {
     all
 }
 
-/// Reads, writes, bytes read, bytes written of the one object of that size.
+/// Reads, writes, bytes read and bytes written of the only object of that size.
 fn only(lives: &HashMap<u64, Vec<Life>>, size: u64) -> [u64; 4] {
     let [life] = lives.get(&size).map(Vec::as_slice).unwrap_or_default() else {
         panic!("one object of {size} bytes, not {:?}", lives.get(&size));
@@ -124,7 +124,7 @@ fn every_access_is_counted_once() {
     assert!(merged.events < touches.events / 4, "the array is written in one event, and read in one: {merged:?}");
 }
 
-/// What stands behind the header, which names the process.
+/// The file after the header, which names the process.
 fn body(path: &Path) -> Vec<u8> {
     let file = fs::read(path).expect("a trace");
     let header_bytes = u32::from_le_bytes(file[12..16].try_into().expect("four bytes")) as usize;
@@ -135,7 +135,7 @@ fn body(path: &Path) -> Vec<u8> {
 fn our_tool_and_lackey_give_the_same_trace() {
     let Some(tool) = own_tool() else { return };
     let lackey = TouchFull::lackey().expect("valgrind is there");
-    assert_eq!(lackey.why_lackey(), Some("asked for"));
+    assert_eq!(lackey.why_lackey(), Some("requested"));
     let dir = scratch();
     let program = compile(dir.path(), "touches", &[]);
     for merging in [Merging::None, Merging::Extending] {
@@ -213,7 +213,7 @@ fn a_killed_program_keeps_its_calls() {
     let report = record(&options, &words).expect("a recording");
     assert_eq!(report.exit, Some(Exit::Signal(9)));
     let touches = report.traces[0].touches.expect("counts");
-    // The last nodes have no accesses in the stream, and their calls are counted as such.
+    // The last nodes have no accesses in the stream; their calls are counted as having none.
     let all = lives(&read(&report.traces[0].path));
     assert_eq!(all[&16].len(), 10_000);
     let whole = all[&16].iter().filter(|node| (node.read_bytes, node.written_bytes) == (24, 16)).count();

@@ -1,11 +1,11 @@
-//! What is converted while the program runs: the trace has every call all the same, each with its object.
+//! Logs converted while the program runs: the trace still has every call, each with its object.
 
 use hksim_record::{Options, record};
 use hksim_trace::event::Op;
 
 use crate::support::{compile, events, scratch};
 
-/// Calls of all threads: spools of twice the size from which on conversion begins early.
+/// Calls of all threads: the logs are twice as large as early conversion requires.
 const CALLS: u64 = 4_000_000;
 
 #[test]
@@ -26,13 +26,13 @@ fn nothing_is_missing_from_what_was_converted_ahead() {
                 _ => {}
             }
         }
-        // The run-time's own few calls come on top.
+        // The C library's own few calls come on top.
         assert!((CALLS / 2..CALLS / 2 + 100).contains(&allocations), "{threads} threads: {allocations} allocations");
         assert!((CALLS / 2 + 512..CALLS / 2 + 612).contains(&frees), "{threads} threads: {frees} frees");
         assert_eq!((trace.quality.unknown_frees, trace.quality.reuse_repaired), (0, 0), "{threads} threads");
         assert_eq!(trace.quality.events_lost, 0, "{threads} threads");
         println!("{threads} threads: {} of {} events ahead", report.events_ahead, trace.events);
-        // A machine without an idle moment in six seconds is thinkable, but not one on which this says anything.
+        // A machine may have no idle moment in six seconds; this test then says nothing.
         if report.events_ahead == 0 {
             println!("skipped: conversion while the program runs: no core was idle for it");
         }

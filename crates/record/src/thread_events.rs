@@ -1,4 +1,4 @@
-//! The events of one lane, decoded from its frames.
+//! The events of one thread buffer, decoded from its chunks.
 
 use std::sync::Arc;
 
@@ -9,28 +9,28 @@ use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 use crate::clock::TickRate;
 use crate::encoding::{ESCAPE_WORDS, Kind, NUMBER_SHIFT, RECORD_WORDS, Record, Regions, read_escape};
 use crate::error::RecordError;
+use crate::event_log::{CHUNK_BYTES, NESTED_OFFSET, NESTED_RECORDS};
+use crate::log_reader::{BufferChunks, FilledChunk, LogReader};
 use crate::marks::{MarkNames, MarkPieces};
-use crate::merge::Taker;
-use crate::plain_calls::{Lane, PlainCalls};
-use crate::spool::{FRAME_BYTES, NESTED_OFFSET, NESTED_RECORDS};
-use crate::spool_reader::{FilledFrame, LaneFrames, SpoolReader};
+use crate::merge::EventSink;
+use crate::plain_calls::{DecodeContext, PlainCalls};
 
-/// Words read at a time.
+/// Words read at once.
 const WINDOW_WORDS: usize = 2048;
-/// No event is later: [`u64::MAX`] is the time of what never comes.
+/// Latest time of an event; [`u64::MAX`] means that no event is left.
 pub const TIME_NS_MAX: u64 = u64::MAX - 1;
 
-/// What the stamps of a spool's records are.
+/// Kind of a log's time stamps.
 #[derive(Clone, Copy, Debug)]
 pub enum Stamps {
     /// Time stamp counters.
     Ticks(TickRate),
-    /// Numbers of one order for all threads, from 1. A resizing call stands at its end.
+    /// Numbers in one order of all threads, from 1. A resizing call is ordered by its end.
     Numbers,
 }
 
 impl Stamps {
-    /// Nanoseconds since the start of an image that began at `start_ticks`, or the number.
+    /// Nanoseconds since the start of an image that began at `start_ticks`, or the event's number.
     #[inline(always)]
     pub fn time_ns(self, ticks: u64, start_ticks: u64) -> u64 {
         match self {
@@ -42,95 +42,95 @@ impl Stamps {
 
 /// An event, and whether it is a realloc that moves its block.
 #[derive(Clone, Copy, Debug)]
-pub struct LaneEvent {
-    /// The event; of a realloc that moves its block, at its second stamp. Its site is a place in the spool.
+pub struct ThreadEvent {
+    /// The event; a realloc that moves its block has its second stamp. Its site is a place in the log.
     pub raw: RawEvent,
     /// The first stamp of a realloc that moves its block.
     pub moving_since_ns: Option<u64>,
 }
 
-impl LaneEvent {
-    /// When it begins to have an effect. The old block of a realloc may be given out again from its first stamp on.
+impl ThreadEvent {
+    /// When the event begins to have an effect. The old block of a realloc may be reused from its first stamp on.
     fn begins_ns(&self) -> u64 {
         self.moving_since_ns.unwrap_or(self.raw.time_ns)
     }
 }
 
-/// What a lane stands at.
+/// What comes next in a thread buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Head {
-    /// The next one of `plain`.
+    /// The next call of `plain`.
     Plain,
-    /// The next one of the batch.
+    /// The next event of the batch.
     Batched,
-    /// What the process has not written yet.
+    /// An event that the process has not written yet.
     Awaited,
-    /// Nothing.
+    /// Nothing: the buffer has ended.
     End,
 }
 
-/// Whether a lane holds all the records it ever will.
+/// Whether a thread buffer is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// It does.
+    /// It is.
     Whole,
-    /// All of the records before that time, in nanoseconds, and some after it.
+    /// It holds all records before this time, in nanoseconds, and some after it.
     Until(u64),
 }
 
-/// The events of one lane, in program order, with times that never decrease.
-pub struct LaneEvents {
-    spool: Arc<SpoolReader>,
-    lane: LaneFrames,
+/// The events of one thread buffer, in program order, with times that never decrease.
+pub struct ThreadEvents {
+    log: Arc<LogReader>,
+    buffer: BufferChunks,
     extent: Extent,
     stamps: Stamps,
     names: Arc<MarkNames>,
     pieces: MarkPieces,
     regions: Regions,
-    /// Index of the frame being read in `lane.frames`.
-    frame: usize,
-    /// Words of that frame taken into the window.
+    /// Index of the chunk being read in `buffer.chunks`.
+    chunk: usize,
+    /// Words of that chunk copied into the window.
     taken: usize,
     window: Vec<u64>,
     /// Words of the window that are decoded.
     used: usize,
-    /// Number of the thread whose records these are.
+    /// Number of the thread that wrote these records.
     thread: Option<u32>,
     time_ns: u64,
     head: Head,
-    /// Common calls decoded at once.
+    /// Common calls, decoded in a batch.
     plain: PlainCalls,
-    /// Events decoded one by one, which come behind those.
-    batch: Vec<LaneEvent>,
-    /// Index of the next one.
+    /// Events decoded one by one; they come after those of `plain`.
+    batch: Vec<ThreadEvent>,
+    /// Index of the next event of the batch.
     next: usize,
     ended: bool,
     /// Whether a fill is missing before the present one.
     after_gap: bool,
 }
 
-impl LaneEvents {
-    /// The events of `lane`, standing at the first. Names of marks are added to `names`.
+impl ThreadEvents {
+    /// The events of `buffer`, from the first. Names of marks are added to `names`.
     ///
     /// # Errors
-    /// The spool cannot be read or is damaged.
+    /// The log cannot be read or is damaged.
     pub fn new(
-        spool: Arc<SpoolReader>,
-        lane: LaneFrames,
+        log: Arc<LogReader>,
+        buffer: BufferChunks,
         extent: Extent,
         stamps: Stamps,
         names: Arc<MarkNames>,
     ) -> Result<Self, RecordError> {
-        let after_gap = lane.frames.first().is_some_and(|frame| frame.fill != 0);
+        let after_gap = buffer.chunks.first().is_some_and(|chunk| chunk.fill != 0);
         let mut events = Self {
-            spool,
-            lane,
+            log,
+            buffer,
             extent,
             stamps,
             names,
             pieces: MarkPieces::default(),
             regions: Regions::new(),
-            frame: 0,
+            chunk: 0,
             taken: 0,
             window: Vec::new(),
             used: 0,
@@ -147,47 +147,47 @@ impl LaneEvents {
         Ok(events)
     }
 
-    /// Frame number of the lane in the spool.
+    /// Chunk number of the buffer in the log.
     pub fn number(&self) -> u64 {
-        self.lane.own
+        self.buffer.own
     }
 
-    /// Goes on with the same lane as it is now.
+    /// Replaces the buffer by its present state.
     ///
     /// # Errors
-    /// The spool cannot be read or is damaged.
-    pub fn extend(&mut self, lane: LaneFrames, extent: Extent) -> Result<(), RecordError> {
-        if let Some(fill) = self.lane.frames.get(self.frame).map(|frame| frame.fill) {
-            self.frame = lane.frames.partition_point(|frame| frame.fill < fill);
-            if lane.frames.get(self.frame).is_none_or(|frame| frame.fill != fill) {
-                self.after_gap = true; // the rest of the fill was lost
-                self.begin_frame();
+    /// The log cannot be read or is damaged.
+    pub fn extend(&mut self, buffer: BufferChunks, extent: Extent) -> Result<(), RecordError> {
+        if let Some(fill) = self.buffer.chunks.get(self.chunk).map(|chunk| chunk.fill) {
+            self.chunk = buffer.chunks.partition_point(|chunk| chunk.fill < fill);
+            if buffer.chunks.get(self.chunk).is_none_or(|chunk| chunk.fill != fill) {
+                self.after_gap = true; // the rest of that fill was lost
+                self.begin_chunk();
             }
         }
-        (self.lane, self.extent) = (lane, extent);
+        (self.buffer, self.extent) = (buffer, extent);
         if self.head == Head::Awaited {
             self.head = self.next_head()?;
         }
         Ok(())
     }
 
-    /// The event it stands at; `None` at the end, or where it is not written yet.
-    pub fn head(&self) -> Option<LaneEvent> {
+    /// The next event; `None` at the end, or if it is not written yet.
+    pub fn head(&self) -> Option<ThreadEvent> {
         match self.head {
-            Head::Plain => self.plain.rest().first().map(|call| LaneEvent { raw: call.raw(), moving_since_ns: None }),
+            Head::Plain => self.plain.rest().first().map(|call| ThreadEvent { raw: call.raw(), moving_since_ns: None }),
             Head::Batched => self.batch.get(self.next).copied(),
             Head::Awaited | Head::End => None,
         }
     }
 
-    /// The event it stands at, if that is a realloc that moves its block, and its first stamp.
+    /// The operation and first stamp of the next event, if that is a realloc that moves its block.
     #[inline]
     pub fn moving(&self) -> Option<(RawOp, u64)> {
         let event = self.batch.get(self.next).filter(|_| self.head == Head::Batched)?;
         Some((event.raw.op, event.moving_since_ns?))
     }
 
-    /// Time of the event it stands at, or the least that it can have; [`u64::MAX`], which no event has, at the end.
+    /// Time of the next event, or a lower bound of it; [`u64::MAX`], which no event has, at the end.
     #[inline]
     pub fn time_ns(&self) -> u64 {
         match self.head {
@@ -198,10 +198,10 @@ impl LaneEvents {
         }
     }
 
-    /// Goes on to the next event.
+    /// Advances to the next event.
     ///
     /// # Errors
-    /// The spool cannot be read or is damaged.
+    /// The log cannot be read or is damaged.
     pub fn advance(&mut self) -> Result<(), RecordError> {
         self.head = match self.head {
             Head::Plain => return self.pass_plain(1),
@@ -211,11 +211,11 @@ impl LaneEvents {
         Ok(())
     }
 
-    /// The time before which all its common calls are decoded, and nothing else of it has an effect. Decodes more where
-    /// they run short.
+    /// The time before which all common calls are decoded and no other event has an effect. Decodes more if few are
+    /// left.
     ///
     /// # Errors
-    /// The spool cannot be read or is damaged.
+    /// The log cannot be read or is damaged.
     pub fn look_ahead(&mut self) -> Result<u64, RecordError> {
         if self.head != Head::Plain {
             return Ok(self.time_ns());
@@ -226,25 +226,25 @@ impl LaneEvents {
             if !self.plain.is_full() && is_last(self) {
                 return Ok(match self.decode_batch()? {
                     Head::Plain | Head::Awaited => self.time_ns,
-                    Head::Batched => self.batch.first().map_or(u64::MAX, LaneEvent::begins_ns),
+                    Head::Batched => self.batch.first().map_or(u64::MAX, ThreadEvent::begins_ns),
                     Head::End => u64::MAX,
                 });
             }
         }
         let last = self.plain.rest().last().map_or(u64::MAX, Plain::time_ns);
-        Ok(self.batch.get(self.next).map_or(last, LaneEvent::begins_ns))
+        Ok(self.batch.get(self.next).map_or(last, ThreadEvent::begins_ns))
     }
 
-    /// The common calls from the present event on that are before `end_ns`.
+    /// The next common calls that are before `end_ns`.
     pub fn plain_before(&self, end_ns: u64) -> &[Plain] {
         let calls = self.plain.rest();
         &calls[..calls.partition_point(|call| call.time_ns() < end_ns)]
     }
 
-    /// Goes on over so many common calls.
+    /// Consumes `calls` common calls.
     ///
     /// # Errors
-    /// The spool cannot be read or is damaged.
+    /// The log cannot be read or is damaged.
     pub fn pass_plain(&mut self, calls: usize) -> Result<(), RecordError> {
         self.plain.pass(calls);
         if self.plain.rest().is_empty() {
@@ -253,11 +253,11 @@ impl LaneEvents {
         Ok(())
     }
 
-    /// Hands the events before `end_ns` to `each`, up to a realloc that moves its block, and stands at the next one.
+    /// Passes the events before `end_ns` to `each`, up to a realloc that moves its block.
     ///
     /// # Errors
-    /// The spool cannot be read or is damaged, or `each` failed.
-    pub fn run_ahead(&mut self, end_ns: u64, each: &mut impl Taker) -> Result<(), RecordError> {
+    /// The log cannot be read or is damaged, or `each` failed.
+    pub fn run_ahead(&mut self, end_ns: u64, each: &mut impl EventSink) -> Result<(), RecordError> {
         while self.time_ns() < end_ns {
             match self.head {
                 Head::Plain => {
@@ -279,16 +279,16 @@ impl LaneEvents {
         Ok(())
     }
 
-    /// Decodes common calls behind those that are left, up to one that is not, when no other event is decoded.
+    /// Decodes common calls after those that are left, up to another event. No other event may be decoded already.
     fn decode_plain(&mut self) {
         self.batch.clear();
         self.next = 0;
         let (Some(thread), Some(words)) = (self.thread, self.window.get(self.used..)) else {
             return;
         };
-        let start_ticks = self.spool.control.start_ticks;
-        let lane = Lane { thread, stamps: self.stamps, start_ticks, time_ns: self.time_ns };
-        let decoded = self.plain.decode(words, &lane, &mut self.regions);
+        let start_ticks = self.log.control.start_ticks;
+        let context = DecodeContext { thread, stamps: self.stamps, start_ticks, time_ns: self.time_ns };
+        let decoded = self.plain.decode(words, &context, &mut self.regions);
         self.used += decoded.words;
         self.time_ns = decoded.time_ns;
         if let Some(record) = decoded.other {
@@ -296,7 +296,7 @@ impl LaneEvents {
         }
     }
 
-    /// Decodes what comes next, when everything decoded is passed.
+    /// Decodes the next events; everything decoded must be consumed.
     fn next_head(&mut self) -> Result<Head, RecordError> {
         if self.next < self.batch.len() {
             return Ok(Head::Batched);
@@ -328,8 +328,8 @@ impl LaneEvents {
             match (self.next_record()?, self.extent) {
                 (Some(record), _) => self.add(&record),
                 (None, Extent::Whole) => self.end()?,
-                (None, Extent::Until(_)) if self.lane.header.ended_ticks != 0 && self.thread.is_some() => {
-                    self.end_thread(self.lane.header.ended_ticks);
+                (None, Extent::Until(_)) if self.buffer.header.ended_ticks != 0 && self.thread.is_some() => {
+                    self.end_thread(self.buffer.header.ended_ticks);
                 }
                 (None, Extent::Until(time_ns)) => {
                     self.time_ns = self.time_ns.max(time_ns);
@@ -346,61 +346,61 @@ impl LaneEvents {
                 self.used += used;
                 return Ok(Some(record));
             }
-            let Some(&frame) = self.lane.frames.get(self.frame) else {
+            let Some(&chunk) = self.buffer.chunks.get(self.chunk) else {
                 return Ok(None);
             };
-            if self.taken < frame.words {
+            if self.taken < chunk.words {
                 if self.window.len() - self.used >= RECORD_WORDS {
-                    return Err(self.spool.damaged(frame.number, "its records cannot be read"));
+                    return Err(self.log.damaged(chunk.number, "its records cannot be read"));
                 }
-                self.refill(&frame)?;
+                self.refill(&chunk)?;
             } else if self.used < self.window.len() {
-                return Err(self.spool.damaged(frame.number, "its last record is cut off"));
-            } else if self.extent != Extent::Whole && frame.number == self.lane.own {
-                return Ok(None); // it is being filled
+                return Err(self.log.damaged(chunk.number, "its last record is cut off"));
+            } else if self.extent != Extent::Whole && chunk.number == self.buffer.own {
+                return Ok(None); // the process is filling it
             } else {
-                self.frame += 1;
-                let next = self.lane.frames.get(self.frame);
-                self.after_gap |= next.is_some_and(|next| next.fill != frame.fill.wrapping_add(1));
-                self.begin_frame();
+                self.chunk += 1;
+                let next = self.buffer.chunks.get(self.chunk);
+                self.after_gap |= next.is_some_and(|next| next.fill != chunk.fill.wrapping_add(1));
+                self.begin_chunk();
             }
         }
     }
 
-    /// Moves the rest of the window to its front and fills it up.
-    fn refill(&mut self, frame: &FilledFrame) -> Result<(), RecordError> {
+    /// Moves the rest of the window to its front and refills it.
+    fn refill(&mut self, chunk: &FilledChunk) -> Result<(), RecordError> {
         self.window.drain(..self.used);
         self.used = 0;
         let rest = self.window.len();
-        let more = (frame.words - self.taken).min(WINDOW_WORDS - rest);
+        let more = (chunk.words - self.taken).min(WINDOW_WORDS - rest);
         self.window.resize(rest + more, 0);
         let from = self.taken;
         if let Some(empty) = self.window.get_mut(rest..) {
-            let snapshot = self.lane.snapshot.as_ref().filter(|_| frame.number == self.lane.own);
+            let snapshot = self.buffer.snapshot.as_ref().filter(|_| chunk.number == self.buffer.own);
             match snapshot.and_then(|words| words.get(from..from + more)) {
                 Some(words) => empty.copy_from_slice(words),
-                None => self.spool.read_words(frame.number, from, empty)?,
+                None => self.log.read_words(chunk.number, from, empty)?,
             }
         }
         self.taken += more;
         Ok(())
     }
 
-    fn begin_frame(&mut self) {
+    fn begin_chunk(&mut self) {
         self.taken = 0;
         self.used = 0;
         self.window.clear();
         self.regions = Regions::new();
     }
 
-    /// Adds what follows the last record: nested records not fetched, and the thread's end.
+    /// Adds what follows the last record: nested records that the thread did not fetch, and the end of the thread.
     fn end(&mut self) -> Result<(), RecordError> {
         self.ended = true;
-        let header = self.lane.header;
+        let header = self.buffer.header;
         let nested = (header.nested as usize).min(NESTED_RECORDS);
         let mut words = vec![0; nested * ESCAPE_WORDS];
-        let offset = self.lane.own * FRAME_BYTES as u64 + NESTED_OFFSET as u64;
-        self.spool.read_u64s(offset, &mut words)?;
+        let offset = self.buffer.own * CHUNK_BYTES as u64 + NESTED_OFFSET as u64;
+        self.log.read_u64s(offset, &mut words)?;
         for escape in words.chunks_exact(ESCAPE_WORDS) {
             if let Some(record) = read_escape(escape) {
                 self.add(&record);
@@ -414,7 +414,7 @@ impl LaneEvents {
 
     fn end_thread(&mut self, ticks: u64) {
         if let Some(thread) = self.thread.take() {
-            // Beginnings and ends of threads have no number.
+            // Beginnings and ends of threads are not numbered.
             let time_ns = match self.stamps {
                 Stamps::Ticks(_) => self.time(ticks),
                 Stamps::Numbers => self.time_ns,
@@ -423,14 +423,14 @@ impl LaneEvents {
         }
     }
 
-    /// Nanoseconds since the start of the image (or the number), never before the lane's previous event.
+    /// Nanoseconds since the start of the image, or the number; never before the buffer's previous event.
     fn time(&mut self, ticks: u64) -> u64 {
-        let time_ns = self.stamps.time_ns(ticks, self.spool.control.start_ticks);
+        let time_ns = self.stamps.time_ns(ticks, self.log.control.start_ticks);
         self.time_ns = self.time_ns.max(time_ns).min(TIME_NS_MAX);
         self.time_ns
     }
 
-    /// Adds the event a record stands for.
+    /// Adds the event of a record.
     #[inline]
     fn add(&mut self, record: &Record) {
         let Some(op) = op(record) else {
@@ -448,15 +448,15 @@ impl LaneEvents {
         let moving_since_ns = moves.then_some(begun_ns);
         let time_ns = if moves { self.time(record.ticks.saturating_add(record.duration)) } else { begun_ns };
         let raw = RawEvent { site: SiteId(record.site), ..RawEvent::new(time_ns, thread, op) };
-        self.batch.push(LaneEvent { raw, moving_since_ns });
+        self.batch.push(ThreadEvent { raw, moving_since_ns });
     }
 
     fn mark(&mut self, time_ns: u64, thread: u32, op: RawOp) {
         let raw = RawEvent::new(time_ns, thread, op);
-        self.batch.push(LaneEvent { raw, moving_since_ns: None });
+        self.batch.push(ThreadEvent { raw, moving_since_ns: None });
     }
 
-    /// Adds what a record that is no call stands for.
+    /// Adds the effect of a record that is no call.
     fn add_other(&mut self, record: &Record) {
         if record.kind == Kind::Thread {
             self.begin_thread(record);
@@ -468,7 +468,7 @@ impl LaneEvents {
         }
     }
 
-    /// A frame begins by naming its thread; another name means that the thread before it had ended.
+    /// A chunk begins with the name of its thread. A new name means that the previous thread had ended.
     fn begin_thread(&mut self, record: &Record) {
         let thread = u32::try_from(record.size).unwrap_or(u32::MAX);
         if std::mem::take(&mut self.after_gap) {
@@ -479,9 +479,9 @@ impl LaneEvents {
             return;
         }
         self.end_thread(0);
-        self.spool.note_thread(u32::try_from(record.address).unwrap_or(u32::MAX), thread);
+        self.log.note_thread(u32::try_from(record.address).unwrap_or(u32::MAX), thread);
         self.thread = Some(thread);
-        // Without a number it would come too early; the thread then begins with its first event.
+        // Without a number the event would come too early; the thread then begins with its first event.
         if matches!(self.stamps, Stamps::Ticks(_)) {
             let time_ns = self.time(record.ticks);
             self.mark(time_ns, thread, RawOp::ThreadStart);
@@ -494,7 +494,7 @@ fn alloc(record: &Record, call: AllocCall) -> RawOp {
     RawOp::Alloc { address, size, align_log2, call, initial_touch: InitialTouch::None }
 }
 
-/// What the program did; `None` for a record that names a thread or a mark, or a memory policy that there is none of.
+/// The operation of a record; `None` for the name of a thread, a mark, or an unknown memory policy.
 #[inline]
 fn op(record: &Record) -> Option<RawOp> {
     let &Record { kind, address, old, size, .. } = record;

@@ -1,5 +1,5 @@
-//! The way of a spool's events, once they are in order, into the trace: what does not count is left out, marks and
-//! touches are put between, places become call sites, addresses objects.
+//! From the ordered events of a log to the trace: drops events that do not count, inserts marks and touches, and turns
+//! places into call sites and addresses into objects.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use hksim_trace::resolve::{Plain, RawEvent, RawOp};
 use crate::children;
 use crate::convert::ImageEnd;
 use crate::error::RecordError;
+use crate::event_log::Control;
+use crate::log_reader::LogReader;
 use crate::marks::MarkNames;
-use crate::merge::Taker;
+use crate::merge::EventSink;
 use crate::pages::PageTouches;
 use crate::sites::SiteReader;
-use crate::spool::Control;
-use crate::spool_reader::SpoolReader;
 use crate::timeline::Timeline;
 
-/// What events pass through.
-pub(super) struct Outflow {
+/// The stages that events pass through.
+pub(super) struct Pipeline {
     pub(super) timeline: Timeline,
     pub(super) names: Arc<MarkNames>,
     pub(super) pages: Option<PageTouches>,
@@ -33,7 +33,7 @@ pub(super) struct Outflow {
     pub(super) forked: Vec<u32>,
 }
 
-impl Taker for Outflow {
+impl EventSink for Pipeline {
     #[inline(always)]
     fn take(&mut self, raw: &RawEvent) -> Result<(), RecordError> {
         if self.timeline.is_due(raw.time_ns) {
@@ -62,8 +62,8 @@ impl Taker for Outflow {
     }
 }
 
-impl Outflow {
-    /// Takes an event with a call site, or one beside watched objects.
+impl Pipeline {
+    /// Takes an event with a call site, or any event while objects are watched.
     #[inline(never)]
     fn take_more(&mut self, raw: &RawEvent) -> Result<(), RecordError> {
         let raw = RawEvent { site: self.sites.site_at(raw.site)?, ..*raw };
@@ -75,12 +75,12 @@ impl Outflow {
         }
     }
 
-    /// Puts in the marks and ends of children up to `time_ns`, as `thread`.
+    /// Inserts the marks and the ends of children up to `time_ns`, as events of `thread`.
     #[inline(never)]
     fn mark_up_to(&mut self, time_ns: u64, thread: u32) -> Result<(), RecordError> {
         while let Some((time_ns, mark)) = self.timeline.mark_up_to(time_ns, &self.names) {
             if let RawOp::ForkEnd { child_pid, .. } = mark {
-                // A fork that was lost has no end.
+                // The fork may have been lost; its end is then dropped.
                 let Some(at) = self.forked.iter().rposition(|&forked| forked == child_pid) else { continue };
                 self.forked.swap_remove(at);
             }
@@ -101,7 +101,7 @@ impl Outflow {
         Ok(self.writer.push(&raw)?)
     }
 
-    /// Puts in the memory policies that an image began under, as the first thread of it.
+    /// Inserts the memory policies that the image inherited, as events of its first thread.
     pub(super) fn inherit(&mut self, control: &Control) -> Result<(), RecordError> {
         let thp_disable = ThpDisable::of_number(control.thp_disable).unwrap_or_default();
         let policies = [
@@ -114,8 +114,9 @@ impl Outflow {
         Ok(())
     }
 
-    /// Puts in, as the last events, that children share the image's memory still. Those that have ended since the last event did so, too.
-    fn outlived(&mut self, spool: &SpoolReader) -> Result<(), RecordError> {
+    /// Inserts, as the last events, the children that still share the image's memory. Children that ended after the
+    /// last event count as sharing it.
+    fn outlived(&mut self, log: &LogReader) -> Result<(), RecordError> {
         let (time_ns, thread) = self.last;
         let mut ended = Vec::new();
         while let Some((_, due)) = self.timeline.mark_up_to(u64::MAX, &self.names) {
@@ -124,7 +125,7 @@ impl Outflow {
             }
         }
         for child_pid in std::mem::take(&mut self.forked) {
-            if ended.contains(&child_pid) || children::shares(spool.path(), child_pid) == Some(true) {
+            if ended.contains(&child_pid) || children::shares(log.path(), child_pid) == Some(true) {
                 self.push(RawEvent::new(time_ns, thread, RawOp::ForkEnd { child_pid, outlives: true }))?;
             }
         }
@@ -136,13 +137,13 @@ impl Outflow {
         self.writer.events()
     }
 
-    /// Waits until everything so far is written, and leaves no thread of the writer's behind.
+    /// Waits until everything so far is written and the writer's threads have ended.
     pub(super) fn settle(&mut self) -> Result<(), RecordError> {
         Ok(self.writer.settle()?)
     }
 
-    /// Ends the trace of an image that ended so and lost so many events.
-    pub(super) fn finish(mut self, end: ImageEnd, spool: &SpoolReader) -> Result<(Summary, Quality), RecordError> {
+    /// Ends the trace; `end` says how the image ended.
+    pub(super) fn finish(mut self, end: ImageEnd, log: &LogReader) -> Result<(Summary, Quality), RecordError> {
         let (mut profiles, mut watched) = Default::default();
         let (time_ns, thread) = self.last;
         if end == ImageEnd::Session {
@@ -151,7 +152,7 @@ impl Outflow {
         if let Some(pages) = self.pages.take() {
             (profiles, watched) = pages.finish(|raw| self.push(raw))?;
         }
-        self.outlived(spool)?;
+        self.outlived(log)?;
         if end == ImageEnd::Exec {
             let (time_ns, thread) = self.last;
             self.push(RawEvent::new(time_ns, thread, RawOp::Exec))?;
@@ -159,7 +160,7 @@ impl Outflow {
         let Self { timeline, names, sites, writer, .. } = self;
         let mut quality = Quality::default();
         let summary = writer.finish(|repaired| {
-            let &Control { events_lost, sites_lost, .. } = &spool.control;
+            let &Control { events_lost, sites_lost, .. } = &log.control;
             quality = Quality { events_lost, sites_lost, watched, stopped_ns: timeline.off_ns(time_ns), ..repaired };
             Footer { mark_names: names.names(), quality, sites: sites.finish(), profiles }
         })?;

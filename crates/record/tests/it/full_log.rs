@@ -1,4 +1,4 @@
-//! A spool that cannot grow: the program goes on, and what is lost is counted.
+//! A log that cannot grow: the program continues, and lost events are counted.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,13 @@ fn check(report: &RecordReport, printed: &Path, whole: u64) {
     let trace = &report.traces[0];
     assert!(trace.quality.events_lost > 0, "{trace:?}");
     let kept = trace.events - thread_marks(&trace.path);
-    // A lost free whose address comes again is put in by the resolver; such events were not recorded.
+    // If a free is lost and its address is allocated again, the resolver inserts the free; such events were not
+    // recorded.
     let recorded = kept - trace.quality.reuse_repaired;
     assert_eq!(recorded + trace.quality.events_lost, whole, "every event is kept or counted: {trace:?}");
 }
 
-/// Events that say that a thread began or ended; the recorder makes these itself.
+/// Beginnings and ends of threads, which the recorder itself adds.
 fn thread_marks(path: &Path) -> u64 {
     use hksim_trace::event::Op;
     let marks = crate::support::read(path);
@@ -35,7 +36,8 @@ fn whole_count(dir: &Path, program: &Path) -> u64 {
     report.traces[0].events - thread_marks(&report.traces[0].path)
 }
 
-/// With room for a lane and no block, and with no room for a lane at all. SIGXFSZ would end the program.
+/// With space for a thread buffer and no drained chunk, and without space for a thread buffer. SIGXFSZ would end the
+/// program.
 #[test]
 fn a_file_size_limit_costs_events_only() {
     let dir = scratch();
@@ -50,10 +52,10 @@ fn a_file_size_limit_costs_events_only() {
 }
 
 #[test]
-fn a_spool_without_room_for_a_page_is_reported() {
+fn a_log_without_room_for_a_page_is_reported() {
     let dir = scratch();
     let program = compile(dir.path(), "rounds", &[]);
-    // Its own output must not meet the limit, wherever the tests were started.
+    // The program's own output must not reach the limit, wherever the tests were started.
     let run = format!("ulimit -f 4; exec {} {ROUNDS} > /dev/null", program.display());
     let options = Options { output: dir.path().join("app.hkt"), ..Options::default() };
     let words = ["sh".into(), "-c".into(), run.into()];
@@ -63,7 +65,7 @@ fn a_spool_without_room_for_a_page_is_reported() {
     assert_eq!(report.unrecorded_pids, [report.traces[0].pid]);
 }
 
-/// A tmpfs of our own, unmounted at the end.
+/// A tmpfs of this test, unmounted at the end.
 struct TinyDisk(PathBuf);
 
 impl TinyDisk {
@@ -103,7 +105,7 @@ fn a_full_disk_costs_events_only() {
     };
     for already_full in [false, true] {
         if already_full {
-            // What cannot be written is what the test is about.
+            // The test is about the writes that fail.
             let _ = fs::write(disk.0.join("ballast"), vec![1_u8; 560 << 10]);
         }
         let printed = dir.path().join("printed");

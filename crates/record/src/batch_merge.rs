@@ -1,27 +1,27 @@
-//! Common calls of several lanes put in order, many at once: which lane has the next one is as good as random, so runs are merged
-//! without a branch on it.
+//! Merges common calls of several thread buffers in batches. Which buffer has the next call is unpredictable, so runs
+//! are merged without a branch on it.
 
 use std::hint::select_unpredictable;
 
 use hksim_trace::resolve::Plain;
 
-/// Runs of calls, one behind the other.
+/// Runs of calls, one after the other.
 #[derive(Default)]
-pub(super) struct Gathered {
+pub(super) struct BatchMerge {
     calls: Vec<Plain>,
     /// Where each run ends.
     ends: Vec<usize>,
     spare: (Vec<Plain>, Vec<usize>),
 }
 
-impl Gathered {
+impl BatchMerge {
     /// Forgets all calls.
     pub(super) fn clear(&mut self) {
         self.calls.clear();
         self.ends.clear();
     }
 
-    /// Adds a run, of which each call is no earlier than the one before.
+    /// Adds a run, whose calls are in order of time.
     pub(super) fn add(&mut self, run: &[Plain]) {
         if !run.is_empty() {
             self.calls.extend_from_slice(run);
@@ -29,7 +29,7 @@ impl Gathered {
         }
     }
 
-    /// All calls in order of time; of equal times, those of the run added first come first.
+    /// All calls in order of time; of equal times, the run added first comes first.
     pub(super) fn in_order(&mut self) -> &[Plain] {
         while self.ends.len() > 1 {
             let (merged, merged_ends) = &mut self.spare;
@@ -65,7 +65,7 @@ fn merge(low: &[Plain], high: &[Plain], merged: &mut Vec<Plain>) {
 
 #[cfg(test)]
 mod tests {
-    use super::Gathered;
+    use super::BatchMerge;
     use hksim_testkit::Random;
     use hksim_trace::resolve::{Plain, PlainCall};
 
@@ -73,7 +73,7 @@ mod tests {
     fn runs_come_out_as_a_stable_sort_puts_them() {
         let mut random = Random::new(88_172);
         let mut next = |below: u64| random.below(below);
-        let mut gathered = Gathered::default();
+        let mut gathered = BatchMerge::default();
         for _ in 0..500 {
             gathered.clear();
             let mut all = Vec::new();

@@ -1,11 +1,11 @@
-//! A lane: one thread's buffer, and the way of an event into it.
+//! One thread's buffer, and how an event is written to it.
 //!
-//! The hot state stands in a private page that a forked child finds zeroed (so the child, coming from `fork` or a raw
-//! `clone`, sees a full buffer, takes the slow way and gets a lane of its own); records and cursor stand in the
-//! spool's shared mapping, where they outlive the process.
+//! The hot state is in a private page that a forked child finds zeroed. So the child, whether from `fork` or a raw
+//! `clone`, sees a full buffer, takes the slow path and gets a buffer of its own. Records and cursor are in the log's
+//! shared mapping, where they survive the process.
 //!
-//! While a thread works on its lane the lane is *busy*. A signal handler that comes in between finds it so and leaves
-//! its record in the lane's nested area, from which the thread fetches it at its next event.
+//! While a thread works on its buffer, the buffer is *busy*. A signal handler that interrupts this work writes its
+//! record to the buffer's nested area, from which the thread fetches it at its next event.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::null_mut;
@@ -13,79 +13,79 @@ use core::slice;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::encoding::{self, ESCAPE_WORDS, Kind, RECORD_WORDS, Record, Regions};
-use crate::process::{self, Process};
-use crate::spool::{
-    FRAME_BLOCK, FRAME_BYTES, FRAME_LANE, FRAME_WORDS, FrameHeader, NESTED_OFFSET, NESTED_RECORDS, WORDS_OFFSET,
+use crate::event_log::{
+    CHUNK_BUFFER, CHUNK_BYTES, CHUNK_DRAINED, CHUNK_WORDS, ChunkHeader, NESTED_OFFSET, NESTED_RECORDS, WORDS_OFFSET,
     next_fill, words,
 };
+use crate::process::{self, Process};
 use crate::{arch, clock, sequence, session, site, sys};
 
-/// The private half of a lane. All zero, as after a fork, means: no buffer. What every event needs comes first, in one
-/// cache line.
+/// The private half of a thread buffer. All zero, as after a fork, means: no buffer. The fields of every event come
+/// first, in one cache line.
 #[repr(C, align(64))]
-pub struct Lane {
+pub struct ThreadBuffer {
     busy: AtomicBool,
-    /// Whether this fill already says whose records it holds.
+    /// Whether this fill already names the thread of its records.
     names_thread: Cell<bool>,
-    /// The number of words from which on a record may no longer fit on the short way; 0 to make the next event take the
-    /// other. Always 0 where call sites are recorded, or the clock is not read at every event.
+    /// Number of words from which a record may no longer fit on the fast path; 0 to send the next event to the slow
+    /// path. Always 0 if call sites are recorded or not every event reads the clock.
     limit: AtomicU32,
-    /// The frame, or null.
-    header: Cell<*mut FrameHeader>,
-    /// The number of words up to which an event has the time of the one before it; 0 where each reads the clock.
+    /// The buffer's chunk, or null.
+    header: Cell<*mut ChunkHeader>,
+    /// Number of words up to which an event reuses the time of the one before it; 0 if each reads the clock.
     untimed: AtomicU32,
-    /// The session's epoch when the clock was last read, where that matters.
+    /// The session's epoch when the clock was last read, if that matters.
     epoch: Cell<u32>,
     regions: UnsafeCell<Regions>,
-    /// The number of words from which on a record may no longer fit, or 0 to make the next event look after the lane.
+    /// Number of words from which a record may no longer fit, or 0 to make the next event check the buffer.
     room: AtomicU32,
     /// Number of the thread in this process.
     thread: Cell<u32>,
-    /// Kernel thread id of the owner; other threads read it to find out whether that has ended.
+    /// Kernel thread id of the owner; other threads read it to find out whether the owner has ended.
     tid: AtomicU32,
     /// Whether the owner has announced itself to the clock.
     announced: Cell<bool>,
     /// Whether the owner may not read the clock.
     without_clock: Cell<bool>,
-    /// The process's next lane.
-    pub next: Cell<*mut Lane>,
+    /// The process's next buffer.
+    pub next: Cell<*mut ThreadBuffer>,
 }
 
-/// Records a call that nearly always fits one word: a malloc, free or calloc that happens now.
+/// Records a call that nearly always fits into one word: a malloc, free or calloc that happens now.
 #[inline(always)]
 pub fn push_small(kind: Kind, address: u64, size: u64) {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    let lane = unsafe { arch::lane().as_ref() };
-    if !lane.is_some_and(|lane| lane.push_likely(kind, address, size)) {
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    let buffer = unsafe { arch::buffer().as_ref() };
+    if !buffer.is_some_and(|buffer| buffer.push_likely(kind, address, size)) {
         push_other(kind, address, size);
     }
 }
 
-/// What [`push_small`] leaves: kept apart, so that its way saves no registers.
+/// Slow path of [`push_small`]: kept apart, so that the fast path saves no registers.
 #[cold]
 #[inline(never)]
 fn push_other(kind: Kind, address: u64, size: u64) {
     if !session::is_recording() {
-        return stay_away();
+        return use_slow_path();
     }
     note_epoch();
     push_with_site(&Record::new(kind, clock::ticks(), address, size));
 }
 
-/// The clock is about to be read: what was read in this epoch is new enough.
+/// Notes the epoch of the clock reading that follows.
 fn note_epoch() {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    if let Some(lane) = unsafe { arch::lane().as_ref() } {
-        lane.epoch.set(session::epoch());
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    if let Some(buffer) = unsafe { arch::buffer().as_ref() } {
+        buffer.epoch.set(session::epoch());
     }
 }
 
-/// Sends the calling thread's next events here too, at the cost of two comparisons: nothing is recorded now.
-fn stay_away() {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    if let Some(lane) = unsafe { arch::lane().as_ref() } {
-        lane.limit.store(0, Ordering::Relaxed);
-        lane.untimed.store(0, Ordering::Relaxed);
+/// Sends the calling thread's next events to the slow path, because nothing is recorded now. Costs two comparisons.
+fn use_slow_path() {
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    if let Some(buffer) = unsafe { arch::buffer().as_ref() } {
+        buffer.limit.store(0, Ordering::Relaxed);
+        buffer.untimed.store(0, Ordering::Relaxed);
     }
 }
 
@@ -95,28 +95,28 @@ pub fn push(record: &Record) {
     push_with_site(record);
 }
 
-/// Inlined, as each frame of the recorder is one more to walk through.
+/// Inlined, because the unwinder must walk through each of the recorder's own stack frames.
 #[inline(always)]
 fn push_with_site(record: &Record) {
     let asks = record.kind.asks_for_memory();
     if asks && site::is_on() {
         let site = site::of_caller();
-        push_as_it_is(&Record { site, ..*record });
+        push_to_buffer(&Record { site, ..*record });
         if site != 0 {
             return;
         }
     } else {
-        push_as_it_is(record);
+        push_to_buffer(record);
     }
     if asks && site::is_wanted() && session::is_recording() {
         process::count_site_lost();
     }
 }
 
-fn push_as_it_is(record: &Record) {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    match unsafe { arch::lane().as_ref() } {
-        Some(lane) => lane.push(record),
+fn push_to_buffer(record: &Record) {
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    match unsafe { arch::buffer().as_ref() } {
+        Some(buffer) => buffer.push(record),
         None => begin_thread(record),
     }
 }
@@ -124,9 +124,9 @@ fn push_as_it_is(record: &Record) {
 /// A number that changes with every record of the calling thread.
 #[cfg(feature = "operators")]
 pub fn written() -> u64 {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    let lane = unsafe { arch::lane().as_ref() }.filter(|lane| !lane.header.get().is_null());
-    lane.map_or(0, |lane| lane.cursor() + u64::from(lane.nested_count().load(Ordering::Relaxed)))
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    let buffer = unsafe { arch::buffer().as_ref() }.filter(|buffer| !buffer.header.get().is_null());
+    buffer.map_or(0, |buffer| buffer.cursor() + u64::from(buffer.nested_count().load(Ordering::Relaxed)))
 }
 
 /// Whether the calling thread's events are recorded now, without loss.
@@ -135,23 +135,23 @@ pub fn is_recording() -> bool {
     session::is_recording() && !process::is_off()
 }
 
-/// Whether the record is kept for the time being: a memory policy is in force when recording begins again.
+/// Whether the record counts now. A memory policy always does: it is still in force when recording resumes.
 fn counts(record: &Record) -> bool {
     !session::is_stopped() || record.kind == Kind::MemoryPolicy
 }
 
 /// Whether the calling thread may not read the clock.
 pub fn is_without_clock() -> bool {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    unsafe { arch::lane().as_ref() }.is_some_and(|lane| lane.without_clock.get())
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    unsafe { arch::buffer().as_ref() }.is_some_and(|buffer| buffer.without_clock.get())
 }
 
-/// Announces the calling thread to the clock before its first event. A forked child's only thread may have a lane, but
-/// has not announced itself there.
+/// Announces the calling thread to the clock before its first event. After a fork the child's only thread may have a
+/// buffer that has not announced itself in the child.
 #[inline(always)]
 pub fn announce_thread() {
-    // SAFETY: the pointer is null or this thread's lane, which stays mapped as long as the process.
-    if !unsafe { arch::lane().as_ref() }.is_some_and(|lane| lane.announced.get()) {
+    // SAFETY: the pointer is null or this thread's buffer, which stays mapped as long as the process.
+    if !unsafe { arch::buffer().as_ref() }.is_some_and(|buffer| buffer.announced.get()) {
         announce_first();
     }
 }
@@ -161,26 +161,26 @@ fn announce_first() {
     if process::is_off() || Process::current().is_none() {
         return;
     }
-    let lane = match arch::lane() {
-        lane if lane.is_null() => begin_lane(),
-        lane => lane,
+    let buffer = match arch::buffer() {
+        buffer if buffer.is_null() => begin_buffer(),
+        buffer => buffer,
     };
-    // SAFETY: null or this thread's lane, which stays mapped.
-    if let Some(lane) = unsafe { lane.as_ref() } {
-        lane.announce();
+    // SAFETY: null or this thread's buffer, which stays mapped.
+    if let Some(buffer) = unsafe { buffer.as_ref() } {
+        buffer.announce();
     }
 }
 
-/// Sends the calling thread's events where the clock is not read.
+/// Makes the calling thread's events do without the clock.
 pub fn do_without_clock() {
-    let lane = match arch::lane() {
-        lane if lane.is_null() => begin_lane(),
-        lane => lane,
+    let buffer = match arch::buffer() {
+        buffer if buffer.is_null() => begin_buffer(),
+        buffer => buffer,
     };
-    // SAFETY: null or this thread's lane, which stays mapped.
-    if let Some(lane) = unsafe { lane.as_ref() } {
-        lane.without_clock.set(true);
-        lane.limit.store(0, Ordering::Relaxed);
+    // SAFETY: null or this thread's buffer, which stays mapped.
+    if let Some(buffer) = unsafe { buffer.as_ref() } {
+        buffer.without_clock.set(true);
+        buffer.limit.store(0, Ordering::Relaxed);
     }
 }
 
@@ -191,30 +191,30 @@ fn begin_thread(record: &Record) {
     if process::is_off() || !counts(record) {
         return;
     }
-    // SAFETY: null, or a lane that now belongs to this thread alone and stays mapped.
-    if let Some(lane) = unsafe { begin_lane().as_ref() } {
-        lane.push(record);
+    // SAFETY: null, or a thread buffer that now belongs to this thread alone and stays mapped.
+    if let Some(buffer) = unsafe { begin_buffer().as_ref() } {
+        buffer.push(record);
     }
 }
 
-/// Gives the calling thread a lane; null, and its event is counted as lost, if there is none.
-fn begin_lane() -> *mut Lane {
+/// Gives the calling thread a buffer; null if there is none, and its event counts as lost.
+fn begin_buffer() -> *mut ThreadBuffer {
     let _errno = sys::Errno::save();
-    // A signal handler would take a lane of its own for this thread.
+    // Otherwise a signal handler could give this thread a second buffer.
     let _signals = sys::SignalsBlocked::new();
     let Some(process) = Process::current() else {
         return null_mut();
     };
-    let lane = process.adopt_lane().unwrap_or_else(|| process.new_lane());
-    if lane.is_null() {
+    let buffer = process.adopt_buffer().unwrap_or_else(|| process.new_buffer());
+    if buffer.is_null() {
         process.count_lost(1);
     }
-    arch::set_lane(lane);
-    lane
+    arch::set_buffer(buffer);
+    buffer
 }
 
-impl Lane {
-    /// Writes the call as one word; false, and nothing is done, where that needs more than a store.
+impl ThreadBuffer {
+    /// Writes the call as one word; false, without effect, if that takes more than a store.
     #[inline(always)]
     fn push_likely(&self, kind: Kind, address: u64, size: u64) -> bool {
         if self.busy.load(Ordering::Relaxed) {
@@ -228,8 +228,8 @@ impl Lane {
     }
 
     #[inline(always)]
-    fn write_likely(&self, header: *mut FrameHeader, kind: Kind, address: u64, size: u64) -> bool {
-        // SAFETY: the header is in the lane's mapped frame. Its cursor's low half holds the words of this fill.
+    fn write_likely(&self, header: *mut ChunkHeader, kind: Kind, address: u64, size: u64) -> bool {
+        // SAFETY: the header is in the buffer's mapped chunk. Its cursor's low half holds the words of this fill.
         let published = unsafe { AtomicU32::from_ptr((&raw mut (*header).cursor).cast()) };
         let used = published.load(Ordering::Relaxed);
         // SAFETY: only the owner touches its regions, and only while busy.
@@ -244,7 +244,7 @@ impl Lane {
         let Some(word) = regions.compact_likely(kind, ticks, address, size) else {
             return false;
         };
-        // SAFETY: `used` is below one of the limits, so the word lies in the frame; it is this lane's.
+        // SAFETY: `used` is below one of the limits, so the word is in the chunk; it is this buffer's.
         unsafe { words_of(header).add(used as usize).write(word) };
         published.store(used + 1, Ordering::Release);
         true
@@ -257,8 +257,8 @@ impl Lane {
         self.set_busy(true);
         let has_room =
             !self.header.get().is_null() && words(self.cursor()) < self.room.load(Ordering::Relaxed) as usize;
-        // Asked here and where a fill ends, not for compact records: they follow each other within some 3 us, so that a
-        // thread notices after 0.1 s at the latest. What it has recorded since then is left out by the reader.
+        // Checked here and at the end of a fill, not for compact records: these follow each other within about 3 us, so
+        // a thread notices a stop after 0.1 s at the latest. The reader drops what it has recorded since.
         if has_room && session::is_recording() {
             self.append(&sequence::numbered(record));
             self.note_clock_read();
@@ -266,16 +266,17 @@ impl Lane {
             self.append(&sequence::numbered(record));
             self.note_clock_read();
             if record.kind == Kind::MemoryPolicy && session::is_stopped() {
-                self.set_room(0); // the next one asks again
+                self.set_room(0); // the next event checks again
             } else {
-                // Behind it: what was read before this is known may be older than what the others did at the last.
+                // After the record: a clock reading from before this is known may be older than the other threads' last
+                // events.
                 self.try_alone();
             }
         }
         self.set_busy(false);
     }
 
-    /// Nothing moves across this: a signal handler sees the lane busy or whole.
+    /// A barrier for the compiler: a signal handler sees the buffer either busy or consistent.
     #[inline(always)]
     fn set_busy(&self, busy: bool) {
         compiler_fence(Ordering::SeqCst);
@@ -283,12 +284,12 @@ impl Lane {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Writes one record; the caller has made sure that it fits even as an escape.
+    /// Writes one record; the caller has checked that it fits even as an escape.
     fn append(&self, record: &Record) {
         let mut cursor = self.cursor();
         // SAFETY: only the owner touches its regions, and only while busy.
         let regions = unsafe { &mut *self.regions.get() };
-        // SAFETY: the cursor is below the limit, so RECORD_WORDS words from it lie in the frame; it is this lane's.
+        // SAFETY: the cursor is below the limit, so RECORD_WORDS words from it lie in the chunk; it is this buffer's.
         unsafe {
             let mut at = words_of(self.header.get()).add(words(cursor));
             if record.site != 0 {
@@ -309,7 +310,7 @@ impl Lane {
         self.set_cursor(cursor);
     }
 
-    /// The clock was just read: has some events that follow do without.
+    /// The clock was just read: lets the next events reuse the reading, if they may.
     fn note_clock_read(&self) {
         let events = clock::untimed_events();
         if events != 0 {
@@ -320,7 +321,7 @@ impl Lane {
         }
     }
 
-    /// Has the clock read at some events only, from the next one on that reads it, if no other thread is left.
+    /// Makes only some events read the clock, from the next reading on, if no other thread is left.
     fn try_alone(&self) {
         let _errno = sys::Errno::save();
         let is_alone = clock::try_alone(|| Process::current().map_or(0, |process| process.count_ended(self)));
@@ -330,37 +331,38 @@ impl Lane {
         }
     }
 
-    /// Whether nothing but the time is put to an event.
+    /// Whether an event carries nothing but its time.
     fn is_plain(&self) -> bool {
         let is_timed = clock::untimed_events() == 0 && !self.without_clock.get();
         !site::is_wanted() && !sequence::is_on() && is_timed
     }
 
-    /// Sets the number of words up to which there is room.
+    /// Sets the number of words that a record may start at.
     fn set_room(&self, room: u32) {
         self.room.store(room, Ordering::Relaxed);
         self.untimed.store(0, Ordering::Relaxed);
-        // Without a limit each event takes the slow way, where it gets its site or its number, or the time before it.
+        // With a limit of 0 each event takes the slow path, where it gets its site, its number, or the previous time.
         self.limit.store(if self.is_plain() { room } else { 0 }, Ordering::Relaxed);
     }
 
-    /// The cursor of a lane with a frame.
+    /// The cursor of a buffer that has a chunk.
     fn cursor(&self) -> u64 {
         self.published().load(Ordering::Relaxed)
     }
 
-    /// Publishes the cursor: what lies before it survives the process.
+    /// Publishes the cursor: what is before it survives the process.
     fn set_cursor(&self, cursor: u64) {
         self.published().store(cursor, Ordering::Release);
     }
 
     fn published(&self) -> &AtomicU64 {
-        // SAFETY: called only on a lane with a frame, whose mapping stays.
+        // SAFETY: called only on a thread buffer with a chunk, whose mapping stays.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.header.get()).cursor) }
     }
 
-    /// Prepares the lane for one more record: buffer, name of the thread, nested records, a drained frame. Signals are
-    /// blocked meanwhile; where the program may not do that, a handler leaves a further nested record at any point. False if there is no buffer to be had; the record is then lost, and counted.
+    /// Prepares the buffer for one more record: attaches a chunk, writes the thread's name, fetches nested records,
+    /// drains a full chunk. Blocks signals meanwhile; if the program has forbidden itself to do that, a handler may
+    /// write another nested record at any point. False if no chunk is available; the record is then lost, and counted.
     #[cold]
     #[inline(never)]
     fn make_room(&self, record: &Record) -> bool {
@@ -381,7 +383,7 @@ impl Lane {
         }
         let waiting = self.nested_count().load(Ordering::Relaxed) != 0;
         let pending = 1 + usize::from(!self.names_thread.get()) + if waiting { NESTED_RECORDS } else { 0 };
-        if words(self.cursor()) + 1 + pending * ESCAPE_WORDS > FRAME_WORDS {
+        if words(self.cursor()) + 1 + pending * ESCAPE_WORDS > CHUNK_WORDS {
             self.drain(process);
         }
         if !self.names_thread.replace(true) {
@@ -391,27 +393,27 @@ impl Lane {
         if waiting {
             self.fetch_nested(process);
         }
-        self.set_room((FRAME_WORDS - RECORD_WORDS + 1) as u32);
+        self.set_room((CHUNK_WORDS - RECORD_WORDS + 1) as u32);
         if self.nested_count().load(Ordering::Relaxed) != 0 {
             self.set_room(0);
         }
         true
     }
 
-    /// Gives the lane a frame of the spool. False if there is none to be had.
+    /// Gives the buffer a chunk of the log; false if none is available.
     fn attach(&self, process: &Process) -> bool {
-        if process.pauses() {
+        if process.waits_to_retry() {
             return false;
         }
-        let Some((number, frame)) = process.new_frame() else {
+        let Some((number, chunk)) = process.new_chunk() else {
             return false;
         };
-        // SAFETY: the frame was just mapped, page-aligned, FRAME_BYTES long, and is this lane's alone.
+        // SAFETY: the chunk was just mapped, page-aligned, CHUNK_BYTES long, and is this buffer's alone.
         unsafe {
-            let header = frame.cast::<FrameHeader>();
-            header.write(FrameHeader {
-                kind: FRAME_LANE,
-                lane: number,
+            let header = chunk.cast::<ChunkHeader>();
+            header.write(ChunkHeader {
+                kind: CHUNK_BUFFER,
+                buffer: number,
                 cursor: 0,
                 nested: 0,
                 unused: 0,
@@ -426,19 +428,19 @@ impl Lane {
         true
     }
 
-    /// Whether the owner has ended, for certain.
+    /// Whether the owner has certainly ended.
     pub fn has_ended(&self) -> bool {
         self.ended().load(Ordering::Acquire) != 0 && sys::has_ended(self.tid.load(Ordering::Relaxed))
     }
 
-    /// Makes the calling thread the owner if the owner has ended, for certain; false where it has not, or another thread
-    /// was faster.
+    /// Makes the calling thread the owner if the present owner has certainly ended; false if it has not, or if another
+    /// thread was faster.
     pub fn adopt(&self, process: &Process) -> bool {
         let ended_ticks = self.ended().load(Ordering::Acquire);
         if !self.has_ended() {
             return false;
         }
-        // Who takes it over changes this word first, and no other owner can end at the same tick.
+        // The new owner changes this word first, and no other owner can end at the same tick.
         if self.ended().compare_exchange(ended_ticks, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
         }
@@ -464,7 +466,7 @@ impl Lane {
         process::call_at_thread_end(self);
     }
 
-    /// Notes that the owner is about to end. It may still free blocks after this.
+    /// Notes that the owner is about to end. It may still free blocks afterwards.
     pub fn note_end(&self) {
         if !self.header.get().is_null() {
             self.ended().store(clock::ticks(), Ordering::Relaxed);
@@ -472,24 +474,24 @@ impl Lane {
     }
 
     fn ended(&self) -> &AtomicU64 {
-        // SAFETY: called only on a lane with a frame, whose mapping stays.
+        // SAFETY: called only on a thread buffer with a chunk, whose mapping stays.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.header.get()).ended_ticks) }
     }
 
     fn nested_count(&self) -> &AtomicU32 {
-        // SAFETY: called only on a lane with a frame, whose mapping stays.
+        // SAFETY: called only on a thread buffer with a chunk, whose mapping stays.
         unsafe { AtomicU32::from_ptr(&raw mut (*self.header.get()).nested) }
     }
 
-    /// Copies the fill into a block of the spool and starts the next; the order is that of `spool.rs`.
+    /// Copies the fill to a drained chunk of the log and starts the next fill; `event_log.rs` explains the order.
     fn drain(&self, process: &Process) {
         let (cursor, header) = (self.cursor(), self.header.get());
-        // SAFETY: the frame is mapped; a handler writes its nested area alone, of which a block's reader takes nothing.
-        let frame = unsafe { slice::from_raw_parts(header.cast::<u8>(), FRAME_BYTES) };
+        // SAFETY: the chunk is mapped; a handler writes only its nested area, which the reader of a drained chunk ignores.
+        let chunk = unsafe { slice::from_raw_parts(header.cast::<u8>(), CHUNK_BYTES) };
         // SAFETY: as above.
-        let header = FrameHeader { kind: FRAME_BLOCK, ..unsafe { *header } };
-        if !process.write_block(&header, frame) {
-            // SAFETY: these words of the lane's own frame are written.
+        let header = ChunkHeader { kind: CHUNK_DRAINED, ..unsafe { *header } };
+        if !process.write_drained(&header, chunk) {
+            // SAFETY: these words of the buffer's own chunk are written.
             let filled = unsafe { slice::from_raw_parts(words_of(self.header.get()), words(cursor)) };
             process.count_lost(encoding::count_calls(filled));
         }
@@ -501,11 +503,11 @@ impl Lane {
 
     fn nested_at(&self, index: usize) -> *mut [u64; ESCAPE_WORDS] {
         debug_assert!(index < NESTED_RECORDS, "the nested area has that many records");
-        // SAFETY: the nested area lies in the lane's frame.
+        // SAFETY: the nested area is in the buffer's chunk.
         unsafe { self.header.get().cast::<u8>().add(NESTED_OFFSET).cast::<[u64; ESCAPE_WORDS]>().add(index) }
     }
 
-    /// Records an event of a signal handler that interrupted this thread's own work on the lane.
+    /// Records an event of a signal handler that interrupted this thread's work on the buffer.
     #[cold]
     #[inline(never)]
     fn push_nested(&self, record: &Record) {
@@ -516,7 +518,7 @@ impl Lane {
         if self.header.get().is_null() {
             return process::count_lost_early();
         }
-        // Handlers may interrupt each other: each takes a place of its own.
+        // Handlers may interrupt each other: each takes another place.
         let index = self.nested_count().fetch_add(1, Ordering::Relaxed) as usize;
         if index < NESTED_RECORDS {
             // SAFETY: the place is in the area and this call's alone.
@@ -525,8 +527,8 @@ impl Lane {
         self.set_room(0);
     }
 
-    /// Moves the nested records into the frame, which has room for them all. Those of handlers that come meanwhile are
-    /// moved too: only when there are no more does the first place become free.
+    /// Moves the nested records into the chunk, which has room for all of them. Records of handlers that come meanwhile
+    /// are moved too: the places become free only when no more records come.
     fn fetch_nested(&self, process: &Process) {
         let mut moved = 0;
         loop {
@@ -546,11 +548,11 @@ impl Lane {
     }
 }
 
-/// The first word of a lane's frame.
+/// The first word of a thread buffer's chunk.
 #[inline(always)]
-fn words_of(header: *mut FrameHeader) -> *mut u64 {
+fn words_of(header: *mut ChunkHeader) -> *mut u64 {
     header.wrapping_byte_add(WORDS_OFFSET).cast()
 }
 
-const _: () = assert!(size_of::<Lane>() <= 4096 && FRAME_BYTES.is_multiple_of(4096));
-const _: () = assert!(align_of::<Lane>() <= 4096);
+const _: () = assert!(size_of::<ThreadBuffer>() <= 4096 && CHUNK_BYTES.is_multiple_of(4096));
+const _: () = assert!(align_of::<ThreadBuffer>() <= 4096);

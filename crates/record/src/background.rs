@@ -1,9 +1,9 @@
-//! Converting while the program runs, on cores that would be idle.
+//! Converts logs while the program runs, on otherwise idle cores.
 //!
-//! A spool is complete without this and stays as it is, so a recorder that dies loses nothing: a recovery begins anew. What
-//! is converted lies a second back. Whatever a thread did before then stands in its lane by now, unless the thread has
-//! been in one and the same call ever since; such an event comes late and counts as if it came at that time. (Of a resize that
-//! moves its block the old address may have been free before: the merge then repairs that, and counts it.)
+//! A log is complete without this and is not changed, so nothing is lost if the recorder dies: a recovery starts over.
+//! The conversion stays one second behind. By then every earlier event is in its thread's buffer, unless its call has
+//! taken longer than that. Such an event comes late and counts as if it happened then. (If it is a resize that moves
+//! its block, the old address may have been allocated again before. The merge repairs that and counts it.)
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -18,59 +18,60 @@ use std::thread;
 use std::time::Duration;
 
 use crate::clock::ClockPair;
-use crate::convert::{Conversion, How};
+use crate::convert::{Conversion, ConversionConfig};
 use crate::error::RecordError;
-use crate::session::{Session, SpoolFile};
-use crate::spool::FRAME_BYTES;
-use crate::spool_reader::SpoolReader;
+use crate::event_log::CHUNK_BYTES;
+use crate::log_reader::LogReader;
+use crate::session::{LogFile, Session};
 use crate::touch_full::Merging;
 
-/// Bytes of a spool from which on it is worth it: two million events.
-const SPOOL_BYTES_MIN: u64 = 64 * FRAME_BYTES as u64;
-/// Time between two looks at the spools.
+/// Least size of a log worth converting early: two million events.
+const LOG_BYTES_MIN: u64 = 64 * CHUNK_BYTES as u64;
+/// Time between two scans of the logs.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How long ago the last event is that is taken over, in nanoseconds.
+/// Age of the latest event that is converted, in nanoseconds.
 const MARGIN_NS: u64 = 1_000_000_000;
 
-/// How long it may take to stop.
-const PATIENCE: Duration = Duration::from_millis(250);
-/// Conversions begun at the most: each holds two open files, and the live blocks of its process in memory.
+/// Longest time to wait for the thread to stop.
+const STOP_TIMEOUT: Duration = Duration::from_millis(250);
+/// Most conversions in progress: each holds two open files, and the live blocks of its process in memory.
 const CONVERSIONS_MAX: usize = 16;
 
-/// Conversions begun, by the path of their spool.
-pub type Begun = HashMap<PathBuf, Conversion>;
+/// Conversions in progress, by the path of their log.
+pub type StartedConversions = HashMap<PathBuf, Conversion>;
 
-/// What became of a spool so far.
+/// State of a log's conversion.
 enum State {
-    /// There is too little in it.
+    /// The log is too small so far.
     Small,
     Begun(Box<Conversion>),
-    /// The thread works on it.
-    InHand,
-    /// It is not converted ahead any more: that failed, or its process has ended.
+    /// The thread is working on it.
+    Busy,
+    /// It is no longer converted early: that failed, or its process has ended.
     Closed,
 }
 
-/// Spools looked at, by their path.
+/// The state of all logs seen, by path.
 #[derive(Clone, Default)]
-pub struct Known(Arc<Mutex<HashMap<PathBuf, State>>>);
+pub struct ConversionTable(Arc<Mutex<HashMap<PathBuf, State>>>);
 
-impl Known {
+impl ConversionTable {
     fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, State>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a spool in hand, with what was begun of it; `None` where it has to wait for the end, as enough others are begun.
+    /// Claims a log, with its conversion if there is one. `None` if it has to wait for the end, because enough others
+    /// are in progress.
     fn take(&self, path: &Path) -> Option<Option<Conversion>> {
         let mut all = self.lock();
         let begun = all.values().filter(|state| matches!(state, State::Begun(_))).count();
         match all.get(path) {
-            Some(State::InHand | State::Closed) => return None,
+            Some(State::Busy | State::Closed) => return None,
             Some(State::Begun(_)) => {}
             Some(State::Small) | None if begun < CONVERSIONS_MAX => {}
             Some(State::Small) | None => return None,
         }
-        Some(match all.insert(path.to_path_buf(), State::InHand) {
+        Some(match all.insert(path.to_path_buf(), State::Busy) {
             Some(State::Begun(conversion)) => Some(*conversion),
             _ => None,
         })
@@ -80,10 +81,11 @@ impl Known {
         self.lock().insert(path, state);
     }
 
-    /// Has a spool left alone from now on, and gives what was begun of it; `None` where that is being worked on.
+    /// Removes a log from early conversion and returns its conversion, if there is one; `None` while the thread works
+    /// on it.
     pub fn close(&self, path: &Path) -> Option<Option<Conversion>> {
         let mut all = self.lock();
-        if matches!(all.get(path), Some(State::InHand)) {
+        if matches!(all.get(path), Some(State::Busy)) {
             return None;
         }
         Some(match all.insert(path.to_path_buf(), State::Closed) {
@@ -93,25 +95,25 @@ impl Known {
     }
 }
 
-/// The thread that converts ahead.
-pub struct Ahead {
+/// The thread that converts early.
+pub struct BackgroundConverter {
     stop: Sender<()>,
     ended: Receiver<Infallible>,
-    known: Known,
+    known: ConversionTable,
 }
 
-impl Ahead {
-    /// Begins to convert the session in `dir`, whose traces go beside `output`. `None` where that cannot be: the traces are
-    /// then made at the end.
+impl BackgroundConverter {
+    /// Starts converting the session in `dir`, whose traces go beside `output`. `None` if it cannot start: the traces
+    /// are then written at the end.
     pub fn begin(dir: &Path, output: &Path) -> Option<Self> {
         let device = |path: &Path| fs::metadata(path).map(|data| data.dev()).ok();
-        // What is written here will be renamed to be the trace.
+        // The file written here is renamed to become the trace.
         if device(dir)? != device(output.parent()?)? {
             return None;
         }
         let session = Session::open(dir).ok()?;
         let ((stop, stopped), (end, ended)) = (channel(), channel());
-        let known = Known::default();
+        let known = ConversionTable::default();
         let shared = known.clone();
         let work = move || {
             run(&session, &stopped, &shared);
@@ -121,43 +123,43 @@ impl Ahead {
         Some(Self { stop, ended, known })
     }
 
-    /// Stops, and gives what was begun. On a busy machine the thread gets no time, not even to stop: what it has in hand is
-    /// then made anew from its spool.
-    pub fn end(self) -> Begun {
+    /// Stops, and returns the conversions in progress. On a busy machine the thread gets no time even to stop; its
+    /// present log is then converted from the start.
+    pub fn end(self) -> StartedConversions {
         drop(self.stop);
-        // It sends nothing; it is gone when its end of the channel is.
-        let _ = self.ended.recv_timeout(PATIENCE);
+        // The thread sends nothing; when it ends, its end of the channel closes.
+        let _ = self.ended.recv_timeout(STOP_TIMEOUT);
         let known = mem::take(&mut *self.known.lock());
         let begun = known.into_iter().filter_map(|(path, state)| match state {
             State::Begun(conversion) => Some((path, *conversion)),
-            State::Small | State::InHand | State::Closed => None,
+            State::Small | State::Busy | State::Closed => None,
         });
         begun.collect()
     }
 
-    /// The spools looked at.
-    pub fn known(&self) -> Known {
+    /// The state of all logs.
+    pub fn known(&self) -> ConversionTable {
         self.known.clone()
     }
 }
 
-fn run(session: &Session, stop: &Receiver<()>, all: &Known) {
+fn run(session: &Session, stop: &Receiver<()>, all: &ConversionTable) {
     if !run_when_idle() {
         return;
     }
     while stop.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        // Before the directory is read, so that no process can begin a spool unseen and write an event before then.
+        // Read before the directory, so that no process can create a log unseen and write an earlier event.
         let now = ClockPair::now().ticks;
-        for file in session.spools().unwrap_or_default() {
+        for file in session.logs().unwrap_or_default() {
             let go_on = || stop.try_recv() == Err(TryRecvError::Empty);
             let Some(begun) = all.take(&file.path) else {
                 continue;
             };
-            let next = match take_over(session, &file, begun, now, &go_on) {
+            let next = match convert_ready(session, &file, begun, now, &go_on) {
                 Ok(Some(conversion)) => State::Begun(Box::new(conversion)),
                 Ok(None) => State::Small,
                 Err(_) => {
-                    // What failed is left for the end, which says why.
+                    // A failure is left for the end, where it is reported.
                     let _ = fs::remove_file(file.ahead_path());
                     State::Closed
                 }
@@ -167,40 +169,40 @@ fn run(session: &Session, stop: &Receiver<()>, all: &Known) {
     }
 }
 
-/// Takes over what can be taken over of one spool; `None` where there is too little so far.
-fn take_over(
+/// Converts what is ready of one log; `None` if there is too little so far.
+fn convert_ready(
     session: &Session,
-    file: &SpoolFile,
+    file: &LogFile,
     conversion: Option<Conversion>,
     now_ticks: u64,
     go_on: &impl Fn() -> bool,
 ) -> Result<Option<Conversion>, RecordError> {
     let bytes = fs::metadata(&file.path).map_err(RecordError::io(&file.path, "read"))?.len();
-    if bytes < SPOOL_BYTES_MIN || !has_room(&session.dir, bytes) || !go_on() {
+    if bytes < LOG_BYTES_MIN || !has_room(&session.dir, bytes) || !go_on() {
         return Ok(conversion);
     }
-    let how = How::of(session, Merging::default())?;
+    let how = ConversionConfig::of(session, Merging::default())?;
     let mut conversion = match conversion {
         Some(conversion) => conversion,
         None => {
-            let Some(spool) = SpoolReader::open(&file.path, true)? else {
+            let Some(log) = LogReader::open(&file.path, true)? else {
                 return Ok(None);
             };
-            Conversion::begin(Arc::new(spool), how, &file.ahead_path())?
+            Conversion::begin(Arc::new(log), how, &file.ahead_path())?
         }
     };
     conversion.advance(now_ticks.saturating_sub(how.rate.ticks(MARGIN_NS)), &session.control.entries()?, go_on)?;
     Ok(Some(conversion))
 }
 
-/// Gives this thread, and those it starts, only time that no other wants; false where the system refuses.
+/// Gives this thread, and those it starts, only otherwise idle time; false if the system refuses.
 fn run_when_idle() -> bool {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: 0 is the calling thread; the parameters are valid.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) == 0 }
 }
 
-/// Whether so many bytes can still be written: the program's own records come first.
+/// Whether at least `bytes` can still be written: the program's own records come first.
 fn has_room(dir: &Path, bytes: u64) -> bool {
     let Ok(path) = std::ffi::CString::new(dir.as_os_str().as_bytes()) else {
         return false;
