@@ -4,7 +4,7 @@
 //! - [`Machine`] executes a script; [`check`] compares; [`predict`] runs only the model.
 //! - [`catalogue`] has one or more scripts for every rule, with expected figures; [`random`] generates scripts and
 //!   shrinks failing ones.
-//! - [`SetModes`] changes the machine's modes, for one process at a time ([`LOCKED`]), and restores them in every case.
+//! - [`SetModes`] changes the machine's modes, for one process at a time ([`LOCKED`]), and always restores them.
 //!
 //! Scripts are executed by child processes of the same program. Its `main` must call [`child_main`] and [`guard_main`]
 //! if its first argument is [`CHILD_ARGUMENT`] or [`GUARD_ARGUMENT`].

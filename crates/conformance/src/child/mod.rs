@@ -80,13 +80,13 @@ fn serve() -> io::Result<()> {
     let mut input = io::stdin().lock();
     let mut text = String::new();
     while read_script(&mut input, &mut text)? {
-        let told = match text.parse::<Script>() {
+        let executed = match text.parse::<Script>() {
             Ok(script) => child.run(&script),
             Err(why) => Err(io::Error::other(why)),
         };
         // Pages go back to the pool before modes change again.
         Arena::clear();
-        match told {
+        match executed {
             Ok(()) => {
                 let (collapsed, shortage) = (child.inspector.collapsed(), child.inspector.shortage());
                 child.out.line(format_args!("end {collapsed} {shortage}"))?;

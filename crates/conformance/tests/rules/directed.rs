@@ -38,7 +38,7 @@ const AT_THE_LIMIT: &[&str] = &[
     "room 9; remap 0 1 100 0; w 1 1 1; remap 1 1 4000 0; remap 200 1 300 1",
 ];
 
-pub fn max_map_count_is_kept_as_the_kernel_keeps_it() -> Result<(), String> {
+pub fn max_map_count_is_enforced_as_by_the_kernel() -> Result<(), String> {
     let mut machine = Machine::open().map_err(|why| why.to_string())?;
     for lines in AT_THE_LIMIT {
         let script: Script = lines.replace("; ", "\n").parse().expect("a well-formed script");
@@ -52,7 +52,7 @@ pub fn max_map_count_is_kept_as_the_kernel_keeps_it() -> Result<(), String> {
     Ok(())
 }
 
-pub fn whole_blocks_are_placed_on_block_borders() -> Result<(), String> {
+pub fn multiples_of_2_mib_are_placed_on_2_mib_boundaries() -> Result<(), String> {
     let lengths = [1, 256, 511, 512, 513, 768, 1024, 1040, 2048, 3072, 16384, 262_144];
     let aligned = [512, 1024, 2048, 3072, 16384, 262_144];
     for pages in lengths {

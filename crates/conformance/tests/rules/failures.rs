@@ -115,17 +115,17 @@ fn soon(mut holds: impl FnMut() -> bool) -> bool {
     true
 }
 
-fn put_back(before: &str) -> Result<(), String> {
+fn assert_restored(before: &str) -> Result<(), String> {
     let is_back = soon(|| value().is_ok_and(|now| now == before));
     assert!(is_back, "{HARMLESS} is still {}, and was {before}", value()?);
     Ok(())
 }
 
-pub fn modes_are_put_back_after_a_kill() -> Result<(), String> {
+pub fn modes_are_restored_after_a_kill() -> Result<(), String> {
     let (before, setter) = first_setter()?;
     assert_eq!(value()?.trim(), ASLEEP);
     drop(setter);
-    put_back(&before)
+    assert_restored(&before)
 }
 
 /// Without the lock, the second run would take the first one's modes for the machine's, and restore those.
@@ -137,11 +137,11 @@ pub fn two_at_once_set_modes_in_turn() -> Result<(), String> {
     assert_eq!(second.said(), SET);
     assert_eq!(value()?.trim(), ASLEEP, "the first run's guard is done before the second begins");
     drop(second);
-    put_back(&before)
+    assert_restored(&before)
 }
 
 /// A run killed while it waits must not leave a guard behind that takes the lock later.
-pub fn who_is_killed_while_waiting_is_out_of_the_queue() -> Result<(), String> {
+pub fn a_run_killed_while_waiting_leaves_no_guard() -> Result<(), String> {
     let (before, first) = first_setter()?;
     let mut waiting = Setter::start();
     assert_eq!(waiting.said(), WAITS);
@@ -152,5 +152,5 @@ pub fn who_is_killed_while_waiting_is_out_of_the_queue() -> Result<(), String> {
     assert!(soon(|| !guards.iter().any(is_there)), "the guard of a run that was killed still waits");
     assert_eq!(value()?.trim(), ASLEEP, "the first run goes on");
     drop(first);
-    put_back(&before)
+    assert_restored(&before)
 }

@@ -16,20 +16,23 @@ use std::process::ExitCode;
 use hksim_testkit::cases::{self, Case};
 
 const CASES: &[(&str, Case)] = &[
-    ("scripts_are_read_as_they_are_written", text::scripts_are_read_as_they_are_written),
-    ("bad_lines_are_named", text::bad_lines_are_named),
+    ("printed_scripts_parse_to_the_same_script", text::printed_scripts_parse_to_the_same_script),
+    ("bad_lines_are_reported_by_number", text::bad_lines_are_reported_by_number),
     ("each_rule_gives_its_figures", directed::each_rule_gives_its_figures),
     ("each_rule_holds_on_the_running_kernel", directed::each_rule_holds_on_the_running_kernel),
-    ("max_map_count_is_kept_as_the_kernel_keeps_it", directed::max_map_count_is_kept_as_the_kernel_keeps_it),
-    ("whole_blocks_are_placed_on_block_borders", directed::whole_blocks_are_placed_on_block_borders),
-    ("a_program_in_c_sees_the_same", oracle::a_program_in_c_sees_the_same),
+    ("max_map_count_is_enforced_as_by_the_kernel", directed::max_map_count_is_enforced_as_by_the_kernel),
+    ("multiples_of_2_mib_are_placed_on_2_mib_boundaries", directed::multiples_of_2_mib_are_placed_on_2_mib_boundaries),
+    ("a_c_program_observes_the_same", oracle::a_c_program_observes_the_same),
     ("random_scripts_match_the_running_kernel", random::random_scripts_match_the_running_kernel),
-    ("an_ordinary_user_sees_less_and_no_difference", random::an_ordinary_user_sees_less_and_no_difference),
+    (
+        "an_unprivileged_user_observes_less_and_finds_no_difference",
+        random::an_unprivileged_user_observes_less_and_finds_no_difference,
+    ),
     ("a_wrong_model_is_found_and_shrunk", random::a_wrong_model_is_found_and_shrunk),
     ("a_killed_child_is_an_error", failures::a_killed_child_is_an_error),
-    ("modes_are_put_back_after_a_kill", failures::modes_are_put_back_after_a_kill),
+    ("modes_are_restored_after_a_kill", failures::modes_are_restored_after_a_kill),
     ("two_at_once_set_modes_in_turn", failures::two_at_once_set_modes_in_turn),
-    ("who_is_killed_while_waiting_is_out_of_the_queue", failures::who_is_killed_while_waiting_is_out_of_the_queue),
+    ("a_run_killed_while_waiting_leaves_no_guard", failures::a_run_killed_while_waiting_leaves_no_guard),
 ];
 
 fn main() -> ExitCode {

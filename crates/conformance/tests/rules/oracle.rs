@@ -39,7 +39,7 @@ fn seen_by(program: &CProgram, scripts: &[Script]) -> Vec<Vec<Observation>> {
     all
 }
 
-pub fn a_program_in_c_sees_the_same() -> Result<(), String> {
+pub fn a_c_program_observes_the_same() -> Result<(), String> {
     let program = compile()?;
     let mut machine = Machine::open().map_err(|why| why.to_string())?;
     // It supports no second thread, no forks and no modes.

@@ -73,7 +73,7 @@ pub fn as_nobody() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-pub fn an_ordinary_user_sees_less_and_no_difference() -> Result<(), String> {
+pub fn an_unprivileged_user_observes_less_and_finds_no_difference() -> Result<(), String> {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
         return Err("needs root, to run as another user".into());

@@ -6,7 +6,7 @@ use hksim_linux_mm::script::{OpError, Script};
 const EVERYTHING: &str = "thp always\nmthp 64 inherit\nmthp 2048 never\nzero_page off\npool 4\nmax_map_count 1000\nroom 3\n\
     base 17\nmap 0 16 r pNH\nunmap 1 2\nadv COLLAPSE 0 512\nprot 3 4 n\nremap 0 1 2 1\nresize 1 2 3\nw 0 16 2\nt k 1 2 3\nfork 0 16 1\nforkw 3 0 2\n";
 
-pub fn scripts_are_read_as_they_are_written() -> Result<(), String> {
+pub fn printed_scripts_parse_to_the_same_script() -> Result<(), String> {
     let script: Script = EVERYTHING.parse().expect("a well-formed script");
     assert_eq!(script.to_string(), EVERYTHING);
     for seed in 0..500 {
@@ -16,7 +16,7 @@ pub fn scripts_are_read_as_they_are_written() -> Result<(), String> {
     Ok(())
 }
 
-pub fn bad_lines_are_named() -> Result<(), String> {
+pub fn bad_lines_are_reported_by_number() -> Result<(), String> {
     let cases = [
         ("w 0 1 1\n\nfrob 1 2", 3, OpError::UnknownOperation),
         ("adv SOON 0 1", 1, OpError::UnknownAdvice),

@@ -138,7 +138,7 @@ fn machine_config() -> Option<KernelConfig> {
 
 /// R16', R27: faults of the last operation, measured on 6.18 before this model was written.
 #[test]
-fn copies_and_reuses_cost_what_was_measured() {
+fn copies_and_reuses_match_the_measured_faults() {
     let cases: [(&str, u64); 9] = [
         ("p w 0 64 1; fork; c w 0 64 1", 64),
         ("p w 0 64 1; fork; c r 0 64 1", 0),
@@ -169,7 +169,7 @@ fn number_from(variable: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn random_families_match_the_running_kernel() {
+fn random_fork_families_match_the_running_kernel() {
     let Some(config) = machine_config() else {
         eprintln!(
             "skipped: this kernel has no transparent huge pages, or is older than every version with known rules"
