@@ -116,3 +116,41 @@ fn classes_follow_a_change_of_sizes() {
     let rounded = bounds(&mut hksim_trace::tools::Anonymise::new(hksim_trace::tools::SizeDetail::Classes));
     assert_eq!(rounded, [(96, 1), (112, 1), (160, 1)]);
 }
+
+#[test]
+fn sides_that_differ_are_lent_in_their_share_and_survive_a_file() {
+    let mut profile = SiteProfile::default();
+    let lived = [
+        (Birth::All, 40),
+        (Birth::Apart(Sides::WriteReadWrite), 30),
+        (Birth::Apart(Sides::NoneRead), 20),
+        (Birth::None, 10),
+    ];
+    for (birth, count) in lived {
+        (0..count).for_each(|_| profile.count(birth));
+    }
+    assert_eq!((profile.written, profile.read, profile.untouched), (70, 20, 10));
+    let lent = births_by_size(&[profile], AllocCall::Malloc, &[100; 10_000]);
+    for (birth, percent) in lived {
+        let count = lent.iter().filter(|lent| **lent == birth).count();
+        assert!(count.abs_diff(percent * 100) < 150, "{birth:?}: {count} is not {percent} %");
+    }
+    // As a whole, the shares are exact.
+    let whole = lent.iter().filter(|birth| birth.whole() == Birth::All).count();
+    assert!(whole.abs_diff(7000) <= 1, "{whole}");
+    // A file may claim more such objects than there are.
+    let hostile = SiteProfile { written: 1, apart: [u64::MAX; Sides::ALL.len()], ..SiteProfile::default() };
+    assert!(births_by_size(&[hostile], AllocCall::Malloc, &[100; 10]).iter().all(|birth| birth.whole() == Birth::All));
+}
+
+#[test]
+fn sides_are_told_apart_by_their_births() {
+    for sides in Sides::ALL {
+        assert_eq!(Sides::of(sides.first(), sides.second()), Some(sides));
+        assert_eq!(Sides::ALL[sides as usize], sides);
+    }
+    assert_eq!(Sides::of(Birth::Read, Birth::Read), None);
+    assert_eq!(Birth::Apart(Sides::ReadWrite).whole(), Birth::ReadThenWrite);
+    assert_eq!(Birth::Apart(Sides::WriteRead).whole(), Birth::All);
+    assert_eq!(Birth::Apart(Sides::NoneReadWrite).whole(), Birth::ReadThenWrite);
+}
