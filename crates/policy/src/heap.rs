@@ -9,7 +9,7 @@ use crate::link::Link;
 use crate::memory::Memory;
 use crate::meta::SlabId;
 use crate::options::Checks;
-use crate::room::Unfit;
+use crate::room::{Noted, Unfit};
 
 /// One size class of a heap: what its fast path does not look at.
 #[derive(Clone, Copy)]
@@ -55,6 +55,8 @@ pub struct ThreadHeap<M: Memory> {
     pub(crate) room_tail: u32,
     /// Which of them need not be looked at for what.
     pub(crate) unfit: Unfit,
+    /// Some of them.
+    pub(crate) noted: Noted,
     /// All owned SuperSlabs (ordinal + 1; 0 ends).
     pub(crate) own_head: u32,
     /// Owned SuperSlabs with spans to purge, oldest first.
@@ -91,6 +93,7 @@ impl<M: Memory> ThreadHeap<M> {
             room_head: 0,
             room_tail: 0,
             unfit: Unfit::NOTHING,
+            noted: Noted::NOTHING,
             own_head: 0,
             purge_head: 0,
             purge_tail: 0,

@@ -12,6 +12,45 @@ use crate::meta::SuperSlabMeta;
 use crate::own::Links;
 use crate::span::{Found, Need};
 
+/// SuperSlabs of the list that a heap notes, so that the place of another is found without walking there from the head.
+const NOTED: usize = 256;
+/// log2 of neighbouring ordinals that have one note: with fewer than 8192 SuperSlabs each note stands for 32 of them.
+const NOTED_SHIFT: u32 = 5;
+
+/// Some SuperSlabs of the list, by ordinal (ordinal + 1; 0: none).
+pub(crate) struct Noted([u32; NOTED]);
+
+impl Noted {
+    pub(crate) const NOTHING: Noted = Noted([0; NOTED]);
+
+    fn place(&mut self, link: u32) -> &mut u32 {
+        &mut self.0[(link >> NOTED_SHIFT) as usize % NOTED]
+    }
+
+    /// A SuperSlab has come into the list.
+    fn note(&mut self, link: u32) {
+        *self.place(link) = link;
+    }
+
+    /// A SuperSlab leaves the list.
+    fn forget(&mut self, link: u32) {
+        let place = self.place(link);
+        if *place == link {
+            *place = 0;
+        }
+    }
+
+    /// The last of them before `link`; 0 if there is none.
+    fn before(&self, link: u32) -> u32 {
+        self.0.iter().copied().filter(|&noted| noted < link).max().unwrap_or(0)
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().copied().filter(|&noted| noted != 0)
+    }
+}
+
 /// SuperSlabs that were looked at in vain before another need takes the note's place.
 const LOOKED_AT_MIN: u32 = 64;
 
@@ -57,6 +96,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if next == 0 {
             heap.room_tail = link;
         }
+        heap.noted.note(link);
     }
 
     /// The last in the list before a SuperSlab that is not in it.
@@ -64,7 +104,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if heap.room_tail < link {
             return heap.room_tail;
         }
-        let mut prev = if heap.unfit.to < link { heap.unfit.to } else { 0 };
+        let unfit = if heap.unfit.to < link { heap.unfit.to } else { 0 };
+        let mut prev = unfit.max(heap.noted.before(link));
         loop {
             let next = self.after_in_room(heap, prev);
             if next == 0 || next > link {
@@ -91,6 +132,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if heap.unfit.to == link {
             heap.unfit.to = prev;
         }
+        heap.noted.forget(link);
         heap.room_head = self.remove(superslab, heap.room_head, room_links);
     }
 

@@ -42,6 +42,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.validate_spans(heap, superslab)?;
             next = meta.own_next.get();
         }
+        for ordinal in heap.noted.all().map(|link| link - 1) {
+            let meta = self.mem.meta(self.mem.superslab(ordinal));
+            if meta.owner.load() != heap.owner_word() || !meta.in_room.get() {
+                return Err(Violation { what: "a noted superslab is in the room list", ordinal, unit: 0 });
+            }
+        }
         Ok(())
     }
 
