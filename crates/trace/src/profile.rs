@@ -150,7 +150,7 @@ impl Dealer {
         }
         // Knuth's MMIX generator; the high bits are good.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let mut left = (u128::from(self.random) * u128::from(share) >> 64) as u64;
+        let mut left = ((u128::from(self.random) * u128::from(share)) >> 64) as u64;
         let of_share = Sides::ALL.into_iter().filter(|&sides| Birth::Apart(sides).whole() == whole);
         for sides in of_share {
             match left.checked_sub(self.apart[sides as usize]) {

@@ -34,6 +34,7 @@ fn birth_name(birth: Birth) -> &'static str {
         Birth::Watched => "watched",
         Birth::Read => "read",
         Birth::ReadThenWrite => "read-then-write",
+        Birth::Apart(_) => unreachable!("no file has it"),
     }
 }
 
