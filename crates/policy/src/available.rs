@@ -12,6 +12,46 @@ use crate::meta::SuperSlabMeta;
 use crate::own::Links;
 use crate::span::{SpanFit, SpanRequest};
 
+/// Number of hints of a heap.
+const HINTS: usize = 256;
+/// log2 of the neighbouring ordinals that share a hint.
+const HINT_SHIFT: u32 = 5;
+
+/// Some SuperSlabs of the list (ordinal + 1; 0: none). To insert another, the walk starts at the nearest hint before it and not at
+/// the head.
+pub(crate) struct AvailableHints([u32; HINTS]);
+
+impl AvailableHints {
+    pub(crate) const NONE: AvailableHints = AvailableHints([0; HINTS]);
+
+    fn slot(&mut self, link: u32) -> &mut u32 {
+        &mut self.0[(link >> HINT_SHIFT) as usize % HINTS]
+    }
+
+    /// A SuperSlab was inserted.
+    fn add(&mut self, link: u32) {
+        *self.slot(link) = link;
+    }
+
+    /// A SuperSlab is removed.
+    fn remove(&mut self, link: u32) {
+        let slot = self.slot(link);
+        if *slot == link {
+            *slot = 0;
+        }
+    }
+
+    /// The last hint before `link`; 0 if there is none.
+    fn before(&self, link: u32) -> u32 {
+        self.0.iter().copied().filter(|&hint| hint < link).max().unwrap_or(0)
+    }
+
+    /// All hints.
+    pub(crate) fn all(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().copied().filter(|&hint| hint != 0)
+    }
+}
+
 /// A failed search of another request replaces the record if it visited at least this many SuperSlabs.
 const LOOKED_AT_MIN: u32 = 64;
 
@@ -57,6 +97,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if next == 0 {
             heap.available_tail = link;
         }
+        heap.available_hints.add(link);
     }
 
     /// The predecessor of a SuperSlab that is to be inserted.
@@ -64,7 +105,8 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if heap.available_tail < link {
             return heap.available_tail;
         }
-        let mut prev = if heap.failed_search.to < link { heap.failed_search.to } else { 0 };
+        let failed_to = if heap.failed_search.to < link { heap.failed_search.to } else { 0 };
+        let mut prev = failed_to.max(heap.available_hints.before(link));
         loop {
             let next = self.available_after(heap, prev);
             if next == 0 || next > link {
@@ -91,6 +133,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         if heap.failed_search.to == link {
             heap.failed_search.to = prev;
         }
+        heap.available_hints.remove(link);
         heap.available_head = self.remove(superslab, heap.available_head, available_links);
     }
 

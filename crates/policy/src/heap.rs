@@ -1,6 +1,6 @@
 //! A thread's heap: the bins that serve its allocations, and the SuperSlabs that it owns.
 
-use crate::available::FailedSearch;
+use crate::available::{AvailableHints, FailedSearch};
 use crate::classes::{CLASSES_MAX, Classes, STEPS};
 use crate::fork::SlowPathFlag;
 use crate::geometry::Geometry;
@@ -55,6 +55,8 @@ pub struct ThreadHeap<M: Memory> {
     pub(crate) available_tail: u32,
     /// The last failed search among them.
     pub(crate) failed_search: FailedSearch,
+    /// Some of them, from which the predecessor of another is found.
+    pub(crate) available_hints: AvailableHints,
     /// All owned SuperSlabs (ordinal + 1; 0 ends).
     pub(crate) own_head: u32,
     /// Owned SuperSlabs with spans to purge, oldest first.
@@ -91,6 +93,7 @@ impl<M: Memory> ThreadHeap<M> {
             available_head: 0,
             available_tail: 0,
             failed_search: FailedSearch::NONE,
+            available_hints: AvailableHints::NONE,
             own_head: 0,
             purge_head: 0,
             purge_tail: 0,

@@ -45,6 +45,12 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
             self.validate_spans(heap, superslab)?;
             next = meta.own_next.get();
         }
+        for ordinal in heap.available_hints.all().map(|link| link - 1) {
+            let meta = self.mem.meta(self.mem.superslab(ordinal));
+            if meta.owner.load() != heap.owner_word() || !meta.in_available.get() {
+                return Err(Violation { what: "a hint names a SuperSlab of the list", ordinal, slice: 0 });
+            }
+        }
         Ok(())
     }
 

@@ -136,7 +136,15 @@ fn containers_are_seen_by_their_content() {
         zip.start_file(name, options).unwrap();
         zip.write_all(contents.as_bytes()).unwrap();
     }
+    let skipped = |bytes: &[u8]| {
+        [&[0x5F, 0x2A, 0x4D, 0x18, 3, 0, 0, 0, 1, 2, 3, 0x50, 0x2A, 0x4D, 0x18, 0, 0, 0, 0], bytes].concat()
+    };
+    let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+    lz4.write_all(text.as_bytes()).unwrap();
+    let lz4 = lz4.finish().unwrap();
     for (name, bytes, member) in [
+        ("lz4 behind skipped frames", skipped(&lz4), None),
+        ("zstd behind skipped frames", skipped(&zstd::encode_all(text.as_bytes(), 3).unwrap()), None),
         ("xz", xz.finish().unwrap(), None),
         ("bz2", bz2.finish().unwrap(), None),
         ("gz in zip", inside.finish().unwrap().into_inner(), Some("t.gz")),
@@ -151,6 +159,10 @@ fn containers_are_seen_by_their_content() {
         let origin = Origin::Imported { format: "script".into(), file: "t.bin".into() };
         assert_eq!(reader.header().origin, origin);
         assert!(read_all(&mut reader).unwrap() == expected, "{name}");
+    }
+    for bytes in [skipped(text.as_bytes()), skipped(&[]), skipped(&lz4)[..10].to_vec()] {
+        let why = folder.import(&folder.file("t.bin", bytes)).err().expect("refused").to_string();
+        assert!(why.contains("decompress"), "{why}");
     }
 }
 

@@ -132,3 +132,45 @@ fn classes_follow_a_change_of_sizes() {
     let rounded = bounds(&mut hksim_trace::tools::Anonymise::new(hksim_trace::tools::SizeDetail::Classes));
     assert_eq!(rounded, [(96, 1), (112, 1), (160, 1)]);
 }
+
+#[test]
+fn sides_that_differ_are_lent_in_their_share_and_survive_a_file() {
+    let mut profile = SiteProfile::default();
+    let lived = [
+        (InitialTouch::All, 40),
+        (InitialTouch::PerPage(PageTouches::WriteReadWrite), 30),
+        (InitialTouch::PerPage(PageTouches::NoneRead), 20),
+        (InitialTouch::None, 10),
+    ];
+    for (birth, count) in lived {
+        (0..count).for_each(|_| profile.count(birth));
+    }
+    assert_eq!((profile.written, profile.read, profile.untouched), (70, 20, 10));
+    let lent = births_by_size(&[profile], AllocCall::Malloc, &[100; 10_000]);
+    for (birth, percent) in lived {
+        let count = lent.iter().filter(|lent| **lent == birth).count();
+        assert!(count.abs_diff(percent * 100) < 150, "{birth:?}: {count} is not {percent} %");
+    }
+    // As a whole, the shares are exact.
+    let whole = lent.iter().filter(|birth| birth.whole() == InitialTouch::All).count();
+    assert!(whole.abs_diff(7000) <= 1, "{whole}");
+    // A file may claim more such objects than there are.
+    let hostile = SiteProfile { written: 1, apart: [u64::MAX; PageTouches::ALL.len()], ..SiteProfile::default() };
+    assert!(
+        births_by_size(&[hostile], AllocCall::Malloc, &[100; 10])
+            .iter()
+            .all(|birth| birth.whole() == InitialTouch::All)
+    );
+}
+
+#[test]
+fn sides_are_told_apart_by_their_births() {
+    for sides in PageTouches::ALL {
+        assert_eq!(PageTouches::of(sides.first(), sides.second()), Some(sides));
+        assert_eq!(PageTouches::ALL[sides as usize], sides);
+    }
+    assert_eq!(PageTouches::of(InitialTouch::Read, InitialTouch::Read), None);
+    assert_eq!(InitialTouch::PerPage(PageTouches::ReadWrite).whole(), InitialTouch::ReadThenWrite);
+    assert_eq!(InitialTouch::PerPage(PageTouches::WriteRead).whole(), InitialTouch::All);
+    assert_eq!(InitialTouch::PerPage(PageTouches::NoneReadWrite).whole(), InitialTouch::ReadThenWrite);
+}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use hksim_trace::event::{Access, InitialTouch, Op, ThreadId};
+use hksim_trace::event::{Access, InitialTouch, Op, PageTouches, ThreadId};
 use hksim_trace::header::TouchKnowledge;
 use hksim_trace::hkt::TraceReader;
 use hksim_trace::source::EventSource;
@@ -17,17 +17,21 @@ const OWN_BYTES_MIN: u64 = 100;
 /// Page and access of each touch, by the size that a block was made with.
 type Touches = BTreeMap<u64, BTreeSet<(u64, char)>>;
 
-/// The program, in a folder that any user may write to.
-fn compiled() -> TempDir {
+/// A program of this name, in a folder that any user may write to.
+fn compiled_from(name: &str) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(folder.path(), mode).expect("the folder's mode");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/tests/c/touched.c");
-    let program = folder.path().join("touched");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/tests/c").join(name).with_extension("c");
+    let program = folder.path().join(name);
     let mut compiler = Command::new("cc");
     compiler.args(["-O1", "-fno-builtin", "-Wall", "-pthread", "-o"]).arg(&program).arg(source);
     assert!(compiler.status().expect("a C compiler").success());
     folder
+}
+
+fn compiled() -> TempDir {
+    compiled_from("touched")
 }
 
 /// Records the program through `wrapper`; what it printed, or `None` if the wrapper cannot be run.
@@ -150,4 +154,49 @@ fn without_fault_events_the_pages_tell() {
     let refuse = "inject=perf_event_open:error=EACCES";
     let wrapper = ["strace", "-o", "/dev/null", "-e", "trace=perf_event_open", "-e", refuse];
     check_as(&wrapper, 2, "exit", without_reads_of_written_pages);
+}
+
+/// A block that lies across two pages and whose end is read first takes two faults there. The trace knows how many did, and simulation
+/// and replay do as many.
+#[test]
+fn of_a_block_across_two_pages_each_side_has_its_own_first_access() {
+    if !is_root() {
+        println!("skipped: only root sees whether a fault is a read or a write");
+        return;
+    }
+    let folder = compiled_from("straddle");
+    let hksim = |words: &str| {
+        let run = Command::new(env!("CARGO_BIN_EXE_hksim")).args(words.split(' ')).current_dir(folder.path()).output();
+        let run = run.expect("hksim starts");
+        assert!(run.status.success(), "{words}: {run:?}");
+        run.stdout
+    };
+    hksim("record --quiet --touch pages --sample 20 -o t.hkt -- ./straddle");
+    let reader = TraceReader::open(&folder.path().join("t.hkt")).expect("a trace");
+    let of_class = |bytes| {
+        let profiles = reader.footer().profiles.iter();
+        *profiles
+            .clone()
+            .find(|profile| profile.bytes_max == bytes && profile.zeroed)
+            .expect("watched blocks of this size")
+    };
+    let (soon, late) = (of_class(144), of_class(80));
+    assert!(soon.written > 100 && late.written > 100, "{soon:?} {late:?}");
+    // Wherever the boundary was, the last byte was behind it.
+    assert_eq!(soon.apart[PageTouches::WriteReadWrite as usize], soon.written, "{soon:?}");
+    // The last block's neighbours may never have come.
+    assert!(late.apart.iter().sum::<u64>() <= 1, "{late:?}");
+    let told: serde_json::Value =
+        serde_json::from_slice(&hksim("sim t.hkt --huge never --purge none --format json")).expect("JSON");
+    let read_first = told["installs"]["by_kind"]["cow"].as_u64().expect("a count");
+    // Blocks of 144 bytes lie 160 apart: four of five page boundaries cut one. The C library adds some pages.
+    let pages = 4000 * 160 / 4096;
+    assert!((pages * 7 / 10..pages + 8).contains(&read_first), "{read_first} of {pages} pages");
+    let validated: serde_json::Value = serde_json::from_slice(&hksim(
+        "validate t.hkt --huge never,thp --purge none,dontneed --purge-delay 0 --align arena,trim --format json",
+    ))
+    .expect("JSON");
+    for row in validated["rows"].as_array().expect("rows") {
+        assert_eq!(row["verdict"], "ok", "{row}");
+    }
 }

@@ -28,6 +28,8 @@ pub(super) struct Input<'a> {
     line: u64,
     /// Bytes read.
     offset: u64,
+    /// Where the record began that is being read, in formats that have records.
+    record_start: Option<u64>,
     bytes: Vec<u8>,
 }
 
@@ -59,7 +61,7 @@ impl<'a> Input<'a> {
     /// `packed`: whether the bytes come out of a decompressor.
     pub(super) fn new(path: &Path, member: Option<String>, packed: bool, reader: Box<dyn BufRead + 'a>) -> Self {
         let path = path.to_path_buf();
-        Input { path, member, packed, reader, line: 0, offset: 0, bytes: Vec::new() }
+        Input { path, member, packed, reader, line: 0, offset: 0, record_start: None, bytes: Vec::new() }
     }
 
     /// The file, without the member.
@@ -150,6 +152,11 @@ impl<'a> Input<'a> {
         Ok(filled)
     }
 
+    /// What is read next is a record: failures name its first byte, until the next one begins.
+    pub(super) fn begin_record(&mut self) {
+        self.record_start = Some(self.offset);
+    }
+
     /// The next byte; `None` at the end.
     pub(super) fn byte(&mut self) -> Result<Option<u8>, Failure> {
         let next = self.reader.fill_buf().map(|bytes| bytes.first().copied());
@@ -180,7 +187,7 @@ impl<'a> Input<'a> {
         Failure::Trace(TraceError::io(&self.path, "read", why))
     }
 
-    /// The failure, at the place read last: a line, if lines were read, else a byte.
+    /// The failure, at the place read last: a line, if lines were read, else a record's first byte, else a byte.
     pub(super) fn place_error(&self, failure: Failure) -> TraceError {
         let (why, mend) = match failure {
             Failure::Trace(why) => return why,
@@ -190,7 +197,8 @@ impl<'a> Input<'a> {
             Some(member) => format!("{}!{member}", self.path.display()),
             None => self.path.display().to_string(),
         };
-        let place = if self.line > 0 { Place::Line(self.line) } else { Place::Byte(self.offset) };
+        let place =
+            if self.line > 0 { Place::Line(self.line) } else { Place::Byte(self.record_start.unwrap_or(self.offset)) };
         TraceError::Import { file, place, why, mend }
     }
 }

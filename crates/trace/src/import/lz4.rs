@@ -3,7 +3,7 @@
 //! A [`FrameDecoder`] reads one frame: a second one with another block size would break its assertions. It takes a source that
 //! ends between two blocks for the end of the frame, so [`Source`] notes the end, which a whole frame never reads.
 
-use lz4_flex::frame::FrameDecoder;
+use lz4_flex::frame::{Error, FrameDecoder};
 use std::io::{self, BufRead, Read};
 use std::mem;
 
@@ -11,6 +11,41 @@ use std::mem;
 pub(super) const MAGIC: [u8; 4] = 0x184D_2204u32.to_le_bytes();
 /// First bytes of a frame to be skipped, but for the low four bits.
 const MAGIC_SKIPPED: u32 = 0x184D_2A50;
+
+/// Whether these bytes begin a frame to be skipped: zstd has the same.
+pub(super) fn is_skipped(magic: [u8; 4]) -> bool {
+    u32::from_le_bytes(magic) & !0xF == MAGIC_SKIPPED
+}
+
+/// Reads over the rest of a frame to be skipped, behind its first four bytes.
+pub(super) fn skip(mut reader: impl Read) -> io::Result<()> {
+    let mut length = [0; 4];
+    reader.read_exact(&mut length)?;
+    let bytes = u64::from(u32::from_le_bytes(length));
+    if io::copy(&mut reader.take(bytes), &mut io::sink())? < bytes {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(())
+}
+
+/// What is wrong, in words: the decoder's own errors print as they stand in its source.
+fn in_words(why: &io::Error) -> String {
+    let of_decoder = why.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match of_decoder {
+        Some(Error::ContentLengthError { expected, actual }) => {
+            format!("the frame's header says {expected} bytes of contents, and {actual} came")
+        }
+        Some(Error::ContentChecksumError) => "the checksum of a frame's contents is wrong".into(),
+        Some(Error::BlockChecksumError) => "the checksum of a block is wrong".into(),
+        Some(Error::HeaderChecksumError) => "the checksum of a frame's header is wrong".into(),
+        Some(Error::DecompressionError(inner)) => format!("a block is damaged: {inner}"),
+        Some(Error::BlockTooBig | Error::InvalidBlockInfo) => "a block is larger than its frame's header allows".into(),
+        Some(Error::UnsupportedBlocksize(_) | Error::ReservedBitsSet) => "a frame's header is damaged".into(),
+        Some(Error::UnsupportedVersion(_)) => "a frame is of another version of LZ4 than 1".into(),
+        Some(Error::DictionaryNotSupported) => "a frame needs a dictionary, which is not supported".into(),
+        _ => why.to_string(),
+    }
+}
 
 /// A reader of one frame after another.
 pub(super) struct Lz4<R: BufRead>(State<R>);
@@ -50,15 +85,10 @@ fn next_frame<R: BufRead>(mut reader: R) -> io::Result<Option<FrameDecoder<Sourc
         if magic == MAGIC {
             return Ok(Some(FrameDecoder::new(Source { magic: io::Cursor::new(magic), reader, has_ended: false })));
         }
-        if u32::from_le_bytes(magic) & !0xF != MAGIC_SKIPPED {
+        if !is_skipped(magic) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no frame begins where the last one ended"));
         }
-        let mut length = [0; 4];
-        reader.read_exact(&mut length)?;
-        let bytes = u64::from(u32::from_le_bytes(length));
-        if io::copy(&mut (&mut reader).take(bytes), &mut io::sink())? < bytes {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+        skip(&mut reader)?;
     }
     Ok(None)
 }
@@ -92,7 +122,7 @@ impl<R: BufRead> Read for Lz4<R> {
                 return Ok(0);
             }
             let (state, bytes) = Self::step(state, to).map_err(|why| {
-                let text = why.to_string();
+                let text = in_words(&why);
                 self.0 = State::Failed(text.clone());
                 io::Error::new(why.kind(), format!("lz4: {text}"))
             })?;
@@ -163,10 +193,16 @@ mod tests {
         let mut large = whole.clone();
         large[7..11].copy_from_slice(&(u32::MAX >> 1).to_le_bytes());
         let foreign = [&whole[..], b"text"].concat();
+        // Frame descriptor: magic, flags, block size, content size, checksum of these.
+        let mut sized = frame(FrameInfo::new().content_size(Some(9)), b"some text");
+        sized.truncate(sized.len() - 4 - 9 - 4);
+        sized.extend([0; 4]);
+        let why = unpacked(&sized).expect_err("nothing came").to_string();
+        assert_eq!(why, "lz4: the frame's header says 9 bytes of contents, and 0 came");
         let skipped = [0x50, 0x2A, 0x4D, 0x18, 0xFF, 0xFF, 0xFF, 0xFF, 1];
         for packed in [&checksum[..], &large, &foreign, &skipped] {
             let why = unpacked(packed).expect_err("damaged").to_string();
-            assert!(why.starts_with("lz4: "), "{why}");
+            assert!(why.starts_with("lz4: ") && !why.contains("Error"), "{why}");
         }
     }
 }

@@ -114,6 +114,14 @@ impl<'a> Unpacked<'a> {
 fn unpack<'a>(mut reader: Box<dyn BufRead + 'a>) -> io::Result<Unpacked<'a>> {
     let mut magic = Vec::new();
     (&mut reader).take(6).read_to_end(&mut magic)?;
+    // zstd and lz4 have the same frames to be skipped: what comes behind them tells which it is.
+    let mut is_behind_skipped = false;
+    while magic.first_chunk().is_some_and(|first| lz4::is_skipped(*first)) {
+        is_behind_skipped = true;
+        lz4::skip(Cursor::new(&magic[4..]).chain(&mut reader))?;
+        magic.clear();
+        (&mut reader).take(6).read_to_end(&mut magic)?;
+    }
     let reader = Cursor::new(magic.clone()).chain(reader);
     let is = |bytes: &[u8]| magic.starts_with(bytes);
     let unpacked: Box<dyn Read + 'a> = if is(b"\x1F\x8B") {
@@ -127,6 +135,9 @@ fn unpack<'a>(mut reader: Box<dyn BufRead + 'a>) -> io::Result<Unpacked<'a>> {
         Box::new(zstd::Decoder::with_buffer(reader)?)
     } else if is(&lz4::MAGIC) {
         Box::new(Lz4::new(reader))
+    } else if is_behind_skipped {
+        let why = "no frame of zstd or lz4 comes behind those to be skipped";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     } else {
         return Ok(Unpacked::Plain(Box::new(reader)));
     };

@@ -6,6 +6,7 @@ use super::input::Input;
 /// The next record of `N` bytes; `None` at the end of the input.
 pub(super) fn next<const N: usize>(input: &mut Input) -> Result<Option<[u8; N]>, Failure> {
     let mut record = [0; N];
+    input.begin_record();
     match input.fill(&mut record)? {
         0 => Ok(None),
         filled if filled == N => Ok(Some(record)),

@@ -58,6 +58,8 @@ impl<'a, 'b> Chunks<'a, 'b> {
     fn next_piece(&mut self) -> Result<bool, Failure> {
         (self.at, self.filled) = (0, 0);
         if self.plain_left == 0 {
+            // An event's place is that of the chunk it lies in.
+            self.input.begin_record();
             let Some(kind) = self.input.byte()? else { return Ok(false) };
             let mut length = [0; 4];
             if self.input.fill(&mut length)? < length.len() {
