@@ -7,5 +7,5 @@ pub mod measure;
 pub mod price;
 pub mod profile;
 
-pub use price::{FirstTouch, Pace, Price, Work};
+pub use price::{FirstTouch, Locality, Price, Work};
 pub use profile::{Cost, CostError, Operation, Profile};

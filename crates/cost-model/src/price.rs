@@ -22,7 +22,7 @@ const PAGES_PER_HUGE: u64 = HUGE_BYTES / PAGE_BYTES;
 
 /// What a program does between first touches: shares of them, 0 to 1 and no more than 1 together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pace {
+pub struct Locality {
     /// Of those that come while one object is written from its first byte to its last.
     pub filling: f64,
     /// Of those that come after much else.
@@ -31,7 +31,7 @@ pub struct Pace {
     pub far: f64,
 }
 
-impl Pace {
+impl Locality {
     /// The footprints around an amount of memory, as [`around`]. For what comes after much else little memory is as
     /// far away as 32 MiB.
     fn around(self, bytes: u64) -> impl Iterator<Item = (&'static Footprint, f64)> {
@@ -45,15 +45,15 @@ impl Pace {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FirstTouch {
     /// Single pages, by a fault each.
-    Pages(Pace),
+    Pages(Locality),
     /// Single pages, by a populating call.
     Populated,
     /// Folios of so many bytes, between a page and a huge page.
-    Folios(u64, Pace),
+    Folios(u64, Locality),
     /// Huge pages.
-    Huge(Pace),
+    Huge(Locality),
     /// Pages of the hugetlb pool.
-    Pool(Pace),
+    Pool(Locality),
 }
 
 /// As much memory of the pool is measured at once.
@@ -129,29 +129,29 @@ impl Work {
         }
         let number = number as f64;
         match touch {
-            FirstTouch::Huge(pace) => self.add_huge(number, pace, footprint_bytes),
-            FirstTouch::Pages(pace) => {
-                self.add_paced(Operation::WriteFault, number, pace);
-                self.add_distance(number * (1.0 - pace.apart), around(footprint_bytes));
+            FirstTouch::Huge(locality) => self.add_huge(number, locality, footprint_bytes),
+            FirstTouch::Pages(locality) => {
+                self.add_with_locality(Operation::WriteFault, number, locality);
+                self.add_distance(number * (1.0 - locality.apart), around(footprint_bytes));
             }
             FirstTouch::Populated => {
                 self.add_part(Operation::PopulateWrite, number);
                 self.add_distance(number, around(footprint_bytes));
             }
-            FirstTouch::Folios(bytes, pace) => {
+            FirstTouch::Folios(bytes, locality) => {
                 *self.folios.entry(bytes).or_default() += number;
-                self.add_part(Operation::MemsetUntouched, number * pace.filling);
-                self.add_part(Operation::Refault, number * -pace.filling);
-                self.add_part(Operation::WriteFaultApart, number * pace.apart);
-                self.add_part(Operation::WriteFault, number * -pace.apart);
-                for (footprint, share) in pace.around(footprint_bytes).filter(|&(_, share)| share > 0.0) {
+                self.add_part(Operation::MemsetUntouched, number * locality.filling);
+                self.add_part(Operation::Refault, number * -locality.filling);
+                self.add_part(Operation::WriteFaultApart, number * locality.apart);
+                self.add_part(Operation::WriteFault, number * -locality.apart);
+                for (footprint, share) in locality.around(footprint_bytes).filter(|&(_, share)| share > 0.0) {
                     *self.folio_bytes.entry(footprint.bytes).or_default() += number * bytes as f64 * share;
                 }
             }
-            FirstTouch::Pool(pace) => {
+            FirstTouch::Pool(locality) => {
                 self.add_part(Operation::HugetlbFault, number);
-                self.add_huge(number, pace, footprint_bytes);
-                self.add_huge(-number, Pace::default(), POOL_BYTES);
+                self.add_huge(number, locality, footprint_bytes);
+                self.add_huge(-number, Locality::default(), POOL_BYTES);
             }
         }
     }
@@ -165,22 +165,22 @@ impl Work {
     }
 
     /// Counts huge pages that are made where so much memory goes through the caches.
-    fn add_huge(&mut self, number: f64, pace: Pace, footprint_bytes: u64) {
-        self.add_part(Operation::HugeFaultFar, number * pace.far);
-        for (footprint, share) in pace.around(footprint_bytes) {
+    fn add_huge(&mut self, number: f64, locality: Locality, footprint_bytes: u64) {
+        self.add_part(Operation::HugeFaultFar, number * locality.far);
+        for (footprint, share) in locality.around(footprint_bytes) {
             self.add_part(footprint.huge_fault, number * share);
         }
     }
 
     /// Counts writes to single pages that were given back, so much memory with them.
-    pub fn add_refaults(&mut self, number: u64, pace: Pace, given_back_bytes: u64) {
+    pub fn add_refaults(&mut self, number: u64, locality: Locality, given_back_bytes: u64) {
         let number = number as f64;
-        self.add_paced(Operation::Refault, number, pace);
-        self.add_distance(number * (1.0 - pace.apart), around(given_back_bytes));
+        self.add_with_locality(Operation::Refault, number, locality);
+        self.add_distance(number * (1.0 - locality.apart), around(given_back_bytes));
     }
 
     /// Counts faults of single pages: as `operation` what is neither filling nor apart.
-    fn add_paced(&mut self, operation: Operation, number: f64, Pace { filling, apart, .. }: Pace) {
+    fn add_with_locality(&mut self, operation: Operation, number: f64, Locality { filling, apart, .. }: Locality) {
         self.add_part(Operation::MemsetUntouched, number * filling);
         self.add_part(Operation::WriteFaultApart, number * apart);
         self.add_part(operation, number * (1.0 - filling - apart));
@@ -330,7 +330,7 @@ mod tests {
         );
         // 16 of 512 pages lie 15/511 up the line: 1000 + 15 * 101100 / 511.
         let mut folio = Work::default();
-        folio.add_first_touches(FirstTouch::Folios(64 << 10, Pace::default()), 1, 4 << 20);
+        folio.add_first_touches(FirstTouch::Folios(64 << 10, Locality::default()), 1, 4 << 20);
         let price = folio.price(&profile).expect("a price");
         assert!((price.median_s * 1e9 - (1000.0 + 15.0 * 101_100.0 / 511.0)).abs() < 1e-6);
         assert!(matches!(work(&[(Operation::SplitHuge, 1)]).price(&profile), Err(CostError::Lacks { .. })));
@@ -352,14 +352,14 @@ mod tests {
             (Operation::HugeFault128m, 80_000.0),
             (Operation::HugeFaultFar, 100_000.0),
         ]);
-        let cost = |bytes: u64| first_touch(&profile, FirstTouch::Huge(Pace::default()), bytes);
+        let cost = |bytes: u64| first_touch(&profile, FirstTouch::Huge(Locality::default()), bytes);
         assert_eq!([cost(1 << 20), cost(4 << 20), cost(32 << 20), cost(1 << 40)], [10e3, 10e3, 40e3, 80e3]);
         // The middle of the way from 32 to 128 MiB, by logarithm.
         assert_eq!([cost(8 << 20), cost(16 << 20), cost(64 << 20)], [20e3, 36e3, 60e3]);
-        let apart = FirstTouch::Huge(Pace { apart: 0.5, ..Pace::default() });
+        let apart = FirstTouch::Huge(Locality { apart: 0.5, ..Locality::default() });
         let costs = [4 << 20, 64 << 20].map(|bytes| first_touch(&profile, apart, bytes));
         assert_eq!(costs, [25e3, 60e3], "half of little memory as far away as 32 MiB");
-        let far = FirstTouch::Huge(Pace { apart: 0.25, far: 0.5, ..Pace::default() });
+        let far = FirstTouch::Huge(Locality { apart: 0.25, far: 0.5, ..Locality::default() });
         let costs = [4 << 20, 64 << 20].map(|bytes| first_touch(&profile, far, bytes));
         assert_eq!(costs, [62.5e3, 80e3], "half of all as far away as can be");
     }
@@ -384,22 +384,22 @@ mod tests {
             (Operation::HugetlbFault, 50_000.0),
             (Operation::MthpFault64k, 5000.0),
         ]);
-        let pace = |filling, apart| Pace { filling, apart, far: 0.0 };
+        let locality = |filling, apart| Locality { filling, apart, far: 0.0 };
         let cost = |touch, bytes| first_touch(&profile, touch, bytes);
-        let pages = |filling, apart| cost(FirstTouch::Pages(pace(filling, apart)), 32 << 20);
+        let pages = |filling, apart| cost(FirstTouch::Pages(locality(filling, apart)), 32 << 20);
         assert_eq!([pages(0.0, 0.0), pages(1.0, 0.0), pages(0.0, 1.0)], [1200.0, 2000.0, 3000.0]);
         assert_eq!(pages(0.25, 0.5), 0.25 * 2000.0 + 0.5 * 3000.0 + 0.25 * 1200.0);
         assert_eq!([cost(FirstTouch::Populated, 0), cost(FirstTouch::Populated, 1 << 40)], [900.0, 1200.0]);
-        let folio = |filling, apart, bytes| cost(FirstTouch::Folios(64 << 10, pace(filling, apart)), bytes);
+        let folio = |filling, apart, bytes| cost(FirstTouch::Folios(64 << 10, locality(filling, apart)), bytes);
         // 64 KiB are a 32nd of a huge page.
         assert_eq!(folio(0.5, 0.0, 32 << 20), 5000.0 + 32_000.0 / 32.0 + 350.0);
         assert_eq!(folio(0.0, 0.5, 0), 5000.0 + 16_000.0 / 32.0 + 1000.0);
         // Measured with 8 MiB.
-        let pool = |bytes| cost(FirstTouch::Pool(pace(0.0, 0.0)), bytes);
+        let pool = |bytes| cost(FirstTouch::Pool(locality(0.0, 0.0)), bytes);
         assert_eq!([pool(4 << 20), pool(8 << 20)], [40_000.0, 50_000.0], "less memory, as much less");
         assert_eq!(pool(1 << 40), 50_000.0 + 80_000.0 - 20_000.0, "as much more as of huge pages");
         let mut refaults = Work::default();
-        refaults.add_refaults(4, pace(0.25, 0.25), 32 << 20);
+        refaults.add_refaults(4, locality(0.25, 0.25), 32 << 20);
         let refaults_ns = refaults.price(&profile).expect("a price").median_s * 1e9;
         assert!((refaults_ns - (1800.0 + 3000.0 + 2200.0 + 3.0 * 200.0)).abs() < 1e-6);
     }

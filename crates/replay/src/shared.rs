@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::shadow::FRAME_PAGES;
+use crate::page_snapshot::FRAME_PAGES;
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::pagemap::PageMap;
 

@@ -77,7 +77,7 @@ impl Watch for Sampled {
     }
 
     fn mark(&mut self, events: u64) -> Mark {
-        // The shadow is filled by the same look, so what differs came from threads meanwhile.
+        // the snapshot is filled by the same look, so what differs came from threads meanwhile.
         Mark { discrepancies: 0, ..self.observer.mark(events) }
     }
 

@@ -6,20 +6,20 @@ use std::io;
 use std::ops::Range;
 
 use crate::extents::Extents;
-use crate::shadow::FRAME_PAGES;
+use crate::page_snapshot::FRAME_PAGES;
 
 const FRAME: u64 = FRAME_PAGES as u64;
 
 /// Those frames. There may be more than such pages are left in.
-pub(crate) struct Torn {
+pub(crate) struct SplitFolios {
     pages: Extents,
 }
 
-impl Torn {
+impl SplitFolios {
     /// In a reservation of so many frames, where all moves take place.
-    pub(crate) fn new(frames: usize) -> io::Result<Torn> {
+    pub(crate) fn new(frames: usize) -> io::Result<SplitFolios> {
         // Ranges do not touch; the reservation may begin inside a frame.
-        Ok(Torn { pages: Extents::new((frames + 1).div_ceil(2))? })
+        Ok(SplitFolios { pages: Extents::new((frames + 1).div_ceil(2))? })
     }
 
     /// Pages were moved.
@@ -70,28 +70,33 @@ impl Torn {
 mod tests {
     use super::*;
 
-    fn frames(torn: &Torn) -> Vec<Range<u64>> {
-        (0..torn.len()).map(|at| torn.get(at)).map(|pages| pages.start / FRAME..pages.end / FRAME).collect()
+    fn frames(split_folios: &SplitFolios) -> Vec<Range<u64>> {
+        (0..split_folios.len())
+            .map(|at| split_folios.get(at))
+            .map(|pages| pages.start / FRAME..pages.end / FRAME)
+            .collect()
     }
 
     #[test]
     fn frames_that_a_move_cuts_are_torn() {
-        let mut torn = Torn::new(100).unwrap();
-        torn.moved(0..4 * FRAME, 10 * FRAME..14 * FRAME);
-        assert_eq!(frames(&torn), [], "huge pages moved whole");
-        torn.moved(10 * FRAME..14 * FRAME + 256, 20 * FRAME..24 * FRAME + 256);
-        assert_eq!(frames(&torn), [14..15, 24..25], "one was cut");
-        torn.moved(24 * FRAME..25 * FRAME, 30 * FRAME..31 * FRAME);
-        assert_eq!(frames(&torn), [14..15, 24..25, 30..31], "and its part moved on");
+        let mut split_folios = SplitFolios::new(100).unwrap();
+        split_folios.moved(0..4 * FRAME, 10 * FRAME..14 * FRAME);
+        assert_eq!(frames(&split_folios), [], "huge pages moved whole");
+        split_folios.moved(10 * FRAME..14 * FRAME + 256, 20 * FRAME..24 * FRAME + 256);
+        assert_eq!(frames(&split_folios), [14..15, 24..25], "one was cut");
+        split_folios.moved(24 * FRAME..25 * FRAME, 30 * FRAME..31 * FRAME);
+        assert_eq!(frames(&split_folios), [14..15, 24..25, 30..31], "and its part moved on");
     }
 
     #[test]
     fn a_move_by_less_than_a_frame_tears_all() {
-        let mut torn = Torn::new(100).unwrap();
-        torn.moved(0..3 * FRAME, 10 * FRAME + 256..13 * FRAME + 256);
-        assert_eq!(frames(&torn), vec![10..14]);
-        torn.forget(&(10 * FRAME + 1..12 * FRAME));
-        assert_eq!(frames(&torn), [10..11, 12..14], "part of the first is left");
-        assert!(torn.overlaps(&(13 * FRAME..13 * FRAME + 1)) && !torn.overlaps(&(11 * FRAME..12 * FRAME)));
+        let mut split_folios = SplitFolios::new(100).unwrap();
+        split_folios.moved(0..3 * FRAME, 10 * FRAME + 256..13 * FRAME + 256);
+        assert_eq!(frames(&split_folios), vec![10..14]);
+        split_folios.forget(&(10 * FRAME + 1..12 * FRAME));
+        assert_eq!(frames(&split_folios), [10..11, 12..14], "part of the first is left");
+        assert!(
+            split_folios.overlaps(&(13 * FRAME..13 * FRAME + 1)) && !split_folios.overlaps(&(11 * FRAME..12 * FRAME))
+        );
     }
 }
