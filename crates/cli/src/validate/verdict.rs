@@ -287,6 +287,6 @@ mod tests {
         let twice = told(ok, &[failed("R1"), failed("R2")]);
         assert_eq!(twice, "2 replays before differed while something else handled pages: R1");
         assert_eq!(told(failed("R1"), &[failed("R1"), failed("R1")]), "R1; the same in 2 replays before");
-        assert!(told(failed("R1"), &[failed("R2")]).contains("differed: R2"));
+        assert!(told(failed("R1"), &[failed("R2")]).contains("handled pages: R2"));
     }
 }

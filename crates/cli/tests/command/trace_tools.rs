@@ -105,7 +105,7 @@ fn what_cannot_be_is_refused_with_the_mend() {
         ("trace cut rm.hkt --events 9..3 -o x.hkt", "is empty"),
         ("trace cut rm.hkt --from 1000s -o x.hkt", "no object is live in it; the trace has 20000 events, 1 thread ("),
         ("trace cut rm.hkt --thread 7 -o x.hkt", "no event lies in this part"),
-        ("trace merge rm.hkt rm.hkt --at 1ms -o x.hkt", "give 2 of them"),
+        ("trace merge rm.hkt rm.hkt --at 1ms -o x.hkt", "give 2 times"),
         ("trace scale rm.hkt -o x.hkt", "--copies N"),
         ("trace scale rm.hkt --size 0 -o x.hkt", "is not a factor"),
         ("trace scale rm.hkt --copies 0 -o x.hkt", "from 1 to 256"),
