@@ -1,6 +1,6 @@
-//! Frames that may hold part of a huge page of which another frame holds the rest, since `mremap` took only one of them along.
+//! Frames that may hold only part of a huge page, because `mremap` moved the other part to another frame.
 //!
-//! When such a page's memory is split, pages change in all its frames, whichever the call was about.
+//! When such a folio is split, pages change in all its frames, not only in the frame of the call.
 
 use std::io;
 use std::ops::Range;
@@ -10,19 +10,19 @@ use crate::page_snapshot::FRAME_PAGES;
 
 const FRAME: u64 = FRAME_PAGES as u64;
 
-/// Those frames. There may be more than such pages are left in.
+/// These frames. The set may contain frames that no longer hold part of a huge page.
 pub(crate) struct SplitFolios {
     pages: Extents,
 }
 
 impl SplitFolios {
-    /// In a reservation of so many frames, where all moves take place.
+    /// An empty set for a reservation of `frames` frames, in which all moves take place.
     pub(crate) fn new(frames: usize) -> io::Result<SplitFolios> {
         // Ranges do not touch; the reservation may begin inside a frame.
         Ok(SplitFolios { pages: Extents::new((frames + 1).div_ceil(2))? })
     }
 
-    /// Pages were moved.
+    /// Notes a move of pages.
     pub(crate) fn moved(&mut self, from: Range<u64>, to: Range<u64>) {
         let stay_in_one_frame = from.start % FRAME == to.start % FRAME && !self.pages.overlaps(&from);
         self.add_cut(&from);
@@ -33,7 +33,7 @@ impl SplitFolios {
         }
     }
 
-    /// Adds the frames that hold a part of the range and more.
+    /// Adds the frames that are partly in the range.
     fn add_cut(&mut self, pages: &Range<u64>) {
         for border in [pages.start, pages.end] {
             if !border.is_multiple_of(FRAME) {
@@ -42,7 +42,7 @@ impl SplitFolios {
         }
     }
 
-    /// What was in the range is gone.
+    /// Removes the frames of a range whose pages are gone.
     pub(crate) fn forget(&mut self, pages: &Range<u64>) {
         let whole = pages.start.next_multiple_of(FRAME)..pages.end / FRAME * FRAME;
         if !whole.is_empty() {
@@ -50,12 +50,12 @@ impl SplitFolios {
         }
     }
 
-    /// Whether a page of the range may be of a page that lies in several frames.
+    /// Whether a page of the range may belong to a huge page in several frames.
     pub(crate) fn overlaps(&self, pages: &Range<u64>) -> bool {
         self.pages.overlaps(pages)
     }
 
-    /// All of them, as ranges of pages: how many there are.
+    /// The number of ranges of pages in the set.
     pub(crate) fn len(&self) -> usize {
         self.pages.len()
     }
