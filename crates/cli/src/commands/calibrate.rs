@@ -52,8 +52,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if profile.kernel_share.is_none() {
         note(
-            "nobody may look at processor time here, so all of it counts as the kernel's, and `validate` will judge no time \
-             by this profile; calibrate as root, or with kernel.perf_event_paranoid at 1 or less",
+            "sampling processor time is not permitted, so all of it counts as kernel time and `validate` will judge no time \
+             by this profile; calibrate as root, or set kernel.perf_event_paranoid to 1 or less",
         );
     }
     let line = |(operation, cost): (&hksim_cost_model::Operation, &hksim_cost_model::Cost)| Line {
