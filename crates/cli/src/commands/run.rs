@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "text|json[:FILE]")]
     stats: Option<String>,
     /// Handle a free or resize of something that is not a live block
-    #[arg(long, value_enum, default_value = "abort")]
+    #[arg(long, value_name = "ACTION", value_enum, default_value = "abort")]
     invalid_free: InvalidFree,
     /// Old name of --invalid-free
     #[arg(long, value_enum, hide = true, conflicts_with = "invalid_free")]
