@@ -1,4 +1,4 @@
-//! Forks of the program, those that its trace tells of and others: `--fork-at` and `--fork-for`.
+//! Forks of the program, recorded or added: `--fork-at` and `--fork-for`.
 
 use std::str::FromStr;
 
@@ -14,11 +14,11 @@ use crate::point::Point;
 /// The flags of commands that can fork.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ForkArgs {
-    /// Fork a child that does nothing there, as a server does for a snapshot: what is written from then on is copied;
-    /// recorded: where the recorded program forked, as long as its children shared its memory
+    /// Fork an idle child at these points, like a server taking a snapshot: pages written later are copied; recorded: at
+    /// the recorded program's own forks, for as long as each child shared its memory
     #[arg(long, value_name = "N|MARK,..|recorded", value_delimiter = ',')]
     fork_at: Vec<ForkPoint>,
-    /// The child exits after so much trace time, or so many events; 0: at once [default: at the end]
+    /// Let the child exit after this much trace time, or this many events; 0: at once [default: at the end]
     #[arg(long, value_name = "TIME|EVENTS", requires = "fork_at")]
     fork_for: Option<Life>,
 }
@@ -26,9 +26,9 @@ pub struct ForkArgs {
 /// Where to fork.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ForkPoint {
-    /// Where the recorded program did.
+    /// At the recorded program's own forks.
     Recorded,
-    /// There.
+    /// At this point.
     At(Point),
 }
 
@@ -66,10 +66,10 @@ impl FromStr for Life {
 }
 
 impl ForkArgs {
-    /// The windows on a trace, in order.
+    /// The fork windows of a trace, in order.
     ///
     /// # Errors
-    /// The trace has no such event or mark, or does not tell when its children ended; two points are one event.
+    /// The trace lacks the event or mark, or does not record when its children ended; or two points are the same event.
     pub fn windows(&self, trace: &Trace) -> Result<Vec<ForkWindow>> {
         if self.fork_at.is_empty() {
             return Ok(Vec::new());
@@ -87,10 +87,12 @@ impl ForkArgs {
         finder.finish(name)
     }
 
-    /// The windows of the recorded program's own children.
+    /// The windows of the recorded program's children.
     fn recorded(&self, trace: &Trace, name: &str) -> Result<Vec<ForkWindow>> {
         if self.fork_at.len() > 1 || self.fork_for.is_some() {
-            bail!("--fork-at recorded: the trace says where and for how long; leave out other points and --fork-for");
+            bail!(
+                "--fork-at recorded: the trace gives the points and durations; leave out other points and --fork-for"
+            );
         }
         let mut source = (trace.input.open)()?;
         let mut recorded = Recorded::default();
@@ -100,7 +102,7 @@ impl ForkArgs {
         recorded.finish(name)
     }
 
-    /// The points named.
+    /// The windows at the given points.
     fn points(&self) -> Vec<Point> {
         let point = |point: &ForkPoint| match point {
             ForkPoint::Recorded => None,
@@ -109,17 +111,17 @@ impl ForkArgs {
         self.fork_at.iter().filter_map(point).collect()
     }
 
-    /// Whether any is asked for.
+    /// Whether any fork is requested.
     pub fn is_any(&self) -> bool {
         !self.fork_at.is_empty()
     }
 }
 
-/// Finds the windows of a program's own children as its trace is read.
+/// Collects the windows of a program's children while its trace is read.
 #[derive(Default)]
 struct Recorded {
     windows: Vec<ForkWindow>,
-    /// Children whose end has not come: process id, and number of the window.
+    /// Children that have not ended yet: process id and number of the window.
     alive: Vec<(u32, usize)>,
     events: u64,
 }
@@ -133,7 +135,7 @@ impl Recorded {
                 self.windows.push(ForkWindow { from_event: self.events, until_event: u64::MAX });
             }
             Op::ForkEnd { child_pid, outlives } => {
-                // An id may come again: the latest is meant.
+                // A process id can be reused: the latest child counts.
                 let Some(at) = self.alive.iter().rposition(|&(pid, _)| pid == child_pid) else { return };
                 let (_, window) = self.alive.remove(at);
                 if let Some(window) = self.windows.get_mut(window).filter(|_| !outlives) {
@@ -148,26 +150,28 @@ impl Recorded {
         let (forks, unknown) = (self.windows.len(), self.alive.len());
         if unknown > 0 && unknown == forks {
             bail!(
-                "{trace}: says where the program forked, but of no child when it ended, as recordings by older versions, with --touch full, or on \
-                 overlayfs do; record it again, or name the forks: --fork-at {} --fork-for TIME",
+                "{trace}: records forks, but not when the children ended (a recording by an older version, with --touch full, or on \
+                 overlayfs); record it again, or name the forks: --fork-at {} --fork-for TIME",
                 self.windows[0].from_event
             );
         }
         if unknown > 0 {
-            note(&format!("{trace}: of {unknown} of {forks} children the end is not known; they live to the end here"));
+            note(&format!(
+                "{trace}: the end of {unknown} of {forks} children is not recorded; they are kept until the end of the trace"
+            ));
         }
         Ok(self.windows)
     }
 }
 
-/// Finds windows as a trace is read.
+/// Collects windows while a trace is read.
 struct Finder {
     wanted: Vec<Point>,
     life: Option<Life>,
     names: Vec<String>,
-    /// Windows, and the time of their forks.
+    /// The windows, with the times of their forks.
     found: Vec<(ForkWindow, u64)>,
-    /// Two points that are one event, and that event.
+    /// Two points at the same event, and that event.
     twice: Option<(Point, Point, u64)>,
     events: u64,
 }
@@ -201,7 +205,7 @@ impl Finder {
         };
         let Some(index) = self.wanted.iter().position(is_here) else { return };
         let point = self.wanted.remove(index);
-        // A mark named twice means two of its moments.
+        // A mark given twice means its first two occurrences.
         if let Some(other) = self.wanted.iter().find(|other| is_here(other) && !is_same_mark(other, &point)) {
             self.twice = Some((point, other.clone(), number));
         }
@@ -216,7 +220,7 @@ impl Finder {
         match self.wanted.first() {
             Some(Point::Mark(name)) => bail!("{trace}: has no mark `{name}`; it has: {}", self.names.join(", ")),
             Some(Point::Event(event)) => bail!("{trace}: has no event {event}; name one of 1 to {}", self.events),
-            Some(Point::End) => bail!("--fork-at end: nothing is written after the end; name a mark or an event"),
+            Some(Point::End) => bail!("--fork-at end: no event follows the end; name a mark or an event"),
             None => {}
         }
         Ok(self.found.into_iter().map(|(window, _)| window).collect())

@@ -1,4 +1,4 @@
-//! How this machine's kernel is set up, as far as a simulation of it needs to know.
+//! The settings of this machine's kernel that a simulation needs.
 
 use std::sync::Once;
 
@@ -8,43 +8,43 @@ use hksim_linux_probe::sysfs::THP;
 use hksim_policy::Policy;
 use hksim_policy::vocabulary::Huge;
 
-use crate::flags::Choice;
+use crate::flags::RunConfig;
 use crate::output::note;
 
-/// This machine's modes, limits and hugetlb pool, with the rules of its version.
+/// This machine's modes, limits and hugetlb pool, with the rules of its kernel version.
 ///
 /// # Errors
-/// The kernel does not say (no /sys or /proc), says something unknown, or is older than every version known.
+/// /sys or /proc is missing or has unknown contents, or the kernel is older than all known versions.
 pub fn kernel_config() -> Result<KernelConfig> {
     version()?;
     Ok(hksim_conformance::kernel_config()?)
 }
 
-/// The version whose rules stand for the running kernel. Where that is another version, the first call says so.
+/// The version whose rules are used for the running kernel. If the versions differ, the first call prints a note.
 ///
 /// # Errors
-/// A kernel older than every version known.
+/// The kernel is older than all known versions.
 pub fn version() -> Result<KernelVersion> {
     static SAID: Once = Once::new();
     let release = hksim_conformance::release()?;
     let Some((version, fit)) = KernelVersion::nearest(&release) else {
-        bail!("this machine's kernel, {release}, is older than those whose rules are known; name one with --kernel");
+        bail!("this machine's kernel, {release}, is older than all known versions; choose one with --kernel");
     };
     let word = version.word();
     match fit {
         Fit::Same => {}
         Fit::Between => {
-            SAID.call_once(|| note(&format!("kernel {release}: by the rules of {word}, the nearest known")))
+            SAID.call_once(|| note(&format!("kernel {release}: using the rules of {word}, the nearest known version")))
         }
         Fit::NewerThanAll => {
-            SAID.call_once(|| note(&format!("kernel {release}: by the rules of {word}, the newest known")));
+            SAID.call_once(|| note(&format!("kernel {release}: using the rules of {word}, the newest known version")));
         }
     }
     Ok(version)
 }
 
-/// What a kernel in these modes lacks for a design's huge pages, with the mend; `None` where it can serve them. (That the
-/// hugetlb pool may be empty is no lack: the design falls back.)
+/// What a kernel in these modes lacks for a policy's huge pages, with the command that sets it; `None` if nothing is
+/// missing. An empty hugetlb pool is allowed, because the policy falls back.
 pub fn lacks(policy: &Policy, thp: &ThpConfig) -> Option<String> {
     let file = |order: usize| format!("{THP}/hugepages-{}kB/enabled", 4 << order);
     if let Some(order) = policy.mthp_order() {
@@ -68,29 +68,29 @@ pub fn lacks(policy: &Policy, thp: &ThpConfig) -> Option<String> {
     }
 }
 
-/// What this machine's kernel lacks for the native allocator to follow a policy, with the command that sets it. Plain advice
-/// can be given anywhere; policies that expect certain modes need them.
+/// What this machine's kernel lacks for the native allocator to follow a policy, with the command that sets it. Policies
+/// that only give advice run anywhere; policies that expect certain modes need them.
 ///
 /// # Errors
 /// The kernel's modes cannot be read.
 pub fn lacks_for(policy: &Policy) -> Result<Option<String>> {
     let needs_modes = policy.huge == Huge::System || policy.mthp_order().is_some();
     let lack = if needs_modes { lacks(policy, &kernel_config()?.thp) } else { None };
-    Ok(lack.map(|lack| format!("--huge {}: {lack}", Choice::of(*policy).word("huge"))))
+    Ok(lack.map(|lack| format!("--huge {}: {lack}", RunConfig::of(*policy).word("huge"))))
 }
 
-/// Refuses a choice whose policy expects other modes than this machine's kernel has.
+/// Refuses a run configuration whose policy expects other modes than this machine's kernel has.
 ///
 /// # Errors
 /// The kernel has other modes, or they cannot be read.
-pub fn can_serve(choice: &Choice) -> Result<()> {
-    match lacks_for(&choice.policy)? {
+pub fn can_serve(config: &RunConfig) -> Result<()> {
+    match lacks_for(&config.policy)? {
         Some(lack) => bail!(lack),
         None => Ok(()),
     }
 }
 
-/// Whether folios of an order go to mappings that ask for huge pages.
+/// Whether mappings that request huge pages get folios of an order.
 fn serves_advised(thp: &ThpConfig, order: usize) -> bool {
     match thp.sizes[order] {
         SizeMode::Always | SizeMode::Madvise => true,
@@ -99,7 +99,7 @@ fn serves_advised(thp: &ThpConfig, order: usize) -> bool {
     }
 }
 
-/// Whether folios of an order go to every mapping.
+/// Whether all mappings get folios of an order.
 fn serves_all(thp: &ThpConfig, order: usize) -> bool {
     match thp.sizes[order] {
         SizeMode::Always => true,

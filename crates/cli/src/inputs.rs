@@ -14,27 +14,27 @@ use hksim_trace::source::EventSource;
 
 use crate::output::note;
 
-/// A trace that can be opened, and was once.
+/// A trace that was opened successfully once.
 pub struct Trace {
     /// How the simulator opens it.
     pub input: Input,
-    /// What it says about itself.
+    /// Its header.
     pub header: Header,
-    /// How large it is.
+    /// Its size.
     pub summary: Summary,
     checksum: Option<u32>,
 }
 
 impl Trace {
-    /// A trace file. Says so on standard error if it is truncated.
+    /// Opens a trace file. Prints a note if it is truncated.
     ///
     /// # Errors
-    /// It cannot be read as a trace.
+    /// The file cannot be read as a trace.
     pub fn file(path: &Path) -> Result<Trace> {
         let reader = TraceReader::open(path)?;
         if let Some(tail) = reader.tail() {
             note(&format!(
-                "{}: {tail}; going on with the {} events before it",
+                "{}: {tail}; continuing with the {} events before it",
                 path.display(),
                 reader.summary().events
             ));
@@ -48,7 +48,7 @@ impl Trace {
         Ok(Trace { input: Input { file, open: Box::new(open) }, header, summary, checksum })
     }
 
-    /// Which trace a result is about.
+    /// The label of the trace in a result.
     pub fn label(&self) -> TraceLabel {
         TraceLabel {
             file: self.input.file.clone(),
@@ -63,7 +63,7 @@ impl Trace {
     /// A generated trace, without a file.
     ///
     /// # Errors
-    /// Its parameters cannot be.
+    /// Its parameters are invalid.
     pub fn workload(workload: Workload) -> Result<Trace> {
         let source = workload.source()?;
         let (header, summary) = (source.header().clone(), *source.summary());
@@ -71,10 +71,11 @@ impl Trace {
         Ok(Trace { input, header, summary, checksum: None })
     }
 
-    /// What a sweep without a trace runs on: a small live set, where every design looks alike, and a large one.
+    /// The workloads of a sweep without a trace: one with a small live set, on which all designs look alike, and one with a
+    /// large live set.
     ///
     /// # Errors
-    /// None that defaults can cause.
+    /// None: the default parameters are valid.
     pub fn built_in() -> Result<Vec<Trace>> {
         let workloads = [Workload::RandomMixed(RandomMixed::default()), Workload::Server(Server::default())];
         workloads.into_iter().map(Trace::workload).collect()

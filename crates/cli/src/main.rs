@@ -1,9 +1,9 @@
 //! The `hksim` command.
 //!
-//! - [`commands`]: one file a command; [`flags`]: from words to designs; [`inputs`]: traces.
-//! - [`mod@validate`]: where prediction meets replay; [`mod@shrink`]: the search for a smaller trace.
-//! - [`point`]: places in a trace; [`system_time`]: counts into seconds;
-//! - [`output`]: tables, JSON, CSV, files; [`chart`]: pictures; [`host`]: this machine's kernel.
+//! - [`commands`]: one file per command; [`flags`]: parses policy flags; [`inputs`]: opens traces.
+//! - [`mod@validate`]: compares prediction and replay; [`mod@shrink`]: searches for a smaller trace.
+//! - [`point`]: points in a trace; [`system_time`]: turns counts into seconds.
+//! - [`output`]: tables, JSON, CSV, files; [`chart`]: charts; [`host`]: this machine's kernel.
 
 mod chart;
 mod commands;
@@ -28,14 +28,15 @@ use hksim_record::RecordError;
 
 use commands::Command;
 
-/// In the children of a replay, mappings of their own: the `malloc` that is measured holds the trace's blocks alone.
+/// In the children of a replay, Rust allocations come from separate mappings, so that the measured `malloc` holds only
+/// the trace's blocks.
 #[global_allocator]
 static MEMORY: hksim_replay::HarnessMemory = hksim_replay::HarnessMemory;
 
 /// Exit status of bad usage or input.
 const BAD_INPUT: u8 = 2;
 
-/// Simulate allocator designs on allocation traces, and check the predictions on this machine.
+/// Simulate allocator designs on allocation traces, and check the predictions on this machine
 #[derive(Debug, Parser)]
 #[command(name = "hksim", version)]
 struct Cli {
@@ -58,17 +59,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what went wrong. Where that is a signal, it ends the process, so that a shell that waits knows.
+/// Prints the error. If the cause is a signal, raises it, so that a waiting shell sees it.
 fn failed(why: &anyhow::Error) -> ExitCode {
-    output::note(&told(why));
+    output::note(&message(why));
     if let Some(signal) = why.downcast_ref().and_then(RecordError::signal) {
-        // SAFETY: no memory is touched; its handler is as it was before the recording.
+        // SAFETY: `raise` accesses no memory of ours; the signal's handler is the one from before the recording.
         unsafe { libc::raise(signal) };
     }
     ExitCode::from(BAD_INPUT)
 }
 
-/// Help goes to standard output as it is; everything else is one line with the mend.
+/// Prints help on standard output; any other usage error becomes one line with a suggestion.
 fn usage(why: &clap::Error) -> ExitCode {
     let text = why.to_string();
     if matches!(why.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
@@ -85,19 +86,19 @@ fn usage(why: &clap::Error) -> ExitCode {
     ExitCode::from(BAD_INPUT)
 }
 
-/// The error with its causes, each said once: several name their cause themselves.
-fn told(why: &anyhow::Error) -> String {
-    why.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told.as_str() {
+/// The error with its causes. A cause that the message already contains is not repeated.
+fn message(why: &anyhow::Error) -> String {
+    why.chain().map(ToString::to_string).fold(String::new(), |text, cause| match text.as_str() {
         "" => cause,
-        before if before.contains(&cause) => told,
+        before if before.contains(&cause) => text,
         before => format!("{before}: {cause}"),
     })
 }
 
-/// The error and its tip; the usage behind them is what `--help` shows.
+/// The error and its tip, without the usage that clap appends.
 fn one_line(text: &str) -> String {
-    let told = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let told = told.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
-    let told: Vec<&str> = told.map(|line| line.strip_prefix("error: ").unwrap_or(line)).collect();
-    format!("{}; see `--help`", told.join("; ").replace(":; ", ": "))
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    let lines: Vec<&str> = lines.map(|line| line.strip_prefix("error: ").unwrap_or(line)).collect();
+    format!("{}; see `--help`", lines.join("; ").replace(":; ", ": "))
 }

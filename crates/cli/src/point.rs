@@ -1,4 +1,4 @@
-//! A place in a trace, in words: `20000` (after so many events), the name of a mark, or `end`.
+//! A point in a trace, written as `20000` (after this many events), the name of a mark, or `end`.
 
 use std::fmt;
 use std::path::Path;
@@ -11,10 +11,10 @@ use hksim_trace::tools::named_part;
 
 use hksim_policy::units::parse_count;
 
-/// A place in a trace.
+/// A point in a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// After so many events.
+    /// After this many events.
     Event(u64),
     /// After the first mark of this name.
     Mark(String),
@@ -25,7 +25,7 @@ pub enum Point {
 impl FromStr for Point {
     type Err = std::convert::Infallible;
 
-    /// What reads as a count is one, also where a mark has that name.
+    /// A word that reads as a count is a count, even if a mark has that name.
     fn from_str(word: &str) -> Result<Point, Self::Err> {
         Ok(match (word, parse_count(word)) {
             ("end", _) => Point::End,
@@ -49,7 +49,7 @@ impl Point {
     /// The number of events before it in a trace, 1 or more.
     ///
     /// # Errors
-    /// The trace cannot be read, has no such mark, or is shorter.
+    /// The trace cannot be read, lacks the mark, or is shorter.
     pub fn event(&self, trace: &Path) -> Result<u64> {
         let mut reader = TraceReader::open(trace)?;
         let events = reader.summary().events;

@@ -6,20 +6,20 @@ use hksim_sim::report::SCHEMA;
 use hksim_sim::{Addresses, SimConfig, Sweep, sweep};
 use rayon::prelude::*;
 
-use crate::flags::{BaseKernel, Choice};
+use crate::flags::{BaseKernel, RunConfig};
 use crate::inputs::Trace;
 use crate::output::progress::Progress;
 
-/// What to simulate for a choice on a trace.
+/// The simulator's setup for a run configuration on a trace.
 ///
 /// # Errors
-/// The host does not say how it is set up.
-pub fn setup(choice: &Choice, trace: &Trace, base: BaseKernel) -> Result<SimConfig> {
+/// The host's settings cannot be read.
+pub fn setup(config: &RunConfig, trace: &Trace, base: BaseKernel) -> Result<SimConfig> {
     Ok(SimConfig {
-        policy: choice.policy,
-        touch: choice.touch_rule(trace.header.touch),
-        kernel: choice.kernel(base)?,
-        memory_policy: choice.memory_policy,
+        policy: config.policy,
+        touch: config.touch_rule(trace.header.touch),
+        kernel: config.kernel(base)?,
+        memory_policy: config.memory_policy,
         tlb: None,
         addresses: Addresses::default(),
         forks: Vec::new(),
@@ -27,10 +27,11 @@ pub fn setup(choice: &Choice, trace: &Trace, base: BaseKernel) -> Result<SimConf
     })
 }
 
-/// Simulates each setup of each trace, on the workers of the current rayon pool. Rows are in the order of traces, then of their setups.
+/// Simulates each setup of each trace on the current rayon pool. Rows are in the order of the traces, then of their
+/// setups.
 ///
 /// # Errors
-/// The first trace that is damaged, or design that cannot be.
+/// A trace is damaged, or a policy is invalid.
 pub fn simulate_all(traces: &[(Trace, Vec<SimConfig>)]) -> Result<Sweep> {
     let events = traces.iter().map(|(trace, setups)| trace.summary.events.saturating_mul(setups.len() as u64));
     let progress = Progress::events(events.sum());
@@ -48,6 +49,6 @@ pub fn simulate_all(traces: &[(Trace, Vec<SimConfig>)]) -> Result<Sweep> {
     Ok(whole)
 }
 
-/// The rules between which an unknown access pattern lies.
+/// The touch rules that bracket an unknown access pattern.
 pub const BRACKET: [TouchRule; 5] =
     [TouchRule::None, TouchRule::First, TouchRule::All, TouchRule::ReadThenAll, TouchRule::AllAtDeath];

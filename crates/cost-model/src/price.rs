@@ -1,4 +1,4 @@
-//! Counts into system time.
+//! Turns counts into system time.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,32 @@ use serde::Serialize;
 
 use crate::profile::{Cost, CostError, FOOTPRINTS, Footprint, Operation, Profile};
 
-/// How far costs lie from what was measured for reasons that are not counted: what the program and its neighbours did to caches in
-/// between, where in its memory pages lie. Rounds differ for the same reasons, so the range is as wide as the one or the other asks.
-/// A machine is calibrated by loops that have the caches to themselves, so costs are seldom much lower, and higher more often.
+/// Relative deviation of costs from the measured ones for uncounted reasons: the state of the caches, and the placement of
+/// pages. Rounds differ for the same reasons, so the range is the wider of the two. Calibration loops have the caches to
+/// themselves, so real costs are seldom much lower and more often higher.
 const UNCOUNTED_BELOW: f64 = 0.14;
 const UNCOUNTED_ABOVE: f64 = 0.27;
 
-/// Memory that comes after much else is out of the caches as if so much went through them.
+/// Memory that is touched after much other work is as cold as a footprint of this size.
 const APART_BYTES: u64 = 32 << 20;
 
 /// Pages in a huge page.
 const PAGES_PER_HUGE: u64 = HUGE_BYTES / PAGE_BYTES;
 
-/// What a program does between first touches: shares of them, 0 to 1 and no more than 1 together.
+/// The locality of first touches: shares from 0 to 1, with a sum of at most 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pace {
-    /// Of those that come while one object is written from its first byte to its last.
+pub struct Locality {
+    /// Share of touches while one object is written from its first byte to its last.
     pub filling: f64,
-    /// Of those that come after much else.
+    /// Share of touches after much other work.
     pub apart: f64,
-    /// Of huge pages that come after very much else.
+    /// Share of touches of huge pages after so much other work that no cache holds what they need.
     pub far: f64,
 }
 
-impl Pace {
-    /// The footprints around an amount of memory, as [`around`]. For what comes after much else little memory is as
-    /// far away as 32 MiB.
+impl Locality {
+    /// The footprints around an amount of memory, as [`around`]. For touches after much other work, a small amount counts
+    /// as 32 MiB.
     fn around(self, bytes: u64) -> impl Iterator<Item = (&'static Footprint, f64)> {
         let part =
             |bytes: u64, part: f64| around(bytes).into_iter().map(move |(footprint, share)| (footprint, share * part));
@@ -45,21 +45,21 @@ impl Pace {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FirstTouch {
     /// Single pages, by a fault each.
-    Pages(Pace),
+    Pages(Locality),
     /// Single pages, by a populating call.
     Populated,
     /// Folios of so many bytes, between a page and a huge page.
-    Folios(u64, Pace),
+    Folios(u64, Locality),
     /// Huge pages.
-    Huge(Pace),
+    Huge(Locality),
     /// Pages of the hugetlb pool.
-    Pool(Pace),
+    Pool(Locality),
 }
 
-/// As much memory of the pool is measured at once.
+/// The amount of hugetlb memory that is measured at once.
 pub(crate) const POOL_BYTES: u64 = 8 << 20;
 
-/// How often each thing was done. Counts may be fractions, where one lies between two that are measured, and below zero where a
+/// The count of each operation. A count is a fraction if the operation is between two measured ones, and negative if a
 /// difference counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Work {
@@ -73,21 +73,21 @@ pub struct Work {
 /// A range of seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Price {
-    /// With every cost at its low end, and lower for what is not counted.
+    /// Every cost at its low end, minus the allowance for uncounted effects.
     pub low_s: f64,
-    /// With every cost at its median.
+    /// Every cost at its median.
     pub median_s: f64,
-    /// With every cost at its high end, and higher for what is not counted.
+    /// Every cost at its high end, plus the allowance for uncounted effects.
     pub high_s: f64,
 }
 
 impl Price {
-    /// Whether seconds lie inside.
+    /// Whether a time is inside the range.
     pub fn contains(&self, seconds: f64) -> bool {
         (self.low_s..=self.high_s).contains(&seconds)
     }
 
-    /// The high end over the low one; 1 of nothing, infinite where there is no low end.
+    /// The high end divided by the low end; 1 for an empty range, infinite if the low end is 0.
     pub fn factor(&self) -> f64 {
         if self.high_s > 0.0 { self.high_s / self.low_s } else { 1.0 }
     }
@@ -99,7 +99,7 @@ impl Price {
         self.high_s += number * cost.high_ns;
     }
 
-    /// The ends put apart for what is not counted.
+    /// The range, widened for uncounted effects.
     fn widened(self) -> Price {
         let Price { low_s, median_s, high_s } = self;
         Price {
@@ -122,41 +122,41 @@ impl Work {
         }
     }
 
-    /// Counts first touches where so much memory goes through the caches: all there is at the peak, or what had been given back.
+    /// Counts first touches with this much memory passing through the caches: the peak, or the amount that was returned.
     pub fn add_first_touches(&mut self, touch: FirstTouch, number: u64, footprint_bytes: u64) {
         if number == 0 {
             return;
         }
         let number = number as f64;
         match touch {
-            FirstTouch::Huge(pace) => self.add_huge(number, pace, footprint_bytes),
-            FirstTouch::Pages(pace) => {
-                self.add_paced(Operation::WriteFault, number, pace);
-                self.add_distance(number * (1.0 - pace.apart), around(footprint_bytes));
+            FirstTouch::Huge(locality) => self.add_huge(number, locality, footprint_bytes),
+            FirstTouch::Pages(locality) => {
+                self.add_with_locality(Operation::WriteFault, number, locality);
+                self.add_distance(number * (1.0 - locality.apart), around(footprint_bytes));
             }
             FirstTouch::Populated => {
                 self.add_part(Operation::PopulateWrite, number);
                 self.add_distance(number, around(footprint_bytes));
             }
-            FirstTouch::Folios(bytes, pace) => {
+            FirstTouch::Folios(bytes, locality) => {
                 *self.folios.entry(bytes).or_default() += number;
-                self.add_part(Operation::MemsetUntouched, number * pace.filling);
-                self.add_part(Operation::Refault, number * -pace.filling);
-                self.add_part(Operation::WriteFaultApart, number * pace.apart);
-                self.add_part(Operation::WriteFault, number * -pace.apart);
-                for (footprint, share) in pace.around(footprint_bytes).filter(|&(_, share)| share > 0.0) {
+                self.add_part(Operation::MemsetUntouched, number * locality.filling);
+                self.add_part(Operation::Refault, number * -locality.filling);
+                self.add_part(Operation::WriteFaultApart, number * locality.apart);
+                self.add_part(Operation::WriteFault, number * -locality.apart);
+                for (footprint, share) in locality.around(footprint_bytes).filter(|&(_, share)| share > 0.0) {
                     *self.folio_bytes.entry(footprint.bytes).or_default() += number * bytes as f64 * share;
                 }
             }
-            FirstTouch::Pool(pace) => {
+            FirstTouch::Pool(locality) => {
                 self.add_part(Operation::HugetlbFault, number);
-                self.add_huge(number, pace, footprint_bytes);
-                self.add_huge(-number, Pace::default(), POOL_BYTES);
+                self.add_huge(number, locality, footprint_bytes);
+                self.add_huge(-number, Locality::default(), POOL_BYTES);
             }
         }
     }
 
-    /// Counts what it costs more to make so many pages of zeros where that much memory goes through the caches than where little does.
+    /// Counts the extra cost of zeroing these pages for a footprint of this size, compared with a small one.
     fn add_distance(&mut self, pages: f64, footprints: impl IntoIterator<Item = (&'static Footprint, f64)>) {
         self.add_part(Operation::WriteFault, -pages);
         for (footprint, share) in footprints {
@@ -164,29 +164,29 @@ impl Work {
         }
     }
 
-    /// Counts huge pages that are made where so much memory goes through the caches.
-    fn add_huge(&mut self, number: f64, pace: Pace, footprint_bytes: u64) {
-        self.add_part(Operation::HugeFaultFar, number * pace.far);
-        for (footprint, share) in pace.around(footprint_bytes) {
+    /// Counts installs of huge pages with this much memory passing through the caches.
+    fn add_huge(&mut self, number: f64, locality: Locality, footprint_bytes: u64) {
+        self.add_part(Operation::HugeFaultFar, number * locality.far);
+        for (footprint, share) in locality.around(footprint_bytes) {
             self.add_part(footprint.huge_fault, number * share);
         }
     }
 
-    /// Counts writes to single pages that were given back, so much memory with them.
-    pub fn add_refaults(&mut self, number: u64, pace: Pace, given_back_bytes: u64) {
+    /// Counts writes to single pages that were returned to the kernel together with this much memory.
+    pub fn add_refaults(&mut self, number: u64, locality: Locality, given_back_bytes: u64) {
         let number = number as f64;
-        self.add_paced(Operation::Refault, number, pace);
-        self.add_distance(number * (1.0 - pace.apart), around(given_back_bytes));
+        self.add_with_locality(Operation::Refault, number, locality);
+        self.add_distance(number * (1.0 - locality.apart), around(given_back_bytes));
     }
 
-    /// Counts faults of single pages: as `operation` what is neither filling nor apart.
-    fn add_paced(&mut self, operation: Operation, number: f64, Pace { filling, apart, .. }: Pace) {
+    /// Counts faults of single pages. Those that are neither filling nor apart count as `operation`.
+    fn add_with_locality(&mut self, operation: Operation, number: f64, Locality { filling, apart, .. }: Locality) {
         self.add_part(Operation::MemsetUntouched, number * filling);
         self.add_part(Operation::WriteFaultApart, number * apart);
         self.add_part(operation, number * (1.0 - filling - apart));
     }
 
-    /// Counts blocks of 2 MiB that `MADV_COLLAPSE` made huge, in which so many pages were present.
+    /// Counts PMD ranges (2 MiB) that `MADV_COLLAPSE` collapsed, with this many present pages.
     pub fn add_collapses(&mut self, blocks: u64, present_pages: u64) {
         let full = (present_pages as f64 / PAGES_PER_HUGE as f64).min(blocks as f64);
         self.add_part(Operation::CollapseFull, full);
@@ -196,22 +196,22 @@ impl Work {
     /// The system time of the work on the profile's machine.
     ///
     /// # Errors
-    /// Work of a kind that the profile has no cost of.
+    /// The profile lacks the cost of an operation.
     pub fn price(&self, profile: &Profile) -> Result<Price, CostError> {
         let mut price = Price::default();
         self.costs(profile)?.iter().for_each(|(number, cost)| price.add(*number, cost));
         Ok(price.widened())
     }
 
-    /// Processor time of the work, in kernel and user, in seconds: in the middle of what was timed.
+    /// Median processor time of the work in kernel and user mode, in seconds.
     ///
     /// # Errors
-    /// Work of a kind that the profile has no cost of.
+    /// The profile lacks the cost of an operation.
     pub fn processor_s(&self, profile: &Profile) -> Result<f64, CostError> {
         Ok(self.costs(profile)?.iter().map(|(number, cost)| number * cost.processor_ns()).sum::<f64>() / 1e9)
     }
 
-    /// Each count with what one costs.
+    /// Each count with its cost per operation.
     fn costs(&self, profile: &Profile) -> Result<Vec<(f64, Cost)>, CostError> {
         let operations = self.counts.iter().map(|(&operation, &number)| Ok((number, cost_of(profile, operation)?)));
         let folios = self.folios.iter().map(|(&bytes, &folios)| Ok((folios, folio_cost(profile, bytes)?)));
@@ -221,7 +221,8 @@ impl Work {
     }
 }
 
-/// The footprints around an amount of memory, and how near it is to each, by the logarithm: the shares sum to 1.
+/// The measured footprints around an amount of memory, with interpolation shares on a logarithmic scale. The shares sum
+/// to 1.
 fn around(bytes: u64) -> [(&'static Footprint, f64); 2] {
     let last = FOOTPRINTS.len() - 1;
     let above = FOOTPRINTS.iter().position(|footprint| bytes <= footprint.bytes).unwrap_or(last).max(1);
@@ -236,8 +237,8 @@ fn cost_of(profile: &Profile, operation: Operation) -> Result<Cost, CostError> {
     profile.costs.get(&operation).copied().ok_or_else(|| CostError::Lacks { operation: operation.word() })
 }
 
-/// What a byte of zeros costs more where a footprint goes through the caches than where little does: in huge pages, which are zeroed as
-/// folios are; in single ones where there are none.
+/// The extra cost of zeroing a byte for a footprint, compared with a small one. It is taken from huge pages, which are
+/// zeroed like folios, or from single pages if there are no huge ones.
 fn distance_cost(profile: &Profile, footprint_bytes: u64) -> Result<Cost, CostError> {
     let [least, ..] = &FOOTPRINTS;
     let footprint = FOOTPRINTS.iter().find(|footprint| footprint.bytes == footprint_bytes).unwrap_or(least);
@@ -255,7 +256,7 @@ fn distance_cost(profile: &Profile, footprint_bytes: u64) -> Result<Cost, CostEr
     })
 }
 
-/// The cost of a folio: measured, or on the line between a page and a huge page, by bytes.
+/// The cost of a folio: measured, or interpolated between a page and a huge page by bytes.
 fn folio_cost(profile: &Profile, bytes: u64) -> Result<Cost, CostError> {
     let measured = match bytes {
         0x4000 => profile.costs.get(&Operation::MthpFault16k),
@@ -330,7 +331,7 @@ mod tests {
         );
         // 16 of 512 pages lie 15/511 up the line: 1000 + 15 * 101100 / 511.
         let mut folio = Work::default();
-        folio.add_first_touches(FirstTouch::Folios(64 << 10, Pace::default()), 1, 4 << 20);
+        folio.add_first_touches(FirstTouch::Folios(64 << 10, Locality::default()), 1, 4 << 20);
         let price = folio.price(&profile).expect("a price");
         assert!((price.median_s * 1e9 - (1000.0 + 15.0 * 101_100.0 / 511.0)).abs() < 1e-6);
         assert!(matches!(work(&[(Operation::SplitHuge, 1)]).price(&profile), Err(CostError::Lacks { .. })));
@@ -352,14 +353,14 @@ mod tests {
             (Operation::HugeFault128m, 80_000.0),
             (Operation::HugeFaultFar, 100_000.0),
         ]);
-        let cost = |bytes: u64| first_touch(&profile, FirstTouch::Huge(Pace::default()), bytes);
+        let cost = |bytes: u64| first_touch(&profile, FirstTouch::Huge(Locality::default()), bytes);
         assert_eq!([cost(1 << 20), cost(4 << 20), cost(32 << 20), cost(1 << 40)], [10e3, 10e3, 40e3, 80e3]);
         // The middle of the way from 32 to 128 MiB, by logarithm.
         assert_eq!([cost(8 << 20), cost(16 << 20), cost(64 << 20)], [20e3, 36e3, 60e3]);
-        let apart = FirstTouch::Huge(Pace { apart: 0.5, ..Pace::default() });
+        let apart = FirstTouch::Huge(Locality { apart: 0.5, ..Locality::default() });
         let costs = [4 << 20, 64 << 20].map(|bytes| first_touch(&profile, apart, bytes));
         assert_eq!(costs, [25e3, 60e3], "half of little memory as far away as 32 MiB");
-        let far = FirstTouch::Huge(Pace { apart: 0.25, far: 0.5, ..Pace::default() });
+        let far = FirstTouch::Huge(Locality { apart: 0.25, far: 0.5, ..Locality::default() });
         let costs = [4 << 20, 64 << 20].map(|bytes| first_touch(&profile, far, bytes));
         assert_eq!(costs, [62.5e3, 80e3], "half of all as far away as can be");
     }
@@ -384,22 +385,22 @@ mod tests {
             (Operation::HugetlbFault, 50_000.0),
             (Operation::MthpFault64k, 5000.0),
         ]);
-        let pace = |filling, apart| Pace { filling, apart, far: 0.0 };
+        let locality = |filling, apart| Locality { filling, apart, far: 0.0 };
         let cost = |touch, bytes| first_touch(&profile, touch, bytes);
-        let pages = |filling, apart| cost(FirstTouch::Pages(pace(filling, apart)), 32 << 20);
+        let pages = |filling, apart| cost(FirstTouch::Pages(locality(filling, apart)), 32 << 20);
         assert_eq!([pages(0.0, 0.0), pages(1.0, 0.0), pages(0.0, 1.0)], [1200.0, 2000.0, 3000.0]);
         assert_eq!(pages(0.25, 0.5), 0.25 * 2000.0 + 0.5 * 3000.0 + 0.25 * 1200.0);
         assert_eq!([cost(FirstTouch::Populated, 0), cost(FirstTouch::Populated, 1 << 40)], [900.0, 1200.0]);
-        let folio = |filling, apart, bytes| cost(FirstTouch::Folios(64 << 10, pace(filling, apart)), bytes);
+        let folio = |filling, apart, bytes| cost(FirstTouch::Folios(64 << 10, locality(filling, apart)), bytes);
         // 64 KiB are a 32nd of a huge page.
         assert_eq!(folio(0.5, 0.0, 32 << 20), 5000.0 + 32_000.0 / 32.0 + 350.0);
         assert_eq!(folio(0.0, 0.5, 0), 5000.0 + 16_000.0 / 32.0 + 1000.0);
         // Measured with 8 MiB.
-        let pool = |bytes| cost(FirstTouch::Pool(pace(0.0, 0.0)), bytes);
+        let pool = |bytes| cost(FirstTouch::Pool(locality(0.0, 0.0)), bytes);
         assert_eq!([pool(4 << 20), pool(8 << 20)], [40_000.0, 50_000.0], "less memory, as much less");
         assert_eq!(pool(1 << 40), 50_000.0 + 80_000.0 - 20_000.0, "as much more as of huge pages");
         let mut refaults = Work::default();
-        refaults.add_refaults(4, pace(0.25, 0.25), 32 << 20);
+        refaults.add_refaults(4, locality(0.25, 0.25), 32 << 20);
         let refaults_ns = refaults.price(&profile).expect("a price").median_s * 1e9;
         assert!((refaults_ns - (1800.0 + 3000.0 + 2200.0 + 3.0 * 200.0)).abs() < 1e-6);
     }

@@ -1,23 +1,23 @@
-//! A machine's table of costs.
+//! A machine's profile: the table of its costs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Version of the file.
+/// Version of the file format.
 pub const VERSION: u32 = 5;
 
-/// No profile is larger.
+/// Maximum size of a profile.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// No operation takes longer: ten seconds.
+/// Maximum cost of an operation: ten seconds.
 const NS_MAX: f64 = 1e10;
 
-/// Of no operation that is timed does the kernel have less.
+/// Minimum share of kernel time of a timed operation.
 const SHARE_MIN: f64 = 0.01;
 
-/// What is timed. Costs are in ns for each page (4 KiB), huge page (2 MiB) or call.
+/// A timed operation. Costs are in ns per page (4 KiB), huge page (2 MiB) or call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
@@ -35,9 +35,9 @@ pub enum Operation {
     /// The same, of 128 MiB.
     #[serde(rename = "write_fault_128m")]
     WriteFault128m,
-    /// First write to a 4 KiB page by a program that did much else since the last one: the kernel's way of it is out of the cache.
+    /// First write to a 4 KiB page after much other work, with the kernel's fault path out of the cache.
     WriteFaultApart,
-    /// What the first write in 2 MiB costs beyond that of a page: a page table is made.
+    /// Extra cost of the first write in 2 MiB, which allocates a page table.
     PageTable,
     /// Write to a page that was purged.
     Refault,
@@ -69,9 +69,9 @@ pub enum Operation {
     /// The same, of 128 MiB.
     #[serde(rename = "huge_fault_128m")]
     HugeFault128m,
-    /// First write to a huge page by a program that did very much else since the last one: all it needs is out of the caches.
+    /// First write to a huge page after very much other work, with everything it needs out of the caches.
     HugeFaultFar,
-    /// First write to 16 KiB, where that is the largest size that is on.
+    /// First write to 16 KiB, with this the largest size that is on.
     #[serde(rename = "mthp_fault_16k")]
     MthpFault16k,
     /// The same of 64 KiB.
@@ -93,13 +93,13 @@ pub enum Operation {
     DontneedHuge,
     /// `MADV_FREE`, per resident page.
     FreePage,
-    /// `MADV_FREE`, per resident page that had it before and was written since.
+    /// `MADV_FREE`, per resident page that had it before and was written afterwards.
     FreePageAgain,
     /// `MADV_FREE`, per huge page.
     FreeHuge,
-    /// `MADV_FREE`, per huge page that had it before and was written since.
+    /// `MADV_FREE`, per huge page that had it before and was written afterwards.
     FreeHugeAgain,
-    /// Write to a page given up by `MADV_FREE`, which is still there.
+    /// Write to a page given up by `MADV_FREE` that is still present.
     RewriteFreed,
     /// `munmap`, per resident page.
     MunmapPage,
@@ -117,24 +117,24 @@ pub enum Operation {
     MoveHuge,
     /// `mmap` of 2 MiB.
     MmapCall,
-    /// `munmap` of 2 MiB that were not touched.
+    /// `munmap` of 2 MiB of untouched memory.
     MunmapCall,
     /// `madvise` that finds nothing to do.
     MadviseCall,
-    /// `fork` of a process that has next to no memory.
+    /// `fork` of a process with almost no memory.
     ForkCall,
     /// `fork`, per resident page of the parent.
     ForkPage,
-    /// First write to a huge page shared after fork: it is split, and a page copied.
+    /// First write to a huge page shared after fork, which splits it and copies a page.
     SplitAfterFork,
-    /// Write to a page that was shared after fork and is no more.
+    /// Write to a page that was shared after fork and no longer is.
     ReuseAfterFork,
 }
 
 /// First touches of an amount of memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
-    /// How much.
+    /// The amount.
     pub bytes: u64,
     /// In single pages.
     pub write_fault: Operation,
@@ -142,8 +142,7 @@ pub struct Footprint {
     pub huge_fault: Operation,
 }
 
-/// The amounts that are measured, ascending. Caches hold the first, and not the last; where between them they cease to is a matter of
-/// one doubling.
+/// The measured amounts, ascending. Caches hold the first and not the last; the transition takes about one doubling.
 pub const FOOTPRINTS: [Footprint; 5] = [
     Footprint { bytes: 4 << 20, write_fault: Operation::WriteFault, huge_fault: Operation::HugeFault },
     Footprint { bytes: 8 << 20, write_fault: Operation::WriteFault8m, huge_fault: Operation::HugeFault8m },
@@ -159,25 +158,25 @@ impl Operation {
     }
 }
 
-/// What an operation costs the kernel: between the quartiles of the rounds, and in the middle.
+/// The kernel time of an operation: the quartiles and the median of the rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
-    /// A quarter of the rounds were faster, each told at the speed that the machine had in most of them.
+    /// The lower quartile of the rounds, with each round scaled to the machine's median speed.
     pub low_ns: f64,
-    /// Half of them.
+    /// The median.
     pub median_ns: f64,
-    /// A quarter were slower.
+    /// The upper quartile.
     pub high_ns: f64,
-    /// Of the processor time that was measured, the part which stands above: the kernel's, or all of it where nobody could look, and
-    /// of what is the program's alone (`memset_resident`).
+    /// The part of the measured processor time that these figures contain: the kernel's share, or all of it if sampling was
+    /// not permitted or the operation runs in user mode only (`memset_resident`).
     pub kernel_share: f64,
     /// Rounds.
     pub rounds: u32,
 }
 
 impl Cost {
-    /// Of processor times in some rounds, of which the kernel has a share; `None` of none.
+    /// The cost from the processor times of several rounds and the kernel's share of them; `None` without rounds.
     pub fn of(mut rounds_ns: Vec<f64>, kernel_share: f64) -> Option<Cost> {
         rounds_ns.sort_by(f64::total_cmp);
         let last = rounds_ns.len().checked_sub(1)?;
@@ -185,7 +184,7 @@ impl Cost {
         Some(Cost { low_ns: at(1), median_ns: at(2), high_ns: at(3), kernel_share, rounds: rounds_ns.len() as u32 })
     }
 
-    /// Processor time, in kernel and user, in the middle of the rounds.
+    /// Median processor time of the rounds, in kernel and user mode.
     pub fn processor_ns(&self) -> f64 {
         self.median_ns / self.kernel_share
     }
@@ -215,17 +214,17 @@ pub struct Profile {
     pub kernel: String,
     /// Wall seconds it took.
     pub elapsed_s: f64,
-    /// Of all that was timed, the kernel's share by its own account; absent where it tells nobody.
+    /// The kernel's share of all timed processor time, by sampling; absent if sampling is not permitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_share: Option<f64>,
-    /// What could not be timed.
+    /// Operations that could not be timed.
     #[serde(default)]
     pub skipped: Vec<NotMeasured>,
     /// The costs.
     pub costs: BTreeMap<Operation, Cost>,
 }
 
-/// What a profile of any version has.
+/// The fields that profiles of all versions have.
 #[derive(Deserialize)]
 struct Versioned {
     version: u32,
@@ -240,10 +239,10 @@ pub enum CostError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The file is no profile.
+    /// The file is not a profile.
     #[error("{}: no profile of costs: {why}; make one with `hksim calibrate -o {}`", path.display(), path.display())]
     NotAProfile {
         /// The file.
@@ -263,7 +262,7 @@ impl Profile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// A file that is none.
+    /// The file is not a profile.
     pub fn read(path: &Path) -> Result<Profile, CostError> {
         let io = |source| CostError::Io { path: path.to_path_buf(), source };
         let refused = |why: String| CostError::NotAProfile { path: path.to_path_buf(), why };
@@ -275,7 +274,7 @@ impl Profile {
             return Err(refused("the file is larger than 1 MiB".into()));
         }
         let text = std::fs::read_to_string(path).map_err(io)?;
-        // Before all else: another version has other operations.
+        // Check the version first, because another version has other operations.
         if let Ok(Versioned { version }) = toml::from_str(&text)
             && version != VERSION
         {
@@ -304,12 +303,12 @@ impl Profile {
         Ok(profile)
     }
 
-    /// The fewest rounds of any cost; 0 where there are none.
+    /// The smallest number of rounds of any cost; 0 without costs.
     pub fn rounds_min(&self) -> u32 {
         self.costs.values().map(|cost| cost.rounds).min().unwrap_or(0)
     }
 
-    /// As a file.
+    /// The profile as the text of a file.
     pub fn text(&self) -> String {
         toml::to_string(self).unwrap_or_default()
     }

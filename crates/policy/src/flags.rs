@@ -28,7 +28,7 @@ pub struct Flag {
     pub name: &'static str,
     /// The values that it accepts.
     pub values: Values,
-    /// What it does: one line in the imperative or naming the thing.
+    /// What it does: one line in the imperative.
     pub help: &'static str,
     set: fn(&mut Policy, &str) -> Result<(), ValueError>,
     write: fn(&Policy, &mut dyn Write) -> fmt::Result,
@@ -153,57 +153,57 @@ macro_rules! count_flag {
 
 /// Every flag of a policy, in the order of the help text.
 pub const FLAGS: &[Flag] = &[
-    size_flag!("superslab", "64K to 32M", superslab_bytes, "Size and alignment of a SuperSlab"),
+    size_flag!("superslab", "64K to 32M", superslab_bytes, "Set the size and alignment of SuperSlabs"),
     size_flag!(
         "slab",
         "16K to the SuperSlab",
         slab_bytes,
-        "Size of a slab, which holds blocks of one size class; slabs span 1 to 3 such units so that waste stays below 12.5 %"
+        "Set the size of a slice; a slab (blocks of one size class) spans 1 to 3 slices so that waste stays below 12.5 %"
     ),
-    word_flag!("classes", SizeClasses, classes, "Size classes"),
+    word_flag!("classes", SizeClasses, classes, "Select the table of size classes"),
     word_flag!(
         "header",
         Header,
         header,
-        "Block headers: none; full: written at every allocation; light: if it differs; off: only if it is corrupt"
+        "Write block headers: none: no headers; full: at every allocation; light: if different; off: only if corrupt"
     ),
-    count_flag!("header-bytes", "1 or 16", header_bytes, "Bytes of a header, where there is one"),
+    count_flag!("header-bytes", "1 or 16", header_bytes, "Set the size of a block header"),
     Flag {
         name: "huge",
         values: Values::Words(HUGE_WORDS),
-        help: "Huge pages: never; thp: MADV_HUGEPAGE; mthp-SIZE: as thp, where SIZE is the kernel's largest; system: no advice, \
-               the kernel's mode decides; collapse: MADV_COLLAPSE of a SuperSlab when its last slab is taken; hugetlb: \
-               MAP_HUGETLB, else thp; hugetlb-plain: MAP_HUGETLB, else 4K pages",
+        help: "Request huge pages: never; thp: MADV_HUGEPAGE; mthp-SIZE: like thp, with SIZE as the kernel's largest size; \
+               system: no advice, the kernel's mode decides; collapse: MADV_COLLAPSE a SuperSlab when its last slab is \
+               taken; hugetlb: MAP_HUGETLB, else thp; hugetlb-plain: MAP_HUGETLB, else 4K pages",
         set: set_huge,
         write: |policy, out| match policy.mthp_order() {
             Some(_) => write!(out, "{MTHP}{}", Size(policy.huge_page_bytes)),
             None => out.write_str(policy.huge.word()),
         },
     },
-    word_flag!("prefault", Prefault, prefault, "How memory is made present before its first use"),
+    word_flag!("prefault", Prefault, prefault, "Make memory present before its first use"),
     word_flag!(
         "prefault-scope",
         PrefaultScope,
         prefault_scope,
-        "What is prefaulted: each SuperSlab, each slab, or what is prewarmed at start"
+        "Prefault each SuperSlab, each slab, or (init) only the SuperSlabs prewarmed at start"
     ),
-    count_flag!("prewarm", "SuperSlabs", prewarm_superslabs, "SuperSlabs reserved at start"),
-    count_flag!("cache", "SuperSlabs", cache_superslabs, "Empty SuperSlabs kept for reuse"),
+    count_flag!("prewarm", "SuperSlabs", prewarm_superslabs, "Reserve this many SuperSlabs at start"),
+    count_flag!("cache", "SuperSlabs", cache_superslabs, "Keep up to this many empty SuperSlabs for reuse"),
     count_flag!(
         "huge-heaps",
         "heaps",
         huge_heaps,
-        "Threads whose heaps get huge pages at once; those of further threads get them from their second SuperSlab on"
+        "Give this many heaps huge pages from their first SuperSlab on; further heaps get them from their second"
     ),
-    count_flag!("warm-slabs", "slabs", warm_slabs, "Empty slabs kept per size class beside the active one"),
-    word_flag!("purge", Purge, purge, "How unused memory is returned to the kernel"),
+    count_flag!("warm-slabs", "slabs", warm_slabs, "Keep this many empty slabs per size class besides the active one"),
+    word_flag!("purge", Purge, purge, "Select how unused memory is returned to the kernel"),
     number_flag!(
         "purge-delay",
         Time("ns, us, ms or s of the event clock"),
         parse_time,
         Time,
         purge_delay_ns,
-        "How long memory stays unused before it is purged"
+        "Purge memory that was unused for this long"
     ),
     Flag {
         name: "purge-spans",
@@ -220,23 +220,33 @@ pub const FLAGS: &[Flag] = &[
         "align",
         Align,
         align,
-        "How SuperSlabs are mapped: arena: in one reservation, at multiples of their size; trim: each in its own mapping, made \
-         too large and trimmed; kernel: as the kernel aligns it, else trimmed"
+        "Map SuperSlabs: arena: in one reservation, at multiples of their size; trim: one mapping each, oversized and trimmed; \
+         kernel: one mapping each, aligned by the kernel, else trimmed"
     ),
-    size_flag!("arena", "64M to 16T", arena_bytes, "Address space of the arena"),
-    word_flag!("meta", MetaPlace, meta, "Where metadata is stored: in the SuperSlab, or in a dense mapping of its own"),
+    size_flag!("arena", "64M to 16T", arena_bytes, "Set the address space reserved for the arena"),
+    word_flag!(
+        "meta",
+        MetaPlace,
+        meta,
+        "Store metadata in the SuperSlab (inband) or in a separate dense mapping (sidecar)"
+    ),
     word_flag!(
         "carve",
         Carve,
         carve,
-        "How fresh blocks are handed out: to the end of a page, one at a time, or the whole slab"
+        "Take fresh blocks from a slab: page: up to the end of a page; bump: one at a time; eager: all at once"
     ),
-    size_flag!("startup-touch", "up to a quarter of the arena", startup_touch_bytes, "Bytes touched once at start"),
+    size_flag!(
+        "startup-touch",
+        "up to a quarter of the arena",
+        startup_touch_bytes,
+        "Touch this many bytes once at start"
+    ),
     size_flag!(
         "huge-cache",
         "0 for none",
         huge_cache_bytes,
-        "Bytes of freed blocks above half a SuperSlab kept for reuse"
+        "Keep up to this many bytes of freed blocks above half a SuperSlab for reuse"
     ),
 ];
 

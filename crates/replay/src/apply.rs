@@ -1,23 +1,23 @@
-//! An event on an allocator that is called like `malloc`: used by every run but the ordered native one, which has the
-//! driver that the simulator shares. Touches are made up by the same rules.
+//! Performs an event on an allocator with the interface of `malloc`. All runs use it except the ordered native one, which
+//! uses the driver shared with the simulator. The same rules decide the touches.
 
 use hksim_engine::TouchRule;
 use hksim_policy::PAGE_BYTES;
 use hksim_trace::event::{Access, AllocCall, InitialTouch, Op, PageTouches, ReallocCall};
 
-/// What serves one thread's calls.
+/// An allocator as seen by one thread.
 pub(crate) trait Heap {
-    /// Where a block lies.
+    /// The place of a block.
     type Place: Copy;
 
     fn allocate(&mut self, call: AllocCall, bytes: u64, align_log2: u8) -> Option<Self::Place>;
     /// `None`: the block is unchanged.
     fn resize(&mut self, place: Self::Place, bytes: u64, call: ReallocCall) -> Option<Self::Place>;
     fn free(&mut self, place: Self::Place);
-    /// A resize to no bytes, which frees.
+    /// A realloc to 0 bytes, which frees.
     fn free_by_resize(&mut self, place: Self::Place, call: ReallocCall);
     fn usable_bytes(&self, place: Self::Place) -> u64;
-    /// Its address, as far as it says where pages begin.
+    /// Its address, exact enough to find page boundaries.
     fn address(&self, place: Self::Place) -> u64;
     fn read(&self, place: Self::Place, offset: u64, bytes: u64);
     fn write(&self, place: Self::Place, offset: u64, bytes: u64);
@@ -127,13 +127,13 @@ fn born<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, initial
             heap.write(place, range.start, bytes);
         }
         InitialTouch::FirstByte if range.start == 0 => heap.write(place, 0, 1),
-        // A grown tail has no first byte of its own; a watched object has its touches as events.
+        // A grown tail has no separate first byte; a watched object has its touches as events.
         InitialTouch::FirstByte | InitialTouch::None | InitialTouch::Watched => {}
         InitialTouch::PerPage(sides) => born_apart(heap, place, range, sides),
     }
 }
 
-/// The same where the sides of a page boundary differ, if there is one in the block.
+/// The same if the sides of a page boundary differ and the block contains one.
 #[inline(never)]
 fn born_apart<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, sides: PageTouches) {
     let boundary = PAGE_BYTES - heap.address(place) % PAGE_BYTES;
@@ -144,7 +144,7 @@ fn born_apart<H: Heap>(heap: &H, place: H::Place, range: std::ops::Range<u64>, s
     born(heap, place, boundary..range.end, sides.second());
 }
 
-/// Takes what is to be freed from its object, with the touches that the rule puts before death.
+/// Removes the block from its object before a free, and performs the touches that the rule places there.
 #[inline]
 fn last_touched<H: Heap>(heap: &H, object: &mut Object<H::Place>, touch: TouchRule) -> Option<H::Place> {
     let place = object.place.take()?;
@@ -155,7 +155,7 @@ fn last_touched<H: Heap>(heap: &H, object: &mut Object<H::Place>, touch: TouchRu
 }
 
 fn touched<H: Heap>(heap: &H, object: &Object<H::Place>, offset: u64, bytes: u64, access: Access) {
-    // A trace may claim more than the object has; nobody's memory is touched for that.
+    // A trace may claim more bytes than the object has; memory outside the object is not touched.
     let end = offset.saturating_add(bytes).min(object.bytes);
     let Some(place) = object.place.filter(|_| offset < end) else { return };
     match access {

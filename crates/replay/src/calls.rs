@@ -1,4 +1,4 @@
-//! The system calls of a replay: counted, on the trace's clock.
+//! The system calls of a replay, counted and on the trace's clock.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use hksim_native::{Os, Syscalls};
 use hksim_policy::Errno;
 use hksim_policy::memory::{Advice, Mapping};
 
-/// [`Syscalls`] that are counted; its clock shows the time of the newest event.
+/// [`Syscalls`] with counters; its clock is the time of the newest event.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     mmap: AtomicU64,
@@ -20,7 +20,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Calls so far, the one that made the reservation included.
+    /// Calls so far, including the one for the reservation.
     pub(crate) fn calls(&self) -> OsCalls {
         OsCalls {
             mmap: self.mmap.load(Relaxed) + 1,
@@ -82,7 +82,7 @@ impl Os for Counted {
 
     #[inline(always)]
     fn set_now(&self, now_ns: u64) {
-        // With real threads events arrive out of order; the clock never goes back.
+        // With real threads, events arrive out of order; the clock never goes backwards.
         if self.now_ns.load(Relaxed) < now_ns {
             self.now_ns.store(now_ns, Relaxed);
         }

@@ -20,16 +20,16 @@ use crate::system;
 use crate::threaded::Threaded;
 use crate::window::Prepared;
 
-/// What a program's `main` calls when its first argument is [`CHILD_ARGUMENT`](crate::CHILD_ARGUMENT): performs the
-/// run that its parent describes on standard input, and reports on standard output. With
-/// [`HarnessMemory`](crate::HarnessMemory) as its global allocator a child does not come so far.
+/// The child's `main`, which a program calls if its first argument is [`CHILD_ARGUMENT`](crate::CHILD_ARGUMENT). It reads
+/// the job from standard input, performs the run, and reports on standard output. A program whose global allocator is
+/// [`HarnessMemory`](crate::HarnessMemory) starts the child before `main` instead.
 pub fn child_main() -> ExitCode {
     if child_exit_code() == libc::EXIT_SUCCESS { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The same for a child that has no `main`.
+/// The same for a child that starts before `main`.
 pub(crate) fn child_exit_code() -> i32 {
-    // A thread that panics would leave the others waiting, and this process behind.
+    // If a thread only panicked, the others would wait forever and this process would not end.
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         print(panic);
@@ -44,7 +44,7 @@ pub(crate) fn child_exit_code() -> i32 {
     }
 }
 
-/// What a program that panics ends with.
+/// The exit status of a program that panics.
 const PANIC_EXIT_CODE: i32 = 101;
 
 fn serve() -> io::Result<()> {
@@ -56,7 +56,7 @@ fn serve() -> io::Result<()> {
     channel.report(&report)
 }
 
-/// Takes standard output for the channel; what else prints there goes to standard error.
+/// Uses standard output as the channel; other output to it goes to standard error.
 fn take_channel() -> io::Result<Channel> {
     // SAFETY: descriptors 1 and 2 are open, given by the parent; the new one is ours alone.
     let out = unsafe {
@@ -107,14 +107,15 @@ fn perform(channel: &mut Channel) -> Result<Report, ChildError> {
     }
 }
 
-/// Whether both are one file. (`canonicalize` would take memory of the `malloc` that is measured.)
+/// Whether both paths name the same file. (`canonicalize` would allocate from the measured `malloc`.)
 fn is_same_file(name: &CStr, library: &Path) -> bool {
     let found = std::fs::metadata(OsStr::from_bytes(name.to_bytes())).map(|file| (file.dev(), file.ino()));
     let expected = std::fs::metadata(library).map(|file| (file.dev(), file.ino()));
     matches!((found, expected), (Ok(found), Ok(expected)) if found == expected)
 }
 
-/// The loader only warns where a library can't be preloaded; a replay on the wrong allocator is no result.
+/// Checks that the library was loaded. The loader only warns if it cannot preload a library, and a replay on the wrong
+/// allocator must fail.
 fn check_loaded(library: &Path) -> Result<(), ChildError> {
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(ChildError::system("read /proc/self/maps"))?;
     let loaded =

@@ -1,51 +1,51 @@
-//! Which installs lie between two looks at a frame. The kernel's answers and the traps are all that is known here.
+//! Derives the installs between two scans of a frame, from the kernel's answers and the traps only.
 
 use hksim_engine::{ByKind, PageState};
 use hksim_linux_probe::page_flags::FolioPart;
 use serde::{Deserialize, Serialize};
 
 use crate::folios::FolioParts;
-use crate::shadow::{FRAME_PAGES, Frame};
+use crate::page_snapshot::{FRAME_PAGES, Frame};
 use crate::shared::Changed;
 
-/// A change that fits no rule: a page, what it was and is, and the traps on it (or on its frame).
+/// A change that matches no rule: a page, its states before and after, and the traps on it (or on its frame).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unclassified {
-    /// The page, from address 0.
+    /// The page number, counted from address 0.
     pub page: u64,
-    /// Its state at the first look.
+    /// Its state at the first scan.
     pub before: Option<PageState>,
-    /// Its state at the second.
+    /// Its state at the second scan.
     pub after: Option<PageState>,
-    /// Traps between the two.
+    /// Traps between the scans.
     pub traps: u64,
 }
 
-/// What may have changed the frame.
+/// The possible cause of changes in a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause<'a> {
-    /// The program ran; its traps on each page of the frame.
+    /// The program ran, with these traps on each page of the frame.
     Ran(&'a [u8; FRAME_PAGES]),
-    /// The same after a fork, and the pages whose page frame changed since.
+    /// The program ran after a fork, with the pages whose page frame changed since.
     RanForked(&'a [u8; FRAME_PAGES], &'a Changed),
-    /// A system call that populates, and the folios that the pages are parts of, where the kernel tells them.
+    /// A populating system call, with the folios of the pages if the kernel reports them.
     Populated(Option<&'a FolioParts>),
-    /// A system call that makes huge pages of what is there.
+    /// A system call that collapses present pages into huge pages.
     Collapsed,
     /// Another system call.
     Called,
-    /// Anything: traps are not known here, so nothing is classified.
+    /// Unknown: without traps, nothing is classified.
     Unseen,
 }
 
-/// Installs by kind, and what fits none.
+/// Installs by kind, and unclassified changes.
 pub(crate) struct Tally {
     pub(crate) installs: ByKind,
     pub(crate) unclassified: Vec<Unclassified>,
     pub(crate) unclassified_pages: u64,
 }
 
-/// Examples of unclassified pages that are kept.
+/// Maximum number of unclassified pages kept as examples.
 const EXAMPLES_MAX: usize = 64;
 
 impl Tally {
@@ -61,7 +61,7 @@ impl Tally {
         }
     }
 
-    /// Counts what happened to a frame that begins at `first_page`.
+    /// Counts the changes of a frame that begins at `first_page`.
     pub(crate) fn classify(&mut self, first_page: u64, before: &Frame, after: &Frame, cause: Cause<'_>) {
         match cause {
             Cause::Ran(traps) => Ran { first_page, before, after, traps, copied: None, tally: self }.classify(),
@@ -75,7 +75,7 @@ impl Tally {
         }
     }
 
-    /// A populating call takes no trap: the two looks tell all.
+    /// Counts the installs of a populating call. It takes no trap, so the two scans are sufficient.
     fn populated(&mut self, first_page: u64, before: &Frame, after: &Frame, parts: Option<&FolioParts>) {
         let was_empty = before.iter().all(Option::is_none);
         if let Some(huge) = whole(after) {
@@ -104,8 +104,8 @@ impl Tally {
         }
     }
 
-    /// Of the pages that a call populated since `before`, those that were made by fewer faults than pages are folios of
-    /// `folio_pages` pages, if such are switched on. Returns whether the call's `faults` are explained.
+    /// Reclassifies pages that a call populated since `before` as folios of `folio_pages` pages, if there were fewer faults
+    /// than pages and this size is on. Returns whether this explains the call's `faults`.
     pub(crate) fn join_populated(&mut self, before: &ByKind, faults: u64, folio_pages: Option<u64>) -> bool {
         let surplus = (self.installs.total() - before.total()).checked_sub(faults);
         let (surplus, folio_pages) = match (surplus, folio_pages) {
@@ -123,7 +123,8 @@ impl Tally {
         true
     }
 
-    /// A collapse takes neither trap nor fault: what became a huge page is an install, all else stays.
+    /// Counts the installs of a collapse, which takes neither trap nor fault: each new huge page is an install, and other
+    /// pages stay.
     fn collapsed(&mut self, first_page: u64, before: &Frame, after: &Frame) {
         match (whole(before), whole(after)) {
             (None, Some(PageState::Thp)) => self.installs.thp += 1,
@@ -136,7 +137,7 @@ impl Tally {
         }
     }
 
-    /// Any other call drops, splits or moves pages; it makes none. (Moved pages are compared by the caller.)
+    /// Handles any other call. It drops, splits or moves pages, and installs none. (The caller compares moved pages.)
     fn called(&mut self, first_page: u64, before: &Frame, after: &Frame) {
         for (at, (&before, &after)) in before.iter().zip(after).enumerate() {
             if before.is_none() && after.is_some() {
@@ -146,12 +147,12 @@ impl Tally {
     }
 }
 
-/// The state of a frame that one entry maps.
+/// The state of a frame that a single entry maps.
 fn whole(frame: &Frame) -> Option<PageState> {
     frame[0].filter(|state| matches!(state, PageState::Thp | PageState::HugeZero | PageState::Hugetlb))
 }
 
-/// What a page is once its frame's entry was split.
+/// The state of a page after its frame's entry was split.
 fn alone(state: PageState) -> PageState {
     match state {
         PageState::Thp => PageState::Base,
@@ -166,7 +167,7 @@ struct Ran<'a> {
     before: &'a Frame,
     after: &'a Frame,
     traps: &'a [u8; FRAME_PAGES],
-    /// Pages whose page frame changed since a fork, if there was one.
+    /// Pages whose page frame changed since the last fork, if any.
     copied: Option<&'a Changed>,
     tally: &'a mut Tally,
 }
@@ -179,14 +180,14 @@ impl Ran<'_> {
         }
     }
 
-    /// One entry maps the frame now: traps count for the frame, wherever they were.
+    /// Handles a frame that one entry maps now: traps count for the whole frame.
     fn classify_whole(&mut self, after: PageState) {
         let traps: u64 = self.traps.iter().map(|&traps| u64::from(traps)).sum();
         let was_empty = self.before.iter().all(Option::is_none);
         let installs = &mut self.tally.installs;
         match (whole(self.before), after, traps) {
             (Some(before), after, 0) if before == after => {}
-            // The child is gone: the write only took the permission back.
+            // The child is gone: the write only restored write permission.
             (Some(PageState::Thp), PageState::Thp, 1) if self.copied.is_some_and(|copied| !copied[0]) => {}
             (Some(PageState::HugeZero), PageState::Thp, 1) => installs.thp += 1,
             (None, PageState::Thp, 1) if was_empty => installs.thp += 1,
@@ -196,7 +197,7 @@ impl Ran<'_> {
             }
             (None, PageState::HugeZero, 1) if was_empty => installs.zero += 1,
             (None, PageState::Hugetlb, 1) if was_empty => installs.hugetlb += 1,
-            // A reserved page that was read first, in a program or by a populate, takes one more fault at its first write.
+            // A hugetlb page that was first read, by a program or a populate, takes another fault at its first write.
             (Some(PageState::Hugetlb), PageState::Hugetlb, 1) => installs.hugetlb += 1,
             (None, PageState::Hugetlb, 2) if was_empty => installs.hugetlb += 2,
             (before, ..) => self.tally.reject(Unclassified {
@@ -208,7 +209,7 @@ impl Ran<'_> {
         }
     }
 
-    /// Every page has an entry of its own.
+    /// Handles a frame in which every page has a separate entry.
     fn classify_pages(&mut self) {
         let mut in_folio = [false; FRAME_PAGES];
         if self.has_pages_without_trap() {
@@ -245,7 +246,7 @@ impl Ran<'_> {
         (0..FRAME_PAGES).any(|at| self.is_new(at) && self.traps[at] == 0)
     }
 
-    /// Finds folios between 4K and 2M: one trap made an aligned group of pages, and the largest such group is it.
+    /// Finds folios between 4K and 2M. A folio is the largest aligned group of pages that one trap installed.
     fn find_folios(&mut self, in_folio: &mut [bool; FRAME_PAGES]) {
         for at in 0..FRAME_PAGES {
             if in_folio[at] || self.traps[at] != 1 || !self.is_new(at) {
@@ -270,7 +271,7 @@ impl Ran<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shadow::ABSENT;
+    use crate::page_snapshot::ABSENT;
     use std::ops::Range;
 
     fn tally(before: &Frame, after: &Frame, trapped: &[(usize, u8)]) -> Tally {

@@ -1,4 +1,4 @@
-//! The ordered native run on a kernel that has no page-table scan: totals of the process, no pages and no kinds.
+//! The ordered native run on a kernel without page-table scans: totals of the process only, without pages and kinds.
 
 use hksim_policy::PreparedPolicy;
 use std::io;
@@ -56,11 +56,11 @@ pub(crate) fn control(trace: &mut Prepared, heap: Heap<'_>) -> Result<Report, Ch
     drive(trace, &mut null)?;
     let traps = null.watch_mut().end();
     let usage = Usage::now().since(&before);
-    std::mem::forget(null); // so do the other runs, whose calls are compared with this one's
+    std::mem::forget(null); // as the other runs do, whose calls are compared with this one's
     Ok(Report::Control(Control::new(&usage, traps)))
 }
 
-/// The measured run; `why` there is no scan.
+/// The measured run; `why` explains why there are no scans.
 pub(crate) fn measured(
     plan: PreparedPolicy,
     touch: TouchRule,

@@ -1,4 +1,4 @@
-//! What of this machine moves results.
+//! The settings and events of this machine that affect results.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use hksim_linux_probe::pressure::{reclaim_scans, thp_fallbacks};
 use hksim_linux_probe::sysfs::{THP, choice, khugepaged_collapses, number, text};
 use hksim_linux_probe::traps::TrapCounter;
 
-/// The machine as it was during a replay. Null is what it does not tell.
+/// The machine during a replay. Unknown values are null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Kernel release.
@@ -18,7 +18,7 @@ pub struct Environment {
     pub thp_enabled: Option<String>,
     /// `transparent_hugepage/defrag`.
     pub thp_defrag: Option<String>,
-    /// Sizes below 2 MiB whose huge pages are not off, as `64kB=always`.
+    /// Huge-page sizes below 2 MiB that are not off, as `64kB=always`.
     pub mthp_enabled: Vec<String>,
     /// Whether read faults may map the huge zero page.
     pub use_zero_page: Option<u64>,
@@ -26,18 +26,17 @@ pub struct Environment {
     pub numa_balancing: Option<u64>,
     /// Bytes of swap.
     pub swap_bytes: Option<u64>,
-    /// Limit of this process's memory group, in bytes or `max`.
+    /// Limit of this process's memory cgroup, in bytes or `max`.
     pub memcg_max: Option<String>,
-    /// Huge pages that khugepaged made while the replay ran, on the whole machine.
+    /// Huge pages that khugepaged installed during the replay, on the whole machine.
     pub khugepaged_collapses: Option<u64>,
-    /// Faults that got no page of the size they should have, for want of memory in one piece, while the replay ran; on the
-    /// whole machine.
+    /// Faults during the replay that fell back to smaller pages for lack of contiguous memory, on the whole machine.
     pub thp_fallbacks: Option<u64>,
-    /// Pages that reclaim and compaction looked at while the replay ran, on the whole machine: a page that is being moved makes faults
-    /// be taken twice.
+    /// Pages that reclaim and compaction scanned during the replay, on the whole machine. A fault on a page that is being
+    /// moved is taken twice.
     pub reclaim_scans: Option<u64>,
-    /// Processor time that DAMON took while the replay ran, in nanoseconds, on the whole machine: it makes faults be taken
-    /// twice ([`damon`]).
+    /// Processor time of DAMON during the replay in nanoseconds, on the whole machine. It causes faults to be taken twice
+    /// ([`damon`]).
     pub damon_ns: Option<u64>,
     /// Reserved huge pages of 2 MiB.
     pub nr_hugepages: Option<u64>,
@@ -49,13 +48,13 @@ pub struct Environment {
     pub cpu_model: Option<String>,
     /// Whether a hypervisor runs this machine.
     pub virtualised: Option<bool>,
-    /// Modes and limits of the kernel that were others after the replay, as `thp_enabled: madvise, then always`.
+    /// Modes and limits of the kernel that changed during the replay, as `thp_enabled: madvise, then always`.
     #[serde(default)]
     pub modes_changed: Vec<String>,
 }
 
 impl Environment {
-    /// Reads what stays, and the counts so far.
+    /// Reads the constant settings and the current counts.
     pub(crate) fn read() -> Environment {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok();
         let field = |key: &str| {
@@ -84,14 +83,14 @@ impl Environment {
         }
     }
 
-    /// Modes and limits that were others at `earlier`: each as it was, and as it is here.
+    /// Modes and limits that changed since `earlier`, each with the old and the new value.
     pub fn changed_since(&self, earlier: &Environment) -> Vec<String> {
         let then = earlier.modes();
         let pairs = self.modes().into_iter().zip(then).filter(|(now, then)| now.1 != then.1);
         pairs.map(|((name, now), (_, then))| format!("{name}: {then}, then {now}")).collect()
     }
 
-    /// What an administrator sets, each with its name.
+    /// The settings of the administrator, with their names.
     fn modes(&self) -> [(&'static str, String); 7] {
         let word = |mode: &Option<String>| mode.clone().unwrap_or_else(|| "unknown".into());
         let number = |mode: Option<u64>| mode.map_or_else(|| "unknown".into(), |mode| mode.to_string());
@@ -107,7 +106,7 @@ impl Environment {
         ]
     }
 
-    /// After the replay: what happened in between.
+    /// Ends the observation: turns counts into differences since the start.
     pub(crate) fn finish(mut self) -> Environment {
         let since =
             |now: Option<u64>, before: Option<u64>| now.zip(before).map(|(now, before)| now.saturating_sub(before));
@@ -121,7 +120,7 @@ impl Environment {
     }
 }
 
-/// Pages of a folio, of every size between 4K and 2M that is not off.
+/// Pages per folio, for every size between 4K and 2M that is not off.
 pub(crate) fn folio_pages() -> Vec<u64> {
     let kilobytes = |size: &String| size.split_once("kB=")?.0.parse::<u64>().ok();
     mthp_enabled().iter().filter_map(kilobytes).map(|kilobytes| kilobytes / 4).collect()

@@ -12,18 +12,18 @@ use hksim_trace::error::TraceError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The design can't be.
-    #[error("the policy can't be laid out: {0}")]
+    /// The policy is invalid.
+    #[error("the policy is invalid: {0}")]
     Design(PolicyError),
-    /// SuperSlabs on maps of their own, and real threads.
-    #[error("with real threads SuperSlabs are followed in an arena only; use --mode ordered, or --align arena")]
+    /// SuperSlabs have separate mappings, and threads are real.
+    #[error("a threaded replay can observe SuperSlabs in an arena only; use --mode ordered or --align arena")]
     MapsOfThreads,
     /// The library to preload does not exist.
     #[error("{}: cannot preload it: {source}; give the path of a shared object", path.display())]
     NoLibrary {
         /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The child could not be started, or its pipes failed.
@@ -31,36 +31,36 @@ pub enum ReplayError {
     Child {
         /// What was tried.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The child was ended by a signal.
-    #[error("the {run} run was ended by signal {signal}{hint}")]
+    /// A signal killed the child.
+    #[error("signal {signal} killed the {run} run{hint}")]
     Signal {
-        /// Which of the runs.
+        /// The run.
         run: &'static str,
         /// The signal's number.
         signal: i32,
-        /// What that may mean.
+        /// The probable cause.
         hint: &'static str,
     },
-    /// The child ended without a result.
-    #[error("the {run} run ended with exit code {code} and without a result; see its messages above")]
+    /// The child exited without a result.
+    #[error("the {run} run exited with code {code} and without a result; see its messages above")]
     NoResult {
-        /// Which of the runs.
+        /// The run.
         run: &'static str,
         /// Its exit code.
         code: i32,
     },
-    /// What the child sent can't be read.
-    #[error("the {run} run sent what is no result: {why}")]
+    /// The child's message cannot be read.
+    #[error("the {run} run sent an invalid result: {why}")]
     Garbled {
-        /// Which of the runs.
+        /// The run.
         run: &'static str,
         /// What is wrong.
         why: String,
     },
-    /// The child said why it failed.
+    /// The child reported why it failed.
     #[error("{message}")]
     Failed {
         /// Its message.
@@ -68,12 +68,12 @@ pub enum ReplayError {
     },
 }
 
-/// Why a child has no result; sent to the parent as a message.
+/// Why a child has no result. The child sends it to the parent as a message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChildError {
     #[error(transparent)]
     Trace(#[from] TraceError),
-    #[error("the policy can't be laid out: {0}")]
+    #[error("the policy is invalid: {0}")]
     Design(PolicyError),
     #[error(transparent)]
     Reserve(#[from] ReserveError),
@@ -88,14 +88,14 @@ pub(crate) enum ChildError {
     NotLoaded { path: PathBuf },
     #[error("{}: loaded, but defines no `malloc`; name an allocator's library", path.display())]
     NoAllocator { path: PathBuf },
-    #[error("the trace has {threads} threads, and a threaded replay takes {most} at most; use the ordered mode")]
+    #[error("the trace has {threads} threads, but a threaded replay allows at most {most}; use --mode ordered")]
     TooManyThreads { threads: u32, most: u32 },
-    #[error("system time is taken of ordered replays on the native allocator only")]
+    #[error("system time is measured for ordered replays on the native allocator only")]
     OrderedNativeOnly,
 }
 
 impl ChildError {
-    /// Wraps what the system said to `action`.
+    /// Wraps the system's error from `action`.
     pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> ChildError {
         move |source| ChildError::System { action, source }
     }

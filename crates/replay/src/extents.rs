@@ -1,11 +1,11 @@
-//! The pages of the address space that belong to the allocator: where it looks, and where a trap is its own.
+//! The pages of the address space that belong to the allocator. Scans and traps are limited to them.
 
 use std::io;
 use std::ops::Range;
 
 use hksim_linux_probe::resident::Resident;
 
-/// Ranges of pages, ascending, none touching the next. Made once; growing it costs no page.
+/// Ranges of pages, ascending and not adjacent. The memory is allocated once, so growing takes no page fault.
 pub(crate) struct Extents {
     starts: Resident<u64>,
     ends: Resident<u64>,
@@ -14,12 +14,12 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// Room for so many ranges.
+    /// Extents with capacity for this many ranges.
     pub(crate) fn new(capacity: usize) -> io::Result<Extents> {
         Ok(Extents { starts: Resident::zeroed(capacity)?, ends: Resident::zeroed(capacity)?, len: 0, left_out: 0 })
     }
 
-    /// Ranges for which there was no room.
+    /// Ranges that did not fit.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -29,28 +29,28 @@ impl Extents {
         self.len
     }
 
-    /// A range by its place.
+    /// A range by its index.
     pub(crate) fn get(&self, at: usize) -> Range<u64> {
         self.starts[at]..self.ends[at]
     }
 
-    /// The first range that ends behind `page`.
+    /// The index of the first range that ends after `page`.
     fn behind(&self, page: u64) -> usize {
         self.ends[..self.len].partition_point(|&end| end <= page)
     }
 
-    /// Whether a page belongs to it.
+    /// Whether a page belongs to the extents.
     pub(crate) fn contains(&self, page: u64) -> bool {
         self.overlaps(&(page..page + 1))
     }
 
-    /// Whether any page of a range belongs to it.
+    /// Whether any page of a range belongs to the extents.
     pub(crate) fn overlaps(&self, pages: &Range<u64>) -> bool {
         let at = self.behind(pages.start);
         at < self.len && self.starts[at] < pages.end
     }
 
-    /// What of a range belongs to it, in ascending order.
+    /// The parts of a range that belong to the extents, in ascending order.
     pub(crate) fn within(&self, pages: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let ranges = (self.behind(pages.start)..self.len).map(|at| self.get(at));
         let end = pages.end;
@@ -59,10 +59,10 @@ impl Extents {
             .map(move |range| range.start.max(pages.start)..range.end.min(end))
     }
 
-    /// Pages appear, those that are there stay.
+    /// Adds pages; existing ones stay.
     pub(crate) fn add(&mut self, pages: Range<u64>) {
         let (mut start, mut end) = (pages.start, pages.end);
-        // All that touch it become one with it.
+        // Merge with all adjacent and overlapping ranges.
         let first = self.ends[..self.len].partition_point(|&end| end < start);
         let behind = self.starts[..self.len].partition_point(|&start| start <= end);
         if first < behind {
@@ -71,7 +71,7 @@ impl Extents {
         self.replace(first, behind, std::iter::once(start..end));
     }
 
-    /// Pages disappear, if they are there.
+    /// Removes pages, if they are present.
     pub(crate) fn remove(&mut self, pages: Range<u64>) {
         let first = self.behind(pages.start);
         let behind = self.starts[..self.len].partition_point(|&start| start < pages.end);

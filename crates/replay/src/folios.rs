@@ -1,4 +1,4 @@
-//! How the pages that a populating call made are told apart into folios: no trap tells it.
+//! Finds the folios of pages that a populating call installed, which takes no trap.
 
 use std::io;
 
@@ -6,25 +6,25 @@ use hksim_linux_probe::page_flags::{FolioPart, PageFlags};
 use hksim_linux_probe::pagemap::PageMap;
 
 use crate::environment;
-use crate::shadow::FRAME_PAGES;
+use crate::page_snapshot::FRAME_PAGES;
 
 /// The parts of a frame's pages in their folios.
 pub(crate) type FolioParts = [FolioPart; FRAME_PAGES];
 
-/// What tells.
+/// The source of information about folios.
 pub(crate) enum Folios {
     /// Sizes between 4K and 2M are off: every page is a folio.
     Off,
-    /// The kernel's flags of page frames, for root.
+    /// The kernel's flags of page frames, which only root can read.
     Flags(FolioReader),
-    /// One size is on, of so many pages: counts of pages and of faults tell how many folios there are.
+    /// One size is on, with this many pages: the counts of pages and of faults determine the number of folios.
     OneSize(u64),
-    /// Several sizes are on, and nothing tells them apart.
+    /// Several sizes are on, and they cannot be distinguished.
     Untold,
 }
 
 impl Folios {
-    /// The best way on this machine.
+    /// The best source on this machine.
     pub(crate) fn new() -> Folios {
         match (environment::folio_pages().as_slice(), PageFlags::open()) {
             ([], _) => Folios::Off,
@@ -36,13 +36,13 @@ impl Folios {
         }
     }
 
-    /// The parts of the pages of a frame, where flags tell them. Allocates nothing.
+    /// The folio parts of the pages of a frame, if flags are available. Does not allocate.
     pub(crate) fn parts(&mut self, first_page: u64) -> Option<FolioParts> {
         if let Folios::Flags(reader) = self { Some(reader.parts(first_page)) } else { None }
     }
 }
 
-/// From a page to the flags of its frame.
+/// The folio part of a page, from the flags of its page frame.
 pub(crate) struct FolioReader {
     flags: PageFlags,
     map: PageMap,
@@ -57,7 +57,7 @@ impl FolioReader {
     fn parts(&mut self, first_page: u64) -> FolioParts {
         self.map.frame_numbers(first_page, &mut self.numbers[..]);
         std::array::from_fn(|at| match self.numbers[at] {
-            0 => FolioPart::Single, // absent: not asked for
+            0 => FolioPart::Single, // absent, so not queried
             number => self.flags.part(number).unwrap_or(FolioPart::Single),
         })
     }

@@ -1,18 +1,18 @@
-//! A real child that does nothing, forked in the middle of a replay.
+//! A real, idle child that is forked during a replay.
 //!
-//! It gets the heap and the program's code, and nothing else: neither stack nor data. So the parent's own memory is not
-//! write-protected, and every fault that the fork brings is the heap's.
+//! The child inherits only the heap and the program's code, without stack and data. The parent's other memory is therefore
+//! not write-protected, and all faults caused by the fork are the heap's.
 
 use std::io;
 
 use crate::settle::Map;
 
-/// A child that sleeps and holds no open file. Killed and waited for when dropped; it dies with its parent, too.
+/// A child that sleeps and has no open files. It is killed and reaped when dropped, and it dies with its parent.
 #[derive(Debug)]
 pub(crate) struct IdleChild(libc::pid_t);
 
 impl IdleChild {
-    /// Forks. [`keep_apart`] comes first.
+    /// Forks the child. Call [`keep_apart`] first.
     pub(crate) fn fork() -> io::Result<IdleChild> {
         let got: i64;
         let parent = std::process::id();
@@ -73,7 +73,7 @@ impl Drop for IdleChild {
     }
 }
 
-/// The children of a replay that are alive.
+/// The live children of a replay.
 #[derive(Debug)]
 pub(crate) struct Children {
     alive: Vec<(u32, IdleChild)>,
@@ -82,15 +82,15 @@ pub(crate) struct Children {
 }
 
 impl Children {
-    /// Most children at once: more would be a load of their own on the machine.
+    /// Maximum number of live children: more would be a load on the machine.
     const MAX: usize = 256;
 
-    /// None so far. Room for all is made here, as a replay must not allocate.
+    /// An empty set. Its full capacity is allocated here, because a replay must not allocate.
     pub(crate) fn none() -> Children {
         Children { alive: Vec::with_capacity(Children::MAX), refused: None }
     }
 
-    /// Forks a child, which has that number. [`keep_apart`] comes first.
+    /// Forks the child with this number. Call [`keep_apart`] first.
     pub(crate) fn fork(&mut self, number: u32) {
         if self.alive.len() == Children::MAX {
             self.refused.get_or_insert_with(|| format!("more than {} children are alive at once", Children::MAX));
@@ -99,7 +99,7 @@ impl Children {
         match IdleChild::fork() {
             Ok(child) => self.alive.push((number, child)),
             Err(why) => {
-                self.refused.get_or_insert_with(|| format!("a child cannot be forked here: {why}"));
+                self.refused.get_or_insert_with(|| format!("cannot fork a child here: {why}"));
             }
         }
     }
@@ -109,23 +109,23 @@ impl Children {
         self.alive.retain(|&(child, _)| child != number);
     }
 
-    /// Why there were fewer children than the trace has.
+    /// Why there were fewer children than in the trace.
     pub(crate) fn why_fewer(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 }
 
-/// Keeps everything but a range of addresses, and code, from children that this thread forks from now on.
+/// Excludes all memory except a range of addresses, and code, from children that this thread forks from now on.
 ///
 /// # Errors
-/// What stands in the way.
+/// The system refuses.
 pub(crate) fn keep_apart(heap_start: u64, heap_bytes: u64) -> io::Result<()> {
     leave_rseq();
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let heap = heap_start as usize..(heap_start + heap_bytes) as usize;
     for map in maps.lines().filter_map(Map::parse) {
         if !map.is_executable && !heap.contains(&map.start) {
-            // What the kernel keeps for itself it refuses; nobody writes there.
+            // The kernel refuses this for its own mappings, which no one writes to.
             // SAFETY: the advice changes what a child gets, and nothing here.
             unsafe { libc::madvise(map.start as *mut libc::c_void, map.bytes, libc::MADV_DONTFORK) };
         }
@@ -133,8 +133,8 @@ pub(crate) fn keep_apart(heap_start: u64, heap_bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes back glibc's registration of this thread's restartable sequences: the kernel writes to their area, in the thread's own
-/// memory, whenever it moves the thread, and kills a child that lacks it.
+/// Unregisters glibc's restartable sequences of this thread. The kernel writes to their area, in the thread's memory,
+/// whenever it migrates the thread, and it kills a child that lacks the area.
 fn leave_rseq() {
     /// `struct rseq` as it was first defined, which glibc registers; and its flag and signature on x86.
     const AREA_BYTES: usize = 32;

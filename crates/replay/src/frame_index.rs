@@ -1,21 +1,21 @@
-//! Which entry of the shadow is a frame's: in a table for the frames of the reservation, in a hash for all others.
+//! Maps a frame to its entry in the snapshot: a table for frames of the reservation, a hash table for all others.
 
 use std::io;
 
 use hksim_linux_probe::resident::Resident;
 
-/// Frames count from address 0, 2 MiB each.
+/// The index. Frames are numbered from address 0, 2 MiB each.
 pub(crate) struct FrameIndex {
     first: u64,
-    /// Entry + 1 of the reservation's frames; 0 where there is none.
+    /// Entry + 1 of each frame of the reservation; 0 without an entry.
     table: Resident<u32>,
-    /// Frame + 1, and in the low half the entry; 0 where there is none. A power of two, or nothing.
+    /// Frame + 1, and the entry in the low half; 0 is an empty slot. The length is a power of two, or 0.
     hash: Resident<u64>,
     hashed: usize,
 }
 
 impl FrameIndex {
-    /// For a reservation of so many frames, and for so many others at most (0, or a power of two).
+    /// An index for a reservation of `frames` frames and at most `others_max` others (0 or a power of two).
     pub(crate) fn new(frames: usize, others_max: usize) -> io::Result<FrameIndex> {
         Ok(FrameIndex {
             first: 0,
@@ -30,17 +30,17 @@ impl FrameIndex {
         self.first = first;
     }
 
-    /// The place of a frame in the table, if it is one of the reservation's.
+    /// The index of a frame in the table, if it is in the reservation.
     pub(crate) fn in_table(&self, frame: u64) -> Option<usize> {
         let at = frame.checked_sub(self.first)? as usize;
         (at < self.table.len()).then_some(at)
     }
 
-    /// The slot in which a frame's entry stands, or could.
+    /// The slot of a frame's entry, or the slot where it would be stored.
     fn slot_of(&self, frame: u64) -> Option<usize> {
         let mask = self.hash.len().checked_sub(1)?;
         let mut slot = (frame.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask;
-        // At most half of it is full.
+        // At most half of the slots are used.
         while self.hash[slot] != 0 && self.hash[slot] >> 32 != frame + 1 {
             slot = (slot + 1) & mask;
         }
@@ -58,7 +58,7 @@ impl FrameIndex {
         }
     }
 
-    /// Gives a frame that has none this entry. False if there is no room.
+    /// Sets the entry of a new frame. False if the index is full.
     pub(crate) fn set(&mut self, frame: u64, entry: usize) -> bool {
         if let Some(at) = self.in_table(frame) {
             self.table[at] = entry as u32 + 1;

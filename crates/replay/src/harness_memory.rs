@@ -1,7 +1,7 @@
-//! The harness's own memory: mappings of its own, so that the `malloc` which a replay measures is as a program finds it.
+//! The harness's memory: separate mappings, so that a replay measures a `malloc` without other blocks.
 //!
-//! A replay's process is hksim itself. Were its tables and buffers blocks of the measured `malloc`, their frees would leave
-//! free neighbours there, grow its bins, and move glibc's threshold for mappings.
+//! A replay runs in a process of hksim. If its tables and buffers were blocks of the measured `malloc`, their frees would
+//! leave free neighbours, grow its bins, and raise glibc's threshold for mappings.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -15,20 +15,20 @@ use hksim_linux_probe::resident::make_resident;
 use crate::child::child_exit_code;
 use crate::parent::CHILD_ARGUMENT;
 
-/// The global allocator of a program that replays: [`System`], except in the children of [`replay`](crate::replay), where it
-/// serves all of Rust's requests from mappings of its own.
+/// The global allocator of a program that replays. It is [`System`], except in the children of [`replay`](crate::replay),
+/// where it serves all Rust requests from separate mappings.
 ///
-/// Such children begin before `main`: the standard library's start uses `malloc`.
+/// These children start before `main`, because the start of the standard library uses `malloc`.
 #[derive(Debug)]
 pub struct HarnessMemory;
 
-/// Whether this process is such a child. Written once, before the first request of any Rust code.
+/// Whether this process is a replay's child. Written once, before the first request of any Rust code.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
 static POOL: Pool = Pool { lock: AtomicBool::new(false), lists: UnsafeCell::new(Lists::EMPTY) };
 
-/// What the C library calls before `main`. Elsewhere it passes no arguments: children start in `main`, with their memory
-/// in `malloc`.
+/// The function that the C library calls before `main`. C libraries other than glibc pass no arguments: there, children
+/// start in `main`, with their memory in `malloc`.
 #[cfg(target_env = "gnu")]
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -103,21 +103,21 @@ unsafe impl GlobalAlloc for HarnessMemory {
     }
 }
 
-/// The smallest block is 16 bytes, and each class twice the one before it.
+/// The smallest block is 16 bytes, and each class is twice the previous one.
 const SMALLEST_SHIFT: u32 = 4;
-/// Classes; larger blocks are mappings of their own.
+/// Number of classes; larger blocks have separate mappings.
 const CLASSES: usize = 13;
-/// Bytes of a mapping that is cut into blocks.
+/// Bytes of a mapping that is split into blocks.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The class that serves a layout. Blocks of a class lie at multiples of their size.
+/// The class that serves a layout. Blocks of a class are aligned to their size.
 fn class(layout: &Layout) -> Option<usize> {
     let bytes = layout.size().max(layout.align()).max(1 << SMALLEST_SHIFT).checked_next_power_of_two()?;
     let class = (bytes.trailing_zeros() - SMALLEST_SHIFT) as usize;
     (class < CLASSES).then_some(class)
 }
 
-/// Blocks of powers of two, never given back, and mappings.
+/// Blocks of powers of two, which are never returned to the kernel, and mappings.
 struct Pool {
     lock: AtomicBool,
     lists: UnsafeCell<Lists>,
@@ -129,7 +129,7 @@ unsafe impl Sync for Pool {}
 struct Lists {
     /// Free blocks of each class; each holds the address of the next.
     free: [*mut u8; CLASSES],
-    /// What is left of the newest chunk.
+    /// The unused rest of the newest chunk.
     next: usize,
     end: usize,
 }
@@ -193,7 +193,8 @@ impl Lists {
     }
 }
 
-/// Zeroed memory of its own at a multiple of `align`, never on huge pages: pages that a window finds present stay as they are.
+/// A separate zeroed mapping at a multiple of `align`, never in huge pages: pages that are present when a window opens
+/// must not change.
 fn map(bytes: usize, align: usize) -> Option<NonNull<u8>> {
     let page = PAGE_BYTES as usize;
     let bytes = bytes.checked_next_multiple_of(page)?;

@@ -1,10 +1,11 @@
-//! Replaying a trace on a real allocator, and measuring it page by page.
+//! Replays a trace on a real allocator, and measures it page by page.
 //!
-//! [`replay`] performs a [`ReplaySpec`] in fresh child processes: one without a heap (the control), one that is measured,
-//! one that is only timed. What a run costs beside its heap is made resident beforehand, so the control must show no fault.
+//! [`replay`] performs a [`ReplaySpec`] in fresh child processes: one without a heap (the control run), one that is
+//! measured, and one that is only timed. All memory other than the heap is made resident beforehand, so the control run
+//! must show no faults.
 //!
-//! Measured kinds of installs come from the kernel alone: from page-table scans before and after each system call, and
-//! from the stream of page-fault exceptions between them. No model of the kernel is used here.
+//! Kinds of installs are measured with the kernel only: by page-table scans before and after each system call, and by the
+//! stream of page-fault exceptions between them. This crate contains no model of the kernel.
 
 mod apply;
 mod calls;
@@ -23,6 +24,7 @@ mod malloc_heap;
 mod native;
 mod null;
 mod observer;
+mod page_snapshot;
 mod parent;
 mod pause;
 mod policy;
@@ -30,12 +32,11 @@ mod process;
 mod protocol;
 mod result;
 mod settle;
-mod shadow;
 mod shared;
 mod spec;
+mod split_folios;
 mod system;
 mod threaded;
-mod torn;
 mod usage;
 mod watched;
 mod window;

@@ -23,11 +23,11 @@ use hksim_linux_probe::traps::TrapCounter;
 pub(crate) struct MallocRun<'a> {
     /// The preloaded library.
     pub(crate) library: Option<&'a Path>,
-    /// How touches are made up.
+    /// The touch rule.
     pub(crate) touch: TouchRule,
 }
 
-/// What drives `malloc`.
+/// Drives `malloc`.
 struct Driver<W> {
     objects: Vec<Object<std::ptr::NonNull<u8>>>,
     touch: TouchRule,
@@ -64,7 +64,7 @@ pub(crate) fn count_traps() -> (Option<TrapCounter>, Vec<Skipped>) {
     }
 }
 
-/// A watch on the process, with what it cannot see.
+/// An observer of the process, with the figures that it cannot measure.
 pub(crate) fn watch_process() -> Result<(ProcessMemory, Vec<Skipped>), ChildError> {
     let (traps, skipped) = count_traps();
     let memory = ProcessMemory::open(traps).map_err(ChildError::system("read /proc/self"))?;
@@ -95,8 +95,8 @@ impl MallocRun<'_> {
         let driven = drive(trace, &mut driver)?;
         let faults = Usage::now().since(&before).faults;
         let traps = driver.watch.as_mut().and_then(Watch::end);
-        skipped.push(Skipped::new("installs", "the maps of a foreign allocator are not watched page by page"));
-        skipped.push(Skipped::new("os_calls", "the calls of a foreign allocator are not counted"));
+        skipped.push(Skipped::new("installs", "the mappings of other allocators are not observed page by page"));
+        skipped.push(Skipped::new("os_calls", "the system calls of other allocators are not counted"));
         skipped.extend(trace.left_out_of_malloc());
         let mut replayed = Replayed {
             faults: Some(faults),

@@ -1,4 +1,4 @@
-//! The process's own `malloc`, called by the names of the trace.
+//! The process's `malloc`, called with the operations of the trace.
 
 use std::ptr::{self, NonNull};
 
@@ -19,7 +19,7 @@ unsafe extern "C" {
 /// The byte that applications write in a replay; never zero.
 const APPLICATION_BYTE: u8 = 0xA5;
 
-/// Serves any thread.
+/// The process's `malloc`, for any thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MallocHeap;
 
@@ -72,7 +72,7 @@ impl Heap for MallocHeap {
 
     fn free_by_resize(&mut self, place: NonNull<u8>, call: ReallocCall) {
         if let Some(left) = self.resize(place, 0, call) {
-            // Some allocators answer with an empty block.
+            // Some allocators return an empty block.
             self.free(left);
         }
     }

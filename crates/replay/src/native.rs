@@ -26,10 +26,10 @@ use crate::window::{Driven, Prepared, Step, Watch, drive};
 use hksim_linux_probe::resident::make_resident;
 use hksim_linux_probe::traps::TrapStream;
 
-/// The allocator on mmap, with its driver.
+/// The allocator on real mappings, with its driver.
 pub(crate) type Native<O> = Driver<MmapMemory<O>, RunGeometry>;
 
-/// The traps of this thread, or why there are none.
+/// The trap stream of this thread, or why there is none.
 fn open_traps() -> (Option<TrapStream>, Option<Skipped>) {
     match TrapStream::open() {
         Ok(traps) => (Some(traps), None),
@@ -40,13 +40,13 @@ fn open_traps() -> (Option<TrapStream>, Option<Skipped>) {
     }
 }
 
-/// What a run needs beside its heap, made before the window opens.
+/// The memory that a run needs besides its heap, prepared before the window opens.
 pub(crate) struct Ready<O: Os> {
     tables: Tables<MmapMemory<O>>,
     addresses: Option<Addresses>,
 }
 
-/// Makes that, present.
+/// Allocates that memory and makes it present.
 pub(crate) fn ready<O: Os>(plan: &PreparedPolicy, trace: &Prepared) -> Ready<O> {
     let addresses = (plan.layout.align != Align::Arena).then(|| Addresses::new(&plan.layout));
     Ready { tables: tables(trace), addresses }
@@ -60,7 +60,7 @@ pub(crate) fn tables<O: Os>(trace: &Prepared) -> Tables<MmapMemory<O>> {
     tables
 }
 
-/// Makes memory and allocator: the first thing in the window. `located` is told where the memory lies.
+/// Creates the memory and the allocator, as the first step in the window. Calls `located` with the address of the memory.
 pub(crate) fn open<O: Os>(
     plan: PreparedPolicy,
     os: O,
@@ -78,12 +78,12 @@ pub(crate) fn step<O: Os>(heap: &mut Native<O>, event: &Event, number: u64) -> R
     heap.step(event).map_err(|why| ChildError::Drive { event: number, why })
 }
 
-/// Locks a heap as the program locked its memory. An error is what this user may not do (`RLIMIT_MEMLOCK`).
+/// Locks a heap as the program locked its memory. Fails if the user may not (`RLIMIT_MEMLOCK`).
 pub(crate) fn lock_heap<O: Os>(heap: &Native<O>, lock: MemoryLock) -> Result<(), io::Error> {
     heap.allocator().lock_memory(lock).map_err(|errno| io::Error::from_raw_os_error(errno.0))
 }
 
-/// The control run: all that a measured run does, without a heap.
+/// The control run: a measured run without a heap.
 pub(crate) fn control(plan: &PreparedPolicy, trace: &mut Prepared) -> Result<Report, ChildError> {
     let (traps, _) = open_traps();
     let Ok(observer) = Observer::new(&plan.layout, traps) else {
@@ -96,29 +96,29 @@ pub(crate) fn control(plan: &PreparedPolicy, trace: &mut Prepared) -> Result<Rep
     drive(trace, &mut null)?;
     let traps = null.watch_mut().end();
     let usage = Usage::now().since(&before);
-    std::mem::forget(null); // so do the other runs, whose calls are compared with this one's
+    std::mem::forget(null); // as the other runs do, whose calls are compared with this one's
     Ok(Report::Control(Control::new(&usage, traps)))
 }
 
-/// A heap whose every page is followed.
+/// A heap whose pages are all observed.
 struct Measured<'a> {
-    /// Never dropped: the process ends, and giving the reservation back is no call of the allocator.
+    /// Never dropped: the process ends, and the allocator does not unmap the reservation itself.
     heap: ManuallyDrop<Native<Watched>>,
     channel: &'a mut Channel,
     marks: Vec<Mark>,
     children: Children,
-    /// Why memory that the program locked is not locked here.
+    /// Why memory that the program locked is not locked in the replay.
     lock_refused: Option<io::Error>,
 }
 
 impl Measured<'_> {
     fn why_unlocked(&self) -> Option<String> {
         let refused_later = self.heap.allocator().mem.pool().locks_refused.get();
-        let later = || (refused_later > 0).then(|| format!("{refused_later} SuperSlabs that were taken later"));
+        let later = || (refused_later > 0).then(|| format!("{refused_later} later SuperSlabs were refused"));
         self.lock_refused.as_ref().map(io::Error::to_string).or_else(later)
     }
 
-    /// What the program did and this machine refused to the replay.
+    /// The program's operations that this machine refused in the replay.
     fn left_undone(&self) -> impl Iterator<Item = String> {
         let unlocked = self.why_unlocked().map(|why| {
             format!(
@@ -206,7 +206,7 @@ pub(crate) fn measured(
     Ok(Report::Measured(Box::new(report(measured, driven, faults, traps, skipped))))
 }
 
-/// What a measured run found, outside the window.
+/// The result of a measured run, collected after the window.
 fn report(
     measured: Measured<'_>,
     driven: Driven,
@@ -236,18 +236,17 @@ fn report(
     };
     replayed.note_observer(&observer);
     if traps.is_none() {
-        replayed.skipped.push(Skipped::new("installs", "they are told apart by traps, which are missing"));
+        replayed.skipped.push(Skipped::new("installs", "classifying them needs traps, which are not available"));
     }
     if let Some(lost @ 1..) = replayed.traps_lost {
-        let reason =
-            format!("{lost} traps were lost: one event touched more pages than the kernel's buffer has room for");
+        let reason = format!("{lost} traps were lost: one event touched more pages than fit the kernel's buffer");
         replayed.installs = None;
         replayed.skipped.push(Skipped::new("installs", reason));
     }
     if measured.heap.allocator().mem.addresses().is_some() {
         replayed.addresses = observer.given().map(<[u64]>::to_vec);
         if replayed.addresses.is_none() || observer.left_out() > 0 {
-            let reason = "the allocator made more maps than are followed";
+            let reason = "the allocator made more mappings than can be observed";
             replayed.skipped.push(Skipped::new("addresses, installs, marks", reason));
         }
     }
@@ -255,16 +254,17 @@ fn report(
     MeasuredReport { replayed, marks: measured.marks }
 }
 
-/// Withdraws the figures that this run could not tell, and says why.
+/// Removes the figures that this run could not measure, with the reason.
 fn note_untold(replayed: &mut Replayed, measured: &Measured<'_>, observer: &Observer) {
     if observer.folios_untold() > 0 {
         replayed.installs = None;
-        let reason = "several sizes of huge pages below 2M are on, and only root may see which of them a populate made";
+        let reason =
+            "several huge-page sizes below 2M are on, and only root can see which of them a populating call used";
         replayed.skipped.push(Skipped::new("installs", reason));
     }
     if !observer.tells_copies() {
         replayed.installs = None;
-        let reason = "copies after a fork are told by page frames, which only root may see";
+        let reason = "detecting copies after a fork needs page-frame numbers, which only root can read";
         replayed.skipped.push(Skipped::new("installs", reason));
     }
     for reason in measured.left_undone() {
@@ -272,12 +272,12 @@ fn note_untold(replayed: &mut Replayed, measured: &Measured<'_>, observer: &Obse
         replayed.skipped.push(Skipped::new("installs, marks", reason));
     }
     if observer.scan_failures() > 0 {
-        let reason = format!("{} scans were broken off by the kernel", observer.scan_failures());
+        let reason = format!("the kernel aborted {} scans", observer.scan_failures());
         replayed.skipped.push(Skipped::new("marks", reason));
     }
 }
 
-/// A heap that nobody watches.
+/// A heap without an observer.
 struct Timed {
     /// Never dropped, as in [`Measured`].
     heap: ManuallyDrop<Native<Counted>>,
@@ -290,7 +290,7 @@ impl Step for Timed {
         step(&mut self.heap, event, number)
     }
 
-    /// What is refused here the measured run was refused, too.
+    /// A refusal here also happened in the measured run, which reports it.
     fn lock(&mut self, lock: MemoryLock) {
         let _ = lock_heap(&self.heap, lock);
     }

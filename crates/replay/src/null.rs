@@ -1,4 +1,4 @@
-//! No heap: what a control run drives.
+//! The driver of a control run, which has no heap.
 
 use hksim_engine::Tables;
 use hksim_native::MmapMemory;
@@ -9,20 +9,20 @@ use crate::error::ChildError;
 use crate::native::tables;
 use crate::window::{Prepared, Step, Watch};
 
-/// Looks at each event, and is watched like a heap. It has the tables that a heap's driver has, so that a control run makes
-/// the very calls of a run but those of its heap.
+/// Reads each event and is observed like a heap. It has the same tables as a heap's driver, so that a control run makes
+/// the same system calls as a measured run, except those of the heap.
 pub(crate) struct Null<W> {
     _tables: Tables<MmapMemory<Counted>>,
     watch: W,
 }
 
 impl<W: Watch> Null<W> {
-    /// For a trace; with the watch that a measured run has.
+    /// A driver for a trace, with the observer of a measured run.
     pub(crate) fn new(trace: &Prepared, watch: W) -> Null<W> {
         Null { _tables: tables(trace), watch }
     }
 
-    /// The watch.
+    /// The observer.
     pub(crate) fn watch_mut(&mut self) -> &mut W {
         &mut self.watch
     }

@@ -1,6 +1,6 @@
-//! Follows an allocator's pages: asks the kernel before and after each system call, and at marks.
+//! Observes an allocator's pages: scans before and after each system call, and at marks.
 //!
-//! Between two looks the heap only grows, since pages go by system calls alone; so the peaks below are exact.
+//! Between two scans the heap only grows, because only system calls remove pages. The peaks are therefore exact.
 
 use std::io;
 use std::ops::Range;
@@ -14,10 +14,10 @@ use crate::classify::{Cause, Tally, Unclassified};
 use crate::extents::Extents;
 use crate::folios::Folios;
 use crate::fork::keep_apart;
+use crate::page_snapshot::{ABSENT, FRAME_PAGES, Frame, PageSnapshot};
 use crate::result::Mark;
-use crate::shadow::{ABSENT, FRAME_PAGES, Frame, Shadow};
 use crate::shared::{Changed, Shared};
-use crate::torn::Torn;
+use crate::split_folios::SplitFolios;
 use crate::usage::Usage;
 use crate::window::Watch;
 use hksim_linux_probe::modes::ModeFiles;
@@ -26,7 +26,7 @@ use hksim_linux_probe::procfs::ProcText;
 use hksim_linux_probe::resident::Resident;
 use hksim_linux_probe::traps::TrapStream;
 
-/// The highest values seen.
+/// The peaks so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peaks {
     pub(crate) rss_bytes: u64,
@@ -35,25 +35,25 @@ pub(crate) struct Peaks {
     pub(crate) page_table_bytes: u64,
 }
 
-/// What the observer itself cost inside the window, where its own tables had to grow.
+/// The observer's own cost inside the window, when its tables grew.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OwnCost {
     pub(crate) faults: u64,
     pub(crate) page_table_bytes: u64,
 }
 
-/// Frames outside the reservation that are followed, where there are such: 256 GiB of them.
+/// Maximum number of observed frames outside the reservation: 256 GiB.
 const OTHER_FRAMES_MAX: usize = 128 << 10;
-/// Addresses kept that the kernel gave to maps.
+/// Maximum number of kept addresses that the kernel chose for mappings.
 const GIVEN_MAX: usize = 256 << 10;
 
-/// Follows the pages of one allocator.
+/// Observes the pages of one allocator.
 pub(crate) struct Observer {
     base_page: u64,
     reserved_pages: u64,
-    /// What is the allocator's: its reservation, and the maps that SuperSlabs have of their own.
+    /// The allocator's memory: its reservation, and the separate mappings of SuperSlabs.
     ours: Extents,
-    /// Addresses that the kernel gave to those maps.
+    /// Addresses that the kernel chose for the separate mappings.
     given: Resident<u64>,
     given_count: usize,
     traps: Option<TrapStream>,
@@ -63,30 +63,30 @@ pub(crate) struct Observer {
     smaps: ProcText,
     modes: ModeFiles,
     modes_before: u64,
-    /// Marks at which a mode or limit of the machine was not what it was at the start.
+    /// Marks at which a mode or limit of the machine differed from the start.
     modes_moved: u64,
     vmas_elsewhere: Option<u64>,
     status: ProcText,
     folios: Folios,
-    /// Populating calls made fewer faults than pages, and nothing tells which folios they made.
+    /// Populating calls with fewer faults than pages, whose folios are unknown.
     folios_untold: u64,
-    /// Frames of the reservation that reserved huge pages are mapped in: 1.
+    /// 1 for each frame of the reservation in which hugetlb pages are mapped.
     hugetlb: Resident<u8>,
     page_table_bytes_before: u64,
-    /// What was shared at the last fork, if there was one.
+    /// The page frames shared at the last fork, if any.
     shared: Option<Shared>,
-    torn: Torn,
-    pub(crate) shadow: Shadow,
+    split_folios: SplitFolios,
+    pub(crate) snapshot: PageSnapshot,
     pub(crate) tally: Tally,
     pub(crate) peaks: Peaks,
     pub(crate) own: OwnCost,
 }
 
 impl Observer {
-    /// An observer of memory laid out so. `traps` is missing where the kernel does not give them.
+    /// An observer of memory with this layout. `traps` is `None` if the kernel does not provide them.
     pub(crate) fn new(layout: &Layout, traps: Option<TrapStream>) -> io::Result<Observer> {
         let frames = layout.bytes().div_ceil(HUGE_PAGE_BYTES) as usize;
-        // Each SuperSlab has a map of its own, of which a fixed place may be unmapped and mapped again.
+        // Each SuperSlab has a separate mapping, whose metadata may be unmapped and mapped again.
         let (others_max, given_max, extents_max) = match layout.align {
             Align::Arena => (0, 0, 4 << 10),
             Align::Trim | Align::Kernel => (OTHER_FRAMES_MAX, GIVEN_MAX, 64 << 10),
@@ -112,36 +112,36 @@ impl Observer {
             shared: None,
             folios: Folios::new(),
             folios_untold: 0,
-            torn: Torn::new(frames)?,
-            shadow: Shadow::new(frames, others_max)?,
+            split_folios: SplitFolios::new(frames)?,
+            snapshot: PageSnapshot::new(frames, others_max)?,
             tally: Tally::new(),
             peaks: Peaks::default(),
             own: OwnCost::default(),
         })
     }
 
-    /// Says where the reservation lies. Traps on it may already wait.
+    /// Sets the address of the reservation. Traps on it may already be queued.
     pub(crate) fn locate(&mut self, base: u64) {
         self.base_page = base / PAGE_BYTES;
-        self.shadow.locate(base / HUGE_PAGE_BYTES);
+        self.snapshot.locate(base / HUGE_PAGE_BYTES);
         self.ours.add(self.base_page..self.base_page + self.reserved_pages);
         let ours = self.note_vmas();
-        // The page of system calls in the kernel's half is listed, and is no mapping of the process.
+        // The vsyscall page in the kernel's half is listed, but is not a mapping of the process.
         let all = self.maps.maps_where(|map| map.start < 1 << 63);
         self.vmas_elsewhere = all.map(|all| all.saturating_sub(ours));
     }
 
-    /// Mappings of the process that are not the allocator's; none is made while it is measured.
+    /// Mappings of the process outside the allocator. Their number is constant during the measurement.
     pub(crate) fn vmas_elsewhere(&self) -> Option<u64> {
         self.vmas_elsewhere
     }
 
-    /// Marks at which the machine's modes were not those of the start.
+    /// Marks at which the machine's modes differed from the start.
     pub(crate) fn modes_moved(&self) -> u64 {
         self.modes_moved
     }
 
-    /// The kernel put a map at an address of its choice.
+    /// Notes a mapping at an address that the kernel chose.
     pub(crate) fn mapped_anywhere(&mut self, start: u64, bytes: u64) {
         if let Some(given) = self.given.get_mut(self.given_count) {
             *given = start;
@@ -150,37 +150,37 @@ impl Observer {
         self.mapped_anew(start, bytes, false);
     }
 
-    /// The addresses of those maps, in order; `None` where there were too many to keep.
+    /// The addresses of these mappings, in order; `None` if there were too many.
     pub(crate) fn given(&self) -> Option<&[u64]> {
         self.given.get(..self.given_count)
     }
 
-    /// Ranges of addresses that could not be followed, for there were too many.
+    /// Ranges of addresses that were not observed because there were too many.
     pub(crate) fn left_out(&self) -> u64 {
         self.ours.left_out()
     }
 
-    /// A range of addresses is no longer the allocator's.
+    /// Removes a range from the allocator's memory.
     pub(crate) fn disappeared(&mut self, start: u64, bytes: u64) {
         self.ours.remove(pages_at(start, bytes));
     }
 
-    /// The stream of traps.
+    /// The trap stream.
     pub(crate) fn traps(&self) -> Option<&TrapStream> {
         self.traps.as_ref()
     }
 
-    /// Populating calls whose folios nothing tells.
+    /// Populating calls whose folios are unknown.
     pub(crate) fn folios_untold(&self) -> u64 {
         self.folios_untold
     }
 
-    /// Scans that the kernel broke off.
+    /// Scans that the kernel aborted.
     pub(crate) fn scan_failures(&self) -> u64 {
         self.page_map.failures()
     }
 
-    /// Classifies what the program did since the last look.
+    /// Classifies the program's traps since the last scan.
     pub(crate) fn look(&mut self) {
         match self.traps.as_ref() {
             None => (0..self.ours.len()).for_each(|at| self.rescan(self.ours.get(at), Cause::Unseen)),
@@ -218,16 +218,16 @@ impl Observer {
         }
     }
 
-    /// Asks the kernel about the frames that pages lie in, and classifies what changed in them.
+    /// Scans the frames of these pages, and classifies the changes.
     fn rescan(&mut self, pages: Range<u64>, cause: Cause<'_>) {
         let frames = frames_of(&pages);
         let ours = self.ours.within(pages_of(frames.start).start..pages_of(frames.end).start);
         let mut frames_seen = FramesSeen::new(self.page_map.scan_each(ours));
         for frame in frames {
             let first_page = pages_of(frame).start;
-            let hugetlb = is_hugetlb(&self.shadow, &self.hugetlb, frame);
+            let hugetlb = is_hugetlb(&self.snapshot, &self.hugetlb, frame);
             let after = frames_seen.frame(frame, hugetlb);
-            if after.is_none() && !self.shadow.is_known(frame) {
+            if after.is_none() && !self.snapshot.is_known(frame) {
                 if matches!(cause, Cause::Ran(_) | Cause::RanForked(..)) {
                     self.tally.classify(first_page, &ABSENT, &ABSENT, cause);
                 }
@@ -242,50 +242,50 @@ impl Observer {
                 }
                 other => other,
             };
-            self.tally.classify(first_page, self.shadow.frame(frame), &after, cause);
-            if self.shadow.is_full() {
-                grow(&mut self.shadow, &mut self.status, &mut self.own);
+            self.tally.classify(first_page, self.snapshot.frame(frame), &after, cause);
+            if self.snapshot.is_full() {
+                grow(&mut self.snapshot, &mut self.status, &mut self.own);
             }
-            self.shadow.set(frame, &after);
+            self.snapshot.set(frame, &after);
         }
     }
 
-    /// To be called before a system call: what it may take away counts for the peaks.
+    /// Prepares for a system call: the pages that it may remove count for the peaks.
     pub(crate) fn before_call(&mut self) {
         self.look();
         self.note_page_tables();
     }
 
-    /// After a call on a range that makes no page.
+    /// Observes a call on a range that installs no page.
     pub(crate) fn after_call(&mut self, start: u64, bytes: u64) {
         self.rescan(pages_at(start, bytes), Cause::Called);
         self.note_resident();
     }
 
-    /// After `MADV_FREE`, which splits the memory of huge pages of which the range holds a part: zeros give way to the zero page
-    /// in all of it (R10), even where another part lies in another frame.
+    /// Observes `MADV_FREE`. It splits huge pages that are partly in the range: their zero-filled pages are replaced by the
+    /// zero page (R10), even in parts that are in another frame.
     pub(crate) fn after_free(&mut self, start: u64, bytes: u64) {
         let pages = pages_at(start, bytes);
-        if self.torn.overlaps(&pages) {
-            (0..self.torn.len()).for_each(|at| self.rescan(self.torn.get(at), Cause::Called));
+        if self.split_folios.overlaps(&pages) {
+            (0..self.split_folios.len()).for_each(|at| self.rescan(self.split_folios.get(at), Cause::Called));
         }
         self.after_call(start, bytes);
     }
 
-    /// After a call that made huge pages of what was there.
+    /// Observes a call that collapsed present pages into huge pages.
     pub(crate) fn after_collapse(&mut self, start: u64, bytes: u64) {
         self.rescan(pages_at(start, bytes), Cause::Collapsed);
-        // It copies what it collects: none of these pages is shared any more, and none of them was copied by a fault.
+        // A collapse copies its pages: none of them is still shared, and none was copied by a fault.
         self.note_shared(frames_of(&pages_at(start, bytes)));
         self.note_resident();
     }
 
-    /// After a call that populated a range; `faults` is what the kernel charged for it.
+    /// Observes a call that populated a range; `faults` is the number that the kernel charged.
     pub(crate) fn after_populate(&mut self, start: u64, bytes: u64, faults: u64) {
         let before = self.tally.installs;
         self.tally.installs.cow += self.copied_within(&pages_at(start, bytes));
         self.rescan(pages_at(start, bytes), Cause::Populated(None));
-        // What is left after a fork took permissions back.
+        // The remaining faults after a fork restored write permission.
         let made = self.tally.installs.total() - before.total();
         let faults = if self.shared.is_some() { faults.min(made) } else { faults };
         let folio_pages = if let Folios::OneSize(pages) = self.folios { Some(pages) } else { None };
@@ -298,31 +298,31 @@ impl Observer {
         self.note_resident();
     }
 
-    /// After a range was mapped anew: what was there is gone, whatever is there now is new.
+    /// Observes a new mapping of a range: all earlier pages are gone, and present ones are new.
     pub(crate) fn mapped_anew(&mut self, start: u64, bytes: u64, hugetlb: bool) {
         let pages = pages_at(start, bytes);
         self.ours.add(pages.clone());
-        self.torn.forget(&pages);
+        self.split_folios.forget(&pages);
         for frame in frames_of(&pages) {
             let whole = pages_of(frame);
             let part = pages.start.max(whole.start) - whole.start..pages.end.min(whole.end) - whole.start;
-            self.shadow.forget(frame, part.start as usize..part.end as usize);
-            if let Some(at) = self.shadow.in_reservation(frame) {
+            self.snapshot.forget(frame, part.start as usize..part.end as usize);
+            if let Some(at) = self.snapshot.in_reservation(frame) {
                 self.hugetlb[at] = u8::from(hugetlb);
             }
         }
     }
 
-    /// After page tables were moved: as many pages must lie at the target as lay at the source.
+    /// Observes a move of page tables: the target must have as many pages as the source had.
     pub(crate) fn moved(&mut self, from: u64, to: u64, bytes: u64) {
-        // What lay at the target was unmapped by the move.
+        // The move unmapped the pages at the target.
         self.mapped_anew(to, bytes, false);
-        let before = self.shadow.counts();
+        let before = self.snapshot.counts();
         self.disappeared(from, bytes);
-        self.torn.moved(pages_at(from, bytes), pages_at(to, bytes));
+        self.split_folios.moved(pages_at(from, bytes), pages_at(to, bytes));
         self.rescan(pages_at(from, bytes), Cause::Unseen);
         self.rescan(pages_at(to, bytes), Cause::Unseen);
-        let after = self.shadow.counts();
+        let after = self.snapshot.counts();
         self.note_shared(frames_of(&pages_at(to, bytes)));
         if before.resident_bytes() != after.resident_bytes() {
             let page = to / PAGE_BYTES;
@@ -332,7 +332,7 @@ impl Observer {
     }
 
     fn note_resident(&mut self) {
-        let counts = self.shadow.counts();
+        let counts = self.snapshot.counts();
         self.peaks.rss_bytes = self.peaks.rss_bytes.max(counts.resident_bytes());
         self.peaks.hugetlb_bytes = self.peaks.hugetlb_bytes.max(counts.pages(PageState::Hugetlb) * PAGE_BYTES);
     }
@@ -364,8 +364,8 @@ impl Observer {
         bytes
     }
 
-    /// Looks, then scans all memory afresh: hands out every run of pages under its name, and compares with the shadow.
-    /// `pieces` are named pages in the order of their names: first page by name, and pages of the address space.
+    /// Scans all memory again, passes on every run of pages with its page name, and compares it with the snapshot. `pieces`
+    /// map page names to pages of the address space, in the order of names.
     pub(crate) fn mark_pages(
         &mut self,
         events: u64,
@@ -377,16 +377,16 @@ impl Observer {
         for (name, pages) in pieces {
             let mut seen = FramesSeen::new(self.page_map.scan(pages.start, pages.end));
             for frame in frames_of(&pages) {
-                let hugetlb = is_hugetlb(&self.shadow, &self.hugetlb, frame);
+                let hugetlb = is_hugetlb(&self.snapshot, &self.hugetlb, frame);
                 let now = seen.frame(frame, hugetlb);
-                if now.is_none() && !self.shadow.is_known(frame) {
+                if now.is_none() && !self.snapshot.is_known(frame) {
                     continue;
                 }
-                let (now, shadow) = (now.unwrap_or(ABSENT), self.shadow.frame(frame));
+                let (now, snapshot) = (now.unwrap_or(ABSENT), self.snapshot.frame(frame));
                 let whole = pages_of(frame);
                 for page in pages.start.max(whole.start)..pages.end.min(whole.end) {
                     let at = (page - whole.start) as usize;
-                    discrepancies += u64::from(shadow[at] != now[at]);
+                    discrepancies += u64::from(snapshot[at] != now[at]);
                     if let Some(state) = now[at] {
                         rss_bytes += if state.is_resident() { PAGE_BYTES } else { 0 };
                         each(PageRun { first_page: name + (page - pages.start), pages: 1, state });
@@ -408,16 +408,16 @@ impl Observer {
     }
 }
 
-/// After a fork.
+/// Observation after a fork.
 impl Observer {
-    /// To be called before a fork: everything so far is accounted for, and what the child will share is noted.
+    /// Prepares for a fork: classifies all changes so far, and notes the page frames that the child will share.
     pub(crate) fn before_fork(&mut self) -> io::Result<()> {
         self.look();
         let (base, bytes) = (self.base_page * PAGE_BYTES, self.reserved_pages * PAGE_BYTES);
         self.aside(|observer| {
             let mut shared = Shared::new();
             let frames = frames_of(&(observer.base_page..observer.base_page + observer.reserved_pages));
-            for frame in frames.filter(|&frame| observer.shadow.is_known(frame)) {
+            for frame in frames.filter(|&frame| observer.snapshot.is_known(frame)) {
                 shared.note(&observer.page_map, frame, pages_of(frame).start);
             }
             observer.shared = Some(shared);
@@ -425,12 +425,12 @@ impl Observer {
         })
     }
 
-    /// Whether copies can be told from what only took a permission back.
+    /// Whether copies can be distinguished from faults that only restored write permission.
     pub(crate) fn tells_copies(&self) -> bool {
         self.shared.as_ref().is_none_or(Shared::is_told)
     }
 
-    /// Does something that costs this process faults of its own.
+    /// Runs a function that causes faults of the observer itself.
     fn aside<T>(&mut self, run: impl FnOnce(&mut Observer) -> T) -> T {
         self.traps.iter().for_each(|traps| traps.counter().disable());
         let (faults, tables) = (Usage::now().faults, self.page_tables());
@@ -446,24 +446,24 @@ impl Observer {
         Some(self.shared.as_mut()?.changed(&self.page_map, frame, pages_of(frame).start))
     }
 
-    /// Single pages of frames that were there before a populating call and were copied by it. Comes before the scan.
+    /// Single pages that were present before a populating call, which copied them. Call it before the scan.
     fn copied_within(&mut self, pages: &Range<u64>) -> u64 {
         let mut copied = 0;
         for frame in frames_of(pages) {
-            if !self.shadow.is_known(frame) {
+            if !self.snapshot.is_known(frame) {
                 continue;
             }
             let Some(changed) = self.changed(frame) else { return 0 };
             let was_there = pages_of(frame)
-                .zip(self.shadow.frame(frame))
-                // Of a huge page that the call split, single pages are copied.
+                .zip(self.snapshot.frame(frame))
+                // If the call split a huge page, single pages of it are copied.
                 .map(|(page, &state)| pages.contains(&page) && matches!(state, Some(PageState::Base | PageState::Thp)));
             copied += was_there.zip(changed).filter(|&(was_there, changed)| was_there && changed).count() as u64;
         }
         copied
     }
 
-    /// Notes afresh what frames hold, where a fork matters.
+    /// Notes the current page frames of these frames, if there was a fork.
     fn note_shared(&mut self, frames: Range<u64>) {
         let Some(mut shared) = self.shared.take() else { return };
         self.aside(|observer| {
@@ -477,14 +477,14 @@ impl Observer {
 
 impl Watch for Observer {
     fn begin(&mut self) {
-        // Pages of an unfinished lot have another owner for the kernel, and a lot is ended on its own processor only.
+        // For the kernel, pages of an unfinished batch have another owner, and a batch ends only on its own processor.
         hksim_linux_probe::processor::pin_to_current_processor();
         self.modes_before = self.modes.digest();
         self.page_table_bytes_before = self.page_tables();
         self.traps.iter().for_each(|traps| traps.counter().enable());
     }
 
-    /// Looks if the ring is half full, so that long stretches without a system call lose no trap.
+    /// Reads the traps if the ring is half full, so that long periods without a system call lose none.
     fn relieve(&mut self) {
         if self.traps.as_ref().is_some_and(|traps| traps.waiting_bytes() * 2 > traps.capacity() as u64 * 16) {
             self.look();
@@ -504,33 +504,33 @@ impl Watch for Observer {
     }
 }
 
-/// Grows the shadow, and notes what that cost this process.
+/// Grows the snapshot, and counts the faults that this causes.
 #[cold]
-fn grow(shadow: &mut Shadow, status: &mut ProcText, own: &mut OwnCost) {
+fn grow(snapshot: &mut PageSnapshot, status: &mut ProcText, own: &mut OwnCost) {
     let (faults, tables) = (Usage::now().faults, status.number("VmPTE:"));
-    if shadow.grow().is_err() {
-        // Pages of 16 TiB are followed already; the machine has less memory than that.
+    if snapshot.grow().is_err() {
+        // The snapshot covers 16 TiB already, which is more than the machine's memory.
         return;
     }
     own.faults += Usage::now().faults - faults;
     own.page_table_bytes += (status.number("VmPTE:").unwrap_or(0) - tables.unwrap_or(0)) * 1024;
 }
 
-/// Whether a frame is known to have reserved huge pages.
-fn is_hugetlb(shadow: &Shadow, hugetlb: &[u8], frame: u64) -> bool {
-    shadow.in_reservation(frame).is_some_and(|at| hugetlb[at] != 0)
+/// Whether a frame is known to have hugetlb pages.
+fn is_hugetlb(snapshot: &PageSnapshot, hugetlb: &[u8], frame: u64) -> bool {
+    snapshot.in_reservation(frame).is_some_and(|at| hugetlb[at] != 0)
 }
 
 fn pages_at(start: u64, bytes: u64) -> Range<u64> {
     start / PAGE_BYTES..(start + bytes) / PAGE_BYTES
 }
 
-/// Whether a mapping, given by its addresses, has pages of `extents`.
+/// Whether a mapping with these addresses has pages of `extents`.
 fn is_among(extents: &Extents) -> impl Fn(Range<u64>) -> bool {
     |map| extents.overlaps(&(map.start / PAGE_BYTES..map.end / PAGE_BYTES))
 }
 
-/// The frames that pages lie in.
+/// The frames of a range of pages.
 fn frames_of(pages: &Range<u64>) -> Range<u64> {
     pages.start / FRAME_PAGES as u64..pages.end.div_ceil(FRAME_PAGES as u64)
 }
@@ -539,7 +539,7 @@ fn pages_of(frame: u64) -> Range<u64> {
     frame * FRAME_PAGES as u64..(frame + 1) * FRAME_PAGES as u64
 }
 
-/// A scan, cut into frames.
+/// A scan, divided into frames.
 struct FramesSeen<'a, I: Iterator<Item = Range<u64>>> {
     scan: PagesSeen<'a, I>,
     pending: Option<PresentPages>,
@@ -551,7 +551,7 @@ impl<'a, I: Iterator<Item = Range<u64>>> FramesSeen<'a, I> {
         FramesSeen { scan, pending }
     }
 
-    /// The pages of a frame, `None` if it has none. Frames are asked for in ascending order.
+    /// The pages of a frame, `None` if it has none. Frames must be requested in ascending order.
     fn frame(&mut self, frame: u64, hugetlb: bool) -> Option<Frame> {
         let Range { start: first, end } = pages_of(frame);
         if self.pending.is_none_or(|seen| seen.first_page >= end) {

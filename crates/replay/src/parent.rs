@@ -1,4 +1,4 @@
-//! The parent: starts a fresh child for each run, and puts their reports together.
+//! The parent: starts a fresh child for each run, and merges their reports.
 
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -17,10 +17,10 @@ use hksim_policy::vocabulary::Align;
 pub const CHILD_ARGUMENT: &str = "__replay-child";
 
 /// Replays a trace: a control run without a heap, then the runs that [`ReplaySpec::measure`] asks for, each in a fresh
-/// child process of this very program, whose `main` must hand [`CHILD_ARGUMENT`] to [`child_main`](crate::child_main).
+/// child process of this program, whose `main` must call [`child_main`](crate::child_main) for [`CHILD_ARGUMENT`].
 ///
 /// # Errors
-/// Where a run cannot be made at all. What merely cannot be measured here is null in the result, with a reason.
+/// A run cannot start. A figure that cannot be measured here is null in the result, with a reason.
 pub fn replay(spec: &ReplaySpec) -> Result<Replayed, ReplayError> {
     let spec = &checked(spec)?;
     let environment = Environment::read();
@@ -40,7 +40,7 @@ pub fn replay(spec: &ReplaySpec) -> Result<Replayed, ReplayError> {
             mark.pages = pages;
         }
     } else {
-        replayed.skipped.push(Skipped::new("installs, faults, traps, rss, marks", "not asked for"));
+        replayed.skipped.push(Skipped::new("installs, faults, traps, rss, marks", "not requested"));
     }
     if spec.measure.time {
         match run(spec, Run::Timed)?.report {
@@ -52,11 +52,11 @@ pub fn replay(spec: &ReplaySpec) -> Result<Replayed, ReplayError> {
             other => return Err(unexpected(Run::Timed, &other)),
         }
     } else {
-        replayed.skipped.push(Skipped::new("ops_per_s, user_s, sys_s", "not asked for"));
+        replayed.skipped.push(Skipped::new("ops_per_s, user_s, sys_s", "not requested"));
     }
     replayed.control = control;
     if matches!(spec.on, Target::Malloc { .. }) {
-        // Whole-process counts: what the replay itself costs is taken off.
+        // Whole-process counts: subtract the cost of the replay itself.
         replayed.faults = replayed.faults.map(|faults| faults.saturating_sub(control.faults));
         replayed.traps = replayed.traps.zip(control.traps).map(|(traps, own)| traps.saturating_sub(own));
     }
@@ -64,7 +64,7 @@ pub fn replay(spec: &ReplaySpec) -> Result<Replayed, ReplayError> {
     Ok(replayed)
 }
 
-/// What can be checked before a child runs; paths made absolute.
+/// Checks the specification before a child runs, and makes its paths absolute.
 pub(crate) fn checked(spec: &ReplaySpec) -> Result<ReplaySpec, ReplayError> {
     let mut spec = spec.clone();
     match &mut spec.on {
@@ -105,7 +105,7 @@ pub(crate) fn run(spec: &ReplaySpec, run: Run) -> Result<Received, ReplayError> 
     let job = serde_json::to_vec(&job).map_err(|why| failed("prepare the job of")(why.into()))?;
     let mut child = spawn(spec).map_err(failed("start"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A child that died before it read its job shows in its exit status.
+        // If the child died before it read its job, its exit status shows that.
         let _ = stdin.write_all(&job);
     }
     let received = match child.stdout.take() {

@@ -1,4 +1,4 @@
-//! The program's memory policies, asked of the kernel again.
+//! Repeats the program's memory-policy calls.
 
 use std::io;
 
@@ -9,14 +9,14 @@ use crate::error::ChildError;
 /// `PR_THP_DISABLE_EXCEPT_ADVISED`.
 const EXCEPT_ADVISED: libc::c_ulong = 1 << 1;
 
-/// Makes the change for this process.
+/// Applies the change to this process.
 pub(crate) fn obey(change: MemoryPolicy) -> Result<(), ChildError> {
     let none: libc::c_ulong = 0;
     let (disable, flags): (libc::c_ulong, _) = match change {
         MemoryPolicy::ThpDisable(ThpDisable::Off) => (0, none),
         MemoryPolicy::ThpDisable(ThpDisable::All) => (1, none),
         MemoryPolicy::ThpDisable(ThpDisable::ExceptAdvised) => (1, EXCEPT_ADVISED),
-        // Locked is the heap, and not the harness: the allocator is told.
+        // Only the heap is locked, not the harness, so the allocator does it.
         MemoryPolicy::LockAll(_) | MemoryPolicy::Personality(_) => return Ok(()),
     };
     // SAFETY: touches no memory.
@@ -26,5 +26,5 @@ pub(crate) fn obey(change: MemoryPolicy) -> Result<(), ChildError> {
 
 /// The kernel has refused a change.
 pub(crate) fn refused(why: io::Error) -> ChildError {
-    ChildError::system("do what the program did to its memory policy (--memory-policy ignored leaves it out)")(why)
+    ChildError::system("repeat the program's memory-policy call (skip it with --memory-policy ignored)")(why)
 }

@@ -1,4 +1,4 @@
-//! The memory of the whole process, for allocators whose maps are not ours to watch.
+//! The memory of the whole process, for allocators whose mappings cannot be observed.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::window::Watch;
 use hksim_linux_probe::procfs::ProcText;
 use hksim_linux_probe::traps::TrapCounter;
 
-/// Bytes and counts of the process at one time.
+/// Bytes and counts of the process at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     rss_bytes: u64,
@@ -15,7 +15,7 @@ struct Figures {
     vmas: u64,
 }
 
-/// Watches the process as a whole; every figure is the growth since the window began.
+/// Observes the process as a whole. All figures are growth since the start of the window.
 pub(crate) struct ProcessMemory {
     rollup: ProcText,
     status: ProcText,
@@ -27,7 +27,7 @@ pub(crate) struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Opens all sources. `traps` is missing where the kernel does not count them.
+    /// Opens all sources. `traps` is `None` if the kernel does not count them.
     pub(crate) fn open(traps: Option<TrapCounter>) -> io::Result<ProcessMemory> {
         Ok(ProcessMemory {
             rollup: ProcText::open("/proc/self/smaps_rollup")?,
@@ -40,9 +40,9 @@ impl ProcessMemory {
         })
     }
 
-    /// Writes to `clear_refs`, so that the kernel's own RSS peak starts again. Before [`Watch::begin`].
+    /// Resets the kernel's RSS peak by writing to `clear_refs`. Call it before [`Watch::begin`].
     pub(crate) fn reset_peak() {
-        // Where that is refused the kernel's peak is that of the whole process: too high, never too low.
+        // If this is refused, the kernel's peak is that of the whole process: never too low, perhaps too high.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
     }
 
@@ -70,17 +70,17 @@ impl ProcessMemory {
         self.end
     }
 
-    /// Growth of RSS: (highest, at the end).
+    /// Growth of RSS: (peak, at the end).
     pub(crate) fn rss_bytes(&self) -> (u64, u64) {
         (self.peaks.rss_bytes, self.end.rss_bytes)
     }
 
-    /// Growth of page tables, highest at a mark.
+    /// Growth of page tables, the maximum at any mark.
     pub(crate) fn page_table_bytes_peak(&self) -> u64 {
         self.peaks.page_table_bytes
     }
 
-    /// Growth of the number of VMAs, highest at a mark.
+    /// Growth of the number of VMAs, the maximum at any mark.
     pub(crate) fn vmas_peak(&self) -> u64 {
         self.peaks.vmas
     }

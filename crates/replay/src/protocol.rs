@@ -1,6 +1,6 @@
-//! What a child sends: frames of a header and a payload, on its standard output.
+//! The messages of a child on its standard output: frames of a header and a payload.
 //!
-//! Page sets are binary, since they are sent while faults are counted and nothing may be allocated; the result is JSON.
+//! Page sets are binary, because they are sent while faults are counted and allocation is forbidden. The result is JSON.
 
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,18 +14,18 @@ use crate::system::SystemRun;
 use crate::usage::Usage;
 use hksim_linux_probe::resident::{Resident, Zeroable};
 
-/// Marks a frame, so that anything else on the channel is noticed.
+/// Marks a frame, so that other output on the channel is detected.
 const MAGIC: u32 = 0x6B72_7068;
 const HEADER_BYTES: usize = 16;
-/// Frames are never larger.
+/// Maximum size of a frame.
 const FRAME_BYTES_MAX: u64 = 1 << 30;
 
-/// A part of the pages of one mark.
+/// A frame with some of the pages of one mark.
 const KIND_PAGES: u32 = 1;
-/// The result; the last frame.
+/// The last frame, with the result.
 const KIND_RESULT: u32 = 2;
 
-/// What a child reports at its end.
+/// The report of a child at its end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
     Failed { message: String },
@@ -35,7 +35,7 @@ pub(crate) enum Report {
     System(SystemRun),
 }
 
-/// A measured run: the figures that it could find, and its marks.
+/// A measured run: its figures and marks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MeasuredReport {
     pub(crate) replayed: Replayed,
@@ -51,7 +51,7 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// Of a window that took `spent`, of which `driving` was not reading the trace.
+    /// The times of a window that took `spent`; `driving` excludes reading the trace.
     pub(crate) fn new(operations: u64, driving: Duration, spent: Usage) -> Timing {
         let seconds = driving.as_secs_f64().max(f64::MIN_POSITIVE);
         Timing {
@@ -62,7 +62,7 @@ impl Timing {
     }
 }
 
-/// A run of pages on its way: first page, count, state.
+/// A run of pages in a frame: first page, count, state.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct WireRun {
@@ -89,7 +89,7 @@ impl Channel {
         Ok(Channel { out, runs: Resident::zeroed(RUNS)?, used: 0 })
     }
 
-    /// Adds a run of pages to a mark's set, joined to the last one where it continues it.
+    /// Adds a run of pages to a mark's set, merging it with the previous one if they are adjacent.
     pub(crate) fn page_run(&mut self, mark: u32, run: PageRun) -> io::Result<()> {
         let state = run.state as u64;
         if let Some(last) = self.runs[..self.used].last_mut()
@@ -107,7 +107,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends what is left of a mark's set.
+    /// Sends the rest of a mark's set.
     pub(crate) fn end_mark(&mut self, mark: u32) -> io::Result<()> {
         let bytes = self.used * RUN_BYTES;
         self.header(KIND_PAGES, 8 + bytes as u64)?;
@@ -152,7 +152,7 @@ impl Channel {
     }
 }
 
-/// Everything a child sent.
+/// All messages of a child.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) report: Report,
@@ -160,7 +160,7 @@ pub(crate) struct Received {
     pub(crate) pages: Vec<PageSet>,
 }
 
-/// Reads frames up to the result. `None` where the channel ends before it.
+/// Reads frames up to the result. `None` if the channel ends before it.
 pub(crate) fn receive(mut from: impl Read) -> Result<Option<Received>, String> {
     let mut pages = Vec::new();
     loop {

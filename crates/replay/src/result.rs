@@ -1,4 +1,4 @@
-//! What a replay found out.
+//! The result of a replay.
 
 use hksim_engine::{ByKind, Fallbacks, OsCalls, PageSet, PageState};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES};
@@ -10,19 +10,19 @@ use crate::observer::Observer;
 use crate::process::ProcessMemory;
 use crate::usage::Usage;
 
-/// Installs of a replay, from the kernel's answers only.
+/// Installs of a replay, derived from the kernel's answers only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Installs {
-    /// All kinds together.
+    /// The total over all kinds.
     pub total: u64,
     /// By kind.
     pub by_kind: ByKind,
 }
 
-/// What a run without a heap cost: the replay's own noise.
+/// The cost of a run without a heap, which is the replay's own noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Control {
-    /// `ru_minflt` of the window; 0 where only the heap's faults are counted.
+    /// `ru_minflt` of the window; 0 if only the heap's faults are counted.
     pub faults: u64,
     /// Traps of the window.
     pub traps: Option<u64>,
@@ -44,15 +44,15 @@ impl Control {
 pub struct Mark {
     /// Events before it.
     pub events: u64,
-    /// Bytes with memory behind them.
+    /// Resident bytes.
     pub rss_bytes: Option<u64>,
     /// VMAs inside the reservation.
     pub vmas: Option<u64>,
-    /// Page tables made since the window began.
+    /// Page tables allocated since the start of the window.
     pub page_table_bytes: Option<u64>,
     /// Bytes that the kernel may drop: given up by `MADV_FREE` and not written since (smaps `LazyFree`).
     pub lazy_free_bytes: Option<u64>,
-    /// Pages on which a scan of the whole reservation contradicts what was followed call by call.
+    /// Pages on which a scan of the whole reservation contradicts the observation call by call.
     pub discrepancies: u64,
     /// Every present page of the reservation. Not part of the JSON.
     #[serde(skip)]
@@ -64,23 +64,23 @@ pub struct Mark {
 pub struct Skipped {
     /// The field of [`Replayed`].
     pub figure: String,
-    /// Why it is null (or, where it is not, what it leaves out).
+    /// Why it is null, or what it omits if it is not null.
     pub reason: String,
 }
 
 impl Skipped {
-    /// Notes a figure that is missing.
+    /// Notes a missing figure.
     pub fn new(figure: &str, reason: impl std::fmt::Display) -> Skipped {
         Skipped { figure: figure.into(), reason: reason.to_string() }
     }
 }
 
-/// The result of a replay. Null is what could not be measured; [`Replayed::skipped`] says why.
+/// The result of a replay. Figures that could not be measured are null; [`Replayed::skipped`] has the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Replayed {
     /// Address of the first byte of the reservation.
     pub base_address: Option<u64>,
-    /// Where SuperSlabs have maps of their own: the addresses that the kernel gave to them, in order.
+    /// The addresses that the kernel chose for the separate mappings of SuperSlabs, in order, if they have any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<u64>>,
     /// Installs by kind.
@@ -89,31 +89,31 @@ pub struct Replayed {
     pub faults: Option<u64>,
     /// Page-fault exceptions of the window.
     pub traps: Option<u64>,
-    /// Most bytes with memory behind them, reserved huge pages included.
+    /// Peak resident bytes, including hugetlb pages.
     pub rss_bytes_peak: Option<u64>,
-    /// The same at the end.
+    /// Resident bytes at the end.
     pub rss_bytes_end: Option<u64>,
-    /// Of the peak, reserved huge pages at most.
+    /// Peak bytes in hugetlb pages.
     pub hugetlb_bytes_peak: Option<u64>,
     /// Huge pages at the end.
     pub thp_end: Option<u64>,
-    /// Most VMAs inside the reservation.
+    /// Peak number of VMAs inside the reservation.
     pub vmas_peak: Option<u64>,
-    /// Most page-table memory beyond what the window began with.
+    /// Peak page-table memory beyond that at the start of the window.
     pub page_table_bytes_peak: Option<u64>,
-    /// Mappings of the process outside the allocator's memory: they count towards `max_map_count`.
+    /// Mappings of the process outside the allocator's memory, which count towards `max_map_count`.
     pub vmas_elsewhere: Option<u64>,
-    /// Marks at which a huge-page mode or a limit of the machine was not what it was when the run began.
+    /// Marks at which a huge-page mode or a limit of the machine differed from the start of the run.
     pub modes_moved: Option<u64>,
-    /// Page-table memory that the process had before the window: SuperSlabs on maps of their own may lie on the same tables.
+    /// Page-table memory of the process before the window. Separate mappings of SuperSlabs may use the same tables.
     pub page_table_bytes_before: Option<u64>,
     /// System calls of the allocator.
     pub os_calls: Option<OsCalls>,
-    /// Those of them that the kernel refused.
+    /// System calls of the allocator that the kernel refused.
     pub os_calls_failed: Option<u64>,
-    /// SuperSlabs that hugetlb refused, by the step taken instead.
+    /// SuperSlabs that hugetlb refused, by fallback.
     pub fell_back: Option<Fallbacks>,
-    /// Allocator calls per second of driving time (reading the trace left out).
+    /// Allocator calls per second of driving time, without reading the trace.
     pub ops_per_s: Option<f64>,
     /// User seconds of the timed window.
     pub user_s: Option<f64>,
@@ -127,7 +127,7 @@ pub struct Replayed {
     pub placement: Option<String>,
     /// The run without a heap.
     pub control: Control,
-    /// Changes of pages that fit no rule (0 in a sound measurement).
+    /// Page changes that match no rule (0 in a sound measurement).
     pub unclassified_pages: Option<u64>,
     /// The first of them.
     pub unclassified: Vec<Unclassified>,
@@ -135,16 +135,16 @@ pub struct Replayed {
     pub traps_lost: Option<u64>,
     /// Memory at the marks.
     pub marks: Vec<Mark>,
-    /// What was not measured, and why.
+    /// Figures that were not measured, with the reasons.
     pub skipped: Vec<Skipped>,
-    /// What moves results on this machine.
+    /// The machine's settings and events that affect results.
     pub environment: Environment,
 }
 
 impl Replayed {
-    /// Takes over what is known of a reservation.
+    /// Copies the figures of an observed reservation.
     pub(crate) fn note_observer(&mut self, observer: &Observer) {
-        let counts = observer.shadow.counts();
+        let counts = observer.snapshot.counts();
         self.rss_bytes_peak = Some(observer.peaks.rss_bytes);
         self.rss_bytes_end = Some(counts.resident_bytes());
         self.hugetlb_bytes_peak = Some(observer.peaks.hugetlb_bytes);
@@ -156,7 +156,7 @@ impl Replayed {
         self.page_table_bytes_before = Some(observer.page_table_bytes_before());
     }
 
-    /// Takes over what is known of a process as a whole.
+    /// Copies the figures of an observed process.
     pub(crate) fn note_process(&mut self, memory: &ProcessMemory) {
         let (peak, end) = memory.rss_bytes();
         self.rss_bytes_peak = Some(peak);

@@ -1,4 +1,4 @@
-//! The last thing before a window opens: this program's own code, data and stack become present.
+//! Makes this program's code, data and stack present, as the last step before a window opens.
 
 use std::path::Path;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use hksim_policy::PAGE_BYTES;
 
 use hksim_linux_probe::resident::make_resident;
 
-/// Whose memory [`settle`] leaves alone.
+/// The memory that [`settle`] does not change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Heap<'a> {
     /// The heap that is measured is the replay's own reservation: everything else is settled.
@@ -19,7 +19,7 @@ pub(crate) enum Heap<'a> {
     },
 }
 
-/// Makes everything present that the window may use. Call it from the thread that drives, last of all.
+/// Makes everything present that the window may use. Call it last, from the driving thread.
 pub(crate) fn settle(heap: Heap<'_>) {
     touch_stack();
     // The clock's own page, which the kernel maps at its first use and nothing populates.
@@ -73,7 +73,7 @@ impl<'a> Map<'a> {
     }
 }
 
-/// Stack that a window may use.
+/// Bytes of stack that a window may use.
 const STACK_BYTES: usize = 192 << 10;
 
 /// Makes the stack below the caller present.

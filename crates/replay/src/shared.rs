@@ -1,18 +1,18 @@
-//! Which page frames lay behind pages when they were last looked at, from a fork on: a page whose frame changed since was copied.
+//! The page frames of pages at the last scan, recorded from a fork on. A page whose frame changed since was copied.
 
 use std::collections::BTreeMap;
 
-use crate::shadow::FRAME_PAGES;
+use crate::page_snapshot::FRAME_PAGES;
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::pagemap::PageMap;
 
-/// The numbers of the page frames behind 2 MiB; 0 where there is none, or where nobody may know.
+/// The page-frame numbers of 2 MiB; 0 if there is no frame, or if the number is not readable.
 pub(crate) type FrameNumbers = [u64; FRAME_PAGES];
 
 /// Pages that are not what they were.
 pub(crate) type Changed = [bool; FRAME_PAGES];
 
-/// What was shared at the last fork, as it was at the last look.
+/// The page frames shared at the last fork, as of the last scan.
 pub(crate) struct Shared {
     known: BTreeMap<u64, Box<FrameNumbers>>,
     now: Box<FrameNumbers>,
@@ -42,7 +42,7 @@ impl Shared {
         changed
     }
 
-    /// Whether the kernel tells numbers at all: it does so to root only.
+    /// Whether the kernel reports page-frame numbers, which it does only for root.
     pub(crate) fn is_told(&self) -> bool {
         self.told
     }

@@ -1,4 +1,4 @@
-//! What to replay, on what, and how.
+//! The specification of a replay.
 
 use hksim_policy::Policy;
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ pub struct ReplaySpec {
     pub trace: PathBuf,
     /// The allocator.
     pub on: Target,
-    /// How the application's touches are made up where the trace lacks them.
+    /// How the application touches its blocks, if the trace does not record it.
     pub touch: TouchRule,
-    /// Whether the program's memory policies are in force.
+    /// Whether the program's memory policies apply.
     pub memory_policy: MemoryPolicyRule,
     /// One OS thread, or those of the trace.
     pub mode: Mode,
-    /// What to find out.
+    /// What to measure.
     pub measure: Measure,
     /// Events after which the measured run stops itself (SIGSTOP) and tells its process id and the base of its
     /// reservation on standard error; for ordered native runs.
@@ -28,7 +28,7 @@ pub struct ReplaySpec {
     pub forks: Vec<ForkWindow>,
 }
 
-/// An allocator that really runs.
+/// A real allocator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
@@ -51,7 +51,7 @@ pub enum Mode {
     Threaded,
 }
 
-/// Which runs are made beside the control run.
+/// The runs besides the control run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measure {
     /// A run that counts faults, follows pages and takes page sets at marks.
@@ -103,7 +103,7 @@ pub struct WarmUp {
     pub pool_bytes: u64,
 }
 
-/// How memory that is not in huge pages is first touched.
+/// How memory outside huge pages is first touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SmallMemory {
     /// Page by page, by a fault each.

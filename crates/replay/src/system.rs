@@ -1,7 +1,7 @@
-//! Runs that tell how much processor time the kernel took.
+//! Measures how much processor time of a replay the kernel took.
 //!
-//! The kernel's account of a process looks at each tick, which says nothing of runs of some milliseconds. Here a run is looked at
-//! 4 000 times a second, and made again until there are looks enough.
+//! The kernel's accounting samples a process at each tick, which is too coarse for runs of a few milliseconds. Here a run
+//! is sampled 4 000 times per second and repeated until there are enough samples.
 
 use hksim_policy::PreparedPolicy;
 use std::hash::{BuildHasher, RandomState};
@@ -27,33 +27,33 @@ use crate::settle::{Heap, settle};
 use crate::spec::{ReplaySpec, Run, SmallMemory, WarmUp, Watched};
 use crate::window::{Prepared, Step, drive};
 
-/// One run, in the parts that it was watched for.
+/// One run, with the figures that it was observed for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SystemRun {
     /// Processor seconds of the window, in user and kernel, reading the trace left out; 0 in a run that was looked at.
     pub cpu_s: f64,
-    /// Looks that found it in the kernel.
+    /// Samples that found it in the kernel.
     pub kernel_looks: u64,
-    /// Looks that found it in the program.
+    /// Samples that found it in the program.
     pub user_looks: u64,
-    /// Looks at a loop that asks nothing of the kernel, which found it there all the same: interrupts, other programs' turns.
+    /// Samples in the kernel of a loop without system calls: interrupts, and other programs' time slices.
     pub idle_kernel_looks: u64,
-    /// Looks that found it in that loop.
+    /// Samples in the loop itself.
     pub idle_user_looks: u64,
     /// Processor seconds of the last of some first touches of the memory of the [`WarmUp`], right before; 0 in a run that was looked at.
     pub warm_up_s: f64,
 }
 
-/// Until when runs are made.
+/// When to stop repeating runs.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemEffort {
-    /// The standard error that is good enough, as a share of the system time.
+    /// The sufficient standard error, as a share of the system time.
     pub error_share: f64,
-    /// Wall time after which no further run begins.
+    /// Wall time after which no further run starts.
     pub time_max: Duration,
 }
 
-/// Least time in which the loop is looked at that asks nothing of the kernel.
+/// Minimum time for which the loop without system calls is sampled.
 const SPIN_MIN: Duration = Duration::from_millis(20);
 
 /// A run is left out that was found in the kernel so many times as often as most, and so many times more: a host that took memory back
@@ -61,11 +61,11 @@ const SPIN_MIN: Duration = Duration::from_millis(20);
 const STALL_TIMES: f64 = 2.0;
 const STALL_LOOKS: f64 = 10.0;
 
-/// Fewest and most runs.
+/// Minimum and maximum number of runs.
 const RUNS_MIN: usize = 10;
 const RUNS_MAX: usize = 1000;
 
-/// Runs of one trace on one design: every second one is looked at.
+/// Runs of one trace on one design. Every second one is sampled.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SystemRuns(pub Vec<SystemRun>);
 
@@ -74,7 +74,7 @@ impl SystemRuns {
         self.unstalled().map(of).sum::<u64>() as f64
     }
 
-    /// All runs but those that were found in the kernel far more often than most.
+    /// All runs except those with far more kernel samples than most.
     fn unstalled(&self) -> impl Iterator<Item = &SystemRun> {
         let looked = self.0.iter().filter(|run| run.kernel_looks + run.user_looks > 0);
         let most = median(looked.map(|run| run.kernel_looks as f64));
@@ -95,7 +95,7 @@ impl SystemRuns {
             return None;
         }
         let (share, idle) = (kernel / (kernel + user), idle_kernel / idle_user);
-        // One more than was seen: a few looks that found nothing do not prove that there is nothing.
+        // One more than was seen: a few samples without a hit do not prove that there are none.
         let variance =
             share * (1.0 - share) / (kernel + user) + (1.0 - share).powi(2) * (idle_kernel + 1.0) / idle_user.powi(2);
         Some((share - (1.0 - share) * idle, variance.sqrt()))
@@ -106,7 +106,7 @@ impl SystemRuns {
         Some(self.timed(|run| run.cpu_s)? * self.share().filter(|&(share, _)| share > 0.0)?.0)
     }
 
-    /// Standard error of the system time, as a part of it.
+    /// Relative standard error of the system time.
     pub fn error_share(&self) -> Option<f64> {
         self.share().filter(|&(share, _)| share > 0.0).map(|(share, error)| error / share)
     }
@@ -164,7 +164,7 @@ impl Gauge {
         Ok(match watched {
             Watched::Clock => Gauge::Clock { spent: Duration::ZERO, since: Duration::ZERO },
             Watched::Modes => {
-                let why = ChildError::system("look at processor time (kernel.perf_event_paranoid)");
+                let why = ChildError::system("sample processor time (kernel.perf_event_paranoid)");
                 Gauge::Modes { modes: CpuModes::open().map_err(why)?, looks: ModeSamples::default() }
             }
         })
@@ -185,7 +185,7 @@ impl Gauge {
     }
 }
 
-/// A heap whose processor time is watched.
+/// A heap whose processor time is measured.
 struct Looked {
     /// As in a measured run: never dropped.
     heap: ManuallyDrop<Native<Counted>>,

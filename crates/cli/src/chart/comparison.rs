@@ -1,4 +1,4 @@
-//! Allocators side by side: a bar for each figure of each, and their residency over the events beneath.
+//! A chart of allocators side by side: bars for their figures, and below them residency over events.
 
 use std::path::Path;
 
@@ -22,27 +22,27 @@ const BARS_TITLE_HEIGHT: i32 = 24;
 const BAR_HEIGHT: i32 = 20;
 const BARS_FOOT: i32 = 16;
 const TIMELINE_HEIGHT: i32 = 320;
-/// Groups of bars in a row.
+/// Groups of bars per row.
 const COLUMNS: usize = 2;
 const MARGIN: i32 = 20;
 
 /// One figure of one allocator.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// The median: how long the bar is.
+    /// The median, which is the length of the bar.
     pub value: f64,
     /// The lower quartile.
     pub low: f64,
     /// The upper quartile.
     pub high: f64,
-    /// The median in words.
+    /// The median as text.
     pub label: String,
 }
 
-/// One figure of all allocators, in the order of the lines; `None` where it could not be measured.
+/// One figure of all allocators, in the order of the lines; `None` if it was not measured.
 #[derive(Clone, Debug)]
 pub struct Bars {
-    /// What it is.
+    /// The name of the figure.
     pub title: &'static str,
     /// The bars.
     pub bars: Vec<Option<Bar>>,
@@ -81,7 +81,7 @@ fn svg(title: &str, figures: &[Bars], lines: Vec<Series>) -> Result<String> {
     Ok(svg)
 }
 
-/// Bars from zero, each with its name before and its figure behind it, and the quartiles as a thin line.
+/// Bars from zero, each between its name and its figure, with the quartiles as a thin line.
 fn draw_bars(area: &Area, figure: &Bars, lines: &[Series]) -> Result<()> {
     area.draw_text(figure.title, &text(SMALL_PX + 2, &INK), (MARGIN, 2)).map_err(drawing)?;
     let widest = |labels: &mut dyn Iterator<Item = &str>| labels.map(|label| label_width(label, SMALL_PX)).max();

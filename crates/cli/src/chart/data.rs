@@ -1,4 +1,4 @@
-//! What pictures are drawn from: a JSON result, whether just made or read from a file.
+//! The data of charts: a JSON result, fresh or read from a file.
 
 use anyhow::{Context, Result};
 use hksim_trace::header::Origin;
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::names::Names;
 use crate::commands::info::origin_text;
-use crate::flags::Choice;
+use crate::flags::RunConfig;
 use crate::flags::row::Inputs;
 
-/// A row of a result, as far as it is drawn.
+/// The parts of a result's row that are drawn.
 #[derive(Clone, Debug, Deserialize)]
 struct Row {
     trace: Trace,
@@ -44,21 +44,21 @@ pub struct Sample {
     pub rss_bytes: u64,
 }
 
-/// One trace: everything in one part of the picture.
+/// One trace, which is one part of the chart.
 #[derive(Clone, Debug)]
 pub struct Panel {
     /// The trace's name.
     pub title: String,
     /// Bytes of the fewest pages that hold the live set at its peak.
     pub floor_bytes: u64,
-    /// The designs; those on the front first, each part by falling installs.
+    /// The designs: those on the front first, each group in descending order of installs.
     pub series: Vec<Series>,
 }
 
 /// Designs with the same figures.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// In which flags they differ from others, with their values: `2M thp/hugetlb`.
+    /// The values of the flags in which they differ from others: `2M thp/hugetlb`.
     pub label: String,
     /// Installs.
     pub installs: u64,
@@ -68,14 +68,14 @@ pub struct Series {
     pub is_front: bool,
     /// Residency over the events.
     pub timeline: Vec<Sample>,
-    /// What its look is made of: the same for a design in every panel.
+    /// The rank that determines its style, equal in all panels.
     pub rank: usize,
 }
 
 /// The panels of a `sweep` or `sim` result, one for each trace.
 ///
 /// # Errors
-/// It is another result.
+/// The result is of another kind.
 pub fn panels(result: &Value) -> Result<Vec<Panel>> {
     let is_sweep = result.get("rows").is_some();
     let mut rows: Vec<Row> = if is_sweep {
@@ -98,8 +98,8 @@ pub fn panels(result: &Value) -> Result<Vec<Panel>> {
     Ok(panels)
 }
 
-/// Gives each design its rank in all panels: those that are on a front first, in the order in which panels show them. Until
-/// then a rank is the number of the series' first row in its panel, which is that of a design.
+/// Sets the rank of each design in all panels: designs on a front first, in the order of the panels. Before this, a rank is
+/// the number of the series' first row in its panel, which identifies a design.
 fn rank(panels: &mut [Panel]) {
     let mut designs: Vec<usize> = Vec::new();
     for is_front in [true, false] {
@@ -115,8 +115,8 @@ fn rank(panels: &mut [Panel]) {
 }
 
 fn panel(rows: &[Row], is_front: impl Fn(usize) -> bool) -> Panel {
-    let choices: Vec<Choice> = rows.iter().filter_map(|row| row.inputs.choice()).collect();
-    let names = Names::of(&choices);
+    let configs: Vec<RunConfig> = rows.iter().filter_map(|row| row.inputs.config()).collect();
+    let names = Names::of(&configs);
     let mut series: Vec<(Series, Vec<usize>)> = Vec::new();
     for (index, row) in rows.iter().enumerate() {
         let figures = (row.installs.total, row.rss_bytes_peak, &row.timeline);

@@ -10,7 +10,7 @@ use super::over_time::{self, Axis, time_unit};
 use super::scatter::drawing;
 use super::style::{INK, Look, SMALL_PX, text};
 
-/// Draws the faults of a script into a file: stacked bars, one for each stretch of time.
+/// Draws the faults of a script into a file, as one stacked bar per time span.
 ///
 /// # Errors
 /// The file cannot be written.

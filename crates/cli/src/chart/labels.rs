@@ -1,4 +1,4 @@
-//! Where to write labels so that nothing lies on anything.
+//! Places labels without overlaps.
 
 /// A box in pixels: left, top, right, bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl Box {
         Box { left: x - radius, top: y - radius, right: x + radius, bottom: y + radius }
     }
 
-    /// What a straight line between two points takes, if it is level or upright.
+    /// The box of a horizontal or vertical line between two points.
     pub fn along(from: (i32, i32), to: (i32, i32)) -> Box {
         Box {
             left: from.0.min(to.0) - 1,
@@ -29,12 +29,12 @@ impl Box {
         }
     }
 
-    /// Whether both have a pixel in common.
+    /// Whether the boxes share a pixel.
     pub fn overlaps(&self, other: &Box) -> bool {
         self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
     }
 
-    /// Where a line from a point should end that tells whose label this is; `None` where the label stands right beside it.
+    /// The end of a line that connects a point to this label; `None` if the label is right next to the point.
     pub fn led_from(&self, (x, y): (i32, i32)) -> Option<(i32, i32)> {
         const BESIDE: i32 = 12;
         let end = (x.clamp(self.left, self.right), y.clamp(self.top, self.bottom));
@@ -42,7 +42,7 @@ impl Box {
         (away > BESIDE).then_some(end)
     }
 
-    /// Whether the other box lies inside.
+    /// Whether the other box is inside.
     pub fn contains(&self, other: &Box) -> bool {
         self.left <= other.left && self.top <= other.top && other.right <= self.right && other.bottom <= self.bottom
     }
@@ -51,12 +51,12 @@ impl Box {
 /// Height of a label.
 pub const LABEL_HEIGHT: i32 = 15;
 
-/// About how wide a label is: the widest common sans-serif faces take this much.
+/// The approximate width of a label, for the widest common sans-serif fonts.
 pub fn label_width(text: &str, font_px: i32) -> i32 {
     (text.chars().count() as f64 * f64::from(font_px) * 0.58).ceil() as i32 + 2
 }
 
-/// A place near `point` for a label of that width, inside `area` and clear of `taken`: the nearest, right of the point first.
+/// The nearest place to `point` for a label of this width, inside `area` and clear of `taken`; right of the point first.
 pub fn place(point: (i32, i32), width: i32, area: &Box, taken: &[Box]) -> Option<Box> {
     const GAP: i32 = 9;
     const FAR_STEPS: i32 = 4;
@@ -75,7 +75,7 @@ pub fn place(point: (i32, i32), width: i32, area: &Box, taken: &[Box]) -> Option
     first_free(candidates, width, area, taken)
 }
 
-/// The first of some places (left, top) that is inside `area` and clear of `taken`.
+/// The first place (left, top) that is inside `area` and clear of `taken`.
 pub fn first_free(places: impl IntoIterator<Item = (i32, i32)>, width: i32, area: &Box, taken: &[Box]) -> Option<Box> {
     let at = |(left, top)| Box { left, top, right: left + width, bottom: top + LABEL_HEIGHT };
     let mut boxes = places.into_iter().map(at);

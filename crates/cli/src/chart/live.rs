@@ -24,7 +24,7 @@ fn svg(name: &str, info: &Info) -> Result<String> {
     let (second, second_name) = time_unit(info.duration_ns);
     let second_name = match info.clock {
         Clock::Measured => second_name.to_string(),
-        Clock::PerEvent => format!("{second_name}, made up"),
+        Clock::PerEvent => format!("{second_name}, assumed"),
     };
     let time = Axis { name: &second_name, end: info.duration_ns.max(1) as f64 / second };
     let bytes_name = format!("live bytes ({unit_name})");

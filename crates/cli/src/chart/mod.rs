@@ -1,9 +1,9 @@
-//! Pictures of results: installs against peak residency, and residency over the events beneath.
+//! Charts of results: installs against peak residency, and below it residency over events.
 //!
-//! - [`live`]: live bytes of a trace, [`faults`]: page faults of a program, both within [`over_time`]; [`comparison`]: allocators side by side;
-//!   pictures of their own.
-//! - [`data`]: what is drawn; [`scatter`] and [`timeline`]: how; [`names`] and [`labels`]: what is
-//!   written, and where; [`style`]: colours.
+//! - [`live`]: live bytes of a trace; [`faults`]: page faults of a program; both use [`over_time`]. [`comparison`]:
+//!   allocators side by side.
+//! - [`data`]: the data of charts; [`scatter`] and [`timeline`]: the panels; [`names`] and [`labels`]: names of designs and
+//!   where they are written; [`style`]: colours.
 
 pub mod comparison;
 mod data;
@@ -31,22 +31,22 @@ const TITLE_HEIGHT: i32 = 64;
 const SCATTER_HEIGHT: i32 = 420;
 const TIMELINE_HEIGHT: i32 = 320;
 
-/// Reads the name of a picture, for clap: pictures are SVG and nothing else.
+/// Reads the name of a picture, for clap. Pictures are always SVG.
 ///
 /// # Errors
-/// The name ends otherwise.
+/// The name has another extension.
 pub fn parse_picture(name: &str) -> Result<PathBuf, String> {
-    // Standard output is refused by its own name, when the file is made.
+    // Standard output has its own refusal, when the file is created.
     if name == "-" || name.to_ascii_lowercase().ends_with(".svg") {
         return Ok(name.into());
     }
-    Err("pictures are SVG: name a file that ends in .svg (rsvg-convert or a browser makes a PNG of it)".to_string())
+    Err("pictures are SVG: name a file that ends in .svg (rsvg-convert or a browser converts it to PNG)".to_string())
 }
 
 /// Draws a `sweep` or `sim` result as SVG.
 ///
 /// # Errors
-/// It is another result.
+/// The result is of another kind.
 pub fn svg(result: &Value) -> Result<String> {
     let panels = panels(result)?;
     if panels.is_empty() {
@@ -72,7 +72,7 @@ pub fn svg(result: &Value) -> Result<String> {
 /// Draws a result into a file.
 ///
 /// # Errors
-/// It is another result, or the file cannot be written.
+/// The result is of another kind, or the file cannot be written.
 pub fn write(path: &Path, result: &Value) -> Result<()> {
     crate::output::file::write(path, svg(result)?.as_bytes())
 }
@@ -82,7 +82,7 @@ fn draw(area: &DrawingArea<SVGBackend, plotters::coord::Shift>, panel: &Panel) -
     let (scatter_area, rest) = rest.split_vertically(SCATTER_HEIGHT);
     let (timeline_area, legend_area) = rest.split_vertically(TIMELINE_HEIGHT);
     title.draw_text(&panel.title, &text(20, &INK), (20, 16)).map_err(drawing)?;
-    let told = "filled: Pareto front of installs and peak RSS; line: what is above and right of it is beaten";
+    let told = "filled: Pareto front of installs and peak RSS; line: designs above and right of it are dominated";
     title.draw_text(told, &text(SMALL_PX, &FRONT), (20, 44)).map_err(drawing)?;
     scatter::draw(&scatter_area, panel)?;
     timeline::draw(&timeline_area, panel)?;

@@ -1,23 +1,23 @@
 //! Short names of designs: the values of the flags in which they differ.
 
-use crate::flags::{Choice, varied};
+use crate::flags::{RunConfig, varied};
 
-/// The designs of a panel: of each, the values of the flags that vary.
+/// The designs of a panel, each with the values of the flags that vary.
 pub struct Names {
     flags: Vec<&'static str>,
     words: Vec<Vec<String>>,
 }
 
 impl Names {
-    /// Names choices.
-    pub fn of(choices: &[Choice]) -> Names {
-        let flags = varied(choices);
-        let words = |choice: &Choice| flags.iter().map(|flag| choice.word(flag)).collect();
-        Names { words: choices.iter().map(words).collect(), flags }
+    /// The names of run configurations.
+    pub fn of(configs: &[RunConfig]) -> Names {
+        let flags = varied(configs);
+        let words = |config: &RunConfig| flags.iter().map(|flag| config.word(flag)).collect();
+        Names { words: configs.iter().map(words).collect(), flags }
     }
 
-    /// A name for designs taken together: `2M thp/hugetlb any purge` if they are every combination of some values, else the
-    /// first of them and the number of others.
+    /// A common name of several designs: `2M thp/hugetlb any purge` if they are all combinations of some values, else the
+    /// first name and the number of others.
     pub fn of_group(&self, members: &[usize]) -> String {
         if self.flags.is_empty() {
             return "this design".to_string();
@@ -36,7 +36,7 @@ impl Names {
         format!("{first} + {} equal", members.len() - 1)
     }
 
-    /// Different values of a flag among some designs.
+    /// The distinct values of a flag among several designs.
     fn values(&self, members: &[usize], column: usize) -> Vec<&str> {
         let mut values: Vec<&str> = Vec::new();
         for word in members.iter().map(|&member| self.words[member][column].as_str()) {

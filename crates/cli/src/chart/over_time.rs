@@ -1,4 +1,4 @@
-//! A picture of one quantity over time: title, axes, grid. What stands in it is the caller's.
+//! A chart of one quantity over time: title, axes and grid. The caller draws the series.
 
 use anyhow::Result;
 use plotters::coord::Shift;
@@ -18,26 +18,26 @@ pub type Page<'svg> = DrawingArea<SVGBackend<'svg>, Shift>;
 
 /// An axis from 0.
 pub struct Axis<'a> {
-    /// What stands beside it.
+    /// Its description.
     pub name: &'a str,
     /// Its end, above 0.
     pub end: f64,
 }
 
-/// An empty picture, written into `svg` when it is presented.
+/// An empty picture, which is written to `svg` when it is presented.
 ///
 /// # Errors
-/// It cannot be drawn.
+/// Drawing fails.
 pub fn page(svg: &mut String) -> Result<Page<'_>> {
     let page = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     page.fill(&WHITE).map_err(drawing)?;
     Ok(page)
 }
 
-/// A title, and below it axes and a grid to draw on.
+/// A title, with axes and a grid below it.
 ///
 /// # Errors
-/// It cannot be drawn.
+/// Drawing fails.
 pub fn chart<'svg>(page: &Page<'svg>, title: &str, time: &Axis<'_>, value: &Axis<'_>) -> Result<Chart<'svg>> {
     let (above, below) = page.split_vertically(TITLE_HEIGHT);
     above.draw_text(title, &text(18, &INK), (20, 16)).map_err(drawing)?;
@@ -59,7 +59,7 @@ pub fn chart<'svg>(page: &Page<'svg>, title: &str, time: &Axis<'_>, value: &Axis
     Ok(chart)
 }
 
-/// The unit in which a time reads well: its nanoseconds, and the axis' name.
+/// A suitable unit for a time: its nanoseconds, and the name of the axis.
 pub fn time_unit(ns: u64) -> (f64, &'static str) {
     match ns {
         0..10_000_000 => (1e3, "time (us)"),

@@ -38,7 +38,7 @@ pub fn draw(area: &Area, panel: &Panel) -> Result<()> {
     names(area, &chart, panel, unit)
 }
 
-/// A little beyond the points on both sides, and never empty.
+/// The range of the points with a margin on both sides; never empty.
 fn installs_range(series: &[Series]) -> std::ops::Range<f64> {
     let installs = || series.iter().map(|series| series.installs.max(1) as f64);
     let low = installs().fold(f64::INFINITY, f64::min).min(1e18);
@@ -46,7 +46,7 @@ fn installs_range(series: &[Series]) -> std::ops::Range<f64> {
     low / 2.0..high * 3.0
 }
 
-/// From the floor to the highest point with room for names; from 0 where that is not far below.
+/// The range from the floor to the highest point, with space for names; from 0 if that is close to the floor.
 fn rss_range(panel: &Panel, unit: f64) -> std::ops::Range<f64> {
     let bytes = || panel.series.iter().map(|series| series.rss_bytes_peak).chain([panel.floor_bytes]);
     let low = bytes().min().unwrap_or(0) as f64 / unit;
@@ -66,7 +66,7 @@ fn floor_line(chart: &mut Chart, floor: f64) -> Result<()> {
     chart.draw_series(line).map_err(drawing).map(drop)
 }
 
-/// Joins the front by steps: what lies above and right of them is beaten.
+/// Connects the front by steps: points above and right of them are dominated.
 fn front_line(chart: &mut Chart, series: &[Series], unit: f64) -> Result<()> {
     chart.draw_series(LineSeries::new(front_corners(series, unit), FRONT.stroke_width(1))).map_err(drawing).map(drop)
 }
@@ -96,10 +96,10 @@ fn points(chart: &mut Chart, series: &[Series], unit: f64) -> Result<()> {
     Ok(())
 }
 
-/// Writes names beside points, the front's first; a point whose name finds no place is named by the legend alone.
+/// Writes names next to points, starting with the front. A point without space for its name is named in the legend only.
 fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
     let plane = chart.plotting_area();
-    // Elements are placed on the page, labels on this part of it.
+    // Elements have page coordinates, labels have coordinates of this area.
     let ((x0, y0), (xs, ys)) = (area.get_base_pixel(), plane.get_pixel_range());
     let inside = Box { left: xs.start - x0, top: ys.start - y0, right: xs.end - x0, bottom: ys.end - y0 };
     let pixel = |point: (f64, f64)| {
@@ -135,7 +135,7 @@ fn names(area: &Area, chart: &Chart, panel: &Panel, unit: f64) -> Result<()> {
     })
 }
 
-/// Drawing to memory fails only by an error in the drawing itself.
+/// Converts a drawing error. Drawing to memory fails only by an error in the drawing code.
 pub fn drawing<E: std::error::Error + Send + Sync>(why: DrawingAreaErrorKind<E>) -> anyhow::Error {
     anyhow!("cannot draw: {why}")
 }

@@ -1,4 +1,4 @@
-//! Colours, fonts and scales of pictures.
+//! Colours, fonts and scales of charts.
 
 use plotters::chart::MeshStyle;
 use plotters::coord::ranged1d::Ranged;
@@ -7,7 +7,7 @@ use plotters::style::{Color, IntoFont, RGBColor, ShapeStyle, TRANSPARENT, TextSt
 
 use super::data::Series;
 
-/// Okabe and Ito's palette without its yellow, which is pale on white: told apart by colour-blind people too.
+/// Okabe and Ito's palette for colour-blind readers, without its yellow, which is pale on white.
 const PALETTE: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -17,16 +17,16 @@ const PALETTE: [RGBColor; 7] = [
     RGBColor(230, 159, 0),
     RGBColor(0, 0, 0),
 ];
-/// What has no colour of its own.
+/// Series without an individual colour.
 pub const GREY: RGBColor = RGBColor(176, 176, 176);
 /// Text and axes.
 pub const INK: RGBColor = RGBColor(51, 51, 51);
 /// Lines of the grid.
 const GRID: RGBColor = RGBColor(232, 232, 232);
-/// Points of the front, and what they are joined by.
+/// Points of the front and the line that connects them.
 pub const FRONT: RGBColor = RGBColor(130, 130, 130);
 
-/// Series with a colour of their own; the first half with full lines, the second dashed.
+/// Number of series with an individual style: the first half with solid lines, the second half dashed.
 pub const COLOURED_MAX: usize = 2 * PALETTE.len();
 
 /// Size of small text.
@@ -37,7 +37,7 @@ pub fn text(px: i32, colour: &RGBColor) -> TextStyle<'static> {
     ("sans-serif", px).into_font().color(colour)
 }
 
-/// Gives axes and grid the look that all charts have.
+/// Sets the common style of axes and grid.
 pub fn plain<'m, 'a, 'b, X: Ranged, Y: Ranged>(
     mesh: &'m mut MeshStyle<'a, 'b, X, Y, SVGBackend<'a>>,
 ) -> &'m mut MeshStyle<'a, 'b, X, Y, SVGBackend<'a>> {
@@ -55,21 +55,21 @@ pub struct Look {
     pub colour: RGBColor,
     /// Whether its line is dashed.
     pub is_dashed: bool,
-    /// Whether it has a colour and a label of its own.
+    /// Whether it has an individual colour and label.
     pub is_named: bool,
 }
 
 /// The shape of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marker {
-    /// Beside full lines.
+    /// With solid lines.
     Circle,
-    /// Beside dashed ones, whose colours are used twice.
+    /// With dashed lines, which reuse the colours.
     Square,
 }
 
 impl Look {
-    /// The look of a rank.
+    /// The style of a rank.
     pub fn of(place: usize) -> Look {
         let is_named = place < COLOURED_MAX;
         let colour = if is_named { PALETTE[place % PALETTE.len()] } else { GREY };
@@ -87,7 +87,7 @@ impl Look {
     }
 }
 
-/// The unit in which bytes up to `bytes_max` read well: bytes of the unit, its name.
+/// A suitable unit for bytes up to `bytes_max`: bytes of the unit, and its name.
 pub fn byte_unit(bytes_max: u64) -> (f64, &'static str) {
     match bytes_max {
         0..0x20_0000 => (1024.0, "KiB"),
@@ -96,7 +96,7 @@ pub fn byte_unit(bytes_max: u64) -> (f64, &'static str) {
     }
 }
 
-/// The unit in which events up to `events_max` read well: events of the unit, the axis' name.
+/// A suitable unit for events up to `events_max`: events of the unit, and the name of the axis.
 pub fn event_unit(events_max: u64) -> (f64, &'static str) {
     match events_max {
         0..10_000 => (1.0, "events"),
@@ -105,7 +105,7 @@ pub fn event_unit(events_max: u64) -> (f64, &'static str) {
     }
 }
 
-/// A tick's number without needless digits.
+/// The number of a tick, without trailing digits.
 pub fn tick(value: &f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()

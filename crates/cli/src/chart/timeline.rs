@@ -1,4 +1,4 @@
-//! Residency over the events, above the live bytes.
+//! Residency over events, with the live bytes below it.
 
 use anyhow::Result;
 use plotters::coord::Shift;
@@ -55,7 +55,7 @@ pub fn draw(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()> 
     Ok(())
 }
 
-/// Writes what the colours mean; returns nothing drawn beyond `rows` of it.
+/// Writes the legend, with at most `rows` rows.
 pub fn legend(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()> {
     let columns = legend_columns(panel);
     let width = area.dim_in_pixel().0 as i32 / columns as i32;
@@ -87,13 +87,13 @@ pub fn legend(area: &DrawingArea<SVGBackend, Shift>, panel: &Panel) -> Result<()
 
 const LEGEND_LINE: i32 = 19;
 
-/// As many columns as the longest name leaves room for.
+/// The number of columns that fit the longest name.
 fn legend_columns(panel: &Panel) -> usize {
     let longest = panel.series.iter().map(|series| series.label.chars().count()).max().unwrap_or(0);
     (90 / (longest + 14)).clamp(1, 4)
 }
 
-/// Pixels that the legend takes.
+/// The height of the legend in pixels.
 pub fn legend_height(panel: &Panel) -> i32 {
     let entries = 1 + panel.series.len().min(super::style::COLOURED_MAX + 1);
     entries.div_ceil(legend_columns(panel)) as i32 * LEGEND_LINE + 12

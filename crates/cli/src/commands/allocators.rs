@@ -1,4 +1,4 @@
-//! Allocators by name: what a word of `--allocators` or `--on` means on this machine.
+//! Looks up allocators by name, for `--allocators` and `--on`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,30 +10,30 @@ use hksim_replay::Target;
 use crate::flags::PolicyArgs;
 use crate::host;
 
-/// A word of the list, looked up.
+/// An allocator that was looked up.
 #[derive(Clone, Debug)]
 pub struct Allocator {
-    /// The word.
+    /// Its name.
     pub name: String,
-    /// What it stands for, or why it is left out.
+    /// The target of a replay, or why it is missing.
     pub found: Found,
 }
 
-/// What a name stands for.
+/// The result of a lookup.
 #[derive(Clone, Debug)]
 pub enum Found {
-    /// It can be replayed on.
+    /// A trace can be replayed on it.
     Here(Target),
-    /// This machine lacks it; the reason with its mend.
+    /// It is missing on this machine; the text has the reason and how to install it.
     Missing(String),
 }
 
 /// An allocator known by name.
 struct Known {
     name: &'static str,
-    /// File names of its library, the newest first.
+    /// File names of its library, newest first.
     files: &'static [&'static str],
-    /// The Debian package that has it.
+    /// The Debian package that contains it.
     package: &'static str,
 }
 
@@ -56,7 +56,7 @@ impl Allocator {
     /// Looks up a word of a flag: `glibc`, a known allocator, `native`, `native:POLICY`, or the path of a library.
     ///
     /// # Errors
-    /// It is none of these, the policy cannot be, or there is no such file.
+    /// The word is none of these, the policy is invalid, or the file does not exist.
     pub fn named(flag: &str, word: &str) -> Result<Allocator> {
         let found = match word.split_once(':').map_or((word, ""), |(kind, policy)| (kind, policy)) {
             ("glibc", "") => Found::Here(Target::Malloc { preload: None }),
@@ -69,7 +69,7 @@ impl Allocator {
         Ok(Allocator { name: word.to_string(), found })
     }
 
-    /// The library that is preloaded.
+    /// The library to preload.
     pub fn library(&self) -> Option<&Path> {
         match &self.found {
             Found::Here(Target::Malloc { preload }) => preload.as_deref(),
@@ -77,7 +77,7 @@ impl Allocator {
         }
     }
 
-    /// The policy, where the allocator has one.
+    /// The policy, if the allocator has one.
     pub fn policy(&self) -> Option<&Policy> {
         match &self.found {
             Found::Here(Target::Native(policy)) => Some(policy),
@@ -87,7 +87,7 @@ impl Allocator {
 }
 
 fn native(policy: &str) -> Result<Found> {
-    let policy = PolicyArgs::of_word(policy)?.choice()?.policy;
+    let policy = PolicyArgs::of_word(policy)?.config()?.policy;
     Ok(match host::lacks_for(&policy)? {
         Some(lack) => Found::Missing(lack),
         None => Found::Here(Target::Native(policy)),
@@ -115,13 +115,13 @@ fn installed(known: &Known, folders: &[PathBuf]) -> Found {
     match paths.into_iter().find(|path| path.is_file()) {
         Some(path) => Found::Here(Target::Malloc { preload: Some(path) }),
         None => Found::Missing(format!(
-            "no {} in the library folders; Debian has it in {}, or name its path (LD_LIBRARY_PATH is searched, too)",
+            "no {} in the library directories; install Debian's package {}, or give its path (LD_LIBRARY_PATH is searched too)",
             known.files[0], known.package
         )),
     }
 }
 
-/// Where the loader looks: `LD_LIBRARY_PATH`, then the folders that distributions use.
+/// The directories that are searched: `LD_LIBRARY_PATH`, then those that distributions use.
 fn folders() -> Vec<PathBuf> {
     let triplet = format!("{}-linux-gnu", env::consts::ARCH);
     let usual = ["/usr/local/lib", "/usr/lib", "/lib"];

@@ -1,4 +1,4 @@
-//! `hksim calibrate`: what page operations cost on this machine.
+//! `hksim calibrate`: times page operations on this machine.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,22 +13,23 @@ use crate::output::{Format, file, note, print, render};
 
 /// Arguments of `calibrate`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:\n  hksim calibrate -o machine.toml")]
 pub struct Args {
-    /// Profile to write, for --profile of sim and validate
+    /// Write the profile to this file, for --profile of sim, sweep and validate
     #[arg(short, long, value_name = "FILE.toml")]
     output: Option<PathBuf>,
-    /// Rounds; each times every operation once
+    /// Run at most this many rounds; each times every operation once
     #[arg(long, value_name = "N", default_value = "60", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: u32,
-    /// Begin no round after so many seconds
+    /// Start no round after this many seconds
     #[arg(long, value_name = "S", default_value = "45", value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Form of the table on standard output
+    /// Print the table on standard output in this format
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Debug, Serialize)]
 struct Line {
     operation: String,
@@ -38,10 +39,10 @@ struct Line {
     rounds: u32,
 }
 
-/// Measures and writes.
+/// Measures the operations and writes the profile.
 ///
 /// # Errors
-/// Memory cannot be mapped, or the profile not written.
+/// Memory cannot be mapped, or the profile cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     args.output.as_deref().map_or(Ok(()), file::check)?;
     let profile = measure(Effort { rounds: args.rounds, time_max: Duration::from_secs(args.seconds) })?;
@@ -51,8 +52,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if profile.kernel_share.is_none() {
         note(
-            "nobody may look at processor time here, so all of it counts as the kernel's, and `validate` will judge no time \
-             by this profile; calibrate as root, or with kernel.perf_event_paranoid at 1 or less",
+            "sampling processor time is not permitted, so all of it counts as kernel time and `validate` will judge no time \
+             by this profile; calibrate as root, or set kernel.perf_event_paranoid to 1 or less",
         );
     }
     let line = |(operation, cost): (&hksim_cost_model::Operation, &hksim_cost_model::Cost)| Line {
@@ -82,10 +83,7 @@ fn table(profile: &Profile, lines: &[Line]) -> String {
     all.push(String::new());
     all.extend(table.lines());
     all.push(String::new());
-    all.push(
-        "for each page of 4K, huge page of 2M, or call; low and high leave a quarter of the rounds below and above"
-            .into(),
-    );
+    all.push("per 4K page, 2M huge page, or call; low and high are the quartiles of the rounds".into());
     all.extend(
         profile.skipped.iter().map(|skipped| format!("skipped: {}: {}", skipped.operation.word(), skipped.reason)),
     );

@@ -1,4 +1,4 @@
-//! `hksim compare`: a trace on several allocators, side by side.
+//! `hksim compare`: replays a trace on several allocators, side by side.
 
 mod environment;
 mod rounds;
@@ -31,21 +31,24 @@ const CHECK_FAILED: u8 = 1;
 
 /// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim compare app.hkt\n  hksim compare app.hkt --allocators glibc,native,native:huge=never --runs 9"
+)]
 pub struct Args {
-    /// Trace to replay
+    /// Replay this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Allocators, in a list: glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native, native:POLICY, LIB.so. POLICY is a
-    /// preset or a policy file and any number of +FLAG=VALUE: native:hakmem+huge=never, native:huge=never
+    /// Compare these allocators: glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native, native:POLICY, LIB.so; POLICY is
+    /// a preset or a policy file plus any number of +FLAG=VALUE: native:hakmem+huge=never, native:huge=never
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "glibc,mimalloc,jemalloc,tcmalloc,native")]
     allocators: Vec<String>,
-    /// Rounds; in each every allocator runs once
+    /// Run this many rounds; each allocator runs once per round
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// ordered: one thread in trace order; threaded: the trace's own threads
+    /// Replay on one thread in trace order (ordered) or on the trace's own threads (threaded)
     #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = super::replay::parse_mode)]
     mode: Mode,
-    /// How the program touches its blocks [default: recorded where the trace has touches, else all]
+    /// Select which bytes of its blocks the program touches [default: recorded if the trace has touches, else all]
     #[arg(long, value_name = "RULE", value_parser = parse_touch)]
     touch: Option<TouchRule>,
     /// Draw the result
@@ -59,7 +62,7 @@ fn parse_touch(word: &str) -> Result<TouchRule, String> {
     TouchRule::from_word(word).ok_or_else(|| format!("rules are {}", TouchRule::ALL.map(TouchRule::word).join(", ")))
 }
 
-/// What was compared, and the figures.
+/// The comparison with its figures.
 #[derive(Debug, Serialize)]
 pub struct ComparisonReport {
     #[serde(flatten)]
@@ -77,7 +80,7 @@ pub struct ComparisonReport {
 /// Replays on every allocator, in turn.
 ///
 /// # Errors
-/// Bad input; a run that cannot be made at all.
+/// Bad input; a run that cannot start.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[args.plot.as_deref()], &[])?;
     let trace = Trace::file(&args.trace)?;
@@ -121,7 +124,7 @@ fn draw(path: &Path, report: &ComparisonReport) -> Result<()> {
         bars: rows.iter().map(|row| figure(row).map(|spread| bar(&spread, |rate| rate, show))).collect(),
     };
     let bars = [
-        timed("M calls/s (more is better)", |row| row.figures.ops_per_s, |ops| format!("{:.1}", ops / 1e6)),
+        timed("million calls/s (more is better)", |row| row.figures.ops_per_s, |ops| format!("{:.1}", ops / 1e6)),
         timed("system time", |row| row.figures.sys_s, |seconds| format!("{seconds:.3} s")),
         counted("faults", |row| row.figures.faults, count),
         counted("peak RSS", |row| row.figures.rss_bytes_peak, bytes),

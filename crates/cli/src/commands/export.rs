@@ -1,4 +1,4 @@
-//! `hksim export`: a trace in the format of another program, or the places that a design gives its objects.
+//! `hksim export`: writes a trace in another format, or the addresses at which a policy places its objects.
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
@@ -19,19 +19,22 @@ use crate::flags::PolicyArgs;
 use crate::output::file::{self, Staged};
 use crate::output::{note, units};
 
-/// First line of the addresses.
+/// Head of the address table.
 const ADDRESSES_HEAD: &str = "event,time_ns,thread,op,object,address,size";
 
 /// Arguments of `export`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim export app.hkt --to csv -o app.csv\n  hksim export app.hkt --to addresses --huge=never"
+)]
 pub struct Args {
-    /// Trace to write in another format
+    /// Export this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// The format; addresses: where the design of the policy flags places every object, as CSV
+    /// Write this format; addresses: where the policy places each object, as CSV
     #[arg(long, value_name = "KIND", value_enum)]
     to: To,
-    /// File to write instead of standard output (-)
+    /// Write to this file instead of standard output (-)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -39,13 +42,13 @@ pub struct Args {
 }
 
 impl Args {
-    /// `None` is standard output.
+    /// The output file; `None` is standard output.
     fn output(&self) -> Option<&Path> {
         self.output.as_deref().filter(|path| !file::is_standard(path))
     }
 }
 
-/// What can be written.
+/// The formats that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum To {
     Android,
@@ -56,10 +59,10 @@ enum To {
     Addresses,
 }
 
-/// Writes the trace in the other format, and says on standard error what that format cannot say.
+/// Writes the trace in another format, and notes on standard error what that format cannot represent.
 ///
 /// # Errors
-/// Bad input; output that cannot be written.
+/// Bad input, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     let kind = match args.to {
         To::Android => Kind::Android,
@@ -71,27 +74,27 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let policy = &args.policy;
     if let Some(flag) = policy.policy_flag().or(policy.kernel_flag()).or(policy.program_flag()) {
-        bail!("--{flag}: only `--to addresses` depends on a design; leave it out");
+        bail!("--{flag}: only `--to addresses` depends on the policy; leave it out");
     }
     let mut source = open(&args.trace)?;
     if kind.is_binary() && args.output().is_none() && std::io::stdout().is_terminal() {
-        bail!("--to {}: binary, and standard output is a terminal; name a file with -o", kind.name());
+        bail!("--to {}: the format is binary and standard output is a terminal; name a file with -o", kind.name());
     }
     let report = to_output(args.output(), |name, out| Ok(export(&mut source, kind, name, out)?))?;
     report.map_or(Ok(()), |report| {
-        tell(&args.trace, &report);
+        print_notes(&args.trace, &report);
         Ok(())
     })
 }
 
 fn addresses(args: &Args) -> Result<()> {
-    let choice = args.policy.choice()?;
+    let config = args.policy.config()?;
     if let Some(flag) = args.policy.kernel_flag().or(args.policy.program_flag()) {
-        bail!("--{flag}: only the allocator decides on addresses; leave it out");
+        bail!("--{flag}: addresses depend on the allocator only; leave it out");
     }
     let mut source = open(&args.trace)?;
     to_output(args.output(), |name, out| {
-        write_addresses(&mut source, &choice.policy, out).map_err(|why| match why {
+        write_addresses(&mut source, &config.policy, out).map_err(|why| match why {
             Broken::Sim(why) => why.into(),
             Broken::Write(source) => TraceError::Io { path: name.to_path_buf(), action: "write", source }.into(),
         })
@@ -107,8 +110,8 @@ fn open(path: &Path) -> Result<TraceReader> {
     Ok(source)
 }
 
-/// Runs `write` on the file, which is then written whole or not at all, or on standard output. `None` if who read standard
-/// output had seen enough.
+/// Runs `write` on the file, which is written completely or not at all, or on standard output. `None` if the reader of
+/// standard output closed the pipe.
 fn to_output<T>(
     output: Option<&Path>,
     write: impl FnOnce(&Path, &mut (dyn Write + Send)) -> Result<T>,
@@ -131,11 +134,11 @@ fn is_broken_pipe(why: &anyhow::Error) -> bool {
     matches!(why.downcast_ref(), Some(TraceError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe)
 }
 
-fn tell(path: &Path, report: &ExportReport) {
+fn print_notes(path: &Path, report: &ExportReport) {
     let [events, rows] = [report.events, report.rows].map(units::count);
-    note(&format!("{}: {events} events, {rows} lines or rows of {}", path.display(), report.kind.name()));
+    note(&format!("{}: {events} events exported as {rows} lines or rows of {}", path.display(), report.kind.name()));
     for (what, &events) in &report.losses {
-        note(&format!("not told by {}: {what}: {}", report.kind.name(), units::count(events)));
+        note(&format!("not represented in {}: {what}: {}", report.kind.name(), units::count(events)));
     }
 }
 
@@ -157,7 +160,7 @@ impl From<std::io::Error> for Broken {
     }
 }
 
-/// One line for every event that places, moves, ends or accesses an object.
+/// Writes one line for each event that allocates, moves, frees or accesses an object.
 fn write_addresses(source: &mut TraceReader, design: &Policy, out: &mut dyn Write) -> Result<(), Broken> {
     writeln!(out, "{ADDRESSES_HEAD}")?;
     let mut sizes = vec![0u64; source.summary().objects_peak as usize];

@@ -1,4 +1,4 @@
-//! `hksim gen`: traces of synthetic workloads.
+//! `hksim gen`: generates traces of synthetic workloads.
 
 use std::path::Path;
 
@@ -17,33 +17,34 @@ use crate::output::trace::TraceOut;
 /// A generator with its parameters.
 #[derive(Debug, clap::Subcommand)]
 pub enum Generator {
-    /// Random allocations and frees on a table of slots (xorshift32; writes the first byte of each block)
+    /// Generate random allocations and frees on a table of slots (xorshift32; writes the first byte of each block)
     RandomMixed(RandomMixedArgs),
-    /// One block, allocated and freed over and over
+    /// Allocate and free one block over and over
     TinyHot(TinyHotArgs),
-    /// A phased server load: ramp up, steady churn, burst, ramp down
+    /// Generate a phased server load: ramp up, steady churn, burst, ramp down
     Server(ServerArgs),
 }
 
 /// Parameters of `random-mixed`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:\n  hksim gen random-mixed --cycles 100k --ws 4k -o rm.hkt")]
 pub struct RandomMixedArgs {
-    /// Cycles; each frees the slot it draws or fills it
+    /// Run this many cycles; each draws a slot and frees it, or fills it if empty
     #[arg(long, value_name = "N", value_parser = parse_count, default_value_t = RandomMixed::default().cycles)]
     cycles: u64,
-    /// Slots
+    /// Use this many slots
     #[arg(long, value_name = "N", value_parser = parse_count_32, default_value_t = RandomMixed::default().ws)]
     ws: u32,
-    /// Seed of the random numbers, above 0
+    /// Seed the random numbers, above 0
     #[arg(long, value_name = "N", value_parser = parse_count_32, default_value_t = RandomMixed::default().seed)]
     seed: u32,
-    /// Smallest request
+    /// Request at least this size
     #[arg(long, value_name = "SIZE", value_parser = parse_block_size, default_value_t = RandomMixed::default().min)]
     min: u32,
-    /// Largest request
+    /// Request at most this size
     #[arg(long, value_name = "SIZE", value_parser = parse_block_size, default_value_t = RandomMixed::default().max)]
     max: u32,
-    /// Cycles before the main part, on the same slots with the seed + 0xDEADBEEF; a mark ends them
+    /// Run this many cycles before the main part, on the same slots with seed + 0xDEADBEEF, followed by a mark
     #[arg(long, value_name = "N", value_parser = parse_count, default_value_t = RandomMixed::default().warmup)]
     warmup: u64,
     #[command(flatten)]
@@ -52,11 +53,12 @@ pub struct RandomMixedArgs {
 
 /// Parameters of `tiny-hot`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:\n  hksim gen tiny-hot --size 128 -o hot.hkt")]
 pub struct TinyHotArgs {
-    /// Pairs of an allocation and its free
+    /// Run this many pairs of an allocation and its free
     #[arg(long, value_name = "N", value_parser = parse_count, default_value_t = TinyHot::default().cycles)]
     cycles: u64,
-    /// Size of the block
+    /// Set the size of the block
     #[arg(long, value_name = "SIZE", value_parser = parse_block_size, default_value_t = TinyHot::default().size)]
     size: u32,
     #[command(flatten)]
@@ -65,17 +67,18 @@ pub struct TinyHotArgs {
 
 /// Parameters of `server`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:\n  hksim gen server --live 64M --threads 8 -o server.hkt")]
 pub struct ServerArgs {
-    /// Requested bytes live at once, at the most
+    /// Limit the requested bytes live at once
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = Server::default().live)]
     live: u64,
-    /// Threads
+    /// Run this many threads
     #[arg(long, value_name = "N", value_parser = parse_count_32, default_value_t = Server::default().threads)]
     threads: u32,
-    /// Length in events
+    /// Generate this many events
     #[arg(long, value_name = "N", value_parser = parse_count, default_value_t = Server::default().events)]
     events: u64,
-    /// Seed of the random numbers
+    /// Seed the random numbers
     #[arg(long, value_name = "N", value_parser = parse_count, default_value_t = Server::default().seed)]
     seed: u64,
     #[command(flatten)]
@@ -92,7 +95,7 @@ struct Written {
     summary: Summary,
 }
 
-/// Bytes of a block: generated ones are below 4 GiB.
+/// Parses the size of a generated block, which is below 4 GiB.
 fn parse_block_size(word: &str) -> Result<u32, String> {
     let bytes = parse_size(word).map_err(|why| why.to_string())?;
     u32::try_from(bytes).map_err(|_| "is too large; generated blocks are smaller than 4G".to_string())
@@ -101,7 +104,7 @@ fn parse_block_size(word: &str) -> Result<u32, String> {
 /// Writes the trace.
 ///
 /// # Errors
-/// Parameters that cannot be; a file that cannot be written.
+/// The parameters are invalid, or the file cannot be written.
 pub fn run(generator: &Generator) -> Result<()> {
     let (workload, out) = match generator {
         Generator::RandomMixed(args) => {

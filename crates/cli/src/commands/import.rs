@@ -1,4 +1,4 @@
-//! `hksim import`: traces of other programs.
+//! `hksim import`: converts traces of other tools.
 
 mod faults;
 
@@ -14,30 +14,33 @@ use crate::output::{Format, print, render, units};
 
 /// Arguments of `import`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim import heaptrack.app.zst -o app.hkt\n  hksim import --faults perf.txt --plot faults.svg"
+)]
 pub struct Args {
-    /// Trace of another program: plain, gz, bz2, xz, zstd or a zip archive (- for standard input, which cannot be zip)
+    /// Convert this trace: plain, gz, bz2, xz, zstd or a zip archive (- for standard input, which cannot be zip)
     #[arg(value_name = "FILE", required_unless_present = "faults")]
     trace: Option<PathBuf>,
-    /// Explain page faults instead, by region, reason and time: what `perf script` printed (docs/how-to/faults.md; - for standard
-    /// input)
+    /// Explain page faults instead, by region, reason and time, from the output of `perf script` (docs/how-to/faults.md; - for
+    /// standard input)
     #[arg(long, value_name = "SCRIPT", conflicts_with_all = ["trace", "from"])]
     faults: Option<PathBuf>,
-    /// With --faults: a copy of the program's /proc/PID/maps, where the script has no mappings
+    /// With --faults: read mappings that the script lacks from this copy of /proc/PID/maps
     #[arg(long, value_name = "FILE", requires = "faults")]
     maps: Option<PathBuf>,
     /// With --faults: draw the faults over time
     #[arg(long, value_name = "FILE.svg", requires = "faults", value_parser = crate::chart::parse_picture)]
     plot: Option<PathBuf>,
-    /// Its format; recognised without. docs/reference/import.md names them
+    /// Read this format, as listed in docs/reference/import.md [default: recognised from the content]
     #[arg(long, value_name = "KIND")]
     from: Option<String>,
-    /// Of a trace of several processes, the one to take; the first without
+    /// Take this process of a trace of several [default: the first]
     #[arg(long, value_name = "N")]
     pid: Option<u64>,
-    /// Trace to write; with --faults, the report
+    /// Write the trace to this file; with --faults, write the report
     #[arg(short, long, value_name = "FILE.hkt", required_unless_present = "faults")]
     output: Option<PathBuf>,
-    /// Form of the report
+    /// Print the report in this format
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -59,13 +62,13 @@ pub(super) struct Imported {
 /// Converts the trace, or explains faults.
 ///
 /// # Errors
-/// Input that is no trace of a known format; output that cannot be written.
+/// The input is not a trace of a known format, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     if let Some(script) = &args.faults {
         return faults::run(args, script);
     }
     let (Some(trace), Some(output)) = (&args.trace, &args.output) else {
-        bail!("name the trace, and with -o the output")
+        bail!("name the trace, and the output with -o")
     };
     let source = args.from.as_deref().map(|name| {
         Source::from_name(name).ok_or_else(|| anyhow!("--from {name}: unknown format; formats are {}", Source::names()))
@@ -84,15 +87,15 @@ pub(super) fn table(imported: &Imported) -> String {
     let rest = rest_of_totals(report.threads, report.objects_peak);
     let mut text = format!("{file}: {events} from {read} of {}{member}, {rest}\n", report.kind);
     text += &super::info::quality_lines(&report.quality);
-    text += &format!("{:<22}of the calls known to have been made are in the trace as they were\n", share(report.share));
+    text += &format!("{:<22}of the calls known to have been made are in the trace unchanged\n", share(report.share));
     if !report.unknown.is_empty() {
-        text += &format!("{:<22}{}\n", "the source cannot say", report.unknown.join(", "));
+        text += &format!("{:<22}{}\n", "not in the source", report.unknown.join(", "));
     }
     report.notes.iter().for_each(|note| text += &format!("{:<22}{note}\n", "note"));
     text
 }
 
-/// A share in per cent, never rounded up to the whole.
+/// A share in percent, never rounded up to 100 %.
 fn share(share: f64) -> String {
     if share >= 1.0 { "100 %".to_string() } else { format!("{:.2} %", (share * 1e4).floor() / 1e2) }
 }

@@ -1,4 +1,4 @@
-//! `hksim info`: what a trace holds.
+//! `hksim info`: summarises a trace.
 
 mod sites;
 mod view;
@@ -19,27 +19,28 @@ use crate::output::{OutputArgs, note};
 
 /// Arguments of `info`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:\n  hksim info app.hkt\n  hksim info app.hkt --sites=20 --by peak")]
 pub struct Args {
-    /// Trace to read
+    /// Summarise this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
     /// Draw live bytes over time
     #[arg(long, value_name = "FILE.svg", value_parser = chart::parse_picture)]
     plot: Option<PathBuf>,
-    /// List the top N call sites with functions and lines; 10 where N is left out
+    /// List the top N call sites with functions and lines [N if omitted: 10]
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
     sites: Option<usize>,
-    /// What makes a call site a top one
+    /// Rank call sites by this figure
     #[arg(long, value_enum, default_value = "bytes", requires = "sites")]
     by: By,
     #[command(flatten)]
     output: OutputArgs,
 }
 
-/// Counts a trace.
+/// Summarises a trace.
 ///
 /// # Errors
-/// Input that is no trace; output that cannot be written.
+/// The input is not a trace, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[args.plot.as_deref()], &[])?;
     let mut reader = TraceReader::open(&args.trace)?;
@@ -59,13 +60,13 @@ pub fn run(args: &Args) -> Result<()> {
     let table = || view::table(&info, history, truncated.as_deref()) + &list();
     let result = WithSites { info: &info, top: top.as_ref() };
     match &top {
-        // The rows that were asked for.
+        // The requested rows.
         Some(top) => args.output.emit(&result, &top.rows(), table),
         None => args.output.emit(&result, &[&info], table),
     }
 }
 
-/// The result with the call sites asked for.
+/// The result with the requested call sites.
 #[derive(Serialize)]
 struct WithSites<'a> {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! `hksim mark`: naming moments of a running recording, stopping and starting it.
+//! `hksim mark`: marks moments of a running recording, and pauses and restarts it.
 
 use anyhow::{Result, bail};
 use hksim_record::control::Control;
@@ -7,38 +7,39 @@ use crate::output::note;
 
 /// Arguments of `mark`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:\n  hksim mark 4711 loaded\n  hksim mark 4711 --stop")]
 pub struct Args {
-    /// Process id of any process of the recording: of the program, not of hksim
+    /// Address the recording of this process (a process of the program, not hksim)
     #[arg(value_name = "PID")]
     pid: u32,
-    /// Name this moment in every trace of the recording
+    /// Mark this moment with a name in every trace of the recording
     #[arg(value_name = "NAME", required_unless_present_any = ["start", "stop"])]
     name: Option<String>,
-    /// Start recording again
+    /// Restart recording
     #[arg(long, conflicts_with = "stop")]
     start: bool,
-    /// Stop recording for the time being, in all processes
+    /// Pause recording in all processes
     #[arg(long)]
     stop: bool,
 }
 
-/// Does it.
+/// Marks, pauses or restarts.
 ///
 /// # Errors
-/// The process is not being recorded, or belongs to somebody else.
+/// The process is not being recorded, or belongs to another user.
 pub fn run(args: &Args) -> Result<()> {
     let control = Control::of_process(args.pid)?;
     if let Some(name) = &args.name {
         control.mark(name)?;
     }
     if args.stop && !control.stop()? {
-        note("recording had stopped already");
+        note("recording was already paused");
     }
     if args.start && !control.start()? {
         if control.has_ended()? {
-            bail!("process {}: its recording has ended for good; record it again", args.pid);
+            bail!("process {}: its recording has ended and cannot restart; record the program again", args.pid);
         }
-        note("recording goes on already");
+        note("recording is already running");
     }
     Ok(())
 }

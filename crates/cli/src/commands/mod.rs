@@ -25,39 +25,39 @@ use anyhow::Result;
 /// A command with its arguments.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Record what a program asks its allocator for
+    /// Record a program's allocator calls
     Record(record::Args),
-    /// Name a moment of a running recording, stop it, start it again
+    /// Mark a moment of a running recording, or stop and restart it
     Mark(mark::Args),
-    /// Turn another program's trace into a .hkt trace
+    /// Convert another tool's trace to a .hkt trace
     Import(import::Args),
     /// Write a .hkt trace in another format
     Export(export::Args),
-    /// Make a trace of a synthetic workload
+    /// Generate a trace of a synthetic workload
     #[command(subcommand)]
     Gen(generate::Generator),
-    /// Say what a trace holds
+    /// Summarise a trace
     Info(info::Args),
-    /// Make traces from traces, and check them
+    /// Edit, merge, shrink and check traces
     #[command(subcommand)]
     Trace(trace::Tool),
-    /// Predict what one design costs on a trace
+    /// Predict page faults and memory of one design on a trace
     Sim(sim::Args),
-    /// Predict what many designs cost, side by side
+    /// Predict many designs side by side
     Sweep(sweep::Args),
-    /// Run a trace on a real allocator, and measure
+    /// Replay a trace on a real allocator and measure it
     Replay(replay::Args),
-    /// Run a trace on several allocators in turn, side by side
+    /// Replay a trace on several allocators and compare them
     Compare(compare::Args),
-    /// Replay a trace on a real allocator and compare it with the prediction
+    /// Replay a trace on the native allocator and check the prediction
     Validate(validate::Args),
-    /// Check the rules of the kernel model on the running kernel
+    /// Check the kernel model against the running kernel
     Rules(rules::Args),
-    /// Time page operations on this machine, for --profile
+    /// Time page operations on this machine for --profile
     Calibrate(calibrate::Args),
     /// Run a program on the native allocator
     Run(run::Args),
-    /// Draw a sweep or sim result
+    /// Draw the result of a sweep or simulation
     Plot(plot::Args),
 }
 

@@ -1,4 +1,4 @@
-//! `hksim plot`: a picture of a result.
+//! `hksim plot`: draws a result.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,25 +11,26 @@ use crate::output::{file, note};
 
 /// Arguments of `plot`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:\n  hksim plot sweep.json -o sweep.svg")]
 pub struct Args {
-    /// Result of `sweep` or `sim`, as JSON
+    /// Draw this JSON result of `sweep` or `sim`
     #[arg(value_name = "RESULT.json")]
     result: PathBuf,
-    /// Picture to write
+    /// Write the picture to this file
     #[arg(short, long, value_name = "FILE.svg", value_parser = chart::parse_picture)]
     output: PathBuf,
 }
 
-/// Draws it.
+/// Draws the result.
 ///
 /// # Errors
-/// A file that is no such result; a picture that cannot be written.
+/// The file is not such a result, or the picture cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     let name = args.result.display();
     let text = fs::read_to_string(&args.result).with_context(|| format!("{name}: cannot read the result"))?;
-    let mend = || format!("{name}: cannot draw; give a result of `hksim sweep --format json -o {name}`");
-    let result: Value = serde_json::from_str(&text).with_context(mend)?;
-    let picture = chart::svg(&result).with_context(mend)?;
+    let advice = || format!("{name}: cannot draw; give a JSON result: `hksim sweep --format json -o {name}`");
+    let result: Value = serde_json::from_str(&text).with_context(advice)?;
+    let picture = chart::svg(&result).with_context(advice)?;
     file::write(&args.output, picture.as_bytes())?;
     note(&format!("drew {}", args.output.display()));
     Ok(())

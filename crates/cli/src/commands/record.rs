@@ -1,4 +1,4 @@
-//! `hksim record`: what a program asks its allocator for.
+//! `hksim record`: records a program's allocator calls.
 
 mod ltrace;
 mod summary;
@@ -22,9 +22,9 @@ use crate::output::{Format, file, note, render};
 /// How the program is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Backend {
-    /// A preloaded object: complete and fast
+    /// Preload a shared object: complete and fast
     Preload,
-    /// Breakpoints, set by ltrace: some 10 000 times slower, one process
+    /// Set breakpoints with ltrace: about 10 000 times slower, one process
     Ltrace,
 }
 
@@ -39,65 +39,67 @@ enum Touch {
 /// How often the program reads the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Reads {
-    /// At every call
+    /// Read the clock at every call
     Every,
-    /// At every 16th call and once a millisecond, while one thread of a process makes calls; at every call as soon as two do
+    /// Read it at every 16th call and once a millisecond; at every call while several threads of a process make calls
     #[value(name = "16")]
     Sixteenth,
 }
 
 /// Arguments of `record`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim record -o app.hkt ./app --verbose\n  hksim record --touch pages --stacks -o app.hkt ./app\n  hksim record --recover app.hkt.session"
+)]
 pub struct Args {
-    /// Trace to write, otherwise hksim.hkt; those of child processes are written beside it
+    /// Write the trace to this file, and those of child processes next to it [default: hksim.hkt]
     #[arg(short, long, value_name = "FILE.hkt")]
     output: Option<PathBuf>,
-    /// What is recorded of the program's accesses to its blocks; pages: the first touch of each page, of a sample of
-    /// objects; full: each access, in valgrind, some 10 times slower
+    /// Record accesses to blocks: pages: the first touch of each page of sampled objects; full: every access, in
+    /// valgrind, about 10 times slower
     #[arg(long, value_enum, default_value = "none")]
     touch: Touch,
-    /// With --touch pages: watch one object in N, and all of 4 KiB and more
+    /// With --touch pages: watch one object in N, and every object of 4 KiB or more
     #[arg(long, value_name = "N", default_value = "100")]
     sample: NonZeroU32,
-    /// How the program is watched
+    /// Select how the program is watched
     #[arg(long, value_enum, default_value = "preload")]
     backend: Backend,
-    /// Begin without recording; `hksim mark PID --start` or SIGUSR2 to hksim starts it
+    /// Start paused; resume with `hksim mark PID --start` or SIGUSR2 to hksim
     #[arg(long)]
     paused: bool,
-    /// End the recording after this time, and write the traces; the program goes on: 30s
+    /// End the recording after this time (30s) and write the traces; the program continues
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     duration: Option<u64>,
-    /// End the recording at this size, at 8 bytes an event, and write the traces; the program goes on: 2G
+    /// End the recording at this size (2G, at 8 bytes per event) and write the traces; the program continues
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_size: Option<u64>,
-    /// Record the call stack of each call that asks for memory, up to DEPTH frames
+    /// Record the call stack of each allocation, up to DEPTH frames [DEPTH if omitted: 8]
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "8",
         value_parser = clap::value_parser!(u32).range(1..=64))]
     stacks: Option<u32>,
-    /// Also stand before C++'s new and delete; done by itself where the command's allocator serves them past malloc
+    /// Also interpose operator new and delete (automatic if the program's allocator serves them without malloc)
     #[arg(long)]
     operators: bool,
-    /// Record programs of this name only, by their file's or command's name: cc1plus; may be given several times
+    /// Record only programs with this file or command name (cc1plus); repeatable
     #[arg(long, value_name = "NAME", value_parser = parse_program)]
     only: Vec<String>,
-    /// Record the started process only, not the ones it starts
+    /// Record only the started process, not its children
     #[arg(long)]
     no_children: bool,
-    /// How often the clock is read [default: 16; every with --touch and --stacks]
+    /// Select how often the clock is read [default: 16; every with --touch and --stacks]
     #[arg(long, value_enum, conflicts_with = "stacks")]
     clock: Option<Reads>,
-    /// Form of the report, which goes to standard error: standard output is the program's
+    /// Print the report on standard error in this format (standard output is the program's)
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
-    /// Show no progress; it is shown where standard error is a terminal
+    /// Hide the progress line, which is shown if standard error is a terminal
     #[arg(short, long)]
     quiet: bool,
-    /// Write the traces of a recording whose hksim was killed, or had no room, from the session folder it left; to where
-    /// they were to go, or to --output
+    /// Write the traces of an interrupted recording from the session folder it left, to the original place or to --output
     #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "paused", "duration", "max_size", "stacks", "only", "no_children"])]
     recover: Option<PathBuf>,
-    /// The program and its arguments; how it ended is in the report, hksim itself exits 0
+    /// Record this program with these arguments; hksim exits 0 and reports the program's exit status
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -116,7 +118,7 @@ impl Args {
 /// Runs the program and writes its trace.
 ///
 /// # Errors
-/// A program that cannot be recorded.
+/// The program cannot be recorded.
 pub fn run(args: &Args) -> Result<()> {
     args.output.as_deref().map_or(Ok(()), file::refuse_standard_output)?;
     if args.backend == Backend::Ltrace && args.recover.is_none() {
@@ -141,7 +143,7 @@ fn record(args: &Args) -> Result<RecordReport> {
         bail!("{}: is a directory; name a file for the trace", output.display());
     }
     if args.clock == Some(Reads::Sixteenth) && args.touch != Touch::None {
-        bail!("--clock 16 leaves times too coarse to order accesses by; leave out --touch or --clock");
+        bail!("--clock 16 is too coarse to order accesses; leave out --touch or --clock");
     }
     let options = Options {
         output: output.to_path_buf(),
@@ -179,25 +181,25 @@ fn record_with_ltrace(args: &Args) -> Result<()> {
     ltrace::record(args.output(), args.format, &args.command)
 }
 
-/// The name of a program, without folders.
+/// Parses the name of a program, without directories.
 fn parse_program(name: &str) -> Result<String, String> {
     match name {
-        "" => Err("a program's name has at least one letter".to_string()),
-        _ if name.contains(['/', '\0']) => Err("name the program alone, without its folder".to_string()),
+        "" => Err("the name of a program is not empty".to_string()),
+        _ if name.contains(['/', '\0']) => Err("give the name of the program without its directory".to_string()),
         _ => Ok(name.to_string()),
     }
 }
 
-/// The way to record every access; says so where it is the slow one.
+/// The tool that records every access. Prints a note if it is the slow one.
 fn find_touch_full() -> Result<TouchFull> {
     let found = TouchFull::find()?;
     if let Some(why) = found.why_lackey() {
-        note(&format!("lackey records the accesses, some 60 times slower than hksim's own valgrind tool: {why}"));
+        note(&format!("using lackey to record accesses, about 60 times slower than hksim's own valgrind tool: {why}"));
     }
     Ok(found)
 }
 
-/// Standard error may be closed; the trace is written all the same.
+/// Prints the report. Standard error may be closed; the trace is written anyway.
 fn eprint_all(text: &str) {
     use std::io::Write;
     let _ = std::io::stderr().write_all(text.as_bytes());

@@ -1,4 +1,4 @@
-//! `hksim replay`: a trace on a real allocator.
+//! `hksim replay`: replays a trace on a real allocator.
 
 mod view;
 
@@ -24,18 +24,19 @@ use crate::point::Point;
 
 /// Arguments of `replay`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:\n  hksim replay app.hkt\n  hksim replay app.hkt --on jemalloc --mode threaded")]
 pub struct Args {
-    /// Trace to replay
+    /// Replay this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Allocator: native (the one that is simulated), glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc, native:POLICY as in
-    /// `compare`, or a malloc library to preload
+    /// Replay on this allocator: native (the simulated one), glibc, mimalloc, jemalloc, tcmalloc, tbbmalloc,
+    /// native:POLICY as in `compare`, or a malloc library to preload
     #[arg(long, value_name = "NAME|LIB.so", default_value = "native")]
     on: String,
-    /// ordered: one thread in trace order; threaded: the trace's own threads
+    /// Replay on one thread in trace order (ordered) or on the trace's own threads (threaded)
     #[arg(long, value_name = "MODE", default_value = "ordered", value_parser = parse_mode)]
     mode: Mode,
-    /// Stop the measured run there (SIGSTOP), and tell its process id and base: after that event, or a mark's name, or end
+    /// Stop the measured run (SIGSTOP) after this event, at this mark, or at the end, and print its process id and base
     #[arg(long, value_name = "N|MARK|end")]
     stop_at: Option<Point>,
     #[command(flatten)]
@@ -58,17 +59,17 @@ pub fn parse_mode(word: &str) -> Result<Mode, String> {
     }
 }
 
-/// What was replayed, and what was measured.
+/// The replay with its measurements.
 #[derive(Debug, Serialize)]
 pub struct ReplayReport {
     #[serde(flatten)]
     stamp: Stamp,
     trace: TraceLabel,
     on: String,
-    /// The library that was preloaded.
+    /// The preloaded library.
     library: Option<PathBuf>,
     mode: Mode,
-    /// The design, where the allocator has one.
+    /// The policy, if the allocator has one.
     policy: Option<Policy>,
     touch: TouchLabel,
     #[serde(flatten)]
@@ -78,24 +79,26 @@ pub struct ReplayReport {
 /// Replays.
 ///
 /// # Errors
-/// Bad input; a child that cannot run.
+/// Bad input, or the child cannot run.
 pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[], &[])?;
     let policy = args.policy.checked()?;
-    let choice = policy.choice()?;
+    let config = policy.config()?;
     let trace = Trace::file(&args.trace)?;
     if args.on == "native" {
-        host::can_serve(&choice)?;
+        host::can_serve(&config)?;
     }
-    let rule = choice.touch_rule(trace.header.touch);
-    let (on, design) = target(&args.on, policy, &choice.policy)?;
+    let rule = config.touch_rule(trace.header.touch);
+    let (on, design) = target(&args.on, policy, &config.policy)?;
     if args.stop_at.is_some() && (args.mode, design.is_none()) != (Mode::Ordered, false) {
-        bail!("--stop-at: only an ordered replay on the native allocator can be stopped at a point");
+        bail!("--stop-at: only an ordered replay on the native allocator can stop; use --mode ordered and --on native");
     }
     if args.forks.is_any()
         && (args.mode, design.as_ref().map(|design| design.align)) != (Mode::Ordered, Some(Align::Arena))
     {
-        bail!("--fork-at: only an ordered replay on the native allocator with --align arena can fork");
+        bail!(
+            "--fork-at: only an ordered replay on the native allocator can fork; use --mode ordered, --on native and --align arena"
+        );
     }
     let stop_at = args.stop_at.as_ref().map(|point| point.event(&args.trace)).transpose()?;
     let (mode, measure) = (args.mode, Measure::default());
@@ -103,7 +106,7 @@ pub fn run(args: &Args) -> Result<()> {
         Target::Malloc { preload } => preload.clone(),
         Target::Native(_) => None,
     };
-    let (memory_policy, forks) = (choice.memory_policy, args.forks.windows(&trace)?);
+    let (memory_policy, forks) = (config.memory_policy, args.forks.windows(&trace)?);
     let spec = ReplaySpec { trace: args.trace.clone(), on, touch: rule, memory_policy, mode, measure, stop_at, forks };
     let replayed = replay(&spec)?;
     let knowledge = if rule == TouchRule::Recorded { trace.header.touch } else { TouchKnowledge::Assumed };
@@ -120,13 +123,13 @@ pub fn run(args: &Args) -> Result<()> {
     args.output.emit(&report, &[&report], || view::table(&report))
 }
 
-/// The allocator named, with its design where it has one.
+/// The named allocator, with its policy if it has one.
 fn target(on: &str, policy: &PolicyArgs, design: &Policy) -> Result<(Target, Option<Policy>)> {
     Ok(match on {
         "native" => (Target::Native(*design), Some(*design)),
         other => {
             if let Some(flag) = policy.policy_flag() {
-                bail!("--{flag} shapes `--on native`, and {other} has a shape of its own; leave it out");
+                bail!("--{flag} applies to `--on native` only, not to {other}; leave it out");
             }
             let allocator = Allocator::named("on", other)?;
             let design = allocator.policy().copied();

@@ -1,4 +1,4 @@
-//! `hksim rules`: the kernel model's rules on the running kernel.
+//! `hksim rules`: checks the kernel model against the running kernel.
 
 mod scripts;
 mod view;
@@ -21,29 +21,32 @@ const CHECK_FAILED: u8 = 1;
 
 /// Arguments of `rules`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim rules\n  hksim rules --random 100 --seed 7\n  hksim rules --script case.txt --predict-only --kernel 6.1"
+)]
 pub struct Args {
-    /// Run a page-op script instead of the rules' own (- for standard input)
+    /// Run this page-operation script instead of the built-in ones (- for standard input)
     #[arg(long, value_name = "FILE", conflicts_with = "random")]
     pub script: Option<PathBuf>,
-    /// Say what the model predicts for the script, and run nothing
+    /// Print the model's prediction for the script without running it
     #[arg(long, requires = "script")]
     pub predict_only: bool,
-    /// Version whose rules are predicted: 5.15 to 6.18, or host
+    /// Predict for this kernel version: 5.15 to 6.18, or host
     #[arg(long, value_name = "VERSION", requires = "predict_only")]
     pub kernel: Option<String>,
-    /// Run that many random scripts; one that fails is made small and printed
+    /// Run this many random scripts; print each failing one after shrinking it
     #[arg(long, value_name = "N")]
     pub random: Option<u64>,
-    /// Seed of the first random script; the others have those that follow
+    /// Seed the first random script with this number, and each further one with the next
     #[arg(long, value_name = "S", default_value_t = 1, requires = "random")]
     pub seed: u64,
-    /// Most operations of a random script
+    /// Limit a random script to this many operations
     #[arg(long, value_name = "K", default_value_t = OPS_MAX, requires = "random")]
     pub ops: u64,
-    /// Set the modes of the machine that scripts name (root), and put them back at the end, also of a killed run
+    /// Set the machine's modes that scripts name (needs root); they are restored at the end, even of a killed run
     #[arg(long)]
     pub set_modes: bool,
-    /// Run the random scripts under 15 sets of modes in turn
+    /// Cycle the random scripts through 15 sets of modes
     #[arg(long, requires = "random", requires = "set_modes")]
     pub all_modes: bool,
     /// Where the result goes
@@ -51,10 +54,10 @@ pub struct Args {
     pub output: OutputArgs,
 }
 
-/// The outcome of the rules' own scripts.
+/// The result of the built-in scripts.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The form of the result, and what made it.
+    /// The schema version, and the program that wrote the result.
     #[serde(flatten)]
     pub stamp: Stamp,
     /// The running kernel.
@@ -63,20 +66,20 @@ pub struct Report {
     pub passed: usize,
     /// Scripts that failed.
     pub failed: usize,
-    /// Scripts that could not be tried.
+    /// Scripts that could not run.
     pub skipped: usize,
-    /// By script.
+    /// One row per script.
     pub rules: Vec<RuleRow>,
 }
 
-/// The outcome of random scripts.
+/// The result of random scripts.
 #[derive(Debug, Serialize)]
 struct RandomReport<'a> {
     #[serde(flatten)]
     stamp: Stamp,
     /// The running kernel.
     kernel: String,
-    /// Most operations of a script.
+    /// Maximum operations per script.
     ops_max: u64,
     #[serde(flatten)]
     outcome: &'a random::Outcome,
@@ -85,7 +88,7 @@ struct RandomReport<'a> {
 /// Checks rules, or scripts.
 ///
 /// # Errors
-/// Bad input; a process that executes died or hung.
+/// Bad input, or the process that executes a script died or hung.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[], &[args.script.as_deref()])?;
     let failed = match (&args.script, args.random) {
@@ -96,9 +99,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if failed { ExitCode::from(CHECK_FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// A runner, or why this machine or this user cannot run scripts.
+/// A runner, or the reason why scripts cannot run here.
 fn runner(args: &Args) -> Result<std::result::Result<Runner, String>> {
-    let waiting = || note("waiting: another process changes this machine's modes, and has not put them back yet");
+    let waiting = || note("waiting: another process has changed this machine's modes and not restored them yet");
     let modes = if args.set_modes { Some(SetModes::new(waiting)?) } else { None };
     match Runner::new(modes) {
         Ok(runner) => {
@@ -132,7 +135,7 @@ fn run_rules(args: &Args) -> Result<bool> {
 
 fn run_random(args: &Args, count: u64) -> Result<bool> {
     if args.ops == 0 {
-        bail!("--ops 0: a script has at least one operation");
+        bail!("--ops 0: a script needs at least one operation");
     }
     let mut runner = match runner(args)? {
         Ok(runner) => runner,

@@ -1,6 +1,6 @@
-//! `hksim run`: a program on the native allocator.
+//! `hksim run`: runs a program on the native allocator.
 //!
-//! The program takes hksim's place in its process, so its exit status, its signals and its terminal are its own.
+//! The program replaces hksim in its process, so it keeps its exit status, its signals and its terminal.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -14,65 +14,79 @@ use hksim_native::process::{Form, STATISTICS_VARIABLE};
 use hksim_record::Obstacle;
 
 use crate::flags::table::{FLAGS, Subject};
-use crate::flags::{Choice, HostPolicyArgs};
+use crate::flags::{HostPolicyArgs, RunConfig};
 use crate::{host, output};
 
-/// What follows where the program frees or resizes what is no live block.
+/// What to do when the program frees or resizes something that is not a live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Misuse {
-    /// One line on standard error, and the end; most double frees are noticed
+enum InvalidFree {
+    /// Print one line on standard error and abort; most double frees are detected
     Abort,
-    /// The same, and every free and realloc is looked at closely: slower
+    /// Abort likewise, after checking every free and realloc: slower
     Check,
-    /// Every one is looked at closely; such calls are ignored, and counted in the statistics
+    /// Check every free and realloc; ignore invalid ones and count them in the statistics
     Count,
 }
 
-impl Misuse {
-    /// As the native allocator reads it.
+impl InvalidFree {
+    /// The setting in the form that the native allocator reads.
     fn word(self) -> &'static str {
         match self {
-            Misuse::Abort => "misuse=abort",
-            Misuse::Check => "misuse=check",
-            Misuse::Count => "misuse=count",
+            InvalidFree::Abort => "misuse=abort",
+            InvalidFree::Check => "misuse=check",
+            InvalidFree::Count => "misuse=count",
         }
     }
 }
 
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim run -- ./server\n  hksim run --huge=never --stats json:stats.json --invalid-free check -- ./server --port 80"
+)]
 pub struct Args {
     #[command(flatten)]
     policy: HostPolicyArgs,
-    /// Write statistics of the allocator when the program ends, to standard error or appended to a file
+    /// Write the allocator's statistics when the program ends, to standard error or appended to a file
     #[arg(long, value_name = "text|json[:FILE]")]
     stats: Option<String>,
-    /// What follows where the program frees or resizes what is no live block
-    #[arg(long, value_enum, default_value = "abort")]
-    misuse: Misuse,
-    /// The program and its arguments; it runs in hksim's process, and its exit status is its own
+    /// Handle a free or resize of something that is not a live block
+    #[arg(long, value_name = "ACTION", value_enum, default_value = "abort")]
+    invalid_free: InvalidFree,
+    /// Old name of --invalid-free
+    #[arg(long, value_enum, hide = true, conflicts_with = "invalid_free")]
+    misuse: Option<InvalidFree>,
+    /// Run this program with these arguments, in hksim's process and with the program's own exit status
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
-/// Becomes the program; returns only where that is impossible.
+/// Executes the program; returns only on failure.
 ///
 /// # Errors
-/// A policy that no program can run on, no place for the allocator, no such program.
+/// No program can run on the policy, the allocator's object cannot be stored, or the program does not exist.
 pub fn run(args: &Args) -> Result<()> {
     let policy = args.policy.checked()?;
     if let Some(flag) = policy.program_flag() {
-        bail!("--{flag} is about a replayed program; a real one touches what it touches: leave it out");
+        bail!("--{flag} applies to replayed programs, and this one is real; leave it out");
     }
-    let choice = policy.choice()?;
-    host::can_serve(&choice)?;
-    let words = format!("{} {}", words(&choice), args.misuse.word());
+    let config = policy.config()?;
+    host::can_serve(&config)?;
+    let invalid_free = match args.misuse {
+        Some(word) => {
+            output::note("--misuse is now called --invalid-free; the next version removes the old name");
+            word
+        }
+        None => args.invalid_free,
+    };
+    let words = format!("{} {}", words(&config), invalid_free.word());
     NativeConfig::read(&words).map_err(|why| anyhow!("{why}"))?;
     let object = cached("native", ALLOCATOR)?;
     let statistics = args.stats.as_deref().map(statistics).transpose()?;
     let (program, arguments) = args.command.split_first().context("no command")?;
     if let Some(Obstacle { path, why }) = hksim_record::obstacle(program) {
-        let what = "so it runs on its own allocator, without statistics; programs that it starts may run on this one";
+        let what =
+            "so it runs on its own allocator, without statistics; programs that it starts may use the native one";
         output::note(&format!("{} {why}, {what}", path.display()));
     }
     let why = Command::new(program)
@@ -81,14 +95,14 @@ pub fn run(args: &Args) -> Result<()> {
         .env(OsStr::from_bytes(POLICY_VARIABLE.to_bytes()), words)
         .envs(statistics.map(|request| (OsStr::from_bytes(STATISTICS_VARIABLE.to_bytes()), request)))
         .exec();
-    Err(why).with_context(|| format!("{}: cannot be run", program.to_string_lossy()))
+    Err(why).with_context(|| format!("{}: cannot run", program.to_string_lossy()))
 }
 
-/// A request for statistics as the native allocator reads it. The program may change its folder before it ends, so a file
-/// is named from the root.
+/// A request for statistics in the form that the native allocator reads. The program may change its working directory, so
+/// a file gets its absolute path.
 fn statistics(request: &str) -> Result<OsString> {
     let Some((form, file)) = Form::read(request) else {
-        bail!("--stats {request}: write text or json, and :FILE behind it for a file");
+        bail!("--stats {request}: write text or json, optionally followed by :FILE");
     };
     let form = match form {
         Form::Text => "text",
@@ -96,19 +110,19 @@ fn statistics(request: &str) -> Result<OsString> {
     };
     let mut words = OsString::from(form);
     if let Some(file) = file {
-        // As the program will open it. What it cannot say any more is said now.
+        // Open the file as the program will: the program cannot report an error any more.
         let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
-        opened.with_context(|| format!("--stats: {file}: cannot be written"))?;
+        opened.with_context(|| format!("--stats: {file}: cannot write"))?;
         words.push(":");
-        words.push(std::path::absolute(file).with_context(|| format!("{file}: cannot be found"))?);
+        words.push(std::path::absolute(file).with_context(|| format!("{file}: cannot find"))?);
     }
     Ok(words)
 }
 
-/// A choice as the native allocator reads it: every policy flag with its value.
-fn words(choice: &Choice) -> String {
+/// A run configuration in the form that the native allocator reads: all policy flags with their values.
+fn words(config: &RunConfig) -> String {
     let flags = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
-    let words: Vec<String> = flags.map(|flag| format!("{}={}", flag.name, flag.show(choice))).collect();
+    let words: Vec<String> = flags.map(|flag| format!("{}={}", flag.name, flag.show(config))).collect();
     words.join(" ")
 }
 
@@ -120,18 +134,18 @@ mod tests {
     use super::*;
     use crate::flags::table::Values;
 
-    /// What the native allocator reads is the policy that was written down.
-    fn agree(choice: &Choice) {
-        let words = words(choice);
+    /// The native allocator reads the same policy that was written.
+    fn agree(config: &RunConfig) {
+        let words = words(config);
         let read = NativeConfig::read(&words).unwrap_or_else(|why| panic!("{words}: {why}"));
-        assert_eq!(read.policy, choice.policy, "{words}");
+        assert_eq!(read.policy, config.policy, "{words}");
     }
 
     #[test]
     fn the_native_allocator_reads_every_flag_as_it_was_written() {
-        let wide = || Choice::of(Policy { header_bytes: 16, ..Policy::default() });
+        let wide = || RunConfig::of(Policy { header_bytes: 16, ..Policy::default() });
         agree(&wide());
-        agree(&Choice::of(Policy { header_bytes: 16, ..Policy::hakmem() }));
+        agree(&RunConfig::of(Policy { header_bytes: 16, ..Policy::hakmem() }));
         for flag in FLAGS.iter().filter(|flag| flag.subject == Subject::Policy) {
             let values = match &flag.values {
                 // The others are refused.
@@ -144,9 +158,9 @@ mod tests {
             };
             for value in values {
                 let value = if flag.name == "arena" { "1G" } else { value };
-                let mut choice = wide();
-                flag.set(&mut choice, value).unwrap_or_else(|why| panic!("--{} {value}: {why}", flag.name));
-                agree(&choice);
+                let mut config = wide();
+                flag.set(&mut config, value).unwrap_or_else(|why| panic!("--{} {value}: {why}", flag.name));
+                agree(&config);
             }
         }
     }
@@ -156,7 +170,7 @@ mod tests {
         for name in Policy::PRESETS {
             let policy = Policy { header_bytes: 16, ..Policy::preset(name).expect("a preset") };
             let named = format!("preset={name} header-bytes=16");
-            assert_eq!(NativeConfig::read(&named), NativeConfig::read(&words(&Choice::of(policy))), "{name}");
+            assert_eq!(NativeConfig::read(&named), NativeConfig::read(&words(&RunConfig::of(policy))), "{name}");
         }
     }
 

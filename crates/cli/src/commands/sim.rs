@@ -1,4 +1,4 @@
-//! `hksim sim`: one design on one trace.
+//! `hksim sim`: simulates one design on one trace.
 
 pub mod csv;
 mod layouts;
@@ -27,19 +27,22 @@ use crate::system_time::{Priced, ProfileArgs};
 
 /// Arguments of `sim`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim sim app.hkt\n  hksim sim app.hkt --huge=never --purge none --format json -o app.json"
+)]
 pub struct Args {
-    /// Trace to simulate
+    /// Simulate this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
     #[command(flatten)]
     policy: PolicyArgs,
-    /// Model the data TLB of a core: its reach, and its misses where the trace has every access
+    /// Model the data TLB of a core: its reach, and its misses if the trace has every access
     #[arg(long, value_name = "CORE", value_parser = parse_core, help = tlb_help())]
     tlb: Option<&'static Geometry>,
-    /// Write the pages that are present at every mark to a file (docs/how-to/page-sets.md)
+    /// Write the pages present at every mark to a file (docs/how-to/page-sets.md)
     #[arg(long, value_name = "FILE")]
     dump_pages: Option<PathBuf>,
-    /// Of those only the pages after that event, or at that mark, or at the end
+    /// Write only the pages after this event, at this mark, or at the end
     #[arg(long, value_name = "N|MARK|end", requires = "dump_pages")]
     at: Option<Point>,
     #[command(flatten)]
@@ -59,27 +62,27 @@ fn core_names() -> String {
 }
 
 fn tlb_help() -> String {
-    format!("Model the data TLB of a core: reach, and misses where the trace has every access [{}]", core_names())
+    format!("Model the data TLB of a core: reach, and misses if the trace has every access [{}]", core_names())
 }
 
-/// Simulates; where touches are unknown and were not named, under every assumption about them.
+/// Simulates. If touches are neither recorded nor given, simulates every assumption about them.
 ///
 /// # Errors
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[args.dump_pages.as_deref()], &[args.profile.path()])?;
-    let choice = args.policy.choice()?;
+    let config = args.policy.config()?;
     let profile = args.profile.read()?;
     let trace = Trace::file(&args.trace)?;
     let headline = SimConfig {
         tlb: args.tlb,
         forks: args.forks.windows(&trace)?,
-        ..setup(&choice, &trace, BaseKernel::AsItComes)?
+        ..setup(&config, &trace, BaseKernel::AsItComes)?
     };
     if let Some(path) = &args.dump_pages {
         dump_pages(args, path, &headline)?;
     }
-    let is_assumed = choice.touch.is_none() && headline.touch != hksim_engine::TouchRule::Recorded;
+    let is_assumed = config.touch.is_none() && headline.touch != hksim_engine::TouchRule::Recorded;
     let others = BRACKET.into_iter().filter(|&rule| is_assumed && rule != headline.touch);
     let setups =
         std::iter::once(headline.clone()).chain(others.map(|touch| SimConfig { touch, tlb: None, ..headline.clone() }));
@@ -94,7 +97,7 @@ pub fn run(args: &Args) -> Result<()> {
     let layouts = (!elsewhere.is_empty()).then(|| Layouts::of(&report, &elsewhere));
     let priced = Priced::new(report, profile.as_ref());
     let table = || {
-        view::table(&priced.report, &choice)
+        view::table(&priced.report, &config)
             + &layouts.iter().map(|layouts| format!("\n{}\n", layouts.text())).collect::<String>()
             + &priced.system_time.iter().map(|time| format!("\n{}\n", time.text())).collect::<String>()
     };
@@ -102,7 +105,7 @@ pub fn run(args: &Args) -> Result<()> {
     args.output.emit(&placed, &[csv::row(&priced)], table)
 }
 
-/// The result, and what other address spaces would make of it, where that can be something else.
+/// The result, with its range over other address spaces if addresses matter.
 #[derive(Serialize)]
 struct Placed<'a> {
     #[serde(flatten)]
@@ -119,7 +122,7 @@ fn dump_pages(args: &Args, path: &Path, setup: &SimConfig) -> Result<()> {
     file::write(path, pages::text(&setup.policy.prepare()?.layout, &marks).as_bytes())
 }
 
-/// The first row, told the figures of all of them where there are more.
+/// The first row, with the figures of all rows if there are several.
 fn with_bracket(rows: Vec<SimReport>) -> Option<SimReport> {
     let words = rows.iter().map(|row| (row.touch.rule.word().to_string(), Bracket::from(row)));
     let bracket = if rows.len() > 1 { words.collect() } else { Default::default() };

@@ -1,4 +1,4 @@
-//! `hksim sweep`: many designs on some traces, side by side.
+//! `hksim sweep`: simulates many designs on several traces, side by side.
 
 mod view;
 
@@ -20,13 +20,16 @@ use crate::output::stamp::Stamp;
 use crate::runs::{setup, simulate_all};
 use crate::system_time::{Priced, ProfileArgs, SystemTime};
 
-/// The picture's name where `--plot` has none.
+/// The name of the picture if `--plot` has no value.
 const DEFAULT_PLOT: &str = "hksim-sweep.svg";
 
 /// Arguments of `sweep`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim sweep app.hkt --huge --superslab 1M,2M --plot\n  hksim sweep app.hkt --preset default,hakmem --format csv"
+)]
 pub struct Args {
-    /// Traces to simulate; without: two built-in workloads, random-mixed and server
+    /// Simulate these traces [default: two built-in workloads, random-mixed and server]
     #[arg(value_name = "TRACE.hkt")]
     traces: Vec<PathBuf>,
     #[command(flatten)]
@@ -37,10 +40,10 @@ pub struct Args {
     profile: ProfileArgs,
     #[command(flatten)]
     output: OutputArgs,
-    /// Simulations at a time [default: one per core]
+    /// Run this many simulations at a time [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
-    /// Draw the result [default name: hksim-sweep.svg]
+    /// Draw the result [name if omitted: hksim-sweep.svg]
     #[arg(long, value_name = "FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = DEFAULT_PLOT, value_parser = chart::parse_picture)]
     plot: Option<PathBuf>,
 }
@@ -51,43 +54,43 @@ pub struct Args {
 /// Bad input.
 pub fn run(args: &Args) -> Result<()> {
     args.output.check(&[args.plot.as_deref()], &[args.profile.path()])?;
-    let choices = args.policy.choices(HugeList::All)?;
+    let configs = args.policy.configs(HugeList::All)?;
     let profile = args.profile.read()?;
     let traces = if args.traces.is_empty() { Trace::built_in()? } else { open(&args.traces)? };
     let runs = traces.into_iter().map(|trace| {
         let forks = args.forks.windows(&trace)?;
-        let setups = choices
+        let setups = configs
             .iter()
-            .map(|choice| Ok(SimConfig { forks: forks.clone(), ..setup(choice, &trace, BaseKernel::AsItComes)? }));
+            .map(|config| Ok(SimConfig { forks: forks.clone(), ..setup(config, &trace, BaseKernel::AsItComes)? }));
         let setups = setups.collect::<Result<Vec<SimConfig>>>()?;
         Ok((trace, setups))
     });
     let runs = runs.collect::<Result<Vec<_>>>()?;
     let workers = rayon::ThreadPoolBuilder::new().num_threads(args.jobs.map_or(0, usize::from));
-    let workers = workers.build().context("cannot start the workers; try a smaller --jobs")?;
-    let sweep = PricedSweep::new(workers.install(|| simulate_all(&runs))?, profile.as_ref(), choices.len())?;
-    args.output.emit(&sweep, &sweep.csv_rows(), || view::table(&sweep, &choices))?;
+    let workers = workers.build().context("cannot start the worker threads; try a smaller --jobs")?;
+    let sweep = PricedSweep::new(workers.install(|| simulate_all(&runs))?, profile.as_ref(), configs.len())?;
+    args.output.emit(&sweep, &sweep.csv_rows(), || view::table(&sweep, &configs))?;
     match &args.plot {
         Some(path) => chart::write(path, &serde_json::to_value(&sweep).context("result as JSON")?),
         None => Ok(()),
     }
 }
 
-/// The result, with times where a profile was named.
+/// The result, with times if a profile was given.
 #[derive(Debug, Serialize)]
 struct PricedSweep {
     #[serde(flatten)]
     stamp: Stamp,
     rows: Vec<Priced>,
-    /// Rows on the Pareto front of installs and peak resident bytes, each trace by itself.
+    /// Rows on the Pareto front of installs and peak resident bytes, per trace.
     pareto: Vec<usize>,
-    /// Rows on that of system time (its median) and peak resident bytes.
+    /// Rows on the Pareto front of median system time and peak resident bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pareto_system_time: Option<Vec<usize>>,
 }
 
 impl PricedSweep {
-    /// Prices the rows of a sweep of so many designs on each trace.
+    /// Adds system times to the rows of a sweep with `designs` designs per trace.
     fn new(sweep: Sweep, profile: Option<&Profile>, designs: usize) -> Result<PricedSweep> {
         let Sweep { rows, pareto, .. } = sweep;
         let rows = rows.into_iter().map(|row| Priced::new(row, profile)).collect::<Vec<Priced>>();
@@ -97,7 +100,7 @@ impl PricedSweep {
 }
 
 impl PricedSweep {
-    /// The rows as lines of CSV, each told whether it is on the fronts.
+    /// The rows as CSV, each marked if it is on a Pareto front.
     fn csv_rows(&self) -> Vec<Map<String, Value>> {
         let rows = self.rows.iter().enumerate().map(|(number, row)| {
             let mut row = csv::row(row);
@@ -111,7 +114,8 @@ impl PricedSweep {
     }
 }
 
-/// Rows that no other row of their trace beats in system time or peak resident bytes without losing in the other.
+/// The Pareto front of each trace: rows that no other row matches in both system time and peak resident bytes and beats
+/// in one of them.
 fn fronts(rows: &[Priced], designs: usize) -> Vec<usize> {
     let time = |row: &Priced| row.system_time.as_ref().map_or(0.0, SystemTime::rank_s);
     let beats = |other: &Priced, row: &Priced| {

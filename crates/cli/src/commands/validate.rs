@@ -1,4 +1,4 @@
-//! `hksim validate`: prediction beside measurement.
+//! `hksim validate`: checks predictions against measurements.
 
 mod view;
 
@@ -12,7 +12,7 @@ use hksim_trace::header::Origin;
 use hksim_trace::hkt::TraceWriter;
 use tempfile::TempDir;
 
-use crate::flags::{BaseKernel, Choice, HostPolicyArgs, HugeList};
+use crate::flags::{BaseKernel, HostPolicyArgs, HugeList, RunConfig};
 use crate::forks::ForkArgs;
 use crate::inputs::Trace;
 use crate::output::OutputArgs;
@@ -26,26 +26,29 @@ const CHECK_FAILED: u8 = 1;
 
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim validate app.hkt\n  hksim validate app.hkt --huge=never,thp --threaded"
+)]
 pub struct Args {
-    /// Traces to replay; without: two built-in workloads, random-mixed and server
+    /// Replay these traces [default: two built-in workloads, random-mixed and server]
     #[arg(value_name = "TRACE.hkt")]
     pub traces: Vec<PathBuf>,
     /// Policies to check
     #[command(flatten)]
     pub policy: HostPolicyArgs,
-    /// Replay with the trace's real threads, so many times, and judge the prediction by all of these runs
+    /// Replay on the trace's own threads this many times and judge the prediction by all runs [RUNS if omitted: 9]
     #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "9", conflicts_with_all = ["fork_at", "profile"], value_parser = clap::value_parser!(u32).range(2..=1000))]
     threaded: Option<u32>,
     #[command(flatten)]
     forks: ForkArgs,
     #[command(flatten)]
     profile: ProfileArgs,
-    /// Where the result goes
+    /// Destination of the result
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// A trace in a file, since replays read files.
+/// A trace in a file, because replays read files.
 struct Replayable {
     trace: Trace,
     path: PathBuf,
@@ -55,17 +58,17 @@ struct Replayable {
 /// Predicts, replays and compares.
 ///
 /// # Errors
-/// Bad input, and replays that cannot be made at all.
+/// Bad input, or a replay cannot start.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.output.check(&[], &[args.profile.path()])?;
-    let choices = args.policy.checked()?.choices(HugeList::All)?;
-    // Replays read files: the built-in traces need some, which stay as long as this does.
+    let configs = args.policy.checked()?.configs(HugeList::All)?;
+    // Replays read files: the built-in traces are written to a directory that lives until the end of this function.
     let folder = if args.traces.is_empty() { Some(temporary_folder()?) } else { None };
     let traces = match &folder {
         Some(folder) => built_in(folder.path())?,
         None => files(&args.traces)?,
     };
-    let validation = Validation::new(rows(args, &traces, &choices)?);
+    let validation = Validation::new(rows(args, &traces, &configs)?);
     args.output.emit(&validation, &validation.rows, || view::table(&validation))?;
     Ok(match validation.verdict {
         Verdict::Failed => ExitCode::from(CHECK_FAILED),
@@ -73,16 +76,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn rows(args: &Args, traces: &[Replayable], choices: &[Choice]) -> Result<Vec<Row>> {
+fn rows(args: &Args, traces: &[Replayable], configs: &[RunConfig]) -> Result<Vec<Row>> {
     let profile = args.profile.read()?;
-    let progress = Progress::of((traces.len() * choices.len()) as u64, "rows");
+    let progress = Progress::of((traces.len() * configs.len()) as u64, "rows");
     let mut rows = Vec::new();
     for replayable in traces {
         let forks = args.forks.windows(&replayable.trace)?;
-        for choice in choices {
-            let setup = setup(choice, &replayable.trace, BaseKernel::Host)?;
+        for config in configs {
+            let setup = setup(config, &replayable.trace, BaseKernel::Host)?;
             if !forks.is_empty() && setup.policy.align != Align::Arena {
-                bail!("--fork-at: children are forked from SuperSlabs of one reservation only; use --align arena");
+                bail!("--fork-at: needs all SuperSlabs in one reservation; use --align arena");
             }
             let setup = SimConfig { forks: forks.clone(), ..setup };
             let mut row = match args.threaded {
@@ -102,7 +105,7 @@ fn rows(args: &Args, traces: &[Replayable], choices: &[Choice]) -> Result<Vec<Ro
 fn temporary_folder() -> Result<TempDir> {
     TempDir::with_prefix("hksim-").with_context(|| {
         let place = std::env::temp_dir();
-        format!("{}: no room for the built-in traces; set TMPDIR to a folder that can be written", place.display())
+        format!("{}: cannot write the built-in traces; set TMPDIR to a writable directory", place.display())
     })
 }
 

@@ -1,4 +1,4 @@
-//! Policy flags as clap sees them, and the choices they span.
+//! Policy flags as clap arguments, and the run configurations they span.
 
 use std::path::PathBuf;
 
@@ -6,12 +6,15 @@ use anyhow::{Result, anyhow, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hksim_policy::Policy;
 
-use super::choice::Choice;
 use super::policy_file;
+use super::run_config::RunConfig;
 use super::table::{FLAGS, Flag, Subject};
 
 /// Most designs of one sweep.
-const CHOICES_MAX: usize = 100_000;
+const CONFIGS_MAX: usize = 100_000;
+
+/// Flags that `-h` lists; `--help` lists all.
+const IN_SHORT_HELP: [&str; 5] = ["superslab", "slab", "huge", "purge", "touch"];
 
 /// What a bare `--huge` means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +34,7 @@ impl HugeList {
     }
 }
 
-/// Policy flags as they were given.
+/// Policy flags as given on the command line.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyArgs {
     /// Each flag with its words, in the order of the command line.
@@ -41,11 +44,11 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// A policy in one word: a preset, a file or nothing, and then `+FLAG=VALUE` as often as one likes. Where there is nothing before
-    /// the first of them, it needs no `+`.
+    /// Parses a policy written as one word: an optional preset or file, followed by any number of `+FLAG=VALUE`. The first
+    /// `+` is omitted if there is no preset or file.
     ///
     /// # Errors
-    /// A flag that is none of the policy's.
+    /// The word names a flag that is not a policy flag.
     pub fn of_word(word: &str) -> Result<PolicyArgs> {
         let is_file = |base: &str| base.ends_with(".toml") || base.ends_with(".json");
         let mut parts = word.split('+').peekable();
@@ -55,7 +58,7 @@ impl PolicyArgs {
         let given = parts.map(|part| {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             let flag = FLAGS.iter().find(|flag| flag.subject == Subject::Policy && flag.name == name);
-            let flag = flag.ok_or_else(|| anyhow!("`+{part}` sets no flag of a policy; write +FLAG=VALUE"))?;
+            let flag = flag.ok_or_else(|| anyhow!("`+{part}` is not a policy flag; write +FLAG=VALUE"))?;
             Ok((flag, value.to_string()))
         });
         Ok(PolicyArgs { given: given.collect::<Result<_>>()?, presets: presets.to_string(), file })
@@ -64,43 +67,43 @@ impl PolicyArgs {
     /// Every combination of the values given, the first flag varying slowest. At least one.
     ///
     /// # Errors
-    /// Values that cannot be, one at a time or together.
-    pub fn choices(&self, huge: HugeList) -> Result<Vec<Choice>> {
-        let mut choices = self.bases()?;
+    /// A value is invalid, or values exclude each other.
+    pub fn configs(&self, huge: HugeList) -> Result<Vec<RunConfig>> {
+        let mut configs = self.bases()?;
         for (flag, words) in &self.given {
             let words = if words.is_empty() { huge.words() } else { words };
-            choices = spread(&choices, flag, words)?;
+            configs = spread(&configs, flag, words)?;
         }
-        choices.iter().try_for_each(Choice::check)?;
-        Ok(choices)
+        configs.iter().try_for_each(RunConfig::check)?;
+        Ok(configs)
     }
 
-    /// The one choice given.
+    /// The only run configuration given.
     ///
     /// # Errors
-    /// As for [`PolicyArgs::choices`]; lists.
-    pub fn choice(&self) -> Result<Choice> {
+    /// As for [`PolicyArgs::configs`]; a flag has a list of values.
+    pub fn config(&self) -> Result<RunConfig> {
         let lists = self.given.iter().map(|(flag, words)| (flag.name, words, flag.separator()));
         for (name, words, separator) in lists.chain([("preset", &self.presets, ',')]) {
             if words.contains(separator) {
                 bail!("--{name} {words}: this command takes one design; use `hksim sweep` for lists");
             }
         }
-        let choices = self.choices(HugeList::Thp)?;
-        choices.into_iter().next().ok_or_else(|| anyhow!("no design"))
+        let configs = self.configs(HugeList::Thp)?;
+        configs.into_iter().next().ok_or_else(|| anyhow!("no design"))
     }
 
-    /// The first flag given that is about a simulated kernel.
+    /// The first flag given that configures the simulated kernel.
     pub fn kernel_flag(&self) -> Option<&'static str> {
         self.flag_about(Subject::Kernel)
     }
 
-    /// The first flag given that is about the allocator.
+    /// The first flag given that configures the allocator.
     pub fn policy_flag(&self) -> Option<&'static str> {
         self.flag_about(Subject::Policy)
     }
 
-    /// The first flag given that is about the program.
+    /// The first flag given that configures the program.
     pub fn program_flag(&self) -> Option<&'static str> {
         self.flag_about(Subject::Program)
     }
@@ -109,22 +112,22 @@ impl PolicyArgs {
         self.given.iter().find(|(flag, _)| flag.subject == subject).map(|(flag, _)| flag.name)
     }
 
-    /// Presets, each under the policy file.
-    fn bases(&self) -> Result<Vec<Choice>> {
+    /// The presets, each with the policy file applied.
+    fn bases(&self) -> Result<Vec<RunConfig>> {
         let presets = self.presets.split(',').map(|name| {
             let known = || anyhow!("--preset {name}: unknown; presets are {}", Policy::PRESETS.join(", "));
             let preset = Policy::preset(name).ok_or_else(known)?;
             match &self.file {
                 Some(path) => policy_file::read(path, &preset),
-                None => Ok(Choice::of(preset)),
+                None => Ok(RunConfig::of(preset)),
             }
         });
         presets.collect()
     }
 }
 
-/// Policy flags of a command that runs on the kernel that is there. Those about a simulated kernel are no part of its help,
-/// and are refused with a word that says why.
+/// Policy flags of a command that runs on the real kernel. Flags of the simulated kernel are hidden from its help and
+/// refused with an explanation.
 #[derive(Clone, Debug, Default)]
 pub struct HostPolicyArgs(PolicyArgs);
 
@@ -132,29 +135,29 @@ impl HostPolicyArgs {
     /// The flags.
     ///
     /// # Errors
-    /// One about a simulated kernel was given.
+    /// A flag of the simulated kernel was given.
     pub fn checked(&self) -> Result<&PolicyArgs> {
         match self.0.kernel_flag() {
             Some(flag) => {
-                bail!("--{flag} is about a simulated kernel; this runs on the one that is there: leave it out")
+                bail!("--{flag} is about a simulated kernel, but this command runs on the real one; leave it out")
             }
             None => Ok(&self.0),
         }
     }
 }
 
-/// Every choice with every value of a flag.
-fn spread(choices: &[Choice], flag: &Flag, words: &str) -> Result<Vec<Choice>> {
+/// Combines every run configuration with every value of a flag.
+fn spread(configs: &[RunConfig], flag: &Flag, words: &str) -> Result<Vec<RunConfig>> {
     let values = words.split(flag.separator()).count();
-    if choices.len().saturating_mul(values) > CHOICES_MAX {
-        bail!("--{} {words}: that makes more than {CHOICES_MAX} designs; give shorter lists", flag.name);
+    if configs.len().saturating_mul(values) > CONFIGS_MAX {
+        bail!("--{} {words}: the lists span more than {CONFIGS_MAX} designs; shorten them", flag.name);
     }
-    let mut spread = Vec::with_capacity(choices.len() * values);
-    for choice in choices {
+    let mut spread = Vec::with_capacity(configs.len() * values);
+    for config in configs {
         for word in words.split(flag.separator()) {
-            let mut choice = choice.clone();
-            flag.set(&mut choice, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
-            spread.push(choice);
+            let mut config = config.clone();
+            flag.set(&mut config, word).map_err(|why| anyhow!("--{} {why}", flag.name))?;
+            spread.push(config);
         }
     }
     Ok(spread)
@@ -204,7 +207,7 @@ impl clap::Args for HostPolicyArgs {
 
 impl clap::Args for PolicyArgs {
     fn augment_args(command: Command) -> Command {
-        let heading = "Policy (values, defaults and units: docs/reference/policy-flags.md)";
+        let heading = "Policy (all flags: --help; values, defaults and units: docs/reference/policy-flags.md)";
         let command = command
             .arg(
                 Arg::new("preset")
@@ -212,7 +215,7 @@ impl clap::Args for PolicyArgs {
                     .value_name("NAME")
                     .default_value("default")
                     .help_heading(heading)
-                    .help("What the other flags start from: default, hakmem"),
+                    .help("Start from this preset: default, hakmem"),
             )
             .arg(
                 Arg::new("policy")
@@ -220,7 +223,9 @@ impl clap::Args for PolicyArgs {
                     .value_name("FILE")
                     .value_parser(value_parser!(PathBuf))
                     .help_heading(heading)
-                    .help("Fields of a design that replace those of the preset (TOML), or a row of a JSON result"),
+                    .help(
+                        "Read policy fields from a TOML file, or a whole run configuration from a row of a JSON result",
+                    ),
             );
         FLAGS.iter().fold(command, |command, flag| command.arg(argument(flag).help_heading(heading)))
     }
@@ -232,13 +237,14 @@ impl clap::Args for PolicyArgs {
 
 fn argument(flag: &Flag) -> Arg {
     let argument = Arg::new(flag.name)
+        .hide_short_help(!IN_SHORT_HELP.contains(&flag.name))
         .long(flag.name)
         .value_name(flag.placeholder())
         .action(ArgAction::Set)
-        // So that `-1` is refused as the value it is, and not as an option.
+        // `-1` is then refused as a value, not as an unknown option.
         .allow_negative_numbers(true)
         .help(format!("{} [{}] [default: {}]", flag.help, flag.values_text(), flag.default_text()));
-    // Its value is joined to it before clap sees it: see `argv`.
+    // `argv` joins the value to the flag before clap sees it.
     if flag.name == "huge" {
         argument.num_args(0..=1).require_equals(true).default_missing_value("")
     } else {

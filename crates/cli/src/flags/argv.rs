@@ -1,37 +1,37 @@
-//! Options whose value may be left out: the word behind them is theirs only if it can be nothing else.
+//! Options with an optional value: the next word is taken as the value only if it can be nothing else.
 
 use std::ffi::OsString;
 use std::path::Path;
 
 use super::table::is_huge_value;
 
-/// An option whose value may be left out.
+/// An option with an optional value.
 struct OptionalValue {
     name: &'static str,
-    /// Whether a word is a value of it.
+    /// Whether a word is a value of this option.
     is_value: fn(&str) -> bool,
 }
 
 const OPTIONAL: [OptionalValue; 2] = [
-    // A word that is no value and cannot be a trace is a value misspelt, and refused as such.
+    // A word that is not a value and cannot be a trace is a misspelt value, and is refused as one.
     OptionalValue { name: "--huge", is_value: |word| word.split(',').all(is_huge_value) || is_no_file(word) },
-    // A word that is no picture is a trace, which must not be written over.
+    // Any other word than a picture is a trace, which must not be overwritten.
     OptionalValue { name: "--plot", is_value: is_picture },
 ];
 
-/// Whether a word is neither a file nor looks like the name of one: `tph`.
+/// Whether a word neither names a file nor looks like a file name: `tph`.
 fn is_no_file(word: &str) -> bool {
     !word.starts_with('-') && !word.contains(['.', '/']) && !Path::new(word).exists()
 }
 
-/// Whether a word is the name of a picture, of kinds that are not drawn too: those are refused by their name.
+/// Whether a word names a picture. Unsupported picture formats count, so that they are refused by name.
 fn is_picture(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
     [".svg", ".png", ".pdf", ".jpg", ".jpeg", ".gif", ".webp"].iter().any(|kind| word.ends_with(kind))
 }
 
-/// Joins such options with their values: `--huge thp` becomes `--huge=thp`, `--huge app.hkt` stays. Nothing behind `--`
-/// is changed.
+/// Joins these options with their values: `--huge thp` becomes `--huge=thp`; `--huge app.hkt` stays. Words after `--` are
+/// not changed.
 pub fn join_optional_values(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut words = words.into_iter().peekable();
     let mut joined = Vec::new();

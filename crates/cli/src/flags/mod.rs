@@ -1,18 +1,18 @@
-//! Policy flags: from the words of the command line to designs.
+//! Policy flags: parsing the command line into run configurations.
 //!
-//! - [`table`]: every flag, once; [`mthp`]: modes of sizes of huge pages;
-//!   [`row`]: results read back; `policy_file`: policies in files.
-//! - [`argv`]: words before clap sees them; [`args`]: the raw words; [`choice`]: what they decide.
+//! - [`table`]: the table of all flags; [`mthp`]: modes of huge-page sizes.
+//! - [`argv`]: arguments before clap parses them; [`args`]: the parsed words; [`run_config`]: the resulting configuration.
+//! - [`row`]: reads a result back; `policy_file`: reads a policy from a file..
 
 pub mod args;
 pub mod argv;
-pub mod choice;
 #[cfg(test)]
 mod docs;
 pub mod mthp;
 mod policy_file;
 pub mod row;
+pub mod run_config;
 pub mod table;
 
 pub use args::{HostPolicyArgs, HugeList, PolicyArgs};
-pub use choice::{BaseKernel, Choice, ModesFrom, varied};
+pub use run_config::{BaseKernel, ModesFrom, RunConfig, varied};

@@ -1,4 +1,4 @@
-//! Modes of the kernel's sizes of huge pages, in words: `64K=always,256K=madvise`.
+//! Modes of the kernel's huge-page sizes, written as `64K=always,256K=madvise`.
 
 use hksim_linux_mm::{PMD_ORDER, SizeMode, ThpConfig, ThpMode};
 
@@ -17,20 +17,20 @@ const MODES: [(&str, SizeMode); 4] = [
     ("never", SizeMode::Never),
 ];
 
-/// The modes that a kernel boots with: sizes below 2M are off, 2M follows the global mode.
+/// The kernel's modes after boot: sizes below 2M are off, 2M follows the global mode.
 pub fn usual() -> Sizes {
     ThpConfig::new(ThpMode::Madvise).sizes
 }
 
-/// The mode of that word, as the kernel's own files have it.
+/// The mode named by a word, as in the kernel's files.
 pub fn mode_from_word(word: &str) -> Option<SizeMode> {
     MODES.iter().find(|(known, _)| *known == word).map(|(_, mode)| *mode)
 }
 
-/// Reads `SIZE=MODE`, a comma between two; a size that is not named keeps the mode that the kernel boots with.
+/// Reads `SIZE=MODE`, separated by commas. Sizes that are not named keep their mode after boot.
 ///
 /// # Errors
-/// Says what was expected.
+/// Names the expected form.
 pub fn parse(word: &str) -> Result<Sizes, String> {
     let mut sizes = usual();
     let mut named = [false; PMD_ORDER + 1];
@@ -47,7 +47,7 @@ pub fn parse(word: &str) -> Result<Sizes, String> {
     Ok(sizes)
 }
 
-/// The sizes whose mode is not the one that the kernel boots with, as [`parse`] reads them.
+/// The sizes whose mode differs from the one after boot, in the form that [`parse`] reads.
 pub fn show(sizes: &Sizes) -> String {
     let usual = usual();
     let changed = (SMALLEST_ORDER..=PMD_ORDER).filter(|&order| sizes[order] != usual[order]);

@@ -1,15 +1,15 @@
-//! A row of a JSON result, read back into the choice that it was made under.
+//! Reads a row of a JSON result back into its run configuration.
 
 use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_linux_mm::{KernelVersion, PMD_ORDER};
 use hksim_policy::Policy;
 use serde::Deserialize;
 
-use super::choice::Choice;
 use super::mthp::{self, Sizes};
+use super::run_config::RunConfig;
 use super::table::thp_from_word;
 
-/// What a row says of its inputs. Rows of replays have no kernel, those of foreign allocators no policy.
+/// The inputs of a row. Rows of replays have no kernel; rows of other allocators have no policy.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Inputs {
     policy: Option<Policy>,
@@ -52,18 +52,18 @@ struct Thp {
 }
 
 impl Inputs {
-    /// The choice, everything decided; `None` where the row has no design.
-    pub fn choice(&self) -> Option<Choice> {
+    /// The complete run configuration; `None` if the row has no policy.
+    pub fn config(&self) -> Option<RunConfig> {
         let policy = self.policy?;
         let kernel = self.kernel.as_ref();
         let sizes = kernel.and_then(|kernel| sizes(&kernel.thp.sizes));
-        Some(Choice {
+        Some(RunConfig {
             touch: Some(self.touch.rule),
             memory_policy: self.memory_policy.rule,
             base: None,
             kernel_version: kernel.and_then(|kernel| KernelVersion::from_word(kernel.rules.version.as_deref()?)),
             thp: kernel.and_then(|kernel| thp_from_word(&kernel.thp.global)),
-            mthp: sizes.and_then(|sizes| Choice::unexpected_sizes(&policy, sizes)),
+            mthp: sizes.and_then(|sizes| RunConfig::unexpected_sizes(&policy, sizes)),
             hugetlb_pool: kernel.and_then(|kernel| kernel.hugetlb_pool),
             policy,
         })

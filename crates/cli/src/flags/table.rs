@@ -1,5 +1,5 @@
-//! The flags of a simulated or replayed run: those of the policy, and of what is above and beneath the allocator. Arguments,
-//! help and docs/reference/policy-flags.md are made from them.
+//! The flags of a simulated or replayed run: those of the policy, the program and the kernel. Arguments, help and
+//! docs/reference/policy-flags.md are generated from this table.
 
 use std::sync::{LazyLock, Once};
 
@@ -10,34 +10,34 @@ use hksim_policy::flags::{FLAGS as POLICY_FLAGS, Flag as PolicyFlag, Values as P
 use hksim_policy::units::parse_count;
 use hksim_policy::vocabulary::Huge;
 
-use super::choice::{BaseKernel, Choice};
 use super::mthp;
+use super::run_config::{BaseKernel, RunConfig};
 use crate::host;
 use crate::output::note;
 
-/// What a flag takes.
+/// The values that a flag accepts.
 #[derive(Clone, Debug)]
 pub enum Values {
     /// One of these words.
     Words(Vec<&'static str>),
-    /// Bytes, in these words.
+    /// Bytes; the text describes the range.
     Size(&'static str),
-    /// A number, in these words.
+    /// A number; the text names what is counted.
     Count(&'static str),
-    /// A time, in these words.
+    /// A time; the text names the units.
     Time(&'static str),
-    /// Sizes of huge pages with their modes, in these words.
+    /// Huge-page sizes with their modes; the text describes the form.
     Modes(&'static str),
 }
 
-/// What a flag is about: the allocator, what is above or what is beneath it.
+/// What a flag configures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The allocator.
     Policy,
     /// The program that uses it.
     Program,
-    /// The simulated kernel; a replay runs on the one that is there.
+    /// The simulated kernel. A replay runs on the real one.
     Kernel,
 }
 
@@ -46,28 +46,28 @@ pub enum Subject {
 pub struct Flag {
     /// Its name, without dashes.
     pub name: &'static str,
-    /// What it is about.
+    /// What it configures.
     pub subject: Subject,
-    /// What it takes.
+    /// The values it accepts.
     pub values: Values,
-    /// What holds without it, where [`Flag::show`] of the default policy is not the whole answer.
+    /// The default as text, if [`Flag::show`] of the default policy does not describe it fully.
     pub default: Option<&'static str>,
     /// What it does.
     pub help: &'static str,
     access: Access,
 }
 
-/// Where a flag's value is kept.
+/// Where a flag's value is stored.
 #[derive(Clone, Copy, Debug)]
 enum Access {
     /// In the policy.
     Policy(&'static PolicyFlag),
-    /// Beside it.
+    /// In the run configuration, outside the policy.
     Beside {
-        /// Puts a value into a choice, or says why it can't.
-        set: fn(&mut Choice, &str) -> Result<(), String>,
-        /// The value that a choice has.
-        show: fn(&Choice) -> String,
+        /// Sets the value in a run configuration, or explains why it is invalid.
+        set: fn(&mut RunConfig, &str) -> Result<(), String>,
+        /// The value in a run configuration.
+        show: fn(&RunConfig) -> String,
     },
 }
 
@@ -86,36 +86,36 @@ fn of_policy(flag: &'static PolicyFlag) -> Flag {
     Flag { name, subject: Subject::Policy, values, default: None, help, access: Access::Policy(flag) }
 }
 
-/// The flag of that name.
+/// The flag with this name.
 pub fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.name == name)
 }
 
-/// Whether a word is a value of `--huge`, or was meant as one.
+/// Whether a word is a value of `--huge`, or an attempt at one.
 pub fn is_huge_value(word: &str) -> bool {
     let words = find("huge").map(|flag| &flag.values);
     let is_known = matches!(words, Some(Values::Words(words)) if words.contains(&word));
     is_known || word == OLD_SYSTEM || word.starts_with("mthp-")
 }
 
-/// The word that `--huge system` had in the first version.
+/// The former name of `--huge system`.
 const OLD_SYSTEM: &str = "thp-always";
 
-/// Says once that the word has changed.
+/// Prints a note once: the word was renamed.
 fn current_word_of_system() -> &'static str {
     static SAID: Once = Once::new();
     let word = Huge::System.word();
     SAID.call_once(|| {
-        note(&format!("--huge {OLD_SYSTEM} is now called {word}; the old word will go with the next version"))
+        note(&format!("--huge {OLD_SYSTEM} is now called {word}; the next version removes the old name"))
     });
     word
 }
 
-/// Kernel versions that are not simulated are refused with these words.
+/// The refusal of a kernel version that is not simulated.
 const OTHER_KERNELS: &str =
-    "only rules of Linux 5.15, 6.1, 6.8, 6.12, 6.14 and 6.18 are simulated; use the nearest of them that is not newer";
+    "only Linux 5.15, 6.1, 6.8, 6.12, 6.14 and 6.18 are simulated; use the nearest of these that is not newer";
 
-/// Why a value that is not one of the words is refused.
+/// The refusal of a value that is not one of the known words.
 fn refuse(word: &str, known: &[&str]) -> String {
     format!("`{word}` is not one of {}", known.join(", "))
 }
@@ -127,15 +127,15 @@ fn program_flags() -> Vec<Flag> {
             name: "touch",
             subject: Subject::Program,
             values: Values::Words(touch_words()),
-            default: Some("recorded where the trace has touches, else all"),
-            help: "Which bytes of its blocks the program touches",
+            default: Some("recorded if the trace has touches, else all"),
+            help: "Select which bytes of its blocks the program touches",
             access: Access::Beside {
-                set: |choice, word| {
+                set: |config, word| {
                     let rule = TouchRule::from_word(word);
-                    choice.touch = Some(rule.ok_or_else(|| refuse(word, &touch_words()))?);
+                    config.touch = Some(rule.ok_or_else(|| refuse(word, &touch_words()))?);
                     Ok(())
                 },
-                show: |choice| choice.touch.map_or("by trace", TouchRule::word).to_string(),
+                show: |config| config.touch.map_or("by trace", TouchRule::word).to_string(),
             },
         },
         Flag {
@@ -143,14 +143,14 @@ fn program_flags() -> Vec<Flag> {
             subject: Subject::Program,
             values: Values::Words(memory_policy_words()),
             default: Some("recorded"),
-            help: "What the program asked of the kernel for all its memory (PR_SET_THP_DISABLE, mlockall): do it, or not",
+            help: "Apply or ignore the program's recorded PR_SET_THP_DISABLE and mlockall calls",
             access: Access::Beside {
-                set: |choice, word| {
+                set: |config, word| {
                     let rule = MemoryPolicyRule::from_word(word);
-                    choice.memory_policy = rule.ok_or_else(|| refuse(word, &memory_policy_words()))?;
+                    config.memory_policy = rule.ok_or_else(|| refuse(word, &memory_policy_words()))?;
                     Ok(())
                 },
-                show: |choice| choice.memory_policy.word().to_string(),
+                show: |config| config.memory_policy.word().to_string(),
             },
         },
     ]
@@ -163,64 +163,64 @@ fn kernel_flags() -> Vec<Flag> {
             name: "kernel",
             subject: Subject::Kernel,
             values: Values::Words(kernel_words()),
-            default: Some("6.18; in validate this machine's"),
-            help: "Version whose rules the simulated kernel follows (host: this machine's kernel with its modes, limits and hugetlb pool)",
+            default: Some("6.18; this machine's in validate"),
+            help: "Simulate this kernel version (host: this machine's version, modes, limits and hugetlb pool)",
             access: Access::Beside {
                 set: set_kernel,
-                show: |choice| choice.kernel_version.unwrap_or(KernelVersion::NEWEST).word().to_string(),
+                show: |config| config.kernel_version.unwrap_or(KernelVersion::NEWEST).word().to_string(),
             },
         },
         Flag {
             name: "thp",
             subject: Subject::Kernel,
             values: Values::Words(THP_WORDS.map(|(word, _)| word).to_vec()),
-            default: Some("madvise; in validate this machine's"),
-            help: "Mode of the simulated kernel's transparent huge pages",
+            default: Some("madvise; this machine's in validate"),
+            help: "Set the simulated kernel's mode of transparent huge pages",
             access: Access::Beside {
-                set: |choice, word| {
-                    choice.thp =
+                set: |config, word| {
+                    config.thp =
                         Some(thp_from_word(word).ok_or_else(|| refuse(word, &THP_WORDS.map(|(word, _)| word)))?);
                     Ok(())
                 },
-                show: |choice| choice.thp.map_or("by command", thp_word).to_string(),
+                show: |config| config.thp.map_or("by command", thp_word).to_string(),
             },
         },
         Flag {
             name: "mthp",
             subject: Subject::Kernel,
             values: Values::Modes(
-                "default, or SIZE=always|madvise|inherit|never, a comma between two: 64K=always,256K=madvise",
+                "default, or SIZE=always|madvise|inherit|never separated by commas: 64K=always,256K=madvise",
             ),
-            default: Some("all off below 2M, or as --huge says; in validate this machine's"),
-            help: "Modes of the simulated kernel's sizes of huge pages; those not named: off below 2M, 2M inherits",
+            default: Some("off below 2M, or as --huge expects; this machine's in validate"),
+            help: "Set the simulated kernel's mode of each huge-page size; sizes not named: off below 2M, 2M inherits",
             access: Access::Beside {
-                set: |choice, word| {
-                    choice.mthp = if word == DEFAULT_SIZES { None } else { Some(mthp::parse(word)?) };
+                set: |config, word| {
+                    config.mthp = if word == DEFAULT_SIZES { None } else { Some(mthp::parse(word)?) };
                     Ok(())
                 },
-                show: |choice| choice.mthp.map_or(DEFAULT_SIZES.to_string(), |sizes| mthp::show(&sizes)),
+                show: |config| config.mthp.map_or(DEFAULT_SIZES.to_string(), |sizes| mthp::show(&sizes)),
             },
         },
         Flag {
             name: "hugetlb-pool",
             subject: Subject::Kernel,
             values: Values::Count("pages of 2 MiB"),
-            default: Some("unlimited; in validate this machine's"),
-            help: "Huge pages in the simulated kernel's pool",
+            default: Some("unlimited; this machine's in validate"),
+            help: "Set the number of huge pages in the simulated kernel's pool",
             access: Access::Beside {
-                set: |choice, word| {
+                set: |config, word| {
                     let pages = parse_count(word).map_err(|why| format!("`{word}` {why}"))?;
-                    choice.hugetlb_pool = Some(pages);
+                    config.hugetlb_pool = Some(pages);
                     Ok(())
                 },
-                show: |choice| choice.hugetlb_pool.map_or("unlimited".to_string(), |pages| pages.to_string()),
+                show: |config| config.hugetlb_pool.map_or("unlimited".to_string(), |pages| pages.to_string()),
             },
         },
     ]
 }
 
-fn set_kernel(choice: &mut Choice, word: &str) -> Result<(), String> {
-    (choice.base, choice.kernel_version) = match word {
+fn set_kernel(config: &mut RunConfig, word: &str) -> Result<(), String> {
+    (config.base, config.kernel_version) = match word {
         "host" => (Some(BaseKernel::Host), Some(host::version().map_err(|why| format!("{why:#}"))?)),
         _ => {
             let version = KernelVersion::from_word(word);
@@ -234,13 +234,13 @@ fn kernel_words() -> Vec<&'static str> {
     KernelVersion::ALL.iter().map(|version| version.word()).chain(["host"]).collect()
 }
 
-/// The modes that the kernel boots with, or those that the design's `--huge` stands for.
+/// The kernel's modes after boot, or those that the policy's `--huge` expects.
 const DEFAULT_SIZES: &str = "default";
 
 const THP_WORDS: [(&str, ThpMode); 3] =
     [("always", ThpMode::Always), ("madvise", ThpMode::Madvise), ("never", ThpMode::Never)];
 
-/// The THP mode of that word.
+/// The THP mode named by a word.
 pub fn thp_from_word(word: &str) -> Option<ThpMode> {
     THP_WORDS.iter().find(|(known, _)| *known == word).map(|(_, mode)| *mode)
 }
@@ -259,29 +259,29 @@ fn touch_words() -> Vec<&'static str> {
 }
 
 impl Flag {
-    /// Puts a value into a choice.
+    /// Sets a value in a run configuration.
     ///
     /// # Errors
-    /// Says why it is not a value.
-    pub fn set(&self, choice: &mut Choice, word: &str) -> Result<(), String> {
+    /// Explains why the value is invalid.
+    pub fn set(&self, config: &mut RunConfig, word: &str) -> Result<(), String> {
         match self.access {
             Access::Policy(flag) => {
                 let word = if flag.name == "huge" && word == OLD_SYSTEM { current_word_of_system() } else { word };
-                flag.set(&mut choice.policy, word).map_err(|why| format!("`{word}` {why}"))
+                flag.set(&mut config.policy, word).map_err(|why| format!("`{word}` {why}"))
             }
-            Access::Beside { set, .. } => set(choice, word),
+            Access::Beside { set, .. } => set(config, word),
         }
     }
 
-    /// The value that a choice has, as [`Flag::set`] reads it.
-    pub fn show(&self, choice: &Choice) -> String {
+    /// The value in a run configuration, in the form that [`Flag::set`] reads.
+    pub fn show(&self, config: &RunConfig) -> String {
         match self.access {
-            Access::Policy(flag) => flag.show(&choice.policy).to_string(),
-            Access::Beside { show, .. } => show(choice),
+            Access::Policy(flag) => flag.show(&config.policy).to_string(),
+            Access::Beside { show, .. } => show(config),
         }
     }
 
-    /// Its values and their unit, in words.
+    /// Its values and their unit, as text.
     pub fn values_text(&self) -> String {
         match &self.values {
             Values::Words(words) => words.join(", "),
@@ -292,17 +292,17 @@ impl Flag {
         }
     }
 
-    /// What holds without it.
+    /// Its default, as text.
     pub fn default_text(&self) -> String {
-        self.default.map_or_else(|| self.show(&Choice::of(Policy::default())), str::to_string)
+        self.default.map_or_else(|| self.show(&RunConfig::of(Policy::default())), str::to_string)
     }
 
-    /// What stands between two values of a list.
+    /// The separator of a list of values.
     pub fn separator(&self) -> char {
         if matches!(self.values, Values::Modes(_)) { '/' } else { ',' }
     }
 
-    /// What stands for a value in the help text.
+    /// The placeholder of a value in the help text.
     pub fn placeholder(&self) -> &'static str {
         match self.values {
             Values::Words(_) => "WORD",
@@ -323,9 +323,9 @@ mod tests {
         for flag in FLAGS.iter() {
             let Values::Words(words) = &flag.values else { continue };
             for word in words.iter().filter(|word| **word != "host") {
-                let mut choice = Choice::of(Policy::default());
-                flag.set(&mut choice, word).unwrap_or_else(|why| panic!("--{} {word}: {why}", flag.name));
-                assert_eq!(flag.show(&choice), *word, "--{}", flag.name);
+                let mut config = RunConfig::of(Policy::default());
+                flag.set(&mut config, word).unwrap_or_else(|why| panic!("--{} {word}: {why}", flag.name));
+                assert_eq!(flag.show(&config), *word, "--{}", flag.name);
             }
         }
     }
@@ -334,7 +334,7 @@ mod tests {
     fn values_not_simulated_are_refused_by_name() {
         for (name, value) in [("huge", "mthp-2M"), ("kernel", "6.6")] {
             let Some(flag) = find(name) else { panic!("--{name} is gone") };
-            let why = flag.set(&mut Choice::of(Policy::default()), value).unwrap_err();
+            let why = flag.set(&mut RunConfig::of(Policy::default()), value).unwrap_err();
             assert!(!why.contains("is not one of"), "--{name} {value}: {why}");
         }
     }

@@ -1,11 +1,11 @@
-//! Results as comma-separated values: one line a row, nested names joined by `_`.
+//! Results as comma-separated values: one line per row, nested names joined by `_`.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The CSV form of rows. Lists inside a row (timelines) are left out: JSON has them. Columns are those of all rows, in the
-/// order in which they first appear.
+/// Rows as CSV. Lists inside a row (timelines) are omitted; JSON has them. The columns are those of all rows, in order of
+/// first appearance.
 ///
 /// # Errors
 /// A row has no JSON form.

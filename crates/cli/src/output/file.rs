@@ -1,4 +1,4 @@
-//! Files that are either written whole or not at all.
+//! Files that are written completely or not at all.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,16 +9,16 @@ use anyhow::{Context, Result, bail};
 use hksim_trace::error::TraceError;
 use hksim_trace::hkt::MAGIC;
 
-/// A file being made under another name; it takes its own by [`Staged::keep`], and vanishes without.
+/// A file that is written under a temporary name. [`Staged::keep`] renames it; otherwise it is removed.
 #[derive(Debug)]
 pub struct Staged {
     wanted: PathBuf,
-    /// Where it is written: `wanted` itself where that is a device or a pipe.
+    /// The path to write to: `wanted` itself if it is a device or a pipe.
     path: PathBuf,
 }
 
 impl Staged {
-    /// Prepares a file. What stands at `wanted` stays until [`Staged::keep`].
+    /// Prepares a file. An existing file at `wanted` stays until [`Staged::keep`].
     ///
     /// # Errors
     /// `wanted` is a directory, or its directory is not there.
@@ -31,7 +31,7 @@ impl Staged {
         if metadata.as_ref().is_ok_and(|metadata| !metadata.is_file()) {
             return Ok(Staged { wanted: wanted.to_path_buf(), path: wanted.to_path_buf() });
         }
-        // A link stays a link: what it names is replaced.
+        // A symbolic link stays; its target is replaced.
         let target = if metadata.is_ok() { fs::canonicalize(wanted) } else { Ok(wanted.to_path_buf()) };
         let target = target.with_context(|| format!("{}: cannot write", wanted.display()))?;
         let Some(name) = target.file_name() else { bail!("{}: names no file", wanted.display()) };
@@ -41,15 +41,15 @@ impl Staged {
         let path = target.with_file_name(staged);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.is_dir() {
-            bail!("{}: there is no directory {}; make it first", wanted.display(), folder.display());
+            bail!("{}: there is no directory {}; create it first", wanted.display(), folder.display());
         }
         Ok(Staged { wanted: target, path })
     }
 
-    /// Prepares the file of a result, which never replaces a trace: such a name was meant as the input.
+    /// Prepares the file of a result. It never replaces a trace, whose name was probably meant as the input.
     ///
     /// # Errors
-    /// Those of [`Staged::new`]; a trace stands at `wanted`.
+    /// Those of [`Staged::new`]; `wanted` is an existing trace.
     pub fn result(wanted: &Path) -> Result<Staged> {
         let staged = Staged::new(wanted)?;
         if fs::metadata(wanted).is_ok_and(|metadata| metadata.is_file()) && is_trace(wanted) {
@@ -58,7 +58,7 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Makes sure that it can be written, for work that takes long before it does. What stands there stays.
+    /// Checks that the file can be written, before long work starts. An existing file stays.
     ///
     /// # Errors
     /// The system refuses.
@@ -69,12 +69,12 @@ impl Staged {
         Ok(())
     }
 
-    /// Where to write.
+    /// The path to write to.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// An error about this file, under the name that the user knows.
+    /// An error about this file, with the name that the user gave.
     pub fn rename_error(&self, why: TraceError) -> TraceError {
         match why {
             TraceError::Io { path, action, source } if path == self.path => {
@@ -84,7 +84,7 @@ impl Staged {
         }
     }
 
-    /// Gives the file its name.
+    /// Renames the file to its final name.
     ///
     /// # Errors
     /// The system refuses.
@@ -99,7 +99,7 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         if self.path != self.wanted {
-            // After `keep` there is nothing left to remove.
+            // After `keep` there is nothing to remove.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -110,46 +110,46 @@ pub fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Refuses `-` where a file has to be: traces, pictures, profiles.
+/// Refuses `-` for outputs that must be files: traces, pictures, profiles.
 ///
 /// # Errors
 /// It is `-`.
 pub fn refuse_standard_output(wanted: &Path) -> Result<()> {
     if is_standard(wanted) {
-        bail!("-: this is written to a file, not to standard output; name one (`./-` is a file called `-`)");
+        bail!("-: this output must be a file, not standard output; name one (`./-` is a file called `-`)");
     }
     Ok(())
 }
 
-/// Makes sure that the file of a result can be written, before the work that makes the result.
+/// Checks that the file of a result can be written, before the work starts.
 ///
 /// # Errors
-/// The system refuses, or a trace stands there.
+/// The system refuses, or the file is an existing trace.
 pub fn check(wanted: &Path) -> Result<()> {
     Staged::result(wanted)?.probe()
 }
 
-/// Makes sure that no output is one of the inputs, or another output.
+/// Checks that no output is also an input or another output.
 ///
 /// # Errors
-/// Two of them are one file.
+/// Two of them are the same file.
 pub fn refuse_same(outputs: &[&Path], inputs: &[Option<&Path>]) -> Result<()> {
     for (n, output) in outputs.iter().enumerate() {
         let files = inputs.iter().flatten().copied().filter(|path| !is_standard(path));
         if let Some(other) = files.chain(outputs[..n].iter().copied()).find(|other| same_file(other, output)) {
-            bail!("{}: this is {} too, which would be lost; write to another file", output.display(), other.display());
+            bail!("{}: this is also {}, which would be lost; write to another file", output.display(), other.display());
         }
     }
     Ok(())
 }
 
-/// Whether two paths are one file, which need not be there yet.
+/// Whether two paths name the same file, which need not exist yet.
 pub fn same_file(one: &Path, other: &Path) -> bool {
     one == other
         || matches!((fs::canonicalize(one), fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other && one.is_file())
 }
 
-/// Makes sure that a trace can be written, before the work that makes it.
+/// Checks that a trace can be written, before the work starts.
 ///
 /// # Errors
 /// The system refuses.
@@ -163,10 +163,10 @@ fn is_trace(path: &Path) -> bool {
     fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == MAGIC
 }
 
-/// Writes the whole file of a result.
+/// Writes the file of a result.
 ///
 /// # Errors
-/// The system refuses, or a trace stands there; what stood there before is still there then.
+/// The system refuses, or the file is an existing trace. The existing file is then unchanged.
 pub fn write(wanted: &Path, bytes: &[u8]) -> Result<()> {
     let staged = Staged::result(wanted)?;
     let written = fs::File::create(staged.path()).and_then(|mut file| file.write_all(bytes));

@@ -1,13 +1,13 @@
-//! Help screens at the width of the terminal.
+//! Help screens, wrapped to the width of the terminal.
 
 use std::mem::MaybeUninit;
 
-/// The width where standard output is no terminal, and the most anywhere.
+/// The maximum width, and the width if standard output is not a terminal.
 const COLUMNS: usize = 100;
-/// Narrower than this a column of explanations is hard to read.
+/// The minimum width: a narrower column of explanations is hard to read.
 const COLUMNS_MIN: usize = 60;
 
-/// A help screen with its long lines broken, for where it is shown.
+/// Wraps the long lines of a help screen.
 pub fn fitted(text: &str) -> String {
     let columns = terminal_columns().unwrap_or(COLUMNS).clamp(COLUMNS_MIN, COLUMNS);
     text.lines().map(|line| wrapped(line, columns) + "\n").collect()
@@ -15,14 +15,14 @@ pub fn fitted(text: &str) -> String {
 
 fn terminal_columns() -> Option<usize> {
     let mut size = MaybeUninit::<libc::winsize>::zeroed();
-    // SAFETY: the call writes to the size alone.
-    let told = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr()) };
-    // SAFETY: zeroes are a valid size.
+    // SAFETY: TIOCGWINSZ writes one `winsize`, to the pointer given.
+    let status = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr()) };
+    // SAFETY: the memory is zeroed, and zeros are a valid `winsize`.
     let columns = usize::from(unsafe { size.assume_init() }.ws_col);
-    (told == 0 && columns > 0).then_some(columns)
+    (status == 0 && columns > 0).then_some(columns)
 }
 
-/// One line, broken at spaces; what follows begins where its explanation does.
+/// Wraps one line at spaces. Continuation lines are indented to the column of the explanation.
 fn wrapped(line: &str, columns: usize) -> String {
     let indent = hanging(line, columns);
     let mut text = String::new();
@@ -41,7 +41,7 @@ fn wrapped(line: &str, columns: usize) -> String {
     text
 }
 
-/// The column of the explanation of an option, an argument or a command; of other lines their own begin.
+/// The column of the explanation of an option, an argument or a command; for other lines, their indentation.
 fn hanging(line: &str, columns: usize) -> usize {
     let own = line.len() - line.trim_start().len();
     let explained = line[own..].find("  ").map(|gap| {
@@ -85,5 +85,32 @@ mod tests {
         let mut command = crate::Cli::command();
         command.build();
         check(&mut command);
+    }
+
+    /// Every command has examples in `--help`, and all of them parse.
+    #[test]
+    fn every_command_has_examples_that_parse() {
+        use clap::{CommandFactory, Parser};
+        fn check(command: &clap::Command) {
+            let name = command.get_name();
+            if command.has_subcommands() {
+                return command.get_subcommands().filter(|sub| sub.get_name() != "help").for_each(check);
+            }
+            let text = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            let examples: Vec<&str> = text.lines().filter(|line| line.starts_with("  hksim ")).collect();
+            assert!(!examples.is_empty(), "{name}: no example");
+            for example in examples {
+                // Words between quotes are odd-numbered parts.
+                let parts = example.trim().split('\'').enumerate();
+                let words = parts.flat_map(|(number, part)| match number % 2 {
+                    0 => part.split_whitespace().map(Into::into).collect::<Vec<std::ffi::OsString>>(),
+                    _ => vec![part.into()],
+                });
+                let words = crate::flags::argv::join_optional_values(words);
+                let parsed = crate::Cli::try_parse_from(words);
+                assert!(parsed.is_ok(), "{name}: `{example}`: {}", parsed.unwrap_err());
+            }
+        }
+        check(&crate::Cli::command());
     }
 }

@@ -17,21 +17,21 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// The form of a result.
+/// The format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// For people.
     Table,
-    /// For programs: every figure, and every input needed to run it again.
+    /// For programs: all figures, and all inputs needed to run it again.
     Json,
-    /// For spreadsheets: one line a row.
+    /// For spreadsheets: one line per row.
     Csv,
 }
 
-/// Where a result goes, and in which form.
+/// The destination and the format of a result.
 #[derive(Clone, Debug, clap::Args)]
 pub struct OutputArgs {
-    /// Form of the result
+    /// Print the result in this format
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
     /// Write the result to a file instead of standard output (-)
@@ -40,7 +40,7 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Makes sure that the result and the `others` that a command writes can be written, before the work that makes them.
+    /// Checks that the result and the command's `others` outputs can be written, before the work starts.
     ///
     /// # Errors
     /// A file cannot be written, would replace one of the `inputs`, or is named twice.
@@ -54,7 +54,7 @@ impl OutputArgs {
         self.output.as_deref().filter(|path| !file::is_standard(path))
     }
 
-    /// Writes a result: `rows` are the lines of its CSV form.
+    /// Writes a result. `rows` are its lines in CSV.
     ///
     /// # Errors
     /// The file or standard output cannot be written.
@@ -72,10 +72,10 @@ impl OutputArgs {
     }
 }
 
-/// A result in the form asked for.
+/// Renders a result in a format.
 ///
 /// # Errors
-/// The result has no such form.
+/// The result cannot be represented in the format.
 pub fn render<T: Serialize, R: Serialize>(
     format: Format,
     result: &T,
@@ -89,7 +89,7 @@ pub fn render<T: Serialize, R: Serialize>(
     })
 }
 
-/// Prints to standard output. A reader that went away (`| head`) has seen enough: no error.
+/// Prints to standard output. A closed pipe (`| head`) is not an error.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -101,13 +101,13 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Says something beside the result, in one line.
+/// Prints a one-line note on standard error.
 pub fn note(text: &str) {
-    // A standard error that is closed must not end the work.
+    // A closed standard error must not end the work.
     let _ = writeln!(std::io::stderr(), "hksim: {}", plain(text));
 }
 
-/// A text without what would move the cursor: names of files and words of commands may hold anything.
+/// Removes control characters from a text: file names and command lines may contain any byte.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! Page sets as text, for programs that look at the same memory from outside. docs/how-to/page-sets.md describes it.
+//! Page sets as text, for programs that inspect the same memory from outside. docs/how-to/page-sets.md describes the format.
 
 use std::fmt::Write;
 
@@ -6,10 +6,10 @@ use hksim_policy::PAGE_BYTES;
 use hksim_policy::layout::Layout;
 use hksim_sim::simulate::MarkedPages;
 
-/// Version of the form, in its first line.
+/// Version of the format, printed in its first line.
 const VERSION: u32 = 1;
 
-/// The page sets of some points.
+/// The page sets at several points.
 pub fn text(layout: &Layout, marks: &[MarkedPages]) -> String {
     let (pages, arena) = (layout.bytes() / PAGE_BYTES, layout.arena / PAGE_BYTES);
     let mut text = format!("hksim-pages {VERSION}\nreservation {pages} {arena}\n");

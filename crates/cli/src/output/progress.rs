@@ -1,4 +1,4 @@
-//! Progress on standard error, where that is a terminal.
+//! Progress on standard error, if it is a terminal.
 
 use std::cell::Cell;
 use std::io::{IsTerminal, stderr};
@@ -14,12 +14,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar up to that many events; hidden unless standard error is a terminal.
+    /// A bar for this many events; hidden unless standard error is a terminal.
     pub fn events(total: u64) -> Progress {
         Progress::of(total, "events")
     }
 
-    /// A bar up to that many of something; hidden unless standard error is a terminal.
+    /// A bar for this many items; hidden unless standard error is a terminal.
     pub fn of(total: u64, what: &str) -> Progress {
         let target = if stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(total), target);
@@ -30,7 +30,7 @@ impl Progress {
         Progress { bar }
     }
 
-    /// More events are done.
+    /// Advances by a number of events.
     pub fn advance(&self, events: u64) {
         self.bar.inc(events);
     }
@@ -42,20 +42,20 @@ impl Drop for Progress {
     }
 }
 
-/// A line that says how far a recording has got.
+/// The progress line of a recording.
 pub struct Recording {
     line: ProgressBar,
-    /// Time and words of the last look.
+    /// Time and words at the last update.
     last: Cell<(Duration, u64)>,
 }
 
 impl Recording {
-    /// Shown, where standard error is a terminal.
+    /// A line that is shown if standard error is a terminal.
     pub fn shown() -> Recording {
         if stderr().is_terminal() { Recording::on(ProgressDrawTarget::stderr()) } else { Recording::hidden() }
     }
 
-    /// Never shown.
+    /// A line that is never shown.
     pub fn hidden() -> Recording {
         Recording::on(ProgressDrawTarget::hidden())
     }
@@ -68,15 +68,15 @@ impl Recording {
         Recording { line, last: Cell::new((Duration::ZERO, 0)) }
     }
 
-    /// Shows it.
+    /// Updates the line.
     pub fn show(&self, progress: &hksim_record::Progress) {
         let (time, words) = self.last.replace((progress.elapsed, progress.words));
         let seconds = progress.elapsed.saturating_sub(time).as_secs_f64().max(1e-3);
         let rate = (progress.words.saturating_sub(words) as f64 / seconds) as u64;
-        let stopped = if progress.is_recording { "" } else { "stopped, " };
+        let stopped = if progress.is_recording { "" } else { "paused, " };
         let images = progress.images;
         self.line.set_message(format!(
-            "recording: {stopped}{:.0} s, about {} events, {} a second, {}, {images} images, lost {}",
+            "recording: {stopped}{:.0} s, about {} events, {} per second, {}, {images} programs, lost {}",
             progress.elapsed.as_secs_f64(),
             units::count(progress.words),
             units::count(rate),

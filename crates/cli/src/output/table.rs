@@ -1,15 +1,15 @@
 //! Text tables.
 
-/// A table: the first row of cells is its head.
+/// A table whose first row is the head.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
-    /// Columns of words; all others are figures, and set to the right.
+    /// Left-aligned columns of words; all others are figures and right-aligned.
     words: Vec<usize>,
 }
 
 impl Table {
-    /// A table with that head; `words` are the columns set to the left.
+    /// A table with this head; `words` are the left-aligned columns.
     pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>, words: &[usize]) -> Table {
         Table { rows: vec![head.into_iter().map(Into::into).collect()], words: words.to_vec() }
     }
@@ -19,7 +19,7 @@ impl Table {
         self.rows.push(row.into_iter().map(Into::into).collect());
     }
 
-    /// The lines, a rule beneath the head, nothing behind the last cell.
+    /// The lines, with a rule below the head and without trailing spaces.
     pub fn lines(&self) -> Vec<String> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width =
@@ -39,7 +39,7 @@ impl Table {
     }
 }
 
-/// Two blocks of lines, one beside the other.
+/// Two blocks of lines, side by side.
 pub fn beside(left: &[String], right: &[String]) -> Vec<String> {
     let width = left.iter().map(|line| line.chars().count()).max().unwrap_or(0);
     let line = |index: usize| {

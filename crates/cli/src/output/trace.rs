@@ -10,19 +10,19 @@ use serde::Serialize;
 use super::file::{self, Staged, same_file};
 use super::{Format, print, render, units};
 
-/// Where a trace goes, and how the report about it looks.
+/// The destination of a trace, and the format of the report about it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TraceOut {
-    /// Trace to write
+    /// Write the trace to this file
     #[arg(short, long, value_name = "FILE.hkt")]
     pub output: PathBuf,
-    /// Form of the report on standard output
+    /// Print the report on standard output in this format
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
 }
 
 impl TraceOut {
-    /// Makes sure that the trace can be written, before the work that makes it.
+    /// Checks that the trace can be written, before the work starts.
     ///
     /// # Errors
     /// The output is an input, or cannot be written.
@@ -31,7 +31,8 @@ impl TraceOut {
         file::check_trace(&self.output)
     }
 
-    /// Lets `write` make the trace under a passing name, and gives it its own when it is whole. `inputs` are not replaced.
+    /// Lets `write` write the trace under a temporary name, and renames it when it is complete. It never replaces one of
+    /// the `inputs`.
     ///
     /// # Errors
     /// Those of `write`; the output is an input, or cannot be written.
@@ -39,7 +40,7 @@ impl TraceOut {
         write_new(&self.output, inputs, write)
     }
 
-    /// Prints what was done.
+    /// Prints the report.
     ///
     /// # Errors
     /// Standard output cannot be written.
@@ -47,13 +48,14 @@ impl TraceOut {
         print(&render(self.format, report, &[report], table)?)
     }
 
-    /// One line about the trace written.
+    /// One line about the written trace.
     pub fn line(&self, summary: &Summary) -> String {
         format!("{}: {}\n", self.output.display(), totals(summary.events, summary.threads, summary.objects_peak))
     }
 }
 
-/// Lets `write` make a trace under a passing name, and gives it the name `output` when it is whole. `inputs` are not replaced.
+/// Lets `write` write a trace under a temporary name, and renames it to `output` when it is complete. It never replaces one
+/// of the `inputs`.
 ///
 /// # Errors
 /// Those of `write`; the output is an input, or cannot be written.
@@ -72,13 +74,13 @@ fn refuse_inputs(output: &Path, inputs: &[&Path]) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// How large a trace is, in words.
+/// The size of a trace, as text.
 pub fn totals(events: u64, threads: u32, objects_peak: u32) -> String {
     let [events, rest] = [units::of(events, "event"), rest_of_totals(threads, objects_peak)];
     format!("{events}, {rest}")
 }
 
-/// The same without its events.
+/// The size of a trace without its events, as text.
 pub fn rest_of_totals(threads: u32, objects_peak: u32) -> String {
     let [threads, objects] =
         [(threads, "thread"), (objects_peak, "object")].map(|(n, thing)| units::of(n.into(), thing));

@@ -1,6 +1,6 @@
 //! Figures for people.
 
-/// Bytes with three digits or more, in the unit that suits them.
+/// Bytes with at least three digits, in a suitable unit.
 pub fn bytes(bytes: u64) -> String {
     bytes_with(bytes, 1)
 }
@@ -16,7 +16,7 @@ fn bytes_with(bytes: u64, digits: usize) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.digits$} {}", UNITS[unit]) }
 }
 
-/// Bytes of several, as [`bytes()`] has them, with as many more digits as it takes to tell different ones apart.
+/// Several byte values formatted like [`bytes()`], with enough digits to distinguish different ones.
 pub fn bytes_apart(all: &[u64]) -> Vec<String> {
     const DIGITS_MAX: usize = 6;
     let shown = |digits| all.iter().map(|&one| bytes_with(one, digits)).collect::<Vec<String>>();
@@ -27,7 +27,7 @@ pub fn bytes_apart(all: &[u64]) -> Vec<String> {
     tries.into_iter().find(|shown| is_apart(shown)).unwrap_or_else(|| shown(DIGITS_MAX))
 }
 
-/// A count with its thousands apart.
+/// A count with its thousands separated.
 pub fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -40,7 +40,7 @@ pub fn count(count: u64) -> String {
     text
 }
 
-/// So many of a thing: `1 thread`, `2 000 threads`.
+/// A count of things: `1 thread`, `2 000 threads`.
 pub fn of(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
@@ -50,7 +50,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_string() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
 }
 
-/// A time in the unit that suits it.
+/// A time in a suitable unit.
 pub fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),

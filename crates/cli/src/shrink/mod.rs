@@ -1,7 +1,7 @@
 //! The search for a smaller trace that keeps a property: delta debugging over whole lifetimes.
 //!
-//! First kinds of events that are about no object are left out (`free(NULL)`, failed calls, marks), then threads, then sizes, then
-//! ever smaller stretches of lifetimes. An object leaves with all its events, so every trace tried is a valid one.
+//! The search first removes events without an object (`free(NULL)`, failed calls, marks), then threads, then sizes, then
+//! ever smaller ranges of lifetimes. An object is removed with all its events, so every candidate is a valid trace.
 
 mod property;
 
@@ -17,12 +17,12 @@ use hksim_trace::row::op_name;
 use hksim_trace::source::EventSource;
 use hksim_trace::tools::{LifetimeSet, Selection};
 
-/// Decides whether such a part of the trace has the property.
+/// Decides whether a part of the trace has the property.
 pub trait Trial {
-    /// Whether it has.
+    /// Whether the part has the property.
     ///
     /// # Errors
-    /// The trial could not be made: the search ends.
+    /// The trial failed; the search ends.
     fn holds(&mut self, kept: &Selection) -> Result<bool>;
 }
 
@@ -35,7 +35,7 @@ pub struct Search<'a, T> {
     kept: Selection,
 }
 
-/// By what objects are grouped.
+/// The key by which objects are grouped.
 #[derive(Clone, Copy)]
 enum Group {
     Thread,
@@ -54,7 +54,7 @@ impl Group {
 }
 
 impl<'a, T: Trial> Search<'a, T> {
-    /// A search that makes at most `tries` trials, from all lifetimes down.
+    /// A search with at most `tries` trials, starting with all lifetimes.
     ///
     /// # Errors
     /// The trace is damaged.
@@ -74,7 +74,7 @@ impl<'a, T: Trial> Search<'a, T> {
         self.trial.holds(&self.kept)
     }
 
-    /// The smallest part that was found, and how many trials were left.
+    /// The smallest part found, and the number of unused trials.
     ///
     /// # Errors
     /// Those of the trial and of the trace.
@@ -91,7 +91,7 @@ impl<'a, T: Trial> Search<'a, T> {
         Ok((Selection { lifetimes: Arc::new(kept.into_iter().collect()), without }, self.tries_left))
     }
 
-    /// Leaves out events that are about no object: all of them, or else one operation after the other.
+    /// Removes events without an object: all of them, or else one operation after the other.
     fn by_operation(&mut self) -> Result<()> {
         let mut present = BTreeSet::new();
         self.reader.rewind()?;
@@ -116,7 +116,7 @@ impl<'a, T: Trial> Search<'a, T> {
         Ok(())
     }
 
-    /// Leaves out whole groups.
+    /// Removes whole groups.
     fn by_group(&mut self, group: Group) -> Result<()> {
         let mut present = BTreeSet::new();
         let Selection { lifetimes: kept, without } = std::mem::take(&mut self.kept);
@@ -145,7 +145,7 @@ impl<'a, T: Trial> Search<'a, T> {
         Ok(())
     }
 
-    /// Shows each birth with its number.
+    /// Calls a function with each allocation and its number.
     fn births(&mut self, see: &mut dyn FnMut(u64, &Event)) -> Result<()> {
         self.reader.rewind()?;
         let mut number = 0;
@@ -159,7 +159,7 @@ impl<'a, T: Trial> Search<'a, T> {
     }
 }
 
-/// Leaves out parts of `items` as long as the rest holds: halves first, then ever smaller parts, down to single items
+/// Removes parts of `items` while the rest has the property: halves first, then ever smaller parts, down to single items
 /// (Zeller's ddmin, complements only).
 fn minimise<I: Clone>(
     mut items: Vec<I>,

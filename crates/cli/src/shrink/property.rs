@@ -27,7 +27,7 @@ enum Comparison {
     Greater,
 }
 
-/// Longer signs first, so that `<=` is not read as `<`.
+/// Longer operators first, so that `<=` is not read as `<`.
 const SIGNS: [(&str, Comparison); 5] = [
     ("<=", Comparison::LessOrEqual),
     (">=", Comparison::GreaterOrEqual),
@@ -42,7 +42,7 @@ impl FromStr for Property {
     fn from_str(text: &str) -> Result<Self, String> {
         let split = SIGNS.iter().find_map(|&(sign, comparison)| Some((text.split_once(sign)?, comparison)));
         let form = || {
-            format!("`{text}` is no property; write FIGURE or FIGURE/FIGURE, then <, <=, ==, >= or >, then a number")
+            format!("`{text}` is not a property; write FIGURE or FIGURE/FIGURE, then <, <=, ==, >= or >, then a number")
         };
         let ((left, right), comparison) = split.ok_or_else(form)?;
         let bound = right.trim().parse().map_err(|_| form())?;
@@ -66,10 +66,10 @@ impl fmt::Display for Property {
 }
 
 impl Property {
-    /// The value compared; infinite or not a number where the divisor is 0.
+    /// The compared value; infinite or not a number if the divisor is 0.
     ///
     /// # Errors
-    /// A figure that does not exist: the message lists all.
+    /// A figure does not exist; the message lists all figures.
     pub fn value(&self, figures: &Figures) -> Result<f64, String> {
         let figure = |name: &String| {
             let names = || figures.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -79,7 +79,7 @@ impl Property {
         Ok(figure(&self.figure)? / divisor)
     }
 
-    /// Whether it holds of a value.
+    /// Whether the property holds for a value.
     pub fn holds(&self, value: f64) -> bool {
         match self.comparison {
             Comparison::Less => value < self.bound,
@@ -91,10 +91,10 @@ impl Property {
     }
 }
 
-/// What a result says of its inputs, and how long it took: no property of the prediction.
+/// The inputs and the duration of a result, which are not figures of the prediction.
 const NO_FIGURES: [&str; 5] = ["elapsed_s", "kernel", "policy", "schema", "trace"];
 
-/// All figures of a result, by dotted name. Lists (timelines) are left out.
+/// All figures of a result, by dotted name. Lists (timelines) are omitted.
 pub fn figures(result: &Value) -> Figures {
     let mut found = Figures::new();
     for (name, value) in result.as_object().into_iter().flatten() {
@@ -143,7 +143,7 @@ mod tests {
     fn mistakes_are_named() {
         assert!(value("falts > 1").unwrap_err().contains("figures are faults, installs.thp, installs.total"));
         for text in ["faults", "faults > many", "> 3", "a/ > 3", ""] {
-            assert!(value(text).unwrap_err().contains("is no property"), "{text}");
+            assert!(value(text).unwrap_err().contains("is not a property"), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The file on this machine that holds a module's names.
+//! The file on this machine that contains a module's symbols.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,19 +7,20 @@ use addr2line::Loader;
 use hksim_trace::sites::Module;
 use object::Object;
 
-/// Where distributions put debug files.
+/// The directory in which distributions install debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
-/// What names a module has here.
+/// The symbols of a module on this machine.
 pub struct ModuleNames {
-    /// The separate debug file, and the module's own file; looked at in this order.
+    /// The separate debug file and the module's own file, in search order.
     files: Vec<Loader>,
-    /// Why there are no names, or why they may be wrong; nothing where all is well.
+    /// Why there are no names, or why they may be wrong.
     pub note: Option<String>,
 }
 
 impl ModuleNames {
-    /// Looks for the module's own file and its debug file. A file of another build has no say: its names would be wrong.
+    /// Finds the module's own file and its debug file. A file of another build is not used, because its names would be
+    /// wrong.
     pub fn find(module: &Module) -> Self {
         let path = Path::new(&module.path);
         let mut files: Vec<Loader> = module.build_id.as_deref().and_then(debug_file).into_iter().collect();
@@ -38,12 +39,12 @@ impl ModuleNames {
             files.extend(load(path));
         }
         let unsure = note.is_none() && module.build_id.is_none();
-        let unsure = unsure.then(|| "has no build id; names are those of the file as it is now".to_string());
+        let unsure = unsure.then(|| "has no build id; names come from the current file".to_string());
         let missing = note.filter(|_| files.is_empty());
         Self { files, note: missing.or(unsure) }
     }
 
-    /// Functions at an address as the file counts it, innermost inlined one first, each with file and line.
+    /// The functions at an address of the file, innermost inlined one first, with file and line.
     pub fn at(&self, address: u64) -> Vec<(String, Option<String>)> {
         let lines = self.files.iter().map(|file| lines_at(file, address)).find(|lines| !lines.is_empty());
         lines.unwrap_or_else(|| {
@@ -63,7 +64,7 @@ fn lines_at(file: &Loader, address: u64) -> Vec<(String, Option<String>)> {
             let line = place.line.map_or(String::new(), |line| format!(":{line}"));
             Some(format!("{}{line}", place.file?))
         });
-        // Assembler has lines and no functions; the symbol table names what the debug information does not.
+        // Assembly code has lines but no functions; use the symbol table where debug information has no name.
         let function = frame.function.and_then(|function| function.demangle().ok().map(|name| name.into_owned()));
         let symbol = || file.find_symbol(address).map(|name| addr2line::demangle_auto(name.into(), None).into_owned());
         if let Some(name) = function.or_else(symbol) {
@@ -82,7 +83,7 @@ fn debug_file(build_id: &str) -> Option<Loader> {
     load(&Path::new(DEBUG_ROOT).join(".build-id").join(first).join(format!("{rest}.debug")))
 }
 
-/// Opens a file, with the one that it shares its debug information with, where there is one.
+/// Opens a file, and its supplementary debug file if it has one.
 fn load(path: &Path) -> Option<Loader> {
     match shared_debug_file(path) {
         Some(shared) => Loader::new_with_sup(path, Some(shared)).ok(),
@@ -95,12 +96,12 @@ fn shared_debug_file(path: &Path) -> Option<PathBuf> {
     let file = object::File::parse(&*bytes).ok()?;
     let (name, _) = file.gnu_debugaltlink().ok()??;
     let name = PathBuf::from(String::from_utf8_lossy(name).into_owned());
-    // The link is seen from where the debug file really stands.
+    // The link is relative to the debug file's real path.
     let shared = fs::canonicalize(path).ok()?.parent()?.join(name);
     shared.exists().then_some(shared)
 }
 
-/// The build id of a file, in hexadecimal; the error says why there is no such file.
+/// The build id of a file, in hexadecimal; the error explains why the file cannot be used.
 fn build_id_of(path: &Path) -> Result<Option<String>, String> {
     let bytes = fs::read(path).map_err(|why| format!("no names: {why}"))?;
     let file = object::File::parse(&*bytes).map_err(|why| format!("no names: {why}"))?;

@@ -1,4 +1,4 @@
-//! Names for call sites: functions, source files and lines, looked up in the files of this machine.
+//! Symbolises call sites: looks up functions, source files and lines in the files of this machine.
 
 mod files;
 
@@ -8,15 +8,15 @@ use hksim_trace::sites::{Frame, Sites};
 
 use files::ModuleNames;
 
-/// Looks frames up, opening each file once.
+/// Looks up frames, opening each file once.
 #[derive(Default)]
 pub struct Symbols {
     modules: HashMap<u32, ModuleNames>,
 }
 
 impl Symbols {
-    /// The frames that a frame stands for: itself and what was inlined into it, innermost first, with names where they are
-    /// known. Never empty; a frame that has a name already stays as it is.
+    /// Expands a frame into itself and its inlined functions, innermost first, with the known names. Never empty; a frame
+    /// that already has a name is unchanged.
     pub fn frames(&mut self, sites: &Sites, frame: &Frame) -> Vec<Frame> {
         let (Some(index), Some(module), None) = (frame.module, sites.module_of(frame), &frame.function) else {
             return vec![frame.clone()];
@@ -44,7 +44,7 @@ impl Symbols {
         named
     }
 
-    /// What is to be said about modules without names, or with doubtful ones: a line each.
+    /// One note for each module without names or with doubtful names.
     pub fn notes(&self, sites: &Sites) -> Vec<String> {
         let note = |(&index, names): (&u32, &ModuleNames)| Some((index, names.note.clone()?));
         let mut notes: Vec<(u32, String)> = self.modules.iter().filter_map(note).collect();
@@ -54,7 +54,7 @@ impl Symbols {
     }
 }
 
-/// A frame in words: function and line, or module and offset.
+/// A frame as text: function and line, or module and offset.
 pub fn frame_text(sites: &Sites, frame: &Frame) -> String {
     let place = match sites.module_of(frame) {
         Some(module) => format!("{}+{:#x}", module.path, frame.address),

@@ -1,8 +1,7 @@
-//! What the addresses of maps do to a prediction: the same design where the kernel put it, and where the model would.
+//! The effect of mapping addresses on a prediction: the same design at the kernel's addresses and at modelled ones.
 //!
-//! With `--align arena` nothing depends on addresses. With `trim` and `kernel` a replay's addresses are an input of the
-//! prediction that is compared with it, so what is left there are rules; what a prediction without a replay misses for want of
-//! them stands here.
+//! With `--align arena` nothing depends on addresses. With `trim` and `kernel`, the replay's addresses are an input of the
+//! prediction, so any difference is due to rules. This module measures what a prediction without these addresses misses.
 
 use hksim_engine::OsCalls;
 use hksim_sim::SimReport;
@@ -11,9 +10,9 @@ use serde::Serialize;
 /// The prediction at the model's addresses minus that at the replay's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LayoutResidual {
-    /// Maps at addresses of the kernel's choice.
+    /// Mappings at addresses chosen by the kernel.
     pub maps: u64,
-    /// All installs.
+    /// Installs.
     pub installs: i64,
     /// Faults.
     pub faults: i64,
@@ -21,9 +20,9 @@ pub struct LayoutResidual {
     pub thp: i64,
     /// Peak resident bytes.
     pub rss_bytes: i64,
-    /// Mappings at their peak.
+    /// Peak number of mappings.
     pub vmas_peak: i64,
-    /// Page tables at their peak, in bytes.
+    /// Peak bytes of page tables.
     pub page_table_bytes: i64,
     /// OS calls.
     pub os_calls: OsCalls<i64>,
@@ -53,11 +52,11 @@ impl LayoutResidual {
         *self == LayoutResidual { maps: self.maps, ..LayoutResidual::default() }
     }
 
-    /// In words.
+    /// The differences as text.
     pub fn text(&self) -> String {
         let [mmap, munmap, madvise, mremap] = self.os_calls.values();
         format!(
-            "{} maps; at modelled addresses, as sim has them: installs {:+}, THP {:+}, RSS peak {:+} bytes, VMAs {:+}, \
+            "{} mappings; difference at sim's modelled addresses: installs {:+}, THP {:+}, RSS peak {:+} bytes, VMAs {:+}, \
              page tables {:+} bytes, OS calls {:+}",
             self.maps,
             self.installs,

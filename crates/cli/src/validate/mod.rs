@@ -1,7 +1,7 @@
-//! Prediction beside measurement: the same trace under the same design, simulated and replayed.
+//! Compares prediction and measurement: the same trace under the same design, simulated and replayed.
 //!
-//! The replay's figures come from the kernel alone. Where they cannot be had the row is skipped with the reason; where
-//! they contradict themselves, or the prediction, it has failed.
+//! The replay's figures come from the kernel only. If they are not available, the row is skipped with the reason. If they
+//! contradict each other or the prediction, the row fails.
 
 mod layout;
 mod residual;
@@ -32,18 +32,18 @@ use crate::host;
 use crate::output::stamp::Stamp;
 use crate::system_time::{self, SystemTime};
 
-/// One trace under one design, both ways.
+/// One trace under one design, simulated and replayed.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// The trace's file name, or that of a built-in workload.
+    /// The name of the trace file or the built-in workload.
     pub trace: String,
     /// The design.
     pub policy: Policy,
-    /// What is claimed.
+    /// The class of the claim.
     pub class: Class,
-    /// Whether it holds.
+    /// Whether the claim holds.
     pub verdict: Verdict,
-    /// Why it was skipped or has failed; what to know where it is ok.
+    /// Why the row was skipped or failed, or a remark if it is ok.
     pub reason: Option<String>,
     /// The simulation.
     pub predicted: Box<SimReport>,
@@ -51,46 +51,46 @@ pub struct Row {
     pub measured: Box<Replayed>,
     /// Prediction minus measurement.
     pub residual: Residual,
-    /// What the addresses of maps do to the prediction, where SuperSlabs have maps of their own.
+    /// The effect of mapping addresses on the prediction, if SuperSlabs have separate mappings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout_residual: Option<LayoutResidual>,
-    /// Figures over all runs, in class statistical.
+    /// Figures over all runs, in the class `statistical`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub spreads: Vec<Spread>,
-    /// System time, where a profile of costs was named.
+    /// System time, if a profile was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_time: Option<SystemTime>,
-    /// What moves results on this machine.
+    /// The machine's settings that affect results.
     pub environment: hksim_replay::Environment,
 }
 
 /// The result of a validation.
 #[derive(Debug, Serialize)]
 pub struct Validation {
-    /// The form of the result, and what made it.
+    /// The schema version, and the program that wrote the result.
     #[serde(flatten)]
     pub stamp: Stamp,
-    /// failed > ok > skipped over all rows.
+    /// The verdict over all rows: failed > ok > skipped.
     pub verdict: Verdict,
-    /// One trace under one design a row.
+    /// One row per trace and design.
     pub rows: Vec<Row>,
 }
 
 impl Validation {
-    /// Sums rows up.
+    /// Summarises rows.
     pub fn new(rows: Vec<Row>) -> Validation {
         let verdict = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Skipped);
         Validation { stamp: Stamp::HERE, verdict, rows }
     }
 }
 
-/// Replays of one row at the most.
+/// Maximum replays of one row.
 const TRIES_MAX: u32 = 4;
 
 /// Simulates and replays a trace file.
 ///
 /// # Errors
-/// Damaged traces, impossible designs, and replays that cannot be made at all.
+/// The trace is damaged, the policy is invalid, or a replay cannot start.
 pub fn validate(trace: &Path, label: &str, setup: &SimConfig) -> anyhow::Result<Row> {
     let setup = SimConfig { file: Some(label.to_string()), ..setup.clone() };
     let modelled = predict(trace, &setup, Marks::Collect)?;
@@ -104,7 +104,7 @@ pub fn validate(trace: &Path, label: &str, setup: &SimConfig) -> anyhow::Result<
         let residual = Residual::new(&simulated.report, &replayed, marks);
         let judged = verdict::judge(&simulated.report, &replayed, &residual);
         let moved = moved_before.or_else(|| settings_moved(&setup)).or_else(|| moved_meanwhile(&replayed));
-        // What was disturbed is measured again.
+        // A disturbed replay is repeated.
         let by_others = moved.is_none() && judged.may_be_disturbed(&replayed, &residual);
         let disturbed = judged.class == Class::Bounded || moved.is_some() || by_others;
         let judged = moved.map_or(judged, Judged::skipped);
@@ -132,15 +132,15 @@ pub fn validate(trace: &Path, label: &str, setup: &SimConfig) -> anyhow::Result<
     })
 }
 
-/// The prediction for the address space that a replay had: the addresses of its maps, and how many other mappings it had
-/// where their limit is near.
+/// The prediction for the address space of a replay: the addresses of its mappings, and its number of other mappings if it
+/// came near the limit.
 fn predict_again(
     trace: &Path,
     setup: &SimConfig,
     modelled: &Simulated,
     replayed: &Replayed,
 ) -> anyhow::Result<Simulated> {
-    /// The kernel refuses some calls a few mappings before the limit.
+    /// The kernel refuses some calls a few mappings below the limit.
     const NEAR: u64 = 8;
     let mut setup = setup.clone();
     let elsewhere = replayed.vmas_elsewhere.unwrap_or(0);
@@ -165,10 +165,10 @@ fn predict(trace: &Path, setup: &SimConfig, marks: Marks) -> anyhow::Result<Simu
     Ok(simulate(&mut source, setup, marks, &|_| {})?)
 }
 
-/// Simulates a trace file, and replays it so many times with real threads.
+/// Simulates a trace file, and replays it several times with real threads.
 ///
 /// # Errors
-/// Damaged traces, impossible designs, and replays that cannot be made at all.
+/// The trace is damaged, the policy is invalid, or a replay cannot start.
 pub fn validate_threads(trace: &Path, label: &str, setup: &SimConfig, runs: u32) -> anyhow::Result<Row> {
     let setup = SimConfig { file: Some(label.to_string()), ..setup.clone() };
     let report = predict(trace, &setup, Marks::Skip)?.report;
@@ -228,17 +228,17 @@ fn spec(trace: &Path, setup: &SimConfig) -> ReplaySpec {
     }
 }
 
-/// Judges a row's system time, by runs of their own.
+/// Judges a row's system time with separate runs.
 ///
 /// # Errors
-/// A run cannot be made.
+/// A run cannot start.
 pub fn judge_system_time(trace: &Path, setup: &SimConfig, row: &mut Row, profile: &Profile) -> anyhow::Result<()> {
     let predicted = SystemTime::predicted(&row.predicted, profile);
     row.system_time = Some(if row.verdict == Verdict::Skipped || predicted.price.is_none() {
         predicted
     } else if let Err(why) = CpuModes::open() {
         predicted.not_measured(format!(
-            "cannot look at processor time: {why} (run it as root, or with kernel.perf_event_paranoid at 1 or less)"
+            "cannot sample processor time: {why} (run as root, or set kernel.perf_event_paranoid to 1 or less)"
         ))
     } else {
         let warm_up = system_time::warm_up(&row.predicted);
@@ -248,20 +248,20 @@ pub fn judge_system_time(trace: &Path, setup: &SimConfig, row: &mut Row, profile
     Ok(())
 }
 
-/// The same as [`settings_moved`], while the replay ran.
+/// The same as [`settings_moved`], for changes during the replay.
 fn moved_meanwhile(replayed: &Replayed) -> Option<String> {
     let marks = replayed.modes_moved.filter(|&marks| marks > 0)?;
     Some(format!(
-        "somebody changed this machine's huge-page modes or limits while the replay ran: at {marks} of {} points they were not those of its start",
+        "this machine's huge-page modes or limits changed during the replay: they differ from the start at {marks} of {} points",
         replayed.marks.len()
     ))
 }
 
-/// Modes and the hugetlb pool belong to the whole machine: where they are not what the prediction saw, somebody changed them,
-/// and a difference says nothing.
+/// Cause a difference says nothing, because modes or the hugetlb pool changed after the prediction. Both belong to the
+/// whole machine, so another process can change them.
 fn settings_moved(setup: &SimConfig) -> Option<String> {
     let (before, mut now) = (&setup.kernel, host::kernel_config().ok()?);
-    // What it does is counted.
+    // Its activity is counted.
     now.khugepaged = before.khugepaged;
     if !matches!(setup.policy.huge, Huge::Hugetlb | Huge::HugetlbPlain) {
         now.hugetlb_pool = before.hugetlb_pool;
@@ -270,11 +270,9 @@ fn settings_moved(setup: &SimConfig) -> Option<String> {
         return None;
     }
     let told = |kernel: &KernelConfig| {
-        let pool = kernel.hugetlb_pool.map_or("any number of".to_string(), |pages| pages.to_string());
+        let pool = kernel.hugetlb_pool.map_or("unlimited".to_string(), |pages| pages.to_string());
         format!("THP {}, {pool} free pages in the hugetlb pool", thp_word(kernel.thp.global))
     };
     let (before, now) = (told(before), told(&now));
-    Some(format!(
-        "somebody changed this machine's settings meanwhile: {before} when this was predicted, {now} afterwards"
-    ))
+    Some(format!("this machine's settings changed: {before} at the prediction, {now} afterwards"))
 }

@@ -8,10 +8,10 @@ use hksim_sim::SimReport;
 use hksim_sim::simulate::MarkedPages;
 use serde::Serialize;
 
-/// Prediction minus measurement, figure by figure; null where the machine could not measure it.
+/// Prediction minus measurement for each figure; null if the machine cannot measure it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Residual {
-    /// All installs.
+    /// Installs.
     pub installs: Option<i64>,
     /// Installs by kind.
     pub by_kind: Option<ByKind<i64>>,
@@ -23,7 +23,7 @@ pub struct Residual {
     pub rss_bytes: Option<i64>,
     /// Resident bytes at the end.
     pub rss_bytes_end: Option<i64>,
-    /// Mappings at their peak.
+    /// Peak number of mappings.
     pub vmas_peak: Option<i64>,
     /// OS calls.
     pub os_calls: Option<OsCalls<i64>>,
@@ -31,36 +31,36 @@ pub struct Residual {
     pub os_calls_failed: Option<i64>,
     /// SuperSlabs that hugetlb refused.
     pub fell_back: Option<Fallbacks<i64>>,
-    /// How far the reservation lies from a border that every alignment divides; 0 if it is where it should be.
+    /// The distance of the reservation from a boundary that every alignment divides; 0 is correct.
     pub misaligned_bytes: Option<u64>,
     /// Requests that failed.
     pub failed: i64,
-    /// Whether every object was placed alike.
+    /// Whether all objects have the same places.
     pub placement_equal: Option<bool>,
     /// Pages present (or in that state) in the prediction only, over all marks.
     pub pages_only_predicted: Option<u64>,
     /// Pages present (or in that state) in the measurement only, over all marks.
     pub pages_only_measured: Option<u64>,
-    /// Bytes given up by `MADV_FREE` and not written since: differences over all marks, added up without their signs.
+    /// Bytes given up by `MADV_FREE` and not written since: sum of absolute differences over all marks.
     pub lazy_free_bytes: Option<u64>,
-    /// Page-table memory at its peak. Where SuperSlabs have maps of their own the kernel may put them on tables that the
-    /// process had before: then the prediction, which knows none of those, may be higher by as much.
+    /// Peak page-table memory. If SuperSlabs have separate mappings, the kernel may use page tables that the process had
+    /// before. The prediction does not know these, so it may be higher by their size.
     pub page_table_bytes_peak: Option<i64>,
-    /// How much of that difference such tables cannot explain.
+    /// The part of that difference that earlier page tables cannot explain.
     pub page_table_bytes_unexplained: Option<u64>,
 }
 
-/// What differs at the marks.
+/// Differences at the marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarksResidual {
     pages_only_predicted: u64,
     pages_only_measured: u64,
-    /// `None` where the kernel did not tell.
+    /// `None` if the kernel did not report it.
     lazy_free_bytes: Option<u64>,
 }
 
 impl MarksResidual {
-    /// Compares all marks. `None` where the replay has none.
+    /// Compares all marks. `None` if the replay has none.
     pub fn new(predicted: &[MarkedPages], measured: &Replayed) -> Option<MarksResidual> {
         if measured.marks.is_empty() {
             return None;
@@ -87,7 +87,7 @@ fn minus(predicted: u64, measured: u64) -> i64 {
     predicted.wrapping_sub(measured) as i64
 }
 
-/// How much of a difference in page-table memory nothing explains, in bytes.
+/// The unexplained part of a difference in page-table memory, in bytes.
 fn page_tables_unexplained(predicted: &SimReport, measured: &Replayed) -> Option<u64> {
     let surplus = minus(predicted.page_table_bytes_peak, measured.page_table_bytes_peak?);
     let shared_max = match predicted.policy.align {
@@ -123,20 +123,20 @@ impl Residual {
         }
     }
 
-    /// All differences added up without their signs; 0 iff everything that was measured equals its prediction.
+    /// The sum of all absolute differences; 0 iff all measured figures equal their prediction.
     pub fn magnitude(&self) -> u64 {
         self.layout().saturating_add(self.rules())
     }
 
-    /// What differs in where things lie: the allocator's decisions, and the address that its reservation got. Such a row
-    /// says nothing about the kernel's rules.
+    /// Differences in placement: the allocator's decisions, and the address of its reservation. A row with any says nothing
+    /// about the kernel's rules.
     pub fn layout(&self) -> u64 {
         let placement = u64::from(self.placement_equal == Some(false));
         let misaligned = u64::from(self.misaligned_bytes.is_some_and(|bytes| bytes > 0));
         placement + misaligned + self.failed.unsigned_abs()
     }
 
-    /// What differs in what the kernel did with it.
+    /// Differences in what the kernel did.
     pub fn rules(&self) -> u64 {
         let figures = [self.installs, self.faults, self.traps, self.rss_bytes, self.rss_bytes_end, self.vmas_peak];
         let kinds = self.by_kind.unwrap_or_default().values();
@@ -153,8 +153,8 @@ impl Residual {
         signed.map(i64::unsigned_abs).chain(pages).fold(0, u64::saturating_add)
     }
 
-    /// Whether all figures lie within what so many huge pages, more or fewer than predicted, can make of them: each stands for
-    /// up to 512 pages, which a read and a write install twice. Where things lie and what was called must be equal.
+    /// Whether this number of huge pages, more or fewer than predicted, can explain all differences. Each one accounts for
+    /// up to 512 pages, which a read and a write install twice. Placement and calls must be equal.
     pub fn within_huge_pages(&self, huge_pages: u64) -> bool {
         let installs_max = huge_pages.saturating_mul(2 * HUGE_PAGE_BYTES / PAGE_BYTES);
         let bytes_max = huge_pages.saturating_mul(HUGE_PAGE_BYTES);
@@ -168,7 +168,7 @@ impl Residual {
             && within(&[thp], huge_pages)
     }
 
-    /// Whether it is a few faults and nothing else: where things lie, what was called and what was mapped equal the prediction.
+    /// Whether only a few faults differ: placement, calls and mappings equal the prediction.
     pub fn is_few_faults(&self) -> bool {
         const FEW: u64 = 16;
         let faults = [self.installs, self.faults, self.traps];
@@ -178,12 +178,12 @@ impl Residual {
             && faults.iter().flatten().all(|n| n.unsigned_abs() <= FEW)
     }
 
-    /// Whether nothing differs but what `MADV_FREE` left to the kernel.
+    /// Whether only pages that `MADV_FREE` left to the kernel differ.
     pub fn is_lazy_free_only(&self) -> bool {
         self.lazy_free_bytes.is_some_and(|bytes| bytes > 0 && bytes == self.magnitude())
     }
 
-    /// Whether everything that was measured equals its prediction.
+    /// Whether all measured figures equal their prediction.
     pub fn is_zero(&self) -> bool {
         self.magnitude() == 0
     }

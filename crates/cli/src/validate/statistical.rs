@@ -1,24 +1,24 @@
-//! The class `statistical`: what real threads do is another thing each time, so the prediction is held against many runs.
+//! The class `statistical`: runs of real threads differ, so the prediction is compared with many runs.
 
 use hksim_replay::Replayed;
 use hksim_sim::SimReport;
 use serde::Serialize;
 
-/// How far beyond the runs a prediction may lie at least, as a share of it: what runs that happen to agree cannot exclude.
+/// Minimum relative tolerance outside the range of the runs, because a few runs may agree by chance.
 const SLACK: f64 = 0.02;
 
 /// A figure over all runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// Which.
+    /// The name of the figure.
     pub figure: &'static str,
-    /// What is predicted: of the same events in the trace's order.
+    /// The prediction, for the same events in the trace's order.
     pub predicted: u64,
-    /// The lowest of the runs.
+    /// The minimum of the runs.
     pub lowest: u64,
-    /// The one in the middle.
+    /// The median of the runs.
     pub median: u64,
-    /// The highest.
+    /// The maximum of the runs.
     pub highest: u64,
 }
 
@@ -29,20 +29,20 @@ impl Spread {
         Some(Spread { figure, predicted, lowest, median: runs[runs.len() / 2], highest })
     }
 
-    /// Whether the prediction lies among the runs, or no farther outside than they lie apart, or 2 %.
+    /// Whether the prediction is inside the range of the runs, or outside by at most the width of the range or 2 %.
     pub fn holds(&self) -> bool {
         let slack = (self.highest - self.lowest).max((self.predicted as f64 * SLACK) as u64);
         (self.lowest.saturating_sub(slack)..=self.highest.saturating_add(slack)).contains(&self.predicted)
     }
 
-    /// For people.
+    /// The figure as text.
     pub fn text(&self) -> String {
         let Spread { figure, predicted, lowest, median, highest } = self;
         format!("{figure} {predicted} predicted, {lowest} to {highest} measured (median {median})")
     }
 }
 
-/// What is compared: figures that do not depend on when somebody looks.
+/// The compared figures: those that do not depend on the moment of reading.
 pub fn spreads(predicted: &SimReport, runs: &[Replayed]) -> Vec<Spread> {
     let figure = |name, predicted, of: fn(&Replayed) -> Option<u64>| {
         let values: Option<Vec<u64>> = runs.iter().map(of).collect();

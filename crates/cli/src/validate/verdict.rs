@@ -1,4 +1,4 @@
-//! What a row says: skipped, ok or failed, and which kernel rule a failure points at.
+//! The verdict of a row: skipped, ok or failed, and which kernel rule a failure points at.
 
 use hksim_policy::vocabulary::{Huge, Purge};
 use hksim_replay::{Replayed, Skipped};
@@ -8,16 +8,16 @@ use serde::Serialize;
 use super::Residual;
 use crate::host;
 
-/// What is claimed of a prediction.
+/// The claim about a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
     /// Every figure and every page equal the measurement.
     Exact,
-    /// Something that nobody can predict disturbed the replay, and was counted. All figures lie as near to the measurement
-    /// as that many huge pages allow; what the allocator did equals the prediction.
+    /// An unpredictable, counted event disturbed the replay. All differences are within what this number of huge pages can
+    /// explain, and the allocator's actions equal the prediction.
     Bounded,
-    /// Real threads ran, in an order of their own: figures lie among those of many runs.
+    /// Real threads ran in their own order. The figures are within the range of many runs.
     Statistical,
 }
 
@@ -32,40 +32,40 @@ impl Class {
     }
 }
 
-/// What is said of a row.
+/// The judgement of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// What is claimed.
+    /// The class of the claim.
     pub class: Class,
-    /// Whether it holds.
+    /// Whether the claim holds.
     pub verdict: Verdict,
-    /// Why it does not, or what to know.
+    /// Why it does not hold, or a remark.
     pub reason: Option<String>,
 }
 
 impl Judged {
-    /// Nothing can be said, for this reason.
+    /// Skipped, for this reason.
     pub fn skipped(reason: String) -> Judged {
         Judged::exact(Verdict::Skipped, Some(reason))
     }
 
-    /// Whether it failed by a few faults while something else handled pages of the machine, or by pages of `MADV_FREE` alone,
-    /// which wait in lots of 31 on a processor that the replay may have left since. Nobody can predict either. What has another
-    /// cause fails again.
+    /// Whether it failed by an unpredictable difference: by a few faults while something else handled pages of the machine, or
+    /// only by pages of `MADV_FREE`, which wait in batches of 31 on a processor that the replay may have left. A failure with
+    /// another cause fails again.
     pub fn may_be_disturbed(&self, measured: &Replayed, residual: &Residual) -> bool {
         let by_others = others_ran(measured) && residual.is_few_faults();
         self.verdict == Verdict::Failed && (by_others || residual.is_lazy_free_only())
     }
 
-    /// With what replays before this one differed by while something else handled pages, if any did: an ok is not told without
-    /// it, and a failure that comes again alike is none of that.
+    /// Adds the differences of earlier replays that were disturbed by something that handled pages. An ok reports them; a
+    /// failure that repeats is not attributed to the disturbance.
     pub fn after(mut self, differed: &[Judged]) -> Judged {
         let Some(first) = differed.first() else { return self };
         let (replays, reason) = (times(differed.len()), first.reason.as_deref().unwrap_or("no reason"));
         let before = if differed.iter().all(|judged| *judged == self) {
-            format!("the same in {replays} before this one")
+            format!("the same in {replays} before")
         } else {
-            format!("while others handled pages, {replays} before this one differed: {reason}")
+            format!("{replays} before differed while something else handled pages: {reason}")
         };
         self.reason = Some(self.reason.map_or(before.clone(), |reason| format!("{reason}; {before}")));
         self
@@ -76,11 +76,11 @@ impl Judged {
     }
 }
 
-/// Whether the claim holds; ordered, so that the greatest sums up many.
+/// Whether the claim holds. The order makes the greatest verdict that of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// This machine cannot tell.
+    /// This machine cannot measure it.
     Skipped,
     /// It holds.
     Ok,
@@ -94,7 +94,7 @@ pub fn judge(predicted: &SimReport, measured: &Replayed, residual: &Residual) ->
         return Judged::skipped(reason);
     }
     let unsound = unsound(measured);
-    // An exact claim needs every page and every kind; without them nothing is claimed.
+    // An exact claim needs all pages and all kinds; without them the row is skipped.
     let is_needed = |skipped: &&Skipped| skipped.figure.contains("installs") || skipped.figure.contains("marks");
     if let (None, Some(skipped)) = (&unsound, measured.skipped.iter().find(is_needed)) {
         return Judged::skipped(not_measured(skipped));
@@ -109,13 +109,17 @@ pub fn judge(predicted: &SimReport, measured: &Replayed, residual: &Residual) ->
         return Judged::exact(Verdict::Failed, Some(reason));
     }
     let why = format!(
-        "meanwhile khugepaged collapsed {collapses} blocks (R11) and {fallbacks} faults found no memory in one piece (R1, R2)"
+        "during the replay khugepaged collapsed {collapses} PMD ranges (R11) and {fallbacks} faults found no contiguous memory (R1, R2)"
     );
     let class = Class::Bounded;
     if residual.within_huge_pages(collapses + fallbacks) {
-        Judged { class, verdict: Verdict::Ok, reason: Some(format!("{why}: figures differ by no more than that")) }
+        Judged { class, verdict: Verdict::Ok, reason: Some(format!("{why}: this explains all differences")) }
     } else {
-        Judged { class, verdict: Verdict::Failed, reason: Some(format!("{why}, and that is not all: {reason}")) }
+        Judged {
+            class,
+            verdict: Verdict::Failed,
+            reason: Some(format!("{why}, which does not explain all differences: {reason}")),
+        }
     }
 }
 
@@ -123,7 +127,7 @@ fn not_measured(skipped: &Skipped) -> String {
     format!("{} not measured: {}", skipped.figure, skipped.reason)
 }
 
-/// What this machine cannot do.
+/// What this machine lacks, if anything.
 pub(super) fn impossible_here(predicted: &SimReport, measured: &Replayed) -> Option<String> {
     let environment = &measured.environment;
     if let Some(lack) = host::lacks(&predicted.policy, &predicted.kernel.thp) {
@@ -147,7 +151,7 @@ fn times(replays: usize) -> String {
     if replays == 1 { "a replay".into() } else { format!("{replays} replays") }
 }
 
-/// Why a measurement cannot be trusted.
+/// Why a measurement is unreliable, if it is.
 pub(super) fn unsound(measured: &Replayed) -> Option<String> {
     let control = measured.control;
     if control.faults > 0 || control.traps.unwrap_or(0) > 0 {
@@ -158,7 +162,7 @@ pub(super) fn unsound(measured: &Replayed) -> Option<String> {
         return Some(format!("the kernel lost {lost} trap records"));
     }
     if let Some(pages) = measured.unclassified_pages.filter(|&pages| pages > 0) {
-        return Some(format!("{pages} page changes fit no kind of install"));
+        return Some(format!("{pages} page changes match no kind of install"));
     }
     let contradictions: u64 = measured.marks.iter().map(|mark| mark.discrepancies).sum();
     (contradictions > 0).then(|| format!("{contradictions} pages contradict the record of traps and calls"))
@@ -167,11 +171,11 @@ pub(super) fn unsound(measured: &Replayed) -> Option<String> {
 /// The rules about zero pages, and about copies after forks.
 fn copy_suspects(forked: bool, residual: &Residual) -> Vec<&'static str> {
     let kinds = residual.by_kind.unwrap_or_default();
-    // Faults that are no installs took permissions back.
+    // Faults without an install restored write permission.
     let reuses = residual.faults.zip(residual.installs).map_or(0, |(faults, installs)| faults - installs);
     let mut found = Vec::new();
     if forked && (kinds.cow != 0 || reuses != 0) {
-        found.push("R27 (a fork's first writes: what is shared is copied, what no longer is is written in place)");
+        found.push("R27 (first writes after a fork: shared pages are copied, others are written in place)");
     }
     if kinds.zero != 0 || (!forked && kinds.cow != 0) {
         found.push("R4 (zero page at a read, copied at a write)");
@@ -185,7 +189,7 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
     let calls = residual.os_calls.unwrap_or_default();
     let mut found: Vec<String> = Vec::new();
     if residual.placement_equal == Some(false) {
-        found.push("placement differs: the two worlds are not the same allocator".into());
+        found.push("placement differs: simulator and replay did not run the same allocator".into());
     }
     if calls.values() != [0; 4] {
         found.push("OS calls differ".into());
@@ -210,10 +214,10 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
     }
     let policy = &predicted.policy;
     if policy.purge == Purge::Free && predicted.installs.by_kind.thp > 0 && predicted.splits > 0 {
-        found.push("R10 (a split maps zero-filled pages to the zero page)".into());
+        found.push("R10 (splitting maps zero-filled pages to the zero page)".into());
     }
     if residual.lazy_free_bytes.unwrap_or(0) > 0 {
-        found.push("R9 (MADV_FREE marks pages, and a write takes the mark back)".into());
+        found.push("R9 (MADV_FREE marks pages, and a write removes the mark)".into());
     }
     if residual.page_table_bytes_unexplained.unwrap_or(0) > 0 {
         found.push("R15/R21 (page tables come with pages and go with whole huge pages)".into());
@@ -229,7 +233,7 @@ fn suspects(predicted: &SimReport, residual: &Residual) -> String {
         found.push("R6/R14/R18 (merging of mappings)".into());
     }
     if found.is_empty() {
-        found.push("no rule stands out: compare by_kind and the page sets".into());
+        found.push("no particular rule: compare by_kind and the page sets".into());
     }
     format!("layout residual {}, rule residual {}: {}", residual.layout(), residual.rules(), found.join("; "))
 }
@@ -281,8 +285,8 @@ mod tests {
         let ok = Judged::exact(Verdict::Ok, None);
         assert_eq!(ok.clone().after(&[]).reason, None);
         let twice = told(ok, &[failed("R1"), failed("R2")]);
-        assert_eq!(twice, "while others handled pages, 2 replays before this one differed: R1");
-        assert_eq!(told(failed("R1"), &[failed("R1"), failed("R1")]), "R1; the same in 2 replays before this one");
-        assert!(told(failed("R1"), &[failed("R2")]).contains("differed: R2"));
+        assert_eq!(twice, "2 replays before differed while something else handled pages: R1");
+        assert_eq!(told(failed("R1"), &[failed("R1"), failed("R1")]), "R1; the same in 2 replays before");
+        assert!(told(failed("R1"), &[failed("R2")]).contains("handled pages: R2"));
     }
 }

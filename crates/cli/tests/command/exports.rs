@@ -25,7 +25,7 @@ fn what_a_format_cannot_say_is_told() {
     let ran = bench.run("export s.hkt --to rep -o s.rep");
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stdout.is_empty());
-    assert!(ran.stderr.contains("not told by rep: thread of a call"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("not represented in rep: thread of a call"), "{}", ran.stderr);
 }
 
 /// One row of the addresses.

@@ -136,7 +136,7 @@ fn a_dash_is_standard_output_for_results_and_refused_for_files() {
     ] {
         fs::write(bench.path("t.script"), "a 0 16\nf 0\n").expect("a script trace");
         let said = bench.refused(line);
-        assert!(said.contains("not to standard output"), "{line}: {said}");
+        assert!(said.contains("not standard output"), "{line}: {said}");
     }
     assert!(!bench.path("-").exists());
     bench.ok("gen tiny-hot --cycles 10 -o ./-");

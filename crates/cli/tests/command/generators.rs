@@ -93,15 +93,15 @@ fn bars_and_pictures_follow_time_and_made_up_times_say_so() {
     let text = bench.ok("info t.hkt --plot t.svg");
     let bars = text.lines().find_map(|line| line.strip_prefix("live bytes, over time")).expect("bars").trim();
     assert_eq!(bars, format!("{}{}", "█".repeat(32), "▁".repeat(32)), "half of the time all is live, then nothing");
-    assert!(text.contains("events a second"), "{text}");
+    assert!(text.contains("events per second"), "{text}");
 
     let made_up = {
         bench.ok("gen random-mixed --cycles 20k -o rm.hkt");
         bench.ok("info rm.hkt")
     };
-    assert!(made_up.contains("times are made up, 100 ns a call") && !made_up.contains("a second"), "{made_up}");
-    assert!(bench.ok("sim rm.hkt").contains("a purge delay of 100ms is 1 000 000 calls here"));
-    assert!(!bench.ok("sim t.hkt").contains("made up"));
-    assert!(!bench.ok("sim rm.hkt --purge none").contains("made up"));
+    assert!(made_up.contains("times are assumed, 100 ns per call") && !made_up.contains("per second"), "{made_up}");
+    assert!(bench.ok("sim rm.hkt").contains("a purge delay of 100ms is 1 000 000 calls"));
+    assert!(!bench.ok("sim t.hkt").contains("assumed, 100 ns per call"));
+    assert!(!bench.ok("sim rm.hkt --purge none").contains("assumed, 100 ns per call"));
     assert_eq!(bench.json("info rm.hkt")["clock"], "per-event");
 }

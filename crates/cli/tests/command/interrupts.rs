@@ -63,7 +63,7 @@ fn wait_until_ready(bench: &Bench) {
 fn told(bench: &Bench, output: Output) -> String {
     let text = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert!(text.contains("app.hkt: ") && text.contains("; lost 0, repaired 0"), "a summary: {text}");
+    assert!(text.contains("app.hkt: ") && text.contains("; 0 lost, 0 frees inserted"), "a summary: {text}");
     let info = bench.json("info app.hkt");
     assert!(info["complete"] == true && number(&info, "events") > 20, "{info}");
     bench.ok("trace verify app.hkt");

@@ -162,7 +162,7 @@ fn tables_say_what_it_changes() {
     assert!(bench.ok("sweep with.hkt --huge never,thp").contains(told));
     assert!(!bench.ok("sim with.hkt --huge never").contains(told), "nothing is changed");
     let ignored = bench.ok("sim with.hkt --huge thp --memory-policy ignored");
-    assert!(ignored.contains("(2 calls) is ignored") && !ignored.contains(told), "{ignored}");
+    assert!(ignored.contains("(2 calls) are ignored") && !ignored.contains(told), "{ignored}");
     let refused = bench.refused("sim with.hkt --memory-policy never");
     assert!(refused.contains("recorded, ignored"), "{refused}");
 }

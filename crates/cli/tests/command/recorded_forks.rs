@@ -72,7 +72,7 @@ fn a_trace_without_ends_is_refused_and_one_without_forks_is_not() {
         .expect("a table");
     bench.ok("import --from csv old.csv -o old.hkt");
     let told = bench.refused("sim old.hkt --fork-at recorded");
-    assert!(told.contains("of no child when it ended") && told.contains("--fork-at 2 --fork-for"), "{told}");
+    assert!(told.contains("not when the children ended") && told.contains("--fork-at 2 --fork-for"), "{told}");
     let ends = "op,object,size,number\nalloc,0,100,\nfork,,,7\nfork,,,8\nfree,0,,\nfork-end,,,7\nfork-outlives,,,8\n";
     std::fs::write(bench.path("new.csv"), ends).expect("a table");
     bench.ok("import --from csv new.csv -o new.hkt");

@@ -80,8 +80,8 @@ fn bad_scripts_are_refused_by_line() {
         ("w 0 1 1\nfrob 1", "line 2"),
         ("w 0 5000 1", "outside the arena"),
         ("w 0 1 1\nthp always", "before the first operation"),
-        ("", "without an operation"),
-        ("end", "without an operation"),
+        ("", "the script has no operations"),
+        ("end", "the script has no operations"),
     ] {
         let bench = with_script(text);
         let line = bench.refused("rules --script s.txt");
@@ -122,7 +122,7 @@ fn a_run_that_sets_modes_waits_for_another() {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("hksim starts");
     let mut said = String::new();
     BufReader::new(child.stderr.take().expect("stderr is piped")).read_line(&mut said).expect("text");
-    assert!(said.contains("another process changes this machine's modes"), "{said}");
+    assert!(said.contains("another process has changed this machine's modes"), "{said}");
     assert!(child.try_wait().expect("a child").is_none(), "it did not wait");
     drop(lock);
     assert!(child.wait().expect("it ends").success());

@@ -132,6 +132,6 @@ fn a_program_that_cannot_be_served_is_named() {
 fn statistics_that_cannot_be_written_are_refused_before_the_program_runs() {
     let bench = Bench::new();
     let told = bench.refused("run --stats json:/no/such/x -- touch ran");
-    assert!(told.contains("--stats: /no/such/x: cannot be written"), "{told}");
+    assert!(told.contains("--stats: /no/such/x: cannot write"), "{told}");
     assert!(!bench.path("ran").exists());
 }

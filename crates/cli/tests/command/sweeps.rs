@@ -56,7 +56,7 @@ fn the_front_is_what_no_other_row_beats() {
 fn the_table_marks_the_best_the_front_and_twins() {
     let bench = Bench::with_trace();
     let table = bench.ok("sweep rm.hkt --huge never,thp --purge none,free");
-    assert!(table.contains("equal in every figure: "), "{table}");
+    assert!(table.contains("equal in all figures: "), "{table}");
     let rows: Vec<&str> = table.lines().filter(|line| line.contains(" never ") || line.contains(" thp ")).collect();
     assert!(rows.iter().any(|row| row.ends_with('P')), "{table}");
     assert!(rows.iter().any(|row| row.contains('*')), "{table}");

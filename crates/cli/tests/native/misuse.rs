@@ -120,16 +120,16 @@ fn hksim_run_has_a_flag_for_it() {
     let program = programs.build("misuse.c", &[]);
     let inside = |flags: &[&str]| programs.on_native(flags, &program, &["inside".as_ref()]);
     let begins = "hksim: free or realloc of a pointer into the middle of a block, 0x";
-    assert_ends(&inside(&["--misuse", "check"]), "inside", begins, "--misuse check");
-    let counted = inside(&["--superslab", "1M", "--misuse", "count", "--stats", "json"]);
+    assert_ends(&inside(&["--invalid-free", "check"]), "inside", begins, "--invalid-free check");
+    let counted = inside(&["--superslab", "1M", "--invalid-free", "count", "--stats", "json"]);
     assert_eq!((counted.status.code(), &counted.stdout[..]), (Some(0), &b"went on\n"[..]), "{counted:?}");
     let told: serde_json::Value = serde_json::from_slice(&counted.stderr).expect("statistics");
     assert_eq!((&told["misuses_ignored"], &told["superslab_bytes"]), (&1.into(), &(1 << 20).into()), "{told}");
-    for flags in [&[][..], &["--misuse", "abort"]] {
+    for flags in [&[][..], &["--invalid-free", "abort"], &["--misuse", "abort"]] {
         let twice = programs.on_native(flags, &program, &["right-away".as_ref()]);
-        assert_ends(&twice, "right-away", "hksim: double free of 0x", "--misuse abort");
+        assert_ends(&twice, "right-away", "hksim: double free of 0x", "--invalid-free abort");
     }
-    let refused = inside(&["--misuse", "ignore"]);
+    let refused = inside(&["--invalid-free", "ignore"]);
     let told = String::from_utf8_lossy(&refused.stderr);
     assert_eq!((refused.status.code(), told.contains("abort, check, count")), (Some(2), true), "{told}");
 }

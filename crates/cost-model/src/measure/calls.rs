@@ -1,4 +1,4 @@
-//! Calls that find nothing to do, and moves.
+//! Times calls without work, and moves.
 
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, faults};
@@ -8,12 +8,12 @@ use super::pages::NO_HUGE_PAGES;
 use super::samples::Samples;
 use crate::profile::Operation;
 
-/// Calls of a round.
+/// Calls per round.
 const CALLS: u64 = 200;
-/// Mappings that are moved in a round, of 2 MiB.
+/// Mappings of 2 MiB that are moved per round.
 const MOVES: u64 = 8;
 
-/// `mmap` and `munmap` of 2 MiB that nobody touches, `madvise` of nothing.
+/// `mmap` and `munmap` of 2 MiB of untouched memory, and `madvise` without effect.
 pub(super) fn empty(samples: &mut Samples) -> Result<(), MeasureError> {
     let mut areas = Vec::with_capacity(CALLS as usize);
     samples.time(Operation::MmapCall, CALLS, || {

@@ -1,8 +1,8 @@
-//! First touches of memory of several sizes.
+//! Times first touches of several amounts of memory.
 //!
-//! What a fault costs depends on how much memory goes through it: few pages are given out again while they are still in
-//! the cache, many are fetched from memory to be zeroed. Before each the same amount is touched and given back, as in the
-//! runs that are judged by it.
+//! The cost of a fault depends on the footprint: a few pages are reused while they are still cached, many must be fetched
+//! from memory for zeroing. Before each measurement the same amount is touched and returned, as in the runs that are
+//! compared with it.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::profile::{FOOTPRINTS, Operation};
 
 const CACHE_LINE_BYTES: u64 = 64;
 
-/// What a program does between two faults that lie far apart: it goes through so much memory of its own.
+/// Memory that the program accesses between two distant faults.
 const BETWEEN_BYTES: u64 = 1 << 20;
-/// Pages that are touched so.
+/// Pages touched in this way.
 const APART_PAGES: u64 = 128;
 
-/// First touches with much else between them: what they cost beyond the same work without them.
+/// Times first touches with much other work between them: their cost beyond that of the same work alone.
 pub(super) fn touches_apart(samples: &mut Samples) -> Result<(), MeasureError> {
     let bytes = APART_PAGES * PAGE_BYTES;
     let work = Area::of(Granule::Page, BETWEEN_BYTES)?;
@@ -44,13 +44,13 @@ pub(super) fn touches_apart(samples: &mut Samples) -> Result<(), MeasureError> {
     Ok(())
 }
 
-/// What a program does between two huge pages that lie far apart: no cache holds any of what the fault needs then, tables of the
-/// host's among it.
+/// Memory that the program accesses between two distant faults of huge pages, so that no cache holds anything that the
+/// fault needs, including the host's page tables.
 const FAR_BYTES: u64 = 64 << 20;
-/// Huge pages that are touched so.
+/// Huge pages touched in this way.
 const FAR_PAGES: u64 = 4;
 
-/// First touches of huge pages with very much else between them.
+/// Times first touches of huge pages with very much other work between them.
 pub(super) fn huge_touches_far_apart(samples: &mut Samples) -> Result<(), MeasureError> {
     let work = Area::of(Granule::Page, FAR_BYTES)?;
     warm_up(Granule::Huge, FAR_PAGES * HUGE_BYTES)?;

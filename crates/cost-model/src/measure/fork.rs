@@ -1,4 +1,4 @@
-//! `fork`, and the writes after it.
+//! Times `fork` and the writes after it.
 
 use hksim_linux_probe::PAGE_BYTES;
 use hksim_linux_probe::area::{Area, Granule, HUGE_BYTES, timed};
@@ -9,14 +9,14 @@ use super::pages::{NO_HUGE_PAGES, huge_pages};
 use super::samples::Samples;
 use crate::profile::Operation;
 
-/// Pages that are forked: 32 MiB, far above what else the process has.
+/// Pages that are forked: 32 MiB, far more than the process's other memory.
 const FORKED_PAGES: u64 = 8192;
 /// Pages that are copied.
 const COPIED_PAGES: u64 = 2048;
 /// Huge pages that are forked.
 const FORKED_HUGE: u64 = 16;
 
-/// A child that does nothing; it is killed and waited for when dropped.
+/// An idle child, which is killed and reaped when dropped.
 struct Child(libc::pid_t);
 
 impl Child {
@@ -47,7 +47,7 @@ impl Drop for Child {
     }
 }
 
-/// The cost of a page is the difference between a fork with and without so many of them.
+/// Times forks with and without these pages; the difference is the cost of the pages.
 pub(super) fn costs(samples: &mut Samples) -> Result<(), MeasureError> {
     let (child, without) = timed(Child::new);
     drop(child?);
@@ -67,7 +67,7 @@ pub(super) fn costs(samples: &mut Samples) -> Result<(), MeasureError> {
     huge(samples)
 }
 
-/// The first write to each huge page after a fork: it is split, and one page of it copied.
+/// Times the first write to each huge page after a fork, which splits it and copies one page.
 fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
     let Some(area) = huge_pages(FORKED_HUGE)? else {
         samples.skip(Operation::SplitAfterFork, NO_HUGE_PAGES);

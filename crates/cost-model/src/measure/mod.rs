@@ -1,8 +1,8 @@
 //! Times page operations on this machine.
 //!
-//! Each round performs every operation once on fresh memory and reads the processor time of this thread, so that being
-//! preempted costs nothing; what other load does to caches and clocks stays in the figures, and shows as dispersion.
-//! Of that time the kernel's part counts, as [`hksim_linux_probe::cpu_modes`] tells it, like in the runs that are judged by it.
+//! Each round performs every operation once on fresh memory and reads the processor time of this thread, so preemption
+//! does not count. The effects of other load on caches and clocks remain in the figures and appear as dispersion. Only
+//! the kernel's part of the time counts, measured with [`hksim_linux_probe::cpu_modes`] as in the runs that are compared.
 
 mod calls;
 mod footprint;
@@ -38,15 +38,15 @@ impl From<std::io::Error> for MeasureError {
     }
 }
 
-/// Rounds by the clock for each one that is looked at.
+/// Clocked rounds per sampled round.
 const ROUNDS_PER_LOOK: u32 = 2;
 
-/// How long to measure: both bounds hold.
+/// The limits of a measurement; both apply.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Rounds, after one that warms up.
+    /// Rounds, after one for warm-up.
     pub rounds: u32,
-    /// No round begins later.
+    /// No round starts after this time.
     pub time_max: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Faults, populating, and giving back.
+//! Times faults, populating, and returning memory.
 
 use std::io;
 
@@ -11,15 +11,15 @@ use super::samples::Samples;
 use crate::price::POOL_BYTES;
 use crate::profile::{FOOTPRINTS, Operation};
 
-/// Single pages are measured on so many at once: 8 MiB.
+/// Single pages per measurement: 8 MiB.
 const PAGES: u64 = 2048;
-/// Huge pages on so many.
+/// Huge pages per measurement.
 const HUGE_PAGES: u64 = 16;
 /// Pages of the hugetlb pool.
 const POOL_PAGES: u64 = POOL_BYTES / HUGE_BYTES;
 /// Why operations on huge pages were not timed.
 pub(super) const NO_HUGE_PAGES: &str = "the kernel gave no huge pages (off, or memory is short)";
-/// What is timed of huge pages that are there.
+/// Operations that are timed on present huge pages.
 const OF_HUGE_PAGES: [Operation; 5] = [
     Operation::FreeHuge,
     Operation::FreeHugeAgain,
@@ -30,7 +30,7 @@ const OF_HUGE_PAGES: [Operation; 5] = [
 /// Linux 6.1.
 const MADV_COLLAPSE: i32 = 25;
 
-/// Single pages: written again, given back.
+/// Times rewriting and returning single pages.
 pub(super) fn base(samples: &mut Samples) -> Result<(), MeasureError> {
     let area = Area::of(Granule::Page, PAGES * PAGE_BYTES)?;
     area.write(PAGE_BYTES);
@@ -48,7 +48,7 @@ pub(super) fn base(samples: &mut Samples) -> Result<(), MeasureError> {
     page_tables(samples)
 }
 
-/// Two writes into each of some empty blocks: only the first needs a page table.
+/// Times two writes into each of several empty PMD ranges: only the first needs a page table.
 fn page_tables(samples: &mut Samples) -> Result<(), MeasureError> {
     let bytes = HUGE_PAGES * HUGE_BYTES;
     let area = Area::of(Granule::Page, bytes)?;
@@ -80,7 +80,7 @@ pub(super) fn huge_pages(number: u64) -> Result<Option<Area>, MeasureError> {
     Ok((is_whole && area.advise(libc::MADV_POPULATE_WRITE) && faults() - before == number).then_some(area))
 }
 
-/// Huge pages: split, given back.
+/// Times splitting and returning huge pages.
 pub(super) fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
     let Some(area) = huge_pages(HUGE_PAGES)? else {
         for operation in OF_HUGE_PAGES {
@@ -104,7 +104,7 @@ pub(super) fn huge(samples: &mut Samples) -> Result<(), MeasureError> {
     Ok(())
 }
 
-/// `MADV_COLLAPSE` of a block with one page, and of a full one.
+/// Times `MADV_COLLAPSE` of a PMD range with one page, and of a full one.
 pub(super) fn collapse(samples: &mut Samples) -> Result<(), MeasureError> {
     for (operation, stride) in [(Operation::CollapseSparse, HUGE_BYTES), (Operation::CollapseFull, PAGE_BYTES)] {
         let area = Area::of(Granule::Page, POOL_PAGES * HUGE_BYTES)?;

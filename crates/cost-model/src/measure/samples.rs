@@ -1,4 +1,4 @@
-//! What rounds found.
+//! The samples of the rounds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::profile::{Cost, Operation};
 /// Below this many looks an operation's own share of kernel time is no better than that of all of them.
 const LOOKS_MIN: u64 = 100;
 
-/// The times of operations, and whose time it was.
+/// The times of operations, split into kernel and user time.
 pub(super) struct Samples {
     modes: Option<CpuModes>,
     all: ModeSamples,

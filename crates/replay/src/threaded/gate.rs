@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Set while somebody sleeps.
+/// Set while a thread sleeps.
 const SLEEPERS: u32 = 1;
 const STEP: u32 = 2;
 const SPINS: u32 = 128;
 const YIELDS: u32 = 4;
 
-/// A count modulo 2^31 and, in its lowest bit, whether anybody sleeps until it changes.
+/// A count modulo 2^31; its lowest bit is set while a thread sleeps until it changes.
 #[derive(Debug, Default)]
 pub(crate) struct Gate(AtomicU32);
 
@@ -19,7 +19,7 @@ impl Gate {
         self.0.load(Ordering::Acquire) / STEP
     }
 
-    /// Sets the count, and wakes who sleeps. One thread at a time may do so.
+    /// Sets the count and wakes sleeping threads. Only one thread at a time may call it.
     #[inline]
     pub(crate) fn advance(&self, to: u32) {
         let before = self.0.swap(to.wrapping_mul(STEP), Ordering::AcqRel);
@@ -31,7 +31,7 @@ impl Gate {
         }
     }
 
-    /// Waits until the count is as wanted: spins for a moment, then lets others run, then sleeps.
+    /// Waits until the count satisfies `wanted`: spins, then yields, then sleeps.
     #[inline]
     pub(crate) fn wait(&self, wanted: impl Fn(u32) -> bool) {
         for _ in 0..SPINS {

@@ -1,4 +1,4 @@
-//! Threaded runs: what real threads make of the same trace. Counters and totals are claimed, never page sets.
+//! Threaded runs: the same trace on real threads. They report counters and totals, but no page sets.
 
 mod crew;
 mod gate;
@@ -36,7 +36,7 @@ use world::{Malloc, NativeAllocator, Nothing, Shared};
 pub(crate) struct Threaded<'a> {
     /// Its trace.
     pub(crate) trace: &'a mut Prepared,
-    /// How touches are made up.
+    /// The touch rule.
     pub(crate) touch: TouchRule,
 }
 
@@ -77,7 +77,7 @@ impl Watch for Sampled {
     }
 
     fn mark(&mut self, events: u64) -> Mark {
-        // The shadow is filled by the same look, so what differs came from threads meanwhile.
+        // The same scan fills the snapshot, so any difference was caused by threads during the scan.
         Mark { discrepancies: 0, ..self.observer.mark(events) }
     }
 

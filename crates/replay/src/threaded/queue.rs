@@ -1,4 +1,4 @@
-//! Events on their way from the dispatcher to one thread: bounded, one writer, one reader.
+//! A bounded queue of events from the dispatcher to one thread, with one writer and one reader.
 
 use std::cell::UnsafeCell;
 
@@ -7,7 +7,7 @@ use hksim_trace::event::Op;
 use super::gate::{Gate, next};
 use hksim_linux_probe::resident::make_resident;
 
-/// Events that wait at most; a power of two, so that places stay in order when counts wrap.
+/// Capacity; a power of two, so that indices stay in order when counts wrap.
 const CAPACITY: u32 = 256;
 
 /// An event for a thread.

@@ -1,4 +1,4 @@
-//! What beside the trace shapes a comparison: the machine, and the variables that allocators read.
+//! The environment of a comparison: the machine, and the variables that allocators read.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use hksim_replay::Environment;
 use serde::Serialize;
 
-/// How the names of variables begin that allocators read: those of glibc, jemalloc, mimalloc, tcmalloc, tbbmalloc and hksim's
-/// own, and where the loader finds libraries.
+/// Prefixes of the variables that allocators read: those of glibc, jemalloc, mimalloc, tcmalloc, tbbmalloc and hksim, and
+/// of the loader's library path.
 const SHAPING: [&str; 8] = [
     "GLIBC_TUNABLES",
     "MALLOC_",
@@ -23,17 +23,17 @@ const SHAPING: [&str; 8] = [
 /// The machine during a comparison.
 #[derive(Debug, Serialize)]
 pub struct Surroundings {
-    /// As it was during the first counted run; null where none was.
+    /// The environment of the first counted run; null without one.
     #[serde(flatten)]
     machine: Option<Environment>,
-    /// Variables that allocators read, as they were set.
+    /// The variables that allocators read.
     pub variables: BTreeMap<String, String>,
-    /// Modes and limits that changed meanwhile: during which run, from what, to what.
+    /// Modes and limits that changed during the comparison: in which run, from and to which value.
     pub modes_changed: Vec<String>,
 }
 
 impl Surroundings {
-    /// Of counted runs, in the order in which they ran.
+    /// The environments of counted runs, in order.
     pub fn of(runs: &[Run<'_>]) -> Surroundings {
         let machine = runs.first().map(|run| Environment { modes_changed: Vec::new(), ..run.environment.clone() });
         let modes_changed = (0..runs.len()).flat_map(|at| changes(runs, at)).collect();
@@ -46,13 +46,13 @@ impl Surroundings {
 pub struct Run<'a> {
     /// From 1.
     pub round: usize,
-    /// As it was named.
+    /// Its name on the command line.
     pub allocator: &'a str,
-    /// The machine at its start, and what changed until its end.
+    /// The machine at the start of the run, and changes until its end.
     pub environment: &'a Environment,
 }
 
-/// What changed between a run and the one before it, and while it ran.
+/// Changes between a run and the previous one, and during the run.
 fn changes(runs: &[Run<'_>], at: usize) -> Vec<String> {
     let Run { round, allocator, environment } = runs[at];
     let before = at.checked_sub(1).map(|before| runs[before].environment);

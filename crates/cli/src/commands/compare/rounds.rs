@@ -1,4 +1,4 @@
-//! The runs of a comparison: every allocator once a round, and what came of all rounds.
+//! The runs of a comparison: each allocator once per round, and the figures over all rounds.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use super::spread::Spread;
 use crate::commands::allocators::{Allocator, Found};
 use crate::output::progress::Progress;
 
-/// Runs before the first counted round: they warm the file cache and the memory that the kernel keeps free.
+/// Rounds before the first counted one. They warm the file cache and the kernel's free memory.
 pub const WARM_UP_ROUNDS: u32 = 1;
 
 /// How a comparison is run.
@@ -24,7 +24,7 @@ pub const WARM_UP_ROUNDS: u32 = 1;
 pub struct Plan<'a> {
     /// The trace.
     pub trace: &'a Path,
-    /// How touches are made up.
+    /// How the program touches its blocks.
     pub touch: TouchRule,
     /// One thread or those of the trace.
     pub mode: Mode,
@@ -32,15 +32,15 @@ pub struct Plan<'a> {
     pub runs: u32,
 }
 
-/// What became of an allocator.
+/// The status of an allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// There are figures.
+    /// It was measured.
     Measured,
-    /// The machine lacks it.
+    /// It is missing on this machine.
     Skipped,
-    /// It ended the run: a crash.
+    /// It crashed.
     Failed,
 }
 
@@ -55,18 +55,18 @@ pub struct Sample {
     pub rss_bytes: Option<u64>,
 }
 
-/// The figures of an allocator; null is what could not be measured.
+/// The figures of an allocator; those that could not be measured are null.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
     /// `ru_minflt` of the window.
     pub faults: Option<Spread<u64>>,
     /// Page-fault exceptions of the window.
     pub traps: Option<Spread<u64>>,
-    /// Most resident bytes.
+    /// Peak resident bytes.
     pub rss_bytes_peak: Option<Spread<u64>>,
     /// Resident bytes at the end.
     pub rss_bytes_end: Option<Spread<u64>>,
-    /// Most page-table memory.
+    /// Peak page-table memory.
     pub page_table_bytes_peak: Option<Spread<u64>>,
     /// Allocator calls per second of driving time.
     pub ops_per_s: Option<Spread<f64>>,
@@ -81,15 +81,15 @@ pub struct Figures {
 /// One allocator.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// As it was named.
+    /// Its name on the command line.
     pub allocator: String,
-    /// The library that was preloaded.
+    /// The preloaded library.
     pub library: Option<PathBuf>,
-    /// The design, where it has one.
+    /// The policy, if it has one.
     pub policy: Option<Policy>,
-    /// What became of it.
+    /// Its status.
     pub outcome: Outcome,
-    /// Why there are no figures.
+    /// Why there are no figures, if so.
     pub reason: Option<String>,
     /// Its figures.
     #[serde(flatten)]
@@ -100,17 +100,17 @@ pub struct Row {
     pub skipped: Vec<Skipped>,
 }
 
-/// An allocator at work: its runs so far, or the reason why there are no more.
+/// An allocator during the comparison: its runs so far, or why it has no more.
 struct Contestant<'a> {
     allocator: &'a Allocator,
     runs: Vec<Replayed>,
     ended: Option<(Outcome, String)>,
 }
 
-/// Runs all rounds: the rows, and under what they were made.
+/// Runs all rounds. Returns the rows and the environment.
 ///
 /// # Errors
-/// A run that cannot be made at all: a damaged trace, a library without an allocator.
+/// A run cannot start: the trace is damaged, or a library has no allocator.
 pub fn rows(allocators: &[Allocator], plan: &Plan<'_>) -> Result<(Vec<Row>, Surroundings)> {
     let mut contestants: Vec<Contestant<'_>> = allocators.iter().map(Contestant::new).collect();
     let progress = Progress::of(allocators.len() as u64 * u64::from(WARM_UP_ROUNDS + plan.runs), "runs");
@@ -127,7 +127,7 @@ pub fn rows(allocators: &[Allocator], plan: &Plan<'_>) -> Result<(Vec<Row>, Surr
     Ok((contestants.into_iter().map(|contestant| contestant.row(&live)).collect(), surroundings))
 }
 
-/// All counted runs in the order in which they ran.
+/// All counted runs, in order.
 fn counted<'a>(contestants: &'a [Contestant<'a>], rounds: usize) -> Vec<Run<'a>> {
     let of_round = |at: usize| {
         contestants.iter().filter_map(move |contestant| {
@@ -209,7 +209,7 @@ fn timeline(runs: &[Replayed], live: &[(u64, u64)]) -> Vec<Sample> {
     live.iter().enumerate().map(sample).collect()
 }
 
-/// Requested bytes of live objects after so many events each; `events` ascends.
+/// Requested bytes of live objects after each of these numbers of events, which ascend.
 fn live_bytes(trace: &Path, events: &[u64]) -> Result<Vec<(u64, u64)>> {
     let mut reader = TraceReader::open(trace)?;
     let mut sizes = vec![0u64; reader.summary().objects_peak as usize];
@@ -232,7 +232,7 @@ fn live_bytes(trace: &Path, events: &[u64]) -> Result<Vec<(u64, u64)>> {
     Ok(found)
 }
 
-/// What an object holds after an event that changes that.
+/// The object and its size after an event that changes the size.
 fn bytes_after(op: &Op) -> Option<u64> {
     match *op {
         Op::Alloc { size, .. } | Op::Realloc { size, .. } | Op::ReallocUnknown { size, .. } => Some(size),

@@ -1,15 +1,15 @@
-//! A figure of several runs: its middle, and how far the runs lie apart.
+//! The spread of a figure over several runs.
 
 use serde::Serialize;
 
-/// Five values of a figure, each of which some run had.
+/// Five quantiles of a figure. Each is the value of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread<T> {
-    /// The middle value; of an even number the lower of the two.
+    /// The median; for an even number of runs, the lower of the two middle values.
     pub median: T,
-    /// A quarter of the runs lie at or below it.
+    /// A quarter of the runs are at or below it.
     pub quartile_low: T,
-    /// A quarter of the runs lie at or above it.
+    /// A quarter of the runs are at or above it.
     pub quartile_high: T,
     /// The lowest.
     pub min: T,
@@ -18,7 +18,7 @@ pub struct Spread<T> {
 }
 
 impl<T: Copy + PartialOrd> Spread<T> {
-    /// Of the figures of all runs; `None` where a run lacks it, or there is no run.
+    /// The spread over all runs; `None` if a run lacks the figure, or without runs.
     pub fn of(figures: impl IntoIterator<Item = Option<T>>) -> Option<Spread<T>> {
         let mut figures: Vec<T> = figures.into_iter().collect::<Option<_>>()?;
         figures.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));

@@ -1,4 +1,4 @@
-//! A comparison for people.
+//! A comparison as text.
 
 use super::ComparisonReport;
 use super::rounds::{Outcome, Row};
@@ -8,10 +8,10 @@ use crate::output::plain;
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count, of};
 
-/// Figures of the table, whose gaps are worth a line.
+/// Figures of the table; a note is printed if one is missing.
 const SHOWN: [&str; 5] = ["faults", "traps", "rss_bytes_peak", "ops_per_s", "sys_s"];
 
-/// The whole of it.
+/// The whole report.
 pub fn table(report: &ComparisonReport) -> String {
     let file = report.trace.file.as_deref().unwrap_or_default();
     let mode = format!("{:?}", report.mode).to_lowercase();
@@ -19,10 +19,7 @@ pub fn table(report: &ComparisonReport) -> String {
     let mut lines = vec![
         format!("trace    {file}, {}; {} events", origin_text(&report.trace.origin), count(report.events)),
         format!("touches  {}", report.touch.rule.word()),
-        format!(
-            "runs     {rounds} of all allocators in turn, {mode}, after {} that is not counted",
-            report.warm_up_rounds
-        ),
+        format!("runs     {rounds} of all allocators in turn, {mode}, after {} warm-up round", report.warm_up_rounds),
     ];
     let variables = &report.environment.variables;
     lines.extend(variables.iter().map(|(name, value)| format!("{:<9}{name}={}", "variable", plain(value))));
@@ -33,9 +30,9 @@ pub fn table(report: &ComparisonReport) -> String {
             .environment
             .modes_changed
             .iter()
-            .map(|change| format!("changed meanwhile: {change}: rounds differ in more than chance; compare again")),
+            .map(|change| format!("changed during the comparison: {change}: rounds are not comparable; compare again")),
     );
-    lines.push("median of the rounds; +-: half the distance of their quartiles, where there is any".into());
+    lines.push("median of the rounds; +-: half the interquartile range, if it is not 0".into());
     for row in &report.rows {
         if let Some(reason) = &row.reason {
             let verdict = if row.outcome == Outcome::Failed { "failed" } else { "skipped" };
@@ -76,7 +73,7 @@ fn rates(spread: &Option<Spread<f64>>, show: fn(f64) -> String) -> String {
     with_spread(spread, |spread| (spread.quartile_high - spread.quartile_low) / 2.0, show)
 }
 
-/// `median +-half`, without the half where it shows as nothing; `-` for what could not be measured.
+/// `median +-half`, without the half if it would print as 0; `-` if the figure was not measured.
 fn with_spread<T: Copy + Default>(
     spread: &Option<Spread<T>>,
     half: fn(&Spread<T>) -> T,

@@ -1,4 +1,4 @@
-//! `hksim import --faults`: what faulted in a program that hksim did not place.
+//! `hksim import --faults`: explains the page faults of any program.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count, of, percent, time};
 use crate::output::{OutputArgs, file, note};
 
-/// Rows of each table for people; JSON has the rest.
+/// Maximum rows of each table; JSON has all.
 const ROWS_SHOWN: usize = 12;
 
 #[derive(Debug, Serialize)]
@@ -23,10 +23,10 @@ struct Explained {
     report: FaultReport,
 }
 
-/// Explains a script of perf's.
+/// Explains the output of `perf script`.
 ///
 /// # Errors
-/// Input that holds no page faults with addresses; output that cannot be written.
+/// The input has no page faults with addresses, or the output cannot be written.
 pub fn run(args: &Args, script: &Path) -> Result<()> {
     let output = OutputArgs { format: args.format, output: args.output.clone() };
     output.check(&[args.plot.as_deref()], &[Some(script), args.maps.as_deref()])?;
@@ -35,9 +35,7 @@ pub fn run(args: &Args, script: &Path) -> Result<()> {
     }
     let report = read(script, &args.faults_options())?;
     if !report.has_mappings {
-        note(
-            "the script says nothing of mappings, so regions are unknown: print it with --show-mmap-events, or give --maps",
-        );
+        note("the script has no mappings, so regions are unknown; print it with --show-mmap-events, or give --maps");
     }
     if let Some(path) = &args.plot {
         chart::faults::write(path, &script.display().to_string(), &report)?;
@@ -76,13 +74,13 @@ fn table(explained: &Explained) -> String {
     text(&all)
 }
 
-/// What is not in the figures.
+/// Events that the figures omit.
 fn left_out(report: &FaultReport) -> Vec<String> {
     let mut lines = Vec::new();
     if report.other_process_faults > 0 {
         let named: Vec<String> = report.other_processes.iter().map(u64::to_string).collect();
         lines.push(format!(
-            "left out: {} of other processes ({}; --pid)",
+            "omitted: {} of other processes ({}; --pid)",
             count(report.other_process_faults),
             named.join(", ")
         ));
@@ -91,7 +89,7 @@ fn left_out(report: &FaultReport) -> Vec<String> {
         lines.push(format!("perf lost {} records: record with a larger buffer (-m)", count(report.records_lost)));
     }
     if report.other_lines > 0 {
-        lines.push(format!("{} lines are no page faults", count(report.other_lines)));
+        lines.push(format!("{} lines are not page faults", count(report.other_lines)));
     }
     lines
 }
@@ -100,10 +98,10 @@ fn reasons(reasons: &Reasons, faults: u64) -> Vec<String> {
     let mut table = Table::new(["reason", "faults", ""], &[0]);
     for (name, number) in [
         ("first touch of a page", reasons.first_touch),
-        ("page given back before (madvise)", reasons.after_drop),
-        ("page is there: zero page written, copy, protection", reasons.page_present),
-        ("page was there before, and is gone", reasons.page_gone),
-        ("same page again; the script says no more", reasons.again),
+        ("page was returned to the kernel (madvise)", reasons.after_drop),
+        ("page is present: write to the zero page, copy, protection", reasons.page_present),
+        ("page was present before and is gone", reasons.page_gone),
+        ("same page again, cause not in the script", reasons.again),
     ] {
         if number > 0 {
             table.push([name.to_string(), count(number), percent(number, faults)]);

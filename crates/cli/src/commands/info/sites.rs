@@ -1,4 +1,4 @@
-//! `info --sites`: the call sites that matter most.
+//! `info --sites`: the top call sites.
 
 use anyhow::Result;
 use hksim_trace::event::SiteId;
@@ -10,34 +10,34 @@ use serde::Serialize;
 use crate::output::units;
 use crate::symbols::{Symbols, frame_text};
 
-/// What to order call sites by.
+/// The figure that ranks call sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
-    /// Bytes asked for
+    /// Bytes requested
     Bytes,
     /// Calls
     Calls,
-    /// Bytes live when most bytes were live
+    /// Bytes live at the program's peak
     Peak,
     /// Bytes never freed
     End,
 }
 
-/// A call site as a row of CSV, which has no lists.
+/// A call site as a CSV row, which has no lists.
 #[derive(Debug, Serialize)]
 pub struct SiteRow<'a> {
     #[serde(flatten)]
     used: &'a SiteUse,
-    /// Frames, innermost first, a `;` between them.
+    /// Frames, innermost first, separated by `;`.
     stack: String,
 }
 
 /// The top call sites of a trace.
 #[derive(Debug, Serialize)]
 pub struct TopSites {
-    /// Call sites that occur in the trace.
+    /// Number of call sites in the trace.
     sites_total: usize,
-    /// The top ones.
+    /// The top call sites.
     sites: Vec<TopSite>,
     #[serde(skip)]
     notes: Vec<String>,
@@ -47,12 +47,12 @@ pub struct TopSites {
 struct TopSite {
     #[serde(flatten)]
     used: SiteUse,
-    /// Frames in words, innermost first; empty for calls whose site is not known.
+    /// Frames as text, innermost first; empty for calls whose site is unknown.
     stack: Vec<String>,
 }
 
 impl TopSites {
-    /// The first `count` call sites of `source` by `by`, with names.
+    /// The top `count` call sites of `source`, ranked by `by`, with names.
     ///
     /// # Errors
     /// Those of the source.
@@ -72,12 +72,12 @@ impl TopSites {
         Ok(TopSites { sites_total, sites: top, notes: symbols.notes(sites) })
     }
 
-    /// The call sites as rows of CSV.
+    /// The call sites as CSV rows.
     pub fn rows(&self) -> Vec<SiteRow<'_>> {
         self.sites.iter().map(|top| SiteRow { used: &top.used, stack: top.stack.join(";") }).collect()
     }
 
-    /// What is to be said about names that were not found.
+    /// Notes about names that were not found.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

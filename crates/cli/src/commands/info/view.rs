@@ -10,9 +10,9 @@ use crate::output::units;
 const BAR: u64 = 36;
 const BAR_EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Spans of time in a line of bars.
+/// Time spans in a sparkline.
 const COLUMNS: usize = 64;
-/// Rows of lists that JSON has in full.
+/// Maximum rows of a list; JSON has all.
 const ROWS: usize = 8;
 
 /// The whole report.
@@ -27,7 +27,7 @@ fn summary(info: &Info, history: &[HistoryStep], truncated: Option<&str>) -> Str
     let mut line = |name: &str, value: String| text += &format!("{name:<22}{value}\n");
     line("origin", origin_text(&info.origin));
     if !history.is_empty() {
-        line("then", history.iter().map(|step| step.tool.as_str()).collect::<Vec<_>>().join(", "));
+        line("edited by", history.iter().map(|step| step.tool.as_str()).collect::<Vec<_>>().join(", "));
     }
     line("touches", touch_text(info.touch).to_string());
     line("complete", truncated.map_or("yes".to_string(), |tail| format!("truncated: {tail}")));
@@ -72,38 +72,39 @@ fn summary(info: &Info, history: &[HistoryStep], truncated: Option<&str>) -> Str
     line("live bytes, over time", sparkline(info));
     let zeroed = units::percent(info.zeroed_bytes, info.allocated_bytes);
     let allocated = units::bytes(info.allocated_bytes);
-    line("bytes allocated", format!("{allocated} (of a resize what it added), {zeroed} of them by calloc"));
+    line("bytes allocated", format!("{allocated} (for a realloc, the bytes it added), {zeroed} of them by calloc"));
     text
 }
 
-/// Children, and what is known of their ends.
+/// The number of children, and when they ended.
 fn forks(info: &Info) -> String {
     let unknown = info.forks.saturating_sub(info.forks_ended + info.forks_outliving);
-    let parts = [(info.forks_ended, "ended"), (info.forks_outliving, "outlived the trace"), (unknown, "ended unseen")];
+    let parts =
+        [(info.forks_ended, "ended"), (info.forks_outliving, "outlived the trace"), (unknown, "with unknown end")];
     let parts = parts.iter().filter(|part| part.0 > 0);
     let parts: Vec<String> = parts.map(|(children, what)| format!("{} {what}", units::count(*children))).collect();
     format!("{} ({})", units::count(info.forks), parts.join(", "))
 }
 
-/// The time and calls a second; of a trace without times just that.
+/// The duration and the event rate, or a note that the trace has no times.
 fn duration(info: &Info) -> String {
     let time = units::time(info.duration_ns);
     match info.clock {
-        Clock::PerEvent => format!("not known; times are made up, {} ns a call ({time} in all)", Clock::EVENT_NS),
+        Clock::PerEvent => format!("not recorded; times are assumed, {} ns per call ({time} in all)", Clock::EVENT_NS),
         Clock::Measured => time + &rate(info),
     }
 }
 
-/// Calls a second; nothing where there is no time.
+/// Events per second; empty if the duration is 0.
 fn rate(info: &Info) -> String {
     if info.duration_ns == 0 {
         return String::new();
     }
     let per_second = u128::from(info.events) * 1_000_000_000 / u128::from(info.duration_ns);
-    format!(", {} events a second", units::count(u64::try_from(per_second).unwrap_or(u64::MAX)))
+    format!(", {} events per second", units::count(u64::try_from(per_second).unwrap_or(u64::MAX)))
 }
 
-/// The most live bytes in each of 64 equal spans of time, the highest as a full block.
+/// The peak of live bytes in each of 64 equal time spans; the highest is a full block.
 fn sparkline(info: &Info) -> String {
     let peak = info.live_bytes_peak.max(1);
     let height = |bytes: u64| HEIGHTS[(u128::from(bytes) * 7).div_ceil(u128::from(peak)) as usize];
@@ -111,7 +112,7 @@ fn sparkline(info: &Info) -> String {
     let mut points = info.over_time.iter().peekable();
     let mut bytes = 0;
     let columns = (0..COLUMNS).map(|at| {
-        // What was live when the span began counts too.
+        // Bytes that were live at the start of the span count too.
         let mut highest = bytes;
         while let Some(point) = points.next_if(|point| column(point.time_ns) == at) {
             bytes = point.live_bytes;
@@ -147,14 +148,14 @@ fn sizes(info: &Info) -> String {
     lines += &text(&table.lines());
     let top = info.sizes_top.iter().take(ROWS);
     let top = top.map(|size| format!("{} ({})", units::count(size.bytes), units::percent(size.calls, total)));
-    lines += &wrapped("most often", &top.collect::<Vec<_>>());
+    lines += &wrapped("most frequent", &top.collect::<Vec<_>>());
     let aligned = info.alignments.iter();
     let aligned = aligned.map(|(&align, &calls)| format!("{} x {}", units::count(calls), units::bytes(align)));
     lines += &wrapped("aligned to", &aligned.collect::<Vec<_>>());
     lines
 }
 
-/// Items behind a name, on as many lines as it takes; nothing for no items.
+/// A name followed by its items, wrapped to several lines; empty without items.
 fn wrapped(name: &str, items: &[String]) -> String {
     let mut lines = String::new();
     let mut line = format!("{name:<20}");
@@ -179,11 +180,11 @@ fn life(info: &Info) -> String {
         table.push(["time".to_string()].into_iter().chain(row(&lifetimes.time_ns, units::time)));
     }
     let bytes = row(&lifetimes.allocated_bytes, units::bytes);
-    table.push(["allocated meanwhile".to_string()].into_iter().chain(bytes));
+    table.push(["bytes allocated until then".to_string()].into_iter().chain(bytes));
     let mut lines = text(&table.lines());
     let share = |count| units::percent(count, lifetimes.freed);
     lines += &format!(
-        "{} freed before any other allocation, {} before 100 more\n",
+        "{} freed before the next allocation, {} within the next 100\n",
         share(lifetimes.freed_at_once),
         share(lifetimes.freed_within_100)
     );
@@ -191,8 +192,8 @@ fn life(info: &Info) -> String {
     if resizes.grown + resizes.shrunk + resizes.unchanged > 0 {
         let [grown, shrunk, same] = [resizes.grown, resizes.shrunk, resizes.unchanged].map(units::count);
         let copied = units::bytes(resizes.copied_bytes_max);
-        lines += &format!("resizes: {grown} grew, {shrunk} shrank, {same} stayed; up to {copied} to copy, ");
-        lines += &format!("up to {} of one object\n", units::count(u64::from(resizes.of_one_object_max)));
+        lines += &format!("reallocs: {grown} grew, {shrunk} shrank, {same} kept the size; up to {copied} copied, ");
+        lines += &format!("up to {} reallocs of one object\n", units::count(u64::from(resizes.of_one_object_max)));
     }
     lines
 }
@@ -221,7 +222,7 @@ fn threads(info: &Info) -> String {
     lines + &wrapped("blocks freed across", &pairs.collect::<Vec<_>>())
 }
 
-/// Where a trace comes from, in words.
+/// The origin of a trace, as text.
 pub fn origin_text(origin: &Origin) -> String {
     match origin {
         Origin::Recorded { command, pid, .. } => format!("recorded: {} (pid {pid})", command.join(" ")),
@@ -233,7 +234,7 @@ pub fn origin_text(origin: &Origin) -> String {
     }
 }
 
-/// What is known about accesses, in words.
+/// What the trace records about accesses, as text.
 pub fn touch_text(touch: TouchKnowledge) -> &'static str {
     match touch {
         TouchKnowledge::Assumed => "not recorded",
@@ -243,30 +244,30 @@ pub fn touch_text(touch: TouchKnowledge) -> &'static str {
     }
 }
 
-/// What was left out, guessed or repaired: a line each, none for a trace without.
+/// One line for each kind of event that was omitted, guessed or corrected; empty for a trace without any.
 pub fn quality_lines(quality: &Quality) -> String {
     let notes = [
         (quality.unknown_frees, "frees of addresses never seen allocated"),
-        (quality.parked, "events put behind another thread's later one"),
-        (quality.reuse_repaired, "frees put in, where an address was allocated again"),
-        (quality.uses_dropped, "uses of addresses that were not live, left out"),
+        (quality.parked, "events reordered after another thread's event with a later time"),
+        (quality.reuse_repaired, "frees inserted, because an address was allocated again"),
+        (quality.uses_dropped, "calls on addresses that were not live, omitted"),
         (quality.reallocs_to_zero_kept, "realloc(p, 0) that returned a block"),
         (quality.events_lost, "events lost by the recorder"),
-        (quality.sites_lost, "calls whose call site is not known"),
-        (quality.nested_calls, "calls inside other calls, left out"),
-        (quality.unfinished_calls, "calls that never returned, left out"),
-        (quality.addresses_guessed, "blocks whose address is not shown, tied to the next free that can be meant"),
-        (quality.misnamed_calls, "calls that the source gives wrong names, left out"),
-        (quality.foreign_lines, "lines that are no call, left out"),
-        (quality.other_process_events, "calls of other processes, left out"),
-        (quality.watched.objects, "objects watched on pages of their own"),
-        (quality.watched.touches, "touches of their pages"),
-        (quality.watched.touches_untimed, "touches among them found afterwards, at an object's birth or death"),
+        (quality.sites_lost, "calls with unknown call site"),
+        (quality.nested_calls, "calls nested in other calls, omitted"),
+        (quality.unfinished_calls, "calls that never returned, omitted"),
+        (quality.addresses_guessed, "blocks without an address, matched with the next possible free"),
+        (quality.misnamed_calls, "calls with a wrong name in the source, omitted"),
+        (quality.foreign_lines, "unrecognised lines, omitted"),
+        (quality.other_process_events, "calls of other processes, omitted"),
+        (quality.watched.objects, "objects watched on separate pages"),
+        (quality.watched.touches, "touches of watched pages"),
+        (quality.watched.touches_untimed, "of these, touches found later, placed at the object's allocation or free"),
         (quality.watched.faults_lost, "page faults lost"),
-        (quality.watched.turned_down, "objects not watched for want of fresh pages"),
+        (quality.watched.turned_down, "objects not watched, because no fresh pages were left"),
     ];
     let lines = notes.into_iter().filter(|(count, _)| *count > 0);
     let stopped = (quality.stopped_ns > 0)
-        .then(|| format!("{:<22}during which recording was switched off\n", units::time(quality.stopped_ns)));
+        .then(|| format!("{:<22}during which recording was paused\n", units::time(quality.stopped_ns)));
     lines.map(|(count, what)| format!("{:<22}{what}\n", units::count(count))).chain(stopped).collect()
 }

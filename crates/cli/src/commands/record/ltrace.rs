@@ -1,4 +1,4 @@
-//! `hksim record --backend ltrace`: breakpoints in place of a preloaded object, for programs that cannot be recorded so.
+//! `hksim record --backend ltrace`: uses breakpoints, for programs into which no object can be preloaded.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -11,18 +11,18 @@ use crate::commands::import::{Imported, table};
 use crate::output::file::{self, Staged};
 use crate::output::{Format as Form, note, render};
 
-/// Breakpoints at the functions themselves (-x), not at calls through the PLT (-e): a program built with `-fno-plt` has
-/// none, and calls from inside libc go through none. The nested calls that are seen so are left out by the importer.
+/// Breakpoints at the functions (-x) instead of at calls through the PLT (-e), because programs built with `-fno-plt` and
+/// calls inside libc do not use the PLT. The importer omits the nested calls that this shows.
 const FUNCTIONS: &str =
     "malloc+calloc+realloc+reallocarray+free+cfree+posix_memalign+aligned_alloc+memalign+valloc+pvalloc";
 
-/// Without a choice of its own `-e` is everything.
+/// Without an explicit filter `-e` selects everything.
 const NOTHING: &str = "hksim_traces_no_such_call";
 
-/// Runs the command in ltrace and imports what that wrote. The report goes to standard error.
+/// Runs the command in ltrace and imports the output. The report goes to standard error.
 ///
 /// # Errors
-/// There is no ltrace, or it wrote nothing that can be imported.
+/// ltrace is missing, or its output cannot be imported.
 pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Result<()> {
     file::check_trace(output)?;
     let staged = Staged::new(output)?;
@@ -32,7 +32,7 @@ pub fn record<S: AsRef<OsStr>>(output: &Path, form: Form, command: &[S]) -> Resu
     ltrace.args(["-f", "-ttt", "-o"]).arg(&text).args(["-e", NOTHING, "-x", FUNCTIONS, "--"]).args(command);
     let status = match ltrace.status() {
         Ok(status) => status,
-        Err(why) => bail!("ltrace cannot be run ({why}); apt install ltrace"),
+        Err(why) => bail!("cannot run ltrace ({why}); install it: apt install ltrace"),
     };
     if !status.success() {
         note(&format!("ltrace or the program ended with {status}"));

@@ -1,4 +1,4 @@
-//! What `hksim record` says at the end.
+//! The summary that `hksim record` prints at the end.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use crate::output::table::{self, Table};
 use crate::output::trace::totals as totals_of_trace;
 use crate::output::units;
 
-/// A shell script can start hundreds of processes; so many are listed.
+/// Maximum number of processes listed; a shell script can start hundreds.
 const TRACES_SHOWN: usize = 20;
-/// Characters of a command line that are shown.
+/// Maximum characters of a command line.
 const COMMAND_SHOWN: usize = 48;
 
-/// The summary, one line after the other.
+/// The summary, as lines.
 pub fn text(report: &RecordReport) -> String {
     let mut text = String::new();
     match report.exit {
@@ -25,8 +25,8 @@ pub fn text(report: &RecordReport) -> String {
         Some(Exit::Signal(signal)) => text += &format!("signal {signal} ended the program\n"),
     }
     match report.ended {
-        Some(EndReason::Duration) => text += "the recording ended after its time, before the program\n",
-        Some(EndReason::Size) => text += "the recording ended at its size, before the program\n",
+        Some(EndReason::Duration) => text += "the recording ended at --duration, before the program\n",
+        Some(EndReason::Size) => text += "the recording ended at --max-size, before the program\n",
         Some(EndReason::Recorder) | None => (),
     }
     if let Some((own, others)) = report.traces.split_first() {
@@ -50,7 +50,7 @@ fn touch_lines(touches: Option<&Touches>) -> String {
     let mut text = format!("accesses to live blocks: {reads} reads, {writes} writes, in {events} events\n");
     if touches.calls_without_stream > 0 {
         let calls = units::count(touches.calls_without_stream);
-        text += &format!("the stream of accesses ends {calls} calls before the end\n");
+        text += &format!("accesses of the last {calls} calls are missing\n");
     }
     text
 }
@@ -59,7 +59,7 @@ fn beside(others: &[RecordedTrace]) -> String {
     let count = others.len();
     let folder = others.first().and_then(|trace| trace.path.parent()).unwrap_or(Path::new(""));
     let mut text = format!(
-        "in {}: {count} {} of other processes and images\n",
+        "in {}: {count} {} of other processes and programs\n",
         plain(&folder.to_string_lossy()),
         plural(count, "trace", "traces")
     );
@@ -90,7 +90,7 @@ fn shortened(command: &str) -> String {
     }
 }
 
-/// Everything together.
+/// The totals of all traces.
 fn totals(report: &RecordReport) -> String {
     let sum = |of: fn(&RecordedTrace) -> u64| report.traces.iter().map(of).sum::<u64>();
     let (events, bytes) = (sum(|trace| trace.events), sum(|trace| trace.trace_bytes));
@@ -99,11 +99,11 @@ fn totals(report: &RecordReport) -> String {
     pids.dedup();
     let ahead = match report.events_ahead {
         0 => String::new(),
-        ahead => format!(" besides {} while it ran", units::count(ahead)),
+        ahead => format!(" plus {} while the program ran", units::count(ahead)),
     };
     let time = report.recorded_s.map_or(String::new(), |seconds| format!(" in {seconds:.2} s"));
     format!(
-        "all: {} events of {} {}{time}; {}, {:.2} bytes an event, written in {:.2} s{}; lost {}, repaired {}\n",
+        "all: {} events of {} {}{time}; {}, {:.2} bytes per event, written in {:.2} s{}; {} lost, {} frees inserted\n",
         units::count(events),
         pids.len(),
         plural(pids.len(), "process", "processes"),
@@ -116,26 +116,28 @@ fn totals(report: &RecordReport) -> String {
     )
 }
 
-/// Processes that go on, and what stays for them.
+/// Processes that still run, and the file that is kept for them.
 fn left_running(report: &RecordReport) -> String {
     let mut text = String::new();
     let running: Vec<&RecordedTrace> = report.traces.iter().filter(|trace| trace.still_running).collect();
     for trace in running.iter().take(TRACES_SHOWN) {
         let command = shortened(&trace.command.join(" "));
-        text +=
-            &format!("process {}, `{command}`, still runs: its trace ends here, it is recorded no longer\n", trace.pid);
+        text += &format!(
+            "process {}, `{command}`, still runs: its trace ends here, and it is no longer recorded\n",
+            trace.pid
+        );
     }
     if let Some(more) = running.len().checked_sub(TRACES_SHOWN).filter(|&more| more > 0) {
         text += &format!("and {more} more still run\n");
     }
     if let Some(object) = &report.object_left {
         let object = object.to_string_lossy();
-        text += &format!("{} stays for what still runs; a later hksim record removes it\n", plain(&object));
+        text += &format!("{} is kept for processes that still run; a later hksim record removes it\n", plain(&object));
     }
     text
 }
 
-/// Spools that cannot be read.
+/// Logs that cannot be read.
 fn damaged(report: &RecordReport) -> String {
     let lines = report.damaged.iter().map(|spool| {
         let path = spool.path.to_string_lossy();
@@ -148,17 +150,20 @@ fn damaged(report: &RecordReport) -> String {
     }
 }
 
-/// What was not recorded, as far as it is known.
+/// Known gaps of the recording.
 fn unseen(report: &RecordReport) -> String {
     let mut text = damaged(report);
     if report.left_out > 0 {
         let count = report.left_out as usize;
-        text += &format!("{count} {} left out as not wanted\n", plural(count, "process", "processes"));
+        text += &format!(
+            "{count} {} not recorded because of --only or --no-children\n",
+            plural(count, "process", "processes")
+        );
     }
     if report.unrecorded > 0 {
         let count = report.unrecorded as usize;
         text += &format!(
-            "{count} {} could not be recorded: no room where the trace goes, a user or system-call filter that may not write there, or no file to be opened{}\n",
+            "{count} {} could not be recorded: the trace's file system is full, a user or system-call filter must not write there, or no file can be opened{}\n",
             plural(count, "process", "processes"),
             listed(&report.unrecorded_pids)
         );
@@ -178,19 +183,19 @@ fn unseen(report: &RecordReport) -> String {
     }
     if let Some((first, others)) = report.unseen_operators.split_first() {
         text += &format!(
-            "process {} and {} others: their allocator may serve C++'s new and delete unseen; record with --operators\n",
+            "process {} and {} others: their allocator may serve operator new and delete without malloc; record with --operators\n",
             first.pid,
             others.len()
         );
     }
     if !report.unseen_calls.is_empty() {
         let names = report.unseen_calls.join(", ");
-        text += &format!("the program has calls of {names}, which are not seen\n");
+        text += &format!("the program calls {names}, which are not recorded\n");
     }
     text
 }
 
-/// Process ids, as far as they are known.
+/// The known process ids.
 fn listed(pids: &[u32]) -> String {
     if pids.is_empty() { String::new() } else { format!(" {pids:?}") }
 }

@@ -1,17 +1,19 @@
-//! A replay for people.
+//! A replay as text.
 
 use super::ReplayReport;
 use crate::commands::info::origin_text;
-use crate::flags::Choice;
+use crate::flags::RunConfig;
 use crate::output::table::{Table, beside, text};
 use crate::output::units::{bytes, count};
 
-/// The whole of it.
+/// The whole report.
 pub fn table(report: &ReplayReport) -> String {
     let mut lines = head(report);
     lines.push(String::new());
     lines.extend(beside(&measured(report), &run(report)));
-    lines.extend(report.replayed.environment.modes_changed.iter().map(|change| format!("changed meanwhile: {change}")));
+    lines.extend(
+        report.replayed.environment.modes_changed.iter().map(|change| format!("changed during the replay: {change}")),
+    );
     for skipped in &report.replayed.skipped {
         lines.push(format!("skipped: {}: {}", skipped.figure, skipped.reason));
     }
@@ -25,23 +27,23 @@ fn head(report: &ReplayReport) -> Vec<String> {
     let mode = format!("{:?}", report.mode).to_lowercase();
     lines.push(format!("on       {}, {mode}", report.on));
     if let Some(design) = &report.policy {
-        lines.extend(Choice::of(*design).policy_lines());
+        lines.extend(RunConfig::of(*design).policy_lines());
     }
     lines.push(format!("touches  {}", report.touch.rule.word()));
     lines.extend(report.replayed.addresses.as_deref().and_then(addresses));
     lines
 }
 
-/// Where the kernel put the maps of SuperSlabs.
+/// Where the kernel placed the mappings of SuperSlabs.
 fn addresses(given: &[u64]) -> Option<String> {
     let (lowest, highest) = (given.iter().min()?, given.iter().max()?);
     Some(format!(
-        "maps     {} at addresses of the kernel's choice, {lowest:#x} to {highest:#x} (--format json has all)",
+        "mappings {} at addresses chosen by the kernel, {lowest:#x} to {highest:#x} (--format json has all)",
         count(given.len() as u64)
     ))
 }
 
-/// What the kernel said; `-` for what could not be measured.
+/// The kernel's figures; `-` if not measured.
 fn measured(report: &ReplayReport) -> Vec<String> {
     let replayed = &report.replayed;
     let counted = |figure: Option<u64>| figure.map_or("-".to_string(), count);
@@ -72,7 +74,7 @@ fn measured(report: &ReplayReport) -> Vec<String> {
     table.lines()
 }
 
-/// How the run went.
+/// Times and failures of the run.
 fn run(report: &ReplayReport) -> Vec<String> {
     let replayed = &report.replayed;
     let seconds = |figure: Option<f64>| figure.map_or("-".to_string(), |seconds| format!("{seconds:.3} s"));
@@ -89,7 +91,7 @@ fn run(report: &ReplayReport) -> Vec<String> {
     push("OS calls refused", replayed.os_calls_failed.map_or("-".to_string(), count));
     if let Some(fell_back) = &replayed.fell_back.filter(|fell_back| fell_back.values() != [0; 3]) {
         push("fell back to thp", count(fell_back.thp));
-        push("fell back to a plain map", count(fell_back.plain));
+        push("fell back to 4K pages", count(fell_back.plain));
         push("fell back to trimming", count(fell_back.trim));
     }
     push("requests refused", count(replayed.failed));

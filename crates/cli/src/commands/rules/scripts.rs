@@ -1,4 +1,4 @@
-//! A script of the user's: predicted, and executed where it may be.
+//! A user's script: predicted, and executed if possible.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,7 +14,7 @@ use super::{Args, runner, view};
 use crate::host;
 use crate::output::stamp::Stamp;
 
-/// Longest script. After every operation the state of every page is kept, so memory is bounded by this.
+/// Maximum length of a script. The state of every page after every operation is kept, so this bounds the memory.
 const SCRIPT_BYTES_MAX: u64 = 1 << 20;
 const OPERATIONS_MAX: usize = 4000;
 
@@ -23,33 +23,33 @@ const OPERATIONS_MAX: usize = 4000;
 pub struct Line {
     /// As in the script.
     pub op: String,
-    /// By the model.
+    /// The model's figures.
     pub predicted: CallResult,
-    /// By the kernel; null where nothing ran.
+    /// The kernel's figures; null if the script did not run.
     pub measured: Option<CallResult>,
 }
 
-/// A script's outcome.
+/// The result of a script.
 #[derive(Debug, Serialize)]
 pub struct ScriptReport {
-    /// The form of the result, and what made it.
+    /// The schema version, and the program that wrote the result.
     #[serde(flatten)]
     pub stamp: Stamp,
     /// The script, as it was read.
     pub script: String,
     /// `equal`, `differs`, `skipped` or `predicted`.
     pub verdict: &'static str,
-    /// Where it differs, or why it was skipped.
+    /// The difference, or why the script was skipped.
     pub reason: Option<String>,
-    /// By operation.
+    /// One row per operation.
     pub ops: Vec<Line>,
-    /// What the model says is left at the end.
+    /// The model's state at the end.
     pub predicted: ArenaState,
-    /// What the kernel says is left at the end.
+    /// The kernel's state at the end.
     pub measured: Option<ArenaState>,
 }
 
-/// Reads, predicts, executes, prints; true where prediction and kernel differ.
+/// Reads, predicts, executes and prints a script; true if prediction and kernel differ.
 pub fn run(args: &Args, path: &Path) -> Result<bool> {
     let script = read(path)?;
     let report = if args.predict_only {
@@ -103,7 +103,7 @@ fn report(
     ScriptReport { stamp: Stamp::HERE, script: script.to_string(), verdict, reason, ops, predicted, measured }
 }
 
-/// What a prediction assumes: the kernel's usual modes, which scripts can name otherwise, or this machine's.
+/// The kernel that a prediction assumes: default modes, which scripts can change, or this machine's modes.
 fn predicted_kernel(word: Option<&str>) -> Result<KernelConfig> {
     match word {
         None => Ok(KernelConfig::default()),
@@ -111,7 +111,7 @@ fn predicted_kernel(word: Option<&str>) -> Result<KernelConfig> {
         Some(word) => {
             let version = KernelVersion::from_word(word).ok_or_else(|| {
                 let known: Vec<&str> = KernelVersion::ALL.iter().map(|version| version.word()).collect();
-                anyhow!("--kernel {word}: no such version; choose from {}, host", known.join(", "))
+                anyhow!("--kernel {word}: unknown version; choose from {}, host", known.join(", "))
             })?;
             Ok(KernelConfig { rules: Rules::of(version), ..KernelConfig::default() })
         }
@@ -128,14 +128,14 @@ fn read(path: &Path) -> Result<Script> {
     let bytes =
         input.take(SCRIPT_BYTES_MAX + 1).read_to_string(&mut text).with_context(|| format!("{name}: cannot read"))?;
     if bytes as u64 > SCRIPT_BYTES_MAX {
-        bail!("{name}: a script of more than 1 MiB; split it");
+        bail!("{name}: the script is larger than 1 MiB; split it");
     }
     let script: Script = text.parse().with_context(|| name.to_string())?;
     if script.steps.is_empty() {
-        bail!("{name}: a script without an operation");
+        bail!("{name}: the script has no operations");
     }
     if script.steps.len() > OPERATIONS_MAX {
-        bail!("{name}: {} operations, at most {OPERATIONS_MAX}; split it", script.steps.len());
+        bail!("{name}: the script has {} operations, more than {OPERATIONS_MAX}; split it", script.steps.len());
     }
     Ok(script)
 }

@@ -1,4 +1,4 @@
-//! Rules and scripts for people.
+//! Rules and scripts as text.
 
 use hksim_conformance::random::Outcome;
 use hksim_conformance::{CallResult, RuleVerdict};
@@ -7,7 +7,7 @@ use super::Report;
 use super::scripts::ScriptReport;
 use crate::output::table::{Table, text};
 
-/// One line a script, and beneath it why one did not pass.
+/// One line per script, followed by the reason if it did not pass.
 pub fn rules(report: &Report) -> String {
     let mut table = Table::new(["rule", "what", "verdict"], &[0, 1, 2]);
     for row in &report.rules {
@@ -34,7 +34,7 @@ fn indented(script: &str) -> impl Iterator<Item = String> {
     script.lines().map(|line| format!("    {line}"))
 }
 
-/// One line an operation, then what is left.
+/// One line per operation, then the state at the end.
 pub fn script(report: &ScriptReport) -> String {
     let head = ["operation", "ret", "errno", "faults", "traps", "ret", "errno", "faults", "traps"];
     let is_measured = report.measured.is_some();
@@ -48,7 +48,7 @@ pub fn script(report: &ScriptReport) -> String {
     let mut lines = table.lines();
     lines.push(String::new());
     if is_measured {
-        lines.push("first four figures: predicted; last four: measured".into());
+        lines.push("the first four figures are predicted, the last four measured".into());
     }
     for (who, left) in [("predicted", Some(&report.predicted)), ("measured", report.measured.as_ref())] {
         let Some(left) = left else { continue };
@@ -64,7 +64,7 @@ pub fn script(report: &ScriptReport) -> String {
     text(&lines)
 }
 
-/// The counts, then every failing script, made small, as `--script` reads it.
+/// The counts, then every failing script after shrinking, in the form that `--script` reads.
 pub fn random(outcome: &Outcome) -> String {
     let mut lines = Vec::new();
     for failure in &outcome.failures {

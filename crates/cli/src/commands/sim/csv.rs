@@ -1,4 +1,4 @@
-//! A prediction as a line of CSV: the same columns whatever trace, design and flags it was made with.
+//! A prediction as a CSV row. The columns are the same for all traces, designs and flags.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -8,15 +8,15 @@ use crate::flags::mthp;
 use crate::flags::table::thp_word;
 use crate::system_time::Priced;
 
-/// Parts that stand in some results only; their figures are columns of every line.
+/// Parts that only some results have; their figures are columns of every row.
 const OPTIONAL: [(&str, &[&str]); 3] = [
     ("addresses", &["source", "maps", "not_given"]),
     ("khugepaged", &["huge_pages_max", "rss_bytes_more_max", "installs_fewer_max"]),
     ("system_time", &["low_s", "median_s", "high_s", "machine", "kernel"]),
 ];
 
-/// The row. Lists are sums, the trace's origin is one column, and of the kernel only what flags set has columns: the rest
-/// follows from its version, or stands in JSON.
+/// The row. Lists become sums, and the trace's origin is one column. Of the kernel, only the settings of flags have
+/// columns: the rest follows from its version, or is in JSON.
 pub fn row(priced: &Priced) -> Map<String, Value> {
     let report = &priced.report;
     let value = serde_json::to_value(priced).unwrap_or_default();
@@ -44,13 +44,13 @@ pub fn row(priced: &Priced) -> Map<String, Value> {
     }
     let copied: u64 = report.forks.iter().map(|fork| fork.copied_bytes).sum();
     row.insert("forks".into(), json!({"count": report.forks.len(), "copied_bytes": copied}));
-    // Neither has a place in a line: JSON has them.
+    // Neither fits in a row; JSON has both.
     row.remove("bracket");
     row.remove("tlb");
     row
 }
 
-/// A word of an enum, as JSON has it.
+/// The JSON name of an enum value.
 fn word(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }

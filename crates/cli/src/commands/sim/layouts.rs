@@ -1,4 +1,5 @@
-//! What a prediction without a replay cannot know: where the kernel puts maps. So it is made in several address spaces.
+//! Predictions in several address spaces. A prediction without a replay cannot know where the kernel places mappings, so
+//! it reports the range over these.
 
 use hksim_policy::HUGE_PAGE_BYTES;
 use hksim_sim::addresses::MODELLED_TOP;
@@ -7,8 +8,8 @@ use serde::Serialize;
 
 use crate::output::units::{bytes, count};
 
-/// Address spaces tried beside the headline's, whose top lies a page below a border of 2 MiB: how far theirs lie below it. What
-/// lies above may be anything, so some are borders of SuperSlabs, and some of nothing.
+/// Offsets of the other address spaces below the headline's top, which is one page below a 2 MiB boundary. Some are
+/// boundaries of SuperSlabs and some are not, because anything may be mapped above.
 const BELOW_BORDER_BYTES: [u64; 7] =
     [0, 64 << 10, 256 << 10, 512 << 10, 1 << 20, (1 << 20) + (4 << 10), (1 << 20) + (516 << 10)];
 
@@ -24,15 +25,15 @@ pub struct Range {
 pub struct Layouts {
     /// Address spaces, the headline's included.
     spaces: u64,
-    /// All installs.
+    /// Installs.
     installs: Range,
     /// Faults.
     faults: Range,
     /// Peak resident bytes.
     rss_bytes_peak: Range,
-    /// Mappings at their peak.
+    /// Peak number of mappings.
     vmas_peak: Range,
-    /// OS calls of all kinds.
+    /// OS calls.
     os_calls: Range,
 }
 
@@ -45,7 +46,7 @@ pub fn setups(headline: &SimConfig) -> impl Iterator<Item = SimConfig> + '_ {
 }
 
 impl Layouts {
-    /// Of a headline and the rows of [`setups`].
+    /// The range over a headline and the rows of [`setups`].
     pub fn of(headline: &SimReport, others: &[SimReport]) -> Layouts {
         let range = |figure: fn(&SimReport) -> u64| {
             let figures = || std::iter::once(headline).chain(others).map(figure);
@@ -61,7 +62,7 @@ impl Layouts {
         }
     }
 
-    /// In a line.
+    /// The ranges as one line.
     pub fn text(&self) -> String {
         let shown = |range: Range, show: fn(u64) -> String| match range {
             Range { min, max } if min == max => show(min),

@@ -1,6 +1,6 @@
-//! A simulation for people.
+//! A simulation as text.
 
-use hksim_engine::MemoryPolicyRule;
+use hksim_engine::{MemoryPolicyRule, TouchRule};
 use hksim_policy::PAGE_BYTES;
 use hksim_policy::units::Time;
 use hksim_policy::vocabulary::Purge;
@@ -8,20 +8,20 @@ use hksim_sim::SimReport;
 use hksim_sim::forks::ForkReport;
 use hksim_sim::reach::{ReachSample, TlbReport};
 use hksim_sim::report::MemoryPolicyLabel;
-use hksim_trace::header::Clock;
+use hksim_trace::header::{Clock, TouchKnowledge};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::commands::info::{origin_text, touch_text};
 use crate::flags::table::thp_word;
-use crate::flags::{Choice, ModesFrom, mthp};
+use crate::flags::{ModesFrom, RunConfig, mthp};
 use crate::output::table::{Table, beside, text};
 use crate::output::units::{self, bytes, count, percent};
 use crate::runs::BRACKET;
 
-/// The whole of it.
-pub fn table(report: &SimReport, choice: &Choice) -> String {
-    let mut lines = head(report, choice);
+/// The whole report.
+pub fn table(report: &SimReport, config: &RunConfig) -> String {
+    let mut lines = head(report, config);
     lines.push(String::new());
     lines.extend(beside(&installs(report), &memory(report)));
     lines.push(String::new());
@@ -40,30 +40,39 @@ pub fn table(report: &SimReport, choice: &Choice) -> String {
     text(&lines)
 }
 
-/// What was simulated, and what was assumed.
-fn head(report: &SimReport, choice: &Choice) -> Vec<String> {
+/// The inputs and the assumptions.
+fn head(report: &SimReport, config: &RunConfig) -> Vec<String> {
     let trace = &report.trace;
     let file = trace.file.as_ref().map(|file| format!("{file}, ")).unwrap_or_default();
     let truncated = if trace.complete { "" } else { " (truncated)" };
     let mut lines =
         vec![format!("trace    {file}{}; {} events{truncated}", origin_text(&trace.origin), count(report.events))];
-    lines.extend(choice.policy_lines());
-    let assumed = if choice.touch.is_none() && report.bracket.is_empty() { "" } else { ", assumed" };
+    lines.extend(config.policy_lines());
+
     let rule = report.touch.rule.word();
-    lines.push(format!("touches  {rule}{assumed} (the trace knows: {})", touch_text(trace.knowledge)));
+    lines.push(format!("touches  {}", touch_rule_text(rule, trace.knowledge)));
     lines.extend(made_up_times(report).map(|text| format!("times    {text}")));
-    lines.push(format!("kernel   {}", kernel_text(report, ModesFrom::of(std::slice::from_ref(choice)))));
+    lines.push(format!("kernel   {}", kernel_text(report, ModesFrom::of(std::slice::from_ref(config)))));
     lines.extend(memory_policy_text(report));
     lines.extend(report.addresses.map(|label| {
         format!(
-            "maps     {} at modelled addresses: a process with nothing else there; validate takes real ones",
+            "mappings {} at modelled addresses, in an otherwise empty address space; validate uses real addresses",
             count(label.maps)
         )
     }));
     lines
 }
 
-/// What the program did to its own memory policy, where that matters.
+/// The touch rule, and whether it is recorded or assumed.
+pub fn touch_rule_text(rule: &str, knowledge: TouchKnowledge) -> String {
+    match knowledge {
+        _ if rule == TouchRule::Recorded.word() => format!("{rule} ({})", touch_text(knowledge)),
+        TouchKnowledge::Assumed => format!("{rule} (assumed: not recorded; see --touch)"),
+        _ => format!("{rule} (--touch; the trace has: {})", touch_text(knowledge)),
+    }
+}
+
+/// The program's memory policy, if it matters.
 pub fn memory_policy_text(report: &SimReport) -> Option<String> {
     let MemoryPolicyLabel { rule, changes, locks, installs_kept_small } = report.memory_policy;
     match rule {
@@ -72,10 +81,9 @@ pub fn memory_policy_text(report: &SimReport) -> Option<String> {
              --memory-policy ignored)",
             units::of(locks, "call")
         )),
-        MemoryPolicyRule::Ignored if changes > 0 => Some(format!(
-            "program  what it asked of the kernel for all its memory ({}) is ignored",
-            units::of(changes, "call")
-        )),
+        MemoryPolicyRule::Ignored if changes > 0 => {
+            Some(format!("program  memory policies ({}) are ignored", units::of(changes, "call")))
+        }
         MemoryPolicyRule::Recorded if installs_kept_small > 0 => Some(format!(
             "program  switched huge pages off for itself (PR_SET_THP_DISABLE): {} are single pages for that \
              (without: --memory-policy ignored)",
@@ -85,18 +93,18 @@ pub fn memory_policy_text(report: &SimReport) -> Option<String> {
     }
 }
 
-/// What a delay of purging means on a trace without times; `None` where nothing hangs on them.
+/// What a purge delay means on a trace without times; `None` if no figure depends on times.
 pub fn made_up_times(report: &SimReport) -> Option<String> {
     let policy = &report.policy;
     let hangs_on_time = policy.purge != Purge::None && policy.purge_delay_ns > 0;
     (report.trace.clock == Clock::PerEvent && hangs_on_time).then(|| {
         let delay = Time(policy.purge_delay_ns).to_string();
         let calls = count(policy.purge_delay_ns / Clock::EVENT_NS);
-        format!("made up, {} ns a call: a purge delay of {delay} is {calls} calls here", Clock::EVENT_NS)
+        format!("assumed, {} ns per call: a purge delay of {delay} is {calls} calls", Clock::EVENT_NS)
     })
 }
 
-/// The simulated kernel, and what of it was assumed.
+/// The simulated kernel, with a note on assumed settings.
 pub fn kernel_text(report: &SimReport, modes: ModesFrom) -> String {
     let thp = thp_word(report.kernel.thp.global);
     let given = match modes {
@@ -105,7 +113,7 @@ pub fn kernel_text(report: &SimReport, modes: ModesFrom) -> String {
         ModesFrom::Host => " (this machine's)",
     };
     let version = report.kernel.rules.version.word();
-    let unexpected = Choice::unexpected_sizes(&report.policy, report.kernel.thp.sizes);
+    let unexpected = RunConfig::unexpected_sizes(&report.policy, report.kernel.thp.sizes);
     let given = match (unexpected, report.policy.mthp_order()) {
         (Some(sizes), _) => format!("{given}, sizes {}", mthp::show(&sizes)),
         (None, Some(order)) => format!("{given}, largest size {}K (assumed)", 4 << order),
@@ -113,7 +121,7 @@ pub fn kernel_text(report: &SimReport, modes: ModesFrom) -> String {
     };
     let pool = match report.kernel.hugetlb_pool {
         Some(pages) => format!("hugetlb pool of {} pages", count(pages)),
-        None if Choice::of_report(report).word("huge").starts_with("hugetlb") => {
+        None if RunConfig::of_report(report).word("huge").starts_with("hugetlb") => {
             "unlimited hugetlb pool assumed (--hugetlb-pool)".to_string()
         }
         None => return format!("Linux {version} rules, THP {thp}{given}"),
@@ -121,7 +129,7 @@ pub fn kernel_text(report: &SimReport, modes: ModesFrom) -> String {
     format!("Linux {version} rules, THP {thp}{given}, {pool}")
 }
 
-/// Installs by kind, next to the floor.
+/// Installs by kind, with the floor.
 fn installs(report: &SimReport) -> Vec<String> {
     let total = report.installs.total;
     let mut table = Table::new(["installs by kind", "", ""], &[0]);
@@ -167,7 +175,7 @@ fn memory(report: &SimReport) -> Vec<String> {
     table.lines()
 }
 
-/// OS calls, and what went wrong.
+/// OS calls, and failures.
 fn calls(report: &SimReport) -> Vec<String> {
     let mut table = Table::new(["OS calls", ""], &[0]);
     for (name, calls) in counts(&report.os_calls) {
@@ -175,14 +183,14 @@ fn calls(report: &SimReport) -> Vec<String> {
     }
     table.push(["requests refused".to_string(), count(report.failed)]);
     table.push(["fell back to thp".to_string(), count(report.fell_back.thp)]);
-    table.push(["fell back to a plain map".to_string(), count(report.fell_back.plain)]);
+    table.push(["fell back to 4K pages".to_string(), count(report.fell_back.plain)]);
     if report.addresses.is_some() {
         table.push(["fell back to trimming".to_string(), count(report.fell_back.trim)]);
     }
     table.lines()
 }
 
-/// What may differ where khugepaged is awake.
+/// What may differ if khugepaged is active.
 fn khugepaged(report: &SimReport) -> Option<String> {
     let bound = report.khugepaged.filter(|bound| bound.huge_pages_max > 0)?;
     Some(format!(
@@ -193,14 +201,14 @@ fn khugepaged(report: &SimReport) -> Option<String> {
     ))
 }
 
-/// What children cost: the first ones each, and all together.
+/// The cost of children: the first few individually, and the total.
 fn forks(forks: &[ForkReport]) -> Vec<String> {
     const ROWS_MAX: usize = 8;
     let mut lines: Vec<String> = forks.iter().take(ROWS_MAX).map(fork).collect();
     if forks.len() > ROWS_MAX {
         let sum = |of: fn(&ForkReport) -> u64| forks.iter().map(of).sum::<u64>();
         lines.push(format!(
-            "all {} forks: {} copied by {} writes, {} huge pages split, {} faults that only took a permission back",
+            "all {} forks: {} copied by {} writes, {} huge pages split, {} faults that only restored write permission",
             count(forks.len() as u64),
             bytes(sum(|fork| fork.copied_bytes)),
             count(sum(|fork| fork.copies)),
@@ -211,7 +219,7 @@ fn forks(forks: &[ForkReport]) -> Vec<String> {
     lines
 }
 
-/// What a child cost.
+/// The cost of a child.
 fn fork(fork: &ForkReport) -> String {
     let until = fork.until_event.map_or("to the end".into(), |event| format!("to event {}", count(event)));
     let huge = match fork.shared_huge + fork.shared_hugetlb {
@@ -231,7 +239,7 @@ fn fork(fork: &ForkReport) -> String {
     )
 }
 
-/// What other assumptions about touches give.
+/// The figures under other assumptions about touches.
 fn bracket(report: &SimReport) -> Vec<String> {
     let mut table = Table::new(["if the program touches", "installs", "faults", "RSS peak"], &[0]);
     for rule in BRACKET {
@@ -243,14 +251,14 @@ fn bracket(report: &SimReport) -> Vec<String> {
     table.lines()
 }
 
-/// What the TLB covers of the live set; JSON has every point.
+/// The part of the live set that the TLB covers; JSON has every point.
 fn reach(tlb: &TlbReport) -> Vec<String> {
     const ROWS_MAX: usize = 6;
     let head =
         ["TLB reach, after event", "live 4K pages", "live huge pages", "in huge pages", "L1 covers", "L2 covers"];
     let mut table = Table::new(head, &[]);
     let step = tlb.reach.len().div_ceil(ROWS_MAX).max(1);
-    // From the end, so that the last point is among them.
+    // Counted from the end, so that the last point is shown.
     let shown: Vec<&ReachSample> = tlb.reach.iter().rev().step_by(step).collect();
     for sample in shown.into_iter().rev() {
         let share = |share: f64| format!("{:.1} %", share * 100.0);
@@ -268,7 +276,7 @@ fn reach(tlb: &TlbReport) -> Vec<String> {
     lines
 }
 
-/// What it misses, or why that is not known.
+/// TLB misses, or why they are unknown.
 fn misses(tlb: &TlbReport) -> Vec<String> {
     let Some(misses) = &tlb.misses else {
         return vec![format!("TLB misses: skipped: {}", tlb.misses_skipped.unwrap_or_default())];
@@ -282,14 +290,14 @@ fn misses(tlb: &TlbReport) -> Vec<String> {
     [vec![String::new()], table.lines()].concat()
 }
 
-/// The named counts of a part of the report, in its order, without those of 0.
+/// The named counts of a part of the report that are not 0, in its order.
 fn counts(part: &impl Serialize) -> Vec<(String, u64)> {
     let Ok(Value::Object(fields)) = serde_json::to_value(part) else { return Vec::new() };
     let fields = fields.into_iter().filter_map(|(name, value)| Some((name.replace('_', " "), value.as_u64()?)));
     fields.filter(|(_, count)| *count > 0).collect()
 }
 
-/// Most bytes in huge pages of either sort; what both held at different times is not counted above the peak of RSS.
+/// Peak bytes in THPs and hugetlb pages. The peaks may be at different times, so the sum is limited to the peak RSS.
 pub fn huge_bytes_peak(report: &SimReport) -> u64 {
     let thp = report.huge_pages_peak.saturating_mul(hksim_policy::HUGE_PAGE_BYTES);
     thp.saturating_add(report.hugetlb_bytes_peak).min(report.rss_bytes_peak)

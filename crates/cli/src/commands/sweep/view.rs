@@ -1,4 +1,4 @@
-//! A sweep for people: a table for each trace.
+//! A sweep as text: one table per trace.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use hksim_policy::PAGE_BYTES;
 use hksim_sim::SimReport;
 
 use super::PricedSweep;
-use crate::commands::info::{origin_text, touch_text};
-use crate::commands::sim::view::{huge_bytes_peak, kernel_text, made_up_times, memory_policy_text};
-use crate::flags::{Choice, ModesFrom, varied};
+use crate::commands::info::origin_text;
+use crate::commands::sim::view::{huge_bytes_peak, kernel_text, made_up_times, memory_policy_text, touch_rule_text};
+use crate::flags::{ModesFrom, RunConfig, varied};
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, bytes_apart, count};
 use crate::system_time::{Priced, SystemTime, milliseconds};
@@ -17,20 +17,20 @@ use crate::system_time::{Priced, SystemTime, milliseconds};
 /// A figure of a row, as a column.
 struct Column {
     head: &'static str,
-    /// What rows are compared by.
+    /// The value that rows are compared by.
     key: fn(&Priced) -> f64,
     show: Show,
     best: Best,
-    /// Left out where it is 0 in every row.
+    /// Omit the column if it is 0 in every row.
     is_optional: bool,
 }
 
 /// How the figures of a column are written.
 #[derive(Clone, Copy)]
 enum Show {
-    /// Each by itself.
+    /// Each figure separately.
     Each(fn(&Priced) -> String),
-    /// Bytes, with the digits that tell different ones apart: a row on the front for the least of differences shows it.
+    /// Bytes, with enough digits to distinguish different ones: a row may be on the Pareto front by a small difference.
     Bytes(fn(&Priced) -> u64),
 }
 
@@ -125,7 +125,7 @@ fn time_text(time: &SystemTime) -> String {
     format!("{} ({:.2}-{:.2})", milliseconds(median_s), low_s * 1e3, high_s * 1e3)
 }
 
-/// Bytes copied since forked children held them too.
+/// Bytes copied because forked children shared them.
 fn copied_bytes(row: &Priced) -> u64 {
     row.report.forks.iter().map(|fork| fork.copied_bytes).sum()
 }
@@ -135,21 +135,21 @@ fn os_calls(row: &Priced) -> u64 {
     calls.mmap + calls.munmap + calls.madvise + calls.mremap
 }
 
-/// Share of the peak RSS that huge pages held at the most.
+/// Peak share of RSS in huge pages.
 fn huge_share(row: &Priced) -> f64 {
     huge_bytes_peak(&row.report) as f64 / row.report.rss_bytes_peak.max(1) as f64
 }
 
-/// Peak RSS by the fewest pages that hold the live set.
+/// Peak RSS divided by the floor.
 fn floor_ratio(row: &Priced) -> f64 {
     row.report.rss_bytes_peak as f64 / (row.report.floor_pages.max(1) * PAGE_BYTES) as f64
 }
 
-/// All tables, and what their marks mean.
-pub fn table(sweep: &PricedSweep, choices: &[Choice]) -> String {
+/// All tables, with a legend.
+pub fn table(sweep: &PricedSweep, configs: &[RunConfig]) -> String {
     let mut lines = Vec::new();
     let mut first = 0;
-    for rows in sweep.rows.chunks(choices.len().max(1)) {
+    for rows in sweep.rows.chunks(configs.len().max(1)) {
         lines.extend(head(rows));
         lines.extend(trace_table(rows, first, sweep).lines());
         lines.extend(twins(rows, first));
@@ -157,14 +157,17 @@ pub fn table(sweep: &PricedSweep, choices: &[Choice]) -> String {
         first += rows.len();
     }
     lines.push("*  best of its column      P  Pareto front of installs and peak RSS: no row is better in one and as good in the other".into());
-    lines.push("huge: most bytes in huge pages, of peak RSS      x floor: peak RSS by the fewest pages that hold the live bytes".into());
+    lines.push(
+        "huge: peak bytes in huge pages / peak RSS      x floor: peak RSS / fewest pages that hold the live bytes"
+            .into(),
+    );
     if let Some(time) = sweep.rows.first().and_then(|row| row.system_time.as_ref()) {
         lines.push("T  Pareto front of system time (its median) and peak RSS".into());
-        lines.push(format!("system time: by costs measured on {}, Linux {}", time.machine, time.kernel));
+        lines.push(format!("system time: from costs measured on {}, Linux {}", time.machine, time.kernel));
     }
-    let asks_pool = |row: &&Priced| Choice::of_report(&row.report).word("huge").starts_with("hugetlb");
+    let asks_pool = |row: &&Priced| RunConfig::of_report(&row.report).word("huge").starts_with("hugetlb");
     if let Some(row) = sweep.rows.iter().find(asks_pool).or(sweep.rows.first()) {
-        lines.push(format!("kernel: {}", kernel_text(&row.report, ModesFrom::of(choices))));
+        lines.push(format!("kernel: {}", kernel_text(&row.report, ModesFrom::of(configs))));
     }
     text(&lines)
 }
@@ -180,20 +183,20 @@ fn head(rows: &[Priced]) -> Vec<String> {
     let mut lines = vec![
         format!("{file}{}", origin_text(&trace.origin)),
         format!(
-            "{events} events{truncated}, {live} live at the peak (floor {floor} pages); touches: {rules} (the trace knows: {})",
-            touch_text(trace.knowledge)
+            "{events} events{truncated}, {live} live at the peak (floor {floor} pages); touches: {}",
+            touch_rule_text(rules, trace.knowledge)
         ),
     ];
-    // Of several rows, the one that says most.
+    // Of several rows, the one with the most information.
     let told = rows.iter().max_by_key(|row| row.report.memory_policy.installs_kept_small);
     lines.extend(told.and_then(|row| memory_policy_text(&row.report)));
-    // Delays differ by row: the first that hangs on times says how they are to be read.
+    // Purge delays differ by row: the first one that depends on times explains the others.
     lines.extend(rows.iter().find_map(|row| made_up_times(&row.report)).map(|text| format!("times {text}")));
     lines
 }
 
 fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep) -> Table {
-    let points: Vec<Choice> = rows.iter().map(|row| Choice::of_report(&row.report)).collect();
+    let points: Vec<RunConfig> = rows.iter().map(|row| RunConfig::of_report(&row.report)).collect();
     let flags = varied(&points);
     let columns: Vec<&Column> = COLUMNS
         .iter()
@@ -220,7 +223,7 @@ fn trace_table(rows: &[Priced], first: usize, sweep: &PricedSweep) -> Table {
 
 /// Whether a row has the best figure of a column in which rows differ.
 fn is_best(column: &Column, row: &Priced, rows: &[Priced]) -> bool {
-    // As if the highest were always best.
+    // Negate where the lowest is best.
     let goodness = |row: &Priced| match column.best {
         Best::Lowest => -(column.key)(row),
         Best::Highest => (column.key)(row),
@@ -230,7 +233,7 @@ fn is_best(column: &Column, row: &Priced, rows: &[Priced]) -> bool {
     rows.iter().any(|other| own > goodness(other)) && !rows.iter().any(|other| own < goodness(other))
 }
 
-/// A line for each group of rows that are equal in every figure.
+/// One line for each group of rows that are equal in all figures.
 fn twins(rows: &[Priced], first: usize) -> Vec<String> {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (index, row) in rows.iter().enumerate() {
@@ -239,10 +242,10 @@ fn twins(rows: &[Priced], first: usize) -> Vec<String> {
     let mut twins: Vec<Vec<usize>> = groups.into_values().filter(|rows| rows.len() > 1).collect();
     twins.sort();
     let names = |rows: &[usize]| rows.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    twins.iter().map(|rows| format!("equal in every figure: {}", names(rows))).collect()
+    twins.iter().map(|rows| format!("equal in all figures: {}", names(rows))).collect()
 }
 
-/// Everything that was simulated about a row, and nothing that was told.
+/// All simulated figures of a row, without its inputs.
 fn figures(row: &SimReport) -> String {
     let mut value = serde_json::to_value(row).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {

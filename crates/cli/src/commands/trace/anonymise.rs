@@ -1,4 +1,4 @@
-//! `hksim trace anonymise`: a trace that can be given away.
+//! `hksim trace anonymise`: removes names, so that a trace can be published.
 
 use std::path::PathBuf;
 
@@ -12,15 +12,16 @@ use crate::output::trace::TraceOut;
 /// Arguments of `trace anonymise`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Replaced: the command, file names, process ids, mark names, modules, functions, source lines, code addresses and \
-                        build ids. Kept: the order of calls, threads, times, sizes (unless rounded), alignments and which calls came \
-                        from the same place. Who has the program can recognise it by these."
+    after_long_help = "Replaced: the command, file names, process ids, mark names, modules, functions, source lines, code \
+                       addresses and build ids. Kept: the order of calls, threads, times, sizes (unless rounded), \
+                       alignments, and which calls came from the same place. Someone who has the program can recognise it \
+                       by these.\n\nExamples:\n  hksim trace anonymise app.hkt --sizes classes -o public.hkt"
 )]
 pub struct Args {
-    /// Trace to anonymise
+    /// Anonymise this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Sizes as they are, or rounded up to size classes, four per power of two
+    /// Keep sizes (exact), or round them up to size classes, four per power of two (classes)
     #[arg(long, value_name = "DETAIL", value_enum, default_value = "exact")]
     sizes: Sizes,
     #[command(flatten)]
@@ -42,7 +43,7 @@ struct Kept {
 /// Anonymises.
 ///
 /// # Errors
-/// Input that is no trace; output that cannot be written.
+/// The input is not a trace, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     let mut reader = open(&args.trace)?;
     let mut edit = Anonymise::new(match args.sizes {

@@ -1,4 +1,4 @@
-//! `hksim trace cut`: a part of a trace.
+//! `hksim trace cut`: extracts part of a trace.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -15,30 +15,31 @@ use crate::output::trace::TraceOut;
 /// Arguments of `trace cut`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "All conditions given must hold. Objects that are live where the part begins are allocated first, at time 0, so \
-                        that the part runs on the heap it had. Frees and resizes by threads left out are done by the thread that \
-                        made the object, or became unknown where that thread is left out."
+    after_long_help = "All conditions must hold. Objects that are live where the part begins are allocated first, at time \
+                       0, so that the part runs on the same heap. Frees and resizes by removed threads are done by the \
+                       thread that allocated the object; if that thread is removed too, they become calls on unknown \
+                       pointers.\n\nExamples:\n  hksim trace cut app.hkt --from 2s --to 5s -o part.hkt\n  hksim trace cut app.hkt --mark loaded..shutdown -o part.hkt"
 )]
 pub struct Args {
-    /// Trace to cut
+    /// Extract from this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// From this time of the trace on
+    /// Start at this time of the trace
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     from: Option<u64>,
-    /// Up to this time
+    /// End at this time
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     to: Option<u64>,
-    /// Events with these numbers, from 0: A..B, A.. or ..B
+    /// Keep events with these numbers, counted from 0: A..B, A.. or ..B
     #[arg(long, value_name = "A..B", value_parser = parse_events)]
     events: Option<Range<u64>>,
-    /// From the first mark of that name, to the next mark of the other name, or the end
+    /// Start at the first mark of this name; end at the next mark of the second name, or at the end
     #[arg(long, value_name = "NAME[..NAME]")]
     mark: Option<String>,
-    /// Only these threads
+    /// Keep only these threads
     #[arg(long, value_name = "N,N...", value_delimiter = ',')]
     thread: Option<Vec<u32>>,
-    /// Leave out what is live at the start; what the part does with it becomes calls on unknown pointers
+    /// Drop objects that are live at the start; calls on them become calls on unknown pointers
     #[arg(long)]
     drop_live: bool,
     #[command(flatten)]
@@ -46,17 +47,17 @@ pub struct Args {
 }
 
 fn parse_events(word: &str) -> Result<Range<u64>, String> {
-    let (from, to) = word.split_once("..").ok_or_else(|| format!("`{word}` is no range; write A..B, A.. or ..B"))?;
+    let (from, to) = word.split_once("..").ok_or_else(|| format!("`{word}` is not a range; write A..B, A.. or ..B"))?;
     let refuse = |part| move |why| format!("`{part}` {why}");
     let from = if from.is_empty() { 0 } else { parse_count(from).map_err(refuse(from))? };
     let to = if to.is_empty() { u64::MAX } else { parse_count(to).map_err(refuse(to))? };
     if from < to { Ok(from..to) } else { Err(format!("`{word}` is empty; the first number must be below the second")) }
 }
 
-/// Cuts.
+/// Extracts the part.
 ///
 /// # Errors
-/// Input that is no trace, a mark that is not there, a part without events, output that cannot be written.
+/// The input is not a trace, a mark is missing, the part has no events, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     let mut reader = open(&args.trace)?;
     let mut events = args.events.clone().unwrap_or(0..u64::MAX);
@@ -67,7 +68,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let time_ns = args.from.unwrap_or(0)..args.to.unwrap_or(u64::MAX);
     if events.is_empty() || time_ns.is_empty() {
-        bail!("{}: nothing lies in this part; its end is not behind its start", args.trace.display());
+        bail!("{}: this part is empty; its end must be after its start", args.trace.display());
     }
     let live_at_start = if args.drop_live { LiveAtStart::LeaveOut } else { LiveAtStart::Allocate };
     let mut cut = Cut::new(Part { events, time_ns, threads: args.thread.clone() }, live_at_start);
@@ -80,10 +81,10 @@ pub fn run(args: &Args) -> Result<()> {
     })?;
     let counts = cut.counts;
     let lines = count_lines([
-        (counts.live_at_start, "objects allocated first, as they were live at the start"),
-        (counts.became_unknown, "frees and resizes of objects left out, now of unknown pointers"),
-        (counts.taken_over, "frees and resizes by threads left out, now by the object's own"),
-        (counts.left_out, "touches and other uses left out with their object or thread"),
+        (counts.live_at_start, "objects allocated first, because they were live at the start"),
+        (counts.became_unknown, "frees and reallocs of removed objects, now of unknown pointers"),
+        (counts.taken_over, "frees and reallocs by removed threads, now by the object's own thread"),
+        (counts.left_out, "touches and other calls removed with their object or thread"),
     ]);
     Made::tell("cut", &args.out, summary, counts, &lines)
 }

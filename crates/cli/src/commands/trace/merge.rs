@@ -1,4 +1,4 @@
-//! `hksim trace merge`: several traces in one.
+//! `hksim trace merge`: merges several traces into one.
 
 use std::path::{Path, PathBuf};
 
@@ -15,15 +15,15 @@ use crate::output::units;
 /// Arguments of `trace merge`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Threads, objects and addresses of different traces stay apart: the result is one program that does what all \
-                        of them did. A process that one of the traces before it forked begins at its fork; the others begin at 0, or \
-                        where --at says."
+    after_long_help = "Threads, objects and addresses of different traces stay separate: the result is one program that \
+                       does what all of them did. A process that another of the traces forked begins at its fork; the \
+                       others begin at 0, or at the times of --at.\n\nExamples:\n  hksim trace merge a.hkt b.hkt -o both.hkt\n  hksim trace merge a.hkt b.hkt --at 0s,2s -o both.hkt"
 )]
 pub struct Args {
-    /// Traces to merge
+    /// Merge these traces
     #[arg(value_name = "TRACE.hkt", required = true, num_args = 2..)]
     traces: Vec<PathBuf>,
-    /// When each trace begins, in the order of the traces
+    /// Start each trace at this time, in the order of the traces
     #[arg(long, value_name = "TIME,TIME...", value_delimiter = ',', value_parser = parse_time)]
     at: Option<Vec<u64>>,
     #[command(flatten)]
@@ -38,10 +38,10 @@ struct Offsets {
 /// Merges.
 ///
 /// # Errors
-/// Input that is no trace; output that cannot be written.
+/// The input is not a trace, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     if args.at.as_ref().is_some_and(|at| at.len() != args.traces.len()) {
-        bail!("--at: names another number of times than there are traces; give {} of them", args.traces.len());
+        bail!("--at: the number of times differs from the number of traces; give {} times", args.traces.len());
     }
     let offsets_ns = match &args.at {
         Some(at) => at.clone(),
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<()> {
     Made::tell("merge", &args.out, summary, Offsets { offsets_ns }, &lines)
 }
 
-/// When each trace's process was forked by one of those before it; 0 for the others.
+/// The time at which each trace's process was forked by the process of an earlier trace; 0 for the others.
 fn forked_at(paths: &[PathBuf]) -> Result<Vec<u64>> {
     let mut offsets_ns: Vec<u64> = Vec::with_capacity(paths.len());
     for (at, path) in paths.iter().enumerate() {

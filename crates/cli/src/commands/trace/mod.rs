@@ -1,4 +1,4 @@
-//! `hksim trace`: traces from traces, one file a tool.
+//! `hksim trace`: tools that edit and check traces, one file per tool.
 
 mod anonymise;
 mod cut;
@@ -22,24 +22,24 @@ use crate::output::trace::TraceOut;
 /// A tool with its arguments.
 #[derive(Debug, clap::Subcommand)]
 pub enum Tool {
-    /// Cut a part out: a time, a stretch between marks, some threads
+    /// Extract part of a trace: a time span, a range between marks, some threads
     Cut(cut::Args),
-    /// Put several traces side by side into one
+    /// Merge several traces into one, side by side
     Merge(merge::Args),
-    /// Change time, sizes, or the number of copies
+    /// Scale times, sizes, or the number of copies
     Scale(scale::Args),
-    /// Take names out: command, paths, process ids, marks, functions
+    /// Remove names: command, paths, process ids, marks, functions
     Anonymise(anonymise::Args),
-    /// Look up functions and lines of call sites, and store them
+    /// Look up functions and lines of call sites and store them
     Symbolise(symbolise::Args),
     /// Find a smaller trace that keeps a property
     Shrink(shrink::Args),
-    /// Check every byte of a trace, and keep what is sound
+    /// Check every byte of a trace, and repair a damaged one
     Verify(verify::Args),
 }
 
 impl Tool {
-    /// Runs it. The exit code of a trace that is not sound is 1.
+    /// Runs the tool. The exit code is 1 for a damaged trace.
     ///
     /// # Errors
     /// Bad usage or input.
@@ -57,7 +57,7 @@ impl Tool {
     }
 }
 
-/// Opens a trace, and says so if its end is missing.
+/// Opens a trace, and prints a note if its end is missing.
 fn open(path: &Path) -> Result<TraceReader> {
     let reader = TraceReader::open(path)?;
     if let Some(tail) = reader.tail() {
@@ -66,7 +66,7 @@ fn open(path: &Path) -> Result<TraceReader> {
     Ok(reader)
 }
 
-/// What a tool made.
+/// The result of a tool.
 #[derive(Debug, Serialize)]
 struct Made<T> {
     schema: u32,
@@ -86,7 +86,7 @@ impl<T: Serialize> Made<T> {
     }
 }
 
-/// Counts that are not 0, a line each.
+/// One line for each count that is not 0.
 fn count_lines<const N: usize>(counts: [(u64, &str); N]) -> String {
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     counts.map(|(count, what)| format!("{:<14}{what}\n", crate::output::units::count(count))).collect()

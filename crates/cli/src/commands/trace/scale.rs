@@ -1,4 +1,4 @@
-//! `hksim trace scale`: the same trace, slower, larger, or more than once.
+//! `hksim trace scale`: scales the times, the sizes or the number of copies of a trace.
 
 use std::path::PathBuf;
 
@@ -12,25 +12,28 @@ use serde::Serialize;
 use super::{Made, open};
 use crate::output::trace::TraceOut;
 
-/// Most copies: each reads the trace by itself.
+/// Maximum number of copies: each copy reads the trace separately.
 const COPIES_MAX: u32 = 256;
 
 /// Arguments of `trace scale`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim trace scale app.hkt --time 0.5 -o fast.hkt\n  hksim trace scale app.hkt --copies 4 --stagger 100ms -o four.hkt"
+)]
 pub struct Args {
-    /// Trace to scale
+    /// Scale this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Multiply all times: 2 is half the rate
+    /// Multiply all times; 2 halves the rate
     #[arg(long, value_name = "X", group = "what", value_parser = parse_factor)]
     time: Option<Factor>,
     /// Multiply all requested sizes, rounding up; touches keep their share of the object
     #[arg(long, value_name = "X", group = "what", value_parser = parse_factor)]
     size: Option<Factor>,
-    /// That many copies side by side, each with threads and objects of its own
+    /// Make this many copies side by side, each with its own threads and objects
     #[arg(long, value_name = "N", group = "what", value_parser = parse_count_32)]
     copies: Option<u32>,
-    /// Start each copy that much later than the one before it
+    /// Start each copy this much later than the previous one
     #[arg(long, value_name = "TIME", requires = "copies", value_parser = parse_time, default_value = "0")]
     stagger: u64,
     #[command(flatten)]
@@ -39,7 +42,7 @@ pub struct Args {
 
 fn parse_factor(word: &str) -> Result<Factor, String> {
     let factor = word.parse().ok().and_then(Factor::new);
-    factor.ok_or_else(|| format!("`{word}` is no factor; write a number from 0.000001 to 1000000"))
+    factor.ok_or_else(|| format!("`{word}` is not a factor; write a number from 0.000001 to 1000000"))
 }
 
 #[derive(Debug, Serialize)]
@@ -48,7 +51,7 @@ struct Nothing {}
 /// Scales.
 ///
 /// # Errors
-/// Input that is no trace; output that cannot be written.
+/// The input is not a trace, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     let inputs = [args.trace.as_path()];
     let mut reader = open(&args.trace)?;

@@ -1,4 +1,4 @@
-//! `hksim trace shrink`: a smaller trace with the same trouble.
+//! `hksim trace shrink`: finds a smaller trace with the same property.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -28,22 +28,21 @@ use crate::shrink::{Property, Search, Trial, figures};
 
 /// Arguments of `trace shrink`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Figures are those of `hksim sim --format json` by dotted name (faults, installs.total, rss_bytes_peak, \
-                        os_calls.madvise), and `allocations`. Events without an object (free(NULL), failed calls, marks) are left out first, then threads, then sizes, then ever shorter stretches. The \
-                        result keeps the property; whether something still smaller would is not known when the tries are used up."
-)]
+#[command(after_long_help = "Figures are those of `hksim sim --format json` by dotted name (faults, installs.total, \
+                       rss_bytes_peak, os_calls.madvise), and `allocations`. Shrinking first drops events without an object \
+                       (free(NULL), failed calls, marks), then threads, then sizes, then ever shorter ranges. The result \
+                       has the property. When the tries are used up, a smaller trace may exist.\n\nExamples:\n  hksim trace shrink app.hkt --keep 'faults > 1000' -o small.hkt\n  hksim trace shrink app.hkt --while './reproduces {}' -o small.hkt")]
 pub struct Args {
-    /// Trace to shrink
+    /// Shrink this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Keep this true of the prediction under the policy given: 'installs.total/allocations > 0.2'
+    /// Keep this property of the prediction true: 'installs.total/allocations > 0.2'
     #[arg(long, value_name = "PROPERTY", group = "what")]
     keep: Option<Property>,
-    /// Keep this shell command succeeding; {} stands for the trace tried, quoted where needed
+    /// Keep this shell command succeeding; {} is replaced by the candidate trace, quoted if needed
     #[arg(long = "while", value_name = "CMD", group = "what", value_parser = parse_command)]
     command: Option<String>,
-    /// Make at most that many tries
+    /// Try at most this many candidates
     #[arg(long, value_name = "N", value_parser = parse_count, default_value = "500")]
     tries: u64,
     #[command(flatten)]
@@ -55,7 +54,7 @@ pub struct Args {
 fn parse_command(text: &str) -> Result<String, String> {
     match text.contains("{}") {
         true => Ok(text.to_string()),
-        false => Err(format!("`{text}` never looks at the trace tried; put {{}} where its name belongs")),
+        false => Err(format!("`{text}` does not use the candidate trace; put {{}} where its name belongs")),
     }
 }
 
@@ -66,26 +65,26 @@ struct Shrunk {
     tries_used_up: bool,
 }
 
-/// Shrinks.
+/// Shrinks the trace.
 ///
 /// # Errors
-/// Input that is no trace or does not have the property; output that cannot be written.
+/// The input is not a trace or lacks the property, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     let mut reader = open(&args.trace)?;
     args.out.check(&[&args.trace])?;
     let events_before = reader.summary().events;
     let (selection, tries_left, parameters) = match (&args.keep, &args.command) {
         (Some(property), _) => {
-            let choice = args.policy.choice()?;
+            let config = args.policy.config()?;
             let trace = Trace::file(&args.trace)?;
-            let setup = setup(&choice, &trace, BaseKernel::AsItComes)?;
+            let setup = setup(&config, &trace, BaseKernel::AsItComes)?;
             let design = serde_json::to_value(setup.policy).context("the design as JSON")?;
             let trial = Predicted { path: &args.trace, property, setup };
             let (selection, left) = search(&mut reader, trial, args)?;
             (selection, left, vec![("keep".to_string(), json!(property.to_string())), ("policy".to_string(), design)])
         }
         (_, Some(command)) => {
-            let folder = tempfile::tempdir().context("a folder for the traces tried")?;
+            let folder = tempfile::tempdir().context("cannot create a temporary directory for candidates")?;
             let candidate = folder.path().join("candidate.hkt");
             let trial = Commanded { path: &args.trace, command, candidate: &candidate };
             let (selection, left) = search(&mut reader, trial, args)?;
@@ -104,7 +103,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn search<T: Trial>(reader: &mut TraceReader, trial: T, args: &Args) -> Result<(Selection, u64)> {
     let mut search = Search::new(reader, trial, args.tries)?;
     if !search.begins()? {
-        bail!("{}: does not have the property itself, so there is nothing to keep", args.trace.display());
+        bail!("{}: the whole trace does not have the property, so there is nothing to keep", args.trace.display());
     }
     search.run()
 }
@@ -119,7 +118,7 @@ fn kept(
     Edited::new(TraceReader::open(path)?, Keep::new(selection, parameters))
 }
 
-/// Asks the simulator.
+/// Checks the property in the simulator.
 struct Predicted<'a> {
     path: &'a Path,
     property: &'a Property,
@@ -142,7 +141,7 @@ impl Trial for Predicted<'_> {
     }
 }
 
-/// Asks a command.
+/// Checks the property with a command.
 struct Commanded<'a> {
     path: &'a Path,
     command: &'a str,
@@ -161,7 +160,7 @@ impl Trial for Commanded<'_> {
     }
 }
 
-/// A name as the shell takes it for one word. One that needs no quotes gets none, so that it may stand between some.
+/// A name quoted as one shell word. A name that needs no quotes gets none, so that it can be used inside quotes.
 fn shell_word(name: &[u8]) -> Vec<u8> {
     if name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+,:@%".contains(byte)) {
         return name.to_vec();

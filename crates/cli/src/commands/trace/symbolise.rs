@@ -1,4 +1,4 @@
-//! `hksim trace symbolise`: a trace whose call sites have names wherever it is read.
+//! `hksim trace symbolise`: stores the names of call sites in a trace.
 
 use std::path::PathBuf;
 
@@ -18,11 +18,11 @@ use crate::symbols::Symbols;
 /// Arguments of `trace symbolise`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Names come from the files that ran, found by path and build id, and from /usr/lib/debug/.build-id. A file of \
-                        another build is not used."
+    after_long_help = "Names come from the files that ran, found by path and build id, and from /usr/lib/debug/.build-id. A \
+                       file of another build is not used.\n\nExamples:\n  hksim trace symbolise app.hkt -o named.hkt"
 )]
 pub struct Args {
-    /// Trace whose call sites to name
+    /// Name the call sites of this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
     #[command(flatten)]
@@ -36,7 +36,7 @@ struct Named {
     frames_named: u64,
 }
 
-/// Everything as it was but the call sites.
+/// Copies a trace with other call sites.
 struct WithSites(Sites);
 
 impl Edit for WithSites {
@@ -54,10 +54,10 @@ impl Edit for WithSites {
     }
 }
 
-/// Looks names up and writes the trace with them.
+/// Looks up names and writes the trace with them.
 ///
 /// # Errors
-/// Input that is no trace; output that cannot be written.
+/// The input is not a trace, or the output cannot be written.
 pub fn run(args: &Args) -> Result<()> {
     let mut reader = open(&args.trace)?;
     let mut symbols = Symbols::default();

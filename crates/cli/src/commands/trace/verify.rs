@@ -1,4 +1,4 @@
-//! `hksim trace verify`: is a trace as its writer left it?
+//! `hksim trace verify`: checks the integrity of a trace.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,14 +12,17 @@ use crate::output::{Format, print, render, units};
 
 /// Arguments of `trace verify`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  hksim trace verify app.hkt\n  hksim trace verify app.hkt --repair repaired.hkt"
+)]
 pub struct Args {
-    /// Trace to check
+    /// Check this trace
     #[arg(value_name = "TRACE.hkt")]
     trace: PathBuf,
-    /// Write the events before the first damage to a trace of their own
+    /// Write the events before the first damage to this trace
     #[arg(long, value_name = "FILE.hkt")]
     repair: Option<PathBuf>,
-    /// Form of the report
+    /// Print the report in this format
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
@@ -33,13 +36,13 @@ struct Report {
     repaired: Option<String>,
 }
 
-/// Checks; the exit code is 1 if the trace is damaged or cut, repaired or not.
+/// Checks the trace. The exit code is 1 if it is damaged or truncated, whether or not it is repaired.
 ///
 /// # Errors
-/// Input that is no trace at all; a repaired trace that cannot be written.
+/// The input is not a trace, or the repaired trace cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let verified = verify(&args.trace)?;
-    // Where not even the header is sound there is nothing to write.
+    // With a damaged header there is nothing to write.
     let repaired = args.repair.as_ref().filter(|_| verified.sound || verified.events > 0);
     if let Some(wanted) = repaired {
         write_new(wanted, &[&args.trace], |path| repair(&args.trace, path))?;
@@ -59,7 +62,7 @@ fn table(report: &Report) -> String {
         None => format!("{file}: sound, {events} events, {time}\n"),
         Some(damage) => {
             let damage = damage.strip_prefix(&format!("{file}: ")).unwrap_or(damage);
-            format!("{file}: NOT sound: {damage}\n{events} events before it can be used, {time}\n")
+            format!("{file}: NOT sound: {damage}\n{events} events before the damage are usable, {time}\n")
         }
     };
     for finding in &verified.findings {
@@ -67,9 +70,9 @@ fn table(report: &Report) -> String {
         text += &format!("{count:<14}{}, first at event {first}\n", finding.what);
     }
     match (repaired, verified.sound) {
-        (Some(repaired), _) => text += &format!("{repaired}: written, with those {events} events\n"),
+        (Some(repaired), _) => text += &format!("{repaired}: written with these {events} events\n"),
         (None, false) if verified.events == 0 => (),
-        (None, false) => text += "--repair FILE.hkt writes them to a trace of their own\n",
+        (None, false) => text += "--repair FILE.hkt writes them to a new trace\n",
         (None, true) => (),
     }
     text

@@ -1,6 +1,6 @@
-//! A validation for people: prediction and measurement side by side, then the verdict.
+//! A validation as text: prediction and measurement side by side, then the verdict.
 
-use crate::flags::{Choice, varied};
+use crate::flags::{RunConfig, varied};
 use crate::output::table::{Table, text};
 use crate::output::units::{bytes, count, time};
 use crate::validate::{Row, Validation, Verdict};
@@ -14,18 +14,18 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// One line a row, and beneath it the reason where there is one.
+/// One line per row, followed by the reason if there is one.
 pub fn table(validation: &Validation) -> String {
-    let points: Vec<Choice> = validation.rows.iter().map(|row| Choice::of_report(&row.predicted)).collect();
+    let points: Vec<RunConfig> = validation.rows.iter().map(|row| RunConfig::of_report(&row.predicted)).collect();
     let flags = varied(&points);
     let figures = ["faults", "measured", "installs", "measured", "RSS peak", "measured", "pages +/-", "residual"];
     let head = ["trace"].into_iter().chain(flags.iter().copied()).chain(figures).chain(["class", "verdict"]);
     let columns = 1 + flags.len() + figures.len() + 2;
     let words: Vec<usize> = (0..=flags.len()).chain([columns - 2, columns - 1]).collect();
     let mut table = Table::new(head, &words);
-    for (row, choice) in validation.rows.iter().zip(&points) {
+    for (row, config) in validation.rows.iter().zip(&points) {
         let mut cells = vec![row.trace.clone()];
-        cells.extend(flags.iter().map(|flag| choice.word(flag)));
+        cells.extend(flags.iter().map(|flag| config.word(flag)));
         cells.extend(figure_cells(row));
         cells.extend([row.class.word().to_string(), word(row.verdict).to_string()]);
         table.push(cells);
@@ -44,14 +44,14 @@ pub fn table(validation: &Validation) -> String {
         "pages +/-: pages present (or in that state) in the prediction only / in the measurement only, over all marks"
             .into(),
     );
-    lines.push("residual: prediction minus measurement, summed over all figures compared without their signs".into());
+    lines.push("residual: sum over all compared figures of |prediction - measurement|".into());
     if let Some(row) = validation.rows.first() {
         lines.extend(environment(row));
     }
     text(&lines)
 }
 
-/// What the addresses of maps did, where SuperSlabs have maps of their own: no part of the verdict.
+/// The effect of the addresses of mappings, if SuperSlabs have separate mappings. It is not part of the verdict.
 fn layouts(rows: &[Row]) -> Vec<String> {
     let layouts = rows.iter().enumerate().filter_map(|(index, row)| Some((index, row.layout_residual?)));
     let differ = layouts.clone().filter(|(_, layout)| !layout.is_zero());
@@ -61,13 +61,13 @@ fn layouts(rows: &[Row]) -> Vec<String> {
     if rows > 0 {
         let same = rows - lines.len();
         lines.push(format!(
-            "layout: {rows} rows are predicted at the addresses that the replay got; in {same} modelled ones make no difference"
+            "layout: {rows} rows are predicted at the replay's addresses; in {same} of them modelled addresses give the same figures"
         ));
     }
     lines
 }
 
-/// Times beside the counts, where a profile was named: no part of the verdict.
+/// System times, if a profile was given. They are not part of the verdict.
 fn system_times(rows: &[Row]) -> Vec<String> {
     let times = rows.iter().enumerate().filter_map(|(index, row)| Some((index, row.system_time.as_ref()?)));
     let mut lines: Vec<String> = times.clone().map(|(index, time)| format!("row {index}: {}", time.text())).collect();

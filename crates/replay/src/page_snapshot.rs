@@ -1,4 +1,4 @@
-//! What each page of the allocator's was when the kernel was last asked. Filled from the kernel's answers only.
+//! The state of each of the allocator's pages at the last scan. It contains the kernel's answers only.
 
 use std::io;
 use std::ops::Range;
@@ -25,7 +25,7 @@ struct Stored(Frame);
 // SAFETY: zero is the first state's number, a valid value; a frame is written whole before it is read.
 unsafe impl Zeroable for Stored {}
 
-/// Frames whose states are kept in one piece of memory.
+/// Frames per piece of memory.
 const FRAMES_PER_PIECE: usize = 4096;
 const PIECES_MAX: usize = 2048;
 
@@ -51,27 +51,27 @@ impl Counts {
         self.0[state as usize]
     }
 
-    /// Bytes with memory behind them.
+    /// Resident bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let resident = PageState::ALL.into_iter().filter(|state| state.is_resident());
         resident.map(|state| self.pages(state)).sum::<u64>() * PAGE_BYTES
     }
 }
 
-/// The shadow: two levels, its memory O(frames ever touched).
-pub(crate) struct Shadow {
+/// The snapshot. It has two levels, and its memory is O(frames ever touched).
+pub(crate) struct PageSnapshot {
     index: FrameIndex,
     pieces: Vec<Resident<Stored>>,
     used: usize,
     counts: Counts,
 }
 
-impl Shadow {
-    /// A shadow of a reservation of so many frames, and of so many others at most, all absent.
-    pub(crate) fn new(frames: usize, others_max: usize) -> io::Result<Shadow> {
+impl PageSnapshot {
+    /// A snapshot of a reservation of `frames` frames and at most `others_max` others, all absent.
+    pub(crate) fn new(frames: usize, others_max: usize) -> io::Result<PageSnapshot> {
         let mut pieces = Vec::with_capacity(PIECES_MAX);
         pieces.push(Resident::zeroed(FRAMES_PER_PIECE)?);
-        Ok(Shadow { index: FrameIndex::new(frames, others_max)?, pieces, used: 0, counts: Counts::default() })
+        Ok(PageSnapshot { index: FrameIndex::new(frames, others_max)?, pieces, used: 0, counts: Counts::default() })
     }
 
     /// The reservation begins at this frame.
@@ -79,7 +79,7 @@ impl Shadow {
         self.index.locate(first_frame);
     }
 
-    /// The place of a frame in the reservation, if it lies there.
+    /// The index of a frame in the reservation, if it is in it.
     pub(crate) fn in_reservation(&self, frame: u64) -> Option<usize> {
         self.index.in_table(frame)
     }
@@ -97,12 +97,12 @@ impl Shadow {
         }
     }
 
-    /// Whether the next new frame needs more memory: [`Shadow::grow`] comes first then.
+    /// Whether the next new frame needs more memory. Call [`PageSnapshot::grow`] first then.
     pub(crate) fn is_full(&self) -> bool {
         self.used == self.pieces.len() * FRAMES_PER_PIECE
     }
 
-    /// Takes more memory, which costs this process faults.
+    /// Allocates more memory, which causes faults of this process.
     pub(crate) fn grow(&mut self) -> io::Result<()> {
         if self.pieces.len() == PIECES_MAX {
             return Err(io::ErrorKind::OutOfMemory.into());
@@ -111,8 +111,8 @@ impl Shadow {
         Ok(())
     }
 
-    /// Notes what a frame is now. A new frame for which there is no room (see [`Shadow::is_full`]) is left out: then a
-    /// mark's scan contradicts the shadow, and says so.
+    /// Sets the state of a frame. A new frame that does not fit (see [`PageSnapshot::is_full`]) is omitted; the next mark's
+    /// scan then reports a discrepancy.
     pub(crate) fn set(&mut self, frame: u64, after: &Frame) {
         let before = Counts::of(self.frame(frame));
         let at = match self.index.get(frame) {

@@ -1,4 +1,4 @@
-//! What policy flags decide: a design, and what it is run under.
+//! The configuration of one run: a policy, the program's behaviour and the kernel to simulate.
 
 use anyhow::{Context, Result, bail};
 use hksim_engine::{MemoryPolicyRule, TouchRule};
@@ -12,31 +12,32 @@ use super::mthp::{self, Sizes};
 use super::table::{FLAGS, Flag, Subject};
 use crate::host;
 
-/// One point of a sweep. What is `None` was not said, and is decided by trace and command.
+/// The configuration of one run, which is one point of a sweep. Fields that are `None` were not given; the trace and the
+/// command decide them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct RunConfig {
     /// The allocator's policy.
     pub policy: Policy,
     /// How the application touches its blocks.
     pub touch: Option<TouchRule>,
-    /// Whether the program's memory policies are in force.
+    /// Whether the program's recorded memory policies apply.
     pub memory_policy: MemoryPolicyRule,
-    /// The kernel that `--kernel` names: `Some(Host)` is this machine's with its modes.
+    /// The kernel that `--kernel` names: `Some(Host)` is this machine's kernel with its modes.
     pub base: Option<BaseKernel>,
-    /// Version whose rules the simulated kernel follows.
+    /// The version whose rules the simulated kernel follows.
     pub kernel_version: Option<KernelVersion>,
-    /// Mode of the simulated kernel's transparent huge pages.
+    /// The simulated kernel's mode of transparent huge pages.
     pub thp: Option<ThpMode>,
-    /// Modes of its sizes of huge pages.
+    /// The simulated kernel's mode of each huge-page size.
     pub mthp: Option<Sizes>,
     /// Huge pages in the simulated kernel's hugetlb pool.
     pub hugetlb_pool: Option<u64>,
 }
 
-/// Whose THP mode a prediction is made under.
+/// Where the THP mode of a prediction comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModesFrom {
-    /// Nobody said: the kernel's own after boot, or what the design is about.
+    /// Not given: the kernel's default after boot, or the mode that the policy expects.
     Assumed,
     /// The command line.
     Flags,
@@ -45,12 +46,12 @@ pub enum ModesFrom {
 }
 
 impl ModesFrom {
-    /// Of choices that are told of in one line: what holds for all of them.
-    pub fn of(choices: &[Choice]) -> ModesFrom {
-        let is_host = |choice: &Choice| choice.base == Some(BaseKernel::Host);
-        if choices.iter().all(|choice| choice.thp.is_some()) {
+    /// The common source of run configurations that are described in one line.
+    pub fn of(configs: &[RunConfig]) -> ModesFrom {
+        let is_host = |config: &RunConfig| config.base == Some(BaseKernel::Host);
+        if configs.iter().all(|config| config.thp.is_some()) {
             ModesFrom::Flags
-        } else if choices.iter().all(|choice| choice.thp.is_some() || is_host(choice)) {
+        } else if configs.iter().all(|config| config.thp.is_some() || is_host(config)) {
             ModesFrom::Host
         } else {
             ModesFrom::Assumed
@@ -58,20 +59,21 @@ impl ModesFrom {
     }
 }
 
-/// The kernel that flags start from.
+/// The kernel that the flags modify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseKernel {
-    /// Linux 6.18 as it comes, THP by madvise (or as the design needs it), hugetlb pool unlimited: for predictions about any machine.
+    /// Linux 6.18 with default settings: THP by madvise (or as the policy expects) and an unlimited hugetlb pool. Used for
+    /// predictions about any machine.
     AsItComes,
-    /// With this machine's modes, limits and pool: for predictions that are checked here.
+    /// This machine's modes, limits and pool. Used for predictions that are checked here.
     Host,
 }
 
-impl Choice {
-    /// A choice that says nothing beyond its design.
-    pub fn of(policy: Policy) -> Choice {
+impl RunConfig {
+    /// A run configuration with a policy only.
+    pub fn of(policy: Policy) -> RunConfig {
         let memory_policy = MemoryPolicyRule::default();
-        Choice {
+        RunConfig {
             policy,
             touch: None,
             memory_policy,
@@ -83,34 +85,34 @@ impl Choice {
         }
     }
 
-    /// What a report was made under, everything decided.
-    pub fn of_report(report: &SimReport) -> Choice {
-        Choice {
+    /// The complete run configuration of a report.
+    pub fn of_report(report: &SimReport) -> RunConfig {
+        RunConfig {
             policy: report.policy,
             touch: Some(report.touch.rule),
             memory_policy: report.memory_policy.rule,
             base: None,
             kernel_version: Some(report.kernel.rules.version),
             thp: Some(report.kernel.thp.global),
-            mthp: Choice::unexpected_sizes(&report.policy, report.kernel.thp.sizes),
+            mthp: RunConfig::unexpected_sizes(&report.policy, report.kernel.thp.sizes),
             hugetlb_pool: report.kernel.hugetlb_pool,
         }
     }
 
-    /// Modes of sizes that are not those which the design's `--huge` stands for.
+    /// The modes of sizes, if they differ from those that the policy's `--huge` expects.
     pub fn unexpected_sizes(policy: &Policy, sizes: Sizes) -> Option<Sizes> {
         (sizes != expected_by(policy).thp.sizes).then_some(sizes)
     }
 
-    /// The touch rule for a trace of that knowledge: what was recorded, else every byte once.
+    /// The touch rule for a trace: recorded touches if it has any, else every byte once.
     pub fn touch_rule(&self, knowledge: TouchKnowledge) -> TouchRule {
         self.touch.unwrap_or(if knowledge == TouchKnowledge::Assumed { TouchRule::All } else { TouchRule::Recorded })
     }
 
-    /// The kernel to simulate: `base`, unless flags say otherwise.
+    /// The kernel to simulate: `base`, modified by the flags.
     ///
     /// # Errors
-    /// The host does not say how it is set up.
+    /// The host's settings cannot be read.
     pub fn kernel(&self, base: BaseKernel) -> Result<KernelConfig> {
         if base == BaseKernel::Host {
             return host::kernel_config();
@@ -126,10 +128,10 @@ impl Choice {
         Ok(kernel)
     }
 
-    /// Checks that the design and its kernel can be.
+    /// Checks that the policy and its kernel are valid.
     ///
     /// # Errors
-    /// Names what cannot be.
+    /// Names the invalid value.
     pub fn check(&self) -> Result<()> {
         let rules = Rules::of(self.kernel_version.unwrap_or(KernelVersion::NEWEST));
         if let Some(sizes) = self.mthp.filter(mthp::has_mid_sizes)
@@ -137,7 +139,7 @@ impl Choice {
         {
             let version = rules.version.word();
             bail!(
-                "--mthp {}: Linux {version} has no huge pages below 2M; take --kernel 6.8 or newer",
+                "--mthp {}: Linux {version} has no huge pages below 2M; use --kernel 6.8 or newer",
                 mthp::show(&sizes)
             );
         }
@@ -145,7 +147,7 @@ impl Choice {
         self.policy.prepare().map(drop).with_context(|| sizes.join(" "))
     }
 
-    /// Every flag of the policy with its value, a few a line, for the head of a table.
+    /// All policy flags with their values, several per line, for the head of a table.
     pub fn policy_lines(&self) -> Vec<String> {
         const FLAGS_PER_LINE: usize = 7;
         let policy = FLAGS.iter().filter(|flag| flag.subject == Subject::Policy);
@@ -156,13 +158,13 @@ impl Choice {
             .collect()
     }
 
-    /// The value of a flag in words; empty for an unknown flag.
+    /// The value of a flag as text; empty for an unknown flag.
     pub fn word(&self, flag: &str) -> String {
         FLAGS.iter().find(|known| known.name == flag).map(|known| known.show(self)).unwrap_or_default()
     }
 }
 
-/// The kernel as it comes, with the modes that a policy expects.
+/// The default kernel, with the modes that a policy expects.
 fn expected_by(policy: &Policy) -> KernelConfig {
     let mut kernel = KernelConfig::default();
     if let Some(order) = policy.mthp_order() {
@@ -175,8 +177,8 @@ fn expected_by(policy: &Policy) -> KernelConfig {
     kernel
 }
 
-/// Flags in which choices differ, in the order of the table.
-pub fn varied(choices: &[Choice]) -> Vec<&'static str> {
-    let differs = |flag: &&Flag| choices.windows(2).any(|pair| flag.show(&pair[0]) != flag.show(&pair[1]));
+/// Flags whose values differ between run configurations, in the order of the table.
+pub fn varied(configs: &[RunConfig]) -> Vec<&'static str> {
+    let differs = |flag: &&Flag| configs.windows(2).any(|pair| flag.show(&pair[0]) != flag.show(&pair[1]));
     FLAGS.iter().filter(differs).map(|flag| flag.name).collect()
 }
