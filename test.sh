@@ -159,7 +159,7 @@ everything() {
     check_documents
     step "cargo test"
     # Tests that pass show what they printed: what they skipped, and why.
-    cargo test --locked --workspace -- --show-output
+    cargo test --locked --workspace --no-fail-fast -- --show-output
 }
 
 announce cc:gcc "${tools[@]%:*}"

@@ -100,7 +100,7 @@ fn what_cannot_be_is_refused_with_the_mend() {
     let bench = Bench::with_trace();
     for (line, part) in [
         ("trace cut rm.hkt -o rm.hkt", "both input and output"),
-        ("trace cut rm.hkt --mark nowhere -o x.hkt", "no mark is called"),
+        ("trace cut rm.hkt --mark nowhere -o x.hkt", "no mark is named"),
         ("trace cut rm.hkt --from 5ms --to 1ms -o x.hkt", "its end must be after its start"),
         ("trace cut rm.hkt --events 9..3 -o x.hkt", "is empty"),
         ("trace cut rm.hkt --from 1000s -o x.hkt", "no object is live in it; the trace has 20000 events, 1 thread ("),
