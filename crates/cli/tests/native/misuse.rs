@@ -125,10 +125,18 @@ fn hksim_run_has_a_flag_for_it() {
     assert_eq!((counted.status.code(), &counted.stdout[..]), (Some(0), &b"went on\n"[..]), "{counted:?}");
     let told: serde_json::Value = serde_json::from_slice(&counted.stderr).expect("statistics");
     assert_eq!((&told["misuses_ignored"], &told["superslab_bytes"]), (&1.into(), &(1 << 20).into()), "{told}");
-    for flags in [&[][..], &["--invalid-free", "abort"], &["--misuse", "abort"]] {
+    for flags in [&[][..], &["--invalid-free", "abort"]] {
         let twice = programs.on_native(flags, &program, &["right-away".as_ref()]);
         assert_ends(&twice, "right-away", "hksim: double free of 0x", "--invalid-free abort");
     }
+    let by_old_name = programs.on_native(&["--misuse", "abort"], &program, &["right-away".as_ref()]);
+    let lines = String::from_utf8_lossy(&by_old_name.stderr);
+    let lines: Vec<&str> = lines.lines().collect();
+    assert_eq!(by_old_name.status.signal(), Some(6), "{by_old_name:?}");
+    assert!(
+        matches!(lines[..], [note, end] if note.contains("now called --invalid-free") && end.contains("double free")),
+        "{lines:?}"
+    );
     let refused = inside(&["--invalid-free", "ignore"]);
     let told = String::from_utf8_lossy(&refused.stderr);
     assert_eq!((refused.status.code(), told.contains("abort, check, count")), (Some(2), true), "{told}");
