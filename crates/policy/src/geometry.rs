@@ -64,6 +64,17 @@ fn stride_max(geometry: &(impl Geometry + ?Sized)) -> u32 {
     if shift < STRIDE_MAX.ilog2() { 1 << shift } else { STRIDE_MAX }
 }
 
+/// Whether two geometries place alike.
+pub fn is_same(one: &impl Geometry, other: &impl Geometry) -> bool {
+    one.superslab_shift() == other.superslab_shift()
+        && one.slice_shift() == other.slice_shift()
+        && one.classes() == other.classes()
+        && one.header() == other.header()
+        && one.header_bytes() == other.header_bytes()
+        && one.carve() == other.carve()
+        && one.meta_place() == other.meta_place()
+}
+
 /// Why a geometry is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GeometryError {
@@ -86,7 +97,7 @@ impl core::fmt::Display for GeometryError {
 }
 
 /// Geometry with run-time values, for sweeps.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct RunGeometry {
     superslab_shift: u32,
     slice_shift: u32,

@@ -1,9 +1,11 @@
 //! Classes and spans, exhaustively: every size under every scheme, every legal policy.
 
 use hksim_policy::classes::{Classes, STRIDE_MAX};
-use hksim_policy::geometry::{Geometry, GeometryError, RunGeometry, SLICE_BYTES_MIN, SUPERSLAB_BYTES};
+use hksim_policy::geometry::{
+    ConstGeometry, Geometry, GeometryError, RunGeometry, SLICE_BYTES_MIN, SUPERSLAB_BYTES, is_same,
+};
 use hksim_policy::layout::{Layout, block_slices, reserved_bytes, slab_slices};
-use hksim_policy::vocabulary::{MetaPlace, SizeClasses};
+use hksim_policy::vocabulary::{Carve, Header, MetaPlace, SizeClasses};
 use hksim_policy::{HUGE_PAGE_BYTES, PAGE_BYTES, Policy};
 use hksim_testkit::spread::{META_PLACES, SCHEMES};
 
@@ -143,4 +145,21 @@ fn layouts_are_aligned_and_in_order() {
             }
         }
     }
+}
+
+#[test]
+fn the_constant_geometry_is_that_of_the_default_policy_only() {
+    let is_constant = |policy: Policy| is_same(&RunGeometry::new(&policy).unwrap(), &ConstGeometry::<21, 16>);
+    assert!(is_constant(Policy::default()));
+    // Without headers, their size does not count.
+    assert!(is_constant(Policy { header_bytes: 16, ..Policy::default() }));
+    let others = [
+        Policy { superslab_bytes: 1 << 20, ..Policy::default() },
+        Policy { slab_bytes: 128 << 10, ..Policy::default() },
+        Policy { classes: SizeClasses::Linear, ..Policy::default() },
+        Policy { header: Header::Full, ..Policy::default() },
+        Policy { carve: Carve::Bump, ..Policy::default() },
+        Policy { meta: MetaPlace::Sidecar, ..Policy::default() },
+    ];
+    assert!(others.into_iter().all(|policy| !is_constant(policy)));
 }

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use hksim_policy::geometry::is_same;
 use hksim_policy::layout::Layout;
 use hksim_policy::{Allocator, Geometry, HUGE_PAGE_BYTES, Policy, PreparedPolicy, ProcessConfig, RunGeometry};
 
@@ -74,7 +75,7 @@ pub(super) fn started() -> Option<AllocatorKind> {
 
 /// Whether this is the geometry that is compiled in.
 fn is_constant(geometry: &RunGeometry) -> bool {
-    RunGeometry::new(&Policy::default()).is_ok_and(|constant| constant == *geometry)
+    is_same(geometry, &Constant::default())
 }
 
 /// The configuration from the environment. An invalid one ends the process: running with another policy would mislead.
