@@ -216,10 +216,14 @@ class Pair:
         except (ValueError, KeyError, IndexError):
             return "refused" if ran.returncode == 2 else "broken", (ran.stderr or "").strip()[:300], command
         verdict = row["verdict"] if row["verdict"] != "ok" else f"ok {row['class']}"
-        if row["verdict"] != "failed":
+        reason = row.get("reason") or ""
+        if row["verdict"] == "failed":
+            differences = {name: value for name, value in row["residual"].items() if value}
+            reason = f"{reason}\n    residual {json.dumps(differences)}\n    environment {json.dumps(row['environment'])}"
+        else:
             for path in self.folder.glob(f"{self.seed}.*"):
                 path.unlink()
-        return verdict, row.get("reason") or "", command
+        return verdict, reason, command
 
 
 class Machine:
@@ -258,7 +262,7 @@ def main():
     folder = pathlib.Path(options.keep or tempfile.mkdtemp(prefix="hksim-designs-"))
     folder.mkdir(parents=True, exist_ok=True)
     machine = Machine() if options.modes else None
-    counts, seeds = collections.Counter(), range(options.seed, options.seed + options.pairs)
+    counts, skips, seeds = collections.Counter(), collections.Counter(), range(options.seed, options.seed + options.pairs)
     print(f"seeds {seeds.start} to {seeds.stop - 1}, traces in {folder}", flush=True)
     try:
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
@@ -268,6 +272,7 @@ def main():
                 pairs = [Pair(seed, folder, options.hksim) for seed in seeds[start : start + 50]]
                 for pair, (verdict, reason, command) in zip(pairs, pool.map(Pair.run, pairs)):
                     counts[verdict] += 1
+                    skips[reason] += verdict == "skipped"
                     if verdict not in ("ok exact", "skipped"):
                         print(f"seed {pair.seed}: {verdict}: {reason}\n    {command}", flush=True)
     finally:
@@ -276,6 +281,9 @@ def main():
         if not options.keep and not counts["failed"]:
             shutil.rmtree(folder, ignore_errors=True)
     print(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
+    for reason, count in skips.most_common():
+        if count:
+            print(f"skipped {count}: {reason}")
     raise SystemExit(1 if counts["failed"] or counts["broken"] else 0)
 
 

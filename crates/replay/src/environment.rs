@@ -115,7 +115,9 @@ impl Environment {
         self.khugepaged_collapses = since(now.khugepaged_collapses, self.khugepaged_collapses);
         self.thp_fallbacks = since(now.thp_fallbacks, self.thp_fallbacks);
         self.reclaim_scans = since(now.reclaim_scans, self.reclaim_scans);
-        self.damon_ns = since(now.damon_ns, self.damon_ns);
+        // A slice that has not ended is not in the time yet.
+        let current_slice_ns = u64::from(damon::is_running());
+        self.damon_ns = since(now.damon_ns, self.damon_ns).map(|ns| ns.max(current_slice_ns));
         self
     }
 }

@@ -117,7 +117,7 @@ fn environment(row: &Row) -> Vec<String> {
         number(environment.khugepaged_collapses),
         number(environment.thp_fallbacks),
         match environment.damon_ns {
-            Some(0) => "off".into(),
+            Some(0) => "did not run".into(),
             ns => ns.map_or_else(|| "unknown".into(), |ns| format!("ran {}", time(ns))),
         },
     )]
