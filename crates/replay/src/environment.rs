@@ -110,13 +110,13 @@ impl Environment {
     pub(crate) fn finish(mut self) -> Environment {
         let since =
             |now: Option<u64>, before: Option<u64>| now.zip(before).map(|(now, before)| now.saturating_sub(before));
+        // The time does not include a slice that has not ended, so this is asked before the time is read.
+        let current_slice_ns = u64::from(damon::is_running());
         let now = Environment::read();
         self.modes_changed = now.changed_since(&self);
         self.khugepaged_collapses = since(now.khugepaged_collapses, self.khugepaged_collapses);
         self.thp_fallbacks = since(now.thp_fallbacks, self.thp_fallbacks);
         self.reclaim_scans = since(now.reclaim_scans, self.reclaim_scans);
-        // A slice that has not ended is not in the time yet.
-        let current_slice_ns = u64::from(damon::is_running());
         self.damon_ns = since(now.damon_ns, self.damon_ns).map(|ns| ns.max(current_slice_ns));
         self
     }
