@@ -283,7 +283,7 @@ impl Observer {
     /// Observes a call that populated a range; `faults` is the number that the kernel charged.
     pub(crate) fn after_populate(&mut self, start: u64, bytes: u64, faults: u64) {
         let before = self.tally.installs;
-        self.tally.installs.cow += self.copied_within(&pages_at(start, bytes));
+        self.count_copied(&pages_at(start, bytes));
         self.rescan(pages_at(start, bytes), Cause::Populated(None));
         // The remaining faults after a fork restored write permission.
         let made = self.tally.installs.total() - before.total();
@@ -446,21 +446,25 @@ impl Observer {
         Some(self.shared.as_mut()?.changed(&self.page_map, frame, pages_of(frame).start))
     }
 
-    /// Single pages that were present before a populating call, which copied them. Call it before the scan.
-    fn copied_within(&mut self, pages: &Range<u64>) -> u64 {
-        let mut copied = 0;
+    /// Counts the pages of a range that were present before a populating call and that it copied. Call it before the scan.
+    fn count_copied(&mut self, pages: &Range<u64>) {
         for frame in frames_of(pages) {
             if !self.snapshot.is_known(frame) {
                 continue;
             }
-            let Some(changed) = self.changed(frame) else { return 0 };
+            let Some(changed) = self.changed(frame) else { return };
+            let states = self.snapshot.frame(frame);
+            if states[0] == Some(PageState::Hugetlb) {
+                self.tally.installs.hugetlb += u64::from(changed.contains(&true));
+                continue;
+            }
             let was_there = pages_of(frame)
-                .zip(self.snapshot.frame(frame))
+                .zip(states)
                 // If the call split a huge page, single pages of it are copied.
                 .map(|(page, &state)| pages.contains(&page) && matches!(state, Some(PageState::Base | PageState::Thp)));
-            copied += was_there.zip(changed).filter(|&(was_there, changed)| was_there && changed).count() as u64;
+            let copied = was_there.zip(changed).filter(|&(was_there, changed)| was_there && changed).count();
+            self.tally.installs.cow += copied as u64;
         }
-        copied
     }
 
     /// Notes the current page frames of these frames, if there was a fork.
