@@ -142,6 +142,26 @@ impl Kernel {
         (pages, huge_pages)
     }
 
+    /// Pages outside `range` that map parts of large folios of which other parts are mapped in it: a move of part of a
+    /// folio (mremap) leaves its pages at two places. Splitting the folio changes all of them.
+    pub fn folio_pages_outside(&self, range: &Range<u64>) -> Vec<u64> {
+        let mut pages = Vec::new();
+        let pmds = pmds_touching(range);
+        let (mut from, mut seen) = (pmds.start, None);
+        while let Some(pmd) = self.tables.next_present(from, pmds.end) {
+            from = pmd + 1;
+            let PmdEntry::Table(table) = self.tables.entry(pmd) else { continue };
+            for folio_page in clip(range, pmd).filter_map(|page| table.folio_page(index_of(page))) {
+                if seen.replace(folio_page.folio) != Some(folio_page.folio) {
+                    let memory = self.memory.get();
+                    let mapped = memory.folios.get(folio_page.folio).mapped_pages(self.space);
+                    pages.extend(mapped.filter(|page| !range.contains(page)));
+                }
+            }
+        }
+        pages
+    }
+
     /// The state of one page.
     pub fn page_state(&self, page: u64) -> PageState {
         self.state_in(self.tables.entry(pmd_of(page)), index_of(page))
@@ -255,6 +275,22 @@ fn push_run(runs: &mut Vec<StateRun>, pages: Range<u64>, state: PageState) {
 mod tests {
     use super::*;
     use crate::{Access, Advice, Content, KernelConfig, MapFlags};
+
+    #[test]
+    fn a_folio_that_was_moved_in_part_is_at_two_places() {
+        let mut kernel = Kernel::new(KernelConfig::default());
+        let mapped = 4 * PMD_PAGES..6 * PMD_PAGES;
+        assert!(kernel.map(mapped.clone(), MapFlags::READ_WRITE).result.is_ok());
+        assert!(kernel.advise(mapped.clone(), Advice::HugePage).result.is_ok());
+        kernel.touch(mapped.start, Access::Write(Content::NonZero)).expect("an access");
+        assert_eq!(kernel.folio_pages_outside(&mapped), []);
+        let (half, elsewhere) = (PMD_PAGES / 2, 9 * PMD_PAGES);
+        assert_eq!(kernel.remap(mapped.start, half, elsewhere, crate::RemapSource::Unmapped), Ok(()));
+        let stayed: Vec<u64> = (mapped.start + half..mapped.start + PMD_PAGES).collect();
+        let moved: Vec<u64> = (elsewhere..elsewhere + half).collect();
+        assert_eq!(kernel.folio_pages_outside(&mapped), moved);
+        assert_eq!(kernel.folio_pages_outside(&(elsewhere..elsewhere + PMD_PAGES)), stayed);
+    }
 
     #[test]
     fn pages_stay_marked_free_when_they_are_written() {

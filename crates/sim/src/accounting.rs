@@ -430,6 +430,10 @@ impl MemoryObserver for Accounting {
         self.kernel.set_content(page, content);
     }
 
+    fn folio_pages_outside(&self, pages: &Range<u64>) -> Vec<u64> {
+        self.kernel.folio_pages_outside(pages)
+    }
+
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         self.os_calls.madvise += 1;
         if matches!(advice, Advice::DontNeed | Advice::Free | Advice::Collapse) {

@@ -138,6 +138,10 @@ impl MemoryObserver for MetadataObserver {
         self.0.content(page, content);
     }
 
+    fn folio_pages_outside(&self, pages: &Range<u64>) -> Vec<u64> {
+        self.0.folio_pages_outside(pages)
+    }
+
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         self.0.advise(pages, advice)
     }

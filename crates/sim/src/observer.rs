@@ -72,6 +72,9 @@ pub trait MemoryObserver {
     /// The content of a page. Reported before an advice that may split a huge page, where contents are tracked.
     fn content(&mut self, page: u64, content: Content);
 
+    /// Pages outside `pages` that share a large folio with pages in it, so that a split changes both.
+    fn folio_pages_outside(&self, pages: &Range<u64>) -> Vec<u64>;
+
     /// `madvise`.
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno>;
 

@@ -142,6 +142,10 @@ impl MemoryObserver for TlbObserver {
         self.accounting.content(page, content);
     }
 
+    fn folio_pages_outside(&self, pages: &Range<u64>) -> Vec<u64> {
+        self.accounting.folio_pages_outside(pages)
+    }
+
     fn advise(&mut self, pages: Range<u64>, advice: Advice) -> Result<(), Errno> {
         if matches!(advice, Advice::DontNeed | Advice::Free) {
             self.changed(&pages);

@@ -4,17 +4,30 @@ use std::ops::Range;
 
 use hksim_policy::PAGE_BYTES;
 
+use super::contents::Contents;
 use super::{BASE_PAGE, SimMemory};
 use crate::observer::MemoryObserver;
 use hksim_linux_mm::{Content, PMD_PAGES};
 
 impl<H: MemoryObserver> SimMemory<H> {
-    /// Reports the content of every page in the PMD ranges that a MADV_FREE of these pages may split.
+    /// Reports the content of every page that a MADV_FREE of these pages may split: those in the same PMD ranges, and
+    /// those that a move has separated from the rest of their folio.
     pub(super) fn report_contents(&self, pages: &Range<u64>) {
         let Some(contents) = &self.contents else { return };
+        let at = self.pages_at(pages);
+        let pmds = at.start - at.start % PMD_PAGES..at.end.next_multiple_of(PMD_PAGES);
+        self.report_contents_at(contents, &pmds);
+        let elsewhere = self.observer.borrow().folio_pages_outside(&pmds);
+        for page in elsewhere {
+            self.report_contents_at(contents, &(page..page + 1));
+        }
+    }
+
+    /// Reports the content of the arena's pages in a range of the address space.
+    fn report_contents_at(&self, contents: &Contents, range: &Range<u64>) {
         let arena_page = self.layout.arena / PAGE_BYTES;
         let mut observer = self.observer.borrow_mut();
-        for page in self.sharing_pmds(pages).into_iter().flatten() {
+        for page in self.arena_pages_at(range).into_iter().flatten() {
             let at = (page - arena_page) * PAGE_BYTES;
             let holds_bytes = contents.holds_bytes(at) || self.holds_meta(at);
             if !holds_bytes {
@@ -25,18 +38,16 @@ impl<H: MemoryObserver> SimMemory<H> {
         }
     }
 
-    /// All pages of the arena that share a PMD range with these pages.
-    fn sharing_pmds(&self, pages: &Range<u64>) -> Vec<Range<u64>> {
+    /// The pages of the arena in a range of the address space.
+    fn arena_pages_at(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let arena_page = self.layout.arena / PAGE_BYTES;
-        let at = self.pages_at(pages);
-        let pmds = at.start - at.start % PMD_PAGES..at.end.next_multiple_of(PMD_PAGES);
         match &self.bindings {
             None => {
-                let (first, end) = (pmds.start - BASE_PAGE, pmds.end - BASE_PAGE);
+                let (first, end) = (range.start.saturating_sub(BASE_PAGE), range.end.saturating_sub(BASE_PAGE));
                 std::iter::once(first.max(arena_page)..end.min(self.layout.bytes() / PAGE_BYTES)).collect()
             }
             Some(bindings) => {
-                let named = bindings.named_within(&pmds).into_iter();
+                let named = bindings.named_within(range).into_iter();
                 named.map(|pages| arena_page + pages.start..arena_page + pages.end).collect()
             }
         }

@@ -63,6 +63,10 @@ impl MemoryObserver for Notes {
 
     fn content(&mut self, _page: u64, _content: Content) {}
 
+    fn folio_pages_outside(&self, _pages: &Range<u64>) -> Vec<u64> {
+        Vec::new()
+    }
+
     fn advise(&mut self, _pages: Range<u64>, _advice: Advice) -> Result<(), Errno> {
         Ok(())
     }
