@@ -60,8 +60,9 @@ const CASES: [(&str, &str, &str); 11] = [
     ),
     (
         "a populate that writes to a shared hugetlb page copies it",
-        "a 0 16;a 1 717;a 2 835;a 3 836;a 4 940;a 5 875",
-        "--superslab 64K --slab 16K --huge hugetlb --prefault populate-write --prefault-scope slab --arena 64M --meta sidecar --fork-at 3",
+        "a 0 16;a 1 717;a 2 2000;a 3 4000;a 4 30;a 5 8000;a 6 16000;a 7 30000;a 8 100",
+        "--superslab 64K --slab 16K --huge hugetlb --prefault populate-write --prefault-scope slab --purge none \
+         --arena 1G --meta sidecar --fork-at 3",
     ),
 ];
 
