@@ -1,5 +1,5 @@
 //! The manuals: every link and anchor resolves, every page is in the book, every page that source names exists, and so
-//! does everything that ARCHITECTURE.md names.
+//! does everything that ARCHITECTURE.md and the lab's list of tests name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -306,6 +306,33 @@ fn stale_names_are_found() {
     let bad =
         "| `polity` | a crate |\n| `Driver` | `policy/src/policy.rs` |\n`Use::Found`, `Geometries`, `sim/src/hooks.rs`";
     assert_eq!(stale_names(bad), ["polity", "Driver", "Use::Found", "Geometries", "sim/src/hooks.rs"]);
+}
+
+/// Code spans `module::test` of `page` without such a test in a file `module.rs` of a crate's tests; `module::*` is the file.
+fn stale_tests(page: &str) -> Vec<String> {
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).expect("the crates folder") {
+        files(&entry.expect("an entry").path().join("tests"), &["rs"], &mut sources);
+    }
+    let exists = |module: &str, test: &str| {
+        let mut modules = sources.iter().filter(|path| path.file_stem().is_some_and(|stem| stem == module));
+        modules.any(|path| test == "*" || read(path).contains(&format!("fn {test}(")))
+    };
+    let lines = prose(page);
+    let spans = lines.iter().flat_map(|line| code_spans(line));
+    spans
+        .filter(|span| span.split_once("::").is_some_and(|(module, test)| !exists(module, test)))
+        .map(str::to_string)
+        .collect()
+}
+
+#[test]
+fn every_test_of_the_recorder_that_the_lab_names_exists() {
+    let page = read(&root().join("docs/lab/recorder-tests.md"));
+    assert!(page.matches("::").count() > 20, "names of tests were found");
+    assert_eq!(stale_tests(&page), [""; 0]);
+    let bad = "`documents::every_link_resolves`, `documents::*`, `documents::gone`, `full_spool::*`";
+    assert_eq!(stale_tests(bad), ["documents::gone", "full_spool::*"]);
 }
 
 /// Links of the rendered book that lead nowhere: mdBook makes its own anchors.
