@@ -1,4 +1,5 @@
-//! The manuals: every link and anchor resolves, every page is in the book, every page that source names exists.
+//! The manuals: every link and anchor resolves, every page is in the book, every page that source names exists, and so
+//! does everything that ARCHITECTURE.md and the lab's list of tests name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -213,6 +214,125 @@ fn every_page_that_source_names_exists() {
         }
     }
     assert!(checked > 40, "names of pages were found: {checked}");
+}
+
+/// The code spans of a text.
+fn code_spans(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Whether a code span names a type, perhaps with one of its items: `Policy`, `Use::Lost`.
+fn is_type(span: &str) -> bool {
+    span.starts_with(|letter: char| letter.is_ascii_uppercase())
+        && span.contains(|letter: char| letter.is_ascii_lowercase())
+        && span.chars().all(|letter| letter.is_ascii_alphanumeric() || "_:".contains(letter))
+}
+
+/// Whether a code span names a file or a folder.
+fn is_path(span: &str) -> bool {
+    span.contains('/') && !span.contains(' ')
+}
+
+/// The file or folder that a span names, from the root or from crates/.
+fn resolved(span: &str) -> Option<PathBuf> {
+    [root().join(span), root().join("crates").join(span)].into_iter().find(|path| path.exists())
+}
+
+/// Whether `source` contains `word` between two characters that no identifier has.
+fn contains_word(source: &str, word: &str) -> bool {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    source
+        .match_indices(word)
+        .any(|(at, _)| !source[..at].ends_with(is_part) && !source[at + word.len()..].starts_with(is_part))
+}
+
+/// Whether a source below one of the `folders` declares the type and contains the item after `::`.
+fn is_declared(span: &str, folders: &[PathBuf]) -> bool {
+    let (name, item) = span.split_once("::").unwrap_or((span, ""));
+    let mut sources = Vec::new();
+    for folder in folders {
+        if folder.is_file() {
+            sources.push(folder.clone());
+        } else {
+            files(folder, &["rs"], &mut sources);
+        }
+    }
+    sources.iter().map(|path| read(path)).any(|source| {
+        let kinds = ["struct", "enum", "trait", "type"];
+        kinds.iter().any(|kind| contains_word(&source, &format!("{kind} {name}")))
+            && (item.is_empty() || contains_word(&source, item))
+    })
+}
+
+/// What a page about the tree names that does not exist: paths, types, crates at the start of a table's row. A type in a
+/// row with paths must be declared at one of them.
+fn stale_names(page: &str) -> Vec<String> {
+    let crates = root().join("crates");
+    let mut stale = Vec::new();
+    for line in prose(page) {
+        let folders: Vec<PathBuf> = code_spans(line).filter(|span| is_path(span)).filter_map(resolved).collect();
+        let first_cell = line.strip_prefix('|').and_then(|row| row.split('|').next()).unwrap_or("");
+        for span in code_spans(line) {
+            let is_wrong = if is_path(span) {
+                resolved(span).is_none()
+            } else if is_type(span) {
+                let in_row = code_spans(first_cell).any(|first| first == span) && !folders.is_empty();
+                !is_declared(span, if in_row { &folders } else { std::slice::from_ref(&crates) })
+            } else {
+                code_spans(first_cell).any(|first| first == span) && !crates.join(span).is_dir()
+            };
+            if is_wrong {
+                stale.push(span.to_string());
+            }
+        }
+    }
+    stale
+}
+
+#[test]
+fn everything_that_the_architecture_names_exists() {
+    let page = read(&root().join("ARCHITECTURE.md"));
+    assert_eq!(stale_names(&page), [""; 0], "ARCHITECTURE.md names what does not exist");
+    for entry in fs::read_dir(root().join("crates")).expect("the crates folder") {
+        let name = entry.expect("an entry").file_name().into_string().expect("UTF-8");
+        assert!(page.contains(&format!("\n| `{name}` |")), "ARCHITECTURE.md has no row for the crate {name}");
+    }
+}
+
+#[test]
+fn stale_names_are_found() {
+    let good = "| `policy` | `used`, `--jobs` |\n| `Geometry` | `policy/src/geometry.rs` |\n`Use::Lost`, `fuzz/`, `ARENA_BYTES`";
+    assert_eq!(stale_names(good), [""; 0]);
+    let bad =
+        "| `polity` | a crate |\n| `Driver` | `policy/src/policy.rs` |\n`Use::Found`, `Geometries`, `sim/src/hooks.rs`";
+    assert_eq!(stale_names(bad), ["polity", "Driver", "Use::Found", "Geometries", "sim/src/hooks.rs"]);
+}
+
+/// Code spans `module::test` of `page` without such a test in a file `module.rs` of a crate's tests; `module::*` is the file.
+fn stale_tests(page: &str) -> Vec<String> {
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).expect("the crates folder") {
+        files(&entry.expect("an entry").path().join("tests"), &["rs"], &mut sources);
+    }
+    let exists = |module: &str, test: &str| {
+        let mut modules = sources.iter().filter(|path| path.file_stem().is_some_and(|stem| stem == module));
+        modules.any(|path| test == "*" || read(path).contains(&format!("fn {test}(")))
+    };
+    let lines = prose(page);
+    let spans = lines.iter().flat_map(|line| code_spans(line));
+    spans
+        .filter(|span| span.split_once("::").is_some_and(|(module, test)| !exists(module, test)))
+        .map(str::to_string)
+        .collect()
+}
+
+#[test]
+fn every_test_of_the_recorder_that_the_lab_names_exists() {
+    let page = read(&root().join("docs/lab/recorder-tests.md"));
+    assert!(page.matches("::").count() > 20, "names of tests were found");
+    assert_eq!(stale_tests(&page), [""; 0]);
+    let bad = "`documents::every_link_resolves`, `documents::*`, `documents::gone`, `full_spool::*`";
+    assert_eq!(stale_tests(bad), ["documents::gone", "full_spool::*"]);
 }
 
 /// Links of the rendered book that lead nowhere: mdBook makes its own anchors.

@@ -10,36 +10,37 @@ fn markdown() -> String {
     let mut text = String::from(HEAD);
     for flag in FLAGS.iter() {
         let Flag { name, help, .. } = flag;
-        text += &format!("| `--{name}` | {} | {} | {help} |\n", flag.values_text(), flag.default_text());
+        // A bar would end the cell.
+        let values = flag.values_text().replace('|', "\\|");
+        text += &format!("| `--{name}` | {values} | {} | {help} |\n", flag.default_text());
     }
     text
 }
 
 const HEAD: &str = "# Policy flags
 
-Generated from `crates/policy/src/flags.rs` and `crates/cli/src/flags/table.rs`; a test compares them.
+This page lists the flags of the allocator, of the program and of the simulated kernel. It is generated from
+`crates/policy/src/flags.rs` and `crates/cli/src/flags/table.rs`; a test compares them.
 
-`sim` and `replay` take one value of each flag. `sweep` and `validate` take lists (`--superslab 1M,2M`): every combination is one
-design, and the first flag varies slowest. A flag overrides the policy file (`--policy FILE.toml`, with the field names of `policy` in any
-JSON result). The file overrides the preset (`--preset default` or `hakmem`; the defaults below are those of `default`).
+- Lists: `sweep` and `validate` take lists (`--superslab 1M,2M`). Every combination is one design; the first flag varies slowest. Slashes
+  separate a list of `--mthp` values: `--mthp default/64K=always`.
+- Precedence: a flag overrides the policy file (`--policy FILE.toml`, with the field names of `policy` in a JSON result), which
+  overrides the preset (`--preset default` or `hakmem`). The defaults below are those of `default`.
+- Units: sizes are binary (K, M, G, T), counts are decimal (k, M, G).
+- `--huge` without a value means never,thp,hugetlb in `sweep` and `validate`, else thp. The next word is its value only if it is a list of
+  valid values, so `--huge app.hkt` reads a trace.
+- `--kernel`, `--thp`, `--mthp` and `--hugetlb-pool` describe a simulated kernel, so `replay` and `validate` refuse them. `--kernel host`
+  takes all settings of this machine, as `validate` does; other flags override it.
+- `--tlb CORE` (`sim` only) selects the core whose data TLB is modelled; `hksim sim --help` lists them.
 
-Sizes are binary (K, M, G, T), counts are decimal (k, M, G). The value of `--huge` is optional: without one, `sweep` and `validate` take
-never,thp,hugetlb, and other commands take thp. The next word is its value only if it is a list of valid values, so `--huge app.hkt` reads a trace.
+| `--huge` | Detail |
+|---|---|
+| `collapse` | calls `MADV_COLLAPSE` once, until memory of the SuperSlab is purged. SuperSlabs below 2M are collapsed together with those in the same huge page. Blocks above half a SuperSlab are not collapsed |
+| `mthp-SIZE` | makes the calls of `thp` and expects that SIZE is the largest size that the kernel gives to advised memory |
+| `system` | expects the kernel to give huge pages to all memory. Former name: `thp-always` |
 
-`--kernel`, `--thp`, `--mthp` and `--hugetlb-pool` describe a simulated kernel. `replay` and `validate` run on the real kernel and refuse them.
-`--kernel host` takes all settings from this machine, which gives the prediction that `validate` compares; other flags still override it.
-`--mthp 64K=always,256K=madvise` sets the modes in `/sys/kernel/mm/transparent_hugepage/hugepages-*kB/enabled`. As its values have commas, slashes separate a list of them: `--mthp default/64K=always`. `sim` also takes `--tlb CORE`, the core whose data TLB is modelled (`hksim sim --help` names them).
-
-Some values of `--huge` need a longer explanation:
-
-- `collapse` calls `MADV_COLLAPSE` on a SuperSlab when its last slab is taken, once, until some of its memory is purged. A SuperSlab below 2M is
-  collapsed together with those that share its huge page. Blocks larger than half a SuperSlab are not collapsed.
-- `mthp-SIZE` makes the same calls as `thp` and expects multi-size THPs: SIZE is the largest size that the kernel gives to advised memory.
-- `system` makes no call and expects the kernel to give huge pages to all memory. (Its name was `thp-always`.)
-- `hugetlb` falls back to `thp`, and to 4K pages if that advice is refused. Each fallback is counted.
-
-`sim` and `sweep` set the modes of the simulated kernel to those that `mthp-SIZE` and `system` expect, unless `--thp` or `--mthp` is given. On a machine with other modes,
-`run` and `replay` refuse these two values and `validate` skips them; the message contains the commands that set the modes.
+For `mthp-SIZE` and `system`, `sim` and `sweep` set the simulated modes, unless `--thp` or `--mthp` is given. On a machine with other
+modes, `run` and `replay` refuse them and `validate` skips them; the message names the commands that set the modes.
 
 | Flag | Values | Default | Meaning |
 |---|---|---|---|
