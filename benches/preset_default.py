@@ -3,7 +3,6 @@
 
 import glob
 import json
-import math
 import os
 import subprocess
 import sys
@@ -31,8 +30,8 @@ def installs(rows):
 
 def main():
     hksim, traces = sys.argv[1], sorted(glob.glob("traces/*.hkt"))
-    print("| Constant | Value | Installs | Installs, huge pages for all | RSS peak, MiB | RSS end, MiB | x floor | OS calls |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|")
+    print("| Constant | Value | Installs | Installs, huge pages for all | RSS peak, MiB | RSS end, MiB | OS calls |")
+    print("|---|---|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "sweep.json")
         for flag, values in CONSTANTS:
@@ -45,12 +44,11 @@ def main():
                 # The rows of a trace are together, one for each value.
                 own = rows[at :: len(words)]
                 total = lambda field: sum(row[field] for row in own)
-                floor = sum(math.log(row["rss_bytes_peak"] / (4096 * max(row["floor_pages"], 1))) for row in own) / len(own)
                 calls = sum(sum(row["os_calls"][name] for name in ("mmap", "munmap", "madvise", "mremap")) for row in own)
                 cells = [
                     "as in the preset" if at == 0 else flag, "" if at == 0 else word,
                     installs(own), installs(ignored[at :: len(words)]), f"{total('rss_bytes_peak') / 2**20:.1f}",
-                    f"{total('rss_bytes_end') / 2**20:.1f}", f"{math.exp(floor):.2f}", str(calls),
+                    f"{total('rss_bytes_end') / 2**20:.1f}", str(calls),
                 ]  # fmt: skip
                 print("| " + " | ".join(cells) + " |", flush=True)
 
