@@ -3,19 +3,16 @@
 
 import glob
 import json
-import math
 import os
 import subprocess
 import sys
 import tempfile
 
-# Constant, values, and the field of `policy` that holds it.
+# Constant, and its values: first the preset's, which has one row for all constants.
 CONSTANTS = [
-    ("slab", "32K,64K,128K"), ("superslab", "1M,2M,4M"), ("cache", "0,1,4,16"), ("purge-delay", "0,10ms,100ms,1s"),
-    ("huge-cache", "0,16M,64M,256M"), ("warm-slabs", "0,2"), ("carve", "page,bump,eager"), ("classes", "default,linear,hakmem"),
+    ("slab", "64K,32K,128K"), ("superslab", "2M,1M,4M"), ("cache", "4,0,1,16"), ("purge-delay", "100ms,0,10ms,1s"),
+    ("huge-cache", "64M,0,16M,256M"), ("warm-slabs", "0,2"), ("carve", "page,bump,eager"), ("classes", "default,linear,hakmem"),
 ]  # fmt: skip
-DEFAULTS = {"slab": "64K", "superslab": "2M", "cache": "4", "purge-delay": "100ms", "huge-cache": "64M", "warm-slabs": "0",
-            "carve": "page", "classes": "default"}  # fmt: skip
 
 
 def sweep(hksim, traces, flag, values, rule, path):
@@ -33,8 +30,8 @@ def installs(rows):
 
 def main():
     hksim, traces = sys.argv[1], sorted(glob.glob("traces/*.hkt"))
-    print("| Constant | Value | Installs | with huge pages for all | RSS peak, MiB | RSS end, MiB | x floor | OS calls |")
-    print("|---|---|--:|--:|--:|--:|--:|--:|")
+    print("| Constant | Value | Installs | Installs, huge pages for all | RSS peak, MiB | RSS end, MiB | OS calls |")
+    print("|---|---|--:|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "sweep.json")
         for flag, values in CONSTANTS:
@@ -42,15 +39,16 @@ def main():
             rows, ignored = both("recorded"), both("ignored")
             words = values.split(",")
             for at, word in enumerate(words):
-                # A trace's rows stand together, one for each value.
+                if at == 0 and flag != CONSTANTS[0][0]:
+                    continue
+                # The rows of a trace are together, one for each value.
                 own = rows[at :: len(words)]
                 total = lambda field: sum(row[field] for row in own)
-                floor = sum(math.log(row["rss_bytes_peak"] / (4096 * max(row["floor_pages"], 1))) for row in own) / len(own)
                 calls = sum(sum(row["os_calls"][name] for name in ("mmap", "munmap", "madvise", "mremap")) for row in own)
                 cells = [
-                    flag if at == 0 else "", f"**{word}**" if DEFAULTS[flag] == word else word,
+                    "as in the preset" if at == 0 else flag, "" if at == 0 else word,
                     installs(own), installs(ignored[at :: len(words)]), f"{total('rss_bytes_peak') / 2**20:.1f}",
-                    f"{total('rss_bytes_end') / 2**20:.1f}", f"{math.exp(floor):.2f}", str(calls),
+                    f"{total('rss_bytes_end') / 2**20:.1f}", str(calls),
                 ]  # fmt: skip
                 print("| " + " | ".join(cells) + " |", flush=True)
 
