@@ -28,7 +28,7 @@ from programs import CLIENTS, PROGRAMS, command
 RUNS = int(os.environ.get("RUNS", "3"))
 LIMIT_S = 120
 POLICY = ["--huge", "never", "--purge", "none"]
-# The native allocator's reservation (BASE_ADDRESS in crates/policy/src/layout.rs), and far more than it ever reaches.
+# The native allocator's reservation (BASE_ADDRESS in crates/policy/src/arena/layout.rs), and far more than it ever reaches.
 HEAP = range(0x2000_0000_0000, 0x2000_0000_0000 + (1 << 38))
 DIFFERS = "differs"
 PR_SET_THP_DISABLE = 41

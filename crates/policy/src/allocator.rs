@@ -1,11 +1,11 @@
 //! The allocator type and the type that names a span. The operations are in the other files.
 
 use crate::geometry::Geometry;
-use crate::link::Link;
+use crate::heap::link::Link;
 use crate::memory::Memory;
-use crate::meta::SpanMeta;
+use crate::metadata::meta::SpanMeta;
 use crate::policy::Policy;
-use crate::process::ProcessConfig;
+use crate::policy::process::ProcessConfig;
 
 /// The allocator: a memory backend, a geometry and a policy. All state is in the memory.
 pub struct Allocator<M: Memory, G: Geometry> {

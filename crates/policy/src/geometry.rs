@@ -3,10 +3,10 @@
 //! It is a trait, so that the preloadable allocator gets constants and a sweep can use run-time values. A test checks that both give the
 //! same placement.
 
-use crate::bits::SLICES_MAX;
-use crate::classes::{Classes, STRIDE_MAX};
+use crate::heap::classes::{Classes, STRIDE_MAX};
+use crate::metadata::bits::SLICES_MAX;
 use crate::policy::Policy;
-use crate::vocabulary::{Carve, Header, MetaPlace, SizeClasses};
+use crate::policy::vocabulary::{Carve, Header, MetaPlace, SizeClasses};
 
 /// Smallest and largest SuperSlab, in bytes.
 pub const SUPERSLAB_BYTES: core::ops::RangeInclusive<u64> = 64 << 10..=32 << 20;

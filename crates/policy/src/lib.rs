@@ -3,59 +3,37 @@
 //! The crate is `no_std` and uses no I/O, no clock, no thread-local storage and no other allocator. The same code runs on a
 //! simulated kernel (`hksim-sim`) and on mmap (`hksim-native`); only the [`Memory`] implementation differs.
 //!
-//! Start at [`memory`] (the backend trait), then [`meta`] (every struct that is stored in allocator memory), then
-//! [`alloc`](Allocator::allocate) and [`free`](Allocator::free).
+//! - `policy`: the configuration: [`Policy`], its words, ranges, presets and flags.
+//! - `heap`: a thread's heap: size classes, slabs, spans, allocation, free, remote frees, adoption.
+//! - `arena`: the memory under the heaps: the pool of SuperSlabs, large and huge blocks, purging, system calls.
+//! - `metadata`: every struct that is stored in the allocator's own memory.
+//!
+//! Start at [`memory`] (the backend trait), then [`meta`], then [`alloc`](Allocator::allocate) and
+//! [`free`](Allocator::free).
 #![no_std]
 
-mod adopt;
-mod alloc;
 mod allocator;
-mod available;
-pub mod bits;
-pub mod classes;
-pub mod field;
-pub mod flags;
-mod fork;
-mod free;
+mod arena;
 pub mod geometry;
 mod heap;
-mod huge_heaps;
-mod invalid_free;
-mod large;
-pub mod layout;
 mod limits;
-mod link;
-mod locking;
-mod mapping;
 pub mod memory;
-pub mod meta;
-mod os;
-mod own;
-pub mod owner_tag;
+mod metadata;
 pub mod policy;
-mod pool;
-pub mod process;
-mod realloc;
-mod remote;
-mod run_cache;
-mod slab;
-mod span;
 pub mod stats;
-pub mod units;
 mod validate;
-pub mod vocabulary;
-mod word;
-mod words;
 
-pub use alloc::Request;
 pub use allocator::Allocator;
-pub use free::FastFree;
+pub use arena::layout;
 pub use geometry::{ConstGeometry, Geometry, RunGeometry};
-pub use heap::{Ready, ThreadHeap};
-pub use invalid_free::InvalidFree;
+pub use heap::alloc::Request;
+pub use heap::free::FastFree;
+pub use heap::invalid_free::InvalidFree;
+pub use heap::{Ready, ThreadHeap, classes, owner_tag};
 pub use limits::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 pub use memory::{Block, Errno, Memory, World};
-pub use policy::{Policy, PolicyError, PreparedPolicy};
-pub use process::{Checks, ProcessConfig};
+pub use metadata::shared_word::{Word, order};
+pub use metadata::{bits, field, meta};
+pub use policy::process::{Checks, ProcessConfig};
+pub use policy::{Policy, PolicyError, PreparedPolicy, flags, process, units, vocabulary};
 pub use validate::Violation;
-pub use word::{Word, order};

@@ -6,13 +6,13 @@
 //!
 //! Contract of every method that takes a SuperSlab: it comes from [`Memory::superslab`] with an ordinal below the arena's capacity, the
 //! policy has initialised its metadata, and offsets are inside it. If SuperSlabs have mappings of their own
-//! ([`Align`](crate::vocabulary::Align)), it is bound to an address, and a range of the arena covers SuperSlabs with adjacent addresses.
+//! ([`Align`](crate::policy::vocabulary::Align)), it is bound to an address, and a range of the arena covers SuperSlabs with adjacent addresses.
 
-use crate::invalid_free::InvalidFree;
-pub use crate::link::Link;
-use crate::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
-use crate::vocabulary::MetaPlace;
-use crate::word::Word;
+use crate::heap::invalid_free::InvalidFree;
+pub use crate::heap::link::Link;
+use crate::metadata::meta::{Entry, PoolMeta, SpanMeta, SuperSlabMeta};
+use crate::metadata::shared_word::Word;
+use crate::policy::vocabulary::MetaPlace;
 
 /// The byte that applications write, in every backend. Not zero, because the kernel treats zero-filled pages differently (KSM, splits).
 /// Always the same value, because header modes light and off read what the program left.
@@ -136,9 +136,9 @@ pub trait Memory {
     fn entry(&self, ordinal: u32) -> &Entry;
     /// The pool's control block (out of band).
     fn pool(&self) -> &PoolMeta;
-    /// Number of thread heap slots, at most [`HEAPS_MAX`](crate::layout::HEAPS_MAX).
+    /// Number of thread heap slots, at most [`HEAPS_MAX`](crate::arena::layout::HEAPS_MAX).
     fn heaps(&self) -> u32 {
-        crate::layout::HEAPS_MAX
+        crate::arena::layout::HEAPS_MAX
     }
     /// Takes the pool's lock, which is held whenever `pool` or an entry is changed.
     fn lock(&self) -> Self::Guard<'_>;

@@ -1,11 +1,11 @@
 //! Statistics of heaps, by size class, and of the pool. Computed on request; no fast path counts anything for them.
 
 use crate::allocator::{Allocator, Span};
-use crate::classes::CLASSES_MAX;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
+use crate::heap::classes::CLASSES_MAX;
 use crate::memory::Memory;
-use crate::meta::{SpanState, Use};
+use crate::metadata::meta::{SpanState, Use};
 
 /// Statistics of one size class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         class_stats.live_bytes += live * u64::from(slab.stride.get());
     }
 
-    fn list_length(&self, span: Span<M>, list: crate::link::Link) -> u64 {
+    fn list_length(&self, span: Span<M>, list: crate::heap::link::Link) -> u64 {
         let (mut next, mut count) = (list, 0);
         while let Some(at) = self.start_at(next) {
             count += 1;

@@ -4,8 +4,8 @@ use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Link, Memory};
-use crate::meta::{SpanState, Use};
-use crate::word::Word;
+use crate::metadata::meta::{SpanState, Use};
+use crate::metadata::shared_word::Word;
 
 /// A violated invariant and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

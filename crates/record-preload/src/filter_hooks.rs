@@ -10,7 +10,7 @@ use libc::{SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT, SECCOMP_SET_MODE_FILTER, SE
 use libc::{c_int, c_long, c_ulong, c_void};
 
 use crate::filters::{self, NewFilter};
-use crate::{policy, real};
+use crate::{memory_policy, real};
 
 /// Makes a system call for the program, given by its number and first arguments. A call that installs a filter goes
 /// through [`filters::install`]; a change of memory policy is recorded.
@@ -22,7 +22,7 @@ fn around(number: c_long, first: c_ulong, second: c_ulong, third: c_ulong, call:
         (libc::SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER) => NewFilter::Program(third),
         _ => {
             let result = call();
-            policy::note(number, first, second, third, result);
+            memory_policy::note(number, first, second, third, result);
             return result;
         }
     };
@@ -94,7 +94,7 @@ unsafe extern "C" fn other_syscall(
     fifth: c_long,
     sixth: c_long,
 ) -> c_long {
-    let Some(real) = real_syscall() else { return policy::no_such_call().into() };
+    let Some(real) = real_syscall() else { return memory_policy::no_such_call().into() };
     // SAFETY: by the caller's promise.
     let call = || unsafe { real(number, first, second, third, fourth, fifth, sixth) };
     around(number, first as c_ulong, second as c_ulong, third as c_ulong, call)
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn prctl(
     fourth: c_ulong,
     fifth: c_ulong,
 ) -> c_int {
-    let Some(real) = real::prctl() else { return policy::no_such_call() };
+    let Some(real) = real::prctl() else { return memory_policy::no_such_call() };
     // SAFETY: by the caller's promise.
     let call = || unsafe { real(option, second, third, fourth, fifth) };
     around(libc::SYS_prctl, option as c_ulong, second, third, || c_long::from(call())) as c_int

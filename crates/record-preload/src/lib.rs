@@ -22,20 +22,20 @@ mod filters;
 mod forks;
 mod hooks;
 mod mark;
+mod memory_policy;
 mod modules;
 mod open;
 #[cfg(feature = "operators")]
 mod operators;
-mod policy;
 mod pool;
 mod process;
 mod real;
 mod reserve;
-mod rules;
 mod sequence;
 mod session;
 mod site;
 mod thread_buffer;
+mod unwind_rules;
 
 pub mod event_log;
 pub mod stacks;

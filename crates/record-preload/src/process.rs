@@ -20,7 +20,7 @@ use crate::reserve::Reserve;
 use crate::sequence::{self, Counters};
 use crate::session::PATH_BYTES;
 use crate::thread_buffer::ThreadBuffer;
-use crate::{arch, clock, filter_hooks, policy, real, session, site, sys};
+use crate::{arch, clock, filter_hooks, memory_policy, real, session, site, sys};
 
 /// Most logs of one process id (one per exec or reused id).
 const LOGS_PER_PID: u32 = 10_000;
@@ -74,7 +74,7 @@ pub struct Process {
 static AT_LOAD: extern "C" fn() = {
     extern "C" fn at_load() {
         let _errno = sys::Errno::save();
-        policy::begin();
+        memory_policy::begin();
         let _signals = sys::SignalsBlocked::new();
         filter_hooks::begin();
         if let Some(process) = Process::current() {
@@ -519,7 +519,7 @@ fn fill_control(control: &mut Control, pid: u32, origin: u32) {
     control.origin = origin;
     control.chunks = 1;
     control.start_ticks = arch::ticks();
-    (control.thp_disable, control.personality) = policy::in_force();
+    (control.thp_disable, control.personality) = memory_policy::in_force();
     // SAFETY: the path ends with a zero byte.
     let fd = unsafe { sys::open(c"/proc/self/cmdline".as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if fd >= 0 {

@@ -12,7 +12,7 @@ use crate::stacks::{
     TAG_MODULE, TAG_STACK, head, place, place_parts, stack_words,
 };
 use crate::unwind::{self, Own, Stack};
-use crate::{rules, session, sys};
+use crate::{session, sys, unwind_rules};
 
 /// Most chunks of the log for sites: 256 MiB, about 2 million stacks.
 const SITE_CHUNKS: usize = 1024;
@@ -62,7 +62,7 @@ pub fn begin() {
         return;
     }
     modules::begin();
-    rules::begin();
+    unwind_rules::begin();
     let here = begin as *const () as u64;
     let Some(own) = modules::find(here) else {
         return;

@@ -7,8 +7,8 @@ use core::arch::naked_asm;
 use core::mem::MaybeUninit;
 use core::slice;
 
-use crate::rules::{self, Base, Saved};
 use crate::stacks::DEPTH_MAX;
+use crate::unwind_rules::{self, Base, Saved};
 use crate::{arch, modules, sys};
 
 const PAGE: u64 = 4096;
@@ -100,7 +100,7 @@ pub fn walk(depth: usize, own: Own, stack: &mut Stack) {
                 break;
             }
         }
-        let rule = rules::of(address, generation);
+        let rule = unwind_rules::of(address, generation);
         let Some(next) = memory.step(&at, address, rule) else {
             break;
         };
@@ -140,7 +140,7 @@ impl Memory {
     }
 
     #[inline(always)]
-    fn step(&mut self, at: &Registers, address: u64, rule: rules::Rule) -> Option<Registers> {
+    fn step(&mut self, at: &Registers, address: u64, rule: unwind_rules::Rule) -> Option<Registers> {
         let cfa = match rule.base() {
             Base::Stack => at.rsp.wrapping_add(rule.base_offset()),
             Base::Frame => at.rbp.wrapping_add(rule.base_offset()),

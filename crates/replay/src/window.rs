@@ -10,8 +10,8 @@ use hksim_trace::profile::WithProfiles;
 use hksim_trace::source::EventSource;
 
 use crate::error::ChildError;
+use crate::memory_policy::obey;
 use crate::pause::pause;
-use crate::policy::obey;
 use crate::result::{Mark, Skipped};
 use crate::spec::ReplaySpec;
 

@@ -304,7 +304,7 @@ fn stale_names_are_found() {
     let good = "| `policy` | `used`, `--jobs` |\n| `Geometry` | `policy/src/geometry.rs` |\n`Use::Lost`, `fuzz/`, `ARENA_BYTES`";
     assert_eq!(stale_names(good), [""; 0]);
     let bad =
-        "| `polity` | a crate |\n| `Driver` | `policy/src/policy.rs` |\n`Use::Found`, `Geometries`, `sim/src/hooks.rs`";
+        "| `polity` | a crate |\n| `Driver` | `policy/src/memory.rs` |\n`Use::Found`, `Geometries`, `sim/src/hooks.rs`";
     assert_eq!(stale_names(bad), ["polity", "Driver", "Use::Found", "Geometries", "sim/src/hooks.rs"]);
 }
 

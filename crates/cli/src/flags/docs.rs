@@ -20,7 +20,7 @@ fn markdown() -> String {
 const HEAD: &str = "# Policy flags
 
 This page lists the flags of the allocator, of the program and of the simulated kernel. It is generated from
-`crates/policy/src/flags.rs` and `crates/cli/src/flags/table.rs`; a test compares them.
+`crates/policy/src/policy/flags.rs` and `crates/cli/src/flags/table.rs`; a test compares them.
 
 - Lists: `sweep` and `validate` take lists (`--superslab 1M,2M`). Every combination is one design; the first flag varies slowest. Slashes
   separate a list of `--mthp` values: `--mthp default/64K=always`.

@@ -19,7 +19,7 @@ use super::threads::{Task, Threads};
 use super::world::Shared;
 use crate::apply::{Object, apply};
 use crate::error::ChildError;
-use crate::policy::{obey, refused};
+use crate::memory_policy::{obey, refused};
 use crate::window::Prepared;
 use hksim_linux_probe::resident::make_resident;
 

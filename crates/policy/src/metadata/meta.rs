@@ -1,19 +1,19 @@
 //! Every struct that is stored in the allocator's own memory, with its layout.
 //!
 //! All backends use the same types, so the layout is the same by construction. The asserts below hold the sizes from which
-//! [`layout`](crate::layout) computes page counts. All types are valid when zeroed.
+//! [`layout`](crate::arena::layout) computes page counts. All types are valid when zeroed.
 //!
 //! A [`Field`] belongs to one thread at a time. Those of [`SuperSlabMeta`] and [`SpanMeta`] belong to the owning heap; those of [`Entry`] and
 //! [`PoolMeta`] to the holder of the pool's lock. Exception: a thread that holds a block of a span may read the span's `span_back`, `class` and
 //! `stride`. These do not change while the span is live, except for a large block's stride, which only grows, by the block's holder.
 
-use crate::field::{Field, SharedField};
+use crate::metadata::field::{Field, SharedField};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use crate::bits::SliceBits;
+use crate::heap::link::Link;
+use crate::heap::owner_tag::OwnerTag;
 use crate::limits::HEAPS_MAX;
-use crate::link::Link;
-use crate::owner_tag::OwnerTag;
+use crate::metadata::bits::SliceBits;
 
 /// Identifies a span by its SuperSlab and first slice. The zero value means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

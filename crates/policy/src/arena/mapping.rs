@@ -4,11 +4,11 @@
 //! one mapping; its parts can be used separately later.
 
 use crate::allocator::Allocator;
+use crate::arena::os::Purged;
 use crate::geometry::Geometry;
 use crate::memory::{Mapping, Memory};
-use crate::meta::{Pages, Part};
-use crate::os::Purged;
-use crate::vocabulary::{Align, Prefault, Purge};
+use crate::metadata::meta::{Pages, Part};
+use crate::policy::vocabulary::{Align, Prefault, Purge};
 
 /// The memory behind SuperSlabs that are taken into use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

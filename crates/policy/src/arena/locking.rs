@@ -7,7 +7,7 @@
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::{ArenaRange, Errno, Locking, Memory, MemoryLock};
-use crate::vocabulary::Align;
+use crate::policy::vocabulary::Align;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// `mlockall` (or `munlockall` if no flag is set) for the memory that this allocator has mapped and will map. The backend handles the

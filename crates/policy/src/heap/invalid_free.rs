@@ -10,9 +10,9 @@ use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Block, Link, Memory};
-use crate::meta::{SpanMeta, SpanState, Use};
-use crate::process::Checks;
-use crate::word::Word;
+use crate::metadata::meta::{SpanMeta, SpanState, Use};
+use crate::metadata::shared_word::Word;
+use crate::policy::process::Checks;
 
 /// What is wrong with a `free` or `realloc` of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

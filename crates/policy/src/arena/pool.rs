@@ -1,15 +1,14 @@
 //! The pool: which SuperSlabs of the arena are free, idle or used by huge blocks. Shared by all heaps, under one lock.
 
-use crate::field::Field;
+use crate::metadata::field::Field;
 
 use crate::allocator::Allocator;
+use crate::arena::mapping::Backing;
 use crate::geometry::Geometry;
-use crate::mapping::Backing;
+use crate::heap::own::Metadata;
 use crate::memory::{ArenaRange, Mapping, Memory};
-use crate::meta::{EntryList, Pages, Use};
-use crate::os::Purged;
-use crate::own::Metadata;
-use crate::vocabulary::{Huge, PrefaultScope, Purge};
+use crate::metadata::meta::{EntryList, Pages, Use};
+use crate::policy::vocabulary::{PrefaultScope, Purge};
 
 pub(crate) fn count_one(counter: &Field<u64>) {
     counter.set(counter.get() + 1);
@@ -63,7 +62,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
     }
 
     /// Takes a SuperSlab for a heap: the most recent idle one, else the lowest free one. If there is no idle one or it was purged, part of
-    /// a [cached run](crate::run_cache) comes first. Memory that is not present gets the page size `pages`.
+    /// a [cached run](crate::arena::run_cache) comes first. Memory that is not present gets the page size `pages`.
     pub(crate) fn take_superslab(&self, pages: Pages) -> Option<(M::SuperSlab, Metadata, bool)> {
         let guard = self.mem.lock();
         let pool = self.mem.pool();
@@ -228,29 +227,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         self.push(&self.mem.pool().idle, ordinal);
     }
 
-    fn evict_idle(&self, ordinal: u32) {
-        self.purge_idle(ordinal);
-        if self.mem.entry(ordinal).usage() != Use::Lost {
-            self.unlink(&self.mem.pool().idle, ordinal);
-            self.set_free(ordinal, 1);
-        }
-    }
-
-    pub(crate) fn evict_huge(&self, ordinal: u32) {
-        let entry = self.mem.entry(ordinal);
-        self.unlink_cached(ordinal);
-        let run = entry.run.get();
-        let purged = self.purge_superslabs(ordinal, run);
-        if purged == Purged::Hole {
-            return self.mark_lost(ordinal, run);
-        }
-        for ordinal in ordinal..ordinal + run {
-            self.mem.entry(ordinal).zeroed.set(purged == Purged::Zero);
-            self.mem.entry(ordinal).clean.set(self.policy.purge != Purge::None);
-        }
-        self.set_free(ordinal, run);
-    }
-
     /// All SuperSlabs of a huge run, as a range of the arena. Purges and moves always cover the whole range: there may be pages of an
     /// earlier use after the block's last byte, and a boundary inside a huge page would split it.
     pub(crate) fn whole_run(&self, ordinal: u32) -> ArenaRange {
@@ -293,57 +269,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Purges cached memory that was idle for the purge delay. Lists are sorted by time, the oldest at the tail.
-    pub(crate) fn purge_pool(&self, now_ns: u64) {
-        if self.policy.purge == Purge::None {
-            return;
-        }
-        let guard = self.mem.lock();
-        let pool = self.mem.pool();
-        let due =
-            |ordinal: u32| self.mem.entry(ordinal).since_ns.get().saturating_add(self.policy.purge_delay_ns) <= now_ns;
-        let mut next = pool.idle.tail.get();
-        while let Some(ordinal) = next.checked_sub(1).filter(|&ordinal| due(ordinal)) {
-            if self.mem.entry(ordinal).usage() == Use::Idle {
-                self.purge_idle(ordinal);
-            }
-            next = self.mem.entry(ordinal).prev.get();
-        }
-        while let Some(ordinal) = pool.huge_idle.tail.get().checked_sub(1).filter(|&ordinal| due(ordinal)) {
-            self.evict_huge(ordinal);
-        }
-        drop(guard);
-    }
-
-    fn purge_idle(&self, ordinal: u32) {
-        if self.mem.entry(ordinal).clean.get() || self.policy.purge == Purge::None {
-            return;
-        }
-        let (first, count) = self.purge_group(ordinal);
-        if !(first..first + count).all(|ordinal| self.is_unused(ordinal)) {
-            return; // its huge page is shared with a SuperSlab in use
-        }
-        let purged = self.purge_superslabs(first, count);
-        if purged == Purged::Hole {
-            return self.mark_lost(first, count);
-        }
-        for ordinal in (first..first + count).filter(|&ordinal| ordinal < self.mem.pool().high_water.get()) {
-            let entry = self.mem.entry(ordinal);
-            entry.clean.set(true);
-            entry.zeroed.set(purged == Purged::Zero);
-        }
-    }
-
-    /// The SuperSlabs that must be purged together: those that share a hugetlb page.
-    fn purge_group(&self, ordinal: u32) -> (u32, u32) {
-        let group = match self.policy.huge {
-            Huge::Hugetlb | Huge::HugetlbPlain => self.superslabs_per_huge_page(),
-            Huge::Never | Huge::Thp | Huge::System | Huge::Collapse => 1,
-        };
-        (ordinal - ordinal % group, group)
-    }
-
-    fn is_unused(&self, ordinal: u32) -> bool {
+    pub(crate) fn is_unused(&self, ordinal: u32) -> bool {
         ordinal >= self.mem.pool().high_water.get()
             || matches!(self.mem.entry(ordinal).usage(), Use::Free | Use::Idle | Use::Warm)
     }

@@ -1,13 +1,13 @@
 //! Allocation: the fast path, and the slow path for an empty bin.
 
 use crate::allocator::Allocator;
-use crate::classes::Classes;
 use crate::geometry::Geometry;
+use crate::heap::classes::Classes;
+use crate::heap::slab::Contents;
 use crate::heap::{Ready, ThreadHeap};
 use crate::limits::{ALIGN_BYTES_MAX, LINK_BYTES, PAGE_BYTES};
 use crate::memory::{Block, Memory};
-use crate::slab::Contents;
-use crate::vocabulary::Header;
+use crate::policy::vocabulary::Header;
 
 /// An allocation request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,15 +1,31 @@
 //! A thread's heap: the bins that serve its allocations, and the SuperSlabs that it owns.
 
-use crate::available::{AvailableHints, FailedSearch};
-use crate::classes::{CLASSES_MAX, Classes, STEPS};
-use crate::fork::SlowPathFlag;
+mod adopt;
+pub mod alloc;
+pub mod available;
+pub mod classes;
+pub mod fork;
+pub mod free;
+mod huge_heaps;
+pub mod invalid_free;
+pub mod link;
+pub mod own;
+pub mod owner_tag;
+mod realloc;
+pub mod remote;
+mod slab;
+pub mod span;
+
 use crate::geometry::Geometry;
+use crate::heap::available::{AvailableHints, FailedSearch};
+use crate::heap::classes::{CLASSES_MAX, Classes, STEPS};
+use crate::heap::fork::SlowPathFlag;
+use crate::heap::link::Link;
+use crate::heap::owner_tag::{NO_FAST_FREE, fast_free_tag};
 use crate::limits::HEAP_BYTES;
-use crate::link::Link;
 use crate::memory::Memory;
-use crate::meta::SlabId;
-use crate::owner_tag::{NO_FAST_FREE, fast_free_tag};
-use crate::process::Checks;
+use crate::metadata::meta::SlabId;
+use crate::policy::process::Checks;
 
 /// The part of a heap's size class that the fast path does not read.
 #[derive(Clone, Copy)]

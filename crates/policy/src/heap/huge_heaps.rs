@@ -12,8 +12,8 @@ use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Advice, ArenaRange, Memory};
-use crate::meta::Pages;
-use crate::vocabulary::{Huge, Prefault};
+use crate::metadata::meta::Pages;
+use crate::policy::vocabulary::{Huge, Prefault};
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// The page size for a heap's next SuperSlab.

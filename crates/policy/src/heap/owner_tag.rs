@@ -6,8 +6,8 @@
 //! For a reader that holds a block of the span, only the owner can be stale, and a stale owner is never the reader: only a heap's own thread
 //! writes that heap's number, and a slot is reopened only after all tags of its previous heap were cleared.
 
-use crate::field::SharedField;
 use crate::limits::HEAPS_MAX;
+use crate::metadata::field::SharedField;
 
 /// The owning heap + 1; 0 while abandoned.
 const OWNER: u32 = 0xFFFF;

@@ -3,13 +3,13 @@
 use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
-use crate::invalid_free::InvalidFree;
+use crate::heap::invalid_free::InvalidFree;
+use crate::heap::slab::PushOutcome;
 use crate::memory::{Block, Link, Memory};
-use crate::meta::{SpanMeta, SpanState};
-use crate::process::Checks;
-use crate::slab::PushOutcome;
-use crate::vocabulary::MetaPlace;
-use crate::word::Word;
+use crate::metadata::meta::{SpanMeta, SpanState};
+use crate::metadata::shared_word::Word;
+use crate::policy::process::Checks;
+use crate::policy::vocabulary::MetaPlace;
 
 /// The result of the fast path of a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Frees a block if its [owner tag](crate::owner_tag) allows the fast path.
+    /// Frees a block if its [owner tag](crate::heap::owner_tag) allows the fast path.
     #[inline(always)]
     pub fn free_fast(&self, heap: &mut ThreadHeap<M>, block: Block<M::SuperSlab>) -> FastFree {
         if self.is_huge(block) {

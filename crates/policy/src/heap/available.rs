@@ -7,10 +7,10 @@
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
+use crate::heap::own::Links;
+use crate::heap::span::{SpanFit, SpanRequest};
 use crate::memory::Memory;
-use crate::meta::SuperSlabMeta;
-use crate::own::Links;
-use crate::span::{SpanFit, SpanRequest};
+use crate::metadata::meta::SuperSlabMeta;
 
 /// Number of hints of a heap.
 const HINTS: usize = 256;

@@ -3,12 +3,12 @@
 use core::ops::Range;
 
 use crate::allocator::{Allocator, Span};
-use crate::fork::on_slow_path;
+use crate::arena::layout::{block_slices, reserved_bytes, slab_slices};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
-use crate::layout::{block_slices, reserved_bytes, slab_slices};
+use crate::heap::fork::on_slow_path;
 use crate::memory::{ArenaRange, Link, Memory};
-use crate::meta::{CLASS_LARGE, SlabId, SpanState};
+use crate::metadata::meta::{CLASS_LARGE, SlabId, SpanState};
 
 /// A request for a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

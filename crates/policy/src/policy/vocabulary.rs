@@ -1,6 +1,6 @@
 //! The values of the policy's enumerated settings.
 
-use crate::words::words;
+use crate::policy::keywords::words;
 
 words! {
     /// Size classes up to 1 KiB; above that, every scheme has four classes per doubling.

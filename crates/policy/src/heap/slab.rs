@@ -4,16 +4,16 @@
 //! can be recognised as empty only while it is not active, so one empty slab per class may stay.
 
 use crate::allocator::{Allocator, Span};
-use crate::fork::on_slow_path;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
-use crate::invalid_free::InvalidFree;
+use crate::heap::fork::on_slow_path;
+use crate::heap::invalid_free::InvalidFree;
+use crate::heap::link::Link;
 use crate::limits::{LINK_BYTES, PAGE_BYTES};
-use crate::link::Link;
 use crate::memory::{Block, Memory};
-use crate::meta::{SlabId, SpanMeta, SpanState};
-use crate::process::Checks;
-use crate::vocabulary::Carve;
+use crate::metadata::meta::{SlabId, SpanMeta, SpanState};
+use crate::policy::process::Checks;
+use crate::policy::vocabulary::Carve;
 
 /// The contents of a block when it is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::Memory;
-use crate::meta::Use;
+use crate::metadata::meta::Use;
 
 /// Set while a slow path changes the heap.
 pub(crate) struct SlowPathFlag(AtomicBool);

@@ -1,6 +1,6 @@
 //! A bitmap over the slices of a SuperSlab.
 
-use crate::field::Field;
+use crate::metadata::field::Field;
 
 /// Most slices a SuperSlab can have.
 pub const SLICES_MAX: u32 = 512;

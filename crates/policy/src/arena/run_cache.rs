@@ -15,8 +15,8 @@
 use crate::allocator::Allocator;
 use crate::geometry::Geometry;
 use crate::memory::Memory;
-use crate::meta::{EntryList, Pages, Use};
-use crate::vocabulary::{Align, Huge, Prefault};
+use crate::metadata::meta::{EntryList, Pages, Use};
+use crate::policy::vocabulary::{Align, Huge, Prefault};
 
 /// What the memory of a huge block must contain.
 #[derive(Clone, Copy)]

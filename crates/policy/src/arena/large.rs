@@ -1,19 +1,19 @@
 //! Blocks larger than any size class: large blocks have a span each, huge blocks a run of SuperSlabs.
 
-use crate::alloc::Request;
 use crate::allocator::Allocator;
-use crate::fork::on_slow_path;
+use crate::arena::layout::reserved_bytes;
+use crate::arena::mapping::Backing;
+use crate::arena::pool::count_one;
+use crate::arena::run_cache::RunContents;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
-use crate::layout::reserved_bytes;
+use crate::heap::alloc::Request;
+use crate::heap::fork::on_slow_path;
+use crate::heap::span::SpanRequest;
 use crate::limits::{HUGE_PAGE_BYTES, PAGE_BYTES};
-use crate::mapping::Backing;
 use crate::memory::{Block, Mapping, Memory};
-use crate::meta::{CLASS_LARGE, Pages, SpanState, Use};
-use crate::pool::count_one;
-use crate::run_cache::RunContents;
-use crate::span::SpanRequest;
-use crate::vocabulary::Purge;
+use crate::metadata::meta::{CLASS_LARGE, Pages, SpanState, Use};
+use crate::policy::vocabulary::Purge;
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Allocates a large or huge block, by size and alignment.
@@ -57,7 +57,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         Some((Block { superslab: span.superslab, offset }, slab.zeroed.get()))
     }
 
-    /// Allocates a run of SuperSlabs: the best fit among cached runs, else other [present memory](crate::run_cache), else the lowest free
+    /// Allocates a run of SuperSlabs: the best fit among cached runs, else other [present memory](crate::arena::run_cache), else the lowest free
     /// run.
     pub(crate) fn allocate_huge(&self, bytes: u64, align: u64, contents: RunContents) -> Option<Block<M::SuperSlab>> {
         let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?;
@@ -154,7 +154,7 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         }
     }
 
-    /// Grows a huge block over the next SuperSlabs, if they are free or a [cached run](crate::run_cache). Returns whether it did.
+    /// Grows a huge block over the next SuperSlabs, if they are free or a [cached run](crate::arena::run_cache). Returns whether it did.
     pub(crate) fn grow_huge(&self, block: Block<M::SuperSlab>, bytes: u64) -> bool {
         let guard = self.mem.lock();
         let ordinal = self.mem.ordinal(block.superslab);

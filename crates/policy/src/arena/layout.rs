@@ -13,8 +13,8 @@
 use crate::geometry::Geometry;
 use crate::limits::{ALIGN_BYTES_MAX, HUGE_PAGE_BYTES, PAGE_BYTES};
 pub use crate::limits::{HEAP_BYTES, HEAPS_MAX};
-use crate::meta::{ENTRY_BYTES, SpanMeta, SuperSlabMeta};
-use crate::vocabulary::{Align, MetaPlace};
+use crate::metadata::meta::{ENTRY_BYTES, SpanMeta, SuperSlabMeta};
+use crate::policy::vocabulary::{Align, MetaPlace};
 
 /// The preferred address of a reservation: a multiple of every alignment, far from stacks and shared objects.
 pub const BASE_ADDRESS: u64 = 0x2000_0000_0000;

@@ -1,15 +1,13 @@
 //! The SuperSlabs that a heap owns, in three intrusive lists through their metadata: all, those with free slices, and those to purge.
 
-use crate::field::Field;
+use crate::metadata::field::Field;
 
 use crate::allocator::Allocator;
-use crate::fork::on_slow_path;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::Memory;
-use crate::meta::SuperSlabMeta;
-use crate::os::Purged;
-use crate::word::Word;
+use crate::metadata::meta::SuperSlabMeta;
+use crate::metadata::shared_word::Word;
 
 /// The state of the metadata of a SuperSlab's previous use.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,10 +28,6 @@ pub(crate) struct Links<'a> {
 
 fn own_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
     Links { next: &meta.own_next, prev: &meta.own_prev }
-}
-
-fn purge_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
-    Links { next: &meta.purge_next, prev: &meta.purge_prev }
 }
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
@@ -118,85 +112,6 @@ impl<M: Memory, G: Geometry> Allocator<M, G> {
         while let Some(slice) = meta.free.find(from, end, false) {
             self.slice_meta(superslab, slice).owner_tag.set_owner(owner);
             from = slice + 1;
-        }
-    }
-
-    /// Queues a SuperSlab for the purge of its free spans, unless it is queued already.
-    pub(crate) fn schedule_purge(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
-        if !self.policy.purges_spans() {
-            return;
-        }
-        let meta = self.mem.meta(superslab);
-        if meta.in_purge.replace(true) {
-            return;
-        }
-        meta.purge_at_ns.set(self.mem.now_ns().saturating_add(self.policy.purge_delay_ns));
-        if let Some(head) = self.insert(superslab, heap.purge_tail, 0, purge_links) {
-            heap.purge_head = head;
-        }
-        heap.purge_tail = self.link_to(superslab);
-    }
-
-    fn unschedule_purge(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
-        let meta = self.mem.meta(superslab);
-        if meta.in_purge.replace(false) {
-            if heap.purge_tail == self.link_to(superslab) {
-                heap.purge_tail = meta.purge_prev.get();
-            }
-            heap.purge_head = self.remove(superslab, heap.purge_head, purge_links);
-        }
-    }
-
-    /// Purges what is due: free spans of this heap, then the pool's cached memory. Called on slow paths.
-    pub(crate) fn purge_due(&self, heap: &mut ThreadHeap<M>) {
-        let now_ns = self.mem.now_ns();
-        self.purge_spans_due(heap, now_ns);
-        self.purge_pool(now_ns);
-    }
-
-    /// Purges at once everything that is waiting for its purge delay.
-    pub fn purge_now(&self, heap: Option<&mut ThreadHeap<M>>) {
-        if let Some(heap) = heap {
-            on_slow_path(heap, |heap| self.purge_spans_due(heap, u64::MAX));
-        }
-        self.purge_pool(u64::MAX);
-    }
-
-    fn purge_spans_due(&self, heap: &mut ThreadHeap<M>, now_ns: u64) {
-        while let Some(ordinal) = heap.purge_head.checked_sub(1) {
-            let superslab = self.mem.superslab(ordinal);
-            if self.mem.meta(superslab).purge_at_ns.get() > now_ns {
-                break;
-            }
-            self.unschedule_purge(heap, superslab);
-            self.purge_free_spans(heap, superslab);
-            if self.mem.meta(superslab).free.find(self.first_slice(), self.geometry.slices(), true).is_none() {
-                self.remove_available(heap, superslab);
-            }
-        }
-    }
-
-    fn purge_free_spans(&self, heap: &ThreadHeap<M>, superslab: M::SuperSlab) {
-        let meta = self.mem.meta(superslab);
-        let end = self.geometry.slices();
-        let mut from = self.first_slice();
-        while let Some(first) = meta.free.find(from, end, true) {
-            let after = meta.free.find(first, end, false).unwrap_or(end);
-            let mut dirty = first;
-            while let Some(start) = meta.clean.find(dirty, after, false) {
-                let stop = meta.clean.find(start, after, true).unwrap_or(after);
-                let at = self.area_of(start);
-                let bytes = (stop << self.geometry.slice_shift()) - at;
-                let purged = self.purge(self.arena_range(superslab, at, bytes));
-                meta.collapsed.set(false);
-                meta.clean.put(start, stop - start, true);
-                meta.zero.put(start, stop - start, purged == Purged::Zero);
-                if purged == Purged::Hole {
-                    self.mark_slices_lost(heap, superslab, start, stop - start);
-                }
-                dirty = stop;
-            }
-            from = after;
         }
     }
 

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::flags::ValueError;
+use crate::policy::flags::ValueError;
 
 /// Bytes: digits, optionally followed by K, M, G or T (powers of 1024), and `B` or `iB` after that.
 ///

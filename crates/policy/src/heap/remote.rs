@@ -18,8 +18,8 @@ use crate::allocator::{Allocator, Span};
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
 use crate::memory::{Link, Memory};
-use crate::meta::{SlabId, SpanState};
-use crate::word::Word;
+use crate::metadata::meta::{SlabId, SpanState};
+use crate::metadata::shared_word::Word;
 
 /// Set while the slab is in no list. It may stay set longer: until a stale message is handled or the owner takes blocks.
 const FULL: u64 = 1 << 32;

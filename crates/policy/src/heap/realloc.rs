@@ -1,16 +1,16 @@
 //! Resizing: in place if the size fits, else by growing in place, by `mremap`, or by copying.
 
-use crate::alloc::Request;
 use crate::allocator::Allocator;
-use crate::fork::on_slow_path;
+use crate::arena::run_cache::RunContents;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
-use crate::invalid_free::InvalidFree;
+use crate::heap::alloc::Request;
+use crate::heap::fork::on_slow_path;
+use crate::heap::invalid_free::InvalidFree;
 use crate::limits::PAGE_BYTES;
 use crate::memory::{ArenaRange, Block, Memory};
-use crate::run_cache::RunContents;
-use crate::vocabulary::Align;
-use crate::word::Word;
+use crate::metadata::shared_word::Word;
+use crate::policy::vocabulary::Align;
 
 /// Huge blocks from this size on are moved by `mremap`.
 const REMAP_BYTES_MIN: u64 = 1 << 20;

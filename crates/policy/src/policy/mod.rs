@@ -1,13 +1,19 @@
 //! A policy: one allocator design, complete. Command line, policy files, the environment of the native allocator and
 //! JSON results all hold this type.
 
+pub mod flags;
+mod keywords;
+pub mod process;
+pub mod units;
+pub mod vocabulary;
+
 use core::fmt;
 
+use crate::arena::layout::Layout;
 use crate::geometry::{GeometryError, RunGeometry};
-use crate::layout::Layout;
 use crate::limits::HUGE_PAGE_BYTES;
-use crate::units::Size;
-use crate::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
+use crate::policy::units::Size;
+use crate::policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
 
 /// One allocator design. Sizes are in bytes, times in nanoseconds of the event clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 //! Up to 1 KiB the scheme is configurable and stored in a byte table with 8-byte steps. Above 1 KiB every scheme has four classes per
 //! doubling, computed from the leading zeros.
 
-use crate::vocabulary::SizeClasses;
+use crate::policy::vocabulary::SizeClasses;
 
 /// Most classes a scheme can have.
 pub const CLASSES_MAX: usize = 96;

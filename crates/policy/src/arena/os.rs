@@ -4,16 +4,16 @@
 //! metadata write (measured, see docs). `Prefault::Populate` deliberately uses the wrong order, because programs do.
 
 use crate::allocator::{Allocator, Span};
+use crate::arena::layout::Layout;
+use crate::arena::mapping::Backing;
+use crate::arena::run_cache::RunContents;
 use crate::geometry::Geometry;
-use crate::layout::Layout;
 use crate::limits::HUGE_PAGE_BYTES;
-use crate::mapping::Backing;
 use crate::memory::{Advice, ArenaRange, Mapping, Memory};
-use crate::meta::{Pages, Use};
+use crate::metadata::meta::{Pages, Use};
 use crate::policy::Policy;
-use crate::process::ProcessConfig;
-use crate::run_cache::RunContents;
-use crate::vocabulary::{Align, Huge, Prefault, PrefaultScope, Purge};
+use crate::policy::process::ProcessConfig;
+use crate::policy::vocabulary::{Align, Huge, Prefault, PrefaultScope, Purge};
 
 /// The state of a range after a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

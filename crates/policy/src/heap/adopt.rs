@@ -1,11 +1,11 @@
 //! Opening and closing thread heaps. A closing heap abandons the SuperSlabs that still hold blocks; another heap adopts them.
 
 use crate::allocator::{Allocator, Span};
-use crate::fork::on_slow_path;
 use crate::geometry::Geometry;
 use crate::heap::ThreadHeap;
+use crate::heap::fork::on_slow_path;
 use crate::memory::{Link, Memory};
-use crate::meta::{SpanState, Use};
+use crate::metadata::meta::{SpanState, Use};
 
 impl<M: Memory, G: Geometry> Allocator<M, G> {
     /// Opens a heap for a new thread, in the lowest free slot. `None` if all [slots](Memory::heaps) are taken.

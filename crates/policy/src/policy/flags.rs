@@ -4,9 +4,9 @@
 use core::fmt::{self, Write};
 
 use crate::limits::HUGE_PAGE_BYTES;
+use crate::policy::units::{Size, Time, parse_count_32, parse_size, parse_time};
+use crate::policy::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
 use crate::policy::{Policy, is_mthp_size};
-use crate::units::{Size, Time, parse_count_32, parse_size, parse_time};
-use crate::vocabulary::{Align, Carve, Header, Huge, MetaPlace, Prefault, PrefaultScope, Purge, SizeClasses};
 
 /// The values that a flag accepts.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,10 @@
+//! The memory under the heaps: which SuperSlabs exist, what the kernel is asked for, and when memory is purged.
+
+pub mod large;
+pub mod layout;
+pub mod locking;
+pub mod mapping;
+pub mod os;
+pub mod pool;
+pub mod purge;
+pub mod run_cache;

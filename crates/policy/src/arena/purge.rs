@@ -1,0 +1,178 @@
+//! Purging: when unused memory goes back to the system, and which.
+//!
+//! Three kinds of memory are purged when they were unused for the purge delay: free spans of SuperSlabs in use (in the
+//! order of the owning heap's purge list), idle SuperSlabs, and cached huge runs (both in the order of the pool's lists).
+//! Idle SuperSlabs and huge runs beyond the cache limits are purged immediately. Slow paths call `purge_due`; nothing is
+//! purged in between. `os.rs` makes the system calls.
+
+use crate::allocator::Allocator;
+use crate::arena::os::Purged;
+use crate::geometry::Geometry;
+use crate::heap::ThreadHeap;
+use crate::heap::fork::on_slow_path;
+use crate::heap::own::Links;
+use crate::memory::Memory;
+use crate::metadata::meta::{SuperSlabMeta, Use};
+use crate::policy::vocabulary::{Huge, Purge};
+
+fn purge_links<W>(meta: &SuperSlabMeta<W>) -> Links<'_> {
+    Links { next: &meta.purge_next, prev: &meta.purge_prev }
+}
+
+impl<M: Memory, G: Geometry> Allocator<M, G> {
+    /// Queues a SuperSlab for the purge of its free spans, unless it is queued already.
+    pub(crate) fn schedule_purge(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        if !self.policy.purges_spans() {
+            return;
+        }
+        let meta = self.mem.meta(superslab);
+        if meta.in_purge.replace(true) {
+            return;
+        }
+        meta.purge_at_ns.set(self.mem.now_ns().saturating_add(self.policy.purge_delay_ns));
+        if let Some(head) = self.insert(superslab, heap.purge_tail, 0, purge_links) {
+            heap.purge_head = head;
+        }
+        heap.purge_tail = self.link_to(superslab);
+    }
+
+    /// Removes a SuperSlab from the purge list, if it is in it.
+    pub(crate) fn unschedule_purge(&self, heap: &mut ThreadHeap<M>, superslab: M::SuperSlab) {
+        let meta = self.mem.meta(superslab);
+        if meta.in_purge.replace(false) {
+            if heap.purge_tail == self.link_to(superslab) {
+                heap.purge_tail = meta.purge_prev.get();
+            }
+            heap.purge_head = self.remove(superslab, heap.purge_head, purge_links);
+        }
+    }
+
+    /// Purges what is due: free spans of this heap, then the pool's cached memory. Called on slow paths.
+    pub(crate) fn purge_due(&self, heap: &mut ThreadHeap<M>) {
+        let now_ns = self.mem.now_ns();
+        self.purge_spans_due(heap, now_ns);
+        self.purge_pool(now_ns);
+    }
+
+    /// Purges at once everything that is waiting for its purge delay.
+    pub fn purge_now(&self, heap: Option<&mut ThreadHeap<M>>) {
+        if let Some(heap) = heap {
+            on_slow_path(heap, |heap| self.purge_spans_due(heap, u64::MAX));
+        }
+        self.purge_pool(u64::MAX);
+    }
+
+    fn purge_spans_due(&self, heap: &mut ThreadHeap<M>, now_ns: u64) {
+        while let Some(ordinal) = heap.purge_head.checked_sub(1) {
+            let superslab = self.mem.superslab(ordinal);
+            if self.mem.meta(superslab).purge_at_ns.get() > now_ns {
+                break;
+            }
+            self.unschedule_purge(heap, superslab);
+            self.purge_free_spans(heap, superslab);
+            if self.mem.meta(superslab).free.find(self.first_slice(), self.geometry.slices(), true).is_none() {
+                self.remove_available(heap, superslab);
+            }
+        }
+    }
+
+    fn purge_free_spans(&self, heap: &ThreadHeap<M>, superslab: M::SuperSlab) {
+        let meta = self.mem.meta(superslab);
+        let end = self.geometry.slices();
+        let mut from = self.first_slice();
+        while let Some(first) = meta.free.find(from, end, true) {
+            let after = meta.free.find(first, end, false).unwrap_or(end);
+            let mut dirty = first;
+            while let Some(start) = meta.clean.find(dirty, after, false) {
+                let stop = meta.clean.find(start, after, true).unwrap_or(after);
+                let at = self.area_of(start);
+                let bytes = (stop << self.geometry.slice_shift()) - at;
+                let purged = self.purge(self.arena_range(superslab, at, bytes));
+                meta.collapsed.set(false);
+                meta.clean.put(start, stop - start, true);
+                meta.zero.put(start, stop - start, purged == Purged::Zero);
+                if purged == Purged::Hole {
+                    self.mark_slices_lost(heap, superslab, start, stop - start);
+                }
+                dirty = stop;
+            }
+            from = after;
+        }
+    }
+
+    /// Purges cached memory that was idle for the purge delay. Lists are sorted by time, the oldest at the tail.
+    pub(crate) fn purge_pool(&self, now_ns: u64) {
+        if self.policy.purge == Purge::None {
+            return;
+        }
+        let guard = self.mem.lock();
+        let pool = self.mem.pool();
+        let due =
+            |ordinal: u32| self.mem.entry(ordinal).since_ns.get().saturating_add(self.policy.purge_delay_ns) <= now_ns;
+        let mut next = pool.idle.tail.get();
+        while let Some(ordinal) = next.checked_sub(1).filter(|&ordinal| due(ordinal)) {
+            if self.mem.entry(ordinal).usage() == Use::Idle {
+                self.purge_idle(ordinal);
+            }
+            next = self.mem.entry(ordinal).prev.get();
+        }
+        while let Some(ordinal) = pool.huge_idle.tail.get().checked_sub(1).filter(|&ordinal| due(ordinal)) {
+            self.evict_huge(ordinal);
+        }
+        drop(guard);
+    }
+
+    /// Purges an idle SuperSlab, with those that share its hugetlb page. Lock held.
+    fn purge_idle(&self, ordinal: u32) {
+        if self.mem.entry(ordinal).clean.get() || self.policy.purge == Purge::None {
+            return;
+        }
+        let (first, count) = self.purge_group(ordinal);
+        if !(first..first + count).all(|ordinal| self.is_unused(ordinal)) {
+            return; // its huge page is shared with a SuperSlab in use
+        }
+        let purged = self.purge_superslabs(first, count);
+        if purged == Purged::Hole {
+            return self.mark_lost(first, count);
+        }
+        for ordinal in (first..first + count).filter(|&ordinal| ordinal < self.mem.pool().high_water.get()) {
+            let entry = self.mem.entry(ordinal);
+            entry.clean.set(true);
+            entry.zeroed.set(purged == Purged::Zero);
+        }
+    }
+
+    /// The SuperSlabs that must be purged together: those that share a hugetlb page.
+    fn purge_group(&self, ordinal: u32) -> (u32, u32) {
+        let group = match self.policy.huge {
+            Huge::Hugetlb | Huge::HugetlbPlain => self.superslabs_per_huge_page(),
+            Huge::Never | Huge::Thp | Huge::System | Huge::Collapse => 1,
+        };
+        (ordinal - ordinal % group, group)
+    }
+
+    /// Purges an idle SuperSlab and frees it. Lock held.
+    pub(crate) fn evict_idle(&self, ordinal: u32) {
+        self.purge_idle(ordinal);
+        if self.mem.entry(ordinal).usage() != Use::Lost {
+            self.unlink(&self.mem.pool().idle, ordinal);
+            self.set_free(ordinal, 1);
+        }
+    }
+
+    /// Purges a cached huge run and frees it. Lock held.
+    pub(crate) fn evict_huge(&self, ordinal: u32) {
+        let entry = self.mem.entry(ordinal);
+        self.unlink_cached(ordinal);
+        let run = entry.run.get();
+        let purged = self.purge_superslabs(ordinal, run);
+        if purged == Purged::Hole {
+            return self.mark_lost(ordinal, run);
+        }
+        for ordinal in ordinal..ordinal + run {
+            self.mem.entry(ordinal).zeroed.set(purged == Purged::Zero);
+            self.mem.entry(ordinal).clean.set(self.policy.purge != Purge::None);
+        }
+        self.set_free(ordinal, run);
+    }
+}

@@ -1,0 +1,6 @@
+//! What is stored in the allocator's own memory: structs, and the cells they consist of.
+
+pub mod bits;
+pub mod field;
+pub mod meta;
+pub mod shared_word;
